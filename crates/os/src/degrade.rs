@@ -1,0 +1,121 @@
+//! System calls that are only optimisations: what happens when they are refused.
+//!
+//! Old kernels, seccomp filters and containers answer ENOSYS, EPERM or EINVAL.
+//! Each such call has a slot here: it counts refusals, is reported once when
+//! the user asked for messages, and, where trying again is pointless, is not
+//! tried again.
+
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
+
+use crate::message::say;
+
+/// An optional system call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum Optional {
+    /// Moving page-table entries instead of bytes.
+    Mremap = 0,
+    /// `madvise(MADV_POPULATE_WRITE)`.
+    PopulateWrite = 1,
+    /// `madvise(MADV_HUGEPAGE)`.
+    HugePage = 2,
+    /// Reserving address space of the full slice size.
+    Reserve = 3,
+    /// `getrandom`, for the choice of slice bases.
+    Random = 4,
+    /// `prctl(PR_SET_VMA)`: names in `/proc/PID/smaps`.
+    NameMapping = 5,
+}
+
+impl Optional {
+    /// Every optional call.
+    pub const ALL: [Self; 6] = [
+        Self::Mremap,
+        Self::PopulateWrite,
+        Self::HugePage,
+        Self::Reserve,
+        Self::Random,
+        Self::NameMapping,
+    ];
+
+    /// The name used in messages and statistics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mremap => "mremap",
+            Self::PopulateWrite => "madvise(MADV_POPULATE_WRITE)",
+            Self::HugePage => "madvise(MADV_HUGEPAGE)",
+            Self::Reserve => "address-space reservation",
+            Self::Random => "getrandom",
+            Self::NameMapping => "prctl(PR_SET_VMA)",
+        }
+    }
+
+    const fn consequence(self) -> &'static str {
+        match self {
+            Self::Mremap => "large objects are copied when they outgrow their slot",
+            Self::PopulateWrite => "pages of growing objects are faulted in one by one",
+            Self::HugePage => "large objects use base pages",
+            Self::Reserve => "slices are smaller; what does not fit is served by glibc",
+            Self::Random => "slice bases follow the kernel's own randomisation",
+            Self::NameMapping => "mappings have no names in smaps",
+        }
+    }
+}
+
+struct Slot {
+    count: AtomicU64,
+    errno: AtomicI32,
+    off: AtomicBool,
+}
+
+static SLOTS: [Slot; Optional::ALL.len()] = [const {
+    Slot { count: AtomicU64::new(0), errno: AtomicI32::new(0), off: AtomicBool::new(false) }
+}; Optional::ALL.len()];
+static VERBOSE: AtomicBool = AtomicBool::new(false);
+
+/// Turns messages on or off. Refusals from before are reported when turned on.
+pub fn set_verbose(on: bool) {
+    VERBOSE.store(on, Relaxed);
+    if on {
+        for what in Optional::ALL {
+            let slot = &SLOTS[what as usize];
+            if slot.count.load(Relaxed) > 0 {
+                report(what, slot.errno.load(Relaxed));
+            }
+        }
+    }
+}
+
+/// Whether `what` is worth trying.
+#[inline]
+pub fn available(what: Optional) -> bool {
+    !SLOTS[what as usize].off.load(Relaxed)
+}
+
+/// Notes that `what` was refused with `errno`; ENOSYS, EPERM and EINVAL are
+/// taken for the kernel's last word.
+#[cold]
+pub fn refused(what: Optional, errno: i32) {
+    let slot = &SLOTS[what as usize];
+    slot.errno.store(errno, Relaxed);
+    if matches!(errno, libc::ENOSYS | libc::EPERM | libc::EINVAL) {
+        slot.off.store(true, Relaxed);
+    }
+    if slot.count.fetch_add(1, Relaxed) == 0 && VERBOSE.load(Relaxed) {
+        report(what, errno);
+    }
+}
+
+/// How often `what` was refused and the last `errno`.
+pub fn count(what: Optional) -> (u64, i32) {
+    let slot = &SLOTS[what as usize];
+    (slot.count.load(Relaxed), slot.errno.load(Relaxed))
+}
+
+fn report(what: Optional, errno: i32) {
+    say(format_args!(
+        "{} is not available here (errno {errno}): {}",
+        what.name(),
+        what.consequence()
+    ));
+}

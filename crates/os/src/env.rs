@@ -1,0 +1,80 @@
+//! The process environment, files and identity, read without allocating.
+
+use core::ffi::CStr;
+
+/// The value of an environment variable. The bytes belong to the environment
+/// and stay valid until the program changes it; use them at once.
+pub fn get(name: &CStr) -> Option<&'static [u8]> {
+    // SAFETY: `name` is NUL-terminated; getenv neither allocates nor locks.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: getenv returns a NUL-terminated string.
+    Some(unsafe { CStr::from_ptr(value) }.to_bytes())
+}
+
+/// Removes a variable, so that children do not inherit it.
+pub fn remove(name: &CStr) {
+    // SAFETY: `name` is NUL-terminated. Called while the process has one thread.
+    unsafe { libc::unsetenv(name.as_ptr()) };
+}
+
+/// The name that the program was called by, without directories.
+pub fn program() -> &'static [u8] {
+    unsafe extern "C" {
+        static program_invocation_short_name: *const core::ffi::c_char;
+    }
+    // SAFETY: glibc sets it before any constructor runs; it may be null there.
+    let name = unsafe { program_invocation_short_name };
+    if name.is_null() {
+        return b"?";
+    }
+    // SAFETY: a non-null value is a NUL-terminated string that lives forever.
+    unsafe { CStr::from_ptr(name) }.to_bytes()
+}
+
+/// The process id.
+pub fn pid() -> i32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::getpid() }
+}
+
+/// Reads a whole file into `buffer`; the bytes read, or the `errno`. A file
+/// larger than the buffer is `EFBIG`.
+pub fn read_file<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8], i32> {
+    // SAFETY: `path` is NUL-terminated.
+    let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    if fd < 0 {
+        return Err(errno());
+    }
+    let mut filled = 0;
+    let outcome = loop {
+        let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) else {
+            break Err(libc::EFBIG);
+        };
+        // SAFETY: the pointer and length describe `rest`.
+        let n = unsafe { libc::read(fd, rest.as_mut_ptr().cast(), rest.len()) };
+        match n {
+            0 => break Ok(filled),
+            n if n > 0 => filled += n as usize,
+            _ if errno() == libc::EINTR => {}
+            _ => break Err(errno()),
+        }
+    };
+    // SAFETY: `fd` was opened above and is closed once.
+    unsafe { libc::close(fd) };
+    outcome.map(|len| buffer.get(..len).unwrap_or(&[]))
+}
+
+/// The calling thread's `errno`.
+pub fn errno() -> i32 {
+    // SAFETY: the location is valid for the calling thread.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets the calling thread's `errno`.
+pub fn set_errno(value: i32) {
+    // SAFETY: the location is valid for the calling thread.
+    unsafe { *libc::__errno_location() = value };
+}

@@ -1,0 +1,16 @@
+//! The only system calls of the volatile heap, and the plan of the address space.
+//!
+//! Invariants: nothing here allocates or panics. A call that is only an
+//! optimisation never fails its caller: it returns `false`, and [`degrade`]
+//! counts why. An address belongs to exactly one owner at any time; the owner
+//! table changes only for address ranges that are reserved and not yet handed out.
+//!
+//! This room must never know what a policy is or who asks for memory.
+#![no_std]
+
+pub mod clock;
+pub mod degrade;
+pub mod env;
+pub mod message;
+pub mod slices;
+pub mod vm;

@@ -1,0 +1,88 @@
+//! Messages on standard error without allocation.
+
+use core::fmt::{self, Write};
+
+/// Longest message in bytes; what is longer is cut.
+const LINE_BYTES: usize = 1024;
+
+/// A line under construction on the stack.
+pub struct Line {
+    bytes: [u8; LINE_BYTES],
+    len: usize,
+}
+
+impl Line {
+    /// An empty line.
+    pub const fn new() -> Self {
+        Line { bytes: [0; LINE_BYTES], len: 0 }
+    }
+
+    /// What has been written so far.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&[])
+    }
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = LINE_BYTES - self.len;
+        let take = text.len().min(room);
+        if let (Some(to), Some(from)) =
+            (self.bytes.get_mut(self.len..self.len + take), text.as_bytes().get(..take))
+        {
+            to.copy_from_slice(from);
+            self.len += take;
+        }
+        Ok(())
+    }
+}
+
+/// Writes to a file descriptor; short writes are continued, errors end it.
+pub struct Fd(pub i32);
+
+impl Write for Fd {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if write_all(self.0, text.as_bytes()) { Ok(()) } else { Err(fmt::Error) }
+    }
+}
+
+/// Writes all of `bytes`; false when the descriptor refuses them. `errno` is
+/// left as it was found.
+pub fn write_all(fd: i32, mut bytes: &[u8]) -> bool {
+    // SAFETY: the location of errno is valid for the calling thread.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
+    let mut ok = true;
+    while !bytes.is_empty() {
+        // SAFETY: the pointer and length describe `bytes`.
+        let n = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
+        if n > 0 {
+            bytes = bytes.get(n as usize..).unwrap_or(&[]);
+        // SAFETY: as above.
+        } else if unsafe { *errno } != libc::EINTR {
+            ok = false;
+            break;
+        }
+    }
+    // SAFETY: as above.
+    unsafe { *errno = before };
+    ok
+}
+
+/// Writes one line, prefixed `spandrel: `, to standard error.
+pub fn say(args: fmt::Arguments<'_>) {
+    let mut line = Line::new();
+    // `Line` never fails; it cuts. Leave room for the newline.
+    let _ = line.write_str("spandrel: ");
+    let _ = line.write_fmt(args);
+    line.len = line.len.min(LINE_BYTES - 1);
+    let _ = line.write_str("\n");
+    write_all(2, line.as_bytes());
+}

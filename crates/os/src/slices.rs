@@ -1,0 +1,196 @@
+//! The plan of the address space: who owns an address is one load away.
+//!
+//! The 47-bit user address space is divided into granules of 256 MiB, one byte
+//! each in a static table. A *slice* is a run of granules reserved for one
+//! allocator, normally a tebibyte or more at a random base. What no slice
+//! claims is glibc's (number 0), also memory that glibc gave out before we
+//! were there.
+//!
+//! The table is 512 KiB of zero pages, of which a slice of 1 TiB touches 4 KiB
+//! and a program's working set a cache line or two per 16 GiB. A granule that
+//! small lets slices shrink with `ulimit -v` while the shift stays a constant.
+
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use spandrel_pages::{ADDRESS_SPACE_END, AllocatorId, TIB, align_down, align_up};
+
+use crate::degrade::{Optional, refused};
+use crate::vm;
+
+const GRANULE_BITS: u32 = 28;
+/// Bytes per entry of the owner table; also the smallest slice.
+pub const GRANULE_BYTES: usize = 1 << GRANULE_BITS;
+const ADDRESS_BITS: u32 = ADDRESS_SPACE_END.trailing_zeros();
+const GRANULES: usize = 1 << (ADDRESS_BITS - GRANULE_BITS);
+/// Part of the address-space limit that one slice may take when there is a
+/// limit: slices for all hosted allocators and ours together stay near a half.
+const LIMITED_SHARE: usize = 16;
+
+static OWNERS: [AtomicU8; GRANULES] = [const { AtomicU8::new(0) }; GRANULES];
+
+/// Set in an owner byte while requests are counted: frees take the slow way.
+pub const COUNTED: u8 = 0x80;
+
+/// The owner byte of an address: an [`AllocatorId`], perhaps with [`COUNTED`].
+#[inline(always)]
+pub fn owner_byte(address: usize) -> u8 {
+    // Two shifts keep the index in range whatever the address.
+    let index = (address << (usize::BITS - ADDRESS_BITS))
+        >> (usize::BITS - ADDRESS_BITS + GRANULE_BITS);
+    OWNERS[index].load(Relaxed)
+}
+
+/// The allocator that owns an address.
+#[inline(always)]
+pub fn owner(address: usize) -> AllocatorId {
+    AllocatorId::from_byte(owner_byte(address) & !COUNTED).unwrap_or(AllocatorId::Sys)
+}
+
+/// Marks every owner byte as counted or not. Takes about 20 microseconds.
+pub fn set_counted(on: bool) {
+    for owner in &OWNERS {
+        let now = owner.load(Relaxed);
+        let next = if on { now | COUNTED } else { now & !COUNTED };
+        // The common case leaves the zero page alone when turning it off.
+        if now != next {
+            owner.store(next, Relaxed);
+        }
+    }
+}
+
+/// A run of reserved address space, multiples of [`GRANULE_BYTES`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slice {
+    /// First address.
+    pub base: usize,
+    /// Length in bytes.
+    pub len: usize,
+}
+
+/// Reserves a slice of `want` bytes (a multiple of a tebibyte) for `owner`, or
+/// a smaller one where address space is limited, not below `least`.
+///
+/// `None`: there is not even room for `least`; the owner cannot be hosted.
+pub fn claim(owner: AllocatorId, want: usize, least: usize) -> Option<Slice> {
+    let mut want = want;
+    if let Some(limit) = vm::address_space_limit() {
+        let share = align_down(limit / LIMITED_SHARE, GRANULE_BYTES);
+        if share < want {
+            refused(Optional::Reserve, libc::ENOMEM);
+            want = share;
+        }
+    }
+    while want >= least.max(GRANULE_BYTES) {
+        if let Some(slice) = reserve_somewhere(want) {
+            publish(slice, owner);
+            return Some(slice);
+        }
+        refused(Optional::Reserve, libc::ENOMEM);
+        want = align_down(want / 2, GRANULE_BYTES);
+    }
+    None
+}
+
+fn publish(slice: Slice, owner: AllocatorId) {
+    let first = slice.base >> GRANULE_BITS;
+    let count = slice.len >> GRANULE_BITS;
+    for entry in OWNERS.iter().skip(first).take(count) {
+        let counted = entry.load(Relaxed) & COUNTED;
+        entry.store(owner as u8 | counted, Relaxed);
+    }
+}
+
+/// Tebibytes from which bases are drawn. Below lie fixed executables and the
+/// shadow memory of sanitizers (to 16 TiB and a margin); from 80 position-
+/// independent executables and their heaps (0x55… is 85); from 120 the stack,
+/// libraries and other mappings, which grow downwards from 127.
+const DRAWN: [core::ops::Range<usize>; 2] = [18..80, 104..119];
+/// Tebibytes that slices never use: persistent heaps with a fixed base and
+/// durable arenas live there.
+pub const FIXED_BASE_WINDOW: core::ops::Range<usize> = 88..104;
+
+fn reserve_somewhere(len: usize) -> Option<Slice> {
+    let tebibytes = len.div_ceil(TIB);
+    let starts = |range: &core::ops::Range<usize>| {
+        range.len().saturating_sub(tebibytes - 1)
+    };
+    let choices: usize = DRAWN.iter().map(starts).sum();
+    if len >= TIB && choices > 0 {
+        let random = entropy();
+        for attempt in 0..choices {
+            let mut pick = (random.wrapping_add(attempt)) % choices;
+            for range in &DRAWN {
+                let here = starts(range);
+                if pick >= here {
+                    pick -= here;
+                    continue;
+                }
+                let base = (range.start + pick) * TIB;
+                if let Some(at) = vm::reserve_at(base, len) {
+                    return Some(Slice { base: at.as_ptr() as usize, len });
+                }
+                break;
+            }
+        }
+    }
+    // Small slices, or a crowded address space: wherever the kernel has room.
+    let padded = len.checked_add(GRANULE_BYTES)?;
+    let at = vm::reserve(padded)?.as_ptr() as usize;
+    let base = align_up(at, GRANULE_BYTES)?;
+    // SAFETY: both ends lie in the reservation just made, outside the slice.
+    unsafe {
+        if base > at {
+            vm::release(at as *mut u8, base - at);
+        }
+        let end = base + len;
+        if at + padded > end {
+            vm::release(end as *mut u8, at + padded - end);
+        }
+    }
+    (base + len <= ADDRESS_SPACE_END).then_some(Slice { base, len })
+}
+
+/// Random bits for slice bases; constant where address randomisation is off
+/// (debuggers, `setarch -R`), so that such runs repeat.
+fn entropy() -> usize {
+    const ADDR_NO_RANDOMIZE: libc::c_int = 0x004_0000;
+    // SAFETY: the argument only queries.
+    let personality = unsafe { libc::personality(0xffff_ffff) };
+    if personality != -1 && personality & ADDR_NO_RANDOMIZE != 0 {
+        return 0;
+    }
+    let mut bytes = [0u8; 8];
+    match rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::NONBLOCK) {
+        Ok(8) => usize::from_ne_bytes(bytes),
+        outcome => {
+            let errno = outcome.err().map_or(libc::EAGAIN, |e| e.raw_os_error());
+            refused(Optional::Random, errno);
+            // The stack's address carries the kernel's own randomisation.
+            (&raw const bytes as usize).rotate_right(12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claimed_slice_is_owned_and_its_neighbours_are_not() {
+        let slice = claim(AllocatorId::Mimalloc, TIB, GRANULE_BYTES).expect("address space");
+        assert_eq!(slice.base % GRANULE_BYTES, 0);
+        assert_eq!(owner(slice.base), AllocatorId::Mimalloc);
+        assert_eq!(owner(slice.base + slice.len - 1), AllocatorId::Mimalloc);
+        assert_ne!(owner(slice.base - 1), AllocatorId::Mimalloc);
+        let local = 0u8;
+        assert_eq!(owner(&raw const local as usize), AllocatorId::Sys);
+        assert_eq!(owner(usize::MAX), AllocatorId::Sys);
+    }
+
+    #[test]
+    fn slices_do_not_overlap() {
+        let a = claim(AllocatorId::Jemalloc, TIB, TIB).expect("address space");
+        let b = claim(AllocatorId::Mmap, 4 * TIB, TIB).expect("address space");
+        assert!(a.base + a.len <= b.base || b.base + b.len <= a.base);
+    }
+}

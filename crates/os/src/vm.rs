@@ -1,0 +1,165 @@
+//! Virtual memory: reserve, open, discard, advise, populate, move.
+//!
+//! All lengths and addresses are multiples of the page size. A *reserved* range
+//! is mapped without access and costs nothing; an *opened* one is readable and
+//! writable and zero until written.
+
+use core::ffi::{CStr, c_void};
+use core::ptr::{self, NonNull};
+
+use rustix::io::Errno;
+use rustix::mm::{self, Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
+
+use crate::degrade::{Optional, available, refused};
+
+const RESERVED: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
+
+/// Reserves `len` bytes anywhere. `None` when the address space is exhausted.
+pub fn reserve(len: usize) -> Option<NonNull<u8>> {
+    // SAFETY: a new private mapping at an address of the kernel's choice.
+    let at = unsafe { mm::mmap_anonymous(ptr::null_mut(), len, ProtFlags::empty(), RESERVED) };
+    NonNull::new(at.ok()?.cast())
+}
+
+/// Reserves `len` bytes at exactly `base`, if nothing is mapped there.
+pub fn reserve_at(base: usize, len: usize) -> Option<NonNull<u8>> {
+    let flags = RESERVED | MapFlags::FIXED_NOREPLACE;
+    // SAFETY: FIXED_NOREPLACE never replaces a mapping.
+    let at = unsafe { mm::mmap_anonymous(base as *mut c_void, len, ProtFlags::empty(), flags) };
+    let at = at.ok()?;
+    if at as usize != base {
+        // A kernel before 4.17 takes the flag for a hint.
+        // SAFETY: the range was mapped by the call above and nobody knows it.
+        let _ = unsafe { mm::munmap(at, len) };
+        return None;
+    }
+    NonNull::new(at.cast())
+}
+
+/// Gives a range back to the kernel altogether.
+///
+/// # Safety
+/// The range is a mapping of the caller's, and nobody uses it any more.
+pub unsafe fn release(at: *mut u8, len: usize) -> bool {
+    // SAFETY: passed on from the caller.
+    unsafe { mm::munmap(at.cast(), len) }.is_ok()
+}
+
+/// Opens a reserved range for reading and writing. False: the kernel refused
+/// (memory is overcommitted under mode 2, or the mapping count is at its limit).
+///
+/// # Safety
+/// The range lies in a reservation of the caller's.
+pub unsafe fn open(at: *mut u8, len: usize) -> bool {
+    // SAFETY: passed on from the caller.
+    unsafe { mm::mprotect(at.cast(), len, MprotectFlags::READ | MprotectFlags::WRITE) }.is_ok()
+}
+
+/// Maps fresh, zero, accessible pages over a range of a reservation.
+///
+/// # Safety
+/// The range lies in a reservation of the caller's; its contents are given up.
+pub unsafe fn open_fresh(at: *mut u8, len: usize) -> bool {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the caller owns the range, so that replacing it harms nobody.
+    unsafe { mm::mmap_anonymous(at.cast(), len, access, RESERVED | MapFlags::FIXED) }.is_ok()
+}
+
+/// Turns a range back into a bare reservation: its pages, its charge against
+/// overcommit and any splits of its mapping are gone.
+///
+/// # Safety
+/// The range lies in a reservation of the caller's; its contents are given up.
+pub unsafe fn close(at: *mut u8, len: usize) -> bool {
+    // SAFETY: as in `open_fresh`.
+    unsafe {
+        mm::mmap_anonymous(at.cast(), len, ProtFlags::empty(), RESERVED | MapFlags::FIXED)
+    }
+    .is_ok()
+}
+
+/// Drops the pages of a range; it stays open and reads as zero.
+///
+/// # Safety
+/// The range is the caller's; its contents are given up.
+pub unsafe fn discard(at: *mut u8, len: usize) -> bool {
+    // SAFETY: passed on from the caller.
+    unsafe { mm::madvise(at.cast(), len, Advice::LinuxDontNeed) }.is_ok()
+}
+
+/// Asks for huge pages in a range from now on.
+///
+/// # Safety
+/// The range is an open mapping of the caller's.
+pub unsafe fn advise_huge(at: *mut u8, len: usize) -> bool {
+    if !available(Optional::HugePage) {
+        return false;
+    }
+    // SAFETY: passed on from the caller; the advice changes no contents.
+    settle(Optional::HugePage, unsafe { mm::madvise(at.cast(), len, Advice::LinuxHugepage) })
+}
+
+/// Faults in a range at once, writable.
+///
+/// # Safety
+/// The range is an open mapping of the caller's.
+pub unsafe fn populate(at: *mut u8, len: usize) -> bool {
+    if !available(Optional::PopulateWrite) {
+        return false;
+    }
+    // SAFETY: passed on from the caller; populating changes no contents.
+    let done = unsafe { mm::madvise(at.cast(), len, Advice::LinuxPopulateWrite) };
+    settle(Optional::PopulateWrite, done)
+}
+
+/// Moves the pages of `from` to `to` through the page tables. Afterwards `from`
+/// is open and reads as zero. False: nothing changed.
+///
+/// Cheap (a pointer per 2 MiB) when both are congruent modulo the huge page.
+///
+/// # Safety
+/// Both ranges are `len` bytes of the caller's, disjoint, `from` a single
+/// private anonymous mapping; the contents of `to` are given up.
+pub unsafe fn move_pages(from: *mut u8, to: *mut u8, len: usize) -> bool {
+    if !available(Optional::Mremap) {
+        return false;
+    }
+    // DONTUNMAP (Linux 5.7) leaves no hole in which another thread's mmap could land.
+    let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
+    // SAFETY: passed on from the caller.
+    let moved = unsafe { mm::mremap_fixed(from.cast(), len, len, flags, to.cast()) };
+    settle(Optional::Mremap, moved.map(|_| ()))
+}
+
+/// Names a range in `/proc/PID/smaps` (`[anon:name]`), where the kernel can.
+pub fn name(at: *mut u8, len: usize, name: &CStr) {
+    const PR_SET_VMA: libc::c_int = 0x5356_4d41;
+    const PR_SET_VMA_ANON_NAME: libc::c_ulong = 0;
+    if !available(Optional::NameMapping) {
+        return;
+    }
+    // SAFETY: naming changes no contents; the kernel copies `name`.
+    let failed = unsafe {
+        libc::prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, at as libc::c_ulong, len, name.as_ptr())
+    } != 0;
+    if failed {
+        refused(Optional::NameMapping, crate::env::errno());
+    }
+}
+
+/// The soft limit of the address space in bytes, if there is one.
+pub fn address_space_limit() -> Option<usize> {
+    rustix::process::getrlimit(rustix::process::Resource::As)
+        .current
+        .and_then(|limit| usize::try_from(limit).ok())
+}
+
+fn settle(what: Optional, outcome: Result<(), Errno>) -> bool {
+    match outcome {
+        Ok(()) => true,
+        Err(errno) => {
+            refused(what, errno.raw_os_error());
+            false
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The thread slot: what Spandrel keeps per thread, one instruction away.
+//!
+//! `std::thread_local!` in a shared library compiles to `__tls_get_addr`, which
+//! may itself call malloc. An initial-exec slot is an offset from `fs`, known
+//! when the library is loaded; stable Rust declares it through assembly.
+
+use core::cell::Cell;
+use core::ffi::c_void;
+use core::ptr;
+
+/// What Spandrel keeps for each thread; zero when a thread begins.
+#[repr(C)]
+pub struct ThreadSlot {
+    /// The policy table of the innermost scope; null means the process's.
+    pub scope: Cell<*const c_void>,
+    /// Depth of nested scopes.
+    pub depth: Cell<usize>,
+    /// Free for the rooms above: not zero while the thread is inside a call
+    /// that must not be counted or intercepted again.
+    pub busy: Cell<usize>,
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("Spandrel runs on x86-64 Linux");
+
+core::arch::global_asm!(
+    ".pushsection .tbss.spandrel_thread_slot,\"awT\",@nobits",
+    ".balign 64",
+    ".hidden spandrel_thread_slot",
+    ".globl spandrel_thread_slot",
+    ".type spandrel_thread_slot,@object",
+    ".size spandrel_thread_slot,64",
+    "spandrel_thread_slot:",
+    ".zero 64",
+    ".popsection",
+);
+
+const _: () = assert!(size_of::<ThreadSlot>() <= 64);
+
+/// The calling thread's slot. Valid from a thread's first to its last
+/// instruction, destructors included.
+#[inline(always)]
+pub fn thread_slot() -> &'static ThreadSlot {
+    let slot: *const ThreadSlot;
+    // SAFETY: the first word of the thread control block is its own address;
+    // the assembler's offset to the slot is fixed when the module is loaded.
+    // The reference is `'static` only to this thread: the type is not `Sync`,
+    // so it cannot leave it.
+    unsafe {
+        core::arch::asm!(
+            "mov {slot}, qword ptr fs:[0]",
+            "add {slot}, qword ptr [rip + spandrel_thread_slot@GOTTPOFF]",
+            slot = out(reg) slot,
+            options(pure, readonly, nostack),
+        );
+        &*slot
+    }
+}
+
+/// The scope pointer alone: two instructions, for the hot path.
+impl ThreadSlot {
+    /// The current thread's scope table; null means the process's table.
+    #[inline(always)]
+    pub fn current_scope() -> *const c_void {
+        let mut scope: *const c_void = ptr::null();
+        // SAFETY: as in `thread_slot`; `scope` is the slot's first field.
+        unsafe {
+            core::arch::asm!(
+                "mov {scope}, qword ptr [rip + spandrel_thread_slot@GOTTPOFF]",
+                "mov {scope}, qword ptr fs:[{scope}]",
+                scope = inout(reg) scope,
+                options(readonly, nostack, preserves_flags),
+            );
+        }
+        scope
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+
+    #[test]
+    fn every_thread_has_its_own_zeroed_slot() {
+        let mark = 0x1000 as *const c_void;
+        thread_slot().scope.set(mark);
+        assert_eq!(ThreadSlot::current_scope(), mark);
+        std::thread::spawn(|| {
+            assert!(ThreadSlot::current_scope().is_null());
+            assert_eq!(thread_slot().depth.get(), 0);
+            thread_slot().scope.set(0x2000 as *const c_void);
+        })
+        .join()
+        .unwrap();
+        assert_eq!(ThreadSlot::current_scope(), mark);
+        thread_slot().scope.set(ptr::null());
+    }
+}

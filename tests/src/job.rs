@@ -1,0 +1,381 @@
+//! Run one program to its end, within limits, in a process group of its own.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A generous default: the C programs take seconds at most.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
+/// A program that needs more than this has run away; the machine of a developer should survive it.
+const DEFAULT_MEMORY_CAP_BYTES: u64 = 12 << 30;
+/// Stacks of at most so many processes are shown when a group hangs.
+const STACKS_SHOWN: usize = 4;
+
+/// One program to run.
+pub struct Job {
+    command: Command,
+    stdin: Option<Vec<u8>>,
+    timeout: Duration,
+    memory_cap_bytes: u64,
+    shown: String,
+}
+
+/// How a program ended.
+pub struct Finished {
+    /// Exit code, if it exited.
+    pub code: Option<i32>,
+    /// Signal, if one killed it.
+    pub signal: Option<i32>,
+    /// Everything written to standard output.
+    pub stdout: Vec<u8>,
+    /// Everything written to standard error.
+    pub stderr: Vec<u8>,
+    /// Wall time.
+    pub elapsed: Duration,
+    /// Why the harness ended it, with the stacks it found.
+    pub stopped: Option<String>,
+    shown: String,
+}
+
+impl Job {
+    /// A job for `program`, found through `PATH` unless it is a path.
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        let mut command = Command::new(&program);
+        // The tests decide what is preloaded and configured, not the shell that started them.
+        for name in [
+            "LD_PRELOAD",
+            "BRUG_ALLOC",
+            "SPANDREL_MODE",
+            "SPANDREL_PROFILE",
+            "SPANDREL_STATS",
+            "SPANDREL_VERBOSE",
+        ] {
+            command.env_remove(name);
+        }
+        Self {
+            command,
+            stdin: None,
+            timeout: DEFAULT_TIMEOUT,
+            memory_cap_bytes: DEFAULT_MEMORY_CAP_BYTES,
+            shown: program.as_ref().to_string_lossy().into_owned(),
+        }
+    }
+
+    /// Adds one argument.
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.shown.push(' ');
+        self.shown.push_str(&arg.as_ref().to_string_lossy());
+        self.command.arg(arg);
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        for arg in args {
+            self = self.arg(arg);
+        }
+        self
+    }
+
+    /// Sets an environment variable of the program.
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.shown.insert_str(
+            0,
+            &format!(
+                "{}={} ",
+                name.as_ref().to_string_lossy(),
+                value.as_ref().to_string_lossy()
+            ),
+        );
+        self.command.env(name, value);
+        self
+    }
+
+    /// Sets several environment variables.
+    pub fn envs(mut self, pairs: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        for (name, value) in pairs {
+            self = self.env(name, value);
+        }
+        self
+    }
+
+    /// Sets the folder that the program starts in.
+    pub fn dir(mut self, dir: impl AsRef<Path>) -> Self {
+        self.command.current_dir(dir);
+        self
+    }
+
+    /// Gives the program this standard input (by default it is empty).
+    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = Some(bytes.into());
+        self
+    }
+
+    /// Limits the wall time.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Limits the resident memory of the whole process group.
+    pub fn memory_cap(mut self, bytes: u64) -> Self {
+        self.memory_cap_bytes = bytes;
+        self
+    }
+
+    /// Starts the program without waiting; what it writes goes to files in a temporary folder.
+    pub fn start(mut self) -> Running {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let stdout = folder.path().join("stdout");
+        let stderr = folder.path().join("stderr");
+        self.command.stdin(match &self.stdin {
+            None => Stdio::null(),
+            Some(bytes) => {
+                let path = folder.path().join("stdin");
+                File::create(&path).and_then(|mut f| f.write_all(bytes)).expect("write stdin");
+                Stdio::from(File::open(&path).expect("open stdin"))
+            }
+        });
+        self.command.stdout(File::create(&stdout).expect("create stdout file"));
+        self.command.stderr(File::create(&stderr).expect("create stderr file"));
+        self.command.process_group(0);
+        let started = Instant::now();
+        let child =
+            self.command.spawn().unwrap_or_else(|e| panic!("cannot start {}: {e}", self.shown));
+        Running {
+            child,
+            reaped: false,
+            started,
+            timeout: scaled(self.timeout),
+            memory_cap_bytes: self.memory_cap_bytes,
+            stdout,
+            stderr,
+            _folder: folder,
+            shown: self.shown,
+        }
+    }
+
+    /// Runs the program to its end.
+    pub fn run(self) -> Finished {
+        self.start().wait()
+    }
+}
+
+fn scaled(limit: Duration) -> Duration {
+    let factor = std::env::var("SPANDREL_TEST_SLOW").ok().and_then(|v| v.parse::<f64>().ok());
+    limit.mul_f64(factor.unwrap_or(1.0).max(0.1))
+}
+
+/// A program that was started.
+pub struct Running {
+    child: Child,
+    reaped: bool,
+    started: Instant,
+    timeout: Duration,
+    memory_cap_bytes: u64,
+    stdout: PathBuf,
+    stderr: PathBuf,
+    _folder: tempfile::TempDir,
+    shown: String,
+}
+
+impl Running {
+    /// Its process id, which is also the id of its group.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// True once it has ended.
+    pub fn has_ended(&self) -> bool {
+        has_exited(self.child.id())
+    }
+
+    /// What it has written to standard error so far.
+    pub fn stderr_so_far(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.stderr).unwrap_or_default()).into_owned()
+    }
+
+    /// Waits for its end or for a limit; nothing of its group is left alive.
+    pub fn wait(mut self) -> Finished {
+        let pid = self.child.id();
+        let mut pause = Duration::from_micros(500);
+        let mut last_memory_check = Instant::now();
+        let mut stopped = None;
+        while !has_exited(pid) {
+            if self.started.elapsed() > self.timeout {
+                stopped =
+                    Some(format!("no end within {:?}\n{}", self.timeout, stacks_of_group(pid)));
+                break;
+            }
+            if last_memory_check.elapsed() > Duration::from_millis(100) {
+                last_memory_check = Instant::now();
+                let rss = group_rss_bytes(pid);
+                if rss > self.memory_cap_bytes {
+                    stopped = Some(format!("resident memory ran away: {} MiB", rss >> 20));
+                    break;
+                }
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(20));
+        }
+        let elapsed = self.started.elapsed();
+        // The leader is not reaped yet, so its id still names this group and no other.
+        kill_group(pid);
+        let status = self.child.wait().expect("wait for a child");
+        self.reaped = true;
+        use std::os::unix::process::ExitStatusExt;
+        Finished {
+            code: status.code(),
+            signal: status.signal(),
+            stdout: std::fs::read(&self.stdout).unwrap_or_default(),
+            stderr: std::fs::read(&self.stderr).unwrap_or_default(),
+            elapsed,
+            stopped,
+            shown: std::mem::take(&mut self.shown),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.reaped {
+            kill_group(self.child.id());
+            let _ = self.child.wait();
+        }
+    }
+}
+
+impl Finished {
+    /// True if it exited with 0 and the harness had no reason to end it.
+    pub fn ok(&self) -> bool {
+        self.stopped.is_none() && self.code == Some(0)
+    }
+
+    /// Fails the test unless the program exited with 0.
+    #[track_caller]
+    pub fn expect_ok(self) -> Self {
+        assert!(self.ok(), "{self}");
+        self
+    }
+
+    /// Fails the test unless the program exited with `code`.
+    #[track_caller]
+    pub fn expect_code(self, code: i32) -> Self {
+        assert!(self.stopped.is_none() && self.code == Some(code), "expected exit {code}: {self}");
+        self
+    }
+
+    /// Standard output as text.
+    pub fn out(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// Standard error as text.
+    pub fn err(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+
+    /// The lines of standard error that the library wrote.
+    pub fn library_lines(&self) -> Vec<String> {
+        self.err().lines().filter(|l| l.starts_with("spandrel: ")).map(str::to_owned).collect()
+    }
+}
+
+impl fmt::Display for Finished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.shown)?;
+        match (self.code, self.signal) {
+            (Some(code), _) => writeln!(f, "  exit code {code} after {:?}", self.elapsed)?,
+            (_, Some(signal)) => writeln!(f, "  killed by signal {signal} after {:?}", self.elapsed)?,
+            _ => writeln!(f, "  ended in an unknown way")?,
+        }
+        if let Some(why) = &self.stopped {
+            writeln!(f, "  ended by the harness: {why}")?;
+        }
+        writeln!(f, "--- standard output\n{}", ends(&self.out()))?;
+        write!(f, "--- standard error\n{}", ends(&self.err()))
+    }
+}
+
+/// The first and the last part of a long text.
+fn ends(text: &str) -> String {
+    const PART: usize = 4000;
+    if text.len() <= 2 * PART {
+        return text.to_owned();
+    }
+    let head = text.floor_char_boundary(PART);
+    let tail = text.ceil_char_boundary(text.len() - PART);
+    format!("{}\n[... {} bytes ...]\n{}", &text[..head], tail - head, &text[tail..])
+}
+
+fn has_exited(pid: u32) -> bool {
+    // SAFETY: `info` is plain data for which all zeroes is a value; waitid writes only to it.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        libc::waitid(libc::P_PID, pid, &mut info, flags) == 0 && info.si_pid() != 0
+    }
+}
+
+fn kill_group(pid: u32) {
+    // SAFETY: a system call without memory arguments; the group is one that this harness made.
+    unsafe { libc::kill(-(pid as libc::pid_t), libc::SIGKILL) };
+}
+
+/// Processes of the group, read from `/proc`.
+fn group_members(group: u32) -> Vec<u32> {
+    let mut members = Vec::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else {
+            continue;
+        };
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        // The command name may hold spaces and parentheses; the fields start after the last one.
+        let fields = stat.rsplit(')').next().unwrap_or_default();
+        if fields.split_whitespace().nth(2).and_then(|g| g.parse().ok()) == Some(group) {
+            members.push(pid);
+        }
+    }
+    members
+}
+
+fn group_rss_bytes(group: u32) -> u64 {
+    let page_bytes = 4096;
+    group_members(group)
+        .iter()
+        .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/statm")).ok())
+        .filter_map(|statm| statm.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok()))
+        .map(|pages| pages * page_bytes)
+        .sum()
+}
+
+/// The stacks of a group that hangs, if a debugger is installed.
+fn stacks_of_group(group: u32) -> String {
+    let mut text = String::new();
+    for pid in group_members(group).into_iter().take(STACKS_SHOWN) {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        text.push_str(&format!("--- stacks of {pid} {}\n", name.trim()));
+        // `timeout` is coreutils': a debugger that hangs on a stuck process must not hang the test.
+        let output = Command::new("timeout")
+            .args(["-k", "2", "20", "gdb", "-batch", "-nx", "-p", &pid.to_string()])
+            .args(["-ex", "set pagination off", "-ex", "thread apply all bt 24"])
+            .stdin(Stdio::null())
+            .output();
+        match output {
+            Ok(o) => {
+                let all = String::from_utf8_lossy(&o.stdout).into_owned();
+                let shown: Vec<&str> =
+                    all.lines().filter(|l| l.starts_with('#') || l.starts_with("Thread")).collect();
+                text.push_str(&shown[..shown.len().min(200)].join("\n"));
+                text.push('\n');
+            }
+            Err(e) => text.push_str(&format!("(no debugger: {e})\n")),
+        }
+    }
+    text
+}
