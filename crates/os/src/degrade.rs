@@ -23,19 +23,16 @@ pub enum Optional {
     Reserve = 3,
     /// `getrandom`, for the choice of slice bases.
     Random = 4,
-    /// `prctl(PR_SET_VMA)`: names in `/proc/PID/smaps`.
-    NameMapping = 5,
 }
 
 impl Optional {
     /// Every optional call.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 5] = [
         Self::Mremap,
         Self::PopulateWrite,
         Self::HugePage,
         Self::Reserve,
         Self::Random,
-        Self::NameMapping,
     ];
 
     /// The name used in messages and statistics.
@@ -46,7 +43,6 @@ impl Optional {
             Self::HugePage => "madvise(MADV_HUGEPAGE)",
             Self::Reserve => "address-space reservation",
             Self::Random => "getrandom",
-            Self::NameMapping => "prctl(PR_SET_VMA)",
         }
     }
 
@@ -57,7 +53,6 @@ impl Optional {
             Self::HugePage => "large objects use base pages",
             Self::Reserve => "slices are smaller; what does not fit is served by glibc",
             Self::Random => "slice bases follow the kernel's own randomisation",
-            Self::NameMapping => "mappings have no names in smaps",
         }
     }
 }
@@ -69,7 +64,11 @@ struct Slot {
 }
 
 static SLOTS: [Slot; Optional::ALL.len()] = [const {
-    Slot { count: AtomicU64::new(0), errno: AtomicI32::new(0), off: AtomicBool::new(false) }
+    Slot {
+        count: AtomicU64::new(0),
+        errno: AtomicI32::new(0),
+        off: AtomicBool::new(false),
+    }
 }; Optional::ALL.len()];
 static VERBOSE: AtomicBool = AtomicBool::new(false);
 

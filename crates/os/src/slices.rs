@@ -35,8 +35,8 @@ pub const COUNTED: u8 = 0x80;
 #[inline(always)]
 pub fn owner_byte(address: usize) -> u8 {
     // Two shifts keep the index in range whatever the address.
-    let index = (address << (usize::BITS - ADDRESS_BITS))
-        >> (usize::BITS - ADDRESS_BITS + GRANULE_BITS);
+    let index =
+        (address << (usize::BITS - ADDRESS_BITS)) >> (usize::BITS - ADDRESS_BITS + GRANULE_BITS);
     OWNERS[index].load(Relaxed)
 }
 
@@ -111,9 +111,7 @@ pub const FIXED_BASE_WINDOW: core::ops::Range<usize> = 88..104;
 
 fn reserve_somewhere(len: usize) -> Option<Slice> {
     let tebibytes = len.div_ceil(TIB);
-    let starts = |range: &core::ops::Range<usize>| {
-        range.len().saturating_sub(tebibytes - 1)
-    };
+    let starts = |range: &core::ops::Range<usize>| range.len().saturating_sub(tebibytes - 1);
     let choices: usize = DRAWN.iter().map(starts).sum();
     if len >= TIB && choices > 0 {
         let random = entropy();
@@ -127,7 +125,10 @@ fn reserve_somewhere(len: usize) -> Option<Slice> {
                 }
                 let base = (range.start + pick) * TIB;
                 if let Some(at) = vm::reserve_at(base, len) {
-                    return Some(Slice { base: at.as_ptr() as usize, len });
+                    return Some(Slice {
+                        base: at.as_ptr() as usize,
+                        len,
+                    });
                 }
                 break;
             }
@@ -166,7 +167,10 @@ fn entropy() -> usize {
             let errno = outcome.err().map_or(libc::EAGAIN, |e| e.raw_os_error());
             refused(Optional::Random, errno);
             // The stack's address carries the kernel's own randomisation.
-            (&raw const bytes as usize).rotate_right(12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8
+            (&raw const bytes as usize)
+                .rotate_right(12)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                >> 8
         }
     }
 }

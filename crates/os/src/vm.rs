@@ -73,7 +73,12 @@ pub unsafe fn open_fresh(at: *mut u8, len: usize) -> bool {
 pub unsafe fn close(at: *mut u8, len: usize) -> bool {
     // SAFETY: as in `open_fresh`.
     unsafe {
-        mm::mmap_anonymous(at.cast(), len, ProtFlags::empty(), RESERVED | MapFlags::FIXED)
+        mm::mmap_anonymous(
+            at.cast(),
+            len,
+            ProtFlags::empty(),
+            RESERVED | MapFlags::FIXED,
+        )
     }
     .is_ok()
 }
@@ -96,7 +101,9 @@ pub unsafe fn advise_huge(at: *mut u8, len: usize) -> bool {
         return false;
     }
     // SAFETY: passed on from the caller; the advice changes no contents.
-    settle(Optional::HugePage, unsafe { mm::madvise(at.cast(), len, Advice::LinuxHugepage) })
+    settle(Optional::HugePage, unsafe {
+        mm::madvise(at.cast(), len, Advice::LinuxHugepage)
+    })
 }
 
 /// Faults in a range at once, writable.
@@ -131,7 +138,7 @@ pub unsafe fn move_pages(from: *mut u8, to: *mut u8, len: usize) -> bool {
     settle(Optional::Mremap, moved.map(|_| ()))
 }
 
-/// Names a range in `/proc/PID/smaps` (`[anon:name]`), where the kernel can.
+/// Names a range in `/proc/PID/smaps` (`[anon:name]`), on kernels that can.
 pub fn name(at: *mut u8, len: usize, name: &CStr) {
     const PR_SET_VMA: libc::c_int = 0x5356_4d41;
     const PR_SET_VMA_ANON_NAME: libc::c_ulong = 0;
@@ -140,7 +147,13 @@ pub fn name(at: *mut u8, len: usize, name: &CStr) {
     }
     // SAFETY: naming changes no contents; the kernel copies `name`.
     let failed = unsafe {
-        libc::prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, at as libc::c_ulong, len, name.as_ptr())
+        libc::prctl(
+            PR_SET_VMA,
+            PR_SET_VMA_ANON_NAME,
+            at as libc::c_ulong,
+            len,
+            name.as_ptr(),
+        )
     } != 0;
     if failed {
         refused(Optional::NameMapping, crate::env::errno());

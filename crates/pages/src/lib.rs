@@ -50,8 +50,13 @@ pub enum AllocatorId {
 
 impl AllocatorId {
     /// Every allocator, in numerical order.
-    pub const ALL: [Self; 5] =
-        [Self::Sys, Self::Jemalloc, Self::Mimalloc, Self::Tcmalloc, Self::Mmap];
+    pub const ALL: [Self; 5] = [
+        Self::Sys,
+        Self::Jemalloc,
+        Self::Mimalloc,
+        Self::Tcmalloc,
+        Self::Mmap,
+    ];
 
     /// The name used in modes, profiles and statistics.
     pub const fn name(self) -> &'static str {
@@ -76,7 +81,12 @@ impl AllocatorId {
         Self::ALL
             .into_iter()
             .find(|id| id.name().eq_ignore_ascii_case(name))
-            .or_else(|| ALIASES.into_iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|a| a.1))
+            .or_else(|| {
+                ALIASES
+                    .into_iter()
+                    .find(|(n, _)| n.eq_ignore_ascii_case(name))
+                    .map(|a| a.1)
+            })
     }
 
     /// The allocator with this number.

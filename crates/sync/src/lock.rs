@@ -26,7 +26,10 @@ unsafe impl<T: Send> Send for Lock<T> {}
 impl<T> Lock<T> {
     /// A free lock.
     pub const fn new(value: T) -> Self {
-        Lock { state: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+        Lock {
+            state: AtomicU32::new(FREE),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// Waits until the lock is free and takes it.
@@ -48,7 +51,11 @@ impl<T> Lock<T> {
     /// Takes the lock without a guard: for the time of a `fork`.
     #[inline]
     pub fn acquire(&self) {
-        if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
+        if self
+            .state
+            .compare_exchange(FREE, HELD, Acquire, Relaxed)
+            .is_err()
+        {
             self.acquire_slow();
         }
     }
@@ -57,7 +64,10 @@ impl<T> Lock<T> {
     fn acquire_slow(&self) {
         for _ in 0..SPINS {
             if self.state.load(Relaxed) == FREE
-                && self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
+                && self
+                    .state
+                    .compare_exchange(FREE, HELD, Acquire, Relaxed)
+                    .is_ok()
             {
                 return;
             }
@@ -126,7 +136,10 @@ const DONE: u32 = 3;
 impl Once {
     /// A cell whose start has not been run.
     pub const fn new() -> Self {
-        Once { state: AtomicU32::new(NEW), runner: AtomicU32::new(0) }
+        Once {
+            state: AtomicU32::new(NEW),
+            runner: AtomicU32::new(0),
+        }
     }
 
     /// Whether the start has been completed.
@@ -154,7 +167,9 @@ impl Once {
             Err(_) if self.runner.load(Relaxed) == me => false,
             Err(_) => {
                 while self.state.load(Acquire) != DONE {
-                    let _ = self.state.compare_exchange(RUNNING, AWAITED, Relaxed, Relaxed);
+                    let _ = self
+                        .state
+                        .compare_exchange(RUNNING, AWAITED, Relaxed, Relaxed);
                     wait(&self.state, AWAITED);
                 }
                 true

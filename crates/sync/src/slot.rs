@@ -13,12 +13,14 @@ use core::ptr;
 pub struct ThreadSlot {
     /// The policy table of the innermost scope; null means the process's.
     pub scope: Cell<*const c_void>,
-    /// Depth of nested scopes.
-    pub depth: Cell<usize>,
-    /// Free for the rooms above: not zero while the thread is inside a call
-    /// that must not be counted or intercepted again.
-    pub busy: Cell<usize>,
+    /// Scopes entered through the C interface.
+    pub c_depth: Cell<u8>,
+    /// What each of them replaced, by index: C has no destructor to keep it in.
+    pub c_scopes: [Cell<u8>; C_SCOPES],
 }
+
+/// How deeply scopes may be nested through the C interface.
+const C_SCOPES: usize = 32;
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("Spandrel runs on x86-64 Linux");
@@ -88,7 +90,7 @@ mod tests {
         assert_eq!(ThreadSlot::current_scope(), mark);
         std::thread::spawn(|| {
             assert!(ThreadSlot::current_scope().is_null());
-            assert_eq!(thread_slot().depth.get(), 0);
+            assert_eq!(thread_slot().c_depth.get(), 0);
             thread_slot().scope.set(0x2000 as *const c_void);
         })
         .join()

@@ -1,0 +1,49 @@
+//! The request handler: every request of a program comes through here.
+//!
+//! ```text
+//! malloc(n)      table of the scope or process --byte--> backend
+//! free(p)        owner table --byte--> backend
+//! realloc(p, n)  both: the owner keeps the object, or it migrates
+//! ```
+//!
+//! Invariants: an object is freed by the allocator that owns its address,
+//! whatever the mode is by then; an object migrates only when it is
+//! reallocated; nothing is counted, and no lock taken, on the way to a backend
+//! unless somebody asked for counting.
+//!
+//! This room must never know which interface (C, C++, Rust) a request came by.
+#![no_std]
+
+mod backend;
+mod counter;
+mod modes;
+mod realloc;
+mod render;
+mod request;
+mod start;
+mod stats;
+
+pub use backend::available;
+pub use modes::{
+    ModeChange, current_mode, enter_scope, leave_scope, scope_at, scope_index, set_mode, with_mode,
+};
+pub use realloc::{realloc, realloc_aligned, realloc_zeroed};
+pub use render::{Json, Text};
+pub use request::{
+    alloc, alloc_aligned, alloc_zeroed, alloc_zeroed_aligned, free, free_sized, trim, usable_size,
+};
+pub use start::{Configuration, start};
+pub use stats::{ReallocStats, RequestRow, Stats, count_requests, stats};
+
+/// Requests to one allocator by name, whatever the mode: for data structures
+/// that know best. Such objects may be freed and reallocated by any function
+/// of this room.
+pub mod direct {
+    pub use crate::realloc::{realloc_in, realloc_zeroed_in};
+    pub use crate::request::{alloc_in, alloc_zeroed_in};
+}
+
+/// The allocator that owns an address.
+pub fn owner(object: *const u8) -> spandrel_pages::AllocatorId {
+    spandrel_os::slices::owner(object as usize)
+}

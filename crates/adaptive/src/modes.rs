@@ -1,0 +1,223 @@
+//! The tables in force: the process's, and those of scopes.
+//!
+//! A mode is compiled once and kept for good in a bounded pool, so that a table
+//! pointer read on the hot path never dangles. Switching is one atomic store.
+
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
+
+use spandrel_policy::{Decision, Mode, ModeError, Operation, Switch, Table, exact, parse_mode};
+use spandrel_sync::{Lock, ThreadSlot, thread_slot};
+
+use crate::available;
+
+/// Most different modes that a process may use in its life.
+const POOL: usize = 32;
+
+#[repr(C)]
+struct Compiled {
+    /// First, so that a pointer to it is one to the table.
+    table: Table,
+    /// Written once, before the entry is published.
+    mode: UnsafeCell<Mode>,
+}
+
+// SAFETY: `mode` is written under the pool's lock before `FILLED` covers the
+// entry, and only read after that; the table consists of atomics.
+unsafe impl Sync for Compiled {}
+
+static POOL_ENTRIES: [Compiled; POOL] = [const {
+    Compiled {
+        table: Table::unset(),
+        mode: UnsafeCell::new(Mode::Auto),
+    }
+}; POOL];
+static FILLED: AtomicUsize = AtomicUsize::new(0);
+static ADDING: Lock<()> = Lock::new(());
+/// In force before the start: every decision goes the slow way.
+static UNSET: Compiled = Compiled {
+    table: Table::unset(),
+    mode: UnsafeCell::new(Mode::Auto),
+};
+static CURRENT: AtomicPtr<Compiled> = AtomicPtr::new((&raw const UNSET).cast_mut());
+
+/// Why a mode could not be entered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ModeChange<'a> {
+    /// The text is no mode, or needs an allocator that is not built in.
+    Refused(ModeError<'a>),
+    /// The process has used 32 different modes already.
+    TooMany,
+}
+
+impl core::fmt::Display for ModeChange<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Refused(error) => error.fmt(f),
+            Self::TooMany => write!(f, "a process can use at most {POOL} different modes"),
+        }
+    }
+}
+
+impl core::error::Error for ModeChange<'_> {}
+
+#[inline(always)]
+fn compiled() -> &'static Compiled {
+    let scope = ThreadSlot::current_scope().cast::<Compiled>();
+    let chosen = if scope.is_null() {
+        CURRENT.load(Relaxed).cast_const()
+    } else {
+        scope
+    };
+    // SAFETY: both point to `UNSET` or into the pool, which live forever.
+    unsafe { &*chosen }
+}
+
+/// The table of the current scope, or the process's.
+#[inline(always)]
+pub(crate) fn table() -> &'static Table {
+    &compiled().table
+}
+
+fn mode_of(compiled: &Compiled) -> Mode {
+    // SAFETY: see `unsafe impl Sync`.
+    unsafe { *compiled.mode.get() }
+}
+
+/// The decision of the mode itself, for classes that a boundary cuts.
+pub(crate) fn decide_exactly(operation: Operation, size: usize) -> Decision {
+    exact(&mode_of(compiled()), available(), operation, size)
+}
+
+/// Value of the allocation counter at which an object moves to pages.
+pub(crate) fn switch_threshold() -> u8 {
+    match mode_of(compiled()) {
+        Mode::Switch(switch) => switch.threshold,
+        _ => Switch::DEFAULT.threshold,
+    }
+}
+
+fn intern(mode: &Mode) -> Option<&'static Compiled> {
+    let filled = |n: usize| POOL_ENTRIES.iter().take(n);
+    let known = |n: usize| filled(n).find(|entry| mode_of(entry) == *mode);
+    if let Some(entry) = known(FILLED.load(Acquire)) {
+        return Some(entry);
+    }
+    let _adding = ADDING.lock();
+    let count = FILLED.load(Acquire);
+    if let Some(entry) = known(count) {
+        return Some(entry);
+    }
+    let entry = POOL_ENTRIES.get(count)?;
+    // SAFETY: the entry is beyond `FILLED`: nobody reads it, and the lock makes
+    // this thread the only one to write.
+    unsafe { *entry.mode.get() = *mode };
+    entry
+        .table
+        .compile(mode, available(), crate::stats::counting());
+    FILLED.store(count + 1, Release);
+    Some(entry)
+}
+
+/// Recompiles every table with or without counting.
+pub(crate) fn recompile(counted: bool) {
+    let _adding = ADDING.lock();
+    for entry in POOL_ENTRIES.iter().take(FILLED.load(Acquire)) {
+        entry.table.compile(&mode_of(entry), available(), counted);
+    }
+}
+
+/// Puts the whole process into a mode. Requests in flight end in the old one.
+///
+/// # Errors
+/// The pool of modes is full.
+pub(crate) fn set_parsed(mode: &Mode) -> Result<(), ModeChange<'static>> {
+    let entry = intern(mode).ok_or(ModeChange::TooMany)?;
+    CURRENT.store((&raw const *entry).cast_mut(), Release);
+    Ok(())
+}
+
+fn parse(text: &str) -> Result<Mode, ModeChange<'_>> {
+    let mode = parse_mode(text).map_err(ModeChange::Refused)?;
+    mode.check(text, available()).map_err(ModeChange::Refused)?;
+    Ok(mode)
+}
+
+/// Puts the whole process into the mode of that name (see the manual for the
+/// names). Objects stay where they are.
+///
+/// # Errors
+/// The text is refused, or too many different modes were used.
+pub fn set_mode(text: &str) -> Result<(), ModeChange<'_>> {
+    crate::start::start_from_environment();
+    set_parsed(&parse(text)?)
+}
+
+/// The process's mode.
+pub fn current_mode() -> Mode {
+    crate::start::start_from_environment();
+    // SAFETY: as in `compiled`.
+    mode_of(unsafe { &*CURRENT.load(Acquire) })
+}
+
+/// Enters a mode on this thread until [`leave_scope`]; nestable.
+///
+/// Returns what `leave_scope` needs.
+///
+/// # Errors
+/// As for [`set_mode`].
+pub fn enter_scope(text: &str) -> Result<*const c_void, ModeChange<'_>> {
+    crate::start::start_from_environment();
+    let entry = intern(&parse(text)?).ok_or(ModeChange::TooMany)?;
+    let slot = thread_slot();
+    Ok(slot.scope.replace((&raw const *entry).cast()))
+}
+
+/// Leaves the innermost scope of this thread.
+///
+/// # Safety
+/// `previous` came from the matching [`enter_scope`] on this thread.
+pub unsafe fn leave_scope(previous: *const c_void) {
+    thread_slot().scope.set(previous);
+}
+
+/// No scope, as an index.
+const NO_SCOPE: u8 = u8::MAX;
+
+/// A scope, as [`enter_scope`] returns it, in one byte.
+pub fn scope_index(scope: *const c_void) -> u8 {
+    POOL_ENTRIES
+        .iter()
+        .position(|entry| core::ptr::eq((&raw const *entry).cast(), scope))
+        .map_or(NO_SCOPE, |index| index as u8)
+}
+
+/// The scope of an index from [`scope_index`].
+pub fn scope_at(index: u8) -> *const c_void {
+    POOL_ENTRIES
+        .get(index as usize)
+        .map_or(core::ptr::null(), |entry| (&raw const *entry).cast())
+}
+
+/// Runs `body` in a mode on this thread; the previous mode is back afterwards,
+/// also when `body` unwinds.
+///
+/// # Errors
+/// As for [`set_mode`]; `body` is not run then.
+pub fn with_mode<'a, T>(text: &'a str, body: impl FnOnce() -> T) -> Result<T, ModeChange<'a>> {
+    struct Restore(*const c_void);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            // SAFETY: created by the matching `enter_scope` below.
+            unsafe { leave_scope(self.0) }
+        }
+    }
+    let _restore = Restore(enter_scope(text)?);
+    Ok(body())
+}
+
+/// The lock that a fork must hold.
+pub(crate) fn fork_lock() -> &'static Lock<()> {
+    &ADDING
+}

@@ -1,0 +1,283 @@
+//! Objects that change size: kept by their owner, or migrated.
+
+use core::ptr;
+
+use spandrel_backends::{Backend, remap};
+use spandrel_os::slices;
+use spandrel_pages::{AllocatorId, MIN_ALIGN};
+use spandrel_policy::{Decision, Operation};
+
+use crate::backend::with_backend;
+use crate::counter;
+use crate::modes::{switch_threshold, table};
+use crate::request::{alloc_in, decide, free};
+use crate::stats::{self, Event, Path};
+
+/// The object with a new size, aligned to 16; null when no allocator has
+/// memory, and the object is as it was.
+///
+/// # Safety
+/// `object` is a live object as for [`free`], and `size` is not zero. If the
+/// result is not null, only that address is the object's.
+#[inline]
+pub unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
+    let owner = slices::owner_byte(object as usize);
+    if owner == table().decide(Operation::Grow, size).0 {
+        if let Some(id) = AllocatorId::from_byte(owner) {
+            // SAFETY: passed on from the caller.
+            let moved = with_backend!(id, B => unsafe { B::realloc(object, size) });
+            if !moved.is_null() {
+                return moved;
+            }
+        }
+    }
+    // SAFETY: passed on from the caller.
+    unsafe { realloc_slow(object, size) }
+}
+
+#[inline(never)]
+unsafe fn realloc_slow(object: *mut u8, size: usize) -> *mut u8 {
+    let decision = decide(Operation::Grow, size);
+    let owner = slices::owner(object as usize);
+    // SAFETY: passed on from the caller, here and below.
+    let usable = with_backend!(owner, B => unsafe { B::usable_size(object) });
+    let warm = decision.has(Decision::IF_WARM) && owner != AllocatorId::Mmap && size > usable;
+    let slot = if warm {
+        remap::alloc_warm(size)
+    } else {
+        ptr::null_mut()
+    };
+    let target = target(decision, owner, object, usable, size);
+    // SAFETY: as above; the slot is a new object of `size` bytes.
+    let (moved, path) = unsafe {
+        if slot.is_null() {
+            resize(object, owner, target, usable, size)
+        } else {
+            ptr::copy_nonoverlapping(object, slot, usable);
+            free(object);
+            (slot, Path::Migrated)
+        }
+    };
+    if decision.has(Decision::BY_COUNTER) && !moved.is_null() && target != AllocatorId::Mmap {
+        // SAFETY: `moved` is the live object now.
+        let usable = with_backend!(target, B => unsafe { B::usable_size(moved) });
+        counter::follow(object, moved, usable);
+    }
+    if decision.has(Decision::COUNTED) && !moved.is_null() {
+        stats::record(slices::owner(moved as usize), Event::Reallocation, size);
+        stats::record_path(path, usable.min(size));
+    }
+    moved
+}
+
+/// Who serves the object from now on.
+fn target(
+    decision: Decision,
+    owner: AllocatorId,
+    object: *mut u8,
+    usable: usize,
+    size: usize,
+) -> AllocatorId {
+    let grows = size > usable;
+    let named = decision.allocator();
+    if decision.has(Decision::BY_COUNTER) {
+        let count = counter::note(object, usable, grows, size < usable);
+        if count >= switch_threshold() || owner == AllocatorId::Mmap && grows {
+            return AllocatorId::Mmap;
+        }
+    }
+    if owner == named {
+        return owner;
+    }
+    if owner == AllocatorId::Mmap && grows {
+        // It has room; leaving would be the copy that it was put there to avoid.
+        return owner;
+    }
+    // An object that fits where it is stays, unless it has become much smaller.
+    if !grows && size > usable / 2 {
+        owner
+    } else {
+        named
+    }
+}
+
+/// Gives `object` the new size, by `owner` if it is also the target.
+unsafe fn resize(
+    object: *mut u8,
+    owner: AllocatorId,
+    target: AllocatorId,
+    usable: usize,
+    size: usize,
+) -> (*mut u8, Path) {
+    if owner == target {
+        // SAFETY: passed on from the caller.
+        let moved = with_backend!(owner, B => unsafe { B::realloc(object, size) });
+        if !moved.is_null() {
+            return (
+                moved,
+                if moved == object {
+                    Path::InPlace
+                } else {
+                    Path::ByOwner(owner)
+                },
+            );
+        }
+    } else {
+        // SAFETY: passed on from the caller.
+        let moved = unsafe { migrate(object, target, MIN_ALIGN, usable, size) };
+        if !moved.is_null() {
+            return (moved, Path::Migrated);
+        }
+        // SAFETY: as above; the object is as it was.
+        let kept = with_backend!(owner, B => unsafe { B::realloc(object, size) });
+        if !kept.is_null() {
+            return (kept, Path::ByOwner(owner));
+        }
+    }
+    if owner == AllocatorId::Sys {
+        return (ptr::null_mut(), Path::InPlace);
+    }
+    // SAFETY: passed on from the caller.
+    let moved = unsafe { migrate(object, AllocatorId::Sys, MIN_ALIGN, usable, size) };
+    (moved, Path::Migrated)
+}
+
+/// Copies an object to another allocator and frees the old one.
+unsafe fn migrate(
+    object: *mut u8,
+    to: AllocatorId,
+    align: usize,
+    old_size: usize,
+    size: usize,
+) -> *mut u8 {
+    let moved = alloc_in(to, align, size, false);
+    if !moved.is_null() {
+        // SAFETY: both are live, distinct objects of at least that many bytes.
+        unsafe {
+            ptr::copy_nonoverlapping(object, moved, old_size.min(size));
+            free(object);
+        }
+    }
+    moved
+}
+
+/// As [`realloc`], keeping an alignment beyond 16 and knowing the old size.
+///
+/// # Safety
+/// As for [`realloc`]; the object was last sized `old_size`.
+pub unsafe fn realloc_aligned(
+    object: *mut u8,
+    old_size: usize,
+    align: usize,
+    size: usize,
+) -> *mut u8 {
+    if align <= MIN_ALIGN {
+        // SAFETY: passed on from the caller.
+        return unsafe { realloc(object, size) };
+    }
+    if slices::owner(object as usize) == AllocatorId::Mmap && size > old_size {
+        // Slots are aligned alike within a class, and to more in larger ones.
+        // SAFETY: passed on from the caller.
+        let moved = unsafe { remap::realloc(object, size) };
+        if !moved.is_null() && moved as usize & (align - 1) == 0 {
+            return moved;
+        }
+        if !moved.is_null() {
+            // SAFETY: `moved` is the live object now.
+            return unsafe { realloc_copying(moved, size, align, size) };
+        }
+    }
+    // SAFETY: passed on from the caller.
+    unsafe { realloc_copying(object, old_size, align, size) }
+}
+
+unsafe fn realloc_copying(object: *mut u8, old_size: usize, align: usize, size: usize) -> *mut u8 {
+    let target = decide(Operation::Grow, size.max(align)).allocator();
+    // SAFETY: passed on from the caller.
+    let moved = unsafe { migrate(object, target, align, old_size, size) };
+    if moved.is_null() {
+        // SAFETY: as above; the object is as it was.
+        return unsafe { migrate(object, AllocatorId::Sys, align, old_size, size) };
+    }
+    moved
+}
+
+/// As [`realloc_aligned`]; bytes beyond `old_size` are zero. What is known to
+/// be zero is not cleared.
+///
+/// # Safety
+/// As for [`realloc_aligned`].
+pub unsafe fn realloc_zeroed(
+    object: *mut u8,
+    old_size: usize,
+    align: usize,
+    size: usize,
+) -> *mut u8 {
+    let owner = slices::owner(object as usize);
+    if owner == AllocatorId::Mmap && align <= MIN_ALIGN && size > old_size {
+        // SAFETY: passed on from the caller.
+        let moved = unsafe { remap::realloc_zeroed(object, old_size, size) };
+        if !moved.is_null() {
+            return moved;
+        }
+    }
+    // SAFETY: passed on from the caller.
+    let moved = unsafe { realloc_aligned(object, old_size, align, size) };
+    if !moved.is_null() && size > old_size {
+        // SAFETY: the object has `size` bytes now.
+        unsafe { ptr::write_bytes(moved.add(old_size), 0, size - old_size) };
+    }
+    moved
+}
+
+/// The object, owned by any allocator, with a new size in allocator `id`.
+///
+/// # Safety
+/// As for [`realloc_aligned`].
+pub unsafe fn realloc_in(
+    id: AllocatorId,
+    object: *mut u8,
+    old_size: usize,
+    align: usize,
+    size: usize,
+) -> *mut u8 {
+    if slices::owner(object as usize) == id && (align <= MIN_ALIGN || id == AllocatorId::Mmap) {
+        // SAFETY: passed on from the caller.
+        let moved = with_backend!(id, B => unsafe { B::realloc(object, size) });
+        if !moved.is_null() && moved as usize & (align - 1) == 0 {
+            return moved;
+        }
+        if !moved.is_null() {
+            // SAFETY: `moved` is the live object now.
+            return unsafe { migrate(moved, id, align, old_size.min(size), size) };
+        }
+    }
+    // SAFETY: passed on from the caller.
+    unsafe { migrate(object, id, align, old_size, size) }
+}
+
+/// As [`realloc_in`]; bytes beyond `old_size` are zero.
+///
+/// # Safety
+/// As for [`realloc_in`].
+pub unsafe fn realloc_zeroed_in(
+    id: AllocatorId,
+    object: *mut u8,
+    old_size: usize,
+    align: usize,
+    size: usize,
+) -> *mut u8 {
+    let grows = size > old_size;
+    let ours = slices::owner(object as usize) == AllocatorId::Mmap;
+    if grows && id == AllocatorId::Mmap && ours && align <= MIN_ALIGN {
+        // SAFETY: passed on from the caller.
+        return unsafe { remap::realloc_zeroed(object, old_size, size) };
+    }
+    // SAFETY: passed on from the caller.
+    let moved = unsafe { realloc_in(id, object, old_size, align, size) };
+    if grows && !moved.is_null() {
+        // SAFETY: the object has `size` bytes now.
+        unsafe { ptr::write_bytes(moved.add(old_size), 0, size - old_size) };
+    }
+    moved
+}

@@ -1,0 +1,198 @@
+//! Statistics as text and as JSON, written without allocating.
+
+use core::fmt::{self, Display};
+
+use spandrel_os::degrade::{self, Optional};
+use spandrel_os::env;
+use spandrel_pages::{AllocatorId, ByteSize};
+
+use crate::modes::current_mode;
+use crate::stats::{RequestRow, Stats};
+
+/// Version of the JSON form.
+const FORMAT: u32 = 1;
+
+/// Statistics as one JSON object.
+pub struct Json<'a>(pub &'a Stats);
+
+/// Statistics as a table for people.
+pub struct Text<'a>(pub &'a Stats);
+
+struct Escaped<'a>(&'a [u8]);
+
+impl Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                match c {
+                    '"' | '\\' => write!(f, "\\{c}")?,
+                    c if (c as u32) < 0x20 => write!(f, "\\u{:04x}", c as u32)?,
+                    c => write!(f, "{c}")?,
+                }
+            }
+            if !chunk.invalid().is_empty() {
+                f.write_str("\u{fffd}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Display for Json<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stats = self.0;
+        write!(
+            f,
+            "{{\"format\":{FORMAT},\"version\":\"{}\",\"pid\":{},\"program\":\"{}\",\"mode\":\"{}\",\
+             \"counting\":{},\"requests\":[",
+            env!("CARGO_PKG_VERSION"),
+            env::pid(),
+            Escaped(env::program()),
+            current_mode(),
+            stats.counting,
+        )?;
+        let mut comma = "";
+        for row in stats.requests() {
+            write!(
+                f,
+                "{comma}{{\"backend\":\"{}\",\"from\":{},\"to\":{},\"allocs\":{},\
+                 \"alloc_bytes\":{},\"reallocs\":{},\"frees\":0}}",
+                row.allocator.name(),
+                row.from,
+                row.to,
+                row.allocs,
+                row.alloc_bytes,
+                row.reallocs,
+            )?;
+            comma = ",";
+        }
+        for id in AllocatorId::ALL {
+            let frees = stats.frees(id);
+            if frees > 0 {
+                write!(
+                    f,
+                    "{comma}{{\"backend\":\"{}\",\"from\":0,\"to\":0,\"allocs\":0,\
+                     \"alloc_bytes\":0,\"reallocs\":0,\"frees\":{frees}}}",
+                    id.name(),
+                )?;
+                comma = ",";
+            }
+        }
+        let (realloc, mmap) = (&stats.realloc, &stats.mmap);
+        write!(
+            f,
+            "],\"realloc\":{{\"in_place\":{},\"moved_pages\":{},\"copied\":{},\"copied_bytes\":{},\
+             \"migrated\":{}}},\"mmap\":{{\"live_slots\":{},\"live_bytes\":{},\"warm_bytes\":{},\
+             \"faults_avoided_bytes\":{}}},\"degraded\":[",
+            realloc.in_place,
+            realloc.moved_pages,
+            realloc.copied,
+            realloc.copied_bytes,
+            realloc.migrated,
+            mmap.live_slots,
+            mmap.live_bytes,
+            mmap.warm_bytes,
+            mmap.reused_bytes,
+        )?;
+        let mut comma = "";
+        for what in Optional::ALL {
+            let (count, errno) = degrade::count(what);
+            if count > 0 {
+                let name = what.name();
+                write!(
+                    f,
+                    "{comma}{{\"what\":\"{name}\",\"errno\":{errno},\"count\":{count}}}"
+                )?;
+                comma = ",";
+            }
+        }
+        f.write_str("]}\n")
+    }
+}
+
+impl Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stats = self.0;
+        writeln!(
+            f,
+            "spandrel: {} (pid {}), mode {}",
+            Escaped(env::program()),
+            env::pid(),
+            current_mode()
+        )?;
+        if stats.counting {
+            writeln!(
+                f,
+                "  {:<10} {:>21} {:>14} {:>18} {:>12}",
+                "allocator", "sizes", "allocations", "bytes", "reallocations"
+            )?;
+            for row in stats.requests() {
+                let RequestRow {
+                    allocator,
+                    from,
+                    to,
+                    allocs,
+                    alloc_bytes,
+                    reallocs,
+                } = row;
+                let upper = ByteSize(to.saturating_add(1));
+                writeln!(
+                    f,
+                    "  {:<10} {:>9} - {:>9} {allocs:>14} {alloc_bytes:>18} {reallocs:>13}",
+                    allocator.name(),
+                    Padded(ByteSize(from)),
+                    Padded(upper),
+                )?;
+            }
+            for id in AllocatorId::ALL {
+                if stats.frees(id) > 0 {
+                    writeln!(
+                        f,
+                        "  {:<10} {:>21} {:>14}",
+                        id.name(),
+                        "frees",
+                        stats.frees(id)
+                    )?;
+                }
+            }
+        }
+        let (realloc, mmap) = (&stats.realloc, &stats.mmap);
+        writeln!(
+            f,
+            "  reallocations: {} in place, {} by page tables, {} copied, {} migrated; {} bytes copied",
+            realloc.in_place,
+            realloc.moved_pages,
+            realloc.copied,
+            realloc.migrated,
+            realloc.copied_bytes
+        )?;
+        writeln!(
+            f,
+            "  mmap backend: {} objects of {} bytes, {} bytes warm, {} bytes reused without faults",
+            mmap.live_slots, mmap.live_bytes, mmap.warm_bytes, mmap.reused_bytes
+        )?;
+        for what in Optional::ALL {
+            let (count, errno) = degrade::count(what);
+            if count > 0 {
+                writeln!(
+                    f,
+                    "  degraded: {} refused {count} times (errno {errno})",
+                    what.name()
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A size that obeys the width of the format.
+struct Padded(ByteSize);
+
+impl Display for Padded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write;
+        let mut line = spandrel_os::message::Line::new();
+        write!(line, "{}", self.0)?;
+        f.pad(core::str::from_utf8(line.as_bytes()).unwrap_or(""))
+    }
+}

@@ -1,0 +1,152 @@
+//! The start: configuration from the environment, and fork order.
+
+use core::ffi::CStr;
+use core::fmt;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use spandrel_os::message::say;
+use spandrel_os::{degrade, env};
+use spandrel_policy::{Mode, parse_mode, profile};
+use spandrel_sync::{Lock, Once};
+
+use crate::{available, modes};
+
+static STARTED: Once = Once::new();
+/// A profile is read into here; untouched pages cost nothing.
+static PROFILE: Lock<[u8; profile::MAX_BYTES]> = Lock::new([0; profile::MAX_BYTES]);
+
+/// What the environment asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Configuration {
+    /// The mode to start in.
+    pub mode: Mode,
+    /// Count requests from the beginning.
+    pub count: bool,
+    /// Report degraded system calls.
+    pub verbose: bool,
+}
+
+/// Starts the handler as the environment says, once. False only when called
+/// from within the start itself, or so early that there is no environment yet:
+/// such requests are glibc's.
+#[inline]
+pub(crate) fn start_from_environment() -> bool {
+    STARTED.is_done() || (environment_is_there() && STARTED.run(|| start_with(&from_environment())))
+}
+
+/// Starts the handler if nobody has yet; see the environment's documentation.
+pub fn start() -> bool {
+    start_from_environment()
+}
+
+fn start_with(configuration: &Configuration) {
+    degrade::set_verbose(configuration.verbose);
+    if configuration.count {
+        crate::stats::count_requests(true);
+    }
+    // The pool is empty: the first mode always fits.
+    let _ = modes::set_parsed(&configuration.mode);
+    register_fork_order();
+}
+
+/// libc runs relocations and other libraries' initialisers before it knows the
+/// environment; malloc may be called that early.
+fn environment_is_there() -> bool {
+    unsafe extern "C" {
+        static environ: *const *const core::ffi::c_char;
+    }
+    // SAFETY: reads a pointer that libc defines.
+    !unsafe { environ }.is_null()
+}
+
+fn from_environment() -> Configuration {
+    let set = |name: &CStr| env::get(name).is_some_and(|v| !v.is_empty() && v != b"0");
+    let profile = profile_mode();
+    let mode = mode_of(c"SPANDREL_MODE")
+        .or(profile)
+        .or_else(|| mode_of(c"BRUG_ALLOC"))
+        .unwrap_or(Mode::Auto);
+    Configuration {
+        mode,
+        count: set(c"SPANDREL_STATS"),
+        verbose: set(c"SPANDREL_VERBOSE"),
+    }
+}
+
+fn mode_of(name: &CStr) -> Option<Mode> {
+    let value = env::get(name).filter(|value| !value.is_empty())?;
+    let refuse = |why: fmt::Arguments<'_>| {
+        let name = name.to_str().unwrap_or("?");
+        say(format_args!("{name}: {why}; using the default"));
+    };
+    let Ok(text) = core::str::from_utf8(value) else {
+        refuse(format_args!("the value is not UTF-8 text"));
+        return None;
+    };
+    match parse_mode(text).and_then(|mode| mode.check(text, available()).map(|()| mode)) {
+        Ok(mode) => Some(mode),
+        Err(error) => {
+            refuse(format_args!("{error}"));
+            None
+        }
+    }
+}
+
+fn profile_mode() -> Option<Mode> {
+    let path = env::get(c"SPANDREL_PROFILE").filter(|path| !path.is_empty())?;
+    let shown = core::str::from_utf8(path).unwrap_or("?");
+    let refuse = |why: fmt::Arguments<'_>| {
+        say(format_args!(
+            "SPANDREL_PROFILE: {shown}: {why}; running without it"
+        ));
+        None
+    };
+    // SAFETY: the value lies in the environment block, which is NUL-terminated.
+    let path = unsafe { CStr::from_ptr(path.as_ptr().cast()) };
+    let mut buffer = PROFILE.lock();
+    let bytes = match env::read_file(path, &mut *buffer) {
+        Ok(bytes) => bytes,
+        Err(errno) => return refuse(format_args!("cannot be read (errno {errno})")),
+    };
+    match profile::parse(bytes) {
+        Ok(profile) => match profile.mode.check("profile", available()) {
+            Ok(()) => Some(profile.mode),
+            Err(error) => refuse(format_args!("{error}")),
+        },
+        Err(error) => refuse(format_args!("{error}")),
+    }
+}
+
+static FORK_REGISTERED: AtomicBool = AtomicBool::new(false);
+
+/// One set of handlers for all rooms, registered before the program's own:
+/// prepare handlers run in reverse order, so the program's may still allocate,
+/// and its child handlers find every lock free.
+fn register_fork_order() {
+    if FORK_REGISTERED.swap(true, Relaxed) {
+        return;
+    }
+    // SAFETY: the handlers have the required type and live as long as the code.
+    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+}
+
+unsafe extern "C" fn prepare() {
+    modes::fork_lock().acquire();
+    spandrel_backends::fork_prepare();
+}
+
+unsafe extern "C" fn parent() {
+    // SAFETY: `prepare` took the locks on this thread.
+    unsafe {
+        spandrel_backends::fork_done(false);
+        modes::fork_lock().release();
+    }
+}
+
+unsafe extern "C" fn child() {
+    // SAFETY: as above; the child's only thread is the one that forked.
+    unsafe {
+        spandrel_backends::fork_done(true);
+        modes::fork_lock().release();
+    }
+}

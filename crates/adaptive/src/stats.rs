@@ -1,0 +1,230 @@
+//! Counting: off unless asked for, and then a few nanoseconds per request.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use spandrel_backends::remap::{self, RemapStats};
+use spandrel_os::slices;
+use spandrel_pages::AllocatorId;
+use spandrel_sync::thread_slot;
+
+use crate::modes;
+
+const ALLOCATORS: usize = AllocatorId::ALL.len();
+/// Powers of two of sizes that are told apart.
+pub(crate) const OCTAVES: usize = 48;
+/// Threads are spread over this many sets of counters.
+const SHARDS: usize = 16;
+const PATHS: usize = 3;
+
+static COUNTING: AtomicBool = AtomicBool::new(false);
+
+#[repr(C, align(64))]
+struct Shard {
+    allocs: [[AtomicU64; OCTAVES]; ALLOCATORS],
+    bytes: [[AtomicU64; OCTAVES]; ALLOCATORS],
+    reallocs: [[AtomicU64; OCTAVES]; ALLOCATORS],
+    frees: [AtomicU64; ALLOCATORS],
+    paths: [AtomicU64; PATHS],
+    copied: AtomicU64,
+}
+
+const ZEROS: [AtomicU64; OCTAVES] = [const { AtomicU64::new(0) }; OCTAVES];
+
+static SHARD: [Shard; SHARDS] = [const {
+    Shard {
+        allocs: [const { ZEROS }; ALLOCATORS],
+        bytes: [const { ZEROS }; ALLOCATORS],
+        reallocs: [const { ZEROS }; ALLOCATORS],
+        frees: [const { AtomicU64::new(0) }; ALLOCATORS],
+        paths: [const { AtomicU64::new(0) }; PATHS],
+        copied: AtomicU64::new(0),
+    }
+}; SHARDS];
+
+/// What happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Event {
+    Allocation,
+    Reallocation,
+    Free,
+}
+
+/// How a reallocation was done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Path {
+    /// The address stayed.
+    InPlace,
+    /// The owner gave another address: copied, or moved by page tables.
+    ByOwner(AllocatorId),
+    /// Copied to another allocator.
+    Migrated,
+}
+
+fn shard() -> &'static Shard {
+    // Thread slots are at least a page apart.
+    let address = core::ptr::from_ref(thread_slot()) as u64 >> 12;
+    let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SHARDS.ilog2());
+    &SHARD[hash as usize % SHARDS]
+}
+
+fn octave(size: usize) -> usize {
+    (size.max(1).ilog2() as usize).min(OCTAVES - 1)
+}
+
+#[cold]
+pub(crate) fn record(id: AllocatorId, event: Event, size: usize) {
+    let (shard, id, octave) = (shard(), id as usize, octave(size));
+    match event {
+        Event::Allocation => {
+            shard.allocs[id][octave].fetch_add(1, Relaxed);
+            shard.bytes[id][octave].fetch_add(size as u64, Relaxed);
+        }
+        Event::Reallocation => {
+            shard.reallocs[id][octave].fetch_add(1, Relaxed);
+        }
+        Event::Free => {
+            shard.frees[id].fetch_add(1, Relaxed);
+        }
+    }
+}
+
+#[cold]
+pub(crate) fn record_path(path: Path, bytes: usize) {
+    let shard = shard();
+    let (index, copied) = match path {
+        // The page-mapped backend counts its own.
+        Path::ByOwner(AllocatorId::Mmap) => return,
+        Path::InPlace => (0, 0),
+        Path::ByOwner(_) => (1, bytes),
+        Path::Migrated => (2, bytes),
+    };
+    shard.paths[index].fetch_add(1, Relaxed);
+    shard.copied.fetch_add(copied as u64, Relaxed);
+}
+
+pub(crate) fn counting() -> bool {
+    COUNTING.load(Relaxed)
+}
+
+/// Turns the counting of requests on or off. While it is on, each request takes
+/// a few nanoseconds longer; counts go on from where they were.
+pub fn count_requests(on: bool) {
+    if COUNTING.swap(on, Relaxed) != on {
+        slices::set_counted(on);
+        modes::recompile(on);
+    }
+}
+
+/// Requests of one power of two of sizes to one allocator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RequestRow {
+    /// Who served them.
+    pub allocator: AllocatorId,
+    /// Smallest size in bytes.
+    pub from: usize,
+    /// Largest size in bytes.
+    pub to: usize,
+    /// New objects.
+    pub allocs: u64,
+    /// Bytes asked for by them.
+    pub alloc_bytes: u64,
+    /// Reallocations to such a size.
+    pub reallocs: u64,
+}
+
+/// How reallocations were done.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ReallocStats {
+    /// The address stayed.
+    pub in_place: u64,
+    /// Page-table entries moved; no byte was copied.
+    pub moved_pages: u64,
+    /// Copied within the owner (a moved glibc mapping counts here too).
+    pub copied: u64,
+    /// Bytes copied, migrations included.
+    pub copied_bytes: u64,
+    /// Copied to another allocator.
+    pub migrated: u64,
+}
+
+/// What the handler has counted since the start.
+#[derive(Clone, Copy, Debug)]
+pub struct Stats {
+    allocs: [[u64; OCTAVES]; ALLOCATORS],
+    bytes: [[u64; OCTAVES]; ALLOCATORS],
+    reallocs: [[u64; OCTAVES]; ALLOCATORS],
+    frees: [u64; ALLOCATORS],
+    /// How reallocations were done; those of the page-mapped backend are known
+    /// even while nothing is counted.
+    pub realloc: ReallocStats,
+    /// The page-mapped backend.
+    pub mmap: RemapStats,
+    /// Whether requests are being counted.
+    pub counting: bool,
+}
+
+impl Stats {
+    /// The requests, by allocator and power of two of the size; empty rows are
+    /// left out. Empty while requests are not counted.
+    pub fn requests(&self) -> impl Iterator<Item = RequestRow> + '_ {
+        AllocatorId::ALL.into_iter().flat_map(move |allocator| {
+            (0..OCTAVES).filter_map(move |octave| {
+                let id = allocator as usize;
+                let row = RequestRow {
+                    allocator,
+                    from: if octave == 0 { 0 } else { 1 << octave },
+                    to: (2usize << octave) - 1,
+                    allocs: self.allocs[id][octave],
+                    alloc_bytes: self.bytes[id][octave],
+                    reallocs: self.reallocs[id][octave],
+                };
+                (row.allocs + row.reallocs > 0).then_some(row)
+            })
+        })
+    }
+
+    /// Objects given back to an allocator.
+    pub fn frees(&self, allocator: AllocatorId) -> u64 {
+        self.frees[allocator as usize]
+    }
+}
+
+/// What has been counted so far.
+pub fn stats() -> Stats {
+    let mmap = remap::stats();
+    let mut stats = Stats {
+        allocs: [[0; OCTAVES]; ALLOCATORS],
+        bytes: [[0; OCTAVES]; ALLOCATORS],
+        reallocs: [[0; OCTAVES]; ALLOCATORS],
+        frees: [0; ALLOCATORS],
+        realloc: ReallocStats {
+            moved_pages: mmap.moved,
+            copied: mmap.copied,
+            copied_bytes: mmap.copied_bytes,
+            ..ReallocStats::default()
+        },
+        mmap,
+        counting: counting(),
+    };
+    let add = |to: &mut [u64; OCTAVES], from: &[AtomicU64; OCTAVES]| {
+        to.iter_mut()
+            .zip(from)
+            .for_each(|(to, from)| *to += from.load(Relaxed));
+    };
+    for shard in &SHARD {
+        for id in 0..ALLOCATORS {
+            add(&mut stats.allocs[id], &shard.allocs[id]);
+            add(&mut stats.bytes[id], &shard.bytes[id]);
+            add(&mut stats.reallocs[id], &shard.reallocs[id]);
+            stats.frees[id] += shard.frees[id].load(Relaxed);
+        }
+        stats.realloc.in_place += shard.paths[0].load(Relaxed);
+        stats.realloc.copied += shard.paths[1].load(Relaxed);
+        stats.realloc.migrated += shard.paths[2].load(Relaxed);
+        stats.realloc.copied_bytes += shard.copied.load(Relaxed);
+    }
+    if !stats.counting && stats.realloc.in_place == 0 {
+        stats.realloc.in_place = mmap.in_place;
+    }
+    stats
+}

@@ -1,0 +1,145 @@
+//! The allocators behind one trait, each in slices of its own.
+//!
+//! Invariants: a pointer that a backend returns lies in that backend's slices
+//! (for glibc: in none), so that the owner table alone finds its way back. A
+//! backend never calls `malloc`; a hosted allocator gets its memory from its
+//! slice because its system calls were redirected when it was built. Nothing
+//! here panics; out of memory is null.
+//!
+//! This room must never know which requests it is given, or why.
+#![no_std]
+
+#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+mod hosted;
+pub mod remap;
+mod sys;
+
+use spandrel_pages::AllocatorId;
+
+#[cfg(feature = "jemalloc")]
+pub use hosted::Jemalloc;
+#[cfg(feature = "mimalloc")]
+pub use hosted::Mimalloc;
+pub use sys::{Sys, resolve_early};
+
+/// An allocator as the request handler sees it. All functions are associated:
+/// a backend is a type without values, and a call to it is a direct call.
+///
+/// Sizes may be zero; every success is a pointer of its own. Alignments are
+/// powers of two. Failure is null, and the object, if any, is as it was.
+pub trait Backend {
+    /// Which allocator it is.
+    const ID: AllocatorId;
+
+    /// `size` bytes, aligned to 16.
+    fn alloc(size: usize) -> *mut u8;
+
+    /// `size` zero bytes, aligned to 16.
+    fn alloc_zeroed(size: usize) -> *mut u8;
+
+    /// `size` bytes, aligned to `align`.
+    fn alloc_aligned(align: usize, size: usize) -> *mut u8;
+
+    /// `size` zero bytes, aligned to `align`.
+    fn alloc_zeroed_aligned(align: usize, size: usize) -> *mut u8;
+
+    /// The object with a new size (not zero), aligned to 16.
+    ///
+    /// # Safety
+    /// `object` is a live object of this backend; if the result is not null,
+    /// only that address is the object's.
+    unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8;
+
+    /// Gives an object back.
+    ///
+    /// # Safety
+    /// `object` is a live object of this backend and not used any more.
+    unsafe fn free(object: *mut u8);
+
+    /// Gives back an object whose size and alignment are known.
+    ///
+    /// # Safety
+    /// As for [`Backend::free`]; the object was asked for with this size and
+    /// alignment.
+    unsafe fn free_sized(object: *mut u8, size: usize, align: usize);
+
+    /// Bytes that the object may use; at least what was asked for.
+    ///
+    /// # Safety
+    /// `object` is a live object of this backend.
+    unsafe fn usable_size(object: *mut u8) -> usize;
+
+    /// Gives unused memory back to the kernel; true if there was any.
+    fn trim() -> bool;
+}
+
+/// The page-mapped backend; see [`remap`].
+pub enum Remap {}
+
+impl Backend for Remap {
+    const ID: AllocatorId = AllocatorId::Mmap;
+
+    fn alloc(size: usize) -> *mut u8 {
+        remap::alloc(size, 1)
+    }
+
+    fn alloc_zeroed(size: usize) -> *mut u8 {
+        remap::alloc_zeroed(size, 1)
+    }
+
+    fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
+        remap::alloc(size, align)
+    }
+
+    fn alloc_zeroed_aligned(align: usize, size: usize) -> *mut u8 {
+        remap::alloc_zeroed(size, align)
+    }
+
+    unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
+        // SAFETY: passed on from the caller.
+        unsafe { remap::realloc(object, size) }
+    }
+
+    unsafe fn free(object: *mut u8) {
+        // SAFETY: passed on from the caller.
+        unsafe { remap::free(object) }
+    }
+
+    unsafe fn free_sized(object: *mut u8, _size: usize, _align: usize) {
+        // SAFETY: passed on from the caller.
+        unsafe { remap::free(object) }
+    }
+
+    unsafe fn usable_size(object: *mut u8) -> usize {
+        // SAFETY: passed on from the caller.
+        unsafe { remap::usable_size(object) }
+    }
+
+    fn trim() -> bool {
+        remap::trim()
+    }
+}
+
+/// Takes every lock of this room before a `fork`, hosted allocators' included.
+pub fn fork_prepare() {
+    #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+    hosted::fork_prepare();
+    remap::fork_prepare();
+}
+
+/// Gives the locks back after a `fork`.
+///
+/// # Safety
+/// The calling thread called [`fork_prepare`] before the fork; `in_child` says
+/// on which side it is.
+pub unsafe fn fork_done(in_child: bool) {
+    // SAFETY: passed on from the caller.
+    unsafe { remap::fork_done() };
+    #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+    // SAFETY: passed on from the caller.
+    unsafe {
+        hosted::fork_done(in_child);
+    }
+    #[cfg(not(any(feature = "jemalloc", feature = "mimalloc")))]
+    let _ = in_child;
+}

@@ -1,0 +1,254 @@
+//! Growing and shrinking: in place, by page tables, by copying.
+
+use core::ptr;
+use core::sync::atomic::Ordering::*;
+
+use spandrel_os::vm;
+use spandrel_pages::{HUGEPAGE_BYTES, KIB, MIB, PAGE_BYTES};
+
+use super::layout::{CAPACITY, class_for};
+use super::lists::{Want, pages_of};
+use super::{PAGES_PER_HUGE, Place, Remap, trim};
+
+/// Mappings that the backend may add to the process by moving pages and by
+/// advice on parts of slots. The kernel's default limit is 65,530 for the whole
+/// process; when the budget is used up objects are copied and stay on base pages.
+pub const SPLIT_BUDGET: usize = 8192;
+/// Objects below this are copied when they outgrow their slot: 64 KiB cost 6 us
+/// to copy, and a move costs a system call and two mappings.
+const MOVE_FROM: usize = 64 * KIB;
+/// From here on pages are advised to be huge.
+const HUGE_FROM_PAGES: usize = HUGEPAGE_BYTES / PAGE_BYTES;
+/// Growth steps below this part of the size count as appending.
+const APPEND_PART: usize = 8;
+/// Consecutive appends after which an object is taken for one that goes on.
+const APPEND_STREAK: u8 = 3;
+/// Populated ahead of an appended object: 1/16 of its size within these bounds,
+/// so that residency exceeds use by at most a sixteenth and a little.
+const BATCH_PART: usize = 16;
+const BATCH_LEAST_PAGES: usize = 64 * KIB / PAGE_BYTES;
+const BATCH_MOST_PAGES: usize = MIB / PAGE_BYTES;
+
+/// Why fresh pages are about to be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pattern {
+    /// The object is new.
+    New,
+    /// It grew by a large step.
+    Grown,
+    /// It is being appended to.
+    Appended,
+}
+
+impl Remap {
+    /// Gives a BUSY slot's object the new size; ends with the slot live. Returns
+    /// where the object is now (null: unchanged, for want of room or memory) and
+    /// how many bytes from its start may not be zero.
+    pub(super) fn resize(&self, place: Place, size: usize) -> (*mut u8, usize) {
+        let pages = pages_of(size);
+        if size > CAPACITY[place.id.class()] || !self.ensure_open(place, pages) {
+            return self.outgrow(place, size);
+        }
+        let dirty = place.slot.touched.load(Relaxed) as usize * PAGE_BYTES;
+        self.note_resize(place, size);
+        self.in_place.fetch_add(1, Relaxed);
+        place.slot.leave();
+        (place.at, dirty)
+    }
+
+    /// Changes the size in a slot that has room for it.
+    fn note_resize(&self, place: Place, size: usize) {
+        let slot = place.slot;
+        let old = slot.used.load(Relaxed);
+        let (old_pages, pages) = (pages_of(old), pages_of(size));
+        let touched = slot.touched.load(Relaxed) as usize;
+        let pattern = note_pattern(place, old, size);
+        slot.used.store(size, Relaxed);
+        if pages == old_pages {
+            return;
+        }
+        if pages > old_pages {
+            self.live_pages.fetch_add(pages - old_pages, Relaxed);
+            let warm = pages.min(touched).saturating_sub(old_pages);
+            self.warm_pages.fetch_sub(warm, Relaxed);
+            self.reused_pages.fetch_add(warm as u64, Relaxed);
+            if pages > touched {
+                self.extend(place, touched, pages, pattern);
+            }
+        } else {
+            self.live_pages.fetch_sub(old_pages - pages, Relaxed);
+            self.warm_pages.fetch_add(old_pages - pages, Relaxed);
+            if slot.queued.load(Relaxed) == 0 {
+                self.lists.lock().enqueue(place.id, trim::stamp_now());
+            }
+            self.tick();
+        }
+    }
+
+    /// The pages from `from` up to `to` of a slot are about to be used for the
+    /// first time: makes them huge or brings them in batches where that pays.
+    pub(super) fn extend(&self, place: Place, from: usize, to: usize, pattern: Pattern) {
+        let slot = place.slot;
+        let capacity = slot.opened.load(Relaxed) as usize;
+        let mut touched = to;
+        let huge = slot.huge.load(Relaxed) as usize;
+        if to >= HUGE_FROM_PAGES && to > huge {
+            let up = to.next_multiple_of(PAGES_PER_HUGE).min(capacity);
+            // A last huge page that is only begun costs memory: allowed where
+            // it is small beside the object, or about to be filled.
+            let ahead = up - to <= to / 16
+                || pattern == Pattern::Appended
+                || (pattern == Pattern::Grown && up - to <= to / 8);
+            let end = if ahead { up } else { to - to % PAGES_PER_HUGE };
+            if end > huge && self.advise_huge(place, huge, end) && end > to {
+                touched = end;
+            }
+        } else if to <= huge {
+            touched = to.next_multiple_of(PAGES_PER_HUGE).min(huge);
+        }
+        if pattern == Pattern::Appended && to > slot.huge.load(Relaxed) as usize {
+            let batch = (to / BATCH_PART).clamp(BATCH_LEAST_PAGES, BATCH_MOST_PAGES);
+            let end = (to + batch).min(capacity);
+            // SAFETY: the range is open and lies in a slot held by the caller.
+            if unsafe { vm::populate(place.at.add(from * PAGE_BYTES), (end - from) * PAGE_BYTES) } {
+                touched = touched.max(end);
+            }
+        }
+        slot.touched.store(touched as u32, Relaxed);
+        self.warm_pages.fetch_add(touched - to, Relaxed);
+    }
+
+    /// Advises huge pages from page `from` up to `to`, if a mapping is to spare.
+    fn advise_huge(&self, place: Place, from: usize, to: usize) -> bool {
+        if from == 0 && self.splits.load(Relaxed) >= SPLIT_BUDGET {
+            return false;
+        }
+        let (at, len) = (from * PAGE_BYTES, (to - from) * PAGE_BYTES);
+        // SAFETY: the range is open and lies in a slot held by the caller.
+        if !unsafe { vm::advise_huge(place.at.add(at), len) } {
+            return false;
+        }
+        if from == 0 {
+            self.splits.fetch_add(1, Relaxed);
+        }
+        place.slot.huge.store(to as u32, Relaxed);
+        true
+    }
+
+    /// The object needs more room than its slot has.
+    fn outgrow(&self, from: Place, size: usize) -> (*mut u8, usize) {
+        let used = from.slot.used.load(Relaxed);
+        let to = class_for(size).and_then(|class| self.take(class, size, Want::Cold));
+        let Some(to) = to else {
+            from.slot.leave();
+            return (ptr::null_mut(), 0);
+        };
+        let counter = from.slot.counter.load(Relaxed).saturating_add(1);
+        let streak = from.slot.streak.load(Relaxed);
+        let movable = used >= MOVE_FROM && self.splits.load(Relaxed) < SPLIT_BUDGET;
+        let dirty = if movable && self.move_object(from, to, used) {
+            let dirty = to.slot.touched.load(Relaxed) as usize * PAGE_BYTES;
+            self.moved.fetch_add(1, Relaxed);
+            self.note_resize(to, size);
+            to.slot.leave();
+            dirty
+        } else {
+            let dirty = self.settle_new(to, size).max(used);
+            // SAFETY: both objects are held by this call and do not overlap.
+            unsafe { ptr::copy_nonoverlapping(from.at, to.at, used.min(size)) };
+            self.copied.fetch_add(1, Relaxed);
+            self.copied_bytes.fetch_add(used.min(size) as u64, Relaxed);
+            self.release(from);
+            dirty
+        };
+        to.slot.counter.store(counter, Relaxed);
+        to.slot.streak.store(streak, Relaxed);
+        (to.at, dirty)
+    }
+
+    /// Moves the pages of an object to an empty slot; both BUSY before and
+    /// after. False: nothing has changed. On success the old slot is empty and
+    /// on its list, and the new one holds the object with its old size.
+    fn move_object(&self, from: Place, to: Place, used: usize) -> bool {
+        let (source, target) = (from.slot, to.slot);
+        let used_pages = pages_of(used);
+        let touched = (source.touched.load(Relaxed) as usize).max(used_pages);
+        if touched > target.opened.load(Relaxed) as usize {
+            return false;
+        }
+        // A move is of one mapping at a time: the slot may consist of a moved
+        // part, an advised part and the rest.
+        let mut cuts = [
+            (source.moved.load(Relaxed) as usize).min(touched),
+            (source.huge.load(Relaxed) as usize).min(touched),
+            touched,
+        ];
+        cuts.sort_unstable();
+        let mut done = 0;
+        for end in cuts {
+            if end == done {
+                continue;
+            }
+            let (at, len) = (done * PAGE_BYTES, (end - done) * PAGE_BYTES);
+            // SAFETY: both slots are held by the caller; the target is empty.
+            if !unsafe { vm::move_pages(from.at.add(at), to.at.add(at), len) } {
+                break;
+            }
+            done = end;
+        }
+        if done == 0 {
+            return false;
+        }
+        if done < used_pages {
+            let at = done * PAGE_BYTES;
+            // SAFETY: as above; the object ends at `used`.
+            unsafe { ptr::copy_nonoverlapping(from.at.add(at), to.at.add(at), used - at) };
+        }
+        // Whatever the target had resident was replaced, up to `touched`.
+        let left = target.touched.load(Relaxed) as usize;
+        self.warm_pages.fetch_sub(left, Relaxed);
+        if left > touched {
+            // SAFETY: the target's pages beyond the object belong to nobody.
+            unsafe {
+                vm::discard(to.at.add(touched * PAGE_BYTES), (left - touched) * PAGE_BYTES);
+            }
+        }
+        target.touched.store(touched as u32, Relaxed);
+        target.moved.store(done as u32, Relaxed);
+        if source.huge.load(Relaxed) > target.huge.load(Relaxed) {
+            target.huge.store((source.huge.load(Relaxed) as usize).min(touched) as u32, Relaxed);
+        }
+        target.used.store(used, Relaxed);
+        // The target's mapping is cut in two or three.
+        self.splits.fetch_add(2, Relaxed);
+        source.touched.store(0, Relaxed);
+        source.used.store(0, Relaxed);
+        let mut lists = self.lists.lock();
+        lists.dequeue(from.id);
+        drop(lists);
+        self.heal(from);
+        self.lists.lock().put_cold(from.id);
+        true
+    }
+}
+
+/// Keeps the allocation counter and the streak of appends.
+fn note_pattern(place: Place, old: usize, size: usize) -> Pattern {
+    let slot = place.slot;
+    let counter = slot.counter.load(Relaxed);
+    if size <= old {
+        if size < old {
+            slot.counter.store(counter.saturating_sub(1), Relaxed);
+            slot.streak.store(0, Relaxed);
+        }
+        return Pattern::Grown;
+    }
+    slot.counter.store(counter.saturating_add(1), Relaxed);
+    if size - old > old / APPEND_PART {
+        slot.streak.store(0, Relaxed);
+        return Pattern::Grown;
+    }
+    let streak = slot.streak.load(Relaxed).saturating_add(1);
+    slot.streak.store(streak, Relaxed);
+    if streak >= APPEND_STREAK { Pattern::Appended } else { Pattern::Grown }
+}

@@ -1,0 +1,199 @@
+//! How the slice of the `remap` backend is divided into slots.
+//!
+//! Every object has a slot of its own: address space with room to grow. Slots
+//! come in classes of fixed capacity, each class in a region of its own, so
+//! that an address names its slot by two shifts.
+//!
+//! ```text
+//! region      0            1        2         3          4 5        6 7
+//! capacity    128 KiB      2 MiB    32 MiB    512 MiB    8 GiB      128 GiB
+//! (of 8 TiB)  1 TiB        1 TiB    1 TiB     1 TiB      2 TiB      2 TiB
+//! ```
+//!
+//! Region 0 begins with the slot records of all classes. A smaller slice has
+//! the same regions in proportion, with fewer slots in each.
+
+use spandrel_pages::{GIB, KIB, MIB, TIB, align_up};
+
+use super::slot::Slot;
+
+/// Address space wanted; a power of two.
+pub const WANTED_BYTES: usize = 8 * TIB;
+/// Least address space that makes sense: it holds slots of the three smaller classes.
+pub const LEAST_BYTES: usize = 256 * MIB;
+/// Number of slot classes.
+pub const CLASSES: usize = 6;
+/// Bytes of address space in a slot of each class. Sixteenfold steps: an object
+/// that doubles is moved once in four doublings, always by page tables.
+pub const CAPACITY: [usize; CLASSES] =
+    [128 * KIB, 2 * MIB, 32 * MIB, 512 * MIB, 8 * GIB, 128 * GIB];
+/// A new object gets a slot of at least this many times its size.
+const ROOM_FACTOR: usize = 4;
+
+const REGIONS: usize = 8;
+const CLASS_OF_REGION: [usize; REGIONS] = [0, 1, 2, 3, 4, 4, 5, 5];
+
+/// Names a slot: class and index within the class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlotId(u32);
+
+impl SlotId {
+    const INDEX_BITS: u32 = 28;
+    /// No slot.
+    pub const NONE: Self = SlotId(u32::MAX);
+
+    /// The slot of a class with an index below 2^28.
+    pub const fn new(class: usize, index: u32) -> Self {
+        SlotId((class as u32) << Self::INDEX_BITS | index)
+    }
+
+    /// The slot's class.
+    pub const fn class(self) -> usize {
+        (self.0 >> Self::INDEX_BITS) as usize
+    }
+
+    /// The slot's index within its class.
+    pub const fn index(self) -> u32 {
+        self.0 & ((1 << Self::INDEX_BITS) - 1)
+    }
+
+    /// As a link.
+    pub const fn raw(self) -> u32 {
+        self.0
+    }
+
+    /// From a link.
+    pub const fn from_raw(raw: u32) -> Self {
+        SlotId(raw)
+    }
+}
+
+/// The smallest class whose slots leave an object of `size` bytes room to grow;
+/// beyond the largest such class, the smallest in which it fits at all.
+pub fn class_for(size: usize) -> Option<usize> {
+    let roomy = size.saturating_mul(ROOM_FACTOR);
+    let fits = |room: usize| CAPACITY.iter().position(|capacity| room <= *capacity);
+    fits(roomy).or_else(|| fits(size))
+}
+
+/// Where each class lies; fixed when the backend starts.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// First address of the slice.
+    base: usize,
+    /// log2 of the bytes of a region.
+    region_bits: u32,
+    /// First slot of each class.
+    slots: [usize; CLASSES],
+    /// First record of each class.
+    records: [usize; CLASSES],
+    /// Number of slots of each class.
+    counts: [u32; CLASSES],
+}
+
+impl Layout {
+    /// Nothing: no address belongs to it.
+    pub const EMPTY: Self = Layout {
+        base: 0,
+        region_bits: 0,
+        slots: [0; CLASSES],
+        records: [0; CLASSES],
+        counts: [0; CLASSES],
+    };
+
+    /// Divides the `len` bytes from `base`; `len` is a power of two of at least
+    /// [`LEAST_BYTES`].
+    pub fn new(base: usize, len: usize) -> Self {
+        let region = len / REGIONS;
+        let mut layout = Layout { base, region_bits: region.trailing_zeros(), ..Self::EMPTY };
+        for class in 0..CLASSES {
+            let regions = CLASS_OF_REGION.iter().filter(|c| **c == class).count();
+            let first = CLASS_OF_REGION.iter().position(|c| *c == class).unwrap_or(0);
+            layout.slots[class] = base + first * region;
+            layout.counts[class] = (regions * region / CAPACITY[class]) as u32;
+        }
+        let mut at = base;
+        for class in 0..CLASSES {
+            layout.records[class] = at;
+            let bytes = layout.counts[class] as usize * size_of::<Slot>();
+            // Records of each class begin on a page of their own, so that each
+            // class opens its records independently.
+            at = align_up(at + bytes, 64 * KIB).unwrap_or(usize::MAX);
+        }
+        let taken = align_up(at - base, CAPACITY[0]).unwrap_or(region).min(region);
+        layout.slots[0] += taken;
+        layout.counts[0] -= (taken / CAPACITY[0]) as u32;
+        layout
+    }
+
+    /// Number of slots of a class.
+    pub fn count(&self, class: usize) -> u32 {
+        self.counts[class]
+    }
+
+    /// First address of a slot.
+    pub fn address(&self, id: SlotId) -> usize {
+        self.slots[id.class()] + id.index() as usize * CAPACITY[id.class()]
+    }
+
+    /// Address of the record of a slot.
+    pub fn record(&self, id: SlotId) -> usize {
+        self.records[id.class()] + id.index() as usize * size_of::<Slot>()
+    }
+
+    /// The slot in which an address of the slice lies; `None` for addresses
+    /// between the slots.
+    #[inline]
+    pub fn slot_of(&self, address: usize) -> Option<SlotId> {
+        let region = address.wrapping_sub(self.base) >> self.region_bits;
+        let class = *CLASS_OF_REGION.get(region)?;
+        let offset = address.checked_sub(self.slots[class])?;
+        let index = offset >> CAPACITY[class].trailing_zeros();
+        (index < self.counts[class] as usize).then(|| SlotId::new(class, index as u32))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_names_its_slot_in_slices_of_every_size() {
+        let mut len = LEAST_BYTES;
+        while len <= WANTED_BYTES {
+            let layout = Layout::new(1 << 44, len);
+            let mut end_of_previous = layout.records[CLASSES - 1];
+            for class in 0..CLASSES {
+                let count = layout.count(class);
+                for index in [0, 1, count / 2, count.saturating_sub(1)] {
+                    if index >= count {
+                        continue;
+                    }
+                    let id = SlotId::new(class, index);
+                    let at = layout.address(id);
+                    assert!(at >= end_of_previous && at + CAPACITY[class] <= (1 << 44) + len);
+                    assert_eq!(layout.slot_of(at), Some(id));
+                    assert_eq!(layout.slot_of(at + CAPACITY[class] - 1), Some(id));
+                    assert!(layout.record(id) + size_of::<Slot>() <= layout.slots[0]);
+                }
+                if count > 0 {
+                    end_of_previous =
+                        layout.address(SlotId::new(class, count - 1)) + CAPACITY[class];
+                }
+            }
+            assert!(layout.count(0) >= 64 && layout.count(1) >= 16 && layout.count(2) >= 1);
+            len *= 2;
+        }
+    }
+
+    #[test]
+    fn new_objects_have_room() {
+        assert_eq!(class_for(1), Some(0));
+        assert_eq!(class_for(128 * KIB), Some(1));
+        assert_eq!(class_for(8 * MIB), Some(2));
+        assert_eq!(class_for(8 * MIB + 1), Some(3));
+        assert_eq!(class_for(100 * GIB), Some(5));
+        assert_eq!(class_for(129 * GIB), None);
+        assert_eq!(class_for(usize::MAX), None);
+    }
+}

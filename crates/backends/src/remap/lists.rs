@@ -1,0 +1,281 @@
+//! Lists of empty slots and the queue of warm memory; all under one lock.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use spandrel_os::slices::Slice;
+use spandrel_os::vm;
+use spandrel_pages::{KIB, PAGE_BYTES, align_down, align_up};
+
+use super::layout::{CAPACITY, CLASSES, Layout, SlotId};
+use super::slot::{BUSY, COLD, Slot, WARM};
+
+/// Warm slots are kept apart by the power of two of their resident pages.
+const BINS: usize = 26;
+/// Slots opened at a time; 0: each slot is opened in steps as its object grows,
+/// because it is so large that opening it whole would show in core dumps and
+/// under `mlockall`.
+const BATCH: [u32; CLASSES] = [64, 16, 4, 1, 0, 0];
+/// Slot records are opened in steps of this many bytes.
+const RECORD_STEP: usize = 64 * KIB;
+
+#[derive(Clone, Copy)]
+struct Class {
+    /// Slots from here on have never been used.
+    frontier: u32,
+    /// Slots from here on are not accessible.
+    opened: u32,
+    /// Records from here on are not accessible.
+    records: u32,
+    /// First of the cold slots below the frontier.
+    cold: u32,
+    /// First of the warm slots of each bin.
+    bins: [u32; BINS],
+    /// Which bins are not empty.
+    filled: u32,
+}
+
+/// All lists.
+pub struct Lists {
+    pub layout: Layout,
+    /// Memory is charged when it is opened (overcommit mode 2): slots are
+    /// opened only as far as they are used.
+    pub strict: bool,
+    classes: [Class; CLASSES],
+    youngest: u32,
+    oldest: u32,
+}
+
+/// The record of a slot.
+///
+/// # Safety
+/// The record has been opened: the slot lies below its class's frontier, or the
+/// caller has just opened it.
+pub unsafe fn record(layout: &Layout, id: SlotId) -> &'static Slot {
+    // SAFETY: records are 64 bytes apart in opened, zero-initialised memory
+    // that is never closed again; `Slot` consists of atomics only.
+    unsafe { &*(layout.record(id) as *const Slot) }
+}
+
+/// How a slot is to be chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Want {
+    /// A new object of so many pages: warm if near that size, else empty.
+    Near(usize),
+    /// An object that grows: only a warm slot with at least so many pages.
+    Warm(usize),
+    /// Pages will be moved in: an empty slot if there is one.
+    Cold,
+}
+
+impl Lists {
+    /// No slots at all.
+    pub const EMPTY: Self = Lists {
+        layout: Layout::EMPTY,
+        strict: false,
+        classes: [Class {
+            frontier: 0,
+            opened: 0,
+            records: 0,
+            cold: SlotId::NONE.raw(),
+            bins: [SlotId::NONE.raw(); BINS],
+            filled: 0,
+        }; CLASSES],
+        youngest: SlotId::NONE.raw(),
+        oldest: SlotId::NONE.raw(),
+    };
+
+    /// Divides a slice into slots.
+    pub fn start(&mut self, slice: Slice, strict: bool) {
+        let len = 1 << slice.len.ilog2();
+        self.layout = Layout::new(slice.base, len);
+        self.strict = strict;
+    }
+
+    fn slot(&self, id: SlotId) -> &'static Slot {
+        // SAFETY: every id on a list lies below its class's frontier.
+        unsafe { record(&self.layout, id) }
+    }
+
+    /// Takes an empty slot of `class`, in state [`BUSY`]. Memory may be opened
+    /// for it; `None` when there is no slot, or no memory for one.
+    pub fn take(&mut self, class: usize, want: Want) -> Option<SlotId> {
+        let id = match want {
+            Want::Near(pages) => self
+                .warm(class, bin(pages), bin(pages) + 2)
+                .or_else(|| self.cold_or_new(class))
+                .or_else(|| self.warm(class, 0, BINS - 1))?,
+            Want::Warm(pages) => self.warm(class, bin(pages), BINS - 1)?,
+            Want::Cold => self.cold_or_new(class).or_else(|| self.warm(class, 0, BINS - 1))?,
+        };
+        self.slot(id).set_state(BUSY);
+        Some(id)
+    }
+
+    /// Whether `class` has a warm slot that [`Want::Near`] would take.
+    pub fn has_warm_near(&self, class: usize, pages: usize) -> bool {
+        self.lowest_filled(class, bin(pages), bin(pages) + 2).is_some()
+    }
+
+    fn lowest_filled(&self, class: usize, from: usize, to: usize) -> Option<usize> {
+        let filled = self.classes[class].filled & (u32::MAX << from.min(BINS - 1));
+        let lowest = filled.trailing_zeros() as usize;
+        (filled != 0 && lowest <= to).then_some(lowest)
+    }
+
+    fn warm(&mut self, class: usize, from: usize, to: usize) -> Option<SlotId> {
+        let bin = self.lowest_filled(class, from, to)?;
+        let id = SlotId::from_raw(self.classes[class].bins[bin]);
+        self.remove_warm(id);
+        Some(id)
+    }
+
+    fn cold_or_new(&mut self, class: usize) -> Option<SlotId> {
+        let head = SlotId::from_raw(self.classes[class].cold);
+        if head != SlotId::NONE {
+            let slot = self.slot(head);
+            self.classes[class].cold = slot.next.load(Relaxed);
+            slot.unlink();
+            return Some(head);
+        }
+        self.never_used(class)
+    }
+
+    fn never_used(&mut self, class: usize) -> Option<SlotId> {
+        let count = self.layout.count(class);
+        let index = self.classes[class].frontier;
+        if index >= count {
+            return None;
+        }
+        let id = SlotId::new(class, index);
+        if index >= self.classes[class].records {
+            let at = align_down(self.layout.record(id), PAGE_BYTES);
+            // SAFETY: records lie in the head of the slice; opening them again
+            // changes nothing.
+            if !unsafe { vm::open(at as *mut u8, RECORD_STEP) } {
+                return None;
+            }
+            let more = (RECORD_STEP / size_of::<Slot>()) as u32;
+            self.classes[class].records = (index + more).min(count);
+        }
+        let batch = if self.strict { 0 } else { BATCH[class].min(count - index) };
+        if batch > 0 && index >= self.classes[class].opened {
+            let len = batch as usize * CAPACITY[class];
+            // SAFETY: the slots lie in the slice, at and beyond the frontier.
+            if !unsafe { vm::open(self.layout.address(id) as *mut u8, len) } {
+                return None;
+            }
+            self.classes[class].opened = index + batch;
+        }
+        let slot = self.slot(id);
+        if batch > 0 || index < self.classes[class].opened {
+            slot.opened.store((CAPACITY[class] / PAGE_BYTES) as u32, Relaxed);
+        }
+        slot.unlink();
+        self.classes[class].frontier = index + 1;
+        Some(id)
+    }
+
+    /// Puts an empty slot without resident pages on its class's list.
+    pub fn put_cold(&mut self, id: SlotId) {
+        let slot = self.slot(id);
+        slot.unlink();
+        slot.next.store(self.classes[id.class()].cold, Relaxed);
+        self.classes[id.class()].cold = id.raw();
+        slot.set_state(COLD);
+    }
+
+    /// Puts an empty slot with resident pages on its class's list and at the
+    /// young end of the queue.
+    pub fn put_warm(&mut self, id: SlotId, stamp: u32) {
+        let slot = self.slot(id);
+        let bin = bin(slot.touched.load(Relaxed) as usize);
+        let class = &mut self.classes[id.class()];
+        let first = SlotId::from_raw(class.bins[bin]);
+        class.bins[bin] = id.raw();
+        class.filled |= 1 << bin;
+        slot.bin.store(bin as u8, Relaxed);
+        slot.unlink();
+        slot.next.store(first.raw(), Relaxed);
+        if first != SlotId::NONE {
+            self.slot(first).prev.store(id.raw(), Relaxed);
+        }
+        slot.set_state(WARM);
+        self.enqueue(id, stamp);
+    }
+
+    /// Takes a warm slot off its list. It stays in the queue.
+    pub fn remove_warm(&mut self, id: SlotId) {
+        let slot = self.slot(id);
+        let next = SlotId::from_raw(slot.next.load(Relaxed));
+        let prev = SlotId::from_raw(slot.prev.load(Relaxed));
+        if next != SlotId::NONE {
+            self.slot(next).prev.store(prev.raw(), Relaxed);
+        }
+        if prev != SlotId::NONE {
+            self.slot(prev).next.store(next.raw(), Relaxed);
+        } else {
+            let bin = slot.bin.load(Relaxed) as usize;
+            let class = &mut self.classes[id.class()];
+            if let Some(head) = class.bins.get_mut(bin) {
+                *head = next.raw();
+            }
+            if next == SlotId::NONE {
+                class.filled &= !(1 << bin);
+            }
+        }
+        slot.unlink();
+    }
+
+    /// Puts a slot at the young end of the queue of warm memory.
+    pub fn enqueue(&mut self, id: SlotId, stamp: u32) {
+        self.dequeue(id);
+        let slot = self.slot(id);
+        slot.stamp.store(stamp, Relaxed);
+        slot.queued.store(1, Relaxed);
+        slot.younger.store(SlotId::NONE.raw(), Relaxed);
+        slot.older.store(self.youngest, Relaxed);
+        let previous = SlotId::from_raw(self.youngest);
+        if previous == SlotId::NONE {
+            self.oldest = id.raw();
+        } else {
+            self.slot(previous).younger.store(id.raw(), Relaxed);
+        }
+        self.youngest = id.raw();
+    }
+
+    /// Takes a slot out of the queue, if it is there.
+    pub fn dequeue(&mut self, id: SlotId) {
+        let slot = self.slot(id);
+        if slot.queued.swap(0, Relaxed) == 0 {
+            return;
+        }
+        let younger = SlotId::from_raw(slot.younger.load(Relaxed));
+        let older = SlotId::from_raw(slot.older.load(Relaxed));
+        if younger == SlotId::NONE {
+            self.youngest = older.raw();
+        } else {
+            self.slot(younger).older.store(older.raw(), Relaxed);
+        }
+        if older == SlotId::NONE {
+            self.oldest = younger.raw();
+        } else {
+            self.slot(older).younger.store(younger.raw(), Relaxed);
+        }
+    }
+
+    /// The slot that has been in the queue the longest, and when it came.
+    pub fn oldest(&self) -> Option<(SlotId, u32)> {
+        let id = SlotId::from_raw(self.oldest);
+        (id != SlotId::NONE).then(|| (id, self.slot(id).stamp.load(Relaxed)))
+    }
+}
+
+/// The bin of a slot with so many resident pages.
+fn bin(pages: usize) -> usize {
+    (pages.max(1).ilog2() as usize).min(BINS - 1)
+}
+
+/// Bytes as whole pages.
+pub fn pages_of(bytes: usize) -> usize {
+    align_up(bytes, PAGE_BYTES).unwrap_or(usize::MAX) / PAGE_BYTES
+}

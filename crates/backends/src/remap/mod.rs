@@ -1,0 +1,409 @@
+//! The `remap` backend: every object in address space with room to grow.
+//!
+//! Growing is not copying: an object grows within its slot, and when it
+//! outgrows the slot its pages move through the page tables. Fresh memory is
+//! not free: empty slots keep their pages for a while, bounded, and the next
+//! object of about that size gets them warm. From 2 MiB on, huge pages;
+//! before that, pages come in batches to objects that are being appended to.
+//!
+//! Locks: [`Remap::lists`] guards the lists, [`Remap::trimming`] is held while
+//! pages are given back (system calls), and is taken first. A live slot's
+//! record is changed only between `enter` and `leave`.
+
+mod grow;
+mod layout;
+mod lists;
+mod slot;
+mod trim;
+
+use core::cell::UnsafeCell;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+
+use spandrel_os::message::say;
+use spandrel_os::{env, slices, vm};
+use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, PAGE_BYTES};
+use spandrel_sync::{Lock, Once};
+
+use layout::{CAPACITY, CLASSES, Layout, SlotId, class_for};
+use lists::{Lists, Want, pages_of, record};
+use slot::Slot;
+
+/// Base pages in a huge page.
+const PAGES_PER_HUGE: usize = HUGEPAGE_BYTES / PAGE_BYTES;
+
+/// What the backend counts.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct RemapStats {
+    /// Objects.
+    pub live_slots: usize,
+    /// Bytes of pages that objects use.
+    pub live_bytes: usize,
+    /// Bytes of resident pages that no object uses.
+    pub warm_bytes: usize,
+    /// Bytes that objects were given warm, without page faults.
+    pub reused_bytes: u64,
+    /// Reallocations that stayed where they were.
+    pub in_place: u64,
+    /// Reallocations that moved page-table entries.
+    pub moved: u64,
+    /// Reallocations within the backend that copied.
+    pub copied: u64,
+    /// Bytes copied by them.
+    pub copied_bytes: u64,
+}
+
+struct Remap {
+    once: Once,
+    ready: AtomicBool,
+    /// Written once, before `ready`.
+    layout: UnsafeCell<Layout>,
+    lists: Lock<Lists>,
+    trimming: Lock<()>,
+    /// Pages that may be resident and that no object uses.
+    warm_pages: AtomicUsize,
+    live_pages: AtomicUsize,
+    live_slots: AtomicUsize,
+    /// Mappings beyond one per class: see [`grow::SPLIT_BUDGET`].
+    splits: AtomicUsize,
+    next_decay_ms: AtomicU64,
+    reused_pages: AtomicU64,
+    in_place: AtomicU64,
+    moved: AtomicU64,
+    copied: AtomicU64,
+    copied_bytes: AtomicU64,
+}
+
+// SAFETY: `layout` is written once, by the thread that then sets `ready`, and
+// read only by threads that have seen `ready`; the rest is atomic or locked.
+unsafe impl Sync for Remap {}
+
+static REMAP: Remap = Remap {
+    once: Once::new(),
+    ready: AtomicBool::new(false),
+    layout: UnsafeCell::new(Layout::EMPTY),
+    lists: Lock::new(Lists::EMPTY),
+    trimming: Lock::new(()),
+    warm_pages: AtomicUsize::new(0),
+    live_pages: AtomicUsize::new(0),
+    live_slots: AtomicUsize::new(0),
+    splits: AtomicUsize::new(0),
+    next_decay_ms: AtomicU64::new(0),
+    reused_pages: AtomicU64::new(0),
+    in_place: AtomicU64::new(0),
+    moved: AtomicU64::new(0),
+    copied: AtomicU64::new(0),
+    copied_bytes: AtomicU64::new(0),
+};
+
+/// A slot together with what its record says of it.
+#[derive(Clone, Copy)]
+struct Place {
+    id: SlotId,
+    slot: &'static Slot,
+    at: *mut u8,
+}
+
+impl Remap {
+    fn layout(&self) -> &Layout {
+        // SAFETY: see `unsafe impl Sync`; before `ready` it is the constant
+        // EMPTY, to which no address belongs.
+        unsafe { &*self.layout.get() }
+    }
+
+    #[inline]
+    fn is_ready(&self) -> bool {
+        self.ready.load(Acquire) || self.start()
+    }
+
+    #[cold]
+    fn start(&self) -> bool {
+        self.once.run(|| {
+            let Some(slice) = slices::claim(
+                AllocatorId::Mmap,
+                layout::WANTED_BYTES,
+                layout::LEAST_BYTES,
+            ) else {
+                return;
+            };
+            vm::name(slice.base as *mut u8, slice.len, c"spandrel mmap");
+            let mut lists = self.lists.lock();
+            lists.start(slice, overcommit_is_strict());
+            // SAFETY: `ready` is still false, and `once` admits one thread.
+            unsafe { *self.layout.get() = lists.layout };
+            self.ready.store(true, Release);
+        });
+        self.ready.load(Acquire)
+    }
+
+    fn place(&self, id: SlotId) -> Place {
+        let layout = self.layout();
+        // SAFETY: ids come from lists or from `find`, below the frontier.
+        Place { id, slot: unsafe { record(layout, id) }, at: layout.address(id) as *mut u8 }
+    }
+
+    /// The slot of an object, if the address is one.
+    fn find(&self, object: *mut u8) -> Option<Place> {
+        let layout = self.layout();
+        let id = layout.slot_of(object as usize)?;
+        if layout.address(id) != object as usize {
+            return None;
+        }
+        Some(self.place(id))
+    }
+
+    /// Takes a slot for an object of `size` bytes in one of the classes from
+    /// `class` upwards, in state BUSY and with its pages opened.
+    fn take(&self, class: usize, size: usize, want: Want) -> Option<Place> {
+        let pages = pages_of(size);
+        let mut lists = self.lists.lock();
+        // A warm slot of a larger class beats a cold one of the best class.
+        let warm_class = (class..CLASSES.min(class + 3)).find(|c| {
+            matches!(want, Want::Near(_)) && lists.has_warm_near(*c, pages)
+        });
+        let id = warm_class
+            .and_then(|class| lists.take(class, want))
+            .or_else(|| (class..CLASSES).find_map(|class| lists.take(class, want)))?;
+        // What is resident in it is no longer spare once the object uses it;
+        // `settle` accounts for that. It leaves the queue with its first entry.
+        lists.dequeue(id);
+        drop(lists);
+        let place = self.place(id);
+        if !self.ensure_open(place, pages) {
+            self.put_back(place);
+            return None;
+        }
+        Some(place)
+    }
+
+    /// Returns a slot that was taken and not used.
+    fn put_back(&self, place: Place) {
+        let mut lists = self.lists.lock();
+        if place.slot.touched.load(Relaxed) == 0 {
+            lists.put_cold(place.id);
+        } else {
+            lists.put_warm(place.id, trim::stamp_now());
+        }
+    }
+
+    fn ensure_open(&self, place: Place, pages: usize) -> bool {
+        let opened = place.slot.opened.load(Relaxed) as usize;
+        if pages <= opened {
+            return true;
+        }
+        let capacity = CAPACITY[place.id.class()] / PAGE_BYTES;
+        if pages > capacity {
+            return false;
+        }
+        let strict = self.lists_strict();
+        let target = if strict {
+            // Charged at once: a little ahead, so that appends do not pay a
+            // system call each.
+            (pages + (pages / 8).max(16)).min(capacity)
+        } else {
+            (pages * 2).next_power_of_two().min(capacity)
+        };
+        for target in [target, pages] {
+            let from = opened * PAGE_BYTES;
+            // SAFETY: the range lies in a slot that the caller holds.
+            if unsafe { vm::open(place.at.add(from), target * PAGE_BYTES - from) } {
+                place.slot.opened.store(target as u32, Relaxed);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn lists_strict(&self) -> bool {
+        STRICT.load(Relaxed)
+    }
+
+    /// Records that the object in a BUSY slot now uses `size` bytes, and makes
+    /// the slot live. Returns how many bytes from the start may not be zero.
+    fn settle_new(&self, place: Place, size: usize) -> usize {
+        let pages = pages_of(size);
+        let slot = place.slot;
+        let touched = slot.touched.load(Relaxed) as usize;
+        let reused = pages.min(touched);
+        self.reused_pages.fetch_add(reused as u64, Relaxed);
+        self.warm_pages.fetch_sub(reused, Relaxed);
+        self.live_pages.fetch_add(pages, Relaxed);
+        self.live_slots.fetch_add(1, Relaxed);
+        slot.used.store(size, Relaxed);
+        slot.counter.store(0, Relaxed);
+        slot.streak.store(0, Relaxed);
+        if pages > touched {
+            self.extend(place, touched, pages, grow::Pattern::New);
+        }
+        slot.leave();
+        if slot.touched.load(Relaxed) as usize > pages {
+            self.lists.lock().enqueue(place.id, trim::stamp_now());
+        }
+        touched * PAGE_BYTES
+    }
+
+    fn allocate(&self, size: usize, align: usize, want: Want) -> Option<(NonNull<u8>, usize)> {
+        if !self.is_ready() {
+            return None;
+        }
+        let size = size.max(1);
+        let class = class_for(size.max(align))?;
+        let place = self.take(class, size, want).or_else(|| {
+            // The roomy classes are full: any class in which it fits.
+            let tight = CAPACITY.iter().position(|c| size.max(align) <= *c)?;
+            (tight < class).then(|| self.take(tight, size, want)).flatten()
+        })?;
+        if place.at as usize & (align - 1) != 0 {
+            // Only a shrunken slice has slots that are less aligned than large.
+            self.put_back(place);
+            return None;
+        }
+        let dirty = self.settle_new(place, size);
+        self.tick();
+        NonNull::new(place.at).map(|at| (at, dirty.min(size)))
+    }
+}
+
+static STRICT: AtomicBool = AtomicBool::new(false);
+
+/// Whether memory is charged when it is mapped rather than when it is touched
+/// (`vm.overcommit_memory` = 2).
+fn overcommit_is_strict() -> bool {
+    let mut buffer = [0u8; 8];
+    let mode = env::read_file(c"/proc/sys/vm/overcommit_memory", &mut buffer);
+    let strict = matches!(mode, Ok([b'2', ..]));
+    STRICT.store(strict, Relaxed);
+    strict
+}
+
+/// A new object of `size` bytes aligned to `align`, a power of two; null when
+/// there is no slot or no memory. The contents are arbitrary.
+pub fn alloc(size: usize, align: usize) -> *mut u8 {
+    let want = Want::Near(pages_of(size));
+    REMAP.allocate(size, align, want).map_or(ptr::null_mut(), |(at, _)| at.as_ptr())
+}
+
+/// As [`alloc`], zeroed; only what an earlier object left is cleared.
+pub fn alloc_zeroed(size: usize, align: usize) -> *mut u8 {
+    let want = Want::Near(pages_of(size));
+    let Some((at, dirty)) = REMAP.allocate(size, align, want) else { return ptr::null_mut() };
+    // SAFETY: the object has at least `dirty` bytes.
+    unsafe { ptr::write_bytes(at.as_ptr(), 0, dirty) };
+    at.as_ptr()
+}
+
+/// A warm place for an object that is growing to `size` bytes; null when there
+/// is none at hand. Never waits.
+pub fn alloc_warm(size: usize) -> *mut u8 {
+    if !REMAP.ready.load(Acquire) || REMAP.warm_pages.load(Relaxed) < pages_of(size) {
+        return ptr::null_mut();
+    }
+    let want = Want::Warm(pages_of(size));
+    REMAP.allocate(size, 1, want).map_or(ptr::null_mut(), |(at, _)| at.as_ptr())
+}
+
+/// Gives an object back.
+///
+/// # Safety
+/// `object` came from this backend, and nobody uses it any more. A pointer that
+/// is no live object is reported, and the process aborted.
+pub unsafe fn free(object: *mut u8) {
+    match REMAP.find(object).filter(|place| place.slot.enter()) {
+        Some(place) => REMAP.release(place),
+        None => invalid("free", object),
+    }
+}
+
+/// Bytes that the object may use: whole pages.
+///
+/// # Safety
+/// As for [`free`].
+pub unsafe fn usable_size(object: *mut u8) -> usize {
+    match REMAP.find(object) {
+        Some(place) => pages_of(place.slot.used.load(Relaxed)) * PAGE_BYTES,
+        None => invalid("malloc_usable_size", object),
+    }
+}
+
+/// The object with a new size: where it is, or moved through the page tables,
+/// or copied; null when there is no room or memory, and the object is as it was.
+///
+/// # Safety
+/// As for [`free`]; afterwards only the returned address is the object's.
+pub unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
+    match REMAP.find(object).filter(|place| place.slot.enter()) {
+        Some(place) => REMAP.resize(place, size.max(1)).0,
+        None => invalid("realloc", object),
+    }
+}
+
+/// As [`realloc`]; bytes beyond the old size are zero.
+///
+/// # Safety
+/// As for [`realloc`].
+pub unsafe fn realloc_zeroed(object: *mut u8, old_size: usize, size: usize) -> *mut u8 {
+    let Some(place) = REMAP.find(object).filter(|place| place.slot.enter()) else {
+        invalid("realloc", object)
+    };
+    let (moved, dirty) = REMAP.resize(place, size.max(1));
+    let dirty = dirty.min(size);
+    if !moved.is_null() && dirty > old_size {
+        // SAFETY: the object has `size` bytes.
+        unsafe { ptr::write_bytes(moved.add(old_size), 0, dirty - old_size) };
+    }
+    moved
+}
+
+/// Value of the object's allocation counter.
+///
+/// # Safety
+/// As for [`free`].
+pub unsafe fn allocation_counter(object: *mut u8) -> u8 {
+    REMAP.find(object).map_or(0, |place| place.slot.counter.load(Relaxed))
+}
+
+/// Gives all warm memory back. True if there was any.
+pub fn trim() -> bool {
+    REMAP.trim_all()
+}
+
+/// What the backend counts. Not a consistent cut: the program goes on.
+pub fn stats() -> RemapStats {
+    RemapStats {
+        live_slots: REMAP.live_slots.load(Relaxed),
+        live_bytes: REMAP.live_pages.load(Relaxed) * PAGE_BYTES,
+        warm_bytes: REMAP.warm_pages.load(Relaxed) * PAGE_BYTES,
+        reused_bytes: REMAP.reused_pages.load(Relaxed) * PAGE_BYTES as u64,
+        in_place: REMAP.in_place.load(Relaxed),
+        moved: REMAP.moved.load(Relaxed),
+        copied: REMAP.copied.load(Relaxed),
+        copied_bytes: REMAP.copied_bytes.load(Relaxed),
+    }
+}
+
+/// Takes the locks before a `fork`.
+pub fn fork_prepare() {
+    REMAP.trimming.acquire();
+    REMAP.lists.acquire();
+}
+
+/// Gives the locks back after a `fork`, in parent and child.
+///
+/// # Safety
+/// The calling thread called [`fork_prepare`] before the fork.
+pub unsafe fn fork_done() {
+    // SAFETY: the locks are held without guards by `fork_prepare`.
+    unsafe {
+        REMAP.lists.release();
+        REMAP.trimming.release();
+    }
+}
+
+#[cold]
+fn invalid(call: &str, object: *mut u8) -> ! {
+    say(format_args!(
+        "{call}({object:p}): not a live object of the mmap backend (freed twice, or never allocated)"
+    ));
+    // SAFETY: abort has no preconditions.
+    unsafe { libc::abort() }
+}

@@ -1,0 +1,154 @@
+//! Giving memory back: what is warm for too long, or too much.
+
+use core::sync::atomic::Ordering::*;
+
+use spandrel_os::{clock, vm};
+use spandrel_pages::{MIB, PAGE_BYTES};
+
+use super::lists::pages_of;
+use super::slot::WARM;
+use super::{Place, Remap};
+
+/// Warm memory is kept up to this much and an eighth of what is live.
+const WARM_LEAST_PAGES: usize = 64 * MIB / PAGE_BYTES;
+const WARM_PART: usize = 8;
+/// Warm memory that nobody asked for in this time goes back.
+const WARM_MS: u64 = 1000;
+/// The queue is looked at this often, by whoever allocates or frees.
+const TICK_MS: u64 = 100;
+/// Slots trimmed per tick at most: bounds what one call may pay.
+const TICK_SLOTS: usize = 64;
+/// Resolution of stamps: the queue's clock counts these.
+const STAMP_MS: u64 = 16;
+
+/// Now, as the queue counts time.
+pub fn stamp_now() -> u32 {
+    (clock::coarse_ms() / STAMP_MS) as u32
+}
+
+impl Remap {
+    fn warm_limit(&self) -> usize {
+        WARM_LEAST_PAGES + self.live_pages.load(Relaxed) / WARM_PART
+    }
+
+    /// Empties a BUSY slot: its object is gone.
+    pub(super) fn release(&self, place: Place) {
+        let slot = place.slot;
+        let pages = pages_of(slot.used.load(Relaxed));
+        slot.used.store(0, Relaxed);
+        self.live_pages.fetch_sub(pages, Relaxed);
+        self.live_slots.fetch_sub(1, Relaxed);
+        self.warm_pages.fetch_add(pages, Relaxed);
+        // One slot keeps at most half of what may be warm.
+        let keep = self.warm_limit() / 2;
+        let touched = slot.touched.load(Relaxed) as usize;
+        if touched > keep {
+            self.drop_pages(place, keep);
+        }
+        self.lists.lock().put_warm(place.id, stamp_now());
+        if self.warm_pages.load(Relaxed) > self.warm_limit() {
+            self.give_back(|this, _| this.warm_pages.load(Relaxed) > this.warm_limit(), TICK_SLOTS);
+        }
+        self.tick();
+    }
+
+    /// Gives back what has been warm for long, now and then.
+    #[inline]
+    pub(super) fn tick(&self) {
+        if self.warm_pages.load(Relaxed) == 0 {
+            return;
+        }
+        let now = clock::coarse_ms();
+        let due = self.next_decay_ms.load(Relaxed);
+        if now < due
+            || self.next_decay_ms.compare_exchange(due, now + TICK_MS, Relaxed, Relaxed).is_err()
+        {
+            return;
+        }
+        let limit = (now.saturating_sub(WARM_MS) / STAMP_MS) as u32;
+        self.give_back(|_, stamp| stamp < limit, TICK_SLOTS);
+    }
+
+    /// Gives all warm memory back; true if there was any.
+    pub(super) fn trim_all(&self) -> bool {
+        let before = self.warm_pages.load(Relaxed);
+        self.give_back(|_, _| true, usize::MAX);
+        self.warm_pages.load(Relaxed) < before
+    }
+
+    /// Empties slots from the old end of the queue while `more` says so, at
+    /// most `bound` of them. One thread at a time; others go on without.
+    fn give_back(&self, more: impl Fn(&Self, u32) -> bool, bound: usize) {
+        let Some(_trimming) = self.trimming.try_lock() else { return };
+        for _ in 0..bound {
+            let mut lists = self.lists.lock();
+            let Some((id, stamp)) = lists.oldest() else { return };
+            if !more(self, stamp) {
+                return;
+            }
+            lists.dequeue(id);
+            let place = self.place(id);
+            if place.slot.state() == WARM {
+                lists.remove_warm(id);
+                // On no list: this thread's alone until it is cold.
+                drop(lists);
+                self.empty(place);
+                self.lists.lock().put_cold(id);
+            } else if place.slot.try_enter() {
+                // The spare pages behind a live object.
+                drop(lists);
+                self.drop_pages(place, pages_of(place.slot.used.load(Relaxed)));
+                place.slot.leave();
+            } else {
+                // Its owner is resizing it; what is spare then is queued again.
+                drop(lists);
+            }
+        }
+    }
+
+    /// Drops the pages of a held slot from page `keep` on.
+    fn drop_pages(&self, place: Place, keep: usize) {
+        let slot = place.slot;
+        let touched = slot.touched.load(Relaxed) as usize;
+        if touched <= keep {
+            return;
+        }
+        // SAFETY: the pages lie in a slot held by the caller, behind its object.
+        let dropped = unsafe {
+            vm::discard(place.at.add(keep * PAGE_BYTES), (touched - keep) * PAGE_BYTES)
+        };
+        if dropped {
+            slot.touched.store(keep as u32, Relaxed);
+            self.warm_pages.fetch_sub(touched - keep, Relaxed);
+        }
+    }
+
+    /// Empties a slot that is on no list.
+    fn empty(&self, place: Place) {
+        self.drop_pages(place, 0);
+        self.heal(place);
+    }
+
+    /// Undoes what split the mapping of an empty slot, or what is charged for it.
+    pub(super) fn heal(&self, place: Place) {
+        let slot = place.slot;
+        let (moved, huge) = (slot.moved.load(Relaxed) > 0, slot.huge.load(Relaxed) > 0);
+        let len = slot.opened.load(Relaxed) as usize * PAGE_BYTES;
+        let strict = self.lists_strict();
+        if len == 0 || !(strict || moved || huge) {
+            return;
+        }
+        // SAFETY: an empty slot held by the caller.
+        let healed = unsafe {
+            if strict { vm::close(place.at, len) } else { vm::open_fresh(place.at, len) }
+        };
+        if healed {
+            if strict {
+                slot.opened.store(0, Relaxed);
+            }
+            self.splits.fetch_sub(2 * usize::from(moved) + usize::from(huge), Relaxed);
+            slot.moved.store(0, Relaxed);
+            slot.huge.store(0, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! glibc's allocator, by the names that a preloaded `malloc` does not replace.
+
+use core::ffi::{c_int, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use spandrel_pages::{AllocatorId, MIN_ALIGN};
+
+use crate::Backend;
+
+unsafe extern "C" {
+    fn __libc_malloc(size: usize) -> *mut c_void;
+    fn __libc_calloc(count: usize, size: usize) -> *mut c_void;
+    fn __libc_realloc(object: *mut c_void, size: usize) -> *mut c_void;
+    fn __libc_free(object: *mut c_void);
+    fn __libc_memalign(align: usize, size: usize) -> *mut c_void;
+}
+
+/// glibc's ptmalloc2.
+pub enum Sys {}
+
+impl Backend for Sys {
+    const ID: AllocatorId = AllocatorId::Sys;
+
+    #[inline(always)]
+    fn alloc(size: usize) -> *mut u8 {
+        // SAFETY: no preconditions.
+        unsafe { __libc_malloc(size) }.cast()
+    }
+
+    #[inline]
+    fn alloc_zeroed(size: usize) -> *mut u8 {
+        // SAFETY: no preconditions.
+        unsafe { __libc_calloc(1, size) }.cast()
+    }
+
+    #[inline]
+    fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
+        if align <= MIN_ALIGN {
+            return Self::alloc(size);
+        }
+        // SAFETY: no preconditions; glibc checks for overflow.
+        unsafe { __libc_memalign(align, size) }.cast()
+    }
+
+    fn alloc_zeroed_aligned(align: usize, size: usize) -> *mut u8 {
+        if align <= MIN_ALIGN {
+            return Self::alloc_zeroed(size);
+        }
+        let object = Self::alloc_aligned(align, size);
+        if !object.is_null() {
+            // SAFETY: the object has `size` bytes.
+            unsafe { ptr::write_bytes(object, 0, size) };
+        }
+        object
+    }
+
+    #[inline]
+    unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
+        // SAFETY: passed on from the caller.
+        unsafe { __libc_realloc(object.cast(), size) }.cast()
+    }
+
+    #[inline(always)]
+    unsafe fn free(object: *mut u8) {
+        // SAFETY: passed on from the caller.
+        unsafe { __libc_free(object.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn free_sized(object: *mut u8, _size: usize, _align: usize) {
+        // SAFETY: passed on from the caller.
+        unsafe { Self::free(object) }
+    }
+
+    unsafe fn usable_size(object: *mut u8) -> usize {
+        match libc_function::<unsafe extern "C" fn(*mut c_void) -> usize>(
+            &USABLE_SIZE,
+            c"malloc_usable_size",
+        ) {
+            // SAFETY: the type is that of `malloc_usable_size`.
+            Some(usable_size) => unsafe { usable_size(object.cast()) },
+            None => 0,
+        }
+    }
+
+    fn trim() -> bool {
+        match libc_function::<unsafe extern "C" fn(usize) -> c_int>(&TRIM, c"malloc_trim") {
+            // SAFETY: the type is that of `malloc_trim`.
+            Some(trim) => unsafe { trim(0) != 0 },
+            None => false,
+        }
+    }
+}
+
+static USABLE_SIZE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+static TRIM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// A function of glibc itself, although a preloaded library may define another
+/// of that name: looked up in libc.so.6 by its handle, and in the whole program
+/// where libc is linked in.
+///
+/// Looking up may allocate, through the front door; that is harmless because no
+/// lock is held here.
+pub(crate) fn libc_function<F: Copy>(cell: &AtomicPtr<c_void>, name: &core::ffi::CStr) -> Option<F> {
+    let mut function = cell.load(Relaxed);
+    if function.is_null() {
+        // SAFETY: the names are NUL-terminated; NOLOAD only finds what is there.
+        unsafe {
+            let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
+            let libc = libc::dlopen(c"libc.so.6".as_ptr(), flags);
+            let handle = if libc.is_null() { libc::RTLD_DEFAULT } else { libc };
+            function = libc::dlsym(handle, name.as_ptr());
+        }
+        if function.is_null() {
+            return None;
+        }
+        cell.store(function, Relaxed);
+    }
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    // SAFETY: F is a function pointer of pointer size; the callers name the
+    // type that glibc documents for the symbol.
+    Some(unsafe { core::mem::transmute_copy(&function) })
+}
+
+/// Looks up what could otherwise be looked up in the middle of a call.
+pub fn resolve_early() {
+    let _ = libc_function::<*mut c_void>(&USABLE_SIZE, c"malloc_usable_size");
+    let _ = libc_function::<*mut c_void>(&TRIM, c"malloc_trim");
+}

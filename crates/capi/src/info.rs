@@ -1,0 +1,121 @@
+//! glibc's functions that inspect and tune an allocator.
+
+use core::ffi::{c_char, c_int, c_void};
+use core::fmt::Write;
+
+use spandrel_adaptive as adaptive;
+use spandrel_os::env::set_errno;
+use spandrel_os::message::{Fd, Line};
+
+/// `malloc_trim`: gives unused memory of all allocators back; 1 if there was
+/// any. The pad is kept by none of them and therefore ignored.
+#[unsafe(no_mangle)]
+pub extern "C" fn malloc_trim(_pad: usize) -> c_int {
+    c_int::from(adaptive::trim())
+}
+
+/// glibc's `struct mallinfo2`.
+#[repr(C)]
+#[derive(Default)]
+pub struct MallInfo<T> {
+    arena: T,
+    ordblks: T,
+    smblks: T,
+    hblks: T,
+    hblkhd: T,
+    usmblks: T,
+    fsmblks: T,
+    uordblks: T,
+    fordblks: T,
+    keepcost: T,
+}
+
+/// `mallinfo2`: the page-mapped backend's objects as `hblks`/`hblkhd`, warm
+/// memory as `keepcost`. What hosted allocators hold they tell by their own
+/// means.
+#[unsafe(no_mangle)]
+pub extern "C" fn mallinfo2() -> MallInfo<usize> {
+    let mmap = adaptive::stats().mmap;
+    MallInfo {
+        arena: mmap.warm_bytes,
+        hblks: mmap.live_slots,
+        hblkhd: mmap.live_bytes,
+        uordblks: mmap.live_bytes,
+        fordblks: mmap.warm_bytes,
+        keepcost: mmap.warm_bytes,
+        ..MallInfo::default()
+    }
+}
+
+/// `mallinfo`: as `mallinfo2`, cut to `int` as in glibc.
+#[unsafe(no_mangle)]
+pub extern "C" fn mallinfo() -> MallInfo<c_int> {
+    let info = mallinfo2();
+    let cut = |value: usize| c_int::try_from(value).unwrap_or(c_int::MAX);
+    MallInfo {
+        arena: cut(info.arena),
+        hblks: cut(info.hblks),
+        hblkhd: cut(info.hblkhd),
+        uordblks: cut(info.uordblks),
+        fordblks: cut(info.fordblks),
+        keepcost: cut(info.keepcost),
+        ..MallInfo::default()
+    }
+}
+
+/// `malloc_stats`: the statistics on standard error.
+#[unsafe(no_mangle)]
+pub extern "C" fn malloc_stats() {
+    // What standard error refuses is lost, as in glibc.
+    let _ = write!(Fd(2), "{}", adaptive::Text(&adaptive::stats()));
+}
+
+/// `malloc_info`: a small XML document of our own on `stream`; EINVAL for
+/// options other than 0.
+///
+/// # Safety
+/// `stream` is an open stream.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut c_void) -> c_int {
+    unsafe extern "C" {
+        fn fwrite(from: *const c_void, size: usize, count: usize, stream: *mut c_void) -> usize;
+    }
+    if options != 0 {
+        set_errno(libc::EINVAL);
+        return -1;
+    }
+    let mmap = adaptive::stats().mmap;
+    let mut line = Line::new();
+    // A line never fails; this one is far shorter than its room.
+    let _ = writeln!(
+        line,
+        "<malloc version=\"spandrel-{}\">\n<mode>{}</mode>\n\
+         <mmap objects=\"{}\" bytes=\"{}\" warm=\"{}\"/>\n</malloc>",
+        env!("CARGO_PKG_VERSION"),
+        adaptive::current_mode(),
+        mmap.live_slots,
+        mmap.live_bytes,
+        mmap.warm_bytes,
+    );
+    let bytes = line.as_bytes();
+    // SAFETY: the stream is the caller's; the bytes are `line`'s.
+    let written = unsafe { fwrite(bytes.as_ptr().cast(), 1, bytes.len(), stream) };
+    if written == bytes.len() { 0 } else { -1 }
+}
+
+/// `mallopt`: glibc's parameters do not apply to other allocators. Known ones
+/// are accepted and ignored (1), so that programs that insist go on; unknown
+/// ones are refused (0).
+#[unsafe(no_mangle)]
+pub extern "C" fn mallopt(parameter: c_int, _value: c_int) -> c_int {
+    // M_ARENA_MAX (-8) to M_TRIM_THRESHOLD (-1), and M_MXFAST (1).
+    c_int::from(matches!(parameter, -8..=-1 | 1))
+}
+
+/// Static text for `spandrel_version`.
+pub const VERSION: &[u8] = concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes();
+
+/// The version as a C string.
+pub fn version() -> *const c_char {
+    VERSION.as_ptr().cast()
+}

@@ -1,0 +1,23 @@
+//! The decision maker: which allocator serves which request.
+//!
+//! Invariants: pure. A decision depends on a [`Mode`], the set of allocators at
+//! hand and the request, never on a clock, a lock or memory. Nothing here
+//! allocates, so that the library can parse its own configuration before the
+//! program's first `malloc`.
+//!
+//! A mode compiles to a [`Table`]: one byte per (operation, size class).
+//!
+//! This room must never know how an allocator is called.
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod available;
+mod mode;
+pub mod profile;
+mod table;
+mod template;
+
+pub use available::Available;
+pub use mode::{Mode, ModeError, ModeErrorKind, Switch, parse_mode};
+pub use table::{Decision, Operation, Table, exact};
+pub use template::{MAX_RANGES, Range, Template, TemplateError};
