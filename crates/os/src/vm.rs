@@ -142,22 +142,13 @@ pub unsafe fn move_pages(from: *mut u8, to: *mut u8, len: usize) -> bool {
 pub fn name(at: *mut u8, len: usize, name: &CStr) {
     const PR_SET_VMA: libc::c_int = 0x5356_4d41;
     const PR_SET_VMA_ANON_NAME: libc::c_ulong = 0;
-    if !available(Optional::NameMapping) {
-        return;
+    let errno = crate::env::errno();
+    // SAFETY: naming changes no contents; the kernel copies `name`. Nothing
+    // depends on it, so that a kernel without names is not worth a word.
+    unsafe {
+        libc::prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, at as libc::c_ulong, len, name.as_ptr());
     }
-    // SAFETY: naming changes no contents; the kernel copies `name`.
-    let failed = unsafe {
-        libc::prctl(
-            PR_SET_VMA,
-            PR_SET_VMA_ANON_NAME,
-            at as libc::c_ulong,
-            len,
-            name.as_ptr(),
-        )
-    } != 0;
-    if failed {
-        refused(Optional::NameMapping, crate::env::errno());
-    }
+    crate::env::set_errno(errno);
 }
 
 /// The soft limit of the address space in bytes, if there is one.
