@@ -22,7 +22,10 @@ use crate::stats::{self, Event, Path};
 #[inline]
 pub unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
     let owner = slices::owner_byte(object as usize);
-    if owner == table().decide(Operation::Grow, size).0 {
+    let decision = table().decide(Operation::Grow, size);
+    // What has a slot already keeps it at sizes that deserve a warm one.
+    let stays = owner == AllocatorId::Mmap as u8 && decision.is_plainly_if_warm();
+    if owner == decision.0 || stays {
         if let Some(id) = AllocatorId::from_byte(owner) {
             // SAFETY: passed on from the caller.
             let moved = with_backend!(id, B => unsafe { B::realloc(object, size) });

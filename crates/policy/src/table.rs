@@ -44,6 +44,12 @@ impl Decision {
         }
     }
 
+    /// Whether [`Self::IF_WARM`] is the only flag.
+    #[inline(always)]
+    pub const fn is_plainly_if_warm(self) -> bool {
+        self.0 & !Self::ID == Self::IF_WARM
+    }
+
     /// Whether a flag is set.
     pub const fn has(self, flag: u8) -> bool {
         self.0 & flag != 0

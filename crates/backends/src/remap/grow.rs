@@ -1,7 +1,7 @@
 //! Growing and shrinking: in place, by page tables, by copying.
 
 use core::ptr;
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicU32, Ordering::*};
 
 use spandrel_os::vm;
 use spandrel_pages::{HUGEPAGE_BYTES, KIB, MIB, PAGE_BYTES};
@@ -51,7 +51,7 @@ impl Remap {
         }
         let dirty = place.slot.touched.load(Relaxed) as usize * PAGE_BYTES;
         self.note_resize(place, size);
-        self.in_place.fetch_add(1, Relaxed);
+        add(&place.slot.in_place, 1);
         place.slot.leave();
         (place.at, dirty)
     }
@@ -68,16 +68,15 @@ impl Remap {
             return;
         }
         if pages > old_pages {
-            self.live_pages.fetch_add(pages - old_pages, Relaxed);
             let warm = pages.min(touched).saturating_sub(old_pages);
-            self.warm_pages.fetch_sub(warm, Relaxed);
-            self.reused_pages.fetch_add(warm as u64, Relaxed);
+            self.accounts.change((pages - old_pages) as isize, -(warm as isize));
+            add(&slot.reused, warm as u32);
             if pages > touched {
                 self.extend(place, touched, pages, pattern);
             }
         } else {
-            self.live_pages.fetch_sub(old_pages - pages, Relaxed);
-            self.warm_pages.fetch_add(old_pages - pages, Relaxed);
+            let fewer = (old_pages - pages) as isize;
+            self.accounts.change(-fewer, fewer);
             if slot.queued.load(Relaxed) == 0 {
                 self.lists.lock().enqueue(place.id, trim::stamp_now());
             }
@@ -115,7 +114,9 @@ impl Remap {
             }
         }
         slot.touched.store(touched as u32, Relaxed);
-        self.warm_pages.fetch_add(touched - to, Relaxed);
+        if touched > to {
+            self.accounts.change(0, (touched - to) as isize);
+        }
     }
 
     /// Advises huge pages from page `from` up to `to`, if a mapping is to spare.
@@ -206,7 +207,7 @@ impl Remap {
         }
         // Whatever the target had resident was replaced, up to `touched`.
         let left = target.touched.load(Relaxed) as usize;
-        self.warm_pages.fetch_sub(left, Relaxed);
+        self.accounts.change(0, -(left as isize));
         if left > touched {
             // SAFETY: the target's pages beyond the object belong to nobody.
             unsafe {
@@ -221,6 +222,7 @@ impl Remap {
         target.used.store(used, Relaxed);
         // The target's mapping is cut in two or three.
         self.splits.fetch_add(2, Relaxed);
+        self.tell(from);
         source.touched.store(0, Relaxed);
         source.used.store(0, Relaxed);
         let mut lists = self.lists.lock();
@@ -251,4 +253,9 @@ fn note_pattern(place: Place, old: usize, size: usize) -> Pattern {
     let streak = slot.streak.load(Relaxed).saturating_add(1);
     slot.streak.store(streak, Relaxed);
     if streak >= APPEND_STREAK { Pattern::Appended } else { Pattern::Grown }
+}
+
+/// Adds to a counter of a slot that the caller holds: no locked instruction.
+fn add(counter: &AtomicU32, by: u32) {
+    counter.store(counter.load(Relaxed).wrapping_add(by), Relaxed);
 }

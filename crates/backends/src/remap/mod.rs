@@ -10,6 +10,7 @@
 //! pages are given back (system calls), and is taken first. A live slot's
 //! record is changed only between `enter` and `leave`.
 
+mod accounts;
 mod grow;
 mod layout;
 mod lists;
@@ -25,6 +26,7 @@ use spandrel_os::{env, slices, vm};
 use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, PAGE_BYTES};
 use spandrel_sync::{Lock, Once};
 
+use accounts::Accounts;
 use layout::{CAPACITY, CLASSES, Layout, SlotId, class_for};
 use lists::{Lists, Want, pages_of, record};
 use slot::Slot;
@@ -60,9 +62,7 @@ struct Remap {
     layout: UnsafeCell<Layout>,
     lists: Lock<Lists>,
     trimming: Lock<()>,
-    /// Pages that may be resident and that no object uses.
-    warm_pages: AtomicUsize,
-    live_pages: AtomicUsize,
+    accounts: Accounts,
     live_slots: AtomicUsize,
     /// Mappings beyond one per class: see [`grow::SPLIT_BUDGET`].
     splits: AtomicUsize,
@@ -84,8 +84,7 @@ static REMAP: Remap = Remap {
     layout: UnsafeCell::new(Layout::EMPTY),
     lists: Lock::new(Lists::EMPTY),
     trimming: Lock::new(()),
-    warm_pages: AtomicUsize::new(0),
-    live_pages: AtomicUsize::new(0),
+    accounts: Accounts::new(),
     live_slots: AtomicUsize::new(0),
     splits: AtomicUsize::new(0),
     next_decay_ms: AtomicU64::new(0),
@@ -226,8 +225,7 @@ impl Remap {
         let touched = slot.touched.load(Relaxed) as usize;
         let reused = pages.min(touched);
         self.reused_pages.fetch_add(reused as u64, Relaxed);
-        self.warm_pages.fetch_sub(reused, Relaxed);
-        self.live_pages.fetch_add(pages, Relaxed);
+        self.accounts.change(pages as isize, -(reused as isize));
         self.live_slots.fetch_add(1, Relaxed);
         slot.used.store(size, Relaxed);
         slot.counter.store(0, Relaxed);
@@ -295,7 +293,7 @@ pub fn alloc_zeroed(size: usize, align: usize) -> *mut u8 {
 /// A warm place for an object that is growing to `size` bytes; null when there
 /// is none at hand. Never waits.
 pub fn alloc_warm(size: usize) -> *mut u8 {
-    if !REMAP.ready.load(Acquire) || REMAP.warm_pages.load(Relaxed) < pages_of(size) {
+    if !REMAP.ready.load(Acquire) || REMAP.accounts.warm() < pages_of(size) {
         return ptr::null_mut();
     }
     let want = Want::Warm(pages_of(size));
@@ -371,8 +369,8 @@ pub fn trim() -> bool {
 pub fn stats() -> RemapStats {
     RemapStats {
         live_slots: REMAP.live_slots.load(Relaxed),
-        live_bytes: REMAP.live_pages.load(Relaxed) * PAGE_BYTES,
-        warm_bytes: REMAP.warm_pages.load(Relaxed) * PAGE_BYTES,
+        live_bytes: REMAP.accounts.live() * PAGE_BYTES,
+        warm_bytes: REMAP.accounts.warm() * PAGE_BYTES,
         reused_bytes: REMAP.reused_pages.load(Relaxed) * PAGE_BYTES as u64,
         in_place: REMAP.in_place.load(Relaxed),
         moved: REMAP.moved.load(Relaxed),

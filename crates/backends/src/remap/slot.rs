@@ -32,6 +32,10 @@ pub struct Slot {
     pub huge: AtomicU32,
     /// Pages from the start that came here by page tables: a mapping of their own.
     pub moved: AtomicU32,
+    /// Growths and shrinks in place since the object came; told when it goes.
+    pub in_place: AtomicU32,
+    /// Pages that the object was given warm by growing; told when it goes.
+    pub reused: AtomicU32,
     /// Coarse seconds/16 when the slot last entered the queue of warm memory.
     pub stamp: AtomicU32,
     /// Next and previous slot of the same list of empty slots.

@@ -27,8 +27,21 @@ pub fn stamp_now() -> u32 {
 }
 
 impl Remap {
+    /// Adds what a slot has counted to the totals.
+    pub(super) fn tell(&self, place: Place) {
+        for (counter, total) in
+            [(&place.slot.in_place, &self.in_place), (&place.slot.reused, &self.reused_pages)]
+        {
+            let count = counter.load(Relaxed);
+            if count > 0 {
+                counter.store(0, Relaxed);
+                total.fetch_add(u64::from(count), Relaxed);
+            }
+        }
+    }
+
     fn warm_limit(&self) -> usize {
-        WARM_LEAST_PAGES + self.live_pages.load(Relaxed) / WARM_PART
+        WARM_LEAST_PAGES + self.accounts.live() / WARM_PART
     }
 
     /// Empties a BUSY slot: its object is gone.
@@ -36,9 +49,9 @@ impl Remap {
         let slot = place.slot;
         let pages = pages_of(slot.used.load(Relaxed));
         slot.used.store(0, Relaxed);
-        self.live_pages.fetch_sub(pages, Relaxed);
+        self.accounts.change(-(pages as isize), pages as isize);
         self.live_slots.fetch_sub(1, Relaxed);
-        self.warm_pages.fetch_add(pages, Relaxed);
+        self.tell(place);
         // One slot keeps at most half of what may be warm.
         let keep = self.warm_limit() / 2;
         let touched = slot.touched.load(Relaxed) as usize;
@@ -46,8 +59,8 @@ impl Remap {
             self.drop_pages(place, keep);
         }
         self.lists.lock().put_warm(place.id, stamp_now());
-        if self.warm_pages.load(Relaxed) > self.warm_limit() {
-            self.give_back(|this, _| this.warm_pages.load(Relaxed) > this.warm_limit(), TICK_SLOTS);
+        if self.accounts.warm() > self.warm_limit() {
+            self.give_back(|this, _| this.accounts.warm() > this.warm_limit(), TICK_SLOTS);
         }
         self.tick();
     }
@@ -55,7 +68,7 @@ impl Remap {
     /// Gives back what has been warm for long, now and then.
     #[inline]
     pub(super) fn tick(&self) {
-        if self.warm_pages.load(Relaxed) == 0 {
+        if self.accounts.warm() == 0 {
             return;
         }
         let now = clock::coarse_ms();
@@ -71,9 +84,9 @@ impl Remap {
 
     /// Gives all warm memory back; true if there was any.
     pub(super) fn trim_all(&self) -> bool {
-        let before = self.warm_pages.load(Relaxed);
+        let before = self.accounts.warm();
         self.give_back(|_, _| true, usize::MAX);
-        self.warm_pages.load(Relaxed) < before
+        self.accounts.warm() < before
     }
 
     /// Empties slots from the old end of the queue while `more` says so, at
@@ -119,7 +132,7 @@ impl Remap {
         };
         if dropped {
             slot.touched.store(keep as u32, Relaxed);
-            self.warm_pages.fetch_sub(touched - keep, Relaxed);
+            self.accounts.change(0, keep as isize - touched as isize);
         }
     }
 

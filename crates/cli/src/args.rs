@@ -1,0 +1,200 @@
+//! What may be asked of the command.
+
+use clap::builder::PossibleValue;
+use clap::{Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// One memory layer for Linux programs: the right allocator for every request,
+/// and reallocation that does not copy.
+#[derive(Parser, Debug)]
+#[command(name = "spandrel", version, max_term_width = 100)]
+pub struct Args {
+    #[command(subcommand)]
+    pub task: Task,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Task {
+    Run(RunArgs),
+    Bench(BenchArgs),
+}
+
+/// Run a program on Spandrel.
+///
+/// The program must be dynamically linked; where the library cannot be loaded
+/// into it, the command says why and exits with 2. Otherwise the exit code is the
+/// program's own, or 128 and the signal that ended it.
+#[derive(Parser, Debug)]
+#[command(after_help = MODES_HELP)]
+pub struct RunArgs {
+    /// How to choose allocators [default: auto]
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+
+    /// A file that holds the policy, see docs/modes.md
+    #[arg(long, value_name = "FILE", conflicts_with = "mode")]
+    pub profile: Option<PathBuf>,
+
+    /// After the program's end, show where its requests went
+    #[arg(long)]
+    pub stats: bool,
+
+    /// Let each process say on standard error that it runs on Spandrel
+    #[arg(long)]
+    pub verbose: bool,
+
+    /// Where it is not loadable, run the program without Spandrel
+    #[arg(long)]
+    pub force: bool,
+
+    /// The library to load [default: found beside this command]
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "SPANDREL_LIB",
+        hide_env_values = true
+    )]
+    pub lib: Option<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM ARGS")]
+    pub command: Vec<OsString>,
+}
+
+const MODES_HELP: &str = "\
+Modes:
+  auto                                   the best choice for each size (default)
+  sys, jemalloc, mimalloc, tcmalloc      one allocator for everything
+  mmap                                   everything page-mapped
+  template                               by size, our preset
+  template=brug                          by size, as in the Brug paper
+  template=0-4KiB:jemalloc,4KiB-:mmap    by size, as you say
+  switch[=BASE][,point=128KiB][,threshold=8]
+                                         BASE below the point, page-mapped above it, and
+                                         for objects that are resized often";
+
+/// Measure this machine: Spandrel beside every other allocator that is installed.
+///
+/// Each measurement is a fresh process; allocators take turns, after one
+/// unmeasured round, and medians are compared.
+#[derive(Parser, Debug)]
+pub struct BenchArgs {
+    /// What to measure
+    #[arg(value_name = "SUITE", default_value = "all")]
+    pub suite: Suite,
+
+    /// Fewer rounds and smaller jobs: a first impression in minutes
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Measured rounds [default: 7, or 3 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: Option<u32>,
+
+    /// Write everything that was measured to a file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Only these allocators, separated by commas (sys is always measured)
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub peers: Option<Vec<String>>,
+
+    /// Modes of Spandrel to measure, separated by commas or semicolons
+    #[arg(long, value_name = "MODES", default_value = "auto")]
+    pub modes: String,
+
+    /// The library to measure [default: found beside this command]
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "SPANDREL_LIB",
+        hide_env_values = true
+    )]
+    pub lib: Option<PathBuf>,
+}
+
+/// What `spandrel bench` can measure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Suite {
+    Realloc,
+    Append,
+    Vec,
+    Arrow,
+    Copies,
+    Fig2,
+    Pair,
+    Small,
+    Mixed,
+    Startup,
+    Dispatch,
+    Redis,
+    Apps,
+    All,
+}
+
+impl Suite {
+    /// The name that users type, and what it measures.
+    pub fn about(self) -> (&'static str, &'static str) {
+        match self {
+            Suite::Realloc => ("realloc", "an object doubles from 4 KiB to 128 KiB … 1 GiB"),
+            Suite::Append => ("append", "an object grows by 4 KiB to 256 MiB"),
+            Suite::Vec => ("vec", "100 million pushes to a Rust Vec"),
+            Suite::Arrow => ("arrow", "100 million pushes to an Apache Arrow buffer"),
+            Suite::Copies => ("copies", "copies per thread (Brug, Table I)"),
+            Suite::Fig2 => ("fig2", "time of each reallocation (Brug, Fig. 2)"),
+            Suite::Pair => ("pair", "malloc and free of 64 B, in pairs and in batches"),
+            Suite::Small => ("small", "many small objects that grow to 4 KiB"),
+            Suite::Mixed => ("mixed", "random requests of 16 B to 1 MiB, two threads"),
+            Suite::Startup => ("startup", "what loading the library costs"),
+            Suite::Dispatch => ("dispatch", "what finding the owner of a pointer costs"),
+            Suite::Redis => ("redis", "redis-server under redis-benchmark"),
+            Suite::Apps => (
+                "apps",
+                "real programs on the system's allocator and on Spandrel",
+            ),
+            Suite::All => ("all", "everything but apps"),
+        }
+    }
+}
+
+impl ValueEnum for Suite {
+    fn value_variants<'a>() -> &'a [Self] {
+        use Suite::*;
+        &[
+            Realloc, Append, Vec, Arrow, Copies, Fig2, Pair, Small, Mixed, Startup, Dispatch,
+            Redis, Apps, All,
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (name, help) = self.about();
+        Some(PossibleValue::new(name).help(help))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn flags_are_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn the_program_keeps_its_flags() {
+        let args = Args::parse_from(["spandrel", "run", "--stats", "--", "ls", "--mode", "-l"]);
+        let Task::Run(run) = args.task else {
+            panic!("not run")
+        };
+        assert!(run.stats && run.mode.is_none());
+        assert_eq!(run.command, ["ls", "--mode", "-l"]);
+        let args = Args::parse_from(["spandrel", "run", "ls", "--stats"]);
+        let Task::Run(run) = args.task else {
+            panic!("not run")
+        };
+        assert!(!run.stats);
+    }
+}

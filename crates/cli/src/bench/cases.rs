@@ -1,0 +1,213 @@
+//! The plain suites: jobs of the worker of which one number counts.
+
+use super::Bench;
+use super::measure::Series;
+use super::numbers::{Summary, median};
+use super::progress::Progress;
+use super::report::Section;
+use super::table;
+use super::target::{self, Limit, Verdict};
+use crate::args::Suite;
+use crate::failure::Failure;
+use serde::Serialize;
+use serde_json::Value;
+
+/// A job and how it is judged.
+struct Plan {
+    name: &'static str,
+    words: Vec<&'static str>,
+    /// The number that counts, in the worker's JSON.
+    key: &'static str,
+    unit: Unit,
+    limits: Vec<Limit>,
+}
+
+/// What a case's number means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Nanoseconds of CPU time.
+    CpuNs,
+    /// Nanoseconds per malloc/free pair.
+    NsPerPair,
+}
+
+/// A job's results.
+#[derive(Serialize)]
+pub struct Case {
+    /// What was done.
+    pub name: String,
+    /// What the numbers are.
+    pub unit: Unit,
+    /// One per allocator.
+    pub rows: Vec<Row>,
+}
+
+/// One allocator's results.
+#[derive(Serialize)]
+pub struct Row {
+    /// Its name.
+    pub allocator: String,
+    /// Whether it is Spandrel.
+    pub ours: bool,
+    /// The measured rounds, summed up; absent if there was none.
+    pub summary: Option<Summary>,
+    /// Ratio of medians to the system's allocator.
+    pub to_system: Option<f64>,
+    /// Ratio of medians to the fastest that is not Spandrel.
+    pub to_best_peer: Option<f64>,
+    /// Median of the most memory that was resident, in bytes.
+    pub peak_rss: Option<f64>,
+    /// Median of resident memory per byte of the object, where the job has one.
+    pub rss_per_byte: Option<f64>,
+    /// Median of page faults.
+    pub faults: Option<f64>,
+    /// What went wrong, if anything did.
+    pub failed: Option<String>,
+    /// Everything that the worker said.
+    pub samples: Vec<Value>,
+}
+
+impl Case {
+    /// The fastest allocator that is not Spandrel: its name and median.
+    pub fn best_peer(&self) -> Option<(&str, f64)> {
+        let peers = self.rows.iter().filter(|row| !row.ours);
+        let medians = peers.filter_map(|row| Some((row.allocator.as_str(), row.summary?.median)));
+        medians.min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    /// Sums up what was measured.
+    pub fn of(name: &str, unit: Unit, key: &str, series: Vec<Series>) -> Self {
+        let rows = series.into_iter().map(|series| Row {
+            summary: Summary::of(&series.values(key)),
+            to_system: None,
+            to_best_peer: None,
+            peak_rss: median(&series.values("peak_rss")),
+            rss_per_byte: median(&series.values("rss_per_byte")),
+            faults: median(&series.values("minor_faults")),
+            allocator: series.contender.name,
+            ours: series.contender.ours,
+            failed: series.failed,
+            samples: series.samples,
+        });
+        let mut case = Self {
+            name: name.into(),
+            unit,
+            rows: rows.collect(),
+        };
+        let system = case.rows.iter().find(|row| row.allocator == "sys");
+        let system = system.and_then(|row| Some(row.summary?.median));
+        let best = case.best_peer().map(|(_, median)| median);
+        for row in &mut case.rows {
+            let to = |base: Option<f64>| Some(row.summary?.median / base?);
+            (row.to_system, row.to_best_peer) = (to(system), to(best));
+        }
+        case
+    }
+}
+
+/// Measures a plain suite.
+pub fn run(bench: &Bench, suite: Suite, progress: &Progress) -> Result<Section, Failure> {
+    let (name, about) = suite.about();
+    let mut cases = Vec::new();
+    let mut verdicts: Vec<Verdict> = Vec::new();
+    for plan in plans(suite, bench.quick) {
+        let label = if plan.name == name {
+            name.into()
+        } else {
+            format!("{name} {}", plan.name)
+        };
+        let series = bench.measure(progress, &label, &plan.words);
+        let case = Case::of(plan.name, plan.unit, plan.key, series);
+        verdicts.extend(target::judge(&case, &plan.limits));
+        cases.push(case);
+    }
+    let mut section = Section::new(name, about);
+    section.tables = match suite {
+        Suite::Realloc => vec![table::matrix(&cases)],
+        _ => cases.iter().map(table::detail).collect(),
+    };
+    for case in &cases {
+        let failed = case.rows.iter().filter_map(|row| Some((&row.allocator, row.failed.as_ref()?)));
+        section.notes.extend(failed.map(|(who, why)| format!("{who}, {}: {why}", case.name)));
+    }
+    section.cases = cases;
+    section.verdicts = verdicts;
+    Ok(section)
+}
+
+/// The jobs of a suite. Cycles are chosen so that a run takes some tenths of a
+/// second; an object of 1 GiB grows once, in a process that has no warm memory.
+fn plans(suite: Suite, quick: bool) -> Vec<Plan> {
+    let cpu = |name, words: &[&'static str], limits: &[Limit]| Plan {
+        name,
+        words: words.to_vec(),
+        key: "cpu_ns",
+        unit: Unit::CpuNs,
+        limits: limits.to_vec(),
+    };
+    let pair = |name, words: &[&'static str]| Plan {
+        name,
+        words: words.to_vec(),
+        key: "ns_per_pair",
+        unit: Unit::NsPerPair,
+        limits: Vec::new(),
+    };
+    let choose = |quick_choice, full| if quick { quick_choice } else { full };
+    let doubling = |name, to, cycles, limits: &[Limit]| {
+        cpu(name, &["realloc", "--to", to, "--cycles", cycles], limits)
+    };
+    const NO_PEER_FASTER: Limit = Limit::BestPeer("A1", 1.0);
+    match suite {
+        Suite::Realloc => vec![
+            doubling(
+                "128 KiB",
+"128KiB",
+                choose("20000", "60000"),
+                &[Limit::System("A1", 0.95), NO_PEER_FASTER],
+            ),
+            doubling(
+                "1 MiB",
+"1MiB",
+                choose("2000", "6000"),
+                &[Limit::System("A1", 0.95), NO_PEER_FASTER],
+            ),
+            doubling(
+                "32 MiB",
+"32MiB",
+                choose("10", "20"),
+                &[
+                    Limit::System("A1", 0.25),
+                    NO_PEER_FASTER,
+                    Limit::Memory("A1", 1.02),
+                ],
+            ),
+            doubling(
+                "1 GiB",
+"1GiB",
+                "1",
+                &[
+                    Limit::System("A1", 0.45),
+                    NO_PEER_FASTER,
+                    Limit::Memory("A1", 1.02),
+                ],
+            ),
+        ],
+        Suite::Append => {
+            vec![cpu("append", &["append"], &[Limit::System("A2", 0.30)])]
+        }
+        Suite::Vec => vec![cpu("vec", &["vec"], &[Limit::System("A3", 0.45)])],
+        Suite::Arrow => vec![
+            cpu("integers", &["arrow"], &[]),
+            cpu("pages", &["arrow", "--pages", "--pushes", "200000"], &[]),
+        ],
+        Suite::Pair => vec![pair("pair", &["pair"]), pair("batch of 1000", &["batch"])],
+        Suite::Small => vec![cpu("small", &["small-realloc"], &[])],
+        Suite::Mixed => vec![cpu(
+            "mixed",
+            &["mixed", "--operations", choose("400000", "1500000")],
+            &[],
+        )],
+        _ => Vec::new(),
+    }
+}

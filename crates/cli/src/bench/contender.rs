@@ -1,0 +1,228 @@
+//! The allocators that are compared, and how a program is put on each.
+
+use crate::args::BenchArgs;
+use crate::failure::Failure;
+use crate::{modes, places};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// One way to allocate.
+#[derive(Clone, Debug)]
+pub struct Contender {
+    /// What tables call it.
+    pub name: String,
+    /// The library to preload, if any.
+    pub preload: Option<PathBuf>,
+    /// Further environment.
+    pub env: Vec<(String, String)>,
+    /// Whether it is Spandrel.
+    pub ours: bool,
+}
+
+/// Variables that decide about allocators; a measured program sees only those of
+/// its contender, not what the user's shell happens to have.
+const VARIABLES: &[&str] = &[
+    "LD_PRELOAD",
+    "GLIBC_TUNABLES",
+    "MALLOC_ARENA_MAX",
+    "MALLOC_CONF",
+    "SPANDREL_MODE",
+    "SPANDREL_PROFILE",
+    "SPANDREL_STATS",
+    "SPANDREL_VERBOSE",
+    "SPANDREL_HANDSHAKE",
+    "BRUG_ALLOC",
+];
+
+impl Contender {
+    /// The C library's own allocator.
+    pub fn system() -> Self {
+        Self {
+            name: "sys".into(),
+            preload: None,
+            env: Vec::new(),
+            ours: false,
+        }
+    }
+
+    /// The C library's own allocator with one of its tunables set.
+    pub fn tuned(name: &str, tunable: &str) -> Self {
+        let env = vec![("GLIBC_TUNABLES".into(), tunable.into())];
+        Self {
+            name: name.into(),
+            preload: None,
+            env,
+            ours: false,
+        }
+    }
+
+    fn preloaded(name: &str, library: PathBuf) -> Self {
+        Self {
+            name: name.into(),
+            preload: Some(library),
+            env: Vec::new(),
+            ours: false,
+        }
+    }
+
+    /// Spandrel in a mode.
+    pub fn spandrel(mode: &str, library: &Path) -> Self {
+        let name = if mode == "auto" {
+            "spandrel".into()
+        } else {
+            format!("spandrel {mode}")
+        };
+        let env = vec![("SPANDREL_MODE".into(), mode.into())];
+        Self {
+            name,
+            preload: Some(library.to_path_buf()),
+            env,
+            ours: true,
+        }
+    }
+
+    /// Whether this is the allocator that ratios are taken against.
+    pub fn is_system(&self) -> bool {
+        self.name == "sys"
+    }
+
+    /// Puts a program on this allocator.
+    pub fn prepare(&self, command: &mut Command) {
+        for variable in VARIABLES {
+            command.env_remove(variable);
+        }
+        if let Some(library) = &self.preload {
+            command.env("LD_PRELOAD", library);
+        }
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+    }
+}
+
+/// Peers that a distribution packages: name and file.
+const PACKAGED: &[(&str, &str)] = &[
+    ("jemalloc", "libjemalloc.so.2"),
+    ("mimalloc", "libmimalloc.so.2"),
+    ("gperftools", "libtcmalloc_minimal.so.4"),
+];
+
+/// Peers that `bench-compare` builds: name and file.
+const BUILT: &[(&str, &str)] = &[
+    ("jemalloc-5.3.1", "libpeer_jemalloc.so"),
+    ("mimalloc2", "libpeer_mimalloc2.so"),
+    ("mimalloc3", "libpeer_mimalloc3.so"),
+    ("snmalloc", "libpeer_snmalloc.so"),
+    ("tcmalloc", "libpeer_tcmalloc.so"),
+];
+
+/// Everything that is installed, and sentences about what is not.
+pub fn find(args: &BenchArgs) -> Result<(Vec<Contender>, Vec<String>), Failure> {
+    let mut found = vec![
+        Contender::system(),
+        Contender::tuned("sys-hugetlb", "glibc.malloc.hugetlb=1"),
+    ];
+    let mut missing = Vec::new();
+    let mut add = |name: &'static str, path: Option<PathBuf>| match path {
+        Some(path) => found.push(Contender::preloaded(name, path)),
+        None => missing.push(name),
+    };
+    for (name, file) in PACKAGED {
+        add(name, places::system_library(file));
+    }
+    let built = places::peers();
+    for (name, file) in BUILT {
+        let path = built.as_ref().map(|directory| directory.join(file));
+        add(name, path.filter(|path| path.exists()));
+    }
+    if let Some(wanted) = &args.peers {
+        check_wanted(wanted, &found)?;
+        found.retain(|peer| peer.is_system() || wanted.contains(&peer.name));
+        missing.clear();
+    }
+    let mut notes = Vec::new();
+    if !missing.is_empty() {
+        notes.push(format!(
+            "not installed: {} (packages libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4, or \
+             bench-compare/build.sh)",
+            missing.join(", ")
+        ));
+    }
+    match places::library(args.lib.as_deref()) {
+        Ok(library) => {
+            places::check_preloadable(&library)?;
+            for mode in split_modes(&args.modes) {
+                let checked = modes::check(&mode)?;
+                modes::check_built_in(&checked, &mode, &library)?;
+                found.push(Contender::spandrel(&mode, &library));
+            }
+        }
+        // Asked for by name: an error. Only not built: the peers can still be measured.
+        Err(failure) if args.lib.is_some() => return Err(failure),
+        Err(failure) => notes.push(failure.message),
+    }
+    Ok((found, notes))
+}
+
+fn check_wanted(wanted: &[String], found: &[Contender]) -> Result<(), Failure> {
+    let known = |name: &&String| found.iter().any(|peer| peer.name == **name);
+    match wanted.iter().find(|name| !known(name)) {
+        None => Ok(()),
+        Some(name) => {
+            let names: Vec<&str> = found.iter().map(|peer| peer.name.as_str()).collect();
+            Err(Failure::refused(format!(
+                "--peers: '{name}' is not installed here; there are: {}",
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+/// Splits a list of modes. A mode may itself contain commas: a part that is no
+/// mode of its own belongs to the one before it. Semicolons always separate.
+fn split_modes(text: &str) -> Vec<String> {
+    let mut list: Vec<String> = Vec::new();
+    for group in text.split(';') {
+        let first = list.len();
+        for part in group.split(',') {
+            match list.get_mut(first..).and_then(|group| group.last_mut()) {
+                Some(last) if modes::check(part).is_err() => {
+                    last.push(',');
+                    last.push_str(part);
+                }
+                _ => list.push(part.trim().to_string()),
+            }
+        }
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_with_and_without_commas() {
+        assert_eq!(split_modes("auto"), ["auto"]);
+        assert_eq!(split_modes("auto,mmap,sys"), ["auto", "mmap", "sys"]);
+        assert_eq!(
+            split_modes("switch=sys,point=64KiB,auto;template=0-4KiB:sys,4KiB-:mmap"),
+            [
+                "switch=sys,point=64KiB",
+                "auto",
+                "template=0-4KiB:sys,4KiB-:mmap"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_environment_is_the_contenders_own() {
+        let contender = Contender::spandrel("mmap", Path::new("/x/libspandrel.so"));
+        let mut command = Command::new("true");
+        command.env("GLIBC_TUNABLES", "leftover");
+        contender.prepare(&mut command);
+        let env: Vec<_> = command.get_envs().collect();
+        let value = |name: &str| env.iter().find(|(n, _)| *n == name).and_then(|(_, v)| *v);
+        assert_eq!(value("LD_PRELOAD").unwrap(), "/x/libspandrel.so");
+        assert_eq!(value("SPANDREL_MODE").unwrap(), "mmap");
+        assert_eq!(value("GLIBC_TUNABLES"), None);
+    }
+}

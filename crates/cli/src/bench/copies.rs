@@ -1,0 +1,101 @@
+//! The paper's Table I: copies per thread of concurrently growing objects.
+
+use super::Bench;
+use super::contender::Contender;
+use super::measure::Series;
+use super::numbers::{digits, median};
+use super::progress::Progress;
+use super::report::Section;
+use super::table;
+use crate::failure::Failure;
+use serde_json::{Value, json};
+
+const THREADS: [&str; 4] = ["1", "2", "4", "8"];
+/// Brug (CCGrid '24), Table I.
+const PAPER: [f64; 4] = [5.0, 13.5, 49.75, 61.75];
+
+pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
+    let mut section = Section::new(
+        "copies",
+        "per thread, 30 objects doubled from 4 KiB to 4 MiB at once (Brug, Table I)",
+    );
+    // The paper's threads share one heap; glibc gives them arenas unless told not to.
+    let mut contenders = bench.contenders.clone();
+    contenders.insert(
+        1,
+        Contender::tuned("sys, one heap", "glibc.malloc.arena_max=1"),
+    );
+    let columns: Vec<Vec<Series>> = THREADS
+        .iter()
+        .map(|threads| {
+            let label = format!("copies, {threads} threads");
+            bench.measure_on(
+                &contenders,
+                progress,
+                &label,
+                &["copies", "--threads", threads],
+            )
+        })
+        .collect();
+
+    for (title, key) in [
+        ("moved or copied", "address_changes_per_thread"),
+        ("copied", "copies_per_thread"),
+        ("MiB copied", "copied_bytes_per_thread"),
+    ] {
+        section.tables.push(draw(title, key, &contenders, &columns));
+    }
+    let unknown = columns
+        .iter()
+        .flatten()
+        .any(|series| !series.samples.is_empty() && series.values("copies_per_thread").is_empty());
+    if unknown {
+        section.notes.push(
+            "the kernel shows page frames to root only: moves of pages and copies are not told apart"
+                .into(),
+        );
+    }
+    section.data = data(&contenders, &columns);
+    Ok(section)
+}
+
+fn draw(title: &str, key: &str, contenders: &[Contender], columns: &[Vec<Series>]) -> String {
+    let mut header = vec![title.to_string()];
+    header.extend(THREADS.iter().map(|threads| match *threads {
+        "1" => "1 thread".to_string(),
+        many => format!("{many} threads"),
+    }));
+    let mut table = table::new(&header);
+    if key == "address_changes_per_thread" {
+        let mut cells = vec!["the paper (glibc 2.31)".to_string()];
+        cells.extend(PAPER.iter().map(|copies| copies.to_string()));
+        table::add(&mut table, false, cells);
+    }
+    for (at, contender) in contenders.iter().enumerate() {
+        let mut cells = vec![contender.name.clone()];
+        cells.extend(columns.iter().map(|column| {
+            let unit = if key.contains("bytes") {
+                (1 << 20) as f64
+            } else {
+                1.0
+            };
+            let series = &column[at];
+            let value = median(&series.values(key)).map(|value| digits(value / unit));
+            value
+                .or_else(|| series.failed.clone())
+                .unwrap_or_else(|| "?".into())
+        }));
+        table::add(&mut table, contender.ours, cells);
+    }
+    table.to_string()
+}
+
+fn data(contenders: &[Contender], columns: &[Vec<Series>]) -> Value {
+    let rows = contenders.iter().enumerate().map(|(at, contender)| {
+        let cells = columns.iter().zip(THREADS).map(|(column, threads)| {
+            json!({"threads": threads, "samples": column[at].samples, "failed": column[at].failed})
+        });
+        json!({"allocator": contender.name, "cells": cells.collect::<Vec<_>>()})
+    });
+    rows.collect::<Vec<_>>().into()
+}

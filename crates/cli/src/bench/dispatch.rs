@@ -1,0 +1,52 @@
+//! What the layer adds to a pair of malloc and free: the owner lookup and the
+//! jump to the allocator, measured inside the worker against the bare allocator.
+
+use super::Bench;
+use super::measure;
+use super::numbers::median;
+use super::progress::Progress;
+use super::report::Section;
+use super::target::Verdict;
+use crate::failure::Failure;
+use serde_json::Value;
+
+/// The number that the target is about.
+const KEY: &str = "dispatch_ns_per_pair";
+/// Target A5.
+const LIMIT_NS: f64 = 1.0;
+
+pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
+    let mut section = Section::new(
+        "dispatch",
+        "owner lookup and dispatch, per pair of malloc and free",
+    );
+    // The worker carries the layer itself: nothing is preloaded.
+    let system = std::slice::from_ref(bench.system()?);
+    let all = measure::in_turns(system, bench.runs, progress, "dispatch", |contender| {
+        measure::worker(&bench.worker, contender, &["dispatch"])
+    });
+    let Some(series) = all.into_iter().next() else {
+        return Ok(section);
+    };
+    if let Some(why) = series.failed {
+        section.notes.push(format!("not measured: {why}"));
+        return Ok(section);
+    }
+    if let Some(Value::Object(sample)) = series.samples.last() {
+        for (name, value) in sample {
+            if let (Some(last), Some(median)) = (value.as_f64(), median(&series.values(name))) {
+                section.tables.push(format!(
+                    "  {name:<32} {median:>12.3}   (last round {last:.3})"
+                ));
+            }
+        }
+    }
+    if let Some(value) = median(&series.values(KEY)) {
+        let what = "owner lookup and dispatch".to_string();
+        section
+            .verdicts
+            .push(Verdict::new("A5", what, value, LIMIT_NS, " ns"));
+    }
+    section.data = series.samples.into();
+    Ok(section)
+}

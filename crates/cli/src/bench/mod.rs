@@ -1,0 +1,92 @@
+//! `spandrel bench`: what this machine's allocators cost, side by side.
+//!
+//! A suite is a list of cases; a case runs the worker once per allocator and
+//! round, allocators taking turns, so that a disturbance of the machine hits them
+//! alike. Only ratios of medians are compared.
+
+mod cases;
+mod contender;
+mod copies;
+mod dispatch;
+mod fig2;
+mod measure;
+mod numbers;
+mod progress;
+mod report;
+mod startup;
+mod table;
+mod target;
+
+use crate::args::{BenchArgs, Suite};
+use crate::failure::Failure;
+use crate::places;
+use contender::Contender;
+use progress::Progress;
+use report::Report;
+use std::path::PathBuf;
+
+/// What every suite is given.
+pub struct Bench {
+    /// The program to measure.
+    pub worker: PathBuf,
+    /// The allocators to compare; the first is the system's.
+    pub contenders: Vec<Contender>,
+    /// Measured rounds.
+    pub runs: usize,
+    /// Whether to do less.
+    pub quick: bool,
+}
+
+/// Runs what was asked for and prints it.
+pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
+    let worker = places::worker()?;
+    let (contenders, missing) = contender::find(args)?;
+    let quick = args.quick;
+    let runs = args
+        .runs
+        .map_or(if quick { 3 } else { 7 }, |runs| runs as usize);
+    let bench = Bench {
+        worker,
+        contenders,
+        runs,
+        quick,
+    };
+    let mut report = Report::new(&bench, missing);
+    report.print_head();
+    for suite in suites(args.suite) {
+        let progress = Progress::new();
+        let section = match suite {
+            Suite::Copies => copies::run(&bench, &progress)?,
+            Suite::Fig2 => fig2::run(&bench, &progress)?,
+            Suite::Startup => startup::run(&bench, &progress)?,
+            Suite::Dispatch => dispatch::run(&bench, &progress)?,
+            plain => cases::run(&bench, plain, &progress)?,
+        };
+        progress.finish();
+        report.add(section);
+    }
+    if let Some(path) = &args.json {
+        report.write(path)?;
+    }
+    Ok(0)
+}
+
+/// The suites that a word stands for.
+fn suites(asked: Suite) -> Vec<Suite> {
+    match asked {
+        Suite::All => vec![
+            Suite::Realloc,
+            Suite::Append,
+            Suite::Vec,
+            Suite::Arrow,
+            Suite::Copies,
+            Suite::Fig2,
+            Suite::Pair,
+            Suite::Small,
+            Suite::Mixed,
+            Suite::Startup,
+            Suite::Dispatch,
+        ],
+        one => vec![one],
+    }
+}

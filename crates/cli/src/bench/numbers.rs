@@ -1,0 +1,136 @@
+//! Medians and how people read numbers.
+
+use serde::Serialize;
+
+/// What is kept of a series of measurements.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Summary {
+    /// The middle one.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// Lower quartile.
+    pub low: f64,
+    /// Upper quartile.
+    pub high: f64,
+}
+
+impl Summary {
+    /// `None` for an empty series.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        Some(Self {
+            median: quantile(&sorted, 0.5)?,
+            min: *sorted.first()?,
+            max: *sorted.last()?,
+            low: quantile(&sorted, 0.25)?,
+            high: quantile(&sorted, 0.75)?,
+        })
+    }
+
+    /// Half of the distance between the quartiles, relative to the median.
+    pub fn spread(&self) -> f64 {
+        if self.median == 0.0 {
+            0.0
+        } else {
+            (self.high - self.low) / 2.0 / self.median
+        }
+    }
+}
+
+/// The value below which a share of the sorted series lies, interpolated.
+fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
+    let place = share * (sorted.len().checked_sub(1)?) as f64;
+    let below = sorted[place.floor() as usize];
+    let above = sorted[place.ceil() as usize];
+    Some(below + (above - below) * place.fract())
+}
+
+/// The median; `None` for an empty series.
+pub fn median(values: &[f64]) -> Option<f64> {
+    Summary::of(values).map(|summary| summary.median)
+}
+
+/// Nanoseconds with three digits and a unit.
+pub fn time(nanoseconds: f64) -> String {
+    let (value, unit) = match nanoseconds {
+        n if n < 1e3 => (n, "ns"),
+        n if n < 1e6 => (n / 1e3, "µs"),
+        n if n < 1e9 => (n / 1e6, "ms"),
+        n => (n / 1e9, "s"),
+    };
+    format!("{} {unit}", digits(value))
+}
+
+/// Bytes with three digits and a unit.
+pub fn bytes(bytes: f64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes;
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 {
+        format!("{value:.0} B")
+    } else {
+        format!("{} {}", digits(value), UNITS[unit])
+    }
+}
+
+/// A count with thousands separated.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Three significant digits, or all that stand before the point.
+pub fn digits(value: f64) -> String {
+    match value.abs() {
+        v if v < 9.995 => format!("{value:.2}"),
+        v if v < 99.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(Summary::of(&[]), None);
+        assert_eq!(median(&[3.0]), Some(3.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        let summary = Summary::of(&[1.0, 2.0, 3.0, 4.0, 100.0]).unwrap();
+        assert_eq!((summary.min, summary.max), (1.0, 100.0));
+        assert_eq!((summary.low, summary.high), (2.0, 4.0));
+        assert!((summary.spread() - 1.0 / 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn units() {
+        assert_eq!(time(12.0), "12.0 ns");
+        assert_eq!(time(1_500.0), "1.50 µs");
+        assert_eq!(time(660_989_524.0), "661 ms");
+        assert_eq!(time(2.5e9), "2.50 s");
+        assert_eq!(bytes(512.0), "512 B");
+        assert_eq!(bytes(4096.0), "4.00 KiB");
+        assert_eq!(bytes(1023.0 * 1024.0), "1.00 MiB");
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(digits(9.999), "10.0");
+    }
+}

@@ -1,0 +1,157 @@
+//! What was measured: printed as it comes, and written as JSON.
+
+use super::Bench;
+use super::cases::Case;
+use super::target::Verdict;
+use crate::failure::Failure;
+use serde::Serialize;
+use serde_json::Value;
+use std::path::Path;
+
+/// One suite's results.
+#[derive(Serialize)]
+pub struct Section {
+    /// The suite.
+    pub suite: String,
+    /// What it measures.
+    pub about: String,
+    /// Plain cases, if it has any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cases: Vec<Case>,
+    /// Whatever else was measured.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub data: Value,
+    /// Promises kept and missed.
+    pub verdicts: Vec<Verdict>,
+    /// What is printed above the verdicts.
+    #[serde(skip)]
+    pub tables: Vec<String>,
+    /// Sentences that are printed below.
+    pub notes: Vec<String>,
+}
+
+impl Section {
+    /// An empty section.
+    pub fn new(suite: &str, about: &str) -> Self {
+        Self {
+            suite: suite.into(),
+            about: about.into(),
+            cases: Vec::new(),
+            data: Value::Null,
+            verdicts: Vec::new(),
+            tables: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Prints it on standard output.
+    pub fn print(&self) {
+        println!("\n{}: {}", self.suite, self.about);
+        for table in &self.tables {
+            println!("{table}");
+        }
+        for verdict in &self.verdicts {
+            println!("{}", verdict.line());
+        }
+        for note in &self.notes {
+            println!("  {note}");
+        }
+    }
+}
+
+/// All results, and on what machine.
+#[derive(Serialize)]
+pub struct Report {
+    format: u32,
+    version: &'static str,
+    machine: Machine,
+    runs: usize,
+    quick: bool,
+    notes: Vec<String>,
+    suites: Vec<Section>,
+}
+
+/// What the figures depend on.
+#[derive(Serialize)]
+struct Machine {
+    cpu: String,
+    cores: usize,
+    memory_kib: u64,
+    kernel: String,
+    transparent_hugepages: String,
+}
+
+impl Machine {
+    fn this() -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let field = |text: &str, name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name));
+            line.and_then(|line| line.split_once(':'))
+                .map(|(_, value)| value.trim().to_string())
+        };
+        let meminfo = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
+        let thp = read("/sys/kernel/mm/transparent_hugepage/enabled");
+        let chosen = thp.split(['[', ']']).nth(1).unwrap_or("unknown");
+        Self {
+            cpu: field(&read("/proc/cpuinfo"), "model name").unwrap_or_default(),
+            cores: std::thread::available_parallelism().map_or(1, Into::into),
+            memory_kib: meminfo
+                .split(' ')
+                .next()
+                .and_then(|kib| kib.parse().ok())
+                .unwrap_or(0),
+            kernel: read("/proc/sys/kernel/osrelease").trim().into(),
+            transparent_hugepages: chosen.into(),
+        }
+    }
+}
+
+impl Report {
+    /// An empty report.
+    pub fn new(bench: &Bench, notes: Vec<String>) -> Self {
+        Self {
+            format: 1,
+            version: env!("CARGO_PKG_VERSION"),
+            machine: Machine::this(),
+            runs: bench.runs,
+            quick: bench.quick,
+            notes,
+            suites: Vec::new(),
+        }
+    }
+
+    /// Prints the machine and what is missing.
+    pub fn print_head(&self) {
+        let Machine {
+            cpu,
+            cores,
+            memory_kib,
+            kernel,
+            transparent_hugepages,
+        } = &self.machine;
+        println!(
+            "{cpu}, {cores} cores, {} GiB, Linux {kernel}, huge pages: {transparent_hugepages}",
+            memory_kib >> 20
+        );
+        println!(
+            "medians of {} rounds after one that does not count",
+            self.runs
+        );
+        for note in &self.notes {
+            println!("{note}");
+        }
+    }
+
+    /// Prints a section and keeps it.
+    pub fn add(&mut self, section: Section) {
+        section.print();
+        self.suites.push(section);
+    }
+
+    /// Writes everything as JSON.
+    pub fn write(&self, path: &Path) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(self).map_err(Failure::new)?;
+        std::fs::write(path, text + "\n")
+            .map_err(|why| Failure::new(format!("--json: {}: {why}", path.display())))
+    }
+}

@@ -1,0 +1,133 @@
+//! Tables for a terminal of 100 columns.
+
+use super::cases::{Case, Unit};
+use super::numbers::{Summary, bytes, count, time};
+use comfy_table::{
+    Attribute, Cell, CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table,
+    TableStyle,
+};
+
+/// Columns where the output is no terminal.
+const WIDTH: u16 = 100;
+
+/// What stands where there is no figure; why is said below the table.
+pub const NOTHING: &str = "–";
+
+/// One rule below the header, and no other lines.
+const STYLE: TableStyle = TableStyle::new()
+    .header_lines(ContentLineStyle::none())
+    .header_separator(LineStyle::none().fill('─').junction('─'))
+    .content_lines(ContentLineStyle::none());
+
+/// An empty table in the house style: the first column left, the rest right.
+pub fn new(header: &[String]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(STYLE)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(
+            header
+                .iter()
+                .map(|text| Cell::new(text).add_attribute(Attribute::Bold)),
+        );
+    if table.width().is_none() {
+        table.set_width(WIDTH);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// Adds a row; those of Spandrel stand out on a terminal.
+pub fn add(table: &mut Table, ours: bool, cells: Vec<String>) {
+    table.add_row(cells.into_iter().map(|text| {
+        let cell = Cell::new(text);
+        if ours {
+            cell.add_attribute(Attribute::Bold)
+        } else {
+            cell
+        }
+    }));
+}
+
+/// One case in full.
+pub fn detail(case: &Case) -> String {
+    let measure = match case.unit {
+        Unit::CpuNs => "CPU time",
+        Unit::NsPerPair => "per pair",
+    };
+    let header = [
+        case.name.as_str(),
+        measure,
+        "from – to",
+        "× sys",
+        "× best peer",
+        "peak memory",
+        "faults",
+    ];
+    let mut table = new(&header.map(String::from));
+    for row in &case.rows {
+        let summary = |text: fn(&Summary) -> String| {
+            row.summary.as_ref().map_or_else(|| NOTHING.to_string(), text)
+        };
+        let cells = vec![
+            row.allocator.clone(),
+            summary(|s| time(s.median)),
+            summary(|s| format!("{} – {}", time(s.min), time(s.max))),
+            ratio(row.to_system),
+            ratio(row.to_best_peer),
+            row.peak_rss.map_or_else(String::new, bytes),
+            row.faults
+                .map_or_else(String::new, |faults| count(faults as u64)),
+        ];
+        add(&mut table, row.ours, cells);
+    }
+    table.to_string()
+}
+
+/// Several cases side by side: ratios to the system's allocator, which itself is
+/// shown in time.
+pub fn matrix(cases: &[Case]) -> String {
+    let mut header = vec!["CPU time, × sys".to_string()];
+    header.extend(cases.iter().map(|case| case.name.clone()));
+    let memory: Vec<&Case> = cases.iter().filter(|case| has_object(case)).collect();
+    header.extend(memory.iter().map(|case| format!("RSS/size\n{}", case.name)));
+    let mut table = new(&header);
+    for (at, first) in cases
+        .first()
+        .map_or(&[][..], |case| &case.rows)
+        .iter()
+        .enumerate()
+    {
+        let mut cells = vec![first.allocator.clone()];
+        cells.extend(cases.iter().map(|case| {
+            let row = &case.rows[at];
+            match (&row.summary, row.to_system) {
+                (Some(summary), _) if row.allocator == "sys" => time(summary.median),
+                (Some(summary), Some(to_system)) => {
+                    format!("{to_system:.2} ±{:.0}%", summary.spread() * 100.0)
+                }
+                _ => NOTHING.into(),
+            }
+        }));
+        cells.extend(memory.iter().map(|case| ratio(case.rows[at].rss_per_byte)));
+        add(&mut table, first.ours, cells);
+    }
+    table.to_string()
+}
+
+/// Whether memory per byte says something: for small objects it is the
+/// program's own memory.
+fn has_object(case: &Case) -> bool {
+    const OWN_SHARE_MAX: f64 = 0.1;
+    let system = case.rows.iter().find(|row| row.allocator == "sys");
+    system
+        .and_then(|row| row.rss_per_byte)
+        .is_some_and(|ratio| (ratio - 1.0).abs() < OWN_SHARE_MAX)
+        && case.name.ends_with("GiB")
+}
+
+fn ratio(value: Option<f64>) -> String {
+    value.map_or_else(String::new, |value| format!("{value:.2}"))
+}

@@ -1,0 +1,100 @@
+//! What the project promises, held against what was measured.
+
+use super::cases::Case;
+use serde::Serialize;
+
+/// A promise about a case; the word names it in the project's list of targets.
+#[derive(Clone, Copy, Debug)]
+pub enum Limit {
+    /// At most this many times the system's allocator.
+    System(&'static str, f64),
+    /// At most this many times the fastest peer.
+    BestPeer(&'static str, f64),
+    /// At most this much resident memory per byte of the object.
+    Memory(&'static str, f64),
+}
+
+/// A promise, kept or not.
+#[derive(Serialize)]
+pub struct Verdict {
+    /// Its name.
+    pub target: String,
+    /// Who was measured, at what, against what.
+    pub what: String,
+    /// What was measured.
+    pub value: f64,
+    /// What was promised.
+    pub at_most: f64,
+    /// The unit, as it stands behind the numbers.
+    pub unit: String,
+    /// Whether the promise was kept, to the last digit shown.
+    pub met: bool,
+}
+
+impl Verdict {
+    /// Compares as shown: with two digits behind the point.
+    pub fn new(target: &str, what: String, value: f64, at_most: f64, unit: &str) -> Self {
+        let shown = |number: f64| (number * 100.0).round();
+        let met = shown(value) <= shown(at_most);
+        Self {
+            target: target.into(),
+            what,
+            value,
+            at_most,
+            unit: unit.into(),
+            met,
+        }
+    }
+
+    /// As a line.
+    pub fn line(&self) -> String {
+        let met = if self.met { "ok" } else { "missed" };
+        format!(
+            "  {:<3} {:<58} {:>6.2}{} (at most {:.2}{})  {met}",
+            self.target, self.what, self.value, self.unit, self.at_most, self.unit
+        )
+    }
+}
+
+/// Holds every row of Spandrel against the limits.
+pub fn judge(case: &Case, limits: &[Limit]) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    let best = case.best_peer().map_or("", |(name, _)| name);
+    for row in case.rows.iter().filter(|row| row.ours) {
+        for limit in limits {
+            let (target, against, value, at_most) = match *limit {
+                Limit::System(target, most) => (target, "sys".to_string(), row.to_system, most),
+                Limit::BestPeer(target, most) => (
+                    target,
+                    format!("the best peer, {best}"),
+                    row.to_best_peer,
+                    most,
+                ),
+                Limit::Memory(target, most) => (
+                    target,
+                    "memory per byte".to_string(),
+                    row.rss_per_byte,
+                    most,
+                ),
+            };
+            if let Some(value) = value {
+                let what = format!("{}, {}: {against}", row.allocator, case.name);
+                verdicts.push(Verdict::new(target, what, value, at_most, "×"));
+            }
+        }
+    }
+    verdicts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn judged_as_shown() {
+        let met = |value, most| Verdict::new("A1", String::new(), value, most, "×").met;
+        assert!(met(0.95, 0.95));
+        assert!(met(0.954, 0.95));
+        assert!(!met(0.956, 0.95));
+    }
+}

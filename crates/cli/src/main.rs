@@ -1,0 +1,33 @@
+//! `spandrel`: run programs on Spandrel, and measure it beside other allocators.
+//!
+//! The command is thin: `args` says what may be asked, `run` and `bench` do it,
+//! and the library that does the allocating is found, never linked. Nothing here
+//! is on anybody's allocation path.
+
+mod args;
+mod bench;
+mod failure;
+mod modes;
+mod places;
+mod run;
+mod stats;
+
+use args::{Args, Task};
+use clap::Parser;
+use failure::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let done = match args.task {
+        Task::Run(asked) => run::run(&asked),
+        Task::Bench(asked) => bench::run(&asked),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(Failure { code, message }) => {
+            eprintln!("spandrel: {message}");
+            ExitCode::from(code)
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Modes and profiles are the policy's to understand; here they are only checked
+//! before a program starts, so that a typing error is an answer, not a surprise.
+
+use crate::failure::Failure;
+use spandrel_pages::AllocatorId;
+use spandrel_policy::{Available, Mode, parse_mode, profile};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Checks a mode's name.
+pub fn check(text: &str) -> Result<Mode, Failure> {
+    parse_mode(text).map_err(|error| Failure::refused(format!("--mode: {error}")))
+}
+
+/// Checks a profile; returns its mode and its absolute path.
+pub fn check_profile(path: &Path) -> Result<(Mode, PathBuf), Failure> {
+    let refuse = |why: &dyn std::fmt::Display| {
+        Failure::refused(format!("--profile: {}: {why}", path.display()))
+    };
+    let absolute = std::fs::canonicalize(path).map_err(|why| refuse(&why))?;
+    let bytes = std::fs::read(&absolute).map_err(|why| refuse(&why))?;
+    if bytes.len() > profile::MAX_BYTES {
+        return Err(refuse(&format!("larger than {} bytes", profile::MAX_BYTES)));
+    }
+    let profile = profile::parse(&bytes).map_err(|error| refuse(&error))?;
+    Ok((profile.mode, absolute))
+}
+
+/// Refuses a mode that needs an allocator which this library does not contain.
+/// The library is asked itself; one that does not answer is left to say so when
+/// the program runs.
+pub fn check_built_in(mode: &Mode, text: &str, library: &Path) -> Result<(), Failure> {
+    if mode.check(text, Available::BASE).is_ok() {
+        return Ok(());
+    }
+    let Some(available) = ask(library) else {
+        return Ok(());
+    };
+    mode.check(text, available).map_err(Failure::refused)
+}
+
+/// Loads the library into this very command and reads what it says of itself.
+fn ask(library: &Path) -> Option<Available> {
+    let output = Command::new("/proc/self/exe")
+        .arg("--version")
+        .env("LD_PRELOAD", library)
+        .env("SPANDREL_VERBOSE", "1")
+        .env_remove("SPANDREL_MODE")
+        .env_remove("SPANDREL_PROFILE")
+        .env_remove("SPANDREL_STATS")
+        .env_remove("BRUG_ALLOC")
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
+    read_allocators(&String::from_utf8_lossy(&output.stderr))
+}
+
+/// Reads "…: mode M, allocators sys jemalloc mmap".
+fn read_allocators(said: &str) -> Option<Available> {
+    let line = said.lines().find(|line| line.starts_with("spandrel: "))?;
+    let (_, names) = line.split_once("allocators ")?;
+    Some(
+        names
+            .split_whitespace()
+            .filter_map(AllocatorId::parse)
+            .fold(Available::BASE, Available::with),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn good_and_bad_modes() {
+        assert!(check("auto").is_ok());
+        assert!(check("switch=sys,point=64KiB").is_ok());
+        let failure = check("fastest").unwrap_err();
+        assert_eq!(failure.code, 2);
+        assert!(failure.message.contains("fastest"));
+    }
+
+    #[test]
+    fn a_bad_profile_is_refused_with_its_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("p.toml");
+        std::fs::write(&path, "version = 1\nmode = \"auto\"\n").unwrap();
+        assert!(check_profile(&path).is_ok());
+        std::fs::write(&path, "version = 1\nmode = \"none\"\n").unwrap();
+        let failure = check_profile(&path).unwrap_err();
+        assert_eq!(failure.code, 2);
+        assert!(failure.message.contains("line 2"), "{}", failure.message);
+        assert_eq!(
+            check_profile(&directory.path().join("none"))
+                .unwrap_err()
+                .code,
+            2
+        );
+    }
+
+    #[test]
+    fn the_library_names_its_allocators() {
+        let said =
+            "spandrel: 0.1.0 loaded into x (pid 1): mode auto, allocators sys jemalloc mmap\n";
+        let available = read_allocators(said).unwrap();
+        assert!(available.has(AllocatorId::Jemalloc) && !available.has(AllocatorId::Tcmalloc));
+        assert_eq!(read_allocators("nothing"), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! Where the pieces of an installation lie, relative to this command: in a build
+//! directory everything is side by side, in a package it is `bin/` and `lib/`.
+
+use crate::failure::Failure;
+use std::path::{Path, PathBuf};
+
+const LIBRARY: &str = "libspandrel.so";
+const WORKER: &str = "spandrel-bench-worker";
+
+/// The directories to look in for a file of this installation.
+fn candidates(name: &str) -> Vec<PathBuf> {
+    let Some(here) = own_directory() else {
+        return Vec::new();
+    };
+    let lib = here.join("../lib");
+    [
+        here.join(name),
+        // Test programs of a build lie one below.
+        here.join("..").join(name),
+        lib.join(name),
+        lib.join(format!("{}-linux-gnu", std::env::consts::ARCH))
+            .join(name),
+        lib.join("spandrel").join(name),
+    ]
+    .into()
+}
+
+fn own_directory() -> Option<PathBuf> {
+    Some(std::env::current_exe().ok()?.parent()?.to_path_buf())
+}
+
+/// The library to preload, as an absolute path.
+pub fn library(asked: Option<&Path>) -> Result<PathBuf, Failure> {
+    if let Some(path) = asked {
+        return std::fs::canonicalize(path).map_err(|why| {
+            Failure::refused(format!(
+                "the library '{}' cannot be used: {why}",
+                path.display()
+            ))
+        });
+    }
+    find(LIBRARY).ok_or_else(|| {
+        Failure::refused(format!(
+            "{LIBRARY} was not found beside this command or in ../lib: build it with \
+             'cargo build --release', or name it with --lib PATH or SPANDREL_LIB"
+        ))
+    })
+}
+
+/// The program that the benchmarks measure.
+pub fn worker() -> Result<PathBuf, Failure> {
+    let named = std::env::var_os("SPANDREL_BENCH_WORKER").map(PathBuf::from);
+    named.filter(|path| path.exists()).or_else(|| find(WORKER)).ok_or_else(|| {
+        Failure::refused(format!(
+            "{WORKER} was not found beside this command: build it with 'cargo build --release', \
+             or name it in SPANDREL_BENCH_WORKER"
+        ))
+    })
+}
+
+/// The directory of peers built by `bench-compare/build.sh`.
+pub fn peers() -> Option<PathBuf> {
+    let named = std::env::var_os("SPANDREL_PEERS").map(PathBuf::from);
+    let built = || Some(own_directory()?.join("../../bench-compare/lib"));
+    named.or_else(built).filter(|path| path.is_dir())
+}
+
+fn find(name: &str) -> Option<PathBuf> {
+    candidates(name)
+        .into_iter()
+        .find_map(|path| std::fs::canonicalize(path).ok())
+}
+
+/// A shared library of the system, by its file name.
+pub fn system_library(name: &str) -> Option<PathBuf> {
+    let multiarch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    [
+        multiarch.as_str(),
+        "/usr/lib64",
+        "/usr/lib",
+        "/usr/local/lib",
+    ]
+    .iter()
+    .map(|directory| Path::new(directory).join(name))
+    .find(|path| path.exists())
+}
+
+/// What `LD_PRELOAD` separates its names by cannot be part of one.
+pub fn check_preloadable(library: &Path) -> Result<(), Failure> {
+    let bytes = library.as_os_str().as_encoded_bytes();
+    if bytes.iter().any(|byte| matches!(byte, b' ' | b':')) {
+        return Err(Failure::refused(format!(
+            "'{}' cannot be preloaded: the dynamic linker takes spaces and colons for separators; \
+             move the library, or name a link to it with --lib",
+            library.display()
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn separators_are_refused() {
+        assert!(check_preloadable(Path::new("/usr/lib/libspandrel.so")).is_ok());
+        assert_eq!(
+            check_preloadable(Path::new("/my lib/x.so"))
+                .unwrap_err()
+                .code,
+            2
+        );
+        assert_eq!(
+            check_preloadable(Path::new("/a:b/x.so")).unwrap_err().code,
+            2
+        );
+    }
+
+    #[test]
+    fn a_named_library_must_exist() {
+        let failure = library(Some(Path::new("/no/such/lib.so"))).unwrap_err();
+        assert_eq!(failure.code, 2);
+        assert!(failure.message.contains("/no/such/lib.so"));
+    }
+}

@@ -1,0 +1,140 @@
+//! `spandrel run`: a program on Spandrel, from the outside.
+//!
+//! The order matters: first everything is checked that can be checked without
+//! starting anything (mode, profile, library, program), then the program is
+//! started, then the library is heard or missed, and the program's end becomes
+//! ours.
+
+mod child;
+mod elf;
+mod handshake;
+mod lookup;
+mod program;
+mod secure;
+
+use crate::args::RunArgs;
+use crate::failure::Failure;
+use crate::stats::Gathering;
+use crate::{modes, places};
+use handshake::Handshake;
+use program::Obstacle;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::Command;
+
+/// Runs the program; its exit code, or 128 and the signal that ended it.
+pub fn run(args: &RunArgs) -> Result<u8, Failure> {
+    let (name, words) = args.command.split_first().ok_or_else(|| {
+        Failure::refused("which program? spandrel run [OPTIONS] -- PROGRAM ARGS…")
+    })?;
+    let library = places::library(args.lib.as_deref())?;
+    places::check_preloadable(&library)?;
+    let policy = Policy::check(args, &library)?;
+
+    let path = lookup::find(name)?;
+    let mut command = Command::new(&path);
+    std::os::unix::process::CommandExt::arg0(&mut command, name);
+    command.args(words);
+    if let Some(obstacle) = program::inspect(&path, words) {
+        if !args.force {
+            return Err(refuse(name, &obstacle));
+        }
+        eprintln!("spandrel: '{}' runs without Spandrel: {obstacle}", name.to_string_lossy());
+        return child::spawn_and_wait(command, None);
+    }
+
+    policy.apply(&mut command);
+    command.env("LD_PRELOAD", with_preloaded(&library, std::env::var_os("LD_PRELOAD")));
+    if args.verbose {
+        command.env("SPANDREL_VERBOSE", "1");
+    }
+    let gathering = args.stats.then(Gathering::new).transpose()?;
+    if let Some(gathering) = &gathering {
+        command.env("SPANDREL_STATS", gathering.pattern());
+    }
+    let handshake = Handshake::prepare(&mut command)?;
+    let code = child::spawn_and_wait(command, Some((handshake, name.as_ref())))?;
+    if let Some(gathering) = gathering {
+        gathering.print(code);
+    }
+    Ok(code)
+}
+
+/// How the program shall allocate.
+struct Policy(Vec<(&'static str, OsString)>);
+
+impl Policy {
+    /// Checks what was asked for, or else what the environment asks for: what the
+    /// library would only warn about, the command refuses.
+    fn check(args: &RunArgs, library: &Path) -> Result<Self, Failure> {
+        let inherited = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        if let Some(text) = &args.mode {
+            let mode = modes::check(text)?;
+            modes::check_built_in(&mode, text, library)?;
+            return Ok(Self(vec![("SPANDREL_MODE", text.into())]));
+        }
+        if let Some(path) = &args.profile {
+            let (mode, absolute) = modes::check_profile(path)?;
+            modes::check_built_in(&mode, &mode.to_string(), library)?;
+            return Ok(Self(vec![("SPANDREL_PROFILE", absolute.into())]));
+        }
+        for variable in ["SPANDREL_MODE", "BRUG_ALLOC"] {
+            if let Some(text) = inherited(variable) {
+                let text = text.to_string_lossy();
+                let named = |failure: Failure| {
+                    Failure::refused(format!(
+                        "{variable} in the environment: {}",
+                        failure.message.trim_start_matches("--mode: ")
+                    ))
+                };
+                let mode = modes::check(&text).map_err(named)?;
+                modes::check_built_in(&mode, &text, library)?;
+                return Ok(Self(Vec::new()));
+            }
+        }
+        if let Some(path) = inherited("SPANDREL_PROFILE") {
+            modes::check_profile(Path::new(&path))?;
+        }
+        Ok(Self(Vec::new()))
+    }
+
+    /// What was asked for on the command line stands alone in the environment.
+    fn apply(self, command: &mut Command) {
+        if !self.0.is_empty() {
+            for variable in ["SPANDREL_MODE", "SPANDREL_PROFILE", "BRUG_ALLOC"] {
+                command.env_remove(variable);
+            }
+        }
+        command.envs(self.0);
+    }
+}
+
+/// The library first: whoever stands first wins the symbol search.
+fn with_preloaded(library: &Path, before: Option<OsString>) -> OsString {
+    let mut list = library.as_os_str().to_os_string();
+    if let Some(before) = before.filter(|before| !before.is_empty()) {
+        list.push(":");
+        list.push(before);
+    }
+    list
+}
+
+fn refuse(name: &OsStr, obstacle: &Obstacle) -> Failure {
+    Failure::refused(format!(
+        "'{}' cannot run on Spandrel: {obstacle}; --force runs it without",
+        name.to_string_lossy()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_stands_first() {
+        let library = Path::new("/l/libspandrel.so");
+        assert_eq!(with_preloaded(library, None), "/l/libspandrel.so");
+        assert_eq!(with_preloaded(library, Some("".into())), "/l/libspandrel.so");
+        assert_eq!(with_preloaded(library, Some("/x.so".into())), "/l/libspandrel.so:/x.so");
+    }
+}
