@@ -1,7 +1,8 @@
 //! From an allocator's number to direct calls of its functions.
 
 use spandrel_pages::AllocatorId;
-use spandrel_policy::Available;
+use spandrel_backends::Backend;
+use spandrel_policy::{Available, Mode};
 
 /// Runs an expression with `$backend` naming the type of allocator `$id`. One
 /// that is not built in counts as glibc; policies never name such a one.
@@ -30,6 +31,19 @@ macro_rules! with_backend {
     };
 }
 pub(crate) use with_backend;
+
+/// Makes the allocators that a mode names ready, so that requests need not ask.
+pub(crate) fn start_named_by(mode: &Mode) {
+    let start = |id| with_backend!(id, B => B::start());
+    match mode {
+        Mode::Only(id) => start(*id),
+        Mode::Template(template) => {
+            template.ranges().iter().for_each(|range| start(range.allocator));
+        }
+        Mode::Switch(switch) => start(switch.base),
+        Mode::Preset | Mode::Auto => start(available().small()),
+    }
+}
 
 /// The allocators that this build contains.
 pub const fn available() -> Available {

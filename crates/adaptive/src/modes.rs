@@ -11,6 +11,7 @@ use spandrel_policy::{Decision, Mode, ModeError, Operation, Switch, Table, exact
 use spandrel_sync::{Lock, ThreadSlot, thread_slot};
 
 use crate::available;
+use crate::backend::start_named_by;
 
 /// Most different modes that a process may use in its life.
 const POOL: usize = 32;
@@ -110,6 +111,7 @@ fn intern(mode: &Mode) -> Option<&'static Compiled> {
         return Some(entry);
     }
     let entry = POOL_ENTRIES.get(count)?;
+    start_named_by(mode);
     // SAFETY: the entry is beyond `FILLED`: nobody reads it, and the lock makes
     // this thread the only one to write.
     unsafe { *entry.mode.get() = *mode };

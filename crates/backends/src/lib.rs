@@ -31,6 +31,10 @@ pub trait Backend {
     /// Which allocator it is.
     const ID: AllocatorId;
 
+    /// Makes the allocator ready. Called before the first request to it, and
+    /// again at will.
+    fn start() {}
+
     /// `size` bytes, aligned to 16.
     fn alloc(size: usize) -> *mut u8;
 

@@ -128,8 +128,13 @@ pub fn run(bench: &Bench, suite: Suite, progress: &Progress) -> Result<Section, 
         _ => cases.iter().map(table::detail).collect(),
     };
     for case in &cases {
-        let failed = case.rows.iter().filter_map(|row| Some((&row.allocator, row.failed.as_ref()?)));
-        section.notes.extend(failed.map(|(who, why)| format!("{who}, {}: {why}", case.name)));
+        let failed = case
+            .rows
+            .iter()
+            .filter_map(|row| Some((&row.allocator, row.failed.as_ref()?)));
+        section
+            .notes
+            .extend(failed.map(|(who, why)| format!("{who}, {}: {why}", case.name)));
     }
     section.cases = cases;
     section.verdicts = verdicts;
@@ -162,19 +167,19 @@ fn plans(suite: Suite, quick: bool) -> Vec<Plan> {
         Suite::Realloc => vec![
             doubling(
                 "128 KiB",
-"128KiB",
+                "128KiB",
                 choose("20000", "60000"),
                 &[Limit::System("A1", 0.95), NO_PEER_FASTER],
             ),
             doubling(
                 "1 MiB",
-"1MiB",
+                "1MiB",
                 choose("2000", "6000"),
                 &[Limit::System("A1", 0.95), NO_PEER_FASTER],
             ),
             doubling(
                 "32 MiB",
-"32MiB",
+                "32MiB",
                 choose("10", "20"),
                 &[
                     Limit::System("A1", 0.25),
@@ -184,7 +189,7 @@ fn plans(suite: Suite, quick: bool) -> Vec<Plan> {
             ),
             doubling(
                 "1 GiB",
-"1GiB",
+                "1GiB",
                 "1",
                 &[
                     Limit::System("A1", 0.45),

@@ -10,11 +10,11 @@ mod copies;
 mod dispatch;
 mod fig2;
 mod measure;
-mod numbers;
+pub mod numbers;
 mod progress;
 mod report;
 mod startup;
-mod table;
+pub mod table;
 mod target;
 
 use crate::args::{BenchArgs, Suite};

@@ -69,7 +69,9 @@ pub fn detail(case: &Case) -> String {
     let mut table = new(&header.map(String::from));
     for row in &case.rows {
         let summary = |text: fn(&Summary) -> String| {
-            row.summary.as_ref().map_or_else(|| NOTHING.to_string(), text)
+            row.summary
+                .as_ref()
+                .map_or_else(|| NOTHING.to_string(), text)
         };
         let cells = vec![
             row.allocator.clone(),

@@ -1,30 +1,36 @@
 //! What an ELF file says about who loads it.
 
-use object::elf::{self, FileHeader32, FileHeader64};
+use object::elf::{self, FileHeader32, FileHeader64, Machine};
 use object::read::elf::{FileHeader, ProgramHeader};
-use object::{Endianness, FileKind};
+use object::{Endianness, FileKind, ReadRef};
 
 /// The little that matters here.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Elf {
-    /// The machine, as ELF numbers them.
-    pub machine: u16,
+    /// The machine.
+    pub machine: Machine,
     /// 32 or 64.
     pub bits: u8,
+    /// Whether it is a shared library or a position-independent program.
+    pub shared: bool,
     /// The dynamic linker, if the file asks for one.
     pub interpreter: Option<String>,
 }
 
 /// Reads a file's headers; `None` if it is no ELF program.
-pub fn read(data: &[u8]) -> Option<Elf> {
+pub fn read<'data, R: ReadRef<'data>>(data: R) -> Option<Elf> {
     match FileKind::parse(data).ok()? {
-        FileKind::Elf32 => headers::<FileHeader32<Endianness>>(data, 32),
-        FileKind::Elf64 => headers::<FileHeader64<Endianness>>(data, 64),
+        FileKind::Elf32 => headers::<FileHeader32<Endianness>, R>(data, 32),
+        FileKind::Elf64 => headers::<FileHeader64<Endianness>, R>(data, 64),
         _ => None,
     }
 }
 
-fn headers<H: FileHeader<Endian = Endianness>>(data: &[u8], bits: u8) -> Option<Elf> {
+fn headers<'data, H, R>(data: R, bits: u8) -> Option<Elf>
+where
+    H: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
     let header = H::parse(data).ok()?;
     let endian = header.endian().ok()?;
     let segments = header.program_headers(endian, data).ok()?;
@@ -32,11 +38,16 @@ fn headers<H: FileHeader<Endian = Endianness>>(data: &[u8], bits: u8) -> Option<
         .iter()
         .find_map(|segment| segment.interpreter(endian, data).ok()?)
         .map(|name| String::from_utf8_lossy(name).into_owned());
-    Some(Elf { machine: header.e_machine(endian), bits, interpreter })
+    Some(Elf {
+        machine: header.e_machine(endian),
+        bits,
+        shared: header.e_type(endian) == elf::ET_DYN,
+        interpreter,
+    })
 }
 
 /// The machine that this command, and so the library, was built for.
-pub fn own_machine() -> u16 {
+pub fn own_machine() -> Machine {
     match std::env::consts::ARCH {
         "aarch64" => elf::EM_AARCH64,
         "riscv64" => elf::EM_RISCV,
@@ -45,7 +56,7 @@ pub fn own_machine() -> u16 {
 }
 
 /// A machine's usual name.
-pub fn machine_name(machine: u16, bits: u8) -> String {
+pub fn machine_name(machine: Machine, bits: u8) -> String {
     match (machine, bits) {
         (elf::EM_X86_64, 32) => "x32".into(),
         (elf::EM_X86_64, _) => "x86-64".into(),
@@ -55,7 +66,7 @@ pub fn machine_name(machine: u16, bits: u8) -> String {
         (elf::EM_RISCV, bits) => format!("{bits}-bit RISC-V"),
         (elf::EM_PPC64, _) => "64-bit POWER".into(),
         (elf::EM_S390, _) => "IBM Z".into(),
-        (other, bits) => format!("{bits}-bit machine {other}"),
+        (other, bits) => format!("{bits}-bit machine {}", other.0),
     }
 }
 
@@ -66,7 +77,7 @@ mod tests {
     #[test]
     fn this_program_is_dynamic() {
         let data = std::fs::read("/proc/self/exe").unwrap();
-        let elf = read(&data).unwrap();
+        let elf = read(&data[..]).unwrap();
         assert_eq!(elf.machine, own_machine());
         assert_eq!(elf.bits, 64);
         assert!(elf.interpreter.unwrap().contains("ld-linux"));
@@ -74,12 +85,12 @@ mod tests {
 
     #[test]
     fn other_files_are_not_elf() {
-        assert_eq!(read(b""), None);
-        assert_eq!(read(b"#!/bin/sh\n"), None);
-        assert_eq!(read(b"\x7fELF"), None);
-        assert_eq!(read(&[0x7f; 4096]), None);
+        assert_eq!(read(&b""[..]), None);
+        assert_eq!(read(&b"#!/bin/sh\n"[..]), None);
+        assert_eq!(read(&b"\x7fELF"[..]), None);
+        assert_eq!(read(&[0x7f; 4096][..]), None);
         let mut broken = std::fs::read("/proc/self/exe").unwrap();
         broken.truncate(80);
-        assert!(read(&broken).is_none_or(|elf| elf.interpreter.is_none()));
+        assert!(read(&broken[..]).is_none_or(|elf| elf.interpreter.is_none()));
     }
 }

@@ -1,0 +1,107 @@
+//! jemalloc in its slice.
+
+use core::ffi::{c_char, c_int, c_void};
+use core::ptr;
+
+use spandrel_pages::{AllocatorId, MIN_ALIGN};
+
+use super::Host;
+use crate::Backend;
+
+pub(super) static HOST: Host = Host::new(AllocatorId::Jemalloc);
+super::hooks!(HOST, "spandrel_je_hook_");
+
+unsafe extern "C" {
+    fn spandrel_je_malloc(size: usize) -> *mut c_void;
+    fn spandrel_je_calloc(count: usize, size: usize) -> *mut c_void;
+    fn spandrel_je_realloc(object: *mut c_void, size: usize) -> *mut c_void;
+    fn spandrel_je_free(object: *mut c_void);
+    fn spandrel_je_mallocx(size: usize, flags: c_int) -> *mut c_void;
+    fn spandrel_je_sdallocx(object: *mut c_void, size: usize, flags: c_int);
+    fn spandrel_je_malloc_usable_size(object: *const c_void) -> usize;
+    fn spandrel_je_mallctl(
+        name: *const c_char,
+        old: *mut c_void,
+        old_len: *mut usize,
+        new: *mut c_void,
+        new_len: usize,
+    ) -> c_int;
+}
+
+/// `MALLOCX_ZERO` of jemalloc's interface.
+const ZERO: c_int = 0x40;
+
+/// jemalloc aligns objects below 16 bytes to 8; ours are aligned to 16.
+#[inline(always)]
+fn padded(size: usize) -> usize {
+    size.max(MIN_ALIGN)
+}
+
+/// `MALLOCX_LG_ALIGN`.
+fn align_flag(align: usize) -> c_int {
+    align.trailing_zeros() as c_int
+}
+
+/// jemalloc. It starts by itself at its first request.
+pub enum Jemalloc {}
+
+impl Backend for Jemalloc {
+    const ID: AllocatorId = AllocatorId::Jemalloc;
+
+    #[inline(always)]
+    fn alloc(size: usize) -> *mut u8 {
+        // SAFETY: no preconditions.
+        unsafe { spandrel_je_malloc(padded(size)) }.cast()
+    }
+
+    #[inline]
+    fn alloc_zeroed(size: usize) -> *mut u8 {
+        // SAFETY: no preconditions.
+        unsafe { spandrel_je_calloc(1, padded(size)) }.cast()
+    }
+
+    fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
+        // SAFETY: the size is not zero, and the alignment is a power of two.
+        unsafe { spandrel_je_mallocx(padded(size), align_flag(align)) }.cast()
+    }
+
+    fn alloc_zeroed_aligned(align: usize, size: usize) -> *mut u8 {
+        // SAFETY: as above.
+        unsafe { spandrel_je_mallocx(padded(size), align_flag(align) | ZERO) }.cast()
+    }
+
+    #[inline]
+    unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
+        // SAFETY: passed on from the caller.
+        unsafe { spandrel_je_realloc(object.cast(), padded(size)) }.cast()
+    }
+
+    #[inline(always)]
+    unsafe fn free(object: *mut u8) {
+        // SAFETY: passed on from the caller.
+        unsafe { spandrel_je_free(object.cast()) }
+    }
+
+    #[inline]
+    unsafe fn free_sized(object: *mut u8, size: usize, align: usize) {
+        let flags = if align <= MIN_ALIGN { 0 } else { align_flag(align) };
+        // SAFETY: passed on from the caller; the size is what was asked for.
+        unsafe { spandrel_je_sdallocx(object.cast(), padded(size), flags) }
+    }
+
+    unsafe fn usable_size(object: *mut u8) -> usize {
+        // SAFETY: passed on from the caller.
+        unsafe { spandrel_je_malloc_usable_size(object.cast()) }
+    }
+
+    fn trim() -> bool {
+        // 4096 is jemalloc's `MALLCTL_ARENAS_ALL`. Whether anything was purged
+        // it does not say; a refusal means that it has not started.
+        let none = ptr::null_mut();
+        // SAFETY: both names are valid and take no value.
+        unsafe {
+            spandrel_je_mallctl(c"thread.tcache.flush".as_ptr(), none, none.cast(), none, 0);
+            spandrel_je_mallctl(c"arena.4096.purge".as_ptr(), none, none.cast(), none, 0) == 0
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Allocators that live in slices of ours.
+//!
+//! They are the unmodified libraries of their own packages. The build script
+//! renames what they export (`spandrel_je_*`, `spandrel_mi_*`), so that they
+//! meet no other copy in the program, and what they ask of the operating
+//! system, so that it arrives here. Each starts at its first use.
+//!
+//! Invariant: every address that such an allocator hands out lies in its slice.
+
+mod space;
+
+use core::cell::UnsafeCell;
+use core::ffi::{c_int, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicUsize, Ordering::*};
+
+use spandrel_os::env::set_errno;
+use spandrel_pages::AllocatorId;
+
+use space::Space;
+
+type ForkHandler = Option<unsafe extern "C" fn()>;
+type ForkHandlers = [ForkHandler; 3];
+/// Most sets of fork handlers that one allocator registers.
+const FORK_SETS: usize = 4;
+
+/// What one hosted allocator gets instead of an operating system.
+pub(crate) struct Host {
+    space: Space,
+    fork: UnsafeCell<[ForkHandlers; FORK_SETS]>,
+    fork_sets: AtomicUsize,
+}
+
+// SAFETY: `fork` is appended to by the allocator's own start, which it runs
+// once, before `fork_sets` covers the entry; `space` is locked.
+unsafe impl Sync for Host {}
+
+impl Host {
+    const fn new(owner: AllocatorId) -> Self {
+        Host {
+            space: Space::new(owner),
+            fork: UnsafeCell::new([[None; 3]; FORK_SETS]),
+            fork_sets: AtomicUsize::new(0),
+        }
+    }
+
+    /// `mmap`. Files and fixed addresses are the kernel's business: the former
+    /// are no objects, the latter lie in ranges that were handed out here.
+    unsafe fn mmap(
+        &self,
+        hint: *mut c_void,
+        len: usize,
+        access: c_int,
+        flags: c_int,
+        fd: c_int,
+        offset: libc::off_t,
+    ) -> *mut c_void {
+        if flags & libc::MAP_FIXED != 0 || flags & libc::MAP_ANONYMOUS == 0 {
+            // SAFETY: passed on from the caller. Memory is not charged twice:
+            // the slice was reserved without.
+            return unsafe { libc::mmap(hint, len, access, flags | libc::MAP_NORESERVE, fd, offset) };
+        }
+        let at = self.space.map(hint as usize, len, access != libc::PROT_NONE);
+        if at.is_null() {
+            set_errno(libc::ENOMEM);
+            return libc::MAP_FAILED;
+        }
+        at.cast()
+    }
+
+    unsafe fn munmap(&self, at: *mut c_void, len: usize) -> c_int {
+        // SAFETY: passed on from the caller.
+        if unsafe { self.space.unmap(at.cast(), len) } {
+            return 0;
+        }
+        set_errno(libc::EINVAL);
+        -1
+    }
+
+    /// `pthread_atfork`: kept, and called by our own handlers in one order with
+    /// everything else. An allocator that started late would otherwise lock
+    /// itself before the program's own handlers run, which may allocate.
+    fn atfork(&self, handlers: ForkHandlers) -> c_int {
+        let index = self.fork_sets.load(Acquire);
+        // SAFETY: see `unsafe impl Sync`.
+        let sets = unsafe { &mut *self.fork.get() };
+        match sets.get_mut(index) {
+            Some(set) => {
+                *set = handlers;
+                self.fork_sets.store(index + 1, Release);
+                0
+            }
+            None => libc::ENOMEM,
+        }
+    }
+
+    fn sets(&self) -> &[ForkHandlers] {
+        // SAFETY: entries below `fork_sets` are never written again.
+        unsafe { &*self.fork.get() }.get(..self.fork_sets.load(Acquire)).unwrap_or(&[])
+    }
+
+    fn fork_prepare(&self) {
+        for set in self.sets().iter().rev() {
+            if let Some(prepare) = set[0] {
+                // SAFETY: the allocator registered it for this moment.
+                unsafe { prepare() };
+            }
+        }
+        self.space.fork_prepare();
+    }
+
+    /// # Safety
+    /// The calling thread called `fork_prepare` before the fork.
+    unsafe fn fork_done(&self, in_child: bool) {
+        // SAFETY: passed on from the caller.
+        unsafe { self.space.fork_done() };
+        for set in self.sets() {
+            if let Some(done) = set[1 + usize::from(in_child)] {
+                // SAFETY: the allocator registered it for this moment.
+                unsafe { done() };
+            }
+        }
+    }
+}
+
+/// Defines what the objects of a hosted allocator call instead of libc: hidden
+/// symbols that jump to functions here, so that no library exports them.
+macro_rules! hooks {
+    ($host:ident, $prefix:literal) => {
+        mod hooks {
+            use core::ffi::{c_int, c_void};
+
+            use super::$host as HOST;
+            use crate::hosted::ForkHandler;
+
+            unsafe extern "C" fn mmap(
+                hint: *mut c_void,
+                len: usize,
+                access: c_int,
+                flags: c_int,
+                fd: c_int,
+                offset: libc::off_t,
+            ) -> *mut c_void {
+                // SAFETY: passed on from the allocator.
+                unsafe { HOST.mmap(hint, len, access, flags, fd, offset) }
+            }
+
+            unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
+                // SAFETY: passed on from the allocator.
+                unsafe { HOST.munmap(at, len) }
+            }
+
+            unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
+                // SAFETY: passed on from the allocator.
+                unsafe { libc::madvise(at, len, advice) }
+            }
+
+            unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, access: c_int) -> c_int {
+                // SAFETY: passed on from the allocator.
+                unsafe { libc::mprotect(at, len, access) }
+            }
+
+            /// There is no program break in a slice.
+            unsafe extern "C" fn sbrk(_increment: libc::intptr_t) -> *mut c_void {
+                crate::hosted::refuse_memory()
+            }
+
+            /// Moving mappings could leave the slice.
+            unsafe extern "C" fn mremap() -> *mut c_void {
+                crate::hosted::refuse_memory()
+            }
+
+            unsafe extern "C" fn pthread_atfork(
+                prepare: ForkHandler,
+                parent: ForkHandler,
+                child: ForkHandler,
+            ) -> c_int {
+                HOST.atfork([prepare, parent, child])
+            }
+
+            $crate::hosted::trampoline!($prefix, "mmap", mmap);
+            $crate::hosted::trampoline!($prefix, "munmap", munmap);
+            $crate::hosted::trampoline!($prefix, "madvise", madvise);
+            $crate::hosted::trampoline!($prefix, "mprotect", mprotect);
+            $crate::hosted::trampoline!($prefix, "sbrk", sbrk);
+            $crate::hosted::trampoline!($prefix, "mremap", mremap);
+            $crate::hosted::trampoline!($prefix, "pthread_atfork", pthread_atfork);
+        }
+    };
+}
+pub(crate) use hooks;
+
+/// A hidden symbol that jumps to a function of ours.
+macro_rules! trampoline {
+    ($prefix:literal, $name:literal, $target:path) => {
+        core::arch::global_asm!(
+            concat!(".hidden ", $prefix, $name),
+            concat!(".globl ", $prefix, $name),
+            concat!(".type ", $prefix, $name, ",@function"),
+            concat!($prefix, $name, ":"),
+            "jmp {target}",
+            concat!(".size ", $prefix, $name, ",.-", $prefix, $name),
+            target = sym $target,
+        );
+    };
+}
+pub(crate) use trampoline;
+
+#[cfg(feature = "jemalloc")]
+mod jemalloc;
+#[cfg(feature = "mimalloc")]
+mod mimalloc;
+#[cfg(feature = "jemalloc")]
+pub use jemalloc::Jemalloc;
+#[cfg(feature = "mimalloc")]
+pub use mimalloc::Mimalloc;
+
+/// What `mmap` and its like answer when there is no memory.
+pub(crate) fn refuse_memory() -> *mut c_void {
+    set_errno(libc::ENOMEM);
+    ptr::without_provenance_mut(usize::MAX)
+}
+
+/// Takes the locks of every hosted allocator that has started.
+pub fn fork_prepare() {
+    #[cfg(feature = "jemalloc")]
+    jemalloc::HOST.fork_prepare();
+    #[cfg(feature = "mimalloc")]
+    mimalloc::fork_prepare();
+}
+
+/// Gives them back.
+///
+/// # Safety
+/// The calling thread called [`fork_prepare`] before the fork.
+pub unsafe fn fork_done(in_child: bool) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        #[cfg(feature = "mimalloc")]
+        mimalloc::fork_done(in_child);
+        #[cfg(feature = "jemalloc")]
+        jemalloc::HOST.fork_done(in_child);
+    }
+}

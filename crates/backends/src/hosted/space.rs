@@ -1,0 +1,300 @@
+//! The address space of a hosted allocator: its slice, handed out in ranges.
+//!
+//! What the allocator believes to be `mmap` and `munmap` ends here. A range
+//! that is given back becomes a bare reservation at once, so that its memory
+//! is the kernel's again while the addresses stay the slice's.
+
+use core::ptr;
+
+use spandrel_os::{slices, vm};
+use spandrel_pages::{AllocatorId, MIB, PAGE_BYTES, TIB, align_up};
+use spandrel_sync::Lock;
+
+/// Most free ranges that are remembered. The kernel's limit on mappings
+/// (65,530) is reached at half as many holes.
+const RANGES: usize = 32 << 10;
+/// Head of the slice, where the free ranges are kept.
+const HEAD_BYTES: usize = RANGES * size_of::<Range>();
+/// Ranges are placed on multiples of their size up to this: allocators ask for
+/// aligned chunks, and would otherwise ask twice and trim.
+const MOST_ALIGN: usize = 4 * MIB;
+
+/// A free range of the slice.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Range {
+    from: usize,
+    to: usize,
+}
+
+/// One allocator's address space.
+pub struct Space {
+    owner: AllocatorId,
+    inner: Lock<Inner>,
+}
+
+struct Inner {
+    started: bool,
+    base: usize,
+    end: usize,
+    /// Free ranges, ascending and never adjacent; lies in the slice's head.
+    free: *mut Range,
+    count: usize,
+}
+
+// SAFETY: `free` points to memory that only the holder of the lock uses.
+unsafe impl Send for Inner {}
+
+impl Inner {
+    /// The free ranges.
+    fn ranges(&self) -> &[Range] {
+        if self.free.is_null() {
+            return &[];
+        }
+        // SAFETY: the first `count` ranges are initialised, `count <= RANGES`.
+        unsafe { core::slice::from_raw_parts(self.free, self.count) }
+    }
+
+    fn range_mut(&mut self, index: usize) -> Option<&mut Range> {
+        // SAFETY: as above; the index is checked.
+        (index < self.count).then(|| unsafe { &mut *self.free.add(index) })
+    }
+
+    fn start(&mut self, owner: AllocatorId) {
+        self.started = true;
+        let Some(slice) = slices::claim(owner, TIB, slices::GRANULE_BYTES) else { return };
+        // SAFETY: the head of a slice that was just claimed.
+        if !unsafe { vm::open(slice.base as *mut u8, HEAD_BYTES) } {
+            return;
+        }
+        vm::name(slice.base as *mut u8, slice.len, c"spandrel hosted");
+        self.base = slice.base;
+        self.end = slice.base + slice.len;
+        self.free = slice.base as *mut Range;
+        self.insert_at(0, Range { from: slice.base + HEAD_BYTES, to: self.end });
+    }
+
+    fn insert_at(&mut self, index: usize, range: Range) -> bool {
+        if self.count >= RANGES || index > self.count {
+            return false;
+        }
+        // SAFETY: there is room for one more range, and `index <= count`.
+        unsafe {
+            let at = self.free.add(index);
+            ptr::copy(at, at.add(1), self.count - index);
+            at.write(range);
+        }
+        self.count += 1;
+        true
+    }
+
+    fn remove_at(&mut self, index: usize) {
+        if index < self.count {
+            // SAFETY: `index < count`.
+            unsafe {
+                let at = self.free.add(index);
+                ptr::copy(at.add(1), at, self.count - index - 1);
+            }
+            self.count -= 1;
+        }
+    }
+
+    /// Takes `len` bytes, at `hint` if that is free, else lowest first: low
+    /// addresses keep page tables dense.
+    fn take(&mut self, hint: usize, len: usize) -> Option<usize> {
+        if hint >= self.base && hint < self.end && hint.is_multiple_of(PAGE_BYTES) {
+            let index = self.ranges().partition_point(|range| range.to <= hint);
+            let fits = self
+                .ranges()
+                .get(index)
+                .is_some_and(|range| range.from <= hint && range.to - hint >= len);
+            if fits && self.carve(index, hint, len) {
+                return Some(hint);
+            }
+        }
+        let align = (1usize << len.ilog2()).clamp(PAGE_BYTES, MOST_ALIGN);
+        let (index, at) = self.ranges().iter().enumerate().find_map(|(index, range)| {
+            let at = align_up(range.from, align)?;
+            (at.checked_add(len)? <= range.to).then_some((index, at))
+        })?;
+        self.carve(index, at, len).then_some(at)
+    }
+
+    /// Cuts `len` bytes from `at` out of a free range that contains them.
+    fn carve(&mut self, index: usize, at: usize, len: usize) -> bool {
+        let Some(range) = self.range_mut(index) else { return false };
+        let (from, to) = (range.from, range.to);
+        match (from == at, to == at + len) {
+            (true, true) => self.remove_at(index),
+            (true, false) => range.from = at + len,
+            (false, true) => range.to = at,
+            (false, false) => {
+                range.to = at;
+                if !self.insert_at(index + 1, Range { from: at + len, to }) {
+                    if let Some(range) = self.range_mut(index) {
+                        range.to = to;
+                    }
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Returns bytes to the free ranges. When there are too many ranges the
+    /// addresses are lost; their memory is not.
+    fn give(&mut self, from: usize, to: usize) {
+        let index = self.ranges().partition_point(|range| range.to < from);
+        let joins_below = self.ranges().get(index).is_some_and(|range| range.to == from);
+        if joins_below {
+            let above = self.ranges().get(index + 1).copied();
+            let joins_above = above.is_some_and(|range| range.from == to);
+            if let Some(range) = self.range_mut(index) {
+                range.to = above.filter(|_| joins_above).map_or(to, |range| range.to);
+            }
+            if joins_above {
+                self.remove_at(index + 1);
+            }
+            return;
+        }
+        match self.range_mut(index) {
+            Some(range) if range.from == to => range.from = from,
+            _ => {
+                self.insert_at(index, Range { from, to });
+            }
+        }
+    }
+}
+
+impl Space {
+    /// A space without a slice; it claims one at the first request.
+    pub const fn new(owner: AllocatorId) -> Self {
+        let inner = Inner { started: false, base: 0, end: 0, free: ptr::null_mut(), count: 0 };
+        Space { owner, inner: Lock::new(inner) }
+    }
+
+    /// Maps `len` bytes, zero and accessible, or merely reserved. Null: the
+    /// slice is full or could not be had.
+    pub fn map(&self, hint: usize, len: usize, accessible: bool) -> *mut u8 {
+        let Some(len) = align_up(len, PAGE_BYTES).filter(|len| *len > 0) else {
+            return ptr::null_mut();
+        };
+        let mut inner = self.inner.lock();
+        if !inner.started {
+            inner.start(self.owner);
+        }
+        let Some(at) = inner.take(hint, len) else { return ptr::null_mut() };
+        // The range is this call's alone: the system call needs no lock.
+        drop(inner);
+        let at = at as *mut u8;
+        // SAFETY: the range was free in a slice of ours: a bare reservation.
+        if accessible && !unsafe { vm::open(at, len) } {
+            self.inner.lock().give(at as usize, at as usize + len);
+            return ptr::null_mut();
+        }
+        at
+    }
+
+    /// Takes back a range; false: it is not the slice's, or the kernel refused.
+    ///
+    /// # Safety
+    /// Nobody uses the range any more.
+    pub unsafe fn unmap(&self, at: *mut u8, len: usize) -> bool {
+        let Some(len) = align_up(len, PAGE_BYTES) else { return false };
+        let from = at as usize;
+        if len == 0 || slices::owner(from) != self.owner {
+            return false;
+        }
+        // SAFETY: passed on from the caller; the range lies in our slice.
+        if !unsafe { vm::close(at, len) } {
+            return false;
+        }
+        self.inner.lock().give(from, from + len);
+        true
+    }
+
+    /// Takes the lock before a `fork`.
+    pub fn fork_prepare(&self) {
+        self.inner.acquire();
+    }
+
+    /// Gives the lock back after a `fork`.
+    ///
+    /// # Safety
+    /// The calling thread called [`Space::fork_prepare`] before the fork.
+    pub unsafe fn fork_done(&self) {
+        // SAFETY: passed on from the caller.
+        unsafe { self.inner.release() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn what_is_unmapped_is_zero_when_mapped_again() {
+        let space = Space::new(AllocatorId::Tcmalloc);
+        let at = space.map(0, 3 * MIB, true);
+        unsafe {
+            at.write_bytes(7, 3 * MIB);
+            assert!(space.unmap(at, 3 * MIB));
+        }
+        let again = space.map(0, 3 * MIB, true);
+        assert_eq!(again, at, "lowest first");
+        assert!((0..3 * MIB).step_by(512).all(|i| unsafe { again.add(i).read() } == 0));
+    }
+
+    #[test]
+    fn a_hint_is_honoured_when_free() {
+        let space = Space::new(AllocatorId::Tcmalloc);
+        let at = space.map(0, MIB, false) as usize;
+        let wanted = at + 64 * MIB;
+        assert_eq!(space.map(wanted, MIB, false) as usize, wanted);
+        assert_ne!(space.map(wanted, MIB, false) as usize, wanted, "taken");
+        assert_ne!(space.map(0x1000, MIB, false) as usize, 0x1000, "not in the slice");
+    }
+
+    #[test]
+    fn what_is_not_the_slices_is_not_unmapped() {
+        let space = Space::new(AllocatorId::Tcmalloc);
+        let mut local = [0u8; 1];
+        assert!(!unsafe { space.unmap(local.as_mut_ptr(), PAGE_BYTES) });
+        assert!(space.map(0, usize::MAX, false).is_null());
+        assert!(space.map(0, 2 * TIB, false).is_null());
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_never_overlap_and_come_back_whole(
+            steps in prop::collection::vec((any::<bool>(), 1usize..600, any::<usize>()), 1..80),
+        ) {
+            let space = Space::new(AllocatorId::Tcmalloc);
+            let mut live: Vec<(usize, usize)> = Vec::new();
+            for (map, pages, pick) in steps {
+                if map || live.is_empty() {
+                    let len = pages * PAGE_BYTES;
+                    let at = space.map(0, len, false) as usize;
+                    prop_assert!(at != 0);
+                    prop_assert!(live.iter().all(|(from, to)| at + len <= *from || at >= *to));
+                    live.push((at, at + len));
+                } else {
+                    let (from, to) = live.swap_remove(pick % live.len());
+                    // Allocators also give back parts of what they were given.
+                    let middle = from + (to - from) / 2 / PAGE_BYTES * PAGE_BYTES;
+                    if middle > from {
+                        prop_assert!(unsafe { space.unmap(from as *mut u8, middle - from) });
+                    }
+                    prop_assert!(unsafe { space.unmap(middle as *mut u8, to - middle) });
+                }
+            }
+            for (from, to) in live {
+                prop_assert!(unsafe { space.unmap(from as *mut u8, to - from) });
+            }
+            prop_assert_eq!(space.inner.lock().count, 1, "everything joins again");
+        }
+    }
+}

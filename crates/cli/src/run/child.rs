@@ -1,0 +1,222 @@
+//! One child process whose life is ours: it gets our signals, we get its end.
+//!
+//! Signals are blocked and read from a descriptor, so that one loop waits for
+//! everything: a signal, the child's end, the library's answer. No handler runs,
+//! and no thread is needed.
+
+use super::handshake::{Answer, Handshake};
+use crate::failure::Failure;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, pthread_sigmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
+use nix::unistd::Pid;
+use std::ffi::OsStr;
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// Signals that ask a program for something, and so are meant for the child.
+const FORWARDED: [Signal; 8] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGWINCH,
+    Signal::SIGCONT,
+];
+
+/// The library answers while the program is being loaded; later it never will.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Starts the command and returns its exit code, or 128 and the signal that
+/// ended it. With a handshake, says on standard error when the library is missed.
+pub fn spawn_and_wait(
+    mut command: Command,
+    handshake: Option<(Handshake, &OsStr)>,
+) -> Result<u8, Failure> {
+    let ours = signals();
+    let mut before = SigSet::empty();
+    pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&ours), Some(&mut before))
+        .map_err(|why| Failure::new(format!("signals cannot be blocked: {why}")))?;
+    // SAFETY: between fork and exec, one call that POSIX allows in signal handlers.
+    unsafe {
+        command.pre_exec(move || {
+            pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
+            Ok(())
+        });
+    }
+    let spawned = command.spawn();
+    let child = spawned.map_err(|why| not_started(command.get_program(), &why))?;
+    let listener = SignalFd::with_flags(&ours, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+        .map_err(|why| Failure::new(format!("signals cannot be read: {why}")))?;
+    let mut watch = handshake.map(|(mut handshake, name)| {
+        handshake.started();
+        Watch {
+            handshake,
+            name: name.to_string_lossy().into_owned(),
+            until: Instant::now() + ANSWER_WITHIN,
+        }
+    });
+    let status = attend(child, &listener, &mut watch)
+        .map_err(|why| Failure::new(format!("cannot wait for the program: {why}")))?;
+    if let Some(watch) = watch {
+        watch.at_end();
+    }
+    Ok(code(status))
+}
+
+/// The signals to forward, and the one that tells of the child. What is ignored
+/// now (`nohup`, a background job) shall stay ignored.
+fn signals() -> SigSet {
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGCHLD);
+    for signal in FORWARDED {
+        if !is_ignored(signal) {
+            set.add(signal);
+        }
+    }
+    set
+}
+
+fn is_ignored(signal: Signal) -> bool {
+    // SAFETY: an all-zero `sigaction` is a valid value.
+    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: a null new action only asks; `now` is a valid place for the answer.
+    let asked = unsafe { libc::sigaction(signal as i32, std::ptr::null(), &mut now) };
+    asked == 0 && now.sa_sigaction == libc::SIG_IGN
+}
+
+/// Serves signals and the handshake until the child ends.
+fn attend(
+    mut child: Child,
+    listener: &SignalFd,
+    watch: &mut Option<Watch>,
+) -> nix::Result<ExitStatus> {
+    let pid = Pid::from_raw(child.id() as i32);
+    loop {
+        if let Some(status) = child.try_wait().map_err(|_| Errno::ECHILD)? {
+            return Ok(status);
+        }
+        if watch.as_mut().is_some_and(|watch| watch.is_over(pid)) {
+            *watch = None;
+        }
+        wait(listener, watch.as_ref())?;
+        while let Some(info) = listener.read_signal()? {
+            forward(&info, pid);
+        }
+    }
+}
+
+/// Waits for something to happen.
+fn wait(listener: &SignalFd, watch: Option<&Watch>) -> nix::Result<()> {
+    let mut fds = vec![PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+    let mut timeout = PollTimeout::NONE;
+    if let Some(watch) = watch {
+        fds.push(PollFd::new(watch.handshake.as_fd(), PollFlags::POLLIN));
+        let left = watch.until.saturating_duration_since(Instant::now());
+        timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+    }
+    match poll(&mut fds, timeout) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(why) => Err(why),
+    }
+}
+
+/// Passes a signal on, unless the terminal sent it: then the child, which is in
+/// our process group, has it already, and twice may mean something else.
+fn forward(info: &siginfo, child: Pid) {
+    let from_the_kernel = info.ssi_code > 0;
+    let signal = Signal::try_from(info.ssi_signo as i32);
+    if let Ok(signal) = signal
+        && signal != Signal::SIGCHLD
+        && !from_the_kernel
+    {
+        // A child that has just ended is no error.
+        let _ = kill(child, signal);
+    }
+}
+
+/// Waits for the library's line.
+struct Watch {
+    handshake: Handshake,
+    name: String,
+    until: Instant,
+}
+
+impl Watch {
+    /// Whether there is nothing left to wait for; says so if the library is missed.
+    fn is_over(&mut self, child: Pid) -> bool {
+        match self.handshake.hear() {
+            Answer::Loaded(_) => true,
+            Answer::Waiting if Instant::now() < self.until => false,
+            Answer::Waiting | Answer::Never => {
+                self.warn(if is_mapped(child) {
+                    "it is loaded, but gives no sign: is it a libspandrel.so of this version?"
+                } else {
+                    "the dynamic linker did not load it: its message, if there is one, says why"
+                });
+                true
+            }
+        }
+    }
+
+    /// The program has ended; the line may still lie in the pipe.
+    fn at_end(mut self) {
+        if !matches!(self.handshake.hear(), Answer::Loaded(_)) {
+            self.warn(
+                "the program ended without a sign of it: the dynamic linker's message, if there \
+                 is one, says why",
+            );
+        }
+    }
+
+    fn warn(&self, why: &str) {
+        eprintln!(
+            "spandrel: '{}' does not seem to run on Spandrel: {why}",
+            self.name
+        );
+    }
+}
+
+/// Whether a libspandrel.so, or what was named in its place, is in the process.
+fn is_mapped(child: Pid) -> bool {
+    let maps = std::fs::read_to_string(format!("/proc/{child}/maps")).unwrap_or_default();
+    maps.lines().any(|line| line.ends_with("/libspandrel.so"))
+}
+
+/// As shells have it: 127 if there is no such program, 126 if it cannot be run.
+fn not_started(program: &OsStr, why: &std::io::Error) -> Failure {
+    let message = format!("'{}' cannot be started: {why}", program.to_string_lossy());
+    match why.kind() {
+        std::io::ErrorKind::NotFound => Failure::not_found(message),
+        _ => Failure::not_executable(message),
+    }
+}
+
+fn code(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => code as u8,
+        (None, Some(signal)) => 128u8.wrapping_add(signal as u8),
+        (None, None) => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_as_shells_have_them() {
+        assert_eq!(code(ExitStatus::from_raw(0)), 0);
+        assert_eq!(code(ExitStatus::from_raw(7 << 8)), 7);
+        assert_eq!(code(ExitStatus::from_raw(libc::SIGKILL)), 137);
+        let missing = std::io::Error::from_raw_os_error(libc::ENOENT);
+        assert_eq!(not_started("x".as_ref(), &missing).code, 127);
+        let format = std::io::Error::from_raw_os_error(libc::ENOEXEC);
+        assert_eq!(not_started("x".as_ref(), &format).code, 126);
+    }
+}

@@ -1,0 +1,197 @@
+//! Where the requests went, on one screen.
+
+use super::{Requests, Stats};
+use crate::bench::numbers::{bytes, count};
+use crate::bench::table;
+use std::fmt::Write;
+
+/// Upper ends of the size ranges that are shown.
+const RANGES: &[(u64, &str)] = &[
+    (64, "below 64 B"),
+    (1 << 10, "64 B – 1 KiB"),
+    (4 << 10, "1 – 4 KiB"),
+    (32 << 10, "4 – 32 KiB"),
+    (128 << 10, "32 – 128 KiB"),
+    (1 << 20, "128 KiB – 1 MiB"),
+    (32 << 20, "1 – 32 MiB"),
+    (u64::MAX, "32 MiB and more"),
+];
+
+/// The whole report.
+pub fn draw(stats: &Stats, processes: usize) -> String {
+    let mut text = String::new();
+    let plural = if processes == 1 {
+        "process"
+    } else {
+        "processes"
+    };
+    let _ = writeln!(
+        text,
+        "\nspandrel: {processes} {plural}, mode {}",
+        stats.mode
+    );
+    let _ = writeln!(text, "{}", backends(stats));
+    let _ = writeln!(text, "{}", sizes(stats));
+    let realloc = &stats.realloc;
+    let _ = writeln!(
+        text,
+        " reallocations: {} in place, {} by moving pages, {} by copying {}; {} changed allocator",
+        count(realloc.in_place),
+        count(realloc.moved_pages),
+        count(realloc.copied),
+        bytes(realloc.copied_bytes as f64),
+        count(realloc.migrated),
+    );
+    if stats.mmap.faults_avoided_bytes > 0 {
+        let avoided = bytes(stats.mmap.faults_avoided_bytes as f64);
+        let _ = writeln!(
+            text,
+            " page-mapped: {avoided} were handed out again without page faults"
+        );
+    }
+    for row in &stats.degraded {
+        let why = std::io::Error::from_raw_os_error(row.errno);
+        let _ = writeln!(
+            text,
+            " done without {} ({} times): {why}",
+            row.what,
+            count(row.count)
+        );
+    }
+    text
+}
+
+/// One row per allocator.
+fn backends(stats: &Stats) -> String {
+    let header = [
+        "allocator",
+        "requests",
+        "share",
+        "bytes",
+        "share",
+        "reallocations",
+        "frees",
+    ];
+    let mut table = table::new(&header.map(String::from));
+    let totals: Vec<Requests> = stats
+        .backends()
+        .into_iter()
+        .map(|name| stats.total(name))
+        .collect();
+    let requests = |row: &Requests| row.allocs + row.reallocs;
+    let all_requests: u64 = totals.iter().map(requests).sum();
+    let all_bytes: u64 = totals.iter().map(|row| row.alloc_bytes).sum();
+    for row in &totals {
+        table::add(
+            &mut table,
+            false,
+            vec![
+                row.backend.clone(),
+                count(requests(row)),
+                share(requests(row), all_requests),
+                bytes(row.alloc_bytes as f64),
+                share(row.alloc_bytes, all_bytes),
+                count(row.reallocs),
+                count(row.frees),
+            ],
+        );
+    }
+    table.to_string()
+}
+
+/// One row per size range, one column per allocator.
+fn sizes(stats: &Stats) -> String {
+    let backends = stats.backends();
+    let mut header = vec!["requests by size".to_string()];
+    header.extend(backends.iter().map(|name| name.to_string()));
+    let mut table = table::new(&header);
+    let mut from = 0;
+    for (to, name) in RANGES {
+        let row = |backend: &str| {
+            let inside = stats
+                .requests
+                .iter()
+                .filter(|row| row.backend == backend && row.from >= from && row.from < *to);
+            inside.map(|row| row.allocs + row.reallocs).sum::<u64>()
+        };
+        let counts: Vec<u64> = backends.iter().map(|name| row(name)).collect();
+        if counts.iter().any(|count| *count > 0) {
+            let mut cells = vec![name.to_string()];
+            cells.extend(counts.into_iter().map(|number| match number {
+                0 => String::new(),
+                some => count(some),
+            }));
+            table::add(&mut table, false, cells);
+        }
+        from = *to;
+    }
+    table.to_string()
+}
+
+/// A percentage; what exists is never shown as nothing.
+fn share(part: u64, whole: u64) -> String {
+    match (part, whole) {
+        (0, _) | (_, 0) => "0%".into(),
+        (part, whole) => match part as f64 * 100.0 / whole as f64 {
+            percent if percent < 0.1 => "<0.1%".into(),
+            percent => format!("{percent:.1}%"),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::{Degraded, Realloc};
+
+    #[test]
+    fn everything_is_shown() {
+        let row = |backend: &str, from, allocs, reallocs| Requests {
+            backend: backend.into(),
+            from,
+            to: from * 2,
+            allocs,
+            alloc_bytes: allocs * from,
+            reallocs,
+            frees: allocs,
+        };
+        let stats = Stats {
+            mode: "auto".into(),
+            requests: vec![
+                row("mimalloc", 32, 1_999_999, 0),
+                row("mmap", 1 << 20, 1, 5),
+            ],
+            realloc: Realloc {
+                in_place: 4,
+                moved_pages: 1,
+                ..Realloc::default()
+            },
+            degraded: vec![Degraded {
+                what: "mremap".into(),
+                errno: 38,
+                count: 3,
+            }],
+            ..Stats::default()
+        };
+        let text = draw(&stats, 2);
+        for expected in [
+            "2 processes, mode auto",
+            "1,999,999",
+            "<0.1%",
+            "below 64 B",
+            "1 – 32 MiB",
+            "4 in place, 1 by moving pages",
+            "done without mremap (3 times)",
+        ] {
+            assert!(text.contains(expected), "{expected} is missing in\n{text}");
+        }
+        assert!(text.lines().all(|line| line.chars().count() <= 100));
+    }
+
+    #[test]
+    fn shares() {
+        assert_eq!(share(0, 0), "0%");
+        assert_eq!(share(1, 2), "50.0%");
+        assert_eq!(share(1, 1_000_000), "<0.1%");
+    }
+}
