@@ -81,7 +81,5 @@ fn pack(library: &str, members: &[rewrite::Member]) -> Result<(), String> {
         std::fs::write(&path, &member.data).map_err(|e| format!("{}: {e}", path.display()))?;
         build.object(path);
     }
-    build
-        .try_compile(library)
-        .map_err(|e| format!("cannot pack lib{library}.a: {e}"))
+    build.try_compile(library).map_err(|e| format!("cannot pack lib{library}.a: {e}"))
 }

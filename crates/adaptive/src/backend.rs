@@ -1,7 +1,7 @@
 //! From an allocator's number to direct calls of its functions.
 
-use spandrel_pages::AllocatorId;
 use spandrel_backends::Backend;
+use spandrel_pages::AllocatorId;
 use spandrel_policy::{Available, Mode};
 
 /// Runs an expression with `$backend` naming the type of allocator `$id`. One

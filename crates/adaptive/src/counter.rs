@@ -34,11 +34,7 @@ fn pack(tag: u64, usable: usize, count: u8) -> u64 {
 fn count_of(object: *mut u8, usable: usize) -> u8 {
     let (entry, tag) = entry(object);
     let found = entry.load(Relaxed);
-    if found >> COUNT_BITS == pack(tag, usable, 0) >> COUNT_BITS {
-        found as u8
-    } else {
-        0
-    }
+    if found >> COUNT_BITS == pack(tag, usable, 0) >> COUNT_BITS { found as u8 } else { 0 }
 }
 
 /// Notes that `object`, of `usable` bytes, grows or shrinks; its new count.

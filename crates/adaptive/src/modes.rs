@@ -28,19 +28,12 @@ struct Compiled {
 // entry, and only read after that; the table consists of atomics.
 unsafe impl Sync for Compiled {}
 
-static POOL_ENTRIES: [Compiled; POOL] = [const {
-    Compiled {
-        table: Table::unset(),
-        mode: UnsafeCell::new(Mode::Auto),
-    }
-}; POOL];
+static POOL_ENTRIES: [Compiled; POOL] =
+    [const { Compiled { table: Table::unset(), mode: UnsafeCell::new(Mode::Auto) } }; POOL];
 static FILLED: AtomicUsize = AtomicUsize::new(0);
 static ADDING: Lock<()> = Lock::new(());
 /// In force before the start: every decision goes the slow way.
-static UNSET: Compiled = Compiled {
-    table: Table::unset(),
-    mode: UnsafeCell::new(Mode::Auto),
-};
+static UNSET: Compiled = Compiled { table: Table::unset(), mode: UnsafeCell::new(Mode::Auto) };
 static CURRENT: AtomicPtr<Compiled> = AtomicPtr::new((&raw const UNSET).cast_mut());
 
 /// Why a mode could not be entered.
@@ -63,12 +56,17 @@ impl core::fmt::Display for ModeChange<'_> {
 
 impl core::error::Error for ModeChange<'_> {}
 
+/// Tells the compiler to lay out the other branch straight.
+#[cold]
+fn unlikely() {}
+
 #[inline(always)]
 fn compiled() -> &'static Compiled {
     let scope = ThreadSlot::current_scope().cast::<Compiled>();
     let chosen = if scope.is_null() {
         CURRENT.load(Relaxed).cast_const()
     } else {
+        unlikely();
         scope
     };
     // SAFETY: both point to `UNSET` or into the pool, which live forever.
@@ -115,9 +113,7 @@ fn intern(mode: &Mode) -> Option<&'static Compiled> {
     // SAFETY: the entry is beyond `FILLED`: nobody reads it, and the lock makes
     // this thread the only one to write.
     unsafe { *entry.mode.get() = *mode };
-    entry
-        .table
-        .compile(mode, available(), crate::stats::counting());
+    entry.table.compile(mode, available(), crate::stats::counting());
     FILLED.store(count + 1, Release);
     Some(entry)
 }
@@ -197,9 +193,7 @@ pub fn scope_index(scope: *const c_void) -> u8 {
 
 /// The scope of an index from [`scope_index`].
 pub fn scope_at(index: u8) -> *const c_void {
-    POOL_ENTRIES
-        .get(index as usize)
-        .map_or(core::ptr::null(), |entry| (&raw const *entry).cast())
+    POOL_ENTRIES.get(index as usize).map_or(core::ptr::null(), |entry| (&raw const *entry).cast())
 }
 
 /// Runs `body` in a mode on this thread; the previous mode is back afterwards,

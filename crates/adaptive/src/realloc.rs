@@ -45,11 +45,7 @@ unsafe fn realloc_slow(object: *mut u8, size: usize) -> *mut u8 {
     // SAFETY: passed on from the caller, here and below.
     let usable = with_backend!(owner, B => unsafe { B::usable_size(object) });
     let warm = decision.has(Decision::IF_WARM) && owner != AllocatorId::Mmap && size > usable;
-    let slot = if warm {
-        remap::alloc_warm(size)
-    } else {
-        ptr::null_mut()
-    };
+    let slot = if warm { remap::alloc_warm(size) } else { ptr::null_mut() };
     let target = target(decision, owner, object, usable, size);
     // SAFETY: as above; the slot is a new object of `size` bytes.
     let (moved, path) = unsafe {
@@ -97,11 +93,7 @@ fn target(
         return owner;
     }
     // An object that fits where it is stays, unless it has become much smaller.
-    if !grows && size > usable / 2 {
-        owner
-    } else {
-        named
-    }
+    if !grows && size > usable / 2 { owner } else { named }
 }
 
 /// Gives `object` the new size, by `owner` if it is also the target.
@@ -116,14 +108,7 @@ unsafe fn resize(
         // SAFETY: passed on from the caller.
         let moved = with_backend!(owner, B => unsafe { B::realloc(object, size) });
         if !moved.is_null() {
-            return (
-                moved,
-                if moved == object {
-                    Path::InPlace
-                } else {
-                    Path::ByOwner(owner)
-                },
-            );
+            return (moved, if moved == object { Path::InPlace } else { Path::ByOwner(owner) });
         }
     } else {
         // SAFETY: passed on from the caller.

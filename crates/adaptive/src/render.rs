@@ -99,10 +99,7 @@ impl Display for Json<'_> {
             let (count, errno) = degrade::count(what);
             if count > 0 {
                 let name = what.name();
-                write!(
-                    f,
-                    "{comma}{{\"what\":\"{name}\",\"errno\":{errno},\"count\":{count}}}"
-                )?;
+                write!(f, "{comma}{{\"what\":\"{name}\",\"errno\":{errno},\"count\":{count}}}")?;
                 comma = ",";
             }
         }
@@ -127,14 +124,7 @@ impl Display for Text<'_> {
                 "allocator", "sizes", "allocations", "bytes", "reallocations"
             )?;
             for row in stats.requests() {
-                let RequestRow {
-                    allocator,
-                    from,
-                    to,
-                    allocs,
-                    alloc_bytes,
-                    reallocs,
-                } = row;
+                let RequestRow { allocator, from, to, allocs, alloc_bytes, reallocs } = row;
                 let upper = ByteSize(to.saturating_add(1));
                 writeln!(
                     f,
@@ -146,13 +136,7 @@ impl Display for Text<'_> {
             }
             for id in AllocatorId::ALL {
                 if stats.frees(id) > 0 {
-                    writeln!(
-                        f,
-                        "  {:<10} {:>21} {:>14}",
-                        id.name(),
-                        "frees",
-                        stats.frees(id)
-                    )?;
+                    writeln!(f, "  {:<10} {:>21} {:>14}", id.name(), "frees", stats.frees(id))?;
                 }
             }
         }
@@ -174,11 +158,7 @@ impl Display for Text<'_> {
         for what in Optional::ALL {
             let (count, errno) = degrade::count(what);
             if count > 0 {
-                writeln!(
-                    f,
-                    "  degraded: {} refused {count} times (errno {errno})",
-                    what.name()
-                )?;
+                writeln!(f, "  degraded: {} refused {count} times (errno {errno})", what.name())?;
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! New objects, and objects given back.
 
-use spandrel_backends::{Backend, Remap, Sys};
+use spandrel_backends::{Backend, Sys};
 use spandrel_os::slices;
 use spandrel_pages::{AllocatorId, MIN_ALIGN};
 use spandrel_policy::{Decision, Operation};
@@ -15,65 +15,63 @@ const SYS: u8 = AllocatorId::Sys as u8;
 const JEMALLOC: u8 = AllocatorId::Jemalloc as u8;
 #[cfg(feature = "mimalloc")]
 const MIMALLOC: u8 = AllocatorId::Mimalloc as u8;
-const MMAP: u8 = AllocatorId::Mmap as u8;
 
 /// `size` bytes aligned to 16, by the allocator that the policy names for the
 /// size; null when no allocator has memory.
 #[inline(always)]
 pub fn alloc(size: usize) -> *mut u8 {
-    let object = match table().decide(Operation::Allocate, size).0 {
-        #[cfg(feature = "mimalloc")]
-        MIMALLOC => spandrel_backends::Mimalloc::alloc(size),
-        #[cfg(feature = "jemalloc")]
-        JEMALLOC => spandrel_backends::Jemalloc::alloc(size),
-        SYS => return Sys::alloc(size),
-        MMAP => Remap::alloc(size),
-        _ => return alloc_slow(size, MIN_ALIGN, false),
-    };
-    if object.is_null() {
-        last_resort(size, MIN_ALIGN, false)
-    } else {
-        object
+    let decision = table().decide(Operation::Allocate, size);
+    // The hosted allocators are compared for first and called directly; a match
+    // over all of them would compile to an indirect jump.
+    #[cfg(feature = "mimalloc")]
+    if decision.0 == MIMALLOC {
+        let object = spandrel_backends::Mimalloc::alloc(size);
+        return if object.is_null() { last_resort(size, MIN_ALIGN, false) } else { object };
     }
+    #[cfg(feature = "jemalloc")]
+    if decision.0 == JEMALLOC {
+        let object = spandrel_backends::Jemalloc::alloc(size);
+        return if object.is_null() { last_resort(size, MIN_ALIGN, false) } else { object };
+    }
+    alloc_other(decision, size, false)
 }
 
 /// As [`alloc`], zeroed.
 #[inline]
 pub fn alloc_zeroed(size: usize) -> *mut u8 {
-    let object = match table().decide(Operation::Allocate, size).0 {
-        #[cfg(feature = "mimalloc")]
-        MIMALLOC => spandrel_backends::Mimalloc::alloc_zeroed(size),
-        #[cfg(feature = "jemalloc")]
-        JEMALLOC => spandrel_backends::Jemalloc::alloc_zeroed(size),
-        SYS => return Sys::alloc_zeroed(size),
-        MMAP => Remap::alloc_zeroed(size),
-        _ => return alloc_slow(size, MIN_ALIGN, true),
-    };
-    if object.is_null() {
-        last_resort(size, MIN_ALIGN, true)
-    } else {
-        object
+    let decision = table().decide(Operation::Allocate, size);
+    #[cfg(feature = "mimalloc")]
+    if decision.0 == MIMALLOC {
+        let object = spandrel_backends::Mimalloc::alloc_zeroed(size);
+        return if object.is_null() { last_resort(size, MIN_ALIGN, true) } else { object };
     }
+    alloc_other(decision, size, true)
+}
+
+/// Requests to the allocators that are not compared for first, and those whose
+/// decision carries a flag.
+#[inline(never)]
+fn alloc_other(decision: Decision, size: usize, zeroed: bool) -> *mut u8 {
+    if decision.0 == SYS {
+        return if zeroed { Sys::alloc_zeroed(size) } else { Sys::alloc(size) };
+    }
+    if AllocatorId::from_byte(decision.0).is_none() {
+        return alloc_slow(size, MIN_ALIGN, zeroed);
+    }
+    let object = alloc_in(decision.allocator(), MIN_ALIGN, size, zeroed);
+    if object.is_null() { last_resort(size, MIN_ALIGN, zeroed) } else { object }
 }
 
 /// `size` bytes aligned to `align`, a power of two.
 #[inline]
 pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
-    if align <= MIN_ALIGN {
-        alloc(size)
-    } else {
-        alloc_slow(size, align, false)
-    }
+    if align <= MIN_ALIGN { alloc(size) } else { alloc_slow(size, align, false) }
 }
 
 /// `size` zero bytes aligned to `align`, a power of two.
 #[inline]
 pub fn alloc_zeroed_aligned(align: usize, size: usize) -> *mut u8 {
-    if align <= MIN_ALIGN {
-        alloc_zeroed(size)
-    } else {
-        alloc_slow(size, align, true)
-    }
+    if align <= MIN_ALIGN { alloc_zeroed(size) } else { alloc_slow(size, align, true) }
 }
 
 /// Aligned requests, and requests whose decision carries a flag.
@@ -84,11 +82,7 @@ fn alloc_slow(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     let decision = decide(Operation::Allocate, size.max(align));
     let id = decision.allocator();
     let object = alloc_in(id, align, size, zeroed);
-    let object = if object.is_null() {
-        last_resort(size, align, zeroed)
-    } else {
-        object
-    };
+    let object = if object.is_null() { last_resort(size, align, zeroed) } else { object };
     if decision.has(Decision::COUNTED) && !object.is_null() {
         stats::record(slices::owner(object as usize), Event::Allocation, size);
     }
@@ -145,17 +139,18 @@ fn last_resort(size: usize, align: usize, zeroed: bool) -> *mut u8 {
 /// glibc, and not used any more.
 #[inline(always)]
 pub unsafe fn free(object: *mut u8) {
+    let owner = slices::owner_byte(object as usize);
     // SAFETY: passed on from the caller; the owner byte names the allocator.
     unsafe {
-        match slices::owner_byte(object as usize) {
-            #[cfg(feature = "mimalloc")]
-            MIMALLOC => spandrel_backends::Mimalloc::free(object),
-            #[cfg(feature = "jemalloc")]
-            JEMALLOC => spandrel_backends::Jemalloc::free(object),
-            SYS => Sys::free(object),
-            MMAP => Remap::free(object),
-            _ => free_slow(object),
+        #[cfg(feature = "mimalloc")]
+        if owner == MIMALLOC {
+            return spandrel_backends::Mimalloc::free(object);
         }
+        #[cfg(feature = "jemalloc")]
+        if owner == JEMALLOC {
+            return spandrel_backends::Jemalloc::free(object);
+        }
+        free_other(owner, object);
     }
 }
 
@@ -165,29 +160,37 @@ pub unsafe fn free(object: *mut u8) {
 /// As for [`free`]; the object was last sized `size` and asked for with `align`.
 #[inline(always)]
 pub unsafe fn free_sized(object: *mut u8, size: usize, align: usize) {
+    let owner = slices::owner_byte(object as usize);
     // SAFETY: passed on from the caller; the owner byte names the allocator.
     unsafe {
-        match slices::owner_byte(object as usize) {
-            #[cfg(feature = "mimalloc")]
-            MIMALLOC => spandrel_backends::Mimalloc::free_sized(object, size, align),
-            #[cfg(feature = "jemalloc")]
-            JEMALLOC => spandrel_backends::Jemalloc::free_sized(object, size, align),
-            SYS => Sys::free_sized(object, size, align),
-            MMAP => Remap::free_sized(object, size, align),
-            _ => free_slow(object),
+        #[cfg(feature = "mimalloc")]
+        if owner == MIMALLOC {
+            return spandrel_backends::Mimalloc::free_sized(object, size, align);
         }
+        #[cfg(feature = "jemalloc")]
+        if owner == JEMALLOC {
+            return spandrel_backends::Jemalloc::free_sized(object, size, align);
+        }
+        let _ = (size, align);
+        free_other(owner, object);
     }
 }
 
-/// Frees while requests are counted.
-#[cold]
+/// Frees by the allocators that are not compared for first, and all frees
+/// while requests are counted.
 #[inline(never)]
-unsafe fn free_slow(object: *mut u8) {
-    if object.is_null() {
-        return;
+unsafe fn free_other(owner: u8, object: *mut u8) {
+    if owner == SYS {
+        // SAFETY: passed on from the caller.
+        return unsafe { Sys::free(object) };
     }
-    let id = slices::owner(object as usize);
-    stats::record(id, Event::Free, 0);
+    let id = AllocatorId::from_byte(owner & !slices::COUNTED).unwrap_or(AllocatorId::Sys);
+    if owner & slices::COUNTED != 0 {
+        if object.is_null() {
+            return;
+        }
+        stats::record(id, Event::Free, 0);
+    }
     // SAFETY: passed on from the caller.
     with_backend!(id, B => unsafe { B::free(object) })
 }

@@ -66,11 +66,7 @@ fn from_environment() -> Configuration {
         .or(profile)
         .or_else(|| mode_of(c"BRUG_ALLOC"))
         .unwrap_or(Mode::Auto);
-    Configuration {
-        mode,
-        count: set(c"SPANDREL_STATS"),
-        verbose: set(c"SPANDREL_VERBOSE"),
-    }
+    Configuration { mode, count: set(c"SPANDREL_STATS"), verbose: set(c"SPANDREL_VERBOSE") }
 }
 
 fn mode_of(name: &CStr) -> Option<Mode> {
@@ -96,9 +92,7 @@ fn profile_mode() -> Option<Mode> {
     let path = env::get(c"SPANDREL_PROFILE").filter(|path| !path.is_empty())?;
     let shown = core::str::from_utf8(path).unwrap_or("?");
     let refuse = |why: fmt::Arguments<'_>| {
-        say(format_args!(
-            "SPANDREL_PROFILE: {shown}: {why}; running without it"
-        ));
+        say(format_args!("SPANDREL_PROFILE: {shown}: {why}; running without it"));
         None
     };
     // SAFETY: the value lies in the environment block, which is NUL-terminated.

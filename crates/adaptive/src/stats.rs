@@ -207,9 +207,7 @@ pub fn stats() -> Stats {
         counting: counting(),
     };
     let add = |to: &mut [u64; OCTAVES], from: &[AtomicU64; OCTAVES]| {
-        to.iter_mut()
-            .zip(from)
-            .for_each(|(to, from)| *to += from.load(Relaxed));
+        to.iter_mut().zip(from).for_each(|(to, from)| *to += from.load(Relaxed));
     };
     for shard in &SHARD {
         for id in 0..ALLOCATORS {

@@ -80,10 +80,7 @@ pub fn members() -> Result<Vec<Member>, String> {
     for path in objects {
         let data =
             std::fs::read(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-        members.push(Member {
-            name: "mimalloc.o".into(),
-            data,
-        });
+        members.push(Member { name: "mimalloc.o".into(), data });
     }
     let rewritten = rewrite::rewrite(
         members,

@@ -67,9 +67,7 @@ pub fn archive_members(archive: &[u8]) -> Result<Vec<Member>, String> {
     let mut members = Vec::new();
     for member in file.members() {
         let member = member.map_err(|e| format!("damaged static library: {e}"))?;
-        let data = member
-            .data(archive)
-            .map_err(|e| format!("damaged static library: {e}"))?;
+        let data = member.data(archive).map_err(|e| format!("damaged static library: {e}"))?;
         members.push(Member {
             name: String::from_utf8_lossy(member.name()).into_owned(),
             data: data.to_vec(),
@@ -97,10 +95,7 @@ pub fn rewrite(members: Vec<Member>, plan: &Plan<'_>) -> Result<Rewritten, Strin
     for member in &prepared {
         let data = patch(member, &names, plan, &mut out.undefined)
             .map_err(|e| format!("{}: {e}", member.name))?;
-        out.members.push(Member {
-            name: member.name.clone(),
-            data,
-        });
+        out.members.push(Member { name: member.name.clone(), data });
     }
     check(&out, plan)?;
     Ok(out)
@@ -136,16 +131,18 @@ fn new_names(members: &[Prepared], plan: &Plan<'_>) -> Result<BTreeMap<String, S
                 continue;
             }
             let old = text(&symbol.name)?;
-            if symbol.st_bind() == elf::STB_GLOBAL && symbol.st_shndx != elf::SHN_COMMON {
-                if let Some(first) = strong.insert(old.clone(), &member.name) {
-                    return Err(format!("`{old}` is defined by {first} and by {}", member.name));
-                }
+            let is_strong =
+                symbol.st_bind() == elf::STB_GLOBAL && symbol.st_shndx != elf::SHN_COMMON;
+            let before = is_strong.then(|| strong.insert(old.clone(), &member.name)).flatten();
+            if let Some(first) = before {
+                return Err(format!("`{old}` is defined by {first} and by {}", member.name));
             }
             let new = (plan.rename)(&old);
-            if let Some(other) = origin.insert(new.clone(), old.clone()) {
-                if other != old {
+            match origin.insert(new.clone(), old.clone()) {
+                Some(other) if other != old => {
                     return Err(format!("`{other}` and `{old}` would both become `{new}`"));
                 }
+                _ => {}
             }
             names.insert(old, new);
         }
@@ -192,9 +189,7 @@ fn patch(
     }
 
     let mut data = Vec::new();
-    object
-        .write(&mut data)
-        .map_err(|e| format!("cannot write the object: {e}"))?;
+    object.write(&mut data).map_err(|e| format!("cannot write the object: {e}"))?;
     Ok(data)
 }
 
@@ -205,9 +200,7 @@ fn refuse_dangling(object: &Builder<'_>) -> Result<(), String> {
             continue;
         };
         for relocation in relocations {
-            let target = relocation
-                .symbol
-                .and_then(|id| object.symbols.get(id).section);
+            let target = relocation.symbol.and_then(|id| object.symbols.get(id).section);
             if target.is_some_and(|id| object.sections.get(id).delete) {
                 return Err(format!(
                     "`{}` refers to a section that has to be dropped",
@@ -226,13 +219,7 @@ fn is_defined(symbol: &object::build::elf::Symbol<'_>) -> bool {
 
 /// Sections without which the code is the same and the link is cleaner.
 fn is_dropped(name: &str, kind: elf::SectionType) -> bool {
-    const ARRAYS: [&str; 5] = [
-        ".init_array",
-        ".fini_array",
-        ".preinit_array",
-        ".ctors",
-        ".dtors",
-    ];
+    const ARRAYS: [&str; 5] = [".init_array", ".fini_array", ".preinit_array", ".ctors", ".dtors"];
     const BY_PREFIX: [&str; 10] = [
         ".debug",
         ".zdebug",
@@ -271,9 +258,8 @@ fn prepare(member: &Member) -> Result<Prepared, String> {
     if header.e_type(endian) != elf::ET_REL {
         return Err("an ELF file, but not a relocatable object".into());
     }
-    let sections = header
-        .sections(endian, data)
-        .map_err(|e| format!("damaged section table: {e}"))?;
+    let sections =
+        header.sections(endian, data).map_err(|e| format!("damaged section table: {e}"))?;
 
     let mut goes = vec![false; sections.len()];
     let mut has_lto = false;
@@ -307,13 +293,11 @@ fn prepare(member: &Member) -> Result<Prepared, String> {
     let entry = u64::from(header.e_shentsize(endian));
     for (index, section) in sections.enumerate().skip(1) {
         if let Some((_, group)) = section.group(endian, data).map_err(|e| e.to_string())? {
-            let stays = group.iter().map(|i| i.get(endian) as usize).find(|i| {
-                goes.get(*i) == Some(&false)
-            });
+            let stays =
+                group.iter().map(|i| i.get(endian) as usize).find(|i| goes.get(*i) == Some(&false));
             if let Some(stays) = stays {
-                let member = sections
-                    .section(object::SectionIndex(stays))
-                    .map_err(|e| e.to_string())?;
+                let member =
+                    sections.section(object::SectionIndex(stays)).map_err(|e| e.to_string())?;
                 return Err(format!(
                     "`{}` belongs to a section group that the linker may discard; groups of code \
                      or data are not supported",
@@ -325,16 +309,10 @@ fn prepare(member: &Member) -> Result<Prepared, String> {
             // `sh_type` is the second 32-bit word of a section header.
             let at = (table + entry * index.0 as u64 + 4) as usize;
             let word = endian.write_u32(elf::SHT_PROGBITS.0);
-            out.get_mut(at..at + 4)
-                .ok_or("damaged section table")?
-                .copy_from_slice(&word);
+            out.get_mut(at..at + 4).ok_or("damaged section table")?.copy_from_slice(&word);
         }
     }
-    Ok(Prepared {
-        name: member.name.clone(),
-        data: out,
-        goes,
-    })
+    Ok(Prepared { name: member.name.clone(), data: out, goes })
 }
 
 fn section_name(

@@ -298,7 +298,9 @@ fn threads_growing_their_own_objects_do_not_disturb_each_other() {
                 for round in 0..20 {
                     let seed = thread.wrapping_mul(50).wrapping_add(round);
                     let mut object = Object::new(remap::alloc(130 * KIB, 1), 130 * KIB, seed);
-                    for grow in [300 * KIB, 2 * MIB, 3 * MIB, 20 * MIB, 40 * MIB, 9 * MIB, 200 * KIB] {
+                    for grow in
+                        [300 * KIB, 2 * MIB, 3 * MIB, 20 * MIB, 40 * MIB, 9 * MIB, 200 * KIB]
+                    {
                         unsafe { object.resize(grow) };
                     }
                     object.check(object.size);

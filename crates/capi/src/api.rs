@@ -130,11 +130,7 @@ fn place(number: c_int, align: usize, size: usize, zeroed: bool) -> *mut c_void 
     } else {
         adaptive::direct::alloc_in(id, align, size, zeroed)
     };
-    if object.is_null() {
-        refuse(libc::ENOMEM)
-    } else {
-        object.cast()
-    }
+    if object.is_null() { refuse(libc::ENOMEM) } else { object.cast() }
 }
 
 /// As `malloc`, from the allocator of that number whatever the mode.
@@ -191,11 +187,7 @@ pub unsafe extern "C" fn spandrel_realloc_in(
         let usable = adaptive::usable_size(object.cast());
         adaptive::direct::realloc_in(id, object.cast(), usable, 1, size)
     };
-    if moved.is_null() {
-        refuse(libc::ENOMEM)
-    } else {
-        moved.cast()
-    }
+    if moved.is_null() { refuse(libc::ENOMEM) } else { moved.cast() }
 }
 
 /// The number of the allocator that owns an address; glibc's for whatever no

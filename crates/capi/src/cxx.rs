@@ -71,9 +71,7 @@ unsafe extern "C-unwind" fn new_failed(size: usize, align: usize) -> *mut c_void
             throw();
         }
     }
-    say(format_args!(
-        "operator new: out of memory ({size} bytes), and no C++ runtime to throw"
-    ));
+    say(format_args!("operator new: out of memory ({size} bytes), and no C++ runtime to throw"));
     // SAFETY: abort has no preconditions.
     unsafe { libc::abort() }
 }

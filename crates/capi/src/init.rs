@@ -124,10 +124,7 @@ fn write_file(pattern: &[u8]) -> bool {
         return false;
     }
     let stats = adaptive::stats();
-    let mut out = Buffered {
-        fd,
-        line: Line::new(),
-    };
+    let mut out = Buffered { fd, line: Line::new() };
     let written = if json {
         write!(out, "{}", adaptive::Json(&stats))
     } else {

@@ -19,19 +19,13 @@ fn no_memory() -> *mut c_void {
 
 #[inline(always)]
 fn answer(object: *mut u8) -> *mut c_void {
-    if object.is_null() {
-        no_memory()
-    } else {
-        object.cast()
-    }
+    if object.is_null() { no_memory() } else { object.cast() }
 }
 
 /// ISO C `malloc`.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(size: usize) -> *mut c_void {
-    if size > LARGEST {
-        return no_memory();
-    }
+    // No allocator has memory for more than `LARGEST`: they all refuse.
     answer(adaptive::alloc(size))
 }
 

@@ -49,12 +49,7 @@ pub struct RunArgs {
     pub force: bool,
 
     /// The library to load [default: found beside this command]
-    #[arg(
-        long,
-        value_name = "PATH",
-        env = "SPANDREL_LIB",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "PATH", env = "SPANDREL_LIB", hide_env_values = true)]
     pub lib: Option<PathBuf>,
 
     /// The program and its arguments
@@ -105,12 +100,7 @@ pub struct BenchArgs {
     pub modes: String,
 
     /// The library to measure [default: found beside this command]
-    #[arg(
-        long,
-        value_name = "PATH",
-        env = "SPANDREL_LIB",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "PATH", env = "SPANDREL_LIB", hide_env_values = true)]
     pub lib: Option<PathBuf>,
 }
 
@@ -149,10 +139,7 @@ impl Suite {
             Suite::Startup => ("startup", "what loading the library costs"),
             Suite::Dispatch => ("dispatch", "what finding the owner of a pointer costs"),
             Suite::Redis => ("redis", "redis-server under redis-benchmark"),
-            Suite::Apps => (
-                "apps",
-                "real programs on the system's allocator and on Spandrel",
-            ),
+            Suite::Apps => ("apps", "real programs on the system's allocator and on Spandrel"),
             Suite::All => ("all", "everything but apps"),
         }
     }
@@ -186,15 +173,11 @@ mod tests {
     #[test]
     fn the_program_keeps_its_flags() {
         let args = Args::parse_from(["spandrel", "run", "--stats", "--", "ls", "--mode", "-l"]);
-        let Task::Run(run) = args.task else {
-            panic!("not run")
-        };
+        let Task::Run(run) = args.task else { panic!("not run") };
         assert!(run.stats && run.mode.is_none());
         assert_eq!(run.command, ["ls", "--mode", "-l"]);
         let args = Args::parse_from(["spandrel", "run", "ls", "--stats"]);
-        let Task::Run(run) = args.task else {
-            panic!("not run")
-        };
+        let Task::Run(run) = args.task else { panic!("not run") };
         assert!(!run.stats);
     }
 }

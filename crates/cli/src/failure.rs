@@ -15,33 +15,21 @@ impl Failure {
     /// Something went wrong that is nobody's input: a file could not be read, a
     /// process could not be started.
     pub fn new(message: impl Display) -> Self {
-        Self {
-            code: 1,
-            message: message.to_string(),
-        }
+        Self { code: 1, message: message.to_string() }
     }
 
     /// What was asked cannot be done.
     pub fn refused(message: impl Display) -> Self {
-        Self {
-            code: 2,
-            message: message.to_string(),
-        }
+        Self { code: 2, message: message.to_string() }
     }
 
     /// As shells have it: the program exists but cannot be executed.
     pub fn not_executable(message: impl Display) -> Self {
-        Self {
-            code: 126,
-            message: message.to_string(),
-        }
+        Self { code: 126, message: message.to_string() }
     }
 
     /// As shells have it: there is no such program.
     pub fn not_found(message: impl Display) -> Self {
-        Self {
-            code: 127,
-            message: message.to_string(),
-        }
+        Self { code: 127, message: message.to_string() }
     }
 }

@@ -90,12 +90,7 @@ mod tests {
         let failure = check_profile(&path).unwrap_err();
         assert_eq!(failure.code, 2);
         assert!(failure.message.contains("line 2"), "{}", failure.message);
-        assert_eq!(
-            check_profile(&directory.path().join("none"))
-                .unwrap_err()
-                .code,
-            2
-        );
+        assert_eq!(check_profile(&directory.path().join("none")).unwrap_err().code, 2);
     }
 
     #[test]

@@ -18,8 +18,7 @@ fn candidates(name: &str) -> Vec<PathBuf> {
         // Test programs of a build lie one below.
         here.join("..").join(name),
         lib.join(name),
-        lib.join(format!("{}-linux-gnu", std::env::consts::ARCH))
-            .join(name),
+        lib.join(format!("{}-linux-gnu", std::env::consts::ARCH)).join(name),
         lib.join("spandrel").join(name),
     ]
     .into()
@@ -33,10 +32,7 @@ fn own_directory() -> Option<PathBuf> {
 pub fn library(asked: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(path) = asked {
         return std::fs::canonicalize(path).map_err(|why| {
-            Failure::refused(format!(
-                "the library '{}' cannot be used: {why}",
-                path.display()
-            ))
+            Failure::refused(format!("the library '{}' cannot be used: {why}", path.display()))
         });
     }
     find(LIBRARY).ok_or_else(|| {
@@ -66,23 +62,16 @@ pub fn peers() -> Option<PathBuf> {
 }
 
 fn find(name: &str) -> Option<PathBuf> {
-    candidates(name)
-        .into_iter()
-        .find_map(|path| std::fs::canonicalize(path).ok())
+    candidates(name).into_iter().find_map(|path| std::fs::canonicalize(path).ok())
 }
 
 /// A shared library of the system, by its file name.
 pub fn system_library(name: &str) -> Option<PathBuf> {
     let multiarch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
-    [
-        multiarch.as_str(),
-        "/usr/lib64",
-        "/usr/lib",
-        "/usr/local/lib",
-    ]
-    .iter()
-    .map(|directory| Path::new(directory).join(name))
-    .find(|path| path.exists())
+    [multiarch.as_str(), "/usr/lib64", "/usr/lib", "/usr/local/lib"]
+        .iter()
+        .map(|directory| Path::new(directory).join(name))
+        .find(|path| path.exists())
 }
 
 /// What `LD_PRELOAD` separates its names by cannot be part of one.
@@ -105,16 +94,8 @@ mod tests {
     #[test]
     fn separators_are_refused() {
         assert!(check_preloadable(Path::new("/usr/lib/libspandrel.so")).is_ok());
-        assert_eq!(
-            check_preloadable(Path::new("/my lib/x.so"))
-                .unwrap_err()
-                .code,
-            2
-        );
-        assert_eq!(
-            check_preloadable(Path::new("/a:b/x.so")).unwrap_err().code,
-            2
-        );
+        assert_eq!(check_preloadable(Path::new("/my lib/x.so")).unwrap_err().code, 2);
+        assert_eq!(check_preloadable(Path::new("/a:b/x.so")).unwrap_err().code, 2);
     }
 
     #[test]

@@ -27,13 +27,8 @@ pub enum Optional {
 
 impl Optional {
     /// Every optional call.
-    pub const ALL: [Self; 5] = [
-        Self::Mremap,
-        Self::PopulateWrite,
-        Self::HugePage,
-        Self::Reserve,
-        Self::Random,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Mremap, Self::PopulateWrite, Self::HugePage, Self::Reserve, Self::Random];
 
     /// The name used in messages and statistics.
     pub const fn name(self) -> &'static str {
@@ -64,11 +59,7 @@ struct Slot {
 }
 
 static SLOTS: [Slot; Optional::ALL.len()] = [const {
-    Slot {
-        count: AtomicU64::new(0),
-        errno: AtomicI32::new(0),
-        off: AtomicBool::new(false),
-    }
+    Slot { count: AtomicU64::new(0), errno: AtomicI32::new(0), off: AtomicBool::new(false) }
 }; Optional::ALL.len()];
 static VERBOSE: AtomicBool = AtomicBool::new(false);
 

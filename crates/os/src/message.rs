@@ -14,10 +14,7 @@ pub struct Line {
 impl Line {
     /// An empty line.
     pub const fn new() -> Self {
-        Line {
-            bytes: [0; LINE_BYTES],
-            len: 0,
-        }
+        Line { bytes: [0; LINE_BYTES], len: 0 }
     }
 
     /// What has been written so far.
@@ -36,10 +33,9 @@ impl Write for Line {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = LINE_BYTES - self.len;
         let take = text.len().min(room);
-        if let (Some(to), Some(from)) = (
-            self.bytes.get_mut(self.len..self.len + take),
-            text.as_bytes().get(..take),
-        ) {
+        if let (Some(to), Some(from)) =
+            (self.bytes.get_mut(self.len..self.len + take), text.as_bytes().get(..take))
+        {
             to.copy_from_slice(from);
             self.len += take;
         }
@@ -52,11 +48,7 @@ pub struct Fd(pub i32);
 
 impl Write for Fd {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        if write_all(self.0, text.as_bytes()) {
-            Ok(())
-        } else {
-            Err(fmt::Error)
-        }
+        if write_all(self.0, text.as_bytes()) { Ok(()) } else { Err(fmt::Error) }
     }
 }
 

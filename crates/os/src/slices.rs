@@ -125,10 +125,7 @@ fn reserve_somewhere(len: usize) -> Option<Slice> {
                 }
                 let base = (range.start + pick) * TIB;
                 if let Some(at) = vm::reserve_at(base, len) {
-                    return Some(Slice {
-                        base: at.as_ptr() as usize,
-                        len,
-                    });
+                    return Some(Slice { base: at.as_ptr() as usize, len });
                 }
                 break;
             }
@@ -167,10 +164,7 @@ fn entropy() -> usize {
             let errno = outcome.err().map_or(libc::EAGAIN, |e| e.raw_os_error());
             refused(Optional::Random, errno);
             // The stack's address carries the kernel's own randomisation.
-            (&raw const bytes as usize)
-                .rotate_right(12)
-                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                >> 8
+            (&raw const bytes as usize).rotate_right(12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8
         }
     }
 }

@@ -72,15 +72,8 @@ pub unsafe fn open_fresh(at: *mut u8, len: usize) -> bool {
 /// The range lies in a reservation of the caller's; its contents are given up.
 pub unsafe fn close(at: *mut u8, len: usize) -> bool {
     // SAFETY: as in `open_fresh`.
-    unsafe {
-        mm::mmap_anonymous(
-            at.cast(),
-            len,
-            ProtFlags::empty(),
-            RESERVED | MapFlags::FIXED,
-        )
-    }
-    .is_ok()
+    unsafe { mm::mmap_anonymous(at.cast(), len, ProtFlags::empty(), RESERVED | MapFlags::FIXED) }
+        .is_ok()
 }
 
 /// Drops the pages of a range; it stays open and reads as zero.
@@ -101,9 +94,7 @@ pub unsafe fn advise_huge(at: *mut u8, len: usize) -> bool {
         return false;
     }
     // SAFETY: passed on from the caller; the advice changes no contents.
-    settle(Optional::HugePage, unsafe {
-        mm::madvise(at.cast(), len, Advice::LinuxHugepage)
-    })
+    settle(Optional::HugePage, unsafe { mm::madvise(at.cast(), len, Advice::LinuxHugepage) })
 }
 
 /// Faults in a range at once, writable.

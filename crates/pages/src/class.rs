@@ -34,22 +34,14 @@ impl SizeClass {
 
     /// The class with this index, if there is one.
     pub const fn from_index(index: usize) -> Option<Self> {
-        if index < CLASS_COUNT {
-            Some(SizeClass(index as u16))
-        } else {
-            None
-        }
+        if index < CLASS_COUNT { Some(SizeClass(index as u16)) } else { None }
     }
 
     /// Smallest size of the class in bytes.
     pub const fn first(self) -> usize {
         let octave = self.0 as usize / STEPS;
         let step = self.0 as usize % STEPS;
-        if octave == 0 {
-            step
-        } else {
-            (STEPS + step) << (octave - 1)
-        }
+        if octave == 0 { step } else { (STEPS + step) << (octave - 1) }
     }
 
     /// Largest size of the class in bytes.

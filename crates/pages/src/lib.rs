@@ -50,13 +50,8 @@ pub enum AllocatorId {
 
 impl AllocatorId {
     /// Every allocator, in numerical order.
-    pub const ALL: [Self; 5] = [
-        Self::Sys,
-        Self::Jemalloc,
-        Self::Mimalloc,
-        Self::Tcmalloc,
-        Self::Mmap,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Sys, Self::Jemalloc, Self::Mimalloc, Self::Tcmalloc, Self::Mmap];
 
     /// The name used in modes, profiles and statistics.
     pub const fn name(self) -> &'static str {
@@ -78,15 +73,9 @@ impl AllocatorId {
             ("mremap", AllocatorId::Mmap),
             ("remap", AllocatorId::Mmap),
         ];
-        Self::ALL
-            .into_iter()
-            .find(|id| id.name().eq_ignore_ascii_case(name))
-            .or_else(|| {
-                ALIASES
-                    .into_iter()
-                    .find(|(n, _)| n.eq_ignore_ascii_case(name))
-                    .map(|a| a.1)
-            })
+        Self::ALL.into_iter().find(|id| id.name().eq_ignore_ascii_case(name)).or_else(|| {
+            ALIASES.into_iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|a| a.1)
+        })
     }
 
     /// The allocator with this number.

@@ -76,10 +76,7 @@ impl ByteSize {
         } else {
             return Err(ParseSizeError::UnknownUnit);
         };
-        number
-            .checked_mul(scale)
-            .map(ByteSize)
-            .ok_or(ParseSizeError::TooLarge)
+        number.checked_mul(scale).map(ByteSize).ok_or(ParseSizeError::TooLarge)
     }
 }
 
@@ -91,11 +88,7 @@ impl fmt::Display for ByteSize {
                 return write!(f, "{}{unit}", self.0 / scale);
             }
         }
-        if self.0 == 0 {
-            f.write_str("0")
-        } else {
-            write!(f, "{}B", self.0)
-        }
+        if self.0 == 0 { f.write_str("0") } else { write!(f, "{}B", self.0) }
     }
 }
 
@@ -126,37 +119,15 @@ mod tests {
     fn nonsense_is_named() {
         assert_eq!(ByteSize::parse(""), Err(ParseSizeError::NoNumber));
         assert_eq!(ByteSize::parse("KiB"), Err(ParseSizeError::NoNumber));
-        assert_eq!(
-            ByteSize::parse("4 apples"),
-            Err(ParseSizeError::UnknownUnit)
-        );
-        assert_eq!(
-            ByteSize::parse("99999999999T"),
-            Err(ParseSizeError::TooLarge)
-        );
-        assert_eq!(
-            ByteSize::parse("99999999999999999999999"),
-            Err(ParseSizeError::TooLarge)
-        );
+        assert_eq!(ByteSize::parse("4 apples"), Err(ParseSizeError::UnknownUnit));
+        assert_eq!(ByteSize::parse("99999999999T"), Err(ParseSizeError::TooLarge));
+        assert_eq!(ByteSize::parse("99999999999999999999999"), Err(ParseSizeError::TooLarge));
     }
 
     #[test]
     fn what_is_printed_parses_back() {
-        for bytes in [
-            0,
-            1,
-            1000,
-            1024,
-            10 * 1024,
-            3 << 20,
-            1 << 30,
-            (1 << 30) + 1,
-            1 << 40,
-        ] {
-            assert_eq!(
-                ByteSize::parse(&ByteSize(bytes).to_string()),
-                Ok(ByteSize(bytes))
-            );
+        for bytes in [0, 1, 1000, 1024, 10 * 1024, 3 << 20, 1 << 30, (1 << 30) + 1, 1 << 40] {
+            assert_eq!(ByteSize::parse(&ByteSize(bytes).to_string()), Ok(ByteSize(bytes)));
         }
     }
 

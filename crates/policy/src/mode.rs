@@ -38,11 +38,7 @@ pub struct Switch {
 impl Switch {
     /// 128 KiB over glibc, as in the paper; it leaves the threshold open, and
     /// eight growths are three octaves of doubling or clear appending.
-    pub const DEFAULT: Self = Switch {
-        base: AllocatorId::Sys,
-        point: 128 * KIB,
-        threshold: 8,
-    };
+    pub const DEFAULT: Self = Switch { base: AllocatorId::Sys, point: 128 * KIB, threshold: 8 };
     /// Largest accepted threshold.
     pub const MAX_THRESHOLD: usize = 255;
 }
@@ -95,15 +91,11 @@ impl fmt::Display for ModeError<'_> {
                 "mode '{input}': switch has no setting '{key}': it has point=SIZE and threshold=N"
             ),
             ModeErrorKind::SwitchPoint(text, why) => {
-                write!(
-                    f,
-                    "mode '{input}': the switch point '{text}' is not a size: {why}"
-                )
+                write!(f, "mode '{input}': the switch point '{text}' is not a size: {why}")
             }
-            ModeErrorKind::SwitchThreshold(text) => write!(
-                f,
-                "mode '{input}': the threshold '{text}' is not a number from 1 to 255"
-            ),
+            ModeErrorKind::SwitchThreshold(text) => {
+                write!(f, "mode '{input}': the threshold '{text}' is not a number from 1 to 255")
+            }
             ModeErrorKind::NotBuiltIn(id) => write!(
                 f,
                 "mode '{input}': {name} is not built into this library: build it with the \
@@ -146,9 +138,7 @@ pub fn parse_mode(input: &str) -> Result<Mode, ModeError<'_>> {
         };
     }
     if is("switch") {
-        return parse_switch(rest.unwrap_or(""))
-            .map(Mode::Switch)
-            .map_err(fail);
+        return parse_switch(rest.unwrap_or("")).map(Mode::Switch).map_err(fail);
     }
     if rest.is_some() {
         return Err(fail(ModeErrorKind::Unknown));
@@ -156,9 +146,7 @@ pub fn parse_mode(input: &str) -> Result<Mode, ModeError<'_>> {
     if is("auto") || is("brugautoopt") {
         return Ok(Mode::Auto);
     }
-    AllocatorId::parse(name.trim())
-        .map(Mode::Only)
-        .ok_or(fail(ModeErrorKind::Unknown))
+    AllocatorId::parse(name.trim()).map(Mode::Only).ok_or(fail(ModeErrorKind::Unknown))
 }
 
 fn parse_switch(text: &str) -> Result<Switch, ModeErrorKind<'_>> {
@@ -179,9 +167,8 @@ fn parse_switch(text: &str) -> Result<Switch, ModeErrorKind<'_>> {
         };
         let (key, value) = (key.trim(), value.trim());
         if key.eq_ignore_ascii_case("point") {
-            switch.point = ByteSize::parse(value)
-                .map_err(|why| ModeErrorKind::SwitchPoint(value, why))?
-                .0;
+            switch.point =
+                ByteSize::parse(value).map_err(|why| ModeErrorKind::SwitchPoint(value, why))?.0;
         } else if key.eq_ignore_ascii_case("threshold") {
             switch.threshold = value
                 .parse()
@@ -205,18 +192,14 @@ impl Mode {
             if available.has(id) {
                 Ok(())
             } else {
-                Err(ModeError {
-                    input,
-                    kind: ModeErrorKind::NotBuiltIn(id),
-                })
+                Err(ModeError { input, kind: ModeErrorKind::NotBuiltIn(id) })
             }
         };
         match self {
             Mode::Only(id) => need(*id),
-            Mode::Template(template) => template
-                .ranges()
-                .iter()
-                .try_for_each(|range| need(range.allocator)),
+            Mode::Template(template) => {
+                template.ranges().iter().try_for_each(|range| need(range.allocator))
+            }
             Mode::Switch(switch) => need(switch.base),
             Mode::Preset | Mode::Auto => Ok(()),
         }
@@ -272,19 +255,9 @@ mod tests {
             ("switch", Mode::Switch(Switch::DEFAULT)),
             (
                 "switch=jemalloc,point=64K,threshold=3",
-                Mode::Switch(Switch {
-                    base: AllocatorId::Jemalloc,
-                    point: 65536,
-                    threshold: 3,
-                }),
+                Mode::Switch(Switch { base: AllocatorId::Jemalloc, point: 65536, threshold: 3 }),
             ),
-            (
-                "switch,point=1M",
-                Mode::Switch(Switch {
-                    point: 1 << 20,
-                    ..Switch::DEFAULT
-                }),
-            ),
+            ("switch,point=1M", Mode::Switch(Switch { point: 1 << 20, ..Switch::DEFAULT })),
         ] {
             assert_eq!(parse_mode(text), Ok(mode), "{text}");
             assert_eq!(parse_mode(&mode.to_string()), Ok(mode), "{mode}");
@@ -298,34 +271,19 @@ mod tests {
         assert_eq!(kind("sys=1"), ModeErrorKind::Unknown);
         assert_eq!(kind("switch=mmap"), ModeErrorKind::SwitchBase("mmap"));
         assert_eq!(kind("switch,pint=1"), ModeErrorKind::SwitchKey("pint"));
-        assert_eq!(
-            kind("switch,threshold=0"),
-            ModeErrorKind::SwitchThreshold("0")
-        );
+        assert_eq!(kind("switch,threshold=0"), ModeErrorKind::SwitchThreshold("0"));
         assert_eq!(
             kind("switch,point=x"),
             ModeErrorKind::SwitchPoint("x", ParseSizeError::NoNumber)
         );
-        assert!(
-            parse_mode("fast")
-                .unwrap_err()
-                .to_string()
-                .contains("'fast'")
-        );
+        assert!(parse_mode("fast").unwrap_err().to_string().contains("'fast'"));
     }
 
     #[test]
     fn an_allocator_that_is_not_built_in_is_refused() {
         let available = Available::BASE.with(AllocatorId::Jemalloc);
-        for text in [
-            "tcmalloc",
-            "switch=mimalloc",
-            "template=0-1K:mimalloc,1K-:sys",
-        ] {
-            let error = parse_mode(text)
-                .unwrap()
-                .check(text, available)
-                .unwrap_err();
+        for text in ["tcmalloc", "switch=mimalloc", "template=0-1K:mimalloc,1K-:sys"] {
+            let error = parse_mode(text).unwrap().check(text, available).unwrap_err();
             assert!(matches!(error.kind, ModeErrorKind::NotBuiltIn(_)), "{text}");
         }
         for text in ["auto", "template", "template=brug", "switch=jemalloc"] {

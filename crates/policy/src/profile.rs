@@ -69,16 +69,10 @@ impl fmt::Display for ProfileError<'_> {
         match &self.kind {
             ProfileErrorKind::NotText => f.write_str("not UTF-8 text"),
             ProfileErrorKind::Syntax(line) => {
-                write!(
-                    f,
-                    "'{line}' is neither 'key = value' nor '[section]' nor a comment"
-                )
+                write!(f, "'{line}' is neither 'key = value' nor '[section]' nor a comment")
             }
             ProfileErrorKind::UnknownKey(key) => {
-                write!(
-                    f,
-                    "there is no key '{key}' here: known are version and mode"
-                )
+                write!(f, "there is no key '{key}' here: known are version and mode")
             }
             ProfileErrorKind::UnknownSection(name) => {
                 write!(f, "there is no section '[{name}]': known is [template]")
@@ -109,11 +103,7 @@ impl core::error::Error for ProfileError<'_> {}
 /// The first line that is wrong, and why.
 pub fn parse(bytes: &[u8]) -> Result<Profile, ProfileError<'_>> {
     let text = core::str::from_utf8(bytes).map_err(|error| ProfileError {
-        line: 1 + bytes
-            .iter()
-            .take(error.valid_up_to())
-            .filter(|b| **b == b'\n')
-            .count(),
+        line: 1 + bytes.iter().take(error.valid_up_to()).filter(|b| **b == b'\n').count(),
         kind: ProfileErrorKind::NotText,
     })?;
     let mut version_seen = false;
@@ -130,9 +120,7 @@ pub fn parse(bytes: &[u8]) -> Result<Profile, ProfileError<'_>> {
             continue;
         }
         if let Some(section) = content.strip_prefix('[') {
-            let name = section
-                .strip_suffix(']')
-                .ok_or(fail(ProfileErrorKind::Syntax(content)))?;
+            let name = section.strip_suffix(']').ok_or(fail(ProfileErrorKind::Syntax(content)))?;
             if name.trim() != "template" {
                 return Err(fail(ProfileErrorKind::UnknownSection(name.trim())));
             }
@@ -142,14 +130,11 @@ pub fn parse(bytes: &[u8]) -> Result<Profile, ProfileError<'_>> {
             template = Some((Builder::new(), line));
             continue;
         }
-        let (key, value) = content
-            .split_once('=')
-            .ok_or(fail(ProfileErrorKind::Syntax(content)))?;
+        let (key, value) =
+            content.split_once('=').ok_or(fail(ProfileErrorKind::Syntax(content)))?;
         let (key, value) = (unquote(key), unquote(value));
         if let Some((builder, _)) = &mut template {
-            builder
-                .add(key, value)
-                .map_err(|e| fail(ProfileErrorKind::Template(e)))?;
+            builder.add(key, value).map_err(|e| fail(ProfileErrorKind::Template(e)))?;
             continue;
         }
         match key {
@@ -165,10 +150,7 @@ pub fn parse(bytes: &[u8]) -> Result<Profile, ProfileError<'_>> {
             _ => return Err(fail(ProfileErrorKind::UnknownKey(key))),
         }
     }
-    let at_end = |kind| ProfileError {
-        line: last_line,
-        kind,
-    };
+    let at_end = |kind| ProfileError { line: last_line, kind };
     if !version_seen {
         return Err(at_end(ProfileErrorKind::NoVersion));
     }
@@ -176,17 +158,11 @@ pub fn parse(bytes: &[u8]) -> Result<Profile, ProfileError<'_>> {
     match template {
         None => Ok(Profile { mode }),
         Some((builder, _)) if mode == Mode::Preset => {
-            let template: Template = builder
-                .finish()
-                .map_err(|e| at_end(ProfileErrorKind::Template(e)))?;
-            Ok(Profile {
-                mode: Mode::Template(template),
-            })
+            let template: Template =
+                builder.finish().map_err(|e| at_end(ProfileErrorKind::Template(e)))?;
+            Ok(Profile { mode: Mode::Template(template) })
         }
-        Some(_) => Err(ProfileError {
-            line: mode_line,
-            kind: ProfileErrorKind::TemplateUnused,
-        }),
+        Some(_) => Err(ProfileError { line: mode_line, kind: ProfileErrorKind::TemplateUnused }),
     }
 }
 
@@ -205,9 +181,7 @@ fn strip_comment(line: &str) -> &str {
 
 fn unquote(text: &str) -> &str {
     let text = text.trim();
-    text.strip_prefix('"')
-        .and_then(|t| t.strip_suffix('"'))
-        .unwrap_or(text)
+    text.strip_prefix('"').and_then(|t| t.strip_suffix('"')).unwrap_or(text)
 }
 
 #[cfg(test)]
@@ -222,9 +196,7 @@ mod tests {
 
     #[test]
     fn a_template_in_a_file() {
-        let Mode::Template(template) = parse(BRUG.as_bytes()).unwrap().mode else {
-            panic!()
-        };
+        let Mode::Template(template) = parse(BRUG.as_bytes()).unwrap().mode else { panic!() };
         assert_eq!(template.to_string(), Template::BRUG.to_string());
     }
 
@@ -245,26 +217,14 @@ mod tests {
             ("version = 1\nmode = \"fast\"", 2, "'fast'"),
             ("version = 1\nmode = \"auto\"\nmode = \"sys\"", 3, "twice"),
             ("version = 1\nmode = \"auto\"\n[tmplate]", 3, "[tmplate]"),
-            (
-                "version = 1\nmode = \"auto\"\n[template]\n\"0-\" = \"sys\"",
-                2,
-                "[template] needs",
-            ),
+            ("version = 1\nmode = \"auto\"\n[template]\n\"0-\" = \"sys\"", 2, "[template] needs"),
             (
                 "version = 1\nmode = \"template\"\n[template]\n\"0-4K\"=\"sys\"\n\"5K-\"=\"mmap\"",
                 5,
                 "gap",
             ),
-            (
-                "version = 1\nmode = \"template\"\n[template]\n\"0-4K\"=\"sys\"",
-                4,
-                "open",
-            ),
-            (
-                "version = 1\nmode = \"template\"\n[template]\n\"0-\"=\"hoard\"",
-                4,
-                "'hoard'",
-            ),
+            ("version = 1\nmode = \"template\"\n[template]\n\"0-4K\"=\"sys\"", 4, "open"),
+            ("version = 1\nmode = \"template\"\n[template]\n\"0-\"=\"hoard\"", 4, "'hoard'"),
             ("version = 1\nnonsense", 2, "'nonsense'"),
         ] {
             let error = parse(text.as_bytes()).unwrap_err();

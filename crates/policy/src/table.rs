@@ -63,9 +63,19 @@ const WARM_FROM: usize = 8 * KIB;
 /// measurements.
 const MAPPED_FROM: usize = 128 * KIB;
 
+/// Requests up to this size find their decision by one shift.
+const SMALL_BYTES: usize = 1024;
+/// Width of a class of small sizes; also the granule of every allocator.
+const SMALL_STEP: usize = 16;
+const SMALL_COUNT: usize = SMALL_BYTES / SMALL_STEP + 1;
+
 /// A compiled mode.
+///
+/// Small sizes, which are most, have classes of 16 bytes; all sizes have the
+/// logarithmic ones of [`SizeClass`].
 #[repr(C, align(64))]
 pub struct Table {
+    small: [[AtomicU8; SMALL_COUNT]; OPERATIONS],
     bytes: [[AtomicU8; CLASS_COUNT]; OPERATIONS],
 }
 
@@ -73,6 +83,7 @@ impl Table {
     /// A table that sends every request the slow way, which starts the library.
     pub const fn unset() -> Self {
         Table {
+            small: [const { [const { AtomicU8::new(Decision::UNSET) }; SMALL_COUNT] }; OPERATIONS],
             bytes: [const { [const { AtomicU8::new(Decision::UNSET) }; CLASS_COUNT] }; OPERATIONS],
         }
     }
@@ -80,45 +91,42 @@ impl Table {
     /// The decision for a request of `size` bytes.
     #[inline(always)]
     pub fn decide(&self, operation: Operation, size: usize) -> Decision {
-        let row = &self.bytes[operation as usize];
-        Decision(row[SizeClass::of(size).index()].load(Relaxed))
+        let byte = if size <= SMALL_BYTES {
+            &self.small[operation as usize][size.div_ceil(SMALL_STEP)]
+        } else {
+            &self.bytes[operation as usize][SizeClass::of(size).index()]
+        };
+        Decision(byte.load(Relaxed))
     }
 
-    /// Compiles `mode` into this table. `resolve` finds the exact decision for
-    /// a class that a boundary cuts; see [`exact`].
+    /// Compiles `mode` into this table. A class that a boundary of the mode
+    /// cuts gets [`Decision::EXACT`]; [`exact`] then decides for the size.
     pub fn compile(&self, mode: &Mode, available: Available, counted: bool) {
+        let flags = if counted { Decision::COUNTED } else { 0 };
         for operation in [Operation::Allocate, Operation::Grow] {
+            let decide = |first: usize, last: usize| {
+                let decision = exact(mode, available, operation, first);
+                let same = decision == exact(mode, available, operation, last);
+                let whole = same && !cuts(mode, first, last);
+                flags | if whole { decision.0 } else { Decision::EXACT }
+            };
+            for (index, byte) in self.small[operation as usize].iter().enumerate() {
+                let last = index * SMALL_STEP;
+                byte.store(decide((last + 1).saturating_sub(SMALL_STEP), last), Relaxed);
+            }
             for (index, byte) in self.bytes[operation as usize].iter().enumerate() {
-                let Some(class) = SizeClass::from_index(index) else {
-                    continue;
-                };
-                let first = exact(mode, available, operation, class.first());
-                let last = exact(mode, available, operation, class.last());
-                let cut = cuts(mode, class);
-                let mut decision = if first == last && !cut {
-                    first.0
-                } else {
-                    Decision::EXACT
-                };
-                if counted {
-                    decision |= Decision::COUNTED;
-                }
-                byte.store(decision, Relaxed);
+                let Some(class) = SizeClass::from_index(index) else { continue };
+                byte.store(decide(class.first(), class.last()), Relaxed);
             }
         }
     }
 }
 
-/// Whether a template's boundary lies strictly inside `class`.
-fn cuts(mode: &Mode, class: SizeClass) -> bool {
-    let Mode::Template(template) = mode else {
-        return false;
-    };
-    let inside = |to: usize| class.first() < to && to <= class.last();
-    template
-        .ranges()
-        .iter()
-        .any(|range| range.to != usize::MAX && inside(range.to))
+/// Whether a template's boundary lies within the sizes from `first` to `last`.
+fn cuts(mode: &Mode, first: usize, last: usize) -> bool {
+    let Mode::Template(template) = mode else { return false };
+    let inside = |to: usize| first < to && to <= last;
+    template.ranges().iter().any(|range| range.to != usize::MAX && inside(range.to))
 }
 
 /// The decision for one size, from the mode itself.
@@ -149,34 +157,24 @@ mod tests {
 
     fn table(mode: &str) -> Table {
         let table = Table::unset();
-        let all = AllocatorId::ALL
-            .into_iter()
-            .fold(Available::BASE, Available::with);
+        let all = AllocatorId::ALL.into_iter().fold(Available::BASE, Available::with);
         table.compile(&parse_mode(mode).unwrap(), all, false);
         table
     }
 
     #[test]
     fn an_unset_table_decides_nothing() {
-        assert!(
-            Table::unset()
-                .decide(Operation::Allocate, 5)
-                .has(Decision::UNSET)
-        );
+        assert!(Table::unset().decide(Operation::Allocate, 5).has(Decision::UNSET));
     }
 
     #[test]
     fn a_boundary_inside_a_class_is_looked_at() {
         let table = table("template=0-1001:sys,1001-1003:mimalloc,1003-:mmap");
         assert!(table.decide(Operation::Allocate, 1000).has(Decision::EXACT));
-        assert_eq!(
-            table.decide(Operation::Allocate, 100).allocator(),
-            AllocatorId::Sys
-        );
-        assert_eq!(
-            table.decide(Operation::Allocate, 2000).allocator(),
-            AllocatorId::Mmap
-        );
+        assert!(table.decide(Operation::Allocate, 993).has(Decision::EXACT));
+        assert_eq!(table.decide(Operation::Allocate, 992).allocator(), AllocatorId::Sys);
+        assert_eq!(table.decide(Operation::Allocate, 100).allocator(), AllocatorId::Sys);
+        assert_eq!(table.decide(Operation::Allocate, 2000).allocator(), AllocatorId::Mmap);
     }
 
     #[test]
@@ -185,14 +183,8 @@ mod tests {
         let grow = table.decide(Operation::Grow, 1000);
         assert!(grow.has(Decision::BY_COUNTER));
         assert_eq!(grow.allocator(), AllocatorId::Jemalloc);
-        assert_eq!(
-            table.decide(Operation::Allocate, 1000).0,
-            AllocatorId::Jemalloc as u8
-        );
-        assert_eq!(
-            table.decide(Operation::Grow, 65536).0,
-            AllocatorId::Mmap as u8
-        );
+        assert_eq!(table.decide(Operation::Allocate, 1000).0, AllocatorId::Jemalloc as u8);
+        assert_eq!(table.decide(Operation::Grow, 65536).0, AllocatorId::Mmap as u8);
     }
 
     proptest! {

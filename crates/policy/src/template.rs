@@ -56,10 +56,7 @@ impl fmt::Display for TemplateError<'_> {
         let size = |bytes: &usize| ByteSize(*bytes);
         match self {
             Self::Malformed(entry) => {
-                write!(
-                    f,
-                    "'{entry}' is not of the form FROM-TO:ALLOCATOR, as in 4KiB-64KiB:sys"
-                )
+                write!(f, "'{entry}' is not of the form FROM-TO:ALLOCATOR, as in 4KiB-64KiB:sys")
             }
             Self::Size(text, why) => write!(f, "'{text}' is not a size: {why}"),
             Self::UnknownAllocator(name) => write!(
@@ -104,17 +101,8 @@ pub struct Builder {
 impl Builder {
     /// No ranges yet.
     pub const fn new() -> Self {
-        const NONE: Range = Range {
-            from: 0,
-            to: 0,
-            allocator: AllocatorId::Sys,
-        };
-        Builder {
-            template: Template {
-                ranges: [NONE; MAX_RANGES],
-                len: 0,
-            },
-        }
+        const NONE: Range = Range { from: 0, to: 0, allocator: AllocatorId::Sys };
+        Builder { template: Template { ranges: [NONE; MAX_RANGES], len: 0 } }
     }
 
     /// Adds a range given as text: `bounds` is `FROM-TO` or `FROM-`.
@@ -126,27 +114,15 @@ impl Builder {
         bounds: &'a str,
         allocator: &'a str,
     ) -> Result<(), TemplateError<'a>> {
-        let (from, to) = bounds
-            .split_once('-')
-            .ok_or(TemplateError::Malformed(bounds))?;
+        let (from, to) = bounds.split_once('-').ok_or(TemplateError::Malformed(bounds))?;
         let size = |text: &'a str| {
-            ByteSize::parse(text)
-                .map(|s| s.0)
-                .map_err(|why| TemplateError::Size(text.trim(), why))
+            ByteSize::parse(text).map(|s| s.0).map_err(|why| TemplateError::Size(text.trim(), why))
         };
         let from = size(from)?;
-        let to = if to.trim().is_empty() {
-            usize::MAX
-        } else {
-            size(to)?
-        };
+        let to = if to.trim().is_empty() { usize::MAX } else { size(to)? };
         let allocator = AllocatorId::parse(allocator.trim())
             .ok_or(TemplateError::UnknownAllocator(allocator.trim()))?;
-        self.push(Range {
-            from,
-            to,
-            allocator,
-        })
+        self.push(Range { from, to, allocator })
     }
 
     /// Adds a range.
@@ -164,11 +140,7 @@ impl Builder {
         if range.from < next {
             return Err(TemplateError::Overlap(range.from, next.min(range.to)));
         }
-        let slot = self
-            .template
-            .ranges
-            .get_mut(self.template.len)
-            .ok_or(TemplateError::TooMany)?;
+        let slot = self.template.ranges.get_mut(self.template.len).ok_or(TemplateError::TooMany)?;
         *slot = range;
         self.template.len += 1;
         Ok(())
@@ -201,31 +173,18 @@ impl Template {
     pub fn parse(text: &str) -> Result<Self, TemplateError<'_>> {
         let mut builder = Builder::new();
         for entry in text.split(',').filter(|entry| !entry.trim().is_empty()) {
-            let (bounds, allocator) = entry
-                .split_once(':')
-                .ok_or(TemplateError::Malformed(entry.trim()))?;
+            let (bounds, allocator) =
+                entry.split_once(':').ok_or(TemplateError::Malformed(entry.trim()))?;
             builder.add(bounds, allocator)?;
         }
         builder.finish()
     }
 
     const fn of_three(first: AllocatorId, a: usize, second: AllocatorId, b: usize) -> Self {
-        let last = Range {
-            from: b,
-            to: usize::MAX,
-            allocator: AllocatorId::Mmap,
-        };
+        let last = Range { from: b, to: usize::MAX, allocator: AllocatorId::Mmap };
         let mut ranges = [last; MAX_RANGES];
-        ranges[0] = Range {
-            from: 0,
-            to: a,
-            allocator: first,
-        };
-        ranges[1] = Range {
-            from: a,
-            to: b,
-            allocator: second,
-        };
+        ranges[0] = Range { from: 0, to: a, allocator: first };
+        ranges[1] = Range { from: a, to: b, allocator: second };
         Template { ranges, len: 3 }
     }
 
@@ -237,17 +196,9 @@ impl Template {
     /// Our preset: the best small allocator at hand to 128 KiB, page-mapped above.
     pub const fn preset(available: Available) -> Self {
         let small = available.small();
-        let last = Range {
-            from: 128 * KIB,
-            to: usize::MAX,
-            allocator: AllocatorId::Mmap,
-        };
+        let last = Range { from: 128 * KIB, to: usize::MAX, allocator: AllocatorId::Mmap };
         let mut ranges = [last; MAX_RANGES];
-        ranges[0] = Range {
-            from: 0,
-            to: 128 * KIB,
-            allocator: small,
-        };
+        ranges[0] = Range { from: 0, to: 128 * KIB, allocator: small };
         Template { ranges, len: 2 }
     }
 
@@ -307,18 +258,14 @@ mod tests {
             ("0-2K:sys", TemplateError::NotOpen(2048)),
             ("0-0:sys", TemplateError::Empty(0, 0)),
             ("0-:hoard", TemplateError::UnknownAllocator("hoard")),
-            (
-                "0-x:sys",
-                TemplateError::Size("x", ParseSizeError::NoNumber),
-            ),
+            ("0-x:sys", TemplateError::Size("x", ParseSizeError::NoNumber)),
             ("0:sys", TemplateError::Malformed("0")),
             ("0-", TemplateError::Malformed("0-")),
         ] {
             assert_eq!(Template::parse(text), Err(error), "{text}");
         }
-        let many: std::string::String = (0..17)
-            .map(|i| std::format!("{i}-{}:sys,", i + 1))
-            .collect();
+        let many: std::string::String =
+            (0..17).map(|i| std::format!("{i}-{}:sys,", i + 1)).collect();
         assert_eq!(Template::parse(&many), Err(TemplateError::TooMany));
     }
 

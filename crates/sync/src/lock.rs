@@ -26,10 +26,7 @@ unsafe impl<T: Send> Send for Lock<T> {}
 impl<T> Lock<T> {
     /// A free lock.
     pub const fn new(value: T) -> Self {
-        Lock {
-            state: AtomicU32::new(FREE),
-            value: UnsafeCell::new(value),
-        }
+        Lock { state: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
     }
 
     /// Waits until the lock is free and takes it.
@@ -51,11 +48,7 @@ impl<T> Lock<T> {
     /// Takes the lock without a guard: for the time of a `fork`.
     #[inline]
     pub fn acquire(&self) {
-        if self
-            .state
-            .compare_exchange(FREE, HELD, Acquire, Relaxed)
-            .is_err()
-        {
+        if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
             self.acquire_slow();
         }
     }
@@ -64,10 +57,7 @@ impl<T> Lock<T> {
     fn acquire_slow(&self) {
         for _ in 0..SPINS {
             if self.state.load(Relaxed) == FREE
-                && self
-                    .state
-                    .compare_exchange(FREE, HELD, Acquire, Relaxed)
-                    .is_ok()
+                && self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
             {
                 return;
             }
@@ -136,10 +126,7 @@ const DONE: u32 = 3;
 impl Once {
     /// A cell whose start has not been run.
     pub const fn new() -> Self {
-        Once {
-            state: AtomicU32::new(NEW),
-            runner: AtomicU32::new(0),
-        }
+        Once { state: AtomicU32::new(NEW), runner: AtomicU32::new(0) }
     }
 
     /// Whether the start has been completed.
@@ -167,9 +154,7 @@ impl Once {
             Err(_) if self.runner.load(Relaxed) == me => false,
             Err(_) => {
                 while self.state.load(Acquire) != DONE {
-                    let _ = self
-                        .state
-                        .compare_exchange(RUNNING, AWAITED, Relaxed, Relaxed);
+                    let _ = self.state.compare_exchange(RUNNING, AWAITED, Relaxed, Relaxed);
                     wait(&self.state, AWAITED);
                 }
                 true

@@ -6,7 +6,6 @@
 
 use core::cell::Cell;
 use core::ffi::c_void;
-use core::ptr;
 
 /// What Spandrel keeps for each thread; zero when a thread begins.
 #[repr(C)]
@@ -64,13 +63,13 @@ impl ThreadSlot {
     /// The current thread's scope table; null means the process's table.
     #[inline(always)]
     pub fn current_scope() -> *const c_void {
-        let mut scope: *const c_void = ptr::null();
+        let scope: *const c_void;
         // SAFETY: as in `thread_slot`; `scope` is the slot's first field.
         unsafe {
             core::arch::asm!(
                 "mov {scope}, qword ptr [rip + spandrel_thread_slot@GOTTPOFF]",
                 "mov {scope}, qword ptr fs:[{scope}]",
-                scope = inout(reg) scope,
+                scope = out(reg) scope,
                 options(readonly, nostack, preserves_flags),
             );
         }
@@ -96,6 +95,6 @@ mod tests {
         .join()
         .unwrap();
         assert_eq!(ThreadSlot::current_scope(), mark);
-        thread_slot().scope.set(ptr::null());
+        thread_slot().scope.set(core::ptr::null());
     }
 }

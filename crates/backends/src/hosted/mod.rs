@@ -58,7 +58,9 @@ impl Host {
         if flags & libc::MAP_FIXED != 0 || flags & libc::MAP_ANONYMOUS == 0 {
             // SAFETY: passed on from the caller. Memory is not charged twice:
             // the slice was reserved without.
-            return unsafe { libc::mmap(hint, len, access, flags | libc::MAP_NORESERVE, fd, offset) };
+            return unsafe {
+                libc::mmap(hint, len, access, flags | libc::MAP_NORESERVE, fd, offset)
+            };
         }
         let at = self.space.map(hint as usize, len, access != libc::PROT_NONE);
         if at.is_null() {

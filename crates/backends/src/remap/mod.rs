@@ -118,11 +118,9 @@ impl Remap {
     #[cold]
     fn start(&self) -> bool {
         self.once.run(|| {
-            let Some(slice) = slices::claim(
-                AllocatorId::Mmap,
-                layout::WANTED_BYTES,
-                layout::LEAST_BYTES,
-            ) else {
+            let Some(slice) =
+                slices::claim(AllocatorId::Mmap, layout::WANTED_BYTES, layout::LEAST_BYTES)
+            else {
                 return;
             };
             vm::name(slice.base as *mut u8, slice.len, c"spandrel mmap");
@@ -157,9 +155,8 @@ impl Remap {
         let pages = pages_of(size);
         let mut lists = self.lists.lock();
         // A warm slot of a larger class beats a cold one of the best class.
-        let warm_class = (class..CLASSES.min(class + 3)).find(|c| {
-            matches!(want, Want::Near(_)) && lists.has_warm_near(*c, pages)
-        });
+        let warm_class = (class..CLASSES.min(class + 3))
+            .find(|c| matches!(want, Want::Near(_)) && lists.has_warm_near(*c, pages));
         let id = warm_class
             .and_then(|class| lists.take(class, want))
             .or_else(|| (class..CLASSES).find_map(|class| lists.take(class, want)))?;

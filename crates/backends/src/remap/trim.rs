@@ -127,9 +127,8 @@ impl Remap {
             return;
         }
         // SAFETY: the pages lie in a slot held by the caller, behind its object.
-        let dropped = unsafe {
-            vm::discard(place.at.add(keep * PAGE_BYTES), (touched - keep) * PAGE_BYTES)
-        };
+        let dropped =
+            unsafe { vm::discard(place.at.add(keep * PAGE_BYTES), (touched - keep) * PAGE_BYTES) };
         if dropped {
             slot.touched.store(keep as u32, Relaxed);
             self.accounts.change(0, keep as isize - touched as isize);

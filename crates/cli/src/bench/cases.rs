@@ -90,11 +90,7 @@ impl Case {
             failed: series.failed,
             samples: series.samples,
         });
-        let mut case = Self {
-            name: name.into(),
-            unit,
-            rows: rows.collect(),
-        };
+        let mut case = Self { name: name.into(), unit, rows: rows.collect() };
         let system = case.rows.iter().find(|row| row.allocator == "sys");
         let system = system.and_then(|row| Some(row.summary?.median));
         let best = case.best_peer().map(|(_, median)| median);
@@ -112,11 +108,7 @@ pub fn run(bench: &Bench, suite: Suite, progress: &Progress) -> Result<Section, 
     let mut cases = Vec::new();
     let mut verdicts: Vec<Verdict> = Vec::new();
     for plan in plans(suite, bench.quick) {
-        let label = if plan.name == name {
-            name.into()
-        } else {
-            format!("{name} {}", plan.name)
-        };
+        let label = if plan.name == name { name.into() } else { format!("{name} {}", plan.name) };
         let series = bench.measure(progress, &label, &plan.words);
         let case = Case::of(plan.name, plan.unit, plan.key, series);
         verdicts.extend(target::judge(&case, &plan.limits));
@@ -128,13 +120,9 @@ pub fn run(bench: &Bench, suite: Suite, progress: &Progress) -> Result<Section, 
         _ => cases.iter().map(table::detail).collect(),
     };
     for case in &cases {
-        let failed = case
-            .rows
-            .iter()
-            .filter_map(|row| Some((&row.allocator, row.failed.as_ref()?)));
-        section
-            .notes
-            .extend(failed.map(|(who, why)| format!("{who}, {}: {why}", case.name)));
+        let failed =
+            case.rows.iter().filter_map(|row| Some((&row.allocator, row.failed.as_ref()?)));
+        section.notes.extend(failed.map(|(who, why)| format!("{who}, {}: {why}", case.name)));
     }
     section.cases = cases;
     section.verdicts = verdicts;
@@ -181,21 +169,13 @@ fn plans(suite: Suite, quick: bool) -> Vec<Plan> {
                 "32 MiB",
                 "32MiB",
                 choose("10", "20"),
-                &[
-                    Limit::System("A1", 0.25),
-                    NO_PEER_FASTER,
-                    Limit::Memory("A1", 1.02),
-                ],
+                &[Limit::System("A1", 0.25), NO_PEER_FASTER, Limit::Memory("A1", 1.02)],
             ),
             doubling(
                 "1 GiB",
                 "1GiB",
                 "1",
-                &[
-                    Limit::System("A1", 0.45),
-                    NO_PEER_FASTER,
-                    Limit::Memory("A1", 1.02),
-                ],
+                &[Limit::System("A1", 0.45), NO_PEER_FASTER, Limit::Memory("A1", 1.02)],
             ),
         ],
         Suite::Append => {
@@ -208,11 +188,9 @@ fn plans(suite: Suite, quick: bool) -> Vec<Plan> {
         ],
         Suite::Pair => vec![pair("pair", &["pair"]), pair("batch of 1000", &["batch"])],
         Suite::Small => vec![cpu("small", &["small-realloc"], &[])],
-        Suite::Mixed => vec![cpu(
-            "mixed",
-            &["mixed", "--operations", choose("400000", "1500000")],
-            &[],
-        )],
+        Suite::Mixed => {
+            vec![cpu("mixed", &["mixed", "--operations", choose("400000", "1500000")], &[])]
+        }
         _ => Vec::new(),
     }
 }

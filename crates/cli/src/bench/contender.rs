@@ -37,48 +37,24 @@ const VARIABLES: &[&str] = &[
 impl Contender {
     /// The C library's own allocator.
     pub fn system() -> Self {
-        Self {
-            name: "sys".into(),
-            preload: None,
-            env: Vec::new(),
-            ours: false,
-        }
+        Self { name: "sys".into(), preload: None, env: Vec::new(), ours: false }
     }
 
     /// The C library's own allocator with one of its tunables set.
     pub fn tuned(name: &str, tunable: &str) -> Self {
         let env = vec![("GLIBC_TUNABLES".into(), tunable.into())];
-        Self {
-            name: name.into(),
-            preload: None,
-            env,
-            ours: false,
-        }
+        Self { name: name.into(), preload: None, env, ours: false }
     }
 
     fn preloaded(name: &str, library: PathBuf) -> Self {
-        Self {
-            name: name.into(),
-            preload: Some(library),
-            env: Vec::new(),
-            ours: false,
-        }
+        Self { name: name.into(), preload: Some(library), env: Vec::new(), ours: false }
     }
 
     /// Spandrel in a mode.
     pub fn spandrel(mode: &str, library: &Path) -> Self {
-        let name = if mode == "auto" {
-            "spandrel".into()
-        } else {
-            format!("spandrel {mode}")
-        };
+        let name = if mode == "auto" { "spandrel".into() } else { format!("spandrel {mode}") };
         let env = vec![("SPANDREL_MODE".into(), mode.into())];
-        Self {
-            name,
-            preload: Some(library.to_path_buf()),
-            env,
-            ours: true,
-        }
+        Self { name, preload: Some(library.to_path_buf()), env, ours: true }
     }
 
     /// Whether this is the allocator that ratios are taken against.
@@ -116,10 +92,8 @@ const BUILT: &[(&str, &str)] = &[
 
 /// Everything that is installed, and sentences about what is not.
 pub fn find(args: &BenchArgs) -> Result<(Vec<Contender>, Vec<String>), Failure> {
-    let mut found = vec![
-        Contender::system(),
-        Contender::tuned("sys-hugetlb", "glibc.malloc.hugetlb=1"),
-    ];
+    let mut found =
+        vec![Contender::system(), Contender::tuned("sys-hugetlb", "glibc.malloc.hugetlb=1")];
     let mut missing = Vec::new();
     let mut add = |name: &'static str, path: Option<PathBuf>| match path {
         Some(path) => found.push(Contender::preloaded(name, path)),
@@ -205,11 +179,7 @@ mod tests {
         assert_eq!(split_modes("auto,mmap,sys"), ["auto", "mmap", "sys"]);
         assert_eq!(
             split_modes("switch=sys,point=64KiB,auto;template=0-4KiB:sys,4KiB-:mmap"),
-            [
-                "switch=sys,point=64KiB",
-                "auto",
-                "template=0-4KiB:sys,4KiB-:mmap"
-            ]
+            ["switch=sys,point=64KiB", "auto", "template=0-4KiB:sys,4KiB-:mmap"]
         );
     }
 

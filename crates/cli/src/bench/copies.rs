@@ -21,20 +21,12 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
     );
     // The paper's threads share one heap; glibc gives them arenas unless told not to.
     let mut contenders = bench.contenders.clone();
-    contenders.insert(
-        1,
-        Contender::tuned("sys, one heap", "glibc.malloc.arena_max=1"),
-    );
+    contenders.insert(1, Contender::tuned("sys, one heap", "glibc.malloc.arena_max=1"));
     let columns: Vec<Vec<Series>> = THREADS
         .iter()
         .map(|threads| {
             let label = format!("copies, {threads} threads");
-            bench.measure_on(
-                &contenders,
-                progress,
-                &label,
-                &["copies", "--threads", threads],
-            )
+            bench.measure_on(&contenders, progress, &label, &["copies", "--threads", threads])
         })
         .collect();
 
@@ -74,16 +66,10 @@ fn draw(title: &str, key: &str, contenders: &[Contender], columns: &[Vec<Series>
     for (at, contender) in contenders.iter().enumerate() {
         let mut cells = vec![contender.name.clone()];
         cells.extend(columns.iter().map(|column| {
-            let unit = if key.contains("bytes") {
-                (1 << 20) as f64
-            } else {
-                1.0
-            };
+            let unit = if key.contains("bytes") { (1 << 20) as f64 } else { 1.0 };
             let series = &column[at];
             let value = median(&series.values(key)).map(|value| digits(value / unit));
-            value
-                .or_else(|| series.failed.clone())
-                .unwrap_or_else(|| "?".into())
+            value.or_else(|| series.failed.clone()).unwrap_or_else(|| "?".into())
         }));
         table::add(&mut table, contender.ours, cells);
     }

@@ -16,10 +16,8 @@ const KEY: &str = "dispatch_ns_per_pair";
 const LIMIT_NS: f64 = 1.0;
 
 pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
-    let mut section = Section::new(
-        "dispatch",
-        "owner lookup and dispatch, per pair of malloc and free",
-    );
+    let mut section =
+        Section::new("dispatch", "owner lookup and dispatch, per pair of malloc and free");
     // The worker carries the layer itself: nothing is preloaded.
     let system = std::slice::from_ref(bench.system()?);
     let all = measure::in_turns(system, bench.runs, progress, "dispatch", |contender| {
@@ -35,17 +33,15 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
     if let Some(Value::Object(sample)) = series.samples.last() {
         for (name, value) in sample {
             if let (Some(last), Some(median)) = (value.as_f64(), median(&series.values(name))) {
-                section.tables.push(format!(
-                    "  {name:<32} {median:>12.3}   (last round {last:.3})"
-                ));
+                section
+                    .tables
+                    .push(format!("  {name:<32} {median:>12.3}   (last round {last:.3})"));
             }
         }
     }
     if let Some(value) = median(&series.values(KEY)) {
         let what = "owner lookup and dispatch".to_string();
-        section
-            .verdicts
-            .push(Verdict::new("A5", what, value, LIMIT_NS, " ns"));
+        section.verdicts.push(Verdict::new("A5", what, value, LIMIT_NS, " ns"));
     }
     section.data = series.samples.into();
     Ok(section)

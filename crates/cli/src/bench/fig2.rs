@@ -14,16 +14,10 @@ use serde_json::{Value, json};
 const COLUMNS: usize = 7;
 
 pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
-    let mut section = Section::new(
-        "fig2",
-        "time of each reallocation and filling (Brug, Fig. 2)",
-    );
+    let mut section = Section::new("fig2", "time of each reallocation and filling (Brug, Fig. 2)");
     let large = if bench.quick { "256MiB" } else { "2GiB" };
     let parts = [
-        (
-            "a",
-            ["realloc", "--steps", "--to", "128KiB", "--cycles", "5000"],
-        ),
+        ("a", ["realloc", "--steps", "--to", "128KiB", "--cycles", "5000"]),
         ("b", ["realloc", "--steps", "--to", large, "--cycles", "1"]),
     ];
     let mut data = Vec::new();
@@ -50,18 +44,13 @@ struct Curve {
 
 impl Curve {
     fn of(series: &Series) -> Self {
-        let runs: Vec<&Vec<Value>> = series
-            .samples
-            .iter()
-            .filter_map(|sample| sample.get("steps")?.as_array())
-            .collect();
+        let runs: Vec<&Vec<Value>> =
+            series.samples.iter().filter_map(|sample| sample.get("steps")?.as_array()).collect();
         let steps = runs.first().map_or(0, |steps| steps.len());
         let step = |at: usize| {
             let size = runs[0][at].get("size")?.as_u64()?;
-            let times: Vec<f64> = runs
-                .iter()
-                .filter_map(|run| run.get(at)?.get("wall_ns")?.as_f64())
-                .collect();
+            let times: Vec<f64> =
+                runs.iter().filter_map(|run| run.get(at)?.get("wall_ns")?.as_f64()).collect();
             Some((size, median(&times)?))
         };
         Self {
@@ -72,11 +61,8 @@ impl Curve {
     }
 
     fn json(&self) -> Value {
-        let steps: Vec<_> = self
-            .steps
-            .iter()
-            .map(|(size, ns)| json!({"size": size, "wall_ns": ns}))
-            .collect();
+        let steps: Vec<_> =
+            self.steps.iter().map(|(size, ns)| json!({"size": size, "wall_ns": ns})).collect();
         json!({"allocator": self.allocator, "ours": self.ours, "steps": steps})
     }
 }
@@ -86,25 +72,15 @@ fn draw(part: &str, curves: &[Curve]) -> String {
     header.extend(curves.iter().map(|curve| curve.allocator.clone()));
     let mut table = table::new(&header);
     let longest = curves.iter().max_by_key(|curve| curve.steps.len());
-    for (at, (size, _)) in longest
-        .map_or(&[][..], |curve| &curve.steps)
-        .iter()
-        .enumerate()
-    {
+    for (at, (size, _)) in longest.map_or(&[][..], |curve| &curve.steps).iter().enumerate() {
         let mut cells = vec![bytes(*size as f64).replace(".00", "")];
         cells.extend(
-            curves
-                .iter()
-                .map(|curve| curve.steps.get(at).map_or("–".into(), |s| time(s.1))),
+            curves.iter().map(|curve| curve.steps.get(at).map_or("–".into(), |s| time(s.1))),
         );
         table::add(&mut table, false, cells);
     }
     let mut cells = vec!["total".to_string()];
-    cells.extend(
-        curves
-            .iter()
-            .map(|curve| time(curve.steps.iter().map(|step| step.1).sum())),
-    );
+    cells.extend(curves.iter().map(|curve| time(curve.steps.iter().map(|step| step.1).sum())));
     table::add(&mut table, true, cells);
     table.to_string()
 }

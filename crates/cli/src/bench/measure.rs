@@ -27,10 +27,7 @@ pub struct Series {
 impl Series {
     /// A number of every sample.
     pub fn values(&self, key: &str) -> Vec<f64> {
-        self.samples
-            .iter()
-            .filter_map(|sample| sample.get(key)?.as_f64())
-            .collect()
+        self.samples.iter().filter_map(|sample| sample.get(key)?.as_f64()).collect()
     }
 }
 
@@ -97,22 +94,13 @@ impl Bench {
 /// One run of the worker; its JSON.
 pub fn worker(worker: &Path, contender: &Contender, words: &[&str]) -> Result<Value, String> {
     let mut command = Command::new(worker);
-    command
-        .args(words)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     contender.prepare(&mut command);
-    let child = command
-        .spawn()
-        .map_err(|why| format!("cannot be started: {why}"))?;
+    let child = command.spawn().map_err(|why| format!("cannot be started: {why}"))?;
     let (status, output, errors) = finish(child, Duration::from_secs(RUN_SECONDS_MAX))?;
     if !status.success() {
         let last = errors.trim().lines().last().unwrap_or("").to_string();
-        return Err(format!(
-            "{status}{}{last}",
-            if last.is_empty() { "" } else { ": " }
-        ));
+        return Err(format!("{status}{}{last}", if last.is_empty() { "" } else { ": " }));
     }
     serde_json::from_str(&output).map_err(|why| format!("its output is not JSON: {why}"))
 }
@@ -135,17 +123,10 @@ fn finish(mut child: Child, limit: Duration) -> Result<(ExitStatus, String, Stri
     let mut output = String::new();
     let mut errors = String::new();
     let read = |pipe: Option<&mut dyn Read>, into: &mut String| {
-        pipe.map_or(Ok(0), |pipe| pipe.read_to_string(into))
-            .map_err(|why| why.to_string())
+        pipe.map_or(Ok(0), |pipe| pipe.read_to_string(into)).map_err(|why| why.to_string())
     };
-    read(
-        child.stdout.as_mut().map(|pipe| pipe as &mut dyn Read),
-        &mut output,
-    )?;
-    read(
-        child.stderr.as_mut().map(|pipe| pipe as &mut dyn Read),
-        &mut errors,
-    )?;
+    read(child.stdout.as_mut().map(|pipe| pipe as &mut dyn Read), &mut output)?;
+    read(child.stderr.as_mut().map(|pipe| pipe as &mut dyn Read), &mut errors)?;
     Ok((status, output, errors))
 }
 
@@ -155,24 +136,15 @@ mod tests {
 
     fn shell(script: &str) -> Child {
         let mut command = Command::new("sh");
-        command
-            .args(["-c", script])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.args(["-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().unwrap()
     }
 
     #[test]
     fn output_and_exit_code() {
-        let (status, output, errors) = finish(
-            shell("echo out; echo err >&2; exit 3"),
-            Duration::from_secs(10),
-        )
-        .unwrap();
-        assert_eq!(
-            (status.code(), output.as_str(), errors.as_str()),
-            (Some(3), "out\n", "err\n")
-        );
+        let (status, output, errors) =
+            finish(shell("echo out; echo err >&2; exit 3"), Duration::from_secs(10)).unwrap();
+        assert_eq!((status.code(), output.as_str(), errors.as_str()), (Some(3), "out\n", "err\n"));
     }
 
     #[test]
@@ -189,11 +161,7 @@ mod tests {
         let mut calls = 0;
         let all = in_turns(&[good, bad], 3, &progress, "test", |contender| {
             calls += 1;
-            if contender.name == "bad" {
-                Err("broken".into())
-            } else {
-                Ok(calls.into())
-            }
+            if contender.name == "bad" { Err("broken".into()) } else { Ok(calls.into()) }
         });
         assert_eq!(all[0].samples.len(), 3);
         assert_eq!(all[1].failed.as_deref(), Some("broken"));

@@ -42,15 +42,8 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
     let worker = places::worker()?;
     let (contenders, missing) = contender::find(args)?;
     let quick = args.quick;
-    let runs = args
-        .runs
-        .map_or(if quick { 3 } else { 7 }, |runs| runs as usize);
-    let bench = Bench {
-        worker,
-        contenders,
-        runs,
-        quick,
-    };
+    let runs = args.runs.map_or(if quick { 3 } else { 7 }, |runs| runs as usize);
+    let bench = Bench { worker, contenders, runs, quick };
     let mut report = Report::new(&bench, missing);
     report.print_head();
     for suite in suites(args.suite) {

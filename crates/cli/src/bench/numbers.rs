@@ -33,11 +33,7 @@ impl Summary {
 
     /// Half of the distance between the quartiles, relative to the median.
     pub fn spread(&self) -> f64 {
-        if self.median == 0.0 {
-            0.0
-        } else {
-            (self.high - self.low) / 2.0 / self.median
-        }
+        if self.median == 0.0 { 0.0 } else { (self.high - self.low) / 2.0 / self.median }
     }
 }
 
@@ -74,11 +70,7 @@ pub fn bytes(bytes: f64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    if unit == 0 {
-        format!("{value:.0} B")
-    } else {
-        format!("{} {}", digits(value), UNITS[unit])
-    }
+    if unit == 0 { format!("{value:.0} B") } else { format!("{} {}", digits(value), UNITS[unit]) }
 }
 
 /// A count with thousands separated.

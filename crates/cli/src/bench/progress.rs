@@ -68,12 +68,7 @@ impl Progress {
             Some(bar) => bar.inc(1),
             None if self.last_line.get().elapsed() >= LINE_INTERVAL => {
                 self.last_line.set(Instant::now());
-                eprintln!(
-                    "{}: {} of {}",
-                    self.label.borrow(),
-                    self.done.get(),
-                    self.total.get()
-                );
+                eprintln!("{}: {} of {}", self.label.borrow(), self.done.get(), self.total.get());
             }
             None => {}
         }

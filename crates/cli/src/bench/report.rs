@@ -86,8 +86,7 @@ impl Machine {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
             let line = text.lines().find(|line| line.starts_with(name));
-            line.and_then(|line| line.split_once(':'))
-                .map(|(_, value)| value.trim().to_string())
+            line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_string())
         };
         let meminfo = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
         let thp = read("/sys/kernel/mm/transparent_hugepage/enabled");
@@ -95,11 +94,7 @@ impl Machine {
         Self {
             cpu: field(&read("/proc/cpuinfo"), "model name").unwrap_or_default(),
             cores: std::thread::available_parallelism().map_or(1, Into::into),
-            memory_kib: meminfo
-                .split(' ')
-                .next()
-                .and_then(|kib| kib.parse().ok())
-                .unwrap_or(0),
+            memory_kib: meminfo.split(' ').next().and_then(|kib| kib.parse().ok()).unwrap_or(0),
             kernel: read("/proc/sys/kernel/osrelease").trim().into(),
             transparent_hugepages: chosen.into(),
         }
@@ -122,21 +117,12 @@ impl Report {
 
     /// Prints the machine and what is missing.
     pub fn print_head(&self) {
-        let Machine {
-            cpu,
-            cores,
-            memory_kib,
-            kernel,
-            transparent_hugepages,
-        } = &self.machine;
+        let Machine { cpu, cores, memory_kib, kernel, transparent_hugepages } = &self.machine;
         println!(
             "{cpu}, {cores} cores, {} GiB, Linux {kernel}, huge pages: {transparent_hugepages}",
             memory_kib >> 20
         );
-        println!(
-            "medians of {} rounds after one that does not count",
-            self.runs
-        );
+        println!("medians of {} rounds after one that does not count", self.runs);
         for note in &self.notes {
             println!("{note}");
         }

@@ -22,49 +22,32 @@ const LIMIT_MS: f64 = 1.0;
 const LIMIT_MIB: f64 = 4.0;
 
 pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
-    let mut section = Section::new(
-        "startup",
-        "the program `true`, and a program that does nothing",
-    );
-    let all = measure::in_turns(
-        &bench.contenders,
-        bench.runs,
-        progress,
-        "startup",
-        |contender| {
-            let mut wall = Vec::with_capacity(STARTS);
-            let mut cpu = Vec::with_capacity(STARTS);
-            for _ in 0..STARTS {
-                let (elapsed, used) = start_true(contender)?;
-                wall.push(elapsed);
-                cpu.push(used);
-            }
-            let idle = measure::worker(&bench.worker, contender, &["true"])?;
-            Ok(json!({
-                "wall_ns": median(&wall),
-                "cpu_ns": median(&cpu),
-                "rss": idle.get("peak_rss"),
-            }))
-        },
-    );
+    let mut section =
+        Section::new("startup", "the program `true`, and a program that does nothing");
+    let all = measure::in_turns(&bench.contenders, bench.runs, progress, "startup", |contender| {
+        let mut wall = Vec::with_capacity(STARTS);
+        let mut cpu = Vec::with_capacity(STARTS);
+        for _ in 0..STARTS {
+            let (elapsed, used) = start_true(contender)?;
+            wall.push(elapsed);
+            cpu.push(used);
+        }
+        let idle = measure::worker(&bench.worker, contender, &["true"])?;
+        Ok(json!({
+            "wall_ns": median(&wall),
+            "cpu_ns": median(&cpu),
+            "rss": idle.get("peak_rss"),
+        }))
+    });
 
-    let header = [
-        "allocator",
-        "CPU time",
-        "elapsed",
-        "more than sys",
-        "memory",
-        "more than sys",
-    ];
+    let header = ["allocator", "CPU time", "elapsed", "more than sys", "memory", "more than sys"];
     let mut table = table::new(&header.map(String::from));
     let system = |key: &str| {
         let series = all.iter().find(|series| series.contender.is_system())?;
         median(&series.values(key))
     };
-    let (system_cpu, system_rss) = (
-        system("cpu_ns").unwrap_or_default(),
-        system("rss").unwrap_or_default(),
-    );
+    let (system_cpu, system_rss) =
+        (system("cpu_ns").unwrap_or_default(), system("rss").unwrap_or_default());
     for series in &all {
         let cell = |key: &str, text: fn(f64) -> String| {
             median(&series.values(key)).map_or("?".to_string(), text)
@@ -82,32 +65,18 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
                 cell("wall_ns", time),
                 cpu.map_or("?".into(), |cpu| format!("{:+.2} ms", cpu / 1e6)),
                 cell("rss", bytes),
-                rss.map_or("?".into(), |rss| {
-                    format!("{:+.2} MiB", rss / (1 << 20) as f64)
-                }),
+                rss.map_or("?".into(), |rss| format!("{:+.2} MiB", rss / (1 << 20) as f64)),
             ],
         );
         if series.contender.ours {
             let mut judge = |what: &str, value: Option<f64>, most: f64, unit: &str| {
                 if let Some(value) = value {
                     let what = format!("{name}: {what}");
-                    section
-                        .verdicts
-                        .push(Verdict::new("", what, value, most, unit));
+                    section.verdicts.push(Verdict::new("", what, value, most, unit));
                 }
             };
-            judge(
-                "CPU time more than sys",
-                cpu.map(|cpu| cpu / 1e6),
-                LIMIT_MS,
-                " ms",
-            );
-            judge(
-                "memory more than sys",
-                rss.map(|rss| rss / (1 << 20) as f64),
-                LIMIT_MIB,
-                " MiB",
-            );
+            judge("CPU time more than sys", cpu.map(|cpu| cpu / 1e6), LIMIT_MS, " ms");
+            judge("memory more than sys", rss.map(|rss| rss / (1 << 20) as f64), LIMIT_MIB, " MiB");
         }
     }
     section.tables.push(table.to_string());
@@ -130,20 +99,13 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
 /// Runs `true` once: elapsed time and CPU time in nanoseconds.
 fn start_true(contender: &Contender) -> Result<(f64, f64), String> {
     let mut command = Command::new("true");
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     contender.prepare(&mut command);
     let start = Instant::now();
     let child = command.spawn().map_err(|why| format!("true: {why}"))?;
     let (status, cpu_ns) = wait(child.id())?;
     let elapsed = start.elapsed().as_nanos() as f64;
-    if status.success() {
-        Ok((elapsed, cpu_ns))
-    } else {
-        Err(status.to_string())
-    }
+    if status.success() { Ok((elapsed, cpu_ns)) } else { Err(status.to_string()) }
 }
 
 /// Waits for a child of which nobody else waits, and returns what it used.

@@ -25,11 +25,7 @@ pub fn new(header: &[String]) -> Table {
     table
         .load_style(STYLE)
         .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(
-            header
-                .iter()
-                .map(|text| Cell::new(text).add_attribute(Attribute::Bold)),
-        );
+        .set_header(header.iter().map(|text| Cell::new(text).add_attribute(Attribute::Bold)));
     if table.width().is_none() {
         table.set_width(WIDTH);
     }
@@ -43,11 +39,7 @@ pub fn new(header: &[String]) -> Table {
 pub fn add(table: &mut Table, ours: bool, cells: Vec<String>) {
     table.add_row(cells.into_iter().map(|text| {
         let cell = Cell::new(text);
-        if ours {
-            cell.add_attribute(Attribute::Bold)
-        } else {
-            cell
-        }
+        if ours { cell.add_attribute(Attribute::Bold) } else { cell }
     }));
 }
 
@@ -57,21 +49,12 @@ pub fn detail(case: &Case) -> String {
         Unit::CpuNs => "CPU time",
         Unit::NsPerPair => "per pair",
     };
-    let header = [
-        case.name.as_str(),
-        measure,
-        "from – to",
-        "× sys",
-        "× best peer",
-        "peak memory",
-        "faults",
-    ];
+    let header =
+        [case.name.as_str(), measure, "from – to", "× sys", "× best peer", "peak memory", "faults"];
     let mut table = new(&header.map(String::from));
     for row in &case.rows {
         let summary = |text: fn(&Summary) -> String| {
-            row.summary
-                .as_ref()
-                .map_or_else(|| NOTHING.to_string(), text)
+            row.summary.as_ref().map_or_else(|| NOTHING.to_string(), text)
         };
         let cells = vec![
             row.allocator.clone(),
@@ -80,8 +63,7 @@ pub fn detail(case: &Case) -> String {
             ratio(row.to_system),
             ratio(row.to_best_peer),
             row.peak_rss.map_or_else(String::new, bytes),
-            row.faults
-                .map_or_else(String::new, |faults| count(faults as u64)),
+            row.faults.map_or_else(String::new, |faults| count(faults as u64)),
         ];
         add(&mut table, row.ours, cells);
     }
@@ -96,12 +78,7 @@ pub fn matrix(cases: &[Case]) -> String {
     let memory: Vec<&Case> = cases.iter().filter(|case| has_object(case)).collect();
     header.extend(memory.iter().map(|case| format!("RSS/size\n{}", case.name)));
     let mut table = new(&header);
-    for (at, first) in cases
-        .first()
-        .map_or(&[][..], |case| &case.rows)
-        .iter()
-        .enumerate()
-    {
+    for (at, first) in cases.first().map_or(&[][..], |case| &case.rows).iter().enumerate() {
         let mut cells = vec![first.allocator.clone()];
         cells.extend(cases.iter().map(|case| {
             let row = &case.rows[at];
@@ -124,9 +101,7 @@ pub fn matrix(cases: &[Case]) -> String {
 fn has_object(case: &Case) -> bool {
     const OWN_SHARE_MAX: f64 = 0.1;
     let system = case.rows.iter().find(|row| row.allocator == "sys");
-    system
-        .and_then(|row| row.rss_per_byte)
-        .is_some_and(|ratio| (ratio - 1.0).abs() < OWN_SHARE_MAX)
+    system.and_then(|row| row.rss_per_byte).is_some_and(|ratio| (ratio - 1.0).abs() < OWN_SHARE_MAX)
         && case.name.ends_with("GiB")
 }
 

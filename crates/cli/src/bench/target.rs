@@ -36,14 +36,7 @@ impl Verdict {
     pub fn new(target: &str, what: String, value: f64, at_most: f64, unit: &str) -> Self {
         let shown = |number: f64| (number * 100.0).round();
         let met = shown(value) <= shown(at_most);
-        Self {
-            target: target.into(),
-            what,
-            value,
-            at_most,
-            unit: unit.into(),
-            met,
-        }
+        Self { target: target.into(), what, value, at_most, unit: unit.into(), met }
     }
 
     /// As a line.
@@ -64,18 +57,12 @@ pub fn judge(case: &Case, limits: &[Limit]) -> Vec<Verdict> {
         for limit in limits {
             let (target, against, value, at_most) = match *limit {
                 Limit::System(target, most) => (target, "sys".to_string(), row.to_system, most),
-                Limit::BestPeer(target, most) => (
-                    target,
-                    format!("the best peer, {best}"),
-                    row.to_best_peer,
-                    most,
-                ),
-                Limit::Memory(target, most) => (
-                    target,
-                    "memory per byte".to_string(),
-                    row.rss_per_byte,
-                    most,
-                ),
+                Limit::BestPeer(target, most) => {
+                    (target, format!("the best peer, {best}"), row.to_best_peer, most)
+                }
+                Limit::Memory(target, most) => {
+                    (target, "memory per byte".to_string(), row.rss_per_byte, most)
+                }
             };
             if let Some(value) = value {
                 let what = format!("{}, {}: {against}", row.allocator, case.name);

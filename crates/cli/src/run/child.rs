@@ -175,10 +175,7 @@ impl Watch {
     }
 
     fn warn(&self, why: &str) {
-        eprintln!(
-            "spandrel: '{}' does not seem to run on Spandrel: {why}",
-            self.name
-        );
+        eprintln!("spandrel: '{}' does not seem to run on Spandrel: {why}", self.name);
     }
 }
 

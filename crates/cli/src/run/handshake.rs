@@ -50,10 +50,7 @@ impl Handshake {
             Err(_) => writer,
         };
         let fd = writer.as_raw_fd();
-        command.env(
-            "SPANDREL_HANDSHAKE",
-            format!("{fd}:{}", fstat(&writer)?.st_ino),
-        );
+        command.env("SPANDREL_HANDSHAKE", format!("{fd}:{}", fstat(&writer)?.st_ino));
         // SAFETY: between fork and exec, `fcntl` on a descriptor that is open in the child.
         unsafe {
             command.pre_exec(move || {
@@ -62,12 +59,7 @@ impl Handshake {
                 Ok(())
             });
         }
-        Ok(Self {
-            reader: reader.into(),
-            writer: Some(writer),
-            line: Vec::new(),
-            closed: false,
-        })
+        Ok(Self { reader: reader.into(), writer: Some(writer), line: Vec::new(), closed: false })
     }
 
     /// The program has inherited its end.
@@ -118,10 +110,7 @@ mod tests {
     fn heard_and_not_heard() {
         let say =
             "exec 3>/proc/self/fd/${SPANDREL_HANDSHAKE%%:*}; echo spandrel 0.1.0 mode auto >&3";
-        assert_eq!(
-            answer(say),
-            Answer::Loaded("spandrel 0.1.0 mode auto".into())
-        );
+        assert_eq!(answer(say), Answer::Loaded("spandrel 0.1.0 mode auto".into()));
         assert_eq!(answer("true"), Answer::Never);
     }
 

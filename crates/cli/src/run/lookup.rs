@@ -31,11 +31,7 @@ fn find_in(name: &OsStr, path: &OsStr) -> Result<PathBuf, Failure> {
     }
     let mut not_executable = None;
     for directory in std::env::split_paths(path) {
-        let directory = if directory.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            &directory
-        };
+        let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { &directory };
         let file = directory.join(name);
         match check(&file) {
             Found::Executable => return Ok(file),

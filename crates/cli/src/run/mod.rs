@@ -45,18 +45,12 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
         if !args.force {
             return Err(refuse(name, &obstacle));
         }
-        eprintln!(
-            "spandrel: '{}' runs without Spandrel: {obstacle}",
-            name.to_string_lossy()
-        );
+        eprintln!("spandrel: '{}' runs without Spandrel: {obstacle}", name.to_string_lossy());
         return child::spawn_and_wait(command, None);
     }
 
     policy.apply(&mut command);
-    command.env(
-        "LD_PRELOAD",
-        with_preloaded(&library, std::env::var_os("LD_PRELOAD")),
-    );
+    command.env("LD_PRELOAD", with_preloaded(&library, std::env::var_os("LD_PRELOAD")));
     if args.verbose {
         command.env("SPANDREL_VERBOSE", "1");
     }
@@ -146,13 +140,7 @@ mod tests {
     fn the_library_stands_first() {
         let library = Path::new("/l/libspandrel.so");
         assert_eq!(with_preloaded(library, None), "/l/libspandrel.so");
-        assert_eq!(
-            with_preloaded(library, Some("".into())),
-            "/l/libspandrel.so"
-        );
-        assert_eq!(
-            with_preloaded(library, Some("/x.so".into())),
-            "/l/libspandrel.so:/x.so"
-        );
+        assert_eq!(with_preloaded(library, Some("".into())), "/l/libspandrel.so");
+        assert_eq!(with_preloaded(library, Some("/x.so".into())), "/l/libspandrel.so:/x.so");
     }
 }

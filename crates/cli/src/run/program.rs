@@ -60,10 +60,9 @@ impl fmt::Display for Obstacle {
                 "{why}, and in privileged programs LD_PRELOAD is ignored: run it as that user, or \
                  a copy without the privilege"
             ),
-            Reason::TooDeep => write!(
-                f,
-                "its interpreters are scripts more than {SCRIPTS_MAX} deep"
-            ),
+            Reason::TooDeep => {
+                write!(f, "its interpreters are scripts more than {SCRIPTS_MAX} deep")
+            }
         }
     }
 }
@@ -73,12 +72,7 @@ impl fmt::Display for Obstacle {
 pub fn inspect(path: &Path, words: &[OsString]) -> Option<Obstacle> {
     let mut through = Vec::new();
     let mut path = path.to_path_buf();
-    let fail = |through: &Vec<PathBuf>, reason| {
-        Some(Obstacle {
-            through: through.clone(),
-            reason,
-        })
-    };
+    let fail = |through: &Vec<PathBuf>, reason| Some(Obstacle { through: through.clone(), reason });
     loop {
         let file = File::open(&path).ok()?;
         if let Some(script) = Script::read(&file) {
@@ -89,11 +83,7 @@ pub fn inspect(path: &Path, words: &[OsString]) -> Option<Obstacle> {
             through.push(path.clone());
             continue;
         }
-        if let Some(why) = file
-            .metadata()
-            .ok()
-            .and_then(|data| secure::reason(&path, &data))
-        {
+        if let Some(why) = file.metadata().ok().and_then(|data| secure::reason(&path, &data)) {
             return fail(&through, Reason::Secure(why));
         }
         let cache = ReadCache::new(file);
@@ -122,9 +112,7 @@ fn obstacle(elf: &Elf, path: &Path, words: &[OsString]) -> Option<Reason> {
 
 fn is_dynamic_linker(path: &Path) -> bool {
     let real = std::fs::canonicalize(path);
-    let name = real
-        .ok()
-        .and_then(|real| Some(real.file_name()?.to_string_lossy().into_owned()));
+    let name = real.ok().and_then(|real| Some(real.file_name()?.to_string_lossy().into_owned()));
     name.is_some_and(|name| {
         name.starts_with("ld-linux") || name.starts_with("ld-2") || name == "ld.so"
     })
@@ -148,15 +136,9 @@ impl Script {
     }
 
     fn parse(start: &[u8]) -> Option<Self> {
-        let line = start
-            .strip_prefix(b"#!")?
-            .split(|byte| *byte == b'\n')
-            .next()?;
+        let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
         let line = line.trim_ascii();
-        let end = line
-            .iter()
-            .position(|byte| matches!(byte, b' ' | b'\t'))
-            .unwrap_or(line.len());
+        let end = line.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(line.len());
         let (interpreter, argument) = line.split_at(end);
         Some(Self {
             interpreter: OsStr::from_bytes(interpreter).into(),
@@ -169,10 +151,7 @@ impl Script {
         if self.interpreter.file_name()? != "env" {
             return Some(self.interpreter.clone());
         }
-        let mut words = self
-            .argument
-            .as_bytes()
-            .split(|byte| byte.is_ascii_whitespace());
+        let mut words = self.argument.as_bytes().split(|byte| byte.is_ascii_whitespace());
         let name =
             words.find(|word| !word.is_empty() && !word.starts_with(b"-") && !word.contains(&b'='));
         let found = name.and_then(|name| lookup::find(OsStr::from_bytes(name)).ok());
@@ -200,12 +179,7 @@ mod tests {
         let source = directory.join("hello.c");
         std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
         let program = directory.join(name);
-        let done = Command::new("cc")
-            .args(flags)
-            .arg("-o")
-            .arg(&program)
-            .arg(&source)
-            .output();
+        let done = Command::new("cc").args(flags).arg("-o").arg(&program).arg(&source).output();
         done.ok()?.status.success().then_some(program)
     }
 
@@ -243,39 +217,23 @@ mod tests {
         let check = |elf: &Elf| obstacle(elf, Path::new("x"), &[]);
         let own = elf::own_machine();
         assert!(check(&elf(own, "/lib64/ld-linux-x86-64.so.2")).is_none());
-        assert!(matches!(
-            check(&elf(own, "/lib/ld-musl-x86_64.so.1")),
-            Some(Reason::Musl(_))
-        ));
-        assert!(matches!(
-            check(&elf(object::elf::EM_ARM, "/lib/ld.so")),
-            Some(Reason::Machine(_))
-        ));
+        assert!(matches!(check(&elf(own, "/lib/ld-musl-x86_64.so.1")), Some(Reason::Musl(_))));
+        assert!(matches!(check(&elf(object::elf::EM_ARM, "/lib/ld.so")), Some(Reason::Machine(_))));
     }
 
     #[test]
     fn scripts_are_followed() {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(said(&script(directory.path(), "sh", "#! /bin/sh -e")), "");
-        assert_eq!(
-            said(&script(directory.path(), "env", "#!/usr/bin/env -S sh -e")),
-            ""
-        );
+        assert_eq!(said(&script(directory.path(), "env", "#!/usr/bin/env -S sh -e")), "");
         if let Some(program) = compile(directory.path(), "static", &["-static"]) {
             let first = script(directory.path(), "one", &format!("#!{}", program.display()));
             let second = script(directory.path(), "two", &format!("#!{}", first.display()));
             let said = said(&second);
-            assert!(
-                said.contains("script for") && said.contains("static"),
-                "{said}"
-            );
+            assert!(said.contains("script for") && said.contains("static"), "{said}");
         }
         let endless = directory.path().join("endless");
-        script(
-            directory.path(),
-            "endless",
-            &format!("#!{}", endless.display()),
-        );
+        script(directory.path(), "endless", &format!("#!{}", endless.display()));
         assert!(said(&endless).contains("deep"));
     }
 

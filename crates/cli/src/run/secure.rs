@@ -32,13 +32,7 @@ pub fn reason(path: &Path, metadata: &Metadata) -> Option<String> {
         group: getgid().as_raw(),
         no_privileges: nosuid || no_new_privs(),
     };
-    judge(
-        caller,
-        metadata.mode(),
-        metadata.uid(),
-        metadata.gid(),
-        || has_capabilities(path),
-    )
+    judge(caller, metadata.mode(), metadata.uid(), metadata.gid(), || has_capabilities(path))
 }
 
 fn judge(
@@ -78,12 +72,7 @@ fn has_capabilities(path: &Path) -> bool {
     };
     // SAFETY: both strings end in NUL; a size of zero asks only for the length.
     let length = unsafe {
-        libc::getxattr(
-            path.as_ptr(),
-            c"security.capability".as_ptr(),
-            std::ptr::null_mut(),
-            0,
-        )
+        libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0)
     };
     length > 0
 }
@@ -92,16 +81,8 @@ fn has_capabilities(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    const USER: Caller = Caller {
-        user: 1000,
-        group: 1000,
-        no_privileges: false,
-    };
-    const ROOT: Caller = Caller {
-        user: 0,
-        group: 0,
-        no_privileges: false,
-    };
+    const USER: Caller = Caller { user: 1000, group: 1000, no_privileges: false };
+    const ROOT: Caller = Caller { user: 0, group: 0, no_privileges: false };
 
     #[test]
     fn the_kernels_conditions() {
@@ -113,16 +94,9 @@ mod tests {
         assert!(judge(USER, 0o2755, 0, 0, no).unwrap().contains("setgid"));
         // Without the execute bit for the group it means mandatory locking.
         assert_eq!(judge(USER, 0o2745, 0, 0, no), None);
-        assert!(
-            judge(USER, 0o755, 0, 0, || true)
-                .unwrap()
-                .contains("capabilities")
-        );
+        assert!(judge(USER, 0o755, 0, 0, || true).unwrap().contains("capabilities"));
         assert_eq!(judge(ROOT, 0o755, 0, 0, || true), None);
-        let powerless = Caller {
-            no_privileges: true,
-            ..USER
-        };
+        let powerless = Caller { no_privileges: true, ..USER };
         assert_eq!(judge(powerless, 0o6755, 0, 0, || true), None);
     }
 }

@@ -24,10 +24,7 @@ impl Gathering {
 
     /// Everything that was written, and how many files could not be read.
     pub fn read(&self) -> (Vec<Stats>, usize) {
-        let files = std::fs::read_dir(self.0.path())
-            .into_iter()
-            .flatten()
-            .flatten();
+        let files = std::fs::read_dir(self.0.path()).into_iter().flatten().flatten();
         let (mut all, mut bad) = (Vec::new(), 0);
         for file in files.filter(|file| file.path().extension().is_some_and(|end| end == "json")) {
             match std::fs::read_to_string(file.path())
@@ -48,11 +45,8 @@ impl Gathering {
             eprintln!("spandrel: {bad} files of statistics could not be read");
         }
         if all.is_empty() {
-            let killed = if exit_code > 128 {
-                ": a process ended by a signal writes none"
-            } else {
-                ""
-            };
+            let killed =
+                if exit_code > 128 { ": a process ended by a signal writes none" } else { "" };
             eprintln!("spandrel: no statistics were written{killed}");
             return;
         }

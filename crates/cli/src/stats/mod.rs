@@ -105,10 +105,7 @@ impl Stats {
     pub fn parse(text: &str) -> Result<Self, String> {
         let stats: Self = serde_json::from_str(text).map_err(|why| why.to_string())?;
         if stats.format != FORMAT {
-            return Err(format!(
-                "format {}, and this command reads {FORMAT}",
-                stats.format
-            ));
+            return Err(format!("format {}, and this command reads {FORMAT}", stats.format));
         }
         Ok(stats)
     }
@@ -158,19 +155,14 @@ impl Stats {
         }
         sum.requests = requests.into_values().collect();
         let degraded = degraded.into_iter();
-        sum.degraded = degraded
-            .map(|((what, errno), count)| Degraded { what, errno, count })
-            .collect();
+        sum.degraded =
+            degraded.map(|((what, errno), count)| Degraded { what, errno, count }).collect();
         sum
     }
 
     /// The allocators that served anything.
     pub fn backends(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self
-            .requests
-            .iter()
-            .map(|row| row.backend.as_str())
-            .collect();
+        let mut names: Vec<&str> = self.requests.iter().map(|row| row.backend.as_str()).collect();
         names.sort_unstable();
         names.dedup();
         names
@@ -178,10 +170,7 @@ impl Stats {
 
     /// Everything that one allocator served.
     pub fn total(&self, backend: &str) -> Requests {
-        let mut total = Requests {
-            backend: backend.into(),
-            ..Requests::default()
-        };
+        let mut total = Requests { backend: backend.into(), ..Requests::default() };
         for row in self.requests.iter().filter(|row| row.backend == backend) {
             total.allocs += row.allocs;
             total.alloc_bytes += row.alloc_bytes;
@@ -218,31 +207,17 @@ mod tests {
         assert_eq!((sum.mode.as_str(), sum.program.as_str()), ("auto", "a, b"));
         assert_eq!(sum.backends(), ["mimalloc", "mmap"]);
         let total = sum.total("mimalloc");
-        assert_eq!(
-            (total.allocs, total.alloc_bytes, total.frees),
-            (20, 800, 18)
-        );
+        assert_eq!((total.allocs, total.alloc_bytes, total.frees), (20, 800, 18));
         assert_eq!(sum.realloc.copied_bytes, 8);
         assert_eq!(sum.mmap.warm_bytes, 14);
-        assert_eq!(
-            sum.degraded,
-            [Degraded {
-                what: "mremap".into(),
-                errno: 38,
-                count: 6
-            }]
-        );
+        assert_eq!(sum.degraded, [Degraded { what: "mremap".into(), errno: 38, count: 6 }]);
     }
 
     #[test]
     fn what_is_not_understood_is_refused() {
         assert!(Stats::parse("").is_err());
         assert!(Stats::parse("{}").is_err());
-        assert!(
-            Stats::parse(r#"{"format":2}"#)
-                .unwrap_err()
-                .contains("format 2")
-        );
+        assert!(Stats::parse(r#"{"format":2}"#).unwrap_err().contains("format 2"));
         assert!(Stats::parse(r#"{"format":1}"#).is_ok());
     }
 }

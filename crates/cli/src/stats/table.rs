@@ -20,16 +20,8 @@ const RANGES: &[(u64, &str)] = &[
 /// The whole report.
 pub fn draw(stats: &Stats, processes: usize) -> String {
     let mut text = String::new();
-    let plural = if processes == 1 {
-        "process"
-    } else {
-        "processes"
-    };
-    let _ = writeln!(
-        text,
-        "\nspandrel: {processes} {plural}, mode {}",
-        stats.mode
-    );
+    let plural = if processes == 1 { "process" } else { "processes" };
+    let _ = writeln!(text, "\nspandrel: {processes} {plural}, mode {}", stats.mode);
     let _ = writeln!(text, "{}", backends(stats));
     let _ = writeln!(text, "{}", sizes(stats));
     let realloc = &stats.realloc;
@@ -44,40 +36,21 @@ pub fn draw(stats: &Stats, processes: usize) -> String {
     );
     if stats.mmap.faults_avoided_bytes > 0 {
         let avoided = bytes(stats.mmap.faults_avoided_bytes as f64);
-        let _ = writeln!(
-            text,
-            " page-mapped: {avoided} were handed out again without page faults"
-        );
+        let _ = writeln!(text, " page-mapped: {avoided} were handed out again without page faults");
     }
     for row in &stats.degraded {
         let why = std::io::Error::from_raw_os_error(row.errno);
-        let _ = writeln!(
-            text,
-            " done without {} ({} times): {why}",
-            row.what,
-            count(row.count)
-        );
+        let _ = writeln!(text, " done without {} ({} times): {why}", row.what, count(row.count));
     }
     text
 }
 
 /// One row per allocator.
 fn backends(stats: &Stats) -> String {
-    let header = [
-        "allocator",
-        "requests",
-        "share",
-        "bytes",
-        "share",
-        "reallocations",
-        "frees",
-    ];
+    let header = ["allocator", "requests", "share", "bytes", "share", "reallocations", "frees"];
     let mut table = table::new(&header.map(String::from));
-    let totals: Vec<Requests> = stats
-        .backends()
-        .into_iter()
-        .map(|name| stats.total(name))
-        .collect();
+    let totals: Vec<Requests> =
+        stats.backends().into_iter().map(|name| stats.total(name)).collect();
     let requests = |row: &Requests| row.allocs + row.reallocs;
     let all_requests: u64 = totals.iter().map(requests).sum();
     let all_bytes: u64 = totals.iter().map(|row| row.alloc_bytes).sum();
@@ -157,20 +130,9 @@ mod tests {
         };
         let stats = Stats {
             mode: "auto".into(),
-            requests: vec![
-                row("mimalloc", 32, 1_999_999, 0),
-                row("mmap", 1 << 20, 1, 5),
-            ],
-            realloc: Realloc {
-                in_place: 4,
-                moved_pages: 1,
-                ..Realloc::default()
-            },
-            degraded: vec![Degraded {
-                what: "mremap".into(),
-                errno: 38,
-                count: 3,
-            }],
+            requests: vec![row("mimalloc", 32, 1_999_999, 0), row("mmap", 1 << 20, 1, 5)],
+            realloc: Realloc { in_place: 4, moved_pages: 1, ..Realloc::default() },
+            degraded: vec![Degraded { what: "mremap".into(), errno: 38, count: 3 }],
             ..Stats::default()
         };
         let text = draw(&stats, 2);

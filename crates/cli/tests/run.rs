@@ -1,0 +1,182 @@
+//! `spandrel run` from the outside: what reaches the program, and what comes back.
+
+mod common;
+
+use common::{Done, Place};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+#[test]
+fn output_arguments_and_exit_code_are_the_programs() {
+    let place = Place::new();
+    let done = place.run(&["--", "sh", "-c", "echo \"$0 $1\"; echo err >&2; exit 7", "a", "--b"]);
+    assert_eq!((done.code, done.out.as_str(), done.err.as_str()), (Some(7), "a --b\n", "err\n"));
+}
+
+#[test]
+fn the_library_stands_before_what_is_preloaded_already() {
+    let place = Place::new();
+    let mut command =
+        place.command(&["--mode", "mmap", "--", "sh", "-c", "echo $LD_PRELOAD $SPANDREL_MODE"]);
+    let other = place.program("other.so", "int other;", &["-shared", "-fPIC"]);
+    let done: Done = command.env("LD_PRELOAD", &other).output().unwrap().into();
+    assert_eq!(done.out, format!("{}:{other} mmap\n", place.library.display()));
+}
+
+#[test]
+fn the_command_line_wins_over_the_environment() {
+    let place = Place::new();
+    let script = "echo $SPANDREL_MODE,$BRUG_ALLOC,$SPANDREL_PROFILE";
+    let mut command = place.command(&["--mode", "sys", "--", "sh", "-c", script]);
+    let done: Done = command.env("BRUG_ALLOC", "MMAP").output().unwrap().into();
+    assert_eq!(done.out, "sys,,\n");
+    let done: Done =
+        place.command(&["sh", "-c", script]).env("BRUG_ALLOC", "MMAP").output().unwrap().into();
+    assert_eq!(done.out, ",MMAP,\n");
+}
+
+#[test]
+fn wrong_modes_and_profiles_are_refused_with_2() {
+    let place = Place::new();
+    let done = place.run(&["--mode", "fastest", "--", "true"]);
+    assert_eq!(done.code, Some(2));
+    assert!(done.err.contains("'fastest'") && done.err.contains("known are"), "{}", done.err);
+
+    let done = place.run(&["--mode", "tcmalloc", "--", "true"]);
+    assert_eq!(done.code, Some(2));
+    assert!(done.err.contains("not built"), "{}", done.err);
+
+    let profile = place.directory.path().join("gap.toml");
+    std::fs::write(&profile, "version = 1\nmode = \"template\"\n[template]\n\"4KiB-\" = \"sys\"\n")
+        .unwrap();
+    let profile = profile.to_str().unwrap();
+    let done = place.run(&["--profile", profile, "--", "true"]);
+    assert_eq!(done.code, Some(2));
+    assert!(done.err.contains("line 4"), "{}", done.err);
+
+    let mut command = place.command(&["--", "true"]);
+    let done: Done = command.env("SPANDREL_MODE", "nonsense").output().unwrap().into();
+    assert_eq!(done.code, Some(2));
+    assert!(done.err.contains("SPANDREL_MODE"), "{}", done.err);
+}
+
+#[test]
+fn programs_that_cannot_be_preloaded_are_refused_with_2() {
+    let place = Place::new();
+    let program = place.program("static", "int main(void) { return 5; }", &["-static"]);
+    let done = place.run(&["--", &program]);
+    assert_eq!(done.code, Some(2));
+    assert!(done.err.contains("statically linked"), "{}", done.err);
+
+    let done = place.run(&["--force", "--", &program]);
+    assert_eq!(done.code, Some(5));
+    assert!(done.err.contains("runs without Spandrel"), "{}", done.err);
+}
+
+#[test]
+fn a_missing_or_wrong_library_is_refused_with_2() {
+    let place = Place::new();
+    for library in ["/no/such/lib.so", "/etc/passwd"] {
+        let done = place.run(&["--lib", library, "--", "true"]);
+        assert_eq!(done.code, Some(2), "{library}");
+        assert!(done.err.contains(library), "{}", done.err);
+    }
+}
+
+#[test]
+fn missing_programs_are_127_and_the_others_126() {
+    let place = Place::new();
+    assert_eq!(place.run(&["--", "no-such-program"]).code, Some(127));
+    assert_eq!(place.run(&["--", "/no/such/program"]).code, Some(127));
+    assert_eq!(place.run(&["--", "/etc/passwd"]).code, Some(126));
+    assert_eq!(place.run(&["--", "/tmp"]).code, Some(126));
+}
+
+#[test]
+fn death_by_a_signal_is_128_and_the_signal() {
+    let place = Place::new();
+    assert_eq!(place.run(&["--", "sh", "-c", "kill -KILL $$"]).code, Some(137));
+    assert_eq!(place.run(&["--", "sh", "-c", "kill -SEGV $$"]).code, Some(139));
+}
+
+/// Starts a script, waits until it says that it is ready.
+fn start(place: &Place, script: &str) -> (Child, BufReader<std::process::ChildStdout>) {
+    let mut command = place.command(&["--", "sh", "-c", script]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    (child, out)
+}
+
+fn signal(child: &Child, name: &str) {
+    let done = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
+    assert!(done.unwrap().success());
+}
+
+#[test]
+fn signals_reach_the_program() {
+    let place = Place::new();
+    for (name, code) in [("TERM", 11), ("INT", 12), ("USR1", 13), ("HUP", 14)] {
+        let script = format!("trap 'exit {code}' {name}; echo ready; while :; do sleep 0.05; done");
+        let (mut child, _out) = start(&place, &script);
+        signal(&child, name);
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{name}");
+    }
+}
+
+#[test]
+fn the_program_starts_with_our_signal_mask_and_dispositions() {
+    let place = Place::new();
+    let shown = "grep -E '^Sig(Blk|Ign)' /proc/self/status";
+    let plain: Done = Command::new("sh").args(["-c", shown]).output().unwrap().into();
+    assert_eq!(place.run(&["--", "sh", "-c", shown]).out, plain.out);
+
+    let mut nohup = Command::new("sh");
+    let inner =
+        format!("trap '' HUP; exec {} run -- sh -c \"{shown}\"", env!("CARGO_BIN_EXE_spandrel"));
+    nohup.args(["-c", &inner]).env("SPANDREL_LIB", &place.library);
+    let done: Done = nohup.output().unwrap().into();
+    let plain: Done =
+        Command::new("sh").args(["-c", &format!("trap '' HUP; {shown}")]).output().unwrap().into();
+    assert_eq!(done.out, plain.out);
+}
+
+#[test]
+fn no_descriptor_of_ours_stays_with_the_program() {
+    let place = Place::new();
+    let shown = "ls /proc/$$/fd";
+    let plain: Done = Command::new("sh").args(["-c", shown]).output().unwrap().into();
+    assert_eq!(place.run(&["--", "sh", "-c", shown]).out, plain.out);
+}
+
+#[test]
+fn a_silent_library_is_missed() {
+    let place = Place::new();
+    let silent = place.program("silent.so", "int silent;", &["-shared", "-fPIC"]);
+    let done = place.run(&["--lib", &silent, "--", "true"]);
+    assert_eq!(done.code, Some(0));
+    assert!(done.err.contains("does not seem to run on Spandrel"), "{}", done.err);
+    assert_eq!(place.run(&["--", "true"]).err, "");
+}
+
+#[test]
+fn statistics_of_all_processes_are_added_up() {
+    let place = Place::new();
+    // The shell itself may end by `_exit`, and then writes nothing.
+    let done = place.run(&["--stats", "--", "sh", "-c", "/bin/true; /bin/true; exit 3"]);
+    assert_eq!(done.code, Some(3));
+    assert!(done.err.contains("processes, mode auto"), "{}", done.err);
+    assert!(done.err.contains("42") || done.err.contains("63"), "{}", done.err);
+
+    let done = place.run(&["--stats", "--", "sh", "-c", "kill -KILL $$"]);
+    assert!(done.err.contains("no statistics were written"), "{}", done.err);
+}
+
+#[test]
+fn verbose_shows_the_librarys_line() {
+    let place = Place::new();
+    let done = place.run(&["--verbose", "--mode", "mmap", "--", "true"]);
+    assert!(done.err.contains("mode mmap"), "{}", done.err);
+}
