@@ -4,6 +4,7 @@
 //! round, allocators taking turns, so that a disturbance of the machine hits them
 //! alike. Only ratios of medians are compared.
 
+mod apps;
 mod cases;
 mod contender;
 mod copies;
@@ -11,7 +12,9 @@ mod dispatch;
 mod fig2;
 mod measure;
 pub mod numbers;
+mod process;
 mod progress;
+mod redis;
 mod report;
 mod startup;
 pub mod table;
@@ -31,6 +34,8 @@ pub struct Bench {
     pub worker: PathBuf,
     /// The allocators to compare; the first is the system's.
     pub contenders: Vec<Contender>,
+    /// Whether the user chose the peers.
+    pub peers_named: bool,
     /// Measured rounds.
     pub runs: usize,
     /// Whether to do less.
@@ -43,7 +48,8 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
     let (contenders, missing) = contender::find(args)?;
     let quick = args.quick;
     let runs = args.runs.map_or(if quick { 3 } else { 7 }, |runs| runs as usize);
-    let bench = Bench { worker, contenders, runs, quick };
+    let peers_named = args.peers.is_some();
+    let bench = Bench { worker, contenders, peers_named, runs, quick };
     let mut report = Report::new(&bench, missing);
     report.print_head();
     for suite in suites(args.suite) {
@@ -53,6 +59,8 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
             Suite::Fig2 => fig2::run(&bench, &progress)?,
             Suite::Startup => startup::run(&bench, &progress)?,
             Suite::Dispatch => dispatch::run(&bench, &progress)?,
+            Suite::Redis => redis::run(&bench, &progress)?,
+            Suite::Apps => apps::run(&bench, &progress)?,
             plain => cases::run(&bench, plain, &progress)?,
         };
         progress.finish();
@@ -79,6 +87,7 @@ fn suites(asked: Suite) -> Vec<Suite> {
             Suite::Mixed,
             Suite::Startup,
             Suite::Dispatch,
+            Suite::Redis,
         ],
         one => vec![one],
     }

@@ -4,6 +4,7 @@
 use super::Bench;
 use super::contender::Contender;
 use super::measure;
+use super::process;
 use super::numbers::{Summary, bytes, median, time};
 use super::progress::Progress;
 use super::report::Section;
@@ -11,9 +12,7 @@ use super::table;
 use super::target::Verdict;
 use crate::failure::Failure;
 use serde_json::json;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitStatus, Stdio};
-use std::time::Instant;
+use std::process::Command;
 
 /// Starts per round; their median is the round's figure.
 const STARTS: usize = 40;
@@ -99,37 +98,7 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
 /// Runs `true` once: elapsed time and CPU time in nanoseconds.
 fn start_true(contender: &Contender) -> Result<(f64, f64), String> {
     let mut command = Command::new("true");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     contender.prepare(&mut command);
-    let start = Instant::now();
-    let child = command.spawn().map_err(|why| format!("true: {why}"))?;
-    let (status, cpu_ns) = wait(child.id())?;
-    let elapsed = start.elapsed().as_nanos() as f64;
-    if status.success() { Ok((elapsed, cpu_ns)) } else { Err(status.to_string()) }
-}
-
-/// Waits for a child of which nobody else waits, and returns what it used.
-fn wait(pid: u32) -> Result<(ExitStatus, f64), String> {
-    let mut status = 0;
-    // SAFETY: an all-zero `rusage` is a valid value.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: both places are valid for the results.
-    let done = unsafe { libc::wait4(pid as libc::pid_t, &mut status, 0, &mut usage) };
-    if done < 0 {
-        return Err(std::io::Error::last_os_error().to_string());
-    }
-    let nanoseconds = |time: libc::timeval| time.tv_sec as f64 * 1e9 + time.tv_usec as f64 * 1e3;
-    let cpu = nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
-    Ok((ExitStatus::from_raw(status), cpu))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn true_takes_time() {
-        let (wall, cpu) = start_true(&Contender::system()).unwrap();
-        assert!(wall > 0.0 && cpu > 0.0);
-    }
+    let ended = process::run(&mut command, None)?.success()?;
+    Ok((ended.wall_ns, ended.cpu_ns))
 }

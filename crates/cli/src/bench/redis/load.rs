@@ -1,0 +1,139 @@
+//! The load: `redis-benchmark` with the commands and value sizes of interest.
+
+use super::server::Server;
+use crate::bench::contender::Contender;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::process::{Command, Stdio};
+
+/// One command of the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Op {
+    Set,
+    Get,
+    Lpush,
+    Lrange,
+}
+
+/// All of them, in the order in which each finds its data.
+pub const OPS: [Op; 4] = [Op::Set, Op::Get, Op::Lpush, Op::Lrange];
+
+impl Op {
+    /// What tables call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Op::Set => "SET",
+            Op::Get => "GET",
+            Op::Lpush => "LPUSH",
+            Op::Lrange => "LRANGE 100",
+        }
+    }
+}
+
+/// How much of each command.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Bytes per value.
+    pub value: usize,
+    /// Different keys for SET and GET.
+    keys: usize,
+    /// Requests: SET and GET, LPUSH, LRANGE.
+    requests: [usize; 3],
+}
+
+/// Clients at a time.
+const CLIENTS: &str = "16";
+
+impl Load {
+    /// The two sizes of the comparison. The larger the values, the fewer requests:
+    /// each command takes about a second, or a third of it.
+    pub fn both(short: bool) -> [Self; 2] {
+        let part = if short { 3 } else { 1 };
+        let load = |value, keys, requests: [usize; 3]| Self {
+            value,
+            keys,
+            requests: requests.map(|requests| requests / part),
+        };
+        [load(4 << 10, 20_000, [60_000, 45_000, 3_000]), load(40 << 10, 2_000, [18_000, 9_000, 300])]
+    }
+
+    /// What tables call it.
+    pub fn name(&self) -> String {
+        format!("{} KiB values", self.value >> 10)
+    }
+
+    /// Puts the load on a fresh server; per command the CPU time and the rate, and
+    /// the peak memory. `jemalloc` says whether it shall be on jemalloc.
+    pub fn run(&self, contender: &Contender, jemalloc: Option<bool>) -> Result<Value, String> {
+        let server = Server::start(contender)?;
+        let mut result = json!({});
+        for op in OPS {
+            let requests = match op {
+                Op::Set | Op::Get => self.requests[0],
+                Op::Lpush => self.requests[1],
+                Op::Lrange => self.requests[2],
+            };
+            let before = server.cpu_ns()?;
+            let rate = self.benchmark(&server, op, requests)?;
+            let cpu = server.cpu_ns()?.saturating_sub(before);
+            result[key(op, "cpu_ns")] = (cpu as f64 / requests as f64).into();
+            result[key(op, "rate")] = rate.into();
+        }
+        result["peak_rss"] = server.peak_rss().into();
+        if jemalloc.is_some_and(|expected| server.is_on_jemalloc() != Ok(expected)) {
+            return Err("this redis-server cannot be put on another allocator".into());
+        }
+        server.stop()?;
+        Ok(result)
+    }
+
+    /// Requests per second.
+    fn benchmark(&self, server: &Server, op: Op, requests: usize) -> Result<f64, String> {
+        let mut command = Command::new("redis-benchmark");
+        command.arg("-s").arg(server.socket());
+        command.args(["--csv", "-c", CLIENTS, "-n", &requests.to_string()]);
+        command.args(["-d", &self.value.to_string(), "-r", &self.keys.to_string()]);
+        match op {
+            Op::Set => command.args(["-t", "set"]),
+            Op::Get => command.args(["-t", "get"]),
+            Op::Lpush => command.args(["-t", "lpush"]),
+            Op::Lrange => command.args(["LRANGE", "mylist", "0", "99"]),
+        };
+        // The client stays on the system's allocator.
+        Contender::system().prepare(&mut command);
+        let output = command
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|why| format!("redis-benchmark cannot be started: {why}"))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        if !output.status.success() {
+            return Err(format!("redis-benchmark ended with {}", output.status));
+        }
+        rate(&text).ok_or_else(|| format!("redis-benchmark said: {}", text.trim()))
+    }
+}
+
+/// The name of a figure of a command in a result.
+pub fn key(op: Op, what: &str) -> String {
+    format!("{op:?}_{what}").to_lowercase()
+}
+
+/// The second column of the last line: requests per second.
+fn rate(csv: &str) -> Option<f64> {
+    csv.trim().lines().last()?.rsplit("\",\"").nth(6)?.trim_matches('"').parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_found_whatever_the_commands_name() {
+        let csv = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\
+                   \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
+                   \"LRANGE mylist 0 99\",\"2500.50\",\"0.1\",\"0.1\",\"0.1\",\"0.1\",\"0.1\",\"0.4\"\n";
+        assert_eq!(rate(csv), Some(2500.5));
+        assert_eq!(rate(""), None);
+        assert_eq!(key(Op::Set, "rate"), "set_rate");
+    }
+}

@@ -1,0 +1,148 @@
+//! `redis-server` under `redis-benchmark`: on its own jemalloc, on glibc and on
+//! Spandrel.
+//!
+//! The figure that counts is the server's CPU time per request: on a small
+//! machine the rate also depends on how server and client share the cores.
+//!
+//! Debian links `redis-server` with the shared libjemalloc by the plain names.
+//! Preloading the C library itself puts its `malloc` before jemalloc's in the
+//! search for symbols; afterwards jemalloc is asked whether it served anything.
+
+mod client;
+pub mod load;
+mod server;
+
+use super::Bench;
+use super::contender::Contender;
+use super::measure::{self, Series};
+use super::numbers::{Summary, bytes, count, median, time};
+use super::progress::Progress;
+use super::report::Section;
+use super::table;
+use super::target::Verdict;
+use crate::failure::Failure;
+use crate::places;
+use load::{Load, OPS, Op, key};
+use serde_json::{Value, json};
+
+/// What tables call the server as it comes.
+pub const OWN: &str = "its own jemalloc";
+
+/// Ways to run the server, and whether jemalloc then serves it.
+pub fn contenders(bench: &Bench) -> Vec<(Contender, Option<bool>)> {
+    let own = Contender { name: OWN.into(), ..Contender::system() };
+    let mut list = vec![(own, Some(true))];
+    if let Some(libc) = places::system_library("libc.so.6") {
+        let glibc = Contender { name: "glibc".into(), preload: Some(libc), ..Contender::system() };
+        list.push((glibc, Some(false)));
+    }
+    // Peers that were asked for by name, and Spandrel in its modes.
+    let others = bench.contenders.iter().filter(|contender| {
+        contender.ours || (bench.peers_named && contender.preload.is_some())
+    });
+    list.extend(others.map(|contender| (contender.clone(), None)));
+    list
+}
+
+/// Measures both value sizes.
+pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
+    let mut section = Section::new("redis", "redis-server under redis-benchmark");
+    let mut data = Vec::new();
+    for load in Load::both(bench.quick) {
+        let all = measure_load(bench, &load, progress);
+        section.tables.push(draw(&load, &all));
+        section.verdicts.extend(judge(&load, &all));
+        let failed = all.iter().filter_map(|series| Some((&series.contender.name, series.failed.as_ref()?)));
+        section.notes.extend(failed.map(|(who, why)| format!("{who}, {}: {why}", load.name())));
+        data.push(json!({"value_bytes": load.value, "allocators": all.iter().map(report).collect::<Vec<_>>()}));
+    }
+    section.data = data.into();
+    Ok(section)
+}
+
+/// The load on every contender in turns.
+pub fn measure_load(bench: &Bench, load: &Load, progress: &Progress) -> Vec<Series> {
+    let list = contenders(bench);
+    let plain: Vec<Contender> = list.iter().map(|(contender, _)| contender.clone()).collect();
+    let label = format!("redis, {}", load.name());
+    measure::in_turns(&plain, bench.runs, progress, &label, |contender| {
+        let jemalloc = list.iter().find(|(known, _)| known.name == contender.name);
+        load.run(contender, jemalloc.and_then(|(_, jemalloc)| *jemalloc))
+    })
+}
+
+/// The median over the commands of one contender's CPU time per request,
+/// relative to another's.
+pub fn cpu_ratio(one: &Series, other: &Series) -> Option<f64> {
+    let ratios: Option<Vec<f64>> = OPS
+        .iter()
+        .map(|op| {
+            let of = |series: &Series| median(&series.values(&key(*op, "cpu_ns")));
+            Some((of(one)? / of(other)?).ln())
+        })
+        .collect();
+    let ratios = ratios?;
+    Some((ratios.iter().sum::<f64>() / ratios.len() as f64).exp())
+}
+
+fn draw(load: &Load, all: &[Series]) -> String {
+    let mut header = vec![load.name()];
+    header.extend(OPS.iter().map(|op| op.name().to_string()));
+    header.push("peak memory".into());
+    let mut table = table::new(&header);
+    let base = |op: Op, what: &str| all.first().and_then(|own| median(&own.values(&key(op, what))));
+    for (what, title) in [("cpu_ns", "CPU per request"), ("rate", "requests per second")] {
+        table::add(&mut table, false, vec![format!("{title}:")]);
+        for series in all {
+            let mut cells = vec![format!("  {}", series.contender.name)];
+            cells.extend(OPS.iter().map(|op| {
+                let value = median(&series.values(&key(*op, what)));
+                match (value, base(*op, what)) {
+                    (Some(value), Some(base)) => {
+                        let shown =
+                            if what == "rate" { count(value as u64) } else { time(value) };
+                        format!("{shown}  {:.2}×", value / base)
+                    }
+                    _ => table::NOTHING.into(),
+                }
+            }));
+            let peak = median(&series.values("peak_rss")).map_or(String::new(), bytes);
+            cells.push(if what == "rate" { String::new() } else { peak });
+            table::add(&mut table, series.contender.ours, cells);
+        }
+    }
+    table.to_string()
+}
+
+/// At least as fast as Redis' own jemalloc and as glibc.
+fn judge(load: &Load, all: &[Series]) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    let (ours, others): (Vec<_>, Vec<_>) = all.iter().partition(|series| series.contender.ours);
+    for series in ours {
+        for op in OPS {
+            let of = |series: &Series| median(&series.values(&key(op, "cpu_ns")));
+            let best = others.iter().filter_map(|other| of(other)).min_by(f64::total_cmp);
+            if let (Some(value), Some(best)) = (of(series), best) {
+                let what = format!(
+                    "{}, {} {}: CPU, the better of the others",
+                    series.contender.name,
+                    op.name(),
+                    load.name()
+                );
+                verdicts.push(Verdict::new("", what, value / best, 1.0, "×"));
+            }
+        }
+    }
+    verdicts
+}
+
+fn report(series: &Series) -> Value {
+    let mut value = json!({"allocator": series.contender.name, "failed": series.failed});
+    for op in OPS {
+        for what in ["cpu_ns", "rate"] {
+            value[key(op, what)] = json!(Summary::of(&series.values(&key(op, what))));
+        }
+    }
+    value["peak_rss"] = json!(Summary::of(&series.values("peak_rss")));
+    value
+}
