@@ -154,8 +154,8 @@ pub struct Stats {
     bytes: [[u64; OCTAVES]; ALLOCATORS],
     reallocs: [[u64; OCTAVES]; ALLOCATORS],
     frees: [u64; ALLOCATORS],
-    /// How reallocations were done; those of the page-mapped backend are known
-    /// even while nothing is counted.
+    /// How reallocations were done; moves and copies of the page-mapped backend
+    /// are known even while nothing is counted.
     pub realloc: ReallocStats,
     /// The page-mapped backend.
     pub mmap: RemapStats,
@@ -220,9 +220,6 @@ pub fn stats() -> Stats {
         stats.realloc.copied += shard.paths[1].load(Relaxed);
         stats.realloc.migrated += shard.paths[2].load(Relaxed);
         stats.realloc.copied_bytes += shard.copied.load(Relaxed);
-    }
-    if !stats.counting && stats.realloc.in_place == 0 {
-        stats.realloc.in_place = mmap.in_place;
     }
     stats
 }

@@ -23,12 +23,14 @@ pub enum Optional {
     Reserve = 3,
     /// `getrandom`, for the choice of slice bases.
     Random = 4,
+    /// `membarrier`, for trimming behind live objects.
+    Membarrier = 5,
 }
 
 impl Optional {
     /// Every optional call.
-    pub const ALL: [Self; 5] =
-        [Self::Mremap, Self::PopulateWrite, Self::HugePage, Self::Reserve, Self::Random];
+    pub const ALL: [Self; 6] =
+        [Self::Mremap, Self::PopulateWrite, Self::HugePage, Self::Reserve, Self::Random, Self::Membarrier];
 
     /// The name used in messages and statistics.
     pub const fn name(self) -> &'static str {
@@ -38,6 +40,7 @@ impl Optional {
             Self::HugePage => "madvise(MADV_HUGEPAGE)",
             Self::Reserve => "address-space reservation",
             Self::Random => "getrandom",
+            Self::Membarrier => "membarrier",
         }
     }
 
@@ -47,6 +50,7 @@ impl Optional {
             Self::PopulateWrite => "pages of growing objects are faulted in one by one",
             Self::HugePage => "large objects use base pages",
             Self::Reserve => "slices are smaller; what does not fit is served by glibc",
+            Self::Membarrier => "spare pages behind live objects stay with them",
             Self::Random => "slice bases follow the kernel's own randomisation",
         }
     }

@@ -8,6 +8,7 @@
 //! This room must never know what a policy is or who asks for memory.
 #![no_std]
 
+pub mod barrier;
 pub mod clock;
 pub mod degrade;
 pub mod env;

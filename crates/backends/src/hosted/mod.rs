@@ -70,6 +70,21 @@ impl Host {
         at.cast()
     }
 
+    /// `madvise`. Huge pages are not advised for the low end of the slice: a
+    /// small program lives there, and two huge pages are more than all it has.
+    unsafe fn madvise(&self, at: *mut c_void, len: usize, advice: c_int) -> c_int {
+        let skipped = if advice == libc::MADV_HUGEPAGE {
+            self.space.huge_from().saturating_sub(at as usize)
+        } else {
+            0
+        };
+        if skipped >= len {
+            return 0;
+        }
+        // SAFETY: passed on from the caller; `skipped` is less than `len`.
+        unsafe { libc::madvise(at.byte_add(skipped), len - skipped, advice) }
+    }
+
     unsafe fn munmap(&self, at: *mut c_void, len: usize) -> c_int {
         // SAFETY: passed on from the caller.
         if unsafe { self.space.unmap(at.cast(), len) } {
@@ -154,7 +169,7 @@ macro_rules! hooks {
 
             unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
                 // SAFETY: passed on from the allocator.
-                unsafe { libc::madvise(at, len, advice) }
+                unsafe { HOST.madvise(at, len, advice) }
             }
 
             unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, access: c_int) -> c_int {

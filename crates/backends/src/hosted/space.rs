@@ -5,6 +5,7 @@
 //! is the kernel's again while the addresses stay the slice's.
 
 use core::ptr;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use spandrel_os::{slices, vm};
 use spandrel_pages::{AllocatorId, MIB, PAGE_BYTES, TIB, align_up};
@@ -19,6 +20,9 @@ const HEAD_BYTES: usize = RANGES * size_of::<Range>();
 /// aligned chunks, and would otherwise ask twice and trim.
 const MOST_ALIGN: usize = 4 * MIB;
 
+/// Below this offset in the slice huge pages are not advised.
+const BASE_PAGES_BYTES: usize = 16 * MIB;
+
 /// A free range of the slice.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -30,6 +34,8 @@ struct Range {
 /// One allocator's address space.
 pub struct Space {
     owner: AllocatorId,
+    /// First address of the slice; 0 before there is one.
+    base: AtomicUsize,
     inner: Lock<Inner>,
 }
 
@@ -170,7 +176,7 @@ impl Space {
     /// A space without a slice; it claims one at the first request.
     pub const fn new(owner: AllocatorId) -> Self {
         let inner = Inner { started: false, base: 0, end: 0, free: ptr::null_mut(), count: 0 };
-        Space { owner, inner: Lock::new(inner) }
+        Space { owner, base: AtomicUsize::new(0), inner: Lock::new(inner) }
     }
 
     /// Maps `len` bytes, zero and accessible, or merely reserved. Null: the
@@ -182,6 +188,7 @@ impl Space {
         let mut inner = self.inner.lock();
         if !inner.started {
             inner.start(self.owner);
+            self.base.store(inner.base, Relaxed);
         }
         let Some(at) = inner.take(hint, len) else { return ptr::null_mut() };
         // The range is this call's alone: the system call needs no lock.
@@ -193,6 +200,11 @@ impl Space {
             return ptr::null_mut();
         }
         at
+    }
+
+    /// The address from which huge pages are welcome.
+    pub fn huge_from(&self) -> usize {
+        self.base.load(Relaxed) + BASE_PAGES_BYTES
     }
 
     /// Takes back a range; false: it is not the slice's, or the kernel refused.

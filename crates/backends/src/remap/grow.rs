@@ -1,13 +1,14 @@
 //! Growing and shrinking: in place, by page tables, by copying.
 
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering::*};
+use core::sync::atomic::Ordering::*;
 
 use spandrel_os::vm;
 use spandrel_pages::{HUGEPAGE_BYTES, KIB, MIB, PAGE_BYTES};
 
 use super::layout::{CAPACITY, class_for};
 use super::lists::{Want, pages_of};
+use super::slot::{HELD, LIVE};
 use super::{PAGES_PER_HUGE, Place, Remap, trim};
 
 /// Mappings that the backend may add to the process by moving pages and by
@@ -41,7 +42,7 @@ pub enum Pattern {
 }
 
 impl Remap {
-    /// Gives a BUSY slot's object the new size; ends with the slot live. Returns
+    /// Gives an entered slot's object the new size, and leaves it. Returns
     /// where the object is now (null: unchanged, for want of room or memory) and
     /// how many bytes from its start may not be zero.
     pub(super) fn resize(&self, place: Place, size: usize) -> (*mut u8, usize) {
@@ -51,7 +52,6 @@ impl Remap {
         }
         let dirty = place.slot.touched.load(Relaxed) as usize * PAGE_BYTES;
         self.note_resize(place, size);
-        add(&place.slot.in_place, 1);
         place.slot.leave();
         (place.at, dirty)
     }
@@ -69,14 +69,14 @@ impl Remap {
         }
         if pages > old_pages {
             let warm = pages.min(touched).saturating_sub(old_pages);
-            self.accounts.change((pages - old_pages) as isize, -(warm as isize));
-            add(&slot.reused, warm as u32);
+            slot.reused.store(slot.reused.load(Relaxed).saturating_add(warm as u32), Relaxed);
+            self.note(place, (pages - old_pages) as i32, -(warm as i32));
             if pages > touched {
                 self.extend(place, touched, pages, pattern);
             }
         } else {
-            let fewer = (old_pages - pages) as isize;
-            self.accounts.change(-fewer, fewer);
+            let fewer = (old_pages - pages) as i32;
+            self.note(place, -fewer, fewer);
             if slot.queued.load(Relaxed) == 0 {
                 self.lists.lock().enqueue(place.id, trim::stamp_now());
             }
@@ -115,7 +115,7 @@ impl Remap {
         }
         slot.touched.store(touched as u32, Relaxed);
         if touched > to {
-            self.accounts.change(0, (touched - to) as isize);
+            self.note(place, 0, (touched - to) as i32);
         }
     }
 
@@ -151,7 +151,7 @@ impl Remap {
             let dirty = to.slot.touched.load(Relaxed) as usize * PAGE_BYTES;
             self.moved.fetch_add(1, Relaxed);
             self.note_resize(to, size);
-            to.slot.leave();
+            to.slot.set_state(LIVE);
             dirty
         } else {
             let dirty = self.settle_new(to, size).max(used);
@@ -167,8 +167,7 @@ impl Remap {
         (to.at, dirty)
     }
 
-    /// Moves the pages of an object to an empty slot; both BUSY before and
-    /// after. False: nothing has changed. On success the old slot is empty and
+    /// Moves the pages of an entered slot's object to a held slot. False: nothing has changed. On success the old slot is empty and
     /// on its list, and the new one holds the object with its old size.
     fn move_object(&self, from: Place, to: Place, used: usize) -> bool {
         let (source, target) = (from.slot, to.slot);
@@ -222,12 +221,15 @@ impl Remap {
         target.used.store(used, Relaxed);
         // The target's mapping is cut in two or three.
         self.splits.fetch_add(2, Relaxed);
-        self.tell(from);
+        // What the accounts know of the source they now know of the target.
+        self.tell(from, 0, 0);
         source.touched.store(0, Relaxed);
         source.used.store(0, Relaxed);
         let mut lists = self.lists.lock();
         lists.dequeue(from.id);
         drop(lists);
+        source.set_state(HELD);
+        source.leave();
         self.heal(from);
         self.lists.lock().put_cold(from.id);
         true
@@ -253,9 +255,4 @@ fn note_pattern(place: Place, old: usize, size: usize) -> Pattern {
     let streak = slot.streak.load(Relaxed).saturating_add(1);
     slot.streak.store(streak, Relaxed);
     if streak >= APPEND_STREAK { Pattern::Appended } else { Pattern::Grown }
-}
-
-/// Adds to a counter of a slot that the caller holds: no locked instruction.
-fn add(counter: &AtomicU32, by: u32) {
-    counter.store(counter.load(Relaxed).wrapping_add(by), Relaxed);
 }

@@ -7,7 +7,7 @@ use spandrel_os::vm;
 use spandrel_pages::{KIB, PAGE_BYTES, align_down, align_up};
 
 use super::layout::{CAPACITY, CLASSES, Layout, SlotId};
-use super::slot::{BUSY, COLD, Slot, WARM};
+use super::slot::{COLD, HELD, Slot, WARM};
 
 /// Warm slots are kept apart by the power of two of their resident pages.
 const BINS: usize = 26;
@@ -59,7 +59,8 @@ pub unsafe fn record(layout: &Layout, id: SlotId) -> &'static Slot {
 /// How a slot is to be chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Want {
-    /// A new object of so many pages: warm if near that size, else empty.
+    /// A new object of so many pages: the smallest warm slot that is not
+    /// smaller, else an empty one.
     Near(usize),
     /// An object that grows: only a warm slot with at least so many pages.
     Warm(usize),
@@ -96,24 +97,24 @@ impl Lists {
         unsafe { record(&self.layout, id) }
     }
 
-    /// Takes an empty slot of `class`, in state [`BUSY`]. Memory may be opened
+    /// Takes an empty slot of `class`, in state [`HELD`]. Memory may be opened
     /// for it; `None` when there is no slot, or no memory for one.
     pub fn take(&mut self, class: usize, want: Want) -> Option<SlotId> {
         let id = match want {
             Want::Near(pages) => self
-                .warm(class, bin(pages), bin(pages) + 2)
+                .warm(class, bin(pages), BINS - 1)
                 .or_else(|| self.cold_or_new(class))
                 .or_else(|| self.warm(class, 0, BINS - 1))?,
             Want::Warm(pages) => self.warm(class, bin(pages), BINS - 1)?,
             Want::Cold => self.cold_or_new(class).or_else(|| self.warm(class, 0, BINS - 1))?,
         };
-        self.slot(id).set_state(BUSY);
+        self.slot(id).set_state(HELD);
         Some(id)
     }
 
     /// Whether `class` has a warm slot that [`Want::Near`] would take.
     pub fn has_warm_near(&self, class: usize, pages: usize) -> bool {
-        self.lowest_filled(class, bin(pages), bin(pages) + 2).is_some()
+        self.lowest_filled(class, bin(pages), BINS - 1).is_some()
     }
 
     fn lowest_filled(&self, class: usize, from: usize, to: usize) -> Option<usize> {

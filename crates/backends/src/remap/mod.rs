@@ -29,7 +29,7 @@ use spandrel_sync::{Lock, Once};
 use accounts::Accounts;
 use layout::{CAPACITY, CLASSES, Layout, SlotId, class_for};
 use lists::{Lists, Want, pages_of, record};
-use slot::Slot;
+use slot::{LIVE, Slot};
 
 /// Base pages in a huge page.
 const PAGES_PER_HUGE: usize = HUGEPAGE_BYTES / PAGE_BYTES;
@@ -45,8 +45,6 @@ pub struct RemapStats {
     pub warm_bytes: usize,
     /// Bytes that objects were given warm, without page faults.
     pub reused_bytes: u64,
-    /// Reallocations that stayed where they were.
-    pub in_place: u64,
     /// Reallocations that moved page-table entries.
     pub moved: u64,
     /// Reallocations within the backend that copied.
@@ -68,7 +66,6 @@ struct Remap {
     splits: AtomicUsize,
     next_decay_ms: AtomicU64,
     reused_pages: AtomicU64,
-    in_place: AtomicU64,
     moved: AtomicU64,
     copied: AtomicU64,
     copied_bytes: AtomicU64,
@@ -89,7 +86,6 @@ static REMAP: Remap = Remap {
     splits: AtomicUsize::new(0),
     next_decay_ms: AtomicU64::new(0),
     reused_pages: AtomicU64::new(0),
-    in_place: AtomicU64::new(0),
     moved: AtomicU64::new(0),
     copied: AtomicU64::new(0),
     copied_bytes: AtomicU64::new(0),
@@ -150,7 +146,7 @@ impl Remap {
     }
 
     /// Takes a slot for an object of `size` bytes in one of the classes from
-    /// `class` upwards, in state BUSY and with its pages opened.
+    /// `class` upwards, in state HELD and with its pages opened.
     fn take(&self, class: usize, size: usize, want: Want) -> Option<Place> {
         let pages = pages_of(size);
         let mut lists = self.lists.lock();
@@ -214,7 +210,7 @@ impl Remap {
         STRICT.load(Relaxed)
     }
 
-    /// Records that the object in a BUSY slot now uses `size` bytes, and makes
+    /// Records that the object in a HELD slot now uses `size` bytes, and makes
     /// the slot live. Returns how many bytes from the start may not be zero.
     fn settle_new(&self, place: Place, size: usize) -> usize {
         let pages = pages_of(size);
@@ -230,7 +226,7 @@ impl Remap {
         if pages > touched {
             self.extend(place, touched, pages, grow::Pattern::New);
         }
-        slot.leave();
+        slot.set_state(LIVE);
         if slot.touched.load(Relaxed) as usize > pages {
             self.lists.lock().enqueue(place.id, trim::stamp_now());
         }
@@ -369,7 +365,6 @@ pub fn stats() -> RemapStats {
         live_bytes: REMAP.accounts.live() * PAGE_BYTES,
         warm_bytes: REMAP.accounts.warm() * PAGE_BYTES,
         reused_bytes: REMAP.reused_pages.load(Relaxed) * PAGE_BYTES as u64,
-        in_place: REMAP.in_place.load(Relaxed),
         moved: REMAP.moved.load(Relaxed),
         copied: REMAP.copied.load(Relaxed),
         copied_bytes: REMAP.copied_bytes.load(Relaxed),

@@ -1,26 +1,27 @@
 //! The record of one slot.
 
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering::*, compiler_fence};
+
+use spandrel_os::barrier;
 
 use super::layout::SlotId;
 
 /// Never used, or empty and on its class's list of cold slots.
-pub const COLD: u32 = 0;
+pub const COLD: u8 = 0;
 /// Empty, with resident pages, on a list of warm slots.
-pub const WARM: u32 = 1;
+pub const WARM: u8 = 1;
+/// Empty, on no list: one thread is preparing or emptying it.
+pub const HELD: u8 = 2;
 /// Holds an object.
-pub const LIVE: u32 = 2;
-/// Holds an object, and somebody is changing this record.
-pub const BUSY: u32 = 3;
+pub const LIVE: u8 = 3;
 
 /// What is known of a slot: 64 bytes, zero at first.
 ///
-/// While the slot holds an object the object's owner changes it, under
-/// [`Slot::enter`]; otherwise the holder of the backend's lock does. The links
-/// always belong to the holder of the backend's lock.
+/// While the slot holds an object the object's owner changes it, between
+/// [`Slot::enter`] and [`Slot::leave`]; otherwise whoever took it from a list
+/// does. State and links belong to the holder of the backend's lock.
 #[repr(C, align(64))]
 pub struct Slot {
-    state: AtomicU32,
     /// Bytes that the object asked for.
     pub used: AtomicUsize,
     /// Pages from the start that may be resident: all that was ever used since
@@ -32,11 +33,14 @@ pub struct Slot {
     pub huge: AtomicU32,
     /// Pages from the start that came here by page tables: a mapping of their own.
     pub moved: AtomicU32,
-    /// Growths and shrinks in place since the object came; told when it goes.
-    pub in_place: AtomicU32,
-    /// Pages that the object was given warm by growing; told when it goes.
+    /// Changes of live and warm pages that the accounts have not been told yet:
+    /// a growth within warm pages costs no locked instruction.
+    pub live_delta: AtomicI32,
+    /// See `live_delta`.
+    pub warm_delta: AtomicI32,
+    /// Pages that the object was given warm by growing; told with the deltas.
     pub reused: AtomicU32,
-    /// Coarse seconds/16 when the slot last entered the queue of warm memory.
+    /// Coarse time when the slot last entered the queue of warm memory.
     pub stamp: AtomicU32,
     /// Next and previous slot of the same list of empty slots.
     pub next: AtomicU32,
@@ -46,14 +50,19 @@ pub struct Slot {
     pub younger: AtomicU32,
     /// See `younger`.
     pub older: AtomicU32,
-    /// The paper's allocation counter: +1 per growth, -1 per shrink, not below 0.
-    pub counter: AtomicU8,
-    /// Consecutive growths by a small step.
-    pub streak: AtomicU8,
+    state: AtomicU8,
+    /// The owner is changing the record.
+    entered: AtomicU8,
+    /// Somebody wants to trim behind the object.
+    trimming: AtomicU8,
     /// Whether the slot is in the queue of warm memory.
     pub queued: AtomicU8,
     /// The list of warm slots that the slot is on.
     pub bin: AtomicU8,
+    /// The paper's allocation counter: +1 per growth, -1 per shrink, not below 0.
+    pub counter: AtomicU8,
+    /// Consecutive growths by a small step.
+    pub streak: AtomicU8,
 }
 
 const _: () = assert!(size_of::<Slot>() == 64);
@@ -61,37 +70,61 @@ const _: () = assert!(size_of::<Slot>() == 64);
 impl Slot {
     /// The state.
     #[inline]
-    pub fn state(&self) -> u32 {
+    pub fn state(&self) -> u8 {
         self.state.load(Relaxed)
     }
 
     /// Changes the state of a slot that the caller alone knows.
-    pub fn set_state(&self, state: u32) {
+    pub fn set_state(&self, state: u8) {
         self.state.store(state, Release);
     }
 
     /// Takes a live slot for changing its record. False: it holds no object.
-    /// Waits while somebody else changes it (trimming: microseconds).
+    ///
+    /// Only the object's owner calls this, and only trimming competes with it,
+    /// which is rare. So the owner pays two plain stores, and whoever trims pays
+    /// a barrier on all processors: either sees the other's mark.
     #[inline]
     pub fn enter(&self) -> bool {
-        loop {
-            match self.state.compare_exchange_weak(LIVE, BUSY, Acquire, Relaxed) {
-                Ok(_) => return true,
-                Err(LIVE | BUSY) => core::hint::spin_loop(),
-                Err(_) => return false,
-            }
+        if self.state.load(Relaxed) != LIVE {
+            return false;
         }
-    }
-
-    /// Takes a live slot if nobody else has it.
-    pub fn try_enter(&self) -> bool {
-        self.state.compare_exchange(LIVE, BUSY, Acquire, Relaxed).is_ok()
+        loop {
+            self.entered.store(1, Relaxed);
+            compiler_fence(SeqCst);
+            if self.trimming.load(Acquire) == 0 {
+                return true;
+            }
+            self.entered.store(0, Release);
+            core::hint::spin_loop();
+        }
     }
 
     /// Ends what [`Slot::enter`] began.
     #[inline]
     pub fn leave(&self) {
-        self.state.store(LIVE, Release);
+        self.entered.store(0, Release);
+    }
+
+    /// Takes a live slot for trimming behind its object. False: the owner is
+    /// changing it, or there is no barrier on this kernel.
+    pub fn begin_trim(&self) -> bool {
+        if !barrier::available() {
+            return false;
+        }
+        self.trimming.store(1, Relaxed);
+        let free = barrier::all_processors()
+            && self.state.load(Acquire) == LIVE
+            && self.entered.load(Acquire) == 0;
+        if !free {
+            self.end_trim();
+        }
+        free
+    }
+
+    /// Ends what [`Slot::begin_trim`] began.
+    pub fn end_trim(&self) {
+        self.trimming.store(0, Release);
     }
 
     /// Links to no slot.

@@ -2,11 +2,11 @@
 
 use core::sync::atomic::Ordering::*;
 
-use spandrel_os::{clock, vm};
+use spandrel_os::{barrier, clock, vm};
 use spandrel_pages::{MIB, PAGE_BYTES};
 
 use super::lists::pages_of;
-use super::slot::WARM;
+use super::slot::{HELD, WARM};
 use super::{Place, Remap};
 
 /// Warm memory is kept up to this much and an eighth of what is live.
@@ -18,6 +18,8 @@ const WARM_MS: u64 = 1000;
 const TICK_MS: u64 = 100;
 /// Slots trimmed per tick at most: bounds what one call may pay.
 const TICK_SLOTS: usize = 64;
+/// A slot tells the accounts when it has noted this many pages (1 MiB).
+const NOTED_PAGES: i32 = (MIB / PAGE_BYTES) as i32;
 /// Resolution of stamps: the queue's clock counts these.
 const STAMP_MS: u64 = 16;
 
@@ -27,16 +29,32 @@ pub fn stamp_now() -> u32 {
 }
 
 impl Remap {
-    /// Adds what a slot has counted to the totals.
-    pub(super) fn tell(&self, place: Place) {
-        for (counter, total) in
-            [(&place.slot.in_place, &self.in_place), (&place.slot.reused, &self.reused_pages)]
-        {
-            let count = counter.load(Relaxed);
-            if count > 0 {
-                counter.store(0, Relaxed);
-                total.fetch_add(u64::from(count), Relaxed);
-            }
+    /// Notes that a held or entered slot has more live and warm pages. The
+    /// accounts are told of it now and then.
+    #[inline]
+    pub(super) fn note(&self, place: Place, live: i32, warm: i32) {
+        let slot = place.slot;
+        let live = slot.live_delta.load(Relaxed).saturating_add(live);
+        let warm = slot.warm_delta.load(Relaxed).saturating_add(warm);
+        slot.live_delta.store(live, Relaxed);
+        slot.warm_delta.store(warm, Relaxed);
+        if live.abs().max(warm.abs()) >= NOTED_PAGES {
+            self.tell(place, 0, 0);
+        }
+    }
+
+    /// Tells the accounts what a slot has noted, and these changes.
+    pub(super) fn tell(&self, place: Place, live: isize, warm: isize) {
+        let slot = place.slot;
+        let live = live + slot.live_delta.load(Relaxed) as isize;
+        let warm = warm + slot.warm_delta.load(Relaxed) as isize;
+        slot.live_delta.store(0, Relaxed);
+        slot.warm_delta.store(0, Relaxed);
+        self.accounts.change(live, warm);
+        let reused = slot.reused.load(Relaxed);
+        if reused > 0 {
+            slot.reused.store(0, Relaxed);
+            self.reused_pages.fetch_add(u64::from(reused), Relaxed);
         }
     }
 
@@ -44,14 +62,15 @@ impl Remap {
         WARM_LEAST_PAGES + self.accounts.live() / WARM_PART
     }
 
-    /// Empties a BUSY slot: its object is gone.
+    /// Empties an entered slot: its object is gone.
     pub(super) fn release(&self, place: Place) {
         let slot = place.slot;
         let pages = pages_of(slot.used.load(Relaxed));
         slot.used.store(0, Relaxed);
-        self.accounts.change(-(pages as isize), pages as isize);
+        slot.set_state(HELD);
+        slot.leave();
+        self.tell(place, -(pages as isize), pages as isize);
         self.live_slots.fetch_sub(1, Relaxed);
-        self.tell(place);
         // One slot keeps at most half of what may be warm.
         let keep = self.warm_limit() / 2;
         let touched = slot.touched.load(Relaxed) as usize;
@@ -107,19 +126,22 @@ impl Remap {
                 drop(lists);
                 self.empty(place);
                 self.lists.lock().put_cold(id);
-            } else if place.slot.try_enter() {
+            } else if place.slot.begin_trim() {
                 // The spare pages behind a live object.
                 drop(lists);
                 self.drop_pages(place, pages_of(place.slot.used.load(Relaxed)));
-                place.slot.leave();
+                place.slot.end_trim();
             } else {
-                // Its owner is resizing it; what is spare then is queued again.
-                drop(lists);
+                // Its owner is resizing it: later, if there is a way at all.
+                if barrier::available() {
+                    lists.enqueue(id, stamp_now());
+                }
+                return;
             }
         }
     }
 
-    /// Drops the pages of a held slot from page `keep` on.
+    /// Drops the pages of a held or trimmed slot from page `keep` on.
     fn drop_pages(&self, place: Place, keep: usize) {
         let slot = place.slot;
         let touched = slot.touched.load(Relaxed) as usize;
@@ -131,7 +153,7 @@ impl Remap {
             unsafe { vm::discard(place.at.add(keep * PAGE_BYTES), (touched - keep) * PAGE_BYTES) };
         if dropped {
             slot.touched.store(keep as u32, Relaxed);
-            self.accounts.change(0, keep as isize - touched as isize);
+            self.tell(place, 0, keep as isize - touched as isize);
         }
     }
 

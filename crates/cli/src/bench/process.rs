@@ -29,10 +29,11 @@ pub fn run(command: &mut Command, limit: Option<Duration>) -> Result<Ended, Stri
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let start = Instant::now();
     let mut child = command.spawn().map_err(|why| format!("{name} cannot be started: {why}"))?;
-    let (status, cpu_ns) = wait(&mut child, limit.map(|limit| start + limit)).inspect_err(|_| {
-        let _ = child.kill();
-        let _ = child.wait();
-    })?;
+    let (status, cpu_ns) =
+        wait(&mut child, limit.map(|limit| start + limit)).inspect_err(|_| {
+            let _ = child.kill();
+            let _ = child.wait();
+        })?;
     let wall_ns = start.elapsed().as_nanos() as f64;
     Ok(Ended {
         status,

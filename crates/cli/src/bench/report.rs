@@ -28,6 +28,9 @@ pub struct Section {
     pub tables: Vec<String>,
     /// Sentences that are printed below.
     pub notes: Vec<String>,
+    /// Whether a program did something else on Spandrel than on the system's
+    /// allocator.
+    pub broken: bool,
 }
 
 impl Section {
@@ -41,6 +44,7 @@ impl Section {
             verdicts: Vec::new(),
             tables: Vec::new(),
             notes: Vec::new(),
+            broken: false,
         }
     }
 
@@ -132,6 +136,11 @@ impl Report {
     pub fn add(&mut self, section: Section) {
         section.print();
         self.suites.push(section);
+    }
+
+    /// Whether any program went wrong on Spandrel.
+    pub fn is_broken(&self) -> bool {
+        self.suites.iter().any(|section| section.broken)
     }
 
     /// Writes everything as JSON.

@@ -4,8 +4,8 @@
 use super::Bench;
 use super::contender::Contender;
 use super::measure;
-use super::process;
 use super::numbers::{Summary, bytes, median, time};
+use super::process;
 use super::progress::Progress;
 use super::report::Section;
 use super::table;

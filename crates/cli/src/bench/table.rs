@@ -35,6 +35,24 @@ pub fn new(header: &[String]) -> Table {
     table
 }
 
+/// Aligns a further column left.
+pub fn left(table: &mut Table, column: usize) {
+    if let Some(column) = table.column_mut(column) {
+        column.set_cell_alignment(CellAlignment::Left);
+    }
+}
+
+/// A percentage; what exists is never shown as nothing.
+pub fn share(part: u64, whole: u64) -> String {
+    match (part, whole) {
+        (0, _) | (_, 0) => "0%".into(),
+        (part, whole) => match part as f64 * 100.0 / whole as f64 {
+            percent if percent < 0.1 => "<0.1%".into(),
+            percent => format!("{percent:.1}%"),
+        },
+    }
+}
+
 /// Adds a row; those of Spandrel stand out on a terminal.
 pub fn add(table: &mut Table, ours: bool, cells: Vec<String>) {
     table.add_row(cells.into_iter().map(|text| {
@@ -107,4 +125,16 @@ fn has_object(case: &Case) -> bool {
 
 fn ratio(value: Option<f64>) -> String {
     value.map_or_else(String::new, |value| format!("{value:.2}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn shares() {
+        assert_eq!(share(0, 0), "0%");
+        assert_eq!(share(1, 2), "50.0%");
+        assert_eq!(share(1, 1_000_000), "<0.1%");
+    }
 }

@@ -61,9 +61,9 @@ fn backends(stats: &Stats) -> String {
             vec![
                 row.backend.clone(),
                 count(requests(row)),
-                share(requests(row), all_requests),
+                table::share(requests(row), all_requests),
                 bytes(row.alloc_bytes as f64),
-                share(row.alloc_bytes, all_bytes),
+                table::share(row.alloc_bytes, all_bytes),
                 count(row.reallocs),
                 count(row.frees),
             ],
@@ -99,17 +99,6 @@ fn sizes(stats: &Stats) -> String {
         from = *to;
     }
     table.to_string()
-}
-
-/// A percentage; what exists is never shown as nothing.
-fn share(part: u64, whole: u64) -> String {
-    match (part, whole) {
-        (0, _) | (_, 0) => "0%".into(),
-        (part, whole) => match part as f64 * 100.0 / whole as f64 {
-            percent if percent < 0.1 => "<0.1%".into(),
-            percent => format!("{percent:.1}%"),
-        },
-    }
 }
 
 #[cfg(test)]
@@ -148,12 +137,5 @@ mod tests {
             assert!(text.contains(expected), "{expected} is missing in\n{text}");
         }
         assert!(text.lines().all(|line| line.chars().count() <= 100));
-    }
-
-    #[test]
-    fn shares() {
-        assert_eq!(share(0, 0), "0%");
-        assert_eq!(share(1, 2), "50.0%");
-        assert_eq!(share(1, 1_000_000), "<0.1%");
     }
 }

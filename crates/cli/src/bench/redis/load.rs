@@ -5,6 +5,7 @@ use crate::bench::contender::Contender;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 /// One command of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -54,7 +55,10 @@ impl Load {
             keys,
             requests: requests.map(|requests| requests / part),
         };
-        [load(4 << 10, 20_000, [60_000, 45_000, 3_000]), load(40 << 10, 2_000, [18_000, 9_000, 300])]
+        [
+            load(4 << 10, 20_000, [60_000, 45_000, 3_000]),
+            load(40 << 10, 2_000, [18_000, 9_000, 300]),
+        ]
     }
 
     /// What tables call it.
@@ -63,10 +67,11 @@ impl Load {
     }
 
     /// Puts the load on a fresh server; per command the CPU time and the rate, and
-    /// the peak memory. `jemalloc` says whether it shall be on jemalloc.
-    pub fn run(&self, contender: &Contender, jemalloc: Option<bool>) -> Result<Value, String> {
+    /// the peak memory. If its own allocator shall be `replaced`, that is checked.
+    pub fn run(&self, contender: &Contender, replaced: bool) -> Result<Value, String> {
         let server = Server::start(contender)?;
         let mut result = json!({});
+        let (mut cpu_all, start) = (0, Instant::now());
         for op in OPS {
             let requests = match op {
                 Op::Set | Op::Get => self.requests[0],
@@ -76,11 +81,14 @@ impl Load {
             let before = server.cpu_ns()?;
             let rate = self.benchmark(&server, op, requests)?;
             let cpu = server.cpu_ns()?.saturating_sub(before);
+            cpu_all += cpu;
             result[key(op, "cpu_ns")] = (cpu as f64 / requests as f64).into();
             result[key(op, "rate")] = rate.into();
         }
+        result["cpu_ns"] = cpu_all.into();
+        result["wall_ns"] = (start.elapsed().as_nanos() as u64).into();
         result["peak_rss"] = server.peak_rss().into();
-        if jemalloc.is_some_and(|expected| server.is_on_jemalloc() != Ok(expected)) {
+        if replaced && server.is_on_jemalloc()? {
             return Err("this redis-server cannot be put on another allocator".into());
         }
         server.stop()?;

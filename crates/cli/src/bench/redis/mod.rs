@@ -28,19 +28,20 @@ use serde_json::{Value, json};
 /// What tables call the server as it comes.
 pub const OWN: &str = "its own jemalloc";
 
-/// Ways to run the server, and whether jemalloc then serves it.
-pub fn contenders(bench: &Bench) -> Vec<(Contender, Option<bool>)> {
+/// Ways to run the server, and whether its own jemalloc must then be idle.
+pub fn contenders(bench: &Bench) -> Vec<(Contender, bool)> {
     let own = Contender { name: OWN.into(), ..Contender::system() };
-    let mut list = vec![(own, Some(true))];
+    let mut list = vec![(own, false)];
     if let Some(libc) = places::system_library("libc.so.6") {
         let glibc = Contender { name: "glibc".into(), preload: Some(libc), ..Contender::system() };
-        list.push((glibc, Some(false)));
+        list.push((glibc, true));
     }
     // Peers that were asked for by name, and Spandrel in its modes.
-    let others = bench.contenders.iter().filter(|contender| {
-        contender.ours || (bench.peers_named && contender.preload.is_some())
-    });
-    list.extend(others.map(|contender| (contender.clone(), None)));
+    let others = bench
+        .contenders
+        .iter()
+        .filter(|contender| contender.ours || (bench.peers_named && contender.preload.is_some()));
+    list.extend(others.map(|contender| (contender.clone(), true)));
     list
 }
 
@@ -52,7 +53,8 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
         let all = measure_load(bench, &load, progress);
         section.tables.push(draw(&load, &all));
         section.verdicts.extend(judge(&load, &all));
-        let failed = all.iter().filter_map(|series| Some((&series.contender.name, series.failed.as_ref()?)));
+        let failed =
+            all.iter().filter_map(|series| Some((&series.contender.name, series.failed.as_ref()?)));
         section.notes.extend(failed.map(|(who, why)| format!("{who}, {}: {why}", load.name())));
         data.push(json!({"value_bytes": load.value, "allocators": all.iter().map(report).collect::<Vec<_>>()}));
     }
@@ -66,23 +68,9 @@ pub fn measure_load(bench: &Bench, load: &Load, progress: &Progress) -> Vec<Seri
     let plain: Vec<Contender> = list.iter().map(|(contender, _)| contender.clone()).collect();
     let label = format!("redis, {}", load.name());
     measure::in_turns(&plain, bench.runs, progress, &label, |contender| {
-        let jemalloc = list.iter().find(|(known, _)| known.name == contender.name);
-        load.run(contender, jemalloc.and_then(|(_, jemalloc)| *jemalloc))
+        let replaced = list.iter().any(|(known, idle)| known.name == contender.name && *idle);
+        load.run(contender, replaced)
     })
-}
-
-/// The median over the commands of one contender's CPU time per request,
-/// relative to another's.
-pub fn cpu_ratio(one: &Series, other: &Series) -> Option<f64> {
-    let ratios: Option<Vec<f64>> = OPS
-        .iter()
-        .map(|op| {
-            let of = |series: &Series| median(&series.values(&key(*op, "cpu_ns")));
-            Some((of(one)? / of(other)?).ln())
-        })
-        .collect();
-    let ratios = ratios?;
-    Some((ratios.iter().sum::<f64>() / ratios.len() as f64).exp())
 }
 
 fn draw(load: &Load, all: &[Series]) -> String {
@@ -99,8 +87,7 @@ fn draw(load: &Load, all: &[Series]) -> String {
                 let value = median(&series.values(&key(*op, what)));
                 match (value, base(*op, what)) {
                     (Some(value), Some(base)) => {
-                        let shown =
-                            if what == "rate" { count(value as u64) } else { time(value) };
+                        let shown = if what == "rate" { count(value as u64) } else { time(value) };
                         format!("{shown}  {:.2}×", value / base)
                     }
                     _ => table::NOTHING.into(),

@@ -1,0 +1,123 @@
+//! The programs, and how each is run once.
+
+use crate::bench::Bench;
+use crate::bench::contender::Contender;
+use crate::bench::{measure, process, redis};
+use redis::load::Load;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+const JOB: &str = include_str!("job.py");
+/// A job that takes longer hangs.
+const JOB_MAX: Duration = Duration::from_secs(120);
+
+/// What can be run.
+pub enum Program {
+    /// `redis-server` under `redis-benchmark`, with small and large values.
+    Redis,
+    /// A python3 job that grows large buffers; the interpreter, if there is one.
+    Python(Option<PathBuf>),
+    /// A Rust program that appends: its name and the worker's words.
+    Worker(&'static str, &'static [&'static str]),
+}
+
+/// All programs, in the order in which they are run.
+pub fn all(_: &Bench) -> Vec<Program> {
+    vec![
+        Program::Redis,
+        Program::Python(interpreter()),
+        Program::Worker("Rust Vec<u64>", &["vec", "--pushes", "100000000"]),
+        Program::Worker("Arrow buffer", &["arrow", "--pushes", "100000000"]),
+    ]
+}
+
+/// The real interpreter: `python3` may be a script that chooses one.
+fn interpreter() -> Option<PathBuf> {
+    let mut command = Command::new("python3");
+    let ended =
+        process::run(command.args(["-c", "import sys; print(sys.executable)"]), Some(JOB_MAX));
+    let path = PathBuf::from(ended.ok()?.success().ok()?.output.trim());
+    path.exists().then_some(path)
+}
+
+impl Program {
+    /// What tables call it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Program::Redis => "redis-server",
+            Program::Python(_) => "python3 job",
+            Program::Worker(name, _) => name,
+        }
+    }
+
+    /// What has to be installed first, if anything.
+    pub fn missing(&self) -> Option<&'static str> {
+        let exists = |name: &str| {
+            let version = process::run(Command::new(name).arg("--version"), Some(JOB_MAX));
+            version.is_ok_and(|ended| ended.status.success())
+        };
+        match self {
+            Program::Redis if !(exists("redis-server") && exists("redis-benchmark")) => {
+                Some("redis-server or redis-benchmark is not installed")
+            }
+            Program::Python(None) => Some("python3 is not installed"),
+            _ => None,
+        }
+    }
+
+    /// What it is run on: first what it comes with, last Spandrel.
+    pub fn contenders(&self, bench: &Bench, ours: &Contender) -> Vec<Contender> {
+        let mut list: Vec<Contender> = match self {
+            Program::Redis => {
+                redis::contenders(bench).into_iter().map(|(contender, _)| contender).collect()
+            }
+            _ => vec![Contender { name: "glibc".into(), ..Contender::system() }],
+        };
+        list.retain(|contender| contender.name == redis::OWN || contender.name == "glibc");
+        list.push(ours.clone());
+        list
+    }
+
+    /// One run: CPU time, elapsed time, peak memory, and a digest of the output
+    /// where there is one.
+    pub fn run(&self, bench: &Bench, contender: &Contender) -> Result<Value, String> {
+        match self {
+            Program::Redis => run_redis(contender),
+            Program::Python(None) => Err("there is no python3".into()),
+            Program::Python(Some(interpreter)) => run_python(interpreter, contender),
+            Program::Worker(_, words) => measure::worker(&bench.worker, contender, words),
+        }
+    }
+}
+
+/// Both loads, each on a fresh server: times added up, the larger peak.
+fn run_redis(contender: &Contender) -> Result<Value, String> {
+    let mut sum = json!({"cpu_ns": 0.0, "wall_ns": 0.0, "peak_rss": 0.0});
+    for load in Load::both(true) {
+        let replaced = contender.name != redis::OWN;
+        let result = load.run(contender, replaced)?;
+        let number = |value: &Value, key: &str| value[key].as_f64().unwrap_or(0.0);
+        for key in ["cpu_ns", "wall_ns"] {
+            sum[key] = (number(&sum, key) + number(&result, key)).into();
+        }
+        sum["peak_rss"] = number(&sum, "peak_rss").max(number(&result, "peak_rss")).into();
+    }
+    Ok(sum)
+}
+
+fn run_python(interpreter: &PathBuf, contender: &Contender) -> Result<Value, String> {
+    let mut command = Command::new(interpreter);
+    // No files of the user's decide what is measured.
+    contender.prepare(command.args(["-I", "-c", JOB]));
+    let ended = process::run(&mut command, Some(JOB_MAX))?.success()?;
+    let said: Value = serde_json::from_str(ended.output.trim())
+        .map_err(|why| format!("its output is not JSON: {why}"))?;
+    Ok(json!({
+        "cpu_ns": ended.cpu_ns,
+        "wall_ns": ended.wall_ns,
+        "peak_rss": said["peak_rss"],
+        "digest": said["digest"],
+    }))
+}

@@ -1,0 +1,100 @@
+/* spandrel.h: modes, scopes, allocators by name and statistics of Spandrel.
+ *
+ * Link with -lspandrel, or run any program with LD_PRELOAD=libspandrel.so and
+ * look these functions up with dlsym. malloc, free, operator new and the rest of
+ * the standard interface are Spandrel's in either case; whatever they return may
+ * be freed and reallocated under any mode, by any thread.
+ *
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ */
+#ifndef SPANDREL_H
+#define SPANDREL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Allocators by number. Which are built in, spandrel_malloc_in tells: it fails
+ * with EINVAL for one that is not. */
+enum {
+    SPANDREL_SYS = 0,      /* glibc */
+    SPANDREL_JEMALLOC = 1,
+    SPANDREL_MIMALLOC = 2,
+    SPANDREL_TCMALLOC = 3,
+    SPANDREL_MMAP = 4,     /* page-mapped, with room to grow */
+    SPANDREL_ALLOCATORS = 5
+};
+
+/* The version, as "0.1.0". */
+const char *spandrel_version(void);
+
+/* The mode of the process, in the form that spandrel_set_mode reads. The text is
+ * valid until the next call of this function. */
+const char *spandrel_mode(void);
+
+/* Puts the process into a mode:
+ *   "auto", "sys", "jemalloc", "mimalloc", "mmap",
+ *   "template", "template=brug", "template=0-4KiB:jemalloc,4KiB-:mmap",
+ *   "switch", "switch=jemalloc,point=128KiB,threshold=8"
+ * Objects stay where they are. Returns 0, or
+ *   EINVAL   the text is no mode,
+ *   ENOTSUP  it needs an allocator that is not built in,
+ *   ENOSPC   the process has used 32 different modes already. */
+int spandrel_set_mode(const char *mode);
+
+/* What this thread allocates from here to the matching spandrel_scope_leave is
+ * placed by this mode. Nestable up to 32 deep. Returns as spandrel_set_mode
+ * does, and EAGAIN when nested too deeply; after a failure do not leave. */
+int spandrel_scope_enter(const char *mode);
+void spandrel_scope_leave(void);
+
+/* As malloc, calloc, aligned_alloc and realloc, from one allocator whatever the
+ * mode: for data structures that know best. On failure they return NULL with
+ * errno ENOMEM, or EINVAL for a number of no built-in allocator.
+ * spandrel_realloc_in moves an object of any allocator to this one. */
+void *spandrel_malloc_in(int allocator, size_t size);
+void *spandrel_calloc_in(int allocator, size_t count, size_t size);
+void *spandrel_aligned_alloc_in(int allocator, size_t alignment, size_t size);
+void *spandrel_realloc_in(int allocator, void *object, size_t size);
+
+/* The number of the allocator that owns an address; SPANDREL_SYS for whatever no
+ * other claims. */
+int spandrel_owner(const void *object);
+
+/* Sizes are in bytes. What is counted per allocator is zero unless counting is on. */
+struct spandrel_stats {
+    uint64_t allocations[SPANDREL_ALLOCATORS];
+    uint64_t allocated_bytes[SPANDREL_ALLOCATORS];
+    uint64_t reallocations[SPANDREL_ALLOCATORS];
+    uint64_t frees[SPANDREL_ALLOCATORS];
+    uint64_t realloc_in_place;      /* the address stayed */
+    uint64_t realloc_moved_pages;   /* page tables moved, no byte was copied */
+    uint64_t realloc_copied;        /* copied within an allocator */
+    uint64_t realloc_copied_bytes;  /* by these and by migrations */
+    uint64_t realloc_migrated;      /* copied to another allocator */
+    uint64_t mmap_live_objects;
+    uint64_t mmap_live_bytes;
+    uint64_t mmap_warm_bytes;       /* resident, kept for the next object */
+    uint64_t mmap_reused_bytes;     /* given out warm, without page faults */
+    uint64_t counting;              /* 1 while requests are counted */
+};
+
+/* Fills the first `size` bytes of `stats`; pass sizeof(struct spandrel_stats).
+ * Later versions append fields. Returns 0, or EINVAL for a null pointer. */
+int spandrel_stats(struct spandrel_stats *stats, size_t size);
+
+/* Writes the statistics to standard error. */
+void spandrel_stats_print(void);
+
+/* Turns the counting of requests on (not 0) or off (0); off at first, unless
+ * SPANDREL_STATS is set. Costs a few nanoseconds per request. */
+void spandrel_count_requests(int on);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
