@@ -32,17 +32,19 @@ macro_rules! with_backend {
 }
 pub(crate) use with_backend;
 
-/// Makes the allocators that a mode names ready, so that requests need not ask.
-pub(crate) fn start_named_by(mode: &Mode) {
-    let start = |id| with_backend!(id, B => B::start());
-    match mode {
-        Mode::Only(id) => start(*id),
-        Mode::Template(template) => {
-            template.ranges().iter().for_each(|range| start(range.allocator));
-        }
-        Mode::Switch(switch) => start(switch.base),
-        Mode::Preset | Mode::Auto => start(available().small()),
-    }
+/// Makes the allocators that a mode may name ready, so that requests need not
+/// ask; those that can be had. What a mode names and cannot be had is glibc's.
+pub(crate) fn start_named_by(mode: &Mode) -> Available {
+    let start = |id| available().has(id) && with_backend!(id, B => B::start());
+    let needs = |id| match mode {
+        Mode::Only(only) => *only == id,
+        Mode::Template(template) => template.ranges().iter().any(|range| range.allocator == id),
+        Mode::Switch(switch) => switch.base == id,
+        Mode::Preset | Mode::Auto => available().small() == id,
+    };
+    AllocatorId::ALL
+        .into_iter()
+        .fold(Available::BASE, |usable, id| usable.with_if(needs(id) && start(id), id))
 }
 
 /// The allocators that this build contains.

@@ -32,7 +32,7 @@ pub use render::{Json, Text};
 pub use request::{
     alloc, alloc_aligned, alloc_zeroed, alloc_zeroed_aligned, free, free_sized, trim, usable_size,
 };
-pub use start::{Configuration, start};
+pub use start::{register_fork_order, start};
 pub use stats::{ReallocStats, RequestRow, Stats, count_requests, stats};
 
 /// Requests to one allocator by name, whatever the mode: for data structures

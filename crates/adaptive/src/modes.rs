@@ -7,7 +7,9 @@ use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 
-use spandrel_policy::{Decision, Mode, ModeError, Operation, Switch, Table, exact, parse_mode};
+use spandrel_policy::{
+    Available, Decision, Mode, ModeError, Operation, Switch, Table, exact, parse_mode,
+};
 use spandrel_sync::{Lock, ThreadSlot, thread_slot};
 
 use crate::available;
@@ -20,20 +22,23 @@ const POOL: usize = 32;
 struct Compiled {
     /// First, so that a pointer to it is one to the table.
     table: Table,
-    /// Written once, before the entry is published.
-    mode: UnsafeCell<Mode>,
+    /// The mode, and which of its allocators can be had; written once, before
+    /// the entry is published.
+    mode: UnsafeCell<(Mode, Available)>,
 }
 
 // SAFETY: `mode` is written under the pool's lock before `FILLED` covers the
 // entry, and only read after that; the table consists of atomics.
 unsafe impl Sync for Compiled {}
 
-static POOL_ENTRIES: [Compiled; POOL] =
-    [const { Compiled { table: Table::unset(), mode: UnsafeCell::new(Mode::Auto) } }; POOL];
+static POOL_ENTRIES: [Compiled; POOL] = [const {
+    Compiled { table: Table::unset(), mode: UnsafeCell::new((Mode::Auto, Available::BASE)) }
+}; POOL];
 static FILLED: AtomicUsize = AtomicUsize::new(0);
 static ADDING: Lock<()> = Lock::new(());
 /// In force before the start: every decision goes the slow way.
-static UNSET: Compiled = Compiled { table: Table::unset(), mode: UnsafeCell::new(Mode::Auto) };
+static UNSET: Compiled =
+    Compiled { table: Table::unset(), mode: UnsafeCell::new((Mode::Auto, Available::BASE)) };
 static CURRENT: AtomicPtr<Compiled> = AtomicPtr::new((&raw const UNSET).cast_mut());
 
 /// Why a mode could not be entered.
@@ -79,14 +84,19 @@ pub(crate) fn table() -> &'static Table {
     &compiled().table
 }
 
-fn mode_of(compiled: &Compiled) -> Mode {
+fn parts_of(compiled: &Compiled) -> (Mode, Available) {
     // SAFETY: see `unsafe impl Sync`.
     unsafe { *compiled.mode.get() }
 }
 
+fn mode_of(compiled: &Compiled) -> Mode {
+    parts_of(compiled).0
+}
+
 /// The decision of the mode itself, for classes that a boundary cuts.
 pub(crate) fn decide_exactly(operation: Operation, size: usize) -> Decision {
-    exact(&mode_of(compiled()), available(), operation, size)
+    let (mode, usable) = parts_of(compiled());
+    exact(&mode, usable, operation, size)
 }
 
 /// Value of the allocation counter at which an object moves to pages.
@@ -109,11 +119,11 @@ fn intern(mode: &Mode) -> Option<&'static Compiled> {
         return Some(entry);
     }
     let entry = POOL_ENTRIES.get(count)?;
-    start_named_by(mode);
+    let usable = start_named_by(mode);
     // SAFETY: the entry is beyond `FILLED`: nobody reads it, and the lock makes
     // this thread the only one to write.
-    unsafe { *entry.mode.get() = *mode };
-    entry.table.compile(mode, available(), crate::stats::counting());
+    unsafe { *entry.mode.get() = (*mode, usable) };
+    entry.table.compile(mode, usable, crate::stats::counting());
     FILLED.store(count + 1, Release);
     Some(entry)
 }
@@ -122,7 +132,8 @@ fn intern(mode: &Mode) -> Option<&'static Compiled> {
 pub(crate) fn recompile(counted: bool) {
     let _adding = ADDING.lock();
     for entry in POOL_ENTRIES.iter().take(FILLED.load(Acquire)) {
-        entry.table.compile(&mode_of(entry), available(), counted);
+        let (mode, usable) = parts_of(entry);
+        entry.table.compile(&mode, usable, counted);
     }
 }
 

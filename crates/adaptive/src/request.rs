@@ -109,7 +109,9 @@ pub(crate) fn decide(operation: Operation, size: usize) -> Decision {
 /// `size` bytes aligned to `align` from allocator `id`; null if it has none.
 pub fn alloc_in(id: AllocatorId, align: usize, size: usize, zeroed: bool) -> *mut u8 {
     with_backend!(id, B => {
-        B::start();
+        if !B::start() {
+            return core::ptr::null_mut();
+        }
         match (align <= MIN_ALIGN, zeroed) {
             (true, false) => B::alloc(size),
             (true, true) => B::alloc_zeroed(size),

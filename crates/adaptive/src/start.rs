@@ -1,8 +1,10 @@
 //! The start: configuration from the environment, and fork order.
 
-use core::ffi::CStr;
-use core::fmt;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::ffi::{CStr, c_int, c_void};
+use core::sync::atomic::AtomicPtr;
+use core::{fmt, ptr};
+
+use spandrel_backends::libc_function;
 
 use spandrel_os::message::say;
 use spandrel_os::{degrade, env};
@@ -17,13 +19,13 @@ static PROFILE: Lock<[u8; profile::MAX_BYTES]> = Lock::new([0; profile::MAX_BYTE
 
 /// What the environment asks for.
 #[derive(Clone, Copy, Debug)]
-pub struct Configuration {
+struct Configuration {
     /// The mode to start in.
-    pub mode: Mode,
+    mode: Mode,
     /// Count requests from the beginning.
-    pub count: bool,
+    count: bool,
     /// Report degraded system calls.
-    pub verbose: bool,
+    verbose: bool,
 }
 
 /// Starts the handler as the environment says, once. False only when called
@@ -111,18 +113,32 @@ fn profile_mode() -> Option<Mode> {
     }
 }
 
-static FORK_REGISTERED: AtomicBool = AtomicBool::new(false);
+static FORK_ORDER: Once = Once::new();
 
-/// One set of handlers for all rooms, registered before the program's own:
-/// prepare handlers run in reverse order, so the program's may still allocate,
-/// and its child handlers find every lock free.
-fn register_fork_order() {
-    if FORK_REGISTERED.swap(true, Relaxed) {
+/// Registers one set of fork handlers for all rooms, before anybody else's:
+/// prepare handlers run in reverse order, so that others' may still allocate,
+/// and their child handlers find every lock free. See `capi`'s `fork`.
+pub fn register_fork_order() {
+    if FORK_ORDER.is_done() {
         return;
     }
-    // SAFETY: the handlers have the required type and live as long as the code.
-    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+    type Handler = Option<unsafe extern "C" fn()>;
+    type Register = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
+    FORK_ORDER.run(|| {
+        // By its own name: `pthread_atfork` is a stub that calls it, and a
+        // preloaded library may stand in between.
+        match libc_function::<Register>(&REGISTER, c"__register_atfork") {
+            // SAFETY: the handlers live as long as the code; a null module
+            // handle means that they are never unregistered.
+            Some(register) => unsafe {
+                register(Some(prepare), Some(parent), Some(child), ptr::null_mut());
+            },
+            None => say(format_args!("no __register_atfork in libc: do not fork with threads")),
+        }
+    });
 }
+
+static REGISTER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 unsafe extern "C" fn prepare() {
     modes::fork_lock().acquire();

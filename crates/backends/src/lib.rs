@@ -20,7 +20,7 @@ use spandrel_pages::AllocatorId;
 pub use hosted::Jemalloc;
 #[cfg(feature = "mimalloc")]
 pub use hosted::Mimalloc;
-pub use sys::{Sys, resolve_early};
+pub use sys::{Sys, libc_function, resolve_early};
 
 /// An allocator as the request handler sees it. All functions are associated:
 /// a backend is a type without values, and a call to it is a direct call.
@@ -32,8 +32,11 @@ pub trait Backend {
     const ID: AllocatorId;
 
     /// Makes the allocator ready. Called before the first request to it, and
-    /// again at will.
-    fn start() {}
+    /// again at will. False: it cannot be had here (there is no address space
+    /// for it), and must not be called.
+    fn start() -> bool {
+        true
+    }
 
     /// `size` bytes, aligned to 16.
     fn alloc(size: usize) -> *mut u8;
@@ -82,6 +85,10 @@ pub enum Remap {}
 
 impl Backend for Remap {
     const ID: AllocatorId = AllocatorId::Mmap;
+
+    fn start() -> bool {
+        remap::start()
+    }
 
     fn alloc(size: usize) -> *mut u8 {
         remap::alloc(size, 1)

@@ -102,10 +102,7 @@ static TRIM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 ///
 /// Looking up may allocate, through the front door; that is harmless because no
 /// lock is held here.
-pub(crate) fn libc_function<F: Copy>(
-    cell: &AtomicPtr<c_void>,
-    name: &core::ffi::CStr,
-) -> Option<F> {
+pub fn libc_function<F: Copy>(cell: &AtomicPtr<c_void>, name: &core::ffi::CStr) -> Option<F> {
     let mut function = cell.load(Relaxed);
     if function.is_null() {
         // SAFETY: the names are NUL-terminated; NOLOAD only finds what is there.

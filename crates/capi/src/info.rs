@@ -4,8 +4,9 @@ use core::ffi::{c_char, c_int, c_void};
 use core::fmt::Write;
 
 use spandrel_adaptive as adaptive;
-use spandrel_os::env::set_errno;
+use spandrel_os::env::{self, set_errno};
 use spandrel_os::message::{Fd, Line};
+use spandrel_pages::PAGE_BYTES;
 
 /// `malloc_trim`: gives unused memory of all allocators back; 1 if there was
 /// any. The pad is kept by none of them and therefore ignored.
@@ -30,21 +31,34 @@ pub struct MallInfo<T> {
     keepcost: T,
 }
 
-/// `mallinfo2`: the page-mapped backend's objects as `hblks`/`hblkhd`, warm
-/// memory as `keepcost`. What hosted allocators hold they tell by their own
-/// means.
+/// `mallinfo2`. The page-mapped backend's objects are `hblks` and `hblkhd`, its
+/// warm memory `fordblks` and `keepcost`. Hosted allocators do not tell what
+/// they hold; all other resident anonymous memory counts as `uordblks`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mallinfo2() -> MallInfo<usize> {
     let mmap = adaptive::stats().mmap;
+    let rest = resident_anonymous().saturating_sub(mmap.live_bytes + mmap.warm_bytes);
     MallInfo {
-        arena: mmap.warm_bytes,
+        arena: rest + mmap.warm_bytes,
         hblks: mmap.live_slots,
         hblkhd: mmap.live_bytes,
-        uordblks: mmap.live_bytes,
+        uordblks: rest,
         fordblks: mmap.warm_bytes,
         keepcost: mmap.warm_bytes,
         ..MallInfo::default()
     }
+}
+
+/// Bytes of resident memory that no file backs; 0 without `/proc`.
+fn resident_anonymous() -> usize {
+    let mut buffer = [0u8; 256];
+    let errno = env::errno();
+    let statm = env::read_file(c"/proc/self/statm", &mut buffer).unwrap_or(&[]);
+    set_errno(errno);
+    let text = core::str::from_utf8(statm).unwrap_or("");
+    let mut fields = text.split(' ').map(|field| field.parse().unwrap_or(0usize));
+    let (resident, shared) = (fields.nth(1).unwrap_or(0), fields.next().unwrap_or(0));
+    resident.saturating_sub(shared) * PAGE_BYTES
 }
 
 /// `mallinfo`: as `mallinfo2`, cut to `int` as in glibc.

@@ -10,6 +10,7 @@
 
 mod api;
 mod cxx;
+mod fork;
 mod info;
 mod init;
 mod malloc;

@@ -47,8 +47,9 @@ pub fn available() -> bool {
 pub fn all_processors() -> bool {
     let outcome = match membarrier(PRIVATE_EXPEDITED) {
         // A child of a fork may have to register for itself.
-        Err(libc::EPERM) => membarrier(REGISTER_PRIVATE_EXPEDITED)
-            .and_then(|()| membarrier(PRIVATE_EXPEDITED)),
+        Err(libc::EPERM) => {
+            membarrier(REGISTER_PRIVATE_EXPEDITED).and_then(|()| membarrier(PRIVATE_EXPEDITED))
+        }
         outcome => outcome,
     };
     if let Err(errno) = outcome {

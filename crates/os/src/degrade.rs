@@ -29,8 +29,14 @@ pub enum Optional {
 
 impl Optional {
     /// Every optional call.
-    pub const ALL: [Self; 6] =
-        [Self::Mremap, Self::PopulateWrite, Self::HugePage, Self::Reserve, Self::Random, Self::Membarrier];
+    pub const ALL: [Self; 6] = [
+        Self::Mremap,
+        Self::PopulateWrite,
+        Self::HugePage,
+        Self::Reserve,
+        Self::Random,
+        Self::Membarrier,
+    ];
 
     /// The name used in messages and statistics.
     pub const fn name(self) -> &'static str {

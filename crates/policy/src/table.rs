@@ -129,9 +129,11 @@ fn cuts(mode: &Mode, first: usize, last: usize) -> bool {
     template.ranges().iter().any(|range| range.to != usize::MAX && inside(range.to))
 }
 
-/// The decision for one size, from the mode itself.
+/// The decision for one size, from the mode itself. What is not available is
+/// glibc's.
 pub fn exact(mode: &Mode, available: Available, operation: Operation, size: usize) -> Decision {
-    let plain = |id: AllocatorId| Decision(id as u8);
+    let usable = |id: AllocatorId| if available.has(id) { id } else { AllocatorId::Sys };
+    let plain = |id: AllocatorId| Decision(usable(id) as u8);
     match mode {
         Mode::Only(id) => plain(*id),
         Mode::Template(template) => plain(template.decide(size)),
@@ -139,7 +141,7 @@ pub fn exact(mode: &Mode, available: Available, operation: Operation, size: usiz
         Mode::Switch(switch) if size >= switch.point => plain(AllocatorId::Mmap),
         Mode::Switch(switch) => match operation {
             Operation::Allocate => plain(switch.base),
-            Operation::Grow => Decision(switch.base as u8 | Decision::BY_COUNTER),
+            Operation::Grow => Decision(usable(switch.base) as u8 | Decision::BY_COUNTER),
         },
         Mode::Auto if size >= MAPPED_FROM => plain(AllocatorId::Mmap),
         Mode::Auto if operation == Operation::Grow && size >= WARM_FROM => {
@@ -157,9 +159,19 @@ mod tests {
 
     fn table(mode: &str) -> Table {
         let table = Table::unset();
-        let all = AllocatorId::ALL.into_iter().fold(Available::BASE, Available::with);
-        table.compile(&parse_mode(mode).unwrap(), all, false);
+        table.compile(&parse_mode(mode).unwrap(), all(), false);
         table
+    }
+
+    fn all() -> Available {
+        AllocatorId::ALL.into_iter().fold(Available::BASE, Available::with)
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_glibcs() {
+        let table = Table::unset();
+        table.compile(&parse_mode("jemalloc").unwrap(), Available::BASE, false);
+        assert_eq!(table.decide(Operation::Allocate, 100).0, AllocatorId::Sys as u8);
     }
 
     #[test]
@@ -197,7 +209,7 @@ mod tests {
             let mode = parse_mode(&text).unwrap();
             let compiled = table(&text);
             for size in sizes.into_iter().chain([a - 1, a, b - 1, b]) {
-                let exact = exact(&mode, Available::BASE, Operation::Allocate, size);
+                let exact = exact(&mode, all(), Operation::Allocate, size);
                 let decided = compiled.decide(Operation::Allocate, size);
                 prop_assert!(decided == exact || decided.0 == Decision::EXACT);
             }

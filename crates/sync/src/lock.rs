@@ -135,12 +135,17 @@ impl Once {
         self.state.load(Acquire) == DONE
     }
 
+    /// Whether the calling thread is inside the start right now.
+    pub fn runs_here(&self) -> bool {
+        matches!(self.state.load(Acquire), RUNNING | AWAITED)
+            && self.runner.load(Relaxed) == thread_id()
+    }
+
     /// Runs `start` if nobody has, waits for whoever does. False only when the
     /// calling thread is itself inside `start`.
     #[cold]
     pub fn run(&self, start: impl FnOnce()) -> bool {
-        // SAFETY: gettid has no preconditions.
-        let me = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+        let me = thread_id();
         match self.state.compare_exchange(NEW, RUNNING, Acquire, Acquire) {
             Ok(_) => {
                 self.runner.store(me, Relaxed);
@@ -167,6 +172,11 @@ impl Default for Once {
     fn default() -> Self {
         Self::new()
     }
+}
+
+fn thread_id() -> u32 {
+    // SAFETY: gettid has no preconditions.
+    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
 fn wait(word: &AtomicU32, expected: u32) {

@@ -42,11 +42,19 @@ fn align_flag(align: usize) -> c_int {
     align.trailing_zeros() as c_int
 }
 
-/// jemalloc. It starts by itself at its first request.
+/// jemalloc. It would start by itself at its first request, but a fork must not
+/// come in between.
 pub enum Jemalloc {}
 
 impl Backend for Jemalloc {
     const ID: AllocatorId = AllocatorId::Jemalloc;
+
+    fn start() -> bool {
+        HOST.start(|| {
+            // SAFETY: an object that nobody else has seen.
+            unsafe { spandrel_je_free(spandrel_je_malloc(MIN_ALIGN)) }
+        })
+    }
 
     #[inline(always)]
     fn alloc(size: usize) -> *mut u8 {
@@ -95,8 +103,11 @@ impl Backend for Jemalloc {
     }
 
     fn trim() -> bool {
+        if !HOST.is_ready() {
+            return false;
+        }
         // 4096 is jemalloc's `MALLCTL_ARENAS_ALL`. Whether anything was purged
-        // it does not say; a refusal means that it has not started.
+        // it does not say.
         let none = ptr::null_mut();
         // SAFETY: both names are valid and take no value.
         unsafe {

@@ -3,7 +3,6 @@
 use core::ffi::c_void;
 
 use spandrel_pages::{AllocatorId, MIN_ALIGN};
-use spandrel_sync::Once;
 
 use super::Host;
 use crate::Backend;
@@ -25,8 +24,6 @@ unsafe extern "C" {
     fn spandrel_mi_collect(force: bool);
 }
 
-static STARTED: Once = Once::new();
-
 /// mimalloc aligns objects of up to 8 bytes to 8; ours are aligned to 16.
 #[inline(always)]
 fn padded(size: usize) -> usize {
@@ -39,11 +36,9 @@ pub enum Mimalloc {}
 impl Backend for Mimalloc {
     const ID: AllocatorId = AllocatorId::Mimalloc;
 
-    fn start() {
-        if !STARTED.is_done() {
-            // SAFETY: called once; it is to learn of ending threads by itself.
-            STARTED.run(|| unsafe { spandrel_mi_host_start(true) });
-        }
+    fn start() -> bool {
+        // SAFETY: it is to learn of ending threads by itself.
+        HOST.start(|| unsafe { spandrel_mi_host_start(true) })
     }
 
     #[inline(always)]
@@ -93,32 +88,25 @@ impl Backend for Mimalloc {
     }
 
     fn trim() -> bool {
-        if STARTED.is_done() {
+        if HOST.is_ready() {
             // SAFETY: started.
             unsafe { spandrel_mi_collect(true) };
         }
-        STARTED.is_done()
+        HOST.is_ready()
     }
 }
 
-/// Takes mimalloc's locks and its slice's; in that order, since it asks for
-/// memory while it holds them.
+/// Takes mimalloc's locks and its slice's.
 pub(super) fn fork_prepare() {
-    if STARTED.is_done() {
-        // SAFETY: started; released by `fork_done`.
-        unsafe { spandrel_mi_host_fork_prepare() };
-    }
-    HOST.fork_prepare();
+    // SAFETY: called when started; released by `fork_done`.
+    HOST.fork_prepare(|| unsafe { spandrel_mi_host_fork_prepare() });
 }
 
+/// Gives them back.
+///
 /// # Safety
 /// The calling thread called [`fork_prepare`] before the fork.
 pub(super) unsafe fn fork_done(in_child: bool) {
-    // SAFETY: passed on from the caller.
-    unsafe { HOST.fork_done(in_child) };
-    if STARTED.is_done() {
-        // SAFETY: passed on from the caller. Nobody can have started it since:
-        // that takes the slice's lock, which was held.
-        unsafe { spandrel_mi_host_fork_release() };
-    }
+    // SAFETY: passed on from the caller; called when the locks were taken.
+    unsafe { HOST.fork_done(in_child, || spandrel_mi_host_fork_release()) };
 }

@@ -12,10 +12,11 @@ mod space;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 use spandrel_os::env::set_errno;
 use spandrel_pages::AllocatorId;
+use spandrel_sync::{Lock, Once};
 
 use space::Space;
 
@@ -27,6 +28,10 @@ const FORK_SETS: usize = 4;
 /// What one hosted allocator gets instead of an operating system.
 pub(crate) struct Host {
     space: Space,
+    once: Once,
+    /// Held while the allocator starts: a fork waits for the start to end.
+    starting: Lock<()>,
+    ready: AtomicBool,
     fork: UnsafeCell<[ForkHandlers; FORK_SETS]>,
     fork_sets: AtomicUsize,
 }
@@ -39,9 +44,43 @@ impl Host {
     const fn new(owner: AllocatorId) -> Self {
         Host {
             space: Space::new(owner),
+            once: Once::new(),
+            starting: Lock::new(()),
+            ready: AtomicBool::new(false),
             fork: UnsafeCell::new([[None; 3]; FORK_SETS]),
             fork_sets: AtomicUsize::new(0),
         }
+    }
+
+    /// Starts the allocator by `boot`, once, when there is a slice for it. What
+    /// the start itself allocates on this thread is let through.
+    #[inline]
+    fn start(&self, boot: impl FnOnce()) -> bool {
+        self.once.is_done() && self.is_ready() || self.start_slow(boot)
+    }
+
+    #[cold]
+    fn start_slow(&self, boot: impl FnOnce()) -> bool {
+        if self.once.is_done() {
+            return self.is_ready();
+        }
+        if self.once.runs_here() {
+            return true;
+        }
+        let _starting = self.starting.lock();
+        self.once.run(|| {
+            if self.space.prepare() {
+                boot();
+                self.ready.store(true, Release);
+            }
+        });
+        self.is_ready()
+    }
+
+    /// Whether the allocator has been started.
+    #[inline]
+    fn is_ready(&self) -> bool {
+        self.ready.load(Acquire)
     }
 
     /// `mmap`. Files and fixed addresses are the kernel's business: the former
@@ -55,14 +94,18 @@ impl Host {
         fd: c_int,
         offset: libc::off_t,
     ) -> *mut c_void {
-        if flags & libc::MAP_FIXED != 0 || flags & libc::MAP_ANONYMOUS == 0 {
+        let fixed = flags & libc::MAP_FIXED != 0;
+        if fixed && !self.space.contains(hint as usize, len) {
+            return refuse_memory();
+        }
+        if fixed || flags & libc::MAP_ANONYMOUS == 0 {
             // SAFETY: passed on from the caller. Memory is not charged twice:
             // the slice was reserved without.
             return unsafe {
                 libc::mmap(hint, len, access, flags | libc::MAP_NORESERVE, fd, offset)
             };
         }
-        let at = self.space.map(hint as usize, len, access != libc::PROT_NONE);
+        let at = self.space.map(len, access != libc::PROT_NONE);
         if at.is_null() {
             set_errno(libc::ENOMEM);
             return libc::MAP_FAILED;
@@ -116,7 +159,13 @@ impl Host {
         unsafe { &*self.fork.get() }.get(..self.fork_sets.load(Acquire)).unwrap_or(&[])
     }
 
-    fn fork_prepare(&self) {
+    /// Waits for a start to end and takes the allocator's locks, then the
+    /// slice's: it asks for memory while it holds its own.
+    fn fork_prepare(&self, own: impl FnOnce()) {
+        self.starting.acquire();
+        if self.is_ready() {
+            own();
+        }
         for set in self.sets().iter().rev() {
             if let Some(prepare) = set[0] {
                 // SAFETY: the allocator registered it for this moment.
@@ -128,15 +177,21 @@ impl Host {
 
     /// # Safety
     /// The calling thread called `fork_prepare` before the fork.
-    unsafe fn fork_done(&self, in_child: bool) {
+    unsafe fn fork_done(&self, in_child: bool, own: impl FnOnce()) {
         // SAFETY: passed on from the caller.
         unsafe { self.space.fork_done() };
+        // As in `fork_prepare`: it cannot have started since.
+        if self.is_ready() {
+            own();
+        }
         for set in self.sets() {
             if let Some(done) = set[1 + usize::from(in_child)] {
                 // SAFETY: the allocator registered it for this moment.
                 unsafe { done() };
             }
         }
+        // SAFETY: taken by `fork_prepare`.
+        unsafe { self.starting.release() };
     }
 }
 
@@ -241,7 +296,7 @@ pub(crate) fn refuse_memory() -> *mut c_void {
 /// Takes the locks of every hosted allocator that has started.
 pub fn fork_prepare() {
     #[cfg(feature = "jemalloc")]
-    jemalloc::HOST.fork_prepare();
+    jemalloc::HOST.fork_prepare(|| ());
     #[cfg(feature = "mimalloc")]
     mimalloc::fork_prepare();
 }
@@ -256,6 +311,6 @@ pub unsafe fn fork_done(in_child: bool) {
         #[cfg(feature = "mimalloc")]
         mimalloc::fork_done(in_child);
         #[cfg(feature = "jemalloc")]
-        jemalloc::HOST.fork_done(in_child);
+        jemalloc::HOST.fork_done(in_child, || ());
     }
 }

@@ -105,19 +105,8 @@ impl Inner {
         }
     }
 
-    /// Takes `len` bytes, at `hint` if that is free, else lowest first: low
-    /// addresses keep page tables dense.
-    fn take(&mut self, hint: usize, len: usize) -> Option<usize> {
-        if hint >= self.base && hint < self.end && hint.is_multiple_of(PAGE_BYTES) {
-            let index = self.ranges().partition_point(|range| range.to <= hint);
-            let fits = self
-                .ranges()
-                .get(index)
-                .is_some_and(|range| range.from <= hint && range.to - hint >= len);
-            if fits && self.carve(index, hint, len) {
-                return Some(hint);
-            }
-        }
+    /// Takes `len` bytes, lowest first: low addresses keep page tables dense.
+    fn take(&mut self, len: usize) -> Option<usize> {
         let align = (1usize << len.ilog2()).clamp(PAGE_BYTES, MOST_ALIGN);
         let (index, at) = self.ranges().iter().enumerate().find_map(|(index, range)| {
             let at = align_up(range.from, align)?;
@@ -179,18 +168,34 @@ impl Space {
         Space { owner, base: AtomicUsize::new(0), inner: Lock::new(inner) }
     }
 
-    /// Maps `len` bytes, zero and accessible, or merely reserved. Null: the
-    /// slice is full or could not be had.
-    pub fn map(&self, hint: usize, len: usize, accessible: bool) -> *mut u8 {
-        let Some(len) = align_up(len, PAGE_BYTES).filter(|len| *len > 0) else {
-            return ptr::null_mut();
-        };
+    /// Claims the slice, if that has not been tried; whether there is one.
+    pub fn prepare(&self) -> bool {
         let mut inner = self.inner.lock();
         if !inner.started {
             inner.start(self.owner);
             self.base.store(inner.base, Relaxed);
         }
-        let Some(at) = inner.take(hint, len) else { return ptr::null_mut() };
+        inner.base != 0
+    }
+
+    /// Whether a range lies in the slice.
+    pub fn contains(&self, at: usize, len: usize) -> bool {
+        let inner = self.inner.lock();
+        at >= inner.base && at.checked_add(len).is_some_and(|end| end <= inner.end)
+    }
+
+    /// Maps `len` bytes, zero and accessible, or merely reserved. Null: the
+    /// slice is full or could not be had. There are no hints: what an allocator
+    /// likes in a whole address space does not apply in a slice.
+    pub fn map(&self, len: usize, accessible: bool) -> *mut u8 {
+        let Some(len) = align_up(len, PAGE_BYTES).filter(|len| *len > 0) else {
+            return ptr::null_mut();
+        };
+        if !self.prepare() {
+            return ptr::null_mut();
+        }
+        let mut inner = self.inner.lock();
+        let Some(at) = inner.take(len) else { return ptr::null_mut() };
         // The range is this call's alone: the system call needs no lock.
         drop(inner);
         let at = at as *mut u8;
@@ -247,36 +252,41 @@ mod tests {
     use proptest::prelude::*;
     use std::vec::Vec;
 
+    fn unmap(space: &Space, from: usize, to: usize) -> bool {
+        // SAFETY: the tests give back ranges that they own and do not use.
+        unsafe { space.unmap(from as *mut u8, to - from) }
+    }
+
     #[test]
     fn what_is_unmapped_is_zero_when_mapped_again() {
         let space = Space::new(AllocatorId::Tcmalloc);
-        let at = space.map(0, 3 * MIB, true);
-        unsafe {
-            at.write_bytes(7, 3 * MIB);
-            assert!(space.unmap(at, 3 * MIB));
-        }
-        let again = space.map(0, 3 * MIB, true);
+        let at = space.map(3 * MIB, true);
+        // SAFETY: the range was just mapped with this length.
+        unsafe { at.write_bytes(7, 3 * MIB) };
+        assert!(unmap(&space, at as usize, at as usize + 3 * MIB));
+        let again = space.map(3 * MIB, true);
         assert_eq!(again, at, "lowest first");
+        // SAFETY: within the range just mapped.
         assert!((0..3 * MIB).step_by(512).all(|i| unsafe { again.add(i).read() } == 0));
     }
 
     #[test]
-    fn a_hint_is_honoured_when_free() {
+    fn the_slice_contains_what_it_handed_out_and_nothing_else() {
         let space = Space::new(AllocatorId::Tcmalloc);
-        let at = space.map(0, MIB, false) as usize;
-        let wanted = at + 64 * MIB;
-        assert_eq!(space.map(wanted, MIB, false) as usize, wanted);
-        assert_ne!(space.map(wanted, MIB, false) as usize, wanted, "taken");
-        assert_ne!(space.map(0x1000, MIB, false) as usize, 0x1000, "not in the slice");
+        let at = space.map(MIB, false) as usize;
+        assert!(space.contains(at, MIB));
+        assert!(!space.contains(0x1000, MIB));
+        assert!(!space.contains(at, usize::MAX));
     }
 
     #[test]
     fn what_is_not_the_slices_is_not_unmapped() {
         let space = Space::new(AllocatorId::Tcmalloc);
         let mut local = [0u8; 1];
-        assert!(!unsafe { space.unmap(local.as_mut_ptr(), PAGE_BYTES) });
-        assert!(space.map(0, usize::MAX, false).is_null());
-        assert!(space.map(0, 2 * TIB, false).is_null());
+        let at = local.as_mut_ptr() as usize;
+        assert!(!unmap(&space, at, at + PAGE_BYTES));
+        assert!(space.map(usize::MAX, false).is_null());
+        assert!(space.map(2 * TIB, false).is_null());
     }
 
     proptest! {
@@ -289,7 +299,7 @@ mod tests {
             for (map, pages, pick) in steps {
                 if map || live.is_empty() {
                     let len = pages * PAGE_BYTES;
-                    let at = space.map(0, len, false) as usize;
+                    let at = space.map(len, false) as usize;
                     prop_assert!(at != 0);
                     prop_assert!(live.iter().all(|(from, to)| at + len <= *from || at >= *to));
                     live.push((at, at + len));
@@ -298,13 +308,13 @@ mod tests {
                     // Allocators also give back parts of what they were given.
                     let middle = from + (to - from) / 2 / PAGE_BYTES * PAGE_BYTES;
                     if middle > from {
-                        prop_assert!(unsafe { space.unmap(from as *mut u8, middle - from) });
+                        prop_assert!(unmap(&space, from, middle));
                     }
-                    prop_assert!(unsafe { space.unmap(middle as *mut u8, to - middle) });
+                    prop_assert!(unmap(&space, middle, to));
                 }
             }
             for (from, to) in live {
-                prop_assert!(unsafe { space.unmap(from as *mut u8, to - from) });
+                prop_assert!(unmap(&space, from, to));
             }
             prop_assert_eq!(space.inner.lock().count, 1, "everything joins again");
         }

@@ -22,7 +22,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 
 use spandrel_os::message::say;
-use spandrel_os::{env, slices, vm};
+use spandrel_os::{slices, vm};
 use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, PAGE_BYTES};
 use spandrel_sync::{Lock, Once};
 
@@ -121,7 +121,9 @@ impl Remap {
             };
             vm::name(slice.base as *mut u8, slice.len, c"spandrel mmap");
             let mut lists = self.lists.lock();
-            lists.start(slice, overcommit_is_strict());
+            let strict = vm::is_charged_when_opened();
+            STRICT.store(strict, Relaxed);
+            lists.start(slice, strict);
             // SAFETY: `ready` is still false, and `once` admits one thread.
             unsafe { *self.layout.get() = lists.layout };
             self.ready.store(true, Release);
@@ -257,14 +259,9 @@ impl Remap {
 
 static STRICT: AtomicBool = AtomicBool::new(false);
 
-/// Whether memory is charged when it is mapped rather than when it is touched
-/// (`vm.overcommit_memory` = 2).
-fn overcommit_is_strict() -> bool {
-    let mut buffer = [0u8; 8];
-    let mode = env::read_file(c"/proc/sys/vm/overcommit_memory", &mut buffer);
-    let strict = matches!(mode, Ok([b'2', ..]));
-    STRICT.store(strict, Relaxed);
-    strict
+/// Claims the backend's slice, if that has not been tried; whether there is one.
+pub fn start() -> bool {
+    REMAP.is_ready()
 }
 
 /// A new object of `size` bytes aligned to `align`, a power of two; null when

@@ -1,6 +1,8 @@
 //! The record of one slot.
 
-use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering::*, compiler_fence};
+use core::sync::atomic::{
+    AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering::*, compiler_fence,
+};
 
 use spandrel_os::barrier;
 

@@ -31,13 +31,13 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
         return Ok(section);
     }
     if let Some(Value::Object(sample)) = series.samples.last() {
+        let mut lines = Vec::new();
         for (name, value) in sample {
             if let (Some(last), Some(median)) = (value.as_f64(), median(&series.values(name))) {
-                section
-                    .tables
-                    .push(format!("  {name:<32} {median:>12.3}   (last round {last:.3})"));
+                lines.push(format!("  {name:<32} {median:>12.3}   (last round {last:.3})"));
             }
         }
+        section.tables.push(lines.join("\n"));
     }
     if let Some(value) = median(&series.values(KEY)) {
         let what = "owner lookup and dispatch".to_string();

@@ -3,7 +3,7 @@
 
 use super::Bench;
 use super::measure::Series;
-use super::numbers::{bytes, median, time};
+use super::numbers::{median, time, whole};
 use super::progress::Progress;
 use super::report::Section;
 use super::table;
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use serde_json::{Value, json};
 
 /// Allocators per table, so that it fits a terminal.
-const COLUMNS: usize = 7;
+const COLUMNS: usize = 6;
 
 pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
     let mut section = Section::new("fig2", "time of each reallocation and filling (Brug, Fig. 2)");
@@ -73,7 +73,7 @@ fn draw(part: &str, curves: &[Curve]) -> String {
     let mut table = table::new(&header);
     let longest = curves.iter().max_by_key(|curve| curve.steps.len());
     for (at, (size, _)) in longest.map_or(&[][..], |curve| &curve.steps).iter().enumerate() {
-        let mut cells = vec![bytes(*size as f64).replace(".00", "")];
+        let mut cells = vec![whole(*size)];
         cells.extend(
             curves.iter().map(|curve| curve.steps.get(at).map_or("–".into(), |s| time(s.1))),
         );

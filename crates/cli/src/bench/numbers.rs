@@ -73,6 +73,16 @@ pub fn bytes(bytes: f64) -> String {
     if unit == 0 { format!("{value:.0} B") } else { format!("{} {}", digits(value), UNITS[unit]) }
 }
 
+/// A power of two, without digits behind the point.
+pub fn whole(bytes: u64) -> String {
+    match bytes {
+        b if b >= 1 << 30 => format!("{} GiB", b >> 30),
+        b if b >= 1 << 20 => format!("{} MiB", b >> 20),
+        b if b >= 1 << 10 => format!("{} KiB", b >> 10),
+        b => format!("{b} B"),
+    }
+}
+
 /// A count with thousands separated.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -120,6 +130,7 @@ mod tests {
         assert_eq!(bytes(512.0), "512 B");
         assert_eq!(bytes(4096.0), "4.00 KiB");
         assert_eq!(bytes(1023.0 * 1024.0), "1.00 MiB");
+        assert_eq!([whole(64), whole(4096), whole(2 << 30)], ["64 B", "4 KiB", "2 GiB"]);
         assert_eq!(count(0), "0");
         assert_eq!(count(999), "999");
         assert_eq!(count(1_234_567), "1,234,567");

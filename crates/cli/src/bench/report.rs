@@ -2,6 +2,7 @@
 
 use super::Bench;
 use super::cases::Case;
+use super::table;
 use super::target::Verdict;
 use crate::failure::Failure;
 use serde::Serialize;
@@ -51,14 +52,15 @@ impl Section {
     /// Prints it on standard output.
     pub fn print(&self) {
         println!("\n{}: {}", self.suite, self.about);
-        for table in &self.tables {
-            println!("{table}");
+        println!("{}", self.tables.join("\n\n"));
+        if !self.verdicts.is_empty() || !self.notes.is_empty() {
+            println!();
         }
         for verdict in &self.verdicts {
             println!("{}", verdict.line());
         }
         for note in &self.notes {
-            println!("  {note}");
+            println!("{}", table::wrap(note));
         }
     }
 }

@@ -42,6 +42,20 @@ pub fn left(table: &mut Table, column: usize) {
     }
 }
 
+/// Breaks a sentence into lines, all but the first indented further.
+pub fn wrap(text: &str) -> String {
+    let (mut lines, mut line) = (Vec::new(), String::from(" "));
+    for word in text.split_whitespace() {
+        if line.chars().count() + 1 + word.chars().count() > WIDTH.into() {
+            lines.push(std::mem::replace(&mut line, "   ".into()));
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    lines.push(line);
+    lines.join("\n")
+}
+
 /// A percentage; what exists is never shown as nothing.
 pub fn share(part: u64, whole: u64) -> String {
     match (part, whole) {
@@ -129,7 +143,15 @@ fn ratio(value: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::share;
+    use super::{share, wrap};
+
+    #[test]
+    fn long_sentences_are_broken() {
+        assert_eq!(wrap("short"), "  short");
+        let text = wrap(&"word ".repeat(40));
+        assert!(text.lines().count() == 3 && text.lines().all(|line| line.len() <= 100));
+        assert_eq!(text.matches("word").count(), 40);
+    }
 
     #[test]
     fn shares() {

@@ -43,7 +43,7 @@ impl Verdict {
     pub fn line(&self) -> String {
         let met = if self.met { "ok" } else { "missed" };
         format!(
-            "  {:<3} {:<58} {:>6.2}{} (at most {:.2}{})  {met}",
+            "  {:<3} {:<62} {:>6.2}{} (at most {:.2}{})  {met}",
             self.target, self.what, self.value, self.unit, self.at_most, self.unit
         )
     }

@@ -54,6 +54,9 @@ pub struct Requests {
     /// Reallocations to that size.
     #[serde(default)]
     pub reallocs: u64,
+    /// Bytes asked for by them.
+    #[serde(default)]
+    pub realloc_bytes: u64,
     /// Objects freed; counted per allocator, in a row of size zero.
     #[serde(default)]
     pub frees: u64,
@@ -100,6 +103,26 @@ pub struct Degraded {
     pub count: u64,
 }
 
+impl Requests {
+    /// Requests for memory of either kind.
+    pub fn count(&self) -> u64 {
+        self.allocs + self.reallocs
+    }
+
+    /// Bytes asked for by either kind.
+    pub fn bytes(&self) -> u64 {
+        self.alloc_bytes + self.realloc_bytes
+    }
+
+    fn add(&mut self, other: &Requests) {
+        self.allocs += other.allocs;
+        self.alloc_bytes += other.alloc_bytes;
+        self.reallocs += other.reallocs;
+        self.realloc_bytes += other.realloc_bytes;
+        self.frees += other.frees;
+    }
+}
+
 impl Stats {
     /// Reads what a library wrote.
     pub fn parse(text: &str) -> Result<Self, String> {
@@ -135,10 +158,7 @@ impl Stats {
                     to: row.to,
                     ..Requests::default()
                 });
-                into.allocs += row.allocs;
-                into.alloc_bytes += row.alloc_bytes;
-                into.reallocs += row.reallocs;
-                into.frees += row.frees;
+                into.add(row);
             }
             for row in &stats.degraded {
                 *degraded.entry((row.what.clone(), row.errno)).or_default() += row.count;
@@ -172,10 +192,7 @@ impl Stats {
     pub fn total(&self, backend: &str) -> Requests {
         let mut total = Requests { backend: backend.into(), ..Requests::default() };
         for row in self.requests.iter().filter(|row| row.backend == backend) {
-            total.allocs += row.allocs;
-            total.alloc_bytes += row.alloc_bytes;
-            total.reallocs += row.reallocs;
-            total.frees += row.frees;
+            total.add(row);
         }
         total
     }

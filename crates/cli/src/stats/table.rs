@@ -51,19 +51,18 @@ fn backends(stats: &Stats) -> String {
     let mut table = table::new(&header.map(String::from));
     let totals: Vec<Requests> =
         stats.backends().into_iter().map(|name| stats.total(name)).collect();
-    let requests = |row: &Requests| row.allocs + row.reallocs;
-    let all_requests: u64 = totals.iter().map(requests).sum();
-    let all_bytes: u64 = totals.iter().map(|row| row.alloc_bytes).sum();
+    let all_requests: u64 = totals.iter().map(Requests::count).sum();
+    let all_bytes: u64 = totals.iter().map(Requests::bytes).sum();
     for row in &totals {
         table::add(
             &mut table,
             false,
             vec![
                 row.backend.clone(),
-                count(requests(row)),
-                table::share(requests(row), all_requests),
-                bytes(row.alloc_bytes as f64),
-                table::share(row.alloc_bytes, all_bytes),
+                count(row.count()),
+                table::share(row.count(), all_requests),
+                bytes(row.bytes() as f64),
+                table::share(row.bytes(), all_bytes),
                 count(row.reallocs),
                 count(row.frees),
             ],
@@ -85,7 +84,7 @@ fn sizes(stats: &Stats) -> String {
                 .requests
                 .iter()
                 .filter(|row| row.backend == backend && row.from >= from && row.from < *to);
-            inside.map(|row| row.allocs + row.reallocs).sum::<u64>()
+            inside.map(Requests::count).sum::<u64>()
         };
         let counts: Vec<u64> = backends.iter().map(|name| row(name)).collect();
         if counts.iter().any(|count| *count > 0) {
@@ -116,6 +115,7 @@ mod tests {
             alloc_bytes: allocs * from,
             reallocs,
             frees: allocs,
+            ..Requests::default()
         };
         let stats = Stats {
             mode: "auto".into(),

@@ -11,7 +11,7 @@ use super::progress::Progress;
 use super::report::Section;
 use super::table;
 use crate::failure::Failure;
-use crate::stats::{Gathering, Stats};
+use crate::stats::{Gathering, Requests, Stats};
 use programs::Program;
 use serde_json::{Value, json};
 
@@ -164,15 +164,15 @@ fn requests(outcomes: &[Outcome]) -> String {
     let mut table = table::new(&header);
     for (name, stats) in counted {
         let totals: Vec<_> = backends.iter().map(|backend| stats.total(backend)).collect();
-        let requests: u64 = totals.iter().map(|row| row.allocs + row.reallocs).sum();
-        let all_bytes: u64 = totals.iter().map(|row| row.alloc_bytes).sum();
+        let requests: u64 = totals.iter().map(Requests::count).sum();
+        let all_bytes: u64 = totals.iter().map(Requests::bytes).sum();
         let mut cells = vec![name.to_string(), count(requests)];
-        cells.extend(totals.iter().map(|row| match row.allocs + row.reallocs {
+        cells.extend(totals.iter().map(|row| match row.count() {
             0 => String::new(),
             some => format!(
                 "{}, {}",
                 table::share(some, requests),
-                table::share(row.alloc_bytes, all_bytes)
+                table::share(row.bytes(), all_bytes)
             ),
         }));
         let realloc = &stats.realloc;

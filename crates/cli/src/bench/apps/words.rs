@@ -1,6 +1,7 @@
 //! What the tables say, in words: faster or slower, by how much, at what price.
 
 use super::Outcome;
+use crate::bench::redis;
 
 /// Changes below this are called none.
 const NOISE: f64 = 0.015;
@@ -43,6 +44,7 @@ fn sentence(outcome: &Outcome) -> String {
 
 /// "12% less than on glibc".
 fn change(ratio: f64, other: &str) -> String {
+    let other = if other == redis::OWN { format!("its {other}") } else { other.into() };
     match ratio - 1.0 {
         change if change.abs() < NOISE => format!("the same as on {other}"),
         change if change < 0.0 => format!("{:.0}% less than on {other}", -change * 100.0),

@@ -26,7 +26,7 @@ use load::{Load, OPS, Op, key};
 use serde_json::{Value, json};
 
 /// What tables call the server as it comes.
-pub const OWN: &str = "its own jemalloc";
+pub const OWN: &str = "own jemalloc";
 
 /// Ways to run the server, and whether its own jemalloc must then be idle.
 pub fn contenders(bench: &Bench) -> Vec<(Contender, bool)> {
@@ -79,7 +79,7 @@ fn draw(load: &Load, all: &[Series]) -> String {
     header.push("peak memory".into());
     let mut table = table::new(&header);
     let base = |op: Op, what: &str| all.first().and_then(|own| median(&own.values(&key(op, what))));
-    for (what, title) in [("cpu_ns", "CPU per request"), ("rate", "requests per second")] {
+    for (what, title) in [("cpu_ns", "CPU per request"), ("rate", "requests/s")] {
         table::add(&mut table, false, vec![format!("{title}:")]);
         for series in all {
             let mut cells = vec![format!("  {}", series.contender.name)];
