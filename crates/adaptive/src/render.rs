@@ -56,13 +56,15 @@ impl Display for Json<'_> {
             write!(
                 f,
                 "{comma}{{\"backend\":\"{}\",\"from\":{},\"to\":{},\"allocs\":{},\
-                 \"alloc_bytes\":{},\"reallocs\":{},\"frees\":0}}",
+                 \"alloc_bytes\":{},\"reallocs\":{},\"realloc_bytes\":{},\
+                 \"frees\":0}}",
                 row.allocator.name(),
                 row.from,
                 row.to,
                 row.allocs,
                 row.alloc_bytes,
                 row.reallocs,
+                row.realloc_bytes,
             )?;
             comma = ",";
         }
@@ -72,7 +74,7 @@ impl Display for Json<'_> {
                 write!(
                     f,
                     "{comma}{{\"backend\":\"{}\",\"from\":0,\"to\":0,\"allocs\":0,\
-                     \"alloc_bytes\":0,\"reallocs\":0,\"frees\":{frees}}}",
+                     \"alloc_bytes\":0,\"reallocs\":0,\"realloc_bytes\":0,\"frees\":{frees}}}",
                     id.name(),
                 )?;
                 comma = ",";
@@ -124,7 +126,16 @@ impl Display for Text<'_> {
                 "allocator", "sizes", "allocations", "bytes", "reallocations"
             )?;
             for row in stats.requests() {
-                let RequestRow { allocator, from, to, allocs, alloc_bytes, reallocs } = row;
+                let RequestRow {
+                    allocator,
+                    from,
+                    to,
+                    allocs,
+                    alloc_bytes,
+                    reallocs,
+                    realloc_bytes,
+                } = row;
+                let alloc_bytes = alloc_bytes + realloc_bytes;
                 let upper = ByteSize(to.saturating_add(1));
                 writeln!(
                     f,

@@ -23,6 +23,7 @@ struct Shard {
     allocs: [[AtomicU64; OCTAVES]; ALLOCATORS],
     bytes: [[AtomicU64; OCTAVES]; ALLOCATORS],
     reallocs: [[AtomicU64; OCTAVES]; ALLOCATORS],
+    realloc_bytes: [[AtomicU64; OCTAVES]; ALLOCATORS],
     frees: [AtomicU64; ALLOCATORS],
     paths: [AtomicU64; PATHS],
     copied: AtomicU64,
@@ -35,6 +36,7 @@ static SHARD: [Shard; SHARDS] = [const {
         allocs: [const { ZEROS }; ALLOCATORS],
         bytes: [const { ZEROS }; ALLOCATORS],
         reallocs: [const { ZEROS }; ALLOCATORS],
+        realloc_bytes: [const { ZEROS }; ALLOCATORS],
         frees: [const { AtomicU64::new(0) }; ALLOCATORS],
         paths: [const { AtomicU64::new(0) }; PATHS],
         copied: AtomicU64::new(0),
@@ -81,6 +83,7 @@ pub(crate) fn record(id: AllocatorId, event: Event, size: usize) {
         }
         Event::Reallocation => {
             shard.reallocs[id][octave].fetch_add(1, Relaxed);
+            shard.realloc_bytes[id][octave].fetch_add(size as u64, Relaxed);
         }
         Event::Free => {
             shard.frees[id].fetch_add(1, Relaxed);
@@ -130,6 +133,8 @@ pub struct RequestRow {
     pub alloc_bytes: u64,
     /// Reallocations to such a size.
     pub reallocs: u64,
+    /// Bytes asked for by them: the sizes that the objects then had.
+    pub realloc_bytes: u64,
 }
 
 /// How reallocations were done.
@@ -153,6 +158,7 @@ pub struct Stats {
     allocs: [[u64; OCTAVES]; ALLOCATORS],
     bytes: [[u64; OCTAVES]; ALLOCATORS],
     reallocs: [[u64; OCTAVES]; ALLOCATORS],
+    realloc_bytes: [[u64; OCTAVES]; ALLOCATORS],
     frees: [u64; ALLOCATORS],
     /// How reallocations were done; moves and copies of the page-mapped backend
     /// are known even while nothing is counted.
@@ -177,6 +183,7 @@ impl Stats {
                     allocs: self.allocs[id][octave],
                     alloc_bytes: self.bytes[id][octave],
                     reallocs: self.reallocs[id][octave],
+                    realloc_bytes: self.realloc_bytes[id][octave],
                 };
                 (row.allocs + row.reallocs > 0).then_some(row)
             })
@@ -196,6 +203,7 @@ pub fn stats() -> Stats {
         allocs: [[0; OCTAVES]; ALLOCATORS],
         bytes: [[0; OCTAVES]; ALLOCATORS],
         reallocs: [[0; OCTAVES]; ALLOCATORS],
+        realloc_bytes: [[0; OCTAVES]; ALLOCATORS],
         frees: [0; ALLOCATORS],
         realloc: ReallocStats {
             moved_pages: mmap.moved,
@@ -214,6 +222,7 @@ pub fn stats() -> Stats {
             add(&mut stats.allocs[id], &shard.allocs[id]);
             add(&mut stats.bytes[id], &shard.bytes[id]);
             add(&mut stats.reallocs[id], &shard.reallocs[id]);
+            add(&mut stats.realloc_bytes[id], &shard.realloc_bytes[id]);
             stats.frees[id] += shard.frees[id].load(Relaxed);
         }
         stats.realloc.in_place += shard.paths[0].load(Relaxed);

@@ -23,8 +23,13 @@
 //
 // With `watch_threads` the allocator learns of a thread's end through a thread-specific key of its
 // own; without it the host calls `mi_thread_done` in the ending thread.
-void mi_host_start(bool watch_threads) {
+//
+// With `lazy` memory is made accessible only as it is needed: where that counts against a limit.
+void mi_host_start(bool watch_threads, bool lazy) {
   mi_atomic_do_once {
+    if (lazy) {
+      mi_option_set(mi_option_arena_eager_commit, 0);
+    }
     tld_main.thread_id = HOST_NO_THREAD;
     os_preloading = false;
     mi_process_init();

@@ -162,6 +162,14 @@ fn a_silent_library_is_missed() {
 }
 
 #[test]
+fn another_mode_than_asked_for_is_said() {
+    let place = Place::new();
+    let mut command = place.command(&["--mode", "mmap", "--", "true"]);
+    let done: Done = command.env("STAND_IN_MODE", "sys").output().unwrap().into();
+    assert!(done.err.contains("in mode sys, not mmap"), "{}", done.err);
+}
+
+#[test]
 fn statistics_of_all_processes_are_added_up() {
     let place = Place::new();
     // The shell itself may end by `_exit`, and then writes nothing.

@@ -2,6 +2,7 @@
 
 use core::ffi::c_void;
 
+use spandrel_os::vm;
 use spandrel_pages::{AllocatorId, MIN_ALIGN};
 
 use super::Host;
@@ -11,7 +12,7 @@ pub(super) static HOST: Host = Host::new(AllocatorId::Mimalloc);
 super::hooks!(HOST, "spandrel_mi_hook_");
 
 unsafe extern "C" {
-    fn spandrel_mi_host_start(watch_threads: bool);
+    fn spandrel_mi_host_start(watch_threads: bool, lazy: bool);
     fn spandrel_mi_host_fork_prepare();
     fn spandrel_mi_host_fork_release();
     fn spandrel_mi_malloc(size: usize) -> *mut c_void;
@@ -38,7 +39,7 @@ impl Backend for Mimalloc {
 
     fn start() -> bool {
         // SAFETY: it is to learn of ending threads by itself.
-        HOST.start(|| unsafe { spandrel_mi_host_start(true) })
+        HOST.start(|| unsafe { spandrel_mi_host_start(true, vm::is_charged_when_opened()) })
     }
 
     #[inline(always)]

@@ -289,17 +289,19 @@ mod tests {
         assert!(space.map(2 * TIB, false).is_null());
     }
 
+    /// One for all cases: each space claims a tebibyte.
+    static SPACE: Space = Space::new(AllocatorId::Tcmalloc);
+
     proptest! {
         #[test]
         fn ranges_never_overlap_and_come_back_whole(
             steps in prop::collection::vec((any::<bool>(), 1usize..600, any::<usize>()), 1..80),
         ) {
-            let space = Space::new(AllocatorId::Tcmalloc);
             let mut live: Vec<(usize, usize)> = Vec::new();
             for (map, pages, pick) in steps {
                 if map || live.is_empty() {
                     let len = pages * PAGE_BYTES;
-                    let at = space.map(len, false) as usize;
+                    let at = SPACE.map(len, false) as usize;
                     prop_assert!(at != 0);
                     prop_assert!(live.iter().all(|(from, to)| at + len <= *from || at >= *to));
                     live.push((at, at + len));
@@ -308,15 +310,15 @@ mod tests {
                     // Allocators also give back parts of what they were given.
                     let middle = from + (to - from) / 2 / PAGE_BYTES * PAGE_BYTES;
                     if middle > from {
-                        prop_assert!(unmap(&space, from, middle));
+                        prop_assert!(unmap(&SPACE, from, middle));
                     }
-                    prop_assert!(unmap(&space, middle, to));
+                    prop_assert!(unmap(&SPACE, middle, to));
                 }
             }
             for (from, to) in live {
-                prop_assert!(unmap(&space, from, to));
+                prop_assert!(unmap(&SPACE, from, to));
             }
-            prop_assert_eq!(space.inner.lock().count, 1, "everything joins again");
+            prop_assert_eq!(SPACE.inner.lock().count, 1, "everything joins again");
         }
     }
 }

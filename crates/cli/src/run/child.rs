@@ -4,7 +4,7 @@
 //! everything: a signal, the child's end, the library's answer. No handler runs,
 //! and no thread is needed.
 
-use super::handshake::{Answer, Handshake};
+use super::watch::Watch;
 use crate::failure::Failure;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -15,7 +15,6 @@ use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
-use std::time::{Duration, Instant};
 
 /// Signals that ask a program for something, and so are meant for the child.
 const FORWARDED: [Signal; 8] = [
@@ -29,15 +28,9 @@ const FORWARDED: [Signal; 8] = [
     Signal::SIGCONT,
 ];
 
-/// The library answers while the program is being loaded; later it never will.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-
 /// Starts the command and returns its exit code, or 128 and the signal that
-/// ended it. With a handshake, says on standard error when the library is missed.
-pub fn spawn_and_wait(
-    mut command: Command,
-    handshake: Option<(Handshake, &OsStr)>,
-) -> Result<u8, Failure> {
+/// ended it. The watch says on standard error when the library is missed.
+pub fn spawn_and_wait(mut command: Command, mut watch: Option<Watch>) -> Result<u8, Failure> {
     let ours = signals();
     let mut before = SigSet::empty();
     pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&ours), Some(&mut before))
@@ -53,14 +46,9 @@ pub fn spawn_and_wait(
     let child = spawned.map_err(|why| not_started(command.get_program(), &why))?;
     let listener = SignalFd::with_flags(&ours, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         .map_err(|why| Failure::new(format!("signals cannot be read: {why}")))?;
-    let mut watch = handshake.map(|(mut handshake, name)| {
-        handshake.started();
-        Watch {
-            handshake,
-            name: name.to_string_lossy().into_owned(),
-            until: Instant::now() + ANSWER_WITHIN,
-        }
-    });
+    if let Some(watch) = &mut watch {
+        watch.started();
+    }
     let status = attend(child, &listener, &mut watch)
         .map_err(|why| Failure::new(format!("cannot wait for the program: {why}")))?;
     if let Some(watch) = watch {
@@ -116,9 +104,8 @@ fn wait(listener: &SignalFd, watch: Option<&Watch>) -> nix::Result<()> {
     let mut fds = vec![PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
     let mut timeout = PollTimeout::NONE;
     if let Some(watch) = watch {
-        fds.push(PollFd::new(watch.handshake.as_fd(), PollFlags::POLLIN));
-        let left = watch.until.saturating_duration_since(Instant::now());
-        timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        fds.push(PollFd::new(watch.as_fd(), PollFlags::POLLIN));
+        timeout = PollTimeout::try_from(watch.time_left()).unwrap_or(PollTimeout::MAX);
     }
     match poll(&mut fds, timeout) {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
@@ -138,51 +125,6 @@ fn forward(info: &siginfo, child: Pid) {
         // A child that has just ended is no error.
         let _ = kill(child, signal);
     }
-}
-
-/// Waits for the library's line.
-struct Watch {
-    handshake: Handshake,
-    name: String,
-    until: Instant,
-}
-
-impl Watch {
-    /// Whether there is nothing left to wait for; says so if the library is missed.
-    fn is_over(&mut self, child: Pid) -> bool {
-        match self.handshake.hear() {
-            Answer::Loaded(_) => true,
-            Answer::Waiting if Instant::now() < self.until => false,
-            Answer::Waiting | Answer::Never => {
-                self.warn(if is_mapped(child) {
-                    "it is loaded, but gives no sign: is it a libspandrel.so of this version?"
-                } else {
-                    "the dynamic linker did not load it: its message, if there is one, says why"
-                });
-                true
-            }
-        }
-    }
-
-    /// The program has ended; the line may still lie in the pipe.
-    fn at_end(mut self) {
-        if !matches!(self.handshake.hear(), Answer::Loaded(_)) {
-            self.warn(
-                "the program ended without a sign of it: the dynamic linker's message, if there \
-                 is one, says why",
-            );
-        }
-    }
-
-    fn warn(&self, why: &str) {
-        eprintln!("spandrel: '{}' does not seem to run on Spandrel: {why}", self.name);
-    }
-}
-
-/// Whether a libspandrel.so, or what was named in its place, is in the process.
-fn is_mapped(child: Pid) -> bool {
-    let maps = std::fs::read_to_string(format!("/proc/{child}/maps")).unwrap_or_default();
-    maps.lines().any(|line| line.ends_with("/libspandrel.so"))
 }
 
 /// As shells have it: 127 if there is no such program, 126 if it cannot be run.

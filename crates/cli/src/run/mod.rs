@@ -11,6 +11,7 @@ mod handshake;
 mod lookup;
 mod program;
 mod secure;
+mod watch;
 
 use crate::args::RunArgs;
 use crate::failure::Failure;
@@ -18,9 +19,11 @@ use crate::stats::Gathering;
 use crate::{modes, places};
 use handshake::Handshake;
 use program::Obstacle;
+use spandrel_policy::Mode;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Command;
+use watch::Watch;
 
 /// Runs the program; its exit code, or 128 and the signal that ended it.
 pub fn run(args: &RunArgs) -> Result<u8, Failure> {
@@ -49,7 +52,7 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
         return child::spawn_and_wait(command, None);
     }
 
-    policy.apply(&mut command);
+    let mode = policy.apply(&mut command);
     command.env("LD_PRELOAD", with_preloaded(&library, std::env::var_os("LD_PRELOAD")));
     if args.verbose {
         command.env("SPANDREL_VERBOSE", "1");
@@ -59,7 +62,8 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
         command.env("SPANDREL_STATS", gathering.pattern());
     }
     let handshake = Handshake::prepare(&mut command)?;
-    let code = child::spawn_and_wait(command, Some((handshake, name.as_ref())))?;
+    let watch = Watch::new(handshake, name.to_string_lossy().into_owned(), mode);
+    let code = child::spawn_and_wait(command, Some(watch))?;
     if let Some(gathering) = gathering {
         gathering.print(code);
     }
@@ -67,7 +71,12 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
 }
 
 /// How the program shall allocate.
-struct Policy(Vec<(&'static str, OsString)>);
+struct Policy {
+    /// The mode that was asked for, if any was.
+    mode: Option<Mode>,
+    /// The variable that says so, if it was the command line that asked.
+    variable: Option<(&'static str, OsString)>,
+}
 
 impl Policy {
     /// Checks what was asked for, or else what the environment asks for: what the
@@ -77,12 +86,13 @@ impl Policy {
         if let Some(text) = &args.mode {
             let mode = modes::check(text)?;
             modes::check_built_in(&mode, text, library)?;
-            return Ok(Self(vec![("SPANDREL_MODE", text.into())]));
+            return Ok(Self { mode: Some(mode), variable: Some(("SPANDREL_MODE", text.into())) });
         }
         if let Some(path) = &args.profile {
             let (mode, absolute) = modes::check_profile(path)?;
             modes::check_built_in(&mode, &mode.to_string(), library)?;
-            return Ok(Self(vec![("SPANDREL_PROFILE", absolute.into())]));
+            let variable = Some(("SPANDREL_PROFILE", absolute.into()));
+            return Ok(Self { mode: Some(mode), variable });
         }
         for variable in ["SPANDREL_MODE", "BRUG_ALLOC"] {
             if let Some(text) = inherited(variable) {
@@ -95,23 +105,25 @@ impl Policy {
                 };
                 let mode = modes::check(&text).map_err(named)?;
                 modes::check_built_in(&mode, &text, library)?;
-                return Ok(Self(Vec::new()));
+                return Ok(Self { mode: Some(mode), variable: None });
             }
         }
         if let Some(path) = inherited("SPANDREL_PROFILE") {
-            modes::check_profile(Path::new(&path))?;
+            let (mode, _) = modes::check_profile(Path::new(&path))?;
+            return Ok(Self { mode: Some(mode), variable: None });
         }
-        Ok(Self(Vec::new()))
+        Ok(Self { mode: None, variable: None })
     }
 
     /// What was asked for on the command line stands alone in the environment.
-    fn apply(self, command: &mut Command) {
-        if !self.0.is_empty() {
+    fn apply(self, command: &mut Command) -> Option<Mode> {
+        if let Some((name, value)) = self.variable {
             for variable in ["SPANDREL_MODE", "SPANDREL_PROFILE", "BRUG_ALLOC"] {
                 command.env_remove(variable);
             }
+            command.env(name, value);
         }
-        command.envs(self.0);
+        self.mode
     }
 }
 

@@ -20,6 +20,8 @@ __attribute__((constructor)) static void loaded(void)
     struct stat pipe;
     int fd;
     unsigned long inode;
+    if (getenv("STAND_IN_MODE"))
+        mode = getenv("STAND_IN_MODE");
     if (mode == NULL)
         mode = "auto";
     if (getenv("SPANDREL_VERBOSE"))

@@ -1,0 +1,8 @@
+//! Names the shared library's interface version.
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    // Programs that link with the library ask for this name at run time; it
+    // changes only with an incompatible change of the C interface.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libspandrel.so.0");
+}
