@@ -86,11 +86,7 @@ impl Job {
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.shown.insert_str(
             0,
-            &format!(
-                "{}={} ",
-                name.as_ref().to_string_lossy(),
-                value.as_ref().to_string_lossy()
-            ),
+            &format!("{}={} ", name.as_ref().to_string_lossy(), value.as_ref().to_string_lossy()),
         );
         self.command.env(name, value);
         self
@@ -291,7 +287,9 @@ impl fmt::Display for Finished {
         writeln!(f, "{}", self.shown)?;
         match (self.code, self.signal) {
             (Some(code), _) => writeln!(f, "  exit code {code} after {:?}", self.elapsed)?,
-            (_, Some(signal)) => writeln!(f, "  killed by signal {signal} after {:?}", self.elapsed)?,
+            (_, Some(signal)) => {
+                writeln!(f, "  killed by signal {signal} after {:?}", self.elapsed)?
+            }
             _ => writeln!(f, "  ended in an unknown way")?,
         }
         if let Some(why) = &self.stopped {
@@ -378,4 +376,9 @@ fn stacks_of_group(group: u32) -> String {
         }
     }
     text
+}
+
+/// Seconds, for brevity in the tests.
+pub const fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
 }

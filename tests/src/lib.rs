@@ -26,4 +26,4 @@ pub mod subject;
 
 pub use abi::{Program, Source};
 pub use job::{Finished, Job};
-pub use subject::{Subject, subject};
+pub use subject::{Subject, installed, subject};

@@ -109,3 +109,13 @@ impl Subject {
         Job::new(program).envs(self.environment(mode))
     }
 }
+
+/// A program that a test needs and the machine must have.
+#[track_caller]
+pub fn installed(program: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(program))
+        .find(|p| p.is_file())
+        .unwrap_or_else(|| panic!("install {program}: make setup"))
+}

@@ -140,20 +140,20 @@ pub fn register_fork_order() {
 
 static REGISTER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-unsafe extern "C" fn prepare() {
+extern "C" fn prepare() {
     modes::fork_lock().acquire();
     spandrel_backends::fork_prepare();
 }
 
-unsafe extern "C" fn parent() {
-    // SAFETY: `prepare` took the locks on this thread.
+extern "C" fn parent() {
+    // SAFETY: called by `fork` only; `prepare` took the locks on this thread.
     unsafe {
         spandrel_backends::fork_done(false);
         modes::fork_lock().release();
     }
 }
 
-unsafe extern "C" fn child() {
+extern "C" fn child() {
     // SAFETY: as above; the child's only thread is the one that forked.
     unsafe {
         spandrel_backends::fork_done(true);

@@ -15,6 +15,7 @@ fn turn() -> std::sync::MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+/// An object of the backend and the only pointer to it.
 struct Object {
     at: *mut u8,
     size: usize,
@@ -27,40 +28,77 @@ fn positions(size: usize) -> impl Iterator<Item = usize> {
 }
 
 impl Object {
-    fn new(at: *mut u8, size: usize, seed: u8) -> Self {
+    /// A new object, filled with a pattern of its own.
+    fn new(size: usize, seed: u8) -> Self {
+        Self::from_raw(remap::alloc(size, 1), size, seed)
+    }
+
+    fn from_raw(at: *mut u8, size: usize, seed: u8) -> Self {
+        assert!(!at.is_null());
         let object = Object { at, size, seed };
-        object.fill(0);
+        object.fill();
         object
     }
 
-    fn fill(&self, from: usize) {
-        for i in positions(self.size).filter(|i| *i >= from) {
+    fn byte(&self, index: usize) -> u8 {
+        assert!(index < self.size);
+        // SAFETY: within the object, which only `self` points to.
+        unsafe { self.at.add(index).read() }
+    }
+
+    fn set_all(&self, value: u8) {
+        // SAFETY: the object has `size` bytes.
+        unsafe { self.at.write_bytes(value, self.size) }
+    }
+
+    fn fill(&self) {
+        for i in positions(self.size) {
+            // SAFETY: within the object.
             unsafe { self.at.add(i).write(self.seed ^ i as u8) };
         }
     }
 
-    fn check(&self, up_to: usize) {
-        // The end of a smaller, earlier size was filled with the same pattern.
-        for i in positions(self.size).filter(|i| *i < up_to) {
-            assert_eq!(unsafe { self.at.add(i).read() }, self.seed ^ i as u8, "at {i}");
+    fn check(&self) {
+        self.check_kept(self.size, self.size);
+    }
+
+    /// Checks what was filled when the object had `old_size` bytes.
+    fn check_kept(&self, old_size: usize, kept: usize) {
+        for i in positions(old_size).filter(|i| *i < kept) {
+            assert_eq!(self.byte(i), self.seed ^ i as u8, "at {i}");
         }
     }
 
-    unsafe fn resize(&mut self, size: usize) {
-        self.check(self.size);
+    fn resize_raw(&mut self, size: usize) {
+        // SAFETY: the object is live, and its address is replaced.
         let moved = unsafe { remap::realloc(self.at, size) };
         assert!(!moved.is_null());
-        let kept = self.size.min(size);
         self.at = moved;
-        self.check_prefix(kept);
         self.size = size;
-        self.fill(0);
     }
 
-    fn check_prefix(&self, kept: usize) {
-        for i in positions(self.size).filter(|i| *i < kept) {
-            assert_eq!(unsafe { self.at.add(i).read() }, self.seed ^ i as u8, "at {i}");
-        }
+    /// Checks the contents, changes the size, checks what must be kept.
+    fn resize(&mut self, size: usize) {
+        self.check();
+        let old_size = self.size;
+        self.resize_raw(size);
+        self.check_kept(old_size, old_size.min(size));
+        self.fill();
+    }
+
+    fn free(self) {
+        // SAFETY: the object is live, and this was its only pointer.
+        unsafe { remap::free(self.at) }
+    }
+
+    fn usable_size(&self) -> usize {
+        // SAFETY: the object is live.
+        unsafe { remap::usable_size(self.at) }
+    }
+
+    fn counter(&self) -> u8 {
+        // SAFETY: the object is live.
+        unsafe { remap::allocation_counter(self.at) }
     }
 }
 
@@ -68,64 +106,60 @@ impl Object {
 fn doubling_keeps_the_contents_and_copies_nothing() {
     let _turn = turn();
     let before = remap::stats();
-    let mut object = Object::new(remap::alloc(128 * KIB, 1), 128 * KIB, 7);
+    let mut object = Object::new(128 * KIB, 7);
     let mut size = 128 * KIB;
     while size < 512 * MIB {
         size *= 2;
-        unsafe { object.resize(size) };
+        object.resize(size);
     }
     let after = remap::stats();
     assert_eq!(after.copied, before.copied, "pages move, bytes do not");
     assert!(after.moved > before.moved);
-    unsafe { remap::free(object.at) };
+    object.free();
 }
 
 #[test]
 fn appending_stays_in_place_within_a_slot() {
     let _turn = turn();
-    let mut object = Object::new(remap::alloc(5 * MIB, 1), 5 * MIB, 3);
+    let mut object = Object::new(5 * MIB, 3);
     let at = object.at;
     while object.size < 31 * MIB {
         let size = object.size + 20 * KIB;
-        unsafe { object.resize(size) };
+        object.resize(size);
     }
     assert_eq!(object.at, at);
-    unsafe { remap::free(at) };
+    object.free();
 }
 
 #[test]
 fn zeroed_objects_are_zero_also_in_used_slots() {
     let _turn = turn();
     for size in [1, 4096, 100 * KIB, 3 * MIB, 9 * MIB] {
-        let dirty = remap::alloc(size, 1);
-        unsafe {
-            dirty.write_bytes(0xff, size);
-            remap::free(dirty);
-            let clean = remap::alloc_zeroed(size, 1);
-            assert!((0..size).all(|i| clean.add(i).read() == 0), "{size}");
-            clean.write_bytes(0xff, size);
-            // Shrink, then grow: what was there before must not come back.
-            let shrunk = remap::realloc(clean, size.div_ceil(3));
-            let grown = remap::realloc_zeroed(shrunk, size.div_ceil(3), size * 5);
-            assert!((0..size.div_ceil(3)).all(|i| grown.add(i).read() == 0xff), "{size}");
-            assert!((size.div_ceil(3)..size * 5).all(|i| grown.add(i).read() == 0), "{size}");
-            remap::free(grown);
-        }
+        let dirty = Object::new(size, 0);
+        dirty.set_all(0xff);
+        dirty.free();
+        let mut clean = Object { at: remap::alloc_zeroed(size, 1), size, seed: 0 };
+        assert!((0..size).all(|i| clean.byte(i) == 0), "{size}");
+        clean.set_all(0xff);
+        // Shrink, then grow: what was there before must not come back.
+        let kept = size.div_ceil(3);
+        clean.resize_raw(kept);
+        // SAFETY: the object is live, and its address is replaced.
+        let at = unsafe { remap::realloc_zeroed(clean.at, kept, size * 5) };
+        let grown = Object { at, size: size * 5, seed: 0 };
+        assert!((0..kept).all(|i| grown.byte(i) == 0xff), "{size}");
+        assert!((kept..size * 5).all(|i| grown.byte(i) == 0), "{size}");
+        grown.free();
     }
 }
 
 #[test]
 fn alignment_up_to_a_gibibyte() {
     let _turn = turn();
-    let mut align = 1;
-    while align <= 1 << 30 {
-        let at = remap::alloc(100, align);
-        assert!(!at.is_null() && at as usize % align == 0, "{align}");
-        unsafe {
-            at.write_bytes(1, 100);
-            remap::free(at);
-        }
-        align *= 2;
+    for align in (0..=30).map(|bits| 1usize << bits) {
+        let object = Object::from_raw(remap::alloc(100, align), 100, 1);
+        assert_eq!(object.at as usize % align, 0);
+        object.free();
     }
 }
 
@@ -134,20 +168,21 @@ fn the_impossible_is_null_and_the_object_is_as_it_was() {
     let _turn = turn();
     assert!(remap::alloc(usize::MAX, 1).is_null());
     assert!(remap::alloc(1 << 45, 1).is_null());
-    let object = Object::new(remap::alloc(MIB, 1), MIB, 9);
+    let object = Object::new(MIB, 9);
+    // SAFETY: the object is live; a refusal leaves it as it was.
     assert!(unsafe { remap::realloc(object.at, 1 << 45) }.is_null());
-    object.check(MIB);
-    unsafe { remap::free(object.at) };
+    object.check();
+    object.free();
 }
 
 #[test]
 fn memory_goes_back_when_trimmed() {
     let _turn = turn();
-    let objects: Vec<_> = (0..20).map(|i| Object::new(remap::alloc(MIB, 1), MIB, i)).collect();
+    let objects: Vec<_> = (0..20).map(|i| Object::new(MIB, i)).collect();
     assert!(remap::stats().live_bytes >= 20 * MIB);
-    for object in &objects {
-        object.check(MIB);
-        unsafe { remap::free(object.at) };
+    for object in objects {
+        object.check();
+        object.free();
     }
     assert!(remap::stats().warm_bytes >= 20 * MIB);
     remap::trim();
@@ -157,10 +192,9 @@ fn memory_goes_back_when_trimmed() {
 #[test]
 fn warm_memory_is_bounded() {
     let _turn = turn();
-    let objects: Vec<_> =
-        (0..100).map(|i| Object::new(remap::alloc(4 * MIB, 1), 4 * MIB, i)).collect();
+    let objects: Vec<_> = (0..100).map(|i| Object::new(4 * MIB, i)).collect();
     for object in objects {
-        unsafe { remap::free(object.at) };
+        object.free();
     }
     let stats = remap::stats();
     assert!(stats.warm_bytes <= 64 * MIB + stats.live_bytes / 8 + 4 * MIB, "{stats:?}");
@@ -172,43 +206,40 @@ fn a_growing_object_gets_a_warm_slot_only_when_there_is_one() {
     let _turn = turn();
     remap::trim();
     assert!(remap::alloc_warm(10 * KIB).is_null());
-    let object = Object::new(remap::alloc(300 * KIB, 1), 300 * KIB, 1);
-    unsafe { remap::free(object.at) };
-    let warm = remap::alloc_warm(10 * KIB);
-    assert_eq!(warm, object.at);
-    assert_eq!(unsafe { remap::usable_size(warm) }, 12 * KIB);
-    unsafe { remap::free(warm) };
+    let object = Object::new(300 * KIB, 1);
+    let at = object.at;
+    object.free();
+    let warm = Object::from_raw(remap::alloc_warm(10 * KIB), 10 * KIB, 2);
+    assert_eq!(warm.at, at);
+    assert_eq!(warm.usable_size(), 12 * KIB);
+    warm.free();
 }
 
 #[test]
 fn the_counter_follows_growth_and_shrinking() {
     let _turn = turn();
-    unsafe {
-        let mut at = remap::alloc(MIB, 1);
-        for size in [2, 4, 8, 16] {
-            at = remap::realloc(at, size * MIB);
-        }
-        assert_eq!(remap::allocation_counter(at), 4);
-        at = remap::realloc(at, 8 * MIB);
-        assert_eq!(remap::allocation_counter(at), 3);
-        remap::free(at);
+    let mut object = Object::new(MIB, 1);
+    for size in [2, 4, 8, 16] {
+        object.resize(size * MIB);
     }
+    assert_eq!(object.counter(), 4);
+    object.resize(8 * MIB);
+    assert_eq!(object.counter(), 3);
+    object.free();
 }
 
 #[test]
 fn thousands_of_moved_objects_stay_within_the_mapping_budget() {
     let _turn = turn();
-    let mut objects: Vec<_> =
-        (0..6000).map(|i| Object::new(remap::alloc(100 * KIB, 1), 100 * KIB, i as u8)).collect();
+    let mut objects: Vec<_> = (0..6000).map(|i| Object::new(100 * KIB, i as u8)).collect();
     for object in &mut objects {
-        unsafe { object.resize(2 * MIB + 4096) };
-        // Keep the test small: most pages are never touched again.
+        object.resize(2 * MIB + 4096);
     }
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
     assert!(maps < 30_000, "{maps} mappings");
     for object in objects {
-        object.check(object.size);
-        unsafe { remap::free(object.at) };
+        object.check();
+        object.free();
     }
     remap::trim();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
@@ -254,22 +285,22 @@ proptest! {
         for (seed, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Alloc(size) => {
-                    objects.push(Object::new(remap::alloc(size, 1), size, seed as u8));
+                    objects.push(Object::new(size, seed as u8));
                 }
                 Step::Aligned(align, size) => {
                     let at = remap::alloc(size, 1 << align);
                     prop_assert_eq!(at as usize % (1 << align), 0);
-                    objects.push(Object::new(at, size, seed as u8));
+                    objects.push(Object::from_raw(at, size, seed as u8));
                 }
                 Step::Resize(index, size) if !objects.is_empty() => {
                     let index = index % objects.len();
-                    unsafe { objects[index].resize(size) };
+                    objects[index].resize(size);
                 }
                 Step::Free(index) if !objects.is_empty() => {
                     let index = index % objects.len();
                     let object = objects.swap_remove(index);
-                    object.check(object.size);
-                    unsafe { remap::free(object.at) };
+                    object.check();
+                    object.free();
                 }
                 Step::Trim => { remap::trim(); }
                 _ => {}
@@ -280,8 +311,8 @@ proptest! {
             prop_assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0));
         }
         for object in objects {
-            object.check(object.size);
-            unsafe { remap::free(object.at) };
+            object.check();
+            object.free();
         }
         let after = remap::stats();
         prop_assert_eq!(after.live_slots, before.live_slots);
@@ -297,14 +328,14 @@ fn threads_growing_their_own_objects_do_not_disturb_each_other() {
             std::thread::spawn(move || {
                 for round in 0..20 {
                     let seed = thread.wrapping_mul(50).wrapping_add(round);
-                    let mut object = Object::new(remap::alloc(130 * KIB, 1), 130 * KIB, seed);
+                    let mut object = Object::new(130 * KIB, seed);
                     for grow in
                         [300 * KIB, 2 * MIB, 3 * MIB, 20 * MIB, 40 * MIB, 9 * MIB, 200 * KIB]
                     {
-                        unsafe { object.resize(grow) };
+                        object.resize(grow);
                     }
-                    object.check(object.size);
-                    unsafe { remap::free(object.at) };
+                    object.check();
+                    object.free();
                 }
             })
         })

@@ -93,6 +93,7 @@ fn over_aligned_layouts_keep_their_alignment_while_they_grow() {
     use std::alloc::{Layout, alloc, dealloc, realloc};
     for align in [32, 4096, 1 << 16, 1 << 21] {
         let mut layout = Layout::from_size_align(100, align).unwrap();
+        // SAFETY: the block is used within its current layout and freed once.
         unsafe {
             let mut at = alloc(layout);
             at.write_bytes(0x5a, 100);

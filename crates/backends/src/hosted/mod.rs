@@ -233,16 +233,16 @@ macro_rules! hooks {
             }
 
             /// There is no program break in a slice.
-            unsafe extern "C" fn sbrk(_increment: libc::intptr_t) -> *mut c_void {
+            extern "C" fn sbrk(_increment: libc::intptr_t) -> *mut c_void {
                 crate::hosted::refuse_memory()
             }
 
             /// Moving mappings could leave the slice.
-            unsafe extern "C" fn mremap() -> *mut c_void {
+            extern "C" fn mremap() -> *mut c_void {
                 crate::hosted::refuse_memory()
             }
 
-            unsafe extern "C" fn pthread_atfork(
+            extern "C" fn pthread_atfork(
                 prepare: ForkHandler,
                 parent: ForkHandler,
                 child: ForkHandler,

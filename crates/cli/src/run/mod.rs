@@ -94,22 +94,21 @@ impl Policy {
             let variable = Some(("SPANDREL_PROFILE", absolute.into()));
             return Ok(Self { mode: Some(mode), variable });
         }
-        for variable in ["SPANDREL_MODE", "BRUG_ALLOC"] {
-            if let Some(text) = inherited(variable) {
-                let text = text.to_string_lossy();
-                let named = |failure: Failure| {
-                    Failure::refused(format!(
-                        "{variable} in the environment: {}",
-                        failure.message.trim_start_matches("--mode: ")
-                    ))
-                };
-                let mode = modes::check(&text).map_err(named)?;
-                modes::check_built_in(&mode, &text, library)?;
-                return Ok(Self { mode: Some(mode), variable: None });
-            }
-        }
-        if let Some(path) = inherited("SPANDREL_PROFILE") {
-            let (mode, _) = modes::check_profile(Path::new(&path))?;
+        // In the library's order: the first that is set decides.
+        for variable in ["SPANDREL_MODE", "SPANDREL_PROFILE", "BRUG_ALLOC"] {
+            let Some(value) = inherited(variable) else { continue };
+            let named = |failure: Failure| {
+                let why = failure.message;
+                let why = why.trim_start_matches("--mode: ").trim_start_matches("--profile: ");
+                Failure::refused(format!("{variable} in the environment: {why}"))
+            };
+            let mode = if variable == "SPANDREL_PROFILE" {
+                modes::check_profile(Path::new(&value)).map(|(mode, _)| mode)
+            } else {
+                modes::check(&value.to_string_lossy())
+            };
+            let mode = mode.map_err(named)?;
+            modes::check_built_in(&mode, &mode.to_string(), library).map_err(named)?;
             return Ok(Self { mode: Some(mode), variable: None });
         }
         Ok(Self { mode: None, variable: None })

@@ -1,0 +1,69 @@
+# Everything that a newcomer needs: `make run`, `make test`.
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+export CARGO_TARGET_DIR ?= $(CURDIR)/target
+RELEASE := $(CARGO_TARGET_DIR)/release
+PREFIX ?= /usr/local
+VERSION := 0.1.0
+
+.PHONY: help run test build setup setup-run check unit integration bench peers install clean
+
+help:
+	@echo 'make run      set up, build, and show real programs on Spandrel beside the system allocator'
+	@echo 'make test     set up, and pass all tests'
+	@echo 'make build    the library, the command and the benchmarks'
+	@echo 'make bench    Spandrel beside every allocator that is installed (an hour; see spandrel bench --help)'
+	@echo 'make peers    build the allocators to compare with'
+	@echo 'make install  into PREFIX ($(PREFIX)): library, header, pkg-config, CMake, command'
+
+# What `make run` needs beside Rust.
+setup-run:
+	@scripts/setup run
+
+# What `make test` needs beside that.
+setup:
+	@scripts/setup test
+
+build:
+	cargo build --release --locked
+	@ln -sf libspandrel.so $(RELEASE)/libspandrel.so.0
+
+run: setup-run build
+	$(RELEASE)/spandrel bench apps
+
+test: setup check build unit integration
+
+check:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo xtask tidy
+
+unit:
+	cargo test --locked --workspace --exclude spandrel-tests --features spandrel/jemalloc,spandrel/mimalloc
+	cargo test --locked -p spandrel -p spandrel-backends
+
+integration: build
+	cargo test --locked -p spandrel-tests -- --test-threads 2
+
+peers:
+	$(MAKE) -C bench-compare
+
+bench: setup-run build peers
+	$(RELEASE)/spandrel bench all
+
+install: build
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/lib/cmake/Spandrel
+	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(RELEASE)/libspandrel.so $(DESTDIR)$(PREFIX)/lib/libspandrel.so.$(VERSION)
+	ln -sf libspandrel.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libspandrel.so.0
+	ln -sf libspandrel.so.0 $(DESTDIR)$(PREFIX)/lib/libspandrel.so
+	install -m 644 $(RELEASE)/libspandrel.a $(DESTDIR)$(PREFIX)/lib/
+	install -m 644 include/spandrel.h $(DESTDIR)$(PREFIX)/include/
+	install -m 755 $(RELEASE)/spandrel $(DESTDIR)$(PREFIX)/bin/
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' packaging/spandrel.pc.in \
+		> $(DESTDIR)$(PREFIX)/lib/pkgconfig/spandrel.pc
+	install -m 644 packaging/SpandrelConfig.cmake $(DESTDIR)$(PREFIX)/lib/cmake/Spandrel/
+
+clean:
+	cargo clean

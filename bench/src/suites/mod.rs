@@ -1,0 +1,56 @@
+//! The suites: each is one program with one behaviour.
+
+mod append;
+mod arrow;
+mod copies;
+mod mixed;
+mod pair;
+mod realloc;
+mod small_realloc;
+mod vec;
+
+use crate::args::Args;
+use crate::meter;
+use serde_json::{Map, Value};
+
+/// What a suite found out.
+pub type Report = Map<String, Value>;
+
+type Suite = fn(Args) -> Result<Report, String>;
+
+const SUITES: &[(&str, Suite)] = &[
+    ("realloc", realloc::run),
+    ("append", append::run),
+    ("vec", vec::run),
+    ("arrow", arrow::run),
+    ("copies", copies::run),
+    ("pair", pair::run_pair),
+    ("batch", pair::run_batch),
+    ("mixed", mixed::run),
+    ("small-realloc", small_realloc::run),
+    ("true", nothing),
+];
+
+/// The names of all suites.
+pub fn names() -> String {
+    let names: Vec<&str> = SUITES.iter().map(|(name, _)| *name).collect();
+    names.join(", ")
+}
+
+/// Runs the suite called `name`.
+pub fn run(name: &str, words: &[String]) -> Result<Value, String> {
+    let (_, suite) = SUITES
+        .iter()
+        .find(|(known, _)| *known == name)
+        .ok_or_else(|| format!("no suite '{name}'; there are: {}", names()))?;
+    let mut report = suite(Args::parse(words)?)?;
+    report.insert("suite".into(), name.into());
+    report.insert("peak_rss".into(), meter::peak_rss().into());
+    report.entry("rss").or_insert_with(|| meter::rss().into());
+    Ok(Value::Object(report))
+}
+
+/// Does nothing: what is left is the cost of being loaded.
+fn nothing(args: Args) -> Result<Report, String> {
+    args.begin()
+}

@@ -1,0 +1,16 @@
+# find_package(Spandrel) gives the targets Spandrel::spandrel (shared) and
+# Spandrel::static.
+get_filename_component(_spandrel_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
+if(NOT TARGET Spandrel::spandrel)
+  add_library(Spandrel::spandrel SHARED IMPORTED)
+  set_target_properties(Spandrel::spandrel PROPERTIES
+    IMPORTED_LOCATION "${_spandrel_prefix}/lib/libspandrel.so"
+    IMPORTED_SONAME "libspandrel.so.0"
+    INTERFACE_INCLUDE_DIRECTORIES "${_spandrel_prefix}/include")
+  add_library(Spandrel::static STATIC IMPORTED)
+  set_target_properties(Spandrel::static PROPERTIES
+    IMPORTED_LOCATION "${_spandrel_prefix}/lib/libspandrel.a"
+    INTERFACE_INCLUDE_DIRECTORIES "${_spandrel_prefix}/include"
+    INTERFACE_LINK_LIBRARIES "pthread;dl;m")
+endif()
+set(Spandrel_FOUND TRUE)

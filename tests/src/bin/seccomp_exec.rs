@@ -1,0 +1,131 @@
+//! Run a program with chosen system calls failing: `seccomp_exec mremap=ENOSYS madvise:23=EINVAL -- PROGRAM ARGS…`.
+//!
+//! A rule is `CALL=ERROR` or `CALL:VALUE=ERROR`; with a value, only calls whose telling argument has it fail
+//! (`madvise`: the advice, `prctl`: the option). `NAME=VALUE` with a name in capitals sets the
+//! environment of the program, so that a preload applies to it and not to this helper.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use libc::{
+    BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO,
+    sock_filter,
+};
+
+/// Offsets in `struct seccomp_data`.
+const OFFSET_NR: u32 = 0;
+const OFFSET_ARGS: u32 = 16;
+
+struct Rule {
+    call: u32,
+    /// Index of the argument and its low half.
+    argument: Option<(u32, u32)>,
+    errno: u32,
+}
+
+fn main() {
+    let mut rules = Vec::new();
+    let mut environment = Vec::new();
+    let mut arguments = std::env::args().skip(1);
+    for word in arguments.by_ref() {
+        if word == "--" {
+            break;
+        }
+        let (left, right) =
+            word.split_once('=').unwrap_or_else(|| fail("a rule has no '='", &word));
+        if left.starts_with(|c: char| c.is_ascii_uppercase()) {
+            environment.push((left.to_owned(), right.to_owned()));
+        } else {
+            rules.push(rule(left, right));
+        }
+    }
+    let program = arguments.next().unwrap_or_else(|| fail("no program", ""));
+    install(&rules);
+    let error = Command::new(&program).args(arguments).envs(environment).exec();
+    fail(&error.to_string(), &program)
+}
+
+fn fail(what: &str, about: &str) -> ! {
+    eprintln!("seccomp_exec: {about}: {what}");
+    std::process::exit(125)
+}
+
+fn rule(left: &str, errno: &str) -> Rule {
+    let (name, value) = match left.split_once(':') {
+        Some((name, value)) => (name, Some(value)),
+        None => (left, None),
+    };
+    let (call, telling) = match name {
+        "madvise" => (libc::SYS_madvise, 2),
+        "membarrier" => (libc::SYS_membarrier, 0),
+        "mremap" => (libc::SYS_mremap, 3),
+        "rseq" => (libc::SYS_rseq, 2),
+        "getrandom" => (libc::SYS_getrandom, 2),
+        "prctl" => (libc::SYS_prctl, 0),
+        "mincore" => (libc::SYS_mincore, 0),
+        "set_robust_list" => (libc::SYS_set_robust_list, 0),
+        "getcpu" => (libc::SYS_getcpu, 0),
+        "sched_getaffinity" => (libc::SYS_sched_getaffinity, 0),
+        _ => fail("unknown system call", name),
+    };
+    let argument = value.map(|v| {
+        let digits = v.strip_prefix("0x").map(|hex| u32::from_str_radix(hex, 16));
+        (telling, digits.unwrap_or_else(|| v.parse()).unwrap_or_else(|_| fail("not a number", v)))
+    });
+    let errno = match errno {
+        "ENOSYS" => libc::ENOSYS,
+        "EPERM" => libc::EPERM,
+        "EINVAL" => libc::EINVAL,
+        "ENOMEM" => libc::ENOMEM,
+        "EAGAIN" => libc::EAGAIN,
+        "EBUSY" => libc::EBUSY,
+        _ => fail("unknown error", errno),
+    };
+    Rule { call: call as u32, argument, errno: errno as u32 }
+}
+
+fn load(offset: u32) -> sock_filter {
+    sock_filter { code: (BPF_LD | BPF_W | BPF_ABS) as u16, jt: 0, jf: 0, k: offset }
+}
+
+/// Skips `distance` instructions unless the accumulator equals `value`.
+fn unless_equal_skip(value: u32, distance: u8) -> sock_filter {
+    sock_filter { code: (BPF_JMP | BPF_JEQ | BPF_K) as u16, jt: 0, jf: distance, k: value }
+}
+
+fn answer(value: u32) -> sock_filter {
+    sock_filter { code: (BPF_RET | BPF_K) as u16, jt: 0, jf: 0, k: value }
+}
+
+/// The filter: each rule loads what it looks at, and falls through to the next rule if it does not match.
+fn filter(rules: &[Rule]) -> Vec<sock_filter> {
+    let mut program = Vec::new();
+    for rule in rules {
+        let refuse = answer(SECCOMP_RET_ERRNO | rule.errno);
+        program.push(load(OFFSET_NR));
+        match rule.argument {
+            None => program.extend([unless_equal_skip(rule.call, 1), refuse]),
+            Some((index, value)) => program.extend([
+                unless_equal_skip(rule.call, 3),
+                load(OFFSET_ARGS + 8 * index),
+                unless_equal_skip(value, 1),
+                refuse,
+            ]),
+        }
+    }
+    program.push(answer(SECCOMP_RET_ALLOW));
+    program
+}
+
+fn install(rules: &[Rule]) {
+    let mut program = filter(rules);
+    let description = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: `description` points to a filter that lives to the end of this function; the kernel copies it.
+    let status = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const description)
+    };
+    if status != 0 {
+        fail(&std::io::Error::last_os_error().to_string(), "prctl(PR_SET_SECCOMP)");
+    }
+}

@@ -1,0 +1,46 @@
+//! The C allocation functions: sizes, zeroes, alignment, refusals, errno, and objects of the C library's own.
+
+use spandrel_tests::{Program, Source};
+
+#[test]
+fn malloc_calloc_realloc_reallocarray_free() {
+    Program::new("surface.c").run_in_all_modes();
+}
+
+#[test]
+fn impossible_sizes_are_refused_with_enomem() {
+    Program::new("overflow.c").run_in_all_modes();
+}
+
+#[test]
+fn realloc_to_zero_frees() {
+    Program::new("realloc_zero.c").run_in_all_modes();
+}
+
+#[test]
+fn alignments_to_one_gibibyte() {
+    Program::new("aligned.c").run_in_all_modes();
+}
+
+#[test]
+fn sized_frees_of_c23_and_cfree() {
+    Program::new("sized_free.c").run_in_all_modes();
+}
+
+#[test]
+fn mallinfo_and_its_kin() {
+    Program::new("introspection.c").run_in_all_modes();
+}
+
+#[test]
+fn objects_of_the_c_library() {
+    Program::new("libc_interplay.c").run_in_all_modes();
+}
+
+/// `malloc` and `free` of the program must be the library's, whichever way the program is linked.
+#[test]
+fn programs_bound_at_start_run_too() {
+    let source = Source { file: "surface.c", flags: &["-Wl,-z,now", "-no-pie"] };
+    Program::with(&source).run_each(&["sys", "auto"], |job| job);
+    Program::new("surface.c").run_each(&["sys", "auto"], |job| job.env("LD_BIND_NOW", "1"));
+}

@@ -1,0 +1,37 @@
+//! Allocation at the edges of a process's life: before and after main, around dlopen and exec.
+
+use spandrel_tests::{Job, Program, Source, subject};
+
+#[test]
+fn before_and_after_main() {
+    for done in Program::new("early_late.cc").run_in_all_modes() {
+        assert_eq!(done.out(), "the end\n", "{done}");
+    }
+}
+
+#[test]
+fn libraries_that_come_and_go() {
+    let library = Source { file: "dlopen_lib.c", flags: &[] };
+    let program = Source { file: "dlopen.c", flags: &[] };
+    Program::with_libraries(&program, &[library]).run_in_all_modes();
+}
+
+/// Thread slots are initial-exec, and the C library keeps little room for that: it may say no, and says yes when
+/// told to keep more.
+#[test]
+fn the_library_opened_late() {
+    let library = subject().required_library();
+    let program = Program::new("late_dlopen.c");
+    for mode in ["auto", "mmap", "switch", "jemalloc", "mimalloc"] {
+        let job = || Job::new(program.path()).arg(library).env("SPANDREL_MODE", mode);
+        let done = job().run();
+        let refused = done.code == Some(1) && done.err().contains("static TLS");
+        assert!(done.ok() || refused, "{done}");
+        job().env("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=4096").run().expect_ok();
+    }
+}
+
+#[test]
+fn vfork_spawn_system_popen() {
+    Program::new("spawn.c").run_in_all_modes();
+}

@@ -1,0 +1,9 @@
+//! Real programs under the preload library: the same output and exit code as without, in `auto`, in the paper's
+//! template and in `switch`. A program that is not installed fails its test: `make setup` installs it.
+
+mod build;
+mod compare;
+mod jvm_node_go;
+mod python;
+mod redis;
+mod shell;

@@ -1,0 +1,168 @@
+//! The statistics that the library writes when a program ends, and the handshake with `spandrel run`.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+use serde_json::Value;
+use spandrel_tests::subject::ALL_MODES;
+use spandrel_tests::{Job, Program, installed, subject};
+
+fn parse(path: &Path) -> Value {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("not a number: {value}"))
+}
+
+/// Sum of a column over the rows whose size range holds `size`.
+fn sum(statistics: &Value, column: &str, size: u64) -> u64 {
+    let rows = statistics["requests"].as_array().expect("rows");
+    rows.iter()
+        .filter(|row| (number(&row["from"])..=number(&row["to"])).contains(&size))
+        .map(|row| number(&row[column]))
+        .sum()
+}
+
+#[test]
+fn counts_are_plausible() {
+    let program = Program::new("counted.c");
+    for mode in subject().modes(ALL_MODES) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("%p.json");
+        let done =
+            subject().job(program.path(), mode).env("SPANDREL_STATS", &file).run().expect_ok();
+        let written: Vec<_> = std::fs::read_dir(folder.path()).expect("read").flatten().collect();
+        assert_eq!(written.len(), 1, "mode {mode}: {done}");
+        let statistics = parse(&written[0].path());
+        let shown = format!("mode {mode}: {statistics:#}");
+        let pid = written[0].file_name().to_string_lossy().replace(".json", "");
+        assert_eq!(number(&statistics["format"]), 1, "{shown}");
+        assert_eq!(number(&statistics["pid"]).to_string(), pid, "{shown}");
+        assert_eq!(statistics["program"], "counted", "{shown}");
+        let word = mode.split('=').next().expect("a word");
+        assert!(statistics["mode"].as_str().is_some_and(|m| m.starts_with(word)), "{shown}");
+        assert!(statistics["version"].is_string(), "{shown}");
+
+        assert!((10_000..10_500).contains(&sum(&statistics, "allocs", 100)), "{shown}");
+        let bytes = sum(&statistics, "alloc_bytes", 100);
+        assert!((1_000_000..1_100_000).contains(&bytes), "{shown}");
+        assert!((50..60).contains(&sum(&statistics, "allocs", 300_000)), "{shown}");
+        let rows = statistics["requests"].as_array().expect("rows");
+        let total = |column: &str| rows.iter().map(|row| number(&row[column])).sum::<u64>();
+        assert!((100..150).contains(&total("reallocs")), "{shown}");
+        assert!((5_025..5_600).contains(&total("frees")), "{shown}");
+
+        let realloc = &statistics["realloc"];
+        let ways =
+            ["in_place", "moved_pages", "copied", "migrated"].map(|way| number(&realloc[way]));
+        assert!((100..150).contains(&ways.iter().sum::<u64>()), "{shown}");
+        assert!(number(&realloc["copied_bytes"]) <= 60_000_000, "{shown}");
+        assert!(number(&realloc["migrated"]) <= 150, "{shown}");
+        if mode == "mmap" {
+            let live = number(&statistics["mmap"]["live_bytes"]);
+            assert!(live >= 25 * 5_000_000, "{shown}");
+            assert!(number(&statistics["mmap"]["live_slots"]) >= 25, "{shown}");
+        }
+        if mode == "sys" {
+            assert!(rows.iter().all(|row| row["backend"] == "sys"), "{shown}");
+        }
+        assert_eq!(statistics["degraded"], Value::Array(Vec::new()), "{shown}");
+    }
+}
+
+#[test]
+fn text_on_standard_error_or_in_a_file() {
+    let program = Program::new("counted.c");
+    for target in ["1", "stderr"] {
+        let job = subject().job(program.path(), "auto").env("SPANDREL_STATS", target);
+        let done = job.run().expect_ok();
+        assert!(done.err().lines().count() > 3 && done.stdout.is_empty(), "{done}");
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("statistics.txt");
+    let job = subject().job(program.path(), "template=brug").env("SPANDREL_STATS", &file);
+    let done = job.run().expect_ok();
+    assert!(done.stderr.is_empty(), "{done}");
+    let text = std::fs::read_to_string(&file).expect("read");
+    for word in ["jemalloc", "mmap", "in place"] {
+        assert!(text.contains(word), "{text}");
+    }
+}
+
+#[test]
+fn each_process_writes_its_own() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let job = subject()
+        .job(installed("bash"), "auto")
+        .env("SPANDREL_STATS", folder.path().join("s-%p.json"))
+        .args(["-c", "seq 1000 | sort -n | tail -1; exit 3"]);
+    job.run().expect_code(3);
+    let mut programs: Vec<String> = Vec::new();
+    for entry in std::fs::read_dir(folder.path()).expect("read").flatten() {
+        let statistics = parse(&entry.path());
+        programs.push(statistics["program"].as_str().expect("a name").to_owned());
+    }
+    for name in ["seq", "sort", "tail", "bash"] {
+        assert!(programs.iter().any(|p| p == name), "{programs:?} has no {name}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_said_and_harms_nothing() {
+    for target in ["/nonexistent/folder/s.json", "/", ""] {
+        let job = subject().job(installed("sh"), "auto").env("SPANDREL_STATS", target);
+        let done = job.args(["-c", "echo out; exit 4"]).run().expect_code(4);
+        assert_eq!(done.out(), "out\n", "{done}");
+        assert!(done.library_lines().len() <= 1, "{done}");
+    }
+}
+
+fn pipe() -> (OwnedFd, OwnedFd) {
+    let mut ends = [0; 2];
+    // SAFETY: the array has room for two descriptors. Without O_CLOEXEC, as the child must inherit one.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+    // SAFETY: both are fresh and nobody else's.
+    unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) }
+}
+
+fn inode(descriptor: &OwnedFd) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+    std::fs::metadata(path).expect("metadata of a pipe").ino()
+}
+
+fn available(descriptor: &OwnedFd) -> String {
+    let mut text = [0_u8; 4096];
+    // SAFETY: the descriptor is open, the buffer as long as said.
+    let got = unsafe {
+        libc::fcntl(descriptor.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK);
+        libc::read(descriptor.as_raw_fd(), text.as_mut_ptr().cast(), text.len())
+    };
+    String::from_utf8_lossy(&text[..got.max(0) as usize]).into_owned()
+}
+
+#[test]
+fn the_handshake_proves_that_the_library_is_loaded() {
+    let environment = |handshake: String| -> Job {
+        subject().job(installed("env"), "mimalloc").env("SPANDREL_HANDSHAKE", handshake)
+    };
+    let (read, write) = pipe();
+    let done = environment(format!("{}:{}", write.as_raw_fd(), inode(&write))).run().expect_ok();
+    let line = available(&read);
+    assert!(
+        line.starts_with("spandrel ") && line.ends_with(" mode mimalloc\n"),
+        "{line:?}: {done}"
+    );
+    assert!(!done.out().contains("SPANDREL_HANDSHAKE"), "{done}");
+
+    // Another pipe by now, something else than a pipe, or nonsense: nothing is written anywhere.
+    let (read, write) = pipe();
+    let wrong = format!("{}:{}", write.as_raw_fd(), inode(&write) + 1);
+    for handshake in [wrong, "1:1".into(), "x".into(), "9999999:5".into(), "-1:-1".into()] {
+        let done = environment(handshake.clone()).run().expect_ok();
+        assert_eq!(available(&read), "", "{handshake}");
+        assert!(!done.out().starts_with("spandrel "), "{handshake}: {done}");
+    }
+}

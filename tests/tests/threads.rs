@@ -1,0 +1,35 @@
+//! Threads: many, short-lived, with destructors, small stacks and signals.
+
+use spandrel_tests::Program;
+
+#[test]
+fn destructors_of_thread_specific_data() {
+    Program::new("tls_destructors.cc").run_in_all_modes();
+}
+
+#[test]
+fn ten_thousand_threads() {
+    Program::new("thread_churn.c").run_in_all_modes();
+}
+
+#[test]
+fn objects_freed_by_other_threads() {
+    Program::new("producer_consumer.c").run_in_all_modes();
+}
+
+#[test]
+fn containers_shared_between_threads() {
+    let outputs: Vec<_> =
+        Program::new("threaded.cc").run_in_all_modes().iter().map(|done| done.out()).collect();
+    assert!(outputs.windows(2).all(|pair| pair[0] == pair[1]), "{outputs:?}");
+}
+
+#[test]
+fn stacks_of_sixteen_kibibytes() {
+    Program::new("small_stack.c").run_in_all_modes();
+}
+
+#[test]
+fn signals() {
+    Program::new("signals.c").run_in_all_modes();
+}
