@@ -26,6 +26,7 @@ setup:
 	@scripts/setup test
 
 build:
+	cargo build --release --locked -p spandrel-capi
 	cargo build --release --locked
 	@ln -sf libspandrel.so $(RELEASE)/libspandrel.so.0
 
@@ -36,11 +37,14 @@ test: setup check build unit integration
 
 check:
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --locked -p spandrel-capi -- -D warnings
+	cargo clippy --locked --workspace --exclude spandrel-capi --all-targets \
+		--features spandrel/jemalloc,spandrel/mimalloc -- -D warnings
 	cargo xtask tidy
 
 unit:
-	cargo test --locked --workspace --exclude spandrel-tests --features spandrel/jemalloc,spandrel/mimalloc
+	cargo test --locked --workspace --exclude spandrel-tests --exclude spandrel-capi \
+		--features spandrel/jemalloc,spandrel/mimalloc
 	cargo test --locked -p spandrel -p spandrel-backends
 
 integration: build

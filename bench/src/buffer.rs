@@ -3,6 +3,7 @@
 
 use std::ffi::c_void;
 use std::hint::black_box;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 /// Something that grows and is filled.
@@ -108,31 +109,39 @@ impl Still {
 
     /// An object at its start.
     pub fn object(&self, len: usize) -> impl Object {
-        let start = self.0.start;
+        let most = self.0.len;
         // Not dropped: the memory stays with `self`.
-        std::mem::ManuallyDrop::new(Buffer { start, len: len.min(self.0.len) })
+        let buffer = ManuallyDrop::new(Buffer { start: self.0.start, len: len.min(most) });
+        Place { buffer, most }
     }
 }
 
-impl Object for std::mem::ManuallyDrop<Buffer> {
+/// An object in memory that is there already.
+struct Place {
+    buffer: ManuallyDrop<Buffer>,
+    most: usize,
+}
+
+impl Object for Place {
     #[inline]
     fn resize(&mut self, len: usize) -> bool {
-        self.len = len;
+        assert!(len <= self.most, "the object outgrows what was reserved");
+        self.buffer.len = len;
         false
     }
 
     #[inline]
     fn fill(&mut self, from: usize, byte: u8) {
-        Buffer::fill(self, from, byte);
+        self.buffer.fill(from, byte);
     }
 
     #[inline]
     fn check(&self, len: usize, byte: u8) {
-        Buffer::check(self, len, byte);
+        self.buffer.check(len, byte);
     }
 
     fn len(&self) -> usize {
-        Buffer::len(self)
+        self.buffer.len
     }
 }
 

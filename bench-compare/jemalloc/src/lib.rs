@@ -34,6 +34,8 @@ mod peer {
         unsafe { aligned_alloc(alignment, size) }
     }
 
+    /// # Safety
+    /// As for the C function of this name.
     pub unsafe fn valloc(size: usize) -> *mut c_void {
         // SAFETY: a page is a valid alignment.
         unsafe { aligned_alloc(PAGE, size) }

@@ -31,6 +31,8 @@ mod peer {
         unsafe { aligned(alignment, size.max(1)) }
     }
 
+    /// # Safety
+    /// As for the C function of this name.
     pub unsafe fn aligned_alloc(alignment: usize, size: usize) -> *mut c_void {
         // SAFETY: the caller's promise is the same.
         unsafe { memalign(alignment, size) }
@@ -61,6 +63,8 @@ mod peer {
         unsafe { memalign(PAGE, size) }
     }
 
+    /// # Safety
+    /// As for the C function of this name.
     pub unsafe fn pvalloc(size: usize) -> *mut c_void {
         match size.checked_next_multiple_of(PAGE) {
             // SAFETY: a page is a valid alignment.

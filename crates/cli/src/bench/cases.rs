@@ -1,7 +1,8 @@
 //! The plain suites: jobs of the worker of which one number counts.
 
 use super::Bench;
-use super::measure::Series;
+use super::contender::{Contender, Role};
+use super::measure::{self, Series};
 use super::numbers::{Summary, median};
 use super::progress::Progress;
 use super::report::Section;
@@ -19,6 +20,8 @@ struct Plan {
     /// The number that counts, in the worker's JSON.
     key: &'static str,
     unit: Unit,
+    /// Whether the worker can do the work without an allocator.
+    has_floor: bool,
     limits: Vec<Limit>,
 }
 
@@ -48,8 +51,8 @@ pub struct Case {
 pub struct Row {
     /// Its name.
     pub allocator: String,
-    /// Whether it is Spandrel.
-    pub ours: bool,
+    /// What it is in the comparison.
+    pub role: Role,
     /// The measured rounds, summed up; absent if there was none.
     pub summary: Option<Summary>,
     /// Ratio of medians to the system's allocator.
@@ -71,7 +74,7 @@ pub struct Row {
 impl Case {
     /// The fastest allocator that is not Spandrel: its name and median.
     pub fn best_peer(&self) -> Option<(&str, f64)> {
-        let peers = self.rows.iter().filter(|row| !row.ours);
+        let peers = self.rows.iter().filter(|row| row.role == Role::Peer);
         let medians = peers.filter_map(|row| Some((row.allocator.as_str(), row.summary?.median)));
         medians.min_by(|a, b| a.1.total_cmp(&b.1))
     }
@@ -86,7 +89,7 @@ impl Case {
             rss_per_byte: median(&series.values("rss_per_byte")),
             faults: median(&series.values("minor_faults")),
             allocator: series.contender.name,
-            ours: series.contender.ours,
+            role: series.contender.role,
             failed: series.failed,
             samples: series.samples,
         });
@@ -109,7 +112,15 @@ pub fn run(bench: &Bench, suite: Suite, progress: &Progress) -> Result<Section, 
     let mut verdicts: Vec<Verdict> = Vec::new();
     for plan in plans(suite, bench.quick) {
         let label = if plan.name == name { name.into() } else { format!("{name} {}", plan.name) };
-        let series = bench.measure(progress, &label, &plan.words);
+        let mut contenders = bench.contenders.clone();
+        if plan.has_floor {
+            contenders.insert(0, Contender::floor("the filling alone"));
+        }
+        let series = measure::in_turns(&contenders, bench.runs, progress, &label, |contender| {
+            let mut words = plan.words.clone();
+            words.extend((contender.role == Role::Floor).then_some("--floor"));
+            measure::worker(&bench.worker, contender, &words)
+        });
         let case = Case::of(plan.name, plan.unit, plan.key, series);
         verdicts.extend(target::judge(&case, &plan.limits));
         cases.push(case);
@@ -137,6 +148,7 @@ fn plans(suite: Suite, quick: bool) -> Vec<Plan> {
         words: words.to_vec(),
         key: "cpu_ns",
         unit: Unit::CpuNs,
+        has_floor: false,
         limits: limits.to_vec(),
     };
     let pair = |name, words: &[&'static str]| Plan {
@@ -144,22 +156,29 @@ fn plans(suite: Suite, quick: bool) -> Vec<Plan> {
         words: words.to_vec(),
         key: "ns_per_pair",
         unit: Unit::NsPerPair,
+        has_floor: false,
         limits: Vec::new(),
     };
     let choose = |quick_choice, full| if quick { quick_choice } else { full };
     let doubling = |name, to, cycles, limits: &[Limit]| {
         cpu(name, &["realloc", "--to", to, "--cycles", cycles], limits)
     };
+    // Many short cycles: the median one, and beside it the filling alone.
+    let short = |name, to, cycles, limits: &[Limit]| Plan {
+        key: "cycle_cpu_ns",
+        has_floor: true,
+        ..doubling(name, to, cycles, limits)
+    };
     const NO_PEER_FASTER: Limit = Limit::BestPeer("A1", 1.0);
     match suite {
         Suite::Realloc => vec![
-            doubling(
+            short(
                 "128 KiB",
                 "128KiB",
                 choose("20000", "60000"),
                 &[Limit::System("A1", 0.95), NO_PEER_FASTER],
             ),
-            doubling(
+            short(
                 "1 MiB",
                 "1MiB",
                 choose("2000", "6000"),

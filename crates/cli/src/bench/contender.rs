@@ -3,6 +3,7 @@
 use crate::args::BenchArgs;
 use crate::failure::Failure;
 use crate::{modes, places};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -15,8 +16,20 @@ pub struct Contender {
     pub preload: Option<PathBuf>,
     /// Further environment.
     pub env: Vec<(String, String)>,
-    /// Whether it is Spandrel.
-    pub ours: bool,
+    /// What it is in the comparison.
+    pub role: Role,
+}
+
+/// What a contender is in a comparison.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Somebody else's allocator.
+    Peer,
+    /// Spandrel.
+    Ours,
+    /// The work without any allocator: nobody can be faster.
+    Floor,
 }
 
 /// Variables that decide about allocators; a measured program sees only those of
@@ -37,24 +50,34 @@ const VARIABLES: &[&str] = &[
 impl Contender {
     /// The C library's own allocator.
     pub fn system() -> Self {
-        Self { name: "sys".into(), preload: None, env: Vec::new(), ours: false }
+        Self { name: "sys".into(), preload: None, env: Vec::new(), role: Role::Peer }
     }
 
     /// The C library's own allocator with one of its tunables set.
     pub fn tuned(name: &str, tunable: &str) -> Self {
         let env = vec![("GLIBC_TUNABLES".into(), tunable.into())];
-        Self { name: name.into(), preload: None, env, ours: false }
+        Self { name: name.into(), preload: None, env, role: Role::Peer }
     }
 
     fn preloaded(name: &str, library: PathBuf) -> Self {
-        Self { name: name.into(), preload: Some(library), env: Vec::new(), ours: false }
+        Self { name: name.into(), preload: Some(library), env: Vec::new(), role: Role::Peer }
     }
 
     /// Spandrel in a mode.
     pub fn spandrel(mode: &str, library: &Path) -> Self {
         let name = if mode == "auto" { "spandrel".into() } else { format!("spandrel {mode}") };
         let env = vec![("SPANDREL_MODE".into(), mode.into())];
-        Self { name, preload: Some(library.to_path_buf()), env, ours: true }
+        Self { name, preload: Some(library.to_path_buf()), env, role: Role::Ours }
+    }
+
+    /// The work alone, for suites that have it.
+    pub fn floor(name: &str) -> Self {
+        Self { name: name.into(), role: Role::Floor, ..Self::system() }
+    }
+
+    /// Whether it is Spandrel.
+    pub fn ours(&self) -> bool {
+        self.role == Role::Ours
     }
 
     /// Whether this is the allocator that ratios are taken against.

@@ -71,7 +71,7 @@ fn draw(title: &str, key: &str, contenders: &[Contender], columns: &[Vec<Series>
             let value = median(&series.values(key)).map(|value| digits(value / unit));
             value.or_else(|| series.failed.clone()).unwrap_or_else(|| "?".into())
         }));
-        table::add(&mut table, contender.ours, cells);
+        table::add(&mut table, contender.ours(), cells);
     }
     table.to_string()
 }

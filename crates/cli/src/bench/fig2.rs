@@ -55,7 +55,7 @@ impl Curve {
         };
         Self {
             allocator: series.contender.name.clone(),
-            ours: series.contender.ours,
+            ours: series.contender.ours(),
             steps: (0..steps).filter_map(step).collect(),
         }
     }

@@ -57,7 +57,7 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
         let name = &series.contender.name;
         table::add(
             &mut table,
-            series.contender.ours,
+            series.contender.ours(),
             vec![
                 name.clone(),
                 cell("cpu_ns", time),
@@ -67,7 +67,7 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
                 rss.map_or("?".into(), |rss| format!("{:+.2} MiB", rss / (1 << 20) as f64)),
             ],
         );
-        if series.contender.ours {
+        if series.contender.ours() {
             let mut judge = |what: &str, value: Option<f64>, most: f64, unit: &str| {
                 if let Some(value) = value {
                     let what = format!("{name}: {what}");

@@ -1,6 +1,7 @@
 //! Tables for a terminal of 100 columns.
 
 use super::cases::{Case, Unit};
+use super::contender::Role;
 use super::numbers::{Summary, bytes, count, time};
 use comfy_table::{
     Attribute, Cell, CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table,
@@ -97,7 +98,7 @@ pub fn detail(case: &Case) -> String {
             row.peak_rss.map_or_else(String::new, bytes),
             row.faults.map_or_else(String::new, |faults| count(faults as u64)),
         ];
-        add(&mut table, row.ours, cells);
+        add(&mut table, row.role == Role::Ours, cells);
     }
     table.to_string()
 }
@@ -110,10 +111,12 @@ pub fn matrix(cases: &[Case]) -> String {
     let memory: Vec<&Case> = cases.iter().filter(|case| has_object(case)).collect();
     header.extend(memory.iter().map(|case| format!("RSS/size\n{}", case.name)));
     let mut table = new(&header);
-    for (at, first) in cases.first().map_or(&[][..], |case| &case.rows).iter().enumerate() {
+    // Not every case has a floor: rows are found by name.
+    for first in cases.first().map_or(&[][..], |case| &case.rows) {
+        let row = |case: &Case| case.rows.iter().find(|row| row.allocator == first.allocator);
         let mut cells = vec![first.allocator.clone()];
         cells.extend(cases.iter().map(|case| {
-            let row = &case.rows[at];
+            let Some(row) = row(case) else { return String::new() };
             match (&row.summary, row.to_system) {
                 (Some(summary), _) if row.allocator == "sys" => time(summary.median),
                 (Some(summary), Some(to_system)) => {
@@ -122,8 +125,8 @@ pub fn matrix(cases: &[Case]) -> String {
                 _ => NOTHING.into(),
             }
         }));
-        cells.extend(memory.iter().map(|case| ratio(case.rows[at].rss_per_byte)));
-        add(&mut table, first.ours, cells);
+        cells.extend(memory.iter().map(|case| ratio(row(case).and_then(|row| row.rss_per_byte))));
+        add(&mut table, first.role == Role::Ours, cells);
     }
     table.to_string()
 }

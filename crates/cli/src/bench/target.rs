@@ -1,6 +1,7 @@
 //! What the project promises, held against what was measured.
 
 use super::cases::Case;
+use super::contender::Role;
 use serde::Serialize;
 
 /// A promise about a case; the word names it in the project's list of targets.
@@ -29,6 +30,8 @@ pub struct Verdict {
     pub unit: String,
     /// Whether the promise was kept, to the last digit shown.
     pub met: bool,
+    /// What the work takes without any allocator, where that is known.
+    pub floor: Option<f64>,
 }
 
 impl Verdict {
@@ -36,14 +39,20 @@ impl Verdict {
     pub fn new(target: &str, what: String, value: f64, at_most: f64, unit: &str) -> Self {
         let shown = |number: f64| (number * 100.0).round();
         let met = shown(value) <= shown(at_most);
-        Self { target: target.into(), what, value, at_most, unit: unit.into(), met }
+        Self { target: target.into(), what, value, at_most, unit: unit.into(), met, floor: None }
     }
 
     /// As a line.
     pub fn line(&self) -> String {
-        let met = if self.met { "ok" } else { "missed" };
+        let met = match self.floor {
+            _ if self.met => "ok".to_string(),
+            Some(floor) if floor > self.at_most => {
+                format!("missed; without allocator {floor:.2}{}", self.unit)
+            }
+            _ => "missed".to_string(),
+        };
         format!(
-            "  {:<3} {:<62} {:>6.2}{} (at most {:.2}{})  {met}",
+            "  {:<3} {:<58} {:>6.2}{} (at most {:.2}{})  {met}",
             self.target, self.what, self.value, self.unit, self.at_most, self.unit
         )
     }
@@ -53,7 +62,7 @@ impl Verdict {
 pub fn judge(case: &Case, limits: &[Limit]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     let best = case.best_peer().map_or("", |(name, _)| name);
-    for row in case.rows.iter().filter(|row| row.ours) {
+    for row in case.rows.iter().filter(|row| row.role == Role::Ours) {
         for limit in limits {
             let (target, against, value, at_most) = match *limit {
                 Limit::System(target, most) => (target, "sys".to_string(), row.to_system, most),
@@ -66,7 +75,12 @@ pub fn judge(case: &Case, limits: &[Limit]) -> Vec<Verdict> {
             };
             if let Some(value) = value {
                 let what = format!("{}, {}: {against}", row.allocator, case.name);
-                verdicts.push(Verdict::new(target, what, value, at_most, "×"));
+                let mut verdict = Verdict::new(target, what, value, at_most, "×");
+                if matches!(limit, Limit::System(..)) {
+                    let floor = case.rows.iter().find(|row| row.role == Role::Floor);
+                    verdict.floor = floor.and_then(|row| row.to_system);
+                }
+                verdicts.push(verdict);
             }
         }
     }

@@ -31,7 +31,7 @@ impl Outcome {
         let all = self.series.iter().filter_map(|series| {
             Some((&series.contender, Summary::of(&series.values(key))?.median))
         });
-        let (ours, others): (Vec<_>, Vec<_>) = all.partition(|(contender, _)| contender.ours);
+        let (ours, others): (Vec<_>, Vec<_>) = all.partition(|(contender, _)| contender.ours());
         let others =
             others.into_iter().map(|(contender, median)| (contender.name.as_str(), median));
         (others.collect(), ours.first().map(|(_, median)| *median))
@@ -50,7 +50,7 @@ impl Outcome {
         let failed = |ours: bool| {
             self.series
                 .iter()
-                .any(|series| series.contender.ours == ours && series.failed.is_some())
+                .any(|series| series.contender.ours() == ours && series.failed.is_some())
         };
         self.same_output() == Some(false) || failed(true) && !failed(false)
     }
@@ -58,7 +58,7 @@ impl Outcome {
 
 /// Runs all programs.
 pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
-    let ours = bench.contenders.iter().find(|contender| contender.ours).ok_or_else(|| {
+    let ours = bench.contenders.iter().find(|contender| contender.ours()).ok_or_else(|| {
         Failure::refused("libspandrel.so was not found: build it with 'cargo build --release'")
     })?;
     let mut section =
@@ -129,7 +129,7 @@ fn times(outcomes: &[Outcome]) -> String {
                 .map_or(String::new(), |s| format!("{} – {}", time(s.min), time(s.max)));
             table::add(
                 &mut table,
-                series.contender.ours,
+                series.contender.ours(),
                 vec![
                     if at == 0 { outcome.name.into() } else { String::new() },
                     series.contender.name.clone(),

@@ -55,14 +55,18 @@ fn change(ratio: f64, other: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::contender::Contender;
+    use crate::bench::contender::{Contender, Role};
     use crate::bench::measure::Series;
     use serde_json::json;
 
     fn series(ours: bool, cpu_ns: u64, digest: &str) -> Series {
         let name = if ours { "spandrel" } else { "glibc" };
         Series {
-            contender: Contender { name: name.into(), ours, ..Contender::system() },
+            contender: Contender {
+                name: name.into(),
+                role: if ours { Role::Ours } else { Role::Peer },
+                ..Contender::system()
+            },
             samples: vec![json!({"cpu_ns": cpu_ns, "peak_rss": 1000, "digest": digest})],
             failed: None,
         }

@@ -40,7 +40,7 @@ pub fn contenders(bench: &Bench) -> Vec<(Contender, bool)> {
     let others = bench
         .contenders
         .iter()
-        .filter(|contender| contender.ours || (bench.peers_named && contender.preload.is_some()));
+        .filter(|contender| contender.ours() || (bench.peers_named && contender.preload.is_some()));
     list.extend(others.map(|contender| (contender.clone(), true)));
     list
 }
@@ -95,7 +95,7 @@ fn draw(load: &Load, all: &[Series]) -> String {
             }));
             let peak = median(&series.values("peak_rss")).map_or(String::new(), bytes);
             cells.push(if what == "rate" { String::new() } else { peak });
-            table::add(&mut table, series.contender.ours, cells);
+            table::add(&mut table, series.contender.ours(), cells);
         }
     }
     table.to_string()
@@ -104,7 +104,7 @@ fn draw(load: &Load, all: &[Series]) -> String {
 /// At least as fast as Redis' own jemalloc and as glibc.
 fn judge(load: &Load, all: &[Series]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
-    let (ours, others): (Vec<_>, Vec<_>) = all.iter().partition(|series| series.contender.ours);
+    let (ours, others): (Vec<_>, Vec<_>) = all.iter().partition(|series| series.contender.ours());
     for series in ours {
         for op in OPS {
             let of = |series: &Series| median(&series.values(&key(op, "cpu_ns")));
