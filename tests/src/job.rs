@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A generous default: the C programs take seconds at most.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 /// A program that needs more than this has run away; the machine of a developer should survive it.
 const DEFAULT_MEMORY_CAP_BYTES: u64 = 12 << 30;
 /// Stacks of at most so many processes are shown when a group hangs.
@@ -140,6 +140,14 @@ impl Job {
         self.command.stdout(File::create(&stdout).expect("create stdout file"));
         self.command.stderr(File::create(&stderr).expect("create stderr file"));
         self.command.process_group(0);
+        // SAFETY: between fork and exec only one system call is made.
+        unsafe {
+            self.command.pre_exec(|| {
+                // The child of a test that was killed itself is of no use to anybody.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
         let started = Instant::now();
         let child =
             self.command.spawn().unwrap_or_else(|e| panic!("cannot start {}: {e}", self.shown));
@@ -360,7 +368,7 @@ fn stacks_of_group(group: u32) -> String {
         text.push_str(&format!("--- stacks of {pid} {}\n", name.trim()));
         // `timeout` is coreutils': a debugger that hangs on a stuck process must not hang the test.
         let output = Command::new("timeout")
-            .args(["-k", "2", "20", "gdb", "-batch", "-nx", "-p", &pid.to_string()])
+            .args(["-k", "2", "15", "gdb", "-batch", "-nx", "-p", &pid.to_string()])
             .args(["-ex", "set pagination off", "-ex", "thread apply all bt 24"])
             .stdin(Stdio::null())
             .output();

@@ -79,6 +79,11 @@ impl Case {
         medians.min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
+    /// One allocator's results.
+    pub fn row(&self, allocator: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.allocator == allocator)
+    }
+
     /// Sums up what was measured.
     pub fn of(name: &str, unit: Unit, key: &str, series: Vec<Series>) -> Self {
         let rows = series.into_iter().map(|series| Row {
@@ -94,7 +99,7 @@ impl Case {
             samples: series.samples,
         });
         let mut case = Self { name: name.into(), unit, rows: rows.collect() };
-        let system = case.rows.iter().find(|row| row.allocator == "sys");
+        let system = case.row("sys");
         let system = system.and_then(|row| Some(row.summary?.median));
         let best = case.best_peer().map(|(_, median)| median);
         for row in &mut case.rows {

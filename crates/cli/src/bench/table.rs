@@ -113,10 +113,9 @@ pub fn matrix(cases: &[Case]) -> String {
     let mut table = new(&header);
     // Not every case has a floor: rows are found by name.
     for first in cases.first().map_or(&[][..], |case| &case.rows) {
-        let row = |case: &Case| case.rows.iter().find(|row| row.allocator == first.allocator);
         let mut cells = vec![first.allocator.clone()];
         cells.extend(cases.iter().map(|case| {
-            let Some(row) = row(case) else { return String::new() };
+            let Some(row) = case.row(&first.allocator) else { return String::new() };
             match (&row.summary, row.to_system) {
                 (Some(summary), _) if row.allocator == "sys" => time(summary.median),
                 (Some(summary), Some(to_system)) => {
@@ -125,7 +124,11 @@ pub fn matrix(cases: &[Case]) -> String {
                 _ => NOTHING.into(),
             }
         }));
-        cells.extend(memory.iter().map(|case| ratio(row(case).and_then(|row| row.rss_per_byte))));
+        cells.extend(
+            memory
+                .iter()
+                .map(|case| ratio(case.row(&first.allocator).and_then(|row| row.rss_per_byte))),
+        );
         add(&mut table, first.role == Role::Ours, cells);
     }
     table.to_string()
@@ -135,7 +138,7 @@ pub fn matrix(cases: &[Case]) -> String {
 /// program's own memory.
 fn has_object(case: &Case) -> bool {
     const OWN_SHARE_MAX: f64 = 0.1;
-    let system = case.rows.iter().find(|row| row.allocator == "sys");
+    let system = case.row("sys");
     system.and_then(|row| row.rss_per_byte).is_some_and(|ratio| (ratio - 1.0).abs() < OWN_SHARE_MAX)
         && case.name.ends_with("GiB")
 }
