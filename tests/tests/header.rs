@@ -57,9 +57,14 @@ fn build_and_run(compiler: &str, standard: &str, link: &[&str], run: impl Fn(Job
 
 #[test]
 fn programs_link_with_the_shared_library() {
-    let folder = subject().required_library().parent().expect("a folder").display().to_string();
-    let search = format!("-L{folder}");
-    let rpath = format!("-Wl,-rpath,{folder}");
+    // As installed: by the name that the linker looks for and the one that the loader looks for.
+    let installed = tempfile::tempdir().expect("a temporary folder");
+    for name in ["libspandrel.so", "libspandrel.so.0"] {
+        let link = installed.path().join(name);
+        std::os::unix::fs::symlink(subject().required_library(), link).expect("a link");
+    }
+    let search = format!("-L{}", installed.path().display());
+    let rpath = format!("-Wl,-rpath,{}", installed.path().display());
     for (compiler, standard) in [("cc", "-std=c99"), ("cc", "-std=c11"), ("g++", "-std=c++17")] {
         build_and_run(compiler, standard, &[&search, &rpath, "-lspandrel"], |job| job);
     }

@@ -63,6 +63,7 @@ pub fn run(mut args: Args) -> Result<Report, String> {
     let block_cpu_ns = &mut block_cpu_ns[..blocks];
     block_cpu_ns.sort_unstable();
     report.insert("cycle_cpu_ns".into(), block_cpu_ns[blocks / 2].into());
+    report.insert("cycle_cpu_ns_best".into(), block_cpu_ns[0].into());
     report.insert("cycles".into(), cycles.into());
     report.insert("rss".into(), rss.into());
     report

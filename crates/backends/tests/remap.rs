@@ -197,7 +197,7 @@ fn warm_memory_is_bounded() {
         object.free();
     }
     let stats = remap::stats();
-    assert!(stats.warm_bytes <= 64 * MIB + stats.live_bytes / 8 + 4 * MIB, "{stats:?}");
+    assert!(stats.warm_bytes <= 32 * MIB + stats.live_bytes / 16, "{stats:?}");
     remap::trim();
 }
 

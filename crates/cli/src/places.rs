@@ -15,8 +15,6 @@ fn candidates(name: &str) -> Vec<PathBuf> {
     let lib = here.join("../lib");
     [
         here.join(name),
-        // Test programs of a build lie one below.
-        here.join("..").join(name),
         lib.join(name),
         lib.join(format!("{}-linux-gnu", std::env::consts::ARCH)).join(name),
         lib.join("spandrel").join(name),

@@ -1,36 +1,40 @@
-//! How many pages are live and how many are warm, in one word.
+//! How many pages are live and how many are warm.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// Pages that objects use, and resident pages that no object uses. Both change
-/// together on every growth; one word makes that one locked instruction.
-pub struct Accounts(AtomicU64);
-
-const WARM_BITS: u32 = 32;
+/// Kept under the lock of the lists; a slot tells its changes now and then.
+#[derive(Clone, Copy, Default)]
+pub struct Accounts {
+    /// Pages that objects use.
+    pub live: usize,
+    /// Resident pages that no object uses.
+    pub warm: usize,
+    /// Objects.
+    pub slots: usize,
+    /// Pages that objects were given warm.
+    pub reused: u64,
+}
 
 impl Accounts {
     /// No pages.
-    pub const fn new() -> Self {
-        Accounts(AtomicU64::new(0))
+    pub const EMPTY: Self = Accounts { live: 0, warm: 0, slots: 0, reused: 0 };
+
+    /// Adds to live and warm pages. Neither becomes negative: a slot never takes
+    /// back more than it has told.
+    pub fn change(&mut self, live: isize, warm: isize) {
+        self.live = self.live.saturating_add_signed(live);
+        self.warm = self.warm.saturating_add_signed(warm);
     }
 
-    /// Adds to both. Neither may become negative or exceed 2^32 pages (16 TiB).
-    #[inline]
-    pub fn change(&self, live: isize, warm: isize) {
-        let delta = ((live as i64) << WARM_BITS).wrapping_add(warm as i64);
-        self.0.fetch_add(delta as u64, Relaxed);
+    /// A new object uses `pages`, of which `reused` are warm.
+    pub fn open(&mut self, pages: usize, reused: usize) {
+        self.change(pages as isize, -(reused as isize));
+        self.slots += 1;
+        self.reused += reused as u64;
     }
 
-    /// Pages that objects use.
-    #[inline]
-    pub fn live(&self) -> usize {
-        (self.0.load(Relaxed) >> WARM_BITS) as usize
-    }
-
-    /// Resident pages that no object uses.
-    #[inline]
-    pub fn warm(&self) -> usize {
-        self.0.load(Relaxed) as u32 as usize
+    /// An object of `pages` is gone; its pages stay warm.
+    pub fn close(&mut self, pages: usize) {
+        self.change(-(pages as isize), pages as isize);
+        self.slots = self.slots.saturating_sub(1);
     }
 }
 
@@ -39,13 +43,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_halves_are_kept_apart() {
-        let accounts = Accounts::new();
-        accounts.change(10, 5);
-        accounts.change(-3, -5);
-        accounts.change(7, 2);
-        assert_eq!((accounts.live(), accounts.warm()), (14, 2));
-        accounts.change(-14, 14);
-        assert_eq!((accounts.live(), accounts.warm()), (0, 16));
+    fn what_an_object_used_is_warm_when_it_is_gone() {
+        let mut accounts = Accounts::EMPTY;
+        accounts.open(10, 0);
+        accounts.change(6, 2);
+        accounts.close(16);
+        assert_eq!((accounts.live, accounts.warm, accounts.slots), (0, 18, 0));
+        accounts.open(4, 4);
+        assert_eq!((accounts.live, accounts.warm, accounts.reused), (4, 14, 4));
     }
 }

@@ -9,7 +9,7 @@ use spandrel_pages::{HUGEPAGE_BYTES, KIB, MIB, PAGE_BYTES};
 use super::layout::{CAPACITY, class_for};
 use super::lists::{Want, pages_of};
 use super::slot::{HELD, LIVE};
-use super::{PAGES_PER_HUGE, Place, Remap, trim};
+use super::{PAGES_PER_HUGE, Place, Remap};
 
 /// Mappings that the backend may add to the process by moving pages and by
 /// advice on parts of slots. The kernel's default limit is 65,530 for the whole
@@ -78,7 +78,7 @@ impl Remap {
             let fewer = (old_pages - pages) as i32;
             self.note(place, -fewer, fewer);
             if slot.queued.load(Relaxed) == 0 {
-                self.lists.lock().enqueue(place.id, trim::stamp_now());
+                self.lists.lock().enqueue(place.id, self.stamp());
             }
             self.tick();
         }
@@ -139,32 +139,56 @@ impl Remap {
     /// The object needs more room than its slot has.
     fn outgrow(&self, from: Place, size: usize) -> (*mut u8, usize) {
         let used = from.slot.used.load(Relaxed);
-        let to = class_for(size).and_then(|class| self.take(class, size, Want::Cold));
-        let Some(to) = to else {
-            from.slot.leave();
-            return (ptr::null_mut(), 0);
-        };
         let counter = from.slot.counter.load(Relaxed).saturating_add(1);
         let streak = from.slot.streak.load(Relaxed);
         let movable = used >= MOVE_FROM && self.splits.load(Relaxed) < SPLIT_BUDGET;
-        let dirty = if movable && self.move_object(from, to, used) {
-            let dirty = to.slot.touched.load(Relaxed) as usize * PAGE_BYTES;
-            self.moved.fetch_add(1, Relaxed);
-            self.note_resize(to, size);
-            to.slot.set_state(LIVE);
-            dirty
-        } else {
-            let dirty = self.settle_new(to, size).max(used);
-            // SAFETY: both objects are held by this call and do not overlap.
-            unsafe { ptr::copy_nonoverlapping(from.at, to.at, used.min(size)) };
-            self.copied.fetch_add(1, Relaxed);
-            self.copied_bytes.fetch_add(used.min(size) as u64, Relaxed);
-            self.release(from);
-            dirty
+        let moved = if movable { self.outgrow_by_pages(from, used, size) } else { None };
+        let (to, dirty) = match moved.or_else(|| self.outgrow_by_copy(from, used, size)) {
+            Some(outgrown) => outgrown,
+            None => {
+                from.slot.leave();
+                return (ptr::null_mut(), 0);
+            }
         };
         to.slot.counter.store(counter, Relaxed);
         to.slot.streak.store(streak, Relaxed);
         (to.at, dirty)
+    }
+
+    /// Moves the object's page-table entries to a larger slot. `None`: nothing
+    /// has changed.
+    fn outgrow_by_pages(&self, from: Place, used: usize, size: usize) -> Option<(Place, usize)> {
+        let class = class_for(size)?;
+        let mut lists = self.lists.lock();
+        let to = self.take(&mut lists, class, pages_of(size), Want::Cold)?;
+        lists.dequeue(to.id);
+        drop(lists);
+        if !self.ensure_open(to, pages_of(size)) || !self.move_object(from, to, used) {
+            let mut lists = self.lists.lock();
+            if to.slot.touched.load(Relaxed) == 0 {
+                lists.put_cold(to.id);
+            } else {
+                lists.put_warm(to.id, self.stamp());
+            }
+            return None;
+        }
+        let dirty = to.slot.touched.load(Relaxed) as usize * PAGE_BYTES;
+        self.moved.fetch_add(1, Relaxed);
+        self.note_resize(to, size);
+        to.slot.set_state(LIVE);
+        Some((to, dirty))
+    }
+
+    /// Copies the object to a larger slot. `None`: nothing has changed.
+    fn outgrow_by_copy(&self, from: Place, used: usize, size: usize) -> Option<(Place, usize)> {
+        let to = self.take_new(class_for(size)?, size, Want::Near(pages_of(size)))?;
+        let dirty = self.settle_new(to, size).max(used);
+        // SAFETY: both objects are held by this call and do not overlap.
+        unsafe { ptr::copy_nonoverlapping(from.at, to.at, used.min(size)) };
+        self.copied.fetch_add(1, Relaxed);
+        self.copied_bytes.fetch_add(used.min(size) as u64, Relaxed);
+        self.release(from);
+        Some((to, dirty))
     }
 
     /// Moves the pages of an entered slot's object to a held slot. False: nothing has changed. On success the old slot is empty and
@@ -206,7 +230,7 @@ impl Remap {
         }
         // Whatever the target had resident was replaced, up to `touched`.
         let left = target.touched.load(Relaxed) as usize;
-        self.accounts.change(0, -(left as isize));
+        self.tell(to, 0, -(left as isize));
         if left > touched {
             // SAFETY: the target's pages beyond the object belong to nobody.
             unsafe {

@@ -6,6 +6,7 @@ use spandrel_os::slices::Slice;
 use spandrel_os::vm;
 use spandrel_pages::{KIB, PAGE_BYTES, align_down, align_up};
 
+use super::accounts::Accounts;
 use super::layout::{CAPACITY, CLASSES, Layout, SlotId};
 use super::slot::{COLD, HELD, Slot, WARM};
 
@@ -40,6 +41,8 @@ pub struct Lists {
     /// Memory is charged when it is opened (overcommit mode 2): slots are
     /// opened only as far as they are used.
     pub strict: bool,
+    /// Live and warm pages.
+    pub accounts: Accounts,
     classes: [Class; CLASSES],
     youngest: u32,
     oldest: u32,
@@ -73,6 +76,7 @@ impl Lists {
     pub const EMPTY: Self = Lists {
         layout: Layout::EMPTY,
         strict: false,
+        accounts: Accounts::EMPTY,
         classes: [Class {
             frontier: 0,
             opened: 0,

@@ -26,7 +26,6 @@ use spandrel_os::{slices, vm};
 use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, PAGE_BYTES};
 use spandrel_sync::{Lock, Once};
 
-use accounts::Accounts;
 use layout::{CAPACITY, CLASSES, Layout, SlotId, class_for};
 use lists::{Lists, Want, pages_of, record};
 use slot::{LIVE, Slot};
@@ -60,12 +59,11 @@ struct Remap {
     layout: UnsafeCell<Layout>,
     lists: Lock<Lists>,
     trimming: Lock<()>,
-    accounts: Accounts,
-    live_slots: AtomicUsize,
+    /// The accounts' warm pages, for a look without the lock.
+    warm_seen: AtomicUsize,
     /// Mappings beyond one per class: see [`grow::SPLIT_BUDGET`].
     splits: AtomicUsize,
     next_decay_ms: AtomicU64,
-    reused_pages: AtomicU64,
     moved: AtomicU64,
     copied: AtomicU64,
     copied_bytes: AtomicU64,
@@ -81,11 +79,9 @@ static REMAP: Remap = Remap {
     layout: UnsafeCell::new(Layout::EMPTY),
     lists: Lock::new(Lists::EMPTY),
     trimming: Lock::new(()),
-    accounts: Accounts::new(),
-    live_slots: AtomicUsize::new(0),
+    warm_seen: AtomicUsize::new(0),
     splits: AtomicUsize::new(0),
     next_decay_ms: AtomicU64::new(0),
-    reused_pages: AtomicU64::new(0),
     moved: AtomicU64::new(0),
     copied: AtomicU64::new(0),
     copied_bytes: AtomicU64::new(0),
@@ -113,6 +109,8 @@ impl Remap {
 
     #[cold]
     fn start(&self) -> bool {
+        // A fork waits for the start to end.
+        let _starting = self.trimming.lock();
         self.once.run(|| {
             let Some(slice) =
                 slices::claim(AllocatorId::Mmap, layout::WANTED_BYTES, layout::LEAST_BYTES)
@@ -147,37 +145,55 @@ impl Remap {
         Some(self.place(id))
     }
 
-    /// Takes a slot for an object of `size` bytes in one of the classes from
-    /// `class` upwards, in state HELD and with its pages opened.
-    fn take(&self, class: usize, size: usize, want: Want) -> Option<Place> {
-        let pages = pages_of(size);
-        let mut lists = self.lists.lock();
+    /// Takes a slot in one of the classes from `class` upwards, in state HELD.
+    fn take(&self, lists: &mut Lists, class: usize, pages: usize, want: Want) -> Option<Place> {
         // A warm slot of a larger class beats a cold one of the best class.
         let warm_class = (class..CLASSES.min(class + 3))
             .find(|c| matches!(want, Want::Near(_)) && lists.has_warm_near(*c, pages));
         let id = warm_class
             .and_then(|class| lists.take(class, want))
             .or_else(|| (class..CLASSES).find_map(|class| lists.take(class, want)))?;
-        // What is resident in it is no longer spare once the object uses it;
-        // `settle` accounts for that. It leaves the queue with its first entry.
-        lists.dequeue(id);
-        drop(lists);
-        let place = self.place(id);
-        if !self.ensure_open(place, pages) {
-            self.put_back(place);
-            return None;
-        }
-        Some(place)
+        Some(self.place(id))
     }
 
-    /// Returns a slot that was taken and not used.
-    fn put_back(&self, place: Place) {
+    /// Takes a slot for a new object and enters it into the accounts.
+    fn take_new(&self, class: usize, size: usize, want: Want) -> Option<Place> {
+        let pages = pages_of(size);
         let mut lists = self.lists.lock();
-        if place.slot.touched.load(Relaxed) == 0 {
+        let place = self.take(&mut lists, class, pages, want)?;
+        let touched = place.slot.touched.load(Relaxed) as usize;
+        if touched > pages {
+            lists.enqueue(place.id, self.stamp());
+        } else {
+            lists.dequeue(place.id);
+        }
+        lists.accounts.open(pages, pages.min(touched));
+        self.see(&lists);
+        drop(lists);
+        if self.ensure_open(place, pages) {
+            return Some(place);
+        }
+        self.put_back(place, pages);
+        None
+    }
+
+    /// Returns a slot that was taken for a new object of `pages` and not used.
+    fn put_back(&self, place: Place, pages: usize) {
+        let mut lists = self.lists.lock();
+        let touched = place.slot.touched.load(Relaxed) as usize;
+        lists.accounts.close(pages);
+        lists.accounts.change(0, pages.min(touched) as isize - pages as isize);
+        if touched == 0 {
             lists.put_cold(place.id);
         } else {
-            lists.put_warm(place.id, trim::stamp_now());
+            lists.put_warm(place.id, self.stamp());
         }
+        self.see(&lists);
+    }
+
+    /// Shows the warm pages to those who look without the lock.
+    fn see(&self, lists: &Lists) {
+        self.warm_seen.store(lists.accounts.warm, Relaxed);
     }
 
     fn ensure_open(&self, place: Place, pages: usize) -> bool {
@@ -212,16 +228,12 @@ impl Remap {
         STRICT.load(Relaxed)
     }
 
-    /// Records that the object in a HELD slot now uses `size` bytes, and makes
-    /// the slot live. Returns how many bytes from the start may not be zero.
+    /// Makes a HELD slot of [`Remap::take_new`] live. Returns how many bytes from
+    /// the start may not be zero.
     fn settle_new(&self, place: Place, size: usize) -> usize {
         let pages = pages_of(size);
         let slot = place.slot;
         let touched = slot.touched.load(Relaxed) as usize;
-        let reused = pages.min(touched);
-        self.reused_pages.fetch_add(reused as u64, Relaxed);
-        self.accounts.change(pages as isize, -(reused as isize));
-        self.live_slots.fetch_add(1, Relaxed);
         slot.used.store(size, Relaxed);
         slot.counter.store(0, Relaxed);
         slot.streak.store(0, Relaxed);
@@ -229,9 +241,6 @@ impl Remap {
             self.extend(place, touched, pages, grow::Pattern::New);
         }
         slot.set_state(LIVE);
-        if slot.touched.load(Relaxed) as usize > pages {
-            self.lists.lock().enqueue(place.id, trim::stamp_now());
-        }
         touched * PAGE_BYTES
     }
 
@@ -241,14 +250,14 @@ impl Remap {
         }
         let size = size.max(1);
         let class = class_for(size.max(align))?;
-        let place = self.take(class, size, want).or_else(|| {
+        let place = self.take_new(class, size, want).or_else(|| {
             // The roomy classes are full: any class in which it fits.
             let tight = CAPACITY.iter().position(|c| size.max(align) <= *c)?;
-            (tight < class).then(|| self.take(tight, size, want)).flatten()
+            (tight < class).then(|| self.take_new(tight, size, want)).flatten()
         })?;
         if place.at as usize & (align - 1) != 0 {
             // Only a shrunken slice has slots that are less aligned than large.
-            self.put_back(place);
+            self.put_back(place, pages_of(size));
             return None;
         }
         let dirty = self.settle_new(place, size);
@@ -283,7 +292,7 @@ pub fn alloc_zeroed(size: usize, align: usize) -> *mut u8 {
 /// A warm place for an object that is growing to `size` bytes; null when there
 /// is none at hand. Never waits.
 pub fn alloc_warm(size: usize) -> *mut u8 {
-    if !REMAP.ready.load(Acquire) || REMAP.accounts.warm() < pages_of(size) {
+    if !REMAP.ready.load(Acquire) || REMAP.warm_seen.load(Relaxed) < pages_of(size) {
         return ptr::null_mut();
     }
     let want = Want::Warm(pages_of(size));
@@ -357,11 +366,12 @@ pub fn trim() -> bool {
 
 /// What the backend counts. Not a consistent cut: the program goes on.
 pub fn stats() -> RemapStats {
+    let accounts = REMAP.lists.lock().accounts;
     RemapStats {
-        live_slots: REMAP.live_slots.load(Relaxed),
-        live_bytes: REMAP.accounts.live() * PAGE_BYTES,
-        warm_bytes: REMAP.accounts.warm() * PAGE_BYTES,
-        reused_bytes: REMAP.reused_pages.load(Relaxed) * PAGE_BYTES as u64,
+        live_slots: accounts.slots,
+        live_bytes: accounts.live * PAGE_BYTES,
+        warm_bytes: accounts.warm * PAGE_BYTES,
+        reused_bytes: accounts.reused * PAGE_BYTES as u64,
         moved: REMAP.moved.load(Relaxed),
         copied: REMAP.copied.load(Relaxed),
         copied_bytes: REMAP.copied_bytes.load(Relaxed),

@@ -5,13 +5,13 @@ use core::sync::atomic::Ordering::*;
 use spandrel_os::{barrier, clock, vm};
 use spandrel_pages::{MIB, PAGE_BYTES};
 
-use super::lists::pages_of;
+use super::lists::{Lists, pages_of};
 use super::slot::{HELD, WARM};
 use super::{Place, Remap};
 
-/// Warm memory is kept up to this much and an eighth of what is live.
-const WARM_LEAST_PAGES: usize = 64 * MIB / PAGE_BYTES;
-const WARM_PART: usize = 8;
+/// Warm memory is kept up to this much and a sixteenth of what is live.
+const WARM_LEAST_PAGES: usize = 32 * MIB / PAGE_BYTES;
+const WARM_PART: usize = 16;
 /// Warm memory that nobody asked for in this time goes back.
 const WARM_MS: u64 = 1000;
 /// The queue is looked at this often, by whoever allocates or frees.
@@ -22,11 +22,6 @@ const TICK_SLOTS: usize = 64;
 const NOTED_PAGES: i32 = (MIB / PAGE_BYTES) as i32;
 /// Resolution of stamps: the queue's clock counts these.
 const STAMP_MS: u64 = 16;
-
-/// Now, as the queue counts time.
-pub fn stamp_now() -> u32 {
-    (clock::coarse_ms() / STAMP_MS) as u32
-}
 
 impl Remap {
     /// Notes that a held or entered slot has more live and warm pages. The
@@ -45,21 +40,14 @@ impl Remap {
 
     /// Tells the accounts what a slot has noted, and these changes.
     pub(super) fn tell(&self, place: Place, live: isize, warm: isize) {
-        let slot = place.slot;
-        let live = live + slot.live_delta.load(Relaxed) as isize;
-        let warm = warm + slot.warm_delta.load(Relaxed) as isize;
-        slot.live_delta.store(0, Relaxed);
-        slot.warm_delta.store(0, Relaxed);
-        self.accounts.change(live, warm);
-        let reused = slot.reused.load(Relaxed);
-        if reused > 0 {
-            slot.reused.store(0, Relaxed);
-            self.reused_pages.fetch_add(u64::from(reused), Relaxed);
-        }
+        let mut lists = self.lists.lock();
+        tell(&mut lists, place, live, warm);
+        self.see(&lists);
     }
 
-    fn warm_limit(&self) -> usize {
-        WARM_LEAST_PAGES + self.accounts.live() / WARM_PART
+    /// Now, as the queue counts time.
+    pub(super) fn stamp(&self) -> u32 {
+        (clock::coarse_ms() / STAMP_MS) as u32
     }
 
     /// Empties an entered slot: its object is gone.
@@ -69,17 +57,25 @@ impl Remap {
         slot.used.store(0, Relaxed);
         slot.set_state(HELD);
         slot.leave();
-        self.tell(place, -(pages as isize), pages as isize);
-        self.live_slots.fetch_sub(1, Relaxed);
-        // One slot keeps at most half of what may be warm.
-        let keep = self.warm_limit() / 2;
-        let touched = slot.touched.load(Relaxed) as usize;
-        if touched > keep {
-            self.drop_pages(place, keep);
+        let mut lists = self.lists.lock();
+        tell(&mut lists, place, 0, 0);
+        lists.accounts.close(pages);
+        // One slot keeps no more than all slots together may.
+        let limit = warm_limit(lists.accounts.live);
+        if slot.touched.load(Relaxed) as usize > limit {
+            drop(lists);
+            self.drop_pages(place, limit);
+            lists = self.lists.lock();
         }
-        self.lists.lock().put_warm(place.id, stamp_now());
-        if self.accounts.warm() > self.warm_limit() {
-            self.give_back(|this, _| this.accounts.warm() > this.warm_limit(), TICK_SLOTS);
+        lists.put_warm(place.id, self.stamp());
+        self.see(&lists);
+        let over = lists.accounts.warm > limit;
+        drop(lists);
+        if over {
+            self.give_back(
+                |lists, _| lists.accounts.warm > warm_limit(lists.accounts.live),
+                TICK_SLOTS,
+            );
         }
         self.tick();
     }
@@ -87,7 +83,7 @@ impl Remap {
     /// Gives back what has been warm for long, now and then.
     #[inline]
     pub(super) fn tick(&self) {
-        if self.accounts.warm() == 0 {
+        if self.warm_seen.load(Relaxed) == 0 {
             return;
         }
         let now = clock::coarse_ms();
@@ -103,19 +99,19 @@ impl Remap {
 
     /// Gives all warm memory back; true if there was any.
     pub(super) fn trim_all(&self) -> bool {
-        let before = self.accounts.warm();
+        let before = self.warm_seen.load(Relaxed);
         self.give_back(|_, _| true, usize::MAX);
-        self.accounts.warm() < before
+        self.warm_seen.load(Relaxed) < before
     }
 
     /// Empties slots from the old end of the queue while `more` says so, at
     /// most `bound` of them. One thread at a time; others go on without.
-    fn give_back(&self, more: impl Fn(&Self, u32) -> bool, bound: usize) {
+    fn give_back(&self, more: impl Fn(&Lists, u32) -> bool, bound: usize) {
         let Some(_trimming) = self.trimming.try_lock() else { return };
         for _ in 0..bound {
             let mut lists = self.lists.lock();
             let Some((id, stamp)) = lists.oldest() else { return };
-            if !more(self, stamp) {
+            if !more(&lists, stamp) {
                 return;
             }
             lists.dequeue(id);
@@ -134,7 +130,7 @@ impl Remap {
             } else {
                 // Its owner is resizing it: later, if there is a way at all.
                 if barrier::available() {
-                    lists.enqueue(id, stamp_now());
+                    lists.enqueue(id, self.stamp());
                 }
                 return;
             }
@@ -185,4 +181,21 @@ impl Remap {
             slot.huge.store(0, Relaxed);
         }
     }
+}
+
+/// Warm pages that may be kept beside so many live ones.
+fn warm_limit(live: usize) -> usize {
+    WARM_LEAST_PAGES + live / WARM_PART
+}
+
+/// Tells the accounts what a slot has noted, and these changes.
+fn tell(lists: &mut Lists, place: Place, live: isize, warm: isize) {
+    let slot = place.slot;
+    let live = live + slot.live_delta.load(Relaxed) as isize;
+    let warm = warm + slot.warm_delta.load(Relaxed) as isize;
+    slot.live_delta.store(0, Relaxed);
+    slot.warm_delta.store(0, Relaxed);
+    lists.accounts.change(live, warm);
+    lists.accounts.reused += u64::from(slot.reused.load(Relaxed));
+    slot.reused.store(0, Relaxed);
 }

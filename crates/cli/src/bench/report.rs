@@ -130,7 +130,7 @@ impl Report {
         );
         println!("medians of {} rounds after one that does not count", self.runs);
         for note in &self.notes {
-            println!("{note}");
+            println!("{}", table::wrap(note).trim_start());
         }
     }
 

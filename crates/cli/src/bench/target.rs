@@ -47,12 +47,12 @@ impl Verdict {
         let met = match self.floor {
             _ if self.met => "ok".to_string(),
             Some(floor) if floor > self.at_most => {
-                format!("missed; without allocator {floor:.2}{}", self.unit)
+                format!("missed; the work alone is {floor:.2}{}", self.unit)
             }
             _ => "missed".to_string(),
         };
         format!(
-            "  {:<3} {:<58} {:>6.2}{} (at most {:.2}{})  {met}",
+            "  {:<3} {:<50} {:>6.2}{} (at most {:.2}{})  {met}",
             self.target, self.what, self.value, self.unit, self.at_most, self.unit
         )
     }

@@ -111,7 +111,7 @@ fn judge(load: &Load, all: &[Series]) -> Vec<Verdict> {
             let best = others.iter().filter_map(|other| of(other)).min_by(f64::total_cmp);
             if let (Some(value), Some(best)) = (of(series), best) {
                 let what = format!(
-                    "{}, {} {}: CPU, the better of the others",
+                    "{}, {} {}: the better other",
                     series.contender.name,
                     op.name(),
                     load.name()
