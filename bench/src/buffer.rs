@@ -1,6 +1,7 @@
 //! One object that grows: of the C heap by `realloc`, or, for comparison, one
 //! that has all its memory beforehand.
 
+use crate::meter;
 use std::ffi::c_void;
 use std::hint::black_box;
 use std::mem::ManuallyDrop;
@@ -103,6 +104,7 @@ impl Still {
     /// `len` bytes.
     pub fn reserve(len: usize) -> Self {
         let mut all = Buffer::new(len);
+        meter::ask_huge(all.address(), len);
         all.fill(0, 0);
         Self(all)
     }

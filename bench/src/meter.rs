@@ -139,6 +139,19 @@ pub fn huge() -> u64 {
     kilobytes(read(c"/proc/self/smaps_rollup", &mut buffer), "AnonHugePages")
 }
 
+/// Asks for huge pages under memory that has not been touched yet, so that a
+/// floor is one: with small pages it would still pay for address translation.
+pub fn ask_huge(start: usize, len: usize) {
+    let page = page_size();
+    let first = start.next_multiple_of(page);
+    let end = (start + len) / page * page;
+    if first < end {
+        let start = std::ptr::with_exposed_provenance_mut(first);
+        // SAFETY: advice on whole pages inside memory of ours; it changes no contents.
+        unsafe { libc::madvise(start, end - first, libc::MADV_HUGEPAGE) };
+    }
+}
+
 /// Bytes per page of this machine.
 pub fn page_size() -> usize {
     // SAFETY: a query without side effects.

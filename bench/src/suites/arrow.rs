@@ -28,8 +28,9 @@ pub fn run(mut args: Args) -> Result<Report, String> {
         (0..pushes).step_by(63).all(|at| bytes[at * page.len()..][..8] == at.to_le_bytes())
     } else {
         for number in 0..pushes {
-            buffer.push(black_box(number as i32));
+            buffer.push(number as i32);
         }
+        black_box(buffer.as_ptr());
         let numbers: &[i32] = buffer.typed_data();
         (0..pushes).step_by(4099).all(|at| numbers[at] == at as i32)
     };

@@ -3,6 +3,7 @@
 mod append;
 mod arrow;
 mod copies;
+mod dispatch;
 mod mixed;
 mod pair;
 mod realloc;
@@ -26,6 +27,7 @@ const SUITES: &[(&str, Suite)] = &[
     ("copies", copies::run),
     ("pair", pair::run_pair),
     ("batch", pair::run_batch),
+    ("dispatch", dispatch::run),
     ("mixed", mixed::run),
     ("small-realloc", small_realloc::run),
     ("true", nothing),

@@ -1,5 +1,6 @@
 //! Target A3 and the paper's Fig. 7 and 8: a Rust `Vec` to which integers, or
-//! whole pages, are pushed.
+//! whole pages, are pushed. With `--floor` the vector has all its memory
+//! beforehand, and only the pushing of integers is left.
 
 use super::Report;
 use crate::args::Args;
@@ -9,10 +10,18 @@ use std::hint::black_box;
 pub fn run(mut args: Args) -> Result<Report, String> {
     let pushes = args.count("pushes", 100_000_000)?;
     let pages = args.flag("pages");
+    let floor = args.flag("floor");
     let mut report = args.begin()?;
 
+    let mut numbers: Vec<u64> = Vec::new();
+    if floor {
+        numbers.reserve_exact(pushes);
+        meter::ask_huge(numbers.as_ptr().addr(), pushes * size_of::<u64>());
+        numbers.resize(pushes, 0);
+        numbers.clear();
+    }
     let meter = Meter::start();
-    let rss = if pages { push_pages(pushes)? } else { push_integers(pushes)? };
+    let rss = if pages { push_pages(pushes)? } else { push_integers(numbers, pushes)? };
     let cost = meter.stop();
 
     cost.record(&mut report);
@@ -20,11 +29,11 @@ pub fn run(mut args: Args) -> Result<Report, String> {
     Ok(report)
 }
 
-fn push_integers(pushes: usize) -> Result<u64, String> {
-    let mut numbers: Vec<u64> = Vec::new();
+fn push_integers(mut numbers: Vec<u64>, pushes: usize) -> Result<u64, String> {
     for number in 0..pushes {
-        numbers.push(black_box(number as u64));
+        numbers.push(number as u64);
     }
+    let numbers = black_box(numbers);
     let rss = meter::rss();
     let intact = (0..pushes).step_by(4099).all(|at| numbers[at] == at as u64);
     intact.then_some(rss).ok_or_else(|| "the vector lost numbers".into())

@@ -19,6 +19,11 @@ macro_rules! with_backend {
                 type $backend = spandrel_backends::Mimalloc;
                 $body
             }
+            #[cfg(feature = "tcmalloc")]
+            spandrel_pages::AllocatorId::Tcmalloc => {
+                type $backend = spandrel_backends::Tcmalloc;
+                $body
+            }
             spandrel_pages::AllocatorId::Mmap => {
                 type $backend = spandrel_backends::Remap;
                 $body
@@ -52,4 +57,5 @@ pub const fn available() -> Available {
     Available::BASE
         .with_if(cfg!(feature = "jemalloc"), AllocatorId::Jemalloc)
         .with_if(cfg!(feature = "mimalloc"), AllocatorId::Mimalloc)
+        .with_if(cfg!(feature = "tcmalloc"), AllocatorId::Tcmalloc)
 }

@@ -1,11 +1,14 @@
 //! The tables in force: the process's, and those of scopes.
 //!
-//! A mode is compiled once and kept for good in a bounded pool, so that a table
-//! pointer read on the hot path never dangles. Switching is one atomic store.
+//! A mode is compiled once and kept for good in a bounded pool, so that a
+//! scope's table never dangles. The process's decisions are copied to a table
+//! at a fixed address, which the hot path reads without following a pointer.
+//! Once somebody has entered a scope that table sends every request the slow
+//! way, which looks at the thread's slot: who never uses scopes never pays.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
 use spandrel_policy::{
     Available, Decision, Mode, ModeError, Operation, Switch, Table, exact, parse_mode,
@@ -32,13 +35,16 @@ struct Compiled {
 unsafe impl Sync for Compiled {}
 
 static POOL_ENTRIES: [Compiled; POOL] = [const {
-    Compiled { table: Table::unset(), mode: UnsafeCell::new((Mode::Auto, Available::BASE)) }
+    Compiled { table: Table::elsewhere(), mode: UnsafeCell::new((Mode::Auto, Available::BASE)) }
 }; POOL];
 static FILLED: AtomicUsize = AtomicUsize::new(0);
 static ADDING: Lock<()> = Lock::new(());
+/// What the hot path reads.
+static ACTIVE: Table = Table::elsewhere();
+static SCOPES_USED: AtomicBool = AtomicBool::new(false);
 /// In force before the start: every decision goes the slow way.
 static UNSET: Compiled =
-    Compiled { table: Table::unset(), mode: UnsafeCell::new((Mode::Auto, Available::BASE)) };
+    Compiled { table: Table::elsewhere(), mode: UnsafeCell::new((Mode::Auto, Available::BASE)) };
 static CURRENT: AtomicPtr<Compiled> = AtomicPtr::new((&raw const UNSET).cast_mut());
 
 /// Why a mode could not be entered.
@@ -61,27 +67,32 @@ impl core::fmt::Display for ModeChange<'_> {
 
 impl core::error::Error for ModeChange<'_> {}
 
-/// Tells the compiler to lay out the other branch straight.
-#[cold]
-fn unlikely() {}
-
+/// The table of the whole process.
 #[inline(always)]
+pub(crate) fn table() -> &'static Table {
+    &ACTIVE
+}
+
+/// The table of the current scope, or the process's.
+pub(crate) fn table_of_thread() -> &'static Table {
+    &compiled().table
+}
+
 fn compiled() -> &'static Compiled {
     let scope = ThreadSlot::current_scope().cast::<Compiled>();
-    let chosen = if scope.is_null() {
-        CURRENT.load(Relaxed).cast_const()
-    } else {
-        unlikely();
-        scope
-    };
+    let chosen = if scope.is_null() { CURRENT.load(Relaxed).cast_const() } else { scope };
     // SAFETY: both point to `UNSET` or into the pool, which live forever.
     unsafe { &*chosen }
 }
 
-/// The table of the current scope, or the process's.
-#[inline(always)]
-pub(crate) fn table() -> &'static Table {
-    &compiled().table
+/// Makes the hot path see the process's mode. The caller holds `ADDING`.
+fn publish() {
+    if SCOPES_USED.load(Relaxed) {
+        ACTIVE.send_elsewhere();
+    } else {
+        // SAFETY: as in `compiled`.
+        ACTIVE.copy_from(unsafe { &(*CURRENT.load(Acquire)).table });
+    }
 }
 
 fn parts_of(compiled: &Compiled) -> (Mode, Available) {
@@ -135,6 +146,7 @@ pub(crate) fn recompile(counted: bool) {
         let (mode, usable) = parts_of(entry);
         entry.table.compile(&mode, usable, counted);
     }
+    publish();
 }
 
 /// Puts the whole process into a mode. Requests in flight end in the old one.
@@ -143,7 +155,9 @@ pub(crate) fn recompile(counted: bool) {
 /// The pool of modes is full.
 pub(crate) fn set_parsed(mode: &Mode) -> Result<(), ModeChange<'static>> {
     let entry = intern(mode).ok_or(ModeChange::TooMany)?;
+    let _adding = ADDING.lock();
     CURRENT.store((&raw const *entry).cast_mut(), Release);
+    publish();
     Ok(())
 }
 
@@ -179,6 +193,11 @@ pub fn current_mode() -> Mode {
 pub fn enter_scope(text: &str) -> Result<*const c_void, ModeChange<'_>> {
     crate::start::start_from_environment();
     let entry = intern(&parse(text)?).ok_or(ModeChange::TooMany)?;
+    if !SCOPES_USED.load(Relaxed) {
+        let _adding = ADDING.lock();
+        SCOPES_USED.store(true, Relaxed);
+        publish();
+    }
     let slot = thread_slot();
     Ok(slot.scope.replace((&raw const *entry).cast()))
 }

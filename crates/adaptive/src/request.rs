@@ -6,7 +6,7 @@ use spandrel_pages::{AllocatorId, MIN_ALIGN};
 use spandrel_policy::{Decision, Operation};
 
 use crate::backend::with_backend;
-use crate::modes::table;
+use crate::modes::{table, table_of_thread};
 use crate::start;
 use crate::stats::{self, Event};
 
@@ -15,6 +15,12 @@ const SYS: u8 = AllocatorId::Sys as u8;
 const JEMALLOC: u8 = AllocatorId::Jemalloc as u8;
 #[cfg(feature = "mimalloc")]
 const MIMALLOC: u8 = AllocatorId::Mimalloc as u8;
+
+/// Makes the compiler compare for this branch after the one before it, instead
+/// of in the order of the numbers.
+#[cfg(feature = "jemalloc")]
+#[cold]
+fn second() {}
 
 /// `size` bytes aligned to 16, by the allocator that the policy names for the
 /// size; null when no allocator has memory.
@@ -30,6 +36,7 @@ pub fn alloc(size: usize) -> *mut u8 {
     }
     #[cfg(feature = "jemalloc")]
     if decision.0 == JEMALLOC {
+        second();
         let object = spandrel_backends::Jemalloc::alloc(size);
         return if object.is_null() { last_resort(size, MIN_ALIGN, false) } else { object };
     }
@@ -89,15 +96,15 @@ fn alloc_slow(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     object
 }
 
-/// A decision without the flags that this room resolves: `UNSET` by starting,
-/// `EXACT` by looking at the mode.
+/// A decision without the flags that this room resolves: `ELSEWHERE` by
+/// starting and by asking the scope's table, `EXACT` by looking at the mode.
 pub(crate) fn decide(operation: Operation, size: usize) -> Decision {
     let mut decision = table().decide(operation, size);
-    if decision.has(Decision::UNSET) {
+    if decision.has(Decision::ELSEWHERE) {
         if !start::start_from_environment() {
             return Decision(SYS);
         }
-        decision = table().decide(operation, size);
+        decision = table_of_thread().decide(operation, size);
     }
     if decision.has(Decision::EXACT) {
         let counted = decision.0 & Decision::COUNTED;
@@ -150,6 +157,7 @@ pub unsafe fn free(object: *mut u8) {
         }
         #[cfg(feature = "jemalloc")]
         if owner == JEMALLOC {
+            second();
             return spandrel_backends::Jemalloc::free(object);
         }
         free_other(owner, object);
@@ -171,6 +179,7 @@ pub unsafe fn free_sized(object: *mut u8, size: usize, align: usize) {
         }
         #[cfg(feature = "jemalloc")]
         if owner == JEMALLOC {
+            second();
             return spandrel_backends::Jemalloc::free_sized(object, size, align);
         }
         let _ = (size, align);

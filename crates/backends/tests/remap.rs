@@ -132,6 +132,18 @@ fn appending_stays_in_place_within_a_slot() {
 }
 
 #[test]
+fn what_was_written_to_the_usable_size_is_kept() {
+    let _turn = turn();
+    for (size, grown) in [(1, 300 * KIB), (100 * KIB - 7, 3 * MIB), (3 * MIB - 5, 40 * MIB)] {
+        let mut object = Object::new(size, 1);
+        object.size = object.usable_size();
+        object.fill();
+        object.resize(grown);
+        object.free();
+    }
+}
+
+#[test]
 fn zeroed_objects_are_zero_also_in_used_slots() {
     let _turn = turn();
     for size in [1, 4096, 100 * KIB, 3 * MIB, 9 * MIB] {

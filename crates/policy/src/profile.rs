@@ -43,6 +43,8 @@ pub enum ProfileErrorKind<'a> {
     NotText,
     /// The line is neither `key = value` nor `[section]` nor a comment.
     Syntax(&'a str),
+    /// Text without quotes.
+    Unquoted(&'a str),
     /// No such key here.
     UnknownKey(&'a str),
     /// No such section.
@@ -70,6 +72,9 @@ impl fmt::Display for ProfileError<'_> {
             ProfileErrorKind::NotText => f.write_str("not UTF-8 text"),
             ProfileErrorKind::Syntax(line) => {
                 write!(f, "'{line}' is neither 'key = value' nor '[section]' nor a comment")
+            }
+            ProfileErrorKind::Unquoted(text) => {
+                write!(f, "{text} must stand in quotes: \"{text}\"")
             }
             ProfileErrorKind::UnknownKey(key) => {
                 write!(f, "there is no key '{key}' here: known are version and mode")
@@ -132,18 +137,22 @@ pub fn parse(bytes: &[u8]) -> Result<Profile, ProfileError<'_>> {
         }
         let (key, value) =
             content.split_once('=').ok_or(fail(ProfileErrorKind::Syntax(content)))?;
-        let (key, value) = (unquote(key), unquote(value));
+        let (key, raw_value) = (key.trim(), value.trim());
+        // As TOML has it: text stands in quotes, numbers and plain keys do not.
+        let quoted = |text| unquote(text).ok_or(fail(ProfileErrorKind::Unquoted(text)));
         if let Some((builder, _)) = &mut template {
+            let (key, value) = (quoted(key)?, quoted(raw_value)?);
             builder.add(key, value).map_err(|e| fail(ProfileErrorKind::Template(e)))?;
             continue;
         }
         match key {
             "version" if version_seen => return Err(fail(ProfileErrorKind::Twice(key))),
-            "version" if value.parse() == Ok(VERSION) => version_seen = true,
-            "version" => return Err(fail(ProfileErrorKind::Version(value))),
+            "version" if raw_value.parse() == Ok(VERSION) => version_seen = true,
+            "version" => return Err(fail(ProfileErrorKind::Version(raw_value))),
             _ if !version_seen => return Err(fail(ProfileErrorKind::NoVersion)),
             "mode" if mode.is_some() => return Err(fail(ProfileErrorKind::Twice(key))),
             "mode" => {
+                let value = quoted(raw_value)?;
                 mode = Some(parse_mode(value).map_err(|e| fail(ProfileErrorKind::Mode(e)))?);
                 mode_line = line;
             }
@@ -179,9 +188,8 @@ fn strip_comment(line: &str) -> &str {
     line
 }
 
-fn unquote(text: &str) -> &str {
-    let text = text.trim();
-    text.strip_prefix('"').and_then(|t| t.strip_suffix('"')).unwrap_or(text)
+fn unquote(text: &str) -> Option<&str> {
+    text.strip_prefix('"').and_then(|text| text.strip_suffix('"'))
 }
 
 #[cfg(test)]
@@ -226,6 +234,8 @@ mod tests {
             ("version = 1\nmode = \"template\"\n[template]\n\"0-4K\"=\"sys\"", 4, "open"),
             ("version = 1\nmode = \"template\"\n[template]\n\"0-\"=\"hoard\"", 4, "'hoard'"),
             ("version = 1\nnonsense", 2, "'nonsense'"),
+            ("version = 1\nmode = sys", 2, "\"sys\""),
+            ("version = 1\nmode = \"template\"\n[template]\n0- = \"sys\"", 4, "quotes"),
         ] {
             let error = parse(text.as_bytes()).unwrap_err();
             assert_eq!(error.line, line, "{text}: {error}");

@@ -31,8 +31,9 @@ impl Decision {
     pub const BY_COUNTER: u8 = 0x10;
     /// A boundary of the template lies inside the class: look at the size.
     pub const EXACT: u8 = 0x20;
-    /// Nothing has been decided yet: the library has not started.
-    pub const UNSET: u8 = 0x40;
+    /// This table does not decide: the library has not started, or the decision
+    /// is another table's.
+    pub const ELSEWHERE: u8 = 0x40;
     /// The request is to be counted.
     pub const COUNTED: u8 = 0x80;
 
@@ -80,11 +81,11 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table that sends every request the slow way, which starts the library.
-    pub const fn unset() -> Self {
+    /// A table that sends every request the slow way.
+    pub const fn elsewhere() -> Self {
         Table {
-            small: [const { [const { AtomicU8::new(Decision::UNSET) }; SMALL_COUNT] }; OPERATIONS],
-            bytes: [const { [const { AtomicU8::new(Decision::UNSET) }; CLASS_COUNT] }; OPERATIONS],
+            small: [const { [const { AtomicU8::new(Decision::ELSEWHERE) }; SMALL_COUNT] }; OPERATIONS],
+            bytes: [const { [const { AtomicU8::new(Decision::ELSEWHERE) }; CLASS_COUNT] }; OPERATIONS],
         }
     }
 
@@ -97,6 +98,23 @@ impl Table {
             &self.bytes[operation as usize][SizeClass::of(size).index()]
         };
         Decision(byte.load(Relaxed))
+    }
+
+    /// Decides as `other` does from now on. Whoever asks meanwhile may get the
+    /// old or the new decision.
+    pub fn copy_from(&self, other: &Table) {
+        for (to, from) in self.every_byte().zip(other.every_byte()) {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+    }
+
+    /// Sends every request the slow way from now on.
+    pub fn send_elsewhere(&self) {
+        self.every_byte().for_each(|byte| byte.store(Decision::ELSEWHERE, Relaxed));
+    }
+
+    fn every_byte(&self) -> impl Iterator<Item = &AtomicU8> {
+        self.small.iter().flatten().chain(self.bytes.iter().flatten())
     }
 
     /// Compiles `mode` into this table. A class that a boundary of the mode
@@ -158,7 +176,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn table(mode: &str) -> Table {
-        let table = Table::unset();
+        let table = Table::elsewhere();
         table.compile(&parse_mode(mode).unwrap(), all(), false);
         table
     }
@@ -169,14 +187,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_had_is_glibcs() {
-        let table = Table::unset();
+        let table = Table::elsewhere();
         table.compile(&parse_mode("jemalloc").unwrap(), Available::BASE, false);
         assert_eq!(table.decide(Operation::Allocate, 100).0, AllocatorId::Sys as u8);
     }
 
     #[test]
-    fn an_unset_table_decides_nothing() {
-        assert!(Table::unset().decide(Operation::Allocate, 5).has(Decision::UNSET));
+    fn an_empty_table_decides_nothing() {
+        assert!(Table::elsewhere().decide(Operation::Allocate, 5).has(Decision::ELSEWHERE));
     }
 
     #[test]

@@ -181,12 +181,14 @@ impl Remap {
 
     /// Copies the object to a larger slot. `None`: nothing has changed.
     fn outgrow_by_copy(&self, from: Place, used: usize, size: usize) -> Option<(Place, usize)> {
+        // All that `usable_size` names may have been written to.
+        let bytes = (pages_of(used) * PAGE_BYTES).min(size);
         let to = self.take_new(class_for(size)?, size, Want::Near(pages_of(size)))?;
-        let dirty = self.settle_new(to, size).max(used);
+        let dirty = self.settle_new(to, size).max(bytes);
         // SAFETY: both objects are held by this call and do not overlap.
-        unsafe { ptr::copy_nonoverlapping(from.at, to.at, used.min(size)) };
+        unsafe { ptr::copy_nonoverlapping(from.at, to.at, bytes) };
         self.copied.fetch_add(1, Relaxed);
-        self.copied_bytes.fetch_add(used.min(size) as u64, Relaxed);
+        self.copied_bytes.fetch_add(bytes as u64, Relaxed);
         self.release(from);
         Some((to, dirty))
     }
@@ -224,9 +226,9 @@ impl Remap {
             return false;
         }
         if done < used_pages {
-            let at = done * PAGE_BYTES;
-            // SAFETY: as above; the object ends at `used`.
-            unsafe { ptr::copy_nonoverlapping(from.at.add(at), to.at.add(at), used - at) };
+            let (at, len) = (done * PAGE_BYTES, (used_pages - done) * PAGE_BYTES);
+            // SAFETY: as above; the object ends with its last page.
+            unsafe { ptr::copy_nonoverlapping(from.at.add(at), to.at.add(at), len) };
         }
         // Whatever the target had resident was replaced, up to `touched`.
         let left = target.touched.load(Relaxed) as usize;
