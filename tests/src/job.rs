@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A generous default: the C programs take seconds at most.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(90);
 /// A program that needs more than this has run away; the machine of a developer should survive it.
 const DEFAULT_MEMORY_CAP_BYTES: u64 = 12 << 30;
 /// Stacks of at most so many processes are shown when a group hangs.

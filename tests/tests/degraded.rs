@@ -108,10 +108,9 @@ fn remapping_and_populating_out_of_memory() {
 fn all_calls_at_once() {
     let programs = [
         Program::new("surface.c"),
-        Program::new("aligned.c"),
         Program::new("realloc_walk.c"),
-        Program::new("fork_threads.c"),
-        Program::new("thread_churn.c"),
+        Program::new("spawn.c"),
+        Program::new("small_stack.c"),
         Program::new("operators.cc"),
     ];
     let rules: Vec<String> = OPTIONAL_CALLS.iter().map(|call| format!("{call}=EPERM")).collect();

@@ -54,7 +54,11 @@ fn huge_pages_switched_off() {
 
 #[test]
 fn thirty_two_thousand_large_objects() {
-    Program::new("many_objects.c").run_in_all_modes();
+    let program = Program::new("many_objects.c");
+    // mimalloc asks for huge pages, so that each object would cost its whole size: fewer will do there.
+    program.run_each(&["mimalloc"], |job| job.arg("6000"));
+    let others: Vec<&str> = ALL_MODES.iter().copied().filter(|m| *m != "mimalloc").collect();
+    program.run_each(&others, |job| job);
 }
 
 #[test]
@@ -62,40 +66,44 @@ fn freed_memory_goes_back() {
     Program::new("memory_drop.c").run_in_all_modes();
 }
 
+/// The fastest of many starts, in turns, as other work on the machine only adds to it.
+fn fastest_starts(jobs: [&dyn Fn() -> Job; 2]) -> [Duration; 2] {
+    let mut fastest = [Duration::MAX; 2];
+    for _ in 0..60 {
+        for (job, fastest) in jobs.iter().zip(&mut fastest) {
+            let job = job();
+            let begun = Instant::now();
+            job.run().expect_ok();
+            *fastest = begun.elapsed().min(*fastest);
+        }
+    }
+    fastest
+}
+
+/// The most memory that a shell had, in KiB.
+fn peak_of_a_shell(job: Job) -> u64 {
+    let script = "while read -r name value unit; do
+        case $name in VmHWM:) echo $value ;; esac
+    done < /proc/self/status";
+    let done = job.args(["-c", script]).run().expect_ok();
+    done.out().trim().parse().unwrap_or_else(|_| panic!("{done}"))
+}
+
 /// Start-up may cost 1 ms and 4 MiB; the time is held loosely here, benchmarks hold it tightly.
 #[test]
 fn starting_is_cheap() {
-    let program = installed("true");
-    let median = |start: &dyn Fn() -> Job| {
-        let mut times: Vec<Duration> = (0..41)
-            .map(|_| {
-                let job = start();
-                let begun = Instant::now();
-                job.run().expect_ok();
-                begun.elapsed()
-            })
-            .collect();
-        times.sort();
-        times[times.len() / 2]
-    };
+    let (program, shell) = (installed("true"), installed("sh"));
     for mode in subject().modes(ALL_MODES) {
-        let without = median(&|| Job::new(&program));
-        let with = median(&|| subject().job(&program, mode));
+        let [without, with] =
+            fastest_starts([&|| Job::new(&program), &|| subject().job(&program, mode)]);
         let slower = with.saturating_sub(without);
         assert!(
-            slower < Duration::from_millis(5),
+            slower < Duration::from_millis(3),
             "mode {mode}: {without:?} without, {with:?} with"
         );
 
-        let resident = |job: Job| -> u64 {
-            let script = "while read -r name value unit; do
-                case $name in VmHWM:) echo $value ;; esac
-            done < /proc/self/status";
-            let done = job.args(["-c", script]).run().expect_ok();
-            done.out().trim().parse().unwrap_or_else(|_| panic!("{done}"))
-        };
-        let without = resident(Job::new(installed("sh")));
-        let with = resident(subject().job(installed("sh"), mode));
+        let without = peak_of_a_shell(Job::new(&shell));
+        let with = peak_of_a_shell(subject().job(&shell, mode));
         assert!(with <= without + 4096, "mode {mode}: {without} KiB without, {with} KiB with");
     }
 }

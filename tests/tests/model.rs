@@ -38,7 +38,7 @@ fn modes_and_scopes_mixed() {
 
 #[test]
 fn modes_mixed_with_large_objects() {
-    let arguments = ["--ops", "3000", "--threads", "3", "--seed", "77", "--max-size", "67108864"];
+    let arguments = ["--ops", "1200", "--threads", "3", "--seed", "77", "--max-size", "67108864"];
     random_run("switch", &arguments);
 }
 
@@ -88,6 +88,7 @@ fn line() -> impl Strategy<Value = String> {
         2 => (slot(), 3..23_u8, size()).prop_map(|(s, a, n)| format!("align {s} {a} {n}")),
         2 => (slot(), 0..5_u8, size()).prop_map(|(s, b, n)| format!("in {s} {b} {n}")),
         12 => (slot(), size()).prop_map(|(s, n)| format!("realloc {s} {n}")),
+        2 => (slot(), 0..5_u8, size()).prop_map(|(s, b, n)| format!("into {s} {b} {n}")),
         5 => slot().prop_map(|s| format!("free {s}")),
         2 => slot().prop_map(|s| format!("slack {s}")),
         1 => slot().prop_map(|s| format!("check {s}")),

@@ -33,7 +33,7 @@ struct Configuration {
 /// such requests are glibc's.
 #[inline]
 pub(crate) fn start_from_environment() -> bool {
-    STARTED.is_done() || (environment_is_there() && STARTED.run(|| start_with(&from_environment())))
+    STARTED.is_done() || (env::is_there() && STARTED.run(|| start_with(&from_environment())))
 }
 
 /// Starts the handler if nobody has yet; see the environment's documentation.
@@ -49,16 +49,6 @@ fn start_with(configuration: &Configuration) {
     // The pool is empty: the first mode always fits.
     let _ = modes::set_parsed(&configuration.mode);
     register_fork_order();
-}
-
-/// libc runs relocations and other libraries' initialisers before it knows the
-/// environment; malloc may be called that early.
-fn environment_is_there() -> bool {
-    unsafe extern "C" {
-        static environ: *const *const core::ffi::c_char;
-    }
-    // SAFETY: reads a pointer that libc defines.
-    !unsafe { environ }.is_null()
 }
 
 fn from_environment() -> Configuration {

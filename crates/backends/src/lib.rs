@@ -9,7 +9,7 @@
 //! This room must never know which requests it is given, or why.
 #![no_std]
 
-#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+#[cfg(any(feature = "jemalloc", feature = "mimalloc", feature = "tcmalloc"))]
 mod hosted;
 pub mod remap;
 mod sys;
@@ -20,6 +20,8 @@ use spandrel_pages::AllocatorId;
 pub use hosted::Jemalloc;
 #[cfg(feature = "mimalloc")]
 pub use hosted::Mimalloc;
+#[cfg(feature = "tcmalloc")]
+pub use hosted::Tcmalloc;
 pub use sys::{Sys, libc_function, resolve_early};
 
 /// An allocator as the request handler sees it. All functions are associated:
@@ -133,7 +135,7 @@ impl Backend for Remap {
 
 /// Takes every lock of this room before a `fork`, hosted allocators' included.
 pub fn fork_prepare() {
-    #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+    #[cfg(any(feature = "jemalloc", feature = "mimalloc", feature = "tcmalloc"))]
     hosted::fork_prepare();
     remap::fork_prepare();
 }
@@ -146,11 +148,11 @@ pub fn fork_prepare() {
 pub unsafe fn fork_done(in_child: bool) {
     // SAFETY: passed on from the caller.
     unsafe { remap::fork_done() };
-    #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+    #[cfg(any(feature = "jemalloc", feature = "mimalloc", feature = "tcmalloc"))]
     // SAFETY: passed on from the caller.
     unsafe {
         hosted::fork_done(in_child);
     }
-    #[cfg(not(any(feature = "jemalloc", feature = "mimalloc")))]
+    #[cfg(not(any(feature = "jemalloc", feature = "mimalloc", feature = "tcmalloc")))]
     let _ = in_child;
 }

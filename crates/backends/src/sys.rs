@@ -1,9 +1,10 @@
 //! glibc's allocator, by the names that a preloaded `malloc` does not replace.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
+use spandrel_os::env;
 use spandrel_pages::{AllocatorId, MIN_ALIGN};
 
 use crate::Backend;
@@ -96,21 +97,19 @@ impl Backend for Sys {
 static USABLE_SIZE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static TRIM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// A function of glibc itself, although a preloaded library may define another
-/// of that name: looked up in libc.so.6 by its handle, and in the whole program
-/// where libc is linked in.
+/// A function of glibc itself, although a preloaded library, or another one
+/// that the program uses, may define one of that name.
 ///
 /// Looking up may allocate, through the front door; that is harmless because no
 /// lock is held here.
-pub fn libc_function<F: Copy>(cell: &AtomicPtr<c_void>, name: &core::ffi::CStr) -> Option<F> {
+pub fn libc_function<F: Copy>(cell: &AtomicPtr<c_void>, name: &CStr) -> Option<F> {
     let mut function = cell.load(Relaxed);
     if function.is_null() {
-        // SAFETY: the names are NUL-terminated; NOLOAD only finds what is there.
-        unsafe {
-            let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
-            let libc = libc::dlopen(c"libc.so.6".as_ptr(), flags);
-            let handle = if libc.is_null() { libc::RTLD_DEFAULT } else { libc };
-            function = libc::dlsym(handle, name.as_ptr());
+        // SAFETY: the name is NUL-terminated.
+        function = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        let libc_itself = module_of(__libc_malloc as *const c_void);
+        if function.is_null() || module_of(function) != libc_itself {
+            function = by_handle(name);
         }
         if function.is_null() {
             return None;
@@ -121,6 +120,31 @@ pub fn libc_function<F: Copy>(cell: &AtomicPtr<c_void>, name: &core::ffi::CStr) 
     // SAFETY: F is a function pointer of pointer size; the callers name the
     // type that glibc documents for the symbol.
     Some(unsafe { core::mem::transmute_copy(&function) })
+}
+
+/// The function as libc.so.6 defines it, or the program where libc is linked in.
+fn by_handle(name: &CStr) -> *mut c_void {
+    if !env::is_there() {
+        // `dlopen` would run libc's own initialisers first, without arguments
+        // and environment. Nobody needs a function that early in earnest.
+        return ptr::null_mut();
+    }
+    // SAFETY: the names are NUL-terminated; NOLOAD only finds what is there.
+    unsafe {
+        let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
+        let libc = libc::dlopen(c"libc.so.6".as_ptr(), flags);
+        let handle = if libc.is_null() { libc::RTLD_DEFAULT } else { libc };
+        libc::dlsym(handle, name.as_ptr())
+    }
+}
+
+/// The first address of the module that an address lies in.
+fn module_of(address: *const c_void) -> Option<*mut c_void> {
+    // SAFETY: an all-zero `Dl_info` is valid, and the call writes it.
+    unsafe {
+        let mut info: libc::Dl_info = core::mem::zeroed();
+        (libc::dladdr(address, &mut info) != 0).then_some(info.dli_fbase)
+    }
 }
 
 /// Looks up what could otherwise be looked up in the middle of a call.

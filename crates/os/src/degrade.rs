@@ -106,6 +106,12 @@ pub fn refused(what: Optional, errno: i32) {
     }
 }
 
+/// Stops trying `what`.
+#[cold]
+pub fn give_up(what: Optional) {
+    SLOTS[what as usize].off.store(true, Relaxed);
+}
+
 /// How often `what` was refused and the last `errno`.
 pub fn count(what: Optional) -> (u64, i32) {
     let slot = &SLOTS[what as usize];

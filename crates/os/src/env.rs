@@ -2,6 +2,16 @@
 
 use core::ffi::CStr;
 
+/// Whether libc knows the environment yet: it runs relocations and other
+/// libraries' earliest functions before, and malloc may be called that early.
+pub fn is_there() -> bool {
+    unsafe extern "C" {
+        static environ: *const *const core::ffi::c_char;
+    }
+    // SAFETY: reads a pointer that libc defines.
+    !unsafe { environ }.is_null()
+}
+
 /// The value of an environment variable. The bytes belong to the environment
 /// and stay valid until the program changes it; use them at once.
 pub fn get(name: &CStr) -> Option<&'static [u8]> {

@@ -91,6 +91,23 @@ pub fn claim(owner: AllocatorId, want: usize, least: usize) -> Option<Slice> {
     None
 }
 
+/// Reserves `len` bytes (a multiple of a tebibyte) for `owner` at one of the
+/// tebibytes that it can use: for an allocator to which address bits mean
+/// something. All or nothing, because one that works there is hard to shrink.
+pub fn claim_among(
+    owner: AllocatorId,
+    len: usize,
+    usable: impl Fn(usize) -> bool,
+) -> Option<Slice> {
+    let limited = vm::address_space_limit().is_some_and(|limit| limit / LIMITED_SHARE < len);
+    let slice = if limited { None } else { reserve_drawn(len, usable) };
+    match slice {
+        Some(slice) => publish(slice, owner),
+        None => refused(Optional::Reserve, libc::ENOMEM),
+    }
+    slice
+}
+
 fn publish(slice: Slice, owner: AllocatorId) {
     let first = slice.base >> GRANULE_BITS;
     let count = slice.len >> GRANULE_BITS;
@@ -109,27 +126,38 @@ const DRAWN: [core::ops::Range<usize>; 2] = [18..80, 104..119];
 /// durable arenas live there.
 pub const FIXED_BASE_WINDOW: core::ops::Range<usize> = 88..104;
 
-fn reserve_somewhere(len: usize) -> Option<Slice> {
+/// Reserves `len` bytes at a random one of the usable tebibytes.
+fn reserve_drawn(len: usize, usable: impl Fn(usize) -> bool) -> Option<Slice> {
     let tebibytes = len.div_ceil(TIB);
     let starts = |range: &core::ops::Range<usize>| range.len().saturating_sub(tebibytes - 1);
     let choices: usize = DRAWN.iter().map(starts).sum();
-    if len >= TIB && choices > 0 {
-        let random = entropy();
-        for attempt in 0..choices {
-            let mut pick = (random.wrapping_add(attempt)) % choices;
-            for range in &DRAWN {
-                let here = starts(range);
-                if pick >= here {
-                    pick -= here;
-                    continue;
-                }
-                let base = (range.start + pick) * TIB;
-                if let Some(at) = vm::reserve_at(base, len) {
+    if len < TIB || choices == 0 {
+        return None;
+    }
+    let random = entropy();
+    for attempt in 0..choices {
+        let mut pick = (random.wrapping_add(attempt)) % choices;
+        for range in &DRAWN {
+            let here = starts(range);
+            if pick >= here {
+                pick -= here;
+                continue;
+            }
+            let tebibyte = range.start + pick;
+            if usable(tebibyte) {
+                if let Some(at) = vm::reserve_at(tebibyte * TIB, len) {
                     return Some(Slice { base: at.as_ptr() as usize, len });
                 }
-                break;
             }
+            break;
         }
+    }
+    None
+}
+
+fn reserve_somewhere(len: usize) -> Option<Slice> {
+    if let Some(slice) = reserve_drawn(len, |_| true) {
+        return Some(slice);
     }
     // Small slices, or a crowded address space: wherever the kernel has room.
     let padded = len.checked_add(GRANULE_BYTES)?;
@@ -183,6 +211,15 @@ mod tests {
         let local = 0u8;
         assert_eq!(owner(&raw const local as usize), AllocatorId::Sys);
         assert_eq!(owner(usize::MAX), AllocatorId::Sys);
+    }
+
+    #[test]
+    fn a_slice_is_claimed_among_the_usable_tebibytes_or_not_at_all() {
+        let usable = |tebibyte: usize| tebibyte % 8 == 3;
+        let slice = claim_among(AllocatorId::Tcmalloc, TIB, usable).expect("address space");
+        assert_eq!((slice.base / TIB % 8, slice.base % TIB, slice.len), (3, 0, TIB));
+        assert_eq!(owner(slice.base), AllocatorId::Tcmalloc);
+        assert_eq!(claim_among(AllocatorId::Tcmalloc, TIB, |_| false), None);
     }
 
     #[test]

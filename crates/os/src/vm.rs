@@ -10,7 +10,9 @@ use core::ptr::{self, NonNull};
 use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 
-use crate::degrade::{Optional, available, refused};
+use spandrel_pages::PAGE_BYTES;
+
+use crate::degrade::{Optional, available, give_up, refused};
 
 const RESERVED: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
 
@@ -74,6 +76,12 @@ pub unsafe fn close(at: *mut u8, len: usize) -> bool {
     // SAFETY: as in `open_fresh`.
     unsafe { mm::mmap_anonymous(at.cast(), len, ProtFlags::empty(), RESERVED | MapFlags::FIXED) }
         .is_ok()
+        // There are too many mappings, or the limit of the address space was
+        // lowered below what is in use: at least the pages go back.
+        // SAFETY: as above.
+        || unsafe {
+            discard(at, len) && mm::mprotect(at.cast(), len, MprotectFlags::empty()).is_ok()
+        }
 }
 
 /// Drops the pages of a range; it stays open and reads as zero.
@@ -110,23 +118,59 @@ pub unsafe fn populate(at: *mut u8, len: usize) -> bool {
     settle(Optional::PopulateWrite, done)
 }
 
+/// What became of a move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Move {
+    /// The pages have moved.
+    Done,
+    /// Nothing has changed: the range consists of several mappings, of which
+    /// kernels before 6.17 move one at a time.
+    SeveralMappings,
+    /// The pages are where they were, and the target is open and empty.
+    Refused,
+    /// The pages are where they were, but the target is not mapped any more.
+    TargetLost,
+}
+
 /// Moves the pages of `from` to `to` through the page tables. Afterwards `from`
-/// is open and reads as zero. False: nothing changed.
+/// is open and reads as zero.
 ///
 /// Cheap (a pointer per 2 MiB) when both are congruent modulo the huge page.
 ///
 /// # Safety
-/// Both ranges are `len` bytes of the caller's, disjoint, `from` a single
-/// private anonymous mapping; the contents of `to` are given up.
-pub unsafe fn move_pages(from: *mut u8, to: *mut u8, len: usize) -> bool {
+/// Both ranges are `len` bytes of the caller's, disjoint, private and anonymous;
+/// the contents of `to` are given up.
+pub unsafe fn move_pages(from: *mut u8, to: *mut u8, len: usize) -> Move {
     if !available(Optional::Mremap) {
-        return false;
+        return Move::Refused;
+    }
+    // MREMAP_FIXED unmaps the target before the source is looked at. Growing in
+    // place has no such effect and tells whether the source is one mapping: it
+    // is EFAULT if not, and else ENOMEM, because something is mapped behind it.
+    // SAFETY: passed on from the caller; nothing moves without MAYMOVE.
+    match unsafe { mm::mremap(from.cast(), len, len + PAGE_BYTES, MremapFlags::empty()) } {
+        Err(Errno::FAULT) => return Move::SeveralMappings,
+        // Nothing was mapped behind it: a slice ends here.
+        // SAFETY: the page was mapped by the call above and nobody knows it.
+        Ok(_) => unsafe {
+            release(from.add(len), PAGE_BYTES);
+        },
+        Err(_) => {}
     }
     // DONTUNMAP (Linux 5.7) leaves no hole in which another thread's mmap could land.
     let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
     // SAFETY: passed on from the caller.
     let moved = unsafe { mm::mremap_fixed(from.cast(), len, len, flags, to.cast()) };
-    settle(Optional::Mremap, moved.map(|_| ()))
+    let Err(errno) = moved else { return Move::Done };
+    refused(Optional::Mremap, errno.raw_os_error());
+    // SAFETY: the target is the caller's, and its contents are given up.
+    if unsafe { open_fresh(to, len) } {
+        return Move::Refused;
+    }
+    // A limit of the address space that was lowered below what is in use: each
+    // try would lose another target.
+    give_up(Optional::Mremap);
+    Move::TargetLost
 }
 
 /// Names a range in `/proc/PID/smaps` (`[anon:name]`), on kernels that can.

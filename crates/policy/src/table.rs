@@ -84,8 +84,10 @@ impl Table {
     /// A table that sends every request the slow way.
     pub const fn elsewhere() -> Self {
         Table {
-            small: [const { [const { AtomicU8::new(Decision::ELSEWHERE) }; SMALL_COUNT] }; OPERATIONS],
-            bytes: [const { [const { AtomicU8::new(Decision::ELSEWHERE) }; CLASS_COUNT] }; OPERATIONS],
+            small: [const { [const { AtomicU8::new(Decision::ELSEWHERE) }; SMALL_COUNT] };
+                OPERATIONS],
+            bytes: [const { [const { AtomicU8::new(Decision::ELSEWHERE) }; CLASS_COUNT] };
+                OPERATIONS],
         }
     }
 

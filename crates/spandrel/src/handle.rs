@@ -100,6 +100,12 @@ handle! {
     Mimalloc => Some(AllocatorId::Mimalloc)
 }
 
+#[cfg(feature = "tcmalloc")]
+handle! {
+    /// google/tcmalloc, hosted in its own slices.
+    Tcmalloc => Some(AllocatorId::Tcmalloc)
+}
+
 handle! {
     /// Page-mapped, with room to grow: for large buffers that are appended to.
     /// Each block takes at least a page of 4 KiB.

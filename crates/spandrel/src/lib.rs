@@ -14,15 +14,16 @@
 //!
 //! # Modes
 //! `auto` (the default), one allocator for all (`sys`, `jemalloc`, `mimalloc`,
-//! `mmap`), by size (`template`, `template=brug`,
+//! `tcmalloc`, `mmap`), by size (`template`, `template=brug`,
 //! `template=0-4KiB:jemalloc,4KiB-:mmap`), or `switch` with a base allocator, a
 //! switch point and a threshold. [`set_mode`] changes the process, [`scope()`] a
 //! stretch of a thread, a handle ([`Sys`], [`Mmap`], …) one data structure.
 //! The environment variable `SPANDREL_MODE` sets the mode to start in.
 //!
 //! # Features
-//! `jemalloc` and `mimalloc` build those allocators in. Without features no C is
-//! compiled, and `auto` stands on glibc and the page-mapped backend.
+//! `jemalloc`, `mimalloc` and `tcmalloc` build those allocators in (the last is
+//! Google's, and takes minutes). Without features no C is compiled, and `auto`
+//! stands on glibc and the page-mapped backend.
 //!
 //! Invariant: whatever was allocated under one mode may be freed and grown
 //! under any other.
@@ -37,6 +38,8 @@ pub use global::Spandrel;
 pub use handle::Jemalloc;
 #[cfg(feature = "mimalloc")]
 pub use handle::Mimalloc;
+#[cfg(feature = "tcmalloc")]
+pub use handle::Tcmalloc;
 pub use handle::{Auto, Mmap, Sys};
 pub use scope::{Mode, scope, try_scope};
 pub use spandrel_adaptive::{

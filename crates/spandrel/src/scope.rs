@@ -16,6 +16,8 @@ pub enum Mode<'a> {
     Jemalloc,
     /// mimalloc; needs the feature.
     Mimalloc,
+    /// google/tcmalloc; needs the feature.
+    Tcmalloc,
     /// Page-mapped.
     Mmap,
     /// Our preset by size.
@@ -36,6 +38,7 @@ impl<'a> Mode<'a> {
             Mode::Sys => "sys",
             Mode::Jemalloc => "jemalloc",
             Mode::Mimalloc => "mimalloc",
+            Mode::Tcmalloc => "tcmalloc",
             Mode::Mmap => "mmap",
             Mode::Template => "template",
             Mode::Brug => "template=brug",

@@ -52,7 +52,8 @@ impl Backend for Jemalloc {
     fn start() -> bool {
         HOST.start(|| {
             // SAFETY: an object that nobody else has seen.
-            unsafe { spandrel_je_free(spandrel_je_malloc(MIN_ALIGN)) }
+            unsafe { spandrel_je_free(spandrel_je_malloc(MIN_ALIGN)) };
+            true
         })
     }
 

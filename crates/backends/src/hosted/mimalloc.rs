@@ -38,8 +38,11 @@ impl Backend for Mimalloc {
     const ID: AllocatorId = AllocatorId::Mimalloc;
 
     fn start() -> bool {
-        // SAFETY: it is to learn of ending threads by itself.
-        HOST.start(|| unsafe { spandrel_mi_host_start(true, vm::is_charged_when_opened()) })
+        HOST.start(|| {
+            // SAFETY: it is to learn of ending threads by itself.
+            unsafe { spandrel_mi_host_start(true, vm::is_charged_when_opened()) };
+            true
+        })
     }
 
     #[inline(always)]

@@ -1,9 +1,9 @@
 //! Allocators that live in slices of ours.
 //!
 //! They are the unmodified libraries of their own packages. The build script
-//! renames what they export (`spandrel_je_*`, `spandrel_mi_*`), so that they
-//! meet no other copy in the program, and what they ask of the operating
-//! system, so that it arrives here. Each starts at its first use.
+//! renames what they export (`spandrel_je_*`, `spandrel_mi_*`, `spandrel_tc_*`),
+//! so that they meet no other copy in the program, and what they ask of the
+//! operating system, so that it arrives here. Each starts at its first use.
 //!
 //! Invariant: every address that such an allocator hands out lies in its slice.
 
@@ -41,9 +41,20 @@ pub(crate) struct Host {
 unsafe impl Sync for Host {}
 
 impl Host {
+    #[cfg_attr(not(any(feature = "jemalloc", feature = "mimalloc")), allow(dead_code))]
     const fn new(owner: AllocatorId) -> Self {
+        Self::over(Space::new(owner))
+    }
+
+    /// For an allocator to which address bits mean something.
+    #[cfg(feature = "tcmalloc")]
+    const fn tagged(owner: AllocatorId, tag: u8) -> Self {
+        Self::over(Space::tagged(owner, tag))
+    }
+
+    const fn over(space: Space) -> Self {
         Host {
-            space: Space::new(owner),
+            space,
             once: Once::new(),
             starting: Lock::new(()),
             ready: AtomicBool::new(false),
@@ -53,14 +64,15 @@ impl Host {
     }
 
     /// Starts the allocator by `boot`, once, when there is a slice for it. What
-    /// the start itself allocates on this thread is let through.
+    /// the start itself allocates on this thread is let through. `boot` says
+    /// whether it succeeded.
     #[inline]
-    fn start(&self, boot: impl FnOnce()) -> bool {
+    fn start(&self, boot: impl FnOnce() -> bool) -> bool {
         self.once.is_done() && self.is_ready() || self.start_slow(boot)
     }
 
     #[cold]
-    fn start_slow(&self, boot: impl FnOnce()) -> bool {
+    fn start_slow(&self, boot: impl FnOnce() -> bool) -> bool {
         if self.once.is_done() {
             return self.is_ready();
         }
@@ -69,8 +81,7 @@ impl Host {
         }
         let _starting = self.starting.lock();
         self.once.run(|| {
-            if self.space.prepare() {
-                boot();
+            if self.space.prepare() && boot() {
                 self.ready.store(true, Release);
             }
         });
@@ -282,10 +293,14 @@ pub(crate) use trampoline;
 mod jemalloc;
 #[cfg(feature = "mimalloc")]
 mod mimalloc;
+#[cfg(feature = "tcmalloc")]
+mod tcmalloc;
 #[cfg(feature = "jemalloc")]
 pub use jemalloc::Jemalloc;
 #[cfg(feature = "mimalloc")]
 pub use mimalloc::Mimalloc;
+#[cfg(feature = "tcmalloc")]
+pub use tcmalloc::Tcmalloc;
 
 /// What `mmap` and its like answer when there is no memory.
 pub(crate) fn refuse_memory() -> *mut c_void {
@@ -299,6 +314,8 @@ pub fn fork_prepare() {
     jemalloc::HOST.fork_prepare(|| ());
     #[cfg(feature = "mimalloc")]
     mimalloc::fork_prepare();
+    #[cfg(feature = "tcmalloc")]
+    tcmalloc::fork_prepare();
 }
 
 /// Gives them back.
@@ -308,6 +325,8 @@ pub fn fork_prepare() {
 pub unsafe fn fork_done(in_child: bool) {
     // SAFETY: passed on from the caller.
     unsafe {
+        #[cfg(feature = "tcmalloc")]
+        tcmalloc::fork_done(in_child);
         #[cfg(feature = "mimalloc")]
         mimalloc::fork_done(in_child);
         #[cfg(feature = "jemalloc")]

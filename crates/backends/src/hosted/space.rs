@@ -23,6 +23,14 @@ const MOST_ALIGN: usize = 4 * MIB;
 /// Below this offset in the slice huge pages are not advised.
 const BASE_PAGES_BYTES: usize = 16 * MIB;
 
+/// Lowest of the three address bits by which tcmalloc tells uses of memory apart.
+const TAG_SHIFT: u32 = 42;
+
+/// The tag of an address; see [`Space::tagged`].
+pub fn tag_of(address: usize) -> u8 {
+    (address >> TAG_SHIFT) as u8 & 7
+}
+
 /// A free range of the slice.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -34,6 +42,8 @@ struct Range {
 /// One allocator's address space.
 pub struct Space {
     owner: AllocatorId,
+    /// What the address bits from [`TAG_SHIFT`] are; none: anything.
+    tag: Option<u8>,
     /// First address of the slice; 0 before there is one.
     base: AtomicUsize,
     inner: Lock<Inner>,
@@ -66,9 +76,13 @@ impl Inner {
         (index < self.count).then(|| unsafe { &mut *self.free.add(index) })
     }
 
-    fn start(&mut self, owner: AllocatorId) {
+    fn start(&mut self, owner: AllocatorId, tag: Option<u8>) {
         self.started = true;
-        let Some(slice) = slices::claim(owner, TIB, slices::GRANULE_BYTES) else { return };
+        let slice = match tag {
+            None => slices::claim(owner, TIB, slices::GRANULE_BYTES),
+            Some(tag) => slices::claim_among(owner, TIB, |n| tag_of(n * TIB) == tag),
+        };
+        let Some(slice) = slice else { return };
         // SAFETY: the head of a slice that was just claimed.
         if !unsafe { vm::open(slice.base as *mut u8, HEAD_BYTES) } {
             return;
@@ -113,6 +127,14 @@ impl Inner {
             (at.checked_add(len)? <= range.to).then_some((index, at))
         })?;
         self.carve(index, at, len).then_some(at)
+    }
+
+    /// Takes the `len` bytes from `at`, if they are free.
+    fn take_at(&mut self, at: usize, len: usize) -> bool {
+        let Some(end) = at.checked_add(len) else { return false };
+        let index = self.ranges().partition_point(|range| range.to < end);
+        self.ranges().get(index).is_some_and(|range| range.from <= at && end <= range.to)
+            && self.carve(index, at, len)
     }
 
     /// Cuts `len` bytes from `at` out of a free range that contains them.
@@ -165,14 +187,20 @@ impl Space {
     /// A space without a slice; it claims one at the first request.
     pub const fn new(owner: AllocatorId) -> Self {
         let inner = Inner { started: false, base: 0, end: 0, free: ptr::null_mut(), count: 0 };
-        Space { owner, base: AtomicUsize::new(0), inner: Lock::new(inner) }
+        Space { owner, tag: None, base: AtomicUsize::new(0), inner: Lock::new(inner) }
+    }
+
+    /// As [`Space::new`]; all addresses have this tag.
+    #[cfg_attr(not(feature = "tcmalloc"), allow(dead_code))]
+    pub const fn tagged(owner: AllocatorId, tag: u8) -> Self {
+        Space { tag: Some(tag), ..Space::new(owner) }
     }
 
     /// Claims the slice, if that has not been tried; whether there is one.
     pub fn prepare(&self) -> bool {
         let mut inner = self.inner.lock();
         if !inner.started {
-            inner.start(self.owner);
+            inner.start(self.owner, self.tag);
             self.base.store(inner.base, Relaxed);
         }
         inner.base != 0
@@ -205,6 +233,22 @@ impl Space {
             return ptr::null_mut();
         }
         at
+    }
+
+    /// Maps the `len` bytes from `at`, as [`Space::map`]; false: they are not
+    /// all free, or not in the slice.
+    #[cfg_attr(not(feature = "tcmalloc"), allow(dead_code))]
+    pub fn map_at(&self, at: usize, len: usize, accessible: bool) -> bool {
+        let Some(len) = align_up(len, PAGE_BYTES).filter(|len| *len > 0) else { return false };
+        if at % PAGE_BYTES != 0 || !self.prepare() || !self.inner.lock().take_at(at, len) {
+            return false;
+        }
+        // SAFETY: as in `map`.
+        if accessible && !unsafe { vm::open(at as *mut u8, len) } {
+            self.inner.lock().give(at, at + len);
+            return false;
+        }
+        true
     }
 
     /// The address from which huge pages are welcome.

@@ -9,7 +9,7 @@ use spandrel_pages::{HUGEPAGE_BYTES, KIB, MIB, PAGE_BYTES};
 use super::layout::{CAPACITY, class_for};
 use super::lists::{Want, pages_of};
 use super::slot::{HELD, LIVE};
-use super::{PAGES_PER_HUGE, Place, Remap};
+use super::{PAGES_PER_HUGE, Place, Remap, fatal};
 
 /// Mappings that the backend may add to the process by moving pages and by
 /// advice on parts of slots. The kernel's default limit is 65,530 for the whole
@@ -73,14 +73,22 @@ impl Remap {
             self.note(place, (pages - old_pages) as i32, -(warm as i32));
             if pages > touched {
                 self.extend(place, touched, pages, pattern);
+                self.queue_spare(place, pages);
             }
         } else {
             let fewer = (old_pages - pages) as i32;
             self.note(place, -fewer, fewer);
-            if slot.queued.load(Relaxed) == 0 {
-                self.lists.lock().enqueue(place.id, self.stamp());
-            }
+            self.queue_spare(place, pages);
             self.tick();
+        }
+    }
+
+    /// Puts a slot with resident pages behind its object into the queue of warm
+    /// memory: what is counted as warm must be found when memory goes back.
+    pub(super) fn queue_spare(&self, place: Place, pages: usize) {
+        let slot = place.slot;
+        if slot.touched.load(Relaxed) as usize > pages && slot.queued.load(Relaxed) == 0 {
+            self.lists.lock().enqueue(place.id, self.stamp());
         }
     }
 
@@ -163,14 +171,20 @@ impl Remap {
         let to = self.take(&mut lists, class, pages_of(size), Want::Cold)?;
         lists.dequeue(to.id);
         drop(lists);
-        if !self.ensure_open(to, pages_of(size)) || !self.move_object(from, to, used) {
-            let mut lists = self.lists.lock();
-            if to.slot.touched.load(Relaxed) == 0 {
-                lists.put_cold(to.id);
-            } else {
-                lists.put_warm(to.id, self.stamp());
+        let moved = self.ensure_open(to, pages_of(size)).then(|| self.move_object(from, to, used));
+        match moved {
+            Some(vm::Move::Done) => {}
+            // Not mapped any more: it stays on no list.
+            Some(vm::Move::TargetLost) => return None,
+            _ => {
+                let mut lists = self.lists.lock();
+                if to.slot.touched.load(Relaxed) == 0 {
+                    lists.put_cold(to.id);
+                } else {
+                    lists.put_warm(to.id, self.stamp());
+                }
+                return None;
             }
-            return None;
         }
         let dirty = to.slot.touched.load(Relaxed) as usize * PAGE_BYTES;
         self.moved.fetch_add(1, Relaxed);
@@ -193,42 +207,50 @@ impl Remap {
         Some((to, dirty))
     }
 
-    /// Moves the pages of an entered slot's object to a held slot. False: nothing has changed. On success the old slot is empty and
-    /// on its list, and the new one holds the object with its old size.
-    fn move_object(&self, from: Place, to: Place, used: usize) -> bool {
+    /// Moves the pages of an entered slot's object to a held slot. When done the
+    /// old slot is empty and on its list, and the new one holds the object with
+    /// its old size; else the object is as it was.
+    fn move_object(&self, from: Place, to: Place, used: usize) -> vm::Move {
         let (source, target) = (from.slot, to.slot);
         let used_pages = pages_of(used);
         let touched = (source.touched.load(Relaxed) as usize).max(used_pages);
         if touched > target.opened.load(Relaxed) as usize {
-            return false;
+            return vm::Move::Refused;
         }
-        // A move is of one mapping at a time: the slot may consist of a moved
-        // part, an advised part and the rest.
+        // A move is of one mapping at a time: the slot consists of a moved part,
+        // an advised part and the rest, and each of these of one or more mappings.
         let mut cuts = [
             (source.moved.load(Relaxed) as usize).min(touched),
             (source.huge.load(Relaxed) as usize).min(touched),
             touched,
         ];
         cuts.sort_unstable();
-        let mut done = 0;
+        let (mut done, mut outcome) = (0, vm::Move::Done);
         for end in cuts {
-            if end == done {
-                continue;
+            while done < end && outcome == vm::Move::Done {
+                (done, outcome) = move_some(from, to, done, end);
             }
-            let (at, len) = (done * PAGE_BYTES, (end - done) * PAGE_BYTES);
-            // SAFETY: both slots are held by the caller; the target is empty.
-            if !unsafe { vm::move_pages(from.at.add(at), to.at.add(at), len) } {
-                break;
-            }
-            done = end;
         }
-        if done == 0 {
-            return false;
+        match outcome {
+            vm::Move::TargetLost if done == 0 => {
+                self.tell(to, 0, -(target.touched.swap(0, Relaxed) as isize));
+                return outcome;
+            }
+            vm::Move::TargetLost => fatal("no memory for mappings in the middle of a move"),
+            _ if done == 0 => return outcome,
+            _ => {}
         }
         if done < used_pages {
             let (at, len) = (done * PAGE_BYTES, (used_pages - done) * PAGE_BYTES);
             // SAFETY: as above; the object ends with its last page.
             unsafe { ptr::copy_nonoverlapping(from.at.add(at), to.at.add(at), len) };
+            self.copied_bytes.fetch_add(len as u64, Relaxed);
+        }
+        if done < touched {
+            // What stays behind must not be found in a slot that counts as empty.
+            let (at, len) = (done * PAGE_BYTES, (touched - done) * PAGE_BYTES);
+            // SAFETY: the object has left these pages of an entered slot.
+            unsafe { vm::discard(from.at.add(at), len) };
         }
         // Whatever the target had resident was replaced, up to `touched`.
         let left = target.touched.load(Relaxed) as usize;
@@ -240,13 +262,14 @@ impl Remap {
             }
         }
         target.touched.store(touched as u32, Relaxed);
+        let splits = target.splits();
         target.moved.store(done as u32, Relaxed);
         if source.huge.load(Relaxed) > target.huge.load(Relaxed) {
             target.huge.store((source.huge.load(Relaxed) as usize).min(touched) as u32, Relaxed);
         }
         target.used.store(used, Relaxed);
-        // The target's mapping is cut in two or three.
-        self.splits.fetch_add(2, Relaxed);
+        // An earlier object may have left the target's mapping cut already.
+        self.splits.fetch_add(target.splits() - splits, Relaxed);
         // What the accounts know of the source they now know of the target.
         self.tell(from, 0, 0);
         source.touched.store(0, Relaxed);
@@ -258,8 +281,29 @@ impl Remap {
         source.leave();
         self.heal(from);
         self.lists.lock().put_cold(from.id);
-        true
+        vm::Move::Done
     }
+}
+
+/// Moves the pages from `done` up to `end`, or as many of them as lie in one
+/// mapping; where it got, and how it ended. An object that was moved more than
+/// once consists of more mappings than its record tells.
+fn move_some(from: Place, to: Place, done: usize, end: usize) -> (usize, vm::Move) {
+    let mut end = end;
+    while end > done {
+        let (at, len) = (done * PAGE_BYTES, (end - done) * PAGE_BYTES);
+        // SAFETY: both slots are held by the caller; the target is empty.
+        match unsafe { vm::move_pages(from.at.add(at), to.at.add(at), len) } {
+            vm::Move::Done => return (end, vm::Move::Done),
+            vm::Move::SeveralMappings => {}
+            refused => return (done, refused),
+        }
+        // Halve, and leave huge pages whole: the border lies in none of them.
+        let middle = done + (end - done) / 2;
+        let huge = middle - middle % PAGES_PER_HUGE;
+        end = if huge > done { huge } else { middle };
+    }
+    (done, vm::Move::Refused)
 }
 
 /// Keeps the allocation counter and the streak of appends.

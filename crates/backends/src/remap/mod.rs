@@ -109,6 +109,10 @@ impl Remap {
 
     #[cold]
     fn start(&self) -> bool {
+        if self.once.is_done() {
+            // There is no address space for a slice: every request comes here.
+            return self.ready.load(Acquire);
+        }
         // A fork waits for the start to end.
         let _starting = self.trimming.lock();
         self.once.run(|| {
@@ -239,6 +243,7 @@ impl Remap {
         slot.streak.store(0, Relaxed);
         if pages > touched {
             self.extend(place, touched, pages, grow::Pattern::New);
+            self.queue_spare(place, pages);
         }
         slot.set_state(LIVE);
         touched * PAGE_BYTES
@@ -401,6 +406,14 @@ fn invalid(call: &str, object: *mut u8) -> ! {
     say(format_args!(
         "{call}({object:p}): not a live object of the mmap backend (freed twice, or never allocated)"
     ));
+    // SAFETY: abort has no preconditions.
+    unsafe { libc::abort() }
+}
+
+/// Neither going on nor going back is possible.
+#[cold]
+fn fatal(why: &str) -> ! {
+    say(format_args!("mmap backend: {why}"));
     // SAFETY: abort has no preconditions.
     unsafe { libc::abort() }
 }

@@ -129,6 +129,12 @@ impl Slot {
         self.trimming.store(0, Release);
     }
 
+    /// Mappings beyond the class's one that the slot's flags stand for.
+    pub fn splits(&self) -> usize {
+        let is_set = |pages: &AtomicU32| usize::from(pages.load(Relaxed) > 0);
+        2 * is_set(&self.moved) + is_set(&self.huge)
+    }
+
     /// Links to no slot.
     pub fn unlink(&self) {
         for link in [&self.next, &self.prev] {

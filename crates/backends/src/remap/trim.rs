@@ -162,10 +162,10 @@ impl Remap {
     /// Undoes what split the mapping of an empty slot, or what is charged for it.
     pub(super) fn heal(&self, place: Place) {
         let slot = place.slot;
-        let (moved, huge) = (slot.moved.load(Relaxed) > 0, slot.huge.load(Relaxed) > 0);
+        let splits = slot.splits();
         let len = slot.opened.load(Relaxed) as usize * PAGE_BYTES;
         let strict = self.lists_strict();
-        if len == 0 || !(strict || moved || huge) {
+        if len == 0 || !(strict || splits > 0) {
             return;
         }
         // SAFETY: an empty slot held by the caller.
@@ -176,7 +176,7 @@ impl Remap {
             if strict {
                 slot.opened.store(0, Relaxed);
             }
-            self.splits.fetch_sub(2 * usize::from(moved) + usize::from(huge), Relaxed);
+            self.splits.fetch_sub(splits, Relaxed);
             slot.moved.store(0, Relaxed);
             slot.huge.store(0, Relaxed);
         }

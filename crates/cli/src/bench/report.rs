@@ -52,7 +52,9 @@ impl Section {
     /// Prints it on standard output.
     pub fn print(&self) {
         println!("\n{}: {}", self.suite, self.about);
-        println!("{}", self.tables.join("\n\n"));
+        if !self.tables.is_empty() {
+            println!("{}", self.tables.join("\n\n"));
+        }
         if !self.verdicts.is_empty() || !self.notes.is_empty() {
             println!();
         }

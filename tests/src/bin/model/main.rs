@@ -139,7 +139,13 @@ fn live(world: &World, generation: u64, thread: u64) {
                 let at = random.below(mine.len() as u64) as usize;
                 let object = mine.swap_remove(at);
                 let size = new_size(&mut random, object.size(), options.max_size);
-                mine.extend(world.ledger.resize(object, size));
+                let backend = random.below(BACKENDS) as i32;
+                mine.extend(match &world.api {
+                    Some(api) if size > 0 && random.below(16) == 0 => {
+                        Some(world.ledger.resize_in(object, backend, size, api))
+                    }
+                    _ => world.ledger.resize(object, size),
+                });
             }
             70..90 if !mine.is_empty() => {
                 let at = random.below(mine.len() as u64) as usize;

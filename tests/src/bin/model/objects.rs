@@ -194,10 +194,12 @@ impl Ledger {
                 Request::Memalign { alignment, size } => {
                     (memalign(alignment, size), size, alignment, false)
                 }
-                Request::In { backend, size } => match api {
-                    None => (libc::malloc(size), size, 1, false),
-                    Some(api) => api.allocate_in(backend, size),
-                },
+                Request::In { backend, size } => {
+                    match api.and_then(|api| api.allocate_in(backend, size)) {
+                        Some((pointer, alignment, zeroed)) => (pointer, size, alignment, zeroed),
+                        None => (libc::malloc(size), size, 1, false),
+                    }
+                }
             }
         };
         let address = pointer as usize;
@@ -233,6 +235,23 @@ impl Ledger {
             }
             wrong(&format!("realloc of {object:x?} to {size} gave null"));
         }
+        Some(self.resized(object, pointer, size))
+    }
+
+    /// Resizes into a backend; the object as it was if that backend is not there.
+    pub fn resize_in(&self, mut object: Object, backend: i32, size: usize, api: &Api) -> Object {
+        self.verify(&mut object, "before realloc");
+        self.release(&object);
+        match api.resize_in(backend, object.address as *mut c_void, size) {
+            Some(pointer) => self.resized(object, pointer, size),
+            None => {
+                self.claim(&object);
+                object
+            }
+        }
+    }
+
+    fn resized(&self, mut object: Object, pointer: *mut c_void, size: usize) -> Object {
         let address = pointer as usize;
         if !address.is_multiple_of(self.least_alignment) {
             wrong(&format!(
@@ -246,7 +265,7 @@ impl Ledger {
         object.size = size;
         self.claim(&object);
         self.fill(&mut object);
-        Some(object)
+        object
     }
 
     /// Checks and frees.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `malloc SLOT SIZE`, `calloc SLOT SIZE` | allocates into the slot; what was there is freed first |
 //! | `align SLOT LOG2 SIZE`, `in SLOT BACKEND SIZE` | the same, aligned or in a backend |
+//! | `into SLOT BACKEND SIZE` | moves the slot's object into a backend, on Spandrel |
 //! | `realloc SLOT SIZE`, `free SLOT`, `check SLOT`, `slack SLOT` | on the slot, nothing if it is empty |
 //! | `mode NAME`, `enter NAME`, `leave` | on Spandrel, nothing otherwise |
 //! | `on T` | the following lines run on thread T, started if need be |
@@ -121,6 +122,14 @@ impl Table {
                     && let Some(object) = self.ledger.resize(object, number(size))
                 {
                     self.keep(slot, object);
+                }
+            }
+            ["into", slot, backend, size] => {
+                if let Some(api) = &self.api
+                    && let Some(object) = self.take(slot)
+                {
+                    let (backend, size) = (number(backend) as i32, number(size).max(1));
+                    self.keep(slot, self.ledger.resize_in(object, backend, size, api));
                 }
             }
             ["free", slot] => {
