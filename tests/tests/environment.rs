@@ -212,7 +212,6 @@ fn wrong_profiles_are_reported_with_the_line() {
         (format!("{head}\"0-\" = \"sys\"\n\"4KiB-\" = \"sys\"\n"), 5),
         (format!("{head}\"0-4XB\" = \"sys\"\n"), 4),
         (format!("{head}\"4KiB-0\" = \"sys\"\n"), 4),
-        ("version = 1\nmode = \"template\"\n".into(), 0),
         ("mode = \"sys\"\n".into(), 0),
         ("\0\u{1}\u{2}".into(), 1),
     ];

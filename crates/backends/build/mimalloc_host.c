@@ -29,6 +29,7 @@ void mi_host_start(bool watch_threads, bool lazy) {
   mi_atomic_do_once {
     if (lazy) {
       mi_option_set(mi_option_arena_eager_commit, 0);
+      mi_option_set(mi_option_disallow_arena_alloc, 1);
     }
     tld_main.thread_id = HOST_NO_THREAD;
     os_preloading = false;

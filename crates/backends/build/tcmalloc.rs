@@ -93,7 +93,11 @@ pub fn members() -> Result<Vec<Member>, String> {
             "tcmalloc: the objects need `{name}` of a C++ runtime, of which there is none here"
         ));
     }
-    println!("cargo::rustc-link-lib=m");
+    // The sys crate turns on libc's feature `std`, and then libc leaves these to the standard
+    // library, which the shared library does without.
+    for library in ["c", "m", "rt", "pthread"] {
+        println!("cargo::rustc-link-lib={library}");
+    }
     Ok(rewritten.members)
 }
 

@@ -100,32 +100,70 @@ macro_rules! new {
 macro_rules! new_nothrow {
     ($($name:ident($($align:ident)?);)*) => {$(
         /// A nothrow `operator new`: null when there is no memory, and when the
-        /// new-handler gives up.
+        /// new-handler gives up or throws.
         ///
         /// # Safety
-        /// A new-handler that throws ends the program, as `noexcept` demands.
+        /// None beyond those of the new-handler.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(size: usize $(, $align: usize)?, _nothrow: *const c_void) -> *mut c_void {
-            let align = new!(@align $($align)?);
-            let object = try_new(size, align);
+        pub unsafe extern "C" fn $name(
+            size: usize $(, $align: usize)?, nothrow: *const c_void,
+        ) -> *mut c_void {
+            #[allow(unused_mut, unused_assignments)]
+            let mut align = None;
+            $(align = Some($align);)?
+            let object = try_new(size, align.unwrap_or(1));
             if object.is_null() {
-                // SAFETY: as above.
-                return unsafe { nothrow_failed(size, align) };
+                const NAME: &CStr = match CStr::from_bytes_with_nul(
+                    concat!(stringify!($name), "\0").as_bytes(),
+                ) {
+                    Ok(name) => name,
+                    Err(_) => c"",
+                };
+                // SAFETY: the next definition of this very name is the runtime's.
+                return unsafe { nothrow_failed(next(NAME), size, align, nothrow) };
             }
             object
         }
     )*};
 }
 
-/// A throwing handler below a nothrow `new` must come out as null; without C++
-/// here to catch it, the throwing form is asked through the runtime's own
-/// nothrow form only where a handler is installed.
+/// The next definition of a symbol after this library's.
+fn next(name: &CStr) -> *mut c_void {
+    // SAFETY: the name is NUL-terminated.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+}
+
+/// `operator new(nothrow)` after the first failure. A new-handler may throw, and
+/// nothrow forms turn that into null: only C++ can catch it. The runtime's own
+/// form does so around our throwing one, which it calls.
+///
+/// # Safety
+/// `runtime_form` is the C++ runtime's function of the caller's name, of type
+/// `(size, nothrow)` if `align` is `None` and `(size, align, nothrow)` otherwise,
+/// or null.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn nothrow_failed(size: usize, align: usize) -> *mut c_void {
-    // SAFETY: an exception that leaves the handler meets an `extern "C"` frame
-    // and ends the program with a message.
-    unsafe { retry(size, align) }
+unsafe fn nothrow_failed(
+    runtime_form: *mut c_void,
+    size: usize,
+    align: Option<usize>,
+    nothrow: *const c_void,
+) -> *mut c_void {
+    type Plain = unsafe extern "C" fn(usize, *const c_void) -> *mut c_void;
+    type Aligned = unsafe extern "C" fn(usize, usize, *const c_void) -> *mut c_void;
+    if runtime_form.is_null() {
+        // Without a C++ runtime there is no handler either.
+        return core::ptr::null_mut();
+    }
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match align {
+            None => core::mem::transmute::<*mut c_void, Plain>(runtime_form)(size, nothrow),
+            Some(align) => {
+                core::mem::transmute::<*mut c_void, Aligned>(runtime_form)(size, align, nothrow)
+            }
+        }
+    }
 }
 
 macro_rules! delete {

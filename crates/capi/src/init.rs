@@ -16,12 +16,15 @@ static LOADED: extern "C" fn() = loaded;
 static EXITING: extern "C" fn() = exiting;
 
 extern "C" fn loaded() {
+    // A program's `errno` is zero when it starts (ISO C).
+    let errno = env::errno();
     adaptive::start();
     spandrel_backends::resolve_early();
     if env::get(c"SPANDREL_VERBOSE").is_some_and(|v| !v.is_empty() && v != b"0") {
         verbose();
     }
     handshake();
+    env::set_errno(errno);
 }
 
 fn verbose() {

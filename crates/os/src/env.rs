@@ -1,12 +1,12 @@
 //! The process environment, files and identity, read without allocating.
 
-use core::ffi::CStr;
+use core::ffi::{CStr, c_char};
 
 /// Whether libc knows the environment yet: it runs relocations and other
 /// libraries' earliest functions before, and malloc may be called that early.
 pub fn is_there() -> bool {
     unsafe extern "C" {
-        static environ: *const *const core::ffi::c_char;
+        static environ: *const *const c_char;
     }
     // SAFETY: reads a pointer that libc defines.
     !unsafe { environ }.is_null()
@@ -14,9 +14,15 @@ pub fn is_there() -> bool {
 
 /// The value of an environment variable. The bytes belong to the environment
 /// and stay valid until the program changes it; use them at once.
+///
+/// Programs that run with more rights than whoever started them have none: our
+/// variables name files to read and to write.
 pub fn get(name: &CStr) -> Option<&'static [u8]> {
-    // SAFETY: `name` is NUL-terminated; getenv neither allocates nor locks.
-    let value = unsafe { libc::getenv(name.as_ptr()) };
+    unsafe extern "C" {
+        fn secure_getenv(name: *const c_char) -> *mut c_char;
+    }
+    // SAFETY: `name` is NUL-terminated; secure_getenv neither allocates nor locks.
+    let value = unsafe { secure_getenv(name.as_ptr()) };
     if value.is_null() {
         return None;
     }
@@ -33,7 +39,7 @@ pub fn remove(name: &CStr) {
 /// The name that the program was called by, without directories.
 pub fn program() -> &'static [u8] {
     unsafe extern "C" {
-        static program_invocation_short_name: *const core::ffi::c_char;
+        static program_invocation_short_name: *const c_char;
     }
     // SAFETY: glibc sets it before any constructor runs; it may be null there.
     let name = unsafe { program_invocation_short_name };
@@ -50,11 +56,22 @@ pub fn pid() -> i32 {
     unsafe { libc::getpid() }
 }
 
-/// Reads a whole file into `buffer`; the bytes read, or the `errno`. A file
-/// larger than the buffer is `EFBIG`.
+/// Reads a whole file into `buffer`; the bytes read, or what `errno` would be,
+/// which itself is left as it was found. A file larger than the buffer is `EFBIG`.
+///
+/// By system calls, because libc's functions are points where a thread may be
+/// cancelled, and this happens within malloc.
 pub fn read_file<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8], i32> {
+    let before = errno();
+    let outcome = read_by_calls(path, buffer);
+    set_errno(before);
+    outcome.map(|len| buffer.get(..len).unwrap_or(&[]))
+}
+
+fn read_by_calls(path: &CStr, buffer: &mut [u8]) -> Result<usize, i32> {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     // SAFETY: `path` is NUL-terminated.
-    let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) };
     if fd < 0 {
         return Err(errno());
     }
@@ -64,7 +81,7 @@ pub fn read_file<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8], i32>
             break Err(libc::EFBIG);
         };
         // SAFETY: the pointer and length describe `rest`.
-        let n = unsafe { libc::read(fd, rest.as_mut_ptr().cast(), rest.len()) };
+        let n = unsafe { libc::syscall(libc::SYS_read, fd, rest.as_mut_ptr(), rest.len()) };
         match n {
             0 => break Ok(filled),
             n if n > 0 => filled += n as usize,
@@ -73,8 +90,8 @@ pub fn read_file<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8], i32>
         }
     };
     // SAFETY: `fd` was opened above and is closed once.
-    unsafe { libc::close(fd) };
-    outcome.map(|len| buffer.get(..len).unwrap_or(&[]))
+    unsafe { libc::syscall(libc::SYS_close, fd) };
+    outcome
 }
 
 /// The calling thread's `errno`.

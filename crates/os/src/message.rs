@@ -53,7 +53,8 @@ impl Write for Fd {
 }
 
 /// Writes all of `bytes`; false when the descriptor refuses them. `errno` is
-/// left as it was found.
+/// left as it was found, and the thread is not cancelled here: this happens
+/// within malloc.
 pub fn write_all(fd: i32, mut bytes: &[u8]) -> bool {
     // SAFETY: the location of errno is valid for the calling thread.
     let errno = unsafe { libc::__errno_location() };
@@ -62,7 +63,7 @@ pub fn write_all(fd: i32, mut bytes: &[u8]) -> bool {
     let mut ok = true;
     while !bytes.is_empty() {
         // SAFETY: the pointer and length describe `bytes`.
-        let n = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
+        let n = unsafe { libc::syscall(libc::SYS_write, fd, bytes.as_ptr(), bytes.len()) };
         if n > 0 {
             bytes = bytes.get(n as usize..).unwrap_or(&[]);
         // SAFETY: as above.

@@ -46,14 +46,15 @@ pub fn owner(address: usize) -> AllocatorId {
     AllocatorId::from_byte(owner_byte(address) & !COUNTED).unwrap_or(AllocatorId::Sys)
 }
 
-/// Marks every owner byte as counted or not. Takes about 20 microseconds.
+/// Marks every owner byte as counted or not. Takes a few milliseconds: a slice
+/// may be published meanwhile, and nothing of that may be lost.
 pub fn set_counted(on: bool) {
     for owner in &OWNERS {
-        let now = owner.load(Relaxed);
-        let next = if on { now | COUNTED } else { now & !COUNTED };
-        // The common case leaves the zero page alone when turning it off.
-        if now != next {
-            owner.store(next, Relaxed);
+        if on {
+            owner.fetch_or(COUNTED, Relaxed);
+        // The common case leaves the zero page alone.
+        } else if owner.load(Relaxed) & COUNTED != 0 {
+            owner.fetch_and(!COUNTED, Relaxed);
         }
     }
 }
@@ -112,8 +113,8 @@ fn publish(slice: Slice, owner: AllocatorId) {
     let first = slice.base >> GRANULE_BITS;
     let count = slice.len >> GRANULE_BITS;
     for entry in OWNERS.iter().skip(first).take(count) {
-        let counted = entry.load(Relaxed) & COUNTED;
-        entry.store(owner as u8 | counted, Relaxed);
+        // Nobody's so far, that is 0, but perhaps counted.
+        entry.fetch_or(owner as u8, Relaxed);
     }
 }
 

@@ -1,14 +1,20 @@
-//! Locks, start-once cells and the thread slot.
+//! Locks, start-once cells, a handshake and the thread slot.
 //!
 //! Invariants: nothing here allocates, and a lock may be taken before libc is
 //! ready, in a signal handler that interrupted no holder, and across `fork`
 //! (the forking thread holds every lock; see `adaptive`'s fork order).
 //!
 //! This room must never know what its locks protect.
-#![no_std]
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p spandrel-sync --release` tries every
+//! interleaving of the tests in `tests/loom.rs`.
+#![cfg_attr(not(loom), no_std)]
 
+mod handshake;
 mod lock;
+mod platform;
 mod slot;
 
+pub use handshake::Handshake;
 pub use lock::{Lock, LockGuard, Once};
 pub use slot::{ThreadSlot, thread_slot};

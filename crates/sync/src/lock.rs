@@ -2,15 +2,17 @@
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::platform::{
+    AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+    SPINS, spin_loop, thread_id, wait, wake_all, wake_one,
+};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 /// Held, and somebody may sleep.
 const CONTENDED: u32 = 2;
-/// Spins before sleeping: about a microsecond, the length of a short hold.
-const SPINS: u32 = 100;
 
 /// A mutual-exclusion lock around a value.
 pub struct Lock<T> {
@@ -25,7 +27,14 @@ unsafe impl<T: Send> Send for Lock<T> {}
 
 impl<T> Lock<T> {
     /// A free lock.
+    #[cfg(not(loom))]
     pub const fn new(value: T) -> Self {
+        Lock { state: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+    }
+
+    /// A free lock.
+    #[cfg(loom)]
+    pub fn new(value: T) -> Self {
         Lock { state: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
     }
 
@@ -61,7 +70,7 @@ impl<T> Lock<T> {
             {
                 return;
             }
-            core::hint::spin_loop();
+            spin_loop();
         }
         while self.state.swap(CONTENDED, Acquire) != FREE {
             wait(&self.state, CONTENDED);
@@ -125,7 +134,14 @@ const DONE: u32 = 3;
 
 impl Once {
     /// A cell whose start has not been run.
+    #[cfg(not(loom))]
     pub const fn new() -> Self {
+        Once { state: AtomicU32::new(NEW), runner: AtomicU32::new(0) }
+    }
+
+    /// A cell whose start has not been run.
+    #[cfg(loom)]
+    pub fn new() -> Self {
         Once { state: AtomicU32::new(NEW), runner: AtomicU32::new(0) }
     }
 
@@ -174,36 +190,7 @@ impl Default for Once {
     }
 }
 
-fn thread_id() -> u32 {
-    // SAFETY: gettid has no preconditions.
-    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
-}
-
-fn wait(word: &AtomicU32, expected: u32) {
-    futex(word, libc::FUTEX_WAIT, expected);
-}
-
-#[cold]
-fn wake_one(word: &AtomicU32) {
-    futex(word, libc::FUTEX_WAKE, 1);
-}
-
-#[cold]
-fn wake_all(word: &AtomicU32) {
-    futex(word, libc::FUTEX_WAKE, i32::MAX as u32);
-}
-
-fn futex(word: &AtomicU32, operation: libc::c_int, value: u32) {
-    let operation = operation | libc::FUTEX_PRIVATE_FLAG;
-    let errno = spandrel_os::env::errno();
-    let no_timeout = core::ptr::null::<libc::timespec>();
-    // SAFETY: the word outlives the call; both operations only read it. A
-    // spurious return is handled by every caller's loop.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, no_timeout) };
-    spandrel_os::env::set_errno(errno);
-}
-
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     extern crate std;
     use super::*;

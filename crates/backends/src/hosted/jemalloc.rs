@@ -3,6 +3,7 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr;
 
+use spandrel_os::vm;
 use spandrel_pages::{AllocatorId, MIN_ALIGN};
 
 use super::Host;
@@ -12,6 +13,8 @@ pub(super) static HOST: Host = Host::new(AllocatorId::Jemalloc);
 super::hooks!(HOST, "spandrel_je_hook_");
 
 unsafe extern "C" {
+    /// Configuration that jemalloc reads when it starts; null is none.
+    static mut spandrel_je_malloc_conf: *const c_char;
     fn spandrel_je_malloc(size: usize) -> *mut c_void;
     fn spandrel_je_calloc(count: usize, size: usize) -> *mut c_void;
     fn spandrel_je_realloc(object: *mut c_void, size: usize) -> *mut c_void;
@@ -51,6 +54,11 @@ impl Backend for Jemalloc {
 
     fn start() -> bool {
         HOST.start(|| {
+            if vm::is_charged_when_opened() {
+                // What it keeps mapped for later counts against the limit.
+                // SAFETY: it has not started, so that nobody reads this yet.
+                unsafe { spandrel_je_malloc_conf = c"retain:false".as_ptr() };
+            }
             // SAFETY: an object that nobody else has seen.
             unsafe { spandrel_je_free(spandrel_je_malloc(MIN_ALIGN)) };
             true

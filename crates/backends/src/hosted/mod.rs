@@ -14,7 +14,7 @@ use core::ffi::{c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
-use spandrel_os::env::set_errno;
+use spandrel_os::env::{errno, set_errno};
 use spandrel_pages::AllocatorId;
 use spandrel_sync::{Lock, Once};
 
@@ -80,11 +80,14 @@ impl Host {
             return true;
         }
         let _starting = self.starting.lock();
+        // The start looks for files that need not be there.
+        let errno = errno();
         self.once.run(|| {
             if self.space.prepare() && boot() {
                 self.ready.store(true, Release);
             }
         });
+        set_errno(errno);
         self.is_ready()
     }
 

@@ -94,7 +94,7 @@ impl Remap {
             return;
         }
         let limit = (now.saturating_sub(WARM_MS) / STAMP_MS) as u32;
-        self.give_back(|_, stamp| stamp < limit, TICK_SLOTS);
+        self.give_back(|_, stamp| is_before(stamp, limit), TICK_SLOTS);
     }
 
     /// Gives all warm memory back; true if there was any.
@@ -183,6 +183,11 @@ impl Remap {
     }
 }
 
+/// Whether one stamp is before another. Stamps wrap after two years.
+fn is_before(stamp: u32, other: u32) -> bool {
+    (other.wrapping_sub(stamp) as i32) > 0
+}
+
 /// Warm pages that may be kept beside so many live ones.
 fn warm_limit(live: usize) -> usize {
     WARM_LEAST_PAGES + live / WARM_PART
@@ -198,4 +203,15 @@ fn tell(lists: &mut Lists, place: Place, live: isize, warm: isize) {
     lists.accounts.change(live, warm);
     lists.accounts.reused += u64::from(slot.reused.load(Relaxed));
     slot.reused.store(0, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_are_in_order_also_where_they_wrap() {
+        assert!(is_before(3, 4) && !is_before(4, 4) && !is_before(5, 4));
+        assert!(is_before(u32::MAX - 1, 2) && !is_before(2, u32::MAX - 1));
+    }
 }

@@ -1,0 +1,135 @@
+//! What locks stand on: atomics, the futex, barriers. With `--cfg loom` all of
+//! it is a model, in which every interleaving of a test's threads is tried.
+
+#[cfg(not(loom))]
+mod real {
+    pub use core::hint::spin_loop;
+    pub use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+    use spandrel_os::barrier;
+
+    /// Spins before sleeping: about a microsecond, the length of a short hold.
+    pub const SPINS: u32 = 100;
+
+    pub fn thread_id() -> u32 {
+        // SAFETY: gettid has no preconditions.
+        unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+    }
+
+    /// Sleeps while the word is as expected; may return without reason.
+    pub fn wait(word: &AtomicU32, expected: u32) {
+        futex(word, libc::FUTEX_WAIT, expected);
+    }
+
+    #[cold]
+    pub fn wake_one(word: &AtomicU32) {
+        futex(word, libc::FUTEX_WAKE, 1);
+    }
+
+    #[cold]
+    pub fn wake_all(word: &AtomicU32) {
+        futex(word, libc::FUTEX_WAKE, i32::MAX as u32);
+    }
+
+    fn futex(word: &AtomicU32, operation: libc::c_int, value: u32) {
+        let operation = operation | libc::FUTEX_PRIVATE_FLAG;
+        let errno = spandrel_os::env::errno();
+        let no_timeout = core::ptr::null::<libc::timespec>();
+        // SAFETY: the word outlives the call; both operations only read it. A
+        // spurious return is handled by every caller's loop.
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, no_timeout) };
+        spandrel_os::env::set_errno(errno);
+    }
+
+    /// Half of a store-load barrier: complete together with [`heavy_barrier`] on
+    /// the other side.
+    #[inline(always)]
+    pub fn light_barrier() {
+        core::sync::atomic::compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Makes every processor that runs a thread of this process pass a full
+    /// barrier. False: the kernel has no such call.
+    pub fn heavy_barrier() -> bool {
+        barrier::available() && barrier::all_processors()
+    }
+}
+
+#[cfg(loom)]
+mod model {
+    pub use loom::hint::spin_loop;
+    pub use loom::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+    use loom::sync::{Condvar, Mutex};
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    use std::vec::Vec;
+
+    /// The model tries the interleavings; spinning would only multiply them.
+    pub const SPINS: u32 = 1;
+
+    pub fn thread_id() -> u32 {
+        let mut hasher = DefaultHasher::new();
+        loom::thread::current().id().hash(&mut hasher);
+        hasher.finish() as u32 | 1
+    }
+
+    /// The kernel's queue of sleepers, as (address, number), oldest first. Its
+    /// lock is the kernel's hash bucket lock: comparing the word and lying down
+    /// are one step to whoever wakes.
+    struct Sleepers {
+        queue: Mutex<(Vec<(usize, u64)>, u64)>,
+        changed: Condvar,
+    }
+
+    loom::lazy_static! {
+        static ref SLEEPERS: Sleepers =
+            Sleepers { queue: Mutex::new((Vec::new(), 0)), changed: Condvar::new() };
+    }
+
+    fn address(word: &AtomicU32) -> usize {
+        core::ptr::from_ref(word) as usize
+    }
+
+    pub fn wait(word: &AtomicU32, expected: u32) {
+        let mut sleepers = SLEEPERS.queue.lock().unwrap();
+        if word.load(Ordering::Relaxed) != expected {
+            return;
+        }
+        sleepers.1 += 1;
+        let me = (address(word), sleepers.1);
+        sleepers.0.push(me);
+        while sleepers.0.contains(&me) {
+            sleepers = SLEEPERS.changed.wait(sleepers).unwrap();
+        }
+    }
+
+    pub fn wake_one(word: &AtomicU32) {
+        let mut sleepers = SLEEPERS.queue.lock().unwrap();
+        if let Some(first) = sleepers.0.iter().position(|s| s.0 == address(word)) {
+            sleepers.0.remove(first);
+        }
+        drop(sleepers);
+        SLEEPERS.changed.notify_all();
+    }
+
+    pub fn wake_all(word: &AtomicU32) {
+        SLEEPERS.queue.lock().unwrap().0.retain(|s| s.0 != address(word));
+        SLEEPERS.changed.notify_all();
+    }
+
+    /// The process-wide barrier cannot be modelled from one side: here both
+    /// sides pass a full fence, which is what the kernel guarantees to them.
+    pub fn light_barrier() {
+        loom::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    pub fn heavy_barrier() -> bool {
+        loom::sync::atomic::fence(Ordering::SeqCst);
+        true
+    }
+}
+
+#[cfg(loom)]
+pub use model::*;
+#[cfg(not(loom))]
+pub use real::*;

@@ -1,0 +1,254 @@
+//! Every interleaving of small programs, by the model checker loom:
+//! `RUSTFLAGS="--cfg loom" cargo test -p spandrel-sync --release`.
+//!
+//! loom panics when threads access a cell at the same time and when all threads
+//! sleep; so a test that passes has no data race and loses no wake-up.
+#![cfg(loom)]
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU8;
+use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use loom::thread;
+use spandrel_sync::{Handshake, Lock, Once};
+
+/// A value that panics when two use it at a time.
+struct Value(UnsafeCell<u32>);
+
+// SAFETY: loom checks every access.
+unsafe impl Send for Value {}
+// SAFETY: as above.
+unsafe impl Sync for Value {}
+
+impl Value {
+    fn new() -> Self {
+        Value(UnsafeCell::new(0))
+    }
+
+    fn add(&self) {
+        // SAFETY: loom checks that nobody else has the cell.
+        self.0.with_mut(|value| unsafe { *value += 1 });
+    }
+
+    fn get(&self) -> u32 {
+        // SAFETY: loom checks that nobody writes to the cell.
+        self.0.with(|value| unsafe { *value })
+    }
+}
+
+#[test]
+fn a_lock_admits_one_at_a_time_and_wakes_whoever_waits() {
+    // The main thread is the third.
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let lock = Arc::new(Lock::new(Value::new()));
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let lock = lock.clone();
+                thread::spawn(move || lock.lock().add())
+            })
+            .collect();
+        lock.lock().add();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(lock.lock().get(), 3);
+    });
+}
+
+#[test]
+fn two_threads_take_turns_at_a_lock() {
+    loom::model(|| {
+        let lock = Arc::new(Lock::new(Value::new()));
+        let other = lock.clone();
+        let thread = thread::spawn(move || (0..2).for_each(|_| other.lock().add()));
+        (0..2).for_each(|_| lock.lock().add());
+        thread.join().unwrap();
+        assert_eq!(lock.lock().get(), 4);
+    });
+}
+
+#[test]
+fn a_lock_that_is_tried_admits_one_at_a_time() {
+    loom::model(|| {
+        let lock = Arc::new(Lock::new(Value::new()));
+        let other = lock.clone();
+        let thread = thread::spawn(move || other.try_lock().map(|value| value.add()).is_some());
+        let taken = lock.try_lock().map(|value| value.add()).is_some();
+        let taken_too = thread.join().unwrap();
+        assert!(taken || taken_too, "a free lock is not refused to both");
+        assert_eq!(lock.lock().get(), u32::from(taken) + u32::from(taken_too));
+    });
+}
+
+#[test]
+fn a_lock_held_without_a_guard_as_for_a_fork() {
+    loom::model(|| {
+        let lock = Arc::new(Lock::new(Value::new()));
+        let other = lock.clone();
+        let thread = thread::spawn(move || other.lock().add());
+        lock.acquire();
+        // SAFETY: acquired above.
+        unsafe { lock.release() };
+        lock.lock().add();
+        thread.join().unwrap();
+        assert_eq!(lock.lock().get(), 2);
+    });
+}
+
+#[test]
+fn a_start_is_run_once_and_seen_by_all() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let once = Arc::new((Once::new(), Value::new()));
+        let start = |once: &(Once, Value)| {
+            assert!(once.0.run(|| once.1.add()));
+            assert_eq!(once.1.get(), 1);
+            assert!(once.0.is_done());
+        };
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let once = once.clone();
+                thread::spawn(move || start(&once))
+            })
+            .collect();
+        start(&once);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+#[test]
+fn who_finds_a_start_done_sees_it_and_who_runs_it_is_told() {
+    loom::model(|| {
+        let once = Arc::new((Once::new(), Value::new()));
+        let other = once.clone();
+        let thread = thread::spawn(move || {
+            other.0.run(|| {
+                assert!(other.0.runs_here());
+                assert!(!other.0.run(|| unreachable!()));
+                other.1.add();
+            });
+        });
+        assert!(!once.0.runs_here());
+        if once.0.is_done() {
+            assert_eq!(once.1.get(), 1);
+        }
+        thread.join().unwrap();
+        assert!(once.0.is_done());
+    });
+}
+
+const LIVE: u8 = 1;
+const EMPTY: u8 = 2;
+
+/// A slot of the page-mapped backend: its record belongs to the owner of the
+/// object or, between `visit` and `depart`, to whoever trims; once it is empty,
+/// to whoever has the lists' lock.
+struct Slot {
+    state: AtomicU8,
+    handshake: Handshake,
+    record: Value,
+    lists: Lock<()>,
+}
+
+impl Slot {
+    fn new() -> Self {
+        Slot {
+            state: AtomicU8::new(LIVE),
+            handshake: Handshake::new(),
+            record: Value::new(),
+            lists: Lock::new(()),
+        }
+    }
+
+    /// The owner resizes its object.
+    fn resize(&self) {
+        self.handshake.enter();
+        self.record.add();
+        self.handshake.leave();
+    }
+
+    /// The owner gives its object back; somebody gets the slot from its list.
+    fn free(&self) {
+        self.handshake.enter();
+        self.state.store(EMPTY, Release);
+        self.handshake.leave();
+        let _lists = self.lists.lock();
+        self.record.add();
+    }
+
+    /// Trims behind the object, if it is one: the lock is given back meanwhile.
+    fn trim(&self) -> bool {
+        let lists = self.lists.lock();
+        let visiting = self.handshake.visit(|| self.state.load(Acquire) == LIVE);
+        drop(lists);
+        if visiting {
+            self.record.add();
+            self.handshake.depart();
+        }
+        visiting
+    }
+}
+
+#[test]
+fn an_owner_and_a_visitor_do_not_meet() {
+    loom::model(|| {
+        let slot = Arc::new(Slot::new());
+        let other = slot.clone();
+        let visitor = thread::spawn(move || other.trim());
+        slot.resize();
+        slot.resize();
+        let trimmed = visitor.join().unwrap();
+        assert_eq!(slot.record.get(), 2 + u32::from(trimmed));
+    });
+}
+
+#[test]
+fn an_object_that_is_being_freed_is_not_visited() {
+    loom::model(|| {
+        let slot = Arc::new(Slot::new());
+        let other = slot.clone();
+        let visitor = thread::spawn(move || other.trim());
+        slot.free();
+        let trimmed = visitor.join().unwrap();
+        assert_eq!(slot.record.get(), 1 + u32::from(trimmed));
+    });
+}
+
+#[test]
+fn visitors_come_and_go_while_the_owner_waits() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let slot = Arc::new(Slot::new());
+        let other = slot.clone();
+        let visitor = thread::spawn(move || u32::from(other.trim()) + u32::from(other.trim()));
+        slot.resize();
+        slot.free();
+        let trimmed = visitor.join().unwrap();
+        assert_eq!(slot.record.get(), 2 + trimmed);
+    });
+}
+
+/// The model is worth something: it finds what goes wrong when a visitor looks
+/// at the state before it knows that the owner has gone.
+#[test]
+#[should_panic]
+fn looking_before_the_owner_has_gone_is_found_out() {
+    loom::model(|| {
+        let slot = Arc::new(Slot::new());
+        let other = slot.clone();
+        let visitor = thread::spawn(move || {
+            let lists = other.lists.lock();
+            let live = other.state.load(Relaxed) == LIVE;
+            let visiting = other.handshake.visit(|| live);
+            drop(lists);
+            if visiting {
+                other.record.add();
+                other.handshake.depart();
+            }
+        });
+        slot.free();
+        visitor.join().unwrap();
+    });
+}
