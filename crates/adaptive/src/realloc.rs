@@ -25,13 +25,13 @@ pub unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
     let decision = table().decide(Operation::Grow, size);
     // What has a slot already keeps it at sizes that deserve a warm one.
     let stays = owner == AllocatorId::Mmap as u8 && decision.is_plainly_if_warm();
-    if owner == decision.0 || stays {
-        if let Some(id) = AllocatorId::from_byte(owner) {
-            // SAFETY: passed on from the caller.
-            let moved = with_backend!(id, B => unsafe { B::realloc(object, size) });
-            if !moved.is_null() {
-                return moved;
-            }
+    if (owner == decision.0 || stays)
+        && let Some(id) = AllocatorId::from_byte(owner)
+    {
+        // SAFETY: passed on from the caller.
+        let moved = with_backend!(id, B => unsafe { B::realloc(object, size) });
+        if !moved.is_null() {
+            return moved;
         }
     }
     // SAFETY: passed on from the caller.

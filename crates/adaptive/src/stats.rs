@@ -20,23 +20,24 @@ static COUNTING: AtomicBool = AtomicBool::new(false);
 
 #[repr(C, align(64))]
 struct Shard {
-    allocs: [[AtomicU64; OCTAVES]; ALLOCATORS],
-    bytes: [[AtomicU64; OCTAVES]; ALLOCATORS],
-    reallocs: [[AtomicU64; OCTAVES]; ALLOCATORS],
-    realloc_bytes: [[AtomicU64; OCTAVES]; ALLOCATORS],
+    allocs: Counters,
+    bytes: Counters,
+    reallocs: Counters,
+    realloc_bytes: Counters,
     frees: [AtomicU64; ALLOCATORS],
     paths: [AtomicU64; PATHS],
     copied: AtomicU64,
 }
 
-const ZEROS: [AtomicU64; OCTAVES] = [const { AtomicU64::new(0) }; OCTAVES];
+/// One counter for each octave of each allocator.
+type Counters = [[AtomicU64; OCTAVES]; ALLOCATORS];
 
 static SHARD: [Shard; SHARDS] = [const {
     Shard {
-        allocs: [const { ZEROS }; ALLOCATORS],
-        bytes: [const { ZEROS }; ALLOCATORS],
-        reallocs: [const { ZEROS }; ALLOCATORS],
-        realloc_bytes: [const { ZEROS }; ALLOCATORS],
+        allocs: [const { [const { AtomicU64::new(0) }; OCTAVES] }; ALLOCATORS],
+        bytes: [const { [const { AtomicU64::new(0) }; OCTAVES] }; ALLOCATORS],
+        reallocs: [const { [const { AtomicU64::new(0) }; OCTAVES] }; ALLOCATORS],
+        realloc_bytes: [const { [const { AtomicU64::new(0) }; OCTAVES] }; ALLOCATORS],
         frees: [const { AtomicU64::new(0) }; ALLOCATORS],
         paths: [const { AtomicU64::new(0) }; PATHS],
         copied: AtomicU64::new(0),

@@ -145,10 +145,10 @@ fn reserve_drawn(len: usize, usable: impl Fn(usize) -> bool) -> Option<Slice> {
                 continue;
             }
             let tebibyte = range.start + pick;
-            if usable(tebibyte) {
-                if let Some(at) = vm::reserve_at(tebibyte * TIB, len) {
-                    return Some(Slice { base: at.as_ptr() as usize, len });
-                }
+            if usable(tebibyte)
+                && let Some(at) = vm::reserve_at(tebibyte * TIB, len)
+            {
+                return Some(Slice { base: at.as_ptr() as usize, len });
             }
             break;
         }

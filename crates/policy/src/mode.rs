@@ -8,6 +8,9 @@ use crate::template::TemplateError;
 use crate::{Available, Template};
 
 /// How requests are distributed.
+// There is no allocation to box the largest variant with, and few modes live
+// at a time.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// Everything by one allocator.

@@ -233,7 +233,7 @@ fn visitors_come_and_go_while_the_owner_waits() {
 /// The model is worth something: it finds what goes wrong when a visitor looks
 /// at the state before it knows that the owner has gone.
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn looking_before_the_owner_has_gone_is_found_out() {
     loom::model(|| {
         let slot = Arc::new(Slot::new());

@@ -240,7 +240,8 @@ impl Space {
     #[cfg_attr(not(feature = "tcmalloc"), allow(dead_code))]
     pub fn map_at(&self, at: usize, len: usize, accessible: bool) -> bool {
         let Some(len) = align_up(len, PAGE_BYTES).filter(|len| *len > 0) else { return false };
-        if at % PAGE_BYTES != 0 || !self.prepare() || !self.inner.lock().take_at(at, len) {
+        if !at.is_multiple_of(PAGE_BYTES) || !self.prepare() || !self.inner.lock().take_at(at, len)
+        {
             return false;
         }
         // SAFETY: as in `map`.

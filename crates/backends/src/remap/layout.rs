@@ -106,11 +106,11 @@ impl Layout {
     pub fn new(base: usize, len: usize) -> Self {
         let region = len / REGIONS;
         let mut layout = Layout { base, region_bits: region.trailing_zeros(), ..Self::EMPTY };
-        for class in 0..CLASSES {
+        for (class, capacity) in CAPACITY.into_iter().enumerate() {
             let regions = CLASS_OF_REGION.iter().filter(|c| **c == class).count();
             let first = CLASS_OF_REGION.iter().position(|c| *c == class).unwrap_or(0);
             layout.slots[class] = base + first * region;
-            layout.counts[class] = (regions * region / CAPACITY[class]) as u32;
+            layout.counts[class] = (regions * region / capacity) as u32;
         }
         let mut at = base;
         for class in 0..CLASSES {

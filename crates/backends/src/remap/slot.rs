@@ -1,10 +1,8 @@
 //! The record of one slot.
 
-use core::sync::atomic::{
-    AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering::*, compiler_fence,
-};
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering::*};
 
-use spandrel_os::barrier;
+use spandrel_sync::Handshake;
 
 use super::layout::SlotId;
 
@@ -53,10 +51,8 @@ pub struct Slot {
     /// See `younger`.
     pub older: AtomicU32,
     state: AtomicU8,
-    /// The owner is changing the record.
-    entered: AtomicU8,
-    /// Somebody wants to trim behind the object.
-    trimming: AtomicU8,
+    /// Between the object's owner and whoever trims behind it.
+    handshake: Handshake,
     /// Whether the slot is in the queue of warm memory.
     pub queued: AtomicU8,
     /// The list of warm slots that the slot is on.
@@ -83,50 +79,31 @@ impl Slot {
 
     /// Takes a live slot for changing its record. False: it holds no object.
     ///
-    /// Only the object's owner calls this, and only trimming competes with it,
-    /// which is rare. So the owner pays two plain stores, and whoever trims pays
-    /// a barrier on all processors: either sees the other's mark.
+    /// Only the object's owner calls this, and only trimming competes with it.
     #[inline]
     pub fn enter(&self) -> bool {
         if self.state.load(Relaxed) != LIVE {
             return false;
         }
-        loop {
-            self.entered.store(1, Relaxed);
-            compiler_fence(SeqCst);
-            if self.trimming.load(Acquire) == 0 {
-                return true;
-            }
-            self.entered.store(0, Release);
-            core::hint::spin_loop();
-        }
+        self.handshake.enter();
+        true
     }
 
     /// Ends what [`Slot::enter`] began.
     #[inline]
     pub fn leave(&self) {
-        self.entered.store(0, Release);
+        self.handshake.leave();
     }
 
     /// Takes a live slot for trimming behind its object. False: the owner is
     /// changing it, or there is no barrier on this kernel.
     pub fn begin_trim(&self) -> bool {
-        if !barrier::available() {
-            return false;
-        }
-        self.trimming.store(1, Relaxed);
-        let free = barrier::all_processors()
-            && self.state.load(Acquire) == LIVE
-            && self.entered.load(Acquire) == 0;
-        if !free {
-            self.end_trim();
-        }
-        free
+        self.handshake.visit(|| self.state.load(Acquire) == LIVE)
     }
 
     /// Ends what [`Slot::begin_trim`] began.
     pub fn end_trim(&self) {
-        self.trimming.store(0, Release);
+        self.handshake.depart();
     }
 
     /// Mappings beyond the class's one that the slot's flags stand for.
