@@ -99,19 +99,20 @@ fn batch(malloc: Malloc, free: Free, size: usize, pairs: usize) {
 /// Median nanoseconds per pair of the bare way and of the layer, block by block
 /// in turns, so that a disturbance meets both.
 fn in_turns(pairs: usize, block: impl Fn(bool)) -> (f64, f64) {
-    let mut times = [[0u64; BLOCKS]; 2];
+    let mut times = [[0u64; 2]; BLOCKS];
     block(false);
     block(true);
-    for at in 0..BLOCKS {
-        for way in [false, true] {
+    for turn in &mut times {
+        for (time, layer) in turn.iter_mut().zip([false, true]) {
             let start = meter::wall_ns();
-            block(way);
-            times[usize::from(way)][at] = meter::wall_ns() - start;
+            block(layer);
+            *time = meter::wall_ns() - start;
         }
     }
-    let [bare, layer] = times.map(|mut times| {
+    let median = |way: usize| {
+        let mut times = times.map(|turn| turn[way]);
         times.sort_unstable();
         times[BLOCKS / 2] as f64 / pairs as f64
-    });
-    (bare, layer)
+    };
+    (median(0), median(1))
 }

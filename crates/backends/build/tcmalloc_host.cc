@@ -5,6 +5,11 @@
 // this file. The build script then drops everything that the functions named
 // `host_*` do not reach, constructors included, and makes all names private.
 
+// Running out of memory is an answer to whoever asked, not a message.
+#include "tcmalloc/internal/logging.h"
+#undef TC_LOG
+#define TC_LOG(...) ((void)0)
+
 #include "tcmalloc/tcmalloc.cc"
 
 #include "tcmalloc/allocation_sample.cc"
@@ -98,6 +103,7 @@
 #include "absl/time/clock.cc"
 #include "absl/time/duration.cc"
 
+#include <chrono>
 #include <cstdlib>
 #include <string>
 #include <thread>
@@ -236,6 +242,11 @@ void __throw_bad_array_new_length() { abort(); }
 unsigned thread::hardware_concurrency() noexcept {
   const long count = sysconf(_SC_NPROCESSORS_ONLN);
   return count > 0 ? static_cast<unsigned>(count) : 1;
+}
+chrono::steady_clock::time_point chrono::steady_clock::now() noexcept {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return time_point(seconds(now.tv_sec) + nanoseconds(now.tv_nsec));
 }
 }  // namespace std
 

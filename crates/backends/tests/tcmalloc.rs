@@ -155,7 +155,7 @@ fn every_object_lies_in_the_slices() {
 #[test]
 fn large_objects_and_alignments_lie_in_the_slices() {
     assert!(Tcmalloc::start());
-    for (size, align) in [(GIB, 16), (3 * GIB + 5, 4096), (100, 2 * MIB), (MIB, GIB)] {
+    for (size, align) in [(GIB, 16), (3 * GIB + 5, 4096), (100, 2 * MIB), (MIB, 2 * MIB)] {
         Object::new(size, align, false, 7).free(true);
     }
     for _ in 0..1000 {
@@ -173,6 +173,7 @@ fn what_cannot_be_had_is_refused() {
         assert!(Tcmalloc::alloc_zeroed(size).is_null(), "{size:#x}");
         assert!(Tcmalloc::alloc_aligned(64, size).is_null(), "{size:#x}");
     }
+    assert!(Tcmalloc::alloc_aligned(4 * MIB, 1).is_null(), "more than a huge page");
     let object = Object::new(100, 16, false, 3);
     // SAFETY: a live object, which stays where it is.
     assert!(unsafe { Tcmalloc::realloc(object.at, 1 << 47) }.is_null());

@@ -10,36 +10,38 @@ fn owner<T>(vec: &[T]) -> AllocatorId {
     spandrel::owner(vec.as_ptr().cast())
 }
 
+fn heap(len: usize) -> Vec<u8> {
+    vec![1; len]
+}
+
 #[test]
 fn large_vectors_are_page_mapped_and_small_ones_are_not() {
-    assert_eq!(owner(&vec![1u8; 1 << 20]), AllocatorId::Mmap);
-    assert_ne!(owner(&vec![1u8; 100]), AllocatorId::Mmap);
+    assert_eq!(owner(&heap(1 << 20)), AllocatorId::Mmap);
+    assert_ne!(owner(&heap(100)), AllocatorId::Mmap);
 }
 
 #[test]
 fn a_scope_is_nestable_and_ends() {
     scope(Mode::Mmap, || {
-        assert_eq!(owner(&vec![1u8; 100]), AllocatorId::Mmap);
-        scope("sys", || assert_eq!(owner(&vec![1u8; 1 << 20]), AllocatorId::Sys));
-        assert_eq!(owner(&vec![1u8; 100]), AllocatorId::Mmap);
+        assert_eq!(owner(&heap(100)), AllocatorId::Mmap);
+        scope("sys", || assert_eq!(owner(&heap(1 << 20)), AllocatorId::Sys));
+        assert_eq!(owner(&heap(100)), AllocatorId::Mmap);
     });
-    assert_eq!(owner(&vec![1u8; 1 << 20]), AllocatorId::Mmap);
-    assert_ne!(owner(&vec![1u8; 100]), AllocatorId::Mmap);
+    assert_eq!(owner(&heap(1 << 20)), AllocatorId::Mmap);
+    assert_ne!(owner(&heap(100)), AllocatorId::Mmap);
 }
 
 #[test]
 fn a_scope_ends_when_its_body_panics() {
     let outcome = std::panic::catch_unwind(|| scope(Mode::Mmap, || panic!("on purpose")));
     assert!(outcome.is_err());
-    assert_ne!(owner(&vec![1u8; 100]), AllocatorId::Mmap);
+    assert_ne!(owner(&heap(100)), AllocatorId::Mmap);
 }
 
 #[test]
 fn a_scope_is_its_threads_alone() {
     scope(Mode::Mmap, || {
-        std::thread::spawn(|| assert_ne!(owner(&vec![1u8; 100]), AllocatorId::Mmap))
-            .join()
-            .unwrap();
+        std::thread::spawn(|| assert_ne!(owner(&heap(100)), AllocatorId::Mmap)).join().unwrap();
     });
 }
 

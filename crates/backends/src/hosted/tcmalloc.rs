@@ -4,14 +4,19 @@
 //! each use has a slice where these bits are right. It maps at random addresses
 //! with the bits that it wants and takes no other; one in 16 lies in the slice,
 //! and the others are refused here without a system call.
+//!
+//! tcmalloc ends the program when there is no memory for its own data. So some
+//! of that is always open ahead, and while it cannot be, because of a limit,
+//! there is none for objects either.
 
 use core::ffi::{c_int, c_void};
 use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use spandrel_os::env::set_errno;
-use spandrel_pages::{AllocatorId, MIB, MIN_ALIGN};
+use spandrel_os::vm;
+use spandrel_pages::{AllocatorId, GIB, HUGEPAGE_BYTES, MIB, MIN_ALIGN, align_down};
 
 use super::space::{Space, tag_of};
 use super::{Host, refuse_memory};
@@ -33,6 +38,14 @@ static ADVISED: AtomicBool = AtomicBool::new(false);
 /// Huge pages are not advised for the end of the first region of objects: there
 /// tcmalloc begins, and there a small program stays.
 const BASE_PAGES_BYTES: usize = 16 * MIB;
+
+/// Of tcmalloc's own data, what is open before it is asked for.
+const AHEAD_BYTES: usize = 8 * MIB;
+/// Lowest address of its own data in use; regions of a gibibyte are filled from
+/// the top. Both under tcmalloc's lock.
+static DATA_FROM: AtomicUsize = AtomicUsize::new(0);
+/// Lowest address open below it.
+static OPEN_FROM: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" {
     fn spandrel_tc_start();
@@ -79,6 +92,10 @@ impl Backend for Tcmalloc {
     }
 
     fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
+        if align > HUGEPAGE_BYTES {
+            // tcmalloc would end the program.
+            return ptr::null_mut();
+        }
         // SAFETY: as above; the alignment is a power of two.
         unsafe { spandrel_tc_memalign(align, size) }.cast()
     }
@@ -168,6 +185,45 @@ fn huge(at: usize, len: usize) -> Range<usize> {
     }
 }
 
+/// Opens memory for tcmalloc's own data, and what is to be open ahead.
+///
+/// # Safety
+/// The range lies in a region that tcmalloc maps for its own data; it holds its
+/// lock.
+unsafe fn open_data(at: usize, len: usize) -> bool {
+    let ahead = OPEN_FROM.load(Relaxed)..DATA_FROM.load(Relaxed);
+    let is_open = ahead.contains(&at) && at + len == ahead.end;
+    if !is_open {
+        // SAFETY: passed on from the caller.
+        if !unsafe { vm::open(at as *mut u8, len) } {
+            return false;
+        }
+        OPEN_FROM.store(at, Relaxed);
+    }
+    DATA_FROM.store(at, Relaxed);
+    // SAFETY: passed on from the caller. If it fails, objects have to wait.
+    unsafe { open_ahead() };
+    true
+}
+
+/// Opens what is to be open ahead, unless it is; whether it is open now.
+///
+/// # Safety
+/// tcmalloc holds its lock.
+unsafe fn open_ahead() -> bool {
+    let (data, open) = (DATA_FROM.load(Relaxed), OPEN_FROM.load(Relaxed));
+    let from = data.saturating_sub(AHEAD_BYTES).max(align_down(data, GIB));
+    if from >= open {
+        return true;
+    }
+    // SAFETY: the part of the region for its own data that comes next.
+    let is_open = unsafe { vm::open(from as *mut u8, open - from) };
+    if is_open {
+        OPEN_FROM.store(from, Relaxed);
+    }
+    is_open
+}
+
 mod hooks {
     use super::*;
 
@@ -216,8 +272,18 @@ mod hooks {
     }
 
     unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, access: c_int) -> c_int {
-        // SAFETY: passed on from tcmalloc.
-        unsafe { libc::mprotect(at, len, access) }
+        // SAFETY: passed on from tcmalloc, which holds its lock.
+        unsafe {
+            let is_open = match tag_of(at as usize) {
+                METADATA => open_data(at as usize, len),
+                _ => open_ahead() && libc::mprotect(at, len, access) == 0,
+            };
+            if is_open {
+                return 0;
+            }
+        }
+        set_errno(libc::ENOMEM);
+        -1
     }
 
     crate::hosted::trampoline!("spandrel_tc_hook_", "mmap", mmap);
