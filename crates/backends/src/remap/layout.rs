@@ -163,7 +163,7 @@ mod tests {
         while len <= WANTED_BYTES {
             let layout = Layout::new(1 << 44, len);
             let mut end_of_previous = layout.records[CLASSES - 1];
-            for class in 0..CLASSES {
+            for (class, capacity) in CAPACITY.into_iter().enumerate() {
                 let count = layout.count(class);
                 for index in [0, 1, count / 2, count.saturating_sub(1)] {
                     if index >= count {
@@ -171,14 +171,13 @@ mod tests {
                     }
                     let id = SlotId::new(class, index);
                     let at = layout.address(id);
-                    assert!(at >= end_of_previous && at + CAPACITY[class] <= (1 << 44) + len);
+                    assert!(at >= end_of_previous && at + capacity <= (1 << 44) + len);
                     assert_eq!(layout.slot_of(at), Some(id));
-                    assert_eq!(layout.slot_of(at + CAPACITY[class] - 1), Some(id));
+                    assert_eq!(layout.slot_of(at + capacity - 1), Some(id));
                     assert!(layout.record(id) + size_of::<Slot>() <= layout.slots[0]);
                 }
                 if count > 0 {
-                    end_of_previous =
-                        layout.address(SlotId::new(class, count - 1)) + CAPACITY[class];
+                    end_of_previous = layout.address(SlotId::new(class, count - 1)) + capacity;
                 }
             }
             assert!(layout.count(0) >= 64 && layout.count(1) >= 16 && layout.count(2) >= 1);
