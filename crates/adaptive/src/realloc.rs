@@ -92,8 +92,11 @@ fn target(
         // It has room; leaving would be the copy that it was put there to avoid.
         return owner;
     }
-    // An object that fits where it is stays, unless it has become much smaller.
-    if !grows && size > usable / 2 { owner } else { named }
+    // An object that fits where it is stays: moving it gains nothing, and costs
+    // a copy at each crossing of a boundary. Only pages are worth giving back.
+    let gives_back_pages = owner == AllocatorId::Mmap && size <= usable / 2;
+    if !grows && !gives_back_pages { owner } else { named }
+}
 }
 
 /// Gives `object` the new size, by `owner` if it is also the target.
