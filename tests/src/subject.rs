@@ -31,7 +31,7 @@ pub fn subject() -> &'static Subject {
 fn must_exist(path: PathBuf) -> PathBuf {
     assert!(
         path.is_file(),
-        "{} is missing: run `cargo build --release` first, or set SPANDREL_TEST_LIB",
+        "{} is missing: run `make build` (cargo build --release) first, or set SPANDREL_TEST_LIB",
         path.display()
     );
     std::fs::canonicalize(path).expect("a path to the library")

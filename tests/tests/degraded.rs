@@ -104,6 +104,33 @@ fn remapping_and_populating_out_of_memory() {
     }
 }
 
+/// Strict overcommit refuses large writable reservations, small address spaces refuse large ones of any kind.
+#[test]
+fn no_room_for_large_reservations() {
+    let programs = [
+        Program::new("surface.c"),
+        Program::new("realloc_walk.c"),
+        Program::new("producer_consumer.c"),
+        Program::new("spawn.c"),
+    ];
+    let refusals: [&[&str]; 3] = [
+        &["mmap:huge-writable=ENOMEM", "mprotect:huge-writable=ENOMEM"],
+        &["mmap:huge=ENOMEM"],
+        &["mmap:huge=EPERM", "mremap=EPERM"],
+    ];
+    for refusal in refusals {
+        let rules: Vec<String> = refusal.iter().map(|&rule| rule.to_owned()).collect();
+        for mode in subject().modes(ALL_MODES) {
+            for program in &programs {
+                let folder = tempfile::tempdir().expect("a temporary folder");
+                let statistics = folder.path().join("statistics-%p.json");
+                let done = without(&rules, mode, program, &statistics).run();
+                assert!(done.ok(), "mode {mode}: {done}");
+            }
+        }
+    }
+}
+
 #[test]
 fn all_calls_at_once() {
     let programs = [

@@ -57,10 +57,14 @@ unsafe fn realloc_slow(object: *mut u8, size: usize) -> *mut u8 {
             (slot, Path::Migrated)
         }
     };
-    if decision.has(Decision::BY_COUNTER) && !moved.is_null() && target != AllocatorId::Mmap {
-        // SAFETY: `moved` is the live object now.
-        let usable = with_backend!(target, B => unsafe { B::usable_size(moved) });
-        counter::follow(object, moved, usable);
+    if decision.has(Decision::BY_COUNTER) && !moved.is_null() {
+        // Not the target, when that has no memory.
+        let owner = slices::owner(moved as usize);
+        if owner != AllocatorId::Mmap {
+            // SAFETY: `moved` is the live object now.
+            let usable = with_backend!(owner, B => unsafe { B::usable_size(moved) });
+            counter::follow(object, moved, usable);
+        }
     }
     if decision.has(Decision::COUNTED) && !moved.is_null() {
         stats::record(slices::owner(moved as usize), Event::Reallocation, size);
@@ -96,7 +100,6 @@ fn target(
     // a copy at each crossing of a boundary. Only pages are worth giving back.
     let gives_back_pages = owner == AllocatorId::Mmap && size <= usable / 2;
     if !grows && !gives_back_pages { owner } else { named }
-}
 }
 
 /// Gives `object` the new size, by `owner` if it is also the target.

@@ -61,6 +61,7 @@ struct Prepared {
 }
 
 /// Splits a static library into its objects.
+#[cfg_attr(not(feature = "jemalloc"), allow(dead_code))]
 pub fn archive_members(archive: &[u8]) -> Result<Vec<Member>, String> {
     let file = object::read::archive::ArchiveFile::parse(archive)
         .map_err(|e| format!("not a static library: {e}"))?;

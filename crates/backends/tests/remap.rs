@@ -242,14 +242,14 @@ fn the_counter_follows_growth_and_shrinking() {
 }
 
 #[test]
-fn thousands_of_moved_objects_stay_within_the_mapping_budget() {
+fn moved_objects_split_few_mappings_and_join_them_again() {
     let _turn = turn();
-    let mut objects: Vec<_> = (0..6000).map(|i| Object::new(100 * KIB, i as u8)).collect();
+    let mut objects: Vec<_> = (0..1000).map(|i| Object::new(100 * KIB, i as u8)).collect();
     for object in &mut objects {
         object.resize(2 * MIB + 4096);
     }
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
-    assert!(maps < 30_000, "{maps} mappings");
+    assert!(maps < 10_000, "{maps} mappings");
     for object in objects {
         object.check();
         object.free();

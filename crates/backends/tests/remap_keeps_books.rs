@@ -83,6 +83,20 @@ fn pages_brought_ahead_of_an_appended_object_go_back_when_trimmed() {
 }
 
 #[test]
+fn statistics_know_what_objects_grew_by() {
+    let _turn = turn();
+    let before = remap::stats().live_bytes;
+    let objects: Vec<_> = (0..100)
+        // SAFETY: only the new address is used.
+        .map(|_| unsafe { remap::realloc(remap::alloc(128 * KIB, 1), 1000 * KIB) })
+        .collect();
+    assert_eq!(remap::stats().live_bytes - before, 100 * 1000 * KIB);
+    // SAFETY: the objects are not used any more.
+    objects.into_iter().for_each(|at| unsafe { remap::free(at) });
+    assert_eq!(remap::stats().live_bytes, before);
+}
+
+#[test]
 fn freed_and_resized_objects_are_not_trimmed_in_somebody_elses_hands() {
     let _turn = turn();
     let stop = std::sync::atomic::AtomicBool::new(false);

@@ -90,7 +90,21 @@ pub unsafe fn close(at: *mut u8, len: usize) -> bool {
 /// The range is the caller's; its contents are given up.
 pub unsafe fn discard(at: *mut u8, len: usize) -> bool {
     // SAFETY: passed on from the caller.
-    unsafe { mm::madvise(at.cast(), len, Advice::LinuxDontNeed) }.is_ok()
+    unsafe {
+        mm::madvise(at.cast(), len, Advice::LinuxDontNeed).is_ok()
+            // Locked memory has an advice of its own (Linux 5.18).
+            || mm::madvise(at.cast(), len, Advice::LinuxDontneedLocked).is_ok()
+    }
+}
+
+/// Whether a page is resident.
+pub fn is_resident(at: *mut u8) -> bool {
+    let errno = crate::env::errno();
+    let mut resident = 0u8;
+    // SAFETY: the kernel looks at the page tables only, and answers one byte.
+    let failed = unsafe { libc::mincore(at.cast(), PAGE_BYTES, &mut resident) } != 0;
+    crate::env::set_errno(errno);
+    !failed && resident & 1 != 0
 }
 
 /// Asks for huge pages in a range from now on.

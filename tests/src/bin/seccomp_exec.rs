@@ -1,25 +1,33 @@
 //! Run a program with chosen system calls failing: `seccomp_exec mremap=ENOSYS madvise:23=EINVAL -- PROGRAM ARGS…`.
 //!
 //! A rule is `CALL=ERROR` or `CALL:VALUE=ERROR`; with a value, only calls whose telling argument has it fail
-//! (`madvise`: the advice, `prctl`: the option). `NAME=VALUE` with a name in capitals sets the
+//! (`madvise`: the advice, `prctl`: the option). For `mmap` and `mprotect` the value is `huge`, 4 GiB or more, or
+//! `huge-writable`, as strict overcommit would have it. `NAME=VALUE` with a name in capitals sets the
 //! environment of the program, so that a preload applies to it and not to this helper.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use libc::{
-    BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO,
-    sock_filter,
+    BPF_ABS, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW,
+    SECCOMP_RET_ERRNO, sock_filter,
 };
 
 /// Offsets in `struct seccomp_data`.
 const OFFSET_NR: u32 = 0;
 const OFFSET_ARGS: u32 = 16;
 
+/// What must hold of a 32-bit word of `struct seccomp_data` at an offset.
+#[derive(Clone, Copy)]
+enum Check {
+    Equal(u32, u32),
+    NotEqual(u32, u32),
+    AnyBitOf(u32, u32),
+}
+
+/// Calls for which every check holds fail with this error.
 struct Rule {
-    call: u32,
-    /// Index of the argument and its low half.
-    argument: Option<(u32, u32)>,
+    checks: Vec<Check>,
     errno: u32,
 }
 
@@ -66,12 +74,27 @@ fn rule(left: &str, errno: &str) -> Rule {
         "set_robust_list" => (libc::SYS_set_robust_list, 0),
         "getcpu" => (libc::SYS_getcpu, 0),
         "sched_getaffinity" => (libc::SYS_sched_getaffinity, 0),
+        "mmap" => (libc::SYS_mmap, 2),
+        "mprotect" => (libc::SYS_mprotect, 2),
         _ => fail("unknown system call", name),
     };
-    let argument = value.map(|v| {
-        let digits = v.strip_prefix("0x").map(|hex| u32::from_str_radix(hex, 16));
-        (telling, digits.unwrap_or_else(|| v.parse()).unwrap_or_else(|_| fail("not a number", v)))
-    });
+    // Arguments are 64 bits wide, low half first.
+    let low_half = |argument: u32| OFFSET_ARGS + 8 * argument;
+    let at_least_4_gib = Check::NotEqual(low_half(1) + 4, 0);
+    let mut checks = vec![Check::Equal(OFFSET_NR, call as u32)];
+    match value {
+        None => {}
+        Some("huge") => checks.push(at_least_4_gib),
+        Some("huge-writable") => {
+            checks.extend([at_least_4_gib, Check::AnyBitOf(low_half(2), libc::PROT_WRITE as u32)]);
+        }
+        Some(text) => {
+            let digits = text.strip_prefix("0x").map(|hex| u32::from_str_radix(hex, 16));
+            let number = digits.unwrap_or_else(|| text.parse());
+            let number = number.unwrap_or_else(|_| fail("not a number", text));
+            checks.push(Check::Equal(low_half(telling), number));
+        }
+    }
     let errno = match errno {
         "ENOSYS" => libc::ENOSYS,
         "EPERM" => libc::EPERM,
@@ -81,37 +104,35 @@ fn rule(left: &str, errno: &str) -> Rule {
         "EBUSY" => libc::EBUSY,
         _ => fail("unknown error", errno),
     };
-    Rule { call: call as u32, argument, errno: errno as u32 }
+    Rule { checks, errno: errno as u32 }
 }
 
-fn load(offset: u32) -> sock_filter {
-    sock_filter { code: (BPF_LD | BPF_W | BPF_ABS) as u16, jt: 0, jf: 0, k: offset }
-}
-
-/// Skips `distance` instructions unless the accumulator equals `value`.
-fn unless_equal_skip(value: u32, distance: u8) -> sock_filter {
-    sock_filter { code: (BPF_JMP | BPF_JEQ | BPF_K) as u16, jt: 0, jf: distance, k: value }
+/// Loads the word of a check and skips `distance` instructions unless the check holds.
+fn unless_skip(check: Check, distance: u8) -> [sock_filter; 2] {
+    let (offset, how, value, if_true, if_false) = match check {
+        Check::Equal(offset, value) => (offset, BPF_JEQ, value, 0, distance),
+        Check::NotEqual(offset, value) => (offset, BPF_JEQ, value, distance, 0),
+        Check::AnyBitOf(offset, mask) => (offset, BPF_JSET, mask, 0, distance),
+    };
+    let load = sock_filter { code: (BPF_LD | BPF_W | BPF_ABS) as u16, jt: 0, jf: 0, k: offset };
+    let code = (BPF_JMP | how | BPF_K) as u16;
+    [load, sock_filter { code, jt: if_true, jf: if_false, k: value }]
 }
 
 fn answer(value: u32) -> sock_filter {
     sock_filter { code: (BPF_RET | BPF_K) as u16, jt: 0, jf: 0, k: value }
 }
 
-/// The filter: each rule loads what it looks at, and falls through to the next rule if it does not match.
+/// The filter: a rule whose checks do not all hold is jumped over.
 fn filter(rules: &[Rule]) -> Vec<sock_filter> {
     let mut program = Vec::new();
     for rule in rules {
-        let refuse = answer(SECCOMP_RET_ERRNO | rule.errno);
-        program.push(load(OFFSET_NR));
-        match rule.argument {
-            None => program.extend([unless_equal_skip(rule.call, 1), refuse]),
-            Some((index, value)) => program.extend([
-                unless_equal_skip(rule.call, 3),
-                load(OFFSET_ARGS + 8 * index),
-                unless_equal_skip(value, 1),
-                refuse,
-            ]),
+        for (done, check) in rule.checks.iter().enumerate() {
+            // The checks after this one, two instructions each, and the answer.
+            let rest = 2 * (rule.checks.len() - done - 1) + 1;
+            program.extend(unless_skip(*check, rest as u8));
         }
+        program.push(answer(SECCOMP_RET_ERRNO | rule.errno));
     }
     program.push(answer(SECCOMP_RET_ALLOW));
     program

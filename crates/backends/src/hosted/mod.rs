@@ -6,6 +6,8 @@
 //! operating system, so that it arrives here. Each starts at its first use.
 //!
 //! Invariant: every address that such an allocator hands out lies in its slice.
+// tcmalloc alone has hooks of its own.
+#![cfg_attr(not(any(feature = "jemalloc", feature = "mimalloc")), allow(dead_code, unused))]
 
 mod space;
 
@@ -41,7 +43,6 @@ pub(crate) struct Host {
 unsafe impl Sync for Host {}
 
 impl Host {
-    #[cfg_attr(not(any(feature = "jemalloc", feature = "mimalloc")), allow(dead_code))]
     const fn new(owner: AllocatorId) -> Self {
         Self::over(Space::new(owner))
     }
@@ -173,10 +174,9 @@ impl Host {
         unsafe { &*self.fork.get() }.get(..self.fork_sets.load(Acquire)).unwrap_or(&[])
     }
 
-    /// Waits for a start to end and takes the allocator's locks, then the
-    /// slice's: it asks for memory while it holds its own.
+    /// Takes the allocator's locks, then the slice's: it asks for memory while it
+    /// holds its own. No start is under way: `starting` is held.
     fn fork_prepare(&self, own: impl FnOnce()) {
-        self.starting.acquire();
         if self.is_ready() {
             own();
         }
@@ -204,7 +204,7 @@ impl Host {
                 unsafe { done() };
             }
         }
-        // SAFETY: taken by `fork_prepare`.
+        // SAFETY: taken by the `fork_prepare` of all.
         unsafe { self.starting.release() };
     }
 }
@@ -311,8 +311,15 @@ pub(crate) fn refuse_memory() -> *mut c_void {
     ptr::without_provenance_mut(usize::MAX)
 }
 
-/// Takes the locks of every hosted allocator that has started.
+/// Takes the locks of every hosted allocator that has started. Waits for starts
+/// to end before that: they may allocate from each other.
 pub fn fork_prepare() {
+    #[cfg(feature = "jemalloc")]
+    jemalloc::HOST.starting.acquire();
+    #[cfg(feature = "mimalloc")]
+    mimalloc::HOST.starting.acquire();
+    #[cfg(feature = "tcmalloc")]
+    tcmalloc::HOST.starting.acquire();
     #[cfg(feature = "jemalloc")]
     jemalloc::HOST.fork_prepare(|| ());
     #[cfg(feature = "mimalloc")]

@@ -334,6 +334,26 @@ mod tests {
         assert!(space.map(2 * TIB, false).is_null());
     }
 
+    #[test]
+    fn a_tagged_space_maps_where_it_is_asked_to() {
+        let space = Space::tagged(AllocatorId::Tcmalloc, 3);
+        let first = space.map(MIB, false) as usize;
+        assert_eq!(tag_of(first), 3);
+        let at = first + 64 * MIB;
+        assert!(space.map_at(at, 3 * MIB, true));
+        // SAFETY: the range was just mapped with this length.
+        unsafe { (at as *mut u8).write_bytes(7, 3 * MIB) };
+        assert!(!space.map_at(at + 2 * MIB, 2 * MIB, false), "not all of it is free");
+        assert!(!space.map_at(at - MIB, 2 * MIB, false), "nor here");
+        assert!(!space.map_at(at + 1, MIB, false), "not a page");
+        assert!(!space.map_at(first + TIB, MIB, false), "not in the slice");
+        assert!(!space.map_at(usize::MAX & !0xfff, MIB, false), "not an address");
+        assert!(unmap(&space, at, at + MIB));
+        assert!(space.map_at(at, MIB, false));
+        assert!(unmap(&space, at, at + 3 * MIB) && unmap(&space, first, first + MIB));
+        assert_eq!(space.inner.lock().count, 1, "everything joins again");
+    }
+
     /// One for all cases: each space claims a tebibyte.
     static SPACE: Space = Space::new(AllocatorId::Tcmalloc);
 

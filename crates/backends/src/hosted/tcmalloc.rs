@@ -228,6 +228,9 @@ mod hooks {
     use super::*;
 
     /// A new range exactly where it is wanted, or anywhere if that is said.
+    ///
+    /// # Safety
+    /// None: it maps nothing over anything.
     unsafe extern "C" fn mmap(
         hint: *mut c_void,
         len: usize,

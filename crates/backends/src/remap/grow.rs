@@ -15,6 +15,9 @@ use super::{PAGES_PER_HUGE, Place, Remap, fatal};
 /// advice on parts of slots. The kernel's default limit is 65,530 for the whole
 /// process; when the budget is used up objects are copied and stay on base pages.
 pub const SPLIT_BUDGET: usize = 8192;
+/// Slots that may be open at a time where each is opened by itself, which makes
+/// two mappings of it. The same limit; beyond it requests go elsewhere.
+pub const APART_BUDGET: usize = 16384;
 /// Objects below this are copied when they outgrow their slot: 64 KiB cost 6 us
 /// to copy, and a move costs a system call and two mappings.
 const MOVE_FROM: usize = 64 * KIB;

@@ -6,6 +6,7 @@ use spandrel_os::slices::Slice;
 use spandrel_os::vm;
 use spandrel_pages::{KIB, PAGE_BYTES, align_down, align_up};
 
+use super::STRICT;
 use super::accounts::Accounts;
 use super::layout::{CAPACITY, CLASSES, Layout, SlotId};
 use super::slot::{COLD, HELD, Slot, WARM};
@@ -38,9 +39,9 @@ struct Class {
 /// All lists.
 pub struct Lists {
     pub layout: Layout,
-    /// Memory is charged when it is opened (overcommit mode 2): slots are
-    /// opened only as far as they are used.
-    pub strict: bool,
+    /// Memory is charged when it is opened (overcommit mode 2, locked memory):
+    /// slots are opened only as far as they are used.
+    strict: bool,
     /// Live and warm pages.
     pub accounts: Accounts,
     classes: [Class; CLASSES],
@@ -164,20 +165,37 @@ impl Lists {
         }
         let batch = if self.strict { 0 } else { BATCH[class].min(count - index) };
         if batch > 0 && index >= self.classes[class].opened {
-            let len = batch as usize * CAPACITY[class];
+            let at = self.layout.address(id) as *mut u8;
             // SAFETY: the slots lie in the slice, at and beyond the frontier.
-            if !unsafe { vm::open(self.layout.address(id) as *mut u8, len) } {
-                return None;
+            unsafe {
+                if !vm::open(at, PAGE_BYTES) {
+                    return None;
+                }
+                if vm::is_resident(at) {
+                    // The program has locked its memory (`mlockall`): whatever
+                    // is opened is resident at once.
+                    vm::close(at, PAGE_BYTES);
+                    self.strict = true;
+                    STRICT.store(true, Relaxed);
+                } else if !vm::open(at, batch as usize * CAPACITY[class]) {
+                    return None;
+                } else {
+                    self.classes[class].opened = index + batch;
+                }
             }
-            self.classes[class].opened = index + batch;
         }
         let slot = self.slot(id);
-        if batch > 0 || index < self.classes[class].opened {
+        if index < self.classes[class].opened {
             slot.opened.store((CAPACITY[class] / PAGE_BYTES) as u32, Relaxed);
         }
         slot.unlink();
         self.classes[class].frontier = index + 1;
         Some(id)
+    }
+
+    /// Slots of each class from here on have never been used.
+    pub fn frontiers(&self) -> [u32; CLASSES] {
+        self.classes.map(|class| class.frontier)
     }
 
     /// Puts an empty slot without resident pages on its class's list.

@@ -19,7 +19,7 @@ mod trim;
 
 use core::cell::UnsafeCell;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::*};
 
 use spandrel_os::message::say;
 use spandrel_os::{slices, vm};
@@ -63,6 +63,8 @@ struct Remap {
     warm_seen: AtomicUsize,
     /// Mappings beyond one per class: see [`grow::SPLIT_BUDGET`].
     splits: AtomicUsize,
+    /// Slots that are opened one by one, where memory is charged when opened.
+    apart: AtomicUsize,
     next_decay_ms: AtomicU64,
     moved: AtomicU64,
     copied: AtomicU64,
@@ -81,6 +83,7 @@ static REMAP: Remap = Remap {
     trimming: Lock::new(()),
     warm_seen: AtomicUsize::new(0),
     splits: AtomicUsize::new(0),
+    apart: AtomicUsize::new(0),
     next_decay_ms: AtomicU64::new(0),
     moved: AtomicU64::new(0),
     copied: AtomicU64::new(0),
@@ -210,6 +213,9 @@ impl Remap {
             return false;
         }
         let strict = self.lists_strict();
+        if strict && opened == 0 && self.apart.load(Relaxed) >= grow::APART_BUDGET {
+            return false;
+        }
         let target = if strict {
             // Charged at once: a little ahead, so that appends do not pay a
             // system call each.
@@ -222,6 +228,9 @@ impl Remap {
             // SAFETY: the range lies in a slot that the caller holds.
             if unsafe { vm::open(place.at.add(from), target * PAGE_BYTES - from) } {
                 place.slot.opened.store(target as u32, Relaxed);
+                if strict && opened == 0 {
+                    self.apart.fetch_add(1, Relaxed);
+                }
                 return true;
             }
         }
@@ -271,6 +280,7 @@ impl Remap {
     }
 }
 
+/// As the lists have it, for a look without the lock.
 static STRICT: AtomicBool = AtomicBool::new(false);
 
 /// Claims the backend's slice, if that has not been tried; whether there is one.
@@ -371,7 +381,18 @@ pub fn trim() -> bool {
 
 /// What the backend counts. Not a consistent cut: the program goes on.
 pub fn stats() -> RemapStats {
-    let accounts = REMAP.lists.lock().accounts;
+    let (mut accounts, frontiers) = {
+        let lists = REMAP.lists.lock();
+        (lists.accounts, lists.frontiers())
+    };
+    // What slots have noted and not told adds up: a mebibyte for each object.
+    let ids = (0..CLASSES).flat_map(|c| (0..frontiers[c]).map(move |i| SlotId::new(c, i)));
+    let (live, warm) = ids.fold((0, 0), |(live, warm), id| {
+        let slot = REMAP.place(id).slot;
+        let noted = |delta: &AtomicI32| delta.load(Relaxed) as isize;
+        (live + noted(&slot.live_delta), warm + noted(&slot.warm_delta))
+    });
+    accounts.change(live, warm);
     RemapStats {
         live_slots: accounts.slots,
         live_bytes: accounts.live * PAGE_BYTES,

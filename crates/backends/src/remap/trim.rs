@@ -18,6 +18,8 @@ const WARM_MS: u64 = 1000;
 const TICK_MS: u64 = 100;
 /// Slots trimmed per tick at most: bounds what one call may pay.
 const TICK_SLOTS: usize = 64;
+/// Slots that may be passed over because their owners are resizing them.
+const SKIPPED_SLOTS: usize = 8;
 /// A slot tells the accounts when it has noted this many pages (1 MiB).
 const NOTED_PAGES: i32 = (MIB / PAGE_BYTES) as i32;
 /// Resolution of stamps: the queue's clock counts these.
@@ -108,6 +110,7 @@ impl Remap {
     /// most `bound` of them. One thread at a time; others go on without.
     fn give_back(&self, more: impl Fn(&Lists, u32) -> bool, bound: usize) {
         let Some(_trimming) = self.trimming.try_lock() else { return };
+        let mut skipped = 0;
         for _ in 0..bound {
             let mut lists = self.lists.lock();
             let Some((id, stamp)) = lists.oldest() else { return };
@@ -128,11 +131,14 @@ impl Remap {
                 self.drop_pages(place, pages_of(place.slot.used.load(Relaxed)));
                 place.slot.end_trim();
             } else {
-                // Its owner is resizing it: later, if there is a way at all.
+                // Its owner is at it: later, if there is a way at all.
                 if barrier::available() {
                     lists.enqueue(id, self.stamp());
+                    skipped += 1;
                 }
-                return;
+                if skipped > SKIPPED_SLOTS {
+                    return;
+                }
             }
         }
     }
@@ -175,6 +181,14 @@ impl Remap {
         if healed {
             if strict {
                 slot.opened.store(0, Relaxed);
+                // Not counted: slots that were opened before memory was locked.
+                let fewer = |apart: usize| Some(apart.saturating_sub(1));
+                let _ = self.apart.fetch_update(Relaxed, Relaxed, fewer);
+            }
+            let left = slot.touched.swap(0, Relaxed);
+            if left > 0 {
+                // Locked pages, which do not go back alone.
+                self.tell(place, 0, -(left as isize));
             }
             self.splits.fetch_sub(splits, Relaxed);
             slot.moved.store(0, Relaxed);
