@@ -46,7 +46,7 @@ impl Job {
     /// A job for `program`, found through `PATH` unless it is a path.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         let mut command = Command::new(&program);
-        // The tests decide what is preloaded and configured, not the shell that started them.
+        // The tests decide what is preloaded and configured, not the shell or the make that started them.
         for name in [
             "LD_PRELOAD",
             "BRUG_ALLOC",
@@ -54,6 +54,10 @@ impl Job {
             "SPANDREL_PROFILE",
             "SPANDREL_STATS",
             "SPANDREL_VERBOSE",
+            "GLIBC_TUNABLES",
+            "MAKEFLAGS",
+            "MAKELEVEL",
+            "MFLAGS",
         ] {
             command.env_remove(name);
         }
