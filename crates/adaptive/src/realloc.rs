@@ -169,16 +169,12 @@ pub unsafe fn realloc_aligned(
         // SAFETY: passed on from the caller.
         return unsafe { realloc(object, size) };
     }
-    if slices::owner(object as usize) == AllocatorId::Mmap && size > old_size {
-        // Slots are aligned alike within a class, and to more in larger ones.
+    let is_kept = align <= remap::ALIGN_KEPT_BYTES;
+    if slices::owner(object as usize) == AllocatorId::Mmap && size > old_size && is_kept {
         // SAFETY: passed on from the caller.
         let moved = unsafe { remap::realloc(object, size) };
-        if !moved.is_null() && moved as usize & (align - 1) == 0 {
-            return moved;
-        }
         if !moved.is_null() {
-            // SAFETY: `moved` is the live object now.
-            return unsafe { realloc_copying(moved, size, align, size) };
+            return moved;
         }
     }
     // SAFETY: passed on from the caller.
@@ -235,15 +231,12 @@ pub unsafe fn realloc_in(
     align: usize,
     size: usize,
 ) -> *mut u8 {
-    if slices::owner(object as usize) == id && (align <= MIN_ALIGN || id == AllocatorId::Mmap) {
+    let kept = if id == AllocatorId::Mmap { remap::ALIGN_KEPT_BYTES } else { MIN_ALIGN };
+    if slices::owner(object as usize) == id && align <= kept {
         // SAFETY: passed on from the caller.
         let moved = with_backend!(id, B => unsafe { B::realloc(object, size) });
-        if !moved.is_null() && moved as usize & (align - 1) == 0 {
-            return moved;
-        }
         if !moved.is_null() {
-            // SAFETY: `moved` is the live object now.
-            return unsafe { migrate(moved, id, align, old_size.min(size), size) };
+            return moved;
         }
     }
     // SAFETY: passed on from the caller.

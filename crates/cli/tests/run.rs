@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Done, Place};
+use nix::sys::signal::{SigHandler, Signal, signal as set_disposition};
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 #[test]
@@ -102,6 +104,16 @@ fn death_by_a_signal_is_128_and_the_signal() {
 /// Starts a script, waits until it says that it is ready.
 fn start(place: &Place, script: &str) -> (Child, BufReader<std::process::ChildStdout>) {
     let mut command = place.command(&["--", "sh", "-c", script]);
+    // The tests may themselves run with signals ignored (`nohup`, a background job).
+    // SAFETY: between fork and exec, a call that POSIX allows in signal handlers.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [Signal::SIGINT, Signal::SIGHUP] {
+                set_disposition(signal, SigHandler::SigDfl)?;
+            }
+            Ok(())
+        });
+    }
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
@@ -124,6 +136,27 @@ fn signals_reach_the_program() {
         signal(&child, name);
         assert_eq!(child.wait().unwrap().code(), Some(code), "{name}");
     }
+}
+
+#[test]
+fn the_end_is_seen_where_ended_children_are_ignored() {
+    let place = Place::new();
+    let shown = "grep -E '^SigIgn' /proc/self/status";
+    let ignoring = |command: &mut Command| -> Done {
+        // SAFETY: as above.
+        unsafe {
+            command.pre_exec(|| {
+                set_disposition(Signal::SIGCHLD, SigHandler::SigIgn)?;
+                Ok(())
+            });
+        }
+        command.output().unwrap().into()
+    };
+    let script = ["-c", &format!("{shown}; exit 5")];
+    let plain = ignoring(Command::new("sh").args(script));
+    let done = ignoring(place.command(&["--", "sh"]).args(script));
+    assert_eq!((done.code, done.err.as_str()), (Some(5), ""));
+    assert_eq!(done.out, plain.out);
 }
 
 #[test]

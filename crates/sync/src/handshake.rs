@@ -3,7 +3,7 @@
 use crate::platform::{
     AtomicU8,
     Ordering::{Acquire, Relaxed, Release},
-    heavy_barrier, light_barrier, spin_loop,
+    heavy_barrier, light_barrier, relax,
 };
 
 /// Keeps an owner, who changes a record often, and visitors, who do rarely, out
@@ -33,6 +33,7 @@ impl Handshake {
     /// The owner comes in, after a visitor has gone.
     #[inline]
     pub fn enter(&self) {
+        let mut turn = 0;
         loop {
             self.entered.store(1, Relaxed);
             light_barrier();
@@ -40,7 +41,8 @@ impl Handshake {
                 return;
             }
             self.entered.store(0, Release);
-            spin_loop();
+            relax(turn);
+            turn += 1;
         }
     }
 

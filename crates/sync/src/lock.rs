@@ -6,7 +6,7 @@ use core::ops::{Deref, DerefMut};
 use crate::platform::{
     AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
-    SPINS, spin_loop, thread_id, wait, wake_all, wake_one,
+    SPINS, is_single_threaded, spin_loop, thread_id, wait, wake_all, wake_one,
 };
 
 const FREE: u32 = 0;
@@ -15,6 +15,10 @@ const HELD: u32 = 1;
 const CONTENDED: u32 = 2;
 
 /// A mutual-exclusion lock around a value.
+///
+/// While the process has one thread, taking it and giving it back are plain
+/// stores of the same values: a locked instruction waits for the stores before
+/// it, which after a `memset` costs more than the locked section.
 pub struct Lock<T> {
     state: AtomicU32,
     value: UnsafeCell<T>,
@@ -48,16 +52,25 @@ impl<T> Lock<T> {
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<LockGuard<'_, T>> {
-        self.state
-            .compare_exchange(FREE, HELD, Acquire, Relaxed)
-            .is_ok()
-            .then(|| LockGuard { lock: self })
+        self.try_acquire().then(|| LockGuard { lock: self })
+    }
+
+    #[inline]
+    fn try_acquire(&self) -> bool {
+        if is_single_threaded() {
+            let is_free = self.state.load(Acquire) == FREE;
+            if is_free {
+                self.state.store(HELD, Relaxed);
+            }
+            return is_free;
+        }
+        self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
     }
 
     /// Takes the lock without a guard: for the time of a `fork`.
     #[inline]
     pub fn acquire(&self) {
-        if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
+        if !self.try_acquire() {
             self.acquire_slow();
         }
     }
@@ -84,6 +97,10 @@ impl<T> Lock<T> {
     /// only thread after a `fork` by such a thread.
     #[inline]
     pub unsafe fn release(&self) {
+        if is_single_threaded() && self.state.load(Relaxed) == HELD {
+            self.state.store(FREE, Release);
+            return;
+        }
         if self.state.swap(FREE, Release) == CONTENDED {
             wake_one(&self.state);
         }

@@ -41,6 +41,41 @@ mod real {
         spandrel_os::env::set_errno(errno);
     }
 
+    /// Whether the process has one thread, so that locks need no locked
+    /// instructions: glibc's own word on it, which it takes back before it starts a
+    /// second thread. False where glibc is older than 2.32 and does not say, and
+    /// before glibc has come up.
+    #[inline(always)]
+    pub fn is_single_threaded() -> bool {
+        let flag: *const u8;
+        // SAFETY: loads the symbol's address from the offset table; weak, so that
+        // it is null where there is no such symbol.
+        unsafe {
+            core::arch::asm!(
+                ".weak __libc_single_threaded",
+                "mov {flag}, qword ptr [rip + __libc_single_threaded@GOTPCREL]",
+                flag = out(reg) flag,
+                options(pure, nomem, nostack, preserves_flags),
+            );
+        }
+        // SAFETY: a `char` of glibc's, which only this thread could be changing.
+        !flag.is_null() && unsafe { flag.read_volatile() } != 0
+    }
+
+    /// Lets others go on: spins at first, then sleeps, so that a thread of high
+    /// priority does not keep the processor from the one it waits for.
+    #[cold]
+    pub fn relax(turn: u32) {
+        if turn < SPINS {
+            return spin_loop();
+        }
+        let nap = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
+        let errno = spandrel_os::env::errno();
+        // SAFETY: the time is read; the rest of an interrupted nap does not matter.
+        unsafe { libc::nanosleep(&nap, core::ptr::null_mut()) };
+        spandrel_os::env::set_errno(errno);
+    }
+
     /// Half of a store-load barrier: complete together with [`heavy_barrier`] on
     /// the other side.
     #[inline(always)]
@@ -115,6 +150,14 @@ mod model {
     pub fn wake_all(word: &AtomicU32) {
         SLEEPERS.queue.lock().unwrap().0.retain(|s| s.0 != address(word));
         SLEEPERS.changed.notify_all();
+    }
+
+    pub fn is_single_threaded() -> bool {
+        false
+    }
+
+    pub fn relax(_: u32) {
+        spin_loop();
     }
 
     /// The process-wide barrier cannot be modelled from one side: here both

@@ -27,6 +27,10 @@ pub const CLASSES: usize = 6;
 /// that doubles is moved once in four doublings, always by page tables.
 pub const CAPACITY: [usize; CLASSES] =
     [128 * KIB, 2 * MIB, 32 * MIB, 512 * MIB, 8 * GIB, 128 * GIB];
+/// An object aligned to this or less keeps its alignment when it outgrows its
+/// slot: slots of a class are aligned to their capacity, and in the smallest
+/// slice to a region of it.
+pub const ALIGN_KEPT_BYTES: usize = LEAST_BYTES / REGIONS;
 /// A new object gets a slot of at least this many times its size.
 const ROOM_FACTOR: usize = 4;
 
@@ -172,6 +176,7 @@ mod tests {
                     let id = SlotId::new(class, index);
                     let at = layout.address(id);
                     assert!(at >= end_of_previous && at + capacity <= (1 << 44) + len);
+                    assert!(at.is_multiple_of(capacity.min(ALIGN_KEPT_BYTES)));
                     assert_eq!(layout.slot_of(at), Some(id));
                     assert_eq!(layout.slot_of(at + capacity - 1), Some(id));
                     assert!(layout.record(id) + size_of::<Slot>() <= layout.slots[0]);

@@ -249,10 +249,14 @@ impl Lists {
         slot.unlink();
     }
 
-    /// Puts a slot at the young end of the queue of warm memory.
+    /// Puts a slot at the young end of the queue of warm memory; where it came
+    /// there at the same time already it stays.
     pub fn enqueue(&mut self, id: SlotId, stamp: u32) {
-        self.dequeue(id);
         let slot = self.slot(id);
+        if slot.queued.load(Relaxed) != 0 && slot.stamp.load(Relaxed) == stamp {
+            return;
+        }
+        self.dequeue(id);
         slot.stamp.store(stamp, Relaxed);
         slot.queued.store(1, Relaxed);
         slot.younger.store(SlotId::NONE.raw(), Relaxed);
@@ -269,9 +273,11 @@ impl Lists {
     /// Takes a slot out of the queue, if it is there.
     pub fn dequeue(&mut self, id: SlotId) {
         let slot = self.slot(id);
-        if slot.queued.swap(0, Relaxed) == 0 {
+        // Written under the lock only: a swap would be a locked instruction for nothing.
+        if slot.queued.load(Relaxed) == 0 {
             return;
         }
+        slot.queued.store(0, Relaxed);
         let younger = SlotId::from_raw(slot.younger.load(Relaxed));
         let older = SlotId::from_raw(slot.older.load(Relaxed));
         if younger == SlotId::NONE {

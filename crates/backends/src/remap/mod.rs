@@ -26,6 +26,7 @@ use spandrel_os::{slices, vm};
 use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, PAGE_BYTES};
 use spandrel_sync::{Lock, Once};
 
+pub use layout::ALIGN_KEPT_BYTES;
 use layout::{CAPACITY, CLASSES, Layout, SlotId, class_for};
 use lists::{Lists, Want, pages_of, record};
 use slot::{LIVE, Slot};
@@ -339,6 +340,7 @@ pub unsafe fn usable_size(object: *mut u8) -> usize {
 
 /// The object with a new size: where it is, or moved through the page tables,
 /// or copied; null when there is no room or memory, and the object is as it was.
+/// Alignments up to [`ALIGN_KEPT_BYTES`] are kept.
 ///
 /// # Safety
 /// As for [`free`]; afterwards only the returned address is the object's.

@@ -8,7 +8,7 @@ use super::watch::Watch;
 use crate::failure::Failure;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, pthread_sigmask};
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, pthread_sigmask, signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use nix::unistd::Pid;
 use std::ffi::OsStr;
@@ -35,9 +35,19 @@ pub fn spawn_and_wait(mut command: Command, mut watch: Option<Watch>) -> Result<
     let mut before = SigSet::empty();
     pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&ours), Some(&mut before))
         .map_err(|why| Failure::new(format!("signals cannot be blocked: {why}")))?;
-    // SAFETY: between fork and exec, one call that POSIX allows in signal handlers.
+    // Where it is ignored children vanish without a status.
+    let ends_are_ignored = is_ignored(Signal::SIGCHLD);
+    if ends_are_ignored {
+        // SAFETY: the default disposition runs no code.
+        unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }
+            .map_err(|why| Failure::new(format!("children cannot be waited for: {why}")))?;
+    }
+    // SAFETY: between fork and exec, calls that POSIX allows in signal handlers.
     unsafe {
         command.pre_exec(move || {
+            if ends_are_ignored {
+                signal(Signal::SIGCHLD, SigHandler::SigIgn)?;
+            }
             pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
             Ok(())
         });
