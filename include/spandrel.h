@@ -25,7 +25,8 @@ enum {
     SPANDREL_MIMALLOC = 2,
     SPANDREL_TCMALLOC = 3,
     SPANDREL_MMAP = 4,     /* page-mapped, with room to grow */
-    SPANDREL_ALLOCATORS = 5
+    SPANDREL_NATIVE = 5,   /* our own general-purpose allocator */
+    SPANDREL_ALLOCATORS = 6
 };
 
 /* The version, as "0.1.0". */
@@ -36,7 +37,7 @@ const char *spandrel_version(void);
 const char *spandrel_mode(void);
 
 /* Puts the process into a mode:
- *   "auto", "sys", "jemalloc", "mimalloc", "mmap",
+ *   "auto", "native", "sys", "jemalloc", "mimalloc", "mmap",
  *   "template", "template=brug", "template=0-4KiB:jemalloc,4KiB-:mmap",
  *   "switch", "switch=jemalloc,point=128KiB,threshold=8"
  * Objects stay where they are. Returns 0, or

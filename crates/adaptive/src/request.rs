@@ -11,6 +11,7 @@ use crate::start;
 use crate::stats::{self, Event};
 
 const SYS: u8 = AllocatorId::Sys as u8;
+const NATIVE: u8 = AllocatorId::Native as u8;
 #[cfg(feature = "jemalloc")]
 const JEMALLOC: u8 = AllocatorId::Jemalloc as u8;
 #[cfg(feature = "mimalloc")]
@@ -27,8 +28,12 @@ fn second() {}
 #[inline(always)]
 pub fn alloc(size: usize) -> *mut u8 {
     let decision = table().decide(Operation::Allocate, size);
-    // The hosted allocators are compared for first and called directly; a match
+    // The usual allocators are compared for first and called directly; a match
     // over all of them would compile to an indirect jump.
+    if decision.0 == NATIVE {
+        let object = spandrel_backends::Native::alloc(size);
+        return if object.is_null() { last_resort(size, MIN_ALIGN, false) } else { object };
+    }
     #[cfg(feature = "mimalloc")]
     if decision.0 == MIMALLOC {
         let object = spandrel_backends::Mimalloc::alloc(size);
@@ -151,6 +156,9 @@ pub unsafe fn free(object: *mut u8) {
     let owner = slices::owner_byte(object as usize);
     // SAFETY: passed on from the caller; the owner byte names the allocator.
     unsafe {
+        if owner == NATIVE {
+            return spandrel_backends::Native::free(object);
+        }
         #[cfg(feature = "mimalloc")]
         if owner == MIMALLOC {
             return spandrel_backends::Mimalloc::free(object);
@@ -173,6 +181,9 @@ pub unsafe fn free_sized(object: *mut u8, size: usize, align: usize) {
     let owner = slices::owner_byte(object as usize);
     // SAFETY: passed on from the caller; the owner byte names the allocator.
     unsafe {
+        if owner == NATIVE {
+            return spandrel_backends::Native::free_sized(object, size, align);
+        }
         #[cfg(feature = "mimalloc")]
         if owner == MIMALLOC {
             return spandrel_backends::Mimalloc::free_sized(object, size, align);

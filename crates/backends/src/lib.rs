@@ -11,6 +11,7 @@
 
 #[cfg(any(feature = "jemalloc", feature = "mimalloc", feature = "tcmalloc"))]
 mod hosted;
+mod native;
 pub mod remap;
 mod sys;
 
@@ -22,6 +23,7 @@ pub use hosted::Jemalloc;
 pub use hosted::Mimalloc;
 #[cfg(feature = "tcmalloc")]
 pub use hosted::Tcmalloc;
+pub use native::Native;
 pub use sys::{Sys, libc_function, resolve_early};
 
 /// An allocator as the request handler sees it. All functions are associated:
@@ -138,6 +140,7 @@ pub fn fork_prepare() {
     #[cfg(any(feature = "jemalloc", feature = "mimalloc", feature = "tcmalloc"))]
     hosted::fork_prepare();
     remap::fork_prepare();
+    spandrel_slabs::fork_prepare();
 }
 
 /// Gives the locks back after a `fork`.
@@ -147,7 +150,10 @@ pub fn fork_prepare() {
 /// on which side it is.
 pub unsafe fn fork_done(in_child: bool) {
     // SAFETY: passed on from the caller.
-    unsafe { remap::fork_done() };
+    unsafe {
+        spandrel_slabs::fork_done();
+        remap::fork_done();
+    }
     #[cfg(any(feature = "jemalloc", feature = "mimalloc", feature = "tcmalloc"))]
     // SAFETY: passed on from the caller.
     unsafe {

@@ -46,12 +46,14 @@ pub enum AllocatorId {
     Tcmalloc = 3,
     /// Page-mapped slots with room to grow (the `remap` backend).
     Mmap = 4,
+    /// Our own general-purpose allocator.
+    Native = 5,
 }
 
 impl AllocatorId {
     /// Every allocator, in numerical order.
-    pub const ALL: [Self; 5] =
-        [Self::Sys, Self::Jemalloc, Self::Mimalloc, Self::Tcmalloc, Self::Mmap];
+    pub const ALL: [Self; 6] =
+        [Self::Sys, Self::Jemalloc, Self::Mimalloc, Self::Tcmalloc, Self::Mmap, Self::Native];
 
     /// The name used in modes, profiles and statistics.
     pub const fn name(self) -> &'static str {
@@ -61,6 +63,7 @@ impl AllocatorId {
             Self::Mimalloc => "mimalloc",
             Self::Tcmalloc => "tcmalloc",
             Self::Mmap => "mmap",
+            Self::Native => "native",
         }
     }
 
@@ -87,6 +90,7 @@ impl AllocatorId {
             2 => Some(Self::Mimalloc),
             3 => Some(Self::Tcmalloc),
             4 => Some(Self::Mmap),
+            5 => Some(Self::Native),
             _ => None,
         }
     }

@@ -2,14 +2,16 @@
 
 use spandrel_pages::AllocatorId;
 
-/// A set of allocators. [`AllocatorId::Sys`] and [`AllocatorId::Mmap`] are
-/// always in it.
+/// A set of allocators. [`AllocatorId::Sys`], [`AllocatorId::Mmap`] and
+/// [`AllocatorId::Native`] are always in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Available(u8);
 
 impl Available {
-    /// glibc and the page-mapped backend alone: a build that compiles no C.
-    pub const BASE: Self = Available(1 << AllocatorId::Sys as u8 | 1 << AllocatorId::Mmap as u8);
+    /// glibc and our own allocators alone: a build that compiles no C.
+    pub const BASE: Self = Available(
+        1 << AllocatorId::Sys as u8 | 1 << AllocatorId::Mmap as u8 | 1 << AllocatorId::Native as u8,
+    );
 
     /// This set and `id`.
     #[must_use]

@@ -107,6 +107,11 @@ handle! {
 }
 
 handle! {
+    /// Our own general-purpose allocator.
+    Native => Some(AllocatorId::Native)
+}
+
+handle! {
     /// Page-mapped, with room to grow: for large buffers that are appended to.
     /// Each block takes at least a page of 4 KiB.
     Mmap => Some(AllocatorId::Mmap)

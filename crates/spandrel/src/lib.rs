@@ -40,7 +40,7 @@ pub use handle::Jemalloc;
 pub use handle::Mimalloc;
 #[cfg(feature = "tcmalloc")]
 pub use handle::Tcmalloc;
-pub use handle::{Auto, Mmap, Sys};
+pub use handle::{Auto, Mmap, Native, Sys};
 pub use scope::{Mode, scope, try_scope};
 pub use spandrel_adaptive::{
     ModeChange, ReallocStats, RequestRow, Stats, count_requests, owner, stats, trim,

@@ -20,6 +20,8 @@ pub enum Mode<'a> {
     Tcmalloc,
     /// Page-mapped.
     Mmap,
+    /// Our own general-purpose allocator.
+    Native,
     /// Our preset by size.
     Template,
     /// The paper's preset by size; needs the feature `jemalloc`.
@@ -40,6 +42,7 @@ impl<'a> Mode<'a> {
             Mode::Mimalloc => "mimalloc",
             Mode::Tcmalloc => "tcmalloc",
             Mode::Mmap => "mmap",
+            Mode::Native => "native",
             Mode::Template => "template",
             Mode::Brug => "template=brug",
             Mode::Switch => "switch",

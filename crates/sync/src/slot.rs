@@ -16,6 +16,8 @@ pub struct ThreadSlot {
     pub c_depth: Cell<u8>,
     /// What each of them replaced, by index: C has no destructor to keep it in.
     pub c_scopes: [Cell<u8>; C_SCOPES],
+    /// The native allocator's cache of free objects.
+    pub cache: Cell<*mut c_void>,
 }
 
 /// How deeply scopes may be nested through the C interface.
@@ -74,6 +76,23 @@ impl ThreadSlot {
             );
         }
         scope
+    }
+
+    /// The current thread's [`ThreadSlot::cache`].
+    #[inline(always)]
+    pub fn current_cache() -> *mut c_void {
+        let cache: *mut c_void;
+        // SAFETY: as in `thread_slot`.
+        unsafe {
+            core::arch::asm!(
+                "mov {cache}, qword ptr [rip + spandrel_thread_slot@GOTTPOFF]",
+                "mov {cache}, qword ptr fs:[{cache} + {offset}]",
+                cache = out(reg) cache,
+                offset = const core::mem::offset_of!(ThreadSlot, cache),
+                options(readonly, nostack, preserves_flags),
+            );
+        }
+        cache
     }
 }
 

@@ -1,0 +1,137 @@
+//! The page heap with the kernel behind it.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use spandrel_os::{clock, vm};
+use spandrel_pageheap::{Collapse, Memory, PageHeap, Request, Settings, Stats};
+use spandrel_pages::{HEAP_PAGE_BYTES, HUGEPAGE_BYTES, HugeLength, HugePageId, Length, PageId};
+use spandrel_sync::{Lock, Once};
+
+use crate::class::CLASS;
+use crate::map::{self, LARGE, NO_CLASS, Page};
+use crate::span::Span;
+
+static ONCE: Once = Once::new();
+static HEAP: Lock<Option<PageHeap<'static>>> = Lock::new(None);
+
+/// Data of the slice, as the page heap asks for it.
+struct Kernel;
+
+impl Kernel {
+    fn address(page: PageId) -> *mut u8 {
+        page_of(page).address() as *mut u8
+    }
+}
+
+impl Memory for Kernel {
+    fn back(&mut self, first: HugePageId, n: HugeLength) -> bool {
+        if !map::open(first.0 as usize, n.0 as usize) {
+            return false;
+        }
+        let at = (map::first_data_page() * HEAP_PAGE_BYTES) + first.0 as usize * HUGEPAGE_BYTES;
+        let at = Page(0).address() + at;
+        // SAFETY: open data of the slice. Without huge pages it works as well.
+        let _ = unsafe { vm::advise_huge(at as *mut u8, n.0 as usize * HUGEPAGE_BYTES) };
+        true
+    }
+
+    fn unback(&mut self, first: PageId, n: Length) -> bool {
+        // SAFETY: the page heap gives back only what nobody uses.
+        unsafe { vm::discard(Self::address(first), n.0 as usize * HEAP_PAGE_BYTES) }
+    }
+
+    fn collapse(&mut self, _page: HugePageId) -> Collapse {
+        Collapse::Unsupported
+    }
+}
+
+/// The page heap counts from the first page of data.
+fn page_of(page: PageId) -> Page {
+    Page(map::first_data_page() + page.0 as usize)
+}
+
+fn id_of(page: Page) -> PageId {
+    PageId((page.0 - map::first_data_page()) as u32)
+}
+
+/// Makes the heap ready; false: there is no address space for it.
+pub fn start() -> bool {
+    if !ONCE.is_done() {
+        ONCE.run(|| {
+            let mut heap = HEAP.lock();
+            // SAFETY: once.
+            if let Some(trackers) = unsafe { map::start() } {
+                *heap = Some(PageHeap::new(trackers, Settings::default()));
+            }
+        });
+    }
+    HEAP.lock().is_some()
+}
+
+fn allocate(request: Request) -> Option<(Page, bool)> {
+    let mut heap = HEAP.lock();
+    let span = heap.as_mut()?.allocate(&mut Kernel, clock::coarse_ms(), request)?;
+    Some((page_of(span.first), span.zeroed))
+}
+
+/// A span for objects of a class; not prepared yet.
+pub fn small_span(class: usize) -> Option<Span> {
+    let pages = Length(u32::from(CLASS[class].pages));
+    let objects = u32::from(CLASS[class].objects);
+    let (first, _) = allocate(Request { pages, align: Length(1), objects })?;
+    Some(Span::at(first, class))
+}
+
+/// Gives the pages of a span back.
+pub fn free_span(first: Page, pages: usize) {
+    if let Some(heap) = HEAP.lock().as_mut() {
+        heap.free(&mut Kernel, clock::coarse_ms(), id_of(first), Length(pages as u32));
+    }
+}
+
+/// A span for one large object: its address, and whether it is zero.
+pub fn allocate_large(pages: usize, align_pages: usize) -> Option<(usize, bool)> {
+    let request = Request {
+        pages: Length(u32::try_from(pages).ok()?),
+        align: Length(u32::try_from(align_pages).ok()?),
+        objects: 1,
+    };
+    let (first, zeroed) = allocate(request)?;
+    first.record().pages.store(pages as u32, Relaxed);
+    first.class().store(LARGE, Relaxed);
+    Some((first.address(), zeroed))
+}
+
+/// Gives a large object back.
+pub fn free_large(first: Page) {
+    let pages = first.record().pages.load(Relaxed) as usize;
+    first.class().store(NO_CLASS, Relaxed);
+    free_span(first, pages);
+}
+
+/// Gives back to the kernel all that can go; true if there was any.
+pub fn release_all() -> bool {
+    let mut heap = HEAP.lock();
+    heap.as_mut().is_some_and(|heap| {
+        heap.release(&mut Kernel, clock::coarse_ms(), Length(u32::MAX)).0 > 0
+    })
+}
+
+/// What the page heap counts.
+pub fn stats() -> Option<Stats> {
+    HEAP.lock().as_ref().map(PageHeap::stats)
+}
+
+/// Takes the lock before a `fork`.
+pub fn fork_prepare() {
+    HEAP.acquire();
+}
+
+/// Gives the lock back after a `fork`.
+///
+/// # Safety
+/// The calling thread called [`fork_prepare`] before the fork.
+pub unsafe fn fork_done() {
+    // SAFETY: passed on from the caller.
+    unsafe { HEAP.release() }
+}

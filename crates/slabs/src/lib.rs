@@ -1,0 +1,177 @@
+//! The native allocator: size classes, caches, central lists and spans over a
+//! hugepage-aware page heap.
+//!
+//! ```text
+//! malloc  cache of the thread -> central list of the class -> span -> page heap
+//! free    class of the page   -> cache of the thread -> ... and back
+//! ```
+//!
+//! Invariants: an object's class is that of its page, one byte in a flat table.
+//! A span's record and bits belong to the lock of its class; the page heap has
+//! one lock, which is taken last. Free objects are not written to.
+//!
+//! This room must never know who else hands out memory, nor by what policy a
+//! request came here.
+#![no_std]
+
+mod cache;
+mod central;
+mod class;
+mod heap;
+mod map;
+mod report;
+mod span;
+
+use core::ptr;
+use core::sync::atomic::Ordering::Relaxed;
+
+use spandrel_pages::{HEAP_PAGE_BYTES, MIN_ALIGN};
+
+use class::{CLASS, CLASSES, SMALL_MAX, class_of};
+use map::{LARGE, NO_CLASS, page_of};
+
+pub use heap::{start, stats};
+
+/// `size` bytes aligned to 16; null when there is no memory.
+#[inline(always)]
+pub fn alloc(size: usize) -> *mut u8 {
+    if size <= SMALL_MAX {
+        return cache::pop(class_of(size)) as *mut u8;
+    }
+    alloc_large(size, 1).0
+}
+
+/// As [`alloc`], zeroed.
+#[inline]
+pub fn alloc_zeroed(size: usize) -> *mut u8 {
+    alloc_zeroed_aligned(MIN_ALIGN, size)
+}
+
+/// `size` bytes aligned to `align`, a power of two.
+#[inline]
+pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
+    if align <= MIN_ALIGN { alloc(size) } else { aligned(align, size).0 }
+}
+
+/// As [`alloc_aligned`], zeroed; what came fresh from the kernel is not cleared.
+pub fn alloc_zeroed_aligned(align: usize, size: usize) -> *mut u8 {
+    let (object, zeroed) = aligned(align, size);
+    if !object.is_null() && !zeroed {
+        // SAFETY: the object has `size` bytes.
+        unsafe { ptr::write_bytes(object, 0, size) };
+    }
+    object
+}
+
+/// An aligned object, and whether it is zero.
+fn aligned(align: usize, size: usize) -> (*mut u8, bool) {
+    if size.max(align) <= SMALL_MAX
+        && let Some(class) = class_aligned(align, size)
+    {
+        return (cache::pop(class) as *mut u8, false);
+    }
+    alloc_large(size.max(1), align.div_ceil(HEAP_PAGE_BYTES))
+}
+
+/// The smallest class whose objects are all aligned to `align`.
+fn class_aligned(align: usize, size: usize) -> Option<usize> {
+    if align > HEAP_PAGE_BYTES {
+        return None;
+    }
+    (class_of(size)..CLASSES).find(|class| CLASS[*class].size as usize & (align - 1) == 0)
+}
+
+fn alloc_large(size: usize, align_pages: usize) -> (*mut u8, bool) {
+    match heap::allocate_large(size.div_ceil(HEAP_PAGE_BYTES), align_pages) {
+        Some((at, zeroed)) => (at as *mut u8, zeroed),
+        None => (ptr::null_mut(), false),
+    }
+}
+
+/// Gives an object back. An address that is none ends the process, with a line
+/// that says so.
+///
+/// # Safety
+/// `object` is a live object of this allocator and not used any more.
+#[inline(always)]
+pub unsafe fn free(object: *mut u8) {
+    let class = page_of(object as usize).class().load(Relaxed) as usize;
+    if class.wrapping_sub(1) < CLASSES - 1 {
+        return cache::push(class, object as usize);
+    }
+    free_large(object as usize);
+}
+
+#[cold]
+#[inline(never)]
+fn free_large(object: usize) {
+    let page = page_of(object);
+    if page.class().load(Relaxed) != LARGE || page.address() != object {
+        report::nowhere("free", object);
+    }
+    heap::free_large(page);
+}
+
+/// Bytes that an object may use.
+///
+/// # Safety
+/// `object` is a live object of this allocator.
+#[inline]
+pub unsafe fn usable_size(object: *mut u8) -> usize {
+    let page = page_of(object as usize);
+    match page.class().load(Relaxed) {
+        NO_CLASS => report::nowhere("malloc_usable_size", object as usize),
+        LARGE => page.record().pages.load(Relaxed) as usize * HEAP_PAGE_BYTES,
+        class => CLASS[class as usize].size as usize,
+    }
+}
+
+/// The object with a new size, aligned to 16: where it is if it fits and is not
+/// much too large, else copied; null when there is no memory.
+///
+/// # Safety
+/// As for [`free`]; if the result is not null, only that address is the object's.
+pub unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
+    // SAFETY: passed on from the caller, here and below.
+    let usable = unsafe { usable_size(object) };
+    if size <= usable && size >= usable / 2 {
+        return object;
+    }
+    let moved = alloc(size);
+    if !moved.is_null() {
+        unsafe {
+            ptr::copy_nonoverlapping(object, moved, usable.min(size));
+            free(object);
+        }
+    } else if size <= usable {
+        return object;
+    }
+    moved
+}
+
+/// Gives back what the calling thread has cached and then all empty pages; true
+/// if pages went to the kernel.
+pub fn trim() -> bool {
+    cache::flush_own();
+    heap::release_all()
+}
+
+/// Takes every lock of this room before a `fork`.
+pub fn fork_prepare() {
+    cache::fork_prepare();
+    central::fork_prepare();
+    heap::fork_prepare();
+}
+
+/// Gives the locks back after a `fork`.
+///
+/// # Safety
+/// The calling thread called [`fork_prepare`] before the fork.
+pub unsafe fn fork_done() {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        heap::fork_done();
+        central::fork_done();
+        cache::fork_done();
+    }
+}

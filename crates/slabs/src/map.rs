@@ -1,0 +1,213 @@
+//! The slice of the native allocator and the tables at its head.
+//!
+//! ```text
+//! base   class of each heap page   1 B    the first load of every free
+//!        span record of each page  32 B
+//!        object bits of each page  64 B   one per 16 bytes, indexed by object
+//!        record of each huge page  128 B  the page heap's
+//!        thread caches
+//! data   heap pages
+//! ```
+//!
+//! All of it is reserved at once and opened as the heap grows: accessible
+//! memory that nobody has touched would be walked by core dumps.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
+
+use spandrel_os::slices::{self, Slice};
+use spandrel_os::vm;
+use spandrel_pageheap::Tracker;
+use spandrel_pages::{
+    AllocatorId, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, MIB, PAGE_BYTES, TIB, align_down, align_up,
+};
+
+use crate::span::SpanRecord;
+
+/// Address space wanted.
+const WANTED_BYTES: usize = 4 * TIB;
+/// Least address space that makes sense.
+const LEAST_BYTES: usize = 256 * MIB;
+/// Words of object bits for each heap page.
+pub const WORDS_PER_PAGE: usize = HEAP_PAGE_BYTES / 16 / 64;
+/// Part of the slice that is kept for thread caches.
+const CACHES_PART: usize = 64;
+/// The slice is opened in steps of this size; where opening is charged, huge
+/// page by huge page.
+const STEP_BYTES: usize = 64 * MIB;
+
+/// Class of a page that no span covers, or not the first of a large one.
+pub const NO_CLASS: u8 = 0;
+/// Class of the first page of a large span.
+pub const LARGE: u8 = 255;
+
+/// Where everything lies. Addresses; all zero before the start.
+#[derive(Clone, Copy)]
+struct Places {
+    base: usize,
+    records: usize,
+    bits: usize,
+    trackers: usize,
+    caches: usize,
+    data: usize,
+    end: usize,
+}
+
+struct Map {
+    /// Written once, before anybody is told that the allocator has started.
+    places: UnsafeCell<Places>,
+    /// First byte of data that is not open yet.
+    opened: AtomicUsize,
+    caches_opened: AtomicUsize,
+}
+
+// SAFETY: `places` is written once, before `start` returns to anybody.
+unsafe impl Sync for Map {}
+
+static MAP: Map = Map {
+    places: UnsafeCell::new(Places {
+        base: 0,
+        records: 0,
+        bits: 0,
+        trackers: 0,
+        caches: 0,
+        data: 0,
+        end: 0,
+    }),
+    opened: AtomicUsize::new(0),
+    caches_opened: AtomicUsize::new(0),
+};
+
+/// A heap page, counted from the base of the slice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Page(pub usize);
+
+#[inline(always)]
+fn places() -> &'static Places {
+    // SAFETY: see `unsafe impl Sync`.
+    unsafe { &*MAP.places.get() }
+}
+
+/// Claims the slice and divides it; the trackers for the page heap. `None`:
+/// there is no address space.
+///
+/// # Safety
+/// Called once, before anything else of this module.
+pub unsafe fn start() -> Option<&'static mut [Tracker]> {
+    let slice = slices::claim(AllocatorId::Native, WANTED_BYTES, LEAST_BYTES)?;
+    vm::name(slice.base as *mut u8, slice.len, c"spandrel native");
+    let places = divide(slice)?;
+    // SAFETY: nobody reads it yet.
+    unsafe { *MAP.places.get() = places };
+    MAP.opened.store(places.data, Relaxed);
+    MAP.caches_opened.store(places.caches, Relaxed);
+    let huge_pages = (places.end - places.data) / HUGEPAGE_BYTES;
+    // SAFETY: the trackers' part of the slice is nobody else's. It is reserved
+    // without access: `open` makes a tracker accessible before the page heap
+    // may look at it, which is when its huge page comes into use.
+    Some(unsafe { core::slice::from_raw_parts_mut(places.trackers as *mut Tracker, huge_pages) })
+}
+
+fn divide(slice: Slice) -> Option<Places> {
+    let pages = slice.len / HEAP_PAGE_BYTES;
+    let page_aligned = |at: usize| align_up(at, PAGE_BYTES);
+    let base = slice.base;
+    let records = page_aligned(base + pages)?;
+    let bits = page_aligned(records + pages * size_of::<SpanRecord>())?;
+    let trackers = page_aligned(bits + pages * WORDS_PER_PAGE * 8)?;
+    let huge_pages = slice.len / HUGEPAGE_BYTES;
+    let caches = page_aligned(trackers + huge_pages * size_of::<Tracker>())?;
+    let data = align_up(caches + slice.len / CACHES_PART, HUGEPAGE_BYTES)?;
+    Some(Places { base, records, bits, trackers, caches, data, end: base + slice.len })
+}
+
+/// Makes `[first, first + huge_pages)`, huge pages of data, accessible with all
+/// that is recorded of them. False: the kernel refused.
+pub fn open(first: usize, huge_pages: usize) -> bool {
+    let places = places();
+    let wanted = places.data + (first + huge_pages) * HUGEPAGE_BYTES;
+    let opened = MAP.opened.load(Relaxed);
+    if wanted <= opened {
+        return true;
+    }
+    if wanted > places.end {
+        return false;
+    }
+    let step = if vm::is_charged_when_opened() { HUGEPAGE_BYTES } else { STEP_BYTES };
+    let ahead = align_up(wanted, step).unwrap_or(wanted).min(places.end);
+    for end in [ahead, wanted] {
+        let (from, to) = ((opened - places.base) / HEAP_PAGE_BYTES, (end - places.base) / HEAP_PAGE_BYTES);
+        let tables = [(places.base, 1), (places.records, size_of::<SpanRecord>()), (places.bits, WORDS_PER_PAGE * 8)];
+        let opened_all = tables.into_iter().all(|(at, each)| {
+            // The page in which the last step ended is open already; again does no harm.
+            let start = align_down(at + from * each, PAGE_BYTES);
+            let end = align_up(at + to * each, PAGE_BYTES).unwrap_or(start);
+            // SAFETY: within the slice, which is this module's.
+            unsafe { vm::open(start as *mut u8, end - start) }
+        });
+        // SAFETY: as above.
+        if opened_all && unsafe { vm::open(opened as *mut u8, end - opened) } {
+            MAP.opened.store(end, Relaxed);
+            return true;
+        }
+    }
+    false
+}
+
+/// Memory for one thread's cache, zeroed, never given back; null when there is none.
+pub fn open_cache(bytes: usize) -> *mut u8 {
+    let at = MAP.caches_opened.load(Relaxed);
+    // SAFETY: within the slice, which is this module's.
+    if at + bytes > places().data || !unsafe { vm::open(at as *mut u8, bytes) } {
+        return core::ptr::null_mut();
+    }
+    MAP.caches_opened.store(at + bytes, Relaxed);
+    at as *mut u8
+}
+
+/// The page in which an address of the slice lies.
+#[inline(always)]
+pub fn page_of(address: usize) -> Page {
+    Page((address - places().base) / HEAP_PAGE_BYTES)
+}
+
+/// Whether an address lies in open data.
+pub fn is_data(address: usize) -> bool {
+    (places().data..MAP.opened.load(Relaxed)).contains(&address)
+}
+
+/// Number of the first data page: where the page heap begins to count.
+pub fn first_data_page() -> usize {
+    (places().data - places().base) / HEAP_PAGE_BYTES
+}
+
+impl Page {
+    /// First address.
+    #[inline(always)]
+    pub fn address(self) -> usize {
+        places().base + self.0 * HEAP_PAGE_BYTES
+    }
+
+    /// The class of the span that covers the page.
+    #[inline(always)]
+    pub fn class(self) -> &'static AtomicU8 {
+        // SAFETY: the table has a byte for each page of the slice; it is open
+        // wherever data is.
+        unsafe { &*((places().base + self.0) as *const AtomicU8) }
+    }
+
+    /// The record of the span that begins here, or where it begins.
+    #[inline(always)]
+    pub fn record(self) -> &'static SpanRecord {
+        // SAFETY: as above; a record consists of atomics and is valid when zero.
+        unsafe { &*((places().records + self.0 * size_of::<SpanRecord>()) as *const SpanRecord) }
+    }
+
+    /// The object bits from this page on: one word for each 1 KiB.
+    #[inline(always)]
+    pub fn bits(self, words: usize) -> &'static [AtomicU64] {
+        let at = places().bits + self.0 * WORDS_PER_PAGE * 8;
+        // SAFETY: as above; a span asks for no more words than its pages have.
+        unsafe { core::slice::from_raw_parts(at as *const AtomicU64, words) }
+    }
+}
