@@ -32,8 +32,8 @@ enum {
 /* The version, as "0.1.0". */
 const char *spandrel_version(void);
 
-/* The mode of the process, in the form that spandrel_set_mode reads. The text is
- * valid until the next call of this function. */
+/* The mode of the process, in the form that spandrel_set_mode reads. The text
+ * stays valid. */
 const char *spandrel_mode(void);
 
 /* Puts the process into a mode:
@@ -54,8 +54,10 @@ void spandrel_scope_leave(void);
 
 /* As malloc, calloc, aligned_alloc and realloc, from one allocator whatever the
  * mode: for data structures that know best. On failure they return NULL with
- * errno ENOMEM, or EINVAL for a number of no built-in allocator.
- * spandrel_realloc_in moves an object of any allocator to this one. */
+ * errno ENOMEM, or EINVAL for a number of no built-in allocator and for an
+ * alignment that is no power of two. spandrel_realloc_in moves an object of any
+ * allocator to this one; as realloc, it frees an object whose new size is 0 and
+ * returns NULL. Objects of SPANDREL_MMAP end at 128 GiB. */
 void *spandrel_malloc_in(int allocator, size_t size);
 void *spandrel_calloc_in(int allocator, size_t count, size_t size);
 void *spandrel_aligned_alloc_in(int allocator, size_t alignment, size_t size);

@@ -5,4 +5,7 @@ fn main() {
     // Programs that link with the library ask for this name at run time; it
     // changes only with an incompatible change of the C interface.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libspandrel.so.0");
+    // Fork handlers, destructors of thread-specific data and objects that are in
+    // use point into the library: it cannot go while the process lives.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

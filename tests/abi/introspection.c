@@ -44,6 +44,12 @@ int main(void) {
     for (int i = 0; i < 256; i++) free(objects[i]);
     int trimmed = malloc_trim(0);
     CHECK(trimmed == 0 || trimmed == 1, "malloc_trim = %d", trimmed);
+    const char *mode = getenv("SPANDREL_MODE");
+    if (mode && (strcmp(mode, "auto") == 0 || strcmp(mode, "mmap") == 0)) {
+        /* Programs trim until there is nothing left. glibc's own never says so. */
+        for (int i = 0; trimmed && i < 100; i++) trimmed = malloc_trim(0);
+        CHECK(trimmed == 0, "malloc_trim(0) always finds something");
+    }
     trimmed = malloc_trim(1 << 20);
     CHECK(trimmed == 0 || trimmed == 1, "malloc_trim = %d", trimmed);
     void *after = malloc(1000);

@@ -1,5 +1,8 @@
 /* The library itself opened late, as a plug-in: it loads, answers, and its own functions give usable memory.
  * Argument: the library. */
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "abi.h"
 
 int main(int argc, char **argv) {
@@ -23,5 +26,14 @@ int main(int argc, char **argv) {
         /* What the program's own allocator gave out is known for what it is. */
         its_free(malloc(size));
     }
+    /* Closing takes nothing away: objects, fork handlers and threads' data are still there. */
+    unsigned char *kept = its_malloc(1000);
+    CHECK(dlclose(library) == 0, "dlclose: %s", dlerror());
+    pid_t child = fork();
+    if (child == 0) _exit(0);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "fork after dlclose: status %#x", status);
+    fill_from(kept, 0, 1000, 1);
+    its_free(kept);
     return 0;
 }

@@ -13,3 +13,8 @@ fn fork_handlers_that_allocate() {
     let program = Source { file: "fork_handlers.c", flags: &["-lfork_handlers_lib"] };
     Program::with_libraries(&program, &[library]).run_in_all_modes();
 }
+
+#[test]
+fn a_signal_handler_that_forks() {
+    Program::new("fork_in_handler.c").run_in_all_modes();
+}

@@ -166,3 +166,20 @@ fn the_handshake_proves_that_the_library_is_loaded() {
         assert!(!done.out().starts_with("spandrel "), "{handshake}: {done}");
     }
 }
+
+#[test]
+fn children_count_what_they_do_themselves() {
+    subject().required_library();
+    let program = Program::new("fork_child.c");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("%p.json");
+    subject().job(program.path(), "auto").env("SPANDREL_STATS", &file).run().expect_ok();
+    let mut counts: Vec<u64> = std::fs::read_dir(folder.path())
+        .expect("read")
+        .flatten()
+        .map(|entry| sum(&parse(&entry.path()), "allocs", 3000))
+        .collect();
+    counts.sort_unstable();
+    // One child ended by `exit`; the others by `_exit`, and wrote nothing.
+    assert!(matches!(counts[..], [10..20, 1000..1020]), "{counts:?}");
+}

@@ -25,7 +25,8 @@ mod stats;
 
 pub use backend::available;
 pub use modes::{
-    ModeChange, current_mode, enter_scope, leave_scope, scope_at, scope_index, set_mode, with_mode,
+    ModeChange, current_mode, enter_scope, leave_scope, mode_name, scope_at, scope_index, set_mode,
+    with_mode,
 };
 pub use realloc::{realloc, realloc_aligned, realloc_zeroed};
 pub use render::{Json, Text};
@@ -33,15 +34,9 @@ pub use request::{
     alloc, alloc_aligned, alloc_zeroed, alloc_zeroed_aligned, free, free_sized, trim, usable_size,
 };
 pub use start::{register_fork_order, start};
-pub use stats::{ReallocStats, RequestRow, Stats, count_requests, stats};
+pub use stats::{ReallocStats, RequestRow, Stats, count_requests, mapped, stats};
 
-/// Requests to one allocator by name, whatever the mode: for data structures
-/// that know best. Such objects may be freed and reallocated by any function
-/// of this room.
-pub mod direct {
-    pub use crate::realloc::{realloc_in, realloc_zeroed_in};
-    pub use crate::request::{alloc_in, alloc_zeroed_in};
-}
+pub mod direct;
 
 /// The allocator that owns an address.
 pub fn owner(object: *const u8) -> spandrel_pages::AllocatorId {

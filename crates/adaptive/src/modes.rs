@@ -7,9 +7,11 @@
 //! way, which looks at the thread's slot: who never uses scopes never pays.
 
 use core::cell::UnsafeCell;
-use core::ffi::c_void;
+use core::ffi::{CStr, c_void};
+use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
+use spandrel_os::message::Line;
 use spandrel_policy::{
     Available, Decision, Mode, ModeError, Operation, Switch, Table, exact, parse_mode,
 };
@@ -28,23 +30,30 @@ struct Compiled {
     /// The mode, and which of its allocators can be had; written once, before
     /// the entry is published.
     mode: UnsafeCell<(Mode, Available)>,
+    /// The mode's name, ended by a zero byte; written with it.
+    name: UnsafeCell<Line>,
 }
 
-// SAFETY: `mode` is written under the pool's lock before `FILLED` covers the
+// SAFETY: `mode` and `name` are written under the pool's lock before `FILLED` covers the
 // entry, and only read after that; the table consists of atomics.
 unsafe impl Sync for Compiled {}
 
-static POOL_ENTRIES: [Compiled; POOL] = [const {
-    Compiled { table: Table::elsewhere(), mode: UnsafeCell::new((Mode::Auto, Available::BASE)) }
-}; POOL];
+impl Compiled {
+    const EMPTY: Self = Compiled {
+        table: Table::elsewhere(),
+        mode: UnsafeCell::new((Mode::Auto, Available::BASE)),
+        name: UnsafeCell::new(Line::new()),
+    };
+}
+
+static POOL_ENTRIES: [Compiled; POOL] = [const { Compiled::EMPTY }; POOL];
 static FILLED: AtomicUsize = AtomicUsize::new(0);
 static ADDING: Lock<()> = Lock::new(());
 /// What the hot path reads.
 static ACTIVE: Table = Table::elsewhere();
 static SCOPES_USED: AtomicBool = AtomicBool::new(false);
 /// In force before the start: every decision goes the slow way.
-static UNSET: Compiled =
-    Compiled { table: Table::elsewhere(), mode: UnsafeCell::new((Mode::Auto, Available::BASE)) };
+static UNSET: Compiled = Compiled::EMPTY;
 static CURRENT: AtomicPtr<Compiled> = AtomicPtr::new((&raw const UNSET).cast_mut());
 
 /// Why a mode could not be entered.
@@ -133,7 +142,11 @@ fn intern(mode: &Mode) -> Option<&'static Compiled> {
     let usable = start_named_by(mode);
     // SAFETY: the entry is beyond `FILLED`: nobody reads it, and the lock makes
     // this thread the only one to write.
-    unsafe { *entry.mode.get() = (*mode, usable) };
+    unsafe {
+        *entry.mode.get() = (*mode, usable);
+        // A line never fails; it cuts.
+        let _ = write!(*entry.name.get(), "{mode}");
+    }
     entry.table.compile(mode, usable, crate::stats::counting());
     FILLED.store(count + 1, Release);
     Some(entry)
@@ -184,6 +197,18 @@ pub fn current_mode() -> Mode {
     mode_of(unsafe { &*CURRENT.load(Acquire) })
 }
 
+/// The name of the process's mode, as [`set_mode`] reads it. It stays valid: a
+/// mode that was once used is kept.
+pub fn mode_name() -> &'static CStr {
+    crate::start::start_from_environment();
+    // SAFETY: as in `compiled`; the name was written before the entry was published.
+    let name = unsafe { &*(*CURRENT.load(Acquire)).name.get() };
+    match name.as_c_str() {
+        Some(name) if !name.is_empty() => name,
+        _ => c"auto",
+    }
+}
+
 /// Enters a mode on this thread until [`leave_scope`]; nestable.
 ///
 /// Returns what `leave_scope` needs.
@@ -193,10 +218,11 @@ pub fn current_mode() -> Mode {
 pub fn enter_scope(text: &str) -> Result<*const c_void, ModeChange<'_>> {
     crate::start::start_from_environment();
     let entry = intern(&parse(text)?).ok_or(ModeChange::TooMany)?;
-    if !SCOPES_USED.load(Relaxed) {
+    if !SCOPES_USED.load(Acquire) {
         let _adding = ADDING.lock();
-        SCOPES_USED.store(true, Relaxed);
-        publish();
+        ACTIVE.send_elsewhere();
+        // Only now: who sees it counts on every request looking at its scope.
+        SCOPES_USED.store(true, Release);
     }
     let slot = thread_slot();
     Ok(slot.scope.replace((&raw const *entry).cast()))

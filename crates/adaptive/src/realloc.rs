@@ -137,7 +137,7 @@ unsafe fn resize(
 }
 
 /// Copies an object to another allocator and frees the old one.
-unsafe fn migrate(
+pub(crate) unsafe fn migrate(
     object: *mut u8,
     to: AllocatorId,
     align: usize,
@@ -214,55 +214,6 @@ pub unsafe fn realloc_zeroed(
     // SAFETY: passed on from the caller.
     let moved = unsafe { realloc_aligned(object, old_size, align, size) };
     if !moved.is_null() && size > old_size {
-        // SAFETY: the object has `size` bytes now.
-        unsafe { ptr::write_bytes(moved.add(old_size), 0, size - old_size) };
-    }
-    moved
-}
-
-/// The object, owned by any allocator, with a new size in allocator `id`.
-///
-/// # Safety
-/// As for [`realloc_aligned`].
-pub unsafe fn realloc_in(
-    id: AllocatorId,
-    object: *mut u8,
-    old_size: usize,
-    align: usize,
-    size: usize,
-) -> *mut u8 {
-    let kept = if id == AllocatorId::Mmap { remap::ALIGN_KEPT_BYTES } else { MIN_ALIGN };
-    if slices::owner(object as usize) == id && align <= kept {
-        // SAFETY: passed on from the caller.
-        let moved = with_backend!(id, B => unsafe { B::realloc(object, size) });
-        if !moved.is_null() {
-            return moved;
-        }
-    }
-    // SAFETY: passed on from the caller.
-    unsafe { migrate(object, id, align, old_size, size) }
-}
-
-/// As [`realloc_in`]; bytes beyond `old_size` are zero.
-///
-/// # Safety
-/// As for [`realloc_in`].
-pub unsafe fn realloc_zeroed_in(
-    id: AllocatorId,
-    object: *mut u8,
-    old_size: usize,
-    align: usize,
-    size: usize,
-) -> *mut u8 {
-    let grows = size > old_size;
-    let ours = slices::owner(object as usize) == AllocatorId::Mmap;
-    if grows && id == AllocatorId::Mmap && ours && align <= MIN_ALIGN {
-        // SAFETY: passed on from the caller.
-        return unsafe { remap::realloc_zeroed(object, old_size, size) };
-    }
-    // SAFETY: passed on from the caller.
-    let moved = unsafe { realloc_in(id, object, old_size, align, size) };
-    if grows && !moved.is_null() {
         // SAFETY: the object has `size` bytes now.
         unsafe { ptr::write_bytes(moved.add(old_size), 0, size - old_size) };
     }

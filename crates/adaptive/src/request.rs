@@ -119,7 +119,7 @@ pub(crate) fn decide(operation: Operation, size: usize) -> Decision {
 }
 
 /// `size` bytes aligned to `align` from allocator `id`; null if it has none.
-pub fn alloc_in(id: AllocatorId, align: usize, size: usize, zeroed: bool) -> *mut u8 {
+pub(crate) fn alloc_in(id: AllocatorId, align: usize, size: usize, zeroed: bool) -> *mut u8 {
     with_backend!(id, B => {
         if !B::start() {
             return core::ptr::null_mut();
@@ -131,11 +131,6 @@ pub fn alloc_in(id: AllocatorId, align: usize, size: usize, zeroed: bool) -> *mu
             (false, true) => B::alloc_zeroed_aligned(align, size),
         }
     })
-}
-
-/// `size` zero bytes aligned to `align` from allocator `id`; null if it has none.
-pub fn alloc_zeroed_in(id: AllocatorId, align: usize, size: usize) -> *mut u8 {
-    alloc_in(id, align, size, true)
 }
 
 /// The chosen allocator has no memory (its slice is full, or could not be
@@ -231,7 +226,8 @@ pub unsafe fn usable_size(object: *mut u8) -> usize {
     with_backend!(id, B => unsafe { B::usable_size(object) })
 }
 
-/// Gives unused memory of all allocators back to the kernel; true if there was any.
+/// Gives unused memory of all allocators back to the kernel; true if there was
+/// any of one that tells: mimalloc and jemalloc do not.
 pub fn trim() -> bool {
     // Each is asked, whatever the others say.
     AllocatorId::ALL.into_iter().fold(false, |any, id| {

@@ -1,7 +1,7 @@
 //! The start: configuration from the environment, and fork order.
 
 use core::ffi::{CStr, c_int, c_void};
-use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 use core::{fmt, ptr};
 
 use spandrel_backends::libc_function;
@@ -9,7 +9,7 @@ use spandrel_backends::libc_function;
 use spandrel_os::message::say;
 use spandrel_os::{degrade, env};
 use spandrel_policy::{Mode, parse_mode, profile};
-use spandrel_sync::{Lock, Once};
+use spandrel_sync::{Lock, Once, is_single_threaded};
 
 use crate::{available, modes};
 
@@ -54,10 +54,11 @@ fn start_with(configuration: &Configuration) {
 fn from_environment() -> Configuration {
     let set = |name: &CStr| env::get(name).is_some_and(|v| !v.is_empty() && v != b"0");
     let profile = profile_mode();
-    let mode = mode_of(c"SPANDREL_MODE")
-        .or(profile)
-        .or_else(|| mode_of(c"BRUG_ALLOC"))
-        .unwrap_or(Mode::Auto);
+    let is_set = |name: &CStr| env::get(name).is_some_and(|value| !value.is_empty());
+    // The paper's variable counts only where ours are not set, rightly or wrongly.
+    let ours = is_set(c"SPANDREL_MODE") || is_set(c"SPANDREL_PROFILE");
+    let papers = if ours { None } else { mode_of(c"BRUG_ALLOC") };
+    let mode = mode_of(c"SPANDREL_MODE").or(profile).or(papers).unwrap_or(Mode::Auto);
     Configuration { mode, count: set(c"SPANDREL_STATS"), verbose: set(c"SPANDREL_VERBOSE") }
 }
 
@@ -130,12 +131,27 @@ pub fn register_fork_order() {
 
 static REGISTER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
+/// Whether this fork has taken the locks. Written while they are held, or while
+/// there is one thread.
+static LOCKED: AtomicBool = AtomicBool::new(false);
+
 extern "C" fn prepare() {
+    if is_single_threaded() {
+        // Nobody else can be inside. A lock that is held is this thread's own: a
+        // signal handler forks in the middle of a request, which goes on in
+        // parent and child when the handler returns.
+        LOCKED.store(false, Relaxed);
+        return;
+    }
     modes::fork_lock().acquire();
     spandrel_backends::fork_prepare();
+    LOCKED.store(true, Relaxed);
 }
 
 extern "C" fn parent() {
+    if !LOCKED.load(Relaxed) {
+        return;
+    }
     // SAFETY: called by `fork` only; `prepare` took the locks on this thread.
     unsafe {
         spandrel_backends::fork_done(false);
@@ -144,6 +160,10 @@ extern "C" fn parent() {
 }
 
 extern "C" fn child() {
+    crate::stats::forget();
+    if !LOCKED.load(Relaxed) {
+        return;
+    }
     // SAFETY: as above; the child's only thread is the one that forked.
     unsafe {
         spandrel_backends::fork_done(true);

@@ -110,6 +110,24 @@ pub(crate) fn counting() -> bool {
     COUNTING.load(Relaxed)
 }
 
+/// A child of `fork` begins to count anew: its parent tells of what was before.
+pub(crate) fn forget() {
+    remap::forget_counts();
+    if !counting() {
+        return;
+    }
+    let clear = |counters: &Counters| {
+        counters.iter().flatten().for_each(|counter| counter.store(0, Relaxed));
+    };
+    for shard in &SHARD {
+        for counters in [&shard.allocs, &shard.bytes, &shard.reallocs, &shard.realloc_bytes] {
+            clear(counters);
+        }
+        shard.frees.iter().chain(&shard.paths).for_each(|counter| counter.store(0, Relaxed));
+        shard.copied.store(0, Relaxed);
+    }
+}
+
 /// Turns the counting of requests on or off. While it is on, each request takes
 /// a few nanoseconds longer; counts go on from where they were.
 pub fn count_requests(on: bool) {
@@ -195,6 +213,11 @@ impl Stats {
     pub fn frees(&self, allocator: AllocatorId) -> u64 {
         self.frees[allocator as usize]
     }
+}
+
+/// What the page-mapped backend counts: a part of [`stats`], which is large.
+pub fn mapped() -> RemapStats {
+    remap::stats()
 }
 
 /// What has been counted so far.

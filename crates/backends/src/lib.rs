@@ -80,7 +80,8 @@ pub trait Backend {
     /// `object` is a live object of this backend.
     unsafe fn usable_size(object: *mut u8) -> usize;
 
-    /// Gives unused memory back to the kernel; true if there was any.
+    /// Gives unused memory back to the kernel; true if there was any and the
+    /// allocator tells.
     fn trim() -> bool;
 }
 

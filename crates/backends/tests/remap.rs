@@ -355,3 +355,57 @@ fn threads_growing_their_own_objects_do_not_disturb_each_other() {
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
+
+/// Bytes of resident pages that no object uses, at most: 32 MiB and a sixteenth of
+/// what is live, and what slots have not told yet.
+fn warm_most(live: usize) -> usize {
+    34 * MIB + live / 16
+}
+
+#[test]
+fn what_shrinking_objects_leave_is_bounded() {
+    let _turn = turn();
+    remap::trim();
+    let objects: Vec<_> = (0..100)
+        .map(|_| {
+            let at = remap::alloc(4 * MIB, 1);
+            assert!(!at.is_null());
+            // SAFETY: a new object of that size, and the only pointer to it.
+            unsafe {
+                at.write_bytes(1, 4 * MIB);
+                remap::realloc(at, 200 * KIB)
+            }
+        })
+        .collect();
+    let stats = remap::stats();
+    assert!(stats.warm_bytes <= warm_most(stats.live_bytes), "{stats:?}");
+    for at in objects {
+        // SAFETY: live until here.
+        unsafe { remap::free(at) };
+    }
+}
+
+#[test]
+fn a_large_slot_is_not_kept_warm_by_small_objects() {
+    let _turn = turn();
+    remap::trim();
+    // SAFETY: here and below, objects that only this test knows.
+    unsafe {
+        let at = remap::alloc(24 * MIB, 1);
+        at.write_bytes(1, 24 * MIB);
+        remap::free(at);
+    }
+    assert!(remap::stats().warm_bytes >= 24 * MIB);
+    let start = std::time::Instant::now();
+    while start.elapsed() < std::time::Duration::from_millis(2500) {
+        let at = remap::alloc(200 * KIB, 1);
+        // SAFETY: as above.
+        unsafe {
+            at.write_bytes(1, 200 * KIB);
+            remap::free(at);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let stats = remap::stats();
+    assert!(stats.warm_bytes < 2 * MIB, "{stats:?}");
+}

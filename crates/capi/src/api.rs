@@ -1,14 +1,12 @@
 //! `spandrel.h`: modes, scopes, allocators by name, statistics.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::fmt::Write;
 
 use spandrel_adaptive as adaptive;
 use spandrel_adaptive::ModeChange;
 use spandrel_os::env::set_errno;
-use spandrel_os::message::Line;
 use spandrel_pages::AllocatorId;
-use spandrel_sync::{Lock, thread_slot};
+use spandrel_sync::thread_slot;
 
 const LARGEST: usize = isize::MAX as usize;
 
@@ -18,18 +16,11 @@ pub extern "C" fn spandrel_version() -> *const c_char {
     crate::info::version()
 }
 
-static MODE_TEXT: Lock<Line> = Lock::new(Line::new());
-
 /// The process's mode, in the form that `spandrel_set_mode` reads. The text
-/// stays valid until the next call of this function.
+/// stays valid.
 #[unsafe(no_mangle)]
 pub extern "C" fn spandrel_mode() -> *const c_char {
-    let mut line = Line::new();
-    // A line never fails; it cuts.
-    let _ = write!(line, "{}\0", adaptive::current_mode());
-    let mut text = MODE_TEXT.lock();
-    *text = line;
-    text.as_bytes().as_ptr().cast()
+    adaptive::mode_name().as_ptr()
 }
 
 fn text_of<'a>(mode: *const c_char) -> Option<&'a str> {

@@ -12,7 +12,10 @@ use spandrel_pages::PAGE_BYTES;
 /// any. The pad is kept by none of them and therefore ignored.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc_trim(_pad: usize) -> c_int {
-    c_int::from(adaptive::trim())
+    // Hosted allocators do not tell what they gave back; the kernel does.
+    let before = resident_anonymous();
+    let told = adaptive::trim();
+    c_int::from(told || resident_anonymous() < before)
 }
 
 /// glibc's `struct mallinfo2`.
@@ -36,7 +39,7 @@ pub struct MallInfo<T> {
 /// they hold; all other resident anonymous memory counts as `uordblks`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mallinfo2() -> MallInfo<usize> {
-    let mmap = adaptive::stats().mmap;
+    let mmap = adaptive::mapped();
     let rest = resident_anonymous().saturating_sub(mmap.live_bytes + mmap.warm_bytes);
     MallInfo {
         arena: rest + mmap.warm_bytes,
@@ -98,7 +101,7 @@ pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut c_void) -> c_i
         set_errno(libc::EINVAL);
         return -1;
     }
-    let mmap = adaptive::stats().mmap;
+    let mmap = adaptive::mapped();
     let mut line = Line::new();
     // A line never fails; this one is far shorter than its room.
     let _ = writeln!(

@@ -76,7 +76,7 @@ fn handshake() {
     env::remove(NAME);
 }
 
-/// Longest path of a statistics file in bytes.
+/// Longest path of a statistics file in bytes, and one.
 const PATH_BYTES: usize = 1000;
 
 extern "C" fn exiting() {
@@ -90,41 +90,53 @@ extern "C" fn exiting() {
             let _ = write!(Fd(2), "{}", adaptive::Text(&adaptive::stats()));
         }
         path => {
-            if !write_file(path) {
+            if let Err(errno) = write_file(path) {
                 say(format_args!(
-                    "SPANDREL_STATS: {}: cannot be written (errno {})",
+                    "SPANDREL_STATS: {}: cannot be written (errno {errno}); name a file in a \
+                     directory that this program may write to, or 'stderr'",
                     core::str::from_utf8(path).unwrap_or("?"),
-                    env::errno()
                 ));
             }
         }
     }
 }
 
-/// Writes the statistics to `pattern`, `%p` standing for the process id.
-fn write_file(pattern: &[u8]) -> bool {
-    let mut path = Line::new();
+/// The name of the statistics file: `pattern` with `%p` standing for the process
+/// id. `None`: too long.
+fn file_name<'a>(pattern: &[u8], buffer: &'a mut [u8; PATH_BYTES]) -> Option<&'a CStr> {
+    let mut number = Line::new();
+    // A line never fails, and this one is short.
+    let _ = write!(number, "{}", env::pid());
+    let mut len = 0;
+    let mut append = |bytes: &[u8]| {
+        let room =
+            buffer.get_mut(len..len + bytes.len()).filter(|_| len + bytes.len() < PATH_BYTES);
+        room.map(|room| room.copy_from_slice(bytes)).map(|()| len += bytes.len())
+    };
     let mut rest = pattern;
     while let Some(at) = rest.windows(2).position(|pair| pair == b"%p") {
         let (before, after) = rest.split_at(at);
-        let _ = path.write_str(core::str::from_utf8(before).unwrap_or("?"));
-        let _ = write!(path, "{}", env::pid());
+        append(before)?;
+        append(number.as_bytes())?;
         rest = after.get(2..).unwrap_or(&[]);
     }
-    let _ = path.write_str(core::str::from_utf8(rest).unwrap_or("?"));
-    let json = path.as_bytes().ends_with(b".json");
-    let _ = path.write_str("\0");
-    let Ok(name) = CStr::from_bytes_with_nul(path.as_bytes()) else {
-        return false;
-    };
-    if name.count_bytes() > PATH_BYTES {
-        return false;
-    }
+    append(rest)?;
+    CStr::from_bytes_until_nul(buffer).ok()
+}
+
+/// Writes the statistics to a file.
+///
+/// # Errors
+/// The number of the error.
+fn write_file(pattern: &[u8]) -> Result<(), i32> {
+    let mut buffer = [0; PATH_BYTES];
+    let name = file_name(pattern, &mut buffer).ok_or(libc::ENAMETOOLONG)?;
+    let json = name.to_bytes().ends_with(b".json");
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
     // SAFETY: the name is NUL-terminated.
     let fd = unsafe { libc::open(name.as_ptr(), flags, 0o644) };
     if fd < 0 {
-        return false;
+        return Err(env::errno());
     }
     let stats = adaptive::stats();
     let mut out = Buffered { fd, line: Line::new() };
@@ -136,7 +148,7 @@ fn write_file(pattern: &[u8]) -> bool {
     let flushed = out.flush();
     // SAFETY: `fd` was opened above.
     unsafe { libc::close(fd) };
-    written.is_ok() && flushed
+    if written.is_ok() && flushed { Ok(()) } else { Err(libc::EIO) }
 }
 
 /// Collects small writes into one system call each kilobyte.

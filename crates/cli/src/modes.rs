@@ -7,9 +7,9 @@ use spandrel_policy::{Available, Mode, parse_mode, profile};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Checks a mode's name.
-pub fn check(text: &str) -> Result<Mode, Failure> {
-    parse_mode(text).map_err(|error| Failure::refused(format!("--mode: {error}")))
+/// Checks a mode's name, which `option` gave.
+pub fn check(option: &str, text: &str) -> Result<Mode, Failure> {
+    parse_mode(text).map_err(|error| Failure::refused(format!("{option}: {error}")))
 }
 
 /// Checks a profile; returns its mode and its absolute path.
@@ -17,7 +17,8 @@ pub fn check_profile(path: &Path) -> Result<(Mode, PathBuf), Failure> {
     let refuse = |why: &dyn std::fmt::Display| {
         Failure::refused(format!("--profile: {}: {why}", path.display()))
     };
-    let absolute = std::fs::canonicalize(path).map_err(|why| refuse(&why))?;
+    let absolute = std::fs::canonicalize(path)
+        .map_err(|why| refuse(&format!("{why}; name a profile (docs/modes.md has the format)")))?;
     let bytes = std::fs::read(&absolute).map_err(|why| refuse(&why))?;
     if bytes.len() > profile::MAX_BYTES {
         return Err(refuse(&format!("larger than {} bytes", profile::MAX_BYTES)));

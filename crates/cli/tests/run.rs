@@ -3,7 +3,8 @@
 mod common;
 
 use common::{Done, Place};
-use nix::sys::signal::{SigHandler, Signal, signal as set_disposition};
+use nix::sys::signal::{SigHandler, Signal, kill, signal as set_disposition};
+use nix::unistd::Pid;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -122,9 +123,9 @@ fn start(place: &Place, script: &str) -> (Child, BufReader<std::process::ChildSt
     (child, out)
 }
 
-fn signal(child: &Child, name: &str) {
-    let done = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
-    assert!(done.unwrap().success());
+fn send(child: &Child, name: &str) {
+    let signal: Signal = format!("SIG{name}").parse().unwrap();
+    kill(Pid::from_raw(child.id() as i32), signal).unwrap();
 }
 
 #[test]
@@ -133,7 +134,7 @@ fn signals_reach_the_program() {
     for (name, code) in [("TERM", 11), ("INT", 12), ("USR1", 13), ("HUP", 14)] {
         let script = format!("trap 'exit {code}' {name}; echo ready; while :; do sleep 0.05; done");
         let (mut child, _out) = start(&place, &script);
-        signal(&child, name);
+        send(&child, name);
         assert_eq!(child.wait().unwrap().code(), Some(code), "{name}");
     }
 }

@@ -1,5 +1,6 @@
 //! Messages on standard error without allocation.
 
+use core::ffi::CStr;
 use core::fmt::{self, Write};
 
 /// Longest message in bytes; what is longer is cut.
@@ -20,6 +21,17 @@ impl Line {
     /// What has been written so far.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or(&[])
+    }
+}
+
+impl Line {
+    /// The line as a C string; what is longer than the room for it is cut.
+    /// `None` when it contains a zero byte.
+    pub fn as_c_str(&self) -> Option<&CStr> {
+        // Bytes beyond the length are zero: nothing is ever taken back.
+        let end = self.len.min(LINE_BYTES - 1);
+        let text = CStr::from_bytes_until_nul(self.bytes.get(..=end)?).ok()?;
+        (text.count_bytes() == end).then_some(text)
     }
 }
 

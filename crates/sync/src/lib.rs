@@ -2,7 +2,8 @@
 //!
 //! Invariants: nothing here allocates, and a lock may be taken before libc is
 //! ready, in a signal handler that interrupted no holder, and across `fork`
-//! (the forking thread holds every lock; see `adaptive`'s fork order).
+//! (of several threads the forking one holds every lock that the child may
+//! need; see `adaptive`'s fork order).
 //!
 //! This room must never know what its locks protect.
 //!
@@ -17,4 +18,5 @@ mod slot;
 
 pub use handshake::Handshake;
 pub use lock::{Lock, LockGuard, Once};
+pub use platform::is_single_threaded;
 pub use slot::{ThreadSlot, thread_slot};

@@ -139,8 +139,20 @@ impl Host {
         if skipped >= len {
             return 0;
         }
-        // SAFETY: passed on from the caller; `skipped` is less than `len`.
-        unsafe { libc::madvise(at.byte_add(skipped), len - skipped, advice) }
+        // SAFETY: passed on from the caller, here and below; `skipped` is less than `len`.
+        let (at, len) = (unsafe { at.byte_add(skipped) }, len - skipped);
+        let before = errno();
+        let outcome = unsafe { libc::madvise(at, len, advice) };
+        let gives_back = matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE);
+        if outcome != 0 && gives_back && errno() == libc::EINVAL {
+            // The program has locked its memory; and `free` does not change `errno`.
+            let again = unsafe { libc::madvise(at, len, libc::MADV_DONTNEED_LOCKED) };
+            if again == 0 {
+                set_errno(before);
+            }
+            return again;
+        }
+        outcome
     }
 
     unsafe fn munmap(&self, at: *mut c_void, len: usize) -> c_int {

@@ -23,6 +23,8 @@ pub const APART_BUDGET: usize = 16384;
 const MOVE_FROM: usize = 64 * KIB;
 /// From here on pages are advised to be huge.
 const HUGE_FROM_PAGES: usize = HUGEPAGE_BYTES / PAGE_BYTES;
+/// A shrinking object that leaves this much has its spare pages weighed at once.
+const SHED_PAGES: usize = 64 * KIB / PAGE_BYTES;
 /// Growth steps below this part of the size count as appending.
 const APPEND_PART: usize = 8;
 /// Consecutive appends after which an object is taken for one that goes on.
@@ -82,6 +84,9 @@ impl Remap {
             let fewer = (old_pages - pages) as i32;
             self.note(place, -fewer, fewer);
             self.queue_spare(place, pages);
+            if old_pages - pages >= SHED_PAGES {
+                self.shed(place, pages);
+            }
             self.tick();
         }
     }
@@ -180,12 +185,7 @@ impl Remap {
             // Not mapped any more: it stays on no list.
             Some(vm::Move::TargetLost) => return None,
             _ => {
-                let mut lists = self.lists.lock();
-                if to.slot.touched.load(Relaxed) == 0 {
-                    lists.put_cold(to.id);
-                } else {
-                    lists.put_warm(to.id, self.stamp());
-                }
+                self.put_empty(to);
                 return None;
             }
         }
@@ -249,22 +249,26 @@ impl Remap {
             unsafe { ptr::copy_nonoverlapping(from.at.add(at), to.at.add(at), len) };
             self.copied_bytes.fetch_add(len as u64, Relaxed);
         }
+        let mut behind = false;
         if done < touched {
             // What stays behind must not be found in a slot that counts as empty.
             let (at, len) = (done * PAGE_BYTES, (touched - done) * PAGE_BYTES);
             // SAFETY: the object has left these pages of an entered slot.
-            unsafe { vm::discard(from.at.add(at), len) };
+            behind = !unsafe { vm::discard(from.at.add(at), len) };
         }
         // Whatever the target had resident was replaced, up to `touched`.
         let left = target.touched.load(Relaxed) as usize;
         self.tell(to, 0, -(left as isize));
+        let mut resident = touched;
         if left > touched {
+            let (at, len) = (touched * PAGE_BYTES, (left - touched) * PAGE_BYTES);
             // SAFETY: the target's pages beyond the object belong to nobody.
-            unsafe {
-                vm::discard(to.at.add(touched * PAGE_BYTES), (left - touched) * PAGE_BYTES);
+            if !unsafe { vm::discard(to.at.add(at), len) } {
+                self.tell(to, 0, (left - touched) as isize);
+                resident = left;
             }
         }
-        target.touched.store(touched as u32, Relaxed);
+        target.touched.store(resident as u32, Relaxed);
         let splits = target.splits();
         target.moved.store(done as u32, Relaxed);
         if source.huge.load(Relaxed) > target.huge.load(Relaxed) {
@@ -274,8 +278,9 @@ impl Remap {
         // An earlier object may have left the target's mapping cut already.
         self.splits.fetch_add(target.splits() - splits, Relaxed);
         // What the accounts know of the source they now know of the target.
-        self.tell(from, 0, 0);
-        source.touched.store(0, Relaxed);
+        let left = if behind { touched } else { 0 };
+        self.tell(from, 0, left as isize);
+        source.touched.store(left as u32, Relaxed);
         source.used.store(0, Relaxed);
         let mut lists = self.lists.lock();
         lists.dequeue(from.id);
@@ -283,7 +288,7 @@ impl Remap {
         source.set_state(HELD);
         source.leave();
         self.heal(from);
-        self.lists.lock().put_cold(from.id);
+        self.put_empty(from);
         vm::Move::Done
     }
 }

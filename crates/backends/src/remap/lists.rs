@@ -16,7 +16,7 @@ const BINS: usize = 26;
 /// Slots opened at a time; 0: each slot is opened in steps as its object grows,
 /// because it is so large that opening it whole would show in core dumps and
 /// under `mlockall`.
-const BATCH: [u32; CLASSES] = [64, 16, 4, 1, 0, 0];
+const BATCH: [u32; CLASSES] = [64, 16, 1, 0, 0, 0];
 /// Slot records are opened in steps of this many bytes.
 const RECORD_STEP: usize = 64 * KIB;
 

@@ -170,11 +170,13 @@ impl Remap {
         let mut lists = self.lists.lock();
         let place = self.take(&mut lists, class, pages, want)?;
         let touched = place.slot.touched.load(Relaxed) as usize;
-        if touched > pages {
-            lists.enqueue(place.id, self.stamp());
-        } else {
+        if touched <= pages {
             lists.dequeue(place.id);
+        } else if place.slot.queued.load(Relaxed) == 0 {
+            lists.enqueue(place.id, self.stamp());
         }
+        // Else what is left over keeps its age: a large slot is not kept warm by
+        // small objects that come and go in it.
         lists.accounts.open(pages, pages.min(touched));
         self.see(&lists);
         drop(lists);
@@ -191,12 +193,19 @@ impl Remap {
         let touched = place.slot.touched.load(Relaxed) as usize;
         lists.accounts.close(pages);
         lists.accounts.change(0, pages.min(touched) as isize - pages as isize);
-        if touched == 0 {
+        self.see(&lists);
+        drop(lists);
+        self.put_empty(place);
+    }
+
+    /// Puts a held slot without an object on the list that it belongs to.
+    fn put_empty(&self, place: Place) {
+        let mut lists = self.lists.lock();
+        if place.slot.touched.load(Relaxed) == 0 {
             lists.put_cold(place.id);
         } else {
             lists.put_warm(place.id, self.stamp());
         }
-        self.see(&lists);
     }
 
     /// Shows the warm pages to those who look without the lock.
@@ -403,6 +412,14 @@ pub fn stats() -> RemapStats {
         moved: REMAP.moved.load(Relaxed),
         copied: REMAP.copied.load(Relaxed),
         copied_bytes: REMAP.copied_bytes.load(Relaxed),
+    }
+}
+
+/// Counts moves and copies anew: in the child of a `fork`. Live and warm pages
+/// are what they are.
+pub fn forget_counts() {
+    for count in [&REMAP.moved, &REMAP.copied, &REMAP.copied_bytes] {
+        count.store(0, Relaxed);
     }
 }
 

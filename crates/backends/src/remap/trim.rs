@@ -64,22 +64,51 @@ impl Remap {
         lists.accounts.close(pages);
         // One slot keeps no more than all slots together may.
         let limit = warm_limit(lists.accounts.live);
-        if slot.touched.load(Relaxed) as usize > limit {
+        let touched = slot.touched.load(Relaxed) as usize;
+        if touched > limit {
             drop(lists);
             self.drop_pages(place, limit);
             lists = self.lists.lock();
         }
-        lists.put_warm(place.id, self.stamp());
+        // Where most of it was left over from before it is as old as that.
+        let is_old = slot.queued.load(Relaxed) != 0 && touched > 2 * pages;
+        let stamp = if is_old { slot.stamp.load(Relaxed) } else { self.stamp() };
+        lists.put_warm(place.id, stamp);
         self.see(&lists);
         let over = lists.accounts.warm > limit;
         drop(lists);
         if over {
-            self.give_back(
-                |lists, _| lists.accounts.warm > warm_limit(lists.accounts.live),
-                TICK_SLOTS,
-            );
+            self.give_back_excess();
         }
         self.tick();
+    }
+
+    /// An entered slot's object shrank to `pages`: what it leaves is warm memory
+    /// like any other, within the same limit.
+    pub(super) fn shed(&self, place: Place, pages: usize) {
+        let mut lists = self.lists.lock();
+        tell(&mut lists, place, 0, 0);
+        let limit = warm_limit(lists.accounts.live);
+        self.see(&lists);
+        let over = lists.accounts.warm > limit;
+        drop(lists);
+        if !over {
+            return;
+        }
+        let spare = (place.slot.touched.load(Relaxed) as usize).saturating_sub(pages);
+        // Without barriers only the owner, who is here, can give spare pages back.
+        let keep = if barrier::available() { limit } else { 0 };
+        if spare > keep {
+            self.drop_pages(place, pages + keep);
+        }
+        self.give_back_excess();
+    }
+
+    fn give_back_excess(&self) {
+        self.give_back(
+            |lists, _| lists.accounts.warm > warm_limit(lists.accounts.live),
+            TICK_SLOTS,
+        );
     }
 
     /// Gives back what has been warm for long, now and then.

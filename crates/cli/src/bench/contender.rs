@@ -147,7 +147,7 @@ pub fn find(args: &BenchArgs) -> Result<(Vec<Contender>, Vec<String>), Failure> 
         Ok(library) => {
             places::check_preloadable(&library)?;
             for mode in split_modes(&args.modes) {
-                let checked = modes::check(&mode)?;
+                let checked = modes::check("--modes", &mode)?;
                 modes::check_built_in(&checked, &mode, &library)?;
                 found.push(Contender::spandrel(&mode, &library));
             }
@@ -181,7 +181,7 @@ fn split_modes(text: &str) -> Vec<String> {
         let first = list.len();
         for part in group.split(',') {
             match list.get_mut(first..).and_then(|group| group.last_mut()) {
-                Some(last) if modes::check(part).is_err() => {
+                Some(last) if modes::check("--modes", part).is_err() => {
                     last.push(',');
                     last.push_str(part);
                 }

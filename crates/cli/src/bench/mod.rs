@@ -53,6 +53,10 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
     let peers_named = args.peers.is_some();
     let bench = Bench { worker, contenders, peers_named, runs, quick };
     let mut report = Report::new(&bench, missing);
+    if let Some(path) = &args.json {
+        // Better refused now than after an hour.
+        report.write(path)?;
+    }
     report.print_head();
     for suite in suites(args.suite) {
         let progress = Progress::new();
@@ -67,9 +71,9 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
         };
         progress.finish();
         report.add(section);
-    }
-    if let Some(path) = &args.json {
-        report.write(path)?;
+        if let Some(path) = &args.json {
+            report.write(path)?;
+        }
     }
     Ok(u8::from(report.is_broken()))
 }

@@ -151,6 +151,6 @@ impl Report {
     pub fn write(&self, path: &Path) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(self).map_err(Failure::new)?;
         std::fs::write(path, text + "\n")
-            .map_err(|why| Failure::new(format!("--json: {}: {why}", path.display())))
+            .map_err(|why| Failure::refused(format!("--json: {}: {why}", path.display())))
     }
 }

@@ -14,6 +14,7 @@ use nix::unistd::Pid;
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 
 /// Signals that ask a program for something, and so are meant for the child.
@@ -139,7 +140,11 @@ fn forward(info: &siginfo, child: Pid) {
 
 /// As shells have it: 127 if there is no such program, 126 if it cannot be run.
 fn not_started(program: &OsStr, why: &std::io::Error) -> Failure {
-    let message = format!("'{}' cannot be started: {why}", program.to_string_lossy());
+    let mut message = format!("'{}' cannot be started: {why}", program.to_string_lossy());
+    if why.kind() == std::io::ErrorKind::NotFound && Path::new(program).exists() {
+        // The kernel says the same of a script whose first line names nothing.
+        message += " (the file is there, but not its interpreter, which it names itself)";
+    }
     match why.kind() {
         std::io::ErrorKind::NotFound => Failure::not_found(message),
         _ => Failure::not_executable(message),

@@ -84,7 +84,7 @@ impl Policy {
     fn check(args: &RunArgs, library: &Path) -> Result<Self, Failure> {
         let inherited = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         if let Some(text) = &args.mode {
-            let mode = modes::check(text)?;
+            let mode = modes::check("--mode", text)?;
             modes::check_built_in(&mode, text, library)?;
             return Ok(Self { mode: Some(mode), variable: Some(("SPANDREL_MODE", text.into())) });
         }
@@ -97,17 +97,17 @@ impl Policy {
         // In the library's order: the first that is set decides.
         for variable in ["SPANDREL_MODE", "SPANDREL_PROFILE", "BRUG_ALLOC"] {
             let Some(value) = inherited(variable) else { continue };
+            let place = format!("{variable} in the environment");
             let named = |failure: Failure| {
                 let why = failure.message;
-                let why = why.trim_start_matches("--mode: ").trim_start_matches("--profile: ");
-                Failure::refused(format!("{variable} in the environment: {why}"))
+                let why = why.trim_start_matches("--profile: ");
+                Failure::refused(format!("{place}: {why}"))
             };
             let mode = if variable == "SPANDREL_PROFILE" {
-                modes::check_profile(Path::new(&value)).map(|(mode, _)| mode)
+                modes::check_profile(Path::new(&value)).map(|(mode, _)| mode).map_err(named)?
             } else {
-                modes::check(&value.to_string_lossy())
+                modes::check(&place, &value.to_string_lossy())?
             };
-            let mode = mode.map_err(named)?;
             modes::check_built_in(&mode, &mode.to_string(), library).map_err(named)?;
             return Ok(Self { mode: Some(mode), variable: None });
         }
