@@ -111,10 +111,8 @@ impl PageHeap<'_> {
         if placed.is_none() && wasted >= self.settings.region_slack.0 {
             self.regions.add(&mut self.table, &mut self.vacant)?;
             placed = self.regions.allocate(&mut self.table, memory, pages, align);
-            if placed.is_none()
-                && let Some(newest) = self.regions.newest()
-            {
-                // The kernel refused memory for it.
+            if let Some(newest) = self.regions.newest() {
+                // It stays empty, and must not, when the kernel refuses memory for it.
                 let (cached, free) = (&mut self.cache.ranges, &mut self.vacant.free);
                 self.regions.dissolve(&mut self.table, newest, cached, free);
             }

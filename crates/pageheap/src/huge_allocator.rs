@@ -26,10 +26,10 @@ impl HugeAllocator {
         count: HugeLength,
         align: HugeLength,
     ) -> Option<Range> {
-        if self.free.find(table, count, align).is_none() {
-            self.grow(table, count, align)?;
-        }
-        let (whole, part) = self.free.find(table, count, align)?;
+        let (whole, part) = match self.free.find(table, count, align) {
+            Some(found) => found,
+            None => self.grow(table, count, align)?,
+        };
         self.free.take(table, whole, part);
         Some(part)
     }
@@ -56,16 +56,23 @@ impl HugeAllocator {
         }
     }
 
-    /// Moves the frontier until an aligned range fits. What lies before it is used too.
-    fn grow(&mut self, table: &mut Table, count: HugeLength, align: HugeLength) -> Option<()> {
+    /// Moves the frontier until the range that ends there has an aligned part, unless it happens to
+    /// have one already.
+    fn grow(
+        &mut self,
+        table: &mut Table,
+        count: HugeLength,
+        align: HugeLength,
+    ) -> Option<(Range, Range)> {
         let start = self.free.ending_at(table, self.frontier).map_or(self.frontier, |r| r.first);
         let first = start.0.checked_next_multiple_of(align.0.max(1))?;
         let end = first.checked_add(count.0)?;
         if end > table.hugepages().0 {
             return None;
         }
-        self.move_frontier(table, HugePageId(end));
-        Some(())
+        self.move_frontier(table, self.frontier.max(HugePageId(end)));
+        let whole = self.free.ending_at(table, self.frontier)?;
+        Some((whole, Range::new(first, count.0)))
     }
 
     fn move_frontier(&mut self, table: &mut Table, end: HugePageId) {
@@ -101,6 +108,19 @@ mod tests {
         // The end of what is free grows by what is missing.
         let part = vacant.allocate(&mut table, HugeLength(6), HugeLength(1));
         assert_eq!(part, Some(Range::new(10, 6)));
+    }
+
+    #[test]
+    fn the_last_range_may_be_aligned_already() {
+        let mut records = vec![Tracker::default(); 64];
+        let mut table = Table::new(&mut records);
+        let mut vacant = HugeAllocator::new();
+        assert!(vacant.allocate(&mut table, HugeLength(20), HugeLength(1)).is_some());
+        for (first, count) in [(1, 1), (7, 3), (15, 5)] {
+            vacant.free.insert(&mut table, Range::new(first, count));
+        }
+        let part = vacant.allocate(&mut table, HugeLength(1), HugeLength(8));
+        assert_eq!((part, vacant.frontier), (Some(Range::new(16, 1)), HugePageId(20)));
     }
 
     #[test]
