@@ -10,9 +10,11 @@
 
 mod class;
 mod size;
+mod unit;
 
 pub use class::{CLASS_COUNT, SizeClass};
 pub use size::{ByteSize, ParseSizeError, align_down, align_up};
+pub use unit::{HEAP_PAGE_BYTES, HEAP_PAGES_PER_HUGEPAGE, HugeLength, HugePageId, Length, PageId};
 
 /// Bytes in a base page of x86-64.
 pub const PAGE_BYTES: usize = 4096;

@@ -1,0 +1,156 @@
+//! Restoring broken huge pages that have filled again.
+//!
+//! The paper leaves this to the kernel, which is slow to do it; `MADV_COLLAPSE` does it on
+//! request. A sweep over the records finds the candidates: nothing has to be kept in order for it,
+//! and a page that cannot be restored does not stand in the way of others.
+
+use spandrel_pages::{HugeLength, HugePageId};
+
+use crate::bits::Bits;
+use crate::bits::PAGES;
+use crate::filler::RESTORE_PAGES;
+use crate::heap::PageHeap;
+use crate::memory::{Collapse, Memory};
+use crate::region::REGION;
+use crate::tracker::{State, Tracker, flag};
+
+/// Records that one sweep looks at.
+const SWEEP: u32 = 1024;
+/// A page that could not be restored is left alone for so long.
+const PAGE_DELAY_S: u64 = 60;
+/// Delays after failures double so many times at most (google/tcmalloc: to 128 intervals).
+const MOST_DOUBLINGS: u32 = 7;
+/// An attempt is charged for no less: it takes a system call.
+const LEAST_MICROS: u32 = 5;
+
+/// Where the sweep is, and what it may spend.
+#[derive(Debug)]
+pub(crate) struct Repair {
+    cursor: HugePageId,
+    /// Thousandths of a microsecond that may be spent; negative is debt.
+    purse: i64,
+    filled_ms: Option<u64>,
+    /// Failures in a row, and until when nothing is tried because of them.
+    failures: u32,
+    not_before_ms: u64,
+}
+
+impl Repair {
+    pub(crate) const fn new() -> Self {
+        Self { cursor: HugePageId(0), purse: 0, filled_ms: None, failures: 0, not_before_ms: 0 }
+    }
+
+    /// May an attempt be made now? What is not spent within a second is lost.
+    fn may_try(&mut self, now_ms: u64, micros_per_s: u32) -> bool {
+        let most = i64::from(micros_per_s) * 1000;
+        let elapsed = self.filled_ms.map_or(1000, |last| now_ms.saturating_sub(last).min(1 << 20));
+        self.filled_ms = Some(self.filled_ms.map_or(now_ms, |last| last.max(now_ms)));
+        let income = i64::from(micros_per_s).saturating_mul(elapsed as i64);
+        self.purse = self.purse.saturating_add(income).min(most);
+        self.purse > 0 && now_ms >= self.not_before_ms
+    }
+
+    fn pay(&mut self, micros: u32) {
+        self.purse = self.purse.saturating_sub(i64::from(micros.max(LEAST_MICROS)) * 1000);
+    }
+}
+
+impl PageHeap<'_> {
+    /// A broken huge page that is worth restoring now, if any. It is kept from leaving until
+    /// [`Self::restored`] tells what came of it, so that the attempt can be made without a lock;
+    /// [`Self::step`] does both.
+    pub fn next_to_restore(&mut self, now_ms: u64) -> Option<HugePageId> {
+        if self.filler.counts.refilled == 0
+            || self.counters.collapse_unsupported
+            || !self.repair.may_try(now_ms, self.settings.collapse_micros_per_s)
+        {
+            return None;
+        }
+        let end = self.vacant.frontier;
+        let now_s = now_ms / 1000;
+        for _ in 0..SWEEP {
+            if self.repair.cursor >= end {
+                self.repair.cursor = HugePageId(0);
+            }
+            let page = self.repair.cursor;
+            let tracker = &self.table[page];
+            self.repair.cursor = following(page, tracker);
+            if is_candidate(tracker, now_s) {
+                self.table[page].flags |= flag::RESTORING;
+                return Some(page);
+            }
+        }
+        None
+    }
+
+    /// What came of the attempt to restore this huge page. Without such an attempt under way
+    /// nothing is done.
+    pub fn restored(
+        &mut self,
+        memory: &mut impl Memory,
+        now_ms: u64,
+        page: HugePageId,
+        outcome: Collapse,
+    ) {
+        let tracker = &self.table[page];
+        if tracker.state != State::Filler || !tracker.has(flag::RESTORING) {
+            return;
+        }
+        self.table[page].flags &= !flag::RESTORING;
+        let counters = &mut self.counters;
+        counters.collapse_attempts += 1;
+        let micros = match outcome {
+            Collapse::Done { micros } => {
+                counters.restored += 1;
+                self.repair.failures = 0;
+                self.filler.edit(&mut self.table, page, |tracker| {
+                    tracker.flags &= !flag::BROKEN;
+                    (tracker.unbacked, tracker.unbacked_pages) = (Bits::NONE, 0);
+                    tracker.written = PAGES as u16;
+                });
+                micros
+            }
+            Collapse::Busy { micros } => {
+                counters.collapse_failures += 1;
+                let delay_ms = u64::from(self.settings.collapse_delay_ms)
+                    << self.repair.failures.min(MOST_DOUBLINGS);
+                self.repair.failures = self.repair.failures.saturating_add(1);
+                self.repair.not_before_ms = now_ms.saturating_add(delay_ms);
+                let again_s = (now_ms / 1000).saturating_add(PAGE_DELAY_S);
+                self.table[page].note = u32::try_from(again_s).unwrap_or(u32::MAX);
+                micros
+            }
+            Collapse::Unsupported => {
+                counters.collapse_failures += 1;
+                counters.collapse_unsupported = true;
+                0
+            }
+        };
+        self.counters.collapse_micros += u64::from(micros);
+        self.counters.collapse_max_micros = self.counters.collapse_max_micros.max(micros);
+        self.repair.pay(micros);
+        // It may have drained meanwhile.
+        if self.table[page].used_pages == 0 {
+            self.dispose(memory, now_ms, page);
+        }
+    }
+}
+
+fn is_candidate(tracker: &Tracker, now_s: u64) -> bool {
+    tracker.state == State::Filler
+        && tracker.has(flag::BROKEN)
+        && !tracker.has(flag::RESTORING)
+        && tracker.used_pages >= RESTORE_PAGES
+        && u64::from(tracker.note) <= now_s
+}
+
+/// The next record worth a look: what a range, a region or a large span is made of is none.
+fn following(page: HugePageId, tracker: &Tracker) -> HugePageId {
+    let next = page.after(HugeLength(1));
+    match tracker.state {
+        State::Free | State::Cached => page.after(HugeLength(tracker.length.max(1))),
+        State::Large => page.after(HugeLength((tracker.length / PAGES).max(1))),
+        State::Region => HugePageId(tracker.note).after(REGION).max(next),
+        _ => next,
+    }
+}

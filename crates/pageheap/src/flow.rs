@@ -1,0 +1,254 @@
+//! Which component serves which span (4.1, Fig. 7), and where freed pages go.
+
+use spandrel_pages::{HEAP_PAGES_PER_HUGEPAGE, HugeLength, HugePageId, Length, PageId};
+
+use crate::bits::PAGES;
+use crate::filler::{Contribution, HugeFiller, Placed};
+use crate::heap::PageHeap;
+use crate::memory::Memory;
+use crate::ranges::Range;
+use crate::region::{REGION, Regions};
+use crate::request::{Request, Span};
+use crate::tracker::{State, Tracker, flag};
+
+/// The largest span that always goes to the filler: half a huge page (4.1).
+const SMALL: u32 = HEAP_PAGES_PER_HUGEPAGE / 2;
+const ONE: HugeLength = HugeLength(1);
+
+impl PageHeap<'_> {
+    /// Hands out a span. `None`: the slice is full, the kernel refuses memory, or the request
+    /// makes no sense (no pages, an alignment that is no power of two).
+    pub fn allocate(
+        &mut self,
+        memory: &mut impl Memory,
+        now_ms: u64,
+        request: Request,
+    ) -> Option<Span> {
+        let (pages, align) = (request.pages.0, request.align.0.max(1));
+        if pages == 0 || !align.is_power_of_two() {
+            return None;
+        }
+        let placed = if pages <= SMALL && align <= PAGES {
+            self.allocate_small(memory, now_ms, pages, align, request.objects)
+        } else {
+            self.allocate_large(memory, now_ms, pages, align)
+        }?;
+        self.live = self.live.saturating_add(pages);
+        self.spans = self.spans.saturating_add(1);
+        self.demand.observe(now_ms, self.filler.counts.used);
+        Some(Span { first: placed.first, pages: request.pages, zeroed: placed.zeroed })
+    }
+
+    #[inline]
+    fn allocate_small(
+        &mut self,
+        memory: &mut impl Memory,
+        now_ms: u64,
+        pages: u32,
+        align: u32,
+        objects: u32,
+    ) -> Option<Placed> {
+        // Only single pages are dense: on a huge page of theirs every free page fits.
+        let dense = pages == 1 && objects > self.settings.sparse_objects;
+        let align = if pages == 1 && align == 1 { 1 } else { align };
+        if let Some(placed) = self.filler.allocate(&mut self.table, pages, align, dense) {
+            return Some(placed);
+        }
+        let (range, fresh) = self.hugepages(memory, now_ms, ONE, ONE)?;
+        let kind = Contribution::Span { dense };
+        self.filler.contribute(&mut self.table, range.first, fresh, pages, kind);
+        Some(Placed { first: range.first.first_page(), zeroed: fresh })
+    }
+
+    fn allocate_large(
+        &mut self,
+        memory: &mut impl Memory,
+        now_ms: u64,
+        pages: u32,
+        align: u32,
+    ) -> Option<Placed> {
+        let whole = Length(pages).beyond_hugepages() == Length::ZERO;
+        if !whole && align <= PAGES {
+            if pages < PAGES
+                && let Some(placed) = self.filler.allocate(&mut self.table, pages, align, false)
+            {
+                return Some(placed);
+            }
+            if pages <= REGION.pages().0
+                && let Some(placed) = self.allocate_in_region(memory, now_ms, pages, align)
+            {
+                return Some(placed);
+            }
+        }
+        let (count, align) = (Length(pages).hugepages_up(), Length(align).hugepages_up());
+        let (range, fresh) = self.hugepages(memory, now_ms, count, align)?;
+        let tail = Length(pages).beyond_hugepages().0;
+        if pages >= PAGES {
+            self.table[range.first] =
+                Tracker { length: pages, ..Tracker::with_state(State::Large) };
+        }
+        if tail > 0 {
+            let last = HugePageId(range.end().0 - 1);
+            let kind = if pages < PAGES { Contribution::Large } else { Contribution::Tail };
+            self.filler.contribute(&mut self.table, last, fresh, tail, kind);
+            self.slack = self.slack.saturating_add(PAGES - tail);
+        }
+        Some(Placed { first: range.first.first_page(), zeroed: fresh })
+    }
+
+    /// Regions serve when there are any; they are made when large spans have left more pages
+    /// behind them than small ones fill.
+    fn allocate_in_region(
+        &mut self,
+        memory: &mut impl Memory,
+        now_ms: u64,
+        pages: u32,
+        align: u32,
+    ) -> Option<Placed> {
+        let occupied = self.regions.counts.occupied;
+        let mut placed = self.regions.allocate(&mut self.table, memory, pages, align);
+        let wasted = self.slack.saturating_add(self.filler.counts.abandoned);
+        if placed.is_none() && wasted >= self.settings.region_slack.0 {
+            self.regions.add(&mut self.table, &mut self.vacant)?;
+            placed = self.regions.allocate(&mut self.table, memory, pages, align);
+            if let Some(newest) = self.regions.newest() {
+                // It stays empty, and must not, when the kernel refuses memory for it.
+                let (cached, free) = (&mut self.cache.ranges, &mut self.vacant.free);
+                self.regions.dissolve(&mut self.table, newest, cached, free);
+            }
+        }
+        let more = self.regions.counts.occupied.saturating_sub(occupied);
+        self.cache.taken(now_ms, HugeLength(more));
+        placed
+    }
+
+    /// Backed huge pages, from the cache or the kernel; true when the kernel gave them just now.
+    pub(crate) fn hugepages(
+        &mut self,
+        memory: &mut impl Memory,
+        now_ms: u64,
+        count: HugeLength,
+        align: HugeLength,
+    ) -> Option<(Range, bool)> {
+        let (range, fresh) = match self.cache.allocate(&mut self.table, count, align) {
+            Some(range) => (range, false),
+            None => (self.fresh_hugepages(memory, count, align)?, true),
+        };
+        self.cache.taken(now_ms, count);
+        Some((range, fresh))
+    }
+
+    fn fresh_hugepages(
+        &mut self,
+        memory: &mut impl Memory,
+        count: HugeLength,
+        align: HugeLength,
+    ) -> Option<Range> {
+        let range = self.vacant.allocate(&mut self.table, count, align)?;
+        if memory.back(range.first, count) {
+            return Some(range);
+        }
+        // The kernel may have room for them once it has what lies in the cache.
+        let cached = self.cache.ranges.total;
+        let given = self.release_whole(memory, cached);
+        self.counters.refused = self.counters.refused.saturating_add(1);
+        self.counters.released.pressure += u64::from(given.pages().0);
+        if given > HugeLength::ZERO && memory.back(range.first, count) {
+            return Some(range);
+        }
+        self.vacant.free.insert(&mut self.table, range);
+        None
+    }
+
+    /// Takes a span back. False: there is no such span, and nothing was done.
+    pub fn free(
+        &mut self,
+        memory: &mut impl Memory,
+        now_ms: u64,
+        first: PageId,
+        pages: Length,
+    ) -> bool {
+        let page = first.hugepage();
+        let tracker = &self.table[page];
+        match tracker.state {
+            State::Filler if HugeFiller::holds(tracker, first.offset(), pages.0) => {
+                let at = first.offset();
+                let brought = at == 0
+                    && u32::from(tracker.leading) == pages.0
+                    && !tracker.has(flag::ABANDONED);
+                let empty = self.filler.free(&mut self.table, page, at, pages.0);
+                self.settle(memory, now_ms, page, empty, brought);
+            }
+            State::Region if Regions::holds(&self.table, first, pages.0) => {
+                let emptied = self.regions.free(&mut self.table, first, pages.0);
+                self.cache.returned(now_ms, emptied);
+                let (cached, free) = (&mut self.cache.ranges, &mut self.vacant.free);
+                self.regions.dissolve(&mut self.table, page, cached, free);
+                self.trim_cache(memory, now_ms);
+            }
+            State::Large if first.offset() == 0 && tracker.length == pages.0 => {
+                let whole = pages.hugepages_down();
+                let tail = pages.beyond_hugepages().0;
+                self.table[page] = Tracker::default();
+                if tail > 0 {
+                    let last = page.after(whole);
+                    let empty = self.filler.vacate(&mut self.table, last, 0, tail);
+                    self.settle(memory, now_ms, last, empty, true);
+                }
+                self.put_cached(now_ms, Range { first: page, count: whole });
+                self.trim_cache(memory, now_ms);
+            }
+            _ => return false,
+        }
+        self.live = self.live.saturating_sub(pages.0);
+        self.spans = self.spans.saturating_sub(1);
+        self.demand.observe(now_ms, self.filler.counts.used);
+        true
+    }
+
+    /// What becomes of a huge page of the filler on which something was freed. `brought`: the
+    /// span for which it was taken.
+    #[inline]
+    fn settle(
+        &mut self,
+        memory: &mut impl Memory,
+        now_ms: u64,
+        page: HugePageId,
+        empty: bool,
+        brought: bool,
+    ) {
+        if brought {
+            self.slack = self.slack.saturating_sub(PAGES - u32::from(self.table[page].leading));
+            self.filler.edit(&mut self.table, page, |tracker| {
+                // What the span left behind waits for others as long as somebody holds on.
+                tracker.flags |= flag::ABANDONED;
+            });
+        }
+        if empty && !self.table[page].has(flag::RESTORING) {
+            self.dispose(memory, now_ms, page);
+        }
+    }
+
+    /// Takes an empty huge page out of the filler. A whole one is worth keeping; a broken one is
+    /// whole again when it comes back from the kernel.
+    pub(crate) fn dispose(&mut self, memory: &mut impl Memory, now_ms: u64, page: HugePageId) {
+        self.filler.withdraw(&mut self.table, page);
+        let tracker = core::mem::take(&mut self.table[page]);
+        let range = Range { first: page, count: ONE };
+        if tracker.has(flag::BROKEN) && memory.unback(page.first_page(), Length::HUGEPAGE) {
+            let backed = PAGES - u32::from(tracker.unbacked_pages);
+            self.counters.released.drained += u64::from(backed);
+            self.cache.returned(now_ms, ONE);
+            self.vacant.free.insert(&mut self.table, range);
+            return;
+        }
+        self.put_cached(now_ms, range);
+        self.trim_cache(memory, now_ms);
+    }
+
+    /// Puts backed huge pages that hold nothing into the cache.
+    pub(crate) fn put_cached(&mut self, now_ms: u64, range: Range) {
+        self.cache.ranges.insert(&mut self.table, range);
+        self.cache.returned(now_ms, range.count);
+    }
+}

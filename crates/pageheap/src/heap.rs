@@ -1,0 +1,72 @@
+//! The page heap as a whole: its parts, and what it counts.
+
+use spandrel_pages::{HugePageId, Length};
+
+use crate::collapse::Repair;
+use crate::demand::Window;
+use crate::filler::HugeFiller;
+use crate::huge_allocator::HugeAllocator;
+use crate::huge_cache::HugeCache;
+use crate::region::Regions;
+use crate::request::Settings;
+use crate::stats::Counters;
+use crate::step::Trickle;
+use crate::tracker::{Table, Tracker};
+
+/// Epochs of the filler's demand: ten seconds each of five minutes.
+const DEMAND_EPOCHS: usize = 30;
+
+/// The page heap of one slice of address space. See the crate's documentation.
+pub struct PageHeap<'a> {
+    pub(crate) table: Table<'a>,
+    pub(crate) settings: Settings,
+    pub(crate) vacant: HugeAllocator,
+    pub(crate) cache: HugeCache,
+    pub(crate) filler: HugeFiller,
+    pub(crate) regions: Regions,
+    /// Used pages of the filler over time.
+    pub(crate) demand: Window<DEMAND_EPOCHS>,
+    /// Pages of all spans.
+    pub(crate) live: u32,
+    pub(crate) spans: u32,
+    /// Pages behind living large spans, up to the end of their last huge pages.
+    pub(crate) slack: u32,
+    pub(crate) counters: Counters,
+    pub(crate) repair: Repair,
+    pub(crate) trickle: Trickle,
+}
+
+impl<'a> PageHeap<'a> {
+    /// A page heap for as many huge pages as there are records, all of them never used: every
+    /// record is `Tracker::default()`, which is all bytes zero. They are not looked at.
+    ///
+    /// Alignments are those of page numbers: the slice's base is to be a multiple of the largest
+    /// that will be asked for.
+    pub const fn new(trackers: &'a mut [Tracker], settings: Settings) -> Self {
+        Self {
+            table: Table::new(trackers),
+            vacant: HugeAllocator::new(),
+            cache: HugeCache::new(settings.cache_window_ms, settings.cache_least),
+            filler: HugeFiller::new(settings.order),
+            regions: Regions::new(),
+            demand: Window::new(settings.demand_long_ms),
+            live: 0,
+            spans: 0,
+            slack: 0,
+            counters: Counters::NONE,
+            repair: Repair::new(),
+            trickle: Trickle::new(),
+            settings,
+        }
+    }
+
+    /// The first huge page that was never used, nor any after it.
+    pub fn frontier(&self) -> HugePageId {
+        self.vacant.frontier
+    }
+
+    /// Pages of all spans.
+    pub fn live(&self) -> Length {
+        Length(self.live)
+    }
+}

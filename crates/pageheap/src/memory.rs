@@ -1,0 +1,37 @@
+//! What the page heap does to memory: three effects, and nothing else.
+
+use spandrel_pages::{HugeLength, HugePageId, Length, PageId};
+
+/// The kernel, or what stands for it.
+pub trait Memory {
+    /// Huge pages that were never used or are wholly unbacked are about to be used. False: the
+    /// kernel refuses memory, and they stay unused.
+    ///
+    /// Single pages that went back while the rest of their huge page stayed are *not* announced
+    /// again: touching them faults them in.
+    fn back(&mut self, first: HugePageId, count: HugeLength) -> bool;
+
+    /// Gives pages back; afterwards they read as zeroes. False: refused, they are still resident
+    /// with what was in them.
+    fn unback(&mut self, first: PageId, count: Length) -> bool;
+
+    /// Makes a huge page whole again that is mapped by small pages.
+    fn collapse(&mut self, page: HugePageId) -> Collapse;
+}
+
+/// What an attempt to make a huge page whole came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Collapse {
+    /// It is whole.
+    Done {
+        /// How long it took.
+        micros: u32,
+    },
+    /// Not now: no huge page is free, or something holds one of its pages (`EAGAIN`, `ENOMEM`).
+    Busy {
+        /// How long it took to find out.
+        micros: u32,
+    },
+    /// This kernel cannot; it will not be asked again.
+    Unsupported,
+}

@@ -1,0 +1,184 @@
+//! What goes back to the kernel, when, and why (4.3, 4.6).
+
+use spandrel_pages::{HugeLength, HugePageId, Length};
+
+use crate::bits::PAGES;
+use crate::filler::set;
+use crate::heap::PageHeap;
+use crate::lists::LISTS;
+use crate::memory::Memory;
+use crate::tracker::flag;
+
+/// A huge page is not broken for fewer free pages than this: a sixteenth of it. What they are
+/// worth is less than what its other pages lose.
+const BREAK_PAGES: u32 = 16;
+/// Huge pages are broken in rounds, those with this many used pages at most first, then those
+/// with as many more.
+const ROUND_PAGES: u32 = 32;
+/// Huge pages that a release in the background looks at before it gives up until the next.
+const EXAMINED: u32 = 4096;
+
+/// Sets from which huge pages are broken; tails first: nobody prefers them.
+const WHOLE_SETS: [u8; 3] = [set::DONATED, set::SPARSE, set::DENSE];
+const BROKEN_SETS: [u8; 2] = [set::PARTIAL, set::PARTIAL_DENSE];
+
+/// On whose behalf memory goes back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Urgency {
+    /// Somebody asked (`malloc_trim`, a limit that is near): all that was asked for.
+    Asked,
+    /// A steady trickle: nothing that recent demand will want again.
+    Background,
+}
+
+impl PageHeap<'_> {
+    /// Gives back about so many pages, or all that can be given: first empty huge pages, then
+    /// free pages of huge pages that are in use, of the emptiest first. Returns how many went,
+    /// which may be more.
+    pub fn release(
+        &mut self,
+        memory: &mut impl Memory,
+        now_ms: u64,
+        pages: Length,
+        urgency: Urgency,
+    ) -> Length {
+        let whole = self.release_whole(memory, pages.hugepages_up()).pages();
+        let mut released = whole.0;
+        let mut wanted = pages.0.saturating_sub(whole.0);
+        if urgency == Urgency::Background {
+            wanted = self.unwanted(now_ms, wanted);
+        }
+        if wanted > 0 {
+            released += self.subrelease(memory, wanted, urgency);
+        }
+        let reason = &mut self.counters.released;
+        match urgency {
+            Urgency::Asked => reason.asked += u64::from(released),
+            Urgency::Background => reason.background += u64::from(released),
+        }
+        Length(released)
+    }
+
+    /// The part of these pages that recent demand for small spans will not refill. What it swung
+    /// by lately comes on top of what it keeps coming back to; its peak bounds both.
+    fn unwanted(&mut self, now_ms: u64, wanted: u32) -> u32 {
+        let (short, long) = (self.settings.demand_short_ms, self.settings.demand_long_ms);
+        self.demand.advance(now_ms);
+        let swing = self.demand.high(short).saturating_sub(self.demand.low(short));
+        let required = self.demand.trend(long).saturating_add(swing).min(self.demand.high(long));
+        let backed = self.filler.counts.used.saturating_add(self.filler.counts.free_backed());
+        let allowed = wanted.min(backed.saturating_sub(required));
+        self.counters.spared += u64::from(wanted - allowed);
+        allowed
+    }
+
+    /// Gives back what recent demand does not justify keeping in the cache.
+    pub(crate) fn trim_cache(&mut self, memory: &mut impl Memory, now_ms: u64) {
+        let empty = self.cache.ranges.total.saturating_add(HugeLength(self.regions.counts.empty));
+        if empty <= self.settings.cache_least {
+            return;
+        }
+        let excess = empty.saturating_sub(self.cache.limit(now_ms));
+        if excess > HugeLength::ZERO {
+            let released = self.release_whole(memory, excess);
+            self.counters.released.demand += u64::from(released.pages().0);
+        }
+    }
+
+    /// Gives back empty huge pages: regions' first, which only regions can use.
+    pub(crate) fn release_whole(
+        &mut self,
+        memory: &mut impl Memory,
+        count: HugeLength,
+    ) -> HugeLength {
+        let first = self.regions.release(&mut self.table, memory, count);
+        let rest = count.saturating_sub(first);
+        first.saturating_add(self.cache.release(
+            &mut self.table,
+            &mut self.vacant.free,
+            memory,
+            rest,
+        ))
+    }
+
+    /// Gives back free pages of huge pages that are in use: of broken ones first, which lose
+    /// nothing by it.
+    fn subrelease(&mut self, memory: &mut impl Memory, wanted: u32, urgency: Urgency) -> u32 {
+        let examined = if urgency == Urgency::Asked { u32::MAX } else { EXAMINED };
+        let mut walk = Walk { wanted, released: 0, examined, refused: false };
+        for set in BROKEN_SETS {
+            self.walk(memory, set, PAGES, &mut walk);
+        }
+        let mut most = ROUND_PAGES;
+        while most <= PAGES && walk.goes_on() {
+            for set in WHOLE_SETS {
+                self.walk(memory, set, most.min(PAGES - BREAK_PAGES), &mut walk);
+            }
+            most += ROUND_PAGES;
+        }
+        self.counters.subreleased += u64::from(walk.released);
+        walk.released
+    }
+
+    /// Gives back the free pages of a set's huge pages with no more than `most` used ones.
+    fn walk(&mut self, memory: &mut impl Memory, set: u8, most: u32, walk: &mut Walk) {
+        let mut end = LISTS;
+        while let Some(list) =
+            self.filler.sets.get(usize::from(set)).and_then(|lists| lists.last_below(end))
+        {
+            end = list;
+            let mut at = self.filler.sets.get(usize::from(set)).map(|lists| lists.head(list));
+            while let Some(page) = at.and_then(|link| link.get()) {
+                if !walk.goes_on() {
+                    return;
+                }
+                walk.examined -= 1;
+                let tracker = &self.table[page];
+                at = Some(tracker.next);
+                if u32::from(tracker.used_pages) <= most && !tracker.has(flag::RESTORING) {
+                    self.break_up(memory, page, walk);
+                }
+            }
+        }
+    }
+
+    /// Gives back all free pages of a huge page that are still backed.
+    fn break_up(&mut self, memory: &mut impl Memory, page: HugePageId, walk: &mut Walk) {
+        let tracker = &self.table[page];
+        let mut unbacked = tracker.unbacked;
+        for (at, count) in tracker.used.or(tracker.unbacked).not().rows() {
+            if !memory.unback(page.first_page().after(Length(at)), Length(count)) {
+                walk.refused = true;
+                break;
+            }
+            unbacked = unbacked.or(crate::bits::Bits::range(at, count));
+        }
+        let count = unbacked.count() as u16;
+        let gone = count.saturating_sub(tracker.unbacked_pages);
+        if gone == 0 {
+            return;
+        }
+        walk.released += u32::from(gone);
+        self.counters.broken += u64::from(!tracker.has(flag::BROKEN));
+        self.filler.edit(&mut self.table, page, |tracker| {
+            tracker.flags |= flag::BROKEN;
+            (tracker.unbacked, tracker.unbacked_pages) = (unbacked, count);
+            // A page that is broken for the first time may be restored as soon as it fills.
+            tracker.note = 0;
+        });
+    }
+}
+
+/// How far a subrelease has come.
+struct Walk {
+    wanted: u32,
+    released: u32,
+    examined: u32,
+    refused: bool,
+}
+
+impl Walk {
+    fn goes_on(&self) -> bool {
+        self.released < self.wanted && self.examined > 0 && !self.refused
+    }
+}
