@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering::*};
 use spandrel_sync::{Lock, Once, ThreadSlot, thread_slot};
 
 use crate::central;
-use crate::class::{CLASS, CLASSES};
+use crate::class::CLASSES;
 use crate::map;
 
 /// Bytes of one cache: heads and stacks.

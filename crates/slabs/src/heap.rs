@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use spandrel_os::{clock, vm};
-use spandrel_pageheap::{Collapse, Memory, PageHeap, Request, Settings, Stats};
+use spandrel_pageheap::{Collapse, Memory, PageHeap, Request, Settings, Stats, Urgency};
 use spandrel_pages::{HEAP_PAGE_BYTES, HUGEPAGE_BYTES, HugeLength, HugePageId, Length, PageId};
 use spandrel_sync::{Lock, Once};
 
@@ -91,6 +91,9 @@ pub fn free_span(first: Page, pages: usize) {
 
 /// A span for one large object: its address, and whether it is zero.
 pub fn allocate_large(pages: usize, align_pages: usize) -> Option<(usize, bool)> {
+    if !map::can_align(align_pages) {
+        return None;
+    }
     let request = Request {
         pages: Length(u32::try_from(pages).ok()?),
         align: Length(u32::try_from(align_pages).ok()?),
@@ -113,7 +116,7 @@ pub fn free_large(first: Page) {
 pub fn release_all() -> bool {
     let mut heap = HEAP.lock();
     heap.as_mut().is_some_and(|heap| {
-        heap.release(&mut Kernel, clock::coarse_ms(), Length(u32::MAX)).0 > 0
+        heap.release(&mut Kernel, clock::coarse_ms(), Length(u32::MAX), Urgency::Asked).0 > 0
     })
 }
 

@@ -19,13 +19,15 @@ use spandrel_os::slices::{self, Slice};
 use spandrel_os::vm;
 use spandrel_pageheap::Tracker;
 use spandrel_pages::{
-    AllocatorId, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, MIB, PAGE_BYTES, TIB, align_down, align_up,
+    AllocatorId, GIB, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, MIB, PAGE_BYTES, TIB, align_down, align_up,
 };
 
 use crate::span::SpanRecord;
 
 /// Address space wanted.
 const WANTED_BYTES: usize = 4 * TIB;
+/// Where opened memory is charged: the records of huge pages are opened at once.
+const WANTED_CHARGED_BYTES: usize = 64 * GIB;
 /// Least address space that makes sense.
 const LEAST_BYTES: usize = 256 * MIB;
 /// Words of object bits for each heap page.
@@ -94,17 +96,22 @@ fn places() -> &'static Places {
 /// # Safety
 /// Called once, before anything else of this module.
 pub unsafe fn start() -> Option<&'static mut [Tracker]> {
-    let slice = slices::claim(AllocatorId::Native, WANTED_BYTES, LEAST_BYTES)?;
+    let wanted = if vm::is_charged_when_opened() { WANTED_CHARGED_BYTES } else { WANTED_BYTES };
+    let slice = slices::claim(AllocatorId::Native, wanted, LEAST_BYTES)?;
     vm::name(slice.base as *mut u8, slice.len, c"spandrel native");
     let places = divide(slice)?;
+    let trackers = (places.end - places.base) / HUGEPAGE_BYTES * size_of::<Tracker>();
+    let trackers = align_up(trackers, PAGE_BYTES)?;
+    // SAFETY: within the slice, which is this module's.
+    if !unsafe { vm::open(places.trackers as *mut u8, trackers) } {
+        return None;
+    }
     // SAFETY: nobody reads it yet.
     unsafe { *MAP.places.get() = places };
     MAP.opened.store(places.data, Relaxed);
     MAP.caches_opened.store(places.caches, Relaxed);
     let huge_pages = (places.end - places.data) / HUGEPAGE_BYTES;
-    // SAFETY: the trackers' part of the slice is nobody else's. It is reserved
-    // without access: `open` makes a tracker accessible before the page heap
-    // may look at it, which is when its huge page comes into use.
+    // SAFETY: the trackers' part of the slice is nobody else's, open, and zero.
     Some(unsafe { core::slice::from_raw_parts_mut(places.trackers as *mut Tracker, huge_pages) })
 }
 
@@ -117,7 +124,9 @@ fn divide(slice: Slice) -> Option<Places> {
     let trackers = page_aligned(bits + pages * WORDS_PER_PAGE * 8)?;
     let huge_pages = slice.len / HUGEPAGE_BYTES;
     let caches = page_aligned(trackers + huge_pages * size_of::<Tracker>())?;
-    let data = align_up(caches + slice.len / CACHES_PART, HUGEPAGE_BYTES)?;
+    // The page heap aligns page numbers; they begin to count here.
+    let align = GIB.min(1 << (slice.len / 8).ilog2());
+    let data = align_up(caches + slice.len / CACHES_PART, align)?;
     Some(Places { base, records, bits, trackers, caches, data, end: base + slice.len })
 }
 
@@ -163,6 +172,11 @@ pub fn open_cache(bytes: usize) -> *mut u8 {
     }
     MAP.caches_opened.store(at + bytes, Relaxed);
     at as *mut u8
+}
+
+/// Whether objects can be aligned to so many pages.
+pub fn can_align(pages: usize) -> bool {
+    places().data.is_multiple_of(pages * HEAP_PAGE_BYTES)
 }
 
 /// The page in which an address of the slice lies.
