@@ -39,21 +39,23 @@ struct Compiled {
 unsafe impl Sync for Compiled {}
 
 impl Compiled {
-    const EMPTY: Self = Compiled {
-        table: Table::elsewhere(),
-        mode: UnsafeCell::new((Mode::Auto, Available::BASE)),
-        name: UnsafeCell::new(Line::new()),
-    };
+    const fn new() -> Self {
+        Compiled {
+            table: Table::elsewhere(),
+            mode: UnsafeCell::new((Mode::Auto, Available::BASE)),
+            name: UnsafeCell::new(Line::new()),
+        }
+    }
 }
 
-static POOL_ENTRIES: [Compiled; POOL] = [const { Compiled::EMPTY }; POOL];
+static POOL_ENTRIES: [Compiled; POOL] = [const { Compiled::new() }; POOL];
 static FILLED: AtomicUsize = AtomicUsize::new(0);
 static ADDING: Lock<()> = Lock::new(());
 /// What the hot path reads.
 static ACTIVE: Table = Table::elsewhere();
 static SCOPES_USED: AtomicBool = AtomicBool::new(false);
 /// In force before the start: every decision goes the slow way.
-static UNSET: Compiled = Compiled::EMPTY;
+static UNSET: Compiled = Compiled::new();
 static CURRENT: AtomicPtr<Compiled> = AtomicPtr::new((&raw const UNSET).cast_mut());
 
 /// Why a mode could not be entered.

@@ -137,6 +137,9 @@ unsafe fn resize(
 }
 
 /// Copies an object to another allocator and frees the old one.
+///
+/// # Safety
+/// As for [`realloc`]; the object has at least `old_size` bytes.
 pub(crate) unsafe fn migrate(
     object: *mut u8,
     to: AllocatorId,

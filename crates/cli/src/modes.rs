@@ -74,9 +74,9 @@ mod tests {
 
     #[test]
     fn good_and_bad_modes() {
-        assert!(check("auto").is_ok());
-        assert!(check("switch=sys,point=64KiB").is_ok());
-        let failure = check("fastest").unwrap_err();
+        assert!(check("--mode", "auto").is_ok());
+        assert!(check("--mode", "switch=sys,point=64KiB").is_ok());
+        let failure = check("--mode", "fastest").unwrap_err();
         assert_eq!(failure.code, 2);
         assert!(failure.message.contains("fastest"));
     }

@@ -139,13 +139,15 @@ impl Host {
         if skipped >= len {
             return 0;
         }
-        // SAFETY: passed on from the caller, here and below; `skipped` is less than `len`.
+        // SAFETY: `skipped` is less than `len`.
         let (at, len) = (unsafe { at.byte_add(skipped) }, len - skipped);
         let before = errno();
+        // SAFETY: passed on from the caller.
         let outcome = unsafe { libc::madvise(at, len, advice) };
         let gives_back = matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE);
         if outcome != 0 && gives_back && errno() == libc::EINVAL {
             // The program has locked its memory; and `free` does not change `errno`.
+            // SAFETY: as above.
             let again = unsafe { libc::madvise(at, len, libc::MADV_DONTNEED_LOCKED) };
             if again == 0 {
                 set_errno(before);
