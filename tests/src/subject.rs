@@ -8,7 +8,7 @@ use crate::job::Job;
 
 /// Every mode that a C program is run in.
 pub const ALL_MODES: &[&str] =
-    &["sys", "jemalloc", "mimalloc", "mmap", "template=brug", "switch", "auto"];
+    &["native", "sys", "jemalloc", "mimalloc", "mmap", "template=brug", "switch", "auto"];
 
 /// The modes that the real programs are run in.
 pub const REAL_MODES: &[&str] = &["auto", "template=brug", "switch"];

@@ -25,17 +25,20 @@ pub enum Optional {
     Random = 4,
     /// `membarrier`, for trimming behind live objects.
     Membarrier = 5,
+    /// `madvise(MADV_COLLAPSE)`, which makes a huge page whole again.
+    Collapse = 6,
 }
 
 impl Optional {
     /// Every optional call.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Mremap,
         Self::PopulateWrite,
         Self::HugePage,
         Self::Reserve,
         Self::Random,
         Self::Membarrier,
+        Self::Collapse,
     ];
 
     /// The name used in messages and statistics.
@@ -47,6 +50,7 @@ impl Optional {
             Self::Reserve => "address-space reservation",
             Self::Random => "getrandom",
             Self::Membarrier => "membarrier",
+            Self::Collapse => "madvise(MADV_COLLAPSE)",
         }
     }
 
@@ -56,6 +60,7 @@ impl Optional {
             Self::PopulateWrite => "pages of growing objects are faulted in one by one",
             Self::HugePage => "large objects use base pages",
             Self::Reserve => "slices are smaller; what does not fit is served by glibc",
+            Self::Collapse => "huge pages that were broken stay so until the kernel mends them",
             Self::Membarrier => "spare pages behind live objects stay with them",
             Self::Random => "slice bases follow the kernel's own randomisation",
         }

@@ -119,6 +119,44 @@ pub unsafe fn advise_huge(at: *mut u8, len: usize) -> bool {
     settle(Optional::HugePage, unsafe { mm::madvise(at.cast(), len, Advice::LinuxHugepage) })
 }
 
+/// What became of an attempt to make a huge page whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whole {
+    /// It is one huge page now.
+    Done,
+    /// Not now: no huge page is free, or one of its pages is held.
+    Busy,
+    /// This kernel cannot.
+    Unsupported,
+}
+
+/// Makes huge pages of a range that is mapped by small ones, at once
+/// (`MADV_COLLAPSE`, Linux 6.1); what is not resident is filled with zeroes.
+///
+/// # Safety
+/// The range is an open mapping of the caller's.
+pub unsafe fn collapse(at: *mut u8, len: usize) -> Whole {
+    if !available(Optional::Collapse) {
+        return Whole::Unsupported;
+    }
+    let errno = crate::env::errno();
+    // SAFETY: passed on from the caller; the advice changes no contents.
+    let failed = unsafe { libc::madvise(at.cast(), len, MADV_COLLAPSE) } != 0;
+    let why = crate::env::errno();
+    crate::env::set_errno(errno);
+    match why {
+        _ if !failed => Whole::Done,
+        libc::EAGAIN | libc::ENOMEM | libc::EBUSY => Whole::Busy,
+        why => {
+            refused(Optional::Collapse, why);
+            Whole::Unsupported
+        }
+    }
+}
+
+/// Not in every libc's headers yet.
+const MADV_COLLAPSE: libc::c_int = 25;
+
 /// Faults in a range at once, writable.
 ///
 /// # Safety

@@ -80,7 +80,7 @@ impl fmt::Display for ModeError<'_> {
         match &self.kind {
             ModeErrorKind::Unknown => write!(
                 f,
-                "unknown mode '{input}': known are auto, sys, jemalloc, mimalloc, tcmalloc, mmap, \
+                "unknown mode '{input}': known are auto, native, sys, jemalloc, mimalloc, tcmalloc, mmap, \
                  template[=brug|=RANGES] and switch[=BASE][,point=SIZE][,threshold=N]"
             ),
             ModeErrorKind::Template(error) => write!(f, "mode '{input}': {error}"),

@@ -61,7 +61,7 @@ impl fmt::Display for TemplateError<'_> {
             Self::Size(text, why) => write!(f, "'{text}' is not a size: {why}"),
             Self::UnknownAllocator(name) => write!(
                 f,
-                "'{name}' is not an allocator: known are sys, jemalloc, mimalloc, tcmalloc and mmap"
+                "'{name}' is not an allocator: known are native, sys, jemalloc, mimalloc, tcmalloc and mmap"
             ),
             Self::Empty(from, to) => {
                 write!(f, "the range {}-{} is empty", size(from), size(to))

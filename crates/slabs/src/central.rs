@@ -20,7 +20,8 @@ pub struct Central {
     heads: [u32; LISTS],
 }
 
-static CENTRAL: [Lock<Central>; CLASSES] = [const { Lock::new(Central { heads: [0; LISTS] }) }; CLASSES];
+static CENTRAL: [Lock<Central>; CLASSES] =
+    [const { Lock::new(Central { heads: [0; LISTS] }) }; CLASSES];
 
 /// Takes up to `into.len()` objects of a class; how many. Fewer than asked for
 /// means that a new span would have been needed for the rest; none, that there
@@ -93,7 +94,11 @@ impl Central {
     /// Puts a span where it belongs: a list by its fullness, or none if it is full.
     fn file(&mut self, class: usize, span: Span) {
         let record = span.record();
-        let list = if span.free() == 0 { 0 } else { span.used() * LISTS / (CLASS[class].objects as usize + 1) + 1 };
+        let list = if span.free() == 0 {
+            0
+        } else {
+            span.used() * LISTS / (CLASS[class].objects as usize + 1) + 1
+        };
         if record.list.load(Relaxed) as usize == list {
             return;
         }

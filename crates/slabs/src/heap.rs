@@ -1,18 +1,28 @@
 //! The page heap with the kernel behind it.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use spandrel_os::{clock, vm};
 use spandrel_pageheap::{Collapse, Memory, PageHeap, Request, Settings, Stats, Urgency};
-use spandrel_pages::{HEAP_PAGE_BYTES, HUGEPAGE_BYTES, HugeLength, HugePageId, Length, PageId};
+use spandrel_pages::{
+    HEAP_PAGE_BYTES, HUGEPAGE_BYTES, HugeLength, HugePageId, Length, MIB, PageId,
+};
 use spandrel_sync::{Lock, Once};
 
 use crate::class::CLASS;
 use crate::map::{self, LARGE, NO_CLASS, Page};
 use crate::span::Span;
 
+/// Huge pages from the start of the slice that are not advised to be huge.
+const SMALL_PROGRAM: HugePageId = HugePageId(2);
+/// Background work is looked at this often, by whoever needs a span or gives one back.
+const STEP_MS: u64 = 100;
+/// Pages that go back in a second unless demand will want them again.
+const RELEASE_PER_S: Length = Length((32 * MIB / HEAP_PAGE_BYTES) as u32);
+
 static ONCE: Once = Once::new();
 static HEAP: Lock<Option<PageHeap<'static>>> = Lock::new(None);
+static NEXT_STEP_MS: AtomicU64 = AtomicU64::new(0);
 
 /// Data of the slice, as the page heap asks for it.
 struct Kernel;
@@ -21,6 +31,11 @@ impl Kernel {
     fn address(page: PageId) -> *mut u8 {
         page_of(page).address() as *mut u8
     }
+
+    fn huge_address(page: HugePageId) -> *mut u8 {
+        let first = Page(map::first_data_page()).address();
+        (first + page.0 as usize * HUGEPAGE_BYTES) as *mut u8
+    }
 }
 
 impl Memory for Kernel {
@@ -28,10 +43,14 @@ impl Memory for Kernel {
         if !map::open(first.0 as usize, n.0 as usize) {
             return false;
         }
-        let at = (map::first_data_page() * HEAP_PAGE_BYTES) + first.0 as usize * HUGEPAGE_BYTES;
-        let at = Page(0).address() + at;
-        // SAFETY: open data of the slice. Without huge pages it works as well.
-        let _ = unsafe { vm::advise_huge(at as *mut u8, n.0 as usize * HUGEPAGE_BYTES) };
+        // A small program lives in the first huge pages; each costs more than all it has.
+        let skipped = (SMALL_PROGRAM.0.saturating_sub(first.0)).min(n.0);
+        let at = Self::huge_address(HugePageId(first.0 + skipped));
+        let len = (n.0 - skipped) as usize * HUGEPAGE_BYTES;
+        if len > 0 {
+            // SAFETY: open data of the slice. Without huge pages it works as well.
+            let _ = unsafe { vm::advise_huge(at, len) };
+        }
         true
     }
 
@@ -40,8 +59,16 @@ impl Memory for Kernel {
         unsafe { vm::discard(Self::address(first), n.0 as usize * HEAP_PAGE_BYTES) }
     }
 
-    fn collapse(&mut self, _page: HugePageId) -> Collapse {
-        Collapse::Unsupported
+    fn collapse(&mut self, page: HugePageId) -> Collapse {
+        let start = clock::micros();
+        // SAFETY: the page heap restores huge pages of its own.
+        let outcome = unsafe { vm::collapse(Self::huge_address(page), HUGEPAGE_BYTES) };
+        let micros = u32::try_from(clock::micros() - start).unwrap_or(u32::MAX);
+        match outcome {
+            vm::Whole::Done => Collapse::Done { micros },
+            vm::Whole::Busy => Collapse::Busy { micros },
+            vm::Whole::Unsupported => Collapse::Unsupported,
+        }
     }
 }
 
@@ -70,8 +97,19 @@ pub fn start() -> bool {
 
 fn allocate(request: Request) -> Option<(Page, bool)> {
     let mut heap = HEAP.lock();
-    let span = heap.as_mut()?.allocate(&mut Kernel, clock::coarse_ms(), request)?;
+    let heap = heap.as_mut()?;
+    let now = clock::coarse_ms();
+    let span = heap.allocate(&mut Kernel, now, request)?;
+    step(heap, now);
     Some((page_of(span.first), span.zeroed))
+}
+
+/// Background work, now and then; the lock makes the caller the only one.
+fn step(heap: &mut PageHeap<'static>, now: u64) {
+    if now >= NEXT_STEP_MS.load(Relaxed) {
+        NEXT_STEP_MS.store(now + STEP_MS, Relaxed);
+        heap.step(&mut Kernel, now, RELEASE_PER_S);
+    }
 }
 
 /// A span for objects of a class; not prepared yet.
@@ -85,7 +123,9 @@ pub fn small_span(class: usize) -> Option<Span> {
 /// Gives the pages of a span back.
 pub fn free_span(first: Page, pages: usize) {
     if let Some(heap) = HEAP.lock().as_mut() {
-        heap.free(&mut Kernel, clock::coarse_ms(), id_of(first), Length(pages as u32));
+        let now = clock::coarse_ms();
+        heap.free(&mut Kernel, now, id_of(first), Length(pages as u32));
+        step(heap, now);
     }
 }
 

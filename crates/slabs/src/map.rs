@@ -102,8 +102,14 @@ pub unsafe fn start() -> Option<&'static mut [Tracker]> {
     let places = divide(slice)?;
     let trackers = (places.end - places.base) / HUGEPAGE_BYTES * size_of::<Tracker>();
     let trackers = align_up(trackers, PAGE_BYTES)?;
+    // The classes all at once, so that a wild pointer into the slice finds no class
+    // instead of no memory.
+    let classes = align_up((places.end - places.base) / HEAP_PAGE_BYTES, PAGE_BYTES)?;
     // SAFETY: within the slice, which is this module's.
-    if !unsafe { vm::open(places.trackers as *mut u8, trackers) } {
+    let opened = unsafe {
+        vm::open(places.trackers as *mut u8, trackers) && vm::open(places.base as *mut u8, classes)
+    };
+    if !opened {
         return None;
     }
     // SAFETY: nobody reads it yet.
@@ -145,8 +151,9 @@ pub fn open(first: usize, huge_pages: usize) -> bool {
     let step = if vm::is_charged_when_opened() { HUGEPAGE_BYTES } else { STEP_BYTES };
     let ahead = align_up(wanted, step).unwrap_or(wanted).min(places.end);
     for end in [ahead, wanted] {
-        let (from, to) = ((opened - places.base) / HEAP_PAGE_BYTES, (end - places.base) / HEAP_PAGE_BYTES);
-        let tables = [(places.base, 1), (places.records, size_of::<SpanRecord>()), (places.bits, WORDS_PER_PAGE * 8)];
+        let (from, to) =
+            ((opened - places.base) / HEAP_PAGE_BYTES, (end - places.base) / HEAP_PAGE_BYTES);
+        let tables = [(places.records, size_of::<SpanRecord>()), (places.bits, WORDS_PER_PAGE * 8)];
         let opened_all = tables.into_iter().all(|(at, each)| {
             // The page in which the last step ended is open already; again does no harm.
             let start = align_down(at + from * each, PAGE_BYTES);
@@ -183,11 +190,6 @@ pub fn can_align(pages: usize) -> bool {
 #[inline(always)]
 pub fn page_of(address: usize) -> Page {
     Page((address - places().base) / HEAP_PAGE_BYTES)
-}
-
-/// Whether an address lies in open data.
-pub fn is_data(address: usize) -> bool {
-    (places().data..MAP.opened.load(Relaxed)).contains(&address)
 }
 
 /// Number of the first data page: where the page heap begins to count.

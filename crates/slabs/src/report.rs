@@ -10,8 +10,12 @@ use crate::span::Wrong;
 pub fn wrong(object: usize, class: usize, wrong: Wrong) -> ! {
     let size = CLASS[class].size;
     match wrong {
-        Wrong::FreeAlready => say(format_args!("free({object:#x}): freed twice (an object of {size} bytes)")),
-        Wrong::Inside => say(format_args!("free({object:#x}): not the beginning of an object (among objects of {size} bytes)")),
+        Wrong::FreeAlready => {
+            say(format_args!("free({object:#x}): freed twice (an object of {size} bytes)"))
+        }
+        Wrong::Inside => say(format_args!(
+            "free({object:#x}): not the beginning of an object (among objects of {size} bytes)"
+        )),
     }
     abort()
 }
@@ -19,7 +23,9 @@ pub fn wrong(object: usize, class: usize, wrong: Wrong) -> ! {
 /// An address of the slice where no object is.
 #[cold]
 pub fn nowhere(call: &str, object: usize) -> ! {
-    say(format_args!("{call}({object:#x}): not a live object of the native allocator (freed twice, or never allocated)"));
+    say(format_args!(
+        "{call}({object:#x}): not a live object of the native allocator (freed twice, or never allocated)"
+    ));
     abort()
 }
 

@@ -72,7 +72,9 @@ impl Span {
     }
 
     fn words(self) -> usize {
-        (self.of_class().objects as usize).div_ceil(64).min(self.of_class().pages as usize * WORDS_PER_PAGE)
+        (self.of_class().objects as usize)
+            .div_ceil(64)
+            .min(self.of_class().pages as usize * WORDS_PER_PAGE)
     }
 
     /// Prepares fresh pages: every object is free.

@@ -32,7 +32,8 @@ enum Step {
 }
 
 fn size() -> impl Strategy<Value = usize> {
-    (0u32..23, 0.0..1.0f64).prop_map(|(bits, part)| ((1usize << bits) as f64 * (1.0 + part)) as usize - 1)
+    (0u32..23, 0.0..1.0f64)
+        .prop_map(|(bits, part)| ((1usize << bits) as f64 * (1.0 + part)) as usize - 1)
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -101,7 +102,7 @@ fn run(steps: Vec<Step>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
     #[test]
     fn objects_keep_their_contents(steps in prop::collection::vec(step(), 1..200)) {
         run(steps);
