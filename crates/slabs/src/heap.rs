@@ -145,6 +145,21 @@ pub fn allocate_large(pages: usize, align_pages: usize) -> Option<(usize, bool)>
     Some((first.address(), zeroed))
 }
 
+/// Makes a large object longer where it is; false: what lies behind it is in use.
+pub fn grow_large(first: Page, pages: usize) -> bool {
+    let old = first.record().pages.load(Relaxed) as usize;
+    let (Ok(from), Ok(to)) = (u32::try_from(old), u32::try_from(pages)) else { return false };
+    let mut heap = HEAP.lock();
+    let grown = heap.as_mut().is_some_and(|heap| {
+        let (id, now) = (id_of(first), clock::coarse_ms());
+        heap.try_grow(&mut Kernel, now, id, Length(from), Length(to)).is_some()
+    });
+    if grown {
+        first.record().pages.store(to, Relaxed);
+    }
+    grown
+}
+
 /// Gives a large object back.
 pub fn free_large(first: Page) {
     let pages = first.record().pages.load(Relaxed) as usize;

@@ -32,6 +32,9 @@ use map::{LARGE, NO_CLASS, page_of};
 
 pub use heap::{start, stats};
 
+/// A large object that outgrows its place gets this part of its size as room to grow.
+const GROWTH_PART: usize = 8;
+
 /// `size` bytes aligned to 16; null when there is no memory.
 #[inline(always)]
 pub fn alloc(size: usize) -> *mut u8 {
@@ -132,19 +135,31 @@ pub unsafe fn usable_size(object: *mut u8) -> usize {
 /// # Safety
 /// As for [`free`]; if the result is not null, only that address is the object's.
 pub unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
-    // SAFETY: passed on from the caller, here and below.
+    // SAFETY: passed on from the caller.
     let usable = unsafe { usable_size(object) };
     if size <= usable && size >= usable / 2 {
         return object;
     }
-    let moved = alloc(size);
-    if !moved.is_null() {
-        unsafe {
-            ptr::copy_nonoverlapping(object, moved, usable.min(size));
-            free(object);
+    let grows_large = size > usable && size > SMALL_MAX;
+    if grows_large && usable > SMALL_MAX {
+        let pages = size.div_ceil(HEAP_PAGE_BYTES);
+        if heap::grow_large(page_of(object as usize), pages) {
+            return object;
         }
-    } else if size <= usable {
-        return object;
+    }
+    // Who grows once grows again: room that nobody has touched costs no memory.
+    let room = if grows_large { size / GROWTH_PART } else { 0 };
+    let mut moved = alloc(size.saturating_add(room));
+    if moved.is_null() && room > 0 {
+        moved = alloc(size);
+    }
+    if moved.is_null() {
+        return if size <= usable { object } else { moved };
+    }
+    // SAFETY: both are live and distinct; the old one is given up.
+    unsafe {
+        ptr::copy_nonoverlapping(object, moved, usable.min(size));
+        free(object);
     }
     moved
 }
