@@ -11,7 +11,7 @@ pub const ALL_MODES: &[&str] =
     &["native", "sys", "jemalloc", "mimalloc", "mmap", "template=brug", "switch", "auto"];
 
 /// The modes that the real programs are run in.
-pub const REAL_MODES: &[&str] = &["auto", "template=brug", "switch"];
+pub const REAL_MODES: &[&str] = &["auto", "native", "template=brug", "switch"];
 
 /// What is preloaded.
 pub struct Subject {
