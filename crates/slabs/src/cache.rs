@@ -21,7 +21,7 @@ const STACK_BYTES: usize = 16 * 1024;
 const STACK_MOST: usize = 128;
 const STACK_LEAST: usize = 2;
 /// The slot of a thread that has no cache any more, because it ends.
-const ENDED: *mut Cache = 1 as *mut Cache;
+const ENDED: *mut Cache = ptr::without_provenance_mut(1);
 
 /// The stack of one class. It is empty where `top` is `bottom`.
 #[repr(C)]
@@ -83,9 +83,10 @@ static KEY: AtomicU32 = AtomicU32::new(0);
 pub fn pop(class: usize) -> usize {
     let cache = ThreadSlot::current_cache().cast::<Cache>();
     if cache as usize > ENDED as usize {
-        // SAFETY: the slot holds this thread's own cache.
+        // SAFETY: the slot holds this thread's own cache, and `class` is below CLASSES.
         unsafe {
-            let stack = &mut *(&raw mut (*cache).stacks[class]);
+            let stacks = &mut (*cache).stacks;
+            let stack = stacks.get_unchecked_mut(class);
             if stack.top != stack.bottom {
                 stack.top = stack.top.sub(1);
                 return *stack.top;
@@ -100,9 +101,10 @@ pub fn pop(class: usize) -> usize {
 pub fn push(class: usize, object: usize) {
     let cache = ThreadSlot::current_cache().cast::<Cache>();
     if cache as usize > ENDED as usize {
-        // SAFETY: the slot holds this thread's own cache.
+        // SAFETY: the slot holds this thread's own cache, and `class` is below CLASSES.
         unsafe {
-            let stack = &mut *(&raw mut (*cache).stacks[class]);
+            let stacks = &mut (*cache).stacks;
+            let stack = stacks.get_unchecked_mut(class);
             if stack.top != stack.limit {
                 *stack.top = object;
                 stack.top = stack.top.add(1);

@@ -39,7 +39,7 @@ static BY_SIZE: [u8; TABLE_MAX / MIN_ALIGN + 1] = by_size();
 #[inline(always)]
 pub fn class_of(size: usize) -> usize {
     if size <= TABLE_MAX {
-        return BY_SIZE[(size + MIN_ALIGN - 1) / MIN_ALIGN] as usize;
+        return BY_SIZE[size.div_ceil(MIN_ALIGN)] as usize;
     }
     computed(size)
 }
