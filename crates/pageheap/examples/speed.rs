@@ -127,27 +127,26 @@ fn main() {
     }
     let seconds = start.elapsed().as_secs_f64();
     println!("drain: {:.2} M operations/s", (before - spans.len()) as f64 / seconds / 1e6);
-    let stats = heap.stats();
-    println!(
-        "after a drop to a quarter: resident/live {:.3}",
-        f64::from(stats.resident().0) / f64::from(stats.live.0)
-    );
+    let mut now_ms = done / 5000 + 3000;
+    heap.step(&mut Obeys, now_ms, Length(0));
+    let ratio =
+        |heap: &PageHeap| f64::from(heap.stats().resident().0) / f64::from(heap.stats().live.0);
+    println!("three seconds after a drop to a quarter: resident/live {:.3}", ratio(&heap));
     for round in 0..operations {
-        let now_ms = (done + round) / 5000;
         if heap.live().0 > target.0 / 4 {
             let span = spans.swap_remove(random.below(spans.len() as u64) as usize);
             heap.free(&mut Obeys, now_ms, span.first, span.pages);
         } else {
             spans.extend(heap.allocate(&mut Obeys, now_ms, random.request()));
         }
+        if round % 50_000 == 0 {
+            now_ms += 10;
+            heap.step(&mut Obeys, now_ms, Length(0));
+        }
     }
-    let stats = heap.stats();
-    println!(
-        "after as many random operations: resident/live {:.3}",
-        f64::from(stats.resident().0) / f64::from(stats.live.0)
-    );
+    println!("after as many random operations: resident/live {:.3}", ratio(&heap));
     let start = Instant::now();
-    let released = heap.release(&mut Obeys, done, Length::MAX, Urgency::Asked);
+    let released = heap.release(&mut Obeys, now_ms, Length::MAX, Urgency::Asked);
     println!(
         "release of all: {} pages in {:.1} ms",
         released.0,

@@ -100,11 +100,15 @@ fn sum_up(table: &mut Table, region: HugePageId, page: HugePageId) {
     }
 }
 
-/// Is what a region's records tell of a huge page right?
-pub(crate) fn is_summed_up(table: &Table, region: HugePageId, page: HugePageId) -> bool {
+fn summary(table: &Table, region: HugePageId, page: HugePageId) -> Option<Summary> {
     let index = page.0.saturating_sub(region.0);
     let group = summaries(table, region, index / SUMMARIES);
-    group.get((index % SUMMARIES) as usize) == Some(&Summary::of(&table[page]))
+    group.get((index % SUMMARIES) as usize).copied()
+}
+
+/// Is what a region's records tell of a huge page right?
+pub(crate) fn is_summed_up(table: &Table, region: HugePageId, page: HugePageId) -> bool {
+    summary(table, region, page) == Some(Summary::of(&table[page]))
 }
 
 fn is_unbacked(tracker: &Tracker) -> bool {
@@ -323,7 +327,8 @@ impl Regions {
                     return released;
                 }
                 let page = region.after(HugeLength(index));
-                if table[page].used_pages > 0 || is_unbacked(&table[page]) {
+                if summary(table, region, page) != Some(Summary::EMPTY) || is_unbacked(&table[page])
+                {
                     continue;
                 }
                 if !memory.unback(page.first_page(), Length::HUGEPAGE) {
