@@ -21,10 +21,11 @@ pub enum Use {
 
 /// The rooms from the ground up. A room may be used only by those that stand below it here.
 #[rustfmt::skip]
-pub const TABLE: [(&str, Use); 12] = [
+pub const TABLE: [(&str, Use); 13] = [
     ("pages",    Use::Rooms(&[])),
     ("os",       Use::Rooms(&["pages"])),
     ("sync",     Use::Rooms(&["os", "pages"])),
+    ("pageheap", Use::Rooms(&["pages"])),
     ("backends", Use::Rooms(&["sync", "os", "pages"])),
     ("policy",   Use::Rooms(&["pages"])),
     ("adaptive", Use::Rooms(&["policy", "backends", "sync", "os", "pages"])),
