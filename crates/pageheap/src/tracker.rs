@@ -78,9 +78,10 @@ pub(crate) mod flag {
 }
 
 /// The record of one huge page. All bytes zero is the record of one that was never used, so that
-/// untouched memory serves as a table.
+/// untouched memory serves as a table. Aligned so that it takes two lines of the processor's cache
+/// and not three.
 #[derive(Clone, Default, Debug)]
-#[repr(C)]
+#[repr(C, align(128))]
 pub struct Tracker {
     /// Pages that belong to spans.
     pub(crate) used: Bits,
