@@ -17,7 +17,6 @@ pub(crate) struct Fit {
 
 impl Bits {
     pub(crate) const NONE: Self = Self([0; 4]);
-    pub(crate) const ALL: Self = Self([u64::MAX; 4]);
 
     /// Bits `first` up to `first + count`.
     #[inline]
@@ -122,14 +121,16 @@ impl Bits {
     /// Every bit moved `by` places down, towards bit 0.
     #[inline]
     fn down(self, by: u32) -> Self {
-        let (skip, shift) = (by as usize / 64, by % 64);
-        let word = |at: usize| self.0.get(at).copied().unwrap_or(0);
-        let mut words = [0; 4];
-        for (index, out) in words.iter_mut().enumerate() {
-            // The second shift in two steps: a shift by 64 is none.
-            *out = word(index + skip) >> shift | word(index + skip + 1) << 1 << (63 - shift);
+        if by >= PAGES {
+            return Self::NONE;
         }
-        Self(words)
+        // Padded so that no index needs a test; the second shift in two steps, as a shift by 64
+        // is none.
+        let [a, b, c, d] = self.0;
+        let wide = [a, b, c, d, 0, 0, 0, 0];
+        let (skip, shift) = (by as usize / 64 % 4, by % 64);
+        let word = |at: usize| wide[at] >> shift | wide[at + 1] << 1 << (63 - shift);
+        Self([word(skip), word(skip + 1), word(skip + 2), word(skip + 3)])
     }
 
     /// Every bit moved one place up.
@@ -197,11 +198,8 @@ impl Bits {
             candidates.clear(at);
             if longest == count {
                 // All fit exactly.
-                let longest = if candidates.is_empty() {
-                    self.or(Self::range(at, count)).not().longest()
-                } else {
-                    longest
-                };
+                let longest =
+                    if candidates.is_empty() { self.longest_after(at, count, 0) } else { longest };
                 return Some(Fit { at, longest });
             }
             let length = self.next(at) - at;
@@ -220,12 +218,17 @@ impl Bits {
             return None;
         }
         let others = if length == longest_seen { second } else { longest_seen };
-        let longest = if seen == 1 {
-            self.or(Self::range(at, count)).not().longest()
-        } else {
-            others.max(length - count)
-        };
+        let rest = length - count;
+        let longest =
+            if seen == 1 { self.longest_after(at, count, rest) } else { others.max(rest) };
         Some(Fit { at, longest })
+    }
+
+    /// The longest free range once the only one that held `count` has `rest` left.
+    #[inline]
+    fn longest_after(self, at: u32, count: u32, rest: u32) -> u32 {
+        // All others are shorter than `count`.
+        if rest + 1 >= count { rest } else { self.or(Self::range(at, count)).not().longest() }
     }
 
     /// The first place for `count` clear bits at a multiple of `align`, a power of two.
@@ -279,13 +282,15 @@ mod tests {
 
     #[test]
     fn ranges_and_neighbours() {
-        assert_eq!(Bits::range(0, 256), Bits::ALL);
+        assert_eq!(Bits::range(0, 256).count(), 256);
         assert_eq!(Bits::range(250, 100).count(), 6);
         let bits = Bits::range(60, 10);
         assert_eq!((bits.next(0), bits.next(61), bits.next(70)), (60, 61, 256));
         assert_eq!((bits.last_below(256), bits.last_below(65), bits.last_below(60)), (70, 65, 0));
         assert_eq!(Bits::range(130, 4).down(128), Bits::range(2, 4));
-        assert!(Bits::ALL.contains(bits) && !bits.contains(Bits::range(59, 2)));
+        assert_eq!(Bits::range(0, 256).down(256), Bits::NONE);
+        assert_eq!((Bits::range(0, 256).longest(), Bits::NONE.longest()), (256, 0));
+        assert!(Bits::range(0, 256).contains(bits) && !bits.contains(Bits::range(59, 2)));
     }
 
     #[test]

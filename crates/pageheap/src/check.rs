@@ -144,7 +144,9 @@ impl PageHeap<'_> {
             let tracker = &self.table[page];
             let ours = tracker.state == State::Region && tracker.note == at.0;
             ensure(page, ours, "a stranger in a region")?;
-            check_bitmaps(page, tracker)?;
+            check_bitmap(page, tracker)?;
+            let summed_up = region::is_summed_up(&self.table, at, page);
+            ensure(page, summed_up, "summary of a region's page")?;
             let allocations = u32::from(tracker.allocations);
             ensure(page, allocations == tracker.starts.count(), "allocations")?;
             used += u32::from(tracker.used_pages);
@@ -162,12 +164,16 @@ impl PageHeap<'_> {
 }
 
 fn check_bitmaps(page: HugePageId, tracker: &Tracker) -> Result<(), Fault> {
-    ensure(page, u32::from(tracker.used_pages) == tracker.used.count(), "used pages")?;
+    check_bitmap(page, tracker)?;
     ensure(page, u32::from(tracker.unbacked_pages) == tracker.unbacked.count(), "unbacked pages")?;
+    let apart = tracker.used.and(tracker.unbacked).is_empty();
+    ensure(page, apart, "a page is used and unbacked")
+}
+
+fn check_bitmap(page: HugePageId, tracker: &Tracker) -> Result<(), Fault> {
+    ensure(page, u32::from(tracker.used_pages) == tracker.used.count(), "used pages")?;
     ensure(page, u32::from(tracker.longest) == tracker.used.not().longest(), "longest range")?;
     ensure(page, tracker.used.contains(tracker.starts), "a span that begins on a free page")?;
-    let apart = tracker.used.and(tracker.unbacked).is_empty();
-    ensure(page, apart, "a page is used and unbacked")?;
     let written = tracker.used.last_below(PAGES) <= u32::from(tracker.written);
     ensure(page, written, "a used page counts as never written")
 }

@@ -4,6 +4,10 @@
 use crate::lists::{CHUNKS, LISTS, RANGES};
 use crate::tracker::{Tracker, flag};
 
+/// Dense huge pages whose allocations differ by less are alike, so that not every call moves one
+/// from list to list.
+const DENSE_STEP: u32 = 4;
+
 /// Which huge page a span goes to, among those that have room.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Order {
@@ -32,7 +36,7 @@ pub(crate) fn list_of(order: Order, tracker: &Tracker) -> u32 {
     if tracker.has(flag::DENSE) {
         // All its spans are single pages: whatever has room has room enough, and fullness is all
         // that distinguishes them.
-        return u32::from(255u16.saturating_sub(tracker.allocations));
+        return u32::from(255u16.saturating_sub(tracker.allocations)) / DENSE_STEP;
     }
     let range = u32::from(tracker.longest);
     match order {

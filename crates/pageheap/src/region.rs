@@ -51,13 +51,72 @@ fn parts(first: PageId, pages: u32) -> impl Iterator<Item = Part> {
     })
 }
 
+/// What a search needs to know of a huge page: free pages at its beginning, in its longest free
+/// range and at its end, nine bits each. The records of a region keep eight of them in the place
+/// of unbacked pages, as its huge pages are backed or not as a whole: a search reads an eighth of
+/// the records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Summary(u32);
+
+const SUMMARIES: u32 = 8;
+const FIELD: u32 = (1 << 9) - 1;
+
+impl Summary {
+    const EMPTY: Self = Self(PAGES | PAGES << 9 | PAGES << 18);
+
+    fn of(tracker: &Tracker) -> Self {
+        let after = PAGES - tracker.used.last_below(PAGES);
+        Self(tracker.used.next(0) | u32::from(tracker.longest) << 9 | after << 18)
+    }
+
+    fn before(self) -> u32 {
+        self.0 & FIELD
+    }
+
+    fn longest(self) -> u32 {
+        self.0 >> 9 & FIELD
+    }
+
+    fn after(self) -> u32 {
+        self.0 >> 18 & FIELD
+    }
+}
+
+/// The summaries that the `group`th record of a region keeps.
+fn summaries(table: &Table, region: HugePageId, group: u32) -> [Summary; SUMMARIES as usize] {
+    let [a, b, c, d] = table[region.after(HugeLength(group))].unbacked.0;
+    let (low, high) = (|w: u64| Summary(w as u32), |w: u64| Summary((w >> 32) as u32));
+    [low(a), high(a), low(b), high(b), low(c), high(c), low(d), high(d)]
+}
+
+/// Notes what became of a huge page of a region.
+fn sum_up(table: &mut Table, region: HugePageId, page: HugePageId) {
+    let index = page.0.saturating_sub(region.0);
+    let summary = u64::from(Summary::of(&table[page]).0);
+    let words = &mut table[region.after(HugeLength(index / SUMMARIES))].unbacked.0;
+    let (word, shift) = ((index % SUMMARIES / 2) as usize, index % 2 * 32);
+    if let Some(word) = words.get_mut(word) {
+        *word = *word & !(u64::from(u32::MAX) << shift) | summary << shift;
+    }
+}
+
+fn summary(table: &Table, region: HugePageId, page: HugePageId) -> Option<Summary> {
+    let index = page.0.saturating_sub(region.0);
+    let group = summaries(table, region, index / SUMMARIES);
+    group.get((index % SUMMARIES) as usize).copied()
+}
+
+/// Is what a region's records tell of a huge page right?
+pub(crate) fn is_summed_up(table: &Table, region: HugePageId, page: HugePageId) -> bool {
+    summary(table, region, page) == Some(Summary::of(&table[page]))
+}
+
 fn is_unbacked(tracker: &Tracker) -> bool {
     u32::from(tracker.unbacked_pages) == PAGES
 }
 
 fn set_backed(tracker: &mut Tracker, backed: bool) {
-    let all = if backed { (Bits::NONE, 0) } else { (Bits::ALL, PAGES as u16) };
-    (tracker.unbacked, tracker.unbacked_pages) = all;
+    tracker.unbacked_pages = if backed { 0 } else { PAGES as u16 };
     tracker.written = 0;
 }
 
@@ -93,6 +152,8 @@ impl Regions {
             tracker.note = range.first.0;
             tracker.longest = PAGES as u16;
             set_backed(&mut tracker, false);
+            let empty = u64::from(Summary::EMPTY.0);
+            tracker.unbacked = Bits([empty | empty << 32; 4]);
             table[range.first.after(HugeLength(index))] = tracker;
         }
         table[range.first].leading = UNKNOWN;
@@ -118,13 +179,10 @@ impl Regions {
         let first = loop {
             let region = at.get()?;
             let head = &table[region];
-            let bound = if head.leading == UNKNOWN { u32::MAX } else { head.leading.into() };
-            if pages <= bound && pages <= REGION.pages().0.saturating_sub(head.length) {
-                if let Some(first) = find(table, region, pages, align) {
-                    break first;
-                }
-                if align <= 1 {
-                    table[region].leading = (pages - 1).min(UNKNOWN.into()) as u16;
+            if pages <= bound_of(head) && pages <= REGION.pages().0.saturating_sub(head.length) {
+                match find(table, region, pages, align) {
+                    Ok(first) => break first,
+                    Err(longest) => set_bound(&mut table[region], longest),
                 }
             }
             at = table[region].next;
@@ -191,12 +249,15 @@ impl Regions {
             if tracker.used_pages == 0 {
                 emptied.0 += 1;
             }
+            sum_up(table, region, page);
         }
         self.counts.occupied -= emptied.0;
         self.counts.empty += emptied.0;
         self.counts.used -= pages;
         table[region].length -= pages;
-        table[region].leading = UNKNOWN;
+        let row = row_around(table, region, first, pages);
+        let bound = bound_of(&table[region]).max(row);
+        set_bound(&mut table[region], bound);
         emptied
     }
 
@@ -266,7 +327,8 @@ impl Regions {
                     return released;
                 }
                 let page = region.after(HugeLength(index));
-                if table[page].used_pages > 0 || is_unbacked(&table[page]) {
+                if summary(table, region, page) != Some(Summary::EMPTY) || is_unbacked(&table[page])
+                {
                     continue;
                 }
                 if !memory.unback(page.first_page(), Length::HUGEPAGE) {
@@ -298,6 +360,7 @@ impl Regions {
                 self.counts.empty += 1;
             }
         }
+        let region = HugePageId(table[first.hugepage()].note);
         let mut zeroed = true;
         for (page, at, n) in parts(first, pages) {
             let tracker = &mut table[page];
@@ -310,38 +373,78 @@ impl Regions {
             tracker.used = tracker.used.or(Bits::range(at, n));
             tracker.used_pages += n as u16;
             tracker.longest = tracker.used.not().longest() as u16;
+            sum_up(table, region, page);
         }
         self.counts.used += pages;
-        let region = HugePageId(table[first.hugepage()].note);
         table[region].length += pages;
         Some(zeroed)
     }
 }
 
-/// The lowest place for so many free pages in a region.
-fn find(table: &Table, region: HugePageId, pages: u32, align: u32) -> Option<PageId> {
-    let fits = |from: u32, end: u32| {
+/// No free range of the region is longer than this.
+fn bound_of(head: &Tracker) -> u32 {
+    if head.leading == UNKNOWN { u32::MAX } else { head.leading.into() }
+}
+
+fn set_bound(head: &mut Tracker, longest: u32) {
+    head.leading = longest.min(UNKNOWN.into()) as u16;
+}
+
+/// Length of the free range that these free pages are part of.
+fn row_around(table: &Table, region: HugePageId, first: PageId, pages: u32) -> u32 {
+    let end = region.after(REGION);
+    let (mut row, mut page) = (pages, first.hugepage());
+    let mut before = first.offset();
+    loop {
+        let free = before - table[page].used.last_below(before);
+        row += free;
+        if free < before || page <= region {
+            break;
+        }
+        (page, before) = (HugePageId(page.0 - 1), PAGES);
+    }
+    let next = first.after(Length(pages));
+    let (mut page, mut from) = (next.hugepage(), next.offset());
+    while page < end {
+        let free = table[page].used.next(from) - from;
+        row += free;
+        if from + free < PAGES {
+            break;
+        }
+        (page, from) = (page.after(HugeLength(1)), 0);
+    }
+    row
+}
+
+/// The lowest place for so many free pages in a region; without one, the longest free range.
+fn find(table: &Table, region: HugePageId, pages: u32, align: u32) -> Result<PageId, u32> {
+    let mut longest = 0;
+    let mut fits = |from: u32, end: u32| {
+        longest = longest.max(end - from);
         let first = from.checked_next_multiple_of(align.max(1))?;
         (first.checked_add(pages)? <= end).then_some(PageId(first))
     };
     let mut open = region.first_page().0;
-    for index in 0..REGION.0 {
-        let page = region.after(HugeLength(index));
-        let tracker = &table[page];
-        if tracker.used_pages == 0 {
-            continue;
-        }
-        let base = page.first_page().0;
-        if let Some(first) = fits(open, base + tracker.used.next(0)) {
-            return Some(first);
-        }
-        if u32::from(tracker.longest) >= pages {
-            let mut rows = tracker.used.not().rows();
-            if let Some(first) = rows.find_map(|(at, n)| fits(base + at, base + at + n)) {
-                return Some(first);
+    let mut base = open;
+    for group in 0..REGION.0 / SUMMARIES {
+        for summary in summaries(table, region, group) {
+            if summary != Summary::EMPTY {
+                if let Some(first) = fits(open, base + summary.before()) {
+                    return Ok(first);
+                }
+                if summary.longest() >= pages {
+                    let mut rows = table[PageId(base).hugepage()].used.not().rows();
+                    if let Some(first) = rows.find_map(|(at, n)| fits(base + at, base + at + n)) {
+                        return Ok(first);
+                    }
+                } else {
+                    // Short of what is wanted, but perhaps the longest there is.
+                    fits(base, base + summary.longest());
+                }
+                open = base + PAGES - summary.after();
             }
+            base += PAGES;
         }
-        open = base + tracker.used.last_below(PAGES);
     }
-    fits(open, region.after(REGION).first_page().0)
+    fits(open, region.after(REGION).first_page().0).ok_or(longest)
 }

@@ -78,16 +78,17 @@ pub(crate) mod flag {
 }
 
 /// The record of one huge page. All bytes zero is the record of one that was never used, so that
-/// untouched memory serves as a table.
+/// untouched memory serves as a table. Aligned so that it takes two lines of the processor's cache
+/// and not three.
 #[derive(Clone, Default, Debug)]
-#[repr(C)]
+#[repr(C, align(128))]
 pub struct Tracker {
     /// Pages that belong to spans.
     pub(crate) used: Bits,
     /// First pages of spans. A tail that a large span donated has none: it is no span by itself.
     pub(crate) starts: Bits,
     /// Free pages that went back to the kernel. In the first record of a range, which has no
-    /// pages to describe, the range's [`Node`].
+    /// pages to describe, the range's [`Node`]; in a region, summaries for its searches.
     pub(crate) unbacked: Bits,
     pub(crate) next: Link,
     pub(crate) previous: Link,
