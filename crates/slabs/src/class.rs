@@ -156,7 +156,7 @@ mod tests {
             let bytes = class.pages as usize * HEAP_PAGE_BYTES;
             let used = class.objects as usize * class.size as usize;
             assert!((bytes - used) * TAIL_PART <= bytes, "{}", class.size);
-            assert!(class.objects > 0 && class.size as usize % MIN_ALIGN == 0);
+            assert!(class.objects > 0 && (class.size as usize).is_multiple_of(MIN_ALIGN));
             assert!(class.objects as usize <= class.pages as usize * 512);
         }
     }

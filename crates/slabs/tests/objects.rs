@@ -61,7 +61,7 @@ fn run(steps: Vec<Step>) {
                 } else {
                     slabs::alloc_aligned(align, size)
                 };
-                assert!(!at.is_null() && at as usize % align == 0);
+                assert!(!at.is_null() && (at as usize).is_multiple_of(align));
                 // SAFETY: a live object.
                 assert!(unsafe { slabs::usable_size(at) } >= size);
                 let object = Live { at, size, mark: number as u8 };
