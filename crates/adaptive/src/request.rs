@@ -19,7 +19,6 @@ const MIMALLOC: u8 = AllocatorId::Mimalloc as u8;
 
 /// Makes the compiler compare for this branch after the one before it, instead
 /// of in the order of the numbers.
-#[cfg(feature = "jemalloc")]
 #[cold]
 fn second() {}
 
@@ -30,10 +29,6 @@ pub fn alloc(size: usize) -> *mut u8 {
     let decision = table().decide(Operation::Allocate, size);
     // The usual allocators are compared for first and called directly; a match
     // over all of them would compile to an indirect jump.
-    if decision.0 == NATIVE {
-        let object = spandrel_backends::Native::alloc(size);
-        return if object.is_null() { last_resort(size, MIN_ALIGN, false) } else { object };
-    }
     #[cfg(feature = "mimalloc")]
     if decision.0 == MIMALLOC {
         let object = spandrel_backends::Mimalloc::alloc(size);
@@ -43,6 +38,11 @@ pub fn alloc(size: usize) -> *mut u8 {
     if decision.0 == JEMALLOC {
         second();
         let object = spandrel_backends::Jemalloc::alloc(size);
+        return if object.is_null() { last_resort(size, MIN_ALIGN, false) } else { object };
+    }
+    if decision.0 == NATIVE {
+        second();
+        let object = spandrel_backends::Native::alloc(size);
         return if object.is_null() { last_resort(size, MIN_ALIGN, false) } else { object };
     }
     alloc_other(decision, size, false)
@@ -151,9 +151,6 @@ pub unsafe fn free(object: *mut u8) {
     let owner = slices::owner_byte(object as usize);
     // SAFETY: passed on from the caller; the owner byte names the allocator.
     unsafe {
-        if owner == NATIVE {
-            return spandrel_backends::Native::free(object);
-        }
         #[cfg(feature = "mimalloc")]
         if owner == MIMALLOC {
             return spandrel_backends::Mimalloc::free(object);
@@ -162,6 +159,10 @@ pub unsafe fn free(object: *mut u8) {
         if owner == JEMALLOC {
             second();
             return spandrel_backends::Jemalloc::free(object);
+        }
+        if owner == NATIVE {
+            second();
+            return spandrel_backends::Native::free(object);
         }
         free_other(owner, object);
     }
@@ -176,9 +177,6 @@ pub unsafe fn free_sized(object: *mut u8, size: usize, align: usize) {
     let owner = slices::owner_byte(object as usize);
     // SAFETY: passed on from the caller; the owner byte names the allocator.
     unsafe {
-        if owner == NATIVE {
-            return spandrel_backends::Native::free_sized(object, size, align);
-        }
         #[cfg(feature = "mimalloc")]
         if owner == MIMALLOC {
             return spandrel_backends::Mimalloc::free_sized(object, size, align);
@@ -188,7 +186,10 @@ pub unsafe fn free_sized(object: *mut u8, size: usize, align: usize) {
             second();
             return spandrel_backends::Jemalloc::free_sized(object, size, align);
         }
-        let _ = (size, align);
+        if owner == NATIVE {
+            second();
+            return spandrel_backends::Native::free_sized(object, size, align);
+        }
         free_other(owner, object);
     }
 }
