@@ -49,11 +49,12 @@ pub(crate) fn start_named_by(mode: &Mode) -> Available {
         Mode::Only(only) => *only == id,
         Mode::Template(template) => template.ranges().iter().any(|range| range.allocator == id),
         Mode::Switch(switch) => switch.base == id,
-        Mode::Preset | Mode::Auto => available().small() == id,
+        Mode::Preset | Mode::Auto => id == AllocatorId::Native,
     };
+    let always = Available::BASE.without(AllocatorId::Native);
     AllocatorId::ALL
         .into_iter()
-        .fold(Available::BASE, |usable, id| usable.with_if(needs(id) && start(id), id))
+        .fold(always, |usable, id| usable.with_if(needs(id) && start(id), id))
 }
 
 /// The allocators that this build contains.

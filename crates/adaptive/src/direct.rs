@@ -32,6 +32,12 @@ fn resized(object: *mut u8, path: Path, old_size: usize, size: usize) -> *mut u8
     object
 }
 
+/// Whether the object is `id`'s already, and `id` keeps its alignment when it resizes it.
+fn stays_in(id: AllocatorId, object: *mut u8, align: usize) -> bool {
+    let kept = if id == AllocatorId::Mmap { remap::ALIGN_KEPT_BYTES } else { MIN_ALIGN };
+    slices::owner(object as usize) == id && align <= kept
+}
+
 /// The object, owned by any allocator, with a new size in allocator `id`.
 ///
 /// # Safety
@@ -43,8 +49,7 @@ pub unsafe fn realloc_in(
     align: usize,
     size: usize,
 ) -> *mut u8 {
-    let kept = if id == AllocatorId::Mmap { remap::ALIGN_KEPT_BYTES } else { MIN_ALIGN };
-    if slices::owner(object as usize) == id && align <= kept {
+    if stays_in(id, object, align) {
         // SAFETY: passed on from the caller.
         let moved = with_backend!(id, B => unsafe { B::realloc(object, size) });
         if !moved.is_null() {
@@ -68,8 +73,7 @@ pub unsafe fn realloc_zeroed_in(
     size: usize,
 ) -> *mut u8 {
     let grows = size > old_size;
-    let ours = slices::owner(object as usize) == AllocatorId::Mmap;
-    if grows && id == AllocatorId::Mmap && ours && align <= MIN_ALIGN {
+    if grows && id == AllocatorId::Mmap && stays_in(id, object, align) {
         // SAFETY: passed on from the caller.
         let moved = unsafe { remap::realloc_zeroed(object, old_size, size) };
         return resized(moved, Path::ByOwner(id), old_size, size);

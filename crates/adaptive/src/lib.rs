@@ -31,7 +31,8 @@ pub use modes::{
 pub use realloc::{realloc, realloc_aligned, realloc_zeroed};
 pub use render::{Json, Text};
 pub use request::{
-    alloc, alloc_aligned, alloc_zeroed, alloc_zeroed_aligned, free, free_sized, trim, usable_size,
+    alloc, alloc_aligned, alloc_cached, alloc_uncached, alloc_zeroed, alloc_zeroed_aligned, free,
+    free_sized, trim, usable_size,
 };
 pub use start::{register_fork_order, start};
 pub use stats::{ReallocStats, RequestRow, Stats, count_requests, mapped, stats};

@@ -40,6 +40,19 @@ pub unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
 
 #[inline(never)]
 unsafe fn realloc_slow(object: *mut u8, size: usize) -> *mut u8 {
+    // SAFETY: passed on from the caller; a null result leaves the object as it was.
+    unsafe {
+        let moved = realloc_anew(object, size);
+        // What is missing may be what our own allocators keep for later.
+        if moved.is_null() && spandrel_backends::reclaim(size) {
+            realloc_anew(object, size)
+        } else {
+            moved
+        }
+    }
+}
+
+unsafe fn realloc_anew(object: *mut u8, size: usize) -> *mut u8 {
     let decision = decide(Operation::Grow, size);
     let owner = slices::owner(object as usize);
     // SAFETY: passed on from the caller, here and below.

@@ -4,7 +4,7 @@ use core::fmt::{self, Display};
 
 use spandrel_os::degrade::{self, Optional};
 use spandrel_os::env;
-use spandrel_pages::{AllocatorId, ByteSize};
+use spandrel_pages::{AllocatorId, ByteSize, Figure};
 
 use crate::modes::current_mode;
 use crate::stats::{RequestRow, Stats};
@@ -85,7 +85,7 @@ impl Display for Json<'_> {
             f,
             "],\"realloc\":{{\"in_place\":{},\"moved_pages\":{},\"copied\":{},\"copied_bytes\":{},\
              \"migrated\":{}}},\"mmap\":{{\"live_slots\":{},\"live_bytes\":{},\"warm_bytes\":{},\
-             \"faults_avoided_bytes\":{}}},\"degraded\":[",
+             \"faults_avoided_bytes\":{}}},",
             realloc.in_place,
             realloc.moved_pages,
             realloc.copied,
@@ -96,6 +96,15 @@ impl Display for Json<'_> {
             mmap.warm_bytes,
             mmap.reused_bytes,
         )?;
+        if let Some(figures) = &stats.native {
+            let mut before = "\"native\":{";
+            for (figure, value) in Figure::ALL.iter().zip(figures) {
+                write!(f, "{before}\"{}\":{value}", figure.name())?;
+                before = ",";
+            }
+            f.write_str("},")?;
+        }
+        f.write_str("\"degraded\":[")?;
         let mut comma = "";
         for what in Optional::ALL {
             let (count, errno) = degrade::count(what);
@@ -166,6 +175,20 @@ impl Display for Text<'_> {
             "  mmap backend: {} objects of {} bytes, {} bytes warm, {} bytes reused without faults",
             mmap.live_slots, mmap.live_bytes, mmap.warm_bytes, mmap.reused_bytes
         )?;
+        if let Some(figures) = &stats.native {
+            let size = |figure: Figure| ByteSize(figures[figure as usize] as usize);
+            writeln!(
+                f,
+                "  native allocator: {} live, of which {} on whole huge pages and {} in caches; {} \
+                 kept empty, {} free beside live objects, {} gone back of those huge pages",
+                size(Figure::Live),
+                size(Figure::Covered),
+                ByteSize(size(Figure::InCaches).0.saturating_add(size(Figure::InTransfer).0)),
+                size(Figure::Cached),
+                size(Figure::Free),
+                size(Figure::Unbacked),
+            )?;
+        }
         for what in Optional::ALL {
             let (count, errno) = degrade::count(what);
             if count > 0 {

@@ -19,51 +19,74 @@ const MIMALLOC: u8 = AllocatorId::Mimalloc as u8;
 
 /// Makes the compiler compare for this branch after the one before it, instead
 /// of in the order of the numbers.
+#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
 #[cold]
 fn second() {}
+
+/// `size` bytes aligned to 16 if the native allocator is to serve them and has
+/// them at hand; else null, which says nothing.
+///
+/// For callers whose other way is a single call of a function that is not
+/// inlined: they need no stack frame.
+#[inline(always)]
+pub fn alloc_cached(size: usize) -> *mut u8 {
+    if table().begins_with(AllocatorId::Native, size) {
+        spandrel_backends::Native::alloc_cached(size)
+    } else {
+        core::ptr::null_mut()
+    }
+}
 
 /// `size` bytes aligned to 16, by the allocator that the policy names for the
 /// size; null when no allocator has memory.
 #[inline(always)]
 pub fn alloc(size: usize) -> *mut u8 {
-    let decision = table().decide(Operation::Allocate, size);
-    // The usual allocators are compared for first and called directly; a match
-    // over all of them would compile to an indirect jump.
-    #[cfg(feature = "mimalloc")]
-    if decision.0 == MIMALLOC {
-        let object = spandrel_backends::Mimalloc::alloc(size);
-        return if object.is_null() { last_resort(size, MIN_ALIGN, false) } else { object };
-    }
-    #[cfg(feature = "jemalloc")]
-    if decision.0 == JEMALLOC {
-        second();
-        let object = spandrel_backends::Jemalloc::alloc(size);
-        return if object.is_null() { last_resort(size, MIN_ALIGN, false) } else { object };
-    }
-    if decision.0 == NATIVE {
-        second();
-        let object = spandrel_backends::Native::alloc(size);
-        return if object.is_null() { last_resort(size, MIN_ALIGN, false) } else { object };
-    }
-    alloc_other(decision, size, false)
+    let object = alloc_cached(size);
+    if object.is_null() { alloc_uncached(size) } else { object }
+}
+
+/// As [`alloc`], for whom [`alloc_cached`] had none.
+///
+/// The usual allocators are compared for first and called directly; a match over
+/// all of them would compile to an indirect jump.
+#[inline(never)]
+pub fn alloc_uncached(size: usize) -> *mut u8 {
+    let table = table();
+    let object = if table.begins_with(AllocatorId::Native, size) {
+        spandrel_backends::Native::alloc_uncached(size)
+    } else {
+        #[cfg(feature = "mimalloc")]
+        if table.begins_with(AllocatorId::Mimalloc, size) {
+            second();
+            let object = spandrel_backends::Mimalloc::alloc(size);
+            return if object.is_null() { last_resort(size, MIN_ALIGN, false) } else { object };
+        }
+        #[cfg(feature = "jemalloc")]
+        if table.begins_with(AllocatorId::Jemalloc, size) {
+            second();
+            let object = spandrel_backends::Jemalloc::alloc(size);
+            return if object.is_null() { last_resort(size, MIN_ALIGN, false) } else { object };
+        }
+        return alloc_other(size, false);
+    };
+    if object.is_null() { last_resort(size, MIN_ALIGN, false) } else { object }
 }
 
 /// As [`alloc`], zeroed.
 #[inline]
 pub fn alloc_zeroed(size: usize) -> *mut u8 {
-    let decision = table().decide(Operation::Allocate, size);
-    #[cfg(feature = "mimalloc")]
-    if decision.0 == MIMALLOC {
-        let object = spandrel_backends::Mimalloc::alloc_zeroed(size);
+    if table().begins_with(AllocatorId::Native, size) {
+        let object = spandrel_backends::Native::alloc_zeroed(size);
         return if object.is_null() { last_resort(size, MIN_ALIGN, true) } else { object };
     }
-    alloc_other(decision, size, true)
+    alloc_other(size, true)
 }
 
 /// Requests to the allocators that are not compared for first, and those whose
 /// decision carries a flag.
 #[inline(never)]
-fn alloc_other(decision: Decision, size: usize, zeroed: bool) -> *mut u8 {
+fn alloc_other(size: usize, zeroed: bool) -> *mut u8 {
+    let decision = table().decide(Operation::Allocate, size);
     if decision.0 == SYS {
         return if zeroed { Sys::alloc_zeroed(size) } else { Sys::alloc(size) };
     }
@@ -134,11 +157,18 @@ pub(crate) fn alloc_in(id: AllocatorId, align: usize, size: usize, zeroed: bool)
 }
 
 /// The chosen allocator has no memory (its slice is full, or could not be
-/// reserved): glibc may have.
+/// reserved, or a limit is reached): glibc may have, or our own keep what is
+/// missing.
 #[cold]
 #[inline(never)]
 fn last_resort(size: usize, align: usize, zeroed: bool) -> *mut u8 {
-    alloc_in(AllocatorId::Sys, align, size, zeroed)
+    let object = alloc_in(AllocatorId::Sys, align, size, zeroed);
+    if !object.is_null() || !spandrel_backends::reclaim(size) {
+        return object;
+    }
+    let chosen = decide(Operation::Allocate, size.max(align)).allocator();
+    let object = alloc_in(chosen, align, size, zeroed);
+    if object.is_null() { alloc_in(AllocatorId::Sys, align, size, zeroed) } else { object }
 }
 
 /// Gives an object back; null is nothing.
@@ -151,8 +181,12 @@ pub unsafe fn free(object: *mut u8) {
     let owner = slices::owner_byte(object as usize);
     // SAFETY: passed on from the caller; the owner byte names the allocator.
     unsafe {
+        if owner == NATIVE {
+            return spandrel_backends::Native::free(object);
+        }
         #[cfg(feature = "mimalloc")]
         if owner == MIMALLOC {
+            second();
             return spandrel_backends::Mimalloc::free(object);
         }
         #[cfg(feature = "jemalloc")]
@@ -160,11 +194,7 @@ pub unsafe fn free(object: *mut u8) {
             second();
             return spandrel_backends::Jemalloc::free(object);
         }
-        if owner == NATIVE {
-            second();
-            return spandrel_backends::Native::free(object);
-        }
-        free_other(owner, object);
+        free_other(object, owner);
     }
 }
 
@@ -177,8 +207,12 @@ pub unsafe fn free_sized(object: *mut u8, size: usize, align: usize) {
     let owner = slices::owner_byte(object as usize);
     // SAFETY: passed on from the caller; the owner byte names the allocator.
     unsafe {
+        if owner == NATIVE {
+            return spandrel_backends::Native::free_sized(object, size, align);
+        }
         #[cfg(feature = "mimalloc")]
         if owner == MIMALLOC {
+            second();
             return spandrel_backends::Mimalloc::free_sized(object, size, align);
         }
         #[cfg(feature = "jemalloc")]
@@ -186,18 +220,14 @@ pub unsafe fn free_sized(object: *mut u8, size: usize, align: usize) {
             second();
             return spandrel_backends::Jemalloc::free_sized(object, size, align);
         }
-        if owner == NATIVE {
-            second();
-            return spandrel_backends::Native::free_sized(object, size, align);
-        }
-        free_other(owner, object);
+        free_other(object, owner);
     }
 }
 
 /// Frees by the allocators that are not compared for first, and all frees
 /// while requests are counted.
 #[inline(never)]
-unsafe fn free_other(owner: u8, object: *mut u8) {
+unsafe fn free_other(object: *mut u8, owner: u8) {
     if owner == SYS {
         // SAFETY: passed on from the caller.
         return unsafe { Sys::free(object) };

@@ -7,9 +7,9 @@ use core::{fmt, ptr};
 use spandrel_backends::libc_function;
 
 use spandrel_os::message::say;
-use spandrel_os::{degrade, env};
+use spandrel_os::{degrade, env, rseq};
 use spandrel_policy::{Mode, parse_mode, profile};
-use spandrel_sync::{Lock, Once, is_single_threaded};
+use spandrel_sync::{Lock, Once, background, is_single_threaded};
 
 use crate::{available, modes};
 
@@ -26,6 +26,10 @@ struct Configuration {
     count: bool,
     /// Report degraded system calls.
     verbose: bool,
+    /// Mebibytes that may go back to the kernel in a second.
+    release_rate: Option<u32>,
+    /// A thread may do work beside the program.
+    background: bool,
 }
 
 /// Starts the handler as the environment says, once. False only when called
@@ -46,6 +50,15 @@ fn start_with(configuration: &Configuration) {
     if configuration.count {
         crate::stats::count_requests(true);
     }
+    if let Some(rate) = configuration.release_rate {
+        spandrel_backends::set_release_rate(rate);
+    }
+    rseq::start();
+    spandrel_backends::start_cpu_caches();
+    background::begin();
+    if !configuration.background {
+        background::forbid();
+    }
     // The pool is empty: the first mode always fits.
     let _ = modes::set_parsed(&configuration.mode);
     register_fork_order();
@@ -59,7 +72,25 @@ fn from_environment() -> Configuration {
     let ours = is_set(c"SPANDREL_MODE") || is_set(c"SPANDREL_PROFILE");
     let papers = if ours { None } else { mode_of(c"BRUG_ALLOC") };
     let mode = mode_of(c"SPANDREL_MODE").or(profile).or(papers).unwrap_or(Mode::Auto);
-    Configuration { mode, count: set(c"SPANDREL_STATS"), verbose: set(c"SPANDREL_VERBOSE") }
+    Configuration {
+        mode,
+        count: set(c"SPANDREL_STATS"),
+        verbose: set(c"SPANDREL_VERBOSE"),
+        release_rate: number(c"SPANDREL_RELEASE_RATE", "mebibytes per second, or 0"),
+        background: number(c"SPANDREL_BACKGROUND", "1, or 0 for no thread") != Some(0),
+    }
+}
+
+/// A variable that holds a number.
+fn number(name: &CStr, wanted: &str) -> Option<u32> {
+    let value = env::get(name).filter(|value| !value.is_empty())?;
+    let text = core::str::from_utf8(value).unwrap_or("?");
+    let number = text.parse().ok();
+    if number.is_none() {
+        let name = name.to_str().unwrap_or("?");
+        say(format_args!("{name}: '{text}' is not a number ({wanted}); using the default"));
+    }
+    number
 }
 
 fn mode_of(name: &CStr) -> Option<Mode> {
@@ -160,6 +191,8 @@ extern "C" fn parent() {
 }
 
 extern "C" fn child() {
+    background::begin();
+    spandrel_backends::fork_forget();
     crate::stats::forget();
     if !LOCKED.load(Relaxed) {
         return;

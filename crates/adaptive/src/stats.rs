@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use spandrel_backends::remap::{self, RemapStats};
 use spandrel_os::slices;
-use spandrel_pages::AllocatorId;
+use spandrel_pages::{AllocatorId, Figures};
 use spandrel_sync::thread_slot;
 
 use crate::modes;
@@ -112,7 +112,6 @@ pub(crate) fn counting() -> bool {
 
 /// A child of `fork` begins to count anew: its parent tells of what was before.
 pub(crate) fn forget() {
-    remap::forget_counts();
     if !counting() {
         return;
     }
@@ -184,6 +183,8 @@ pub struct Stats {
     pub realloc: ReallocStats,
     /// The page-mapped backend.
     pub mmap: RemapStats,
+    /// The native allocator, once it has started.
+    pub native: Option<Figures>,
     /// Whether requests are being counted.
     pub counting: bool,
 }
@@ -236,6 +237,7 @@ pub fn stats() -> Stats {
             ..ReallocStats::default()
         },
         mmap,
+        native: spandrel_backends::native_figures(),
         counting: counting(),
     };
     let add = |to: &mut [u64; OCTAVES], from: &[AtomicU64; OCTAVES]| {

@@ -23,7 +23,7 @@ pub use hosted::Jemalloc;
 pub use hosted::Mimalloc;
 #[cfg(feature = "tcmalloc")]
 pub use hosted::Tcmalloc;
-pub use native::Native;
+pub use native::{Native, native_figures, set_release_rate, start_cpu_caches};
 pub use sys::{Sys, libc_function, resolve_early};
 
 /// An allocator as the request handler sees it. All functions are associated:
@@ -142,6 +142,22 @@ pub fn fork_prepare() {
     hosted::fork_prepare();
     remap::fork_prepare();
     spandrel_slabs::fork_prepare();
+}
+
+/// Gives back what our own allocators keep for later, if that may make room for
+/// a request of `size` bytes; false: it would not.
+pub fn reclaim(size: usize) -> bool {
+    if size > spandrel_slabs::idle_bytes() + remap::warm_bytes() {
+        return false;
+    }
+    // Each is asked, whatever the other says.
+    Native::trim() | Remap::trim()
+}
+
+/// In the child of a `fork`, before anything else: forgets what was the parent's.
+pub fn fork_forget() {
+    remap::forget_counts();
+    spandrel_slabs::fork_forget();
 }
 
 /// Gives the locks back after a `fork`.

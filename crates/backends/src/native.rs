@@ -5,8 +5,23 @@ use spandrel_slabs as slabs;
 
 use crate::Backend;
 
+pub use slabs::{figures as native_figures, set_release_rate, start_cpu_caches};
+
 /// Size classes and caches over a hugepage-aware page heap.
 pub enum Native {}
+
+impl Native {
+    /// As `alloc`, if such an object is cached; else null. Quick.
+    #[inline(always)]
+    pub fn alloc_cached(size: usize) -> *mut u8 {
+        slabs::alloc_cached(size)
+    }
+
+    /// As `alloc`, for whom [`alloc_cached`](Self::alloc_cached) had none.
+    pub fn alloc_uncached(size: usize) -> *mut u8 {
+        slabs::alloc_uncached(size)
+    }
+}
 
 impl Backend for Native {
     const ID: AllocatorId = AllocatorId::Native;

@@ -8,11 +8,14 @@ use std::sync::Mutex;
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// The backend is one per process: tests that look at its accounts take turns.
+/// The backend is one per process: tests that look at its accounts take turns,
+/// and no warm slot of one is left to the next.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn turn() -> std::sync::MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    remap::trim();
+    turn
 }
 
 /// An object of the backend and the only pointer to it.
@@ -190,7 +193,6 @@ fn the_impossible_is_null_and_the_object_is_as_it_was() {
 #[test]
 fn memory_goes_back_when_trimmed() {
     let _turn = turn();
-    remap::trim();
     let objects: Vec<_> = (0..20).map(|i| Object::new(MIB, i)).collect();
     assert!(remap::stats().live_bytes >= 20 * MIB);
     for object in objects {
@@ -217,7 +219,6 @@ fn warm_memory_is_bounded() {
 #[test]
 fn a_growing_object_gets_a_warm_slot_only_when_there_is_one() {
     let _turn = turn();
-    remap::trim();
     assert!(remap::alloc_warm(10 * KIB).is_null());
     let object = Object::new(300 * KIB, 1);
     let at = object.at;
@@ -365,7 +366,6 @@ fn warm_most(live: usize) -> usize {
 #[test]
 fn what_shrinking_objects_leave_is_bounded() {
     let _turn = turn();
-    remap::trim();
     let objects: Vec<_> = (0..100)
         .map(|_| {
             let at = remap::alloc(4 * MIB, 1);
@@ -388,7 +388,6 @@ fn what_shrinking_objects_leave_is_bounded() {
 #[test]
 fn a_large_slot_is_not_kept_warm_by_small_objects() {
     let _turn = turn();
-    remap::trim();
     // SAFETY: here and below, objects that only this test knows.
     unsafe {
         let at = remap::alloc(24 * MIB, 1);
@@ -408,4 +407,58 @@ fn a_large_slot_is_not_kept_warm_by_small_objects() {
     }
     let stats = remap::stats();
     assert!(stats.warm_bytes < 2 * MIB, "{stats:?}");
+}
+
+#[test]
+fn the_slot_given_back_last_is_at_hand() {
+    let _turn = turn();
+    let before = remap::stats();
+    let first = remap::alloc(300_000, 1);
+    // SAFETY: a live object, given back once.
+    unsafe { remap::free(first) };
+    // Sizes about the same: the slot, and its memory as it was.
+    for size in [300_000, 280_000, 290_000] {
+        let again = remap::alloc(size, 1);
+        assert_eq!(again, first, "{size}");
+        // SAFETY: as above.
+        unsafe {
+            again.write_bytes(1, size);
+            remap::free(again);
+        }
+    }
+    let zeroed = remap::alloc_zeroed(300_000, 1);
+    // SAFETY: a live object of that size.
+    assert!(unsafe { std::slice::from_raw_parts(zeroed, 300_000) }.iter().all(|byte| *byte == 0));
+    // SAFETY: as above.
+    unsafe { remap::free(zeroed) };
+    let after = remap::stats();
+    assert_eq!((after.live_slots, after.live_bytes), (before.live_slots, before.live_bytes));
+}
+
+#[test]
+fn threads_that_take_and_give_back_the_same_slots() {
+    let _turn = turn();
+    let before = remap::stats();
+    std::thread::scope(|scope| {
+        for thread in 1..=4_u8 {
+            scope.spawn(move || {
+                for round in 0..20_000 {
+                    let size = 200_000 + round % 7 * 30_000;
+                    let at = remap::alloc(size, 1);
+                    // SAFETY: a live object of that size, given back once.
+                    unsafe {
+                        at.write_volatile(thread);
+                        at.add(size - 1).write_volatile(thread);
+                        assert_eq!(
+                            (at.read_volatile(), at.add(size - 1).read_volatile()),
+                            (thread, thread)
+                        );
+                        remap::free(at);
+                    }
+                }
+            });
+        }
+    });
+    let after = remap::stats();
+    assert_eq!((after.live_slots, after.live_bytes), (before.live_slots, before.live_bytes));
 }

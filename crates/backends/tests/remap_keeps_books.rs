@@ -8,11 +8,14 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 const PAGE: usize = 4096;
 
-/// The backend is one per process: tests that look at its accounts take turns.
+/// The backend is one per process: tests that look at its accounts take turns,
+/// and no warm slot of one is left to the next.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn turn() -> std::sync::MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    remap::trim();
+    turn
 }
 
 fn is_resident(at: *mut u8) -> bool {

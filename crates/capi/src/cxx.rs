@@ -8,6 +8,7 @@ use core::ffi::{CStr, c_void};
 
 use spandrel_adaptive as adaptive;
 use spandrel_os::message::say;
+use spandrel_pages::MIN_ALIGN;
 
 const LARGEST: usize = isize::MAX as usize;
 
@@ -76,6 +77,17 @@ unsafe extern "C-unwind" fn new_failed(size: usize, align: usize) -> *mut c_void
     unsafe { libc::abort() }
 }
 
+/// `operator new`, the long way.
+#[inline(never)]
+unsafe extern "C-unwind" fn new_uncached(size: usize, align: usize) -> *mut c_void {
+    let object = try_new(size, align);
+    if object.is_null() {
+        // SAFETY: unwinds as `operator new` does.
+        return unsafe { new_failed(size, align) };
+    }
+    object
+}
+
 macro_rules! new {
     ($($name:ident($($align:ident)?);)*) => {$(
         /// A throwing `operator new`.
@@ -85,12 +97,14 @@ macro_rules! new {
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(size: usize $(, $align: usize)?) -> *mut c_void {
             let align = new!(@align $($align)?);
-            let object = try_new(size, align);
-            if object.is_null() {
-                // SAFETY: unwinds as `operator new` does.
-                return unsafe { new_failed(size, align) };
+            if align <= MIN_ALIGN {
+                let object = adaptive::alloc_cached(size);
+                if !object.is_null() {
+                    return object.cast();
+                }
             }
-            object
+            // SAFETY: unwinds as `operator new` does.
+            unsafe { new_uncached(size, align) }
         }
     )*};
     (@align) => { 1 };

@@ -25,8 +25,15 @@ fn answer(object: *mut u8) -> *mut c_void {
 /// ISO C `malloc`.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(size: usize) -> *mut c_void {
+    let object = adaptive::alloc_cached(size);
+    if object.is_null() { malloc_uncached(size) } else { object.cast() }
+}
+
+/// `malloc`, the long way.
+#[inline(never)]
+extern "C" fn malloc_uncached(size: usize) -> *mut c_void {
     // No allocator has memory for more than `LARGEST`: they all refuse.
-    answer(adaptive::alloc(size))
+    answer(adaptive::alloc_uncached(size))
 }
 
 /// ISO C `free`. `errno` stays as it is.

@@ -3,7 +3,7 @@
 //! `membarrier(2)` moves the cost of a rare handshake to its rare side: the
 //! frequent side needs no locked instruction.
 
-use core::sync::atomic::{AtomicU8, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::*};
 
 use crate::degrade::{Optional, refused};
 use crate::env::{errno, set_errno};
@@ -17,10 +17,21 @@ static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
 const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
 const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 
+const PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 7;
+const REGISTER_PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 8;
+/// `processor` counts.
+const FLAG_CPU: libc::c_int = 1;
+
 fn membarrier(command: libc::c_int) -> Result<(), i32> {
+    membarrier_at(command, 0, 0)
+}
+
+fn membarrier_at(command: libc::c_int, flags: libc::c_int, processor: usize) -> Result<(), i32> {
     let before = errno();
     // SAFETY: a barrier touches no memory.
-    let failed = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) } != 0;
+    let failed =
+        unsafe { libc::syscall(libc::SYS_membarrier, command, flags, processor as libc::c_int) }
+            != 0;
     let outcome = if failed { Err(errno()) } else { Ok(()) };
     set_errno(before);
     outcome
@@ -55,6 +66,35 @@ pub fn all_processors() -> bool {
     if let Err(errno) = outcome {
         refused(Optional::Membarrier, errno);
         STATE.store(MISSING, Relaxed);
+    }
+    outcome.is_ok()
+}
+
+static RESTARTS: AtomicBool = AtomicBool::new(true);
+
+/// Makes [`restart`] cheap later on: the first time takes milliseconds in a process
+/// of several threads.
+pub fn prepare_restarts() {
+    if let Err(errno) = membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ) {
+        refused(Optional::Membarrier, errno);
+        RESTARTS.store(false, Relaxed);
+    }
+}
+
+/// A full barrier on a processor, and the thread that runs there is restarted if it is in
+/// the middle of a restartable sequence. False: the kernel does not offer that.
+pub fn restart(processor: usize) -> bool {
+    if !RESTARTS.load(Relaxed) {
+        return false;
+    }
+    let now = || membarrier_at(PRIVATE_EXPEDITED_RSEQ, FLAG_CPU, processor);
+    let outcome = match now() {
+        Err(libc::EPERM) => membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ).and_then(|()| now()),
+        outcome => outcome,
+    };
+    if let Err(errno) = outcome {
+        refused(Optional::Membarrier, errno);
+        RESTARTS.store(false, Relaxed);
     }
     outcome.is_ok()
 }

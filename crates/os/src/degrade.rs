@@ -23,15 +23,19 @@ pub enum Optional {
     Reserve = 3,
     /// `getrandom`, for the choice of slice bases.
     Random = 4,
-    /// `membarrier`, for trimming behind live objects.
+    /// `membarrier`, for trimming behind live objects and for emptying others' caches.
     Membarrier = 5,
     /// `madvise(MADV_COLLAPSE)`, which makes a huge page whole again.
     Collapse = 6,
+    /// A thread for work beside the program.
+    Thread = 7,
+    /// Restartable sequences, as the C library registers them.
+    Rseq = 8,
 }
 
 impl Optional {
     /// Every optional call.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Mremap,
         Self::PopulateWrite,
         Self::HugePage,
@@ -39,6 +43,8 @@ impl Optional {
         Self::Random,
         Self::Membarrier,
         Self::Collapse,
+        Self::Thread,
+        Self::Rseq,
     ];
 
     /// The name used in messages and statistics.
@@ -51,6 +57,8 @@ impl Optional {
             Self::Random => "getrandom",
             Self::Membarrier => "membarrier",
             Self::Collapse => "madvise(MADV_COLLAPSE)",
+            Self::Thread => "pthread_create",
+            Self::Rseq => "rseq",
         }
     }
 
@@ -61,7 +69,11 @@ impl Optional {
             Self::HugePage => "large objects use base pages",
             Self::Reserve => "slices are smaller; what does not fit is served by glibc",
             Self::Collapse => "huge pages that were broken stay so until the kernel mends them",
-            Self::Membarrier => "spare pages behind live objects stay with them",
+            Self::Thread => "memory goes back beside requests for memory, not while there are none",
+            Self::Membarrier => {
+                "spare pages behind live objects, and cached objects, stay where they are"
+            }
+            Self::Rseq => "free objects are cached for each thread, not for each processor",
             Self::Random => "slice bases follow the kernel's own randomisation",
         }
     }

@@ -13,5 +13,6 @@ pub mod clock;
 pub mod degrade;
 pub mod env;
 pub mod message;
+pub mod rseq;
 pub mod slices;
 pub mod vm;

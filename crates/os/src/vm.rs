@@ -57,6 +57,16 @@ pub unsafe fn open(at: *mut u8, len: usize) -> bool {
     unsafe { mm::mprotect(at.cast(), len, MprotectFlags::READ | MprotectFlags::WRITE) }.is_ok()
 }
 
+/// Opens a reserved range for reading alone: it reads as zero and takes no
+/// memory, also when memory is locked.
+///
+/// # Safety
+/// As for [`open`].
+pub unsafe fn open_to_read(at: *mut u8, len: usize) -> bool {
+    // SAFETY: passed on from the caller.
+    unsafe { mm::mprotect(at.cast(), len, MprotectFlags::READ) }.is_ok()
+}
+
 /// Maps fresh, zero, accessible pages over a range of a reservation.
 ///
 /// # Safety

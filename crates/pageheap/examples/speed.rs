@@ -7,24 +7,11 @@
 use std::time::Instant;
 
 use spandrel_pageheap::{
-    Collapse, Memory, Order, PageHeap, Request, Settings, Span, Tracker, Urgency,
+    Collapse, Order, PageHeap, Paper, Request, Settings, Span, Tracker, Urgency,
 };
-use spandrel_pages::{HugeLength, HugePageId, Length, PageId};
+use spandrel_pages::{HugeLength, Length};
 
-/// A kernel that does all and costs nothing.
-struct Obeys;
-
-impl Memory for Obeys {
-    fn back(&mut self, _: HugePageId, _: HugeLength) -> bool {
-        true
-    }
-    fn unback(&mut self, _: PageId, _: Length) -> bool {
-        true
-    }
-    fn collapse(&mut self, _: HugePageId) -> Collapse {
-        Collapse::Done { micros: 500 }
-    }
-}
+const PAPER: Paper = Paper { collapse: Collapse::Done { micros: 500 } };
 
 struct Random(u64);
 
@@ -65,13 +52,14 @@ fn main() {
     let slack = number(Settings::DEFAULT.region_slack.0.into()) as u32;
     let settings = Settings { order, region_slack: Length(slack), ..Settings::DEFAULT };
     let mut heap = PageHeap::new(&mut records, settings);
+    let mut paper = PAPER;
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut spans: Vec<Span> = Vec::new();
     let target = HugeLength(hugepages as u32).pages();
 
     let start = Instant::now();
     while heap.live() < target {
-        spans.extend(heap.allocate(&mut Obeys, 0, random.request()));
+        spans.extend(heap.allocate(&mut paper, 0, random.request()));
     }
     let filled = start.elapsed().as_secs_f64();
     println!(
@@ -97,12 +85,12 @@ fn main() {
         // Around the target, so that both kinds of calls come equally often.
         if heap.live() > target || random.below(2) == 0 {
             let span = spans.swap_remove(random.below(spans.len() as u64) as usize);
-            assert!(heap.free(&mut Obeys, now_ms, span.first, span.pages));
+            assert!(heap.free(&mut paper, now_ms, span.first, span.pages));
         } else {
-            spans.extend(heap.allocate(&mut Obeys, now_ms, random.request()));
+            spans.extend(heap.allocate(&mut paper, now_ms, random.request()));
         }
         if done % 50_000 == 0 {
-            heap.step(&mut Obeys, now_ms, Length(0));
+            heap.step(&mut paper, now_ms, Length(0));
         }
         done += 1;
     }
@@ -134,30 +122,30 @@ fn main() {
     let before = spans.len();
     while heap.live().0 > target.0 / 4 {
         let span = spans.swap_remove(random.below(spans.len() as u64) as usize);
-        heap.free(&mut Obeys, done / 5000, span.first, span.pages);
+        heap.free(&mut paper, done / 5000, span.first, span.pages);
     }
     let seconds = start.elapsed().as_secs_f64();
     println!("drain: {:.2} M operations/s", (before - spans.len()) as f64 / seconds / 1e6);
     let mut now_ms = done / 5000 + 3000;
-    heap.step(&mut Obeys, now_ms, Length(0));
+    heap.step(&mut paper, now_ms, Length(0));
     let ratio =
         |heap: &PageHeap| f64::from(heap.stats().resident().0) / f64::from(heap.stats().live.0);
     println!("three seconds after a drop to a quarter: resident/live {:.3}", ratio(&heap));
     for round in 0..operations {
         if heap.live().0 > target.0 / 4 {
             let span = spans.swap_remove(random.below(spans.len() as u64) as usize);
-            heap.free(&mut Obeys, now_ms, span.first, span.pages);
+            heap.free(&mut paper, now_ms, span.first, span.pages);
         } else {
-            spans.extend(heap.allocate(&mut Obeys, now_ms, random.request()));
+            spans.extend(heap.allocate(&mut paper, now_ms, random.request()));
         }
         if round % 50_000 == 0 {
             now_ms += 10;
-            heap.step(&mut Obeys, now_ms, Length(0));
+            heap.step(&mut paper, now_ms, Length(0));
         }
     }
     println!("after as many random operations: resident/live {:.3}", ratio(&heap));
     let start = Instant::now();
-    let released = heap.release(&mut Obeys, now_ms, Length::MAX, Urgency::Asked);
+    let released = heap.release(&mut paper, now_ms, Length::MAX, Urgency::Asked);
     println!(
         "release of all: {} pages in {:.1} ms",
         released.0,

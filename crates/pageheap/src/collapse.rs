@@ -1,18 +1,20 @@
 //! Restoring broken huge pages that have filled again.
 //!
 //! The paper leaves this to the kernel, which is slow to do it; `MADV_COLLAPSE` does it on
-//! request. A sweep over the records finds the candidates: nothing has to be kept in order for it,
-//! and a page that cannot be restored does not stand in the way of others.
+//! request. The moment at which a huge page has filled again is the best: the faults that its
+//! remaining pages would take cost as much as restoring it. What was not restored then, a sweep over
+//! the records finds: nothing has to be kept in order for it, and a page that cannot be restored
+//! does not stand in the way of others.
 
 use spandrel_pages::{HugeLength, HugePageId};
 
 use crate::bits::Bits;
 use crate::bits::PAGES;
-use crate::filler::RESTORE_PAGES;
+use crate::filler;
 use crate::heap::PageHeap;
 use crate::memory::{Collapse, Memory};
 use crate::region::REGION;
-use crate::tracker::{State, Tracker, flag};
+use crate::tracker::{Link, State, Tracker, flag};
 
 /// Records that one sweep looks at.
 const SWEEP: u32 = 1024;
@@ -22,6 +24,8 @@ const PAGE_DELAY_S: u64 = 60;
 const MOST_DOUBLINGS: u32 = 7;
 /// An attempt is charged for no less: it takes a system call.
 const LEAST_MICROS: u32 = 5;
+/// What it spares for each page that was gone: two faults of 1.7 us (anchor A).
+const SPARED_MICROS: u32 = 3;
 
 /// Where the sweep is, and what it may spend.
 #[derive(Debug)]
@@ -33,11 +37,25 @@ pub(crate) struct Repair {
     /// Failures in a row, and until when nothing is tried because of them.
     failures: u32,
     not_before_ms: u64,
+    /// A huge page that has just filled again.
+    fresh: Link,
 }
 
 impl Repair {
     pub(crate) const fn new() -> Self {
-        Self { cursor: HugePageId(0), purse: 0, filled_ms: None, failures: 0, not_before_ms: 0 }
+        Self {
+            cursor: HugePageId(0),
+            purse: 0,
+            filled_ms: None,
+            failures: 0,
+            not_before_ms: 0,
+            fresh: Link::NONE,
+        }
+    }
+
+    /// Notes a huge page that has just filled again.
+    pub(crate) fn note(&mut self, page: HugePageId) {
+        self.fresh = Link::to(page);
     }
 
     /// May an attempt be made now? What is not spent within a second is lost.
@@ -50,12 +68,52 @@ impl Repair {
         self.purse > 0 && now_ms >= self.not_before_ms
     }
 
-    fn pay(&mut self, micros: u32) {
-        self.purse = self.purse.saturating_sub(i64::from(micros.max(LEAST_MICROS)) * 1000);
+    /// A debt is limited to what a second brings, so that it does not outlast its reason.
+    fn pay(&mut self, micros: u32, micros_per_s: u32) {
+        let most = i64::from(micros_per_s) * 1000;
+        self.purse =
+            self.purse.saturating_sub(i64::from(micros.max(LEAST_MICROS)) * 1000).max(-most);
     }
 }
 
 impl PageHeap<'_> {
+    /// A huge page that has filled again by the last [`Self::allocate`] or [`Self::try_grow`],
+    /// if there is one: to be restored before it is touched, whatever the budget says. See
+    /// [`Self::next_to_restore`] for the rest.
+    #[inline]
+    pub fn just_refilled(&mut self, now_ms: u64) -> Option<HugePageId> {
+        let page = core::mem::take(&mut self.repair.fresh).get()?;
+        let may_try = !self.counters.collapse_unsupported && now_ms >= self.repair.not_before_ms;
+        if !may_try || !is_candidate(&self.table[page], now_ms / 1000) {
+            return None;
+        }
+        self.table[page].flags |= flag::RESTORING;
+        Some(page)
+    }
+
+    /// Whether there are broken huge pages that have filled again.
+    pub fn has_refilled(&self) -> bool {
+        self.filler.counts.refilled > 0 && !self.counters.collapse_unsupported
+    }
+
+    /// Forgets that huge pages are being restored: those who did are not here, as in the child of
+    /// a fork. Walks all records up to the frontier.
+    pub fn abandon_restoring(&mut self, memory: &mut impl Memory, now_ms: u64) {
+        let mut page = HugePageId(0);
+        while page < self.vacant.frontier {
+            let tracker = &self.table[page];
+            let next = following(page, tracker);
+            if tracker.state == State::Filler && tracker.has(flag::RESTORING) {
+                self.table[page].flags &= !flag::RESTORING;
+                if self.table[page].used_pages == 0 {
+                    // It was empty and could not leave.
+                    self.dispose(memory, now_ms, page);
+                }
+            }
+            page = next;
+        }
+    }
+
     /// A broken huge page that is worth restoring now, if any. It is kept from leaving until
     /// [`Self::restored`] tells what came of it, so that the attempt can be made without a lock;
     /// [`Self::step`] does both.
@@ -96,10 +154,11 @@ impl PageHeap<'_> {
         if tracker.state != State::Filler || !tracker.has(flag::RESTORING) {
             return;
         }
+        let spared = u32::from(tracker.unbacked_pages) * SPARED_MICROS;
         self.table[page].flags &= !flag::RESTORING;
         let counters = &mut self.counters;
         counters.collapse_attempts += 1;
-        let micros = match outcome {
+        let (micros, charged) = match outcome {
             Collapse::Done { micros } => {
                 counters.restored += 1;
                 self.repair.failures = 0;
@@ -108,7 +167,7 @@ impl PageHeap<'_> {
                     (tracker.unbacked, tracker.unbacked_pages) = (Bits::NONE, 0);
                     tracker.written = PAGES as u16;
                 });
-                micros
+                (micros, micros.saturating_sub(spared))
             }
             Collapse::Busy { micros } => {
                 counters.collapse_failures += 1;
@@ -118,17 +177,17 @@ impl PageHeap<'_> {
                 self.repair.not_before_ms = now_ms.saturating_add(delay_ms);
                 let again_s = (now_ms / 1000).saturating_add(PAGE_DELAY_S);
                 self.table[page].note = u32::try_from(again_s).unwrap_or(u32::MAX);
-                micros
+                (micros, micros)
             }
             Collapse::Unsupported => {
                 counters.collapse_failures += 1;
                 counters.collapse_unsupported = true;
-                0
+                (0, 0)
             }
         };
         self.counters.collapse_micros += u64::from(micros);
         self.counters.collapse_max_micros = self.counters.collapse_max_micros.max(micros);
-        self.repair.pay(micros);
+        self.repair.pay(charged, self.settings.collapse_micros_per_s);
         // It may have drained meanwhile.
         if self.table[page].used_pages == 0 {
             self.dispose(memory, now_ms, page);
@@ -138,9 +197,8 @@ impl PageHeap<'_> {
 
 fn is_candidate(tracker: &Tracker, now_s: u64) -> bool {
     tracker.state == State::Filler
-        && tracker.has(flag::BROKEN)
+        && filler::is_refilled(tracker)
         && !tracker.has(flag::RESTORING)
-        && tracker.used_pages >= RESTORE_PAGES
         && u64::from(tracker.note) <= now_s
 }
 

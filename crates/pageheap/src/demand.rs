@@ -77,6 +77,30 @@ impl<const EPOCHS: usize> Window<EPOCHS> {
         self.recent(ms).map(|e| e.low).min().unwrap_or(0)
     }
 
+    /// What the demand is.
+    pub(crate) fn current(&self) -> u32 {
+        self.current
+    }
+
+    /// The most that demand has come back by after it had fallen: growth beyond earlier peaks does
+    /// not count. What rises and falls within an epoch is not seen.
+    pub(crate) fn rebound(&self) -> u32 {
+        let (mut peak, mut trough, mut rebound) = (0, 0, 0);
+        for back in (0..EPOCHS).rev() {
+            let Some(epoch) = self.ring.get((self.newest + EPOCHS - back) % EPOCHS) else {
+                continue;
+            };
+            rebound = rebound.max(epoch.high.min(peak).saturating_sub(trough));
+            if epoch.high >= peak {
+                // Whether its low came before or after is not known; the next one tells.
+                (peak, trough) = (epoch.high, epoch.high);
+            } else {
+                trough = trough.min(epoch.low);
+            }
+        }
+        rebound
+    }
+
     /// The largest of what the epochs of the last `ms` milliseconds fell to: demand without its
     /// fluctuation.
     pub(crate) fn trend(&self, ms: u32) -> u32 {
@@ -112,6 +136,31 @@ mod tests {
         window.observe(0, 7);
         window.advance(u64::MAX);
         assert_eq!(window.high(u32::MAX), 7);
+    }
+
+    #[test]
+    fn rebounds_are_told_from_growth() {
+        let mut window = Window::<10>::new(1000);
+        let mut at = 0;
+        let mut observe = |window: &mut Window<10>, value| {
+            at += 100;
+            window.observe(at, value);
+        };
+        for value in [10, 50, 100, 100] {
+            observe(&mut window, value);
+        }
+        assert_eq!(window.rebound(), 0);
+        for value in [40, 40, 70, 70] {
+            observe(&mut window, value);
+        }
+        assert_eq!(window.rebound(), 30);
+        // Beyond the peak it is growth.
+        observe(&mut window, 300);
+        assert_eq!(window.rebound(), 60);
+        for _ in 0..10 {
+            observe(&mut window, 300);
+        }
+        assert_eq!(window.rebound(), 0);
     }
 
     #[test]

@@ -33,8 +33,12 @@ const FOR_DENSE: [u8; 3] = [set::DENSE, set::PARTIAL_DENSE, set::BROKEN_DENSE];
 /// How many lists an aligned request tries before it asks for so long a range that any would do.
 const ALIGNED_TRIES: usize = 8;
 
-/// A huge page is restored when this many of its pages are in use (anchor B: half).
-pub(crate) const RESTORE_PAGES: u16 = 128;
+/// A broken huge page has filled again when this many of its pages are in use: a half, from which
+/// on restoring it was measured to pay …
+const RESTORE_PAGES: u16 = 128;
+/// … and no more than three quarters of what went back are still gone. Without that, what was
+/// just given back would be restored at once.
+const STILL_GONE: (u32, u32) = (3, 4);
 
 /// Where a span went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +55,7 @@ pub(crate) struct Counts {
     pub(crate) used: u32,
     pub(crate) unbacked: u32,
     pub(crate) broken: u32,
-    /// Broken ones that have filled again to [`RESTORE_PAGES`].
+    /// Broken ones that have filled again.
     pub(crate) refilled: u32,
     /// Used pages on broken ones.
     pub(crate) used_broken: u32,
@@ -65,8 +69,7 @@ impl Counts {
         self.used = by(self.used, tracker.used_pages.into());
         self.unbacked = by(self.unbacked, tracker.unbacked_pages.into());
         self.broken = by(self.broken, broken.into());
-        let refilled = broken && tracker.used_pages >= RESTORE_PAGES;
-        self.refilled = by(self.refilled, refilled.into());
+        self.refilled = by(self.refilled, is_refilled(tracker).into());
         let used_broken = if broken { tracker.used_pages.into() } else { 0 };
         self.used_broken = by(self.used_broken, used_broken);
         self.abandoned = by(self.abandoned, tracker.abandoned().into());
@@ -92,6 +95,8 @@ pub(crate) struct HugeFiller {
     pub(crate) sets: [Lists; set::COUNT],
     pub(crate) order: Order,
     pub(crate) counts: Counts,
+    /// Pages that had gone back and were wanted again, since the beginning.
+    pub(crate) wanted_again: u64,
 }
 
 impl HugeFiller {
@@ -109,6 +114,7 @@ impl HugeFiller {
                 used_broken: 0,
                 abandoned: 0,
             },
+            wanted_again: 0,
         }
     }
 
@@ -183,7 +189,7 @@ impl HugeFiller {
     #[inline]
     fn place(&mut self, table: &mut Table, page: HugePageId, fit: Fit, pages: u32) -> Placed {
         let tracker = &mut table[page];
-        let zeroed = take(tracker, &mut self.counts, fit.at, pages);
+        let zeroed = self.take(tracker, fit.at, pages);
         tracker.starts.set(fit.at);
         tracker.longest = fit.longest as u16;
         tracker.allocations += 1;
@@ -230,16 +236,16 @@ impl HugeFiller {
         pages: u32,
     ) -> bool {
         let tracker = &mut table[page];
-        let was = tracker.used_pages;
+        let was_refilled = is_refilled(tracker);
         tracker.used = tracker.used.without(Bits::range(at, pages));
-        tracker.used_pages = was.saturating_sub(pages as u16);
+        tracker.used_pages = tracker.used_pages.saturating_sub(pages as u16);
         tracker.allocations = tracker.allocations.saturating_sub(1);
         let row = tracker.used.next(at) - tracker.used.last_below(at);
         tracker.longest = tracker.longest.max(row as u16);
         self.counts.used = self.counts.used.saturating_sub(pages);
         if tracker.has(flag::BROKEN) {
             self.counts.used_broken = self.counts.used_broken.saturating_sub(pages);
-            if was >= RESTORE_PAGES && tracker.used_pages < RESTORE_PAGES {
+            if was_refilled && !is_refilled(tracker) {
                 self.counts.refilled = self.counts.refilled.saturating_sub(1);
             }
         }
@@ -264,7 +270,7 @@ impl HugeFiller {
         if at.checked_add(more)? > PAGES || !tracker.used.and(Bits::range(at, more)).is_empty() {
             return None;
         }
-        let zeroed = take(tracker, &mut self.counts, at, more);
+        let zeroed = self.take(tracker, at, more);
         tracker.longest = tracker.used.not().longest() as u16;
         self.relist(table, page);
         Some(zeroed)
@@ -292,6 +298,34 @@ impl HugeFiller {
         change(&mut table[page]);
         self.counts.add(&table[page]);
         self.relist(table, page);
+    }
+
+    /// Marks pages as used; says whether they are all zeroed.
+    #[inline]
+    fn take(&mut self, tracker: &mut Tracker, at: u32, pages: u32) -> bool {
+        let counts = &mut self.counts;
+        let range = Bits::range(at, pages);
+        let was_refilled = is_refilled(tracker);
+        tracker.used = tracker.used.or(range);
+        tracker.used_pages += pages as u16;
+        counts.used += pages;
+        let mut zeroed = at >= u32::from(tracker.written);
+        if tracker.has(flag::BROKEN) {
+            let returned = tracker.unbacked.and(range);
+            let count = returned.count() as u16;
+            // What the kernel gives for them is zeroed as well.
+            zeroed = range.without(returned).next(0) >= u32::from(tracker.written);
+            tracker.unbacked = tracker.unbacked.without(range);
+            tracker.unbacked_pages -= count;
+            self.wanted_again += u64::from(count);
+            counts.unbacked -= u32::from(count);
+            counts.used_broken += pages;
+            if !was_refilled && is_refilled(tracker) {
+                counts.refilled += 1;
+            }
+        }
+        tracker.written = tracker.written.max((at + pages) as u16);
+        zeroed
     }
 
     /// Moves a huge page to the list that it belongs to now.
@@ -331,30 +365,13 @@ pub(crate) enum Contribution {
     Tail,
 }
 
-/// Marks pages as used; says whether they are all zeroed.
+/// Was a huge page broken, and has it filled again since?
 #[inline]
-fn take(tracker: &mut Tracker, counts: &mut Counts, at: u32, pages: u32) -> bool {
-    let range = Bits::range(at, pages);
-    let was = tracker.used_pages;
-    tracker.used = tracker.used.or(range);
-    tracker.used_pages += pages as u16;
-    counts.used += pages;
-    let mut zeroed = at >= u32::from(tracker.written);
-    if tracker.has(flag::BROKEN) {
-        let returned = tracker.unbacked.and(range);
-        let count = returned.count() as u16;
-        // What the kernel gives for them is zeroed as well.
-        zeroed = range.without(returned).next(0) >= u32::from(tracker.written);
-        tracker.unbacked = tracker.unbacked.without(range);
-        tracker.unbacked_pages -= count;
-        counts.unbacked -= u32::from(count);
-        counts.used_broken += pages;
-        if was < RESTORE_PAGES && tracker.used_pages >= RESTORE_PAGES {
-            counts.refilled += 1;
-        }
-    }
-    tracker.written = tracker.written.max((at + pages) as u16);
-    zeroed
+pub(crate) fn is_refilled(tracker: &Tracker) -> bool {
+    let (of, all) = STILL_GONE;
+    tracker.has(flag::BROKEN)
+        && tracker.used_pages >= RESTORE_PAGES
+        && u32::from(tracker.unbacked_pages) * all <= tracker.length * of
 }
 
 /// The list that a huge page belongs to, counted over all sets, plus one; 0 for none.

@@ -28,11 +28,15 @@ impl PageHeap<'_> {
         if pages == 0 || !align.is_power_of_two() {
             return None;
         }
+        let refilled = self.filler.counts.refilled;
         let placed = if pages <= SMALL && align <= PAGES {
             self.allocate_small(memory, now_ms, pages, align, request.objects)
         } else {
             self.allocate_large(memory, now_ms, pages, align)
         }?;
+        if self.filler.counts.refilled > refilled {
+            self.repair.note(placed.first.hugepage());
+        }
         self.live = self.live.saturating_add(pages);
         self.spans = self.spans.saturating_add(1);
         self.demand.observe(now_ms, self.filler.counts.used);
@@ -50,7 +54,6 @@ impl PageHeap<'_> {
     ) -> Option<Placed> {
         // Only single pages are dense: on a huge page of theirs every free page fits.
         let dense = pages == 1 && objects > self.settings.sparse_objects;
-        let align = if pages == 1 && align == 1 { 1 } else { align };
         if let Some(placed) = self.filler.allocate(&mut self.table, pages, align, dense) {
             return Some(placed);
         }
@@ -109,7 +112,7 @@ impl PageHeap<'_> {
         let mut placed = self.regions.allocate(&mut self.table, memory, pages, align);
         let wasted = self.slack.saturating_add(self.filler.counts.abandoned);
         if placed.is_none() && wasted >= self.settings.region_slack.0 {
-            self.regions.add(&mut self.table, &mut self.vacant)?;
+            self.regions.add(&mut self.table, memory, &mut self.vacant)?;
             placed = self.regions.allocate(&mut self.table, memory, pages, align);
             if let Some(newest) = self.regions.newest() {
                 // It stays empty, and must not, when the kernel refuses memory for it.
@@ -144,7 +147,7 @@ impl PageHeap<'_> {
         count: HugeLength,
         align: HugeLength,
     ) -> Option<Range> {
-        let range = self.vacant.allocate(&mut self.table, count, align)?;
+        let range = self.vacant.allocate(&mut self.table, memory, count, align)?;
         if memory.back(range.first, count) {
             return Some(range);
         }

@@ -26,6 +26,7 @@ impl PageHeap<'_> {
         let more = wanted.0.checked_sub(pages.0).filter(|more| *more > 0)?;
         let page = first.hugepage();
         let gained = first.after(pages);
+        let refilled = self.filler.counts.refilled;
         let tracker = &self.table[page];
         let zeroed = match tracker.state {
             State::Filler if HugeFiller::holds(tracker, first.offset(), pages.0) => {
@@ -47,6 +48,9 @@ impl PageHeap<'_> {
             }
             _ => return None,
         };
+        if self.filler.counts.refilled > refilled {
+            self.repair.note(gained.hugepage());
+        }
         self.live = self.live.saturating_add(more);
         self.demand.observe(now_ms, self.filler.counts.used);
         Some(Span { first: gained, pages: Length(more), zeroed })
@@ -153,7 +157,7 @@ impl PageHeap<'_> {
             _ => rest,
         };
         let part = Range { first: at, count };
-        if !self.vacant.allocate_at(&mut self.table, part) {
+        if !self.vacant.allocate_at(&mut self.table, memory, part) {
             return None;
         }
         if !memory.back(at, count) {

@@ -3,18 +3,15 @@
 use spandrel_pages::{HugePageId, Length};
 
 use crate::collapse::Repair;
-use crate::demand::Window;
 use crate::filler::HugeFiller;
 use crate::huge_allocator::HugeAllocator;
 use crate::huge_cache::HugeCache;
+use crate::patience::Patience;
 use crate::region::Regions;
 use crate::request::Settings;
 use crate::stats::Counters;
 use crate::step::Trickle;
 use crate::tracker::{Table, Tracker};
-
-/// Epochs of the filler's demand: ten seconds each of five minutes.
-const DEMAND_EPOCHS: usize = 30;
 
 /// The page heap of one slice of address space. See the crate's documentation.
 pub struct PageHeap<'a> {
@@ -25,7 +22,7 @@ pub struct PageHeap<'a> {
     pub(crate) filler: HugeFiller,
     pub(crate) regions: Regions,
     /// Used pages of the filler over time.
-    pub(crate) demand: Window<DEMAND_EPOCHS>,
+    pub(crate) demand: Patience,
     /// Pages of all spans.
     pub(crate) live: u32,
     pub(crate) spans: u32,
@@ -49,7 +46,7 @@ impl<'a> PageHeap<'a> {
             cache: HugeCache::new(settings.cache_window_ms, settings.cache_least),
             filler: HugeFiller::new(settings.order),
             regions: Regions::new(),
-            demand: Window::new(settings.demand_long_ms),
+            demand: Patience::new(),
             live: 0,
             spans: 0,
             slack: 0,

@@ -4,6 +4,7 @@
 
 use spandrel_pages::{HugeLength, HugePageId};
 
+use crate::memory::Memory;
 use crate::ranges::{Range, Ranges};
 use crate::tracker::{State, Table};
 
@@ -23,19 +24,25 @@ impl HugeAllocator {
     pub(crate) fn allocate(
         &mut self,
         table: &mut Table,
+        memory: &mut impl Memory,
         count: HugeLength,
         align: HugeLength,
     ) -> Option<Range> {
         let (whole, part) = match self.free.find(table, count, align) {
             Some(found) => found,
-            None => self.grow(table, count, align)?,
+            None => self.grow(table, memory, count, align)?,
         };
         self.free.take(table, whole, part);
         Some(part)
     }
 
     /// Takes a huge page's successors, if they are free or were never used.
-    pub(crate) fn allocate_at(&mut self, table: &mut Table, part: Range) -> bool {
+    pub(crate) fn allocate_at(
+        &mut self,
+        table: &mut Table,
+        memory: &mut impl Memory,
+        part: Range,
+    ) -> bool {
         if part.end().0 > self.frontier.0 {
             if part.end().0 > table.hugepages().0 {
                 return false;
@@ -45,7 +52,9 @@ impl HugeAllocator {
             if part.first != self.frontier && !open {
                 return false;
             }
-            self.move_frontier(table, part.end());
+            if !self.move_frontier(table, memory, part.end()) {
+                return false;
+            }
         }
         match self.free.starting_at(table, part.first) {
             Some(whole) if whole.count >= part.count => {
@@ -61,6 +70,7 @@ impl HugeAllocator {
     fn grow(
         &mut self,
         table: &mut Table,
+        memory: &mut impl Memory,
         count: HugeLength,
         align: HugeLength,
     ) -> Option<(Range, Range)> {
@@ -70,24 +80,41 @@ impl HugeAllocator {
         if end > table.hugepages().0 {
             return None;
         }
-        self.move_frontier(table, self.frontier.max(HugePageId(end)));
+        if !self.move_frontier(table, memory, self.frontier.max(HugePageId(end))) {
+            return None;
+        }
         let whole = self.free.ending_at(table, self.frontier)?;
         Some((whole, Range::new(first, count.0)))
     }
 
-    fn move_frontier(&mut self, table: &mut Table, end: HugePageId) {
-        let grown = Range::new(self.frontier.0, end.0.saturating_sub(self.frontier.0));
+    /// False: there are no records for what lies beyond.
+    fn move_frontier(
+        &mut self,
+        table: &mut Table,
+        memory: &mut impl Memory,
+        end: HugePageId,
+    ) -> bool {
+        if end <= self.frontier {
+            return true;
+        }
+        let grown = Range::new(self.frontier.0, end.0 - self.frontier.0);
+        if !memory.extend(end) {
+            return false;
+        }
         self.frontier = end;
         self.free.insert(table, grown);
+        true
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Tracker;
+    use crate::{Collapse, Paper, Tracker};
     extern crate std;
     use std::vec;
+
+    const PAPER: Paper = Paper { collapse: Collapse::Unsupported };
 
     #[test]
     fn the_slice_grows_only_when_nothing_fits() {
@@ -95,7 +122,9 @@ mod tests {
         let mut table = Table::new(&mut records);
         let mut vacant = HugeAllocator::new();
         let mut get = |vacant: &mut HugeAllocator, n, align| {
-            vacant.allocate(&mut table, HugeLength(n), HugeLength(align)).map(|r| r.first.0)
+            vacant
+                .allocate(&mut table, &mut { PAPER }, HugeLength(n), HugeLength(align))
+                .map(|r| r.first.0)
         };
         assert_eq!(get(&mut vacant, 3, 1), Some(0));
         // 3 is skipped for the alignment and used next.
@@ -106,7 +135,7 @@ mod tests {
         assert_eq!(get(&mut vacant, 7, 1), Some(8));
         vacant.free.insert(&mut table, Range::new(10, 5));
         // The end of what is free grows by what is missing.
-        let part = vacant.allocate(&mut table, HugeLength(6), HugeLength(1));
+        let part = vacant.allocate(&mut table, &mut { PAPER }, HugeLength(6), HugeLength(1));
         assert_eq!(part, Some(Range::new(10, 6)));
     }
 
@@ -115,11 +144,13 @@ mod tests {
         let mut records = vec![Tracker::default(); 64];
         let mut table = Table::new(&mut records);
         let mut vacant = HugeAllocator::new();
-        assert!(vacant.allocate(&mut table, HugeLength(20), HugeLength(1)).is_some());
+        assert!(
+            vacant.allocate(&mut table, &mut { PAPER }, HugeLength(20), HugeLength(1)).is_some()
+        );
         for (first, count) in [(1, 1), (7, 3), (15, 5)] {
             vacant.free.insert(&mut table, Range::new(first, count));
         }
-        let part = vacant.allocate(&mut table, HugeLength(1), HugeLength(8));
+        let part = vacant.allocate(&mut table, &mut { PAPER }, HugeLength(1), HugeLength(8));
         assert_eq!((part, vacant.frontier), (Some(Range::new(16, 1)), HugePageId(20)));
     }
 
@@ -128,13 +159,15 @@ mod tests {
         let mut records = vec![Tracker::default(); 8];
         let mut table = Table::new(&mut records);
         let mut vacant = HugeAllocator::new();
-        assert!(vacant.allocate(&mut table, HugeLength(2), HugeLength(1)).is_some());
-        assert!(vacant.allocate_at(&mut table, Range::new(2, 2)));
-        assert!(!vacant.allocate_at(&mut table, Range::new(1, 2)));
-        assert!(!vacant.allocate_at(&mut table, Range::new(5, 1)));
-        assert!(!vacant.allocate_at(&mut table, Range::new(4, 5)));
+        assert!(
+            vacant.allocate(&mut table, &mut { PAPER }, HugeLength(2), HugeLength(1)).is_some()
+        );
+        assert!(vacant.allocate_at(&mut table, &mut { PAPER }, Range::new(2, 2)));
+        assert!(!vacant.allocate_at(&mut table, &mut { PAPER }, Range::new(1, 2)));
+        assert!(!vacant.allocate_at(&mut table, &mut { PAPER }, Range::new(5, 1)));
+        assert!(!vacant.allocate_at(&mut table, &mut { PAPER }, Range::new(4, 5)));
         vacant.free.insert(&mut table, Range::new(3, 1));
-        assert!(vacant.allocate_at(&mut table, Range::new(3, 3)));
+        assert!(vacant.allocate_at(&mut table, &mut { PAPER }, Range::new(3, 3)));
         assert_eq!(vacant.frontier, HugePageId(6));
     }
 }

@@ -23,6 +23,7 @@ mod huge_cache;
 mod lists;
 mod memory;
 mod order;
+mod patience;
 mod ranges;
 mod region;
 mod release;
@@ -34,7 +35,7 @@ mod tree;
 
 pub use check::Fault;
 pub use heap::PageHeap;
-pub use memory::{Collapse, Memory};
+pub use memory::{Collapse, Memory, Paper};
 pub use order::Order;
 pub use release::Urgency;
 pub use request::{Request, Settings, Span};

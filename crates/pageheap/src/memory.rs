@@ -1,9 +1,16 @@
-//! What the page heap does to memory: three effects, and nothing else.
+//! What the page heap does to memory: a few effects, and nothing else.
 
 use spandrel_pages::{HugeLength, HugePageId, Length, PageId};
 
 /// The kernel, or what stands for it.
 pub trait Memory {
+    /// The records of all huge pages below `end` may be written from now on; before, they are only
+    /// read. False: there is no memory for the records, and what lies beyond stays unused.
+    fn extend(&mut self, end: HugePageId) -> bool {
+        let _ = end;
+        true
+    }
+
     /// Huge pages that were never used or are wholly unbacked are about to be used. False: the
     /// kernel refuses memory, and they stay unused.
     ///
@@ -34,4 +41,26 @@ pub enum Collapse {
     },
     /// This kernel cannot; it will not be asked again.
     Unsupported,
+}
+
+/// Memory on paper: the kernel does all that it is asked to, and it costs nothing. For
+/// simulations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Paper {
+    /// What every attempt to make a huge page whole comes to.
+    pub collapse: Collapse,
+}
+
+impl Memory for Paper {
+    fn back(&mut self, _: HugePageId, _: HugeLength) -> bool {
+        true
+    }
+
+    fn unback(&mut self, _: PageId, _: Length) -> bool {
+        true
+    }
+
+    fn collapse(&mut self, _: HugePageId) -> Collapse {
+        self.collapse
+    }
 }

@@ -57,6 +57,16 @@ pub(crate) fn stretches(order: Order, dense: bool, pages: u32) -> Stretches {
     Stretches { from, end, step }
 }
 
+/// The first list whose huge pages may be worth breaking for `free` pages in all and
+/// `row` in a row: those before are not looked at, however many they are.
+pub(crate) fn worth_breaking(order: Order, dense: bool, free: u32, row: u32) -> u32 {
+    match order {
+        _ if dense => free / DENSE_STEP,
+        Order::AllocationsThenRange => 0,
+        _ => CHUNKS * row,
+    }
+}
+
 /// See [`stretches`].
 pub(crate) struct Stretches {
     from: u32,

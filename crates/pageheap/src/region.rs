@@ -145,8 +145,13 @@ impl Regions {
     }
 
     /// Makes one more region out of unbacked address space.
-    pub(crate) fn add(&mut self, table: &mut Table, vacant: &mut HugeAllocator) -> Option<()> {
-        let range = vacant.allocate(table, REGION, HugeLength(1))?;
+    pub(crate) fn add(
+        &mut self,
+        table: &mut Table,
+        memory: &mut impl Memory,
+        vacant: &mut HugeAllocator,
+    ) -> Option<()> {
+        let range = vacant.allocate(table, memory, REGION, HugeLength(1))?;
         for index in 0..REGION.0 {
             let mut tracker = Tracker::with_state(State::Region);
             tracker.note = range.first.0;

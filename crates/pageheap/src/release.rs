@@ -7,12 +7,15 @@ use crate::filler::set;
 use crate::heap::PageHeap;
 use crate::lists::LISTS;
 use crate::memory::Memory;
+use crate::order;
 use crate::tracker::flag;
 
 /// A huge page is not broken for fewer free pages than this: a sixteenth of it. What they are
 /// worth is less than what its other pages lose.
 const BREAK_PAGES: u32 = 16;
-/// Huge pages are broken in rounds, those with this many used pages at most first, then those
+/// Nor in the background for pages that lie alone: each takes a call.
+const BREAK_ROW: u32 = 2;
+/// When asked to, huge pages are broken in rounds, those with this many used pages at most first, then those
 /// with as many more.
 const ROUND_PAGES: u32 = 32;
 /// Huge pages that a release in the background looks at before it gives up until the next.
@@ -32,9 +35,10 @@ pub enum Urgency {
 }
 
 impl PageHeap<'_> {
-    /// Gives back about so many pages, or all that can be given: first empty huge pages, then
-    /// free pages of huge pages that are in use, of the emptiest first. Returns how many went,
-    /// which may be more.
+    /// Gives back about so many pages, or all that can be given. When asked to: first empty huge
+    /// pages, then free pages of huge pages that are in use, of the emptiest first. In the
+    /// background only the latter, as far as demand allows: empty huge pages leave when demand's
+    /// swing does not justify them. Returns how many went, which may be more.
     pub fn release(
         &mut self,
         memory: &mut impl Memory,
@@ -42,32 +46,35 @@ impl PageHeap<'_> {
         pages: Length,
         urgency: Urgency,
     ) -> Length {
-        let whole = self.release_whole(memory, pages.hugepages_up()).pages();
-        let mut released = whole.0;
-        let mut wanted = pages.0.saturating_sub(whole.0);
-        if urgency == Urgency::Background {
-            wanted = self.unwanted(now_ms, wanted);
-        }
-        if wanted > 0 {
-            released += self.subrelease(memory, wanted, urgency);
-        }
-        let reason = &mut self.counters.released;
+        let mut released = 0;
         match urgency {
-            Urgency::Asked => reason.asked += u64::from(released),
-            Urgency::Background => reason.background += u64::from(released),
+            Urgency::Asked => {
+                released = self.release_whole(memory, pages.hugepages_up()).pages().0;
+                let wanted = pages.0.saturating_sub(released);
+                if wanted > 0 {
+                    released += self.subrelease(memory, wanted, urgency);
+                }
+                self.demand.released(now_ms, released);
+                self.counters.released.asked += u64::from(released);
+            }
+            Urgency::Background => {
+                let wanted = self.unwanted(now_ms, pages.0);
+                if wanted > 0 {
+                    released = self.subrelease(memory, wanted, urgency);
+                    self.demand.released(now_ms, released);
+                }
+                self.counters.released.background += u64::from(released);
+            }
         }
         Length(released)
     }
 
-    /// The part of these pages that recent demand for small spans will not refill. What it swung
-    /// by lately comes on top of what it keeps coming back to; its peak bounds both.
+    /// The part of these pages that recent demand for small spans will not refill.
     fn unwanted(&mut self, now_ms: u64, wanted: u32) -> u32 {
-        let (short, long) = (self.settings.demand_short_ms, self.settings.demand_long_ms);
-        self.demand.advance(now_ms);
-        let swing = self.demand.high(short).saturating_sub(self.demand.low(short));
-        let required = self.demand.trend(long).saturating_add(swing).min(self.demand.high(long));
-        let backed = self.filler.counts.used.saturating_add(self.filler.counts.free_backed());
-        let allowed = wanted.min(backed.saturating_sub(required));
+        let counts = &self.filler.counts;
+        let backed = counts.used.saturating_add(counts.free_backed());
+        let unwanted = self.demand.unwanted(now_ms, backed, self.filler.wanted_again);
+        let allowed = wanted.min(unwanted);
         self.counters.spared += u64::from(wanted - allowed);
         allowed
     }
@@ -107,12 +114,20 @@ impl PageHeap<'_> {
         let examined = if urgency == Urgency::Asked { u32::MAX } else { EXAMINED };
         let mut walk = Walk { wanted, released: 0, examined, refused: false };
         for set in BROKEN_SETS {
-            self.walk(memory, set, PAGES, &mut walk);
+            self.walk(memory, set, PAGES, 0, &mut walk);
         }
-        let mut most = ROUND_PAGES;
+        if urgency == Urgency::Background {
+            // The lists know about which are empty: looking closer would take rounds over all.
+            for set in WHOLE_SETS {
+                let dense = set == set::DENSE;
+                let from = order::worth_breaking(self.filler.order, dense, BREAK_PAGES, BREAK_ROW);
+                self.walk(memory, set, PAGES - BREAK_PAGES, from, &mut walk);
+            }
+        }
+        let mut most = if urgency == Urgency::Asked { ROUND_PAGES } else { u32::MAX };
         while most <= PAGES && walk.goes_on() {
             for set in WHOLE_SETS {
-                self.walk(memory, set, most.min(PAGES - BREAK_PAGES), &mut walk);
+                self.walk(memory, set, most.min(PAGES - BREAK_PAGES), 0, &mut walk);
             }
             most += ROUND_PAGES;
         }
@@ -120,12 +135,16 @@ impl PageHeap<'_> {
         walk.released
     }
 
-    /// Gives back the free pages of a set's huge pages with no more than `most` used ones.
-    fn walk(&mut self, memory: &mut impl Memory, set: u8, most: u32, walk: &mut Walk) {
+    /// Gives back the free pages of a set's huge pages with no more than `most` used ones, on the
+    /// lists from `from` on.
+    fn walk(&mut self, memory: &mut impl Memory, set: u8, most: u32, from: u32, walk: &mut Walk) {
         let mut end = LISTS;
         while let Some(list) =
             self.filler.sets.get(usize::from(set)).and_then(|lists| lists.last_below(end))
         {
+            if list < from {
+                return;
+            }
             end = list;
             let mut at = self.filler.sets.get(usize::from(set)).map(|lists| lists.head(list));
             while let Some(page) = at.and_then(|link| link.get()) {
@@ -163,6 +182,7 @@ impl PageHeap<'_> {
         self.filler.edit(&mut self.table, page, |tracker| {
             tracker.flags |= flag::BROKEN;
             (tracker.unbacked, tracker.unbacked_pages) = (unbacked, count);
+            tracker.length = count.into();
             // A page that is broken for the first time may be restored as soon as it fills.
             tracker.note = 0;
         });

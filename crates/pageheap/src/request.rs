@@ -46,11 +46,6 @@ pub struct Settings {
     pub cache_least: HugeLength,
     /// Regions are made when slack and what was abandoned reach this (google/tcmalloc: 64 MiB).
     pub region_slack: Length,
-    /// What demand swung by in this time is not given back in the background (google/tcmalloc:
-    /// 60 s) …
-    pub demand_short_ms: u32,
-    /// … on top of what it never fell below for long in this (google/tcmalloc: 300 s).
-    pub demand_long_ms: u32,
     /// Time that restoring huge pages may take. Restoring what a terabyte holds must not cost
     /// its program more than one percent (the design's rule for work beside the program).
     pub collapse_micros_per_s: u32,
@@ -66,8 +61,6 @@ impl Settings {
         cache_window_ms: 2_000,
         cache_least: HugeLength(10),
         region_slack: HugeLength(32).pages(),
-        demand_short_ms: 60_000,
-        demand_long_ms: 300_000,
         collapse_micros_per_s: 10_000,
         collapse_delay_ms: 1_000,
     };

@@ -90,7 +90,7 @@ pub struct Stats {
     pub filler: HugeLength,
     /// Of these, broken ones.
     pub broken: HugeLength,
-    /// Of these, those that have filled again to half.
+    /// Of these, those that have filled again: to half, by a quarter of what went back.
     pub refilled: HugeLength,
     /// Used pages that lie on whole huge pages.
     pub covered: Length,
@@ -104,6 +104,10 @@ pub struct Stats {
     pub abandoned: Length,
     /// The largest empty range, backed or not.
     pub largest: HugeLength,
+    /// Pages that had gone back and were wanted again, since the beginning.
+    pub wanted_again: u64,
+    /// Seconds of past demand for which free pages are kept.
+    pub patience_s: u32,
     /// What has happened so far.
     pub counters: Counters,
 }
@@ -116,6 +120,14 @@ impl Stats {
 }
 
 impl PageHeap<'_> {
+    /// Pages that could go back: of the cache what is beyond its least, and free backed pages on
+    /// huge pages that are in use.
+    pub fn idle(&self) -> Length {
+        let empty = self.cache.ranges.total.saturating_add(HugeLength(self.regions.counts.empty));
+        let cached = empty.saturating_sub(self.settings.cache_least).pages();
+        cached.saturating_add(Length(self.filler.counts.free_backed()))
+    }
+
     /// Where the memory is at present, and what has happened so far.
     pub fn stats(&self) -> Stats {
         let (filler, region) = (&self.filler.counts, &self.regions.counts);
@@ -142,6 +154,8 @@ impl PageHeap<'_> {
                 .free
                 .largest(&self.table)
                 .max(self.cache.ranges.largest(&self.table)),
+            wanted_again: self.filler.wanted_again,
+            patience_s: self.demand.seconds(),
             counters: self.counters,
         }
     }

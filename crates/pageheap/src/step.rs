@@ -15,6 +15,9 @@ pub struct Work {
     pub tried: u32,
 }
 
+/// The most that goes back at once, as the time in which the rate allows it.
+const AT_ONCE_MS: i64 = 25;
+
 /// When the steady release last ran, and what it may still release.
 #[derive(Debug)]
 pub(crate) struct Trickle {
@@ -28,11 +31,12 @@ impl Trickle {
         Self { last_ms: None, due: 0 }
     }
 
-    /// Pages to release now. What was not released within a second is not made up for.
+    /// Pages to release now. What was not released for long is not made up for at once: whoever
+    /// calls holds a lock.
     fn pages(&mut self, now_ms: u64, per_s: Length) -> Length {
         let elapsed = self.last_ms.map_or(0, |last| now_ms.saturating_sub(last).min(1 << 20));
         self.last_ms = Some(self.last_ms.map_or(now_ms, |last| last.max(now_ms)));
-        let most = i64::from(per_s.0) * 1000;
+        let most = i64::from(per_s.0) * AT_ONCE_MS;
         let income = i64::from(per_s.0).saturating_mul(elapsed as i64);
         self.due = self.due.saturating_add(income).min(most);
         Length(u32::try_from(self.due / 1000).unwrap_or(0))
@@ -62,7 +66,6 @@ impl PageHeap<'_> {
         release_per_s: Length,
     ) -> Work {
         let before = self.counters.released.total();
-        self.demand.advance(now_ms);
         self.trim_cache(memory, now_ms);
         let due = self.trickle.pages(now_ms, release_per_s);
         if due > Length::ZERO {

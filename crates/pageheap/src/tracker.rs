@@ -93,7 +93,7 @@ pub struct Tracker {
     pub(crate) next: Link,
     pub(crate) previous: Link,
     /// Huge pages of a range (in both its ends), pages of a large span, used pages of a region
-    /// (in its first record).
+    /// (in its first record), pages that were gone when a huge page was broken last.
     pub(crate) length: u32,
     /// When restoring may be tried again, in seconds; of a region's page the region's first.
     pub(crate) note: u32,

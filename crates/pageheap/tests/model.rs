@@ -143,7 +143,10 @@ impl Run<'_> {
                 heap.step(fake, self.now_ms, Length(per_s));
             }
             Call::Restore => match self.restoring.take() {
-                None => self.restoring = heap.next_to_restore(now),
+                None => {
+                    let refilled = heap.just_refilled(now);
+                    self.restoring = refilled.or_else(|| heap.next_to_restore(now));
+                }
                 Some(page) => {
                     // What was on it may be gone, but it may not have left.
                     let outcome = spandrel_pageheap::Memory::collapse(fake, page);
@@ -193,6 +196,7 @@ fn run(settings: Settings, refuse: (u32, u32, u32), calls: &[Call]) {
     let mut records = vec![Tracker::default(); HUGEPAGES];
     let mut fake = Fake::new(HUGEPAGES);
     (fake.refuse_back, fake.refuse_unback, fake.refuse_collapse) = refuse;
+    fake.refuse_extend = fake.refuse_back;
     let heap = PageHeap::new(&mut records, settings);
     let mut run = Run { heap, fake, spans: vec![], now_ms: 1000, restoring: None };
     for (index, call) in calls.iter().enumerate() {

@@ -19,6 +19,12 @@ impl Available {
         Available(self.0 | 1 << id as u8)
     }
 
+    /// This set without `id`.
+    #[must_use]
+    pub const fn without(self, id: AllocatorId) -> Self {
+        Available(self.0 & !(1 << id as u8))
+    }
+
     /// This set and, if `condition`, `id`.
     #[must_use]
     pub const fn with_if(self, condition: bool, id: AllocatorId) -> Self {
@@ -33,18 +39,5 @@ impl Available {
     /// The members in numerical order.
     pub fn iter(self) -> impl Iterator<Item = AllocatorId> {
         AllocatorId::ALL.into_iter().filter(move |id| self.has(*id))
-    }
-
-    /// The best general-purpose allocator of the set for small objects.
-    ///
-    /// Measured in `docs/realloc.md`: mimalloc, then jemalloc, then glibc.
-    pub const fn small(self) -> AllocatorId {
-        if self.has(AllocatorId::Mimalloc) {
-            AllocatorId::Mimalloc
-        } else if self.has(AllocatorId::Jemalloc) {
-            AllocatorId::Jemalloc
-        } else {
-            AllocatorId::Sys
-        }
     }
 }

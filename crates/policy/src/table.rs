@@ -1,6 +1,6 @@
 //! Decision tables: a mode compiled to one byte per operation and size class.
 
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 use spandrel_pages::{AllocatorId, CLASS_COUNT, KIB, SizeClass};
 
@@ -73,9 +73,12 @@ const SMALL_COUNT: usize = SMALL_BYTES / SMALL_STEP + 1;
 /// A compiled mode.
 ///
 /// Small sizes, which are most, have classes of 16 bytes; all sizes have the
-/// logarithmic ones of [`SizeClass`].
+/// logarithmic ones of [`SizeClass`]. Most modes have one allocator for all new
+/// objects up to some size: that is one comparison.
 #[repr(C, align(64))]
 pub struct Table {
+    /// By allocator: all new objects of fewer bytes are its own, without flags.
+    first: [AtomicUsize; AllocatorId::ALL.len()],
     small: [[AtomicU8; SMALL_COUNT]; OPERATIONS],
     bytes: [[AtomicU8; CLASS_COUNT]; OPERATIONS],
 }
@@ -84,11 +87,19 @@ impl Table {
     /// A table that sends every request the slow way.
     pub const fn elsewhere() -> Self {
         Table {
+            first: [const { AtomicUsize::new(0) }; AllocatorId::ALL.len()],
             small: [const { [const { AtomicU8::new(Decision::ELSEWHERE) }; SMALL_COUNT] };
                 OPERATIONS],
             bytes: [const { [const { AtomicU8::new(Decision::ELSEWHERE) }; CLASS_COUNT] };
                 OPERATIONS],
         }
+    }
+
+    /// Whether a new object of `size` bytes is an allocator's because all up to
+    /// there are; false says nothing.
+    #[inline(always)]
+    pub fn begins_with(&self, id: AllocatorId, size: usize) -> bool {
+        size < self.first[id as usize].load(Relaxed)
     }
 
     /// The decision for a request of `size` bytes.
@@ -108,10 +119,14 @@ impl Table {
         for (to, from) in self.every_byte().zip(other.every_byte()) {
             to.store(from.load(Relaxed), Relaxed);
         }
+        for (to, from) in self.first.iter().zip(&other.first) {
+            to.store(from.load(Relaxed), Relaxed);
+        }
     }
 
     /// Sends every request the slow way from now on.
     pub fn send_elsewhere(&self) {
+        self.first.iter().for_each(|below| below.store(0, Relaxed));
         self.every_byte().for_each(|byte| byte.store(Decision::ELSEWHERE, Relaxed));
     }
 
@@ -139,6 +154,28 @@ impl Table {
                 byte.store(decide(class.first(), class.last()), Relaxed);
             }
         }
+        let (id, below) = self.beginning();
+        for (index, first) in self.first.iter().enumerate() {
+            first.store(if index == usize::from(id) { below } else { 0 }, Relaxed);
+        }
+    }
+
+    /// The decision for the smallest objects, and the bytes below which all new
+    /// ones share it.
+    fn beginning(&self) -> (u8, usize) {
+        let allocate = Operation::Allocate as usize;
+        let (small, large) = (&self.small[allocate], &self.bytes[allocate]);
+        let first = small[0].load(Relaxed);
+        let same = |byte: &&AtomicU8| byte.load(Relaxed) == first;
+        let alike = small.iter().take_while(same).count();
+        if alike < SMALL_COUNT {
+            return (first, alike.saturating_sub(1) * SMALL_STEP + 1);
+        }
+        let from = SizeClass::of(SMALL_BYTES + 1).index();
+        let alike = large.iter().skip(from).take_while(same).count();
+        // The last class ends where sizes do.
+        let end = SizeClass::from_index(from + alike).map_or(usize::MAX, SizeClass::first);
+        (first, end.max(SMALL_BYTES + 1))
     }
 }
 
@@ -157,7 +194,7 @@ pub fn exact(mode: &Mode, available: Available, operation: Operation, size: usiz
     match mode {
         Mode::Only(id) => plain(*id),
         Mode::Template(template) => plain(template.decide(size)),
-        Mode::Preset => plain(Template::preset(available).decide(size)),
+        Mode::Preset => plain(Template::PRESET.decide(size)),
         Mode::Switch(switch) if size >= switch.point => plain(AllocatorId::Mmap),
         Mode::Switch(switch) => match operation {
             Operation::Allocate => plain(switch.base),
@@ -165,9 +202,9 @@ pub fn exact(mode: &Mode, available: Available, operation: Operation, size: usiz
         },
         Mode::Auto if size >= MAPPED_FROM => plain(AllocatorId::Mmap),
         Mode::Auto if operation == Operation::Grow && size >= WARM_FROM => {
-            Decision(available.small() as u8 | Decision::IF_WARM)
+            Decision(usable(AllocatorId::Native) as u8 | Decision::IF_WARM)
         }
-        Mode::Auto => plain(available.small()),
+        Mode::Auto => plain(AllocatorId::Native),
     }
 }
 
@@ -219,6 +256,27 @@ mod tests {
         assert_eq!(table.decide(Operation::Grow, 65536).0, AllocatorId::Mmap as u8);
     }
 
+    #[test]
+    fn most_modes_begin_with_one_allocator() {
+        let below = |mode, id| {
+            let table = table(mode);
+            let fits = |size: &usize| table.begins_with(id, *size);
+            [0, 16, 1000, 1024, 1025, MAPPED_FROM - 1, MAPPED_FROM]
+                .iter()
+                .filter(|s| fits(s))
+                .count()
+        };
+        assert_eq!(below("mimalloc", AllocatorId::Mimalloc), 7);
+        assert_eq!(below("mimalloc", AllocatorId::Jemalloc), 0);
+        assert_eq!(below("auto", AllocatorId::Native), 6);
+        assert_eq!(below("template=0-1001:native,1001-:sys", AllocatorId::Native), 2);
+        let table = table("auto");
+        table.send_elsewhere();
+        assert!(!table.begins_with(AllocatorId::Native, 0));
+        table.compile(&Mode::Auto, all(), true);
+        assert!(!table.begins_with(AllocatorId::Native, 0), "requests are counted");
+    }
+
     proptest! {
         #[test]
         fn a_table_agrees_with_its_template(
@@ -228,8 +286,11 @@ mod tests {
             let text = std::format!("template=0-{a}:jemalloc,{a}-{b}:sys,{b}-:mmap");
             let mode = parse_mode(&text).unwrap();
             let compiled = table(&text);
-            for size in sizes.into_iter().chain([a - 1, a, b - 1, b]) {
+            for size in sizes.into_iter().chain([0, a - 1, a, b - 1, b, usize::MAX]) {
                 let exact = exact(&mode, all(), Operation::Allocate, size);
+                for id in AllocatorId::ALL {
+                    prop_assert!(!compiled.begins_with(id, size) || exact.0 == id as u8);
+                }
                 let decided = compiled.decide(Operation::Allocate, size);
                 prop_assert!(decided == exact || decided.0 == Decision::EXACT);
             }

@@ -4,8 +4,6 @@ use core::fmt;
 
 use spandrel_pages::{AllocatorId, ByteSize, KIB, ParseSizeError};
 
-use crate::Available;
-
 /// Most ranges that a template may have.
 pub const MAX_RANGES: usize = 16;
 
@@ -193,14 +191,13 @@ impl Template {
     pub const BRUG: Self =
         Self::of_three(AllocatorId::Jemalloc, 4 * KIB, AllocatorId::Sys, 64 * KIB);
 
-    /// Our preset: the best small allocator at hand to 128 KiB, page-mapped above.
-    pub const fn preset(available: Available) -> Self {
-        let small = available.small();
+    /// Our preset: our own allocator to 128 KiB, page-mapped above.
+    pub const PRESET: Self = {
         let last = Range { from: 128 * KIB, to: usize::MAX, allocator: AllocatorId::Mmap };
         let mut ranges = [last; MAX_RANGES];
-        ranges[0] = Range { from: 0, to: 128 * KIB, allocator: small };
+        ranges[0] = Range { from: 0, to: 128 * KIB, allocator: AllocatorId::Native };
         Template { ranges, len: 2 }
-    }
+    };
 
     /// The ranges in ascending order.
     pub fn ranges(&self) -> &[Range] {

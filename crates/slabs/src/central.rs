@@ -4,24 +4,21 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use spandrel_sync::Lock;
 
-use crate::class::{CLASS, CLASSES};
+use crate::class::{CLASS, CLASSES, FULLNESSES};
 use crate::heap;
 use crate::map::{Page, page_of};
 use crate::report;
 use crate::span::{Span, Wrong};
 
-/// Spans with free objects are kept apart by how full they are. Taking from the
-/// fullest lets the others become empty and leave.
-const LISTS: usize = 8;
-
-/// The spans of one class that have free objects.
+/// The spans of one class that have free objects, kept apart by how full they
+/// are: taking from the fullest lets the others become empty and leave.
 pub struct Central {
     /// First span of each list, as a page number; 0: none.
-    heads: [u32; LISTS],
+    heads: [u32; FULLNESSES],
 }
 
 static CENTRAL: [Lock<Central>; CLASSES] =
-    [const { Lock::new(Central { heads: [0; LISTS] }) }; CLASSES];
+    [const { Lock::new(Central { heads: [0; FULLNESSES] }) }; CLASSES];
 
 /// Takes up to `into.len()` objects of a class; how many. Fewer than asked for
 /// means that a new span would have been needed for the rest; none, that there
@@ -37,46 +34,54 @@ pub fn fetch(class: usize, into: &mut [usize]) -> usize {
     central = CENTRAL[class].lock();
     span.prepare();
     let taken = span.take(into);
-    central.file(class, span);
+    central.file(span);
     taken
 }
 
 /// Gives objects of a class back.
 pub fn give(class: usize, objects: &[usize]) {
-    let mut objects = objects;
-    while !objects.is_empty() {
+    let mut rest = objects;
+    while !rest.is_empty() {
         let mut empty = [Page(0); 16];
         let mut emptied = 0;
         let mut central = CENTRAL[class].lock();
-        let mut done = 0;
-        for object in objects {
-            if emptied == empty.len() {
-                break;
-            }
-            done += 1;
-            let page = page_of(*object);
-            let span = Span::covering(page, class);
-            if page.class().load(Relaxed) as usize != class {
-                report::wrong(*object, class, Wrong::Inside);
-            }
-            if let Err(wrong) = span.give(*object) {
-                report::wrong(*object, class, wrong);
-            }
+        while let Some(object) = rest.first()
+            && emptied < empty.len()
+        {
+            // Objects that are freed one after another often lie side by side.
+            let given = match span_of(class, *object) {
+                Some(span) => span.give(rest).map(|count| (span, count)),
+                None => Err((*object, Wrong::Inside)),
+            };
+            let (span, count) = match given {
+                Ok(given) => given,
+                Err((object, wrong)) => {
+                    // Whoever handles the signal may need the lock.
+                    drop(central);
+                    report::wrong(object, class, wrong);
+                }
+            };
+            rest = &rest[count..];
             if span.used() == 0 {
                 central.unfile(span);
                 span.retire();
                 empty[emptied] = span.first();
                 emptied += 1;
             } else {
-                central.file(class, span);
+                central.file(span);
             }
         }
         drop(central);
         for first in &empty[..emptied] {
             heap::free_span(*first, CLASS[class].pages as usize);
         }
-        objects = &objects[done..];
     }
+}
+
+/// The span that an object of a class lies in.
+fn span_of(class: usize, object: usize) -> Option<Span> {
+    let page = page_of(object);
+    (page.class().load(Relaxed) as usize == class).then(|| Span::covering(page, class))
 }
 
 impl Central {
@@ -86,19 +91,15 @@ impl Central {
             let Some(first) = self.heads.iter().rev().find(|head| **head != 0) else { break };
             let span = Span::at(Page(*first as usize), class);
             taken += span.take(&mut into[taken..]);
-            self.file(class, span);
+            self.file(span);
         }
         taken
     }
 
     /// Puts a span where it belongs: a list by its fullness, or none if it is full.
-    fn file(&mut self, class: usize, span: Span) {
+    fn file(&mut self, span: Span) {
         let record = span.record();
-        let list = if span.free() == 0 {
-            0
-        } else {
-            span.used() * LISTS / (CLASS[class].objects as usize + 1) + 1
-        };
+        let list = if span.free() == 0 { 0 } else { span.fullness() + 1 };
         if record.list.load(Relaxed) as usize == list {
             return;
         }

@@ -17,6 +17,9 @@ const TAIL_PART: usize = 16;
 const SPAN_PAGES_MAX: usize = 32;
 /// Shift of the reciprocals.
 const RECIPROCAL_BITS: u32 = 36;
+/// How finely spans are told apart by how full they are.
+pub const FULLNESSES: usize = 8;
+const FULLNESS_BITS: u32 = 16;
 
 /// One size class.
 #[derive(Clone, Copy)]
@@ -29,19 +32,21 @@ pub struct Class {
     pub objects: u16,
     /// 2^36 / size, rounded up: offsets in a span become indices by a multiplication.
     reciprocal: u64,
+    /// [`FULLNESSES`] to one object more than all, scaled: a span's fullness by a multiplication.
+    fullness: u32,
 }
 
 /// All classes by number; number 0 has no objects.
 pub static CLASS: [Class; CLASSES] = classes();
 static BY_SIZE: [u8; TABLE_MAX / MIN_ALIGN + 1] = by_size();
 
-/// The class of a number above 0 for `size`, which is at most [`SMALL_MAX`].
+/// The class for `size`; `None`: it is more than [`SMALL_MAX`].
 #[inline(always)]
-pub fn class_of(size: usize) -> usize {
+pub fn class_of(size: usize) -> Option<usize> {
     if size <= TABLE_MAX {
-        return BY_SIZE[size.div_ceil(MIN_ALIGN)] as usize;
+        return Some(BY_SIZE[size.div_ceil(MIN_ALIGN)] as usize);
     }
-    computed(size)
+    if size <= SMALL_MAX { Some(computed(size)) } else { None }
 }
 
 /// The class by arithmetic; `size` is at most [`SMALL_MAX`].
@@ -64,6 +69,12 @@ impl Class {
         ((offset as u64 * self.reciprocal) >> RECIPROCAL_BITS) as usize
     }
 
+    /// How full a span with so many objects in use is, below [`FULLNESSES`].
+    #[inline(always)]
+    pub fn fullness_of(&self, used: usize) -> usize {
+        (used * self.fullness as usize) >> FULLNESS_BITS
+    }
+
     /// Where an object begins in its span.
     #[inline(always)]
     pub fn offset_of(&self, index: usize) -> usize {
@@ -71,15 +82,33 @@ impl Class {
     }
 }
 
-/// Bytes of an object of each class; 1 for number 0.
-pub const fn sizes() -> [usize; CLASSES] {
-    let mut sizes = [1; CLASSES];
+/// How many objects of each class a cache keeps: so many bytes of them, within
+/// bounds; none for number 0.
+pub const fn kept(bytes: usize, least: usize, most: usize) -> [usize; CLASSES] {
+    let mut kept = [0; CLASSES];
     let mut class = 1;
     while class < CLASSES {
-        sizes[class] = size_of_class(class);
+        let fit = bytes / size_of_class(class);
+        kept[class] = if fit > most {
+            most
+        } else if fit < least {
+            least
+        } else {
+            fit
+        };
         class += 1;
     }
-    sizes
+    kept
+}
+
+/// The sum over all classes.
+pub const fn sum(of: &[usize; CLASSES]) -> usize {
+    let (mut sum, mut class) = (0, 0);
+    while class < CLASSES {
+        sum += of[class];
+        class += 1;
+    }
+    sum
 }
 
 const fn size_of_class(class: usize) -> usize {
@@ -91,16 +120,18 @@ const fn size_of_class(class: usize) -> usize {
 }
 
 const fn classes() -> [Class; CLASSES] {
-    let mut all = [Class { size: 0, pages: 0, objects: 0, reciprocal: 0 }; CLASSES];
+    let mut all = [Class { size: 0, pages: 0, objects: 0, reciprocal: 0, fullness: 0 }; CLASSES];
     let mut class = 1;
     while class < CLASSES {
         let size = size_of_class(class);
         let pages = pages_for(size);
+        let objects = pages * HEAP_PAGE_BYTES / size;
         all[class] = Class {
             size: size as u32,
             pages: pages as u16,
-            objects: (pages * HEAP_PAGE_BYTES / size) as u16,
+            objects: objects as u16,
             reciprocal: (1 << RECIPROCAL_BITS) / size as u64 + 1,
+            fullness: ((FULLNESSES << FULLNESS_BITS) / (objects + 1)) as u32,
         };
         class += 1;
     }
@@ -137,19 +168,20 @@ mod tests {
     #[test]
     fn every_size_has_the_smallest_class_that_holds_it() {
         for size in 0..=SMALL_MAX {
-            let class = class_of(size);
+            let class = class_of(size).unwrap();
             assert!((1..CLASSES).contains(&class));
             assert!(CLASS[class].size as usize >= size);
             assert!(class == 1 || (CLASS[class - 1].size as usize) < size, "{size}");
         }
-        assert_eq!(class_of(SMALL_MAX), CLASSES - 1);
+        assert_eq!(class_of(SMALL_MAX), Some(CLASSES - 1));
+        assert_eq!(class_of(SMALL_MAX + 1), None);
         assert_eq!(CLASS[CLASSES - 1].size as usize, SMALL_MAX);
     }
 
     #[test]
     fn waste_is_bounded() {
         for size in 129..=SMALL_MAX {
-            let class = CLASS[class_of(size)];
+            let class = CLASS[class_of(size).unwrap()];
             assert!((class.size as usize - size) * 8 <= size, "{size} in {}", class.size);
         }
         for class in &CLASS[1..] {
@@ -158,6 +190,17 @@ mod tests {
             assert!((bytes - used) * TAIL_PART <= bytes, "{}", class.size);
             assert!(class.objects > 0 && (class.size as usize).is_multiple_of(MIN_ALIGN));
             assert!(class.objects as usize <= class.pages as usize * 512);
+        }
+    }
+
+    #[test]
+    fn fullness_grows_from_least_to_most() {
+        for class in &CLASS[1..] {
+            let fullness = |used| class.fullness_of(used);
+            assert_eq!(fullness(0), 0);
+            for used in 0..class.objects as usize {
+                assert!(fullness(used) <= fullness(used + 1) && fullness(used + 1) < FULLNESSES);
+            }
         }
     }
 

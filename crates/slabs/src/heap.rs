@@ -1,28 +1,92 @@
 //! The page heap with the kernel behind it.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
 use spandrel_os::{clock, vm};
 use spandrel_pageheap::{Collapse, Memory, PageHeap, Request, Settings, Stats, Urgency};
 use spandrel_pages::{
     HEAP_PAGE_BYTES, HUGEPAGE_BYTES, HugeLength, HugePageId, Length, MIB, PageId,
 };
-use spandrel_sync::{Lock, Once};
+use spandrel_sync::{Lock, Once, background};
 
 use crate::class::CLASS;
+use crate::cpu_cache;
+use crate::figures;
 use crate::map::{self, LARGE, NO_CLASS, Page};
+use crate::report;
 use crate::span::Span;
+use crate::{thread_cache, transfer};
 
 /// Huge pages from the start of the slice that are not advised to be huge.
 const SMALL_PROGRAM: HugePageId = HugePageId(2);
-/// Background work is looked at this often, by whoever needs a span or gives one back.
+/// Without a thread for it, background work is looked at this often, by whoever
+/// needs a span or gives one back.
 const STEP_MS: u64 = 100;
-/// Pages that go back in a second unless demand will want them again.
-const RELEASE_PER_S: Length = Length((32 * MIB / HEAP_PAGE_BYTES) as u32);
+/// The thread looks again so soon while there is work.
+const WORKING_MS: u32 = 10;
+/// It looks after twice as long each time that there was nothing to do, up to this.
+const IDLE_MS: u32 = 1000;
+/// What lies in a cache of a processor unused for so long goes on to the transfer
+/// cache, and from there, after as long, back to its span.
+const TEND_MS: u64 = 1000;
+/// Without the thread, one in so many calls looks at the clock for that.
+const LOOK_EVERY: u32 = 256;
+/// The figures are written down for each of the first spans, then once in so many.
+const TELL_ALWAYS: u32 = 256;
+const TELL_EVERY: u32 = 16;
+/// A program has the thread once its heap has grown by so many huge pages: 64 MiB.
+/// Smaller ones stay as they are, also in the eyes of system calls that refuse
+/// programs of several threads.
+const THREAD_FROM: u32 = 32;
+/// Pages that could go back and are not worth waking up for.
+const LITTLE: Length = Length((8 * MIB / HEAP_PAGE_BYTES) as u32);
+/// Mebibytes that go back in a second unless demand will want them again.
+const RELEASE_MIB_PER_S: u32 = 256;
 
 static ONCE: Once = Once::new();
+static READY: AtomicBool = AtomicBool::new(false);
 static HEAP: Lock<Option<PageHeap<'static>>> = Lock::new(None);
 static NEXT_STEP_MS: AtomicU64 = AtomicU64::new(0);
+static RELEASE_RATE: AtomicU32 = AtomicU32::new(RELEASE_MIB_PER_S);
+/// Huge pages that the heap has ever reached over, and what they were when the
+/// thread was wanted last.
+static REACHED: AtomicU32 = AtomicU32::new(0);
+static WANTED_AT: AtomicU32 = AtomicU32::new(0);
+/// When the caches were looked after last, in units of [`TEND_MS`].
+static TENDED: AtomicU64 = AtomicU64::new(0);
+static CALLS: AtomicU32 = AtomicU32::new(0);
+/// Spans that were handed out or came back.
+static OPERATIONS: AtomicU32 = AtomicU32::new(0);
+static PAUSE_MS: AtomicU32 = AtomicU32::new(0);
+/// Since the process was forked nobody has looked for what threads that are not
+/// here were at.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// So many mebibytes may go back in a second; 0: only empty huge pages that
+/// demand does not justify.
+pub fn set_release_rate(mib_per_s: u32) {
+    RELEASE_RATE.store(mib_per_s, Relaxed);
+}
+
+/// The mebibytes that may go back in a second.
+pub fn release_rate() -> u32 {
+    RELEASE_RATE.load(Relaxed)
+}
+
+fn release_per_s() -> Length {
+    let pages = (MIB / HEAP_PAGE_BYTES) as u32;
+    Length(release_rate().saturating_mul(pages))
+}
+
+/// Tells those who read the process's memory how the heap stands, now and then.
+fn tell(heap: &PageHeap<'static>) {
+    // Under the heap's lock.
+    let operations = OPERATIONS.load(Relaxed).wrapping_add(1);
+    OPERATIONS.store(operations, Relaxed);
+    if operations <= TELL_ALWAYS || operations.is_multiple_of(TELL_EVERY) {
+        figures::publish_heap(&heap.stats());
+    }
+}
 
 /// Data of the slice, as the page heap asks for it.
 struct Kernel;
@@ -39,6 +103,14 @@ impl Kernel {
 }
 
 impl Memory for Kernel {
+    fn extend(&mut self, end: HugePageId) -> bool {
+        let done = map::open_trackers(end.0 as usize);
+        if done {
+            REACHED.store(end.0, Relaxed);
+        }
+        done
+    }
+
     fn back(&mut self, first: HugePageId, n: HugeLength) -> bool {
         if !map::open(first.0 as usize, n.0 as usize) {
             return false;
@@ -56,7 +128,7 @@ impl Memory for Kernel {
 
     fn unback(&mut self, first: PageId, n: Length) -> bool {
         // SAFETY: the page heap gives back only what nobody uses.
-        unsafe { vm::discard(Self::address(first), n.0 as usize * HEAP_PAGE_BYTES) }
+        unsafe { map::give_back(Self::address(first), n.0 as usize * HEAP_PAGE_BYTES) }
     }
 
     fn collapse(&mut self, page: HugePageId) -> Collapse {
@@ -85,31 +157,136 @@ fn id_of(page: Page) -> PageId {
 pub fn start() -> bool {
     if !ONCE.is_done() {
         ONCE.run(|| {
-            let mut heap = HEAP.lock();
             // SAFETY: once.
             if let Some(trackers) = unsafe { map::start() } {
-                *heap = Some(PageHeap::new(trackers, Settings::default()));
+                *HEAP.lock() = Some(PageHeap::new(trackers, Settings::default()));
+                transfer::start();
+                let (from, end) = map::data();
+                figures::publish_place(from, end);
+                READY.store(true, Release);
             }
         });
     }
-    HEAP.lock().is_some()
+    READY.load(Acquire)
 }
 
 fn allocate(request: Request) -> Option<(Page, bool)> {
-    let mut heap = HEAP.lock();
-    let heap = heap.as_mut()?;
+    let mut guard = HEAP.lock();
+    let heap = guard.as_mut()?;
     let now = clock::coarse_ms();
     let span = heap.allocate(&mut Kernel, now, request)?;
-    step(heap, now);
+    tell(heap);
+    let stepped = step(heap, now);
+    let refilled = to_restore(heap, now, stepped);
+    drop(guard);
+    refilled.into_iter().for_each(restore);
     Some((page_of(span.first), span.zeroed))
 }
 
-/// Background work, now and then; the lock makes the caller the only one.
-fn step(heap: &mut PageHeap<'static>, now: u64) {
-    if now >= NEXT_STEP_MS.load(Relaxed) {
-        NEXT_STEP_MS.store(now + STEP_MS, Relaxed);
-        heap.step(&mut Kernel, now, RELEASE_PER_S);
+/// A huge page to be made whole now: one that has just filled, or, in a step of
+/// background work, one from before.
+fn to_restore(heap: &mut PageHeap<'static>, now: u64, stepped: bool) -> Option<HugePageId> {
+    let fresh = heap.just_refilled(now);
+    if fresh.is_none() && stepped { heap.next_to_restore(now) } else { fresh }
+}
+
+/// Makes a huge page whole, while others go on: it takes some tenths of a
+/// millisecond.
+fn restore(page: HugePageId) {
+    let outcome = Kernel.collapse(page);
+    if let Some(heap) = HEAP.lock().as_mut() {
+        heap.restored(&mut Kernel, clock::coarse_ms(), page, outcome);
     }
+}
+
+/// Background work: the thread's if there is one, else the caller's now and
+/// then, as this tells; the lock makes it the only one.
+fn step(heap: &mut PageHeap<'static>, now: u64) -> bool {
+    if FORKED.load(Relaxed) && FORKED.swap(false, Relaxed) {
+        heap.abandon_restoring(&mut Kernel, now);
+    }
+    if background::is_running() {
+        if heap.idle() > LITTLE {
+            background::wake();
+        }
+        return false;
+    }
+    let is_due = now >= NEXT_STEP_MS.load(Relaxed);
+    if is_due {
+        NEXT_STEP_MS.store(now + STEP_MS, Relaxed);
+        heap.step_release(&mut Kernel, now, release_per_s());
+    }
+    is_due
+}
+
+/// Starts or wakes the thread when the heap has grown by enough, and does now
+/// and then what it would do for the caches. To be called without a
+/// lock, where memory may be allocated.
+#[inline]
+pub fn see_to_background() {
+    let reached = REACHED.load(Relaxed);
+    if reached.saturating_sub(WANTED_AT.load(Relaxed)) >= THREAD_FROM {
+        WANTED_AT.store(reached, Relaxed);
+        background::want(work);
+    }
+    thread_cache::watch_main_thread();
+    if background::is_running() {
+        // What comes to the caches now may be forgotten there.
+        background::wake();
+    } else {
+        // Lost counts do not matter.
+        let calls = CALLS.load(Relaxed).wrapping_add(1);
+        CALLS.store(calls, Relaxed);
+        if calls.is_multiple_of(LOOK_EVERY) {
+            tend();
+        }
+    }
+}
+
+/// Once in a while: objects that nobody took go back to their spans. False:
+/// none are left in between, as far as was looked.
+#[cold]
+fn tend() -> bool {
+    let turn = clock::coarse_ms() / TEND_MS;
+    if TENDED.swap(turn, Relaxed) == turn {
+        return true;
+    }
+    let left = cpu_cache::tend() | transfer::tend();
+    figures::publish_caches();
+    left
+}
+
+/// The thread's work.
+fn work() -> Option<u32> {
+    let parked = tend();
+    let mut guard = HEAP.lock();
+    let heap = guard.as_mut()?;
+    let now = clock::coarse_ms();
+    let released = heap.step_release(&mut Kernel, now, release_per_s()).released;
+    let refilled = to_restore(heap, now, true);
+    figures::publish_heap(&heap.stats());
+    let (idle, later) = (heap.idle(), parked || heap.has_refilled());
+    drop(guard);
+    refilled.into_iter().for_each(restore);
+    let pause = if released > Length::ZERO || refilled.is_some() {
+        WORKING_MS
+    } else if idle > LITTLE || later {
+        (PAUSE_MS.load(Relaxed) * 2).clamp(WORKING_MS, IDLE_MS)
+    } else {
+        PAUSE_MS.store(0, Relaxed);
+        return None;
+    };
+    PAUSE_MS.store(pause, Relaxed);
+    Some(pause)
+}
+
+/// Bytes that could go back to the kernel at once.
+pub fn idle_bytes() -> usize {
+    let heap = HEAP.lock();
+    let pages = heap.as_ref().map_or(Length::ZERO, |heap| {
+        heap.idle().saturating_add(Settings::DEFAULT.cache_least.pages())
+    });
+    pages.0 as usize * HEAP_PAGE_BYTES
 }
 
 /// A span for objects of a class; not prepared yet.
@@ -120,12 +297,21 @@ pub fn small_span(class: usize) -> Option<Span> {
     Some(Span::at(first, class))
 }
 
-/// Gives the pages of a span back.
+/// Gives the pages of a span back. That there is no such span means that two
+/// threads freed it at once, or that the tables were overwritten: said, and the
+/// end.
 pub fn free_span(first: Page, pages: usize) {
-    if let Some(heap) = HEAP.lock().as_mut() {
+    let mut heap = HEAP.lock();
+    let was_one = heap.as_mut().is_some_and(|heap| {
         let now = clock::coarse_ms();
-        heap.free(&mut Kernel, now, id_of(first), Length(pages as u32));
+        let was_one = heap.free(&mut Kernel, now, id_of(first), Length(pages as u32));
         step(heap, now);
+        tell(heap);
+        was_one
+    });
+    drop(heap);
+    if !was_one {
+        report::nowhere("free", first.address());
     }
 }
 
@@ -149,11 +335,13 @@ pub fn allocate_large(pages: usize, align_pages: usize) -> Option<(usize, bool)>
 pub fn grow_large(first: Page, pages: usize) -> bool {
     let old = first.record().pages.load(Relaxed) as usize;
     let (Ok(from), Ok(to)) = (u32::try_from(old), u32::try_from(pages)) else { return false };
-    let mut heap = HEAP.lock();
-    let grown = heap.as_mut().is_some_and(|heap| {
-        let (id, now) = (id_of(first), clock::coarse_ms());
-        heap.try_grow(&mut Kernel, now, id, Length(from), Length(to)).is_some()
-    });
+    let mut guard = HEAP.lock();
+    let Some(heap) = guard.as_mut() else { return false };
+    let (id, now) = (id_of(first), clock::coarse_ms());
+    let grown = heap.try_grow(&mut Kernel, now, id, Length(from), Length(to)).is_some();
+    let refilled = heap.just_refilled(now);
+    drop(guard);
+    refilled.into_iter().for_each(restore);
     if grown {
         first.record().pages.store(to, Relaxed);
     }
@@ -171,13 +359,23 @@ pub fn free_large(first: Page) {
 pub fn release_all() -> bool {
     let mut heap = HEAP.lock();
     heap.as_mut().is_some_and(|heap| {
-        heap.release(&mut Kernel, clock::coarse_ms(), Length(u32::MAX), Urgency::Asked).0 > 0
+        let now = clock::coarse_ms();
+        let released = heap.release(&mut Kernel, now, Length(u32::MAX), Urgency::Asked);
+        figures::publish_heap(&heap.stats());
+        released.0 > 0
     })
 }
 
 /// What the page heap counts.
 pub fn stats() -> Option<Stats> {
     HEAP.lock().as_ref().map(PageHeap::stats)
+}
+
+/// The child of a fork has the thread when it has grown itself.
+pub fn fork_forget() {
+    WANTED_AT.store(REACHED.load(Relaxed), Relaxed);
+    thread_cache::fork_forget();
+    FORKED.store(true, Relaxed);
 }
 
 /// Takes the lock before a `fork`.

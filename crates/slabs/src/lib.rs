@@ -2,8 +2,8 @@
 //! hugepage-aware page heap.
 //!
 //! ```text
-//! malloc  cache of the thread -> central list of the class -> span -> page heap
-//! free    class of the page   -> cache of the thread -> ... and back
+//! malloc  cache of the processor -> transfer cache -> spans of the class -> page heap
+//! free    class of the page -> cache of the processor -> ... and back
 //! ```
 //!
 //! Invariants: an object's class is that of its page, one byte in a flat table.
@@ -17,10 +17,16 @@
 mod cache;
 mod central;
 mod class;
+mod cpu_cache;
+mod figures;
 mod heap;
 mod map;
 mod report;
+mod restartable;
 mod span;
+mod stack;
+mod thread_cache;
+mod transfer;
 
 use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
@@ -30,18 +36,31 @@ use spandrel_pages::{HEAP_PAGE_BYTES, MIN_ALIGN};
 use class::{CLASS, CLASSES, SMALL_MAX, class_of};
 use map::{LARGE, NO_CLASS, page_of};
 
-pub use heap::{start, stats};
+pub use cpu_cache::start as start_cpu_caches;
+pub use figures::figures;
+pub use heap::{fork_forget, idle_bytes, set_release_rate, start, stats};
 
 /// A large object that outgrows its place gets this part of its size as room to grow.
 const GROWTH_PART: usize = 8;
 
 /// `size` bytes aligned to 16; null when there is no memory.
-#[inline(always)]
+#[inline]
 pub fn alloc(size: usize) -> *mut u8 {
-    if size <= SMALL_MAX {
-        return cache::pop(class_of(size)) as *mut u8;
-    }
-    alloc_large(size, 1).0
+    let object = alloc_cached(size);
+    if object.is_null() { alloc_uncached(size) } else { object }
+}
+
+/// As [`alloc`], if such an object is cached; else null.
+#[inline(always)]
+pub fn alloc_cached(size: usize) -> *mut u8 {
+    class_of(size).map_or(ptr::null_mut(), |class| cache::pop(class) as *mut u8)
+}
+
+/// As [`alloc`], for whom [`alloc_cached`] had none.
+#[cold]
+#[inline(never)]
+pub fn alloc_uncached(size: usize) -> *mut u8 {
+    class_of(size).map_or_else(|| alloc_large(size, 1).0, |class| cache::fetch(class) as *mut u8)
 }
 
 /// As [`alloc`], zeroed.
@@ -71,7 +90,9 @@ fn aligned(align: usize, size: usize) -> (*mut u8, bool) {
     if size.max(align) <= SMALL_MAX
         && let Some(class) = class_aligned(align, size)
     {
-        return (cache::pop(class) as *mut u8, false);
+        let cached = cache::pop(class);
+        let object = if cached == 0 { cache::fetch(class) } else { cached };
+        return (object as *mut u8, false);
     }
     alloc_large(size.max(1), align.div_ceil(HEAP_PAGE_BYTES))
 }
@@ -81,14 +102,13 @@ fn class_aligned(align: usize, size: usize) -> Option<usize> {
     if align > HEAP_PAGE_BYTES {
         return None;
     }
-    (class_of(size)..CLASSES).find(|class| CLASS[*class].size as usize & (align - 1) == 0)
+    (class_of(size)?..CLASSES).find(|class| CLASS[*class].size as usize & (align - 1) == 0)
 }
 
 fn alloc_large(size: usize, align_pages: usize) -> (*mut u8, bool) {
-    match heap::allocate_large(size.div_ceil(HEAP_PAGE_BYTES), align_pages) {
-        Some((at, zeroed)) => (at as *mut u8, zeroed),
-        None => (ptr::null_mut(), false),
-    }
+    let object = heap::allocate_large(size.div_ceil(HEAP_PAGE_BYTES), align_pages);
+    heap::see_to_background();
+    object.map_or((ptr::null_mut(), false), |(at, zeroed)| (at as *mut u8, zeroed))
 }
 
 /// Gives an object back. An address that is none ends the process, with a line
@@ -167,13 +187,15 @@ pub unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
 /// Gives back what the calling thread has cached and then all empty pages; true
 /// if pages went to the kernel.
 pub fn trim() -> bool {
-    cache::flush_own();
+    cache::flush();
+    transfer::flush();
     heap::release_all()
 }
 
 /// Takes every lock of this room before a `fork`.
 pub fn fork_prepare() {
     cache::fork_prepare();
+    transfer::fork_prepare();
     central::fork_prepare();
     heap::fork_prepare();
 }
@@ -187,6 +209,7 @@ pub unsafe fn fork_done() {
     unsafe {
         heap::fork_done();
         central::fork_done();
+        transfer::fork_done();
         cache::fork_done();
     }
 }

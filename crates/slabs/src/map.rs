@@ -5,7 +5,7 @@
 //!        span record of each page  32 B
 //!        object bits of each page  64 B   one per 16 bytes, indexed by object
 //!        record of each huge page  128 B  the page heap's
-//!        thread caches
+//!        caches
 //! data   heap pages
 //! ```
 //!
@@ -19,7 +19,8 @@ use spandrel_os::slices::{self, Slice};
 use spandrel_os::vm;
 use spandrel_pageheap::Tracker;
 use spandrel_pages::{
-    AllocatorId, GIB, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, MIB, PAGE_BYTES, TIB, align_down, align_up,
+    AllocatorId, GIB, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, KIB, MIB, PAGE_BYTES, TIB, align_down,
+    align_up,
 };
 
 use crate::span::SpanRecord;
@@ -32,11 +33,13 @@ const WANTED_CHARGED_BYTES: usize = 64 * GIB;
 const LEAST_BYTES: usize = 256 * MIB;
 /// Words of object bits for each heap page.
 pub const WORDS_PER_PAGE: usize = HEAP_PAGE_BYTES / 16 / 64;
-/// Part of the slice that is kept for thread caches.
+/// Part of the slice that is kept for caches.
 const CACHES_PART: usize = 64;
 /// The slice is opened in steps of this size; where opening is charged, huge
 /// page by huge page.
 const STEP_BYTES: usize = 64 * MIB;
+/// The records of huge pages in steps of this: 1 GiB's.
+const TRACKERS_STEP_BYTES: usize = 64 * KIB;
 
 /// Class of a page that no span covers, or not the first of a large one.
 pub const NO_CLASS: u8 = 0;
@@ -53,6 +56,8 @@ struct Places {
     caches: usize,
     data: usize,
     end: usize,
+    /// Open memory is charged: what goes back is closed.
+    charged: bool,
 }
 
 struct Map {
@@ -61,6 +66,8 @@ struct Map {
     /// First byte of data that is not open yet.
     opened: AtomicUsize,
     caches_opened: AtomicUsize,
+    /// First byte of the huge pages' records that cannot be written yet.
+    trackers_opened: AtomicUsize,
 }
 
 // SAFETY: `places` is written once, before `start` returns to anybody.
@@ -75,9 +82,11 @@ static MAP: Map = Map {
         caches: 0,
         data: 0,
         end: 0,
+        charged: false,
     }),
     opened: AtomicUsize::new(0),
     caches_opened: AtomicUsize::new(0),
+    trackers_opened: AtomicUsize::new(0),
 };
 
 /// A heap page, counted from the base of the slice.
@@ -96,18 +105,21 @@ fn places() -> &'static Places {
 /// # Safety
 /// Called once, before anything else of this module.
 pub unsafe fn start() -> Option<&'static mut [Tracker]> {
-    let wanted = if vm::is_charged_when_opened() { WANTED_CHARGED_BYTES } else { WANTED_BYTES };
+    let charged = vm::is_charged_when_opened();
+    let wanted = if charged { WANTED_CHARGED_BYTES } else { WANTED_BYTES };
     let slice = slices::claim(AllocatorId::Native, wanted, LEAST_BYTES)?;
     vm::name(slice.base as *mut u8, slice.len, c"spandrel native");
-    let places = divide(slice)?;
+    let places = divide(slice, charged)?;
     let trackers = (places.end - places.base) / HUGEPAGE_BYTES * size_of::<Tracker>();
     let trackers = align_up(trackers, PAGE_BYTES)?;
     // The classes all at once, so that a wild pointer into the slice finds no class
-    // instead of no memory.
+    // instead of no memory; and the records of huge pages, whose neighbours are
+    // looked at. To be read: what can be written counts when memory is locked or charged.
     let classes = align_up((places.end - places.base) / HEAP_PAGE_BYTES, PAGE_BYTES)?;
     // SAFETY: within the slice, which is this module's.
     let opened = unsafe {
-        vm::open(places.trackers as *mut u8, trackers) && vm::open(places.base as *mut u8, classes)
+        vm::open_to_read(places.trackers as *mut u8, trackers)
+            && vm::open_to_read(places.base as *mut u8, classes)
     };
     if !opened {
         return None;
@@ -116,12 +128,13 @@ pub unsafe fn start() -> Option<&'static mut [Tracker]> {
     unsafe { *MAP.places.get() = places };
     MAP.opened.store(places.data, Relaxed);
     MAP.caches_opened.store(places.caches, Relaxed);
+    MAP.trackers_opened.store(places.trackers, Relaxed);
     let huge_pages = (places.end - places.data) / HUGEPAGE_BYTES;
     // SAFETY: the trackers' part of the slice is nobody else's, open, and zero.
     Some(unsafe { core::slice::from_raw_parts_mut(places.trackers as *mut Tracker, huge_pages) })
 }
 
-fn divide(slice: Slice) -> Option<Places> {
+fn divide(slice: Slice, charged: bool) -> Option<Places> {
     let pages = slice.len / HEAP_PAGE_BYTES;
     let page_aligned = |at: usize| align_up(at, PAGE_BYTES);
     let base = slice.base;
@@ -133,27 +146,53 @@ fn divide(slice: Slice) -> Option<Places> {
     // The page heap aligns page numbers; they begin to count here.
     let align = GIB.min(1 << (slice.len / 8).ilog2());
     let data = align_up(caches + slice.len / CACHES_PART, align)?;
-    Some(Places { base, records, bits, trackers, caches, data, end: base + slice.len })
+    let end = base + slice.len;
+    Some(Places { base, records, bits, trackers, caches, data, end, charged })
 }
 
 /// Makes `[first, first + huge_pages)`, huge pages of data, accessible with all
 /// that is recorded of them. False: the kernel refused.
 pub fn open(first: usize, huge_pages: usize) -> bool {
     let places = places();
-    let wanted = places.data + (first + huge_pages) * HUGEPAGE_BYTES;
+    let start = places.data + first * HUGEPAGE_BYTES;
+    let wanted = start + huge_pages * HUGEPAGE_BYTES;
+    if wanted > places.end {
+        return false;
+    }
+    open_to(places, wanted)
+        // What went back was closed, where that matters.
+        // SAFETY: within the slice, which is this module's.
+        && (!places.charged || unsafe { vm::open(start as *mut u8, wanted - start) })
+}
+
+/// Gives data back, whole huge pages of it together with their charge; it reads
+/// as zero when it is open again. False: the kernel refused.
+///
+/// # Safety
+/// Nobody uses it.
+pub unsafe fn give_back(at: *mut u8, len: usize) -> bool {
+    let whole = (at as usize | len).is_multiple_of(HUGEPAGE_BYTES);
+    // SAFETY: passed on from the caller.
+    unsafe { if whole && places().charged { vm::close(at, len) } else { vm::discard(at, len) } }
+}
+
+/// Opens the tables for all data below an address, and what of that data was
+/// never open.
+fn open_to(places: &Places, wanted: usize) -> bool {
     let opened = MAP.opened.load(Relaxed);
     if wanted <= opened {
         return true;
     }
-    if wanted > places.end {
-        return false;
-    }
-    let step = if vm::is_charged_when_opened() { HUGEPAGE_BYTES } else { STEP_BYTES };
+    let step = if places.charged { HUGEPAGE_BYTES } else { STEP_BYTES };
     let ahead = align_up(wanted, step).unwrap_or(wanted).min(places.end);
     for end in [ahead, wanted] {
         let (from, to) =
             ((opened - places.base) / HEAP_PAGE_BYTES, (end - places.base) / HEAP_PAGE_BYTES);
-        let tables = [(places.records, size_of::<SpanRecord>()), (places.bits, WORDS_PER_PAGE * 8)];
+        let tables = [
+            (places.base, 1),
+            (places.records, size_of::<SpanRecord>()),
+            (places.bits, WORDS_PER_PAGE * 8),
+        ];
         let opened_all = tables.into_iter().all(|(at, each)| {
             // The page in which the last step ended is open already; again does no harm.
             let start = align_down(at + from * each, PAGE_BYTES);
@@ -170,15 +209,36 @@ pub fn open(first: usize, huge_pages: usize) -> bool {
     false
 }
 
-/// Memory for one thread's cache, zeroed, never given back; null when there is none.
-pub fn open_cache(bytes: usize) -> *mut u8 {
-    let at = MAP.caches_opened.load(Relaxed);
-    // SAFETY: within the slice, which is this module's.
-    if at + bytes > places().data || !unsafe { vm::open(at as *mut u8, bytes) } {
-        return core::ptr::null_mut();
+/// Makes the records of the first `huge_pages` huge pages writable. False: the
+/// kernel refused.
+pub fn open_trackers(huge_pages: usize) -> bool {
+    let places = places();
+    let opened = MAP.trackers_opened.load(Relaxed);
+    let wanted = places.trackers + huge_pages * size_of::<Tracker>();
+    if wanted <= opened {
+        return true;
     }
-    MAP.caches_opened.store(at + bytes, Relaxed);
-    at as *mut u8
+    let Some(end) = align_up(wanted, TRACKERS_STEP_BYTES).map(|end| end.min(places.caches)) else {
+        return false;
+    };
+    // SAFETY: within the slice, which is this module's.
+    let done = unsafe { vm::open(opened as *mut u8, end - opened) };
+    if done {
+        MAP.trackers_opened.store(end, Relaxed);
+    }
+    done
+}
+
+/// Memory for a cache, zeroed, never given back; null when there is none.
+pub fn open_cache(bytes: usize) -> *mut u8 {
+    let taken = align_up(bytes, PAGE_BYTES).and_then(|bytes| {
+        let end = places().data;
+        let next = |at: usize| at.checked_add(bytes).filter(|to| *to <= end);
+        let at = MAP.caches_opened.fetch_update(Relaxed, Relaxed, next).ok()? as *mut u8;
+        // SAFETY: within the slice, which is this module's.
+        unsafe { vm::open(at, bytes) }.then_some(at)
+    });
+    taken.unwrap_or(core::ptr::null_mut())
 }
 
 /// Whether objects can be aligned to so many pages.
@@ -190,6 +250,11 @@ pub fn can_align(pages: usize) -> bool {
 #[inline(always)]
 pub fn page_of(address: usize) -> Page {
     Page((address - places().base) / HEAP_PAGE_BYTES)
+}
+
+/// First address of the data, and the one behind its last.
+pub fn data() -> (usize, usize) {
+    (places().data, places().end)
 }
 
 /// Number of the first data page: where the page heap begins to count.

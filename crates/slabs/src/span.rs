@@ -2,6 +2,8 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering::Relaxed};
 
+use spandrel_pages::HEAP_PAGE_BYTES;
+
 use crate::class::{CLASS, Class};
 use crate::map::{Page, WORDS_PER_PAGE};
 
@@ -142,30 +144,47 @@ impl Span {
         taken
     }
 
-    /// Gives an object back.
+    /// How full it is, below [`crate::class::FULLNESSES`].
+    #[inline]
+    pub fn fullness(self) -> usize {
+        self.of_class().fullness_of(self.used())
+    }
+
+    /// Gives the first of these objects back, which lies in this span, and all
+    /// that do behind it; how many.
     ///
     /// # Errors
-    /// The address is no object in use.
-    pub fn give(self, object: usize) -> Result<(), Wrong> {
+    /// An address that is no object in use; those before it were given back.
+    pub fn give(self, objects: &[usize]) -> Result<usize, (usize, Wrong)> {
         let class = self.of_class();
-        let offset = object - self.first.address();
-        let index = class.index_of(offset);
-        if class.offset_of(index) != offset || index >= class.objects as usize {
-            return Err(Wrong::Inside);
-        }
         let record = self.record();
-        let Some(word) = self.first.bits(self.words()).get(index / 64) else {
-            return Err(Wrong::Inside);
-        };
-        let (bits, bit) = (word.load(Relaxed), 1 << (index % 64));
-        if bits & bit != 0 {
-            return Err(Wrong::FreeAlready);
+        let (start, len) = (self.first.address(), class.pages as usize * HEAP_PAGE_BYTES);
+        let words = self.first.bits(self.words());
+        let mut first_word = record.first_word.load(Relaxed) as usize;
+        let mut given = 0;
+        let mut wrong = None;
+        for object in objects {
+            let offset = object.wrapping_sub(start);
+            if offset >= len {
+                break;
+            }
+            let index = class.index_of(offset);
+            let word = words.get(index / 64).filter(|_| class.offset_of(index) == offset);
+            let Some(word) = word.filter(|_| index < class.objects as usize) else {
+                wrong = Some((*object, Wrong::Inside));
+                break;
+            };
+            let (bits, bit) = (word.load(Relaxed), 1 << (index % 64));
+            if bits & bit != 0 {
+                wrong = Some((*object, Wrong::FreeAlready));
+                break;
+            }
+            word.store(bits | bit, Relaxed);
+            first_word = first_word.min(index / 64);
+            given += 1;
         }
-        word.store(bits | bit, Relaxed);
-        record.free.store(record.free.load(Relaxed) + 1, Relaxed);
-        if index / 64 < record.first_word.load(Relaxed) as usize {
-            record.first_word.store((index / 64) as u16, Relaxed);
-        }
-        Ok(())
+        record.first_word.store(first_word as u16, Relaxed);
+        record.free.store((self.free() + given) as u16, Relaxed);
+        wrong.map_or(Ok(given), Err)
     }
 }

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! # Modes
-//! `auto` (the default), one allocator for all (`sys`, `jemalloc`, `mimalloc`,
-//! `tcmalloc`, `mmap`), by size (`template`, `template=brug`,
+//! `auto` (the default), one allocator for all (`native`, `sys`, `jemalloc`,
+//! `mimalloc`, `tcmalloc`, `mmap`), by size (`template`, `template=brug`,
 //! `template=0-4KiB:jemalloc,4KiB-:mmap`), or `switch` with a base allocator, a
 //! switch point and a threshold. [`set_mode`] changes the process, [`scope()`] a
 //! stretch of a thread, a handle ([`Sys`], [`Mmap`], …) one data structure.
@@ -22,8 +22,8 @@
 //!
 //! # Features
 //! `jemalloc`, `mimalloc` and `tcmalloc` build those allocators in (the last is
-//! Google's, and takes minutes). Without features no C is compiled, and `auto`
-//! stands on glibc and the page-mapped backend.
+//! Google's, and takes minutes). Without features no C is compiled; `auto` needs
+//! none: it stands on our own allocator and the page-mapped backend.
 //!
 //! Invariant: whatever was allocated under one mode may be freed and grown
 //! under any other.

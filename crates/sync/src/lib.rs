@@ -1,4 +1,5 @@
-//! Locks, start-once cells, a handshake and the thread slot.
+//! Locks, start-once cells, a handshake, the thread slot and a thread for work
+//! beside the program.
 //!
 //! Invariants: nothing here allocates, and a lock may be taken before libc is
 //! ready, in a signal handler that interrupted no holder, and across `fork`
@@ -11,6 +12,8 @@
 //! interleaving of the tests in `tests/loom.rs`.
 #![cfg_attr(not(loom), no_std)]
 
+#[cfg(not(loom))]
+pub mod background;
 mod handshake;
 mod lock;
 mod platform;
@@ -18,5 +21,7 @@ mod slot;
 
 pub use handshake::Handshake;
 pub use lock::{Lock, LockGuard, Once};
+#[cfg(not(loom))]
+pub use platform::exchange;
 pub use platform::is_single_threaded;
-pub use slot::{ThreadSlot, thread_slot};
+pub use slot::{NO_CACHE, ThreadSlot, thread_slot};

@@ -62,6 +62,33 @@ mod real {
         !flag.is_null() && unsafe { flag.read_volatile() } != 0
     }
 
+    /// Replaces a word in one step, also in the eyes of a signal handler; without a
+    /// locked instruction while the process has one thread.
+    #[inline]
+    pub fn exchange(word: &AtomicU32, new: u32) -> u32 {
+        if !is_single_threaded() {
+            return word.swap(new, Ordering::AcqRel);
+        }
+        let mut expected = word.load(Ordering::Relaxed);
+        loop {
+            let found: u32;
+            // SAFETY: compares and writes a word that may be written to.
+            unsafe {
+                core::arch::asm!(
+                    "cmpxchg dword ptr [{word}], {new:e}",
+                    word = in(reg) word.as_ptr(),
+                    new = in(reg) new,
+                    inout("eax") expected => found,
+                    options(nostack),
+                );
+            }
+            if found == expected {
+                return found;
+            }
+            expected = found;
+        }
+    }
+
     /// Lets others go on: spins at first, then sleeps, so that a thread of high
     /// priority does not keep the processor from the one it waits for.
     #[cold]

@@ -18,7 +18,13 @@ pub struct ThreadSlot {
     pub c_scopes: [Cell<u8>; C_SCOPES],
     /// The native allocator's cache of free objects.
     pub cache: Cell<*mut c_void>,
+    /// The thread's area for restartable sequences, if the native allocator has
+    /// caches for each processor.
+    pub cpu: Cell<*mut c_void>,
 }
+
+/// [`ThreadSlot::cache`] of a thread that caches nothing (any more).
+pub const NO_CACHE: usize = 1;
 
 /// How deeply scopes may be nested through the C interface.
 const C_SCOPES: usize = 32;
@@ -81,18 +87,29 @@ impl ThreadSlot {
     /// The current thread's [`ThreadSlot::cache`].
     #[inline(always)]
     pub fn current_cache() -> *mut c_void {
-        let cache: *mut c_void;
+        Self::pointer_at::<{ core::mem::offset_of!(ThreadSlot, cache) }>()
+    }
+
+    /// The current thread's [`ThreadSlot::cpu`].
+    #[inline(always)]
+    pub fn current_cpu() -> *mut c_void {
+        Self::pointer_at::<{ core::mem::offset_of!(ThreadSlot, cpu) }>()
+    }
+
+    #[inline(always)]
+    fn pointer_at<const OFFSET: usize>() -> *mut c_void {
+        let pointer: *mut c_void;
         // SAFETY: as in `thread_slot`.
         unsafe {
             core::arch::asm!(
-                "mov {cache}, qword ptr [rip + spandrel_thread_slot@GOTTPOFF]",
-                "mov {cache}, qword ptr fs:[{cache} + {offset}]",
-                cache = out(reg) cache,
-                offset = const core::mem::offset_of!(ThreadSlot, cache),
+                "mov {pointer}, qword ptr [rip + spandrel_thread_slot@GOTTPOFF]",
+                "mov {pointer}, qword ptr fs:[{pointer} + {offset}]",
+                pointer = out(reg) pointer,
+                offset = const OFFSET,
                 options(readonly, nostack, preserves_flags),
             );
         }
-        cache
+        pointer
     }
 }
 

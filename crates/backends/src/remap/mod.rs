@@ -6,6 +6,8 @@
 //! object of about that size gets them warm. From 2 MiB on, huge pages;
 //! before that, pages come in batches to objects that are being appended to.
 //!
+//! The slot that was given back last is kept aside for the next request.
+//!
 //! Locks: [`Remap::lists`] guards the lists, [`Remap::trimming`] is held while
 //! pages are given back (system calls), and is taken first. A live slot's
 //! record is changed only between `enter` and `leave`.
@@ -14,12 +16,13 @@ mod accounts;
 mod grow;
 mod layout;
 mod lists;
+mod parked;
 mod slot;
 mod trim;
 
 use core::cell::UnsafeCell;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use spandrel_os::message::say;
 use spandrel_os::{slices, vm};
@@ -67,6 +70,9 @@ struct Remap {
     /// Slots that are opened one by one, where memory is charged when opened.
     apart: AtomicUsize,
     next_decay_ms: AtomicU64,
+    /// The slot that was given back last: see `parked`.
+    parked: AtomicU32,
+    parks: AtomicU32,
     moved: AtomicU64,
     copied: AtomicU64,
     copied_bytes: AtomicU64,
@@ -86,6 +92,8 @@ static REMAP: Remap = Remap {
     splits: AtomicUsize::new(0),
     apart: AtomicUsize::new(0),
     next_decay_ms: AtomicU64::new(0),
+    parked: AtomicU32::new(parked::NOBODY),
+    parks: AtomicU32::new(0),
     moved: AtomicU64::new(0),
     copied: AtomicU64::new(0),
     copied_bytes: AtomicU64::new(0),
@@ -274,6 +282,9 @@ impl Remap {
         }
         let size = size.max(1);
         let class = class_for(size.max(align))?;
+        if let Some((place, dirty)) = self.unpark(class, size, align, want) {
+            return NonNull::new(place.at).map(|at| (at, dirty.min(size)));
+        }
         let place = self.take_new(class, size, want).or_else(|| {
             // The roomy classes are full: any class in which it fits.
             let tight = CAPACITY.iter().position(|c| size.max(align) <= *c)?;
@@ -317,7 +328,10 @@ pub fn alloc_zeroed(size: usize, align: usize) -> *mut u8 {
 /// A warm place for an object that is growing to `size` bytes; null when there
 /// is none at hand. Never waits.
 pub fn alloc_warm(size: usize) -> *mut u8 {
-    if !REMAP.ready.load(Acquire) || REMAP.warm_seen.load(Relaxed) < pages_of(size) {
+    if !REMAP.ready.load(Acquire)
+        || (REMAP.warm_seen.load(Relaxed) < pages_of(size)
+            && REMAP.parked.load(Relaxed) == parked::NOBODY)
+    {
         return ptr::null_mut();
     }
     let want = Want::Warm(pages_of(size));
@@ -331,7 +345,11 @@ pub fn alloc_warm(size: usize) -> *mut u8 {
 /// is no live object is reported, and the process aborted.
 pub unsafe fn free(object: *mut u8) {
     match REMAP.find(object).filter(|place| place.slot.enter()) {
-        Some(place) => REMAP.release(place),
+        Some(place) => {
+            if !REMAP.park(place) {
+                REMAP.release(place);
+            }
+        }
         None => invalid("free", object),
     }
 }
@@ -390,8 +408,15 @@ pub fn trim() -> bool {
     REMAP.trim_all()
 }
 
+/// Bytes of warm memory, as far as slots have told.
+pub fn warm_bytes() -> usize {
+    REMAP.unpark_to_lists();
+    REMAP.lists.lock().accounts.warm * PAGE_BYTES
+}
+
 /// What the backend counts. Not a consistent cut: the program goes on.
 pub fn stats() -> RemapStats {
+    REMAP.unpark_to_lists();
     let (mut accounts, frontiers) = {
         let lists = REMAP.lists.lock();
         (lists.accounts, lists.frontiers())

@@ -14,6 +14,8 @@ pub const WARM: u8 = 1;
 pub const HELD: u8 = 2;
 /// Holds an object.
 pub const LIVE: u8 = 3;
+/// Its object is gone, and nobody but `parked` has been told.
+pub const PARKED: u8 = 4;
 
 /// What is known of a slot: 64 bytes, zero at first.
 ///

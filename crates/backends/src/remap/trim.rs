@@ -6,6 +6,7 @@ use spandrel_os::{barrier, clock, vm};
 use spandrel_pages::{MIB, PAGE_BYTES};
 
 use super::lists::{Lists, pages_of};
+use super::parked::NOBODY;
 use super::slot::{HELD, WARM};
 use super::{Place, Remap};
 
@@ -114,7 +115,7 @@ impl Remap {
     /// Gives back what has been warm for long, now and then.
     #[inline]
     pub(super) fn tick(&self) {
-        if self.warm_seen.load(Relaxed) == 0 {
+        if self.warm_seen.load(Relaxed) == 0 && self.parked.load(Relaxed) == NOBODY {
             return;
         }
         let now = clock::coarse_ms();
@@ -124,12 +125,14 @@ impl Remap {
         {
             return;
         }
+        self.unpark_to_lists();
         let limit = (now.saturating_sub(WARM_MS) / STAMP_MS) as u32;
         self.give_back(|_, stamp| is_before(stamp, limit), TICK_SLOTS);
     }
 
     /// Gives all warm memory back; true if there was any.
     pub(super) fn trim_all(&self) -> bool {
+        self.unpark_to_lists();
         let before = self.warm_seen.load(Relaxed);
         self.give_back(|_, _| true, usize::MAX);
         self.warm_seen.load(Relaxed) < before

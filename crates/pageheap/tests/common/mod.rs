@@ -1,6 +1,8 @@
 //! A kernel made of arrays, which holds the page heap to what it promises.
 #![allow(dead_code, reason = "every test uses its part")]
 
+pub mod world;
+
 use spandrel_pageheap::{Collapse, Memory};
 use spandrel_pages::{HEAP_PAGES_PER_HUGEPAGE, HugeLength, HugePageId, Length, PageId};
 
@@ -24,7 +26,10 @@ pub struct Fake {
     pub used: Vec<bool>,
     /// Huge pages that may be used: backed, and not wholly unbacked since.
     pub announced: Vec<bool>,
+    /// Records below this may be written.
+    pub extended: HugePageId,
     /// Of so many calls one is refused, by kind; 0 for none.
+    pub refuse_extend: u32,
     pub refuse_back: u32,
     pub refuse_unback: u32,
     pub refuse_collapse: u32,
@@ -40,6 +45,8 @@ impl Fake {
             content: vec![Content::Nothing; hugepages * PAGES],
             used: vec![false; hugepages * PAGES],
             announced: vec![false; hugepages],
+            extended: HugePageId(0),
+            refuse_extend: 0,
             refuse_back: 0,
             refuse_unback: 0,
             refuse_collapse: 0,
@@ -79,8 +86,17 @@ impl Fake {
 }
 
 impl Memory for Fake {
+    fn extend(&mut self, end: HugePageId) -> bool {
+        assert!(end > self.extended && end.0 as usize <= self.announced.len());
+        if self.refuse_extend > 0 && self.refuses(self.refuse_extend) {
+            return false;
+        }
+        self.extended = end;
+        true
+    }
+
     fn back(&mut self, first: HugePageId, count: HugeLength) -> bool {
-        assert!(count.0 > 0);
+        assert!(count.0 > 0 && first.0 + count.0 <= self.extended.0);
         if self.refuses(self.refuse_back) {
             return false;
         }

@@ -1,0 +1,110 @@
+//! The slot that was given back last, kept at hand.
+//!
+//! A program that takes and gives back a large object in a loop gets the same
+//! slot each time, without the lists, the queue and the accounts: to them the
+//! slot holds its object still. One slot, of a few mebibytes at most; it goes
+//! the usual way when another takes its place and when somebody looks or cleans
+//! up.
+
+use core::sync::atomic::Ordering::*;
+
+use spandrel_pages::{MIB, PAGE_BYTES};
+use spandrel_sync::exchange;
+
+use super::layout::SlotId;
+use super::lists::{Want, pages_of};
+use super::slot::{LIVE, PARKED};
+use super::{Place, Remap};
+
+/// Larger slots are not parked.
+const MOST_PAGES: usize = 4 * MIB / PAGE_BYTES;
+/// One in so many looks at the clock.
+const LOOK_EVERY: u32 = 64;
+/// No slot.
+pub const NOBODY: u32 = SlotId::NONE.raw();
+
+impl Remap {
+    /// Parks an entered slot whose object is gone; it stays entered. False: it is
+    /// too large, or part of it has been warm for longer.
+    pub(super) fn park(&self, place: Place) -> bool {
+        let slot = place.slot;
+        if slot.touched.load(Relaxed) as usize > MOST_PAGES || slot.queued.load(Relaxed) != 0 {
+            return false;
+        }
+        slot.set_state(PARKED);
+        let before = exchange(&self.parked, place.id.raw());
+        if before != NOBODY {
+            self.release(self.place(SlotId::from_raw(before)));
+        }
+        // Lost counts do not matter.
+        let parks = self.parks.load(Relaxed).wrapping_add(1);
+        self.parks.store(parks, Relaxed);
+        if parks.is_multiple_of(LOOK_EVERY) {
+            self.tick();
+        }
+        true
+    }
+
+    /// The parked slot, live again for an object of `size` bytes aligned to `align`,
+    /// and how many bytes from its start may not be zero; `None` if there is none
+    /// that suits.
+    pub(super) fn unpark(
+        &self,
+        class: usize,
+        size: usize,
+        align: usize,
+        want: Want,
+    ) -> Option<(Place, usize)> {
+        let seen = self.parked.load(Relaxed);
+        // As the lists choose: not in a much larger class.
+        let distance = SlotId::from_raw(seen).class().wrapping_sub(class);
+        if seen == NOBODY || distance >= 3 || want == Want::Cold {
+            return None;
+        }
+        let taken = exchange(&self.parked, NOBODY);
+        if taken == NOBODY {
+            return None;
+        }
+        let (place, pages) = (self.place(SlotId::from_raw(taken)), pages_of(size));
+        let touched = place.slot.touched.load(Relaxed) as usize;
+        let suits = touched >= pages
+            && (touched <= 2 * pages || matches!(want, Want::Warm(_)))
+            && place.at as usize & (align - 1) == 0
+            // Another may be there by now.
+            && place.id.class() >= class;
+        if !suits {
+            self.release(place);
+            return None;
+        }
+        Some((place, self.settle_parked(place, size)))
+    }
+
+    fn settle_parked(&self, place: Place, size: usize) -> usize {
+        let slot = place.slot;
+        let (before, pages) = (pages_of(slot.used.load(Relaxed)), pages_of(size));
+        slot.used.store(size, Relaxed);
+        slot.counter.store(0, Relaxed);
+        slot.streak.store(0, Relaxed);
+        slot.reused.store(slot.reused.load(Relaxed).saturating_add(pages as u32), Relaxed);
+        if pages != before {
+            let more = pages as i32 - before as i32;
+            self.note(place, more, -more);
+            self.queue_spare(place, pages);
+        }
+        let touched = slot.touched.load(Relaxed) as usize;
+        slot.set_state(LIVE);
+        slot.leave();
+        touched * PAGE_BYTES
+    }
+
+    /// Gives the parked slot, if there is one, back the usual way.
+    pub(super) fn unpark_to_lists(&self) {
+        if self.parked.load(Relaxed) == NOBODY {
+            return;
+        }
+        let taken = exchange(&self.parked, NOBODY);
+        if taken != NOBODY {
+            self.release(self.place(SlotId::from_raw(taken)));
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What the native allocator tells of itself: the names and the order.
+
+macro_rules! figures {
+    ($($(#[$help:meta])* $figure:ident $name:literal,)*) => {
+        /// A figure of the native allocator. Its number is its place in [`Figures`].
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(usize)]
+        pub enum Figure {
+            $($(#[$help])* $figure,)*
+        }
+
+        impl Figure {
+            /// All of them, in the order of their numbers.
+            pub const ALL: &[Self] = &[$(Self::$figure),*];
+
+            /// Whether figures of several processes add up; else their largest counts.
+            pub const fn adds_up(self) -> bool {
+                !matches!(self, Self::CollapseMaxMicros | Self::Patience | Self::ReleaseRate)
+            }
+
+            /// The name used in statistics; the unit stands last.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$figure => $name,)*
+                }
+            }
+        }
+    };
+}
+
+figures! {
+    /// Bytes of spans that hold objects, or free objects that are cached or share a span with others.
+    Live "live_bytes",
+    /// Bytes of empty huge pages that are kept for what comes next.
+    Cached "cached_bytes",
+    /// Free bytes on huge pages that are partly used.
+    Free "free_bytes",
+    /// Bytes that went back, on huge pages that are partly used.
+    Unbacked "unbacked_bytes",
+    /// Bytes of empty huge pages that went back.
+    Vacant "vacant_bytes",
+    /// Bytes of spans on whole huge pages: the coverage is their part of the live ones.
+    Covered "covered_bytes",
+    /// Of the live bytes, free objects in the caches of processors.
+    InCaches "in_caches_bytes",
+    /// Of the live bytes, free objects in the transfer caches.
+    InTransfer "in_transfer_bytes",
+    /// Refills of a cache from its transfer cache.
+    TransferHits "transfer_hits",
+    /// Refills of a cache from spans.
+    TransferMisses "transfer_misses",
+    /// Spans that are handed out.
+    Spans "spans",
+    /// Huge pages that hold spans below a huge page.
+    Filler "filler_hugepages",
+    /// Of these, those of which something went back.
+    Broken "broken_hugepages",
+    /// Of these, those that have filled again.
+    Refilled "refilled_hugepages",
+    /// Huge pages that were ever broken.
+    BrokenSoFar "broken_so_far",
+    /// Huge pages that were made whole again.
+    Restored "restored_so_far",
+    /// Attempts to make one whole.
+    CollapseAttempts "collapse_attempts",
+    /// Of these, failures.
+    CollapseFailures "collapse_failures",
+    /// Time that the attempts took.
+    CollapseMicros "collapse_us",
+    /// The longest of them.
+    CollapseMaxMicros "collapse_max_us",
+    /// Regions of 1 GiB for large spans.
+    Regions "regions",
+    /// Bytes of spans in regions.
+    RegionLive "region_live_bytes",
+    /// Bytes behind large spans on their last huge pages.
+    Slack "slack_bytes",
+    /// Bytes that large spans have left on huge pages that others still use.
+    Abandoned "abandoned_bytes",
+    /// Bytes that went back because recent demand did not justify keeping them.
+    ReleasedDemand "released_demand_bytes",
+    /// Because somebody asked.
+    ReleasedAsked "released_asked_bytes",
+    /// By the steady release in the background.
+    ReleasedBackground "released_background_bytes",
+    /// With broken huge pages that had drained.
+    ReleasedDrained "released_drained_bytes",
+    /// Because the kernel had refused memory.
+    ReleasedPressure "released_pressure_bytes",
+    /// Of all these, bytes of huge pages that were still in use.
+    Subreleased "subreleased_bytes",
+    /// Bytes that were looked at for release and kept, as recent demand will want them.
+    Spared "spared_bytes",
+    /// Bytes that had gone back and were wanted again.
+    WantedAgain "wanted_again_bytes",
+    /// Seconds of past demand for which memory is kept.
+    Patience "patience_s",
+    /// Mebibytes that may go back in a second.
+    ReleaseRate "release_rate_mib",
+    /// Times that the kernel refused huge pages' memory.
+    Refused "refused_so_far",
+}
+
+/// How many figures there are.
+pub const FIGURES: usize = Figure::ALL.len();
+
+/// A value for each figure.
+pub type Figures = [u64; FIGURES];
+
+/// The figures of a running process, for whoever reads its memory.
+///
+/// The symbol `spandrel_live` names it. Its form, in numbers of 64 bits: [`LIVE_MAGIC`],
+/// how many figures there are, the first address of the heap and the one behind its
+/// last, the figures in the order of their numbers. Nobody holds a lock while they
+/// are read: they may be some requests apart.
+pub const LIVE_SYMBOL: &str = "spandrel_live";
+/// What the figures of a running process begin with; the last byte counts changes of
+/// their meaning.
+pub const LIVE_MAGIC: u64 = u64::from_le_bytes(*b"spandre\x01");

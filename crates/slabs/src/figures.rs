@@ -1,0 +1,100 @@
+//! What the allocator tells of itself: when asked, and to whoever reads the memory
+//! of the process.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use spandrel_pageheap::Stats;
+use spandrel_pages::{FIGURES, Figure, Figures, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, LIVE_MAGIC};
+
+use crate::{cpu_cache, heap, transfer};
+
+/// See [`spandrel_pages::LIVE_SYMBOL`].
+#[repr(C)]
+struct Live {
+    magic: u64,
+    count: u64,
+    /// First address of the heap, and the one behind its last.
+    heap: [AtomicU64; 2],
+    figures: [AtomicU64; FIGURES],
+}
+
+#[unsafe(export_name = "spandrel_live")]
+static LIVE: Live = Live {
+    magic: LIVE_MAGIC,
+    count: FIGURES as u64,
+    heap: [const { AtomicU64::new(0) }; 2],
+    figures: [const { AtomicU64::new(0) }; FIGURES],
+};
+
+/// All figures as they are now; `None` if the allocator has not started.
+pub fn figures() -> Option<Figures> {
+    let stats = heap::stats()?;
+    publish_heap(&stats);
+    publish_caches();
+    let mut figures = [0; FIGURES];
+    for (figure, live) in figures.iter_mut().zip(&LIVE.figures) {
+        *figure = live.load(Relaxed);
+    }
+    Some(figures)
+}
+
+/// Writes down where the heap lies.
+pub fn publish_place(from: usize, end: usize) {
+    LIVE.heap[0].store(from as u64, Relaxed);
+    LIVE.heap[1].store(end as u64, Relaxed);
+}
+
+/// Writes down what the page heap counts.
+pub fn publish_heap(stats: &Stats) {
+    let page = |pages: u64| pages * HEAP_PAGE_BYTES as u64;
+    let pages = |pages: spandrel_pages::Length| page(pages.0.into());
+    let huge = |huge: spandrel_pages::HugeLength| u64::from(huge.0) * HUGEPAGE_BYTES as u64;
+    let (counters, released) = (&stats.counters, &stats.counters.released);
+    let values = [
+        (Figure::Live, pages(stats.live)),
+        (Figure::Cached, huge(stats.cached)),
+        (Figure::Free, pages(stats.free)),
+        (Figure::Unbacked, pages(stats.unbacked)),
+        (Figure::Vacant, huge(stats.vacant)),
+        (Figure::Covered, pages(stats.covered)),
+        (Figure::Spans, stats.spans.into()),
+        (Figure::Filler, stats.filler.0.into()),
+        (Figure::Broken, stats.broken.0.into()),
+        (Figure::Refilled, stats.refilled.0.into()),
+        (Figure::BrokenSoFar, counters.broken),
+        (Figure::Restored, counters.restored),
+        (Figure::CollapseAttempts, counters.collapse_attempts),
+        (Figure::CollapseFailures, counters.collapse_failures),
+        (Figure::CollapseMicros, counters.collapse_micros),
+        (Figure::CollapseMaxMicros, counters.collapse_max_micros.into()),
+        (Figure::Regions, stats.regions.into()),
+        (Figure::RegionLive, pages(stats.region_live)),
+        (Figure::Slack, pages(stats.slack)),
+        (Figure::Abandoned, pages(stats.abandoned)),
+        (Figure::ReleasedDemand, page(released.demand)),
+        (Figure::ReleasedAsked, page(released.asked)),
+        (Figure::ReleasedBackground, page(released.background)),
+        (Figure::ReleasedDrained, page(released.drained)),
+        (Figure::ReleasedPressure, page(released.pressure)),
+        (Figure::Subreleased, page(counters.subreleased)),
+        (Figure::Spared, page(counters.spared)),
+        (Figure::WantedAgain, page(stats.wanted_again)),
+        (Figure::Patience, stats.patience_s.into()),
+        (Figure::ReleaseRate, heap::release_rate().into()),
+        (Figure::Refused, counters.refused),
+    ];
+    values.into_iter().for_each(|(figure, value)| set(figure, value));
+}
+
+/// Writes down what lies in the caches.
+pub fn publish_caches() {
+    set(Figure::InCaches, cpu_cache::bytes());
+    let (bytes, hits, misses) = transfer::counts();
+    set(Figure::InTransfer, bytes);
+    set(Figure::TransferHits, hits);
+    set(Figure::TransferMisses, misses);
+}
+
+fn set(figure: Figure, value: u64) {
+    LIVE.figures[figure as usize].store(value, Relaxed);
+}

@@ -1,0 +1,217 @@
+//! Operations on the stacks of the processor that the thread runs on.
+//!
+//! Each is a restartable sequence: it reads, writes above the top of a stack
+//! where nobody looks, and ends with one store, of the new top. When the thread
+//! is interrupted before that store, the kernel sends it back to the beginning
+//! (`spandrel_os::rseq`), perhaps on another processor. So no two threads are
+//! ever in the middle of an operation on the same processor, without a lock.
+//!
+//! The kernel is told of a sequence by its descriptor's address in the thread's
+//! area. It is left there afterwards: the kernel ignores it when the thread is
+//! found elsewhere, and the next sequence replaces it.
+
+use core::arch::asm;
+use core::mem::offset_of;
+
+use spandrel_os::rseq::{Area, SIGNATURE};
+
+use crate::cpu_cache::BLOCKS;
+use crate::stack::Stack;
+
+/// Where an operation finds the stack of a class in a block.
+#[inline(always)]
+const fn offset(class: usize) -> usize {
+    class * size_of::<Stack>()
+}
+
+/// The assembly of one sequence. `22` is the descriptor, `66` the beginning, `33`
+/// to `44` the sequence, whose last instruction is the store that counts, `55`
+/// where the kernel sends the thread. It begins by finding the block, `{at}`, by way
+/// of a register that is free still.
+macro_rules! sequence {
+    ($free:literal, [$($line:literal),* $(,)?], $($operands:tt)*) => {
+        asm!(
+            ".pushsection __rseq_cs, \"aw\", @progbits",
+            ".balign 32",
+            "22:",
+            ".long 0, 0",
+            ".quad 33f, 44f - 33f, 55f",
+            ".popsection",
+            "66:",
+            "lea {at}, [rip + 22b]",
+            "mov qword ptr [{area} + 8], {at}",
+            "33:",
+            "mov {at:e}, dword ptr [{area} + 4]",
+            concat!("lea ", $free, ", [rip + {blocks}]"),
+            concat!("mov {at}, qword ptr [", $free, " + {at}*8]"),
+            $($line,)*
+            "44:",
+            ".pushsection .text.spandrel_restart, \"ax\", @progbits",
+            // An undefined instruction that holds the signature.
+            ".byte 0x0f, 0xb9, 0x3d",
+            ".long {signature}",
+            "55:",
+            "jmp 66b",
+            ".popsection",
+            blocks = sym BLOCKS,
+            signature = const SIGNATURE,
+            $($operands)*
+            options(nostack),
+        )
+    };
+}
+
+/// Takes the topmost object of a class; 0: there is none.
+///
+/// # Safety
+/// `area` is the calling thread's, `class` is one, and the blocks are there.
+#[inline(always)]
+pub unsafe fn pop(area: *mut Area, class: usize) -> usize {
+    let object: usize;
+    // SAFETY: see the head of this file; what lies below the top of a stack are
+    // addresses of objects.
+    unsafe {
+        sequence!(
+            "{top}",
+            [
+                "mov {top}, qword ptr [{at} + {offset} + {stack_top}]",
+                "xor {object:e}, {object:e}",
+                "cmp {top}, qword ptr [{at} + {offset} + {stack_bottom}]",
+                "je 44f",
+                "mov {object}, qword ptr [{top} - 8]",
+                "sub {top}, 8",
+                "mov qword ptr [{at} + {offset} + {stack_top}], {top}",
+            ],
+            stack_top = const offset_of!(Stack, top),
+            stack_bottom = const offset_of!(Stack, bottom),
+            area = in(reg) area,
+            offset = in(reg) offset(class),
+            object = out(reg) object,
+            at = out(reg) _,
+            top = out(reg) _,
+        );
+    }
+    object
+}
+
+/// Puts an object on the stack of its class; false: it is full, or the object seems
+/// to be the topmost already. (What lies below the bottom is some number.)
+///
+/// # Safety
+/// As for [`pop`]; the object is of that class, and nobody's.
+#[inline(always)]
+pub unsafe fn push(area: *mut Area, class: usize, object: usize) -> bool {
+    let done: usize;
+    // SAFETY: as in `pop`; below its limit a stack has room.
+    unsafe {
+        sequence!(
+            "{top}",
+            [
+                "mov {top}, qword ptr [{at} + {offset} + {stack_top}]",
+                "xor {done:e}, {done:e}",
+                "cmp {top}, qword ptr [{at} + {offset} + {stack_limit}]",
+                "je 44f",
+                "cmp {object}, qword ptr [{top} - 8]",
+                "je 44f",
+                "mov {done:e}, 1",
+                "mov qword ptr [{top}], {object}",
+                "add {top}, 8",
+                "mov qword ptr [{at} + {offset} + {stack_top}], {top}",
+            ],
+            stack_top = const offset_of!(Stack, top),
+            stack_limit = const offset_of!(Stack, limit),
+            area = in(reg) area,
+            offset = in(reg) offset(class),
+            object = in(reg) object,
+            done = out(reg) done,
+            at = out(reg) _,
+            top = out(reg) _,
+        );
+    }
+    done != 0
+}
+
+/// Puts objects on the stack of their class, as many as there is room for; how
+/// many of them, from the first on.
+///
+/// # Safety
+/// As for [`push`], for each of them.
+pub unsafe fn push_many(area: *mut Area, class: usize, objects: &[usize]) -> usize {
+    let done: usize;
+    // SAFETY: as in `push`.
+    unsafe {
+        sequence!(
+            "rdi",
+            [
+                "mov rdi, qword ptr [{at} + {offset} + {stack_top}]",
+                "mov rcx, qword ptr [{at} + {offset} + {stack_limit}]",
+                "sub rcx, rdi",
+                "shr rcx, 3",
+                "cmp rcx, {count}",
+                "cmova rcx, {count}",
+                "mov {done}, rcx",
+                "test rcx, rcx",
+                "jz 44f",
+                "mov rsi, {from}",
+                "rep movsq",
+                "mov qword ptr [{at} + {offset} + {stack_top}], rdi",
+            ],
+            stack_top = const offset_of!(Stack, top),
+            stack_limit = const offset_of!(Stack, limit),
+            area = in(reg) area,
+            offset = in(reg) offset(class),
+            from = in(reg) objects.as_ptr(),
+            count = in(reg) objects.len(),
+            done = out(reg) done,
+            at = out(reg) _,
+            out("rcx") _,
+            out("rsi") _,
+            out("rdi") _,
+        );
+    }
+    done
+}
+
+/// Takes the topmost objects of a class, as many as there are and fit; how many.
+///
+/// # Safety
+/// As for [`pop`].
+pub unsafe fn pop_many(area: *mut Area, class: usize, into: &mut [usize]) -> usize {
+    let done: usize;
+    // SAFETY: as in `pop`.
+    unsafe {
+        sequence!(
+            "rdi",
+            [
+                "mov rsi, qword ptr [{at} + {offset} + {stack_top}]",
+                "mov rcx, rsi",
+                "sub rcx, qword ptr [{at} + {offset} + {stack_bottom}]",
+                "shr rcx, 3",
+                "cmp rcx, {count}",
+                "cmova rcx, {count}",
+                "mov {done}, rcx",
+                "test rcx, rcx",
+                "jz 44f",
+                "lea {top}, [rcx*8]",
+                "sub rsi, {top}",
+                "mov {top}, rsi",
+                "mov rdi, {into}",
+                "rep movsq",
+                "mov qword ptr [{at} + {offset} + {stack_top}], {top}",
+            ],
+            stack_top = const offset_of!(Stack, top),
+            stack_bottom = const offset_of!(Stack, bottom),
+            area = in(reg) area,
+            offset = in(reg) offset(class),
+            into = in(reg) into.as_mut_ptr(),
+            count = in(reg) into.len(),
+            done = out(reg) done,
+            at = out(reg) _,
+            top = out(reg) _,
+            out("rcx") _,
+            out("rsi") _,
+            out("rdi") _,
+        );
+    }
+    done
+}

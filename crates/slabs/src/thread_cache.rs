@@ -1,0 +1,275 @@
+//! Caches of threads, where there are no restartable sequences: a stack of
+//! addresses for each class.
+
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+
+use spandrel_sync::{Lock, NO_CACHE, Once, ThreadSlot, background, thread_slot};
+
+use crate::class::{self, CLASS, CLASSES};
+use crate::span::Wrong;
+use crate::stack::Stack;
+use crate::{map, report, transfer};
+
+/// Bytes of one cache: heads and stacks.
+const CACHE_BYTES: usize = 128 * 1024;
+/// Objects cached of a class: this many bytes of them, within bounds.
+const STACK_BYTES: usize = 32 * 1024;
+const STACK_MOST: usize = 512;
+const STACK_LEAST: usize = 2;
+/// The slot of a thread that has no cache any more, because it ends.
+const ENDED: *mut Cache = ptr::without_provenance_mut(NO_CACHE);
+
+/// The cache of one thread.
+#[repr(C)]
+pub struct Cache {
+    /// Next free cache, while this one is nobody's.
+    next: *mut Cache,
+    stacks: [Stack; CLASSES],
+}
+
+/// Slots of each class's stack.
+static SLOTS: [usize; CLASSES] = class::kept(STACK_BYTES, STACK_LEAST, STACK_MOST);
+const _: () = {
+    let all = class::sum(&class::kept(STACK_BYTES, STACK_LEAST, STACK_MOST));
+    assert!(size_of::<Cache>() + all * size_of::<usize>() <= CACHE_BYTES);
+};
+
+/// Caches that threads have left.
+static UNUSED: Lock<Unused> = Lock::new(Unused(ptr::null_mut()));
+
+struct Unused(*mut Cache);
+// SAFETY: an unused cache is nobody's but the list's.
+unsafe impl Send for Unused {}
+
+static KEY_ONCE: Once = Once::new();
+static KEY: AtomicU32 = AtomicU32::new(0);
+/// The main thread's end will be told.
+static WATCHED: AtomicBool = AtomicBool::new(false);
+
+/// An object of `class`; 0: there is none.
+#[inline(always)]
+pub fn pop(class: usize) -> usize {
+    let cache = ThreadSlot::current_cache().cast::<Cache>();
+    if cache as usize <= ENDED as usize {
+        return 0;
+    }
+    // SAFETY: the slot holds this thread's own cache, and `class` is below CLASSES.
+    unsafe {
+        let stacks = &mut (*cache).stacks;
+        let stack = stacks.get_unchecked_mut(class);
+        if stack.top == stack.bottom {
+            return 0;
+        }
+        stack.top = stack.top.sub(1);
+        *stack.top
+    }
+}
+
+/// Gives an object of `class` back; false: there is no room for it, or it seems to
+/// be the one that was given back last. (What lies below the bottom is some number.)
+#[inline(always)]
+pub fn push(class: usize, object: usize) -> bool {
+    let cache = ThreadSlot::current_cache().cast::<Cache>();
+    if cache as usize <= ENDED as usize {
+        return false;
+    }
+    // SAFETY: the slot holds this thread's own cache, and `class` is below CLASSES.
+    unsafe {
+        let stacks = &mut (*cache).stacks;
+        let stack = stacks.get_unchecked_mut(class);
+        if stack.top == stack.limit || *stack.top.sub(1) == object {
+            return false;
+        }
+        *stack.top = object;
+        stack.top = stack.top.add(1);
+    }
+    true
+}
+
+/// An object and some more for the stack, which is empty.
+pub fn refill(class: usize) -> usize {
+    let Some(cache) = own() else {
+        let mut object = [0];
+        return if transfer::fetch(class, &mut object) == 1 { object[0] } else { 0 };
+    };
+    // SAFETY: this thread's own cache; nothing between here and the last use of
+    // the stack calls malloc. There is room for half of the slots and one more.
+    unsafe {
+        let stack = &mut (*cache).stacks[class];
+        let wanted = stack.next_refill(CLASS[class].size as usize, SLOTS[class] / 2 + 1);
+        let room = core::slice::from_raw_parts_mut(stack.bottom, wanted);
+        match transfer::fetch(class, room).checked_sub(1) {
+            Some(last) => {
+                stack.top = stack.bottom.add(last);
+                *stack.top
+            }
+            None => 0,
+        }
+    }
+}
+
+/// Gives an object back for whom [`push`] did not: when the stack is full, some go
+/// on.
+pub fn spill(class: usize, object: usize) {
+    let Some(cache) = own() else { return transfer::give(class, &[object]) };
+    // SAFETY: as in `refill`.
+    unsafe {
+        let stack = &mut (*cache).stacks[class];
+        if stack.top != stack.bottom && *stack.top.sub(1) == object {
+            report::wrong(object, class, Wrong::FreeAlready);
+        }
+        if stack.top == stack.limit {
+            // The older half goes: what was freed last is warm.
+            let all = stack.top.offset_from(stack.bottom) as usize;
+            let half = all.div_ceil(2);
+            transfer::give(class, core::slice::from_raw_parts(stack.bottom, half));
+            ptr::copy(stack.bottom.add(half), stack.bottom, all - half);
+            stack.top = stack.bottom.add(all - half);
+        }
+        stack.top.write(object);
+        stack.top = stack.top.add(1);
+    }
+}
+
+/// The calling thread's cache, made if need be; `None` while it is being made
+/// and after the thread's end.
+fn own() -> Option<*mut Cache> {
+    let slot = &thread_slot().cache;
+    let cache = slot.get().cast::<Cache>();
+    if cache == ENDED {
+        return None;
+    }
+    if !cache.is_null() {
+        return Some(cache);
+    }
+    let key = key()?;
+    // What the C library allocates for the key comes here again.
+    slot.set(ENDED.cast());
+    let cache = adopt()?;
+    // SAFETY: the key exists. A thread whose end is not told would keep its
+    // cache for good.
+    if unsafe { libc::pthread_setspecific(key, cache.cast()) } != 0 {
+        abandon(cache);
+        return None;
+    }
+    slot.set(cache.cast());
+    Some(cache)
+}
+
+/// What tells of a thread's end, made if need be.
+fn key() -> Option<libc::pthread_key_t> {
+    KEY_ONCE.run(|| {
+        let mut key = 0;
+        // SAFETY: `ended` is a destructor as pthreads have it.
+        let made = unsafe { libc::pthread_key_create(&mut key, Some(ended)) } == 0;
+        KEY.store(if made { key + 1 } else { 0 }, Release);
+    });
+    KEY.load(Acquire).checked_sub(1)
+}
+
+/// The end of the main thread matters also where it has no cache; see `ended`.
+pub fn watch_main_thread() {
+    if !WATCHED.load(Relaxed) && is_main_thread() {
+        WATCHED.store(true, Relaxed);
+        if let Some(key) = key() {
+            // SAFETY: the key exists. What the C library allocates for it comes here again.
+            unsafe {
+                if libc::pthread_getspecific(key).is_null() {
+                    libc::pthread_setspecific(key, ENDED.cast());
+                }
+            }
+        }
+    }
+}
+
+/// The child of a fork has another main thread: the one that forked.
+pub fn fork_forget() {
+    WATCHED.store(false, Relaxed);
+}
+
+/// A cache that nobody uses.
+fn adopt() -> Option<*mut Cache> {
+    let mut unused = UNUSED.lock();
+    if !unused.0.is_null() {
+        let cache = unused.0;
+        // SAFETY: on the list, and so this function's.
+        unused.0 = unsafe { (*cache).next };
+        return Some(cache);
+    }
+    let cache = map::open_cache(CACHE_BYTES).cast::<Cache>();
+    if cache.is_null() {
+        return None;
+    }
+    // SAFETY: fresh zero memory of CACHE_BYTES.
+    unsafe {
+        let mut slot = cache.add(1).cast::<usize>();
+        for (class, slots) in SLOTS.iter().copied().enumerate().skip(1) {
+            (&raw mut (*cache).stacks[class]).write(Stack::new(slot, slots));
+            slot = slot.add(slots);
+        }
+    }
+    Some(cache)
+}
+
+fn abandon(cache: *mut Cache) {
+    let mut unused = UNUSED.lock();
+    // SAFETY: the caller's, and from now on the list's.
+    unsafe { (*cache).next = unused.0 };
+    unused.0 = cache;
+}
+
+/// The thread ends: its objects go back, and its cache to the next thread.
+extern "C" fn ended(cache: *mut c_void) {
+    if is_main_thread() {
+        // It ends by itself (`pthread_exit`), and the process with the last other.
+        background::end();
+    }
+    if cache != ENDED.cast() {
+        thread_slot().cache.set(ENDED.cast());
+        flush(cache.cast());
+        abandon(cache.cast());
+    }
+}
+
+fn is_main_thread() -> bool {
+    // SAFETY: no preconditions.
+    unsafe { libc::syscall(libc::SYS_gettid) == libc::c_long::from(libc::getpid()) }
+}
+
+/// Empties a cache of the calling thread.
+fn flush(cache: *mut Cache) {
+    for class in 1..CLASSES {
+        // SAFETY: the caller's own cache.
+        unsafe {
+            let stack = &mut (*cache).stacks[class];
+            let count = stack.top.offset_from(stack.bottom) as usize;
+            transfer::give(class, core::slice::from_raw_parts(stack.bottom, count));
+            stack.top = stack.bottom;
+            stack.forget_refills();
+        }
+    }
+}
+
+/// Gives back what the calling thread has cached.
+pub fn flush_own() {
+    let cache = thread_slot().cache.get().cast::<Cache>();
+    if cache as usize > ENDED as usize {
+        flush(cache);
+    }
+}
+
+/// Takes the lock before a `fork`.
+pub fn fork_prepare() {
+    UNUSED.acquire();
+}
+
+/// Gives the lock back after a `fork`.
+///
+/// # Safety
+/// The calling thread called [`fork_prepare`] before the fork.
+pub unsafe fn fork_done() {
+    // SAFETY: passed on from the caller.
+    unsafe { UNUSED.release() }
+}
