@@ -7,19 +7,23 @@ RELEASE := $(CARGO_TARGET_DIR)/release
 PREFIX ?= /usr/local
 VERSION := 0.1.0
 
-.PHONY: help run test build setup setup-run check unit integration bench peers install clean
+.PHONY: help run test build setup setup-run setup-bench check unit integration bench peers install clean
 
 help:
 	@echo 'make run      set up, build, and show real programs on Spandrel beside the system allocator'
 	@echo 'make test     set up, and pass all tests'
 	@echo 'make build    the library, the command and the benchmarks'
-	@echo 'make bench    Spandrel beside every allocator that is installed (an hour; see spandrel bench --help)'
-	@echo 'make peers    build the allocators to compare with'
+	@echo 'make bench    Spandrel beside every allocator that is installed (two hours; see spandrel bench --help)'
+	@echo 'make peers    build the allocators and the programs to compare with'
 	@echo 'make install  into PREFIX ($(PREFIX)): library, header, pkg-config, CMake, command'
 
 # What `make run` needs beside Rust.
 setup-run:
 	@scripts/setup run
+
+# What `make bench` and `make peers` need beside that.
+setup-bench:
+	@scripts/setup bench
 
 # What `make test` needs beside that.
 setup:
@@ -50,10 +54,10 @@ unit:
 integration: build
 	cargo test --locked -p spandrel-tests -- --test-threads 2
 
-peers:
+peers: setup-bench
 	$(MAKE) -C bench-compare
 
-bench: setup-run build peers
+bench: setup-bench build peers
 	$(RELEASE)/spandrel bench all
 
 install: build

@@ -26,6 +26,7 @@ mod pages;
 mod random;
 mod size;
 mod suites;
+mod table;
 
 use std::process::ExitCode;
 

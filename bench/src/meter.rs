@@ -64,6 +64,11 @@ pub fn cpu_ns() -> u64 {
     clock(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
+/// CPU time of this thread.
+pub fn thread_ns() -> u64 {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
 /// The time stamp counter; zero where there is none.
 #[inline]
 pub fn ticks() -> u64 {
@@ -135,8 +140,40 @@ pub fn peak_rss() -> u64 {
 
 /// Bytes of anonymous memory that lie on huge pages now.
 pub fn huge() -> u64 {
+    memory().huge
+}
+
+/// Resident memory by kind, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// All of it.
+    pub resident: u64,
+    /// What belongs to no file.
+    pub anonymous: u64,
+    /// The part of that which lies on huge pages.
+    pub huge: u64,
+}
+
+impl Memory {
+    /// What came on top of `before`.
+    pub fn beyond(self, before: Self) -> Self {
+        Self {
+            resident: self.resident.saturating_sub(before.resident),
+            anonymous: self.anonymous.saturating_sub(before.anonymous),
+            huge: self.huge.saturating_sub(before.huge),
+        }
+    }
+}
+
+/// Memory that is resident now.
+pub fn memory() -> Memory {
     let mut buffer = [0; 4096];
-    kilobytes(read(c"/proc/self/smaps_rollup", &mut buffer), "AnonHugePages")
+    let text = read(c"/proc/self/smaps_rollup", &mut buffer);
+    Memory {
+        resident: kilobytes(text, "Rss"),
+        anonymous: kilobytes(text, "Anonymous"),
+        huge: kilobytes(text, "AnonHugePages"),
+    }
 }
 
 /// Asks for huge pages under memory that has not been touched yet, so that a

@@ -1,5 +1,6 @@
 //! Compile the C and C++ programs of `tests/abi` and run them in every mode.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -8,7 +9,7 @@ use crate::subject::{ALL_MODES, subject};
 
 /// One source file of `tests/abi` with what its compilation needs.
 pub struct Source<'a> {
-    /// File name in `tests/abi`, ending in `.c` or `.cc`.
+    /// File name in `tests/abi`, or a path from there, ending in `.c` or `.cc`.
     pub file: &'a str,
     /// Further arguments of the compiler.
     pub flags: &'a [&'a str],
@@ -48,6 +49,11 @@ pub fn compile(source: &Source<'_>, output: &Path) {
     );
 }
 
+/// A file's name without folder and ending: that of what is compiled from it.
+fn stem<'a>(source: &Source<'a>) -> &'a OsStr {
+    Path::new(source.file).file_stem().expect("a file name")
+}
+
 impl Program {
     /// Compiles a program that needs nothing special.
     pub fn new(file: &str) -> Self {
@@ -57,8 +63,7 @@ impl Program {
     /// Compiles a program with further flags.
     pub fn with(source: &Source<'_>) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let stem = source.file.split('.').next().expect("a file name");
-        let path = folder.path().join(stem);
+        let path = folder.path().join(stem(source));
         compile(source, &path);
         Self { path, _folder: folder }
     }
@@ -68,18 +73,17 @@ impl Program {
     pub fn with_libraries(source: &Source<'_>, libraries: &[Source<'_>]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         for library in libraries {
-            let stem = library.file.split('.').next().expect("a file name");
+            let name = format!("lib{}.so", stem(library).display());
             let mut flags = library.flags.to_vec();
             flags.extend(["-shared", "-fPIC"]);
             let file = library.file;
-            compile(&Source { file, flags: &flags }, &folder.path().join(format!("lib{stem}.so")));
+            compile(&Source { file, flags: &flags }, &folder.path().join(name));
         }
         let search = format!("-L{}", folder.path().display());
         let rpath = format!("-Wl,-rpath,{}", folder.path().display());
         let mut flags = vec![search.as_str(), rpath.as_str()];
         flags.extend(source.flags);
-        let stem = source.file.split('.').next().expect("a file name");
-        let path = folder.path().join(stem);
+        let path = folder.path().join(stem(source));
         compile(&Source { file: source.file, flags: &flags }, &path);
         Self { path, _folder: folder }
     }

@@ -4,9 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// A generous default: the C programs take seconds at most.
@@ -35,8 +35,10 @@ pub struct Finished {
     pub stdout: Vec<u8>,
     /// Everything written to standard error.
     pub stderr: Vec<u8>,
-    /// Wall time.
+    /// Wall time, in steps of up to 20 ms: its end is polled for.
     pub elapsed: Duration,
+    /// Processor time, its own and the kernel's on its behalf, with all that it waited for.
+    pub cpu: Duration,
     /// Why the harness ended it, with the stacks it found.
     pub stopped: Option<String>,
     shown: String,
@@ -54,6 +56,8 @@ impl Job {
             "SPANDREL_PROFILE",
             "SPANDREL_STATS",
             "SPANDREL_VERBOSE",
+            "SPANDREL_RELEASE_RATE",
+            "SPANDREL_BACKGROUND",
             "GLIBC_TUNABLES",
             "MAKEFLAGS",
             "MAKELEVEL",
@@ -234,15 +238,15 @@ impl Running {
         let elapsed = self.started.elapsed();
         // The leader is not reaped yet, so its id still names this group and no other.
         kill_group(pid);
-        let status = self.child.wait().expect("wait for a child");
+        let (status, cpu) = reap(pid);
         self.reaped = true;
-        use std::os::unix::process::ExitStatusExt;
         Finished {
             code: status.code(),
             signal: status.signal(),
             stdout: std::fs::read(&self.stdout).unwrap_or_default(),
             stderr: std::fs::read(&self.stderr).unwrap_or_default(),
             elapsed,
+            cpu,
             stopped,
             shown: std::mem::take(&mut self.shown),
         }
@@ -329,6 +333,23 @@ fn has_exited(pid: u32) -> bool {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
         libc::waitid(libc::P_PID, pid, &mut info, flags) == 0 && info.si_pid() != 0
+    }
+}
+
+/// Takes leave of a child that has ended or will: how it ended, and the processor time it took.
+fn reap(pid: u32) -> (ExitStatus, Duration) {
+    // SAFETY: `usage` is plain data for which all zeroes is a value; wait4 writes only to it and
+    // to `status`.
+    unsafe {
+        let mut status = 0;
+        let mut usage: libc::rusage = std::mem::zeroed();
+        let pid = pid as libc::pid_t;
+        while libc::wait4(pid, &mut status, 0, &mut usage) != pid {
+            let error = std::io::Error::last_os_error();
+            assert_eq!(error.raw_os_error(), Some(libc::EINTR), "wait for a child: {error}");
+        }
+        let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
+        (ExitStatus::from_raw(status), time(usage.ru_utime) + time(usage.ru_stime))
     }
 }
 

@@ -91,6 +91,22 @@ fn each_call_refused() {
     each_call_fails_with("EINVAL", &["mmap"]);
 }
 
+/// No thread for work beside the program: memory then stays while the program sleeps, and that is all.
+#[test]
+fn no_thread_to_be_had() {
+    let program = Program::new("sleeping_heap.c");
+    for mode in subject().modes(&["native"]) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let statistics = folder.path().join("statistics.json");
+        let done = without(&["clone3=EAGAIN".to_owned()], mode, &program, &statistics);
+        let done = done.run().expect_ok();
+        check_reports(&done, &statistics);
+        let text = std::fs::read_to_string(&statistics).expect("statistics");
+        assert!(!subject().is_spandrel() || text.contains("pthread_create"), "{text}");
+        assert!(done.out().trim().ends_with(" 1"), "threads: {done}");
+    }
+}
+
 /// What a kernel answers when memory or the number of mappings runs out: copying is the last resort.
 #[test]
 fn remapping_and_populating_out_of_memory() {

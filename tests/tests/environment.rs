@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use spandrel_tests::subject::ALL_MODES;
-use spandrel_tests::{Finished, Job, installed, subject};
+use spandrel_tests::{Finished, Job, Program, installed, subject};
 
 /// A shell that prints its process id, with the library and the verbose line.
 fn shell() -> Job {
@@ -271,4 +271,42 @@ fn standard_streams_closed() {
     job.env("SPANDREL_VERBOSE", "1").run().expect_ok();
     let data = std::fs::read_to_string(folder.path().join("data")).expect("read");
     assert_eq!(data, "precious\n");
+}
+
+#[test]
+fn a_wrong_number_is_said_once_and_ignored() {
+    for (name, value) in [("SPANDREL_RELEASE_RATE", "fast"), ("SPANDREL_BACKGROUND", "-1")] {
+        let done = shell().env(name, value).run().expect_ok();
+        let lines = complaints(&done);
+        assert_eq!(lines.len(), 1, "{done}");
+        assert!(lines[0].contains(name) && lines[0].contains(value), "{done}");
+        let done = shell().env(name, "0").run().expect_ok();
+        assert!(complaints(&done).is_empty(), "{done}");
+    }
+}
+
+/// Whether a program with a large heap has memory given back while it sleeps, and a thread for it.
+#[test]
+fn memory_goes_back_while_the_program_sleeps() {
+    let program = Program::new("sleeping_heap.c");
+    let resident = |rate: &str, thread: &str| {
+        let done = subject()
+            .job(program.path(), "native")
+            .env("SPANDREL_RELEASE_RATE", rate)
+            .env("SPANDREL_BACKGROUND", thread)
+            .run()
+            .expect_ok();
+        let text = done.out();
+        let numbers: Vec<u64> =
+            text.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+        assert_eq!(numbers.len(), 3, "{text}");
+        (numbers[0], numbers[1], numbers[2])
+    };
+    // Mebibytes before and after, threads. An eighth of all objects is live.
+    let (before, after, threads) = resident("256", "1");
+    assert!(before > 200 && after < before / 2 && threads == 2, "{before} {after} {threads}");
+    let (before, after, threads) = resident("0", "1");
+    assert!(after > before / 2 && threads == 2, "{before} {after} {threads}");
+    let (before, after, threads) = resident("256", "0");
+    assert!(after > before / 2 && threads == 1, "{before} {after} {threads}");
 }

@@ -29,6 +29,8 @@ const C_INTERFACE: &[&str] = &[
     "mallopt",
     // Fork handlers of others must find the allocator unlocked: their order is the library's business.
     "__register_atfork",
+    // The child of a vfork runs on the parent's thread slot.
+    "vfork",
 ];
 
 /// `operator new` and `delete`: plain and array, aligned, nothrow, sized.
@@ -69,6 +71,8 @@ const OF_SPANDREL: &[&str] = &[
     "spandrel_stats",
     "spandrel_stats_print",
     "spandrel_count_requests",
+    // The figures that `spandrel stat` reads in a running process.
+    "spandrel_live",
 ];
 
 fn output_of(tool: &str, arguments: &[&str]) -> String {

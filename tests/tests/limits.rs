@@ -1,9 +1,7 @@
-//! Limits of memory, address space and mappings; what is freed goes back; what start-up costs.
+//! Limits of memory, address space and mappings; what is freed goes back.
 
-use std::time::{Duration, Instant};
-
+use spandrel_tests::Program;
 use spandrel_tests::subject::ALL_MODES;
-use spandrel_tests::{Job, Program, installed, subject};
 
 fn under_limit(resource: &str, megabytes: u64) {
     let program = Program::new("limited.c");
@@ -64,46 +62,4 @@ fn thirty_two_thousand_large_objects() {
 #[test]
 fn freed_memory_goes_back() {
     Program::new("memory_drop.c").run_in_all_modes();
-}
-
-/// The fastest of many starts, in turns, as other work on the machine only adds to it.
-fn fastest_starts(jobs: [&dyn Fn() -> Job; 2]) -> [Duration; 2] {
-    let mut fastest = [Duration::MAX; 2];
-    for _ in 0..60 {
-        for (job, fastest) in jobs.iter().zip(&mut fastest) {
-            let job = job();
-            let begun = Instant::now();
-            job.run().expect_ok();
-            *fastest = begun.elapsed().min(*fastest);
-        }
-    }
-    fastest
-}
-
-/// The most memory that a shell had, in KiB.
-fn peak_of_a_shell(job: Job) -> u64 {
-    let script = "while read -r name value unit; do
-        case $name in VmHWM:) echo $value ;; esac
-    done < /proc/self/status";
-    let done = job.args(["-c", script]).run().expect_ok();
-    done.out().trim().parse().unwrap_or_else(|_| panic!("{done}"))
-}
-
-/// Start-up may cost 1 ms and 4 MiB; the time is held loosely here, benchmarks hold it tightly.
-#[test]
-fn starting_is_cheap() {
-    let (program, shell) = (installed("true"), installed("sh"));
-    for mode in subject().modes(ALL_MODES) {
-        let [without, with] =
-            fastest_starts([&|| Job::new(&program), &|| subject().job(&program, mode)]);
-        let slower = with.saturating_sub(without);
-        assert!(
-            slower < Duration::from_millis(3),
-            "mode {mode}: {without:?} without, {with:?} with"
-        );
-
-        let without = peak_of_a_shell(Job::new(&shell));
-        let with = peak_of_a_shell(subject().job(&shell, mode));
-        assert!(with <= without + 4096, "mode {mode}: {without} KiB without, {with} KiB with");
-    }
 }

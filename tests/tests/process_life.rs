@@ -32,6 +32,11 @@ fn the_library_opened_late() {
 }
 
 #[test]
+fn vfork_children_that_allocate() {
+    Program::new("vfork_alloc.c").run_in_all_modes();
+}
+
+#[test]
 fn vfork_spawn_system_popen() {
     Program::new("spawn.c").run_in_all_modes();
 }

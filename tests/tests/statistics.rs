@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
 use serde_json::Value;
-use spandrel_tests::subject::ALL_MODES;
+use spandrel_tests::subject::{ALL_MODES, spandrel_command};
 use spandrel_tests::{Job, Program, installed, subject};
 
 fn parse(path: &Path) -> Value {
@@ -182,4 +182,36 @@ fn children_count_what_they_do_themselves() {
     counts.sort_unstable();
     // One child ended by `exit`; the others by `_exit`, and wrote nothing.
     assert!(matches!(counts[..], [10..20, 1000..1020]), "{counts:?}");
+}
+
+/// The figures of a running program, read from outside.
+#[test]
+fn stat_of_a_running_program() {
+    subject().required_library();
+    let sleeper = subject().job(installed("sleep"), "native").arg("60").start();
+    let stat = |options: &[&str]| {
+        Job::new(spandrel_command()).arg("stat").args(options).arg(sleeper.pid().to_string()).run()
+    };
+    // It may not have come to load the library yet.
+    let begun = std::time::Instant::now();
+    let mut done = stat(&["--json"]);
+    while done.code == Some(2) && begun.elapsed() < std::time::Duration::from_secs(20) {
+        done = stat(&["--json"]);
+    }
+    if done.err().contains("ptrace_scope") {
+        // Nor would a debugger be allowed to.
+        assert_eq!(done.code, Some(1), "{done}");
+        return;
+    }
+    let json: Value = serde_json::from_str(&done.expect_ok().out()).expect("JSON");
+    assert_eq!(json["program"], "sleep", "{json:#}");
+    assert!(number(&json["native"]["live_bytes"]) >= 8192, "{json:#}");
+    assert!(number(&json["native"]["spans"]) > 0, "{json:#}");
+    assert!(number(&json["heap"]["resident_bytes"]) > 0, "{json:#}");
+    assert!(number(&json["process"]["resident_bytes"]) > 0, "{json:#}");
+    let text = stat(&[]).expect_ok().out();
+    assert!(text.starts_with("sleep (pid ") && text.contains(" live in "), "{text}");
+
+    let done = Job::new(spandrel_command()).args(["stat", "2147483647"]).run().expect_code(2);
+    assert!(done.err().contains("no process 2147483647"), "{done}");
 }

@@ -33,3 +33,18 @@ fn stacks_of_sixteen_kibibytes() {
 fn signals() {
     Program::new("signals.c").run_in_all_modes();
 }
+
+/// A request is never served from the cache of a processor on which another is in the middle of one.
+#[test]
+fn moved_interrupted_and_emptied() {
+    let program = Program::new("processors.c");
+    program.run_in_all_modes();
+    // And where there are no restartable sequences.
+    program.run_each(&["native"], |job| job.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0"));
+}
+
+/// The library's own thread must not keep the process.
+#[test]
+fn a_main_thread_that_ends_first() {
+    Program::new("main_exits.c").run_in_all_modes();
+}

@@ -4,6 +4,7 @@ mod append;
 mod arrow;
 mod copies;
 mod dispatch;
+mod hugepages;
 mod mixed;
 mod pair;
 mod realloc;
@@ -28,6 +29,7 @@ const SUITES: &[(&str, Suite)] = &[
     ("pair", pair::run_pair),
     ("batch", pair::run_batch),
     ("dispatch", dispatch::run),
+    ("hugepages", hugepages::run),
     ("mixed", mixed::run),
     ("small-realloc", small_realloc::run),
     ("true", nothing),

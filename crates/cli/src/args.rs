@@ -1,5 +1,6 @@
 //! What may be asked of the command.
 
+use crate::sim::SimArgs;
 use clap::builder::PossibleValue;
 use clap::{Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -17,7 +18,9 @@ pub struct Args {
 #[derive(Subcommand, Debug)]
 pub enum Task {
     Run(RunArgs),
+    Stat(StatArgs),
     Bench(BenchArgs),
+    Sim(SimArgs),
 }
 
 /// Run a program on Spandrel.
@@ -69,6 +72,33 @@ Modes:
                                          BASE below the point, page-mapped above it, and
                                          for objects that are resized often";
 
+/// Show where the memory of a running program is.
+///
+/// Live, kept, free, gone back; on huge pages; what went back, why, and what was
+/// kept back. The program is not disturbed: its memory is read, which takes the
+/// rights of a debugger.
+#[derive(Parser, Debug)]
+pub struct StatArgs {
+    /// The process
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: i32,
+
+    /// One JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+
+    /// Again after so many seconds, until interrupted or the program ends
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub every: Option<f64>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.01..=86400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("not a number of seconds between 0.01 and 86400".into()),
+    }
+}
+
 /// Measure this machine: Spandrel beside every other allocator that is installed.
 ///
 /// Each measurement is a fresh process; allocators take turns, after one
@@ -99,6 +129,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "MODES", default_value = "auto")]
     pub modes: String,
 
+    /// Only these of the suite `programs`, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub only: Option<Vec<String>>,
+
     /// The library to measure [default: found beside this command]
     #[arg(long, value_name = "PATH", env = "SPANDREL_LIB", hide_env_values = true)]
     pub lib: Option<PathBuf>,
@@ -118,7 +152,9 @@ pub enum Suite {
     Mixed,
     Startup,
     Dispatch,
+    Hugepages,
     Redis,
+    Programs,
     Apps,
     All,
 }
@@ -138,7 +174,9 @@ impl Suite {
             Suite::Mixed => ("mixed", "random requests of 16 B to 1 MiB, two threads"),
             Suite::Startup => ("startup", "what loading the library costs"),
             Suite::Dispatch => ("dispatch", "what finding the owner of a pointer costs"),
+            Suite::Hugepages => ("hugepages", "huge pages and memory over the life of a heap"),
             Suite::Redis => ("redis", "redis-server under redis-benchmark"),
+            Suite::Programs => ("programs", "the programs that allocators are judged by"),
             Suite::Apps => ("apps", "real programs on the system's allocator and on Spandrel"),
             Suite::All => ("all", "everything but apps"),
         }
@@ -150,7 +188,7 @@ impl ValueEnum for Suite {
         use Suite::*;
         &[
             Realloc, Append, Vec, Arrow, Copies, Fig2, Pair, Small, Mixed, Startup, Dispatch,
-            Redis, Apps, All,
+            Hugepages, Redis, Programs, Apps, All,
         ]
     }
 

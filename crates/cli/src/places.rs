@@ -59,6 +59,23 @@ pub fn peers() -> Option<PathBuf> {
     named.or_else(built).filter(|path| path.is_dir())
 }
 
+/// A folder of executables, and the tree that they are built in, if it is at hand.
+pub struct Programs {
+    pub path: PathBuf,
+    pub tree: Option<PathBuf>,
+}
+
+/// The allocation programs built by `make -C bench-compare programs`.
+pub fn programs() -> Option<Programs> {
+    if let Some(named) = std::env::var_os("SPANDREL_PROGRAMS") {
+        return Some(Programs { path: named.into(), tree: None });
+    }
+    let tree = own_directory()?.join("../../bench-compare");
+    let path = tree.join("lib/programs");
+    let tree = tree.join("programs").is_dir().then_some(tree);
+    (tree.is_some() || path.is_dir()).then_some(Programs { path, tree })
+}
+
 fn find(name: &str) -> Option<PathBuf> {
     candidates(name).into_iter().find_map(|path| std::fs::canonicalize(path).ok())
 }

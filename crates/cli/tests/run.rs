@@ -61,6 +61,11 @@ fn wrong_modes_and_profiles_are_refused_with_2() {
     let done: Done = command.env("SPANDREL_MODE", "nonsense").output().unwrap().into();
     assert_eq!(done.code, Some(2));
     assert!(done.err.contains("SPANDREL_MODE"), "{}", done.err);
+
+    let mut command = place.command(&["--", "true"]);
+    let done: Done = command.env("SPANDREL_RELEASE_RATE", "1GB").output().unwrap().into();
+    assert_eq!(done.code, Some(2));
+    assert!(done.err.contains("SPANDREL_RELEASE_RATE") && done.err.contains("1GB"), "{}", done.err);
 }
 
 #[test]

@@ -15,13 +15,15 @@ use super::{File, Finding};
 pub enum Use {
     /// These rooms, and nothing else of the workspace.
     Rooms(&'static [&'static str]),
-    /// The tools: every room, the standard library, and big dependencies.
+    /// The same for a tool, where the standard library is at home.
+    Tool(&'static [&'static str]),
+    /// Other tools: every room, the standard library, and big dependencies.
     Anything,
 }
 
 /// The rooms from the ground up. A room may be used only by those that stand below it here.
 #[rustfmt::skip]
-pub const TABLE: [(&str, Use); 14] = [
+pub const TABLE: [(&str, Use); 15] = [
     ("pages",    Use::Rooms(&[])),
     ("os",       Use::Rooms(&["pages"])),
     ("sync",     Use::Rooms(&["os", "pages"])),
@@ -32,6 +34,7 @@ pub const TABLE: [(&str, Use); 14] = [
     ("adaptive", Use::Rooms(&["policy", "backends", "sync", "os", "pages"])),
     ("spandrel", Use::Rooms(&["adaptive", "policy", "backends", "sync", "os", "pages"])),
     ("capi",     Use::Rooms(&["adaptive", "policy", "backends", "sync", "os", "pages"])),
+    ("sim",      Use::Tool(&["pageheap", "pages"])),
     ("cli",      Use::Anything),
     ("bench",    Use::Anything),
     ("tests",    Use::Anything),
@@ -117,7 +120,7 @@ fn check_package(package: &Package, manifest: &str) -> Vec<Finding> {
             ),
         )];
     };
-    let Use::Rooms(allowed) = allowed else { return Vec::new() };
+    let (Use::Rooms(allowed) | Use::Tool(allowed)) = allowed else { return Vec::new() };
     let mut findings = Vec::new();
     for (used, kind) in &package.uses {
         if allowed.contains(&used.as_str()) {
@@ -200,7 +203,7 @@ fn row(line: &str) -> Option<(String, BTreeSet<String>)> {
 
 fn described(uses: Use) -> BTreeSet<String> {
     match uses {
-        Use::Rooms(rooms) => rooms.iter().map(|r| (*r).to_string()).collect(),
+        Use::Rooms(rooms) | Use::Tool(rooms) => rooms.iter().map(|r| (*r).to_string()).collect(),
         Use::Anything => BTreeSet::from(["anything".to_string()]),
     }
 }
@@ -220,7 +223,7 @@ mod tests {
     #[test]
     fn the_table_goes_one_way() {
         for (index, (name, uses)) in TABLE.iter().enumerate() {
-            let Use::Rooms(uses) = uses else { continue };
+            let (Use::Rooms(uses) | Use::Tool(uses)) = uses else { continue };
             for used in *uses {
                 let below = TABLE.iter().position(|(room, _)| room == used);
                 assert!(below.is_some_and(|b| b < index), "{name} uses {used}");

@@ -10,9 +10,11 @@ mod contender;
 mod copies;
 mod dispatch;
 mod fig2;
+mod hugepages;
 mod measure;
 pub mod numbers;
 mod process;
+mod programs;
 mod progress;
 mod redis;
 mod report;
@@ -45,28 +47,46 @@ pub struct Bench {
 /// Runs what was asked for and prints it. The exit code tells whether it could be
 /// measured and programs worked, not how fast they were.
 pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
+    programs::check_only(args)?;
     let worker = places::worker()?;
-    let (contenders, missing) = contender::find(args)?;
+    let (contenders, mut notes) = contender::find(args)?;
     let quick = args.quick;
     let usual = if quick || args.suite == Suite::Apps { 3 } else { 7 };
     let runs = args.runs.map_or(usual, |runs| runs as usize);
     let peers_named = args.peers.is_some();
     let bench = Bench { worker, contenders, peers_named, runs, quick };
-    let mut report = Report::new(&bench, missing);
+    let mut suites = suites(args.suite);
+    let mut chosen = None;
+    if suites.contains(&Suite::Programs) {
+        match programs::find(args) {
+            Ok(found) => chosen = Some(found),
+            Err(failure) if args.suite == Suite::All => {
+                notes.push(format!("without programs: {}", failure.message));
+                suites.retain(|suite| *suite != Suite::Programs);
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    let mut report = Report::new(&bench, notes);
     if let Some(path) = &args.json {
         // Better refused now than after an hour.
         report.write(path)?;
     }
     report.print_head();
-    for suite in suites(args.suite) {
+    for suite in suites {
         let progress = Progress::new();
         let section = match suite {
             Suite::Copies => copies::run(&bench, &progress)?,
             Suite::Fig2 => fig2::run(&bench, &progress)?,
             Suite::Startup => startup::run(&bench, &progress)?,
             Suite::Dispatch => dispatch::run(&bench, &progress)?,
+            Suite::Hugepages => hugepages::run(&bench, &progress)?,
             Suite::Redis => redis::run(&bench, &progress)?,
             Suite::Apps => apps::run(&bench, &progress)?,
+            Suite::Programs => match &chosen {
+                Some(chosen) => programs::run(&bench, chosen, &progress),
+                None => continue,
+            },
             plain => cases::run(&bench, plain, &progress)?,
         };
         progress.finish();
@@ -93,7 +113,9 @@ fn suites(asked: Suite) -> Vec<Suite> {
             Suite::Mixed,
             Suite::Startup,
             Suite::Dispatch,
+            Suite::Hugepages,
             Suite::Redis,
+            Suite::Programs,
         ],
         one => vec![one],
     }

@@ -39,6 +39,7 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
         )));
     }
     let policy = Policy::check(args, &library)?;
+    check_numbers()?;
 
     let path = lookup::find(name)?;
     let mut command = Command::new(&path);
@@ -124,6 +125,26 @@ impl Policy {
         }
         self.mode
     }
+}
+
+/// Variables that hold numbers, and what these say.
+const NUMBERS: [(&str, &str); 2] = [
+    ("SPANDREL_RELEASE_RATE", "mebibytes per second, or 0"),
+    ("SPANDREL_BACKGROUND", "1, or 0 for no thread"),
+];
+
+/// Refuses what the library would say and ignore.
+fn check_numbers() -> Result<(), Failure> {
+    for (name, wanted) in NUMBERS {
+        let value = std::env::var_os(name).unwrap_or_default();
+        let text = value.to_string_lossy();
+        if !text.is_empty() && text.parse::<u32>().is_err() {
+            return Err(Failure::refused(format!(
+                "{name} in the environment: '{text}' is not a number ({wanted})"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The library first: whoever stands first wins the symbol search.

@@ -2,10 +2,12 @@
 //! over processes, shown.
 
 mod gather;
+pub mod native;
 mod table;
 
 pub use gather::Gathering;
 use serde::{Deserialize, Serialize};
+use spandrel_pages::Figure;
 use std::collections::BTreeMap;
 
 /// The format that is understood.
@@ -31,6 +33,9 @@ pub struct Stats {
     /// The page-mapped allocator.
     #[serde(default)]
     pub mmap: Mmap,
+    /// The native allocator, by the names of its figures; empty: it did not start.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub native: BTreeMap<String, u64>,
     /// System calls that failed and were done without.
     #[serde(default)]
     pub degraded: Vec<Degraded>,
@@ -172,6 +177,14 @@ impl Stats {
             sum.mmap.live_bytes += stats.mmap.live_bytes;
             sum.mmap.warm_bytes += stats.mmap.warm_bytes;
             sum.mmap.faults_avoided_bytes += stats.mmap.faults_avoided_bytes;
+            for (name, value) in &stats.native {
+                let known = Figure::ALL.iter().find(|figure| figure.name() == name);
+                let into = sum.native.entry(name.clone()).or_default();
+                *into = match known {
+                    Some(figure) if !figure.adds_up() => *value.max(into),
+                    _ => *into + value,
+                };
+            }
         }
         sum.requests = requests.into_values().collect();
         let degraded = degraded.into_iter();
@@ -207,6 +220,7 @@ mod tests {
                     {"backend":"mimalloc","from":0,"to":0,"allocs":0,"alloc_bytes":0,"reallocs":0,"frees":9}],
         "realloc":{"in_place":1,"moved_pages":2,"copied":3,"copied_bytes":4,"migrated":5},
         "mmap":{"live_slots":0,"live_bytes":0,"warm_bytes":7,"faults_avoided_bytes":0},
+        "native":{"live_bytes":100,"patience_s":5},
         "degraded":[{"what":"mremap","errno":38,"count":3}]}"#;
 
     #[test]
@@ -227,6 +241,7 @@ mod tests {
         assert_eq!((total.allocs, total.alloc_bytes, total.frees), (20, 800, 18));
         assert_eq!(sum.realloc.copied_bytes, 8);
         assert_eq!(sum.mmap.warm_bytes, 14);
+        assert_eq!((sum.native["live_bytes"], sum.native["patience_s"]), (200, 5));
         assert_eq!(sum.degraded, [Degraded { what: "mremap".into(), errno: 38, count: 6 }]);
     }
 

@@ -1,6 +1,6 @@
 //! Where the requests went, on one screen.
 
-use super::{Requests, Stats};
+use super::{Requests, Stats, native};
 use crate::bench::numbers::{bytes, count};
 use crate::bench::table;
 use std::fmt::Write;
@@ -37,6 +37,11 @@ pub fn draw(stats: &Stats, processes: usize) -> String {
     if stats.mmap.faults_avoided_bytes > 0 {
         let avoided = bytes(stats.mmap.faults_avoided_bytes as f64);
         let _ = writeln!(text, " page-mapped: {avoided} were handed out again without page faults");
+    }
+    if !stats.native.is_empty() {
+        text.push_str(&native::lines(&|figure| {
+            stats.native.get(figure.name()).copied().unwrap_or(0)
+        }));
     }
     for row in &stats.degraded {
         let why = std::io::Error::from_raw_os_error(row.errno);

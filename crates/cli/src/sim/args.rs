@@ -1,0 +1,60 @@
+//! What may be asked of `spandrel sim`.
+
+use clap::Parser;
+use std::path::PathBuf;
+
+/// The page heap on paper: compare ways to place spans without touching memory.
+///
+/// Every policy is given the same operations: requests come at random, live exponentially long, and
+/// keep the heap near its target (docs/sim.md).
+#[derive(Parser, Debug)]
+#[command(after_help = HELP)]
+pub struct SimArgs {
+    /// Policies to compare, separated by commas [default: the first three]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub policy: Option<Vec<String>>,
+
+    /// The heap's size, or its peak [default: 64GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub heap: Option<String>,
+
+    /// Spans to make and free [default: 20 million, or four times what fills the heap]
+    #[arg(long, value_name = "N")]
+    pub operations: Option<String>,
+
+    /// The same seed gives the same operations
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Sizes, weights and lifetimes of spans [default: built in, after the paper's Figs. 4 and 5]
+    #[arg(long, value_name = "FILE.csv")]
+    pub sizes: Option<PathBuf>,
+
+    /// The heap's size over time: steady, drop, saw-tooth, or a file of seconds and bytes
+    #[arg(long, value_name = "SHAPE", default_value = "steady")]
+    pub target: String,
+
+    /// Give back in the background: on (256 MiB/s), off, or bytes per second
+    #[arg(long, value_name = "RATE", default_value = "on")]
+    pub release: String,
+
+    /// Write all results, with samples over time, to a file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Write a plot, or with --figure the directory for plots
+    #[arg(long, value_name = "PATH")]
+    pub out: Option<PathBuf>,
+
+    /// Draw a figure of the paper again: 9, 10, 11, 12 or donation
+    #[arg(long, value_name = "NAME",
+          conflicts_with_all = ["policy", "heap", "operations", "seed", "sizes", "target", "release", "json"])]
+    pub figure: Option<String>,
+}
+
+const HELP: &str = "\
+Policies, by which huge page a small span goes to:
+  range-then-allocations, lfr         the shortest longest free range, then the most allocations
+  range-then-pages                    the shortest longest free range, then the most used pages
+  allocations-then-range, fullness    the most allocations, then the shortest longest free range
+  best-fit                            the free range that fits best (slow: looks at all huge pages)";

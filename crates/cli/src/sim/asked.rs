@@ -1,0 +1,271 @@
+//! What was asked for, understood and checked.
+
+use super::{SimArgs, USUAL};
+use crate::bench::numbers::bytes;
+use crate::failure::Failure;
+use spandrel_pages::{ByteSize, GIB, HEAP_PAGE_BYTES, Length};
+use spandrel_sim::{Config, HEAP_MAX, Policy, Shape, Sizes, Target, bytes_needed};
+use std::path::Path;
+
+/// What the background release gives back each second unless told otherwise: the allocator's rate.
+const RATE_BYTES: usize = 256 << 20;
+const HEAP_BYTES: u64 = 64 * GIB as u64;
+const OPERATIONS: u64 = 20_000_000;
+/// Where a heap is so large that filling it takes more than those.
+const FILLS: f64 = 4.0;
+/// Best fit takes time with the heap's size: from so many bytes times operations on it is told.
+const SLOW: f64 = 4e15;
+/// Files of more bytes are no tables.
+const FILE_MAX: u64 = 64 << 20;
+
+/// A comparison of policies.
+pub struct Asked {
+    /// The policies, each once.
+    pub policies: Vec<Policy>,
+    /// Which spans.
+    pub sizes: Sizes,
+    /// The course of the heap.
+    pub target: Target,
+    /// What the course is called.
+    pub shape: String,
+    /// About how many operations there will be.
+    pub operations: u64,
+    /// How many there may be at most.
+    pub limit: Option<u64>,
+    /// Pages that go back each second.
+    pub release_per_s: Length,
+}
+
+impl Asked {
+    /// Understands the flags; reads files.
+    pub fn from(args: &SimArgs) -> Result<Self, Failure> {
+        let policies = policies(args.policy.as_deref())?;
+        let sizes = match &args.sizes {
+            None => Sizes::built_in(),
+            Some(path) => parse_file("--sizes", path, Sizes::parse)?,
+        };
+        let release_per_s = release(&args.release)?;
+        let limit = args.operations.as_deref().map(operations).transpose()?;
+        let heap = args.heap.as_deref().map(heap).transpose()?;
+        let shape = match args.target.as_str() {
+            "steady" => Some(Shape::Steady),
+            "drop" => Some(Shape::DROP),
+            "saw-tooth" | "sawtooth" => Some(Shape::SAW_TOOTH),
+            _ => None,
+        };
+        let asked = match shape {
+            Some(shape) => {
+                let pages = heap.unwrap_or(HEAP_BYTES) as f64 / HEAP_PAGE_BYTES as f64;
+                check_memory(pages, &sizes)?;
+                let usual = OPERATIONS.max((FILLS * pages / sizes.mean_live_pages()) as u64);
+                let operations = limit.unwrap_or(usual);
+                let target = Target::of(shape, &sizes, pages, operations, args.seed)
+                    .map_err(|error| Failure::refused(format!("--operations: {error}")))?;
+                // The driver ends when the target does, after about as many.
+                let shape = args.target.clone();
+                Self { policies, sizes, target, shape, operations, limit: None, release_per_s }
+            }
+            None => {
+                if heap.is_some() {
+                    return Err(Failure::refused(
+                        "--heap: the target is a file, which says how large the heap is; leave --heap out",
+                    ));
+                }
+                let path = Path::new(&args.target);
+                if !path.exists() {
+                    return Err(Failure::refused(format!(
+                        "--target: '{}' is neither steady, drop or saw-tooth nor a file; name one of them",
+                        args.target
+                    )));
+                }
+                let target = parse_file("--target", path, Target::parse)?;
+                check_memory(target.peak(), &sizes)?;
+                let whole = target.operations(&sizes) as u64;
+                let operations = limit.map_or(whole, |limit| limit.min(whole));
+                let shape = path.display().to_string();
+                Self { policies, sizes, target, shape, operations, limit, release_per_s }
+            }
+        };
+        if f64::from(asked.sizes.largest()) > asked.target.peak() {
+            return Err(Failure::refused(format!(
+                "--heap: {} is less than the largest span, {}; take a larger heap or smaller spans",
+                bytes(asked.peak_bytes()),
+                bytes(f64::from(asked.sizes.largest()) * HEAP_PAGE_BYTES as f64)
+            )));
+        }
+        Ok(asked)
+    }
+
+    /// The largest size of the heap.
+    pub fn peak_bytes(&self) -> f64 {
+        self.target.peak() * HEAP_PAGE_BYTES as f64
+    }
+
+    /// How a policy is simulated.
+    pub fn config(&self, policy: Policy) -> Config {
+        Config::new(policy, &self.sizes, &self.target)
+    }
+
+    /// Will this take minutes?
+    pub fn is_slow(&self) -> bool {
+        self.policies.contains(&Policy::BestFit)
+            && self.peak_bytes() * self.operations as f64 > SLOW
+    }
+}
+
+fn policies(names: Option<&[String]>) -> Result<Vec<Policy>, Failure> {
+    let Some(names) = names else { return Ok(USUAL.into()) };
+    let mut policies = Vec::new();
+    for name in names {
+        let policy =
+            Policy::parse(name).map_err(|error| Failure::refused(format!("--policy: {error}")))?;
+        if !policies.contains(&policy) {
+            policies.push(policy);
+        }
+    }
+    Ok(policies)
+}
+
+fn heap(text: &str) -> Result<u64, Failure> {
+    let size = ByteSize::parse(text)
+        .map_err(|why| Failure::refused(format!("--heap: '{text}': {why}")))?;
+    let bytes = size.0 as u64;
+    if bytes < HEAP_PAGE_BYTES as u64 {
+        return Err(Failure::refused(format!(
+            "--heap: '{text}' is less than a page of 8 KiB; name a size such as 64GiB"
+        )));
+    }
+    Ok(bytes)
+}
+
+/// A number of operations; digits may be grouped by underscores.
+fn operations(text: &str) -> Result<u64, Failure> {
+    let digits: String = text.chars().filter(|c| *c != '_').collect();
+    match digits.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err(Failure::refused(format!(
+            "--operations: '{text}' is no whole number above zero; name one such as 20_000_000"
+        ))),
+    }
+}
+
+fn release(text: &str) -> Result<Length, Failure> {
+    let bytes = match text {
+        "on" => RATE_BYTES,
+        "off" => 0,
+        rate => {
+            let size = ByteSize::parse(rate.strip_suffix("/s").unwrap_or(rate)).map_err(|why| {
+                Failure::refused(format!(
+                    "--release: '{text}' is neither on, off nor bytes per second such as 256MiB: {why}"
+                ))
+            })?;
+            size.0
+        }
+    };
+    Length::of_bytes(bytes).ok_or_else(|| {
+        Failure::refused(format!(
+            "--release: '{text}' is more than any heap holds; name a lower rate"
+        ))
+    })
+}
+
+/// Refuses heaps that cannot be numbered, or whose records would not fit into this machine.
+fn check_memory(pages: f64, sizes: &Sizes) -> Result<(), Failure> {
+    let heap_bytes = pages * HEAP_PAGE_BYTES as f64;
+    if heap_bytes > HEAP_MAX as f64 {
+        return Err(Failure::refused(format!(
+            "--heap: {} is too large; up to {} can be simulated",
+            bytes(heap_bytes),
+            bytes(HEAP_MAX as f64)
+        )));
+    }
+    let needed = bytes_needed(heap_bytes as u64, pages / sizes.mean_live_pages());
+    match available_bytes() {
+        Some(available) if needed > available => Err(Failure::refused(format!(
+            "--heap: records of a heap of {} take about {}, and this machine has {} left; \
+             take a smaller heap or larger spans",
+            bytes(heap_bytes),
+            bytes(needed as f64),
+            bytes(available as f64)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn available_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Reads a table; an error names the option, the file and the line.
+fn parse_file<T>(
+    option: &str,
+    path: &Path,
+    parse: fn(&str) -> Result<T, spandrel_sim::Error>,
+) -> Result<T, Failure> {
+    let refuse = |why: &dyn std::fmt::Display| {
+        Failure::refused(format!("{option}: {}: {why}", path.display()))
+    };
+    let format = "docs/sim.md has the format";
+    let length = std::fs::metadata(path).map_err(|why| refuse(&format!("{why}; {format}")))?.len();
+    if length > FILE_MAX {
+        return Err(refuse(&format!("larger than {} MiB; {format}", FILE_MAX >> 20)));
+    }
+    let text = std::fs::read(path).map_err(|why| refuse(&format!("{why}; {format}")))?;
+    let text =
+        String::from_utf8(text).map_err(|_| refuse(&format!("this is no text; {format}")))?;
+    parse(&text).map_err(|error| refuse(&format!("{error} ({format})")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn asked(args: &[&str]) -> Result<Asked, Failure> {
+        Asked::from(&SimArgs::parse_from([&["sim"], args].concat()))
+    }
+
+    fn refused(args: &[&str]) -> String {
+        let failure = asked(args).err().expect("it should be refused");
+        assert_eq!(failure.code, 2);
+        failure.message
+    }
+
+    #[test]
+    fn flags_become_a_comparison() {
+        let asked =
+            asked(&["--policy", "lfr,best-fit,lfr", "--heap", "1GiB", "--release", "1MiB/s"]);
+        let asked = asked.unwrap();
+        assert_eq!(asked.policies, [Policy::RangeThenAllocations, Policy::BestFit]);
+        assert_eq!(asked.operations, 20_000_000);
+        assert_eq!(asked.release_per_s, Length(128));
+        assert!((asked.peak_bytes() / GIB as f64 - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn large_heaps_are_filled_several_times() {
+        assert!(asked(&["--heap", "256GiB"]).unwrap().operations > 40_000_000);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for (args, parts) in [
+            (&["--policy", "worst-fit"][..], &["--policy", "'worst-fit'", "best-fit"][..]),
+            (&["--heap", "0"], &["--heap", "'0'", "64GiB"]),
+            (&["--heap", "many"], &["--heap", "'many'"]),
+            (&["--heap", "17TiB"], &["--heap", "17.0 TiB", "16.0 TiB"]),
+            (&["--heap", "1MiB"], &["--heap", "largest span"]),
+            (&["--operations", "0"], &["--operations", "above zero"]),
+            (&["--operations", "1000"], &["--operations", "too few"]),
+            (&["--release", "fast"], &["--release", "'fast'", "256MiB"]),
+            (&["--sizes", "/no/such.csv"], &["--sizes", "/no/such.csv", "docs/sim.md"]),
+            (&["--target", "up"], &["--target", "'up'", "saw-tooth"]),
+        ] {
+            let message = refused(args);
+            assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! `spandrel sim --figure`: the paper's figures as tables and plots.
+
+use super::{bar, failed, write};
+use crate::bench::table;
+use crate::failure::Failure;
+use spandrel_sim::figures::Figure;
+use std::path::Path;
+
+/// Steps of the progress bar.
+const STEPS: u64 = 1000;
+
+/// Draws a figure; its plot goes to a directory if one was named.
+pub fn run(name: &str, out: Option<&Path>) -> Result<u8, Failure> {
+    let figure =
+        Figure::parse(name).map_err(|error| Failure::refused(format!("--figure: {error}")))?;
+    if let Some(directory) = out {
+        std::fs::create_dir_all(directory).map_err(|why| {
+            let path = directory.display();
+            Failure::refused(format!("--out: {path}: {why}; name a directory for the plot"))
+        })?;
+    }
+    let bar = bar();
+    bar.set_length(STEPS);
+    bar.set_prefix(format!("figure {name}"));
+    let drawn =
+        figure.draw(&mut |done| bar.set_position((done * STEPS as f64) as u64)).map_err(failed)?;
+    bar.finish_and_clear();
+    println!("{}\n{}\n", drawn.title, drawn.about);
+    let mut rows = table::new(&drawn.header);
+    for row in drawn.rows {
+        table::add(&mut rows, false, row);
+    }
+    println!("{rows}");
+    for finding in &drawn.findings {
+        println!("{}", table::wrap(finding));
+    }
+    if let Some(directory) = out {
+        let path = directory.join(format!("{}.svg", drawn.name));
+        write(&path, &drawn.chart.svg().map_err(failed)?)?;
+        println!("{}", table::wrap(&format!("plot: {}", path.display())));
+    }
+    Ok(0)
+}

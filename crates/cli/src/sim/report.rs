@@ -1,0 +1,110 @@
+//! What a simulation came to, on one screen and as JSON.
+
+use super::asked::Asked;
+use crate::bench::numbers::{bytes, count};
+use crate::bench::table;
+use crate::failure::Failure;
+use serde::Serialize;
+use spandrel_pages::HEAP_PAGE_BYTES;
+use spandrel_sim::{Outcome, Policy, Summary};
+
+/// Everything, for other programs.
+#[derive(Serialize)]
+struct Report<'a> {
+    format: u32,
+    version: &'static str,
+    seed: u64,
+    target: &'a str,
+    peak_bytes: f64,
+    settled_s: f64,
+    release_pages_per_s: u32,
+    page_bytes: usize,
+    outcomes: &'a [Outcome],
+}
+
+/// All results as JSON.
+pub fn json(asked: &Asked, seed: u64, outcomes: &[Outcome]) -> Result<String, Failure> {
+    let report = Report {
+        format: 1,
+        version: env!("CARGO_PKG_VERSION"),
+        seed,
+        target: &asked.shape,
+        peak_bytes: asked.peak_bytes(),
+        settled_s: asked.target.settled_s(),
+        release_pages_per_s: asked.release_per_s.0,
+        page_bytes: HEAP_PAGE_BYTES,
+        outcomes,
+    };
+    serde_json::to_string(&report).map(|text| text + "\n").map_err(Failure::new)
+}
+
+/// A row for each figure, a column for each policy.
+pub fn table(outcomes: &[Outcome]) -> String {
+    let mut header = vec![String::new()];
+    header
+        .extend(outcomes.iter().map(|outcome| outcome.policy.name().replace("-then-", "-then-\n")));
+    let mut table = table::new(&header);
+    for (name, value) in ROWS {
+        let mut cells = vec![name.to_string()];
+        cells.extend(outcomes.iter().map(value));
+        table::add(&mut table, false, cells);
+    }
+    let refused: u64 = outcomes.iter().map(|outcome| outcome.summary.refused).sum();
+    let mut text = table.to_string();
+    if refused > 0 {
+        text += &format!(
+            "\n{}",
+            table::wrap(&format!("{refused} requests found no room and are left out"))
+        );
+    }
+    if outcomes.len() > 1
+        && let Some(best) = outcomes
+            .iter()
+            .min_by(|a, b| a.summary.resident_per_live().total_cmp(&b.summary.resident_per_live()))
+    {
+        text += &format!("\n{}", table::wrap(&verdict(best.policy, outcomes)));
+    }
+    text
+}
+
+fn verdict(best: Policy, outcomes: &[Outcome]) -> String {
+    let of = |o: &Outcome| format!("{} {:.3}", o.policy.name(), o.summary.resident_per_live());
+    let all: Vec<String> = outcomes.iter().map(of).collect();
+    format!("least memory: {} (resident/live: {})", best.name(), all.join(", "))
+}
+
+type Row = (&'static str, fn(&Outcome) -> String);
+
+const ROWS: [Row; 17] = [
+    ("resident/live, average", |o| format!("{:.4}", o.summary.resident_per_live())),
+    ("resident/live, peak to peak", |o| {
+        let (resident, live) = (o.summary.resident_peak, o.summary.live_peak.max(1));
+        format!("{:.4}", f64::from(resident) / f64::from(live))
+    }),
+    ("live, average", |o| pages(o.summary.live)),
+    ("live, peak", |o| pages(o.summary.live_peak.into())),
+    ("resident, average", |o| pages(o.summary.resident)),
+    ("resident, peak", |o| pages(o.summary.resident_peak.into())),
+    ("free in partly used huge pages", |o| part(o.summary.free, &o.summary)),
+    ("empty huge pages kept", |o| part(o.summary.cached, &o.summary)),
+    ("given back from broken ones", |o| part(o.summary.unbacked, &o.summary)),
+    ("live on huge pages", |o| format!("{:.2} %", o.summary.coverage() * 100.0)),
+    ("huge pages broken, mended", |o| {
+        format!("{}, {}", count(o.summary.broken), count(o.summary.restored))
+    }),
+    ("system calls", |o| count(o.calls.total())),
+    ("operations", |o| count(o.summary.operations)),
+    ("operations per second", |o| format!("{:.2} M", o.summary.operations_per_s() / 1e6)),
+    ("spans at the peak", |o| count(o.summary.spans_peak.into())),
+    ("bytes per simulated huge page", |o| format!("{:.1}", o.summary.bookkeeping.per_hugepage)),
+    ("bytes per live span", |o| format!("{:.1}", o.summary.bookkeeping.per_span)),
+];
+
+fn pages(pages: f64) -> String {
+    bytes(pages * HEAP_PAGE_BYTES as f64)
+}
+
+/// Memory, and what part of live memory it is.
+fn part(part: f64, summary: &Summary) -> String {
+    format!("{} ({:.1} %)", pages(part), 100.0 * part / summary.live.max(1.0))
+}

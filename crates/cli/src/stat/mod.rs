@@ -1,0 +1,72 @@
+//! `spandrel stat`: where the memory of a running program is.
+//!
+//! The library keeps its figures in its own memory; they are read from outside,
+//! so that a program neither answers nor waits.
+
+mod process;
+mod smaps;
+
+use crate::args::StatArgs;
+use crate::bench::numbers::bytes;
+use crate::bench::table::share;
+use crate::failure::Failure;
+use crate::stats::native;
+use process::Reading;
+use serde_json::{Map, Value, json};
+use smaps::Resident;
+use spandrel_pages::Figure;
+use std::time::Duration;
+
+/// Shows a process once, or again and again.
+pub fn run(asked: &StatArgs) -> Result<u8, Failure> {
+    loop {
+        let reading = Reading::of(asked.pid)?;
+        let resident = Resident::of(asked.pid, reading.heap.clone())?;
+        if asked.json {
+            println!("{}", as_json(asked.pid, &reading, &resident));
+        } else {
+            print!("{}", as_text(asked.pid, &reading, &resident));
+        }
+        match asked.every {
+            Some(seconds) => std::thread::sleep(Duration::from_secs_f64(seconds)),
+            None => return Ok(0),
+        }
+    }
+}
+
+fn as_text(pid: i32, reading: &Reading, resident: &Resident) -> String {
+    let (all, heap) = (&resident.all, &resident.heap);
+    let mut text = format!(
+        "{} (pid {pid}): {} resident, {} of its anonymous memory on huge pages\n",
+        reading.program,
+        bytes(all.resident as f64),
+        share(all.huge, all.anonymous),
+    );
+    if reading.heap.is_empty() {
+        text.push_str(" the native allocator has not started\n");
+        return text;
+    }
+    text.push_str(&format!(
+        " the native heap: {} resident, {} of it on huge pages, {} swapped out\n",
+        bytes(heap.resident as f64),
+        share(heap.huge, heap.anonymous),
+        bytes(heap.swapped as f64),
+    ));
+    text.push_str(&native::lines(&|figure| reading.figures[figure as usize]));
+    text
+}
+
+fn as_json(pid: i32, reading: &Reading, resident: &Resident) -> Value {
+    let figures: Map<String, Value> = Figure::ALL
+        .iter()
+        .map(|figure| (figure.name().to_owned(), reading.figures[*figure as usize].into()))
+        .collect();
+    json!({
+        "format": 1,
+        "pid": pid,
+        "program": reading.program,
+        "process": resident.all,
+        "heap": resident.heap,
+        "native": if reading.heap.is_empty() { Value::Null } else { figures.into() },
+    })
+}

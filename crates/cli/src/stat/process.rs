@@ -1,0 +1,149 @@
+//! Finds the library's figures in another process's memory, and reads them.
+
+use crate::failure::Failure;
+use object::read::elf::{ElfFile64, FileHeader};
+use object::{Endianness, Object, ObjectSymbol, ReadCache};
+use spandrel_pages::{FIGURES, Figures, LIVE_MAGIC, LIVE_SYMBOL};
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Numbers before the figures: the magic, the count, the heap's two ends.
+const HEAD: usize = 4;
+
+/// What was read.
+pub struct Reading {
+    /// The program's short name.
+    pub program: String,
+    /// Addresses of the native heap; empty: it has not started.
+    pub heap: Range<u64>,
+    /// In the order of their numbers.
+    pub figures: Figures,
+}
+
+impl Reading {
+    /// Reads the figures of a process.
+    pub fn of(pid: i32) -> Result<Self, Failure> {
+        let at = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
+        let program = fs::read_to_string(at("comm")).map_err(|why| match why.kind() {
+            ErrorKind::NotFound => Failure::refused(format!(
+                "there is no process {pid}; `pgrep NAME` finds the number of a running program"
+            )),
+            _ => Failure::new(format!("process {pid}: {why}")),
+        })?;
+        let program = program.trim_end().to_owned();
+        let maps = fs::read_to_string(at("maps")).map_err(|why| forbidden(pid, &program, why))?;
+        let address = address_of_figures(pid, &maps).ok_or_else(|| {
+            Failure::refused(format!(
+                "{program} (pid {pid}) does not run on Spandrel: start it with `spandrel run` or \
+                 with LD_PRELOAD=libspandrel.so"
+            ))
+        })?;
+        let memory = File::open(at("mem")).map_err(|why| forbidden(pid, &program, why))?;
+        let mut bytes = [0; (HEAD + FIGURES) * 8];
+        // A shorter form of another version may end before.
+        memory.read_exact_at(&mut bytes, address).map_err(|why| forbidden(pid, &program, why))?;
+        let number = |index: usize| {
+            let word = bytes.get(index * 8..index * 8 + 8).unwrap_or(&[0; 8]);
+            u64::from_le_bytes(word.try_into().unwrap_or_default())
+        };
+        if number(0) != LIVE_MAGIC || number(1) != FIGURES as u64 {
+            return Err(Failure::refused(format!(
+                "{program} (pid {pid}) runs on another version of Spandrel; use the command that \
+                 came with it"
+            )));
+        }
+        let figures = std::array::from_fn(|index| number(HEAD + index));
+        Ok(Self { program, heap: number(2)..number(3), figures })
+    }
+}
+
+fn forbidden(pid: i32, program: &str, why: std::io::Error) -> Failure {
+    let way_out = match why.kind() {
+        ErrorKind::PermissionDenied => {
+            "; reading another process's memory takes the same user and, where \
+             /proc/sys/kernel/yama/ptrace_scope is not 0, root (sudo)"
+        }
+        _ => "",
+    };
+    Failure::new(format!("the memory of {program} (pid {pid}) cannot be read: {why}{way_out}"))
+}
+
+/// Where the figures are in the process: in the library if it is loaded, else in
+/// the program.
+fn address_of_figures(pid: i32, maps: &str) -> Option<u64> {
+    let first_mappings = maps.lines().filter_map(first_mapping);
+    let (libraries, programs): (Vec<_>, Vec<_>) =
+        first_mappings.partition(|(_, path)| is_the_library(path));
+    let program = fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let programs =
+        programs.into_iter().filter(|(_, path)| Some(Path::new(path)) == program.as_deref());
+    libraries.into_iter().chain(programs).find_map(|(base, path)| {
+        // As the process sees it, also in a container.
+        let file = File::open(format!("/proc/{pid}/root{path}")).ok()?;
+        Some(symbol(file)?.resolve(base))
+    })
+}
+
+fn is_the_library(path: &str) -> bool {
+    Path::new(path)
+        .file_name()
+        .is_some_and(|name| name.to_string_lossy().starts_with("libspandrel.so"))
+}
+
+/// Where a file is mapped from its beginning on, and the file, if the line says so.
+fn first_mapping(line: &str) -> Option<(u64, &str)> {
+    let mut words = line.split_ascii_whitespace();
+    let (range, _permissions, offset) = (words.next()?, words.next()?, words.next()?);
+    let path = &line[line.find('/')?..];
+    let base = u64::from_str_radix(range.split('-').next()?, 16).ok()?;
+    (u64::from_str_radix(offset, 16).ok()? == 0).then_some((base, path))
+}
+
+/// A symbol's address in its file.
+struct Symbol {
+    address: u64,
+    relative: bool,
+}
+
+impl Symbol {
+    fn resolve(&self, base: u64) -> u64 {
+        if self.relative { base.wrapping_add(self.address) } else { self.address }
+    }
+}
+
+fn symbol(file: File) -> Option<Symbol> {
+    let cache = ReadCache::new(file);
+    let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+    let mut symbols = elf.dynamic_symbols().chain(elf.symbols());
+    let found = symbols.find(|symbol| symbol.name() == Ok(LIVE_SYMBOL) && symbol.address() != 0)?;
+    let relative = elf.elf_header().e_type(elf.endian()) == object::elf::ET_DYN;
+    Some(Symbol { address: found.address(), relative })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_maps() {
+        let line =
+            "7f96da200000-7f96da227000 r--p 00000000 fe:00 53  /opt/with blank/libspandrel.so.0";
+        let (base, path) = first_mapping(line).unwrap();
+        assert_eq!((base, path), (0x7f96_da20_0000, "/opt/with blank/libspandrel.so.0"));
+        assert!(is_the_library(path));
+        assert!(first_mapping("7f96da2bd000-7f96da2c9000 r--p 000bb000 fe:00 5 /a").is_none());
+        assert!(first_mapping("7ffd0000-7ffd1000 rw-p 00000000 00:00 0 [stack]").is_none());
+        assert!(first_mapping("").is_none());
+    }
+
+    #[test]
+    fn who_cannot_be_read_is_told_why() {
+        assert_eq!(Reading::of(i32::MAX).err().unwrap().code, 2);
+        // This process does not run on Spandrel.
+        let failure = Reading::of(std::process::id() as i32).err().unwrap();
+        assert!(failure.code == 2 && failure.message.contains("spandrel run"), "{failure:?}");
+    }
+}

@@ -1,0 +1,105 @@
+//! What the kernel says of a process's memory: `/proc/PID/smaps`.
+
+use crate::failure::Failure;
+use serde::Serialize;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::ops::Range;
+
+/// Memory in bytes.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub struct Memory {
+    #[serde(rename = "resident_bytes")]
+    pub resident: u64,
+    #[serde(rename = "anonymous_bytes")]
+    pub anonymous: u64,
+    /// Of the anonymous, on transparent huge pages.
+    #[serde(rename = "huge_bytes")]
+    pub huge: u64,
+    #[serde(rename = "swapped_bytes")]
+    pub swapped: u64,
+}
+
+/// A process's memory, and its native heap's.
+#[derive(Debug, Default, PartialEq)]
+pub struct Resident {
+    pub all: Memory,
+    pub heap: Memory,
+}
+
+impl Resident {
+    /// Adds up the mappings of a process.
+    pub fn of(pid: i32, heap: Range<u64>) -> Result<Self, Failure> {
+        let path = format!("/proc/{pid}/smaps");
+        let failure = |why| Failure::new(format!("{path}: {why}"));
+        let file = File::open(&path).map_err(failure)?;
+        Self::sum(BufReader::new(file), heap).map_err(failure)
+    }
+
+    fn sum(smaps: impl BufRead, heap: Range<u64>) -> std::io::Result<Self> {
+        let mut sum = Self::default();
+        let mut in_heap = false;
+        for line in smaps.lines() {
+            let line = line?;
+            let mut words = line.split_ascii_whitespace();
+            let (Some(name), Some(value)) = (words.next(), words.next()) else { continue };
+            let Some(name) = name.strip_suffix(':') else {
+                let start =
+                    name.split('-').next().and_then(|hex| u64::from_str_radix(hex, 16).ok());
+                in_heap = start.is_some_and(|start| heap.contains(&start));
+                continue;
+            };
+            let Ok(kib) = value.parse::<u64>() else { continue };
+            sum.all.add(name, kib * 1024);
+            if in_heap {
+                sum.heap.add(name, kib * 1024);
+            }
+        }
+        Ok(sum)
+    }
+}
+
+impl Memory {
+    fn add(&mut self, name: &str, bytes: u64) {
+        match name {
+            "Rss" => self.resident += bytes,
+            "Anonymous" => self.anonymous += bytes,
+            "AnonHugePages" => self.huge += bytes,
+            "Swap" => self.swapped += bytes,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMAPS: &str = "\
+1000-3000 rw-p 00000000 00:00 0 [heap]
+Rss:                   8 kB
+Anonymous:             4 kB
+AnonHugePages:         0 kB
+VmFlags: rd wr mr
+400000-800000 rw-p 00000000 00:00 0
+Rss:                4096 kB
+Anonymous:          4096 kB
+AnonHugePages:      2048 kB
+Swap:                 12 kB
+";
+
+    #[test]
+    fn mappings_add_up() {
+        let sum = Resident::sum(SMAPS.as_bytes(), 0x40_0000..0x100_0000).unwrap();
+        let heap =
+            Memory { resident: 4 << 20, anonymous: 4 << 20, huge: 2 << 20, swapped: 12 << 10 };
+        assert_eq!(sum.heap, heap);
+        assert_eq!((sum.all.resident, sum.all.anonymous), ((4 << 20) + 8192, (4 << 20) + 4096));
+    }
+
+    #[test]
+    fn nonsense_counts_nothing() {
+        let sum = Resident::sum("Rss: x kB\n\n:\n- -\nRss:\n".as_bytes(), 0..u64::MAX).unwrap();
+        assert_eq!(sum, Resident::default());
+    }
+}

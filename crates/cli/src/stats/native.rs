@@ -1,0 +1,109 @@
+//! The native allocator's memory in words: where it is, what went back, what was mended.
+
+use crate::bench::numbers::{bytes, count};
+use crate::bench::table::{share, wrap};
+use spandrel_pages::Figure;
+use std::fmt::Write;
+
+/// Some lines, each of one subject; subjects of which there is nothing to say are left out.
+pub fn lines(value: &dyn Fn(Figure) -> u64) -> String {
+    let size = |figure| bytes(value(figure) as f64);
+    let mut text = String::new();
+    let mut say = |line: String| {
+        let _ = writeln!(text, "{}", wrap(&line).trim_end());
+    };
+    say(format!(
+        "native: {} live in {} spans, {} of it on whole huge pages; {} of it free in caches of \
+         processors, {} between them",
+        size(Figure::Live),
+        count(value(Figure::Spans)),
+        share(value(Figure::Covered), value(Figure::Live)),
+        size(Figure::InCaches),
+        size(Figure::InTransfer),
+    ));
+    say(format!(
+        "beside it: {} empty and kept, {} free on huge pages in use, {} of those gone back, {} \
+         empty and gone back",
+        size(Figure::Cached),
+        size(Figure::Free),
+        size(Figure::Unbacked),
+        size(Figure::Vacant),
+    ));
+    let reasons = [
+        (Figure::ReleasedDemand, "beyond demand"),
+        (Figure::ReleasedBackground, "in the background"),
+        (Figure::ReleasedDrained, "drained"),
+        (Figure::ReleasedAsked, "asked for"),
+        (Figure::ReleasedPressure, "under pressure"),
+    ];
+    let released: Vec<String> = reasons
+        .iter()
+        .filter(|(figure, _)| value(*figure) > 0)
+        .map(|(figure, why)| format!("{} {why}", size(*figure)))
+        .collect();
+    if !released.is_empty() {
+        say(format!(
+            "gave back so far: {}; {} of it from huge pages in use, {} wanted again, {} kept as \
+             demand of the last {} s may want it",
+            released.join(", "),
+            size(Figure::Subreleased),
+            size(Figure::WantedAgain),
+            size(Figure::Spared),
+            value(Figure::Patience),
+        ));
+    }
+    if value(Figure::BrokenSoFar) > 0 {
+        let attempts = value(Figure::CollapseAttempts);
+        say(format!(
+            "huge pages: {} of {} broken now, {} so far; {} made whole in {} attempts ({} failed), \
+             {:.1} ms in all, {:.1} ms at most",
+            count(value(Figure::Broken)),
+            count(value(Figure::Filler)),
+            count(value(Figure::BrokenSoFar)),
+            count(value(Figure::Restored)),
+            count(attempts),
+            count(value(Figure::CollapseFailures)),
+            value(Figure::CollapseMicros) as f64 / 1e3,
+            value(Figure::CollapseMaxMicros) as f64 / 1e3,
+        ));
+    }
+    if value(Figure::Regions) > 0 {
+        say(format!(
+            "large spans: {} in {} regions; {} of slack, {} abandoned",
+            size(Figure::RegionLive),
+            count(value(Figure::Regions)),
+            size(Figure::Slack),
+            size(Figure::Abandoned),
+        ));
+    }
+    let refills = value(Figure::TransferHits) + value(Figure::TransferMisses);
+    if refills > 0 {
+        say(format!(
+            "refills of caches: {}, {} from other caches, the rest from spans",
+            count(refills),
+            share(value(Figure::TransferHits), refills),
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_there_is_is_said() {
+        let text = lines(&|figure| match figure {
+            Figure::Live => 64 << 20,
+            Figure::Covered => 32 << 20,
+            Figure::ReleasedBackground => 1 << 20,
+            Figure::BrokenSoFar => 3,
+            _ => 0,
+        });
+        for expected in ["64.0 MiB live", "50.0% of it", "1.00 MiB in the background", "3 so far"] {
+            assert!(text.contains(expected), "{expected} is missing in\n{text}");
+        }
+        assert!(!text.contains("asked for") && !text.contains("regions"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 101), "{text}");
+    }
+}

@@ -1,0 +1,90 @@
+//! `spandrel sim`: what is printed and written, and what is refused.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn sim(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_spandrel")).arg("sim").args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs what is to be refused; returns what is said.
+fn refused(args: &[&str]) -> String {
+    let done = sim(args);
+    assert_eq!(done.status.code(), Some(2), "{args:?}: {}", text(&done.stderr));
+    assert!(done.stdout.is_empty(), "{args:?}");
+    text(&done.stderr)
+}
+
+fn file(directory: &Path, name: &str, content: &str) -> String {
+    let path = directory.join(name);
+    std::fs::write(&path, content).unwrap();
+    path.to_str().unwrap().to_string()
+}
+
+#[test]
+fn policies_are_compared() {
+    let directory = tempfile::tempdir().unwrap();
+    let sizes = file(directory.path(), "sizes.csv", "bytes,weight,lifetime_s\n8KiB,9,5\n1.5\n");
+    assert!(refused(&["--sizes", &sizes]).contains("line 3"));
+    let sizes =
+        file(directory.path(), "sizes.csv", "bytes,weight,lifetime_s\n8KiB,9,5\n40000,1,50\n");
+    let target = file(directory.path(), "target.csv", "seconds,bytes\n0,0\n1,64MiB\n9,64MiB\n");
+    let json = directory.path().join("out.json");
+    let plot = directory.path().join("plot.svg");
+    let (json_path, plot_path) = (json.to_str().unwrap(), plot.to_str().unwrap());
+    let args = ["--policy", "lfr,best-fit", "--sizes", &sizes, "--target", &target];
+    let done = sim(&[&args[..], &["--json", json_path, "--out", plot_path]].concat());
+    let out = text(&done.stdout);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    assert!(done.stderr.is_empty(), "no progress where there is no terminal");
+    assert!(out.contains("resident/live, average") && out.contains("best-fit"), "{out}");
+    assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
+
+    let written: Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!(written["format"], 1);
+    let outcomes = written["outcomes"].as_array().unwrap();
+    assert_eq!(outcomes[1]["policy"], "best-fit");
+    assert_eq!(outcomes[0]["samples"][300]["live"], outcomes[1]["samples"][300]["live"]);
+    let plot = std::fs::read_to_string(plot).unwrap();
+    assert!(plot.starts_with("<svg") && plot.contains("range-then-allocations"));
+}
+
+#[test]
+fn figures_are_drawn_into_a_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let done = sim(&["--figure", "donation", "--out", directory.path().to_str().unwrap()]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    assert!(text(&done.stdout).contains("2000 single pages end up on 8 huge pages"));
+    assert!(directory.path().join("donation.svg").exists());
+}
+
+#[test]
+fn bad_input_is_named_with_its_reason_and_the_way_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let zero = file(directory.path(), "zero.csv", "# sizes\npages,weight,lifetime_s\n0,1,1\n");
+    let back = file(directory.path(), "back.csv", "seconds,bytes\n5,1GiB\n4,1GiB\n");
+    let gone = directory.path().join("none.csv");
+    let gone = gone.to_str().unwrap();
+    for (args, parts) in [
+        (&["--policy", "worst-fit"][..], &["'worst-fit'", "range-then-allocations"][..]),
+        (&["--sizes", &zero], &["zero.csv", "line 3", "whole number from 1"]),
+        (&["--sizes", gone], &["none.csv", "docs/sim.md"]),
+        (&["--target", &back], &["back.csv", "line 3", "backwards"]),
+        (&["--target", gone], &["none.csv", "saw-tooth"]),
+        (&["--target", &back, "--heap", "1GiB"], &["--heap", "leave"]),
+        (&["--heap", "0GiB"], &["--heap", "'0GiB'", "64GiB"]),
+        (&["--heap", "100TiB"], &["--heap", "too large", "16.0 TiB"]),
+        (&["--operations", "none"], &["--operations", "'none'", "20_000_000"]),
+        (&["--out", "/no/such/directory/plot.svg"], &["plot.svg", "can be written"]),
+        (&["--figure", "13"], &["'13'", "hardware", "donation"]),
+        (&["--figure", "11", "--heap", "1GiB"], &["--heap", "--figure"]),
+    ] {
+        let said = refused(args);
+        assert!(parts.iter().all(|part| said.contains(part)), "{args:?}: {said}");
+    }
+}

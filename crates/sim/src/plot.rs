@@ -1,0 +1,293 @@
+//! Pictures: panels of lines above each other, as one SVG that needs nothing else.
+
+use crate::error::Error;
+use crate::run::Outcome;
+use crate::summary::Sample;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use spandrel_pages::{GIB, HEAP_PAGE_BYTES};
+
+const WIDTH: u32 = 1000;
+const HEAD: u32 = 96;
+const PANEL: u32 = 320;
+const FOOT: u32 = 12;
+const FONT: &str = "sans-serif";
+const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
+const FAINT: RGBColor = RGBColor(0x66, 0x66, 0x66);
+const GRID: RGBColor = RGBColor(0xe4, 0xe4, 0xe4);
+const AREA: RGBColor = RGBColor(0xd9, 0xdd, 0xe3);
+/// Colours that people with any colour vision can tell apart (Okabe and Ito).
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0x00, 0x72, 0xb2),
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0x00, 0x9e, 0x73),
+    RGBColor(0xcc, 0x79, 0xa7),
+    RGBColor(0xe6, 0x9f, 0x00),
+    RGBColor(0x56, 0xb4, 0xe9),
+];
+
+/// A line of a panel. Lines of the same name have the same colour in all panels.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// What the legend calls it.
+    pub name: String,
+    /// Its points, from left to right.
+    pub points: Vec<(f64, f64)>,
+    /// Is it the grey area that others are compared with?
+    pub area: bool,
+}
+
+/// Lines over the same axes.
+#[derive(Clone, Debug)]
+pub struct Panel {
+    /// What it is about, if the picture's title does not say it; stands inside.
+    pub title: String,
+    /// What its vertical axis shows, and the unit.
+    pub y: String,
+    /// Its lines.
+    pub lines: Vec<Line>,
+    /// The least that its vertical axis reaches up to.
+    pub y_least: f64,
+}
+
+/// A picture.
+#[derive(Clone, Debug)]
+pub struct Chart {
+    /// What it shows.
+    pub title: String,
+    /// Of what.
+    pub subtitle: String,
+    /// What all horizontal axes show, and the unit.
+    pub x: String,
+    /// Panels, from the top down.
+    pub panels: Vec<Panel>,
+}
+
+/// Live and resident memory over time, and below what is not used of it.
+pub fn timeline(title: &str, subtitle: &str, outcomes: &[Outcome], settled_s: f64) -> Chart {
+    let gib = |pages: u32| f64::from(pages) * HEAP_PAGE_BYTES as f64 / GIB as f64;
+    let line = |outcome: &Outcome, value: &dyn Fn(&Sample) -> f64, from_s: f64| Line {
+        name: outcome.policy.name().into(),
+        points: (outcome.samples.iter().filter(|s| s.seconds >= from_s))
+            .map(|sample| (sample.seconds, value(sample)))
+            .collect(),
+        area: false,
+    };
+    let mut memory = Vec::new();
+    if let Some(first) = outcomes.first() {
+        memory.push(Line { name: "live".into(), area: true, ..line(first, &|s| gib(s.live), 0.0) });
+    }
+    memory.extend(outcomes.iter().map(|o| line(o, &|s| gib(s.resident), 0.0)));
+    let share = |part: u32, live: u32| 100.0 * f64::from(part) / f64::from(live.max(1));
+    let overhead = outcomes.iter();
+    let overhead =
+        overhead.map(|o| line(o, &|s| share(s.resident.saturating_sub(s.live), s.live), settled_s));
+    let coverage = outcomes.iter();
+    let coverage = coverage.map(|o| line(o, &|s| share(s.covered, s.live), settled_s));
+    let coverage: Vec<Line> = coverage.collect();
+    let broken = coverage.iter().any(|line| line.points.iter().any(|point| point.1 < 99.95));
+    let mut panels = vec![
+        Panel { title: String::new(), y: "resident (GiB)".into(), lines: memory, y_least: 0.0 },
+        Panel {
+            title: String::new(),
+            y: "backed, not live (% of live)".into(),
+            lines: overhead.collect(),
+            y_least: 1.0,
+        },
+    ];
+    if broken {
+        let y = "live on huge pages (%)".into();
+        panels.push(Panel { title: String::new(), y, lines: coverage, y_least: 100.0 });
+    }
+    Chart { title: title.into(), subtitle: subtitle.into(), x: "simulated time (s)".into(), panels }
+}
+
+impl Chart {
+    /// The picture as SVG.
+    ///
+    /// # Errors
+    /// There is nothing to draw.
+    pub fn svg(&self) -> Result<String, Error> {
+        let mut svg = String::new();
+        let height = HEAD + PANEL * self.panels.len() as u32 + FOOT;
+        {
+            let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+            self.draw(&root).map_err(|why| Error::new(format!("a plot: {why}")))?;
+        }
+        Ok(svg)
+    }
+
+    /// All names of lines, the area's first; a line's colour is its place.
+    fn names(&self) -> Vec<(&str, bool)> {
+        let mut names: Vec<(&str, bool)> = Vec::new();
+        for line in self.panels.iter().flat_map(|panel| &panel.lines) {
+            if !names.iter().any(|(name, _)| *name == line.name) {
+                names.push((&line.name, line.area));
+            }
+        }
+        names.sort_by_key(|name| !name.1);
+        names
+    }
+
+    fn colour(&self, name: &str) -> RGBColor {
+        let names = self.names();
+        let lines = names.iter().filter(|n| !n.1).map(|n| n.0);
+        let at = lines.take_while(|n| *n != name).count();
+        COLOURS[at % COLOURS.len()]
+    }
+
+    fn draw<B: DrawingBackend>(&self, root: &DrawingArea<B, Shift>) -> Drawn<B> {
+        root.fill(&WHITE)?;
+        let (head, body) = root.split_vertically(HEAD);
+        self.draw_head(&head)?;
+        let (body, _) = body.split_vertically(PANEL * self.panels.len() as u32);
+        for (area, panel) in body.split_evenly((self.panels.len(), 1)).iter().zip(&self.panels) {
+            self.draw_panel(area, panel)?;
+        }
+        root.present()
+    }
+
+    fn draw_head<B: DrawingBackend>(&self, head: &DrawingArea<B, Shift>) -> Drawn<B> {
+        let text = |size: u32, colour: &RGBColor| {
+            let left = Pos::new(HPos::Left, VPos::Center);
+            (FONT, size).into_font().color(colour).pos(left)
+        };
+        head.draw_text(&self.title, &text(24, &INK), (24, 24))?;
+        head.draw_text(&self.subtitle, &text(16, &FAINT), (24, 48))?;
+        let mut x = 24;
+        for (name, area) in self.names() {
+            let y = 76;
+            if area {
+                head.draw(&Rectangle::new([(x, y - 6), (x + 24, y + 6)], AREA.filled()))?;
+                head.draw(&PathElement::new([(x, y - 6), (x + 24, y - 6)], FAINT.stroke_width(1)))?;
+            } else {
+                let style = self.colour(name).stroke_width(3);
+                head.draw(&PathElement::new([(x, y), (x + 24, y)], style))?;
+            }
+            head.draw_text(name, &text(16, &INK), (x + 32, y))?;
+            // Letters are narrower than half of their height, on average.
+            x += 32 + (name.chars().count() as f64 * 6.4) as i32 + 20;
+        }
+        Ok(())
+    }
+
+    fn draw_panel<B: DrawingBackend>(
+        &self,
+        area: &DrawingArea<B, Shift>,
+        panel: &Panel,
+    ) -> Drawn<B> {
+        let highest = panel.lines.iter().flat_map(|l| &l.points).map(|p| p.1).fold(0.0, f64::max);
+        let top = (highest * 1.06).max(panel.y_least * 1.02).max(1e-9);
+        let right = panel.lines.iter().flat_map(|l| &l.points).map(|p| p.0).fold(0.0, f64::max);
+        let right = if right > 0.0 { right } else { 1.0 };
+        let mut chart = ChartBuilder::on(area)
+            .margin_left(12)
+            .margin_right(28)
+            .margin_top(10)
+            .x_label_area_size(50)
+            .y_label_area_size(72)
+            .build_cartesian_2d(0.0..right, 0.0..top)?;
+        let label = |size: u32| (FONT, size).into_font().color(&INK);
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(FAINT)
+            .x_labels(11)
+            .y_labels(6)
+            .x_label_formatter(&number)
+            .y_label_formatter(&number)
+            .label_style(label(15))
+            .axis_desc_style(label(16))
+            .x_desc(&self.x)
+            .y_desc(&panel.y)
+            .draw()?;
+        let style = (FONT, 16).into_font().color(&INK).pos(Pos::new(HPos::Right, VPos::Top));
+        let (x, _) = chart.plotting_area().get_pixel_range();
+        area.draw_text(&panel.title, &style, (x.end - area.get_pixel_range().0.start - 8, 16))?;
+        for line in &panel.lines {
+            let points = line.points.iter().copied();
+            if line.area {
+                chart.draw_series(AreaSeries::new(points, 0.0, AREA).border_style(FAINT))?;
+            } else {
+                let style = self.colour(&line.name).stroke_width(2);
+                chart.draw_series(LineSeries::new(points, style))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
+
+/// A number as an axis shows it: no more digits than it needs.
+fn number(value: &f64) -> String {
+    let text = format!("{value:.3}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    let (digits, rest) = text.split_once('.').unwrap_or((text, ""));
+    let mut spaced = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        let before_three = at > 0 && (digits.len() - at).is_multiple_of(3);
+        if before_three && !digits.starts_with('-') {
+            spaced.push(',');
+        }
+        spaced.push(digit);
+    }
+    if rest.is_empty() { spaced } else { format!("{spaced}.{rest}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart() -> Chart {
+        let line = |name: &str, area| Line {
+            name: name.into(),
+            points: vec![(0.0, 1.0), (2.0, 3.0)],
+            area,
+        };
+        let panel = Panel {
+            title: String::new(),
+            y: "memory (GiB)".into(),
+            lines: vec![line("a & b", false), line("live", true)],
+            y_least: 0.0,
+        };
+        Chart {
+            title: "T".into(),
+            subtitle: String::new(),
+            x: "time (s)".into(),
+            panels: vec![panel],
+        }
+    }
+
+    #[test]
+    fn a_picture_is_one_file_with_all_that_it_needs() {
+        let svg = chart().svg().unwrap();
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+        for part in ["memory (GiB)", "time (s)", "a &amp; b", "live", "#0072B2"] {
+            assert!(svg.contains(part), "{part}");
+        }
+        assert!(!svg.contains("href"));
+    }
+
+    #[test]
+    fn names_keep_their_colours() {
+        let mut chart = chart();
+        assert_eq!(chart.names(), [("live", true), ("a & b", false)]);
+        chart.panels.push(Panel {
+            title: String::new(),
+            y: String::new(),
+            lines: Vec::new(),
+            y_least: 1.0,
+        });
+        assert_eq!(chart.colour("a & b"), COLOURS[0]);
+        assert!(chart.svg().is_ok());
+    }
+
+    #[test]
+    fn numbers_on_axes() {
+        let shown = [0.0, 0.25, 10.0, 12345.0, -3.5].map(|n| number(&n));
+        assert_eq!(shown, ["0", "0.25", "10", "12,345", "-3.5"]);
+    }
+}

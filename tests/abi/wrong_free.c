@@ -1,0 +1,26 @@
+/* Gives something back that it must not, as the argument says. */
+#include "abi.h"
+
+int main(int argc, char **argv) {
+    CHECK(argc == 3, "usage: wrong_free HOW SIZE");
+    size_t size = strtoul(argv[2], NULL, 10);
+    char *object = malloc(size), *other = malloc(size);
+    CHECK(object && other, "malloc");
+    if (strcmp(argv[1], "twice") == 0) {
+        free(object);
+        free((char *)opaque((size_t)object));
+    } else if (strcmp(argv[1], "twice-apart") == 0) {
+        /* Detected when both have come back to where objects are counted. */
+        free(object);
+        free(other);
+        free((char *)opaque((size_t)object));
+        malloc_trim(0);
+    } else if (strcmp(argv[1], "inside") == 0) {
+        free((char *)opaque((size_t)object) + 16);
+        malloc_trim(0);
+    } else {
+        CHECK(0, "%s is no way to be wrong", argv[1]);
+    }
+    puts("went on");
+    return 0;
+}
