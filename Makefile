@@ -58,7 +58,8 @@ peers: setup-bench
 	$(MAKE) -C bench-compare
 
 bench: setup-bench build peers
-	$(RELEASE)/spandrel bench all
+	SPANDREL_PEERS=$(CURDIR)/bench-compare/lib SPANDREL_PROGRAMS=$(CURDIR)/bench-compare/lib/programs \
+		$(RELEASE)/spandrel bench all
 
 install: build
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/lib/cmake/Spandrel

@@ -207,6 +207,11 @@ impl Running {
         has_exited(self.child.id())
     }
 
+    /// What it has written to standard output so far.
+    pub fn stdout_so_far(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.stdout).unwrap_or_default()).into_owned()
+    }
+
     /// What it has written to standard error so far.
     pub fn stderr_so_far(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.stderr).unwrap_or_default()).into_owned()

@@ -10,6 +10,17 @@ use crate::job::Job;
 pub const ALL_MODES: &[&str] =
     &["native", "sys", "jemalloc", "mimalloc", "mmap", "template=brug", "switch", "auto"];
 
+/// Settings that move objects between allocators early.
+pub const RESTLESS_MODES: &[&str] = &[
+    "template=0-1KiB:mimalloc,1KiB-32KiB:jemalloc,32KiB-512KiB:sys,512KiB-:mmap",
+    "template=0-4KiB:mmap,4KiB-64KiB:native,64KiB-:mimalloc",
+    "switch=jemalloc,point=64KiB,threshold=2",
+    "switch=mimalloc,point=4KiB,threshold=1",
+    "switch=native,point=1KiB,threshold=2",
+];
+/// How many allocators there are, numbered from 0.
+pub const ALLOCATORS: u8 = 6;
+
 /// The modes that the real programs are run in.
 pub const REAL_MODES: &[&str] = &["auto", "native", "template=brug", "switch"];
 

@@ -98,7 +98,12 @@ fn no_thread_to_be_had() {
     for mode in subject().modes(&["native"]) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let statistics = folder.path().join("statistics.json");
-        let done = without(&["clone3=EAGAIN".to_owned()], mode, &program, &statistics);
+        let done = without(
+            &["clone3=EAGAIN".to_owned(), "clone=EAGAIN".to_owned()],
+            mode,
+            &program,
+            &statistics,
+        );
         let done = done.run().expect_ok();
         check_reports(&done, &statistics);
         let text = std::fs::read_to_string(&statistics).expect("statistics");

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use spandrel_tests::subject::ALL_MODES;
+use spandrel_tests::subject::{ALL_MODES, ALLOCATORS, RESTLESS_MODES};
 use spandrel_tests::{Finished, subject};
 
 const MODEL: &str = env!("CARGO_BIN_EXE_model");
@@ -65,19 +65,7 @@ fn size() -> impl Strategy<Value = usize> {
 }
 
 fn mode() -> impl Strategy<Value = &'static str> {
-    prop::sample::select(vec![
-        "sys",
-        "jemalloc",
-        "mimalloc",
-        "mmap",
-        "auto",
-        "template",
-        "template=brug",
-        "switch",
-        "switch=jemalloc,point=64KiB,threshold=1",
-        "switch=mimalloc,point=1KiB,threshold=2",
-        "template=0-1KiB:mimalloc,1KiB-32KiB:jemalloc,32KiB-512KiB:sys,512KiB-:mmap",
-    ])
+    prop::sample::select([ALL_MODES, RESTLESS_MODES].concat())
 }
 
 /// One line of a script for the model's `--script`.
@@ -86,9 +74,9 @@ fn line() -> impl Strategy<Value = String> {
         6 => (slot(), size()).prop_map(|(s, n)| format!("malloc {s} {n}")),
         3 => (slot(), size()).prop_map(|(s, n)| format!("calloc {s} {n}")),
         2 => (slot(), 3..23_u8, size()).prop_map(|(s, a, n)| format!("align {s} {a} {n}")),
-        2 => (slot(), 0..5_u8, size()).prop_map(|(s, b, n)| format!("in {s} {b} {n}")),
+        2 => (slot(), 0..ALLOCATORS, size()).prop_map(|(s, b, n)| format!("in {s} {b} {n}")),
         12 => (slot(), size()).prop_map(|(s, n)| format!("realloc {s} {n}")),
-        2 => (slot(), 0..5_u8, size()).prop_map(|(s, b, n)| format!("into {s} {b} {n}")),
+        2 => (slot(), 0..ALLOCATORS, size()).prop_map(|(s, b, n)| format!("into {s} {b} {n}")),
         5 => slot().prop_map(|s| format!("free {s}")),
         2 => slot().prop_map(|s| format!("slack {s}")),
         1 => slot().prop_map(|s| format!("check {s}")),

@@ -1,14 +1,7 @@
 //! Reallocation keeps contents, in every mode and with settings that move objects early.
 
 use spandrel_tests::Program;
-
-/// Settings under which an object crosses backends early and often.
-const RESTLESS: &[&str] = &[
-    "switch=jemalloc,point=64KiB,threshold=2",
-    "switch=mimalloc,point=4KiB,threshold=1",
-    "template=0-1KiB:mimalloc,1KiB-32KiB:jemalloc,32KiB-512KiB:sys,512KiB-:mmap",
-    "template=0-4KiB:mmap,4KiB-:mimalloc",
-];
+use spandrel_tests::subject::RESTLESS_MODES;
 
 #[test]
 fn random_walks() {
@@ -17,7 +10,7 @@ fn random_walks() {
 
 #[test]
 fn random_walks_across_backends() {
-    Program::new("realloc_walk.c").run_each(RESTLESS, |job| job);
+    Program::new("realloc_walk.c").run_each(RESTLESS_MODES, |job| job);
 }
 
 #[test]
@@ -27,5 +20,5 @@ fn appends() {
 
 #[test]
 fn appends_across_backends() {
-    Program::new("realloc_append.c").run_each(RESTLESS, |job| job);
+    Program::new("realloc_append.c").run_each(RESTLESS_MODES, |job| job);
 }

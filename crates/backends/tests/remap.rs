@@ -394,9 +394,10 @@ fn a_large_slot_is_not_kept_warm_by_small_objects() {
         at.write_bytes(1, 24 * MIB);
         remap::free(at);
     }
-    assert!(remap::stats().warm_bytes >= 24 * MIB);
+    // Warm for a second; what is taken and given back meanwhile is another slot.
     let start = std::time::Instant::now();
-    while start.elapsed() < std::time::Duration::from_millis(2500) {
+    while remap::stats().warm_bytes >= 2 * MIB {
+        assert!(start.elapsed().as_secs() < 30, "{:?}", remap::stats());
         let at = remap::alloc(200 * KIB, 1);
         // SAFETY: as above.
         unsafe {
@@ -405,8 +406,6 @@ fn a_large_slot_is_not_kept_warm_by_small_objects() {
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    let stats = remap::stats();
-    assert!(stats.warm_bytes < 2 * MIB, "{stats:?}");
 }
 
 #[test]

@@ -63,7 +63,8 @@ pub struct RunArgs {
 const MODES_HELP: &str = "\
 Modes:
   auto                                   the best choice for each size (default)
-  sys, jemalloc, mimalloc, tcmalloc      one allocator for everything
+  native                                 our own allocator for everything
+  sys, jemalloc, mimalloc, tcmalloc      one of these for everything
   mmap                                   everything page-mapped
   template                               by size, our preset
   template=brug                          by size, as in the Brug paper

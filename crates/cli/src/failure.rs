@@ -23,6 +23,12 @@ impl Failure {
         Self { code: 2, message: message.to_string() }
     }
 
+    /// Nobody reads what the command prints any more: it ends as SIGPIPE ends others,
+    /// without a word.
+    pub fn unread() -> Self {
+        Self { code: 141, message: String::new() }
+    }
+
     /// As shells have it: the program exists but cannot be executed.
     pub fn not_executable(message: impl Display) -> Self {
         Self { code: 126, message: message.to_string() }

@@ -10,6 +10,7 @@ mod failure;
 mod modes;
 mod places;
 mod run;
+mod say;
 mod sim;
 mod stat;
 mod stats;
@@ -17,16 +18,10 @@ mod stats;
 use args::{Args, Task};
 use clap::Parser;
 use failure::Failure;
-use nix::sys::signal::{SigHandler, Signal, signal};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    if matches!(args.task, Task::Stat(_) | Task::Sim(_)) {
-        // `| head` ends them, as it ends other tools. Those that start programs tidy up first.
-        // SAFETY: no handler is installed.
-        let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
-    }
     let done = match args.task {
         Task::Run(asked) => run::run(&asked),
         Task::Stat(asked) => stat::run(&asked),
@@ -36,7 +31,9 @@ fn main() -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(Failure { code, message }) => {
-            eprintln!("spandrel: {message}");
+            if !message.is_empty() {
+                say::err(format_args!("spandrel: {message}"));
+            }
             ExitCode::from(code)
         }
     }

@@ -10,7 +10,7 @@ use spandrel_pages::HEAP_PAGE_BYTES;
 /// A target never changes faster than over this time, so that rates stay finite.
 const STEP_S: f64 = 0.001;
 /// The longest simulated time: thirty years.
-const SECONDS_MAX: f64 = 1e9;
+const SECONDS_MAX: f64 = 1e8;
 const ROWS_MAX: usize = 100_000;
 /// A heap is filled in this part of a run.
 const FILLING: f64 = 0.02;
@@ -154,6 +154,13 @@ impl Target {
             )));
         }
         let seconds = renewing / (2.0 * peak_pages / sizes.page_seconds() * mean);
+        if seconds > SECONDS_MAX {
+            return Err(Error::new(format!(
+                "{operations} operations on a heap as small as this take {:.0} simulated days, as \
+                 spans live so long (lifetime_s); ask for fewer, or for a larger heap",
+                seconds / 86_400.0
+            )));
+        }
         let mut target =
             Self::new(parts.iter().map(|p| (p.0 * seconds, p.1 * peak_pages)).collect())?;
         target.settled_s = FILLING * seconds;

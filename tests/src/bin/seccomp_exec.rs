@@ -68,6 +68,7 @@ fn rule(left: &str, errno: &str) -> Rule {
         "membarrier" => (libc::SYS_membarrier, 0),
         "mremap" => (libc::SYS_mremap, 3),
         "rseq" => (libc::SYS_rseq, 2),
+        "clone" => (libc::SYS_clone, 0),
         "clone3" => (libc::SYS_clone3, 0),
         "getrandom" => (libc::SYS_getrandom, 2),
         "prctl" => (libc::SYS_prctl, 0),

@@ -72,7 +72,7 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
         // Better refused now than after an hour.
         report.write(path)?;
     }
-    report.print_head();
+    report.print_head()?;
     for suite in suites {
         let progress = Progress::new();
         let section = match suite {
@@ -91,9 +91,11 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
         };
         progress.finish();
         report.add(section);
+        // Written first: it shall be there also when nobody reads what is printed.
         if let Some(path) = &args.json {
             report.write(path)?;
         }
+        report.print_last()?;
     }
     Ok(u8::from(report.is_broken()))
 }

@@ -1,5 +1,6 @@
 //! Long steps show that they live: a bar on a terminal, plain lines elsewhere.
 
+use crate::say;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::{Cell, RefCell};
 use std::io::IsTerminal;
@@ -50,7 +51,7 @@ impl Progress {
                 bar.set_prefix(label.to_string());
                 bar.set_message("");
             }
-            None => eprintln!("{label}: {steps} runs"),
+            None => say::err(format_args!("{label}: {steps} runs")),
         }
     }
 
@@ -68,7 +69,12 @@ impl Progress {
             Some(bar) => bar.inc(1),
             None if self.last_line.get().elapsed() >= LINE_INTERVAL => {
                 self.last_line.set(Instant::now());
-                eprintln!("{}: {} of {}", self.label.borrow(), self.done.get(), self.total.get());
+                say::err(format_args!(
+                    "{}: {} of {}",
+                    self.label.borrow(),
+                    self.done.get(),
+                    self.total.get()
+                ));
             }
             None => {}
         }

@@ -5,6 +5,7 @@ use super::cases::Case;
 use super::table;
 use super::target::Verdict;
 use crate::failure::Failure;
+use crate::say;
 use serde::Serialize;
 use serde_json::Value;
 use std::path::Path;
@@ -50,20 +51,21 @@ impl Section {
     }
 
     /// Prints it on standard output.
-    pub fn print(&self) {
-        println!("\n{}: {}", self.suite, self.about);
+    pub fn print(&self) -> Result<(), Failure> {
+        say::out(format_args!("\n{}: {}", self.suite, self.about))?;
         if !self.tables.is_empty() {
-            println!("{}", self.tables.join("\n\n"));
+            say::out(self.tables.join("\n\n"))?;
         }
         if !self.verdicts.is_empty() || !self.notes.is_empty() {
-            println!();
+            say::out("")?;
         }
         for verdict in &self.verdicts {
-            println!("{}", verdict.line());
+            say::out(verdict.line())?;
         }
         for note in &self.notes {
-            println!("{}", table::wrap(note));
+            say::out(table::wrap(note))?;
         }
+        Ok(())
     }
 }
 
@@ -124,22 +126,28 @@ impl Report {
     }
 
     /// Prints the machine and what is missing.
-    pub fn print_head(&self) {
+    pub fn print_head(&self) -> Result<(), Failure> {
         let Machine { cpu, cores, memory_kib, kernel, transparent_hugepages } = &self.machine;
-        println!(
+        let machine = format!(
             "{cpu}, {cores} cores, {} GiB, Linux {kernel}, huge pages: {transparent_hugepages}",
             memory_kib >> 20
         );
-        println!("medians of {} rounds after one that does not count", self.runs);
+        say::out(table::wrap(&machine).trim_start())?;
+        say::out(format_args!("medians of {} rounds after one that does not count", self.runs))?;
         for note in &self.notes {
-            println!("{}", table::wrap(note).trim_start());
+            say::out(table::wrap(note).trim_start())?;
         }
+        Ok(())
     }
 
-    /// Prints a section and keeps it.
+    /// Keeps a section.
     pub fn add(&mut self, section: Section) {
-        section.print();
         self.suites.push(section);
+    }
+
+    /// Prints the section that came last.
+    pub fn print_last(&self) -> Result<(), Failure> {
+        self.suites.last().map_or(Ok(()), Section::print)
     }
 
     /// Whether any program went wrong on Spandrel.

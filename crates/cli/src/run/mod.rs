@@ -15,6 +15,7 @@ mod watch;
 
 use crate::args::RunArgs;
 use crate::failure::Failure;
+use crate::say;
 use crate::stats::Gathering;
 use crate::{modes, places};
 use handshake::Handshake;
@@ -49,7 +50,10 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
         if !args.force {
             return Err(refuse(name, &obstacle));
         }
-        eprintln!("spandrel: '{}' runs without Spandrel: {obstacle}", name.to_string_lossy());
+        say::err(format_args!(
+            "spandrel: '{}' runs without Spandrel: {obstacle}",
+            name.to_string_lossy()
+        ));
         return child::spawn_and_wait(command, None);
     }
 

@@ -2,6 +2,7 @@
 //! standard error if not; otherwise nothing.
 
 use super::handshake::{Answer, Handshake};
+use crate::say;
 use nix::unistd::Pid;
 use spandrel_policy::{Mode, parse_mode};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -66,12 +67,15 @@ impl Watch {
         if let Some(asked) = &self.mode
             && parse_mode(said).as_ref() != Ok(asked)
         {
-            eprintln!("spandrel: '{}' runs in mode {said}, not {asked} as asked for", self.name);
+            say::err(format_args!(
+                "spandrel: '{}' runs in mode {said}, not {asked} as asked for",
+                self.name
+            ));
         }
     }
 
     fn warn(&self, why: &str) {
-        eprintln!("spandrel: '{}' does not seem to run on Spandrel: {why}", self.name);
+        say::err(format_args!("spandrel: '{}' does not seem to run on Spandrel: {why}", self.name));
     }
 }
 

@@ -15,6 +15,8 @@ const OPERATIONS: u64 = 20_000_000;
 const FILLS: f64 = 4.0;
 /// Best fit takes time with the heap's size: from so many bytes times operations on it is told.
 const SLOW: f64 = 4e15;
+/// So many simulated seconds take minutes, whatever happens in them.
+const LONG_S: f64 = 1e7;
 /// Files of more bytes are no tables.
 const FILE_MAX: u64 = 64 << 20;
 
@@ -56,7 +58,7 @@ impl Asked {
         let asked = match shape {
             Some(shape) => {
                 let pages = heap.unwrap_or(HEAP_BYTES) as f64 / HEAP_PAGE_BYTES as f64;
-                check_memory(pages, &sizes)?;
+                check_memory("--heap", pages, &sizes)?;
                 let usual = OPERATIONS.max((FILLS * pages / sizes.mean_live_pages()) as u64);
                 let operations = limit.unwrap_or(usual);
                 let target = Target::of(shape, &sizes, pages, operations, args.seed)
@@ -79,7 +81,7 @@ impl Asked {
                     )));
                 }
                 let target = parse_file("--target", path, Target::parse)?;
-                check_memory(target.peak(), &sizes)?;
+                check_memory("--target", target.peak(), &sizes)?;
                 let whole = target.operations(&sizes) as u64;
                 let operations = limit.map_or(whole, |limit| limit.min(whole));
                 let shape = path.display().to_string();
@@ -106,10 +108,19 @@ impl Asked {
         Config::new(policy, &self.sizes, &self.target)
     }
 
-    /// Will this take minutes?
-    pub fn is_slow(&self) -> bool {
-        self.policies.contains(&Policy::BestFit)
-            && self.peak_bytes() * self.operations as f64 > SLOW
+    /// What takes minutes, and the way out.
+    pub fn slow(&self) -> Option<&'static str> {
+        let work = self.peak_bytes() * self.operations as f64;
+        if self.policies.contains(&Policy::BestFit) && work > SLOW {
+            return Some(
+                "best-fit looks at every huge page with room for each request: this takes long; \
+                 a smaller --heap or fewer --operations do as well",
+            );
+        }
+        (self.target.end_s() > LONG_S).then_some(
+            "the target is looked at a hundred times a simulated second: this takes long; fewer \
+             --operations, a larger --heap or shorter lifetimes end sooner",
+        )
     }
 }
 
@@ -170,11 +181,11 @@ fn release(text: &str) -> Result<Length, Failure> {
 }
 
 /// Refuses heaps that cannot be numbered, or whose records would not fit into this machine.
-fn check_memory(pages: f64, sizes: &Sizes) -> Result<(), Failure> {
+fn check_memory(option: &str, pages: f64, sizes: &Sizes) -> Result<(), Failure> {
     let heap_bytes = pages * HEAP_PAGE_BYTES as f64;
     if heap_bytes > HEAP_MAX as f64 {
         return Err(Failure::refused(format!(
-            "--heap: {} is too large; up to {} can be simulated",
+            "{option}: {} is too large; up to {} can be simulated",
             bytes(heap_bytes),
             bytes(HEAP_MAX as f64)
         )));
@@ -182,7 +193,7 @@ fn check_memory(pages: f64, sizes: &Sizes) -> Result<(), Failure> {
     let needed = bytes_needed(heap_bytes as u64, pages / sizes.mean_live_pages());
     match available_bytes() {
         Some(available) if needed > available => Err(Failure::refused(format!(
-            "--heap: records of a heap of {} take about {}, and this machine has {} left; \
+            "{option}: records of a heap of {} take about {}, and this machine has {} left; \
              take a smaller heap or larger spans",
             bytes(heap_bytes),
             bytes(needed as f64),
@@ -248,6 +259,18 @@ mod tests {
     #[test]
     fn large_heaps_are_filled_several_times() {
         assert!(asked(&["--heap", "256GiB"]).unwrap().operations > 40_000_000);
+    }
+
+    #[test]
+    fn what_takes_years_is_refused_and_what_takes_minutes_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let sizes = directory.path().join("sizes.csv");
+        std::fs::write(&sizes, "pages,weight,lifetime_s\n1,1,604800\n").unwrap();
+        let sizes = sizes.to_str().unwrap();
+        let message = refused(&["--sizes", sizes, "--heap", "64MiB"]);
+        assert!(message.contains("lifetime_s") && message.contains("days"), "{message}");
+        assert!(asked(&["--sizes", sizes, "--heap", "2GiB"]).unwrap().slow().is_some());
+        assert!(asked(&["--heap", "1GiB"]).unwrap().slow().is_none());
     }
 
     #[test]

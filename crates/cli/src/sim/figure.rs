@@ -3,6 +3,7 @@
 use super::{bar, failed, write};
 use crate::bench::table;
 use crate::failure::Failure;
+use crate::say;
 use spandrel_sim::figures::Figure;
 use std::path::Path;
 
@@ -25,19 +26,23 @@ pub fn run(name: &str, out: Option<&Path>) -> Result<u8, Failure> {
     let drawn =
         figure.draw(&mut |done| bar.set_position((done * STEPS as f64) as u64)).map_err(failed)?;
     bar.finish_and_clear();
-    println!("{}\n{}\n", drawn.title, drawn.about);
+    let mut plot = None;
+    if let Some(directory) = out {
+        let path = directory.join(format!("{}.svg", drawn.name));
+        write(&path, &drawn.chart.svg().map_err(failed)?)?;
+        plot = Some(path);
+    }
+    say::out(format_args!("{}\n{}\n", drawn.title, drawn.about))?;
     let mut rows = table::new(&drawn.header);
     for row in drawn.rows {
         table::add(&mut rows, false, row);
     }
-    println!("{rows}");
+    say::out(rows)?;
     for finding in &drawn.findings {
-        println!("{}", table::wrap(finding));
+        say::out(table::wrap(finding))?;
     }
-    if let Some(directory) = out {
-        let path = directory.join(format!("{}.svg", drawn.name));
-        write(&path, &drawn.chart.svg().map_err(failed)?)?;
-        println!("{}", table::wrap(&format!("plot: {}", path.display())));
+    if let Some(path) = plot {
+        say::out(table::wrap(&format!("plot: {}", path.display())))?;
     }
     Ok(0)
 }

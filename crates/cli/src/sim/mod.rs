@@ -11,10 +11,13 @@ mod report;
 pub use args::SimArgs;
 
 use crate::bench::numbers::{bytes, count};
+use crate::bench::table;
 use crate::failure::Failure;
+use crate::say;
 use asked::Asked;
 use indicatif::{ProgressBar, ProgressStyle};
 use spandrel_sim::{Config, Driver, Error, Policy, run as simulate, timeline};
+use std::fs::OpenOptions;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
@@ -25,9 +28,14 @@ pub fn run(args: &SimArgs) -> Result<u8, Failure> {
         return figure::run(name, args.out.as_deref());
     }
     let asked = Asked::from(args)?;
-    // Better refused now than after minutes.
-    for path in [&args.json, &args.out].into_iter().flatten() {
-        write(path, "")?;
+    let files = [&args.json, &args.out].into_iter().flatten();
+    if args.json.is_some() && args.json == args.out {
+        return Err(Failure::refused("--json and --out name the same file; name two"));
+    }
+    // Better refused now than after minutes; what is there stays until there is something new.
+    for path in files {
+        let opened = OpenOptions::new().append(true).create(true).open(path);
+        opened.map_err(|why| not_written(path, &why))?;
     }
     let about = format!(
         "{} target, peak {}, {} operations, {:.0} simulated seconds, seed {}",
@@ -37,12 +45,9 @@ pub fn run(args: &SimArgs) -> Result<u8, Failure> {
         asked.target.end_s(),
         args.seed
     );
-    println!("{about}");
-    if asked.is_slow() {
-        eprintln!(
-            "best-fit looks at every huge page with room for each request: this takes long; \
-             a smaller --heap or fewer --operations do as well"
-        );
+    say::out(table::wrap(&about).trim_start())?;
+    if let Some(why) = asked.slow() {
+        say::err(why);
     }
     let bar = bar();
     let mut outcomes = Vec::new();
@@ -64,7 +69,6 @@ pub fn run(args: &SimArgs) -> Result<u8, Failure> {
         outcomes.push(simulate(&config, &mut driver, &mut tell).map_err(failed)?);
     }
     bar.finish_and_clear();
-    println!("{}", report::table(&outcomes));
     if let Some(path) = &args.json {
         write(path, &report::json(&asked, args.seed, &outcomes)?)?;
     }
@@ -76,6 +80,8 @@ pub fn run(args: &SimArgs) -> Result<u8, Failure> {
         let chart = timeline(title, &about, &outcomes, asked.target.settled_s());
         write(path, &chart.svg().map_err(failed)?)?;
     }
+    // Last: the files shall be there also when nobody reads this.
+    say::out(report::table(&outcomes))?;
     Ok(0)
 }
 
@@ -86,9 +92,11 @@ fn failed(error: Error) -> Failure {
 
 /// Writes a file, or says why not.
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|why| {
-        Failure::refused(format!("{}: {why}; name a file that can be written", path.display()))
-    })
+    std::fs::write(path, text).map_err(|why| not_written(path, &why))
+}
+
+fn not_written(path: &Path, why: &std::io::Error) -> Failure {
+    Failure::refused(format!("{}: {why}; name a file that can be written", path.display()))
 }
 
 /// A progress bar on standard error; none where that is no terminal.

@@ -10,6 +10,7 @@ use crate::args::StatArgs;
 use crate::bench::numbers::bytes;
 use crate::bench::table::share;
 use crate::failure::Failure;
+use crate::say;
 use crate::stats::native;
 use process::Reading;
 use serde_json::{Map, Value, json};
@@ -19,19 +20,36 @@ use std::time::Duration;
 
 /// Shows a process once, or again and again.
 pub fn run(asked: &StatArgs) -> Result<u8, Failure> {
+    let mut seen = false;
     loop {
-        let reading = Reading::of(asked.pid)?;
-        let resident = Resident::of(asked.pid, reading.heap.clone())?;
+        let (reading, resident) = match look(asked.pid) {
+            Ok(found) => found,
+            // It was there: it has ended, which is what was waited for.
+            Err(_) if seen && has_ended(asked.pid) => return Ok(0),
+            Err(failure) => return Err(failure),
+        };
+        seen = true;
         if asked.json {
-            println!("{}", as_json(asked.pid, &reading, &resident));
+            say::out(as_json(asked.pid, &reading, &resident))?;
         } else {
-            print!("{}", as_text(asked.pid, &reading, &resident));
+            say::out(as_text(asked.pid, &reading, &resident).trim_end())?;
         }
         match asked.every {
             Some(seconds) => std::thread::sleep(Duration::from_secs_f64(seconds)),
             None => return Ok(0),
         }
     }
+}
+
+fn look(pid: i32) -> Result<(Reading, Resident), Failure> {
+    let reading = Reading::of(pid)?;
+    let resident = Resident::of(pid, reading.heap.clone())?;
+    Ok((reading, resident))
+}
+
+/// Whether a process is gone, or has no memory any more.
+fn has_ended(pid: i32) -> bool {
+    std::fs::read(format!("/proc/{pid}/maps")).map_or(true, |maps| maps.is_empty())
 }
 
 fn as_text(pid: i32, reading: &Reading, resident: &Resident) -> String {

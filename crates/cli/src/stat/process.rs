@@ -35,11 +35,22 @@ impl Reading {
         })?;
         let program = program.trim_end().to_owned();
         let maps = fs::read_to_string(at("maps")).map_err(|why| forbidden(pid, &program, why))?;
-        let address = address_of_figures(pid, &maps).ok_or_else(|| {
-            Failure::refused(format!(
-                "{program} (pid {pid}) does not run on Spandrel: start it with `spandrel run` or \
-                 with LD_PRELOAD=libspandrel.so"
-            ))
+        if maps.is_empty() {
+            return Err(Failure::refused(format!("{program} (pid {pid}) has ended")));
+        }
+        let address = address_of_figures(pid, &maps).map_err(|missing| {
+            let why = match missing {
+                Missing::Library => {
+                    "does not run on Spandrel: start it with `spandrel run` or with \
+                     LD_PRELOAD=libspandrel.so; a program that has Spandrel linked in shows its \
+                     figures if it is not stripped"
+                }
+                Missing::File => {
+                    "runs on a libspandrel.so whose file was replaced since it started: start it \
+                     anew"
+                }
+            };
+            Failure::refused(format!("{program} (pid {pid}) {why}"))
         })?;
         let memory = File::open(at("mem")).map_err(|why| forbidden(pid, &program, why))?;
         let mut bytes = [0; (HEAD + FIGURES) * 8];
@@ -71,23 +82,44 @@ fn forbidden(pid: i32, program: &str, why: std::io::Error) -> Failure {
     Failure::new(format!("the memory of {program} (pid {pid}) cannot be read: {why}{way_out}"))
 }
 
-/// Where the figures are in the process: in the library if it is loaded, else in
-/// the program.
-fn address_of_figures(pid: i32, maps: &str) -> Option<u64> {
-    let first_mappings = maps.lines().filter_map(first_mapping);
-    let (libraries, programs): (Vec<_>, Vec<_>) =
-        first_mappings.partition(|(_, path)| is_the_library(path));
-    let program = fs::read_link(format!("/proc/{pid}/exe")).ok();
-    let programs =
-        programs.into_iter().filter(|(_, path)| Some(Path::new(path)) == program.as_deref());
-    libraries.into_iter().chain(programs).find_map(|(base, path)| {
-        // As the process sees it, also in a container.
-        let file = File::open(format!("/proc/{pid}/root{path}")).ok()?;
-        Some(symbol(file)?.resolve(base))
-    })
+/// Why there are no figures.
+#[derive(Debug, PartialEq)]
+enum Missing {
+    /// Neither the library nor a program that has it linked in.
+    Library,
+    /// The file that the library was loaded from.
+    File,
 }
 
+/// Where the figures are in the process: in the library if it is loaded, else in
+/// the program.
+fn address_of_figures(pid: i32, maps: &str) -> Result<u64, Missing> {
+    let first_mappings = maps.lines().filter_map(first_mapping);
+    let (libraries, others): (Vec<_>, Vec<_>) =
+        first_mappings.partition(|(_, path)| is_the_library(path));
+    // As the process sees it, also in a container.
+    let mut in_library = libraries.iter().map(|(base, path)| {
+        let file = File::open(format!("/proc/{pid}/root{path}")).ok()?;
+        Some(symbol(file)?.resolve(*base))
+    });
+    if let Some(address) = in_library.find_map(|address| address) {
+        return Ok(address);
+    }
+    // The link leads to the program's file even when another has taken its place.
+    let link = PathBuf::from(format!("/proc/{pid}/exe"));
+    let program = fs::read_link(&link).ok();
+    let in_program = others
+        .iter()
+        .find(|(_, path)| Some(Path::new(path)) == program.as_deref())
+        .and_then(|(base, _)| Some(symbol(File::open(&link).ok()?)?.resolve(*base)));
+    in_program.ok_or(if libraries.is_empty() { Missing::Library } else { Missing::File })
+}
+
+/// What the kernel adds to the name of a file that is gone.
+const REPLACED: &str = " (deleted)";
+
 fn is_the_library(path: &str) -> bool {
+    let path = path.strip_suffix(REPLACED).unwrap_or(path);
     Path::new(path)
         .file_name()
         .is_some_and(|name| name.to_string_lossy().starts_with("libspandrel.so"))
@@ -134,6 +166,10 @@ mod tests {
         let (base, path) = first_mapping(line).unwrap();
         assert_eq!((base, path), (0x7f96_da20_0000, "/opt/with blank/libspandrel.so.0"));
         assert!(is_the_library(path));
+        assert!(is_the_library("/opt/libspandrel.so (deleted)"));
+        let maps = "7f96da200000-7f96da227000 r--p 00000000 fe:00 53  /no/libspandrel.so (deleted)";
+        assert_eq!(address_of_figures(i32::MAX, maps), Err(Missing::File));
+        assert_eq!(address_of_figures(i32::MAX, ""), Err(Missing::Library));
         assert!(first_mapping("7f96da2bd000-7f96da2c9000 r--p 000bb000 fe:00 5 /a").is_none());
         assert!(first_mapping("7ffd0000-7ffd1000 rw-p 00000000 00:00 0 [stack]").is_none());
         assert!(first_mapping("").is_none());

@@ -2,6 +2,7 @@
 
 use super::{Stats, table};
 use crate::failure::Failure;
+use crate::say;
 use std::ffi::OsString;
 use tempfile::TempDir;
 
@@ -42,14 +43,14 @@ impl Gathering {
     pub fn print(&self, exit_code: u8) {
         let (all, bad) = self.read();
         if bad > 0 {
-            eprintln!("spandrel: {bad} files of statistics could not be read");
+            say::err(format_args!("spandrel: {bad} files of statistics could not be read"));
         }
         if all.is_empty() {
             let killed =
                 if exit_code > 128 { ": a process ended by a signal writes none" } else { "" };
-            eprintln!("spandrel: no statistics were written{killed}");
+            say::err(format_args!("spandrel: no statistics were written{killed}"));
             return;
         }
-        eprint!("{}", table::draw(&Stats::sum(&all), all.len()));
+        say::err(table::draw(&Stats::sum(&all), all.len()).trim_end());
     }
 }

@@ -69,7 +69,16 @@ impl Place {
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
         command.arg("run").args(args).env("SPANDREL_LIB", &self.library);
-        for variable in ["SPANDREL_MODE", "SPANDREL_PROFILE", "BRUG_ALLOC", "LD_PRELOAD"] {
+        for variable in [
+            "SPANDREL_MODE",
+            "SPANDREL_PROFILE",
+            "SPANDREL_STATS",
+            "SPANDREL_VERBOSE",
+            "SPANDREL_RELEASE_RATE",
+            "SPANDREL_BACKGROUND",
+            "BRUG_ALLOC",
+            "LD_PRELOAD",
+        ] {
             command.env_remove(variable);
         }
         command

@@ -5,23 +5,6 @@ use std::mem::transmute;
 
 use crate::objects::wrong;
 
-/// Modes to change between: plain ones, and settings that move objects early.
-pub const MODES: &[&str] = &[
-    "sys",
-    "jemalloc",
-    "mimalloc",
-    "mmap",
-    "auto",
-    "template",
-    "template=brug",
-    "template=0-1KiB:mimalloc,1KiB-32KiB:jemalloc,32KiB-512KiB:sys,512KiB-:mmap",
-    "switch",
-    "switch=jemalloc,point=64KiB,threshold=2",
-    "switch=mimalloc,point=16KiB,threshold=1",
-];
-
-/// Backends that may be asked for by number.
-pub const BACKENDS: u64 = 5;
 /// The one that need not be built in.
 const TCMALLOC: c_int = 3;
 
@@ -76,7 +59,7 @@ impl Api {
         }
     }
 
-    /// Changes the mode of the process; every mode of [`MODES`] must be accepted.
+    /// Changes the mode of the process; every mode of the tests must be accepted.
     pub fn set_mode(&self, mode: &str) {
         let text = CString::new(mode).expect("no zero byte");
         // SAFETY: a string that ends in a zero byte and outlives the call.

@@ -14,8 +14,9 @@ mod script;
 
 use std::sync::Mutex;
 
-use api::{Api, BACKENDS, MODES};
+use api::Api;
 use objects::{Ledger, Object, Request, Step};
+use spandrel_tests::subject::{ALL_MODES, ALLOCATORS, RESTLESS_MODES};
 
 struct Options {
     threads: u64,
@@ -32,6 +33,8 @@ struct World {
     ledger: Ledger,
     pool: Mutex<Vec<Object>>,
     api: Option<Api>,
+    /// Those to change between.
+    modes: Vec<&'static str>,
     options: Options,
 }
 
@@ -94,6 +97,7 @@ fn main() {
         ledger: Ledger::new(options.least_alignment),
         pool: Mutex::default(),
         api,
+        modes: [ALL_MODES, RESTLESS_MODES].concat(),
         options,
     };
     for generation in 0..world.options.generations {
@@ -139,7 +143,7 @@ fn live(world: &World, generation: u64, thread: u64) {
                 let at = random.below(mine.len() as u64) as usize;
                 let object = mine.swap_remove(at);
                 let size = new_size(&mut random, object.size(), options.max_size);
-                let backend = random.below(BACKENDS) as i32;
+                let backend = random.below(ALLOCATORS.into()) as i32;
                 mine.extend(match &world.api {
                     Some(api) if size > 0 && random.below(16) == 0 => {
                         Some(world.ledger.resize_in(object, backend, size, api))
@@ -188,9 +192,9 @@ fn live(world: &World, generation: u64, thread: u64) {
 fn flip(world: &World, random: &mut Random, scopes: &mut u32) {
     let Some(api) = &world.api else { return };
     match random.below(1000) {
-        0..3 => api.set_mode(random.pick(MODES)),
+        0..3 => api.set_mode(random.pick(&world.modes)),
         3..15 if *scopes < 8 => {
-            *scopes += u32::from(api.scope_enter(random.pick(MODES)));
+            *scopes += u32::from(api.scope_enter(random.pick(&world.modes)));
         }
         15..25 if *scopes > 0 => {
             api.scope_leave();
@@ -210,7 +214,7 @@ fn request(world: &World, random: &mut Random) -> Request {
         14..16 => Request::PosixMemalign { alignment: alignment.max(8), size },
         16 => Request::AlignedAlloc { alignment, size },
         17 => Request::Memalign { alignment, size },
-        _ => Request::In { backend: random.below(BACKENDS) as i32, size },
+        _ => Request::In { backend: random.below(ALLOCATORS.into()) as i32, size },
     }
 }
 

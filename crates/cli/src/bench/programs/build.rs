@@ -44,6 +44,8 @@ fn make(tree: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     let errors = String::from_utf8_lossy(&done.stderr);
-    let first = errors.lines().find(|line| !line.trim().is_empty()).unwrap_or("make failed");
-    Err(failed(first))
+    let mut lines = errors.lines().filter(|line| !line.trim().is_empty());
+    // The compiler says much before it comes to the point.
+    let told = lines.clone().find(|line| line.contains("error")).or_else(|| lines.next());
+    Err(failed(told.unwrap_or("make failed")))
 }

@@ -32,10 +32,10 @@ pub struct Outcome {
 pub type Peer<'a> = (&'a str, f64);
 
 impl Outcome {
-    /// The median of a number on one allocator.
+    /// The median of a number on one allocator; nothing if it ever failed.
     pub fn median(&self, allocator: &str, key: &str) -> Option<f64> {
         let series = self.series.iter().find(|series| series.contender.name == allocator)?;
-        median(&series.values(key))
+        if series.failed.is_some() { None } else { median(&series.values(key)) }
     }
 
     /// The same, relative to the system's allocator.
@@ -46,8 +46,8 @@ impl Outcome {
     fn peers(&self) -> impl Iterator<Item = (&str, f64, f64)> {
         self.series.iter().filter(|series| series.contender.role == Role::Peer).filter_map(
             |series| {
-                let value = |key| median(&series.values(key));
-                Some((series.contender.name.as_str(), value(CPU)?, value(PEAK)?))
+                let name = series.contender.name.as_str();
+                Some((name, self.median(name, CPU)?, self.median(name, PEAK)?))
             },
         )
     }

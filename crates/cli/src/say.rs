@@ -1,0 +1,35 @@
+//! What the command prints. Whoever reads it may go away (`| head`): that is no crash.
+
+use crate::failure::Failure;
+use std::fmt::Display;
+use std::io::{ErrorKind, Write, stderr, stdout};
+
+/// Writes a line, or several, on standard output.
+pub fn out(text: impl Display) -> Result<(), Failure> {
+    written(writeln!(stdout().lock(), "{text}"))
+}
+
+/// Writes a line on standard error; if that cannot be, there is nobody to be told.
+pub fn err(text: impl Display) {
+    let _ = writeln!(stderr().lock(), "{text}");
+}
+
+fn written(outcome: std::io::Result<()>) -> Result<(), Failure> {
+    outcome.map_err(|why| match why.kind() {
+        ErrorKind::BrokenPipe => Failure::unread(),
+        _ => Failure::new(format!("standard output: {why}")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_went_away_is_no_message() {
+        let failure = written(Err(ErrorKind::BrokenPipe.into())).unwrap_err();
+        assert_eq!((failure.code, failure.message.as_str()), (141, ""));
+        let failure = written(Err(ErrorKind::StorageFull.into())).unwrap_err();
+        assert!(failure.code == 1 && failure.message.starts_with("standard output: "));
+    }
+}
