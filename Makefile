@@ -50,6 +50,8 @@ unit:
 	cargo test --locked --workspace --exclude spandrel-tests --exclude spandrel-capi \
 		--features spandrel/jemalloc,spandrel/mimalloc
 	cargo test --locked -p spandrel -p spandrel-backends
+	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom \
+		cargo test --locked --release -p spandrel-sync --test loom
 
 integration: build
 	cargo test --locked -p spandrel-tests -- --test-threads 2

@@ -52,7 +52,8 @@ fn check_reports(done: &Finished, statistics: &std::path::Path) {
     let lines: Vec<String> =
         done.library_lines().into_iter().filter(|l| !l.contains(" loaded into ")).collect();
     for kind in &kinds {
-        let about = lines.iter().filter(|l| l.contains(kind.as_str())).count();
+        let line = format!(" {kind} is not available");
+        let about = lines.iter().filter(|l| l.contains(&line)).count();
         assert_eq!(about, 1, "'{kind}' is degraded: {lines:#?}");
     }
     assert_eq!(lines.len(), kinds.len(), "degraded: {kinds:?}, reported: {lines:#?}");

@@ -313,3 +313,11 @@ fn memory_goes_back_while_the_program_sleeps() {
     let (before, after, threads) = resident("256", "0");
     assert!(after > before / 2 && threads == 1, "{before} {after} {threads}");
 }
+
+/// With nothing to do the library's thread sleeps until there is something.
+#[test]
+fn the_thread_sleeps_when_the_program_does() {
+    subject().required_library();
+    let program = Program::new("quiet_thread.c");
+    subject().job(program.path(), "native").run().expect_ok();
+}

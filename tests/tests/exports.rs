@@ -31,6 +31,7 @@ const C_INTERFACE: &[&str] = &[
     "__register_atfork",
     // The child of a vfork runs on the parent's thread slot.
     "vfork",
+    "__vfork",
 ];
 
 /// `operator new` and `delete`: plain and array, aligned, nothrow, sized.

@@ -50,3 +50,14 @@ pub unsafe extern "C" fn vfork() -> libc::pid_t {
         number = const libc::SYS_vfork,
     );
 }
+
+/// The C library's other name for it.
+///
+/// # Safety
+/// As for [`vfork`].
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn __vfork() -> libc::pid_t {
+    // The child must not return through a frame that is no more: there is none.
+    naked_asm!("jmp {vfork}", vfork = sym vfork)
+}

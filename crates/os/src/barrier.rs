@@ -1,7 +1,8 @@
 //! A memory barrier on all processors that run this process's threads.
 //!
 //! `membarrier(2)` moves the cost of a rare handshake to its rare side: the
-//! frequent side needs no locked instruction.
+//! frequent side needs no locked instruction. The same call sends whoever is in the
+//! middle of a restartable sequence back to its beginning.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::*};
 
@@ -70,15 +71,18 @@ pub fn all_processors() -> bool {
     outcome.is_ok()
 }
 
+/// Whether the kernel has not refused [`restart`] yet.
 static RESTARTS: AtomicBool = AtomicBool::new(true);
 
-/// Makes [`restart`] cheap later on: the first time takes milliseconds in a process
-/// of several threads.
-pub fn prepare_restarts() {
-    if let Err(errno) = membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ) {
-        refused(Optional::Membarrier, errno);
+/// Registers the process for [`restart`], which takes milliseconds in a process of
+/// several threads. False: the kernel does not offer that (before 5.10).
+pub fn prepare_restarts() -> bool {
+    let outcome = membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ);
+    if let Err(errno) = outcome {
+        refused(Optional::Restart, errno);
         RESTARTS.store(false, Relaxed);
     }
+    outcome.is_ok()
 }
 
 /// A full barrier on a processor, and the thread that runs there is restarted if it is in
@@ -93,7 +97,7 @@ pub fn restart(processor: usize) -> bool {
         outcome => outcome,
     };
     if let Err(errno) = outcome {
-        refused(Optional::Membarrier, errno);
+        refused(Optional::Restart, errno);
         RESTARTS.store(false, Relaxed);
     }
     outcome.is_ok()

@@ -23,7 +23,7 @@ pub enum Optional {
     Reserve = 3,
     /// `getrandom`, for the choice of slice bases.
     Random = 4,
-    /// `membarrier`, for trimming behind live objects and for emptying others' caches.
+    /// `membarrier`, for trimming behind live objects.
     Membarrier = 5,
     /// `madvise(MADV_COLLAPSE)`, which makes a huge page whole again.
     Collapse = 6,
@@ -31,11 +31,13 @@ pub enum Optional {
     Thread = 7,
     /// Restartable sequences, as the C library registers them.
     Rseq = 8,
+    /// `membarrier` for restartable sequences, with which others' caches are emptied.
+    Restart = 9,
 }
 
 impl Optional {
     /// Every optional call.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Mremap,
         Self::PopulateWrite,
         Self::HugePage,
@@ -45,6 +47,7 @@ impl Optional {
         Self::Collapse,
         Self::Thread,
         Self::Rseq,
+        Self::Restart,
     ];
 
     /// The name used in messages and statistics.
@@ -59,6 +62,7 @@ impl Optional {
             Self::Collapse => "madvise(MADV_COLLAPSE)",
             Self::Thread => "pthread_create",
             Self::Rseq => "rseq",
+            Self::Restart => "membarrier(RSEQ)",
         }
     }
 
@@ -70,10 +74,10 @@ impl Optional {
             Self::Reserve => "slices are smaller; what does not fit is served by glibc",
             Self::Collapse => "huge pages that were broken stay so until the kernel mends them",
             Self::Thread => "memory goes back beside requests for memory, not while there are none",
-            Self::Membarrier => {
-                "spare pages behind live objects, and cached objects, stay where they are"
+            Self::Membarrier => "spare pages behind live objects stay where they are",
+            Self::Rseq | Self::Restart => {
+                "free objects are cached for each thread, not for each processor"
             }
-            Self::Rseq => "free objects are cached for each thread, not for each processor",
             Self::Random => "slice bases follow the kernel's own randomisation",
         }
     }

@@ -6,7 +6,8 @@
 //! processor is undisturbed as long as it ends with one store (rseq(2), glibc
 //! 2.35 and later). The area is glibc's; all that may be written is `rseq_cs`.
 
-use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering::*};
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicIsize, AtomicU32, AtomicU64, Ordering::*};
 
 use crate::degrade::{Optional, refused};
 
@@ -18,11 +19,16 @@ pub const CPUS_MOST: usize = 1024;
 /// A thread's area, as far as we know it.
 #[repr(C, align(32))]
 pub struct Area {
-    cpu_id_start: u32,
+    cpu_id_start: AtomicU32,
     /// The processor that the thread runs on. Negative: there are no restartable sequences.
     pub cpu_id: AtomicU32,
-    rseq_cs: u64,
+    rseq_cs: AtomicU64,
 }
+
+/// Where in an area the processor's number is.
+pub const CPU_ID: usize = offset_of!(Area, cpu_id);
+/// Where in an area the running sequence's descriptor is named.
+pub const RSEQ_CS: usize = offset_of!(Area, rseq_cs);
 
 /// Where the area is, from the thread pointer; 0: there is none.
 static OFFSET: AtomicIsize = AtomicIsize::new(0);

@@ -24,8 +24,13 @@ const PAGE_DELAY_S: u64 = 60;
 const MOST_DOUBLINGS: u32 = 7;
 /// An attempt is charged for no less: it takes a system call.
 const LEAST_MICROS: u32 = 5;
-/// What it spares for each page that was gone: two faults of 1.7 us (anchor A).
+/// What it spares for each page that was gone: two faults of 1.7 us on the machine that this was
+/// measured on.
 const SPARED_MICROS: u32 = 3;
+/// One that took so long had to make room first (0.1 ms is usual): the next may as well, and waits
+/// so many times as long.
+const SLOW_MICROS: u32 = 2000;
+const SLOW_PAUSE: u32 = 10;
 
 /// Where the sweep is, and what it may spend.
 #[derive(Debug)]
@@ -162,6 +167,10 @@ impl PageHeap<'_> {
             Collapse::Done { micros } => {
                 counters.restored += 1;
                 self.repair.failures = 0;
+                if micros >= SLOW_MICROS {
+                    let pause_ms = u64::from(micros / 1000 * SLOW_PAUSE);
+                    self.repair.not_before_ms = now_ms.saturating_add(pause_ms);
+                }
                 self.filler.edit(&mut self.table, page, |tracker| {
                     tracker.flags &= !flag::BROKEN;
                     (tracker.unbacked, tracker.unbacked_pages) = (Bits::NONE, 0);

@@ -52,9 +52,10 @@ impl PageHeap<'_> {
                 released = self.release_whole(memory, pages.hugepages_up()).pages().0;
                 let wanted = pages.0.saturating_sub(released);
                 if wanted > 0 {
-                    released += self.subrelease(memory, wanted, urgency);
+                    let broken = self.subrelease(memory, wanted, urgency);
+                    self.demand.released(now_ms, broken);
+                    released += broken;
                 }
-                self.demand.released(now_ms, released);
                 self.counters.released.asked += u64::from(released);
             }
             Urgency::Background => {
@@ -74,6 +75,7 @@ impl PageHeap<'_> {
         let counts = &self.filler.counts;
         let backed = counts.used.saturating_add(counts.free_backed());
         let unwanted = self.demand.unwanted(now_ms, backed, self.filler.wanted_again);
+        let wanted = wanted.min(counts.free_backed());
         let allowed = wanted.min(unwanted);
         self.counters.spared += u64::from(wanted - allowed);
         allowed
@@ -116,20 +118,25 @@ impl PageHeap<'_> {
         for set in BROKEN_SETS {
             self.walk(memory, set, PAGES, 0, &mut walk);
         }
-        if urgency == Urgency::Background {
+        match urgency {
             // The lists know about which are empty: looking closer would take rounds over all.
-            for set in WHOLE_SETS {
-                let dense = set == set::DENSE;
-                let from = order::worth_breaking(self.filler.order, dense, BREAK_PAGES, BREAK_ROW);
-                self.walk(memory, set, PAGES - BREAK_PAGES, from, &mut walk);
+            Urgency::Background => {
+                for set in WHOLE_SETS {
+                    let dense = set == set::DENSE;
+                    let from =
+                        order::worth_breaking(self.filler.order, dense, BREAK_PAGES, BREAK_ROW);
+                    self.walk(memory, set, PAGES - BREAK_PAGES, from, &mut walk);
+                }
             }
-        }
-        let mut most = if urgency == Urgency::Asked { ROUND_PAGES } else { u32::MAX };
-        while most <= PAGES && walk.goes_on() {
-            for set in WHOLE_SETS {
-                self.walk(memory, set, most.min(PAGES - BREAK_PAGES), 0, &mut walk);
+            Urgency::Asked => {
+                let mut most = ROUND_PAGES;
+                while most <= PAGES && walk.goes_on() {
+                    for set in WHOLE_SETS {
+                        self.walk(memory, set, most.min(PAGES - BREAK_PAGES), 0, &mut walk);
+                    }
+                    most += ROUND_PAGES;
+                }
             }
-            most += ROUND_PAGES;
         }
         self.counters.subreleased += u64::from(walk.released);
         walk.released

@@ -113,7 +113,7 @@ pub struct Tracker {
     pub(crate) flags: u8,
 }
 
-/// Spandrel's bound for what a terabyte of address space may cost (anchor B4).
+/// Spandrel's bound for what a terabyte of address space may cost (`docs/targets.md`, B4).
 const _: () = assert!(size_of::<Tracker>() <= 128);
 
 impl Tracker {

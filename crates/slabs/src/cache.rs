@@ -56,7 +56,7 @@ fn push_slow(class: usize, object: usize) {
     }
 }
 
-/// Gives back what is cached where the calling thread may look.
+/// Gives back what all processors, or the calling thread, have cached.
 pub fn flush() {
     thread_cache::flush_own();
     cpu_cache::flush();

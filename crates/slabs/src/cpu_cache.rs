@@ -28,8 +28,8 @@ const BATCH: usize = 128;
 #[repr(C)]
 pub struct Block {
     stacks: [Stack; CLASSES],
-    /// Where the tops were when somebody looked last.
-    seen: [*mut usize; CLASSES],
+    /// Objects that were in the stacks when somebody looked last.
+    seen: [usize; CLASSES],
 }
 
 /// The block of stacks that are empty and full.
@@ -37,7 +37,7 @@ struct Nothing(Block);
 // SAFETY: nobody writes to it.
 unsafe impl Sync for Nothing {}
 static NOTHING: Nothing =
-    Nothing(Block { stacks: [const { Stack::none() }; CLASSES], seen: [ptr::null_mut(); CLASSES] });
+    Nothing(Block { stacks: [const { Stack::none() }; CLASSES], seen: [0; CLASSES] });
 
 /// Where whoever runs on a processor finds its block. Filled before any thread
 /// uses it.
@@ -49,11 +49,17 @@ static MADE: [AtomicPtr<Block>; CPUS_MOST] = [const { AtomicPtr::new(ptr::null_m
 static END: AtomicUsize = AtomicUsize::new(0);
 static ENABLED: AtomicBool = AtomicBool::new(false);
 /// For making blocks, and for looking into others'.
-static OTHERS: Lock<()> = Lock::new(());
+static OTHERS: Lock<Spare> = Lock::new(Spare(ptr::null_mut()));
+
+/// Room for what a block holds, so that its processor need not do without it for long.
+struct Spare(*mut usize);
+// SAFETY: whoever holds the lock has the room.
+unsafe impl Send for Spare {}
 
 static SLOTS: [usize; CLASSES] = class::kept(STACK_BYTES, STACK_LEAST, STACK_MOST);
-const BLOCK_BYTES: usize = size_of::<Block>()
-    + class::sum(&class::kept(STACK_BYTES, STACK_LEAST, STACK_MOST)) * size_of::<usize>();
+const SLOTS_BYTES: usize =
+    class::sum(&class::kept(STACK_BYTES, STACK_LEAST, STACK_MOST)) * size_of::<usize>();
+const BLOCK_BYTES: usize = size_of::<Block>() + SLOTS_BYTES;
 
 fn nothing() -> *mut Block {
     ptr::from_ref(&NOTHING.0).cast_mut()
@@ -63,10 +69,10 @@ fn nothing() -> *mut Block {
 /// kernel offer what it takes. Those that have caches of their own keep them,
 /// but for the caller.
 pub fn start() {
-    if rseq::area().is_none() || ENABLED.load(Relaxed) {
+    thread_cache::start();
+    if rseq::area().is_none() || ENABLED.load(Relaxed) || !barrier::prepare_restarts() {
         return;
     }
-    barrier::prepare_restarts();
     BLOCKS.iter().for_each(|block| block.store(nothing(), Relaxed));
     ENABLED.store(true, Release);
     thread_cache::flush_own();
@@ -104,23 +110,24 @@ fn current(area: *mut Area) -> Option<*mut Block> {
 
 #[cold]
 fn make(cpu: usize) -> Option<*mut Block> {
-    let _guard = OTHERS.lock();
+    let mut spare = OTHERS.lock();
     if !MADE[cpu].load(Relaxed).is_null() {
         return None;
+    }
+    // Once there are blocks there is room for what comes out of them.
+    if spare.0.is_null() {
+        spare.0 = map::open_cache(SLOTS_BYTES).cast();
+        if spare.0.is_null() {
+            return None;
+        }
     }
     let block = map::open_cache(BLOCK_BYTES).cast::<Block>();
     if block.is_null() {
         return None;
     }
     // SAFETY: fresh zero memory of BLOCK_BYTES.
-    unsafe {
-        let mut slot = block.add(1).cast::<usize>();
-        for (class, slots) in SLOTS.iter().copied().enumerate().skip(1) {
-            (&raw mut (*block).stacks[class]).write(Stack::new(slot, slots));
-            slot = slot.add(slots);
-        }
-    }
-    MADE[cpu].store(block, Relaxed);
+    unsafe { Stack::lay_out(&raw mut (*block).stacks, block.add(1).cast(), &SLOTS) };
+    MADE[cpu].store(block, Release);
     END.fetch_max(cpu + 1, Relaxed);
     BLOCKS[cpu].store(block, Release);
     Some(block)
@@ -130,10 +137,10 @@ fn make(cpu: usize) -> Option<*mut Block> {
 pub fn refill(area: *mut Area, class: usize) -> usize {
     let mut batch = [0; BATCH];
     let wanted = match current(area) {
-        // SAFETY: blocks are never taken away; only the count for refills is touched.
+        // SAFETY: blocks are never taken away.
         Some(block) => unsafe {
-            let most = BATCH.min(SLOTS[class] / 2 + 1);
-            (&(*block).stacks)[class].next_refill(CLASS[class].size as usize, most)
+            let (size, most) = (CLASS[class].size as usize, BATCH.min(SLOTS[class] / 2 + 1));
+            Stack::next_refill(&raw const (*block).stacks[class], size, most)
         },
         None => 1,
     };
@@ -185,85 +192,111 @@ fn give_here(area: *mut Area, class: usize, object: usize) {
     transfer::give(class, &[object]);
 }
 
-/// Gives back what no processor has touched since the last call. True if
-/// anything is cached still.
+/// Gives back stacks that look untouched since the last call, and half of what others have
+/// not come down to in both looks. True if anything is cached still that a further call
+/// may give back.
 pub fn tend() -> bool {
-    look_at_all(|top, seen| top == seen)
+    look_at_all(|count, seen| if count == seen { count } else { count.min(seen) / 2 })
 }
 
 /// Gives back all that processors have cached.
 pub fn flush() {
-    look_at_all(|_, _| true);
+    look_at_all(|count, _| count);
 }
 
 /// Bytes of objects that processors have cached, more or less: they go on meanwhile.
 pub fn bytes() -> u64 {
-    let made = MADE.iter().take(END.load(Relaxed)).map(|block| block.load(Relaxed));
-    made.filter(|block| !block.is_null())
-        .flat_map(|block| (1..CLASSES).map(move |class| (block, class)))
+    made()
+        .flat_map(|(_, block)| (1..CLASSES).map(move |class| (block, class)))
         .map(|(block, class)| {
-            // SAFETY: a block is never taken away; the top is one word.
-            let count = unsafe {
-                let stack = &raw const (*block).stacks[class];
-                (&raw const (*stack).top).read_volatile().offset_from((*stack).bottom)
-            };
+            // SAFETY: a block is never taken away.
+            let count = unsafe { Stack::count(&raw const (*block).stacks[class]) };
             count as u64 * u64::from(CLASS[class].size)
         })
         .sum()
 }
 
-/// Gives back the stacks for which `goes` says so, by their top and what it was
-/// at the last look. True if any object is left.
-fn look_at_all(goes: impl Fn(*mut usize, *mut usize) -> bool) -> bool {
-    let _guard = OTHERS.lock();
-    let made = MADE.iter().take(END.load(Relaxed)).map(|block| block.load(Relaxed));
-    made.enumerate().filter(|(_, block)| !block.is_null()).fold(false, |left, (cpu, block)| {
-        // SAFETY: the processor's block, and the lock is held.
-        left | unsafe { look_at(cpu, block, &goes) }
+/// The processors that have a block, and their blocks.
+fn made() -> impl Iterator<Item = (usize, *mut Block)> {
+    let all = MADE.iter().take(END.load(Relaxed)).map(|block| block.load(Acquire));
+    all.enumerate().filter(|(_, block)| !block.is_null())
+}
+
+/// Gives back as much of each stack as `surplus` says, by what is in it and what was at
+/// the last look. True if any object is left where something can be done about it.
+fn look_at_all(surplus: impl Fn(usize, usize) -> usize) -> bool {
+    let spare = OTHERS.lock();
+    made().fold(false, |left, (cpu, block)| {
+        // SAFETY: the processor's block, the lock is held, and there is room.
+        left | unsafe { look_at(cpu, block, spare.0, &surplus) }
     })
 }
 
 /// # Safety
-/// `block` is the processor's, and the caller holds the lock.
+/// `block` is the processor's, the caller holds the lock, and `room` is for all that a block
+/// can hold.
 unsafe fn look_at(
     cpu: usize,
     block: *mut Block,
-    goes: &impl Fn(*mut usize, *mut usize) -> bool,
+    room: *mut usize,
+    surplus: &impl Fn(usize, usize) -> usize,
 ) -> bool {
-    let any_goes = (1..CLASSES).any(|class| {
-        // SAFETY: the caller's block. Whoever runs there may change the top meanwhile; it
-        // is one word.
-        unsafe {
-            let stack = &raw const (*block).stacks[class];
-            let top = (&raw const (*stack).top).read_volatile();
-            top != (*stack).bottom && goes(top, (*block).seen[class])
-        }
-    });
-    // Nobody is in the middle of a sequence with this block after the barrier.
-    let is_ours = any_goes && {
-        BLOCKS[cpu].store(nothing(), Relaxed);
-        barrier::restart(cpu)
+    // SAFETY: the caller's block; as many of each as there are classes.
+    let (stacks, seen) = unsafe {
+        ((&raw mut (*block).stacks).cast::<Stack>(), (&raw mut (*block).seen).cast::<usize>())
     };
+    // SAFETY: whoever runs there may change the stack meanwhile.
+    let count = |class: usize| unsafe { Stack::count(stacks.add(class)) };
+    // SAFETY: only who holds the lock looks at this.
+    let seen = |class: usize| unsafe { seen.add(class) };
+    let goes = |class: usize| {
+        // SAFETY: as above.
+        unsafe { surplus(count(class), *seen(class)) }
+    };
+    if (1..CLASSES).all(|class| goes(class) == 0) {
+        return (1..CLASSES).fold(false, |left, class| {
+            let count = count(class);
+            // SAFETY: as above.
+            unsafe { *seen(class) = count };
+            left | (count > 0)
+        });
+    }
+    BLOCKS[cpu].store(nothing(), Relaxed);
+    let is_ours = barrier::restart(cpu);
+    let mut taken = [0; CLASSES];
     let mut left = false;
-    for class in 1..CLASSES {
-        // SAFETY: as above; what is changed is ours alone.
-        unsafe {
-            let stack = &raw mut (*block).stacks[class];
-            let top = (&raw const (*stack).top).read_volatile();
-            let (bottom, seen) = ((*stack).bottom, &raw mut (*block).seen[class]);
-            if is_ours && top != bottom && goes(top, *seen) {
-                let count = top.offset_from(bottom) as usize;
-                transfer::give(class, core::slice::from_raw_parts(bottom, count));
-                (*stack).top = bottom;
-                (*stack).forget_refills();
-                *seen = bottom;
-            } else {
-                *seen = top;
-                left |= top != bottom;
+    if is_ours {
+        // Nobody is in the middle of a sequence with this block after the barrier, and
+        // nobody begins one. It is not for long.
+        let mut to = room;
+        for (class, taken) in taken.iter_mut().enumerate().skip(1) {
+            let (all, gone) = (count(class), goes(class));
+            // SAFETY: as above, and the stacks are ours alone; `gone` is no more than `all`.
+            unsafe {
+                let stack = &mut *stacks.add(class);
+                // The oldest; what was freed last is warm.
+                ptr::copy_nonoverlapping(stack.bottom, to, gone);
+                ptr::copy(stack.bottom.add(gone), stack.bottom, all - gone);
+                stack.top = stack.bottom.add(all - gone);
+                if gone == all {
+                    stack.forget_refills();
+                }
+                *seen(class) = all - gone;
+                to = to.add(gone);
             }
+            *taken = gone;
+            left |= all > gone;
         }
     }
     BLOCKS[cpu].store(block, Release);
+    let mut from = room.cast_const();
+    for (class, taken) in taken.into_iter().enumerate() {
+        // SAFETY: what was put there above.
+        unsafe {
+            transfer::give(class, core::slice::from_raw_parts(from, taken));
+            from = from.add(taken);
+        }
+    }
     left
 }
 

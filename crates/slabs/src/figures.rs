@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use spandrel_pageheap::Stats;
 use spandrel_pages::{FIGURES, Figure, Figures, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, LIVE_MAGIC};
 
-use crate::{cpu_cache, heap, transfer};
+use crate::{cpu_cache, heap, thread_cache, transfer};
 
 /// See [`spandrel_pages::LIVE_SYMBOL`].
 #[repr(C)]
@@ -88,7 +88,7 @@ pub fn publish_heap(stats: &Stats) {
 
 /// Writes down what lies in the caches.
 pub fn publish_caches() {
-    set(Figure::InCaches, cpu_cache::bytes());
+    set(Figure::InCaches, cpu_cache::bytes() + thread_cache::bytes());
     let (bytes, hits, misses) = transfer::counts();
     set(Figure::InTransfer, bytes);
     set(Figure::TransferHits, hits);

@@ -34,6 +34,8 @@ const LOOK_EVERY: u32 = 256;
 /// The figures are written down for each of the first spans, then once in so many.
 const TELL_ALWAYS: u32 = 256;
 const TELL_EVERY: u32 = 16;
+/// A span of so many pages is told at once: 1 MiB.
+const MUCH: Length = Length((MIB / HEAP_PAGE_BYTES) as u32);
 /// A program has the thread once its heap has grown by so many huge pages: 64 MiB.
 /// Smaller ones stay as they are, also in the eyes of system calls that refuse
 /// programs of several threads.
@@ -78,12 +80,14 @@ fn release_per_s() -> Length {
     Length(release_rate().saturating_mul(pages))
 }
 
-/// Tells those who read the process's memory how the heap stands, now and then.
-fn tell(heap: &PageHeap<'static>) {
+/// Tells those who read the process's memory how the heap stands, now and then, and when
+/// much came or went.
+fn tell(heap: &PageHeap<'static>, pages: Length) {
     // Under the heap's lock.
     let operations = OPERATIONS.load(Relaxed).wrapping_add(1);
     OPERATIONS.store(operations, Relaxed);
-    if operations <= TELL_ALWAYS || operations.is_multiple_of(TELL_EVERY) {
+    let is_due = operations <= TELL_ALWAYS || operations.is_multiple_of(TELL_EVERY);
+    if is_due || pages >= MUCH {
         figures::publish_heap(&heap.stats());
     }
 }
@@ -175,7 +179,7 @@ fn allocate(request: Request) -> Option<(Page, bool)> {
     let heap = guard.as_mut()?;
     let now = clock::coarse_ms();
     let span = heap.allocate(&mut Kernel, now, request)?;
-    tell(heap);
+    tell(heap, request.pages);
     let stepped = step(heap, now);
     let refilled = to_restore(heap, now, stepped);
     drop(guard);
@@ -226,8 +230,10 @@ fn step(heap: &mut PageHeap<'static>, now: u64) -> bool {
 pub fn see_to_background() {
     let reached = REACHED.load(Relaxed);
     if reached.saturating_sub(WANTED_AT.load(Relaxed)) >= THREAD_FROM {
-        WANTED_AT.store(reached, Relaxed);
-        background::want(work);
+        // Not here: the parent, whose memory this is, shall ask again.
+        if background::want(work) {
+            WANTED_AT.store(reached, Relaxed);
+        }
     }
     thread_cache::watch_main_thread();
     if background::is_running() {
@@ -306,7 +312,7 @@ pub fn free_span(first: Page, pages: usize) {
         let now = clock::coarse_ms();
         let was_one = heap.free(&mut Kernel, now, id_of(first), Length(pages as u32));
         step(heap, now);
-        tell(heap);
+        tell(heap, Length(pages as u32));
         was_one
     });
     drop(heap);
@@ -340,6 +346,9 @@ pub fn grow_large(first: Page, pages: usize) -> bool {
     let (id, now) = (id_of(first), clock::coarse_ms());
     let grown = heap.try_grow(&mut Kernel, now, id, Length(from), Length(to)).is_some();
     let refilled = heap.just_refilled(now);
+    if grown {
+        tell(heap, Length(to.saturating_sub(from)));
+    }
     drop(guard);
     refilled.into_iter().for_each(restore);
     if grown {

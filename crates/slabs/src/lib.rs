@@ -184,7 +184,7 @@ pub unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
     moved
 }
 
-/// Gives back what the calling thread has cached and then all empty pages; true
+/// Gives back what processors, or the calling thread, have cached and then all empty pages; true
 /// if pages went to the kernel.
 pub fn trim() -> bool {
     cache::flush();

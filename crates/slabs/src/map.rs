@@ -236,7 +236,13 @@ pub fn open_cache(bytes: usize) -> *mut u8 {
         let next = |at: usize| at.checked_add(bytes).filter(|to| *to <= end);
         let at = MAP.caches_opened.fetch_update(Relaxed, Relaxed, next).ok()? as *mut u8;
         // SAFETY: within the slice, which is this module's.
-        unsafe { vm::open(at, bytes) }.then_some(at)
+        let opened = unsafe { vm::open(at, bytes) };
+        if !opened {
+            // For the next who asks, unless somebody else has taken more meanwhile.
+            let (from, to) = (at as usize, at as usize + bytes);
+            let _ = MAP.caches_opened.compare_exchange(to, from, Relaxed, Relaxed);
+        }
+        opened.then_some(at)
     });
     taken.unwrap_or(core::ptr::null_mut())
 }

@@ -13,7 +13,7 @@
 use core::arch::asm;
 use core::mem::offset_of;
 
-use spandrel_os::rseq::{Area, SIGNATURE};
+use spandrel_os::rseq::{Area, CPU_ID, RSEQ_CS, SIGNATURE};
 
 use crate::cpu_cache::BLOCKS;
 use crate::stack::Stack;
@@ -39,9 +39,9 @@ macro_rules! sequence {
             ".popsection",
             "66:",
             "lea {at}, [rip + 22b]",
-            "mov qword ptr [{area} + 8], {at}",
+            "mov qword ptr [{area} + {rseq_cs}], {at}",
             "33:",
-            "mov {at:e}, dword ptr [{area} + 4]",
+            "mov {at:e}, dword ptr [{area} + {cpu_id}]",
             concat!("lea ", $free, ", [rip + {blocks}]"),
             concat!("mov {at}, qword ptr [", $free, " + {at}*8]"),
             $($line,)*
@@ -54,6 +54,8 @@ macro_rules! sequence {
             "jmp 66b",
             ".popsection",
             blocks = sym BLOCKS,
+            cpu_id = const CPU_ID,
+            rseq_cs = const RSEQ_CS,
             signature = const SIGNATURE,
             $($operands)*
             options(nostack),

@@ -3,7 +3,7 @@
 
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 
 use spandrel_sync::{Lock, NO_CACHE, Once, ThreadSlot, background, thread_slot};
 
@@ -26,6 +26,8 @@ const ENDED: *mut Cache = ptr::without_provenance_mut(NO_CACHE);
 pub struct Cache {
     /// Next free cache, while this one is nobody's.
     next: *mut Cache,
+    /// The one that was made before.
+    older: *mut Cache,
     stacks: [Stack; CLASSES],
 }
 
@@ -38,6 +40,9 @@ const _: () = {
 
 /// Caches that threads have left.
 static UNUSED: Lock<Unused> = Lock::new(Unused(ptr::null_mut()));
+
+/// The cache that was made last: the head of the list of all.
+static MADE: AtomicPtr<Cache> = AtomicPtr::new(ptr::null_mut());
 
 struct Unused(*mut Cache);
 // SAFETY: an unused cache is nobody's but the list's.
@@ -98,7 +103,7 @@ pub fn refill(class: usize) -> usize {
     // the stack calls malloc. There is room for half of the slots and one more.
     unsafe {
         let stack = &mut (*cache).stacks[class];
-        let wanted = stack.next_refill(CLASS[class].size as usize, SLOTS[class] / 2 + 1);
+        let wanted = Stack::next_refill(stack, CLASS[class].size as usize, SLOTS[class] / 2 + 1);
         let room = core::slice::from_raw_parts_mut(stack.bottom, wanted);
         match transfer::fetch(class, room).checked_sub(1) {
             Some(last) => {
@@ -147,15 +152,42 @@ fn own() -> Option<*mut Cache> {
     let key = key()?;
     // What the C library allocates for the key comes here again.
     slot.set(ENDED.cast());
-    let cache = adopt()?;
-    // SAFETY: the key exists. A thread whose end is not told would keep its
-    // cache for good.
-    if unsafe { libc::pthread_setspecific(key, cache.cast()) } != 0 {
-        abandon(cache);
-        return None;
+    let cache = adopt().filter(|cache| {
+        // SAFETY: the key exists. A thread whose end is not told would keep its
+        // cache for good.
+        let told = unsafe { libc::pthread_setspecific(key, cache.cast()) } == 0;
+        if !told {
+            abandon(*cache);
+        }
+        told
+    });
+    // There may be memory for one the next time.
+    slot.set(cache.unwrap_or(ptr::null_mut()).cast());
+    cache
+}
+
+/// Asks for what tells of threads' ends, before there is a second thread: nobody may be
+/// in the middle of it when a process forks.
+pub fn start() {
+    let _ = key();
+}
+
+/// Bytes of objects that threads have cached, more or less: they go on meanwhile.
+pub fn bytes() -> u64 {
+    let mut bytes = 0;
+    let mut at = MADE.load(Acquire);
+    while !at.is_null() {
+        bytes += (1..CLASSES)
+            .map(|class| {
+                // SAFETY: a cache is never taken away.
+                let count = unsafe { Stack::count(&raw const (*at).stacks[class]) };
+                count as u64 * u64::from(CLASS[class].size)
+            })
+            .sum::<u64>();
+        // SAFETY: written before the cache was put on the list.
+        at = unsafe { (*at).older };
     }
-    slot.set(cache.cast());
-    Some(cache)
+    bytes
 }
 
 /// What tells of a thread's end, made if need be.
@@ -204,12 +236,10 @@ fn adopt() -> Option<*mut Cache> {
     }
     // SAFETY: fresh zero memory of CACHE_BYTES.
     unsafe {
-        let mut slot = cache.add(1).cast::<usize>();
-        for (class, slots) in SLOTS.iter().copied().enumerate().skip(1) {
-            (&raw mut (*cache).stacks[class]).write(Stack::new(slot, slots));
-            slot = slot.add(slots);
-        }
+        Stack::lay_out(&raw mut (*cache).stacks, cache.add(1).cast(), &SLOTS);
+        (*cache).older = MADE.load(Relaxed);
     }
+    MADE.store(cache, Release);
     Some(cache)
 }
 

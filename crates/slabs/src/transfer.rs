@@ -80,6 +80,9 @@ pub fn fetch(class: usize, into: &mut [usize]) -> usize {
 
 /// Gives objects of a class back.
 pub fn give(class: usize, objects: &[usize]) {
+    if objects.is_empty() {
+        return;
+    }
     let mut stack = STACKS[class].lock();
     let room = if stack.slots.is_null() { 0 } else { SLOTS[class] - stack.count };
     let (kept, rest) = objects.split_at(room.min(objects.len()));

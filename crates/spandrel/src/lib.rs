@@ -25,6 +25,11 @@
 //! Google's, and takes minutes). Without features no C is compiled; `auto` needs
 //! none: it stands on our own allocator and the page-mapped backend.
 //!
+//! # Limits
+//! A library that has Spandrel linked in must not be unloaded (`dlclose`): the kernel
+//! would look for its restartable sequences. Between `vfork` and `exec` nothing may
+//! be allocated, as POSIX has it; the preload library is more lenient.
+//!
 //! Invariant: whatever was allocated under one mode may be freed and grown
 //! under any other.
 #![no_std]

@@ -5,115 +5,95 @@
 
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering::*};
 
 use spandrel_os::degrade::{self, Optional};
 use spandrel_os::env;
+
+use crate::Wakeup;
 
 /// Does some of the work. Returns the milliseconds after which to be called
 /// again; `None`: nothing is left until [`wake`] is called.
 pub type Work = fn() -> Option<u32>;
 
-/// Rooms that may have work.
-const WORKERS: usize = 4;
-static WORKS: [AtomicPtr<()>; WORKERS] = [const { AtomicPtr::new(ptr::null_mut()) }; WORKERS];
-
-/// No thread.
-const NONE: u32 = 0;
-const AWAKE: u32 = 1;
-/// Until somebody wakes it.
-const ASLEEP: u32 = 2;
-/// It is to end.
-const LEAVING: u32 = 3;
-static STATE: AtomicU32 = AtomicU32::new(NONE);
-static FORBIDDEN: AtomicBool = AtomicBool::new(false);
+static STATE: Wakeup = Wakeup::new();
+/// The work, a [`Work`]; written before the thread is made.
+static WORK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 /// The process that it may be made in: not a child that shares its memory.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
+/// The thread, once it has begun.
 static THREAD: AtomicU64 = AtomicU64::new(0);
 
 /// Address space for the thread's stack, beside what thread-local storage takes.
 const STACK_BYTES: usize = 256 * 1024;
+/// What comes up while there is nothing else to do waits for so long at most.
+const BUSY_MS: u32 = 1000;
 
 /// No thread from now on; one that runs goes on.
 pub fn forbid() {
-    FORBIDDEN.store(true, Relaxed);
+    STATE.forbid();
 }
 
 /// Whether the thread runs, so that nobody else need do its work.
 #[inline]
 pub fn is_running() -> bool {
-    STATE.load(Relaxed) != NONE
+    STATE.is_there()
 }
 
-/// There is work: the thread looks at it soon, if there is a thread. May be
+/// There is work: the thread looks at it within a second, if there is a thread. May be
 /// called wherever memory may be freed.
 #[inline]
 pub fn wake() {
-    if STATE.load(Relaxed) == ASLEEP {
-        wake_now();
-    }
+    STATE.wake();
 }
 
-#[cold]
-fn wake_now() {
-    if STATE.compare_exchange(ASLEEP, AWAKE, AcqRel, Relaxed).is_ok() {
-        futex(libc::FUTEX_WAKE, 1, None);
-    }
-}
-
-/// As [`wake`], for `work` among others; starts the thread if there is none yet.
+/// As [`wake`]; starts the thread for this work if there is none yet. False: not
+/// here, in a child that shares its parent's memory.
 /// To be called where memory may be allocated and no lock is held.
 #[cold]
-pub fn want(work: Work) {
-    let address = work as *mut ();
-    let free = WORKS.iter().find(|place| {
-        let seen = place.compare_exchange(ptr::null_mut(), address, AcqRel, Acquire);
-        seen.is_ok() || seen == Err(address)
-    });
-    let here = PROCESS.load(Relaxed) == env::pid();
-    if free.is_none() || !here || FORBIDDEN.load(Relaxed) {
-        return;
+pub fn want(work: Work) -> bool {
+    if PROCESS.load(Relaxed) != env::pid() {
+        return false;
     }
-    if STATE.compare_exchange(NONE, AWAKE, AcqRel, Relaxed).is_err() {
-        return wake();
+    if !STATE.start() {
+        wake();
+        return true;
     }
+    WORK.store(work as *mut (), Release);
     let errno = env::errno();
-    let refused = match start(STACK_BYTES) {
+    let refused = match create(STACK_BYTES) {
         // Thread-local storage is taken out of the stack, and may be large.
-        libc::EINVAL => start(0),
+        libc::EINVAL => create(0),
         outcome => outcome,
     };
     env::set_errno(errno);
     if refused != 0 {
-        forbid();
-        STATE.store(NONE, Release);
+        STATE.not_started();
         degrade::refused(Optional::Thread, refused);
     }
+    true
 }
 
 /// This process may have the thread, and has none: when the library starts, and
 /// in the child of a fork.
 pub fn begin() {
     PROCESS.store(env::pid(), Relaxed);
-    STATE.store(NONE, Relaxed);
+    STATE.forget();
 }
 
 /// Ends the thread for good, and waits for that: the main thread ends while the
 /// process goes on, which would then never end.
 pub fn end() {
-    forbid();
-    let state = STATE.swap(LEAVING, AcqRel);
-    if state == AWAKE || state == ASLEEP {
-        futex(libc::FUTEX_WAKE, 1, None);
-        // SAFETY: the thread was made, is joinable, and is joined here alone.
+    if STATE.leave() {
+        // SAFETY: the thread has begun, is joinable, and is joined here alone.
         unsafe { libc::pthread_join(THREAD.load(Acquire), ptr::null_mut()) };
+        STATE.left();
     }
-    STATE.store(NONE, Release);
 }
 
 /// Makes the thread, with so much address space for its stack or, for 0, with what
 /// the C library takes; an error number, or 0.
-fn start(stack_bytes: usize) -> i32 {
+fn create(stack_bytes: usize) -> i32 {
     // SAFETY: the structures are initialised by the calls that take them first;
     // signals are the program's, and blocked only while the thread inherits that.
     unsafe {
@@ -132,7 +112,6 @@ fn start(stack_bytes: usize) -> i32 {
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
         let mut thread = core::mem::zeroed();
         let refused = libc::pthread_create(&mut thread, &attributes, run, ptr::null_mut());
-        THREAD.store(thread, Release);
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
         libc::pthread_attr_destroy(&mut attributes);
         refused
@@ -140,45 +119,19 @@ fn start(stack_bytes: usize) -> i32 {
 }
 
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
-    // SAFETY: names the calling thread.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"spandrel".as_ptr()) };
-    while STATE.load(Acquire) != LEAVING {
-        if let Some(after) = work() {
-            futex(libc::FUTEX_WAIT, AWAKE, Some(after));
-            continue;
+    // SAFETY: asks for the calling thread, and names it.
+    unsafe {
+        THREAD.store(libc::pthread_self(), Relaxed);
+        libc::prctl(libc::PR_SET_NAME, c"spandrel".as_ptr());
+    }
+    STATE.started();
+    // SAFETY: written by `want` before it made this thread.
+    let work = unsafe { core::mem::transmute::<*mut (), Work>(WORK.load(Acquire)) };
+    while STATE.look() {
+        match work() {
+            Some(after) => STATE.rest(after),
+            None => STATE.sleep(BUSY_MS),
         }
-        if STATE.compare_exchange(AWAKE, ASLEEP, SeqCst, Relaxed).is_err() {
-            continue;
-        }
-        // What came up just before that woke nobody.
-        if work().is_none() {
-            futex(libc::FUTEX_WAIT, ASLEEP, None);
-        }
-        let _ = STATE.compare_exchange(ASLEEP, AWAKE, AcqRel, Relaxed);
     }
     ptr::null_mut()
-}
-
-/// All the work that there is; when to look again.
-fn work() -> Option<u32> {
-    let all = WORKS.iter().map(|place| place.load(Acquire)).filter(|work| !work.is_null());
-    all.filter_map(|work| {
-        // SAFETY: only `want` writes these places, with functions of this type.
-        let work = unsafe { core::mem::transmute::<*mut (), Work>(work) };
-        work()
-    })
-    .min()
-}
-
-fn futex(operation: libc::c_int, value: u32, after_ms: Option<u32>) {
-    let operation = operation | libc::FUTEX_PRIVATE_FLAG;
-    let errno = env::errno();
-    let time = after_ms.map(|ms| libc::timespec {
-        tv_sec: libc::time_t::from(ms / 1000),
-        tv_nsec: libc::c_long::from(ms % 1000 * 1_000_000),
-    });
-    let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: the word is static and only read; a spurious return is a look more.
-    unsafe { libc::syscall(libc::SYS_futex, STATE.as_ptr(), operation, value, time) };
-    env::set_errno(errno);
 }

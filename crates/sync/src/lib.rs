@@ -8,8 +8,8 @@
 //!
 //! This room must never know what its locks protect.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p spandrel-sync --release` tries every
-//! interleaving of the tests in `tests/loom.rs`.
+//! `RUSTFLAGS="--cfg loom" cargo test -p spandrel-sync --release` (part of `make unit`)
+//! tries every interleaving of the tests in `tests/loom.rs`.
 #![cfg_attr(not(loom), no_std)]
 
 #[cfg(not(loom))]
@@ -18,6 +18,7 @@ mod handshake;
 mod lock;
 mod platform;
 mod slot;
+mod wakeup;
 
 pub use handshake::Handshake;
 pub use lock::{Lock, LockGuard, Once};
@@ -25,3 +26,4 @@ pub use lock::{Lock, LockGuard, Once};
 pub use platform::exchange;
 pub use platform::is_single_threaded;
 pub use slot::{NO_CACHE, ThreadSlot, thread_slot};
+pub use wakeup::Wakeup;

@@ -18,26 +18,35 @@ mod real {
 
     /// Sleeps while the word is as expected; may return without reason.
     pub fn wait(word: &AtomicU32, expected: u32) {
-        futex(word, libc::FUTEX_WAIT, expected);
+        futex(word, libc::FUTEX_WAIT, expected, None);
+    }
+
+    /// The same, for so many milliseconds at most.
+    pub fn wait_for(word: &AtomicU32, expected: u32, ms: u32) {
+        futex(word, libc::FUTEX_WAIT, expected, Some(ms));
     }
 
     #[cold]
     pub fn wake_one(word: &AtomicU32) {
-        futex(word, libc::FUTEX_WAKE, 1);
+        futex(word, libc::FUTEX_WAKE, 1, None);
     }
 
     #[cold]
     pub fn wake_all(word: &AtomicU32) {
-        futex(word, libc::FUTEX_WAKE, i32::MAX as u32);
+        futex(word, libc::FUTEX_WAKE, i32::MAX as u32, None);
     }
 
-    fn futex(word: &AtomicU32, operation: libc::c_int, value: u32) {
+    fn futex(word: &AtomicU32, operation: libc::c_int, value: u32, after_ms: Option<u32>) {
         let operation = operation | libc::FUTEX_PRIVATE_FLAG;
         let errno = spandrel_os::env::errno();
-        let no_timeout = core::ptr::null::<libc::timespec>();
+        let time = after_ms.map(|ms| libc::timespec {
+            tv_sec: libc::time_t::from(ms / 1000),
+            tv_nsec: libc::c_long::from(ms % 1000 * 1_000_000),
+        });
+        let time = time.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
         // SAFETY: the word outlives the call; both operations only read it. A
         // spurious return is handled by every caller's loop.
-        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, no_timeout) };
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, time) };
         spandrel_os::env::set_errno(errno);
     }
 
@@ -163,6 +172,11 @@ mod model {
         while sleepers.0.contains(&me) {
             sleepers = SLEEPERS.changed.wait(sleepers).unwrap();
         }
+    }
+
+    /// Time passes at once: all that a wait for a time promises is that it ends.
+    pub fn wait_for(_: &AtomicU32, _: u32, _: u32) {
+        loom::thread::yield_now();
     }
 
     pub fn wake_one(word: &AtomicU32) {

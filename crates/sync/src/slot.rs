@@ -66,7 +66,7 @@ pub fn thread_slot() -> &'static ThreadSlot {
     }
 }
 
-/// The scope pointer alone: two instructions, for the hot path.
+/// One field each: two instructions, for the hot path.
 impl ThreadSlot {
     /// The current thread's scope table; null means the process's table.
     #[inline(always)]

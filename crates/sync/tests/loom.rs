@@ -10,7 +10,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::AtomicU8;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use loom::thread;
-use spandrel_sync::{Handshake, Lock, Once};
+use spandrel_sync::{Handshake, Lock, Once, Wakeup};
 
 /// A value that panics when two use it at a time.
 struct Value(UnsafeCell<u32>);
@@ -250,5 +250,56 @@ fn looking_before_the_owner_has_gone_is_found_out() {
         });
         slot.free();
         visitor.join().unwrap();
+    });
+}
+
+#[test]
+fn work_that_comes_up_is_done_before_the_thread_sleeps() {
+    loom::model(|| {
+        let shared = Arc::new((Wakeup::new(), Lock::new(Value::new())));
+        assert!(shared.0.start());
+        let thread = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (state, todo) = &*shared;
+                state.started();
+                // If it slept for good, the model would tell.
+                while state.look() && todo.lock().get() == 0 {
+                    state.sleep(1000);
+                }
+            })
+        };
+        shared.1.lock().add();
+        shared.0.wake();
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn a_thread_that_is_to_leave_leaves_whatever_it_does() {
+    loom::model(|| {
+        let state = Arc::new(Wakeup::new());
+        // One thread wants it while another ends it.
+        let wants = {
+            let state = state.clone();
+            thread::spawn(move || {
+                state.start().then(|| {
+                    thread::spawn(move || {
+                        state.started();
+                        while state.look() {
+                            state.sleep(1000);
+                        }
+                    })
+                })
+            })
+        };
+        let to_join = state.leave();
+        let thread = wants.join().unwrap();
+        assert_eq!(to_join, thread.is_some());
+        if let Some(thread) = thread {
+            thread.join().unwrap();
+            state.left();
+        }
+        assert!(!state.start() && !state.is_there());
     });
 }

@@ -4,7 +4,7 @@ use super::cases::Case;
 use super::contender::Role;
 use serde::Serialize;
 
-/// A promise about a case; the word names it in the project's list of targets.
+/// A promise about a case; the word names it in `docs/targets.md`.
 #[derive(Clone, Copy, Debug)]
 pub enum Limit {
     /// At most this many times the system's allocator.
