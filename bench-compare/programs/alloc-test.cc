@@ -64,9 +64,7 @@ int main(int argc, char **argv) {
         {"seed", &seed, 0, UINT64_MAX, "of the random numbers"},
     };
     PARSE(argc, argv, "alloc-test: random objects come and go", list);
-    uint64_t numbers[THREADS_MAX];
-    for (uint64_t i = 0; i < threads; i++) numbers[i] = i;
-    run_threads(threads, work, numbers, sizeof numbers[0]);
+    run_numbered(threads, work);
     before_drain();
     return finish("alloc-test", "");
 }

@@ -47,9 +47,7 @@ int main(int argc, char **argv) {
     };
     PARSE(argc, argv, "glibc-thread: random replacement, sizes by a power law", list);
     draw_sizes();
-    uint64_t numbers[THREADS_MAX];
-    for (uint64_t i = 0; i < threads; i++) numbers[i] = i;
-    run_threads(threads, work, numbers, sizeof numbers[0]);
+    run_numbered(threads, work);
     before_drain();
     return finish("glibc-thread", "");
 }

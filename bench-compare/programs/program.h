@@ -219,6 +219,13 @@ static inline void run_threads(uint64_t count, void *(*body)(void *), void *argu
     for (uint64_t i = 0; i < count; i++) join_thread(threads[i]);
 }
 
+/* The same, each on its number. */
+static inline void run_numbered(uint64_t count, void *(*body)(void *)) {
+    uint64_t numbers[THREADS_MAX];
+    for (uint64_t i = 0; i < THREADS_MAX; i++) numbers[i] = i;
+    run_threads(count, body, numbers, sizeof numbers[0]);
+}
+
 /* ---- the end ------------------------------------------------------------------------------------------ */
 
 /* Kibibytes of a line `Name:   123 kB` of a file; nothing here allocates. */

@@ -59,9 +59,7 @@ int main(int argc, char **argv) {
     };
     PARSE(argc, argv, "sh6bench: batches freed in either order", list);
     CHECK(min_size <= max_size, "min is larger than max");
-    uint64_t numbers[THREADS_MAX];
-    for (uint64_t i = 0; i < threads; i++) numbers[i] = i;
-    run_threads(threads, work, numbers, sizeof numbers[0]);
+    run_numbered(threads, work);
     before_drain();
     return finish("sh6bench", "");
 }

@@ -66,9 +66,8 @@ int main(int argc, char **argv) {
     };
     PARSE(argc, argv, "sh8bench: batches freed in either order, some by other threads", list);
     CHECK(min_size <= max_size, "min is larger than max");
-    uint64_t numbers[THREADS_MAX], sum = 0;
-    for (uint64_t i = 0; i < threads; i++) numbers[i] = i;
-    run_threads(threads, work, numbers, sizeof numbers[0]);
+    run_numbered(threads, work);
+    uint64_t sum = 0;
     before_drain();
     struct ledger ledger = {0, 0};
     for (int i = 0; i < SHELF; i++) {

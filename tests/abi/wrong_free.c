@@ -1,8 +1,16 @@
 /* Gives something back that it must not, as the argument says. */
+#define _GNU_SOURCE
+#include <sched.h>
+
 #include "abi.h"
 
 int main(int argc, char **argv) {
     CHECK(argc == 3, "usage: wrong_free HOW SIZE");
+    /* Twice in a row is seen at once where both frees are on one processor. */
+    cpu_set_t here;
+    CPU_ZERO(&here);
+    CPU_SET(sched_getcpu(), &here);
+    CHECK(sched_setaffinity(0, sizeof here, &here) == 0, "affinity");
     size_t size = strtoul(argv[2], NULL, 10);
     char *object = malloc(size), *other = malloc(size);
     CHECK(object && other, "malloc");

@@ -104,6 +104,19 @@ pub fn timeline(title: &str, subtitle: &str, outcomes: &[Outcome], settled_s: f6
 }
 
 impl Chart {
+    /// A picture of one panel, whose vertical axis reaches up to `y_least` at least.
+    pub fn single(
+        title: &str,
+        subtitle: &str,
+        x: &str,
+        y: &str,
+        y_least: f64,
+        lines: Vec<Line>,
+    ) -> Self {
+        let panel = Panel { title: String::new(), y: y.into(), lines, y_least };
+        Self { title: title.into(), subtitle: subtitle.into(), x: x.into(), panels: vec![panel] }
+    }
+
     /// The picture as SVG.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 use super::{Drawn, no_room, on_fresh};
 use crate::error::Error;
 use crate::kernel::Kernel;
-use crate::plot::{Chart, Line, Panel};
+use crate::plot::{Chart, Line};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use spandrel_pageheap::{PageHeap, Request, Settings, Span};
@@ -129,21 +129,18 @@ pub(super) fn draw() -> Result<Drawn, Error> {
              than {} ms: the window moves in steps of 125 ms.",
             course.longest_over_limit_ms
         )],
-        chart: Chart {
-            title: title.into(),
-            subtitle: about.clone(),
-            x: "simulated time (s)".into(),
-            panels: vec![Panel {
-                title: String::new(),
-                y: "memory (GiB)".into(),
-                lines: vec![
-                    line("demand", course.demand, true),
-                    line("demand and limit of the cache", course.limit, false),
-                    line("backed", course.backed, false),
-                ],
-                y_least: 0.0,
-            }],
-        },
+        chart: Chart::single(
+            title,
+            &about,
+            "simulated time (s)",
+            "memory (GiB)",
+            0.0,
+            vec![
+                line("demand", course.demand, true),
+                line("demand and limit of the cache", course.limit, false),
+                line("backed", course.backed, false),
+            ],
+        ),
         about,
     })
 }

@@ -4,7 +4,7 @@
 use super::{Drawn, no_room, on_fresh};
 use crate::error::Error;
 use crate::kernel::Kernel;
-use crate::plot::{Chart, Line, Panel};
+use crate::plot::{Chart, Line};
 use spandrel_pageheap::{PageHeap, Request, Settings};
 use spandrel_pages::{HEAP_PAGES_PER_HUGEPAGE, Length};
 
@@ -61,20 +61,17 @@ pub(super) fn draw() -> Result<Drawn, Error> {
             "{ROUNDS} single pages end up on {end} huge pages, of which {least} are needed; taking the tail of the \
              large span would leave one page on each of {ROUNDS}."
         )],
-        chart: Chart {
-            title: title.into(),
-            subtitle: about.clone(),
-            x: "rounds".into(),
-            panels: vec![Panel {
-                title: String::new(),
-                y: "partly used huge pages".into(),
-                lines: vec![
-                    line("tails are used last (ours)", &|n| rounds[n as usize - 1].into()),
-                    line("tails are used first (by arithmetic)", &f64::from),
-                ],
-                y_least: 10.0,
-            }],
-        },
+        chart: Chart::single(
+            title,
+            &about,
+            "rounds",
+            "partly used huge pages",
+            10.0,
+            vec![
+                line("tails are used last (ours)", &|n| rounds[n as usize - 1].into()),
+                line("tails are used first (by arithmetic)", &f64::from),
+            ],
+        ),
         about,
     })
 }

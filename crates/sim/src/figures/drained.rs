@@ -4,7 +4,7 @@
 use super::{Drawn, no_room, on_fresh};
 use crate::error::Error;
 use crate::kernel::Kernel;
-use crate::plot::{Chart, Line, Panel};
+use crate::plot::{Chart, Line};
 use spandrel_pageheap::{PageHeap, Request, Settings, Urgency};
 use spandrel_pages::{HugeLength, Length};
 
@@ -66,17 +66,7 @@ pub(super) fn draw() -> Result<Drawn, Error> {
             total(&variants[1].1),
             total(&variants[0].1)
         )],
-        chart: Chart {
-            title: title.into(),
-            subtitle: about.clone(),
-            x: "rounds".into(),
-            panels: vec![Panel {
-                title: String::new(),
-                y: "system calls so far".into(),
-                lines: lines.collect(),
-                y_least: 10.0,
-            }],
-        },
+        chart: Chart::single(title, &about, "rounds", "system calls so far", 10.0, lines.collect()),
         about,
     })
 }

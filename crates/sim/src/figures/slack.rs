@@ -4,7 +4,7 @@
 use super::{Drawn, no_room, on_fresh};
 use crate::error::Error;
 use crate::kernel::Kernel;
-use crate::plot::{Chart, Line, Panel};
+use crate::plot::{Chart, Line};
 use spandrel_pageheap::{PageHeap, Request, Settings, Stats};
 use spandrel_pages::{GIB, Length};
 
@@ -59,21 +59,18 @@ pub(super) fn draw() -> Result<Drawn, Error> {
             "The first {:.0} MiB of slack come before the first region; what is packed in regions loses next to nothing.",
             Settings::DEFAULT.region_slack.bytes() as f64 / (1 << 20) as f64
         )],
-        chart: Chart {
-            title: title.into(),
-            subtitle: about.clone(),
-            x: "spans".into(),
-            panels: vec![Panel {
-                title: String::new(),
-                y: "memory (GiB)".into(),
-                lines: vec![
-                    line("live", with.live, true),
-                    line("resident with regions", with.resident, false),
-                    line("resident without", without.resident, false),
-                ],
-                y_least: 0.0,
-            }],
-        },
+        chart: Chart::single(
+            title,
+            &about,
+            "spans",
+            "memory (GiB)",
+            0.0,
+            vec![
+                line("live", with.live, true),
+                line("resident with regions", with.resident, false),
+                line("resident without", without.resident, false),
+            ],
+        ),
         about,
     })
 }
