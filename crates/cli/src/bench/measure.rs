@@ -4,6 +4,7 @@ use super::Bench;
 use super::contender::Contender;
 use super::process;
 use super::progress::Progress;
+use super::reserve::Reserve;
 use crate::failure::Failure;
 use serde_json::Value;
 use std::path::Path;
@@ -47,15 +48,18 @@ pub fn in_turns(
     };
     let mut all: Vec<Series> = contenders.iter().map(new).collect();
     progress.stage(label, contenders.len() * (runs + 1));
+    let mut reserve = Reserve::hold();
     for round in 0..=runs {
         for series in &mut all {
             progress.note(&series.contender.name);
             if series.failed.is_none() {
+                drop(reserve);
                 match one(&series.contender) {
                     Ok(sample) if round > 0 => series.samples.push(sample),
                     Ok(_) => {}
                     Err(why) => series.failed = Some(why),
                 }
+                reserve = Reserve::hold();
             }
             progress.step();
         }

@@ -18,6 +18,7 @@ mod programs;
 mod progress;
 mod redis;
 mod report;
+pub mod reserve;
 mod startup;
 pub mod table;
 mod target;

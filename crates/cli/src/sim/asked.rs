@@ -2,6 +2,7 @@
 
 use super::{SimArgs, USUAL};
 use crate::bench::numbers::bytes;
+use crate::bench::reserve;
 use crate::failure::Failure;
 use spandrel_pages::{ByteSize, GIB, HEAP_PAGE_BYTES, Length};
 use spandrel_sim::{Config, HEAP_MAX, Policy, Shape, Sizes, Target, bytes_needed};
@@ -191,7 +192,7 @@ fn check_memory(option: &str, pages: f64, sizes: &Sizes) -> Result<(), Failure> 
         )));
     }
     let needed = bytes_needed(heap_bytes as u64, pages / sizes.mean_live_pages());
-    match available_bytes() {
+    match reserve::available_bytes() {
         Some(available) if needed > available => Err(Failure::refused(format!(
             "{option}: records of a heap of {} take about {}, and this machine has {} left; \
              take a smaller heap or larger spans",
@@ -201,13 +202,6 @@ fn check_memory(option: &str, pages: f64, sizes: &Sizes) -> Result<(), Failure> 
         ))),
         _ => Ok(()),
     }
-}
-
-fn available_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
 }
 
 /// Reads a table; an error names the option, the file and the line.

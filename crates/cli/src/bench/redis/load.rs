@@ -2,6 +2,7 @@
 
 use super::server::Server;
 use crate::bench::contender::Contender;
+use crate::bench::reserve::Reserve;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
@@ -42,6 +43,8 @@ pub struct Load {
     requests: [usize; 3],
 }
 
+/// More than any command makes the server grow by.
+const OP_BYTES: u64 = 512 << 20;
 /// Clients at a time.
 const CLIENTS: &str = "16";
 
@@ -78,6 +81,7 @@ impl Load {
                 Op::Lpush => self.requests[1],
                 Op::Lrange => self.requests[2],
             };
+            Reserve::renew(OP_BYTES);
             let before = server.cpu_ns()?;
             let rate = self.benchmark(&server, op, requests)?;
             let cpu = server.cpu_ns()?.saturating_sub(before);

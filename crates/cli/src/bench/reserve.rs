@@ -1,0 +1,88 @@
+//! Memory that is kept from the machine's host between measurements.
+//!
+//! The host of a virtual machine may take back what is free in it within seconds (free page
+//! reporting, balloons). Whoever is given such memory next waits for the host at each page, ten or
+//! forty times as long as for memory that is there: a measurement then tells what was
+//! free before it, not what an allocator does. So between two runs the memory that they use is
+//! held here, and is let go of just before the next.
+
+use std::ptr::{NonNull, null_mut};
+
+/// As much as the largest measurements take, unless the machine is small.
+const BYTES: u64 = 2 << 30;
+const PAGE_BYTES: usize = 4096;
+const HUGE_BYTES: usize = 2 << 20;
+
+/// Memory that is there; free again when dropped.
+pub struct Reserve(Option<(NonNull<libc::c_void>, usize)>);
+
+impl Reserve {
+    /// Holds as much as a measurement may take, or nothing if there is none to spare.
+    pub fn hold() -> Self {
+        Self::of(BYTES)
+    }
+
+    fn of(bytes: u64) -> Self {
+        let spare = available_bytes().map_or(0, |there| bytes.min(there / 4));
+        let len = spare as usize & !(HUGE_BYTES - 1);
+        if len == 0 {
+            return Self(None);
+        }
+        let (access, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping, which nobody else knows; the advice changes no contents.
+        let at = unsafe {
+            let at = libc::mmap(null_mut(), len, access, flags, -1, 0);
+            if at == libc::MAP_FAILED {
+                return Self(None);
+            }
+            libc::madvise(at, len, libc::MADV_HUGEPAGE);
+            at
+        };
+        for page in (0..len).step_by(PAGE_BYTES) {
+            // SAFETY: within the mapping.
+            unsafe { at.cast::<u8>().add(page).write_volatile(1) };
+        }
+        Self(NonNull::new(at).map(|at| (at, len)))
+    }
+
+    /// Has so many bytes there for what comes next.
+    pub fn renew(bytes: u64) {
+        drop(Self::of(bytes));
+    }
+}
+
+impl Drop for Reserve {
+    fn drop(&mut self) {
+        if let Some((at, len)) = self.0 {
+            // SAFETY: mapped by `hold`, and nobody looks at it.
+            unsafe { libc::munmap(at.as_ptr(), len) };
+        }
+    }
+}
+
+/// What the kernel could give to a program without swapping.
+pub fn available_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_goes_back() {
+        let resident = || {
+            let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+            text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * PAGE_BYTES
+        };
+        let before = resident();
+        let reserve = Reserve::hold();
+        let held = reserve.0.map_or(0, |(_, len)| len);
+        assert!(resident() >= before + held);
+        drop(reserve);
+        assert!(resident() < before + held.max(8 << 20));
+    }
+}
