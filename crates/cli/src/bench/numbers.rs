@@ -61,6 +61,15 @@ pub fn time(nanoseconds: f64) -> String {
     format!("{} {unit}", digits(value))
 }
 
+/// From a time to another; the unit once if it is the same.
+pub fn range(from: f64, to: f64) -> String {
+    let (from, to) = (time(from), time(to));
+    match (from.split_once(' '), to.split_once(' ')) {
+        (Some((value, unit)), Some((_, same))) if unit == same => format!("{value} – {to}"),
+        _ => format!("{from} – {to}"),
+    }
+}
+
 /// Bytes with three digits and a unit.
 pub fn bytes(bytes: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -127,6 +136,8 @@ mod tests {
         assert_eq!(time(1_500.0), "1.50 µs");
         assert_eq!(time(660_989_524.0), "661 ms");
         assert_eq!(time(2.5e9), "2.50 s");
+        assert_eq!(range(77.1e6, 92.6e6), "77.1 – 92.6 ms");
+        assert_eq!(range(977e6, 1.2e9), "977 ms – 1.20 s");
         assert_eq!(bytes(512.0), "512 B");
         assert_eq!(bytes(4096.0), "4.00 KiB");
         assert_eq!(bytes(1023.0 * 1024.0), "1.00 MiB");

@@ -6,7 +6,7 @@ mod words;
 use super::Bench;
 use super::contender::Contender;
 use super::measure::{self, Series};
-use super::numbers::{Summary, bytes, count, time};
+use super::numbers::{Summary, bytes, count, range, time};
 use super::progress::Progress;
 use super::report::Section;
 use super::table;
@@ -125,8 +125,7 @@ fn times(outcomes: &[Outcome]) -> String {
                 (Some(summary), Some(base)) => format!("{:.2}×", summary.median / base),
                 _ => String::new(),
             };
-            let spread = of("cpu_ns")
-                .map_or(String::new(), |s| format!("{} – {}", time(s.min), time(s.max)));
+            let spread = of("cpu_ns").map_or(String::new(), |s| range(s.min, s.max));
             table::add(
                 &mut table,
                 series.contender.ours(),
