@@ -73,16 +73,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_goes_back() {
-        let resident = || {
-            let text = std::fs::read_to_string("/proc/self/statm").unwrap();
-            text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * PAGE_BYTES
-        };
-        let before = resident();
-        let reserve = Reserve::hold();
-        let held = reserve.0.map_or(0, |(_, len)| len);
-        assert!(resident() >= before + held);
-        drop(reserve);
-        assert!(resident() < before + held.max(8 << 20));
+    fn what_is_held_is_there() {
+        let reserve = Reserve::of(8 << 20);
+        let Some((at, len)) = reserve.0 else { panic!("nothing to spare") };
+        assert_eq!(len, 8 << 20);
+        let mut resident = vec![0_u8; len / PAGE_BYTES];
+        // SAFETY: the reserve's own pages, and a byte for each.
+        assert_eq!(unsafe { libc::mincore(at.as_ptr(), len, resident.as_mut_ptr()) }, 0);
+        assert!(resident.iter().all(|page| page & 1 != 0));
+    }
+
+    #[test]
+    fn a_machine_with_nothing_to_spare_holds_nothing() {
+        assert!(Reserve::of(0).0.is_none());
     }
 }
