@@ -461,3 +461,31 @@ fn threads_that_take_and_give_back_the_same_slots() {
     let after = remap::stats();
     assert_eq!((after.live_slots, after.live_bytes), (before.live_slots, before.live_bytes));
 }
+
+#[test]
+fn a_slot_that_an_object_has_grown_into_is_at_hand_too() {
+    let _turn = turn();
+    let before = remap::stats();
+    // SAFETY: each address is the object's when it is used.
+    unsafe {
+        let mut places = Vec::new();
+        for _ in 0..4 {
+            let mut at = remap::alloc_warm(8 * KIB);
+            if at.is_null() {
+                at = remap::alloc(8 * KIB, 1);
+            }
+            places.push(at);
+            for size in [16 * KIB, 32 * KIB, 128 * KIB] {
+                assert_eq!(remap::realloc(at, size), at);
+                at.write_bytes(1, size);
+            }
+            remap::free(at);
+        }
+        assert!(places.iter().all(|at| *at == places[0]));
+    }
+    let after = remap::stats();
+    assert_eq!((after.live_slots, after.live_bytes), (before.live_slots, before.live_bytes));
+    assert_eq!(after.warm_bytes, 128 * KIB);
+    remap::trim();
+    assert_eq!(remap::stats().warm_bytes, 0);
+}

@@ -28,7 +28,12 @@ impl Remap {
     /// too large, or part of it has been warm for longer.
     pub(super) fn park(&self, place: Place) -> bool {
         let slot = place.slot;
-        if slot.touched.load(Relaxed) as usize > MOST_PAGES || slot.queued.load(Relaxed) != 0 {
+        let (pages, touched) =
+            (pages_of(slot.used.load(Relaxed)), slot.touched.load(Relaxed) as usize);
+        // A place in the queue means nothing where the object had most of the slot, as one that
+        // grew into it: so it is in `release`.
+        let is_old = slot.queued.load(Relaxed) != 0 && touched > 2 * pages;
+        if touched > MOST_PAGES || is_old {
             return false;
         }
         slot.set_state(PARKED);
