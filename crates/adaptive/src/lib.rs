@@ -16,6 +16,7 @@
 
 mod backend;
 mod counter;
+mod early;
 mod modes;
 mod realloc;
 mod render;

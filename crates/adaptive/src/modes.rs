@@ -84,6 +84,11 @@ pub(crate) fn table() -> &'static Table {
     &ACTIVE
 }
 
+/// Has requests of the process looked at for [`crate::early`], or not.
+pub(crate) fn look_early(look: bool) {
+    ACTIVE.look_early(look);
+}
+
 /// The table of the current scope, or the process's.
 pub(crate) fn table_of_thread() -> &'static Table {
     &compiled().table

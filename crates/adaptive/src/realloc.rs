@@ -8,10 +8,10 @@ use spandrel_pages::{AllocatorId, MIN_ALIGN};
 use spandrel_policy::{Decision, Operation};
 
 use crate::backend::with_backend;
-use crate::counter;
 use crate::modes::{switch_threshold, table};
 use crate::request::{alloc_in, decide, free};
 use crate::stats::{self, Event, Path};
+use crate::{counter, early};
 
 /// The object with a new size, aligned to 16; null when no allocator has
 /// memory, and the object is as it was.
@@ -22,6 +22,11 @@ use crate::stats::{self, Event, Path};
 #[inline]
 pub unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
     let owner = slices::owner_byte(object as usize);
+    // In no mode does an object leave the slot that it grows in.
+    // SAFETY: passed on from the caller, and the owner is that allocator.
+    if owner == AllocatorId::Mmap as u8 && unsafe { remap::grow_warm(object, size) } {
+        return object;
+    }
     let decision = table().decide(Operation::Grow, size);
     // What has a slot already keeps it at sizes that deserve a warm one.
     let stays = owner == AllocatorId::Mmap as u8 && decision.is_plainly_if_warm();
@@ -67,6 +72,7 @@ unsafe fn realloc_anew(object: *mut u8, size: usize) -> *mut u8 {
         } else {
             ptr::copy_nonoverlapping(object, slot, usable);
             free(object);
+            early::note_late(usable);
             (slot, Path::Migrated)
         }
     };

@@ -1,11 +1,12 @@
 //! New objects, and objects given back.
 
-use spandrel_backends::{Backend, Sys};
+use spandrel_backends::{Backend, Native, Sys};
 use spandrel_os::slices;
 use spandrel_pages::{AllocatorId, MIN_ALIGN};
 use spandrel_policy::{Decision, Operation};
 
 use crate::backend::with_backend;
+use crate::early;
 use crate::modes::{table, table_of_thread};
 use crate::start;
 use crate::stats::{self, Event};
@@ -31,7 +32,7 @@ fn second() {}
 #[inline(always)]
 pub fn alloc_cached(size: usize) -> *mut u8 {
     if table().begins_with(AllocatorId::Native, size) {
-        spandrel_backends::Native::alloc_cached(size)
+        Native::alloc_cached(size)
     } else {
         core::ptr::null_mut()
     }
@@ -53,7 +54,10 @@ pub fn alloc(size: usize) -> *mut u8 {
 pub fn alloc_uncached(size: usize) -> *mut u8 {
     let table = table();
     let object = if table.begins_with(AllocatorId::Native, size) {
-        spandrel_backends::Native::alloc_uncached(size)
+        Native::alloc_uncached(size)
+    } else if table.looks_early(size) {
+        let object = early::alloc(size);
+        if object.is_null() { Native::alloc(size) } else { object }
     } else {
         #[cfg(feature = "mimalloc")]
         if table.begins_with(AllocatorId::Mimalloc, size) {
@@ -75,8 +79,8 @@ pub fn alloc_uncached(size: usize) -> *mut u8 {
 /// As [`alloc`], zeroed.
 #[inline]
 pub fn alloc_zeroed(size: usize) -> *mut u8 {
-    if table().begins_with(AllocatorId::Native, size) {
-        let object = spandrel_backends::Native::alloc_zeroed(size);
+    if table().begins_with(AllocatorId::Native, size) || table().looks_early(size) {
+        let object = Native::alloc_zeroed(size);
         return if object.is_null() { last_resort(size, MIN_ALIGN, true) } else { object };
     }
     alloc_other(size, true)
@@ -115,8 +119,10 @@ pub fn alloc_zeroed_aligned(align: usize, size: usize) -> *mut u8 {
 fn alloc_slow(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     // Alignment beyond the size costs as much as a larger object.
     let decision = decide(Operation::Allocate, size.max(align));
-    let id = decision.allocator();
-    let object = alloc_in(id, align, size, zeroed);
+    let may_be_early = decision.has(Decision::IF_WARM) && align <= MIN_ALIGN && !zeroed;
+    let object = if may_be_early { early::alloc(size) } else { core::ptr::null_mut() };
+    let object =
+        if object.is_null() { alloc_in(decision.allocator(), align, size, zeroed) } else { object };
     let object = if object.is_null() { last_resort(size, align, zeroed) } else { object };
     if decision.has(Decision::COUNTED) && !object.is_null() {
         stats::record(slices::owner(object as usize), Event::Allocation, size);
@@ -182,7 +188,7 @@ pub unsafe fn free(object: *mut u8) {
     // SAFETY: passed on from the caller; the owner byte names the allocator.
     unsafe {
         if owner == NATIVE {
-            return spandrel_backends::Native::free(object);
+            return Native::free(object);
         }
         #[cfg(feature = "mimalloc")]
         if owner == MIMALLOC {
@@ -208,7 +214,7 @@ pub unsafe fn free_sized(object: *mut u8, size: usize, align: usize) {
     // SAFETY: passed on from the caller; the owner byte names the allocator.
     unsafe {
         if owner == NATIVE {
-            return spandrel_backends::Native::free_sized(object, size, align);
+            return Native::free_sized(object, size, align);
         }
         #[cfg(feature = "mimalloc")]
         if owner == MIMALLOC {

@@ -73,10 +73,14 @@ impl Object {
     }
 
     fn resize_raw(&mut self, size: usize) {
+        // Some of them the quick way first, as the layer above does with all.
         // SAFETY: the object is live, and its address is replaced.
-        let moved = unsafe { remap::realloc(self.at, size) };
-        assert!(!moved.is_null());
-        self.at = moved;
+        unsafe {
+            if size.is_multiple_of(2) || !remap::grow_warm(self.at, size) {
+                self.at = remap::realloc(self.at, size);
+            }
+        }
+        assert!(!self.at.is_null());
         self.size = size;
     }
 

@@ -24,7 +24,8 @@ pub struct Decision(pub u8);
 
 impl Decision {
     const ID: u8 = 0x07;
-    /// Page-mapped if a warm slot is at hand, else the named allocator.
+    /// Page-mapped if a warm slot is at hand, else the named allocator; of new objects
+    /// only where such have been seen to grow.
     pub const IF_WARM: u8 = 0x08;
     /// The object's allocation counter decides between the named allocator and
     /// pages.
@@ -60,9 +61,15 @@ impl Decision {
 /// Growing objects of at least this size take a warm slot when there is one:
 /// below two pages a copy is cheaper than a slot.
 const WARM_FROM: usize = 8 * KIB;
+/// New objects of at least this size may be given a warm slot at once: one page.
+const EARLY_FROM: usize = 4 * KIB;
 /// From here on objects are page-mapped in `auto`; `docs/realloc.md` has the
 /// measurements.
 const MAPPED_FROM: usize = 128 * KIB;
+
+/// Stands in [`Table::first`] while requests from [`EARLY_FROM`] on are looked at: no
+/// class begins here, so that no mode's own table holds it.
+const EARLY_MARK: usize = EARLY_FROM - 1;
 
 /// Requests up to this size find their decision by one shift.
 const SMALL_BYTES: usize = 1024;
@@ -77,7 +84,7 @@ const SMALL_COUNT: usize = SMALL_BYTES / SMALL_STEP + 1;
 /// objects up to some size: that is one comparison.
 #[repr(C, align(64))]
 pub struct Table {
-    /// By allocator: all new objects of fewer bytes are its own, without flags.
+    /// By allocator: all new objects of fewer bytes are its own, without flags that matter.
     first: [AtomicUsize; AllocatorId::ALL.len()],
     small: [[AtomicU8; SMALL_COUNT]; OPERATIONS],
     bytes: [[AtomicU8; CLASS_COUNT]; OPERATIONS],
@@ -111,6 +118,23 @@ impl Table {
             &self.bytes[operation as usize][SizeClass::of(size).index()]
         };
         Decision(byte.load(Relaxed))
+    }
+
+    /// Has new objects that a warm slot may be for decided one by one, or not: while
+    /// nobody expects them to grow they are the named allocator's without a look.
+    pub fn look_early(&self, look: bool) {
+        let (from, to) = if look { (MAPPED_FROM, EARLY_MARK) } else { (EARLY_MARK, MAPPED_FROM) };
+        // Another mode's table holds neither, or means the same by it.
+        let first = &self.first[AllocatorId::Native as usize];
+        let _ = first.compare_exchange(from, to, Relaxed, Relaxed);
+    }
+
+    /// Whether [`Table::look_early`] has a new object of `size` bytes looked at, and
+    /// nothing else is to be known of it: the native allocator is the one named.
+    #[inline(always)]
+    pub fn looks_early(&self, size: usize) -> bool {
+        let looks = self.first[AllocatorId::Native as usize].load(Relaxed) == EARLY_MARK;
+        looks && (EARLY_FROM..MAPPED_FROM).contains(&size)
     }
 
     /// Decides as `other` does from now on. Whoever asks meanwhile may get the
@@ -166,7 +190,7 @@ impl Table {
         let allocate = Operation::Allocate as usize;
         let (small, large) = (&self.small[allocate], &self.bytes[allocate]);
         let first = small[0].load(Relaxed);
-        let same = |byte: &&AtomicU8| byte.load(Relaxed) == first;
+        let same = |byte: &&AtomicU8| byte.load(Relaxed) & !Decision::IF_WARM == first;
         let alike = small.iter().take_while(same).count();
         if alike < SMALL_COUNT {
             return (first, alike.saturating_sub(1) * SMALL_STEP + 1);
@@ -201,10 +225,14 @@ pub fn exact(mode: &Mode, available: Available, operation: Operation, size: usiz
             Operation::Grow => Decision(usable(switch.base) as u8 | Decision::BY_COUNTER),
         },
         Mode::Auto if size >= MAPPED_FROM => plain(AllocatorId::Mmap),
-        Mode::Auto if operation == Operation::Grow && size >= WARM_FROM => {
-            Decision(usable(AllocatorId::Native) as u8 | Decision::IF_WARM)
+        Mode::Auto => {
+            let warm_from = match operation {
+                Operation::Allocate => EARLY_FROM,
+                Operation::Grow => WARM_FROM,
+            };
+            let flag = if size >= warm_from { Decision::IF_WARM } else { 0 };
+            Decision(usable(AllocatorId::Native) as u8 | flag)
         }
-        Mode::Auto => plain(AllocatorId::Native),
     }
 }
 
@@ -275,6 +303,36 @@ mod tests {
         assert!(!table.begins_with(AllocatorId::Native, 0));
         table.compile(&Mode::Auto, all(), true);
         assert!(!table.begins_with(AllocatorId::Native, 0), "requests are counted");
+    }
+
+    #[test]
+    fn early_looks_change_the_table_of_auto_and_no_other() {
+        let native = |table: &Table, size| table.begins_with(AllocatorId::Native, size);
+        let auto = table("auto");
+        assert!(native(&auto, EARLY_FROM) && native(&auto, MAPPED_FROM - 1));
+        assert!(!auto.looks_early(EARLY_FROM));
+        auto.look_early(true);
+        assert!(!native(&auto, EARLY_FROM) && native(&auto, EARLY_FROM - 2));
+        assert!(auto.looks_early(EARLY_FROM) && auto.looks_early(MAPPED_FROM - 1));
+        assert!(!auto.looks_early(EARLY_FROM - 1) && !auto.looks_early(MAPPED_FROM));
+        auto.look_early(true);
+        auto.look_early(false);
+        auto.look_early(false);
+        assert!(native(&auto, MAPPED_FROM - 1) && !native(&auto, MAPPED_FROM));
+        let flag = |size| auto.decide(Operation::Allocate, size).has(Decision::IF_WARM);
+        assert!(flag(EARLY_FROM) && flag(MAPPED_FROM - 1) && !flag(MAPPED_FROM));
+        assert_eq!(auto.decide(Operation::Allocate, EARLY_FROM - 1).0, AllocatorId::Native as u8);
+        for mode in ["template=0-4096:native,4096-:sys", "template=0-4095:native,4095-:sys"] {
+            let other = table(mode);
+            other.look_early(false);
+            assert!(!native(&other, EARLY_FROM), "{mode}");
+        }
+        // A counted table, and one whose scopes decide, look at every request already.
+        auto.send_elsewhere();
+        auto.look_early(true);
+        auto.look_early(false);
+        assert!(!native(&auto, 0));
+        assert_ne!(SizeClass::of(EARLY_MARK).first(), EARLY_MARK);
     }
 
     proptest! {

@@ -34,16 +34,22 @@ impl Handshake {
     #[inline]
     pub fn enter(&self) {
         let mut turn = 0;
-        loop {
-            self.entered.store(1, Relaxed);
-            light_barrier();
-            if self.visited.load(Acquire) == 0 {
-                return;
-            }
-            self.entered.store(0, Release);
+        while !self.try_enter() {
             relax(turn);
             turn += 1;
         }
+    }
+
+    /// The owner comes in, unless there is a visitor.
+    #[inline(always)]
+    pub fn try_enter(&self) -> bool {
+        self.entered.store(1, Relaxed);
+        light_barrier();
+        if self.visited.load(Acquire) == 0 {
+            return true;
+        }
+        self.entered.store(0, Release);
+        false
     }
 
     /// The owner goes.

@@ -16,6 +16,13 @@ pub struct ThreadSlot {
     pub c_depth: Cell<u8>,
     /// What each of them replaced, by index: C has no destructor to keep it in.
     pub c_scopes: [Cell<u8>; C_SCOPES],
+    /// The page-mapped backend's expectation that new objects will grow: how often it
+    /// was wrong.
+    pub early_misses: Cell<u8>,
+    /// Objects that showed since then that it would have been right.
+    pub early_wanted: Cell<u16>,
+    /// The slot last given because of it, by a number; 0 for none.
+    pub early_slot: Cell<u32>,
     /// The native allocator's cache of free objects.
     pub cache: Cell<*mut c_void>,
     /// The thread's area for restartable sequences, if the native allocator has

@@ -51,14 +51,42 @@ impl Remap {
     /// where the object is now (null: unchanged, for want of room or memory) and
     /// how many bytes from its start may not be zero.
     pub(super) fn resize(&self, place: Place, size: usize) -> (*mut u8, usize) {
-        let pages = pages_of(size);
-        if size > CAPACITY[place.id.class()] || !self.ensure_open(place, pages) {
+        if size > CAPACITY[place.id.class()] || !self.ensure_open(place, pages_of(size)) {
             return self.outgrow(place, size);
         }
         let dirty = place.slot.touched.load(Relaxed) as usize * PAGE_BYTES;
         self.note_resize(place, size);
         place.slot.leave();
         (place.at, dirty)
+    }
+
+    /// Grows a slot's object within pages that are resident, as one that doubles in a
+    /// warm slot does. False: it is no live object, there are not so many, or somebody
+    /// is trimming them; nothing has changed.
+    #[inline(always)]
+    pub(super) fn grow_warm(&self, place: Place, size: usize) -> bool {
+        let slot = place.slot;
+        if !slot.try_enter() {
+            return false;
+        }
+        let (old, pages) = (slot.used.load(Relaxed), pages_of(size));
+        let suits = size > old && pages <= slot.touched.load(Relaxed) as usize;
+        if suits {
+            note_pattern(place, old, size);
+            slot.used.store(size, Relaxed);
+            let more = pages - pages_of(old);
+            self.note_growth(place, more, more);
+        }
+        slot.leave();
+        suits
+    }
+
+    /// Notes that an object has `more` pages, of which `warm` were resident.
+    #[inline(always)]
+    fn note_growth(&self, place: Place, more: usize, warm: usize) {
+        let reused = &place.slot.reused;
+        reused.store(reused.load(Relaxed).saturating_add(warm as u32), Relaxed);
+        self.note(place, more as i32, -(warm as i32));
     }
 
     /// Changes the size in a slot that has room for it.
@@ -73,9 +101,11 @@ impl Remap {
             return;
         }
         if pages > old_pages {
-            let warm = pages.min(touched).saturating_sub(old_pages);
-            slot.reused.store(slot.reused.load(Relaxed).saturating_add(warm as u32), Relaxed);
-            self.note(place, (pages - old_pages) as i32, -(warm as i32));
+            self.note_growth(
+                place,
+                pages - old_pages,
+                pages.min(touched).saturating_sub(old_pages),
+            );
             if pages > touched {
                 self.extend(place, touched, pages, pattern);
                 self.queue_spare(place, pages);
@@ -153,6 +183,7 @@ impl Remap {
     }
 
     /// The object needs more room than its slot has.
+    #[cold]
     fn outgrow(&self, from: Place, size: usize) -> (*mut u8, usize) {
         let used = from.slot.used.load(Relaxed);
         let counter = from.slot.counter.load(Relaxed).saturating_add(1);
@@ -315,6 +346,7 @@ fn move_some(from: Place, to: Place, done: usize, end: usize) -> (usize, vm::Mov
 }
 
 /// Keeps the allocation counter and the streak of appends.
+#[inline]
 fn note_pattern(place: Place, old: usize, size: usize) -> Pattern {
     let slot = place.slot;
     let counter = slot.counter.load(Relaxed);

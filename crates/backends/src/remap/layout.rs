@@ -74,19 +74,44 @@ impl SlotId {
 
 /// The smallest class whose slots leave an object of `size` bytes room to grow;
 /// beyond the largest such class, the smallest in which it fits at all.
+#[inline]
 pub fn class_for(size: usize) -> Option<usize> {
     let roomy = size.saturating_mul(ROOM_FACTOR);
     let fits = |room: usize| CAPACITY.iter().position(|capacity| room <= *capacity);
     fits(roomy).or_else(|| fits(size))
 }
 
-/// Where each class lies; fixed when the backend starts.
+/// What finding a slot needs to know of a region.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Home {
+    /// First slot of the region's class.
+    slots: usize,
+    /// First record of the class.
+    records: usize,
+    /// Number of slots of the class.
+    count: u32,
+    class: u8,
+    /// log2 of the bytes of a slot.
+    slot_bits: u8,
+}
+
+impl Home {
+    const NONE: Self = Home { slots: 0, records: 0, count: 0, class: 0, slot_bits: 0 };
+}
+
+/// Where each class lies; fixed when the backend starts.
+///
+/// What finds a slot of the smaller classes is one line of the cache: between two
+/// reallocations a program may write as much as its cache holds.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
 pub struct Layout {
     /// First address of the slice.
     base: usize,
     /// log2 of the bytes of a region.
     region_bits: u32,
+    homes: [Home; REGIONS],
     /// First slot of each class.
     slots: [usize; CLASSES],
     /// First record of each class.
@@ -100,6 +125,7 @@ impl Layout {
     pub const EMPTY: Self = Layout {
         base: 0,
         region_bits: 0,
+        homes: [Home::NONE; REGIONS],
         slots: [0; CLASSES],
         records: [0; CLASSES],
         counts: [0; CLASSES],
@@ -127,6 +153,13 @@ impl Layout {
         let taken = align_up(at - base, CAPACITY[0]).unwrap_or(region).min(region);
         layout.slots[0] += taken;
         layout.counts[0] -= (taken / CAPACITY[0]) as u32;
+        layout.homes = CLASS_OF_REGION.map(|class| Home {
+            slots: layout.slots[class],
+            records: layout.records[class],
+            count: layout.counts[class],
+            class: class as u8,
+            slot_bits: CAPACITY[class].trailing_zeros() as u8,
+        });
         layout
     }
 
@@ -145,15 +178,19 @@ impl Layout {
         self.records[id.class()] + id.index() as usize * size_of::<Slot>()
     }
 
-    /// The slot in which an address of the slice lies; `None` for addresses
-    /// between the slots.
-    #[inline]
-    pub fn slot_of(&self, address: usize) -> Option<SlotId> {
+    /// The slot that begins at an address of the slice, and the address of its record;
+    /// `None` for all other addresses.
+    #[inline(always)]
+    pub fn slot_at(&self, address: usize) -> Option<(SlotId, usize)> {
         let region = address.wrapping_sub(self.base) >> self.region_bits;
-        let class = *CLASS_OF_REGION.get(region)?;
-        let offset = address.checked_sub(self.slots[class])?;
-        let index = offset >> CAPACITY[class].trailing_zeros();
-        (index < self.counts[class] as usize).then(|| SlotId::new(class, index as u32))
+        let home = self.homes.get(region)?;
+        let offset = address.wrapping_sub(home.slots);
+        let index = offset >> home.slot_bits;
+        let begins = index << home.slot_bits == offset;
+        (begins && index < home.count as usize).then(|| {
+            let id = SlotId::new(home.class as usize, index as u32);
+            (id, home.records + index * size_of::<Slot>())
+        })
     }
 }
 
@@ -177,14 +214,18 @@ mod tests {
                     let at = layout.address(id);
                     assert!(at >= end_of_previous && at + capacity <= (1 << 44) + len);
                     assert!(at.is_multiple_of(capacity.min(ALIGN_KEPT_BYTES)));
-                    assert_eq!(layout.slot_of(at), Some(id));
-                    assert_eq!(layout.slot_of(at + capacity - 1), Some(id));
+                    assert_eq!(layout.slot_at(at), Some((id, layout.record(id))));
+                    assert_eq!(layout.slot_at(at + 16), None);
+                    assert_eq!(layout.slot_at(at + capacity - 1), None);
                     assert!(layout.record(id) + size_of::<Slot>() <= layout.slots[0]);
                 }
                 if count > 0 {
                     end_of_previous = layout.address(SlotId::new(class, count - 1)) + capacity;
                 }
             }
+            assert_eq!(layout.slot_at(1 << 44), None, "records lie there");
+            assert_eq!(layout.slot_at((1 << 44) + len), None);
+            assert_eq!(layout.slot_at((1 << 44) - CAPACITY[0]), None);
             assert!(layout.count(0) >= 64 && layout.count(1) >= 16 && layout.count(2) >= 1);
             len *= 2;
         }

@@ -13,6 +13,7 @@
 //! record is changed only between `enter` and `leave`.
 
 mod accounts;
+mod early;
 mod grow;
 mod layout;
 mod lists;
@@ -29,6 +30,7 @@ use spandrel_os::{slices, vm};
 use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, PAGE_BYTES};
 use spandrel_sync::{Lock, Once};
 
+pub use early::{alloc_early, note_late};
 pub use layout::ALIGN_KEPT_BYTES;
 use layout::{CAPACITY, CLASSES, Layout, SlotId, class_for};
 use lists::{Lists, Want, pages_of, record};
@@ -56,23 +58,24 @@ pub struct RemapStats {
     pub copied_bytes: u64,
 }
 
+#[repr(C)]
 struct Remap {
-    once: Once,
-    ready: AtomicBool,
     /// Written once, before `ready`.
     layout: UnsafeCell<Layout>,
-    lists: Lock<Lists>,
-    trimming: Lock<()>,
+    /// The slot that was given back last: see `parked`.
+    parked: AtomicU32,
+    parks: AtomicU32,
     /// The accounts' warm pages, for a look without the lock.
     warm_seen: AtomicUsize,
+    ready: AtomicBool,
+    once: Once,
+    lists: Lock<Lists>,
+    trimming: Lock<()>,
     /// Mappings beyond one per class: see [`grow::SPLIT_BUDGET`].
     splits: AtomicUsize,
     /// Slots that are opened one by one, where memory is charged when opened.
     apart: AtomicUsize,
     next_decay_ms: AtomicU64,
-    /// The slot that was given back last: see `parked`.
-    parked: AtomicU32,
-    parks: AtomicU32,
     moved: AtomicU64,
     copied: AtomicU64,
     copied_bytes: AtomicU64,
@@ -152,13 +155,13 @@ impl Remap {
     }
 
     /// The slot of an object, if the address is one.
+    #[inline(always)]
     fn find(&self, object: *mut u8) -> Option<Place> {
-        let layout = self.layout();
-        let id = layout.slot_of(object as usize)?;
-        if layout.address(id) != object as usize {
-            return None;
-        }
-        Some(self.place(id))
+        let (id, record) = self.layout().slot_at(object as usize)?;
+        // SAFETY: an object's slot lies below its class's frontier. (Who passes another
+        // address may meet a record that was never opened, and ends there.)
+        let slot = unsafe { &*(record as *const Slot) };
+        Some(Place { id, slot, at: object })
     }
 
     /// Takes a slot in one of the classes from `class` upwards, in state HELD.
@@ -268,6 +271,7 @@ impl Remap {
         slot.used.store(size, Relaxed);
         slot.counter.store(0, Relaxed);
         slot.streak.store(0, Relaxed);
+        slot.early.store(0, Relaxed);
         if pages > touched {
             self.extend(place, touched, pages, grow::Pattern::New);
             self.queue_spare(place, pages);
@@ -376,6 +380,16 @@ pub unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
         Some(place) => REMAP.resize(place, size.max(1)).0,
         None => invalid("realloc", object),
     }
+}
+
+/// Grows an object where it is if the memory for it is resident: what is quickest, to be
+/// tried before [`realloc`]. False: nothing has changed.
+///
+/// # Safety
+/// As for [`free`]; a pointer that is no live object gives false.
+#[inline(always)]
+pub unsafe fn grow_warm(object: *mut u8, size: usize) -> bool {
+    REMAP.find(object).is_some_and(|place| REMAP.grow_warm(place, size))
 }
 
 /// As [`realloc`]; bytes beyond the old size are zero.

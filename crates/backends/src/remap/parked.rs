@@ -53,6 +53,7 @@ impl Remap {
     /// The parked slot, live again for an object of `size` bytes aligned to `align`,
     /// and how many bytes from its start may not be zero; `None` if there is none
     /// that suits.
+    #[inline]
     pub(super) fn unpark(
         &self,
         class: usize,
@@ -90,6 +91,7 @@ impl Remap {
         slot.used.store(size, Relaxed);
         slot.counter.store(0, Relaxed);
         slot.streak.store(0, Relaxed);
+        slot.early.store(0, Relaxed);
         slot.reused.store(slot.reused.load(Relaxed).saturating_add(pages as u32), Relaxed);
         if pages != before {
             let more = pages as i32 - before as i32;

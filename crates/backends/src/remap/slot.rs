@@ -63,6 +63,8 @@ pub struct Slot {
     pub counter: AtomicU8,
     /// Consecutive growths by a small step.
     pub streak: AtomicU8,
+    /// Whether the object was given the slot because it is expected to grow.
+    pub early: AtomicU8,
 }
 
 const _: () = assert!(size_of::<Slot>() == 64);
@@ -89,6 +91,12 @@ impl Slot {
         }
         self.handshake.enter();
         true
+    }
+
+    /// As [`Slot::enter`]; false also if somebody is trimming.
+    #[inline(always)]
+    pub fn try_enter(&self) -> bool {
+        self.state.load(Relaxed) == LIVE && self.handshake.try_enter()
     }
 
     /// Ends what [`Slot::enter`] began.

@@ -29,16 +29,24 @@ const STAMP_MS: u64 = 16;
 impl Remap {
     /// Notes that a held or entered slot has more live and warm pages. The
     /// accounts are told of it now and then.
-    #[inline]
+    #[inline(always)]
     pub(super) fn note(&self, place: Place, live: i32, warm: i32) {
         let slot = place.slot;
-        let live = slot.live_delta.load(Relaxed).saturating_add(live);
-        let warm = slot.warm_delta.load(Relaxed).saturating_add(warm);
+        // No slot has 2^26 pages.
+        let live = slot.live_delta.load(Relaxed).wrapping_add(live);
+        let warm = slot.warm_delta.load(Relaxed).wrapping_add(warm);
         slot.live_delta.store(live, Relaxed);
         slot.warm_delta.store(warm, Relaxed);
-        if live.abs().max(warm.abs()) >= NOTED_PAGES {
-            self.tell(place, 0, 0);
+        let few = 1 - NOTED_PAGES..NOTED_PAGES;
+        if !few.contains(&live) || !few.contains(&warm) {
+            self.tell_noted(place);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tell_noted(&self, place: Place) {
+        self.tell(place, 0, 0);
     }
 
     /// Tells the accounts what a slot has noted, and these changes.

@@ -1,0 +1,110 @@
+//! Slots for objects that are expected to grow: what a thread learns, and how it
+//! forgets. In a program of its own: there is one slot at hand for the process.
+
+use std::sync::Mutex;
+
+use spandrel_backends::remap;
+
+const PAGE: usize = 4096;
+const SLOT: usize = 32 * PAGE;
+
+static TURN: Mutex<()> = Mutex::new(());
+
+/// What a new thread sees, which has learnt nothing yet.
+fn in_new_thread(body: impl FnOnce() + Send) {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    remap::trim();
+    std::thread::scope(|scope| scope.spawn(body).join().unwrap());
+}
+
+/// Puts a slot of `bytes` warm bytes at hand; its address.
+fn leave_a_slot(bytes: usize) -> *mut u8 {
+    let at = remap::alloc(bytes, 1);
+    free(at);
+    at
+}
+
+fn free(object: *mut u8) {
+    assert!(!object.is_null());
+    // SAFETY: every caller hands in its only pointer to a live object.
+    unsafe { remap::free(object) }
+}
+
+fn grow(object: *mut u8, size: usize) {
+    // SAFETY: a live object of the caller's.
+    assert!(unsafe { remap::grow_warm(object, size) });
+}
+
+/// Notes copies until objects are expected to grow; how many it took.
+fn learn() -> u32 {
+    (1..).find(|_| remap::note_late()).unwrap_or(0)
+}
+
+#[test]
+fn a_thread_that_copied_a_few_objects_gets_the_slot_at_hand_from_then_on() {
+    in_new_thread(|| {
+        let slot = leave_a_slot(SLOT);
+        assert!(remap::alloc_early(PAGE).is_null(), "nothing is known yet");
+        assert_eq!(learn(), 4);
+        let mut given = 0;
+        for _ in 0..100 {
+            let object = remap::alloc_early(PAGE);
+            if object.is_null() {
+                // Ten times a second it goes the usual way.
+                assert_eq!(leave_a_slot(SLOT), slot);
+                continue;
+            }
+            assert_eq!(object, slot);
+            assert!(remap::alloc_early(PAGE).is_null(), "there is one");
+            grow(object, SLOT);
+            free(object);
+            given += 1;
+        }
+        assert!(given >= 90, "{given}");
+    });
+}
+
+#[test]
+fn what_one_thread_learnt_another_does_not_know() {
+    in_new_thread(|| {
+        learn();
+        let slot = leave_a_slot(SLOT);
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(remap::alloc_early(PAGE).is_null()));
+        });
+        let object = remap::alloc_early(PAGE);
+        assert_eq!(object, slot);
+        free(object);
+    });
+}
+
+#[test]
+fn objects_that_do_not_grow_are_given_slots_ever_more_seldom() {
+    in_new_thread(|| {
+        let mut needed = Vec::new();
+        for _ in 0..6 {
+            needed.push(learn());
+            leave_a_slot(SLOT);
+            let kept = remap::alloc_early(PAGE);
+            assert!(!kept.is_null());
+            leave_a_slot(SLOT);
+            assert!(remap::alloc_early(PAGE).is_null(), "the last one has not grown");
+            leave_a_slot(SLOT);
+            assert!(remap::alloc_early(PAGE).is_null(), "nor is it expected any more");
+            free(kept);
+        }
+        assert_eq!(needed, [4, 8, 16, 32, 64, 128]);
+    });
+}
+
+#[test]
+fn a_slot_without_pages_to_grow_into_is_not_worth_it() {
+    in_new_thread(|| {
+        learn();
+        leave_a_slot(2 * PAGE);
+        assert!(remap::alloc_early(PAGE).is_null());
+        leave_a_slot(SLOT);
+        assert!(remap::alloc_early(16 * PAGE).is_null());
+        free(remap::alloc_early(8 * PAGE));
+    });
+}

@@ -1,0 +1,83 @@
+//! Objects that are expected to grow, through the whole layer. In a program of its own:
+//! other tests' objects would take the slot at hand.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::sync::Mutex;
+
+use spandrel::{AllocatorId, Spandrel};
+
+const PAGE: usize = 4096;
+static ALLOC: Spandrel = Spandrel::new();
+/// The tests take turns at the slot.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn layout(size: usize) -> Layout {
+    Layout::from_size_align(size, 16).unwrap()
+}
+
+fn new(size: usize) -> *mut u8 {
+    // SAFETY: the size is not zero.
+    let object = unsafe { ALLOC.alloc(layout(size)) };
+    assert!(!object.is_null());
+    object
+}
+
+fn free(object: *mut u8, size: usize) {
+    // SAFETY: the callers' only pointer to an object of that size.
+    unsafe { ALLOC.dealloc(object, layout(size)) }
+}
+
+/// Doubles an object from a page to 32; whether it was in a slot from the start.
+fn double_and_free() -> bool {
+    let mut object = new(PAGE);
+    let early = spandrel::owner(object) == AllocatorId::Mmap;
+    let mut size = PAGE;
+    // SAFETY: a live object of `size` bytes.
+    unsafe { object.write_bytes(size as u8, size) };
+    while size < 32 * PAGE {
+        // SAFETY: as above; its address is replaced.
+        unsafe {
+            object = ALLOC.realloc(object, layout(size), 2 * size);
+            assert!((0..size).step_by(512).all(|i| object.add(i).read() == 0));
+            size *= 2;
+            object.write_bytes(0, size);
+        }
+    }
+    free(object, size);
+    early
+}
+
+#[test]
+fn who_doubles_objects_has_them_in_slots_and_who_keeps_them_does_not() {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let early = (0..1000).filter(|_| double_and_free()).count();
+    // The others: the first ones, and those for which the slot had gone back to the
+    // lists, ten times a second.
+    assert!(early >= 900, "{early} of 1000");
+    // Now the object after each that grew is one that stays as it is.
+    let kept: Vec<_> = (0..2000)
+        .map(|_| {
+            double_and_free();
+            new(PAGE)
+        })
+        .collect();
+    let wrong = kept.iter().filter(|at| spandrel::owner(**at) == AllocatorId::Mmap).count();
+    assert!(wrong <= 14, "{wrong} of 2000 objects that never grew are in slots");
+    kept.into_iter().for_each(|object| free(object, PAGE));
+}
+
+#[test]
+fn zeroed_and_aligned_objects_are_what_they_were() {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    (0..20).for_each(|_| _ = double_and_free());
+    // SAFETY: the sizes are not zero; each object is freed once.
+    unsafe {
+        let zeroed = ALLOC.alloc_zeroed(layout(2 * PAGE));
+        assert!((0..2 * PAGE).all(|i| zeroed.add(i).read() == 0));
+        free(zeroed, 2 * PAGE);
+        let wide = Layout::from_size_align(PAGE, PAGE).unwrap();
+        let aligned = ALLOC.alloc(wide);
+        assert!((aligned as usize).is_multiple_of(PAGE));
+        ALLOC.dealloc(aligned, wide);
+    }
+}
