@@ -49,20 +49,13 @@ impl Job {
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         let mut command = Command::new(&program);
         // The tests decide what is preloaded and configured, not the shell or the make that started them.
-        for name in [
-            "LD_PRELOAD",
-            "BRUG_ALLOC",
-            "SPANDREL_MODE",
-            "SPANDREL_PROFILE",
-            "SPANDREL_STATS",
-            "SPANDREL_VERBOSE",
-            "SPANDREL_RELEASE_RATE",
-            "SPANDREL_BACKGROUND",
-            "GLIBC_TUNABLES",
-            "MAKEFLAGS",
-            "MAKELEVEL",
-            "MFLAGS",
-        ] {
+        let ours = std::env::vars_os().map(|(name, _)| name).filter(|name| {
+            let name = name.as_encoded_bytes();
+            name.starts_with(b"SPANDREL_") && !name.starts_with(b"SPANDREL_TEST_")
+        });
+        let others =
+            ["LD_PRELOAD", "BRUG_ALLOC", "GLIBC_TUNABLES", "MAKEFLAGS", "MAKELEVEL", "MFLAGS"];
+        for name in ours.chain(others.map(OsString::from)) {
             command.env_remove(name);
         }
         Self {

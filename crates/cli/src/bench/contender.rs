@@ -32,22 +32,9 @@ pub enum Role {
     Floor,
 }
 
-/// Variables that decide about allocators; a measured program sees only those of
-/// its contender, not what the user's shell happens to have.
-const VARIABLES: &[&str] = &[
-    "LD_PRELOAD",
-    "GLIBC_TUNABLES",
-    "MALLOC_ARENA_MAX",
-    "MALLOC_CONF",
-    "SPANDREL_MODE",
-    "SPANDREL_PROFILE",
-    "SPANDREL_STATS",
-    "SPANDREL_VERBOSE",
-    "SPANDREL_RELEASE_RATE",
-    "SPANDREL_BACKGROUND",
-    "SPANDREL_HANDSHAKE",
-    "BRUG_ALLOC",
-];
+/// Variables by which others decide about allocators.
+const FOREIGN_VARIABLES: [&str; 5] =
+    ["LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_ARENA_MAX", "MALLOC_CONF", "BRUG_ALLOC"];
 
 impl Contender {
     /// The C library's own allocator.
@@ -87,10 +74,15 @@ impl Contender {
         self.name == "sys"
     }
 
-    /// Puts a program on this allocator.
+    /// Puts a program on this allocator: it sees what its contender sets, not what the
+    /// user's shell happens to have.
     pub fn prepare(&self, command: &mut Command) {
-        for variable in VARIABLES {
-            command.env_remove(variable);
+        let ours = std::env::vars_os().map(|(name, _)| name);
+        for name in ours.filter(|name| name.as_encoded_bytes().starts_with(b"SPANDREL_")) {
+            command.env_remove(name);
+        }
+        for name in FOREIGN_VARIABLES {
+            command.env_remove(name);
         }
         if let Some(library) = &self.preload {
             command.env("LD_PRELOAD", library);

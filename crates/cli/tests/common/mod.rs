@@ -68,19 +68,12 @@ impl Place {
     /// `spandrel run ARGS…` on the stand-in.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
-        command.arg("run").args(args).env("SPANDREL_LIB", &self.library);
-        for variable in [
-            "SPANDREL_MODE",
-            "SPANDREL_PROFILE",
-            "SPANDREL_STATS",
-            "SPANDREL_VERBOSE",
-            "SPANDREL_RELEASE_RATE",
-            "SPANDREL_BACKGROUND",
-            "BRUG_ALLOC",
-            "LD_PRELOAD",
-        ] {
-            command.env_remove(variable);
+        let ours = std::env::vars_os().map(|(name, _)| name);
+        for name in ours.filter(|name| name.as_encoded_bytes().starts_with(b"SPANDREL_")) {
+            command.env_remove(name);
         }
+        command.env_remove("BRUG_ALLOC").env_remove("LD_PRELOAD");
+        command.arg("run").args(args).env("SPANDREL_LIB", &self.library);
         command
     }
 
