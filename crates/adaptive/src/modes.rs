@@ -84,9 +84,14 @@ pub(crate) fn table() -> &'static Table {
     &ACTIVE
 }
 
-/// Has requests of the process looked at for [`crate::early`], or not.
+/// Has requests of the process looked at for [`crate::early`], or not. Somebody may be
+/// changing the mode just now: then another time.
 pub(crate) fn look_early(look: bool) {
-    ACTIVE.look_early(look);
+    if !look {
+        ACTIVE.look_early(false);
+    } else if let Some(_adding) = ADDING.try_lock() {
+        ACTIVE.look_early(true);
+    }
 }
 
 /// The table of the current scope, or the process's.

@@ -103,7 +103,13 @@ fn target(
     let grows = size > usable;
     let named = decision.allocator();
     if decision.has(Decision::BY_COUNTER) {
-        let count = counter::note(object, usable, grows, size < usable);
+        let count = if owner == AllocatorId::Mmap {
+            // SAFETY: the object is live.
+            let count = unsafe { remap::allocation_counter(object) };
+            count.saturating_sub(u8::from(size < usable))
+        } else {
+            counter::note(object, usable, grows, size < usable)
+        };
         if count >= switch_threshold() || owner == AllocatorId::Mmap && grows {
             return AllocatorId::Mmap;
         }

@@ -79,30 +79,81 @@ fn what_one_thread_learnt_another_does_not_know() {
 }
 
 #[test]
-fn objects_that_do_not_grow_are_given_slots_ever_more_seldom() {
+fn objects_that_are_freed_as_they_were_are_given_slots_ever_more_seldom() {
     in_new_thread(|| {
         let mut needed = Vec::new();
         for _ in 0..6 {
             needed.push(learn());
             leave_a_slot(SLOT);
-            let kept = remap::alloc_early(PAGE);
-            assert!(!kept.is_null());
+            let object = remap::alloc_early(PAGE);
+            // A few bytes more are no growth that would have been a copy.
+            grow(object, PAGE + 100);
+            // Whoever frees it.
+            let at = object as usize;
+            std::thread::scope(|scope| scope.spawn(|| free(at as *mut u8)).join().unwrap());
             leave_a_slot(SLOT);
             assert!(remap::alloc_early(PAGE).is_null(), "the last one has not grown");
             leave_a_slot(SLOT);
             assert!(remap::alloc_early(PAGE).is_null(), "nor is it expected any more");
-            free(kept);
         }
         assert_eq!(needed, [4, 8, 16, 32, 64, 128]);
     });
 }
 
 #[test]
-fn a_slot_without_pages_to_grow_into_is_not_worth_it() {
+fn while_one_object_has_not_grown_there_is_no_second() {
+    in_new_thread(|| {
+        learn();
+        leave_a_slot(SLOT);
+        let open = remap::alloc_early(PAGE);
+        let other = leave_a_slot(SLOT);
+        for _ in 0..3 {
+            assert!(remap::alloc_early(PAGE).is_null());
+        }
+        grow(open, 2 * PAGE);
+        let second = remap::alloc_early(PAGE);
+        assert_eq!(second, other, "nothing was wrong");
+        // One that never grows while as many others do is given up.
+        assert_eq!((1..).find(|_| !remap::note_late()), Some(4));
+        assert_eq!(learn(), 8);
+        free(open);
+        free(second);
+    });
+}
+
+#[test]
+fn another_threads_object_in_the_same_slot_is_not_held_against_a_thread() {
+    in_new_thread(|| {
+        learn();
+        let slot = leave_a_slot(SLOT) as usize;
+        let mine = remap::alloc_early(PAGE);
+        assert_eq!(mine as usize, slot);
+        grow(mine, SLOT);
+        free(mine);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                learn();
+                // Theirs stays as it is; another slot comes to hand.
+                assert_eq!(remap::alloc_early(PAGE) as usize, slot);
+                leave_a_slot(SLOT);
+            });
+        });
+        let next = remap::alloc_early(PAGE);
+        assert!(!next.is_null(), "the last one did grow");
+        grow(next, SLOT);
+        free(next);
+    });
+}
+
+#[test]
+fn a_slot_with_few_pages_to_grow_into_or_very_many_is_not_given() {
     in_new_thread(|| {
         learn();
         leave_a_slot(2 * PAGE);
         assert!(remap::alloc_early(PAGE).is_null());
+        leave_a_slot(257 * PAGE);
+        assert!(remap::alloc_early(PAGE).is_null(), "nor is so much for one page");
+        remap::trim();
         leave_a_slot(SLOT);
         assert!(remap::alloc_early(16 * PAGE).is_null());
         free(remap::alloc_early(8 * PAGE));

@@ -121,20 +121,31 @@ impl Table {
     }
 
     /// Has new objects that a warm slot may be for decided one by one, or not: while
-    /// nobody expects them to grow they are the named allocator's without a look.
+    /// nobody expects them to grow they are the named allocator's without a look. Does
+    /// nothing to a table that knows of no such objects. To begin, the caller keeps others
+    /// from changing the table.
     pub fn look_early(&self, look: bool) {
-        let (from, to) = if look { (MAPPED_FROM, EARLY_MARK) } else { (EARLY_MARK, MAPPED_FROM) };
-        // Another mode's table holds neither, or means the same by it.
         let first = &self.first[AllocatorId::Native as usize];
-        let _ = first.compare_exchange(from, to, Relaxed, Relaxed);
+        if !look {
+            let _ = first.compare_exchange(EARLY_MARK, MAPPED_FROM, Relaxed, Relaxed);
+        } else if self.decide(Operation::Allocate, EARLY_FROM).is_plainly_if_warm()
+            && first.load(Relaxed) == MAPPED_FROM
+        {
+            first.store(EARLY_MARK, Relaxed);
+        }
     }
 
-    /// Whether [`Table::look_early`] has a new object of `size` bytes looked at, and
-    /// nothing else is to be known of it: the native allocator is the one named.
+    /// Whether new objects are looked at.
+    #[inline(always)]
+    pub fn is_looking_early(&self) -> bool {
+        self.first[AllocatorId::Native as usize].load(Relaxed) == EARLY_MARK
+    }
+
+    /// Whether a new object of `size` bytes is looked at; the native allocator is the one
+    /// named for it.
     #[inline(always)]
     pub fn looks_early(&self, size: usize) -> bool {
-        let looks = self.first[AllocatorId::Native as usize].load(Relaxed) == EARLY_MARK;
-        looks && (EARLY_FROM..MAPPED_FROM).contains(&size)
+        self.is_looking_early() && (EARLY_FROM..MAPPED_FROM).contains(&size)
     }
 
     /// Decides as `other` does from now on. Whoever asks meanwhile may get the
@@ -322,10 +333,19 @@ mod tests {
         let flag = |size| auto.decide(Operation::Allocate, size).has(Decision::IF_WARM);
         assert!(flag(EARLY_FROM) && flag(MAPPED_FROM - 1) && !flag(MAPPED_FROM));
         assert_eq!(auto.decide(Operation::Allocate, EARLY_FROM - 1).0, AllocatorId::Native as u8);
-        for mode in ["template=0-4096:native,4096-:sys", "template=0-4095:native,4095-:sys"] {
-            let other = table(mode);
-            other.look_early(false);
-            assert!(!native(&other, EARLY_FROM), "{mode}");
+        let others =
+            ["0-4096:native,4096-:sys", "0-4095:native,4095-:sys", "0-128K:native,128K-:mmap"];
+        for mode in others {
+            let other = table(&std::format!("template={mode}"));
+            let before =
+                [EARLY_FROM - 1, EARLY_FROM, MAPPED_FROM - 1].map(|size| native(&other, size));
+            for look in [false, true, false] {
+                other.look_early(look);
+                assert!(!other.is_looking_early());
+                let now =
+                    [EARLY_FROM - 1, EARLY_FROM, MAPPED_FROM - 1].map(|size| native(&other, size));
+                assert_eq!(now, before, "{mode}");
+            }
         }
         // A counted table, and one whose scopes decide, look at every request already.
         auto.send_elsewhere();

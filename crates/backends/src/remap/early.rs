@@ -4,31 +4,62 @@
 //! thread that has done so a few times expects the same of its next object of a
 //! page or more: that one gets the slot at hand at once, and nothing is copied.
 //!
-//! An expectation is wrong if the object has not grown by the time the next one
-//! would be given a slot. It is given up then, and comes back after twice as many
-//! copies as it took before: a thread whose objects do not go on as they began has
-//! one of them in a slot now and then, ever more seldom.
+//! A thread has one such object at a time of which it is not known yet whether it
+//! grows. If it is freed as it was, or others grow and it does not, the expectation
+//! was wrong: it is given up, and comes back after twice as many copies as it took
+//! before. Right ones make up for that slowly.
 
 use core::ptr;
 use core::sync::atomic::Ordering::*;
 
-use spandrel_sync::thread_slot;
+use spandrel_os::barrier;
+use spandrel_sync::{ThreadSlot, thread_slot};
 
 use super::layout::{SlotId, class_for};
 use super::lists::{Want, pages_of};
+use super::slot::{LIVE, Slot};
 use super::{REMAP, Remap};
 
 /// Copies after which a thread expects the first time that its objects will grow.
 const COPIES: u16 = 4;
 /// Doublings of [`COPIES`] at most.
-const MOST_MISSES: u8 = 13;
+const MOST_MISSES: u8 = 12;
 /// A slot is given if it has so many times the pages resident: as many as it would
-/// have had for an object that grew twice.
+/// have had for an object that grew twice...
 const WORTH: usize = 4;
+/// ... and not so many that a small object would keep much for nothing: 1 MiB for a page.
+const MOST_WORTH: usize = 256;
+/// One in so many right expectations makes up for a wrong one.
+const RIGHT_PER_MISS: u32 = 64;
+
+/// What became of the last object that was expected to grow.
+enum Outcome {
+    Right,
+    Wrong,
+    Open,
+}
 
 /// Copies that it takes after so many wrong expectations.
 fn needed(misses: u8) -> u16 {
     COPIES << misses.min(MOST_MISSES)
+}
+
+/// Different marks, and one that stands for none.
+pub const MARKS: usize = 32;
+
+/// What marks the slots of this thread's expected objects: not zero, and another for
+/// most other threads.
+fn mark(own: &ThreadSlot) -> u8 {
+    let at = ptr::from_ref(own) as u64;
+    let hash = (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
+    (hash % (MARKS as u32 - 1)) as u8 + 1
+}
+
+/// The last expectation was wrong.
+fn miss(own: &ThreadSlot) {
+    own.early_misses.set((own.early_misses.get() + 1).min(MOST_MISSES));
+    own.early_wanted.set(0);
+    own.early_slot.set(0);
 }
 
 /// Notes that an object of a page or more was copied to a slot because it grew.
@@ -36,47 +67,91 @@ fn needed(misses: u8) -> u16 {
 pub fn note_late() -> bool {
     let own = thread_slot();
     let wanted = own.early_wanted.get().saturating_add(1);
+    let needed = needed(own.early_misses.get());
     own.early_wanted.set(wanted);
-    wanted >= needed(own.early_misses.get())
+    if own.early_slot.get() != 0 && wanted >= 2 * needed {
+        // As many have grown as made it be expected, and it has not.
+        if matches!(REMAP.outcome(own), Outcome::Right) {
+            own.early_slot.set(0);
+        } else {
+            miss(own);
+            return false;
+        }
+    }
+    wanted >= needed
 }
 
 /// The slot at hand for a new object of `size` bytes, a page at least, if this thread
-/// expects it to grow; else null. The contents are arbitrary. Never waits.
+/// expects it to grow; else null. The contents are arbitrary.
 pub fn alloc_early(size: usize) -> *mut u8 {
     let own = thread_slot();
-    if own.early_wanted.get() < needed(own.early_misses.get()) || !REMAP.has_worthy(size) {
+    let needed = needed(own.early_misses.get());
+    if own.early_wanted.get() < needed || !REMAP.has_worthy(size) {
         return ptr::null_mut();
     }
-    let last = SlotId::from_raw(own.early_slot.get().wrapping_sub(1));
-    if last != SlotId::NONE && REMAP.was_wrong(last) {
-        own.early_misses.set((own.early_misses.get() + 1).min(MOST_MISSES));
-        own.early_wanted.set(0);
-        own.early_slot.set(0);
-        return ptr::null_mut();
+    match REMAP.outcome(own) {
+        Outcome::Right => {}
+        Outcome::Open => return ptr::null_mut(),
+        Outcome::Wrong => {
+            miss(own);
+            return ptr::null_mut();
+        }
     }
     let want = Want::Warm(pages_of(size));
     let taken = class_for(size).and_then(|class| REMAP.unpark(class, size, 1, want));
     let Some((place, _)) = taken else { return ptr::null_mut() };
-    place.slot.early.store(1, Relaxed);
+    place.slot.early.store(mark(own), Relaxed);
     own.early_slot.set(place.id.raw().wrapping_add(1));
+    own.early_wanted.set(needed);
     place.at
 }
 
 impl Remap {
+    /// Notes that an object is freed which was expected to grow and has not.
+    #[cold]
+    pub(super) fn note_freed(&self, slot: &Slot) {
+        let mark = slot.early.load(Relaxed);
+        slot.early.store(0, Relaxed);
+        self.freed_early[mark as usize % MARKS].store(1, Relaxed);
+    }
+
     /// Whether the slot at hand is worth it for an object of `size` bytes. Another thread
     /// may take it before this one does.
     #[inline]
     fn has_worthy(&self, size: usize) -> bool {
         let seen = SlotId::from_raw(self.parked.load(Relaxed));
-        seen != SlotId::NONE
-            && self.place(seen).slot.touched.load(Relaxed) as usize >= WORTH * pages_of(size)
+        if seen == SlotId::NONE {
+            return false;
+        }
+        let resident = self.place(seen).slot.touched.load(Relaxed) as usize;
+        let pages = pages_of(size);
+        // What is spare behind an object can go back only where there are barriers.
+        (WORTH * pages..=MOST_WORTH * pages).contains(&resident) && barrier::available()
     }
 
-    /// Whether the object that the slot holds, or held last, was expected to grow and
-    /// never did.
+    /// What became of the last object that this thread expected to grow; right if there
+    /// is none, or somebody else has its slot.
     #[inline]
-    fn was_wrong(&self, id: SlotId) -> bool {
+    fn outcome(&self, own: &ThreadSlot) -> Outcome {
+        let id = SlotId::from_raw(own.early_slot.get().wrapping_sub(1));
+        let mark = mark(own);
+        let freed = &self.freed_early[mark as usize % MARKS];
+        if freed.load(Relaxed) != 0 {
+            freed.store(0, Relaxed);
+            // Of a thread that had the same mark, if this one has had none.
+            return if id == SlotId::NONE { Outcome::Right } else { Outcome::Wrong };
+        }
+        if id == SlotId::NONE {
+            return Outcome::Right;
+        }
         let slot = self.place(id).slot;
-        slot.early.load(Relaxed) != 0 && slot.counter.load(Relaxed) == 0
+        if slot.early.load(Relaxed) == mark && slot.state() == LIVE {
+            return Outcome::Open;
+        }
+        let misses = own.early_misses.get();
+        if misses > 0 && self.parks.load(Relaxed).is_multiple_of(RIGHT_PER_MISS) {
+            own.early_misses.set(misses - 1);
+        }
+        Outcome::Right
     }
 }

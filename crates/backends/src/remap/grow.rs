@@ -187,6 +187,7 @@ impl Remap {
     fn outgrow(&self, from: Place, size: usize) -> (*mut u8, usize) {
         let used = from.slot.used.load(Relaxed);
         let counter = from.slot.counter.load(Relaxed).saturating_add(1);
+        from.slot.early.store(0, Relaxed);
         let streak = from.slot.streak.load(Relaxed);
         let movable = used >= MOVE_FROM && self.splits.load(Relaxed) < SPLIT_BUDGET;
         let moved = if movable { self.outgrow_by_pages(from, used, size) } else { None };
@@ -199,6 +200,7 @@ impl Remap {
         };
         to.slot.counter.store(counter, Relaxed);
         to.slot.streak.store(streak, Relaxed);
+        to.slot.early.store(0, Relaxed);
         (to.at, dirty)
     }
 
@@ -345,7 +347,7 @@ fn move_some(from: Place, to: Place, done: usize, end: usize) -> (usize, vm::Mov
     (done, vm::Move::Refused)
 }
 
-/// Keeps the allocation counter and the streak of appends.
+/// Keeps the allocation counter, the streak of appends, and what is expected.
 #[inline]
 fn note_pattern(place: Place, old: usize, size: usize) -> Pattern {
     let slot = place.slot;
@@ -360,9 +362,14 @@ fn note_pattern(place: Place, old: usize, size: usize) -> Pattern {
     slot.counter.store(counter.saturating_add(1), Relaxed);
     if size - old > old / APPEND_PART {
         slot.streak.store(0, Relaxed);
+        slot.early.store(0, Relaxed);
         return Pattern::Grown;
     }
     let streak = slot.streak.load(Relaxed).saturating_add(1);
     slot.streak.store(streak, Relaxed);
-    if streak >= APPEND_STREAK { Pattern::Appended } else { Pattern::Grown }
+    if streak < APPEND_STREAK {
+        return Pattern::Grown;
+    }
+    slot.early.store(0, Relaxed);
+    Pattern::Appended
 }

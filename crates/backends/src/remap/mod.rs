@@ -10,7 +10,8 @@
 //!
 //! Locks: [`Remap::lists`] guards the lists, [`Remap::trimming`] is held while
 //! pages are given back (system calls), and is taken first. A live slot's
-//! record is changed only between `enter` and `leave`.
+//! record is changed only between `enter` and `leave`; but for the mark of `early`,
+//! which only says what is expected of the object.
 
 mod accounts;
 mod early;
@@ -23,7 +24,9 @@ mod trim;
 
 use core::cell::UnsafeCell;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*,
+};
 
 use spandrel_os::message::say;
 use spandrel_os::{slices, vm};
@@ -68,6 +71,9 @@ struct Remap {
     /// The accounts' warm pages, for a look without the lock.
     warm_seen: AtomicUsize,
     ready: AtomicBool,
+    /// By mark of a thread: whether an object was freed that it expected to grow and that
+    /// had not, by whomever.
+    freed_early: [AtomicU8; early::MARKS],
     once: Once,
     lists: Lock<Lists>,
     trimming: Lock<()>,
@@ -88,6 +94,7 @@ unsafe impl Sync for Remap {}
 static REMAP: Remap = Remap {
     once: Once::new(),
     ready: AtomicBool::new(false),
+    freed_early: [const { AtomicU8::new(0) }; early::MARKS],
     layout: UnsafeCell::new(Layout::EMPTY),
     lists: Lock::new(Lists::EMPTY),
     trimming: Lock::new(()),
@@ -330,7 +337,7 @@ pub fn alloc_zeroed(size: usize, align: usize) -> *mut u8 {
 }
 
 /// A warm place for an object that is growing to `size` bytes; null when there
-/// is none at hand. Never waits.
+/// is none at hand.
 pub fn alloc_warm(size: usize) -> *mut u8 {
     if !REMAP.ready.load(Acquire)
         || (REMAP.warm_seen.load(Relaxed) < pages_of(size)
@@ -350,6 +357,9 @@ pub fn alloc_warm(size: usize) -> *mut u8 {
 pub unsafe fn free(object: *mut u8) {
     match REMAP.find(object).filter(|place| place.slot.enter()) {
         Some(place) => {
+            if place.slot.early.load(Relaxed) != 0 {
+                REMAP.note_freed(place.slot);
+            }
             if !REMAP.park(place) {
                 REMAP.release(place);
             }
@@ -386,7 +396,7 @@ pub unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
 /// tried before [`realloc`]. False: nothing has changed.
 ///
 /// # Safety
-/// As for [`free`]; a pointer that is no live object gives false.
+/// As for [`free`]; of an object that is gone it says false, and [`realloc`] reports it.
 #[inline(always)]
 pub unsafe fn grow_warm(object: *mut u8, size: usize) -> bool {
     REMAP.find(object).is_some_and(|place| REMAP.grow_warm(place, size))

@@ -63,7 +63,8 @@ pub struct Slot {
     pub counter: AtomicU8,
     /// Consecutive growths by a small step.
     pub streak: AtomicU8,
-    /// Whether the object was given the slot because it is expected to grow.
+    /// Not zero: the object was given the slot because it is expected to grow, by a
+    /// thread with this mark, and has not done so.
     pub early: AtomicU8,
 }
 
