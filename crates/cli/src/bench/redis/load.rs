@@ -47,6 +47,11 @@ pub struct Load {
 const OP_BYTES: u64 = 512 << 20;
 /// Clients at a time.
 const CLIENTS: &str = "16";
+/// Requests that a client of the pipelined part sends at once.
+const PIPELINE: usize = 8;
+/// The commands of that part: eight answers of `LRANGE` at once to each client would be
+/// a test of the server's output buffers.
+pub const PIPELINED: [Op; 3] = [Op::Set, Op::Get, Op::Lpush];
 
 impl Load {
     /// The two sizes of the comparison. The larger the values, the fewer requests:
@@ -70,20 +75,22 @@ impl Load {
     }
 
     /// Puts the load on a fresh server; per command the CPU time and the rate, and
-    /// the peak memory. If its own allocator shall be `replaced`, that is checked.
-    pub fn run(&self, contender: &Contender, replaced: bool) -> Result<Value, String> {
+    /// the peak memory; then, if `pipelined`, the rate of requests that are sent in
+    /// batches. If its own allocator shall be `replaced`, that is checked.
+    pub fn run(
+        &self,
+        contender: &Contender,
+        replaced: bool,
+        pipelined: bool,
+    ) -> Result<Value, String> {
         let server = Server::start(contender)?;
         let mut result = json!({});
         let (mut cpu_all, start) = (0, Instant::now());
         for op in OPS {
-            let requests = match op {
-                Op::Set | Op::Get => self.requests[0],
-                Op::Lpush => self.requests[1],
-                Op::Lrange => self.requests[2],
-            };
+            let requests = self.requests(op);
             Reserve::renew(OP_BYTES);
             let before = server.cpu_ns()?;
-            let rate = self.benchmark(&server, op, requests)?;
+            let rate = self.benchmark(&server, op, requests, 1)?;
             let cpu = server.cpu_ns()?.saturating_sub(before);
             cpu_all += cpu;
             result[key(op, "cpu_ns")] = (cpu as f64 / requests as f64).into();
@@ -92,6 +99,21 @@ impl Load {
         result["cpu_ns"] = cpu_all.into();
         result["wall_ns"] = (start.elapsed().as_nanos() as u64).into();
         result["peak_rss"] = server.peak_rss().into();
+        if pipelined {
+            // The list is built anew.
+            server.ask("DEL mylist")?;
+            for op in PIPELINED {
+                Reserve::renew(OP_BYTES);
+                // Quick: more of them, as far as memory was provided for.
+                let most = match op {
+                    Op::Lpush => OP_BYTES as usize * 3 / 4 / self.value,
+                    _ => usize::MAX,
+                };
+                let requests = (3 * self.requests(op)).min(most);
+                let rate = self.benchmark(&server, op, requests, PIPELINE)?;
+                result[key(op, "pipelined_rate")] = rate.into();
+            }
+        }
         if replaced && server.is_on_jemalloc()? {
             return Err("this redis-server cannot be put on another allocator".into());
         }
@@ -99,11 +121,26 @@ impl Load {
         Ok(result)
     }
 
+    fn requests(&self, op: Op) -> usize {
+        match op {
+            Op::Set | Op::Get => self.requests[0],
+            Op::Lpush => self.requests[1],
+            Op::Lrange => self.requests[2],
+        }
+    }
+
     /// Requests per second.
-    fn benchmark(&self, server: &Server, op: Op, requests: usize) -> Result<f64, String> {
+    fn benchmark(
+        &self,
+        server: &Server,
+        op: Op,
+        requests: usize,
+        pipeline: usize,
+    ) -> Result<f64, String> {
         let mut command = Command::new("redis-benchmark");
         command.arg("-s").arg(server.socket());
         command.args(["--csv", "-c", CLIENTS, "-n", &requests.to_string()]);
+        command.args(["-P", &pipeline.to_string()]);
         command.args(["-d", &self.value.to_string(), "-r", &self.keys.to_string()]);
         match op {
             Op::Set => command.args(["-t", "set"]),

@@ -84,12 +84,17 @@ impl Server {
         Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
     }
 
+    /// Sends a command of plain words; the answer if it is text.
+    pub fn ask(&self, command: &str) -> Result<String, String> {
+        Client::connect(&self.socket)
+            .and_then(|mut client| client.ask(command))
+            .map_err(|why| why.to_string())
+    }
+
     /// Whether jemalloc serves the server's requests: asked of jemalloc itself,
     /// through the server, once it holds data.
     pub fn is_on_jemalloc(&self) -> Result<bool, String> {
-        let info = Client::connect(&self.socket)
-            .and_then(|mut client| client.ask("INFO memory"))
-            .map_err(|why| why.to_string())?;
+        let info = self.ask("INFO memory")?;
         let used = field(&info, "used_memory").unwrap_or(0);
         // Without jemalloc in the program, Redis gives its own count here.
         let has_jemalloc = info.lines().any(|line| line.starts_with("mem_allocator:jemalloc"));
