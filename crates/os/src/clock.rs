@@ -13,6 +13,12 @@ pub fn micros() -> u64 {
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
 
+/// Microseconds of processor time that the calling thread has taken.
+pub fn thread_micros() -> u64 {
+    let now = read(libc::CLOCK_THREAD_CPUTIME_ID);
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
+}
+
 /// A clock; zero where there is none.
 fn read(clock: libc::clockid_t) -> libc::timespec {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -129,6 +129,18 @@ pub unsafe fn advise_huge(at: *mut u8, len: usize) -> bool {
     settle(Optional::HugePage, unsafe { mm::madvise(at.cast(), len, Advice::LinuxHugepage) })
 }
 
+/// Asks for small pages in a range from now on.
+///
+/// # Safety
+/// The range is an open mapping of the caller's.
+pub unsafe fn advise_small(at: *mut u8, len: usize) -> bool {
+    if !available(Optional::HugePage) {
+        return false;
+    }
+    // SAFETY: passed on from the caller; the advice changes no contents.
+    settle(Optional::HugePage, unsafe { mm::madvise(at.cast(), len, Advice::LinuxNoHugepage) })
+}
+
 /// What became of an attempt to make a huge page whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whole {

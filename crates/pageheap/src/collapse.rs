@@ -30,7 +30,7 @@ const SPARED_MICROS: u32 = 3;
 /// One that took so long had to make room first (0.1 ms is usual): the next may as well, and waits
 /// so many times as long.
 const SLOW_MICROS: u32 = 2000;
-const SLOW_PAUSE: u32 = 10;
+const SLOW_PAUSE: u32 = 30;
 
 /// Where the sweep is, and what it may spend.
 #[derive(Debug)]
@@ -172,7 +172,7 @@ impl PageHeap<'_> {
                     self.repair.not_before_ms = now_ms.saturating_add(pause_ms);
                 }
                 self.filler.edit(&mut self.table, page, |tracker| {
-                    tracker.flags &= !flag::BROKEN;
+                    tracker.flags &= !(flag::BROKEN | flag::SMALL);
                     (tracker.unbacked, tracker.unbacked_pages) = (Bits::NONE, 0);
                     tracker.written = PAGES as u16;
                 });

@@ -186,6 +186,18 @@ impl HugeFiller {
         self.relist(table, page);
     }
 
+    /// The huge page has just been contributed, and has small pages: those that are free have not
+    /// come yet.
+    pub(crate) fn begin_small(&mut self, table: &mut Table, page: HugePageId) {
+        self.edit(table, page, |tracker| {
+            tracker.flags |= flag::BROKEN | flag::SMALL;
+            tracker.unbacked = tracker.used.not();
+            tracker.unbacked_pages = PAGES as u16 - tracker.used_pages;
+            // It never was here: what fills is no sign of anything that was just given back.
+            tracker.length = PAGES;
+        });
+    }
+
     #[inline]
     fn place(&mut self, table: &mut Table, page: HugePageId, fit: Fit, pages: u32) -> Placed {
         let tracker = &mut table[page];
@@ -317,7 +329,9 @@ impl HugeFiller {
             zeroed = range.without(returned).next(0) >= u32::from(tracker.written);
             tracker.unbacked = tracker.unbacked.without(range);
             tracker.unbacked_pages -= count;
-            self.wanted_again += u64::from(count);
+            if !tracker.has(flag::SMALL) {
+                self.wanted_again += u64::from(count);
+            }
             counts.unbacked -= u32::from(count);
             counts.used_broken += pages;
             if !was_refilled && is_refilled(tracker) {

@@ -57,10 +57,14 @@ impl PageHeap<'_> {
         if let Some(placed) = self.filler.allocate(&mut self.table, pages, align, dense) {
             return Some(placed);
         }
-        let (range, fresh) = self.hugepages(memory, now_ms, ONE, ONE)?;
+        let (page, fresh, small) = self.hugepage(memory, now_ms)?;
         let kind = Contribution::Span { dense };
-        self.filler.contribute(&mut self.table, range.first, fresh, pages, kind);
-        Some(Placed { first: range.first.first_page(), zeroed: fresh })
+        self.filler.contribute(&mut self.table, page, fresh, pages, kind);
+        if small {
+            self.counters.begun_small += 1;
+            self.filler.begin_small(&mut self.table, page);
+        }
+        Some(Placed { first: page.first_page(), zeroed: fresh })
     }
 
     fn allocate_large(
@@ -123,6 +127,25 @@ impl PageHeap<'_> {
         let more = self.regions.counts.occupied.saturating_sub(occupied);
         self.cache.taken(now_ms, HugeLength(more));
         placed
+    }
+
+    /// A backed huge page for small spans, from the cache or the kernel; whether the kernel gave
+    /// it just now, and whether in small pages.
+    fn hugepage(
+        &mut self,
+        memory: &mut impl Memory,
+        now_ms: u64,
+    ) -> Option<(HugePageId, bool, bool)> {
+        if self.cache.ranges.total == HugeLength::ZERO && memory.begins_small() {
+            let range = self.vacant.allocate(&mut self.table, memory, ONE, ONE)?;
+            if memory.back_small(range.first) {
+                self.cache.taken(now_ms, ONE);
+                return Some((range.first, true, true));
+            }
+            self.vacant.free.insert(&mut self.table, range);
+        }
+        let (range, fresh) = self.hugepages(memory, now_ms, ONE, ONE)?;
+        Some((range.first, fresh, false))
     }
 
     /// Backed huge pages, from the cache or the kernel; true when the kernel gave them just now.

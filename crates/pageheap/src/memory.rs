@@ -18,6 +18,18 @@ pub trait Memory {
     /// again: touching them faults them in.
     fn back(&mut self, first: HugePageId, count: HugeLength) -> bool;
 
+    /// Whether a huge page that is about to be used for small spans had better begin with small
+    /// pages: getting a whole one takes long just now. Asked once for each.
+    fn begins_small(&mut self) -> bool {
+        false
+    }
+
+    /// As [`Self::back`] for one huge page, whose pages come one by one as they are touched. It
+    /// counts as broken until it is made whole.
+    fn back_small(&mut self, page: HugePageId) -> bool {
+        self.back(page, HugeLength(1))
+    }
+
     /// Gives pages back; afterwards they read as zeroes. False: refused, they are still resident
     /// with what was in them.
     fn unback(&mut self, first: PageId, count: Length) -> bool;

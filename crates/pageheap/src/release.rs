@@ -187,7 +187,7 @@ impl PageHeap<'_> {
         walk.released += u32::from(gone);
         self.counters.broken += u64::from(!tracker.has(flag::BROKEN));
         self.filler.edit(&mut self.table, page, |tracker| {
-            tracker.flags |= flag::BROKEN;
+            tracker.flags = tracker.flags & !flag::SMALL | flag::BROKEN;
             (tracker.unbacked, tracker.unbacked_pages) = (unbacked, count);
             tracker.length = count.into();
             // A page that is broken for the first time may be restored as soon as it fills.

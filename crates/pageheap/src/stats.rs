@@ -37,6 +37,8 @@ pub struct Counters {
     pub subreleased: u64,
     /// Huge pages that were broken by it.
     pub broken: u64,
+    /// Huge pages that began with small pages.
+    pub begun_small: u64,
     /// Pages that were kept because recent demand will want them.
     pub spared: u64,
     /// Times that the kernel refused to back huge pages.
@@ -60,6 +62,7 @@ impl Counters {
         released: Released { demand: 0, asked: 0, background: 0, drained: 0, pressure: 0 },
         subreleased: 0,
         broken: 0,
+        begun_small: 0,
         spared: 0,
         refused: 0,
         collapse_attempts: 0,

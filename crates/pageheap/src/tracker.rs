@@ -69,12 +69,14 @@ pub(crate) mod flag {
     pub(crate) const DENSE: u8 = 1;
     /// Holds the end of a larger span and nothing else yet.
     pub(crate) const DONATED: u8 = 2;
-    /// Some of its pages went back to the kernel: it is mapped by small pages.
+    /// Some of its pages went back to the kernel, or have not come: it is mapped by small pages.
     pub(crate) const BROKEN: u8 = 4;
     /// Being made whole at this moment, outside of the page heap.
     pub(crate) const RESTORING: u8 = 8;
     /// The large span that brought it along is gone; others hold on to it.
     pub(crate) const ABANDONED: u8 = 16;
+    /// It began with small pages: what is unbacked never was here.
+    pub(crate) const SMALL: u8 = 32;
 }
 
 /// The record of one huge page. All bytes zero is the record of one that was never used, so that

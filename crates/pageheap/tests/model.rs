@@ -192,11 +192,12 @@ impl Run<'_> {
     }
 }
 
-fn run(settings: Settings, refuse: (u32, u32, u32), calls: &[Call]) {
+fn run(settings: Settings, refuse: (u32, u32, u32), begins_small: u32, calls: &[Call]) {
     let mut records = vec![Tracker::default(); HUGEPAGES];
     let mut fake = Fake::new(HUGEPAGES);
     (fake.refuse_back, fake.refuse_unback, fake.refuse_collapse) = refuse;
     fake.refuse_extend = fake.refuse_back;
+    fake.begins_small = begins_small;
     let heap = PageHeap::new(&mut records, settings);
     let mut run = Run { heap, fake, spans: vec![], now_ms: 1000, restoring: None };
     for (index, call) in calls.iter().enumerate() {
@@ -222,16 +223,21 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn with_a_kernel_that_obeys(settings in settings(), calls in prop::collection::vec(calls(), 1..500)) {
-        run(settings, (0, 0, 0), &calls);
+    fn with_a_kernel_that_obeys(
+        settings in settings(),
+        begins_small in 0..3u32,
+        calls in prop::collection::vec(calls(), 1..500),
+    ) {
+        run(settings, (0, 0, 0), begins_small, &calls);
     }
 
     #[test]
     fn with_a_kernel_that_refuses(
         settings in settings(),
         refuse in (0..6u32, 0..6u32, 0..3u32),
+        begins_small in 0..3u32,
         calls in prop::collection::vec(calls(), 1..500),
     ) {
-        run(settings, refuse, &calls);
+        run(settings, refuse, begins_small, &calls);
     }
 }

@@ -63,6 +63,42 @@ fn a_hugepage_that_has_just_filled_again_is_restored_at_once() {
 }
 
 #[test]
+fn a_hugepage_that_begins_small_is_made_whole_when_it_has_filled() {
+    let mut table = table();
+    let mut world = World::new(&mut table, Settings::DEFAULT);
+    world.fake.begins_small = 1;
+    let first = world.get(100);
+    assert!(first.zeroed);
+    let stats = world.heap.stats();
+    assert_eq!((stats.filler, stats.broken), (HugeLength(1), HugeLength(1)));
+    assert_eq!((stats.unbacked, stats.covered), (Length(156), Length(0)));
+    assert_eq!(world.fake.resident(), 100);
+    world.wait(1000);
+    assert!(world.get(28).zeroed);
+    let page = world.heap.just_refilled(world.now_ms);
+    assert_eq!(page, Some(HugePageId(0)), "half of it is in use");
+    let outcome = world.fake.collapse(HugePageId(0));
+    world.heap.restored(&mut world.fake, world.now_ms, HugePageId(0), outcome);
+    let stats = world.heap.stats();
+    assert_eq!(
+        (stats.broken, stats.unbacked, stats.covered),
+        (HugeLength(0), Length(0), stats.live)
+    );
+    let counters = stats.counters;
+    assert_eq!((counters.begun_small, counters.broken, counters.restored), (1, 0, 1));
+    assert_eq!(stats.wanted_again, 0, "nothing had gone back");
+    // One that has drained leaves, and is whole when it comes the next time.
+    world.get(128);
+    let other = world.get(100);
+    assert_eq!(world.heap.stats().broken, HugeLength(1));
+    world.put(other);
+    assert_eq!(world.heap.stats().vacant, HugeLength(1));
+    world.fake.begins_small = 0;
+    world.get(100);
+    assert_eq!(world.heap.stats().broken, HugeLength(0));
+}
+
+#[test]
 fn hugepages_below_half_are_not_restored() {
     let mut table = table();
     let mut world = World::new(&mut table, Settings::DEFAULT);

@@ -99,6 +99,8 @@ figures! {
     ReleaseRate "release_rate_mib",
     /// Times that the kernel refused huge pages' memory.
     Refused "refused_so_far",
+    /// Huge pages that began with small pages, as whole ones took long.
+    BegunSmall "begun_small_so_far",
 }
 
 /// How many figures there are.

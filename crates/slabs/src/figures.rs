@@ -82,6 +82,7 @@ pub fn publish_heap(stats: &Stats) {
         (Figure::Patience, stats.patience_s.into()),
         (Figure::ReleaseRate, heap::release_rate().into()),
         (Figure::Refused, counters.refused),
+        (Figure::BegunSmall, counters.begun_small),
     ];
     values.into_iter().for_each(|(figure, value)| set(figure, value));
 }

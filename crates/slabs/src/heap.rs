@@ -2,23 +2,20 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
-use spandrel_os::{clock, vm};
-use spandrel_pageheap::{Collapse, Memory, PageHeap, Request, Settings, Stats, Urgency};
-use spandrel_pages::{
-    HEAP_PAGE_BYTES, HUGEPAGE_BYTES, HugeLength, HugePageId, Length, MIB, PageId,
-};
+use spandrel_os::clock;
+use spandrel_pageheap::{Memory, PageHeap, Request, Settings, Stats, Urgency};
+use spandrel_pages::{HEAP_PAGE_BYTES, HugePageId, Length, MIB};
 use spandrel_sync::{Lock, Once, background};
 
 use crate::class::CLASS;
 use crate::cpu_cache;
 use crate::figures;
+use crate::kernel::{self, Kernel, id_of, page_of};
 use crate::map::{self, LARGE, NO_CLASS, Page};
 use crate::report;
 use crate::span::Span;
 use crate::{thread_cache, transfer};
 
-/// Huge pages from the start of the slice that are not advised to be huge.
-const SMALL_PROGRAM: HugePageId = HugePageId(2);
 /// Without a thread for it, background work is looked at this often, by whoever
 /// needs a span or gives one back.
 const STEP_MS: u64 = 100;
@@ -50,9 +47,7 @@ static READY: AtomicBool = AtomicBool::new(false);
 static HEAP: Lock<Option<PageHeap<'static>>> = Lock::new(None);
 static NEXT_STEP_MS: AtomicU64 = AtomicU64::new(0);
 static RELEASE_RATE: AtomicU32 = AtomicU32::new(RELEASE_MIB_PER_S);
-/// Huge pages that the heap has ever reached over, and what they were when the
-/// thread was wanted last.
-static REACHED: AtomicU32 = AtomicU32::new(0);
+/// What the heap had reached over when the thread was wanted last.
 static WANTED_AT: AtomicU32 = AtomicU32::new(0);
 /// When the caches were looked after last, in units of [`TEND_MS`].
 static TENDED: AtomicU64 = AtomicU64::new(0);
@@ -92,71 +87,6 @@ fn tell(heap: &PageHeap<'static>, pages: Length) {
     }
 }
 
-/// Data of the slice, as the page heap asks for it.
-struct Kernel;
-
-impl Kernel {
-    fn address(page: PageId) -> *mut u8 {
-        page_of(page).address() as *mut u8
-    }
-
-    fn huge_address(page: HugePageId) -> *mut u8 {
-        let first = Page(map::first_data_page()).address();
-        (first + page.0 as usize * HUGEPAGE_BYTES) as *mut u8
-    }
-}
-
-impl Memory for Kernel {
-    fn extend(&mut self, end: HugePageId) -> bool {
-        let done = map::open_trackers(end.0 as usize);
-        if done {
-            REACHED.store(end.0, Relaxed);
-        }
-        done
-    }
-
-    fn back(&mut self, first: HugePageId, n: HugeLength) -> bool {
-        if !map::open(first.0 as usize, n.0 as usize) {
-            return false;
-        }
-        // A small program lives in the first huge pages; each costs more than all it has.
-        let skipped = (SMALL_PROGRAM.0.saturating_sub(first.0)).min(n.0);
-        let at = Self::huge_address(HugePageId(first.0 + skipped));
-        let len = (n.0 - skipped) as usize * HUGEPAGE_BYTES;
-        if len > 0 {
-            // SAFETY: open data of the slice. Without huge pages it works as well.
-            let _ = unsafe { vm::advise_huge(at, len) };
-        }
-        true
-    }
-
-    fn unback(&mut self, first: PageId, n: Length) -> bool {
-        // SAFETY: the page heap gives back only what nobody uses.
-        unsafe { map::give_back(Self::address(first), n.0 as usize * HEAP_PAGE_BYTES) }
-    }
-
-    fn collapse(&mut self, page: HugePageId) -> Collapse {
-        let start = clock::micros();
-        // SAFETY: the page heap restores huge pages of its own.
-        let outcome = unsafe { vm::collapse(Self::huge_address(page), HUGEPAGE_BYTES) };
-        let micros = u32::try_from(clock::micros() - start).unwrap_or(u32::MAX);
-        match outcome {
-            vm::Whole::Done => Collapse::Done { micros },
-            vm::Whole::Busy => Collapse::Busy { micros },
-            vm::Whole::Unsupported => Collapse::Unsupported,
-        }
-    }
-}
-
-/// The page heap counts from the first page of data.
-fn page_of(page: PageId) -> Page {
-    Page(map::first_data_page() + page.0 as usize)
-}
-
-fn id_of(page: Page) -> PageId {
-    PageId((page.0 - map::first_data_page()) as u32)
-}
-
 /// Makes the heap ready; false: there is no address space for it.
 pub fn start() -> bool {
     if !ONCE.is_done() {
@@ -178,11 +108,14 @@ fn allocate(request: Request) -> Option<(Page, bool)> {
     let mut guard = HEAP.lock();
     let heap = guard.as_mut()?;
     let now = clock::coarse_ms();
-    let span = heap.allocate(&mut Kernel, now, request)?;
+    let mut kernel = Kernel::default();
+    let span = heap.allocate(&mut kernel, now, request)?;
     tell(heap, request.pages);
     let stepped = step(heap, now);
     let refilled = to_restore(heap, now, stepped);
     drop(guard);
+    // Nobody else has to wait while the page comes.
+    kernel.touch_fresh(span.first);
     refilled.into_iter().for_each(restore);
     Some((page_of(span.first), span.zeroed))
 }
@@ -197,9 +130,9 @@ fn to_restore(heap: &mut PageHeap<'static>, now: u64, stepped: bool) -> Option<H
 /// Makes a huge page whole, while others go on: it takes some tenths of a
 /// millisecond.
 fn restore(page: HugePageId) {
-    let outcome = Kernel.collapse(page);
+    let outcome = Kernel::default().collapse(page);
     if let Some(heap) = HEAP.lock().as_mut() {
-        heap.restored(&mut Kernel, clock::coarse_ms(), page, outcome);
+        heap.restored(&mut Kernel::default(), clock::coarse_ms(), page, outcome);
     }
 }
 
@@ -207,7 +140,7 @@ fn restore(page: HugePageId) {
 /// then, as this tells; the lock makes it the only one.
 fn step(heap: &mut PageHeap<'static>, now: u64) -> bool {
     if FORKED.load(Relaxed) && FORKED.swap(false, Relaxed) {
-        heap.abandon_restoring(&mut Kernel, now);
+        heap.abandon_restoring(&mut Kernel::default(), now);
     }
     if background::is_running() {
         if heap.idle() > LITTLE {
@@ -218,7 +151,7 @@ fn step(heap: &mut PageHeap<'static>, now: u64) -> bool {
     let is_due = now >= NEXT_STEP_MS.load(Relaxed);
     if is_due {
         NEXT_STEP_MS.store(now + STEP_MS, Relaxed);
-        heap.step_release(&mut Kernel, now, release_per_s());
+        heap.step_release(&mut Kernel::default(), now, release_per_s());
     }
     is_due
 }
@@ -228,7 +161,7 @@ fn step(heap: &mut PageHeap<'static>, now: u64) -> bool {
 /// lock, where memory may be allocated.
 #[inline]
 pub fn see_to_background() {
-    let reached = REACHED.load(Relaxed);
+    let reached = kernel::reached();
     if reached.saturating_sub(WANTED_AT.load(Relaxed)) >= THREAD_FROM {
         // Not here: the parent, whose memory this is, shall ask again.
         if background::want(work) {
@@ -268,7 +201,7 @@ fn work() -> Option<u32> {
     let mut guard = HEAP.lock();
     let heap = guard.as_mut()?;
     let now = clock::coarse_ms();
-    let released = heap.step_release(&mut Kernel, now, release_per_s()).released;
+    let released = heap.step_release(&mut Kernel::default(), now, release_per_s()).released;
     let refilled = to_restore(heap, now, true);
     figures::publish_heap(&heap.stats());
     let (idle, later) = (heap.idle(), parked || heap.has_refilled());
@@ -310,7 +243,7 @@ pub fn free_span(first: Page, pages: usize) {
     let mut heap = HEAP.lock();
     let was_one = heap.as_mut().is_some_and(|heap| {
         let now = clock::coarse_ms();
-        let was_one = heap.free(&mut Kernel, now, id_of(first), Length(pages as u32));
+        let was_one = heap.free(&mut Kernel::default(), now, id_of(first), Length(pages as u32));
         step(heap, now);
         tell(heap, Length(pages as u32));
         was_one
@@ -344,7 +277,7 @@ pub fn grow_large(first: Page, pages: usize) -> bool {
     let mut guard = HEAP.lock();
     let Some(heap) = guard.as_mut() else { return false };
     let (id, now) = (id_of(first), clock::coarse_ms());
-    let grown = heap.try_grow(&mut Kernel, now, id, Length(from), Length(to)).is_some();
+    let grown = heap.try_grow(&mut Kernel::default(), now, id, Length(from), Length(to)).is_some();
     let refilled = heap.just_refilled(now);
     if grown {
         tell(heap, Length(to.saturating_sub(from)));
@@ -369,7 +302,7 @@ pub fn release_all() -> bool {
     let mut heap = HEAP.lock();
     heap.as_mut().is_some_and(|heap| {
         let now = clock::coarse_ms();
-        let released = heap.release(&mut Kernel, now, Length(u32::MAX), Urgency::Asked);
+        let released = heap.release(&mut Kernel::default(), now, Length(u32::MAX), Urgency::Asked);
         figures::publish_heap(&heap.stats());
         released.0 > 0
     })
@@ -382,7 +315,7 @@ pub fn stats() -> Option<Stats> {
 
 /// The child of a fork has the thread when it has grown itself.
 pub fn fork_forget() {
-    WANTED_AT.store(REACHED.load(Relaxed), Relaxed);
+    WANTED_AT.store(kernel::reached(), Relaxed);
     thread_cache::fork_forget();
     FORKED.store(true, Relaxed);
 }

@@ -52,14 +52,16 @@ pub fn lines(value: &dyn Fn(Figure) -> u64) -> String {
             value(Figure::Patience),
         ));
     }
-    if value(Figure::BrokenSoFar) > 0 {
+    if value(Figure::BrokenSoFar) + value(Figure::BegunSmall) > 0 {
         let attempts = value(Figure::CollapseAttempts);
         say(format!(
-            "huge pages: {} of {} broken now, {} so far; {} made whole in {} attempts ({} failed), \
+            "huge pages: {} of {} broken now, {} so far, {} begun with small pages as whole ones \
+             took long; {} made whole in {} attempts ({} failed), \
              {:.1} ms in all, {:.1} ms at most",
             count(value(Figure::Broken)),
             count(value(Figure::Filler)),
             count(value(Figure::BrokenSoFar)),
+            count(value(Figure::BegunSmall)),
             count(value(Figure::Restored)),
             count(attempts),
             count(value(Figure::CollapseFailures)),

@@ -33,6 +33,8 @@ pub struct Fake {
     pub refuse_back: u32,
     pub refuse_unback: u32,
     pub refuse_collapse: u32,
+    /// Of so many huge pages one begins with small pages; 0 for none.
+    pub begins_small: u32,
     /// Whether giving back was ever refused: then the heap may take gone pages for resident ones.
     pub was_refused: bool,
     pub calls: u64,
@@ -50,6 +52,7 @@ impl Fake {
             refuse_back: 0,
             refuse_unback: 0,
             refuse_collapse: 0,
+            begins_small: 0,
             was_refused: false,
             calls: 0,
             random: 1,
@@ -106,6 +109,19 @@ impl Memory for Fake {
             self.content[page * PAGES..(page + 1) * PAGES].fill(Content::Zeroes);
         }
         true
+    }
+
+    fn begins_small(&mut self) -> bool {
+        self.begins_small > 0 && self.refuses(self.begins_small)
+    }
+
+    fn back_small(&mut self, page: HugePageId) -> bool {
+        let backed = self.back(page, HugeLength(1));
+        if backed {
+            let first = page.0 as usize * PAGES;
+            self.content[first..first + PAGES].fill(Content::Nothing);
+        }
+        backed
     }
 
     fn unback(&mut self, first: PageId, count: Length) -> bool {

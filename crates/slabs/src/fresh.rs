@@ -1,0 +1,122 @@
+//! How long a fresh huge page takes, and whether to do without for now.
+//!
+//! A huge page takes 0.1 to 0.3 ms, mostly to clear it: less than its small pages
+//! would. It takes many times as long where the kernel has to make room in one
+//! piece first, or where the host of a virtual machine took the memory back while it
+//! was free, which it does with large pieces only (4 to 5 ms were measured). Small
+//! pages come from the pieces that are left then, and are made one page when they
+//! have filled and there is time.
+
+use core::ptr;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use spandrel_os::clock;
+
+/// A huge page that took so long was slow: its small pages take 1 ms.
+const SLOW_MICROS: u64 = 1500;
+/// After a slow one so many begin small, and twice as many after each further one …
+const REST: u32 = 16;
+/// … up to so many times: until 1 GiB.
+const MOST_DOUBLINGS: u32 = 5;
+/// So many may begin small: each may take two mappings of the process's 65,530.
+const MOST_SMALL: u32 = 8192;
+
+struct Fresh {
+    /// Huge pages that are still to begin small.
+    rest: AtomicU32,
+    /// Slow ones in a row.
+    slow: AtomicU32,
+    /// Huge pages that ever began small.
+    small: AtomicU32,
+}
+
+static FRESH: Fresh = Fresh::new();
+
+impl Fresh {
+    const fn new() -> Self {
+        Self { rest: AtomicU32::new(0), slow: AtomicU32::new(0), small: AtomicU32::new(0) }
+    }
+
+    /// Lost counts do not matter.
+    fn begins_small(&self) -> bool {
+        let (rest, small) = (self.rest.load(Relaxed), self.small.load(Relaxed));
+        if rest == 0 || small >= MOST_SMALL {
+            return false;
+        }
+        self.rest.store(rest - 1, Relaxed);
+        self.small.store(small + 1, Relaxed);
+        true
+    }
+
+    fn took(&self, micros: u64) {
+        let slow = self.slow.load(Relaxed);
+        if micros < SLOW_MICROS {
+            if slow != 0 {
+                self.slow.store(0, Relaxed);
+            }
+            return;
+        }
+        self.slow.store((slow + 1).min(MOST_DOUBLINGS), Relaxed);
+        self.rest.store(REST << slow, Relaxed);
+    }
+}
+
+/// Whether the next huge page had better begin with small pages.
+pub fn begins_small() -> bool {
+    FRESH.begins_small()
+}
+
+/// Whether any has.
+pub fn were_small() -> bool {
+    FRESH.small.load(Relaxed) > 0
+}
+
+/// Touches a fresh huge page, and learns from how long it takes.
+///
+/// # Safety
+/// Writable memory that is zero, and the caller's.
+pub unsafe fn touch(at: *mut u8) {
+    // Not the wall's time: what others did meanwhile says nothing.
+    let start = clock::thread_micros();
+    // SAFETY: passed on from the caller.
+    unsafe { ptr::write_volatile(at, 0) };
+    FRESH.took(clock::thread_micros().saturating_sub(start));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many begin small until one is tried whole.
+    fn small(fresh: &Fresh) -> u32 {
+        (0..).find(|_| !fresh.begins_small()).unwrap_or(0)
+    }
+
+    #[test]
+    fn after_slow_ones_more_and_more_begin_small_until_one_is_quick() {
+        let fresh = Fresh::new();
+        fresh.took(SLOW_MICROS - 1);
+        assert_eq!(small(&fresh), 0);
+        let rests = [(); 8].map(|()| {
+            fresh.took(SLOW_MICROS);
+            small(&fresh)
+        });
+        assert_eq!(rests, [16, 32, 64, 128, 256, 512, 512, 512]);
+        fresh.took(100);
+        assert_eq!(small(&fresh), 0);
+        fresh.took(5000);
+        assert_eq!(small(&fresh), 16);
+    }
+
+    #[test]
+    fn mappings_are_limited() {
+        let fresh = Fresh::new();
+        let sum: u32 = (0..100)
+            .map(|_| {
+                fresh.took(SLOW_MICROS);
+                small(&fresh)
+            })
+            .sum();
+        assert_eq!(sum, MOST_SMALL);
+    }
+}

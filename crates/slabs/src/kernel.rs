@@ -1,0 +1,119 @@
+//! The kernel, as the page heap asks for memory.
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use spandrel_os::{clock, vm};
+use spandrel_pageheap::{Collapse, Memory};
+use spandrel_pages::{HEAP_PAGE_BYTES, HUGEPAGE_BYTES, HugeLength, HugePageId, Length, PageId};
+
+use crate::fresh;
+use crate::map::{self, Page};
+
+/// Huge pages from the start of the slice that are not advised to be huge.
+const SMALL_PROGRAM: HugePageId = HugePageId(2);
+
+/// Huge pages that the heap has ever reached over.
+static REACHED: AtomicU32 = AtomicU32::new(0);
+
+/// The page heap counts from the first page of data.
+pub fn page_of(page: PageId) -> Page {
+    Page(map::first_data_page() + page.0 as usize)
+}
+
+/// See [`page_of`].
+pub fn id_of(page: Page) -> PageId {
+    PageId((page.0 - map::first_data_page()) as u32)
+}
+
+/// Huge pages that the heap has ever reached over.
+pub fn reached() -> u32 {
+    REACHED.load(Relaxed)
+}
+
+fn huge_address(page: HugePageId) -> *mut u8 {
+    let first = Page(map::first_data_page()).address();
+    (first + page.0 as usize * HUGEPAGE_BYTES) as *mut u8
+}
+
+/// Data of the slice, for one call of the page heap.
+#[derive(Default)]
+pub struct Kernel {
+    /// A single huge page that this call got whole, and nobody has touched yet.
+    fresh: Option<HugePageId>,
+}
+
+impl Kernel {
+    /// Touches the huge page that the call got for this span, if it did: the span's owner
+    /// would be the next to do so. It tells how long huge pages take.
+    pub fn touch_fresh(&self, span: PageId) {
+        if let Some(page) = self.fresh.filter(|page| page.first_page() == span) {
+            // SAFETY: open data of the slice, zero, in a span that is nobody else's yet.
+            unsafe { fresh::touch(huge_address(page)) };
+        }
+    }
+}
+
+impl Memory for Kernel {
+    fn extend(&mut self, end: HugePageId) -> bool {
+        let done = map::open_trackers(end.0 as usize);
+        if done {
+            REACHED.store(end.0, Relaxed);
+        }
+        done
+    }
+
+    fn back(&mut self, first: HugePageId, n: HugeLength) -> bool {
+        if !map::open(first.0 as usize, n.0 as usize) {
+            return false;
+        }
+        // A small program lives in the first huge pages; each costs more than all it has.
+        let skipped = (SMALL_PROGRAM.0.saturating_sub(first.0)).min(n.0);
+        let len = (n.0 - skipped) as usize * HUGEPAGE_BYTES;
+        if len > 0 {
+            let at = huge_address(HugePageId(first.0 + skipped));
+            // SAFETY: open data of the slice. Without huge pages it works as well.
+            let advised = unsafe { vm::advise_huge(at, len) };
+            self.fresh = (advised && n == HugeLength(1)).then_some(first);
+        }
+        true
+    }
+
+    fn begins_small(&mut self) -> bool {
+        fresh::begins_small()
+    }
+
+    fn back_small(&mut self, page: HugePageId) -> bool {
+        if !map::open(page.0 as usize, 1) {
+            return false;
+        }
+        // SAFETY: open data of the slice. If it cannot be said it may come whole.
+        unsafe { vm::advise_small(huge_address(page), HUGEPAGE_BYTES) };
+        true
+    }
+
+    fn unback(&mut self, first: PageId, n: Length) -> bool {
+        let at = page_of(first).address() as *mut u8;
+        // SAFETY: the page heap gives back only what nobody uses.
+        unsafe { map::give_back(at, n.0 as usize * HEAP_PAGE_BYTES) }
+    }
+
+    fn collapse(&mut self, page: HugePageId) -> Collapse {
+        let at = huge_address(page);
+        let start = clock::micros();
+        // SAFETY: the page heap restores huge pages of its own.
+        let outcome = unsafe {
+            // One that began small is not to be whole, so far.
+            if fresh::were_small() && !vm::advise_huge(at, HUGEPAGE_BYTES) {
+                vm::Whole::Busy
+            } else {
+                vm::collapse(at, HUGEPAGE_BYTES)
+            }
+        };
+        let micros = u32::try_from(clock::micros() - start).unwrap_or(u32::MAX);
+        match outcome {
+            vm::Whole::Done => Collapse::Done { micros },
+            vm::Whole::Busy => Collapse::Busy { micros },
+            vm::Whole::Unsupported => Collapse::Unsupported,
+        }
+    }
+}
