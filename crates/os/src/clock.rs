@@ -13,9 +13,12 @@ pub fn micros() -> u64 {
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
 
-/// Microseconds of processor time that the calling thread has taken.
+/// Microseconds of processor time that the calling thread has taken: a system call. Zero
+/// where it is refused.
 pub fn thread_micros() -> u64 {
+    let errno = crate::env::errno();
     let now = read(libc::CLOCK_THREAD_CPUTIME_ID);
+    crate::env::set_errno(errno);
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
 

@@ -6,6 +6,7 @@
 
 use core::ffi::{CStr, c_void};
 use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
@@ -152,6 +153,11 @@ pub enum Whole {
     Unsupported,
 }
 
+/// Whether huge pages can be made of small ones, as far as is known.
+pub fn can_collapse() -> bool {
+    available(Optional::Collapse)
+}
+
 /// Makes huge pages of a range that is mapped by small ones, at once
 /// (`MADV_COLLAPSE`, Linux 6.1); what is not resident is filled with zeroes.
 ///
@@ -167,14 +173,32 @@ pub unsafe fn collapse(at: *mut u8, len: usize) -> Whole {
     let why = crate::env::errno();
     crate::env::set_errno(errno);
     match why {
-        _ if !failed => Whole::Done,
+        _ if !failed => {
+            INVALID.store(WAS_VALID, Relaxed);
+            Whole::Done
+        }
         libc::EAGAIN | libc::ENOMEM | libc::EBUSY => Whole::Busy,
+        // A kernel that does not know the advice says so of every range; one that does, of
+        // some: whose pages a child of a fork shares, or that were never touched.
+        libc::EINVAL if INVALID.load(Relaxed) < MOST_INVALID => {
+            let _ = INVALID
+                .fetch_update(Relaxed, Relaxed, |count| (count != WAS_VALID).then(|| count + 1));
+            Whole::Busy
+        }
+        libc::EINVAL if INVALID.load(Relaxed) == WAS_VALID => Whole::Busy,
         why => {
             refused(Optional::Collapse, why);
             Whole::Unsupported
         }
     }
 }
+
+/// So many ranges in a row may be refused as invalid before the kernel is taken for one that does
+/// not know the advice.
+const MOST_INVALID: u32 = 8;
+/// In [`INVALID`]: the kernel knows it.
+const WAS_VALID: u32 = u32::MAX;
+static INVALID: AtomicU32 = AtomicU32::new(0);
 
 /// Not in every libc's headers yet.
 const MADV_COLLAPSE: libc::c_int = 25;

@@ -31,6 +31,8 @@ const SPARED_MICROS: u32 = 3;
 /// so many times as long.
 const SLOW_MICROS: u32 = 2000;
 const SLOW_PAUSE: u32 = 30;
+/// ... but no longer.
+const MOST_PAUSE_MS: u64 = 10_000;
 
 /// Where the sweep is, and what it may spend.
 #[derive(Debug)]
@@ -168,7 +170,7 @@ impl PageHeap<'_> {
                 counters.restored += 1;
                 self.repair.failures = 0;
                 if micros >= SLOW_MICROS {
-                    let pause_ms = u64::from(micros / 1000 * SLOW_PAUSE);
+                    let pause_ms = u64::from(micros / 1000 * SLOW_PAUSE).min(MOST_PAUSE_MS);
                     self.repair.not_before_ms = now_ms.saturating_add(pause_ms);
                 }
                 self.filler.edit(&mut self.table, page, |tracker| {

@@ -13,6 +13,9 @@ use crate::tracker::{State, Tracker, flag};
 
 /// The largest span that always goes to the filler: half a huge page (4.1).
 const SMALL: u32 = HEAP_PAGES_PER_HUGEPAGE / 2;
+/// A huge page for a span up to this may begin with small pages. Longer ones would have it made
+/// whole at once, perhaps before anything of it is touched.
+const MOST_BY_ONE: u32 = HEAP_PAGES_PER_HUGEPAGE / 8;
 const ONE: HugeLength = HugeLength(1);
 
 impl PageHeap<'_> {
@@ -57,7 +60,7 @@ impl PageHeap<'_> {
         if let Some(placed) = self.filler.allocate(&mut self.table, pages, align, dense) {
             return Some(placed);
         }
-        let (page, fresh, small) = self.hugepage(memory, now_ms)?;
+        let (page, fresh, small) = self.hugepage(memory, now_ms, pages)?;
         let kind = Contribution::Span { dense };
         self.filler.contribute(&mut self.table, page, fresh, pages, kind);
         if small {
@@ -135,8 +138,12 @@ impl PageHeap<'_> {
         &mut self,
         memory: &mut impl Memory,
         now_ms: u64,
+        pages: u32,
     ) -> Option<(HugePageId, bool, bool)> {
-        if self.cache.ranges.total == HugeLength::ZERO && memory.begins_small() {
+        let may_be_small = pages <= MOST_BY_ONE
+            && self.cache.ranges.total == HugeLength::ZERO
+            && !self.counters.collapse_unsupported;
+        if may_be_small && memory.begins_small() {
             let range = self.vacant.allocate(&mut self.table, memory, ONE, ONE)?;
             if memory.back_small(range.first) {
                 self.cache.taken(now_ms, ONE);

@@ -19,7 +19,8 @@ pub trait Memory {
     fn back(&mut self, first: HugePageId, count: HugeLength) -> bool;
 
     /// Whether a huge page that is about to be used for small spans had better begin with small
-    /// pages: getting a whole one takes long just now. Asked once for each.
+    /// pages: getting a whole one takes long just now, and it can be made whole later. Asked once for
+    /// each.
     fn begins_small(&mut self) -> bool {
         false
     }

@@ -187,9 +187,15 @@ impl PageHeap<'_> {
         walk.released += u32::from(gone);
         self.counters.broken += u64::from(!tracker.has(flag::BROKEN));
         self.filler.edit(&mut self.table, page, |tracker| {
-            tracker.flags = tracker.flags & !flag::SMALL | flag::BROKEN;
+            tracker.flags |= flag::BROKEN;
             (tracker.unbacked, tracker.unbacked_pages) = (unbacked, count);
-            tracker.length = count.into();
+            if 2 * gone >= count {
+                // Most of it was here.
+                tracker.flags &= !flag::SMALL;
+            }
+            if !tracker.has(flag::SMALL) {
+                tracker.length = count.into();
+            }
             // A page that is broken for the first time may be restored as soon as it fills.
             tracker.note = 0;
         });

@@ -89,7 +89,7 @@ pub struct Tracker {
     pub(crate) used: Bits,
     /// First pages of spans. A tail that a large span donated has none: it is no span by itself.
     pub(crate) starts: Bits,
-    /// Free pages that went back to the kernel. In the first record of a range, which has no
+    /// Free pages that went back to the kernel, or have not come. In the first record of a range, which has no
     /// pages to describe, the range's [`Node`]; in a region, summaries for its searches.
     pub(crate) unbacked: Bits,
     pub(crate) next: Link,

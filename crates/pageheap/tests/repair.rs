@@ -67,14 +67,20 @@ fn a_hugepage_that_begins_small_is_made_whole_when_it_has_filled() {
     let mut table = table();
     let mut world = World::new(&mut table, Settings::DEFAULT);
     world.fake.begins_small = 1;
-    let first = world.get(100);
+    let first = world.get(30);
     assert!(first.zeroed);
     let stats = world.heap.stats();
     assert_eq!((stats.filler, stats.broken), (HugeLength(1), HugeLength(1)));
-    assert_eq!((stats.unbacked, stats.covered), (Length(156), Length(0)));
-    assert_eq!(world.fake.resident(), 100);
+    assert_eq!((stats.unbacked, stats.covered), (Length(226), Length(0)));
+    assert_eq!(world.fake.resident(), 30);
+    // A little that goes back does not make it one that was broken.
+    let span = world.get(20);
+    world.put(span);
+    assert_eq!(world.release(u32::MAX, Urgency::Asked), 20);
+    assert!(world.get(97).zeroed);
     world.wait(1000);
-    assert!(world.get(28).zeroed);
+    assert_eq!(world.heap.just_refilled(world.now_ms), None);
+    assert!(world.get(1).zeroed);
     let page = world.heap.just_refilled(world.now_ms);
     assert_eq!(page, Some(HugePageId(0)), "half of it is in use");
     let outcome = world.fake.collapse(HugePageId(0));
@@ -89,13 +95,33 @@ fn a_hugepage_that_begins_small_is_made_whole_when_it_has_filled() {
     assert_eq!(stats.wanted_again, 0, "nothing had gone back");
     // One that has drained leaves, and is whole when it comes the next time.
     world.get(128);
-    let other = world.get(100);
+    let other = world.get(30);
     assert_eq!(world.heap.stats().broken, HugeLength(1));
     world.put(other);
     assert_eq!(world.heap.stats().vacant, HugeLength(1));
     world.fake.begins_small = 0;
-    world.get(100);
+    world.get(30);
     assert_eq!(world.heap.stats().broken, HugeLength(0));
+}
+
+#[test]
+fn what_would_be_made_whole_at_once_or_never_does_not_begin_small() {
+    let mut table = table();
+    let mut world = World::new(&mut table, Settings::DEFAULT);
+    world.fake.begins_small = 1;
+    world.get(128);
+    world.get(128);
+    world.get(33);
+    assert_eq!(world.heap.stats().broken, HugeLength(0));
+    world.get(1);
+    let keep = world.half_used(2);
+    world.fake.collapse_unsupported = true;
+    world.wait(10_000);
+    let begun = world.heap.stats().counters.begun_small;
+    assert!(begun > 0 && world.heap.stats().counters.collapse_unsupported);
+    (0..100).for_each(|_| _ = world.get(8));
+    assert_eq!(world.heap.stats().counters.begun_small, begun);
+    drop(keep);
 }
 
 #[test]

@@ -35,7 +35,7 @@ figures! {
     Cached "cached_bytes",
     /// Free bytes on huge pages that are partly used.
     Free "free_bytes",
-    /// Bytes that went back, on huge pages that are partly used.
+    /// Bytes that went back or have not come, on huge pages that are partly used.
     Unbacked "unbacked_bytes",
     /// Bytes of empty huge pages that went back.
     Vacant "vacant_bytes",
@@ -53,7 +53,7 @@ figures! {
     Spans "spans",
     /// Huge pages that hold spans below a huge page.
     Filler "filler_hugepages",
-    /// Of these, those of which something went back.
+    /// Of these, those that have small pages: something went back, or they began so.
     Broken "broken_hugepages",
     /// Of these, those that have filled again.
     Refilled "refilled_hugepages",

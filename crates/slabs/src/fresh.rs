@@ -18,40 +18,36 @@ const SLOW_MICROS: u64 = 1500;
 const REST: u32 = 16;
 /// … up to so many times: until 1 GiB.
 const MOST_DOUBLINGS: u32 = 5;
-/// So many may begin small: each may take two mappings of the process's 65,530.
-const MOST_SMALL: u32 = 8192;
 
 struct Fresh {
     /// Huge pages that are still to begin small.
     rest: AtomicU32,
     /// Slow ones in a row.
     slow: AtomicU32,
-    /// Huge pages that ever began small.
-    small: AtomicU32,
 }
 
 static FRESH: Fresh = Fresh::new();
 
 impl Fresh {
     const fn new() -> Self {
-        Self { rest: AtomicU32::new(0), slow: AtomicU32::new(0), small: AtomicU32::new(0) }
+        Self { rest: AtomicU32::new(0), slow: AtomicU32::new(0) }
     }
 
     /// Lost counts do not matter.
     fn begins_small(&self) -> bool {
-        let (rest, small) = (self.rest.load(Relaxed), self.small.load(Relaxed));
-        if rest == 0 || small >= MOST_SMALL {
-            return false;
+        let rest = self.rest.load(Relaxed);
+        if rest > 0 {
+            self.rest.store(rest - 1, Relaxed);
         }
-        self.rest.store(rest - 1, Relaxed);
-        self.small.store(small + 1, Relaxed);
-        true
+        rest > 0
     }
 
     fn took(&self, micros: u64) {
         let slow = self.slow.load(Relaxed);
         if micros < SLOW_MICROS {
             if slow != 0 {
+                // Another thread's, by now.
+                self.rest.store(0, Relaxed);
                 self.slow.store(0, Relaxed);
             }
             return;
@@ -64,11 +60,6 @@ impl Fresh {
 /// Whether the next huge page had better begin with small pages.
 pub fn begins_small() -> bool {
     FRESH.begins_small()
-}
-
-/// Whether any has.
-pub fn were_small() -> bool {
-    FRESH.small.load(Relaxed) > 0
 }
 
 /// Touches a fresh huge page, and learns from how long it takes.
@@ -105,18 +96,8 @@ mod tests {
         fresh.took(100);
         assert_eq!(small(&fresh), 0);
         fresh.took(5000);
-        assert_eq!(small(&fresh), 16);
-    }
-
-    #[test]
-    fn mappings_are_limited() {
-        let fresh = Fresh::new();
-        let sum: u32 = (0..100)
-            .map(|_| {
-                fresh.took(SLOW_MICROS);
-                small(&fresh)
-            })
-            .sum();
-        assert_eq!(sum, MOST_SMALL);
+        assert!(fresh.begins_small());
+        fresh.took(100);
+        assert_eq!(small(&fresh), 0, "another thread found them quick");
     }
 }

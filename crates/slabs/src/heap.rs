@@ -104,7 +104,7 @@ pub fn start() -> bool {
     READY.load(Acquire)
 }
 
-fn allocate(request: Request) -> Option<(Page, bool)> {
+fn allocate(request: Request, of_small: bool) -> Option<(Page, bool)> {
     let mut guard = HEAP.lock();
     let heap = guard.as_mut()?;
     let now = clock::coarse_ms();
@@ -114,8 +114,10 @@ fn allocate(request: Request) -> Option<(Page, bool)> {
     let stepped = step(heap, now);
     let refilled = to_restore(heap, now, stepped);
     drop(guard);
-    // Nobody else has to wait while the page comes.
-    kernel.touch_fresh(span.first);
+    if of_small {
+        // Nobody else has to wait while the page comes.
+        kernel.touch_fresh(span.first);
+    }
     refilled.into_iter().for_each(restore);
     Some((page_of(span.first), span.zeroed))
 }
@@ -232,7 +234,7 @@ pub fn idle_bytes() -> usize {
 pub fn small_span(class: usize) -> Option<Span> {
     let pages = Length(u32::from(CLASS[class].pages));
     let objects = u32::from(CLASS[class].objects);
-    let (first, _) = allocate(Request { pages, align: Length(1), objects })?;
+    let (first, _) = allocate(Request { pages, align: Length(1), objects }, true)?;
     Some(Span::at(first, class))
 }
 
@@ -264,7 +266,7 @@ pub fn allocate_large(pages: usize, align_pages: usize) -> Option<(usize, bool)>
         align: Length(u32::try_from(align_pages).ok()?),
         objects: 1,
     };
-    let (first, zeroed) = allocate(request)?;
+    let (first, zeroed) = allocate(request, false)?;
     first.record().pages.store(pages as u32, Relaxed);
     first.class().store(LARGE, Relaxed);
     Some((first.address(), zeroed))

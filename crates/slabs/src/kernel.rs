@@ -1,5 +1,6 @@
 //! The kernel, as the page heap asks for memory.
 
+use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use spandrel_os::{clock, vm};
@@ -43,8 +44,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Touches the huge page that the call got for this span, if it did: the span's owner
-    /// would be the next to do so. It tells how long huge pages take.
+    /// Touches the huge page that the call got for this span of small objects, if it did: the
+    /// first of them would be the next to. It tells how long huge pages take.
     pub fn touch_fresh(&self, span: PageId) {
         if let Some(page) = self.fresh.filter(|page| page.first_page() == span) {
             // SAFETY: open data of the slice, zero, in a span that is nobody else's yet.
@@ -79,15 +80,22 @@ impl Memory for Kernel {
     }
 
     fn begins_small(&mut self) -> bool {
-        fresh::begins_small()
+        // Nor where nothing can make it whole later.
+        vm::can_collapse() && fresh::begins_small()
     }
 
     fn back_small(&mut self, page: HugePageId) -> bool {
-        if !map::open(page.0 as usize, 1) {
-            return false;
+        let at = huge_address(page);
+        // Once one small page is here the others come small as well, whatever the advice: it
+        // is for this one alone, so that the mapping stays one with its neighbours.
+        // SAFETY: open data of the slice, zero, and nobody's yet.
+        unsafe {
+            if !map::open(page.0 as usize, 1) || !vm::advise_small(at, HUGEPAGE_BYTES) {
+                return false;
+            }
+            ptr::write_volatile(at, 0);
+            let _ = vm::advise_huge(at, HUGEPAGE_BYTES);
         }
-        // SAFETY: open data of the slice. If it cannot be said it may come whole.
-        unsafe { vm::advise_small(huge_address(page), HUGEPAGE_BYTES) };
         true
     }
 
@@ -98,17 +106,9 @@ impl Memory for Kernel {
     }
 
     fn collapse(&mut self, page: HugePageId) -> Collapse {
-        let at = huge_address(page);
         let start = clock::micros();
         // SAFETY: the page heap restores huge pages of its own.
-        let outcome = unsafe {
-            // One that began small is not to be whole, so far.
-            if fresh::were_small() && !vm::advise_huge(at, HUGEPAGE_BYTES) {
-                vm::Whole::Busy
-            } else {
-                vm::collapse(at, HUGEPAGE_BYTES)
-            }
-        };
+        let outcome = unsafe { vm::collapse(huge_address(page), HUGEPAGE_BYTES) };
         let micros = u32::try_from(clock::micros() - start).unwrap_or(u32::MAX);
         match outcome {
             vm::Whole::Done => Collapse::Done { micros },

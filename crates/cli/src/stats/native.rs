@@ -55,8 +55,8 @@ pub fn lines(value: &dyn Fn(Figure) -> u64) -> String {
     if value(Figure::BrokenSoFar) + value(Figure::BegunSmall) > 0 {
         let attempts = value(Figure::CollapseAttempts);
         say(format!(
-            "huge pages: {} of {} broken now, {} so far, {} begun with small pages as whole ones \
-             took long; {} made whole in {} attempts ({} failed), \
+            "huge pages: {} of {} in small pages now; so far {} were broken, {} began so, as whole \
+             ones took long; {} made whole in {} attempts ({} failed), \
              {:.1} ms in all, {:.1} ms at most",
             count(value(Figure::Broken)),
             count(value(Figure::Filler)),
@@ -102,7 +102,9 @@ mod tests {
             Figure::BrokenSoFar => 3,
             _ => 0,
         });
-        for expected in ["64.0 MiB live", "50.0% of it", "1.00 MiB in the background", "3 so far"] {
+        for expected in
+            ["64.0 MiB live", "50.0% of it", "1.00 MiB in the background", "3 were broken"]
+        {
             assert!(text.contains(expected), "{expected} is missing in\n{text}");
         }
         assert!(!text.contains("asked for") && !text.contains("regions"), "{text}");

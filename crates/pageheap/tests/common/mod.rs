@@ -33,6 +33,7 @@ pub struct Fake {
     pub refuse_back: u32,
     pub refuse_unback: u32,
     pub refuse_collapse: u32,
+    pub collapse_unsupported: bool,
     /// Of so many huge pages one begins with small pages; 0 for none.
     pub begins_small: u32,
     /// Whether giving back was ever refused: then the heap may take gone pages for resident ones.
@@ -52,6 +53,7 @@ impl Fake {
             refuse_back: 0,
             refuse_unback: 0,
             refuse_collapse: 0,
+            collapse_unsupported: false,
             begins_small: 0,
             was_refused: false,
             calls: 0,
@@ -119,7 +121,7 @@ impl Memory for Fake {
         let backed = self.back(page, HugeLength(1));
         if backed {
             let first = page.0 as usize * PAGES;
-            self.content[first..first + PAGES].fill(Content::Nothing);
+            self.content[first + 1..first + PAGES].fill(Content::Nothing);
         }
         backed
     }
@@ -144,6 +146,9 @@ impl Memory for Fake {
     fn collapse(&mut self, page: HugePageId) -> Collapse {
         let page = page.0 as usize;
         assert!(self.announced[page]);
+        if self.collapse_unsupported {
+            return Collapse::Unsupported;
+        }
         if self.refuses(self.refuse_collapse) {
             return Collapse::Busy { micros: 30 };
         }
