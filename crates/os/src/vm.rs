@@ -135,11 +135,8 @@ pub unsafe fn advise_huge(at: *mut u8, len: usize) -> bool {
 /// # Safety
 /// The range is an open mapping of the caller's.
 pub unsafe fn advise_small(at: *mut u8, len: usize) -> bool {
-    if !available(Optional::HugePage) {
-        return false;
-    }
     // SAFETY: passed on from the caller; the advice changes no contents.
-    settle(Optional::HugePage, unsafe { mm::madvise(at.cast(), len, Advice::LinuxNoHugepage) })
+    unsafe { mm::madvise(at.cast(), len, Advice::LinuxNoHugepage) }.is_ok()
 }
 
 /// What became of an attempt to make a huge page whole.
