@@ -1,4 +1,4 @@
-//! How long a fresh huge page takes, and whether to do without for now.
+//! How long a fresh huge page takes, and whether the next ones begin with small pages.
 //!
 //! A huge page takes 0.1 to 0.3 ms, mostly to clear it: less than its small pages
 //! would. It takes many times as long where the kernel has to make room in one
