@@ -75,7 +75,7 @@ static void scopes(void) {
     spandrel_scope_leave();
     CHECK(owner_of_malloc(1000000) == SPANDREL_MMAP);
     CHECK(spandrel_set_mode("sys") == 0 && owner_of_malloc(100) == SPANDREL_SYS);
-    for (depth = 0; depth < 32; depth++) CHECK(spandrel_scope_enter(depth % 2 ? "sys" : "jemalloc") == 0);
+    for (depth = 0; depth < 24; depth++) CHECK(spandrel_scope_enter(depth % 2 ? "sys" : "jemalloc") == 0);
     CHECK(spandrel_scope_enter("sys") == EAGAIN);
     for (; depth > 0; depth--) {
         CHECK(owner_of_malloc(64) == (depth % 2 ? SPANDREL_JEMALLOC : SPANDREL_SYS));

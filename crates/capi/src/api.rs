@@ -55,7 +55,7 @@ pub unsafe extern "C" fn spandrel_set_mode(mode: *const c_char) -> c_int {
 }
 
 /// Enters a mode on this thread, until `spandrel_scope_leave`. Results as for
-/// `spandrel_set_mode`, and EAGAIN when scopes are nested too deeply (32).
+/// `spandrel_set_mode`, and EAGAIN when scopes are nested too deeply (24).
 ///
 /// # Safety
 /// `mode` is null or a NUL-terminated string.

@@ -19,6 +19,8 @@ pub struct ThreadSlot {
     /// The page-mapped backend's expectation that new objects will grow: how often it
     /// was wrong.
     pub early_misses: Cell<u8>,
+    /// What marks the objects given because of it; 0 before the first.
+    pub early_mark: Cell<u8>,
     /// Objects that showed since then that it would have been right.
     pub early_wanted: Cell<u16>,
     /// The slot last given because of it, by a number; 0 for none.
@@ -34,7 +36,7 @@ pub struct ThreadSlot {
 pub const NO_CACHE: usize = 1;
 
 /// How deeply scopes may be nested through the C interface.
-const C_SCOPES: usize = 32;
+const C_SCOPES: usize = 24;
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("Spandrel runs on x86-64 Linux");

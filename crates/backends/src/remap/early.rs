@@ -10,7 +10,7 @@
 //! before. Right ones make up for that slowly.
 
 use core::ptr;
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicUsize, Ordering::*};
 
 use spandrel_os::barrier;
 use spandrel_sync::{ThreadSlot, thread_slot};
@@ -48,11 +48,14 @@ fn needed(misses: u8) -> u16 {
 pub const MARKS: usize = 32;
 
 /// What marks the slots of this thread's expected objects: not zero, and another for
-/// most other threads.
+/// the thirty threads that came before and after.
 fn mark(own: &ThreadSlot) -> u8 {
-    let at = ptr::from_ref(own) as u64;
-    let hash = (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
-    (hash % (MARKS as u32 - 1)) as u8 + 1
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    if own.early_mark.get() == 0 {
+        let before = NEXT.fetch_add(1, Relaxed);
+        own.early_mark.set((before % (MARKS - 1)) as u8 + 1);
+    }
+    own.early_mark.get()
 }
 
 /// The last expectation was wrong.
