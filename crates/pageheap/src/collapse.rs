@@ -27,10 +27,13 @@ const LEAST_MICROS: u32 = 5;
 /// What it spares for each page that was gone: two faults of 1.7 us on the machine that this was
 /// measured on.
 const SPARED_MICROS: u32 = 3;
+/// For a page that began small so many times as much may be spent: the program would have waited
+/// for all of it at once.
+const SMALL_SHARE: u32 = 5;
 /// One that took so long had to make room first (0.1 ms is usual): the next may as well, and waits
 /// so many times as long.
 const SLOW_MICROS: u32 = 2000;
-const SLOW_PAUSE: u32 = 30;
+const SLOW_PAUSE: u32 = 20;
 /// ... but no longer.
 const MOST_PAUSE_MS: u64 = 10_000;
 
@@ -162,6 +165,7 @@ impl PageHeap<'_> {
             return;
         }
         let spared = u32::from(tracker.unbacked_pages) * SPARED_MICROS;
+        let share = if tracker.has(flag::SMALL) { SMALL_SHARE } else { 1 };
         self.table[page].flags &= !flag::RESTORING;
         let counters = &mut self.counters;
         counters.collapse_attempts += 1;
@@ -198,7 +202,7 @@ impl PageHeap<'_> {
         };
         self.counters.collapse_micros += u64::from(micros);
         self.counters.collapse_max_micros = self.counters.collapse_max_micros.max(micros);
-        self.repair.pay(charged, self.settings.collapse_micros_per_s);
+        self.repair.pay(charged / share, self.settings.collapse_micros_per_s);
         // It may have drained meanwhile.
         if self.table[page].used_pages == 0 {
             self.dispose(memory, now_ms, page);

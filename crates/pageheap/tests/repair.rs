@@ -42,6 +42,26 @@ fn refilled_hugepages_are_restored_within_the_budget() {
 }
 
 #[test]
+fn what_began_small_is_made_whole_on_five_times_the_budget() {
+    let mut table = table();
+    let settings = Settings { collapse_micros_per_s: 4_000, ..Settings::DEFAULT };
+    let mut world = World::new(&mut table, settings);
+    world.fake.begins_small = 1;
+    for _ in 0..200 * 64 {
+        world.get(4);
+    }
+    let before = world.heap.stats();
+    assert!(before.refilled >= HugeLength(190), "{before:?}");
+    for _ in 0..20 {
+        world.wait(100);
+    }
+    // 400 us each: fifty a second, and one second's worth in the beginning.
+    let restored = world.heap.stats().counters.restored - before.counters.restored;
+    assert!((100..=160).contains(&restored), "{restored} made whole in two seconds");
+    assert_eq!(world.heap.check(), Ok(()));
+}
+
+#[test]
 fn a_hugepage_that_has_just_filled_again_is_restored_at_once() {
     let mut table = table();
     let mut world = World::new(&mut table, Settings::DEFAULT);

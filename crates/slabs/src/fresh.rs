@@ -10,7 +10,10 @@
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use spandrel_os::clock;
+use spandrel_os::{clock, vm};
+use spandrel_pages::HUGEPAGE_BYTES;
+
+use crate::map;
 
 /// A huge page that took so long was slow: its small pages take 1 ms.
 const SLOW_MICROS: u64 = 1500;
@@ -62,6 +65,22 @@ pub fn begins_small() -> bool {
     FRESH.begins_small()
 }
 
+/// Has the kernel ready what the next huge page is made of, if that is slow to come: whoever makes
+/// a page whole keeps all others of the process from faulting meanwhile, and who touches a fresh
+/// one nobody. What a processor has given back last it gets first.
+pub fn fetch() {
+    if FRESH.slow.load(Relaxed) == 0 {
+        return;
+    }
+    if let Some(spare) = map::spare() {
+        // SAFETY: open, and never of use to anybody; who else fetches does the same.
+        unsafe {
+            touch(spare);
+            vm::discard(spare, HUGEPAGE_BYTES);
+        }
+    }
+}
+
 /// Touches a fresh huge page, and learns from how long it takes.
 ///
 /// # Safety
@@ -99,5 +118,17 @@ mod tests {
         assert!(fresh.begins_small());
         fresh.took(100);
         assert_eq!(small(&fresh), 0, "another thread found them quick");
+    }
+
+    #[test]
+    fn what_is_fetched_stays_nowhere() {
+        assert!(crate::heap::start());
+        let Some(spare) = map::spare() else { return };
+        FRESH.took(SLOW_MICROS);
+        fetch();
+        assert!(!vm::is_resident(spare));
+        FRESH.took(0);
+        fetch();
+        assert!(!vm::is_resident(spare));
     }
 }

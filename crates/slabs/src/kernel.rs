@@ -107,6 +107,7 @@ impl Memory for Kernel {
 
     fn collapse(&mut self, page: HugePageId) -> Collapse {
         let start = clock::micros();
+        fresh::fetch();
         // SAFETY: the page heap restores huge pages of its own.
         let outcome = unsafe { vm::collapse(huge_address(page), HUGEPAGE_BYTES) };
         let micros = u32::try_from(clock::micros() - start).unwrap_or(u32::MAX);
@@ -115,5 +116,89 @@ impl Memory for Kernel {
             vm::Whole::Busy => Collapse::Busy { micros },
             vm::Whole::Unsupported => Collapse::Unsupported,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::heap;
+
+    /// A huge page behind all that a test of this crate has the heap reach.
+    const FAR: HugePageId = HugePageId(500);
+
+    /// KiB in huge pages of the mapping around an address, and where the mapping lies.
+    fn huge_kib(at: *mut u8) -> (u64, core::ops::Range<usize>) {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").expect("smaps");
+        let mut inside = None;
+        for line in smaps.lines() {
+            let mut words = line.split_whitespace();
+            let first = words.next().unwrap_or_default();
+            let range = first.split_once('-').and_then(|(from, to)| {
+                Some(usize::from_str_radix(from, 16).ok()?..usize::from_str_radix(to, 16).ok()?)
+            });
+            if let Some(range) = range {
+                inside = range.contains(&(at as usize)).then_some(range);
+            } else if let (Some(range), "AnonHugePages:") = (&inside, first) {
+                let kib = words.next().and_then(|word| word.parse().ok()).expect("a number");
+                return (kib, range.clone());
+            }
+        }
+        panic!("{at:p} is not mapped");
+    }
+
+    fn byte(at: usize) -> u8 {
+        (at >> 12) as u8 | 1
+    }
+
+    #[test]
+    fn a_huge_page_that_begins_small_is_one_of_its_mapping_and_can_be_made_whole() {
+        assert!(heap::start());
+        let mut kernel = Kernel::default();
+        let before = HugePageId(FAR.0 - 2);
+        assert!(kernel.back(before, HugeLength(5)));
+        let at = huge_address(FAR);
+        assert!(kernel.back_small(FAR));
+        for offset in (0..HUGEPAGE_BYTES).step_by(4096) {
+            // SAFETY: within the open huge page, which is the test's.
+            unsafe { at.add(offset).write(byte(offset)) };
+        }
+        let (kib, mapping) = huge_kib(at);
+        assert_eq!(kib, 0, "it came whole");
+        let ends = huge_address(HugePageId(before.0 + 5)) as usize;
+        assert!(
+            mapping.start <= huge_address(before) as usize && mapping.end >= ends,
+            "{mapping:x?}"
+        );
+        // Not before Linux 6.1.
+        if let Collapse::Done { .. } = kernel.collapse(FAR) {
+            assert_eq!(huge_kib(at).0, 2048);
+        } else {
+            assert!(!vm::can_collapse());
+        }
+        for offset in (0..HUGEPAGE_BYTES).step_by(4096) {
+            // SAFETY: as above.
+            assert_eq!(unsafe { at.add(offset).read() }, byte(offset));
+        }
+    }
+
+    #[test]
+    fn only_a_span_at_the_start_of_the_huge_page_that_a_call_got_is_touched() {
+        assert!(heap::start());
+        let page = HugePageId(FAR.0 + 100);
+        let mut kernel = Kernel::default();
+        assert!(kernel.back(page, HugeLength(1)));
+        let at = huge_address(page);
+        kernel.touch_fresh(PageId(page.first_page().0 + 1));
+        Kernel::default().touch_fresh(page.first_page());
+        assert!(!vm::is_resident(at));
+        kernel.touch_fresh(page.first_page());
+        assert!(vm::is_resident(at));
+        // Large ones come when they are used, as do several.
+        let next = page.after(HugeLength(1));
+        assert!(kernel.back(next, HugeLength(2)));
+        kernel.touch_fresh(next.first_page());
+        assert!(!vm::is_resident(huge_address(next)));
     }
 }

@@ -7,6 +7,7 @@
 //!        record of each huge page  128 B  the page heap's
 //!        caches
 //! data   heap pages
+//! spare  one huge page, for memory on its way elsewhere
 //! ```
 //!
 //! All of it is reserved at once and opened as the heap grows: accessible
@@ -115,7 +116,7 @@ pub unsafe fn start() -> Option<&'static mut [Tracker]> {
     // The classes all at once, so that a wild pointer into the slice finds no class
     // instead of no memory; and the records of huge pages, whose neighbours are
     // looked at. To be read: what can be written counts when memory is locked or charged.
-    let classes = align_up((places.end - places.base) / HEAP_PAGE_BYTES, PAGE_BYTES)?;
+    let classes = align_up(slice.len / HEAP_PAGE_BYTES, PAGE_BYTES)?;
     // SAFETY: within the slice, which is this module's.
     let opened = unsafe {
         vm::open_to_read(places.trackers as *mut u8, trackers)
@@ -146,7 +147,7 @@ fn divide(slice: Slice, charged: bool) -> Option<Places> {
     // The page heap aligns page numbers; they begin to count here.
     let align = GIB.min(1 << (slice.len / 8).ilog2());
     let data = align_up(caches + slice.len / CACHES_PART, align)?;
-    let end = base + slice.len;
+    let end = align_down(base + slice.len, HUGEPAGE_BYTES) - HUGEPAGE_BYTES;
     Some(Places { base, records, bits, trackers, caches, data, end, charged })
 }
 
@@ -245,6 +246,17 @@ pub fn open_cache(bytes: usize) -> *mut u8 {
         opened.then_some(at)
     });
     taken.unwrap_or(core::ptr::null_mut())
+}
+
+/// A huge page behind the data, open, advised to be huge, and in nobody's use for longer than a
+/// moment; none where open memory is charged.
+pub fn spare() -> Option<*mut u8> {
+    let places = places();
+    let at = places.end as *mut u8;
+    // SAFETY: within the slice, which is this module's; again does no harm.
+    let ready = !places.charged
+        && unsafe { vm::open(at, HUGEPAGE_BYTES) && vm::advise_huge(at, HUGEPAGE_BYTES) };
+    ready.then_some(at)
 }
 
 /// Whether objects can be aligned to so many pages.
