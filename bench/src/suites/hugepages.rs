@@ -1,6 +1,6 @@
 //! Who keeps huge pages whole, and who gives memory back? A heap of small objects
 //! is filled, mostly freed, left alone, asked to give back, and filled again with
-//! larger ones; in between its pointers are chased.
+//! larger ones, and left alone once more; in between its pointers are chased.
 //!
 //! The suite's own tables are mapped apart and their memory is left out of every
 //! figure, so that all that is counted is the allocator's.
@@ -28,6 +28,7 @@ pub fn run(mut args: Args) -> Result<Report, String> {
     let part = args.count("freed-percent", 70)?.min(100);
     let row = args.count("row", 2048)?.max(1);
     let idle_s = args.count("idle-seconds", 10)?;
+    let settle_s = args.count("settle-seconds", 20)?;
     let accesses = args.count("accesses", 10_000_000)?;
     let mut random = Random::new(args.count("seed", 1)? as u64);
     let mut report = args.begin()?;
@@ -74,6 +75,12 @@ pub fn run(mut args: Args) -> Result<Report, String> {
     let cpu = meter.stop().cpu_ns;
     let access = heap.chase(&mut random, accesses);
     note("refilled", &heap, cpu, Some(access));
+
+    let meter = Meter::start();
+    let traffic = idle(Duration::from_secs(settle_s as u64));
+    let cpu = meter.stop().cpu_ns.saturating_sub(traffic);
+    let access = heap.chase(&mut random, accesses);
+    note("settled", &heap, cpu, Some(access));
 
     report.insert("release_wall_ns".into(), cost.wall_ns.into());
     report.insert("asked_by".into(), asked.into());

@@ -75,7 +75,7 @@ impl Load {
     }
 
     /// Puts the load on a fresh server; per command the CPU time and the rate, and
-    /// the peak memory; then, if `pipelined`, the rate of requests that are sent in
+    /// the peak memory; then, if `pipelined`, both of requests that are sent in
     /// batches. If its own allocator shall be `replaced`, that is checked.
     pub fn run(
         &self,
@@ -110,7 +110,10 @@ impl Load {
                     _ => usize::MAX,
                 };
                 let requests = (3 * self.requests(op)).min(most);
+                let before = server.cpu_ns()?;
                 let rate = self.benchmark(&server, op, requests, PIPELINE)?;
+                let cpu = server.cpu_ns()?.saturating_sub(before);
+                result[key(op, "pipelined_cpu_ns")] = (cpu as f64 / requests as f64).into();
                 result[key(op, "pipelined_rate")] = rate.into();
             }
         }

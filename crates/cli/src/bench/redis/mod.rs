@@ -1,9 +1,10 @@
 //! `redis-server` under `redis-benchmark`: on its own jemalloc, on glibc and on
 //! Spandrel.
 //!
-//! The figures that count are the server's CPU time per request, and the rate of
-//! requests in a pipeline. Without one the client is at its limit on a small machine,
-//! and a server that takes less time only sleeps and is woken more often.
+//! The figure that counts is the server's CPU time per request, one at a time and in a
+//! pipeline. The rate tells the same where the server works all the time; else the
+//! client is at its limit, and a server that takes less time only sleeps and is woken
+//! more often.
 //!
 //! Debian links `redis-server` with the shared libjemalloc by the plain names.
 //! Preloading the C library itself puts its `malloc` before jemalloc's in the
@@ -27,8 +28,19 @@ use load::{Load, OPS, Op, PIPELINED, key};
 use serde_json::{Value, json};
 
 /// What is measured of each command, and what tables call it.
-const ROWS: [(&str, &str); 3] =
-    [("cpu_ns", "CPU per request"), ("rate", "requests/s"), ("pipelined_rate", "8 in a pipeline")];
+const ROWS: [Row; 4] = [
+    Row { what: "cpu_ns", rate_of: None, title: "CPU per request" },
+    Row { what: "pipelined_cpu_ns", rate_of: None, title: "8 in a pipeline" },
+    Row { what: "rate", rate_of: Some("cpu_ns"), title: "requests/s" },
+    Row { what: "pipelined_rate", rate_of: Some("pipelined_cpu_ns"), title: "8 in a pipeline" },
+];
+
+struct Row {
+    what: &'static str,
+    /// Of a rate, the time that each request takes the server.
+    rate_of: Option<&'static str>,
+    title: &'static str,
+}
 
 /// What tables call the server as it comes.
 pub const OWN: &str = "own jemalloc";
@@ -63,6 +75,10 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
         section.notes.extend(failed.map(|(who, why)| format!("{who}, {}: {why}", load.name())));
         data.push(json!({"value_bytes": load.value, "allocators": all.iter().map(report).collect::<Vec<_>>()}));
     }
+    section.notes.push(
+        "behind a rate: how much of the time the server was at work; the rest it waited for clients"
+            .into(),
+    );
     section.data = data.into();
     Ok(section)
 }
@@ -83,54 +99,47 @@ fn draw(load: &Load, all: &[Series]) -> String {
     header.extend(OPS.iter().map(|op| op.name().to_string()));
     header.push("peak memory".into());
     let mut table = table::new(&header);
-    let base = |op: Op, what: &str| all.first().and_then(|own| median(&own.values(&key(op, what))));
-    for (what, title) in ROWS {
-        table::add(&mut table, false, vec![format!("{title}:")]);
+    let of = |series: &Series, op: Op, what: &str| median(&series.values(&key(op, what)));
+    for (number, row) in ROWS.iter().enumerate() {
+        table::add(&mut table, false, vec![format!("{}:", row.title)]);
         for series in all {
             let mut cells = vec![format!("  {}", series.contender.name)];
             cells.extend(OPS.iter().map(|op| {
-                let value = median(&series.values(&key(*op, what)));
-                match (value, base(*op, what)) {
-                    (Some(value), Some(base)) => {
-                        let shown =
-                            if what == "cpu_ns" { time(value) } else { count(value as u64) };
-                        format!("{shown}  {:.2}×", value / base)
-                    }
-                    _ => table::NOTHING.into(),
+                let Some(value) = of(series, *op, row.what) else { return table::NOTHING.into() };
+                if let Some(cpu) = row.rate_of {
+                    let at_work = of(series, *op, cpu).unwrap_or_default() * value / 1e9;
+                    return format!("{}  {:3.0}%", count(value as u64), at_work * 100.0);
                 }
+                let base = all.first().and_then(|own| of(own, *op, row.what));
+                format!("{}  {:.2}×", time(value), value / base.unwrap_or(value))
             }));
             let peak = median(&series.values("peak_rss")).map_or(String::new(), bytes);
-            cells.push(if what == "cpu_ns" { peak } else { String::new() });
+            cells.push(if number == 0 { peak } else { String::new() });
             table::add(&mut table, series.contender.ours(), cells);
         }
     }
     table.to_string()
 }
 
-/// At least as fast as Redis' own jemalloc and as glibc, in time and in the rate.
+/// No more of the server's time than on Redis' own jemalloc and on glibc.
 fn judge(load: &Load, all: &[Series]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     let (ours, others): (Vec<_>, Vec<_>) = all.iter().partition(|series| series.contender.ours());
-    let name = load.name();
     for series in ours {
-        let mut add = |op: Op, what: &str, title: &str, ratio: fn(f64, f64) -> f64| {
+        let mut add = |op: Op, what: &str, how: &str| {
             let of = |series: &Series| median(&series.values(&key(op, what)));
-            let Some(value) = of(series) else { return };
-            let ratios = others.iter().filter_map(|other| Some(ratio(value, of(other)?)));
-            if let Some(worst) = ratios.max_by(f64::total_cmp) {
-                let about = format!(
-                    "{}, {} {name}{title}: the better other",
-                    series.contender.name,
-                    op.name()
-                );
-                verdicts.push(Verdict::new("", about, worst, 1.0, "×"));
+            let least = others.iter().filter_map(|other| of(other)).min_by(f64::total_cmp);
+            if let (Some(value), Some(least)) = (of(series), least) {
+                let (who, op, values) = (&series.contender.name, op.name(), load.name());
+                let about = format!("{who}, {op} {values}{how}: the better other");
+                verdicts.push(Verdict::new("", about, value / least, 1.0, "×"));
             }
         };
         for op in OPS {
-            add(op, "cpu_ns", "", |ours, other| ours / other);
+            add(op, "cpu_ns", "");
         }
         for op in PIPELINED {
-            add(op, "pipelined_rate", " in a pipeline", |ours, other| other / ours);
+            add(op, "pipelined_cpu_ns", " in a pipeline");
         }
     }
     verdicts
@@ -139,7 +148,7 @@ fn judge(load: &Load, all: &[Series]) -> Vec<Verdict> {
 fn report(series: &Series) -> Value {
     let mut value = json!({"allocator": series.contender.name, "failed": series.failed});
     for op in OPS {
-        for (what, _) in ROWS {
+        for Row { what, .. } in ROWS {
             value[key(op, what)] = json!(Summary::of(&series.values(&key(op, what))));
         }
     }
