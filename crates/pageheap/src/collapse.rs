@@ -27,13 +27,11 @@ const LEAST_MICROS: u32 = 5;
 /// What it spares for each page that was gone: two faults of 1.7 us on the machine that this was
 /// measured on.
 const SPARED_MICROS: u32 = 3;
-/// For a page that began small so many times as much may be spent: the program would have waited
-/// for all of it at once.
-const SMALL_SHARE: u32 = 5;
 /// One that took so long had to make room first (0.1 ms is usual): the next may as well, and waits
-/// so many times as long.
+/// so many times as long. So it does after each that began small: what these take is not in the
+/// budget, as the program would have waited for all of it at once, but a tenth of the time at most.
 const SLOW_MICROS: u32 = 2000;
-const SLOW_PAUSE: u32 = 20;
+const SLOW_PAUSE: u64 = 9;
 /// ... but no longer.
 const MOST_PAUSE_MS: u64 = 10_000;
 
@@ -68,14 +66,14 @@ impl Repair {
         self.fresh = Link::to(page);
     }
 
-    /// May an attempt be made now? What is not spent within a second is lost.
-    fn may_try(&mut self, now_ms: u64, micros_per_s: u32) -> bool {
+    /// Is there something left to spend? What is not spent within a second is lost.
+    fn can_pay(&mut self, now_ms: u64, micros_per_s: u32) -> bool {
         let most = i64::from(micros_per_s) * 1000;
         let elapsed = self.filled_ms.map_or(1000, |last| now_ms.saturating_sub(last).min(1 << 20));
         self.filled_ms = Some(self.filled_ms.map_or(now_ms, |last| last.max(now_ms)));
         let income = i64::from(micros_per_s).saturating_mul(elapsed as i64);
         self.purse = self.purse.saturating_add(income).min(most);
-        self.purse > 0 && now_ms >= self.not_before_ms
+        self.purse > 0
     }
 
     /// A debt is limited to what a second brings, so that it does not outlast its reason.
@@ -102,8 +100,13 @@ impl PageHeap<'_> {
     }
 
     /// Whether there are broken huge pages that have filled again.
-    pub fn has_refilled(&self) -> bool {
+    fn has_refilled(&self) -> bool {
         self.filler.counts.refilled > 0 && !self.counters.collapse_unsupported
+    }
+
+    /// Milliseconds until there may be a huge page to restore; none if there is none at all.
+    pub fn restores_in_ms(&self, now_ms: u64) -> Option<u64> {
+        self.has_refilled().then(|| self.repair.not_before_ms.saturating_sub(now_ms))
     }
 
     /// Forgets that huge pages are being restored: those who did are not here, as in the child of
@@ -130,10 +133,11 @@ impl PageHeap<'_> {
     pub fn next_to_restore(&mut self, now_ms: u64) -> Option<HugePageId> {
         if self.filler.counts.refilled == 0
             || self.counters.collapse_unsupported
-            || !self.repair.may_try(now_ms, self.settings.collapse_micros_per_s)
+            || now_ms < self.repair.not_before_ms
         {
             return None;
         }
+        let can_pay = self.repair.can_pay(now_ms, self.settings.collapse_micros_per_s);
         let end = self.vacant.frontier;
         let now_s = now_ms / 1000;
         for _ in 0..SWEEP {
@@ -143,7 +147,7 @@ impl PageHeap<'_> {
             let page = self.repair.cursor;
             let tracker = &self.table[page];
             self.repair.cursor = following(page, tracker);
-            if is_candidate(tracker, now_s) {
+            if is_candidate(tracker, now_s) && (can_pay || tracker.has(flag::SMALL)) {
                 self.table[page].flags |= flag::RESTORING;
                 return Some(page);
             }
@@ -165,7 +169,7 @@ impl PageHeap<'_> {
             return;
         }
         let spared = u32::from(tracker.unbacked_pages) * SPARED_MICROS;
-        let share = if tracker.has(flag::SMALL) { SMALL_SHARE } else { 1 };
+        let began_small = tracker.has(flag::SMALL);
         self.table[page].flags &= !flag::RESTORING;
         let counters = &mut self.counters;
         counters.collapse_attempts += 1;
@@ -173,8 +177,8 @@ impl PageHeap<'_> {
             Collapse::Done { micros } => {
                 counters.restored += 1;
                 self.repair.failures = 0;
-                if micros >= SLOW_MICROS {
-                    let pause_ms = u64::from(micros / 1000 * SLOW_PAUSE).min(MOST_PAUSE_MS);
+                if micros >= SLOW_MICROS || began_small {
+                    let pause_ms = (u64::from(micros) * SLOW_PAUSE / 1000).min(MOST_PAUSE_MS);
                     self.repair.not_before_ms = now_ms.saturating_add(pause_ms);
                 }
                 self.filler.edit(&mut self.table, page, |tracker| {
@@ -182,7 +186,7 @@ impl PageHeap<'_> {
                     (tracker.unbacked, tracker.unbacked_pages) = (Bits::NONE, 0);
                     tracker.written = PAGES as u16;
                 });
-                (micros, micros.saturating_sub(spared))
+                (micros, if began_small { 0 } else { micros.saturating_sub(spared) })
             }
             Collapse::Busy { micros } => {
                 counters.collapse_failures += 1;
@@ -202,7 +206,7 @@ impl PageHeap<'_> {
         };
         self.counters.collapse_micros += u64::from(micros);
         self.counters.collapse_max_micros = self.counters.collapse_max_micros.max(micros);
-        self.repair.pay(charged / share, self.settings.collapse_micros_per_s);
+        self.repair.pay(charged, self.settings.collapse_micros_per_s);
         // It may have drained meanwhile.
         if self.table[page].used_pages == 0 {
             self.dispose(memory, now_ms, page);

@@ -206,13 +206,16 @@ fn work() -> Option<u32> {
     let released = heap.step_release(&mut Kernel::default(), now, release_per_s()).released;
     let refilled = to_restore(heap, now, true);
     figures::publish_heap(&heap.stats());
-    let (idle, later) = (heap.idle(), parked || heap.has_refilled());
+    let (idle, restores_in_ms) = (heap.idle(), heap.restores_in_ms(now));
     drop(guard);
     refilled.into_iter().for_each(restore);
     let pause = if released > Length::ZERO || refilled.is_some() {
         WORKING_MS
-    } else if idle > LITTLE || later {
-        (PAUSE_MS.load(Relaxed) * 2).clamp(WORKING_MS, IDLE_MS)
+    } else if idle > LITTLE || parked || restores_in_ms.is_some() {
+        let pause = (PAUSE_MS.load(Relaxed) * 2).clamp(WORKING_MS, IDLE_MS);
+        // When the next may be tried; if none was just now, whenever there may be another.
+        let due = restores_in_ms.filter(|wait| *wait > 0).and_then(|wait| u32::try_from(wait).ok());
+        due.map_or(pause, |due| pause.min(due))
     } else {
         PAUSE_MS.store(0, Relaxed);
         return None;
