@@ -48,3 +48,12 @@ fn moved_interrupted_and_emptied() {
 fn a_main_thread_that_ends_first() {
     Program::new("main_exits.c").run_in_all_modes();
 }
+
+/// glibc's sets itself up at the first request, and has to be kept from doing so in two threads at a time: one
+/// process in six ended in an assertion of its.
+#[test]
+fn threads_that_are_the_first_to_need_an_allocator() {
+    let program = Program::new("first_in_threads.c");
+    program.run_in_all_modes();
+    (0..40).for_each(|_| drop(program.run_each(&["template=brug"], |job| job)));
+}

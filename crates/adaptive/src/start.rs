@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 use core::{fmt, ptr};
 
-use spandrel_backends::libc_function;
+use spandrel_backends::{Backend, Sys, libc_function};
 
 use spandrel_os::message::say;
 use spandrel_os::{degrade, env, rseq};
@@ -53,6 +53,8 @@ fn start_with(configuration: &Configuration) {
     if let Some(rate) = configuration.release_rate {
         spandrel_backends::set_release_rate(rate);
     }
+    // Whatever the mode: what no other allocator has room for is glibc's.
+    Sys::start();
     rseq::start();
     spandrel_backends::start_cpu_caches();
     background::begin();

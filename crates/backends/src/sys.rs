@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use spandrel_os::env;
 use spandrel_pages::{AllocatorId, MIN_ALIGN};
+use spandrel_sync::Once;
 
 use crate::Backend;
 
@@ -22,6 +23,17 @@ pub enum Sys {}
 
 impl Backend for Sys {
     const ID: AllocatorId = AllocatorId::Sys;
+
+    /// Has glibc's allocator set itself up, which it does at the first request, and without a lock: it counts
+    /// on a program that has allocated something before it has a second thread.
+    fn start() -> bool {
+        static ONCE: Once = Once::new();
+        ONCE.run(|| {
+            // SAFETY: an object that nobody else knows.
+            unsafe { __libc_free(__libc_malloc(1)) }
+        });
+        true
+    }
 
     #[inline(always)]
     fn alloc(size: usize) -> *mut u8 {
