@@ -47,7 +47,7 @@ const char *spandrel_mode(void);
 int spandrel_set_mode(const char *mode);
 
 /* What this thread allocates from here to the matching spandrel_scope_leave is
- * placed by this mode. Nestable up to 32 deep. Returns as spandrel_set_mode
+ * placed by this mode. Nestable up to 24 deep. Returns as spandrel_set_mode
  * does, and EAGAIN when nested too deeply; after a failure do not leave. */
 int spandrel_scope_enter(const char *mode);
 void spandrel_scope_leave(void);

@@ -47,6 +47,8 @@ pub(crate) struct Repair {
     not_before_ms: u64,
     /// A huge page that has just filled again.
     fresh: Link,
+    /// One that began small and is being made whole.
+    under_way: Link,
 }
 
 impl Repair {
@@ -58,12 +60,18 @@ impl Repair {
             failures: 0,
             not_before_ms: 0,
             fresh: Link::NONE,
+            under_way: Link::NONE,
         }
     }
 
     /// Notes a huge page that has just filled again.
     pub(crate) fn note(&mut self, page: HugePageId) {
         self.fresh = Link::to(page);
+    }
+
+    /// Nothing is tried for so long, or until a pause ends that is longer.
+    fn pause(&mut self, now_ms: u64, pause_ms: u64) {
+        self.not_before_ms = self.not_before_ms.max(now_ms.saturating_add(pause_ms));
     }
 
     /// Is there something left to spend? What is not spent within a second is lost.
@@ -87,12 +95,13 @@ impl Repair {
 impl PageHeap<'_> {
     /// A huge page that has filled again by the last [`Self::allocate`] or [`Self::try_grow`],
     /// if there is one: to be restored before it is touched, whatever the budget says. See
-    /// [`Self::next_to_restore`] for the rest.
+    /// [`Self::next_to_restore`] for the rest, and for what began small: that takes long.
     #[inline]
     pub fn just_refilled(&mut self, now_ms: u64) -> Option<HugePageId> {
         let page = core::mem::take(&mut self.repair.fresh).get()?;
         let may_try = !self.counters.collapse_unsupported && now_ms >= self.repair.not_before_ms;
-        if !may_try || !is_candidate(&self.table[page], now_ms / 1000) {
+        let tracker = &self.table[page];
+        if !may_try || tracker.has(flag::SMALL) || !is_candidate(tracker, now_ms / 1000) {
             return None;
         }
         self.table[page].flags |= flag::RESTORING;
@@ -112,6 +121,7 @@ impl PageHeap<'_> {
     /// Forgets that huge pages are being restored: those who did are not here, as in the child of
     /// a fork. Walks all records up to the frontier.
     pub fn abandon_restoring(&mut self, memory: &mut impl Memory, now_ms: u64) {
+        self.repair.under_way = Link::NONE;
         let mut page = HugePageId(0);
         while page < self.vacant.frontier {
             let tracker = &self.table[page];
@@ -147,7 +157,12 @@ impl PageHeap<'_> {
             let page = self.repair.cursor;
             let tracker = &self.table[page];
             self.repair.cursor = following(page, tracker);
-            if is_candidate(tracker, now_s) && (can_pay || tracker.has(flag::SMALL)) {
+            let small = tracker.has(flag::SMALL);
+            let may = if small { self.repair.under_way == Link::NONE } else { can_pay };
+            if may && is_candidate(tracker, now_s) {
+                if small {
+                    self.repair.under_way = Link::to(page);
+                }
                 self.table[page].flags |= flag::RESTORING;
                 return Some(page);
             }
@@ -164,6 +179,9 @@ impl PageHeap<'_> {
         page: HugePageId,
         outcome: Collapse,
     ) {
+        if self.repair.under_way == Link::to(page) {
+            self.repair.under_way = Link::NONE;
+        }
         let tracker = &self.table[page];
         if tracker.state != State::Filler || !tracker.has(flag::RESTORING) {
             return;
@@ -178,8 +196,8 @@ impl PageHeap<'_> {
                 counters.restored += 1;
                 self.repair.failures = 0;
                 if micros >= SLOW_MICROS || began_small {
-                    let pause_ms = (u64::from(micros) * SLOW_PAUSE / 1000).min(MOST_PAUSE_MS);
-                    self.repair.not_before_ms = now_ms.saturating_add(pause_ms);
+                    let pause_ms = (u64::from(micros) * SLOW_PAUSE).div_ceil(1000);
+                    self.repair.pause(now_ms, pause_ms.min(MOST_PAUSE_MS));
                 }
                 self.filler.edit(&mut self.table, page, |tracker| {
                     tracker.flags &= !(flag::BROKEN | flag::SMALL);
@@ -193,7 +211,7 @@ impl PageHeap<'_> {
                 let delay_ms = u64::from(self.settings.collapse_delay_ms)
                     << self.repair.failures.min(MOST_DOUBLINGS);
                 self.repair.failures = self.repair.failures.saturating_add(1);
-                self.repair.not_before_ms = now_ms.saturating_add(delay_ms);
+                self.repair.pause(now_ms, delay_ms);
                 let again_s = (now_ms / 1000).saturating_add(PAGE_DELAY_S);
                 self.table[page].note = u32::try_from(again_s).unwrap_or(u32::MAX);
                 (micros, micros)

@@ -47,7 +47,8 @@ pub struct Settings {
     /// Regions are made when slack and what was abandoned reach this (google/tcmalloc: 64 MiB).
     pub region_slack: Length,
     /// Time that restoring huge pages may take. Restoring what a terabyte holds must not cost
-    /// its program more than one percent (the design's rule for work beside the program).
+    /// its program more than one percent (the design's rule for work beside the program). Pages
+    /// that began small are not in it: they may take ten.
     pub collapse_micros_per_s: u32,
     /// After a failure nothing is restored for so long; twice as long after each further one.
     pub collapse_delay_ms: u32,

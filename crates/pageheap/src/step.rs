@@ -46,7 +46,7 @@ impl Trickle {
 impl PageHeap<'_> {
     /// One round of background work: the cache shrinks to what demand justifies, about
     /// `release_per_s` pages go back, and broken huge pages that have filled again are restored as
-    /// far as the budget goes. To be called several times a second, or at least now and then.
+    /// far as time goes. To be called several times a second, or at least now and then.
     pub fn step(&mut self, memory: &mut impl Memory, now_ms: u64, release_per_s: Length) -> Work {
         let mut work = self.step_release(memory, now_ms, release_per_s);
         while let Some(page) = self.next_to_restore(now_ms) {

@@ -63,6 +63,31 @@ fn what_began_small_is_made_whole_in_a_tenth_of_the_time_whatever_the_budget() {
 }
 
 #[test]
+fn of_what_began_small_one_is_made_whole_at_a_time_and_none_ends_anothers_pause() {
+    let mut table = table();
+    let mut world = World::new(&mut table, Settings::DEFAULT);
+    world.fake.begins_small = 1;
+    for _ in 0..4 * 64 {
+        world.get(4);
+    }
+    let first = world.heap.next_to_restore(world.now_ms).unwrap();
+    assert_eq!(world.heap.next_to_restore(world.now_ms + 10_000), None);
+    let slow = Collapse::Done { micros: 50_000 };
+    world.heap.restored(&mut world.fake, world.now_ms, first, slow);
+    assert_eq!(world.heap.next_to_restore(world.now_ms + 449), None);
+    let second = world.heap.next_to_restore(world.now_ms + 450).unwrap();
+    // As if it had begun, and ended, with the first: its pause is shorter.
+    let quick = Collapse::Done { micros: 100 };
+    world.heap.restored(&mut world.fake, world.now_ms, second, quick);
+    assert_eq!(world.heap.next_to_restore(world.now_ms + 449), None);
+    // And one that was under way when the process was forked.
+    let third = world.heap.next_to_restore(world.now_ms + 450).unwrap();
+    let now_ms = world.now_ms + 450;
+    world.heap.abandon_restoring(&mut world.fake, now_ms);
+    assert!(world.heap.next_to_restore(now_ms).is_some(), "{third:?} is nobody's any more");
+}
+
+#[test]
 fn a_hugepage_that_has_just_filled_again_is_restored_at_once() {
     let mut table = table();
     let mut world = World::new(&mut table, Settings::DEFAULT);
@@ -102,7 +127,8 @@ fn a_hugepage_that_begins_small_is_made_whole_when_it_has_filled() {
     world.wait(1000);
     assert_eq!(world.heap.just_refilled(world.now_ms), None);
     assert!(world.get(1).zeroed);
-    let page = world.heap.just_refilled(world.now_ms);
+    assert_eq!(world.heap.just_refilled(world.now_ms), None, "nobody waits for it");
+    let page = world.heap.next_to_restore(world.now_ms);
     assert_eq!(page, Some(HugePageId(0)), "half of it is in use");
     let outcome = world.fake.collapse(HugePageId(0));
     world.heap.restored(&mut world.fake, world.now_ms, HugePageId(0), outcome);

@@ -8,7 +8,7 @@
 //! have filled and there is time.
 
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 use spandrel_os::{clock, vm};
 use spandrel_pages::HUGEPAGE_BYTES;
@@ -45,6 +45,17 @@ impl Fresh {
         rest > 0
     }
 
+    fn fetch(&self, spare: impl FnOnce() -> Option<*mut u8>) {
+        if self.slow.load(Relaxed) == 0 {
+            return;
+        }
+        if let Some(spare) = spare() {
+            // SAFETY: open, and never of use to anybody.
+            unsafe { ptr::write_volatile(spare, 0) };
+            discard(spare);
+        }
+    }
+
     fn took(&self, micros: u64) {
         let slow = self.slow.load(Relaxed);
         if micros < SLOW_MICROS {
@@ -69,16 +80,26 @@ pub fn begins_small() -> bool {
 /// a page whole keeps all others of the process from faulting meanwhile, and who touches a fresh
 /// one nobody. What a processor has given back last it gets first.
 pub fn fetch() {
-    if FRESH.slow.load(Relaxed) == 0 {
+    // One at a time: the second would find the first one's page.
+    if FETCHING.swap(true, Acquire) {
         return;
     }
-    if let Some(spare) = map::spare() {
-        // SAFETY: open, and never of use to anybody; who else fetches does the same.
-        unsafe {
-            touch(spare);
-            vm::discard(spare, HUGEPAGE_BYTES);
-        }
+    FRESH.fetch(map::spare);
+    FETCHING.store(false, Release);
+}
+
+/// In the child of a fork: whoever fetched is not here.
+pub fn fork_forget() {
+    if FETCHING.swap(false, Relaxed) {
+        map::spare().map(discard);
     }
+}
+
+static FETCHING: AtomicBool = AtomicBool::new(false);
+
+fn discard(spare: *mut u8) {
+    // SAFETY: what `map::spare` gives is never of use to anybody.
+    unsafe { vm::discard(spare, HUGEPAGE_BYTES) };
 }
 
 /// Touches a fresh huge page, and learns from how long it takes.
@@ -121,14 +142,31 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fetched_stays_nowhere() {
+    fn where_huge_pages_are_slow_one_is_fetched_and_given_back() {
+        let range = vm::reserve(HUGEPAGE_BYTES).expect("address space").as_ptr();
+        // SAFETY: just reserved, and the test's.
+        unsafe {
+            assert!(vm::open(range, HUGEPAGE_BYTES));
+            ptr::write_volatile(range, 1);
+        }
+        let fresh = Fresh::new();
+        fresh.fetch(|| unreachable!("they are quick"));
+        fresh.took(SLOW_MICROS);
+        fresh.fetch(|| Some(range));
+        assert!(!vm::is_resident(range));
+        // SAFETY: as above.
+        assert_eq!(unsafe { ptr::read_volatile(range) }, 0);
+        assert_eq!(small(&fresh), 16, "nobody has tried another");
+        fresh.fetch(|| None);
+    }
+
+    #[test]
+    fn the_spare_page_is_behind_all_data() {
         assert!(crate::heap::start());
         let Some(spare) = map::spare() else { return };
+        assert_eq!(spare as usize, map::data().1);
+        assert!((spare as usize).is_multiple_of(HUGEPAGE_BYTES));
         FRESH.took(SLOW_MICROS);
         fetch();
-        assert!(!vm::is_resident(spare));
-        FRESH.took(0);
-        fetch();
-        assert!(!vm::is_resident(spare));
     }
 }

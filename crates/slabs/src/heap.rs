@@ -10,6 +10,7 @@ use spandrel_sync::{Lock, Once, background};
 use crate::class::CLASS;
 use crate::cpu_cache;
 use crate::figures;
+use crate::fresh;
 use crate::kernel::{self, Kernel, id_of, page_of};
 use crate::map::{self, LARGE, NO_CLASS, Page};
 use crate::report;
@@ -130,7 +131,7 @@ fn to_restore(heap: &mut PageHeap<'static>, now: u64, stepped: bool) -> Option<H
 }
 
 /// Makes a huge page whole, while others go on: it takes some tenths of a
-/// millisecond.
+/// millisecond, or several where huge pages are slow to come.
 fn restore(page: HugePageId) {
     let outcome = Kernel::default().collapse(page);
     if let Some(heap) = HEAP.lock().as_mut() {
@@ -322,6 +323,7 @@ pub fn stats() -> Option<Stats> {
 pub fn fork_forget() {
     WANTED_AT.store(kernel::reached(), Relaxed);
     thread_cache::fork_forget();
+    fresh::fork_forget();
     FORKED.store(true, Relaxed);
 }
 

@@ -14,7 +14,7 @@
 //! memory that nobody has touched would be walked by core dumps.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
 
 use spandrel_os::slices::{self, Slice};
 use spandrel_os::vm;
@@ -251,12 +251,22 @@ pub fn open_cache(bytes: usize) -> *mut u8 {
 /// A huge page behind the data, open, advised to be huge, and in nobody's use for longer than a
 /// moment; none where open memory is charged.
 pub fn spare() -> Option<*mut u8> {
+    static READY: AtomicBool = AtomicBool::new(false);
     let places = places();
     let at = places.end as *mut u8;
-    // SAFETY: within the slice, which is this module's; again does no harm.
-    let ready = !places.charged
-        && unsafe { vm::open(at, HUGEPAGE_BYTES) && vm::advise_huge(at, HUGEPAGE_BYTES) };
-    ready.then_some(at)
+    if places.charged {
+        return None;
+    }
+    if !READY.load(Relaxed) {
+        // SAFETY: within the slice, which is this module's; twice does no harm.
+        unsafe {
+            if !vm::open(at, HUGEPAGE_BYTES) || !vm::advise_huge(at, HUGEPAGE_BYTES) {
+                return None;
+            }
+        }
+        READY.store(true, Relaxed);
+    }
+    Some(at)
 }
 
 /// Whether objects can be aligned to so many pages.

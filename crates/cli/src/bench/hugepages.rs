@@ -35,7 +35,9 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
     let about = "1 GiB of 16 B to 8 KiB, 70% freed, 10 s idle, released, refilled with 64 B to 32 KiB, 20 s idle";
     let mut section = Section::new("hugepages", about);
     let words: &[&str] = match bench.quick {
-        true => &["hugepages", "--bytes", "256MiB", "--accesses", "3000000"],
+        true => {
+            &["hugepages", "--bytes", "256MiB", "--accesses", "3000000", "--settle-seconds", "5"]
+        }
         false => &["hugepages"],
     };
     let all =

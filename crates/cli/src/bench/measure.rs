@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// A run that takes longer hangs, or copies so much (tcmalloc on `append`) that
 /// nobody wants to wait for the exact figure.
-pub const RUN_MAX: Duration = Duration::from_secs(60);
+pub const RUN_MAX: Duration = Duration::from_secs(90);
 
 /// What one contender's rounds gave.
 pub struct Series {

@@ -1,9 +1,9 @@
 //! `redis-server` under `redis-benchmark`: on its own jemalloc, on glibc and on
 //! Spandrel.
 //!
-//! The figure that counts is the server's CPU time per request, one at a time and in a
-//! pipeline. The rate tells the same where the server works all the time; else the
-//! client is at its limit, and a server that takes less time only sleeps and is woken
+//! The figures that count are the server's CPU time per request, one at a time and in a
+//! pipeline, and the rate of requests in a pipeline. One at a time the client is at its
+//! limit on a small machine, and a server that takes less time only sleeps and is woken
 //! more often.
 //!
 //! Debian links `redis-server` with the shared libjemalloc by the plain names.
@@ -76,7 +76,8 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
         data.push(json!({"value_bytes": load.value, "allocators": all.iter().map(report).collect::<Vec<_>>()}));
     }
     section.notes.push(
-        "behind a rate: how much of the time the server was at work; the rest it waited for clients"
+        "behind a rate: the processor time of all the server's threads in that of the run; the rest \
+             it waited, mostly for clients"
             .into(),
     );
     section.data = data.into();
@@ -107,11 +108,17 @@ fn draw(load: &Load, all: &[Series]) -> String {
             cells.extend(OPS.iter().map(|op| {
                 let Some(value) = of(series, *op, row.what) else { return table::NOTHING.into() };
                 if let Some(cpu) = row.rate_of {
-                    let at_work = of(series, *op, cpu).unwrap_or_default() * value / 1e9;
-                    return format!("{}  {:3.0}%", count(value as u64), at_work * 100.0);
+                    let at_work = of(series, *op, cpu)
+                        .map(|cpu_ns| format!("  {:3.0}%", cpu_ns * value / 1e7))
+                        .unwrap_or_default();
+                    return format!("{}{at_work}", count(value as u64));
                 }
-                let base = all.first().and_then(|own| of(own, *op, row.what));
-                format!("{}  {:.2}×", time(value), value / base.unwrap_or(value))
+                let ratio = all
+                    .first()
+                    .and_then(|own| of(own, *op, row.what))
+                    .map(|base| format!("  {:.2}×", value / base))
+                    .unwrap_or_default();
+                format!("{}{ratio}", time(value))
             }));
             let peak = median(&series.values("peak_rss")).map_or(String::new(), bytes);
             cells.push(if number == 0 { peak } else { String::new() });
@@ -121,25 +128,28 @@ fn draw(load: &Load, all: &[Series]) -> String {
     table.to_string()
 }
 
-/// No more of the server's time than on Redis' own jemalloc and on glibc.
+/// At least as fast as Redis' own jemalloc and as glibc: in the server's time, and in the rate
+/// where requests come in a pipeline.
 fn judge(load: &Load, all: &[Series]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     let (ours, others): (Vec<_>, Vec<_>) = all.iter().partition(|series| series.contender.ours());
     for series in ours {
-        let mut add = |op: Op, what: &str, how: &str| {
+        let mut add = |op: Op, what: &str, title: &str, ratio: fn(f64, f64) -> f64| {
             let of = |series: &Series| median(&series.values(&key(op, what)));
-            let least = others.iter().filter_map(|other| of(other)).min_by(f64::total_cmp);
-            if let (Some(value), Some(least)) = (of(series), least) {
+            let Some(value) = of(series) else { return };
+            let ratios = others.iter().filter_map(|other| Some(ratio(value, of(other)?)));
+            if let Some(worst) = ratios.max_by(f64::total_cmp) {
                 let (who, op, values) = (&series.contender.name, op.name(), load.name());
-                let about = format!("{who}, {op} {values}{how}: the better other");
-                verdicts.push(Verdict::new("", about, value / least, 1.0, "×"));
+                let about = format!("{who}, {op} {values}{title}: the better other");
+                verdicts.push(Verdict::new("", about, worst, 1.0, "×"));
             }
         };
         for op in OPS {
-            add(op, "cpu_ns", "");
+            add(op, "cpu_ns", "", |ours, other| ours / other);
         }
         for op in PIPELINED {
-            add(op, "pipelined_cpu_ns", " in a pipeline");
+            add(op, "pipelined_cpu_ns", " in a pipeline", |ours, other| ours / other);
+            add(op, "pipelined_rate", " in a pipeline, rate", |ours, other| other / ours);
         }
     }
     verdicts
