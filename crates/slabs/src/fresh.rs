@@ -90,8 +90,10 @@ pub fn fetch() {
 
 /// In the child of a fork: whoever fetched is not here.
 pub fn fork_forget() {
-    if FETCHING.swap(false, Relaxed) {
-        map::spare().map(discard);
+    if FETCHING.swap(false, Relaxed)
+        && let Some(spare) = map::spare()
+    {
+        discard(spare);
     }
 }
 
