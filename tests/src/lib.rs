@@ -14,7 +14,7 @@
 //! |---|---|---|
 //! | `SPANDREL_TEST_LIB` | library to preload; `none` preloads nothing | `release/libspandrel.so` of the target folder |
 //! | `SPANDREL_TEST_BIN` | the command `spandrel` | `release/spandrel` of the target folder |
-//! | `SPANDREL_TEST_MODES` | modes to run, separated by `;` | every mode that the test asks for |
+//! | `SPANDREL_TEST_MODES` | modes to run, separated by `;`: of those that the test asks for, or instead of all | every mode that the test asks for |
 //! | `SPANDREL_TEST_SLOW` | factor for every time limit | 1 |
 //!
 //! With `SPANDREL_TEST_LIB` naming another allocator's library, or `none`, the C programs say whether a

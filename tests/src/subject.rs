@@ -94,12 +94,14 @@ impl Subject {
         if !self.is_spandrel() {
             return asked[asked.len() - 1..].to_vec();
         }
-        match std::env::var("SPANDREL_TEST_MODES") {
-            Ok(list) => {
-                let wanted: Vec<&str> = list.split(';').map(str::trim).collect();
-                asked.iter().copied().filter(|m| wanted.contains(m)).collect()
-            }
-            Err(_) => asked.to_vec(),
+        static LIST: OnceLock<Option<String>> = OnceLock::new();
+        let list = LIST.get_or_init(|| std::env::var("SPANDREL_TEST_MODES").ok());
+        let Some(list) = list else { return asked.to_vec() };
+        let wanted = list.split(';').map(str::trim);
+        match asked == ALL_MODES {
+            // Of an allocator that is not always built in, for example.
+            true => wanted.collect(),
+            false => wanted.filter(|mode| asked.contains(mode)).collect(),
         }
     }
 
