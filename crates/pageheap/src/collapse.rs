@@ -29,9 +29,9 @@ const LEAST_MICROS: u32 = 5;
 const SPARED_MICROS: u32 = 3;
 /// One that took so long had to make room first (0.1 ms is usual): the next may as well, and waits
 /// so many times as long. So it does after each that began small: what these take is not in the
-/// budget, as the program would have waited for all of it at once, but a tenth of the time at most.
+/// budget, as the program would have waited for all of it at once, but a hundredth of the time at most.
 const SLOW_MICROS: u32 = 2000;
-const SLOW_PAUSE: u64 = 9;
+const SLOW_PAUSE: u64 = 99;
 /// ... but no longer.
 const MOST_PAUSE_MS: u64 = 10_000;
 

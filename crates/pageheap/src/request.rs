@@ -48,7 +48,7 @@ pub struct Settings {
     pub region_slack: Length,
     /// Time that restoring huge pages may take. Restoring what a terabyte holds must not cost
     /// its program more than one percent (the design's rule for work beside the program). Pages
-    /// that began small are not in it: they may take ten.
+    /// that began small are not in it: they may take another.
     pub collapse_micros_per_s: u32,
     /// After a failure nothing is restored for so long; twice as long after each further one.
     pub collapse_delay_ms: u32,

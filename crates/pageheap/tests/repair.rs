@@ -42,7 +42,7 @@ fn refilled_hugepages_are_restored_within_the_budget() {
 }
 
 #[test]
-fn what_began_small_is_made_whole_in_a_tenth_of_the_time_whatever_the_budget() {
+fn what_began_small_is_made_whole_in_a_hundredth_of_the_time_whatever_the_budget() {
     let mut table = table();
     let settings = Settings { collapse_micros_per_s: 1_000, ..Settings::DEFAULT };
     let mut world = World::new(&mut table, settings);
@@ -52,13 +52,13 @@ fn what_began_small_is_made_whole_in_a_tenth_of_the_time_whatever_the_budget() {
     }
     let before = world.heap.stats();
     assert!(before.refilled >= HugeLength(190), "{before:?}");
-    for _ in 0..400 {
+    for _ in 0..4000 {
         world.wait(1);
     }
-    // 400 us each, and nine times as long until the next.
+    // 400 us each, and 99 times as long until the next.
     let restored = world.heap.stats().counters.restored - before.counters.restored;
-    assert!((98..=134).contains(&restored), "{restored} made whole in 400 ms");
-    assert!(world.heap.restores_in_ms(world.now_ms).is_some_and(|wait| wait <= 4));
+    assert!((98..=101).contains(&restored), "{restored} made whole in four seconds");
+    assert!(world.heap.restores_in_ms(world.now_ms).is_some_and(|wait| wait <= 40));
     assert_eq!(world.heap.check(), Ok(()));
 }
 
@@ -72,17 +72,17 @@ fn of_what_began_small_one_is_made_whole_at_a_time_and_none_ends_anothers_pause(
     }
     let first = world.heap.next_to_restore(world.now_ms).unwrap();
     assert_eq!(world.heap.next_to_restore(world.now_ms + 10_000), None);
-    let slow = Collapse::Done { micros: 50_000 };
+    let slow = Collapse::Done { micros: 5_000 };
     world.heap.restored(&mut world.fake, world.now_ms, first, slow);
-    assert_eq!(world.heap.next_to_restore(world.now_ms + 449), None);
-    let second = world.heap.next_to_restore(world.now_ms + 450).unwrap();
+    assert_eq!(world.heap.next_to_restore(world.now_ms + 494), None);
+    let second = world.heap.next_to_restore(world.now_ms + 495).unwrap();
     // As if it had begun, and ended, with the first: its pause is shorter.
     let quick = Collapse::Done { micros: 100 };
     world.heap.restored(&mut world.fake, world.now_ms, second, quick);
-    assert_eq!(world.heap.next_to_restore(world.now_ms + 449), None);
+    assert_eq!(world.heap.next_to_restore(world.now_ms + 494), None);
     // And one that was under way when the process was forked.
-    let third = world.heap.next_to_restore(world.now_ms + 450).unwrap();
-    let now_ms = world.now_ms + 450;
+    let third = world.heap.next_to_restore(world.now_ms + 495).unwrap();
+    let now_ms = world.now_ms + 495;
     world.heap.abandon_restoring(&mut world.fake, now_ms);
     assert!(world.heap.next_to_restore(now_ms).is_some(), "{third:?} is nobody's any more");
 }
