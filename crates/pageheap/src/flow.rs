@@ -14,7 +14,7 @@ use crate::tracker::{State, Tracker, flag};
 /// The largest span that always goes to the filler: half a huge page (4.1).
 const SMALL: u32 = HEAP_PAGES_PER_HUGEPAGE / 2;
 /// A huge page for a span up to this may begin with small pages. Longer ones would have it made
-/// whole at once, perhaps before anything of it is touched.
+/// whole soon, perhaps before anything of it is touched.
 const MOST_BY_ONE: u32 = HEAP_PAGES_PER_HUGEPAGE / 8;
 const ONE: HugeLength = HugeLength(1);
 

@@ -45,14 +45,18 @@ impl Fresh {
         rest > 0
     }
 
-    fn fetch(&self, spare: impl FnOnce() -> Option<*mut u8>) {
+    /// # Safety
+    /// What `spare` gives is an open huge page that is of use to nobody.
+    unsafe fn fetch(&self, spare: impl FnOnce() -> Option<*mut u8>) {
         if self.slow.load(Relaxed) == 0 {
             return;
         }
         if let Some(spare) = spare() {
-            // SAFETY: open, and never of use to anybody.
-            unsafe { ptr::write_volatile(spare, 0) };
-            discard(spare);
+            // SAFETY: passed on from the caller.
+            unsafe {
+                ptr::write_volatile(spare, 0);
+                vm::discard(spare, HUGEPAGE_BYTES);
+            }
         }
     }
 
@@ -84,7 +88,8 @@ pub fn fetch() {
     if FETCHING.swap(true, Acquire) {
         return;
     }
-    FRESH.fetch(map::spare);
+    // SAFETY: `map::spare` gives such a page.
+    unsafe { FRESH.fetch(map::spare) };
     FETCHING.store(false, Release);
 }
 
@@ -93,16 +98,12 @@ pub fn fork_forget() {
     if FETCHING.swap(false, Relaxed)
         && let Some(spare) = map::spare()
     {
-        discard(spare);
+        // SAFETY: it is never of use to anybody.
+        unsafe { vm::discard(spare, HUGEPAGE_BYTES) };
     }
 }
 
 static FETCHING: AtomicBool = AtomicBool::new(false);
-
-fn discard(spare: *mut u8) {
-    // SAFETY: what `map::spare` gives is never of use to anybody.
-    unsafe { vm::discard(spare, HUGEPAGE_BYTES) };
-}
 
 /// Touches a fresh huge page, and learns from how long it takes.
 ///
@@ -146,20 +147,19 @@ mod tests {
     #[test]
     fn where_huge_pages_are_slow_one_is_fetched_and_given_back() {
         let range = vm::reserve(HUGEPAGE_BYTES).expect("address space").as_ptr();
+        let fresh = Fresh::new();
         // SAFETY: just reserved, and the test's.
         unsafe {
             assert!(vm::open(range, HUGEPAGE_BYTES));
             ptr::write_volatile(range, 1);
+            fresh.fetch(|| unreachable!("they are quick"));
+            fresh.took(SLOW_MICROS);
+            fresh.fetch(|| Some(range));
+            assert!(!vm::is_resident(range));
+            assert_eq!(ptr::read_volatile(range), 0);
+            fresh.fetch(|| None);
         }
-        let fresh = Fresh::new();
-        fresh.fetch(|| unreachable!("they are quick"));
-        fresh.took(SLOW_MICROS);
-        fresh.fetch(|| Some(range));
-        assert!(!vm::is_resident(range));
-        // SAFETY: as above.
-        assert_eq!(unsafe { ptr::read_volatile(range) }, 0);
         assert_eq!(small(&fresh), 16, "nobody has tried another");
-        fresh.fetch(|| None);
     }
 
     #[test]
