@@ -50,6 +50,23 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Summary::of(values).map(|summary| summary.median)
 }
 
+/// Where the middle of the population lies that a series was taken from, with a probability of at
+/// least 95 % (the order statistics of the sign test); `None` for fewer than six values.
+pub fn middle_between(values: &[f64]) -> Option<(f64, f64)> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    // Of n values fewer than k lie below the middle with the probability `tail`.
+    let n = sorted.len();
+    let mut chance = 0.5_f64.powi(i32::try_from(n).ok()?);
+    let (mut k, mut tail) = (0, chance);
+    while tail <= 0.025 && k < n / 2 {
+        k += 1;
+        chance *= (n - k + 1) as f64 / k as f64;
+        tail += chance;
+    }
+    Some((*sorted.get(k.checked_sub(1)?)?, *sorted.get(n - k)?))
+}
+
 /// Nanoseconds with three digits and a unit.
 pub fn time(nanoseconds: f64) -> String {
     let (value, unit) = match nanoseconds {
@@ -117,6 +134,19 @@ pub fn digits(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_the_middle_lies() {
+        let series = |n: u32| (1..=n).rev().map(f64::from).collect::<Vec<_>>();
+        // As tables of the sign test have it.
+        assert_eq!(middle_between(&series(5)), None);
+        assert_eq!(middle_between(&series(6)), Some((1.0, 6.0)));
+        assert_eq!(middle_between(&series(9)), Some((2.0, 8.0)));
+        assert_eq!(middle_between(&series(15)), Some((4.0, 12.0)));
+        assert_eq!(middle_between(&series(100)), Some((40.0, 61.0)));
+        assert_eq!(middle_between(&[]), None);
+        assert!(middle_between(&series(3000)).is_some());
+    }
 
     #[test]
     fn medians() {

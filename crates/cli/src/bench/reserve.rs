@@ -22,7 +22,8 @@ impl Reserve {
         Self::of(BYTES)
     }
 
-    fn of(bytes: u64) -> Self {
+    /// Holds so many bytes, or fewer if the machine is small.
+    pub fn of(bytes: u64) -> Self {
         let spare = available_bytes().map_or(0, |there| bytes.min(there / 4));
         let len = spare as usize & !(HUGE_BYTES - 1);
         if len == 0 {
@@ -44,11 +45,6 @@ impl Reserve {
             unsafe { at.cast::<u8>().add(page).write_volatile(1) };
         }
         Self(NonNull::new(at).map(|at| (at, len)))
-    }
-
-    /// Has so many bytes there for what comes next.
-    pub fn renew(bytes: u64) {
-        drop(Self::of(bytes));
     }
 }
 

@@ -32,6 +32,8 @@ pub struct Verdict {
     pub met: bool,
     /// What the work takes without any allocator, where that is known.
     pub floor: Option<f64>,
+    /// Between what the value lies, as far as the rounds tell.
+    pub between: Option<(f64, f64)>,
 }
 
 impl Verdict {
@@ -39,7 +41,16 @@ impl Verdict {
     pub fn new(target: &str, what: String, value: f64, at_most: f64, unit: &str) -> Self {
         let shown = |number: f64| (number * 100.0).round();
         let met = shown(value) <= shown(at_most);
-        Self { target: target.into(), what, value, at_most, unit: unit.into(), met, floor: None }
+        Self {
+            target: target.into(),
+            what,
+            value,
+            at_most,
+            unit: unit.into(),
+            met,
+            floor: None,
+            between: None,
+        }
     }
 
     /// As a line.
@@ -49,7 +60,12 @@ impl Verdict {
             Some(floor) if floor > self.at_most => {
                 format!("missed; the work alone is {floor:.2}{}", self.unit)
             }
-            _ => "missed".to_string(),
+            _ => match self.between {
+                Some((low, high)) if low <= self.at_most => {
+                    format!("even: {low:.2} to {high:.2}{}", self.unit)
+                }
+                _ => "missed".to_string(),
+            },
         };
         format!(
             "  {:<3} {:<50} {:>6.2}{} (at most {:.2}{})  {met}",
@@ -97,5 +113,16 @@ mod tests {
         assert!(met(0.95, 0.95));
         assert!(met(0.954, 0.95));
         assert!(!met(0.956, 0.95));
+    }
+
+    #[test]
+    fn what_may_be_noise_is_not_called_missed() {
+        let mut verdict = Verdict::new("", String::new(), 1.03, 1.0, "×");
+        assert!(verdict.line().ends_with("missed"));
+        verdict.between = Some((1.01, 1.06));
+        assert!(verdict.line().ends_with("missed"));
+        verdict.between = Some((0.98, 1.06));
+        assert!(verdict.line().ends_with("even: 0.98 to 1.06×"));
+        assert!(!verdict.met);
     }
 }

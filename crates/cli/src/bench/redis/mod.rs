@@ -17,7 +17,7 @@ mod server;
 use super::Bench;
 use super::contender::Contender;
 use super::measure::{self, Series};
-use super::numbers::{Summary, bytes, count, median, time};
+use super::numbers::{Summary, bytes, count, median, middle_between, time};
 use super::progress::Progress;
 use super::report::Section;
 use super::table;
@@ -75,6 +75,9 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
         section.notes.extend(failed.map(|(who, why)| format!("{who}, {}: {why}", load.name())));
         data.push(json!({"value_bytes": load.value, "allocators": all.iter().map(report).collect::<Vec<_>>()}));
     }
+    section
+        .notes
+        .push("even: the middle of the rounds may lie on either side of the target (95 %)".into());
     section.notes.push(
         "behind a rate: the processor time of all the server's threads in that of the run; the rest \
              it waited, mostly for clients"
@@ -135,13 +138,22 @@ fn judge(load: &Load, all: &[Series]) -> Vec<Verdict> {
     let (ours, others): (Vec<_>, Vec<_>) = all.iter().partition(|series| series.contender.ours());
     for series in ours {
         let mut add = |op: Op, what: &str, title: &str, ratio: fn(f64, f64) -> f64| {
-            let of = |series: &Series| median(&series.values(&key(op, what)));
+            let values = |series: &Series| series.values(&key(op, what));
+            let of = |series: &Series| median(&values(series));
             let Some(value) = of(series) else { return };
-            let ratios = others.iter().filter_map(|other| Some(ratio(value, of(other)?)));
-            if let Some(worst) = ratios.max_by(f64::total_cmp) {
-                let (who, op, values) = (&series.contender.name, op.name(), load.name());
-                let about = format!("{who}, {op} {values}{title}: the better other");
-                verdicts.push(Verdict::new("", about, worst, 1.0, "×"));
+            let ratios = others.iter().filter_map(|other| Some((ratio(value, of(other)?), other)));
+            if let Some((worst, other)) = ratios.max_by(|one, two| one.0.total_cmp(&two.0)) {
+                let (who, op, size) = (&series.contender.name, op.name(), load.name());
+                let about = format!("{who}, {op} {size}{title}: the better other");
+                // Round by round: what disturbs one of them disturbs its neighbour as well.
+                let pairs: Vec<f64> = values(series)
+                    .into_iter()
+                    .zip(values(other))
+                    .map(|(ours, other)| ratio(ours, other))
+                    .collect();
+                let mut verdict = Verdict::new("", about, worst, 1.0, "×");
+                verdict.between = middle_between(&pairs);
+                verdicts.push(verdict);
             }
         };
         for op in OPS {
