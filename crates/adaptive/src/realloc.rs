@@ -9,7 +9,7 @@ use spandrel_policy::{Decision, Operation};
 
 use crate::backend::with_backend;
 use crate::modes::{switch_threshold, table};
-use crate::request::{alloc_in, decide, free};
+use crate::request::{alloc_in, decide, free, glibc_may_serve};
 use crate::stats::{self, Event, Path};
 use crate::{counter, early};
 
@@ -153,7 +153,7 @@ unsafe fn resize(
             return (kept, Path::ByOwner(owner));
         }
     }
-    if owner == AllocatorId::Sys {
+    if owner == AllocatorId::Sys || !glibc_may_serve(size) {
         return (ptr::null_mut(), Path::InPlace);
     }
     // SAFETY: passed on from the caller.
@@ -213,7 +213,7 @@ unsafe fn realloc_copying(object: *mut u8, old_size: usize, align: usize, size: 
     let target = decide(Operation::Grow, size.max(align)).allocator();
     // SAFETY: passed on from the caller.
     let moved = unsafe { migrate(object, target, align, old_size, size) };
-    if moved.is_null() {
+    if moved.is_null() && glibc_may_serve(size) {
         // SAFETY: as above; the object is as it was.
         return unsafe { migrate(object, AllocatorId::Sys, align, old_size, size) };
     }

@@ -188,6 +188,17 @@ impl Display for Text<'_> {
                 size(Figure::Free),
                 size(Figure::Unbacked),
             )?;
+            for (figure, kind) in [(Figure::HardLimit, "hard"), (Figure::SoftLimit, "soft")] {
+                if figures[figure as usize] > 0 {
+                    writeln!(
+                        f,
+                        "  {kind} limit: {}; {} held with what is page-mapped, {} refusals",
+                        size(figure),
+                        size(Figure::Held),
+                        figures[Figure::OverLimit as usize],
+                    )?;
+                }
+            }
         }
         for what in Optional::ALL {
             let (count, errno) = degrade::count(what);

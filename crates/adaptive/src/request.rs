@@ -1,8 +1,8 @@
 //! New objects, and objects given back.
 
 use spandrel_backends::{Backend, Native, Sys};
-use spandrel_os::slices;
-use spandrel_pages::{AllocatorId, MIN_ALIGN};
+use spandrel_os::{budget, slices};
+use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, MIN_ALIGN};
 use spandrel_policy::{Decision, Operation};
 
 use crate::backend::with_backend;
@@ -168,13 +168,29 @@ pub(crate) fn alloc_in(id: AllocatorId, align: usize, size: usize, zeroed: bool)
 #[cold]
 #[inline(never)]
 fn last_resort(size: usize, align: usize, zeroed: bool) -> *mut u8 {
-    let object = alloc_in(AllocatorId::Sys, align, size, zeroed);
+    let object = alloc_in_glibc(align, size, zeroed);
     if !object.is_null() || !spandrel_backends::reclaim(size) {
         return object;
     }
     let chosen = decide(Operation::Allocate, size.max(align)).allocator();
     let object = alloc_in(chosen, align, size, zeroed);
-    if object.is_null() { alloc_in(AllocatorId::Sys, align, size, zeroed) } else { object }
+    if object.is_null() { alloc_in_glibc(align, size, zeroed) } else { object }
+}
+
+/// As [`alloc_in`] by glibc, for what our own allocators have no room for; null if that is
+/// because of a limit.
+fn alloc_in_glibc(align: usize, size: usize, zeroed: bool) -> *mut u8 {
+    if glibc_may_serve(size) {
+        alloc_in(AllocatorId::Sys, align, size, zeroed)
+    } else {
+        core::ptr::null_mut()
+    }
+}
+
+/// Whether glibc may serve what another has refused: not if that would be beyond the limit of
+/// what ours may hold, who take memory by the huge page.
+pub(crate) fn glibc_may_serve(size: usize) -> bool {
+    budget::missing(size.saturating_add(HUGEPAGE_BYTES)) == 0
 }
 
 /// Gives an object back; null is nothing.

@@ -7,8 +7,8 @@ use core::{fmt, ptr};
 use spandrel_backends::{Backend, Sys, libc_function};
 
 use spandrel_os::message::say;
-use spandrel_os::{degrade, env, rseq};
-use spandrel_policy::{Mode, parse_mode, profile};
+use spandrel_os::{budget, degrade, env, rseq};
+use spandrel_policy::{Limit, Mode, parse_mode, profile};
 use spandrel_sync::{Lock, Once, background, is_single_threaded};
 
 use crate::{available, modes};
@@ -30,6 +30,8 @@ struct Configuration {
     release_rate: Option<u32>,
     /// A thread may do work beside the program.
     background: bool,
+    /// What our own allocators may hold.
+    limit: Limit,
 }
 
 /// Starts the handler as the environment says, once. False only when called
@@ -53,6 +55,7 @@ fn start_with(configuration: &Configuration) {
     if let Some(rate) = configuration.release_rate {
         spandrel_backends::set_release_rate(rate);
     }
+    budget::set(configuration.limit.hard, configuration.limit.soft);
     // Whatever the mode: what no other allocator has room for is glibc's.
     Sys::start();
     rseq::start();
@@ -80,6 +83,7 @@ fn from_environment() -> Configuration {
         verbose: set(c"SPANDREL_VERBOSE"),
         release_rate: number(c"SPANDREL_RELEASE_RATE", "mebibytes per second, or 0"),
         background: number(c"SPANDREL_BACKGROUND", "1, or 0 for no thread") != Some(0),
+        limit: limit(),
     }
 }
 
@@ -93,6 +97,20 @@ fn number(name: &CStr, wanted: &str) -> Option<u32> {
         say(format_args!("{name}: '{text}' is not a number ({wanted}); using the default"));
     }
     number
+}
+
+/// The limit that is set, if it is one.
+fn limit() -> Limit {
+    let value = env::get(c"SPANDREL_LIMIT").unwrap_or_default();
+    let parsed =
+        core::str::from_utf8(value).map_or(Err(None), |text| Limit::parse(text).map_err(Some));
+    parsed.unwrap_or_else(|why| {
+        match why {
+            Some(why) => say(format_args!("SPANDREL_LIMIT: {why}; running without a limit")),
+            None => say(format_args!("SPANDREL_LIMIT: not UTF-8 text; running without a limit")),
+        }
+        Limit::default()
+    })
 }
 
 fn mode_of(name: &CStr) -> Option<Mode> {

@@ -15,6 +15,7 @@ mod native;
 pub mod remap;
 mod sys;
 
+use spandrel_os::budget;
 use spandrel_pages::AllocatorId;
 
 #[cfg(feature = "jemalloc")]
@@ -147,7 +148,8 @@ pub fn fork_prepare() {
 /// Gives back what our own allocators keep for later, if that may make room for
 /// a request of `size` bytes; false: it would not.
 pub fn reclaim(size: usize) -> bool {
-    if size > spandrel_slabs::idle_bytes() + remap::warm_bytes() {
+    // At a limit every byte counts, those in caches as well.
+    if !budget::counts() && size > spandrel_slabs::idle_bytes() + remap::warm_bytes() {
         return false;
     }
     // Each is asked, whatever the other says.

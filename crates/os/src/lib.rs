@@ -9,10 +9,12 @@
 #![no_std]
 
 pub mod barrier;
+pub mod budget;
 pub mod clock;
 pub mod degrade;
 pub mod env;
 pub mod message;
+pub mod pressure;
 pub mod rseq;
 pub mod slices;
 pub mod vm;

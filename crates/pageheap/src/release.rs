@@ -28,8 +28,10 @@ const BROKEN_SETS: [u8; 2] = [set::PARTIAL, set::PARTIAL_DENSE];
 /// On whose behalf memory goes back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Urgency {
-    /// Somebody asked (`malloc_trim`, a limit that is near): all that was asked for.
+    /// Somebody asked (`malloc_trim`): all that was asked for.
     Asked,
+    /// A limit is near, or others need the memory: the same, counted apart.
+    Pressed,
     /// A steady trickle: nothing that recent demand will want again.
     Background,
 }
@@ -48,7 +50,7 @@ impl PageHeap<'_> {
     ) -> Length {
         let mut released = 0;
         match urgency {
-            Urgency::Asked => {
+            Urgency::Asked | Urgency::Pressed => {
                 released = self.release_whole(memory, pages.hugepages_up()).pages().0;
                 let wanted = pages.0.saturating_sub(released);
                 if wanted > 0 {
@@ -56,7 +58,11 @@ impl PageHeap<'_> {
                     self.demand.released(now_ms, broken);
                     released += broken;
                 }
-                self.counters.released.asked += u64::from(released);
+                let counter = match urgency {
+                    Urgency::Pressed => &mut self.counters.released.pressure,
+                    _ => &mut self.counters.released.asked,
+                };
+                *counter += u64::from(released);
             }
             Urgency::Background => {
                 let wanted = self.unwanted(now_ms, pages.0);
@@ -113,7 +119,7 @@ impl PageHeap<'_> {
     /// Gives back free pages of huge pages that are in use: of broken ones first, which lose
     /// nothing by it.
     fn subrelease(&mut self, memory: &mut impl Memory, wanted: u32, urgency: Urgency) -> u32 {
-        let examined = if urgency == Urgency::Asked { u32::MAX } else { EXAMINED };
+        let examined = if urgency == Urgency::Background { EXAMINED } else { u32::MAX };
         let mut walk = Walk { wanted, released: 0, examined, refused: false };
         for set in BROKEN_SETS {
             self.walk(memory, set, PAGES, 0, &mut walk);
@@ -128,7 +134,7 @@ impl PageHeap<'_> {
                     self.walk(memory, set, PAGES - BREAK_PAGES, from, &mut walk);
                 }
             }
-            Urgency::Asked => {
+            Urgency::Asked | Urgency::Pressed => {
                 let mut most = ROUND_PAGES;
                 while most <= PAGES && walk.goes_on() {
                     for set in WHOLE_SETS {

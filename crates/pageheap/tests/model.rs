@@ -161,6 +161,7 @@ impl Run<'_> {
         let stats = self.heap.stats();
         assert_eq!(stats.spans as usize, self.spans.len());
         assert_eq!(stats.live.0, self.spans.iter().map(|s| s.pages.0).sum::<u32>());
+        assert_eq!(self.heap.backed(), stats.resident());
         let all = stats.resident().0 + stats.unbacked.0 + stats.vacant.pages().0;
         assert_eq!(all, self.heap.frontier().first_page().0);
         let resident = self.fake.resident();

@@ -15,7 +15,14 @@ macro_rules! figures {
 
             /// Whether figures of several processes add up; else their largest counts.
             pub const fn adds_up(self) -> bool {
-                !matches!(self, Self::CollapseMaxMicros | Self::Patience | Self::ReleaseRate)
+                !matches!(
+                    self,
+                    Self::CollapseMaxMicros
+                        | Self::Patience
+                        | Self::ReleaseRate
+                        | Self::HardLimit
+                        | Self::SoftLimit
+                )
             }
 
             /// The name used in statistics; the unit stands last.
@@ -85,7 +92,7 @@ figures! {
     ReleasedBackground "released_background_bytes",
     /// With broken huge pages that had drained.
     ReleasedDrained "released_drained_bytes",
-    /// Because the kernel had refused memory.
+    /// Because the kernel had refused memory, a limit was near, or others needed it.
     ReleasedPressure "released_pressure_bytes",
     /// Of all these, bytes of huge pages that were still in use.
     Subreleased "subreleased_bytes",
@@ -101,6 +108,14 @@ figures! {
     Refused "refused_so_far",
     /// Huge pages that began with small pages, as whole ones took long.
     BegunSmall "begun_small_so_far",
+    /// The hard limit of what our own allocators hold together, in bytes; 0 for none.
+    HardLimit "hard_limit_bytes",
+    /// The soft one.
+    SoftLimit "soft_limit_bytes",
+    /// Bytes that they hold, if there is a limit.
+    Held "held_bytes",
+    /// Times that one of them refused for the hard limit.
+    OverLimit "over_limit_so_far",
 }
 
 /// How many figures there are.

@@ -3,6 +3,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use spandrel_os::budget;
 use spandrel_pageheap::Stats;
 use spandrel_pages::{FIGURES, Figure, Figures, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, LIVE_MAGIC};
 
@@ -83,6 +84,10 @@ pub fn publish_heap(stats: &Stats) {
         (Figure::ReleaseRate, heap::release_rate().into()),
         (Figure::Refused, counters.refused),
         (Figure::BegunSmall, counters.begun_small),
+        (Figure::HardLimit, budget::hard().map_or(0, |bytes| bytes as u64)),
+        (Figure::SoftLimit, budget::soft().map_or(0, |bytes| bytes as u64)),
+        (Figure::Held, budget::held() as u64),
+        (Figure::OverLimit, budget::refused()),
     ];
     values.into_iter().for_each(|(figure, value)| set(figure, value));
 }

@@ -2,9 +2,9 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
-use spandrel_os::clock;
+use spandrel_os::{budget, clock, pressure};
 use spandrel_pageheap::{Memory, PageHeap, Request, Settings, Stats, Urgency};
-use spandrel_pages::{HEAP_PAGE_BYTES, HugePageId, Length, MIB};
+use spandrel_pages::{HEAP_PAGE_BYTES, HUGEPAGE_BYTES, HugePageId, Length, MIB};
 use spandrel_sync::{Lock, Once, background};
 
 use crate::class::CLASS;
@@ -12,6 +12,7 @@ use crate::cpu_cache;
 use crate::figures;
 use crate::fresh;
 use crate::kernel::{self, Kernel, id_of, page_of};
+use crate::limit;
 use crate::map::{self, LARGE, NO_CLASS, Page};
 use crate::report;
 use crate::span::Span;
@@ -40,6 +41,8 @@ const MUCH: Length = Length((MIB / HEAP_PAGE_BYTES) as u32);
 const THREAD_FROM: u32 = 32;
 /// Pages that could go back and are not worth waking up for.
 const LITTLE: Length = Length((8 * MIB / HEAP_PAGE_BYTES) as u32);
+/// The thread looks so often whether others need the memory.
+const PRESSURE_MS: u64 = 1000;
 /// Mebibytes that go back in a second unless demand will want them again.
 const RELEASE_MIB_PER_S: u32 = 256;
 
@@ -52,6 +55,8 @@ static RELEASE_RATE: AtomicU32 = AtomicU32::new(RELEASE_MIB_PER_S);
 static WANTED_AT: AtomicU32 = AtomicU32::new(0);
 /// When the caches were looked after last, in units of [`TEND_MS`].
 static TENDED: AtomicU64 = AtomicU64::new(0);
+/// When the thread last looked whether others need memory, in units of [`PRESSURE_MS`].
+static LOOKED: AtomicU64 = AtomicU64::new(0);
 static CALLS: AtomicU32 = AtomicU32::new(0);
 /// Spans that were handed out or came back.
 static OPERATIONS: AtomicU32 = AtomicU32::new(0);
@@ -111,6 +116,11 @@ fn allocate(request: Request, of_small: bool) -> Option<(Page, bool)> {
     let now = clock::coarse_ms();
     let mut kernel = Kernel::default();
     let span = heap.allocate(&mut kernel, now, request)?;
+    if budget::counts() && !limit::admit(heap, now) {
+        heap.free(&mut kernel, now, span.first, request.pages);
+        limit::give_up(heap, now, request.pages);
+        return None;
+    }
     tell(heap, request.pages);
     let stepped = step(heap, now);
     let refilled = to_restore(heap, now, stepped);
@@ -126,6 +136,10 @@ fn allocate(request: Request, of_small: bool) -> Option<(Page, bool)> {
 /// A huge page to be made whole now: one that has just filled, or, in a step of
 /// background work, one from before.
 fn to_restore(heap: &mut PageHeap<'static>, now: u64, stepped: bool) -> Option<HugePageId> {
+    // Whole ones hold more.
+    if budget::counts() && !limit::has_room(HUGEPAGE_BYTES) {
+        return None;
+    }
     let fresh = heap.just_refilled(now);
     if fresh.is_none() && stepped { heap.next_to_restore(now) } else { fresh }
 }
@@ -136,6 +150,7 @@ fn restore(page: HugePageId) {
     let outcome = Kernel::default().collapse(page);
     if let Some(heap) = HEAP.lock().as_mut() {
         heap.restored(&mut Kernel::default(), clock::coarse_ms(), page, outcome);
+        limit::note(heap);
     }
 }
 
@@ -154,9 +169,15 @@ fn step(heap: &mut PageHeap<'static>, now: u64) -> bool {
     let is_due = now >= NEXT_STEP_MS.load(Relaxed);
     if is_due {
         NEXT_STEP_MS.store(now + STEP_MS, Relaxed);
-        heap.step_release(&mut Kernel::default(), now, release_per_s());
+        release(heap, now);
     }
     is_due
+}
+
+/// Gives back what is due, and what is beyond a limit; whether that was anything.
+fn release(heap: &mut PageHeap<'static>, now: u64) -> bool {
+    let released = heap.step_release(&mut Kernel::default(), now, release_per_s()).released;
+    released.saturating_add(limit::release_excess(heap, now)) > Length::ZERO
 }
 
 /// Starts or wakes the thread when the heap has grown by enough, and does now
@@ -201,16 +222,19 @@ fn tend() -> bool {
 /// The thread's work.
 fn work() -> Option<u32> {
     let parked = tend();
+    let now = clock::coarse_ms();
+    let turn = now / PRESSURE_MS;
+    let beyond = if LOOKED.swap(turn, Relaxed) == turn { 0 } else { pressure::beyond() };
     let mut guard = HEAP.lock();
     let heap = guard.as_mut()?;
-    let now = clock::coarse_ms();
-    let released = heap.step_release(&mut Kernel::default(), now, release_per_s()).released;
+    let pressed = limit::release_for_others(heap, now, beyond) > Length::ZERO;
+    let released = release(heap, now) || pressed;
     let refilled = to_restore(heap, now, true);
     figures::publish_heap(&heap.stats());
     let (idle, restores_in_ms) = (heap.idle(), heap.restores_in_ms(now));
     drop(guard);
     refilled.into_iter().for_each(restore);
-    let pause = if released > Length::ZERO || refilled.is_some() {
+    let pause = if released || refilled.is_some() {
         WORKING_MS
     } else if idle > LITTLE || parked || restores_in_ms.is_some() {
         let pause = (PAUSE_MS.load(Relaxed) * 2).clamp(WORKING_MS, IDLE_MS);
@@ -251,6 +275,7 @@ pub fn free_span(first: Page, pages: usize) {
         let now = clock::coarse_ms();
         let was_one = heap.free(&mut Kernel::default(), now, id_of(first), Length(pages as u32));
         step(heap, now);
+        limit::note(heap);
         tell(heap, Length(pages as u32));
         was_one
     });
@@ -283,7 +308,11 @@ pub fn grow_large(first: Page, pages: usize) -> bool {
     let mut guard = HEAP.lock();
     let Some(heap) = guard.as_mut() else { return false };
     let (id, now) = (id_of(first), clock::coarse_ms());
-    let grown = heap.try_grow(&mut Kernel::default(), now, id, Length(from), Length(to)).is_some();
+    // Growing cannot be undone: near a limit a longer one is a new one.
+    let more = to.saturating_sub(from) as usize * HEAP_PAGE_BYTES;
+    let grown = budget::missing(more + HUGEPAGE_BYTES) == 0
+        && heap.try_grow(&mut Kernel::default(), now, id, Length(from), Length(to)).is_some();
+    limit::note(heap);
     let refilled = heap.just_refilled(now);
     if grown {
         tell(heap, Length(to.saturating_sub(from)));
@@ -309,6 +338,7 @@ pub fn release_all() -> bool {
     heap.as_mut().is_some_and(|heap| {
         let now = clock::coarse_ms();
         let released = heap.release(&mut Kernel::default(), now, Length(u32::MAX), Urgency::Asked);
+        limit::note(heap);
         figures::publish_heap(&heap.stats());
         released.0 > 0
     })

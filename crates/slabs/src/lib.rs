@@ -22,6 +22,7 @@ mod figures;
 mod fresh;
 mod heap;
 mod kernel;
+mod limit;
 mod map;
 mod report;
 mod restartable;

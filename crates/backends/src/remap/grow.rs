@@ -3,7 +3,7 @@
 use core::ptr;
 use core::sync::atomic::Ordering::*;
 
-use spandrel_os::vm;
+use spandrel_os::{budget, vm};
 use spandrel_pages::{HUGEPAGE_BYTES, KIB, MIB, PAGE_BYTES};
 
 use super::layout::{CAPACITY, class_for};
@@ -51,6 +51,11 @@ impl Remap {
     /// where the object is now (null: unchanged, for want of room or memory) and
     /// how many bytes from its start may not be zero.
     pub(super) fn resize(&self, place: Place, size: usize) -> (*mut u8, usize) {
+        let touched = place.slot.touched.load(Relaxed) as usize;
+        if !self.admits(pages_of(size).saturating_sub(touched)) {
+            place.slot.leave();
+            return (ptr::null_mut(), 0);
+        }
         if size > CAPACITY[place.id.class()] || !self.ensure_open(place, pages_of(size)) {
             return self.outgrow(place, size);
         }
@@ -141,9 +146,10 @@ impl Remap {
             let up = to.next_multiple_of(PAGES_PER_HUGE).min(capacity);
             // A last huge page that is only begun costs memory: allowed where
             // it is small beside the object, or about to be filled.
-            let ahead = up - to <= to / 16
+            let worth = up - to <= to / 16
                 || pattern == Pattern::Appended
                 || (pattern == Pattern::Grown && up - to <= to / 8);
+            let ahead = worth && has_room(up - from);
             let end = if ahead { up } else { to - to % PAGES_PER_HUGE };
             if end > huge && self.advise_huge(place, huge, end) && end > to {
                 touched = end;
@@ -151,15 +157,16 @@ impl Remap {
         } else if to <= huge {
             touched = to.next_multiple_of(PAGES_PER_HUGE).min(huge);
         }
-        if pattern == Pattern::Appended && to > slot.huge.load(Relaxed) as usize {
-            let batch = (to / BATCH_PART).clamp(BATCH_LEAST_PAGES, BATCH_MOST_PAGES);
-            let end = (to + batch).min(capacity);
+        let batch = (to / BATCH_PART).clamp(BATCH_LEAST_PAGES, BATCH_MOST_PAGES);
+        let end = (to + batch).min(capacity);
+        let pays = pattern == Pattern::Appended && to > slot.huge.load(Relaxed) as usize;
+        if pays && has_room(end - from) {
             // SAFETY: the range is open and lies in a slot held by the caller.
             if unsafe { vm::populate(place.at.add(from * PAGE_BYTES), (end - from) * PAGE_BYTES) } {
                 touched = touched.max(end);
             }
         }
-        slot.touched.store(touched as u32, Relaxed);
+        slot.set_touched(touched);
         if touched > to {
             self.note(place, 0, (touched - to) as i32);
         }
@@ -269,7 +276,7 @@ impl Remap {
         }
         match outcome {
             vm::Move::TargetLost if done == 0 => {
-                self.tell(to, 0, -(target.touched.swap(0, Relaxed) as isize));
+                self.tell(to, 0, -(target.set_touched(0) as isize));
                 return outcome;
             }
             vm::Move::TargetLost => fatal("no memory for mappings in the middle of a move"),
@@ -301,7 +308,7 @@ impl Remap {
                 resident = left;
             }
         }
-        target.touched.store(resident as u32, Relaxed);
+        target.set_touched(resident);
         let splits = target.splits();
         target.moved.store(done as u32, Relaxed);
         if source.huge.load(Relaxed) > target.huge.load(Relaxed) {
@@ -313,7 +320,7 @@ impl Remap {
         // What the accounts know of the source they now know of the target.
         let left = if behind { touched } else { 0 };
         self.tell(from, 0, left as isize);
-        source.touched.store(left as u32, Relaxed);
+        source.set_touched(left);
         source.used.store(0, Relaxed);
         let mut lists = self.lists.lock();
         lists.dequeue(from.id);
@@ -324,6 +331,11 @@ impl Remap {
         self.put_empty(from);
         vm::Move::Done
     }
+}
+
+/// Whether so many pages more are within the limit.
+fn has_room(pages: usize) -> bool {
+    !budget::counts() || budget::missing(pages * PAGE_BYTES) == 0
 }
 
 /// Moves the pages from `done` up to `end`, or as many of them as lie in one

@@ -198,7 +198,7 @@ impl Remap {
         lists.accounts.open(pages, pages.min(touched));
         self.see(&lists);
         drop(lists);
-        if self.ensure_open(place, pages) {
+        if self.ensure_open(place, pages) && self.admits(pages.saturating_sub(touched)) {
             return Some(place);
         }
         self.put_back(place, pages);

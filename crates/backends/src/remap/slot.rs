@@ -2,6 +2,8 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering::*};
 
+use spandrel_os::budget;
+use spandrel_pages::PAGE_BYTES;
 use spandrel_sync::Handshake;
 
 use super::layout::SlotId;
@@ -71,6 +73,17 @@ pub struct Slot {
 const _: () = assert!(size_of::<Slot>() == 64);
 
 impl Slot {
+    /// So many pages from the start may be resident from now on. Returns how many were before.
+    #[inline]
+    pub fn set_touched(&self, pages: usize) -> usize {
+        let before = self.touched.load(Relaxed) as usize;
+        self.touched.store(pages as u32, Relaxed);
+        if budget::counts() {
+            budget::change(before * PAGE_BYTES, pages * PAGE_BYTES);
+        }
+        before
+    }
+
     /// The state.
     #[inline]
     pub fn state(&self) -> u8 {

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::*;
 
-use spandrel_os::{barrier, clock, vm};
+use spandrel_os::{barrier, budget, clock, vm};
 use spandrel_pages::{MIB, PAGE_BYTES};
 
 use super::lists::{Lists, pages_of};
@@ -135,7 +135,26 @@ impl Remap {
         }
         self.unpark_to_lists();
         let limit = (now.saturating_sub(WARM_MS) / STAMP_MS) as u32;
-        self.give_back(|_, stamp| is_before(stamp, limit), TICK_SLOTS);
+        let too_much = budget::counts() && budget::excess() > 0;
+        self.give_back(|_, stamp| too_much || is_before(stamp, limit), TICK_SLOTS);
+    }
+
+    /// Whether so many pages more are within the limit, if need be after giving back what is warm.
+    #[inline]
+    pub(super) fn admits(&self, pages: usize) -> bool {
+        pages == 0 || !budget::counts() || self.admits_beyond(pages * PAGE_BYTES)
+    }
+
+    #[cold]
+    fn admits_beyond(&self, bytes: usize) -> bool {
+        if budget::missing(bytes) > 0 {
+            self.trim_all();
+        }
+        let admitted = budget::missing(bytes) == 0;
+        if !admitted {
+            budget::refuse();
+        }
+        admitted
     }
 
     /// Gives all warm memory back; true if there was any.
@@ -194,7 +213,7 @@ impl Remap {
         let dropped =
             unsafe { vm::discard(place.at.add(keep * PAGE_BYTES), (touched - keep) * PAGE_BYTES) };
         if dropped {
-            slot.touched.store(keep as u32, Relaxed);
+            slot.set_touched(keep);
             self.tell(place, 0, keep as isize - touched as isize);
         }
     }
@@ -225,7 +244,7 @@ impl Remap {
                 let fewer = |apart: usize| Some(apart.saturating_sub(1));
                 let _ = self.apart.fetch_update(Relaxed, Relaxed, fewer);
             }
-            let left = slot.touched.swap(0, Relaxed);
+            let left = slot.set_touched(0);
             if left > 0 {
                 // Locked pages, which do not go back alone.
                 self.tell(place, 0, -(left as isize));

@@ -20,7 +20,7 @@ use crate::stats::Gathering;
 use crate::{modes, places};
 use handshake::Handshake;
 use program::Obstacle;
-use spandrel_policy::Mode;
+use spandrel_policy::{Limit, Mode};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Command;
@@ -40,7 +40,7 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
         )));
     }
     let policy = Policy::check(args, &library)?;
-    check_numbers()?;
+    check_environment()?;
 
     let path = lookup::find(name)?;
     let mut command = Command::new(&path);
@@ -138,7 +138,12 @@ const NUMBERS: [(&str, &str); 2] = [
 ];
 
 /// Refuses what the library would say and ignore.
-fn check_numbers() -> Result<(), Failure> {
+fn check_environment() -> Result<(), Failure> {
+    let limit = std::env::var_os("SPANDREL_LIMIT").unwrap_or_default();
+    let limit = limit.to_string_lossy();
+    if let Err(why) = Limit::parse(&limit) {
+        return Err(Failure::refused(format!("SPANDREL_LIMIT in the environment: {why}")));
+    }
     for (name, wanted) in NUMBERS {
         let value = std::env::var_os(name).unwrap_or_default();
         let text = value.to_string_lossy();

@@ -78,6 +78,19 @@ pub fn lines(value: &dyn Fn(Figure) -> u64) -> String {
             size(Figure::Abandoned),
         ));
     }
+    let limits: Vec<String> = [(Figure::HardLimit, "hard"), (Figure::SoftLimit, "soft")]
+        .iter()
+        .filter(|(figure, _)| value(*figure) > 0)
+        .map(|(figure, kind)| format!("{} {kind}", size(*figure)))
+        .collect();
+    if !limits.is_empty() {
+        say(format!(
+            "limit: {}; {} held, with what is page-mapped; {} requests were beyond it",
+            limits.join(", "),
+            size(Figure::Held),
+            count(value(Figure::OverLimit)),
+        ));
+    }
     let refills = value(Figure::TransferHits) + value(Figure::TransferMisses);
     if refills > 0 {
         say(format!(
@@ -100,11 +113,18 @@ mod tests {
             Figure::Covered => 32 << 20,
             Figure::ReleasedBackground => 1 << 20,
             Figure::BrokenSoFar => 3,
+            Figure::SoftLimit => 128 << 20,
+            Figure::OverLimit => 7,
             _ => 0,
         });
-        for expected in
-            ["64.0 MiB live", "50.0% of it", "1.00 MiB in the background", "3 were broken"]
-        {
+        for expected in [
+            "64.0 MiB live",
+            "50.0% of it",
+            "1.00 MiB in the background",
+            "3 were broken",
+            "limit: 128 MiB soft;",
+            "7 requests",
+        ] {
             assert!(text.contains(expected), "{expected} is missing in\n{text}");
         }
         assert!(!text.contains("asked for") && !text.contains("regions"), "{text}");

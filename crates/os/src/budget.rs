@@ -1,0 +1,98 @@
+//! How much memory our own allocators may hold together.
+//!
+//! Each of them says what it holds: what it has from the kernel, whether objects use it or it is
+//! kept for later. Objects that nobody has touched yet count as if they had been. Under a hard
+//! limit a request that would hold more fails, after what is kept for later has gone back; above
+//! a soft limit only the latter happens. Without limits nothing is counted.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// Stands for no limit.
+const NONE: usize = usize::MAX;
+
+static COUNTS: AtomicBool = AtomicBool::new(false);
+static HARD: AtomicUsize = AtomicUsize::new(NONE);
+static SOFT: AtomicUsize = AtomicUsize::new(NONE);
+static HELD: AtomicUsize = AtomicUsize::new(0);
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// Sets the limits, in bytes. Before that nothing is counted: to be called before memory is held.
+pub fn set(hard: Option<usize>, soft: Option<usize>) {
+    HARD.store(hard.unwrap_or(NONE), Relaxed);
+    SOFT.store(soft.unwrap_or(NONE), Relaxed);
+    COUNTS.store(hard.is_some() || soft.is_some(), Relaxed);
+}
+
+/// Whether there is a limit, and what is held has to be told.
+#[inline(always)]
+pub fn counts() -> bool {
+    COUNTS.load(Relaxed)
+}
+
+/// The hard limit in bytes.
+pub fn hard() -> Option<usize> {
+    Some(HARD.load(Relaxed)).filter(|limit| *limit != NONE)
+}
+
+/// The soft limit in bytes.
+pub fn soft() -> Option<usize> {
+    Some(SOFT.load(Relaxed)).filter(|limit| *limit != NONE)
+}
+
+/// Bytes that are held, as far as they are counted.
+pub fn held() -> usize {
+    HELD.load(Relaxed)
+}
+
+/// An allocator holds `now` bytes instead of `before`.
+pub fn change(before: usize, now: usize) {
+    // Wraps to a subtraction. Between two allocators' changes it may be off, but never for long.
+    HELD.fetch_add(now.wrapping_sub(before), Relaxed);
+}
+
+/// Bytes that would have to go back before `more` can be held within the hard limit.
+pub fn missing(more: usize) -> usize {
+    held().saturating_add(more).saturating_sub(HARD.load(Relaxed))
+}
+
+/// Bytes beyond what should be held: beyond the soft limit, or the hard one.
+pub fn excess() -> usize {
+    held().saturating_sub(SOFT.load(Relaxed).min(HARD.load(Relaxed)))
+}
+
+/// Counts a request that failed for the hard limit.
+pub fn refuse() {
+    REFUSED.fetch_add(1, Relaxed);
+}
+
+/// Requests that failed for the hard limit. One that an allocator refused may have been served
+/// after all, when another had given back.
+pub fn refused() -> u64 {
+    REFUSED.load(Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // One test: the limits are the process's.
+    #[test]
+    fn what_is_missing() {
+        assert!(!counts());
+        assert_eq!((hard(), soft(), missing(usize::MAX)), (None, None, 0));
+        set(Some(1000), Some(600));
+        assert!(counts());
+        change(0, 500);
+        assert_eq!((missing(500), missing(501), excess()), (0, 1, 0));
+        change(500, 900);
+        assert_eq!((held(), missing(0), missing(150), excess()), (900, 0, 50, 300));
+        change(900, 100);
+        assert_eq!((held(), excess()), (100, 0));
+        set(None, Some(50));
+        assert_eq!((missing(1 << 40), excess()), (0, 50));
+        refuse();
+        assert_eq!(refused(), 1);
+        set(None, None);
+        assert!(!counts());
+    }
+}

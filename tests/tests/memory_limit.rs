@@ -1,0 +1,138 @@
+//! `SPANDREL_LIMIT`: what our own allocators hold, and what happens beyond it.
+
+use spandrel_tests::subject::{installed, spandrel_command, subject};
+use spandrel_tests::{Job, Program};
+use std::path::{Path, PathBuf};
+
+#[test]
+fn a_program_stays_within_a_hard_limit() {
+    subject().required_library();
+    let program = Program::new("hard_limit.c");
+    for limit in ["64", "256"] {
+        for mode in ["auto", "native"] {
+            let job = subject().job(program.path(), mode).arg(limit);
+            job.env("SPANDREL_LIMIT", format!("{limit}MiB")).run().expect_ok();
+        }
+    }
+}
+
+/// Mebibytes that are resident before and ten seconds after a program has freed most of its heap,
+/// an eighth of each huge page being live. Nothing goes back of these but for limits.
+fn freed(prepare: impl Fn(Job) -> Job) -> (u64, u64) {
+    let program = Program::new("sleeping_heap.c");
+    let job = subject().job(program.path(), "native").env("SPANDREL_RELEASE_RATE", "0");
+    let done = prepare(job).run().expect_ok();
+    let text = done.out();
+    let numbers: Vec<u64> =
+        text.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+    assert_eq!(numbers.len(), 3, "{text}");
+    (numbers[0], numbers[1])
+}
+
+#[test]
+fn beyond_a_soft_limit_memory_goes_back() {
+    subject().required_library();
+    let (before, after) = freed(|job| job.env("SPANDREL_LIMIT", "hard=1GiB"));
+    assert!(before > 200 && after > 200, "far below a hard limit: {before} {after}");
+    let (before, after) = freed(|job| job.env("SPANDREL_LIMIT", "soft=64MiB"));
+    assert!(before > 200 && after < 90, "{before} {after}");
+}
+
+/// A control group of the kernel's, if this process may make one.
+struct Group(PathBuf);
+
+impl Group {
+    fn with_limit(bytes: u64) -> Option<Self> {
+        let name = format!("spandrel-test-{}", std::process::id());
+        let mounts =
+            [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.high")];
+        mounts.into_iter().find_map(|(mount, file)| {
+            let group = Self(Path::new(mount).join(&name));
+            std::fs::create_dir(&group.0).ok()?;
+            std::fs::write(group.0.join(file), bytes.to_string()).ok()?;
+            Some(group)
+        })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn near_the_limit_of_its_control_group_memory_goes_back() {
+    subject().required_library();
+    let Some(group) = Group::with_limit(272 << 20) else {
+        eprintln!("control groups are not this user's to make: not tried");
+        return;
+    };
+    let program = Program::new("sleeping_heap.c");
+    let procs = group.0.join("cgroup.procs");
+    let script = format!("echo $$ > {} && exec {}", procs.display(), program.path().display());
+    let job = subject().job(installed("sh"), "native").args(["-c", &script]);
+    let done = job.env("SPANDREL_RELEASE_RATE", "0").run().expect_ok();
+    let text = done.out();
+    let after: u64 =
+        text.split_whitespace().nth(1).and_then(|word| word.parse().ok()).expect("a number");
+    // Without the group's limit more than 200, as above.
+    assert!(after < 245, "{done}");
+}
+
+#[test]
+fn python_sees_a_memory_error_and_goes_on() {
+    let code = "
+import sys
+kept = []
+try:
+    while True:
+        kept.append(bytearray(1 << 20))
+except MemoryError:
+    count = len(kept)
+    kept = None
+    print('limit', count, len(bytearray(64 << 20)))
+";
+    let done = subject()
+        .job(installed("python3"), "auto")
+        .args(["-c", code])
+        .env("SPANDREL_LIMIT", "128MiB")
+        .run()
+        .expect_ok();
+    let text = done.out();
+    let mut words = text.split_whitespace();
+    assert_eq!(words.next(), Some("limit"), "{text}");
+    let count: u64 = words.next().and_then(|word| word.parse().ok()).expect("a number");
+    assert!((90..128).contains(&count), "{text}");
+    assert_eq!(words.next(), Some("67108864"), "{text}");
+}
+
+#[test]
+fn statistics_tell_of_the_limit() {
+    let program = Program::new("hard_limit.c");
+    let done = subject()
+        .job(program.path(), "auto")
+        .arg("64")
+        .env("SPANDREL_LIMIT", "hard=64MiB,soft=48MiB")
+        .env("SPANDREL_STATS", "1")
+        .run()
+        .expect_ok();
+    let text = done.err();
+    assert!(text.contains("hard limit: 64MiB; ") && text.contains("soft limit: 48MiB; "), "{text}");
+    assert!(!text.contains(" 0 refusals"), "{text}");
+}
+
+#[test]
+fn what_is_no_limit_is_said_once_and_ignored_or_refused() {
+    let wrong = ["much", "1GiB,2GiB", "soft=2GiB,hard=1GiB", "4KiB", "firm=1GiB"];
+    for value in wrong {
+        let job = subject().job(installed("true"), "auto").env("SPANDREL_LIMIT", value);
+        let done = job.run().expect_ok();
+        let lines = done.library_lines();
+        assert_eq!(lines.len(), 1, "{value}: {done}");
+        assert!(lines[0].contains("SPANDREL_LIMIT: "), "{done}");
+        let job = Job::new(spandrel_command()).args(["run", "--", "true"]);
+        let done = job.env("SPANDREL_LIMIT", value).run().expect_code(2);
+        assert!(done.err().contains("SPANDREL_LIMIT in the environment: "), "{done}");
+    }
+}
