@@ -50,6 +50,13 @@ impl<'a> Args<'a> {
         Ok(value)
     }
 
+    /// A word.
+    pub fn text(&mut self, name: &str, default: &'a str) -> &'a str {
+        let text = self.take(name).unwrap_or(default);
+        self.seen.insert(name.into(), text.into());
+        text
+    }
+
     /// A flag.
     pub fn flag(&mut self, name: &str) -> bool {
         let given = self.take(name).is_some();

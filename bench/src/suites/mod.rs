@@ -8,6 +8,7 @@ mod hugepages;
 mod mixed;
 mod pair;
 mod realloc;
+mod replay;
 mod small_realloc;
 mod vec;
 
@@ -32,6 +33,7 @@ const SUITES: &[(&str, Suite)] = &[
     ("hugepages", hugepages::run),
     ("mixed", mixed::run),
     ("small-realloc", small_realloc::run),
+    ("replay", replay::run),
     ("true", nothing),
 ];
 

@@ -9,6 +9,7 @@ use spandrel_os::slices;
 use spandrel_pages::{AllocatorId, MIN_ALIGN};
 
 use crate::backend::with_backend;
+use crate::observed;
 use crate::realloc::migrate;
 use crate::request;
 use crate::stats::{self, Event, Path};
@@ -17,15 +18,15 @@ use crate::stats::{self, Event, Path};
 /// if asked for; null if it has none.
 pub fn alloc_in(id: AllocatorId, align: usize, size: usize, zeroed: bool) -> *mut u8 {
     let object = request::alloc_in(id, align, size, zeroed);
-    if stats::counting() && !object.is_null() {
-        stats::record(slices::owner(object as usize), Event::Allocation, size);
+    if observed::is_on() {
+        observed::allocated(object, size, align, zeroed);
     }
     object
 }
 
 /// Counts a reallocation that succeeded.
 fn resized(object: *mut u8, path: Path, old_size: usize, size: usize) -> *mut u8 {
-    if stats::counting() && !object.is_null() {
+    if !object.is_null() {
         stats::record(slices::owner(object as usize), Event::Reallocation, size);
         stats::record_path(path, old_size.min(size));
     }
@@ -43,6 +44,17 @@ fn stays_in(id: AllocatorId, object: *mut u8, align: usize) -> bool {
 /// # Safety
 /// As for [`realloc_aligned`].
 pub unsafe fn realloc_in(
+    id: AllocatorId,
+    object: *mut u8,
+    old_size: usize,
+    align: usize,
+    size: usize,
+) -> *mut u8 {
+    // SAFETY: passed on from the caller.
+    observed::resizing(object, size, || unsafe { resize_in(id, object, old_size, align, size) })
+}
+
+unsafe fn resize_in(
     id: AllocatorId,
     object: *mut u8,
     old_size: usize,
@@ -75,7 +87,8 @@ pub unsafe fn realloc_zeroed_in(
     let grows = size > old_size;
     if grows && id == AllocatorId::Mmap && stays_in(id, object, align) {
         // SAFETY: passed on from the caller.
-        let moved = unsafe { remap::realloc_zeroed(object, old_size, size) };
+        let grow = || unsafe { remap::realloc_zeroed(object, old_size, size) };
+        let moved = observed::resizing(object, size, grow);
         return resized(moved, Path::ByOwner(id), old_size, size);
     }
     // SAFETY: passed on from the caller.

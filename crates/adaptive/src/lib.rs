@@ -8,8 +8,8 @@
 //!
 //! Invariants: an object is freed by the allocator that owns its address,
 //! whatever the mode is by then; an object migrates only when it is
-//! reallocated; nothing is counted, and no lock taken, on the way to a backend
-//! unless somebody asked for counting.
+//! reallocated; nothing is counted or recorded, and no lock taken, on the way to a
+//! backend unless somebody asked for it.
 //!
 //! This room must never know which interface (C, C++, Rust) a request came by.
 #![no_std]
@@ -18,6 +18,7 @@ mod backend;
 mod counter;
 mod early;
 mod modes;
+mod observed;
 mod realloc;
 mod render;
 mod request;
@@ -39,6 +40,11 @@ pub use start::{register_fork_order, start};
 pub use stats::{ReallocStats, RequestRow, Stats, count_requests, mapped, stats};
 
 pub mod direct;
+
+/// Says in the recording, if there is one, that the program has come to its end.
+pub fn finish_recording() {
+    spandrel_recorder::finish();
+}
 
 /// The allocator that owns an address.
 pub fn owner(object: *const u8) -> spandrel_pages::AllocatorId {

@@ -19,6 +19,7 @@ use spandrel_sync::{Lock, ThreadSlot, thread_slot};
 
 use crate::available;
 use crate::backend::start_named_by;
+use crate::observed;
 
 /// Most different modes that a process may use in its life.
 const POOL: usize = 32;
@@ -159,12 +160,12 @@ fn intern(mode: &Mode) -> Option<&'static Compiled> {
         // A line never fails; it cuts.
         let _ = write!(*entry.name.get(), "{mode}");
     }
-    entry.table.compile(mode, usable, crate::stats::counting());
+    entry.table.compile(mode, usable, observed::is_on());
     FILLED.store(count + 1, Release);
     Some(entry)
 }
 
-/// Recompiles every table with or without counting.
+/// Recompiles every table so that requests are looked at, or not.
 pub(crate) fn recompile(counted: bool) {
     let _adding = ADDING.lock();
     for entry in POOL_ENTRIES.iter().take(FILLED.load(Acquire)) {

@@ -9,7 +9,8 @@ use spandrel_policy::{Decision, Operation};
 
 use crate::backend::with_backend;
 use crate::modes::{switch_threshold, table};
-use crate::request::{alloc_in, decide, free, glibc_may_serve};
+use crate::observed::resizing;
+use crate::request::{alloc_in, decide, free_moved, glibc_may_serve};
 use crate::stats::{self, Event, Path};
 use crate::{counter, early};
 
@@ -17,7 +18,7 @@ use crate::{counter, early};
 /// memory, and the object is as it was.
 ///
 /// # Safety
-/// `object` is a live object as for [`free`], and `size` is not zero. If the
+/// `object` is a live object as for [`crate::free`], and `size` is not zero. If the
 /// result is not null, only that address is the object's.
 #[inline]
 pub unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
@@ -40,7 +41,7 @@ pub unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
         }
     }
     // SAFETY: passed on from the caller.
-    unsafe { realloc_slow(object, size) }
+    resizing(object, size, || unsafe { realloc_slow(object, size) })
 }
 
 #[inline(never)]
@@ -71,7 +72,7 @@ unsafe fn realloc_anew(object: *mut u8, size: usize) -> *mut u8 {
             resize(object, owner, target, usable, size)
         } else {
             ptr::copy_nonoverlapping(object, slot, usable);
-            free(object);
+            free_moved(object);
             early::note_late(usable);
             (slot, Path::Migrated)
         }
@@ -177,7 +178,7 @@ pub(crate) unsafe fn migrate(
         // SAFETY: both are live, distinct objects of at least that many bytes.
         unsafe {
             ptr::copy_nonoverlapping(object, moved, old_size.min(size));
-            free(object);
+            free_moved(object);
         }
     }
     moved
@@ -197,6 +198,18 @@ pub unsafe fn realloc_aligned(
         // SAFETY: passed on from the caller.
         return unsafe { realloc(object, size) };
     }
+    resizing(object, size, || {
+        // SAFETY: passed on from the caller.
+        unsafe { realloc_beyond_usual(object, old_size, align, size) }
+    })
+}
+
+unsafe fn realloc_beyond_usual(
+    object: *mut u8,
+    old_size: usize,
+    align: usize,
+    size: usize,
+) -> *mut u8 {
     let is_kept = align <= remap::ALIGN_KEPT_BYTES;
     if slices::owner(object as usize) == AllocatorId::Mmap && size > old_size && is_kept {
         // SAFETY: passed on from the caller.
@@ -234,7 +247,8 @@ pub unsafe fn realloc_zeroed(
     let owner = slices::owner(object as usize);
     if owner == AllocatorId::Mmap && align <= MIN_ALIGN && size > old_size {
         // SAFETY: passed on from the caller.
-        let moved = unsafe { remap::realloc_zeroed(object, old_size, size) };
+        let grow = || unsafe { remap::realloc_zeroed(object, old_size, size) };
+        let moved = resizing(object, size, grow);
         if !moved.is_null() {
             return moved;
         }

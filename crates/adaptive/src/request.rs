@@ -8,8 +8,9 @@ use spandrel_policy::{Decision, Operation};
 use crate::backend::with_backend;
 use crate::early;
 use crate::modes::{table, table_of_thread};
+use crate::observed;
 use crate::start;
-use crate::stats::{self, Event};
+use crate::stats;
 
 const SYS: u8 = AllocatorId::Sys as u8;
 const NATIVE: u8 = AllocatorId::Native as u8;
@@ -124,8 +125,8 @@ fn alloc_slow(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     let object =
         if object.is_null() { alloc_in(decision.allocator(), align, size, zeroed) } else { object };
     let object = if object.is_null() { last_resort(size, align, zeroed) } else { object };
-    if decision.has(Decision::COUNTED) && !object.is_null() {
-        stats::record(slices::owner(object as usize), Event::Allocation, size);
+    if decision.has(Decision::COUNTED) {
+        observed::allocated(object, size, align, zeroed);
     }
     object
 }
@@ -246,8 +247,19 @@ pub unsafe fn free_sized(object: *mut u8, size: usize, align: usize) {
     }
 }
 
+/// As [`free`], for an object whose contents live on elsewhere.
+///
+/// # Safety
+/// As for [`free`].
+pub(crate) unsafe fn free_moved(object: *mut u8) {
+    let owner = slices::owner(object as usize);
+    stats::record(owner, stats::Event::Free, 0);
+    // SAFETY: passed on from the caller.
+    with_backend!(owner, B => unsafe { B::free(object) })
+}
+
 /// Frees by the allocators that are not compared for first, and all frees
-/// while requests are counted.
+/// while requests are looked at.
 #[inline(never)]
 unsafe fn free_other(object: *mut u8, owner: u8) {
     if owner == SYS {
@@ -259,7 +271,7 @@ unsafe fn free_other(object: *mut u8, owner: u8) {
         if object.is_null() {
             return;
         }
-        stats::record(id, Event::Free, 0);
+        observed::freeing(object, id);
     }
     // SAFETY: passed on from the caller.
     with_backend!(id, B => unsafe { B::free(object) })

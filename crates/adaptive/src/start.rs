@@ -8,10 +8,12 @@ use spandrel_backends::{Backend, Sys, libc_function};
 
 use spandrel_os::message::say;
 use spandrel_os::{budget, degrade, env, rseq};
+use spandrel_pages::ByteSize;
 use spandrel_policy::{Limit, Mode, parse_mode, profile};
+use spandrel_recorder::{self as recorder, Kinds, Recording};
 use spandrel_sync::{Lock, Once, background, is_single_threaded};
 
-use crate::{available, modes};
+use crate::{available, modes, observed};
 
 static STARTED: Once = Once::new();
 /// A profile is read into here; untouched pages cost nothing.
@@ -32,6 +34,8 @@ struct Configuration {
     background: bool,
     /// What our own allocators may hold.
     limit: Limit,
+    /// What is to be recorded.
+    recording: Option<Recording<'static>>,
 }
 
 /// Starts the handler as the environment says, once. False only when called
@@ -54,6 +58,11 @@ fn start_with(configuration: &Configuration) {
     }
     if let Some(rate) = configuration.release_rate {
         spandrel_backends::set_release_rate(rate);
+    }
+    if let Some(recording) = &configuration.recording
+        && recorder::start(recording)
+    {
+        observed::apply();
     }
     budget::set(configuration.limit.hard, configuration.limit.soft);
     // Whatever the mode: what no other allocator has room for is glibc's.
@@ -84,6 +93,7 @@ fn from_environment() -> Configuration {
         release_rate: number(c"SPANDREL_RELEASE_RATE", "mebibytes per second, or 0"),
         background: number(c"SPANDREL_BACKGROUND", "1, or 0 for no thread") != Some(0),
         limit: limit(),
+        recording: recording(),
     }
 }
 
@@ -111,6 +121,36 @@ fn limit() -> Limit {
         }
         Limit::default()
     })
+}
+
+/// What the environment wants to have recorded, if that can be understood.
+fn recording() -> Option<Recording<'static>> {
+    let pattern = env::get(c"SPANDREL_TRACE").filter(|path| !path.is_empty())?;
+    let text = |name| core::str::from_utf8(env::get(name).unwrap_or_default()).unwrap_or("?");
+    let (of, limit) = (text(c"SPANDREL_TRACE_OF"), text(c"SPANDREL_TRACE_LIMIT"));
+    match (Kinds::parse(of), trace_limit(limit)) {
+        (Some(kinds), Some(limit)) => Some(Recording { pattern, kinds, limit }),
+        (None, _) => {
+            say(format_args!(
+                "SPANDREL_TRACE_OF: '{of}' is not requests, spans or all; nothing is recorded"
+            ));
+            None
+        }
+        (_, None) => {
+            say(format_args!(
+                "SPANDREL_TRACE_LIMIT: '{limit}' is not a size such as 1GiB; nothing is recorded"
+            ));
+            None
+        }
+    }
+}
+
+/// Bytes that a recording may have.
+fn trace_limit(text: &str) -> Option<u64> {
+    if text.is_empty() {
+        return Some(Recording::LIMIT_BYTES);
+    }
+    ByteSize::parse(text).ok().map(|size| size.0 as u64)
 }
 
 fn mode_of(name: &CStr) -> Option<Mode> {

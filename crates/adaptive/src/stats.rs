@@ -3,11 +3,10 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use spandrel_backends::remap::{self, RemapStats};
-use spandrel_os::slices;
 use spandrel_pages::{AllocatorId, Figures};
 use spandrel_sync::thread_slot;
 
-use crate::modes;
+use crate::observed;
 
 const ALLOCATORS: usize = AllocatorId::ALL.len();
 /// Powers of two of sizes that are told apart.
@@ -76,6 +75,9 @@ fn octave(size: usize) -> usize {
 
 #[cold]
 pub(crate) fn record(id: AllocatorId, event: Event, size: usize) {
+    if !counting() {
+        return;
+    }
     let (shard, id, octave) = (shard(), id as usize, octave(size));
     match event {
         Event::Allocation => {
@@ -94,6 +96,9 @@ pub(crate) fn record(id: AllocatorId, event: Event, size: usize) {
 
 #[cold]
 pub(crate) fn record_path(path: Path, bytes: usize) {
+    if !counting() {
+        return;
+    }
     let shard = shard();
     let (index, copied) = match path {
         // The page-mapped backend counts its own.
@@ -131,8 +136,7 @@ pub(crate) fn forget() {
 /// a few nanoseconds longer; counts go on from where they were.
 pub fn count_requests(on: bool) {
     if COUNTING.swap(on, Relaxed) != on {
-        slices::set_counted(on);
-        modes::recompile(on);
+        observed::apply();
     }
 }
 

@@ -80,6 +80,7 @@ fn handshake() {
 const PATH_BYTES: usize = 1000;
 
 extern "C" fn exiting() {
+    adaptive::finish_recording();
     let Some(target) = env::get(c"SPANDREL_STATS") else {
         return;
     };

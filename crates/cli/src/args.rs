@@ -1,6 +1,7 @@
 //! What may be asked of the command.
 
 use crate::sim::SimArgs;
+use crate::trace::TraceArgs;
 use clap::builder::PossibleValue;
 use clap::{Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -20,6 +21,7 @@ pub enum Task {
     Run(RunArgs),
     Stat(StatArgs),
     Bench(BenchArgs),
+    Trace(TraceArgs),
     Sim(SimArgs),
 }
 

@@ -14,6 +14,7 @@ mod say;
 mod sim;
 mod stat;
 mod stats;
+mod trace;
 
 use args::{Args, Task};
 use clap::Parser;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         Task::Stat(asked) => stat::run(&asked),
         Task::Bench(asked) => bench::run(&asked),
         Task::Sim(asked) => sim::run(&asked),
+        Task::Trace(asked) => trace::run(&asked),
     };
     match done {
         Ok(code) => ExitCode::from(code),

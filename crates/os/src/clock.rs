@@ -13,6 +13,18 @@ pub fn micros() -> u64 {
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
 
+/// Nanoseconds since an arbitrary start, exactly.
+pub fn nanos() -> u64 {
+    let now = read(libc::CLOCK_MONOTONIC);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Nanoseconds since 1970 by the calendar.
+pub fn calendar_nanos() -> u64 {
+    let now = read(libc::CLOCK_REALTIME);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// Microseconds of processor time that the calling thread has taken: a system call. Zero
 /// where it is refused.
 pub fn thread_micros() -> u64 {

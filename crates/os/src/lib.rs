@@ -13,6 +13,7 @@ pub mod budget;
 pub mod clock;
 pub mod degrade;
 pub mod env;
+pub mod file;
 pub mod message;
 pub mod pressure;
 pub mod rseq;

@@ -39,6 +39,22 @@ pub fn reserve_at(base: usize, len: usize) -> Option<NonNull<u8>> {
     NonNull::new(at.cast())
 }
 
+/// Maps `len` zero bytes that are zero again in a child of a fork. `None` where the kernel cannot
+/// (before Linux 4.14).
+pub fn map_wiped_on_fork(len: usize) -> Option<NonNull<u8>> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new private mapping at an address of the kernel's choice.
+    let at = unsafe { mm::mmap_anonymous(ptr::null_mut(), len, access, MapFlags::PRIVATE) }.ok()?;
+    // SAFETY: the mapping was just made, and nobody knows it.
+    unsafe {
+        if mm::madvise(at, len, Advice::LinuxWipeOnFork).is_err() {
+            let _ = mm::munmap(at, len);
+            return None;
+        }
+    }
+    NonNull::new(at.cast())
+}
+
 /// Gives a range back to the kernel altogether.
 ///
 /// # Safety

@@ -12,7 +12,8 @@ pub struct Error {
 }
 
 impl Error {
-    pub(crate) fn new(message: impl Into<String>) -> Self {
+    /// An error that is not one of a line.
+    pub fn new(message: impl Into<String>) -> Self {
         Self { line: None, message: message.into() }
     }
 

@@ -22,6 +22,13 @@ pub enum Operation {
         /// Which one.
         id: u32,
     },
+    /// It wants a span to be longer, at the same place if there is room behind it.
+    Grow {
+        /// Which one.
+        id: u32,
+        /// How many pages it is to have.
+        pages: u32,
+    },
     /// It asks for so many pages to go back to the kernel.
     Release {
         /// How many.

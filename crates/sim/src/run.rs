@@ -52,18 +52,29 @@ pub struct Config {
 }
 
 impl Config {
-    /// The page heap as it is, for what a driver with these will do.
-    pub fn new(policy: Policy, sizes: &Sizes, target: &Target) -> Self {
+    /// The page heap as it is, for something empty and short.
+    pub fn plain(policy: Policy) -> Self {
         Self {
             policy,
             settings: Settings::DEFAULT,
             release_per_s: Length::ZERO,
+            heap_bytes: 0,
+            spans: 0,
+            settled_s: 0.0,
+            end_s: 0.0,
+            samples: 600,
+            checked: false,
+        }
+    }
+
+    /// The page heap as it is, for what a driver with these will do.
+    pub fn new(policy: Policy, sizes: &Sizes, target: &Target) -> Self {
+        Self {
             heap_bytes: (target.peak() * HEAP_PAGE_BYTES as f64) as u64,
             spans: (target.peak() / sizes.mean_live_pages() * SPANS_MARGIN) as u32,
             settled_s: target.settled_s(),
             end_s: target.end_s(),
-            samples: 600,
-            checked: false,
+            ..Self::plain(policy)
         }
     }
 }
@@ -210,10 +221,38 @@ impl World<'_> {
                 }
                 self.summary.operations += 1;
             }
+            Operation::Grow { id, pages } => self.grow(now_ms, id, pages)?,
             Operation::Release { pages } => {
                 self.heap.release(&mut self.kernel, now_ms, Length(pages), Urgency::Asked);
             }
             Operation::Pass => {}
+        }
+        Ok(())
+    }
+
+    /// As the allocator does it: longer where it is, or else another one for the old.
+    #[cold]
+    fn grow(&mut self, now_ms: u64, id: u32, pages: u32) -> Result<(), Error> {
+        self.summary.operations += 1;
+        let Some(place) = self.places.get_mut(id as usize).filter(|place| place.pages != 0) else {
+            return Ok(());
+        };
+        let (first, old, new) = (PageId(place.first), Length(place.pages), Length(pages));
+        if self.heap.try_grow(&mut self.kernel, now_ms, first, old, new).is_some() {
+            place.pages = pages;
+            return Ok(());
+        }
+        let request = Request { pages: new, align: Length(1), objects: 1 };
+        match self.heap.allocate(&mut self.kernel, now_ms, request) {
+            Some(span) => *place = Place { first: span.first.0, pages },
+            None => self.summary.refused += 1,
+        }
+        // What found no room is not there any more either.
+        if !self.heap.free(&mut self.kernel, now_ms, first, old) {
+            return Err(Error::new(format!("the page heap does not know span {id}")));
+        }
+        if place.first == first.0 {
+            *place = Place::default();
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use spandrel_os::{budget, clock, pressure};
 use spandrel_pageheap::{Memory, PageHeap, Request, Settings, Stats, Urgency};
 use spandrel_pages::{HEAP_PAGE_BYTES, HUGEPAGE_BYTES, HugePageId, Length, MIB};
+use spandrel_recorder::{self as recorder, Event};
 use spandrel_sync::{Lock, Once, background};
 
 use crate::class::CLASS;
@@ -120,6 +121,14 @@ fn allocate(request: Request, of_small: bool) -> Option<(Page, bool)> {
         heap.free(&mut kernel, now, span.first, request.pages);
         limit::give_up(heap, now, request.pages);
         return None;
+    }
+    if recorder::records_spans() {
+        recorder::span(&Event::New {
+            first: span.first.0,
+            pages: request.pages.0,
+            align_log2: request.align.0.max(1).ilog2() as u8,
+            objects: request.objects,
+        });
     }
     tell(heap, request.pages);
     let stepped = step(heap, now);
@@ -274,6 +283,7 @@ pub fn free_span(first: Page, pages: usize) {
     let was_one = heap.as_mut().is_some_and(|heap| {
         let now = clock::coarse_ms();
         let was_one = heap.free(&mut Kernel::default(), now, id_of(first), Length(pages as u32));
+        recorder::span(&Event::Delete { first: id_of(first).0 });
         step(heap, now);
         limit::note(heap);
         tell(heap, Length(pages as u32));
@@ -315,6 +325,7 @@ pub fn grow_large(first: Page, pages: usize) -> bool {
     limit::note(heap);
     let refilled = heap.just_refilled(now);
     if grown {
+        recorder::span(&Event::Grow { first: id.0, pages: to });
         tell(heap, Length(to.saturating_sub(from)));
     }
     drop(guard);
@@ -337,6 +348,7 @@ pub fn release_all() -> bool {
     let mut heap = HEAP.lock();
     heap.as_mut().is_some_and(|heap| {
         let now = clock::coarse_ms();
+        recorder::span(&Event::Release { pages: u32::MAX });
         let released = heap.release(&mut Kernel::default(), now, Length(u32::MAX), Urgency::Asked);
         limit::note(heap);
         figures::publish_heap(&heap.stats());

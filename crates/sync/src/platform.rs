@@ -16,6 +16,12 @@ mod real {
         unsafe { libc::syscall(libc::SYS_gettid) as u32 }
     }
 
+    /// Lets others run, for who waits without a word to sleep on.
+    pub fn yield_now() {
+        // SAFETY: no preconditions.
+        unsafe { libc::sched_yield() };
+    }
+
     /// Sleeps while the word is as expected; may return without reason.
     pub fn wait(word: &AtomicU32, expected: u32) {
         futex(word, libc::FUTEX_WAIT, expected, None);

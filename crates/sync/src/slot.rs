@@ -25,6 +25,8 @@ pub struct ThreadSlot {
     pub early_wanted: Cell<u16>,
     /// The slot last given because of it, by a number; 0 for none.
     pub early_slot: Cell<u32>,
+    /// The thread's number in a recording; 0 before its first event.
+    pub recorded_as: Cell<u32>,
     /// The native allocator's cache of free objects.
     pub cache: Cell<*mut c_void>,
     /// The thread's area for restartable sequences, if the native allocator has

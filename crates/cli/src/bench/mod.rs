@@ -17,6 +17,7 @@ mod process;
 mod programs;
 mod progress;
 mod redis;
+pub mod replay;
 mod report;
 pub mod reserve;
 mod startup;

@@ -29,9 +29,17 @@ const FORWARDED: [Signal; 8] = [
     Signal::SIGCONT,
 ];
 
-/// Starts the command and returns its exit code, or 128 and the signal that
-/// ended it. The watch says on standard error when the library is missed.
-pub fn spawn_and_wait(mut command: Command, mut watch: Option<Watch>) -> Result<u8, Failure> {
+/// How a program ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// Its exit code, or 128 and the signal that ended it.
+    pub code: u8,
+    /// Its process id.
+    pub pid: u32,
+}
+
+/// Starts the command and waits for its end. The watch says on standard error when the library is missed.
+pub fn spawn_and_wait(mut command: Command, mut watch: Option<Watch>) -> Result<Ended, Failure> {
     let ours = signals();
     let mut before = SigSet::empty();
     pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&ours), Some(&mut before))
@@ -55,6 +63,7 @@ pub fn spawn_and_wait(mut command: Command, mut watch: Option<Watch>) -> Result<
     }
     let spawned = command.spawn();
     let child = spawned.map_err(|why| not_started(command.get_program(), &why))?;
+    let pid = child.id();
     let listener = SignalFd::with_flags(&ours, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         .map_err(|why| Failure::new(format!("signals cannot be read: {why}")))?;
     if let Some(watch) = &mut watch {
@@ -65,7 +74,7 @@ pub fn spawn_and_wait(mut command: Command, mut watch: Option<Watch>) -> Result<
     if let Some(watch) = watch {
         watch.at_end();
     }
-    Ok(code(status))
+    Ok(Ended { code: code(status), pid })
 }
 
 /// The signals to forward, and the one that tells of the child. What is ignored

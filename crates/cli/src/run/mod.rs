@@ -13,11 +13,13 @@ mod program;
 mod secure;
 mod watch;
 
+pub use child::Ended;
+
 use crate::args::RunArgs;
 use crate::failure::Failure;
 use crate::say;
 use crate::stats::Gathering;
-use crate::{modes, places};
+use crate::{modes, places, trace};
 use handshake::Handshake;
 use program::Obstacle;
 use spandrel_policy::{Limit, Mode};
@@ -28,6 +30,11 @@ use watch::Watch;
 
 /// Runs the program; its exit code, or 128 and the signal that ended it.
 pub fn run(args: &RunArgs) -> Result<u8, Failure> {
+    run_with(args, &[]).map(|ended| ended.code)
+}
+
+/// The same with these variables in its environment.
+pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, Failure> {
     let (name, words) = args.command.split_first().ok_or_else(|| {
         Failure::refused("which program? spandrel run [OPTIONS] -- PROGRAM ARGS…")
     })?;
@@ -46,6 +53,7 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     let mut command = Command::new(&path);
     std::os::unix::process::CommandExt::arg0(&mut command, name);
     command.args(words);
+    command.envs(variables.iter().copied());
     if let Some(obstacle) = program::inspect(&path, words) {
         if !args.force {
             return Err(refuse(name, &obstacle));
@@ -68,11 +76,11 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     }
     let handshake = Handshake::prepare(&mut command)?;
     let watch = Watch::new(handshake, name.to_string_lossy().into_owned(), mode);
-    let code = child::spawn_and_wait(command, Some(watch))?;
+    let ended = child::spawn_and_wait(command, Some(watch))?;
     if let Some(gathering) = gathering {
-        gathering.print(code);
+        gathering.print(ended.code);
     }
-    Ok(code)
+    Ok(ended)
 }
 
 /// How the program shall allocate.
@@ -139,6 +147,7 @@ const NUMBERS: [(&str, &str); 2] = [
 
 /// Refuses what the library would say and ignore.
 fn check_environment() -> Result<(), Failure> {
+    trace::check_environment()?;
     let limit = std::env::var_os("SPANDREL_LIMIT").unwrap_or_default();
     let limit = limit.to_string_lossy();
     if let Err(why) = Limit::parse(&limit) {

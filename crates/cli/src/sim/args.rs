@@ -10,6 +10,11 @@ use std::path::PathBuf;
 #[derive(Parser, Debug)]
 #[command(after_help = HELP)]
 pub struct SimArgs {
+    /// Recordings whose page-heap operations are done again, instead of random ones
+    #[arg(value_name = "TRACE",
+          conflicts_with_all = ["heap", "operations", "seed", "sizes", "target", "figure", "on_allocators"])]
+    pub traces: Vec<PathBuf>,
+
     /// Policies to compare, separated by commas [default: the first three]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub policy: Option<Vec<String>>,
@@ -45,6 +50,11 @@ pub struct SimArgs {
     /// Write a plot, or with --figure the directory for plots
     #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
+
+    /// Instead of simulating, make the requests on every allocator that is installed: a span of n
+    /// objects becomes n calls of malloc [default for --heap then: 256MiB]
+    #[arg(long, conflicts_with_all = ["policy", "release", "out", "figure"])]
+    pub on_allocators: bool,
 
     /// Draw a figure of the paper again: 9, 10, 11, 12 or donation
     #[arg(long, value_name = "NAME",

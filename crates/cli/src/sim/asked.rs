@@ -11,6 +11,8 @@ use std::path::Path;
 /// What the background release gives back each second unless told otherwise: the allocator's rate.
 const RATE_BYTES: usize = 256 << 20;
 const HEAP_BYTES: u64 = 64 * GIB as u64;
+/// The same where memory is really asked for.
+const REAL_BYTES: u64 = 256 << 20;
 const OPERATIONS: u64 = 20_000_000;
 /// Where a heap is so large that filling it takes more than those.
 const FILLS: f64 = 4.0;
@@ -49,6 +51,7 @@ impl Asked {
         };
         let release_per_s = release(&args.release)?;
         let limit = args.operations.as_deref().map(operations).transpose()?;
+        let usual = if args.on_allocators { REAL_BYTES } else { HEAP_BYTES };
         let heap = args.heap.as_deref().map(heap).transpose()?;
         let shape = match args.target.as_str() {
             "steady" => Some(Shape::Steady),
@@ -58,9 +61,10 @@ impl Asked {
         };
         let asked = match shape {
             Some(shape) => {
-                let pages = heap.unwrap_or(HEAP_BYTES) as f64 / HEAP_PAGE_BYTES as f64;
+                let pages = heap.unwrap_or(usual) as f64 / HEAP_PAGE_BYTES as f64;
                 check_memory("--heap", pages, &sizes)?;
-                let usual = OPERATIONS.max((FILLS * pages / sizes.mean_live_pages()) as u64);
+                let fills = (FILLS * pages / sizes.mean_live_pages()) as u64;
+                let usual = if args.on_allocators { fills } else { OPERATIONS.max(fills) };
                 let operations = limit.unwrap_or(usual);
                 let target = Target::of(shape, &sizes, pages, operations, args.seed)
                     .map_err(|error| Failure::refused(format!("--operations: {error}")))?;
@@ -125,7 +129,7 @@ impl Asked {
     }
 }
 
-fn policies(names: Option<&[String]>) -> Result<Vec<Policy>, Failure> {
+pub fn policies(names: Option<&[String]>) -> Result<Vec<Policy>, Failure> {
     let Some(names) = names else { return Ok(USUAL.into()) };
     let mut policies = Vec::new();
     for name in names {
@@ -161,7 +165,7 @@ fn operations(text: &str) -> Result<u64, Failure> {
     }
 }
 
-fn release(text: &str) -> Result<Length, Failure> {
+pub fn release(text: &str) -> Result<Length, Failure> {
     let bytes = match text {
         "on" => RATE_BYTES,
         "off" => 0,

@@ -6,7 +6,9 @@
 mod args;
 mod asked;
 mod figure;
+mod on_allocators;
 mod report;
+mod traces;
 
 pub use args::SimArgs;
 
@@ -16,7 +18,10 @@ use crate::failure::Failure;
 use crate::say;
 use asked::Asked;
 use indicatif::{ProgressBar, ProgressStyle};
-use spandrel_sim::{Config, Driver, Error, Policy, run as simulate, timeline};
+use report::Described;
+use spandrel_sim::{
+    Config, Driver, Error, Operations, Outcome, Policy, run as simulate, timeline,
+};
 use std::fs::OpenOptions;
 use std::io::IsTerminal;
 use std::path::Path;
@@ -24,6 +29,9 @@ use std::time::Duration;
 
 /// Runs what was asked for.
 pub fn run(args: &SimArgs) -> Result<u8, Failure> {
+    if !args.traces.is_empty() {
+        return traces::run(args);
+    }
     if let Some(name) = &args.figure {
         return figure::run(name, args.out.as_deref());
     }
@@ -49,16 +57,47 @@ pub fn run(args: &SimArgs) -> Result<u8, Failure> {
     if let Some(why) = asked.slow() {
         say::err(why);
     }
+    let driver = || {
+        Driver::new(asked.sizes.clone(), asked.target.clone(), args.seed, asked.limit)
+            .map_err(|error| Failure::refused(format!("--heap: {error}")))
+    };
+    if args.on_allocators {
+        return on_allocators::run(args, driver()?, &about);
+    }
+    let config =
+        |policy| Config { release_per_s: asked.release_per_s, ..asked.config(policy) };
+    let outcomes = compare(&asked.policies, config, asked.operations, driver)?;
+    if let Some(path) = &args.json {
+        let of = Described {
+            seed: Some(args.seed),
+            target: &asked.shape,
+            peak_bytes: asked.peak_bytes(),
+            settled_s: asked.target.settled_s(),
+            release_per_s: asked.release_per_s,
+        };
+        write(path, &report::json(&of, &outcomes)?)?;
+    }
+    if let Some(path) = &args.out {
+        draw(path, &about, &outcomes, asked.target.settled_s())?;
+    }
+    // Last: the files shall be there also when nobody reads this.
+    say::out(report::table(&outcomes))?;
+    Ok(0)
+}
+
+/// Gives each policy the same operations.
+fn compare<S: Operations + Send>(
+    policies: &[Policy],
+    config: impl Fn(Policy) -> Config,
+    operations: u64,
+    source: impl Fn() -> Result<S, Failure>,
+) -> Result<Vec<Outcome>, Failure> {
     let bar = bar();
     let mut outcomes = Vec::new();
-    for policy in &asked.policies {
-        bar.set_length(asked.operations);
+    for policy in policies {
+        bar.set_length(operations);
         bar.set_position(0);
         bar.set_prefix(policy.name());
-        let config = Config { release_per_s: asked.release_per_s, ..asked.config(*policy) };
-        let mut driver =
-            Driver::new(asked.sizes.clone(), asked.target.clone(), args.seed, asked.limit)
-                .map_err(|error| Failure::refused(format!("--heap: {error}")))?;
         let mut told = 0;
         let mut tell = |done: u64| {
             if done - told > 100_000 {
@@ -66,23 +105,21 @@ pub fn run(args: &SimArgs) -> Result<u8, Failure> {
                 bar.set_position(done);
             }
         };
-        outcomes.push(simulate(&config, &mut driver, &mut tell).map_err(failed)?);
+        let outcome = simulate(&config(*policy), &mut source()?, &mut tell);
+        outcomes.push(outcome.map_err(failed)?);
     }
     bar.finish_and_clear();
-    if let Some(path) = &args.json {
-        write(path, &report::json(&asked, args.seed, &outcomes)?)?;
-    }
-    if let Some(path) = &args.out {
-        let title = match outcomes.len() {
-            1 => "The page heap on paper",
-            _ => "Policies of the page heap on the same operations",
-        };
-        let chart = timeline(title, &about, &outcomes, asked.target.settled_s());
-        write(path, &chart.svg().map_err(failed)?)?;
-    }
-    // Last: the files shall be there also when nobody reads this.
-    say::out(report::table(&outcomes))?;
-    Ok(0)
+    Ok(outcomes)
+}
+
+/// Draws the course of it.
+fn draw(path: &Path, about: &str, outcomes: &[Outcome], settled_s: f64) -> Result<(), Failure> {
+    let title = match outcomes.len() {
+        1 => "The page heap on paper",
+        _ => "Policies of the page heap on the same operations",
+    };
+    let chart = timeline(title, about, outcomes, settled_s);
+    write(path, &chart.svg().map_err(failed)?)
 }
 
 /// A simulation that could not be done to its end.

@@ -1,11 +1,10 @@
 //! What a simulation came to, on one screen and as JSON.
 
-use super::asked::Asked;
 use crate::bench::numbers::{bytes, count};
 use crate::bench::table;
 use crate::failure::Failure;
 use serde::Serialize;
-use spandrel_pages::HEAP_PAGE_BYTES;
+use spandrel_pages::{HEAP_PAGE_BYTES, Length};
 use spandrel_sim::{Outcome, Policy, Summary};
 
 /// Everything, for other programs.
@@ -13,7 +12,8 @@ use spandrel_sim::{Outcome, Policy, Summary};
 struct Report<'a> {
     format: u32,
     version: &'static str,
-    seed: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<u64>,
     target: &'a str,
     peak_bytes: f64,
     settled_s: f64,
@@ -22,16 +22,30 @@ struct Report<'a> {
     outcomes: &'a [Outcome],
 }
 
+/// What was simulated.
+pub struct Described<'a> {
+    /// Of the random operations.
+    pub seed: Option<u64>,
+    /// The course of the heap, or the recording.
+    pub target: &'a str,
+    /// The most bytes that were to be live.
+    pub peak_bytes: f64,
+    /// From when on averages were taken.
+    pub settled_s: f64,
+    /// Pages that went back each second.
+    pub release_per_s: Length,
+}
+
 /// All results as JSON.
-pub fn json(asked: &Asked, seed: u64, outcomes: &[Outcome]) -> Result<String, Failure> {
+pub fn json(of: &Described<'_>, outcomes: &[Outcome]) -> Result<String, Failure> {
     let report = Report {
         format: 1,
         version: env!("CARGO_PKG_VERSION"),
-        seed,
-        target: &asked.shape,
-        peak_bytes: asked.peak_bytes(),
-        settled_s: asked.target.settled_s(),
-        release_pages_per_s: asked.release_per_s.0,
+        seed: of.seed,
+        target: of.target,
+        peak_bytes: of.peak_bytes,
+        settled_s: of.settled_s,
+        release_pages_per_s: of.release_per_s.0,
         page_bytes: HEAP_PAGE_BYTES,
         outcomes,
     };

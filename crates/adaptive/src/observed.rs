@@ -1,0 +1,56 @@
+//! Requests that somebody looks at: counted, recorded, or both. None of this is on the way of
+//! requests that nobody looks at; the tables of decisions and owners see to that.
+
+use spandrel_os::slices;
+use spandrel_pages::{AllocatorId, MIN_ALIGN};
+use spandrel_recorder::{self as recorder, Event};
+
+use crate::modes;
+use crate::stats;
+
+/// Whether requests are looked at.
+pub(crate) fn is_on() -> bool {
+    stats::counting() || recorder::records_requests()
+}
+
+/// Sends requests the way on which they are looked at, or back.
+pub(crate) fn apply() {
+    let on = is_on();
+    slices::set_counted(on);
+    modes::recompile(on);
+}
+
+/// A new object; null is none.
+pub(crate) fn allocated(object: *mut u8, size: usize, align: usize, zeroed: bool) {
+    if object.is_null() {
+        return;
+    }
+    stats::record(slices::owner(object as usize), stats::Event::Allocation, size);
+    if recorder::records_requests() {
+        let align_log2 = if align <= MIN_ALIGN { 0 } else { align.ilog2() as u8 };
+        let (address, size) = (object as u64, size as u64);
+        recorder::request(&Event::Allocate { address, size, align_log2, zeroed });
+    }
+}
+
+/// An object that is about to be given back to its owner.
+pub(crate) fn freeing(object: *mut u8, owner: AllocatorId) {
+    stats::record(owner, stats::Event::Free, 0);
+    recorder::request(&Event::Free { address: object as u64 });
+}
+
+/// Gives an object another size, as `resize` does it; what that returns.
+#[inline]
+pub(crate) fn resizing(
+    object: *mut u8,
+    size: usize,
+    resize: impl FnOnce() -> *mut u8,
+) -> *mut u8 {
+    if !recorder::records_requests() {
+        return resize();
+    }
+    recorder::request(&Event::Resize { address: object as u64, size: size as u64 });
+    let moved = resize();
+    recorder::request(&Event::Resized { address: moved as u64 });
+    moved
+}

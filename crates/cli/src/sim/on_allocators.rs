@@ -1,0 +1,103 @@
+//! The synthetic driver's requests made on real allocators.
+
+use super::{SimArgs, failed};
+use crate::args::{BenchArgs, Suite};
+use crate::bench::numbers::bytes;
+use crate::bench::replay::{Script, measure};
+use crate::bench::reserve;
+use crate::failure::Failure;
+use spandrel_pages::HEAP_PAGE_BYTES;
+use spandrel_sim::{Driver, Event, Operation, Operations};
+use std::ops::Range;
+
+/// Measured rounds.
+const RUNS: u32 = 3;
+
+/// Objects by number, of which a span has several that live and die together.
+#[derive(Default)]
+struct Numbers {
+    spans: Vec<Range<u32>>,
+    /// Ranges that are free again, by their lengths.
+    free: std::collections::HashMap<u32, Vec<u32>>,
+    next: u32,
+}
+
+impl Numbers {
+    fn born(&mut self, span: u32, objects: u32) -> Range<u32> {
+        let first = self.free.get_mut(&objects).and_then(Vec::pop).unwrap_or_else(|| {
+            self.next += objects;
+            self.next - objects
+        });
+        let at = span as usize;
+        if at >= self.spans.len() {
+            self.spans.resize(at + 1, 0..0);
+        }
+        self.spans[at] = first..first + objects;
+        first..first + objects
+    }
+
+    fn died(&mut self, span: u32) -> Range<u32> {
+        let objects = self.spans.get_mut(span as usize).map(|range| std::mem::replace(range, 0..0));
+        let objects = objects.unwrap_or(0..0);
+        self.free.entry(objects.end - objects.start).or_default().push(objects.start);
+        objects
+    }
+}
+
+/// Makes them.
+pub fn run(args: &SimArgs, mut driver: Driver, about: &str) -> Result<u8, Failure> {
+    let mut script = Script::new()?;
+    let (mut numbers, mut batch) = (Numbers::default(), Vec::<Event>::new());
+    loop {
+        driver.fill(&mut batch).map_err(failed)?;
+        if batch.is_empty() {
+            break;
+        }
+        for event in &batch {
+            match event.operation {
+                Operation::New { id, pages, align, objects } => {
+                    let span = u64::from(pages) * HEAP_PAGE_BYTES as u64;
+                    let size = span / u64::from(objects.max(1));
+                    let log2 = if align > 1 {
+                        (u64::from(align) * HEAP_PAGE_BYTES as u64).ilog2() as u8
+                    } else {
+                        0
+                    };
+                    for id in numbers.born(id, objects.max(1)) {
+                        script.allocate(id, size, log2, false)?;
+                    }
+                }
+                Operation::Delete { id } => {
+                    for id in numbers.died(id) {
+                        script.free(id)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    check_memory(script.peak_bytes())?;
+    let bench = BenchArgs {
+        suite: Suite::Mixed,
+        quick: false,
+        runs: Some(RUNS),
+        json: args.json.clone(),
+        peers: None,
+        modes: "auto;native".into(),
+        only: None,
+        lib: None,
+    };
+    measure(&bench, script, about)
+}
+
+fn check_memory(peak_bytes: u64) -> Result<(), Failure> {
+    // Nobody takes more than twice what lives.
+    match reserve::available_bytes() {
+        Some(available) if peak_bytes.saturating_mul(2) > available => Err(Failure::refused(format!(
+            "--heap: {} would really be allocated, and this machine has {} left; take a smaller heap",
+            bytes(peak_bytes as f64),
+            bytes(available as f64)
+        ))),
+        _ => Ok(()),
+    }
+}

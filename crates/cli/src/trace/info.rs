@@ -1,0 +1,281 @@
+//! `spandrel trace info`: what a recording contains.
+
+use super::args::InfoArgs;
+use super::{damaged, read};
+use crate::bench::numbers::{bytes, count, whole};
+use crate::bench::table;
+use crate::failure::Failure;
+use crate::say;
+use serde_json::{Value, json};
+use spandrel_pages::HEAP_PAGE_BYTES;
+use spandrel_recorder::End;
+use spandrel_sim::{Chart, Line, Panel};
+use spandrel_trace::{Cdf, RequestSummary, SpanSummary, Trace, requests, spans};
+use std::path::Path;
+
+/// Shares are told for sizes up to powers of two between these, four octaves in one row.
+const LEAST_LOG2: u32 = 4;
+const MOST_LOG2: u32 = 40;
+const STEP_LOG2: usize = 2;
+
+/// A recording and what it comes to.
+struct Summary {
+    trace: Trace,
+    requests: Option<RequestSummary>,
+    spans: Option<SpanSummary>,
+}
+
+/// Shows recordings.
+pub fn run(args: &InfoArgs) -> Result<u8, Failure> {
+    for (flag, path) in [("--sizes", &args.sizes), ("--out", &args.out)] {
+        if path.is_some() && args.traces.len() > 1 {
+            return Err(Failure::refused(format!(
+                "{flag} is of one recording, and there are {}; name one",
+                args.traces.len()
+            )));
+        }
+    }
+    for path in &args.traces {
+        let summary = summarize(path)?;
+        if let Some(file) = &args.sizes {
+            write(file, &csv(path, &summary)?)?;
+        }
+        if let Some(file) = &args.out {
+            let svg = chart(path, &summary).svg().map_err(|why| {
+                Failure::refused(format!("{}: there is nothing to draw: {why}", path.display()))
+            })?;
+            write(file, &svg)?;
+        }
+        match args.json {
+            true => say::out(as_json(path, &summary))?,
+            false => say::out(text(path, &summary))?,
+        }
+    }
+    Ok(0)
+}
+
+fn summarize(path: &Path) -> Result<Summary, Failure> {
+    let trace = read(path)?;
+    let kinds = trace.header.kinds;
+    let wrong = |why| damaged(path, &why);
+    let of_requests = kinds.requests.then(|| requests(&trace)).transpose().map_err(wrong)?;
+    let of_spans = kinds.spans.then(|| spans(&trace)).transpose().map_err(wrong)?;
+    Ok(Summary { requests: of_requests, spans: of_spans, trace })
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|why| {
+        Failure::refused(format!("{}: {why}; name a file that can be written", path.display()))
+    })
+}
+
+fn csv(path: &Path, summary: &Summary) -> Result<String, Failure> {
+    let name = &summary.trace.header.program;
+    match &summary.spans {
+        Some(spans) if spans.made > 0 => {
+            let about = format!("spans of {name}, {:.1} s", spans.seconds);
+            Ok(spans.csv(&about))
+        }
+        _ => Err(Failure::refused(format!(
+            "--sizes: {} has no spans; record with --of all, a program that uses the native \
+             allocator",
+            path.display()
+        ))),
+    }
+}
+
+fn ended(end: End) -> &'static str {
+    match end {
+        End::Open => "its program was killed, executed another, or lives",
+        End::Exit => "to the end of its program",
+        End::Limit => "to the limit of its size",
+        End::Full => "until the disk was full",
+        End::Error => "until it could not be written",
+    }
+}
+
+fn text(path: &Path, summary: &Summary) -> String {
+    let header = &summary.trace.header;
+    let mut text = format!(
+        "{}: {} (process {}), {}, {}",
+        path.display(),
+        header.program,
+        header.pid,
+        bytes(summary.trace.len() as f64),
+        ended(header.end),
+    );
+    let mut say = |line: String| {
+        text.push('\n');
+        text += &table::wrap(&line);
+    };
+    if header.missed > 0 {
+        say(format!("{} events could not be recorded", count(header.missed)));
+    }
+    if let Some(of) = &summary.requests {
+        say(requests_line(of));
+        if of.unmatched.unknown + of.unmatched.lost_ends > 0 {
+            say(format!(
+                "left out: {} ends or new sizes of objects whose beginning was not recorded, {} \
+                 objects whose end was not",
+                count(of.unmatched.unknown),
+                count(of.unmatched.lost_ends)
+            ));
+        }
+    }
+    if let Some(of) = &summary.spans {
+        say(spans_line(of));
+        if of.unknown > 0 {
+            say(format!("{} beginnings or ends of spans do not match", count(of.unknown)));
+        }
+    }
+    if let Some(table) = sizes(summary) {
+        text.push('\n');
+        text += &table;
+    }
+    text
+}
+
+fn requests_line(of: &RequestSummary) -> String {
+    format!(
+        "requests: {} objects made ({}), {} given back, {} resized ({} of them moved); {} zeroed, \
+         {} aligned; {} threads, {:.1} s; live at most {} in {} objects, at the end {}",
+        count(of.allocations),
+        bytes(of.bytes),
+        count(of.frees),
+        count(of.resizes),
+        count(of.moved),
+        count(of.zeroed),
+        count(of.aligned),
+        of.threads,
+        of.seconds,
+        bytes(of.live_peak as f64),
+        count(of.objects_peak.into()),
+        bytes(of.live_end as f64),
+    )
+}
+
+fn spans_line(of: &SpanSummary) -> String {
+    let pages = |pages: f64| bytes(pages * HEAP_PAGE_BYTES as f64);
+    let slack = match of.small_to_slack() {
+        Some(ratio) => format!(
+            "small to slack {ratio:.2} ({} in spans of up to half a huge page, {} behind larger \
+             ones, on average)",
+            pages(of.small_pages),
+            pages(of.slack_pages)
+        ),
+        None => format!("no slack ({} in small spans on average)", pages(of.small_pages)),
+    };
+    format!(
+        "page heap: {} spans made, {} given back, {} grown in place; live at most {} in {} spans; \
+         {slack}; asked {} times to give back",
+        count(of.made),
+        count(of.ended),
+        count(of.grown),
+        pages(of.live_peak as f64),
+        count(of.spans_peak.into()),
+        count(of.releases),
+    )
+}
+
+/// The share of bytes in sizes up to this.
+fn up_to(points: &[(f64, f64)], size: f64) -> f64 {
+    let below = points.iter().take_while(|(at, _)| *at <= size);
+    below.last().map_or(0.0, |(_, share)| *share)
+}
+
+/// Figs. 4 and 5 as a table.
+fn sizes(summary: &Summary) -> Option<String> {
+    let cdfs = [
+        summary.requests.as_ref().map(|of| &of.sizes),
+        summary.spans.as_ref().map(|of| &of.sizes),
+    ];
+    let columns: Vec<&[(f64, f64)]> = cdfs
+        .iter()
+        .flatten()
+        .flat_map(|cdf| [cdf.asked.as_slice(), cdf.live.as_slice()])
+        .collect();
+    let has = |points: &&[(f64, f64)]| !points.is_empty();
+    if !columns.iter().any(has) {
+        return None;
+    }
+    let mut header = vec!["bytes in sizes up to".to_string()];
+    let names = [("objects:\nasked for", "objects:\nlive"), ("spans:\nasked for", "spans:\nlive")];
+    for ((asked, live), _) in names.iter().zip(&cdfs).filter(|(_, cdf)| cdf.is_some()) {
+        header.extend([asked.to_string(), live.to_string()]);
+    }
+    let mut table = table::new(&header);
+    for log2 in (LEAST_LOG2..=MOST_LOG2).step_by(STEP_LOG2) {
+        let size = f64::from(log2).exp2();
+        let shares: Vec<f64> = columns.iter().map(|points| up_to(points, size)).collect();
+        let cells = shares.iter().zip(&columns).map(|(share, points)| match points.is_empty() {
+            true => table::NOTHING.into(),
+            false => format!("{:.1} %", share * 100.0),
+        });
+        let row = std::iter::once(whole(1 << log2)).chain(cells).collect();
+        table::add(&mut table, false, row);
+        let is_all = |(share, points): (&f64, &&[(f64, f64)])| points.is_empty() || *share > 0.9995;
+        if shares.iter().zip(&columns).all(is_all) {
+            break;
+        }
+    }
+    Some(table.to_string())
+}
+
+/// Figs. 4 and 5 as a picture.
+fn chart(path: &Path, summary: &Summary) -> Chart {
+    let line = |name: &str, points: &[(f64, f64)]| Line {
+        name: name.into(),
+        points: points.iter().map(|(size, share)| (size.log2(), share * 100.0)).collect(),
+        area: false,
+    };
+    let panel = |title: &str, cdf: &Cdf| Panel {
+        title: title.into(),
+        y: "bytes in sizes up to (%)".into(),
+        lines: vec![line("asked for", &cdf.asked), line("live, over time", &cdf.live)],
+        y_least: 100.0,
+    };
+    let mut panels = Vec::new();
+    if let Some(of) = summary.requests.as_ref().filter(|of| of.allocations > 0) {
+        panels.push(panel("objects", &of.sizes));
+    }
+    if let Some(of) = summary.spans.as_ref().filter(|of| of.made > 0) {
+        panels.push(panel("spans of the page heap", &of.sizes));
+    }
+    let header = &summary.trace.header;
+    Chart {
+        title: format!("What {} asks for", header.program),
+        subtitle: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        x: "size (log2 of bytes)".into(),
+        panels,
+    }
+}
+
+fn as_json(path: &Path, summary: &Summary) -> Value {
+    let header = &summary.trace.header;
+    let cdf = |cdf: &Cdf| json!({"asked": cdf.asked, "live": cdf.live});
+    let of_requests = summary.requests.as_ref().map(|of| {
+        json!({
+            "allocations": of.allocations, "bytes": of.bytes, "zeroed": of.zeroed,
+            "aligned": of.aligned, "frees": of.frees, "resizes": of.resizes, "moved": of.moved,
+            "threads": of.threads, "seconds": of.seconds, "live_peak": of.live_peak,
+            "objects_peak": of.objects_peak, "live_end": of.live_end,
+            "unknown": of.unmatched.unknown, "lost_ends": of.unmatched.lost_ends,
+            "refused": of.unmatched.refused, "sizes": cdf(&of.sizes),
+        })
+    });
+    let of_spans = summary.spans.as_ref().map(|of| {
+        json!({
+            "made": of.made, "ended": of.ended, "grown": of.grown, "releases": of.releases,
+            "seconds": of.seconds, "live_peak_pages": of.live_peak, "spans_peak": of.spans_peak,
+            "small_pages": of.small_pages, "slack_pages": of.slack_pages,
+            "small_to_slack": of.small_to_slack(), "unknown": of.unknown,
+            "page_bytes": HEAP_PAGE_BYTES, "sizes": cdf(&of.sizes),
+        })
+    });
+    json!({
+        "format": 1, "trace": path.display().to_string(), "program": header.program,
+        "pid": header.pid, "began_ns": header.began_ns, "bytes": summary.trace.len(),
+        "ended": format!("{:?}", header.end).to_lowercase(), "missed": header.missed,
+        "requests": of_requests, "spans": of_spans,
+    })
+}

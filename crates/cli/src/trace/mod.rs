@@ -1,0 +1,75 @@
+//! `spandrel trace`: recordings made, shown, made again, and turned into tables.
+
+mod args;
+mod export;
+mod info;
+mod record;
+mod replay;
+
+pub use args::TraceArgs;
+
+use crate::failure::Failure;
+use args::TraceTask;
+use spandrel_pages::ByteSize;
+use spandrel_recorder::Kinds;
+use spandrel_trace::Trace;
+use std::path::Path;
+
+/// Does what was asked.
+pub fn run(args: &TraceArgs) -> Result<u8, Failure> {
+    match &args.task {
+        TraceTask::Record(args) => record::run(args),
+        TraceTask::Info(args) => info::run(args),
+        TraceTask::Replay(args) => replay::run(args),
+        TraceTask::Export(args) => export::run(args),
+    }
+}
+
+/// Reads a recording.
+pub fn read(path: &Path) -> Result<Trace, Failure> {
+    let bytes = std::fs::read(path).map_err(|why| {
+        Failure::refused(format!(
+            "{}: {why}; name a recording, which 'spandrel trace record' makes",
+            path.display()
+        ))
+    })?;
+    Trace::new(bytes).map_err(|why| damaged(path, &why))
+}
+
+/// A recording that is not whole.
+fn damaged(path: &Path, why: &spandrel_trace::Error) -> Failure {
+    Failure::refused(format!("{}: {why}", path.display()))
+}
+
+/// What is to be recorded.
+fn kinds(place: &str, text: &str) -> Result<Kinds, Failure> {
+    Kinds::parse(text).ok_or_else(|| {
+        Failure::refused(format!("{place}: '{text}' is not requests, spans or all; take one"))
+    })
+}
+
+fn check_limit(place: &str, text: &str) -> Result<(), Failure> {
+    match ByteSize::parse(text) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Failure::refused(format!(
+            "{place}: '{text}' is not a size; write a number and a unit, such as 1GiB"
+        ))),
+    }
+}
+
+/// Refuses what the library would say and ignore.
+pub fn check_environment() -> Result<(), Failure> {
+    let value = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if value("SPANDREL_TRACE").is_none() {
+        return Ok(());
+    }
+    if let Some(of) = value("SPANDREL_TRACE_OF") {
+        kinds("SPANDREL_TRACE_OF in the environment", &of.to_string_lossy())?;
+    }
+    match value("SPANDREL_TRACE_LIMIT") {
+        Some(limit) => {
+            check_limit("SPANDREL_TRACE_LIMIT in the environment", &limit.to_string_lossy())
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,43 @@
+//! `spandrel trace replay`: a recording's requests made again on every allocator.
+
+use super::args::ReplayArgs;
+use super::{damaged, read};
+use crate::args::{BenchArgs, Suite};
+use crate::bench::replay::{Script, measure};
+use crate::failure::Failure;
+use spandrel_trace::{Objects, Request};
+
+/// Makes them again.
+pub fn run(args: &ReplayArgs) -> Result<u8, Failure> {
+    let trace = read(&args.trace)?;
+    let path = args.trace.display();
+    if !trace.header.kinds.requests {
+        return Err(Failure::refused(format!(
+            "{path}: requests were not recorded; 'spandrel sim {path}' replays spans"
+        )));
+    }
+    let mut script = Script::new()?;
+    for step in Objects::new(&trace) {
+        match step.map_err(|why| damaged(&args.trace, &why))?.request {
+            Request::Allocate { id, size, align_log2, zeroed } => {
+                script.allocate(id, size, align_log2, zeroed)?;
+            }
+            Request::Free { id, .. } => script.free(id)?,
+            Request::Resize { id, size, .. } => script.resize(id, size)?,
+        }
+    }
+    if script.is_empty() {
+        return Err(Failure::refused(format!("{path}: there are no requests in it")));
+    }
+    let bench = BenchArgs {
+        suite: Suite::Mixed,
+        quick: false,
+        runs: Some(args.runs),
+        json: args.json.clone(),
+        peers: args.peers.clone(),
+        modes: args.modes.clone(),
+        only: None,
+        lib: args.lib.clone(),
+    };
+    measure(&bench, script, &format!("the requests of {}", trace.header.program))
+}
