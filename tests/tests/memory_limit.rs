@@ -16,6 +16,39 @@ fn a_program_stays_within_a_hard_limit() {
     }
 }
 
+#[test]
+fn threads_at_the_limit_get_what_there_is_and_no_more() {
+    subject().required_library();
+    let program = Program::new("limit_races.c");
+    for (limit, what) in [("64", "one-of-two"), ("64", "comes-back"), ("800", "moves")] {
+        for mode in ["auto", "native", "mmap"] {
+            let job = subject().job(program.path(), mode).args([limit, what]);
+            job.env("SPANDREL_LIMIT", format!("{limit}MiB")).run().expect_ok();
+        }
+    }
+}
+
+#[test]
+fn glibc_is_no_way_round() {
+    subject().required_library();
+    let program = Program::new("limit_and_glibc.c");
+    for mode in ["auto", "template=0-64KiB:sys,64KiB-:mmap", "template=0-64KiB:sys,64KiB-:native"] {
+        let job = subject().job(program.path(), mode);
+        job.env("SPANDREL_LIMIT", "64MiB").run().expect_ok();
+    }
+}
+
+#[test]
+fn large_objects_that_were_freed_go_back_in_a_quiet_program() {
+    subject().required_library();
+    let program = Program::new("quiet_mapped.c");
+    let done = subject().job(program.path(), "mmap").run().expect_ok();
+    let numbers: Vec<i64> =
+        done.out().split_whitespace().map(|word| word.parse().expect("a number")).collect();
+    assert!(numbers[0] > 40, "something is kept for later: {done}");
+    assert!(numbers[1] < 16, "{done}");
+}
+
 /// Mebibytes that are resident before and ten seconds after a program has freed most of its heap,
 /// an eighth of each huge page being live. Nothing goes back of these but for limits.
 fn freed(prepare: impl Fn(Job) -> Job) -> (u64, u64) {
@@ -109,17 +142,20 @@ except MemoryError:
 
 #[test]
 fn statistics_tell_of_the_limit() {
-    let program = Program::new("hard_limit.c");
-    let done = subject()
-        .job(program.path(), "auto")
-        .arg("64")
-        .env("SPANDREL_LIMIT", "hard=64MiB,soft=48MiB")
-        .env("SPANDREL_STATS", "1")
-        .run()
-        .expect_ok();
-    let text = done.err();
-    assert!(text.contains("hard limit: 64MiB; ") && text.contains("soft limit: 48MiB; "), "{text}");
-    assert!(!text.contains(" 0 refusals"), "{text}");
+    let program = Program::new("limit_and_glibc.c");
+    // Also where the native heap has never begun.
+    for mode in ["auto", "mmap"] {
+        let done = subject()
+            .job(program.path(), mode)
+            .env("SPANDREL_LIMIT", "hard=64MiB,soft=48MiB")
+            .env("SPANDREL_STATS", "1")
+            .run()
+            .expect_ok();
+        let text = done.err();
+        assert!(text.contains("hard limit: 64MiB; "), "{mode}: {text}");
+        assert!(text.contains("soft limit: 48MiB; "), "{mode}: {text}");
+        assert!(!text.contains(" 0 refusals"), "{mode}: {text}");
+    }
 }
 
 #[test]

@@ -48,19 +48,22 @@ pub fn run(mut args: Args) -> Result<Report, String> {
     let file = File::open(&path).map_err(|why| format!("--steps {path}: {why}"))?;
     let len = file.metadata().map_err(|why| format!("--steps {path}: {why}"))?.len() as usize;
     let bytes = map(len, Some(&file))?;
-    // SAFETY: the mapping has `len` bytes, and any bytes are a header.
-    let header = if len < size_of::<Header>() { None } else { Some(unsafe { *bytes.cast::<Header>() }) };
+    let header = (len >= size_of::<Header>()).then(|| {
+        // SAFETY: the mapping has so many bytes, and any bytes are a header.
+        unsafe { bytes.cast::<Header>().read() }
+    });
     let Some(Header { magic: MAGIC, objects, steps }) = header else {
         return Err(format!("--steps {path}: these are no steps"));
     };
     let (count, objects) = (steps as usize, objects as usize);
-    if count.checked_mul(size_of::<Step>()).and_then(|n| n.checked_add(size_of::<Header>())) != Some(len) {
+    if count.checked_mul(size_of::<Step>()).and_then(|n| n.checked_add(size_of::<Header>()))
+        != Some(len)
+    {
         return Err(format!("--steps {path}: it is cut off"));
     }
     // SAFETY: so many follow the header, as was checked; any bytes are a step.
-    let steps = unsafe {
-        std::slice::from_raw_parts(bytes.add(size_of::<Header>()).cast::<Step>(), count)
-    };
+    let steps =
+        unsafe { std::slice::from_raw_parts(bytes.add(size_of::<Header>()).cast::<Step>(), count) };
     let table = map((objects * size_of::<Object>()).max(1), None)?.cast::<Object>();
     // SAFETY: the mapping is that long and zero, which is an object without an address.
     let living = unsafe { std::slice::from_raw_parts_mut(table, objects) };
@@ -93,11 +96,11 @@ pub fn run(mut args: Args) -> Result<Report, String> {
     let cost = meter.stop();
     cost.record(&mut report);
     report.insert("rss".into(), meter::rss().saturating_sub(own).into());
-    report.insert("own_bytes".into(), own.into());
     report.insert("live_peak".into(), peak.into());
+    let resident = meter::peak_rss().saturating_sub(own);
+    report.insert("peak_rss".into(), resident.into());
     if peak > 0 {
-        let resident = meter::peak_rss().saturating_sub(own) as f64;
-        report.insert("rss_per_byte".into(), (resident / peak as f64).into());
+        report.insert("rss_per_byte".into(), (resident as f64 / peak as f64).into());
     }
     Ok(report)
 }
@@ -106,9 +109,7 @@ pub fn run(mut args: Args) -> Result<Report, String> {
 fn map(len: usize, file: Option<&File>) -> Result<*mut u8, String> {
     let (access, flags, fd) = match file {
         Some(file) => (libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd()),
-        None => {
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
-        }
+        None => (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
     };
     // SAFETY: a new mapping at an address of the kernel's choice.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, 0) };
@@ -173,10 +174,12 @@ fn touch(object: &Object, from: usize, id: u32) {
 }
 
 fn check(object: &Object, id: u32) -> Result<(), String> {
-    // SAFETY: within the object, which `touch` has written to.
-    if object.size >= size_of::<u32>() && unsafe { object.address.cast::<u32>().read_volatile() } != id
-    {
-        return Err(format!("the contents of an object of {} bytes are lost", object.size));
+    if object.size < size_of::<u32>() {
+        return Ok(());
     }
-    Ok(())
+    // SAFETY: within the object, which `touch` has written to.
+    match unsafe { object.address.cast::<u32>().read_volatile() } {
+        found if found == id => Ok(()),
+        _ => Err(format!("the contents of an object of {} bytes are lost", object.size)),
+    }
 }

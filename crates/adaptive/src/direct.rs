@@ -12,11 +12,14 @@ use crate::backend::with_backend;
 use crate::observed;
 use crate::realloc::migrate;
 use crate::request;
+use crate::start::start_from_environment;
 use crate::stats::{self, Event, Path};
 
 /// `size` bytes aligned to `align`, a power of two, from allocator `id`, zeroed
 /// if asked for; null if it has none.
 pub fn alloc_in(id: AllocatorId, align: usize, size: usize, zeroed: bool) -> *mut u8 {
+    // The environment may set limits, or want it recorded.
+    start_from_environment();
     let object = request::alloc_in(id, align, size, zeroed);
     if observed::is_on() {
         observed::allocated(object, size, align, zeroed);

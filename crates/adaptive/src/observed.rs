@@ -41,11 +41,7 @@ pub(crate) fn freeing(object: *mut u8, owner: AllocatorId) {
 
 /// Gives an object another size, as `resize` does it; what that returns.
 #[inline]
-pub(crate) fn resizing(
-    object: *mut u8,
-    size: usize,
-    resize: impl FnOnce() -> *mut u8,
-) -> *mut u8 {
+pub(crate) fn resizing(object: *mut u8, size: usize, resize: impl FnOnce() -> *mut u8) -> *mut u8 {
     if !recorder::records_requests() {
         return resize();
     }

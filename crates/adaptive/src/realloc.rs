@@ -148,6 +148,9 @@ unsafe fn resize(
         if !moved.is_null() {
             return (moved, Path::Migrated);
         }
+        if owner == AllocatorId::Sys && size > usable && !glibc_may_serve(size) {
+            return (ptr::null_mut(), Path::InPlace);
+        }
         // SAFETY: as above; the object is as it was.
         let kept = with_backend!(owner, B => unsafe { B::realloc(object, size) });
         if !kept.is_null() {

@@ -2,6 +2,7 @@
 
 use core::fmt::{self, Display};
 
+use spandrel_os::budget;
 use spandrel_os::degrade::{self, Optional};
 use spandrel_os::env;
 use spandrel_pages::{AllocatorId, ByteSize, Figure};
@@ -188,16 +189,16 @@ impl Display for Text<'_> {
                 size(Figure::Free),
                 size(Figure::Unbacked),
             )?;
-            for (figure, kind) in [(Figure::HardLimit, "hard"), (Figure::SoftLimit, "soft")] {
-                if figures[figure as usize] > 0 {
-                    writeln!(
-                        f,
-                        "  {kind} limit: {}; {} held with what is page-mapped, {} refusals",
-                        size(figure),
-                        size(Figure::Held),
-                        figures[Figure::OverLimit as usize],
-                    )?;
-                }
+        }
+        for (limit, kind) in [(budget::hard(), "hard"), (budget::soft(), "soft")] {
+            if let Some(limit) = limit {
+                writeln!(
+                    f,
+                    "  {kind} limit: {}; {} held with what is page-mapped, {} refusals",
+                    ByteSize(limit),
+                    ByteSize(budget::held()),
+                    budget::refused(),
+                )?;
             }
         }
         for what in Optional::ALL {

@@ -149,11 +149,15 @@ pub fn fork_prepare() {
 /// a request of `size` bytes; false: it would not.
 pub fn reclaim(size: usize) -> bool {
     // At a limit every byte counts, those in caches as well.
-    if !budget::counts() && size > spandrel_slabs::idle_bytes() + remap::warm_bytes() {
+    let counts = budget::counts();
+    let kept = || spandrel_slabs::idle_bytes() + remap::warm_bytes();
+    if budget::can_never_be(size) || !counts && size > kept() {
         return false;
     }
     // Each is asked, whatever the other says.
-    Native::trim() | Remap::trim()
+    let any = Native::trim() | Remap::trim();
+    // Another thread may have given back what was missing.
+    any || counts
 }
 
 /// In the child of a `fork`, before anything else: forgets what was the parent's.

@@ -46,8 +46,68 @@ pub fn held() -> usize {
 
 /// An allocator holds `now` bytes instead of `before`.
 pub fn change(before: usize, now: usize) {
-    // Wraps to a subtraction. Between two allocators' changes it may be off, but never for long.
-    HELD.fetch_add(now.wrapping_sub(before), Relaxed);
+    if now >= before {
+        HELD.fetch_add(now - before, Relaxed);
+        return;
+    }
+    // What was held before there were limits is not counted.
+    let less = |held: usize| Some(held.saturating_sub(before - now));
+    let _ = HELD.fetch_update(Relaxed, Relaxed, less);
+}
+
+/// Bytes that are about to be held: counted from now on, so that of two who ask for the last of
+/// them one is refused, until they are held ([`Promise::keep`]) or the value is dropped.
+#[must_use]
+#[derive(Debug, Default)]
+pub struct Promise {
+    bytes: usize,
+}
+
+impl Promise {
+    /// So many bytes, if they are within the hard limit.
+    #[inline]
+    pub fn of(bytes: usize) -> Option<Self> {
+        if bytes == 0 || !counts() { Some(Self { bytes: 0 }) } else { Self::counted(bytes) }
+    }
+
+    #[cold]
+    fn counted(bytes: usize) -> Option<Self> {
+        if can_never_be(bytes) {
+            return None;
+        }
+        change(0, bytes);
+        let promise = Self { bytes };
+        (missing(0) == 0).then_some(promise)
+    }
+
+    /// With another one's bytes.
+    pub fn and(mut self, mut other: Option<Self>) -> Self {
+        self.bytes += other.as_mut().map_or(0, |other| core::mem::take(&mut other.bytes));
+        self
+    }
+
+    /// An allocator holds `now` bytes instead of `before` and of those that were promised: in one
+    /// step, so that nobody finds them counted twice.
+    #[inline]
+    pub fn keep(mut self, before: usize, now: usize) {
+        if counts() {
+            change(before + core::mem::take(&mut self.bytes), now);
+        }
+    }
+}
+
+impl Drop for Promise {
+    #[inline]
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            change(self.bytes, 0);
+        }
+    }
+}
+
+/// Whether so many bytes are beyond the hard limit whatever goes back.
+pub fn can_never_be(bytes: usize) -> bool {
+    bytes > HARD.load(Relaxed)
 }
 
 /// Bytes that would have to go back before `more` can be held within the hard limit.
@@ -90,6 +150,18 @@ mod tests {
         assert_eq!((held(), excess()), (100, 0));
         set(None, Some(50));
         assert_eq!((missing(1 << 40), excess()), (0, 50));
+        set(Some(1000), None);
+        let promise = Promise::of(600).unwrap();
+        assert_eq!(held(), 700);
+        assert!(Promise::of(301).is_none() && Promise::of(1001).is_none());
+        assert_eq!(held(), 700);
+        drop((promise, Promise::of(300).unwrap()));
+        assert_eq!(held(), 100);
+        Promise::of(300).unwrap().and(Promise::of(100)).keep(100, 350);
+        assert_eq!(held(), 350);
+        change(500, 0);
+        assert_eq!(held(), 0, "some of it was held before it was counted");
+        set(None, Some(50));
         refuse();
         assert_eq!(refused(), 1);
         set(None, None);

@@ -29,23 +29,28 @@ pub fn beyond() -> usize {
 
 /// The same with the kernel's files in another place.
 fn beyond_under(root: &[u8]) -> usize {
-    let mut buffer = [0; 1024];
-    let stalled = read(&[root, b"/proc/pressure/memory"], &mut buffer).is_some_and(is_stalled);
-    if stalled {
+    // A line for each controller, with the group's path: a dozen of them, of some hundred bytes.
+    let mut buffer = [0; 8192];
+    let group = read(&[root, b"/proc/self/cgroup"], &mut buffer).and_then(group_of);
+    let mut stalls = [0; 256];
+    // The group's own where there is one: others' stalls are not for this process to end.
+    let own = group.and_then(|(version, path)| {
+        read(&[root, version.mount, path, version.stalls?], &mut stalls).map(is_stalled)
+    });
+    let is_stalled =
+        own.or_else(|| read(&[root, b"/proc/pressure/memory"], &mut stalls).map(is_stalled));
+    if is_stalled == Some(true) {
         return usize::MAX;
     }
-    let Some(text) = read(&[root, b"/proc/self/cgroup"], &mut buffer) else { return 0 };
-    let Some((version, own)) = group_of(text) else { return 0 };
-    let mut path = own;
+    let Some((version, mut path)) = group else { return 0 };
+    let mut most = 0;
     for _ in 0..LEVELS {
-        if let Some(beyond) = beyond_of(root, version, path) {
-            return beyond;
-        }
+        most = most.max(beyond_of(root, version, path).unwrap_or(0));
         // In a container the path may be the host's, and what is mounted the group itself.
-        let Some(cut) = path.iter().rposition(|byte| *byte == b'/') else { return 0 };
+        let Some(cut) = path.iter().rposition(|byte| *byte == b'/') else { break };
         path = path.get(..cut).unwrap_or(b"");
     }
-    0
+    most
 }
 
 /// What a version calls its files.
@@ -53,6 +58,7 @@ struct Version {
     mount: &'static [u8],
     limits: [&'static [u8]; 2],
     usage: &'static [u8],
+    stalls: Option<&'static [u8]>,
     unused: &'static [u8],
 }
 
@@ -60,12 +66,14 @@ const V1: Version = Version {
     mount: b"/sys/fs/cgroup/memory",
     limits: [b"/memory.limit_in_bytes", b"/memory.soft_limit_in_bytes"],
     usage: b"/memory.usage_in_bytes",
+    stalls: None,
     unused: b"total_inactive_file",
 };
 const V2: Version = Version {
     mount: b"/sys/fs/cgroup",
     limits: [b"/memory.max", b"/memory.high"],
     usage: b"/memory.current",
+    stalls: Some(b"/memory.pressure"),
     unused: b"inactive_file",
 };
 
@@ -203,6 +211,44 @@ mod tests {
         assert_eq!(tree.beyond(), 1499);
         tree.write("sys/fs/cgroup/a.slice/memory.stat", "inactive_file 1000\n");
         assert_eq!(tree.beyond(), 0);
+    }
+
+    #[test]
+    fn the_tightest_limit_above_counts() {
+        let tree = Tree::new("tightest", &[("proc/self/cgroup", "0::/a.slice/b.scope\n")]);
+        tree.write("sys/fs/cgroup/a.slice/b.scope/memory.max", "1600000\n");
+        tree.write("sys/fs/cgroup/a.slice/b.scope/memory.current", "1600\n");
+        tree.write("sys/fs/cgroup/a.slice/memory.max", "1600\n");
+        tree.write("sys/fs/cgroup/a.slice/memory.current", "1600\n");
+        assert_eq!(tree.beyond(), 200);
+    }
+
+    #[test]
+    fn many_controllers_with_long_paths() {
+        let path = format!("/kubepods.slice/{}", "0123456789abcdef".repeat(12));
+        let mut text = std::string::String::new();
+        for n in 0..13 {
+            text += &format!("{n}:controller{n}:{path}\n");
+        }
+        text += &format!("13:memory:{path}\n");
+        assert!(text.len() > 2800);
+        let tree = Tree::new("many", &[("proc/self/cgroup", &text)]);
+        tree.write(&format!("sys/fs/cgroup/memory{path}/memory.limit_in_bytes"), "1600\n");
+        tree.write(&format!("sys/fs/cgroup/memory{path}/memory.usage_in_bytes"), "1600\n");
+        assert_eq!(tree.beyond(), 200);
+    }
+
+    #[test]
+    fn a_groups_own_stalls_before_the_machines() {
+        let tree = Tree::new("own-stalls", &[("proc/self/cgroup", "0::/a\n")]);
+        let (some, none) = ("some avg10=9.00 avg60=0\n", "some avg10=0.00 avg60=0\n");
+        tree.write("proc/pressure/memory", some);
+        assert_eq!(tree.beyond(), usize::MAX);
+        tree.write("sys/fs/cgroup/a/memory.pressure", none);
+        assert_eq!(tree.beyond(), 0);
+        tree.write("sys/fs/cgroup/a/memory.pressure", some);
+        tree.write("proc/pressure/memory", none);
+        assert_eq!(tree.beyond(), usize::MAX);
     }
 
     #[test]

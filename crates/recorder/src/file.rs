@@ -69,8 +69,7 @@ struct Plan {
 }
 
 static FILE: Flag<File> = Flag::new(File::new());
-static PLAN: Flag<Plan> =
-    Flag::new(Plan { pattern: [0; PATH_BYTES], len: 0, kinds: 0, limit: 0 });
+static PLAN: Flag<Plan> = Flag::new(Plan { pattern: [0; PATH_BYTES], len: 0, kinds: 0, limit: 0 });
 static BEGAN_NS: AtomicU64 = AtomicU64::new(0);
 static MISSED: AtomicU64 = AtomicU64::new(0);
 

@@ -8,7 +8,7 @@
 use spandrel_os::rseq::Area;
 use spandrel_sync::ThreadSlot;
 
-use crate::{cpu_cache, heap, restartable, thread_cache};
+use crate::{beside, cpu_cache, restartable, thread_cache};
 
 /// A cached object of `class`; 0: there is none.
 #[inline(always)]
@@ -28,7 +28,7 @@ pub fn fetch(class: usize) -> usize {
         Some(area) => cpu_cache::refill(area, class),
         None => thread_cache::refill(class),
     };
-    heap::see_to_background();
+    beside::see_to_background();
     object
 }
 

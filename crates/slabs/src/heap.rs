@@ -2,17 +2,17 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
-use spandrel_os::{budget, clock, pressure};
+use spandrel_os::{budget, clock};
 use spandrel_pageheap::{Memory, PageHeap, Request, Settings, Stats, Urgency};
 use spandrel_pages::{HEAP_PAGE_BYTES, HUGEPAGE_BYTES, HugePageId, Length, MIB};
 use spandrel_recorder::{self as recorder, Event};
 use spandrel_sync::{Lock, Once, background};
 
+use crate::beside;
 use crate::class::CLASS;
-use crate::cpu_cache;
 use crate::figures;
 use crate::fresh;
-use crate::kernel::{self, Kernel, id_of, page_of};
+use crate::kernel::{Kernel, id_of, page_of};
 use crate::limit;
 use crate::map::{self, LARGE, NO_CLASS, Page};
 use crate::report;
@@ -22,28 +22,11 @@ use crate::{thread_cache, transfer};
 /// Without a thread for it, background work is looked at this often, by whoever
 /// needs a span or gives one back.
 const STEP_MS: u64 = 100;
-/// The thread looks again so soon while there is work.
-const WORKING_MS: u32 = 10;
-/// It looks after twice as long each time that there was nothing to do, up to this.
-const IDLE_MS: u32 = 1000;
-/// What lies in a cache of a processor unused for so long goes on to the transfer
-/// cache, and from there, after as long, back to its span.
-const TEND_MS: u64 = 1000;
-/// Without the thread, one in so many calls looks at the clock for that.
-const LOOK_EVERY: u32 = 256;
 /// The figures are written down for each of the first spans, then once in so many.
 const TELL_ALWAYS: u32 = 256;
 const TELL_EVERY: u32 = 16;
 /// A span of so many pages is told at once: 1 MiB.
 const MUCH: Length = Length((MIB / HEAP_PAGE_BYTES) as u32);
-/// A program has the thread once its heap has grown by so many huge pages: 64 MiB.
-/// Smaller ones stay as they are, also in the eyes of system calls that refuse
-/// programs of several threads.
-const THREAD_FROM: u32 = 32;
-/// Pages that could go back and are not worth waking up for.
-const LITTLE: Length = Length((8 * MIB / HEAP_PAGE_BYTES) as u32);
-/// The thread looks so often whether others need the memory.
-const PRESSURE_MS: u64 = 1000;
 /// Mebibytes that go back in a second unless demand will want them again.
 const RELEASE_MIB_PER_S: u32 = 256;
 
@@ -52,16 +35,8 @@ static READY: AtomicBool = AtomicBool::new(false);
 static HEAP: Lock<Option<PageHeap<'static>>> = Lock::new(None);
 static NEXT_STEP_MS: AtomicU64 = AtomicU64::new(0);
 static RELEASE_RATE: AtomicU32 = AtomicU32::new(RELEASE_MIB_PER_S);
-/// What the heap had reached over when the thread was wanted last.
-static WANTED_AT: AtomicU32 = AtomicU32::new(0);
-/// When the caches were looked after last, in units of [`TEND_MS`].
-static TENDED: AtomicU64 = AtomicU64::new(0);
-/// When the thread last looked whether others need memory, in units of [`PRESSURE_MS`].
-static LOOKED: AtomicU64 = AtomicU64::new(0);
-static CALLS: AtomicU32 = AtomicU32::new(0);
 /// Spans that were handed out or came back.
 static OPERATIONS: AtomicU32 = AtomicU32::new(0);
-static PAUSE_MS: AtomicU32 = AtomicU32::new(0);
 /// Since the process was forked nobody has looked for what threads that are not
 /// here were at.
 static FORKED: AtomicBool = AtomicBool::new(false);
@@ -112,6 +87,10 @@ pub fn start() -> bool {
 }
 
 fn allocate(request: Request, of_small: bool) -> Option<(Page, bool)> {
+    if budget::can_never_be(request.pages.0 as usize * HEAP_PAGE_BYTES) {
+        budget::refuse();
+        return None;
+    }
     let mut guard = HEAP.lock();
     let heap = guard.as_mut()?;
     let now = clock::coarse_ms();
@@ -170,7 +149,7 @@ fn step(heap: &mut PageHeap<'static>, now: u64) -> bool {
         heap.abandon_restoring(&mut Kernel::default(), now);
     }
     if background::is_running() {
-        if heap.idle() > LITTLE {
+        if heap.idle() > beside::LITTLE {
             background::wake();
         }
         return false;
@@ -183,79 +162,43 @@ fn step(heap: &mut PageHeap<'static>, now: u64) -> bool {
     is_due
 }
 
-/// Gives back what is due, and what is beyond a limit; whether that was anything.
-fn release(heap: &mut PageHeap<'static>, now: u64) -> bool {
+/// Gives back what is due, and what is beyond a limit; how much that was.
+fn release(heap: &mut PageHeap<'static>, now: u64) -> Length {
     let released = heap.step_release(&mut Kernel::default(), now, release_per_s()).released;
-    released.saturating_add(limit::release_excess(heap, now)) > Length::ZERO
+    released.saturating_add(limit::release_excess(heap, now))
 }
 
-/// Starts or wakes the thread when the heap has grown by enough, and does now
-/// and then what it would do for the caches. To be called without a
-/// lock, where memory may be allocated.
-#[inline]
-pub fn see_to_background() {
-    let reached = kernel::reached();
-    if reached.saturating_sub(WANTED_AT.load(Relaxed)) >= THREAD_FROM {
-        // Not here: the parent, whose memory this is, shall ask again.
-        if background::want(work) {
-            WANTED_AT.store(reached, Relaxed);
-        }
-    }
-    thread_cache::watch_main_thread();
-    if background::is_running() {
-        // What comes to the caches now may be forgotten there.
-        background::wake();
-    } else {
-        // Lost counts do not matter.
-        let calls = CALLS.load(Relaxed).wrapping_add(1);
-        CALLS.store(calls, Relaxed);
-        if calls.is_multiple_of(LOOK_EVERY) {
-            tend();
-        }
-    }
+/// What the thread found to do for the heap.
+#[derive(Clone, Copy, Default)]
+pub struct Pass {
+    /// Pages that went back.
+    pub released: Length,
+    /// Of them, because others need the memory.
+    pub pressed: Length,
+    /// A huge page was made whole.
+    pub restored: bool,
+    /// Pages that could still go back.
+    pub idle: Length,
+    /// When another huge page may be tried.
+    pub restores_in_ms: Option<u64>,
 }
 
-/// Once in a while: objects that nobody took go back to their spans. False:
-/// none are left in between, as far as was looked.
-#[cold]
-fn tend() -> bool {
-    let turn = clock::coarse_ms() / TEND_MS;
-    if TENDED.swap(turn, Relaxed) == turn {
-        return true;
-    }
-    let left = cpu_cache::tend() | transfer::tend();
-    figures::publish_caches();
-    left
-}
-
-/// The thread's work.
-fn work() -> Option<u32> {
-    let parked = tend();
+/// The thread's work for the heap, if there is one: what is due, and so many bytes because others
+/// need them.
+pub fn pass(beyond: usize) -> Option<Pass> {
     let now = clock::coarse_ms();
-    let turn = now / PRESSURE_MS;
-    let beyond = if LOOKED.swap(turn, Relaxed) == turn { 0 } else { pressure::beyond() };
     let mut guard = HEAP.lock();
     let heap = guard.as_mut()?;
-    let pressed = limit::release_for_others(heap, now, beyond) > Length::ZERO;
-    let released = release(heap, now) || pressed;
-    let refilled = to_restore(heap, now, true);
+    let pressed = limit::release_for_others(heap, now, beyond);
+    let released = release(heap, now).saturating_add(pressed);
+    // Whole ones hold more.
+    let refilled = if beyond > 0 { None } else { to_restore(heap, now, true) };
     figures::publish_heap(&heap.stats());
     let (idle, restores_in_ms) = (heap.idle(), heap.restores_in_ms(now));
     drop(guard);
+    let restored = refilled.is_some();
     refilled.into_iter().for_each(restore);
-    let pause = if released || refilled.is_some() {
-        WORKING_MS
-    } else if idle > LITTLE || parked || restores_in_ms.is_some() {
-        let pause = (PAUSE_MS.load(Relaxed) * 2).clamp(WORKING_MS, IDLE_MS);
-        // When the next may be tried; if none was just now, whenever there may be another.
-        let due = restores_in_ms.filter(|wait| *wait > 0).and_then(|wait| u32::try_from(wait).ok());
-        due.map_or(pause, |due| pause.min(due))
-    } else {
-        PAUSE_MS.store(0, Relaxed);
-        return None;
-    };
-    PAUSE_MS.store(pause, Relaxed);
-    Some(pause)
+    Some(Pass { released, pressed, restored, idle, restores_in_ms })
 }
 
 /// Bytes that could go back to the kernel at once.
@@ -323,7 +266,7 @@ pub fn grow_large(first: Page, pages: usize) -> bool {
     let grown = budget::missing(more + HUGEPAGE_BYTES) == 0
         && heap.try_grow(&mut Kernel::default(), now, id, Length(from), Length(to)).is_some();
     limit::note(heap);
-    let refilled = heap.just_refilled(now);
+    let refilled = to_restore(heap, now, false);
     if grown {
         recorder::span(&Event::Grow { first: id.0, pages: to });
         tell(heap, Length(to.saturating_sub(from)));
@@ -363,7 +306,7 @@ pub fn stats() -> Option<Stats> {
 
 /// The child of a fork has the thread when it has grown itself.
 pub fn fork_forget() {
-    WANTED_AT.store(kernel::reached(), Relaxed);
+    beside::fork_forget();
     thread_cache::fork_forget();
     fresh::fork_forget();
     FORKED.store(true, Relaxed);

@@ -14,6 +14,7 @@
 //! request came here.
 #![no_std]
 
+mod beside;
 mod cache;
 mod central;
 mod class;
@@ -39,6 +40,7 @@ use spandrel_pages::{HEAP_PAGE_BYTES, MIN_ALIGN};
 use class::{CLASS, CLASSES, SMALL_MAX, class_of};
 use map::{LARGE, NO_CLASS, page_of};
 
+pub use beside::{Companion, set_companion, want as want_background};
 pub use cpu_cache::start as start_cpu_caches;
 pub use figures::figures;
 pub use heap::{fork_forget, idle_bytes, set_release_rate, start, stats};
@@ -110,7 +112,7 @@ fn class_aligned(align: usize, size: usize) -> Option<usize> {
 
 fn alloc_large(size: usize, align_pages: usize) -> (*mut u8, bool) {
     let object = heap::allocate_large(size.div_ceil(HEAP_PAGE_BYTES), align_pages);
-    heap::see_to_background();
+    beside::see_to_background();
     object.map_or((ptr::null_mut(), false), |(at, zeroed)| (at as *mut u8, zeroed))
 }
 
@@ -171,7 +173,8 @@ pub unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
         }
     }
     // Who grows once grows again: room that nobody has touched costs no memory.
-    let room = if grows_large { size / GROWTH_PART } else { 0 };
+    let room = size / GROWTH_PART;
+    let room = if grows_large && limit::has_room(size.saturating_add(room)) { room } else { 0 };
     let mut moved = alloc(size.saturating_add(room));
     if moved.is_null() && room > 0 {
         moved = alloc(size);

@@ -57,8 +57,7 @@ impl Trace {
         for at in (HEADER_BYTES..bytes.len()).step_by(BLOCK_BYTES) {
             let all = bytes.get(at..at + BLOCK_BYTES).ok_or_else(|| {
                 let there = bytes.len() - at;
-                let why =
-                    format!("the file is cut off: {there} of {BLOCK_BYTES} bytes of a block");
+                let why = format!("the file is cut off: {there} of {BLOCK_BYTES} bytes of a block");
                 Error::at(bytes.len() as u64, why)
             })?;
             if let Some((lane, number, block)) = block(all, at)? {
@@ -109,7 +108,8 @@ fn header(bytes: &[u8]) -> Result<Header, Error> {
         return Err(Error::at(0, "this is no recording: its first bytes are not 'SPNDRTRC'"));
     }
     if bytes.len() < HEADER_BYTES {
-        let why = format!("the file is cut off: {} of {HEADER_BYTES} bytes of a header", bytes.len());
+        let why =
+            format!("the file is cut off: {} of {HEADER_BYTES} bytes of a header", bytes.len());
         return Err(Error::at(bytes.len() as u64, why));
     }
     // Before the checksum, which another version may have elsewhere.
@@ -180,8 +180,11 @@ pub(crate) mod tests {
     use spandrel_recorder::Event;
     use spandrel_recorder::layout;
 
-    /// A recording of these events, each of a lane and at a time; blocks end where lanes say so.
-    pub(crate) fn recorded(lanes: &[(u32, &[&[(u64, Event)]])]) -> Vec<u8> {
+    /// Events of a block, each at a time.
+    type Timed<'a> = &'a [(u64, Event)];
+
+    /// A recording of these lanes' blocks.
+    pub(crate) fn recorded(lanes: &[(u32, &[Timed<'_>])]) -> Vec<u8> {
         let kinds = Kinds { requests: true, spans: true };
         let mut bytes = layout::header(7, kinds, 1, b"program").to_vec();
         for (lane, blocks) in lanes {

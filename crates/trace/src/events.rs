@@ -113,7 +113,13 @@ mod tests {
     fn lanes_are_merged_by_time() {
         let free = |address| Event::Free { address };
         let bytes = recorded(&[
-            (1, &[&[(1, Event::Thread { number: 3 }), (1, free(8)), (7, free(16))], &[(8, free(24))]]),
+            (
+                1,
+                &[
+                    &[(1, Event::Thread { number: 3 }), (1, free(8)), (7, free(16))],
+                    &[(8, free(24))],
+                ],
+            ),
             (4, &[&[(2, free(32)), (7, free(40)), (100, free(48))]]),
         ]);
         let trace = Trace::new(bytes).unwrap();
@@ -126,8 +132,7 @@ mod tests {
             })
             .collect();
         // A thread is known within its block.
-        let expected =
-            [(1, 3, 8), (2, 0, 32), (7, 3, 16), (7, 0, 40), (8, 0, 24), (100, 0, 48)];
+        let expected = [(1, 3, 8), (2, 0, 32), (7, 3, 16), (7, 0, 40), (8, 0, 24), (100, 0, 48)];
         assert_eq!(order, expected);
     }
 }

@@ -3,7 +3,8 @@
 use core::ptr;
 use core::sync::atomic::Ordering::*;
 
-use spandrel_os::{budget, vm};
+use spandrel_os::budget::Promise;
+use spandrel_os::vm;
 use spandrel_pages::{HUGEPAGE_BYTES, KIB, MIB, PAGE_BYTES};
 
 use super::layout::{CAPACITY, class_for};
@@ -51,16 +52,15 @@ impl Remap {
     /// where the object is now (null: unchanged, for want of room or memory) and
     /// how many bytes from its start may not be zero.
     pub(super) fn resize(&self, place: Place, size: usize) -> (*mut u8, usize) {
-        let touched = place.slot.touched.load(Relaxed) as usize;
-        if !self.admits(pages_of(size).saturating_sub(touched)) {
+        let Some(promise) = self.admit(place.slot, pages_of(size)) else {
             place.slot.leave();
             return (ptr::null_mut(), 0);
-        }
+        };
         if size > CAPACITY[place.id.class()] || !self.ensure_open(place, pages_of(size)) {
-            return self.outgrow(place, size);
+            return self.outgrow(place, size, promise);
         }
         let dirty = place.slot.touched.load(Relaxed) as usize * PAGE_BYTES;
-        self.note_resize(place, size);
+        self.note_resize(place, size, promise);
         place.slot.leave();
         (place.at, dirty)
     }
@@ -95,7 +95,7 @@ impl Remap {
     }
 
     /// Changes the size in a slot that has room for it.
-    fn note_resize(&self, place: Place, size: usize) {
+    fn note_resize(&self, place: Place, size: usize, promise: Promise) {
         let slot = place.slot;
         let old = slot.used.load(Relaxed);
         let (old_pages, pages) = (pages_of(old), pages_of(size));
@@ -112,7 +112,7 @@ impl Remap {
                 pages.min(touched).saturating_sub(old_pages),
             );
             if pages > touched {
-                self.extend(place, touched, pages, pattern);
+                self.extend(place, touched, pages, pattern, promise);
                 self.queue_spare(place, pages);
             }
         } else {
@@ -137,10 +137,18 @@ impl Remap {
 
     /// The pages from `from` up to `to` of a slot are about to be used for the
     /// first time: makes them huge or brings them in batches where that pays.
-    pub(super) fn extend(&self, place: Place, from: usize, to: usize, pattern: Pattern) {
+    pub(super) fn extend(
+        &self,
+        place: Place,
+        from: usize,
+        to: usize,
+        pattern: Pattern,
+        promise: Promise,
+    ) {
         let slot = place.slot;
         let capacity = slot.opened.load(Relaxed) as usize;
-        let mut touched = to;
+        let mut touched = slot.to_touch(to);
+        let (mut whole, mut batched) = (None, None);
         let huge = slot.huge.load(Relaxed) as usize;
         if to >= HUGE_FROM_PAGES && to > huge {
             let up = to.next_multiple_of(PAGES_PER_HUGE).min(capacity);
@@ -149,24 +157,26 @@ impl Remap {
             let worth = up - to <= to / 16
                 || pattern == Pattern::Appended
                 || (pattern == Pattern::Grown && up - to <= to / 8);
-            let ahead = worth && has_room(up - from);
+            whole = if worth { Promise::of((up - to) * PAGE_BYTES) } else { None };
+            let ahead = whole.is_some();
             let end = if ahead { up } else { to - to % PAGES_PER_HUGE };
             if end > huge && self.advise_huge(place, huge, end) && end > to {
                 touched = end;
             }
-        } else if to <= huge {
-            touched = to.next_multiple_of(PAGES_PER_HUGE).min(huge);
         }
         let batch = (to / BATCH_PART).clamp(BATCH_LEAST_PAGES, BATCH_MOST_PAGES);
         let end = (to + batch).min(capacity);
         let pays = pattern == Pattern::Appended && to > slot.huge.load(Relaxed) as usize;
-        if pays && has_room(end - from) {
+        if pays {
+            batched = Promise::of((end - to) * PAGE_BYTES);
+        }
+        if batched.is_some() {
             // SAFETY: the range is open and lies in a slot held by the caller.
             if unsafe { vm::populate(place.at.add(from * PAGE_BYTES), (end - from) * PAGE_BYTES) } {
                 touched = touched.max(end);
             }
         }
-        slot.set_touched(touched);
+        slot.touch(touched, promise.and(whole).and(batched));
         if touched > to {
             self.note(place, 0, (touched - to) as i32);
         }
@@ -191,13 +201,16 @@ impl Remap {
 
     /// The object needs more room than its slot has.
     #[cold]
-    fn outgrow(&self, from: Place, size: usize) -> (*mut u8, usize) {
+    fn outgrow(&self, from: Place, size: usize, mut promise: Promise) -> (*mut u8, usize) {
         let used = from.slot.used.load(Relaxed);
         let counter = from.slot.counter.load(Relaxed).saturating_add(1);
         from.slot.early.store(0, Relaxed);
         let streak = from.slot.streak.load(Relaxed);
         let movable = used >= MOVE_FROM && self.splits.load(Relaxed) < SPLIT_BUDGET;
-        let moved = if movable { self.outgrow_by_pages(from, used, size) } else { None };
+        let moved =
+            if movable { self.outgrow_by_pages(from, used, size, &mut promise) } else { None };
+        // A copy needs more than that, and asks anew.
+        drop(promise);
         let (to, dirty) = match moved.or_else(|| self.outgrow_by_copy(from, used, size)) {
             Some(outgrown) => outgrown,
             None => {
@@ -213,7 +226,13 @@ impl Remap {
 
     /// Moves the object's page-table entries to a larger slot. `None`: nothing
     /// has changed.
-    fn outgrow_by_pages(&self, from: Place, used: usize, size: usize) -> Option<(Place, usize)> {
+    fn outgrow_by_pages(
+        &self,
+        from: Place,
+        used: usize,
+        size: usize,
+        promise: &mut Promise,
+    ) -> Option<(Place, usize)> {
         let class = class_for(size)?;
         let mut lists = self.lists.lock();
         let to = self.take(&mut lists, class, pages_of(size), Want::Cold)?;
@@ -231,7 +250,7 @@ impl Remap {
         }
         let dirty = to.slot.touched.load(Relaxed) as usize * PAGE_BYTES;
         self.moved.fetch_add(1, Relaxed);
-        self.note_resize(to, size);
+        self.note_resize(to, size, core::mem::take(promise));
         to.slot.set_state(LIVE);
         Some((to, dirty))
     }
@@ -240,8 +259,8 @@ impl Remap {
     fn outgrow_by_copy(&self, from: Place, used: usize, size: usize) -> Option<(Place, usize)> {
         // All that `usable_size` names may have been written to.
         let bytes = (pages_of(used) * PAGE_BYTES).min(size);
-        let to = self.take_new(class_for(size)?, size, Want::Near(pages_of(size)))?;
-        let dirty = self.settle_new(to, size).max(bytes);
+        let (to, promise) = self.take_new(class_for(size)?, size, Want::Near(pages_of(size)))?;
+        let dirty = self.settle_new(to, size, promise).max(bytes);
         // SAFETY: both objects are held by this call and do not overlap.
         unsafe { ptr::copy_nonoverlapping(from.at, to.at, bytes) };
         self.copied.fetch_add(1, Relaxed);
@@ -308,7 +327,7 @@ impl Remap {
                 resident = left;
             }
         }
-        target.set_touched(resident);
+        source.set_touched_with(if behind { touched } else { 0 }, target, resident);
         let splits = target.splits();
         target.moved.store(done as u32, Relaxed);
         if source.huge.load(Relaxed) > target.huge.load(Relaxed) {
@@ -320,7 +339,6 @@ impl Remap {
         // What the accounts know of the source they now know of the target.
         let left = if behind { touched } else { 0 };
         self.tell(from, 0, left as isize);
-        source.set_touched(left);
         source.used.store(0, Relaxed);
         let mut lists = self.lists.lock();
         lists.dequeue(from.id);
@@ -331,11 +349,6 @@ impl Remap {
         self.put_empty(from);
         vm::Move::Done
     }
-}
-
-/// Whether so many pages more are within the limit.
-fn has_room(pages: usize) -> bool {
-    !budget::counts() || budget::missing(pages * PAGE_BYTES) == 0
 }
 
 /// Moves the pages from `done` up to `end`, or as many of them as lie in one

@@ -28,6 +28,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*,
 };
 
+use spandrel_os::budget::Promise;
 use spandrel_os::message::say;
 use spandrel_os::{slices, vm};
 use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, PAGE_BYTES};
@@ -70,6 +71,10 @@ struct Remap {
     parks: AtomicU32,
     /// The accounts' warm pages, for a look without the lock.
     warm_seen: AtomicUsize,
+    /// Whether there is enough for the background thread to look after.
+    is_large: AtomicBool,
+    /// Whether that thread has been asked for.
+    wanted: AtomicBool,
     ready: AtomicBool,
     /// By mark of a thread: whether an object was freed that it expected to grow and that
     /// had not, by whomever.
@@ -99,6 +104,8 @@ static REMAP: Remap = Remap {
     lists: Lock::new(Lists::EMPTY),
     trimming: Lock::new(()),
     warm_seen: AtomicUsize::new(0),
+    is_large: AtomicBool::new(false),
+    wanted: AtomicBool::new(false),
     splits: AtomicUsize::new(0),
     apart: AtomicUsize::new(0),
     next_decay_ms: AtomicU64::new(0),
@@ -151,6 +158,7 @@ impl Remap {
             // SAFETY: `ready` is still false, and `once` admits one thread.
             unsafe { *self.layout.get() = lists.layout };
             self.ready.store(true, Release);
+            spandrel_slabs::set_companion(|beyond| REMAP.step(beyond));
         });
         self.ready.load(Acquire)
     }
@@ -183,7 +191,7 @@ impl Remap {
     }
 
     /// Takes a slot for a new object and enters it into the accounts.
-    fn take_new(&self, class: usize, size: usize, want: Want) -> Option<Place> {
+    fn take_new(&self, class: usize, size: usize, want: Want) -> Option<(Place, Promise)> {
         let pages = pages_of(size);
         let mut lists = self.lists.lock();
         let place = self.take(&mut lists, class, pages, want)?;
@@ -198,11 +206,16 @@ impl Remap {
         lists.accounts.open(pages, pages.min(touched));
         self.see(&lists);
         drop(lists);
-        if self.ensure_open(place, pages) && self.admits(pages.saturating_sub(touched)) {
-            return Some(place);
+        let promise = match want {
+            // What is warm is only taken if it is there.
+            _ if !self.ensure_open(place, pages) => None,
+            Want::Warm(_) => Promise::of(pages.saturating_sub(touched) * PAGE_BYTES),
+            _ => self.admit(place.slot, pages),
+        };
+        if promise.is_none() {
+            self.put_back(place, pages);
         }
-        self.put_back(place, pages);
-        None
+        promise.map(|promise| (place, promise))
     }
 
     /// Returns a slot that was taken for a new object of `pages` and not used.
@@ -224,11 +237,6 @@ impl Remap {
         } else {
             lists.put_warm(place.id, self.stamp());
         }
-    }
-
-    /// Shows the warm pages to those who look without the lock.
-    fn see(&self, lists: &Lists) {
-        self.warm_seen.store(lists.accounts.warm, Relaxed);
     }
 
     fn ensure_open(&self, place: Place, pages: usize) -> bool {
@@ -271,7 +279,7 @@ impl Remap {
 
     /// Makes a HELD slot of [`Remap::take_new`] live. Returns how many bytes from
     /// the start may not be zero.
-    fn settle_new(&self, place: Place, size: usize) -> usize {
+    fn settle_new(&self, place: Place, size: usize, promise: Promise) -> usize {
         let pages = pages_of(size);
         let slot = place.slot;
         let touched = slot.touched.load(Relaxed) as usize;
@@ -280,7 +288,7 @@ impl Remap {
         slot.streak.store(0, Relaxed);
         slot.early.store(0, Relaxed);
         if pages > touched {
-            self.extend(place, touched, pages, grow::Pattern::New);
+            self.extend(place, touched, pages, grow::Pattern::New, promise);
             self.queue_spare(place, pages);
         }
         slot.set_state(LIVE);
@@ -296,7 +304,7 @@ impl Remap {
         if let Some((place, dirty)) = self.unpark(class, size, align, want) {
             return NonNull::new(place.at).map(|at| (at, dirty.min(size)));
         }
-        let place = self.take_new(class, size, want).or_else(|| {
+        let (place, promise) = self.take_new(class, size, want).or_else(|| {
             // The roomy classes are full: any class in which it fits.
             let tight = CAPACITY.iter().position(|c| size.max(align) <= *c)?;
             (tight < class).then(|| self.take_new(tight, size, want)).flatten()
@@ -306,8 +314,9 @@ impl Remap {
             self.put_back(place, pages_of(size));
             return None;
         }
-        let dirty = self.settle_new(place, size);
+        let dirty = self.settle_new(place, size, promise);
         self.tick();
+        self.see_to_background();
         NonNull::new(place.at).map(|at| (at, dirty.min(size)))
     }
 }
@@ -467,6 +476,7 @@ pub fn stats() -> RemapStats {
 /// Counts moves and copies anew: in the child of a `fork`. Live and warm pages
 /// are what they are.
 pub fn forget_counts() {
+    REMAP.wanted.store(false, Relaxed);
     for count in [&REMAP.moved, &REMAP.copied, &REMAP.copied_bytes] {
         count.store(0, Relaxed);
     }

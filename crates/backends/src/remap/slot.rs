@@ -2,10 +2,11 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering::*};
 
-use spandrel_os::budget;
+use spandrel_os::budget::{self, Promise};
 use spandrel_pages::PAGE_BYTES;
 use spandrel_sync::Handshake;
 
+use super::PAGES_PER_HUGE;
 use super::layout::SlotId;
 
 /// Never used, or empty and on its class's list of cold slots.
@@ -73,15 +74,38 @@ pub struct Slot {
 const _: () = assert!(size_of::<Slot>() == 64);
 
 impl Slot {
-    /// So many pages from the start may be resident from now on. Returns how many were before.
-    #[inline]
+    /// Only so many pages from the start may be resident from now on. Returns how many were before.
     pub fn set_touched(&self, pages: usize) -> usize {
+        self.touch(pages, Promise::default())
+    }
+
+    /// So many pages from the start may be resident from now on, of which some were promised.
+    /// Returns how many were before.
+    #[inline]
+    pub fn touch(&self, pages: usize, promise: Promise) -> usize {
         let before = self.touched.load(Relaxed) as usize;
         self.touched.store(pages as u32, Relaxed);
-        if budget::counts() {
-            budget::change(before * PAGE_BYTES, pages * PAGE_BYTES);
-        }
+        promise.keep(before * PAGE_BYTES, pages * PAGE_BYTES);
         before
+    }
+
+    /// The pages from the start that may be resident have moved to another slot, where so many
+    /// are now, and so many are left.
+    pub fn set_touched_with(&self, left: usize, other: &Self, pages: usize) {
+        let touched = |slot: &Self| slot.touched.load(Relaxed) as usize;
+        let before = touched(self) + touched(other);
+        self.touched.store(left as u32, Relaxed);
+        other.touched.store(pages as u32, Relaxed);
+        if budget::counts() {
+            // At once: nobody shall find them in both.
+            budget::change(before * PAGE_BYTES, (left + pages) * PAGE_BYTES);
+        }
+    }
+
+    /// Pages from the start that will be resident when so many are used.
+    pub fn to_touch(&self, pages: usize) -> usize {
+        let huge = self.huge.load(Relaxed) as usize;
+        if pages <= huge { pages.next_multiple_of(PAGES_PER_HUGE).min(huge) } else { pages }
     }
 
     /// The state.

@@ -2,17 +2,22 @@
 
 use core::sync::atomic::Ordering::*;
 
-use spandrel_os::{barrier, budget, clock, vm};
+use spandrel_os::budget::{self, Promise};
+use spandrel_os::{barrier, clock, vm};
 use spandrel_pages::{MIB, PAGE_BYTES};
+use spandrel_sync::background;
 
 use super::lists::{Lists, pages_of};
 use super::parked::NOBODY;
-use super::slot::{HELD, WARM};
+use super::slot::{HELD, Slot, WARM};
 use super::{Place, Remap};
 
 /// Warm memory is kept up to this much and a sixteenth of what is live.
 const WARM_LEAST_PAGES: usize = 32 * MIB / PAGE_BYTES;
 const WARM_PART: usize = 16;
+/// From so many live and warm pages on there is a thread that looks after them, as for the native
+/// heap: 64 MiB.
+const THREAD_FROM_PAGES: usize = 64 * MIB / PAGE_BYTES;
 /// Warm memory that nobody asked for in this time goes back.
 const WARM_MS: u64 = 1000;
 /// The queue is looked at this often, by whoever allocates or frees.
@@ -56,6 +61,16 @@ impl Remap {
         self.see(&lists);
     }
 
+    /// Shows what there is to those who look without the lock.
+    pub(super) fn see(&self, lists: &Lists) {
+        let (live, warm) = (lists.accounts.live, lists.accounts.warm);
+        self.warm_seen.store(warm, Relaxed);
+        let is_large = live + warm >= THREAD_FROM_PAGES;
+        if is_large != self.is_large.load(Relaxed) {
+            self.is_large.store(is_large, Relaxed);
+        }
+    }
+
     /// Now, as the queue counts time.
     pub(super) fn stamp(&self) -> u32 {
         (clock::coarse_ms() / STAMP_MS) as u32
@@ -89,6 +104,8 @@ impl Remap {
         if over {
             self.give_back_excess();
         }
+        // What is warm now may be forgotten.
+        background::wake();
         self.tick();
     }
 
@@ -139,36 +156,78 @@ impl Remap {
         self.give_back(|_, stamp| too_much || is_before(stamp, limit), TICK_SLOTS);
     }
 
-    /// Whether so many pages more are within the limit, if need be after giving back what is warm.
+    /// A promise of what a slot will hold when so many pages of it are used, if need be after
+    /// giving back what is warm; `None`: the hard limit forbids it.
     #[inline]
-    pub(super) fn admits(&self, pages: usize) -> bool {
-        pages == 0 || !budget::counts() || self.admits_beyond(pages * PAGE_BYTES)
+    pub(super) fn admit(&self, slot: &Slot, pages: usize) -> Option<Promise> {
+        let more = slot.to_touch(pages).saturating_sub(slot.touched.load(Relaxed) as usize);
+        let bytes = more * PAGE_BYTES;
+        Promise::of(bytes).or_else(|| self.admit_after_trimming(bytes))
     }
 
     #[cold]
-    fn admits_beyond(&self, bytes: usize) -> bool {
-        if budget::missing(bytes) > 0 {
+    fn admit_after_trimming(&self, bytes: usize) -> Option<Promise> {
+        if !budget::can_never_be(bytes) {
             self.trim_all();
         }
-        let admitted = budget::missing(bytes) == 0;
-        if !admitted {
+        let promise = Promise::of(bytes);
+        if promise.is_none() {
             budget::refuse();
         }
-        admitted
+        promise
     }
 
-    /// Gives all warm memory back; true if there was any.
+    /// Gives all warm memory back; true if there was any. Waits for whoever is at it.
     pub(super) fn trim_all(&self) -> bool {
         self.unpark_to_lists();
         let before = self.warm_seen.load(Relaxed);
-        self.give_back(|_, _| true, usize::MAX);
+        let _trimming = self.trimming.lock();
+        self.empty_oldest(|_, _| true, usize::MAX);
         self.warm_seen.load(Relaxed) < before
     }
 
-    /// Empties slots from the old end of the queue while `more` says so, at
-    /// most `bound` of them. One thread at a time; others go on without.
+    /// Work beside the program: gives back what has been warm for long, and of what is warm so many
+    /// bytes if there are. How many these were, and whether there will be more to do.
+    pub(super) fn step(&self, beyond: usize) -> (usize, bool) {
+        self.tick();
+        let mut given_back = 0;
+        if beyond > 0 {
+            self.unpark_to_lists();
+            let before = self.warm_seen.load(Relaxed);
+            let keep = before.saturating_sub(beyond.div_ceil(PAGE_BYTES));
+            self.give_back(|lists, _| lists.accounts.warm > keep, usize::MAX);
+            given_back = before.saturating_sub(self.warm_seen.load(Relaxed)) * PAGE_BYTES;
+        }
+        (given_back, self.warm_seen.load(Relaxed) > 0 || self.parked.load(Relaxed) != NOBODY)
+    }
+
+    /// Has the background thread started once there is enough to look after. Not to be called where
+    /// memory is freed.
+    #[inline]
+    pub(super) fn see_to_background(&self) {
+        if self.is_large.load(Relaxed) && !self.wanted.load(Relaxed) {
+            self.want_background();
+        }
+    }
+
+    #[cold]
+    fn want_background(&self) {
+        if !self.wanted.swap(true, Relaxed) && !spandrel_slabs::want_background() {
+            // Not here: the parent, whose memory this is, shall ask again.
+            self.wanted.store(false, Relaxed);
+        }
+    }
+
+    /// As [`Remap::empty_oldest`], unless another thread is at it.
     fn give_back(&self, more: impl Fn(&Lists, u32) -> bool, bound: usize) {
-        let Some(_trimming) = self.trimming.try_lock() else { return };
+        if let Some(_trimming) = self.trimming.try_lock() {
+            self.empty_oldest(more, bound);
+        }
+    }
+
+    /// Empties slots from the old end of the queue while `more` says so, at most `bound` of them.
+    /// The caller holds `trimming`.
+    fn empty_oldest(&self, more: impl Fn(&Lists, u32) -> bool, bound: usize) {
         let mut skipped = 0;
         for _ in 0..bound {
             let mut lists = self.lists.lock();

@@ -123,8 +123,7 @@ pub fn measure(args: &BenchArgs, script: Script, about: &str) -> Result<u8, Fail
     }
     report.print_head()?;
     let (steps, peak) = (script.steps, script.peak_bytes);
-    let file =
-        script.finish().map_err(|why| Failure::new(format!("a temporary file: {why}")))?;
+    let file = script.finish().map_err(|why| Failure::new(format!("a temporary file: {why}")))?;
     let path = file.path().to_string_lossy().into_owned();
     let progress = Progress::new();
     let series = turns::in_turns(&bench.contenders, runs, &progress, "replay", |contender| {

@@ -19,9 +19,7 @@ use crate::say;
 use asked::Asked;
 use indicatif::{ProgressBar, ProgressStyle};
 use report::Described;
-use spandrel_sim::{
-    Config, Driver, Error, Operations, Outcome, Policy, run as simulate, timeline,
-};
+use spandrel_sim::{Config, Driver, Error, Operations, Outcome, Policy, run as simulate, timeline};
 use std::fs::OpenOptions;
 use std::io::IsTerminal;
 use std::path::Path;
@@ -64,8 +62,7 @@ pub fn run(args: &SimArgs) -> Result<u8, Failure> {
     if args.on_allocators {
         return on_allocators::run(args, driver()?, &about);
     }
-    let config =
-        |policy| Config { release_per_s: asked.release_per_s, ..asked.config(policy) };
+    let config = |policy| Config { release_per_s: asked.release_per_s, ..asked.config(policy) };
     let outcomes = compare(&asked.policies, config, asked.operations, driver)?;
     if let Some(path) = &args.json {
         let of = Described {

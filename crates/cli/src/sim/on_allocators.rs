@@ -93,11 +93,13 @@ pub fn run(args: &SimArgs, mut driver: Driver, about: &str) -> Result<u8, Failur
 fn check_memory(peak_bytes: u64) -> Result<(), Failure> {
     // Nobody takes more than twice what lives.
     match reserve::available_bytes() {
-        Some(available) if peak_bytes.saturating_mul(2) > available => Err(Failure::refused(format!(
-            "--heap: {} would really be allocated, and this machine has {} left; take a smaller heap",
-            bytes(peak_bytes as f64),
-            bytes(available as f64)
-        ))),
+        Some(available) if peak_bytes.saturating_mul(2) > available => {
+            Err(Failure::refused(format!(
+                "--heap: {} would really be allocated, and this machine has {} left; take a smaller heap",
+                bytes(peak_bytes as f64),
+                bytes(available as f64)
+            )))
+        }
         _ => Ok(()),
     }
 }

@@ -185,15 +185,10 @@ fn up_to(points: &[(f64, f64)], size: f64) -> f64 {
 
 /// Figs. 4 and 5 as a table.
 fn sizes(summary: &Summary) -> Option<String> {
-    let cdfs = [
-        summary.requests.as_ref().map(|of| &of.sizes),
-        summary.spans.as_ref().map(|of| &of.sizes),
-    ];
-    let columns: Vec<&[(f64, f64)]> = cdfs
-        .iter()
-        .flatten()
-        .flat_map(|cdf| [cdf.asked.as_slice(), cdf.live.as_slice()])
-        .collect();
+    let cdfs =
+        [summary.requests.as_ref().map(|of| &of.sizes), summary.spans.as_ref().map(|of| &of.sizes)];
+    let columns: Vec<&[(f64, f64)]> =
+        cdfs.iter().flatten().flat_map(|cdf| [cdf.asked.as_slice(), cdf.live.as_slice()]).collect();
     let has = |points: &&[(f64, f64)]| !points.is_empty();
     if !columns.iter().any(has) {
         return None;

@@ -35,9 +35,8 @@ impl Place {
             PathBuf::from(name)
         };
         let path = out.map_or_else(usual, Path::to_path_buf);
-        let refuse = |why: &str| {
-            Err(Failure::refused(format!("--out: '{}' {why}", path.display())))
-        };
+        let refuse =
+            |why: &str| Err(Failure::refused(format!("--out: '{}' {why}", path.display())));
         let Some(name) = path.file_name().filter(|_| !path.is_dir()) else {
             return refuse("is no name of a file; name one");
         };
