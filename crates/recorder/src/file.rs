@@ -14,7 +14,7 @@ use spandrel_os::file::{self, Identity};
 use spandrel_os::message::{Line, say};
 use spandrel_os::{clock, env, vm};
 use spandrel_pages::{ByteSize, GIB, PAGE_BYTES};
-use spandrel_sync::yield_now;
+use spandrel_sync::linger;
 
 use crate::ON;
 use crate::flag::Flag;
@@ -89,7 +89,7 @@ pub fn start(recording: &Recording<'_>) -> bool {
     let errno = env::errno();
     let started = plan(recording)
         && mark()
-        && matches!(FILE.try_with(create), Some(true))
+        && matches!(FILE.try_with(lane::this_thread(), create), Some(true))
         && recording.kinds.bits() != 0;
     if started {
         ON.store(recording.kinds.bits(), Release);
@@ -99,7 +99,7 @@ pub fn start(recording: &Recording<'_>) -> bool {
 }
 
 fn plan(recording: &Recording<'_>) -> bool {
-    let fits = PLAN.try_with(|plan| {
+    let fits = PLAN.with(lane::this_thread(), |plan| {
         let mut len = 0;
         if recording.pattern.first() != Some(&b'/') {
             len = file::working_directory(&mut plan.pattern)?;
@@ -155,8 +155,10 @@ pub fn notice_fork() {
 fn begin_in_child(mark: &AtomicU32) {
     if mark.compare_exchange(FORKED, BEGINNING, Acquire, Relaxed).is_err() {
         // Another thread is at it, or done.
+        let mut looks = 0;
         while mark.load(Acquire) != OURS {
-            yield_now();
+            linger(looks);
+            looks = u32::saturating_add(looks, 1);
         }
         return;
     }
@@ -164,9 +166,11 @@ fn begin_in_child(mark: &AtomicU32) {
     unsafe {
         lane::forget();
         FILE.reset(File::new());
+        // Not changed after the start.
+        PLAN.overrule();
     }
     MISSED.store(0, Relaxed);
-    if FILE.try_with(create) != Some(true) {
+    if FILE.with(lane::this_thread(), create) != Some(true) {
         ON.store(0, Relaxed);
     }
     mark.store(OURS, Release);
@@ -175,7 +179,7 @@ fn begin_in_child(mark: &AtomicU32) {
 /// Makes the file; false, and said, if that cannot be.
 fn create(file: &mut File) -> bool {
     BEGAN_NS.store(clock::nanos(), Relaxed);
-    let made = PLAN.try_with(|plan| {
+    let made = PLAN.with(lane::this_thread(), |plan| {
         let kinds = Kinds::from_bits(plan.kinds).ok_or(EINVAL)?;
         let began_ns = clock::calendar_nanos();
         let header = layout::header(env::pid(), kinds, began_ns, env::program());
@@ -232,12 +236,12 @@ fn write_name(pattern: &[u8], attempt: u32, path: &mut [u8; PATH_BYTES]) -> Opti
     append(rest)
 }
 
-/// A fresh block for a lane; the inner `None`: the recording is over. The outer: somebody is at the
-/// file.
-pub fn try_next_block() -> Option<Option<NonNull<Block>>> {
-    FILE.try_with(|file| {
+/// A fresh block for a lane; `None`: the recording is over, or a signal handler came while its thread
+/// was here.
+pub fn next_block(thread: u32) -> Option<NonNull<Block>> {
+    let block = FILE.with(thread, |file| {
         let identity = file.identity?;
-        let limit = PLAN.try_with(|plan| plan.limit).unwrap_or(u64::MAX);
+        let limit = PLAN.with(thread, |plan| plan.limit).unwrap_or(u64::MAX);
         if file.next + BLOCK_BYTES as u64 > limit {
             stop(file, identity, End::Limit, 0);
             return None;
@@ -253,7 +257,8 @@ pub fn try_next_block() -> Option<Option<NonNull<Block>>> {
                 None
             }
         }
-    })
+    });
+    block.flatten()
 }
 
 /// Takes a block that is full out of memory; it is in the file.
@@ -283,11 +288,12 @@ fn stop(file: &mut File, identity: Identity, end: End, errno: i32) {
     }
 }
 
-/// An event could not be written: the recording is over, or a signal handler found all taken.
+/// An event could not be written: the recording is over, or a signal handler came while its thread
+/// was at the file.
 #[cold]
-pub fn note_missed() {
+pub fn note_missed(thread: u32) {
     let missed = MISSED.fetch_add(1, Relaxed) + 1;
-    FILE.try_with(|file| {
+    FILE.with(thread, |file| {
         let identity = file.identity?;
         file::amend(file.path(), identity, MISSED_AT as u64, &missed.to_le_bytes()).ok()
     });
@@ -299,7 +305,7 @@ pub fn finish() {
         return;
     }
     notice_fork();
-    FILE.try_with(|file| {
+    FILE.with(lane::this_thread(), |file| {
         let identity = file.identity?;
         let end = (End::Exit as u32).to_le_bytes();
         file::amend(file.path(), identity, END_AT as u64, &end).ok()

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use spandrel_os::clock;
-use spandrel_sync::{thread_slot, yield_now};
+use spandrel_sync::{linger, thread_slot};
 
 use crate::event::Event;
 use crate::file::{self, began_ns};
@@ -13,9 +13,6 @@ use crate::layout::{Block, Cursor, SPANS_LANE};
 
 /// Lanes for requests; threads are spread over them.
 const LANES: usize = 16;
-/// So often a busy lane or file is tried again before an event is given up: some tens of
-/// milliseconds, and only a signal handler that came in between takes more than one.
-const TRIES: u32 = 10_000;
 
 static REQUESTS: [Flag<Lane>; LANES] = [const { Flag::new(Lane::new()) }; LANES];
 static SPANS: Flag<Lane> = Flag::new(Lane::new());
@@ -45,7 +42,7 @@ impl Lane {
         if self.add(thread, ns, event) {
             return true;
         }
-        self.next_block(lane, ns) && self.add(thread, ns, event)
+        self.next_block(lane, thread, ns) && self.add(thread, ns, event)
     }
 
     fn add(&mut self, thread: u32, ns: u64, event: &Event) -> bool {
@@ -62,10 +59,9 @@ impl Lane {
     }
 
     #[cold]
-    fn next_block(&mut self, lane: u32, ns: u64) -> bool {
+    fn next_block(&mut self, lane: u32, thread: u32, ns: u64) -> bool {
         self.close();
-        let taken = patiently(file::try_next_block);
-        let Some(Some(mut block)) = taken else { return false };
+        let Some(mut block) = file::next_block(thread) else { return false };
         // SAFETY: it was just mapped, zero, for this lane alone.
         let cursor = unsafe { block.as_mut() }.begin(lane, self.blocks, ns);
         self.blocks += 1;
@@ -81,20 +77,11 @@ impl Lane {
     }
 }
 
-fn patiently<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
-    for _ in 0..TRIES {
-        if let Some(result) = attempt() {
-            return Some(result);
-        }
-        yield_now();
-    }
-    None
-}
-
-fn this_thread() -> u32 {
+/// The calling thread's number.
+pub fn this_thread() -> u32 {
     let slot = thread_slot();
     if slot.recorded_as.get() == 0 {
-        slot.recorded_as.set(THREADS.fetch_add(1, Relaxed).wrapping_add(1));
+        slot.recorded_as.set(THREADS.fetch_add(1, Relaxed).wrapping_add(1).max(1));
     }
     slot.recorded_as.get()
 }
@@ -102,23 +89,28 @@ fn this_thread() -> u32 {
 pub fn request(event: &Event) {
     file::notice_fork();
     let thread = this_thread();
-    let mut lane = thread as usize;
-    let written = patiently(|| {
-        let index = lane % LANES;
-        lane += 1;
+    // The thread's own, or whichever is free: one at least, as no thread holds several.
+    for turn in 0..u32::MAX {
+        let index = (thread.wrapping_add(turn) as usize) % LANES;
         let name = SPANS_LANE + 1 + index as u32;
-        REQUESTS.get(index)?.try_with(|lane| lane.write(name, thread, event))
-    });
-    if written != Some(true) {
-        file::note_missed();
+        let Some(lane) = REQUESTS.get(index) else { return };
+        if let Some(written) = lane.try_with(thread, |lane| lane.write(name, thread, event)) {
+            if !written {
+                file::note_missed(thread);
+            }
+            return;
+        }
+        if index + 1 == LANES {
+            linger(turn / LANES as u32);
+        }
     }
 }
 
 pub fn span(event: &Event) {
     file::notice_fork();
     let thread = this_thread();
-    if patiently(|| SPANS.try_with(|lane| lane.write(SPANS_LANE, thread, event))) != Some(true) {
-        file::note_missed();
+    if SPANS.with(thread, |lane| lane.write(SPANS_LANE, thread, event)) != Some(true) {
+        file::note_missed(thread);
     }
 }
 

@@ -24,6 +24,6 @@ pub use handshake::Handshake;
 pub use lock::{Lock, LockGuard, Once};
 pub use platform::is_single_threaded;
 #[cfg(not(loom))]
-pub use platform::{exchange, yield_now};
+pub use platform::{exchange, linger};
 pub use slot::{NO_CACHE, ThreadSlot, thread_slot};
 pub use wakeup::Wakeup;

@@ -16,10 +16,20 @@ mod real {
         unsafe { libc::syscall(libc::SYS_gettid) as u32 }
     }
 
-    /// Lets others run, for who waits without a word to sleep on.
-    pub fn yield_now() {
-        // SAFETY: no preconditions.
-        unsafe { libc::sched_yield() };
+    /// Lets others run, for who waits without a word to sleep on and has looked so many times.
+    pub fn linger(looks: u32) {
+        const QUICK_LOOKS: u32 = 100;
+        const PAUSE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
+        if looks < QUICK_LOOKS {
+            // SAFETY: no preconditions.
+            unsafe { libc::sched_yield() };
+            return;
+        }
+        let errno = spandrel_os::env::errno();
+        // By the call itself: the C library's function is one where a thread may be cancelled.
+        // SAFETY: the time is valid, and what is left of it is not asked for.
+        unsafe { libc::syscall(libc::SYS_nanosleep, &PAUSE, core::ptr::null_mut::<u8>()) };
+        spandrel_os::env::set_errno(errno);
     }
 
     /// Sleeps while the word is as expected; may return without reason.
