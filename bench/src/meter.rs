@@ -165,6 +165,13 @@ impl Memory {
     }
 }
 
+impl Memory {
+    /// The part of anonymous memory that lies on huge pages.
+    pub fn coverage(self) -> f64 {
+        self.huge as f64 / self.anonymous.max(1) as f64
+    }
+}
+
 /// Memory that is resident now.
 pub fn memory() -> Memory {
     let mut buffer = [0; 4096];

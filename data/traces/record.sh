@@ -1,8 +1,7 @@
 #!/bin/sh
 # Records the traces of this directory anew: data/traces/record.sh [DIRECTORY]
-# Needs spandrel (target/release after `make build`, or in PATH), redis-server and redis-benchmark,
-# python3, g++, cargo. Files of other processes that a program starts are removed, but for the
-# compiler itself, which g++ starts.
+# Needs spandrel and its benchmark worker (target/release after `make build`, or in PATH), redis-server
+# and redis-benchmark, python3 and g++. Of the processes that g++ starts only the compiler's is kept.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -26,7 +25,8 @@ redis() {
         sleep 0.1
     done
     redis-benchmark -s "$work/redis.sock" -q -n "$requests" -r "$requests" -d 400 -P 8 -t set,get,lpush >/dev/null
-    redis-benchmark -s "$work/redis.sock" -q -n "$((requests / 4))" -r "$((requests / 4))" -d 4000 -t set,lrange_100 >/dev/null
+    redis-benchmark -s "$work/redis.sock" -q -n "$((requests / 4))" -r "$((requests / 4))" -d 4000 -t set >/dev/null
+    redis-benchmark -s "$work/redis.sock" -q -n "$((requests / 50))" -t lrange_100 >/dev/null
     redis-cli -s "$work/redis.sock" --scan --pattern 'key:*[02468]' | xargs -n 1000 redis-cli -s "$work/redis.sock" del >/dev/null
     redis-benchmark -s "$work/redis.sock" -q -n "$((requests / 4))" -r "$requests" -d 700 -P 8 -t set >/dev/null
     redis-cli -s "$work/redis.sock" shutdown nosave || true
@@ -77,34 +77,23 @@ int main() {
     std::cout << all.size() + names.size() << '\n';
 }
 CC
-    spandrel trace record --mode native -o 'gcc.%p.trace' -- g++ -O2 -c unit.cc -o unit.o
+    spandrel trace record --of spans --mode native -o 'gcc.%p.trace' -- g++ -O2 -c unit.cc -o unit.o
     largest=$(ls -S gcc.*.trace | head -1)
     mv "$largest" "$out/gcc.trace"
 }
 
-# A server written in Rust under load: the compiler's own package manager resolving and checking.
+# A server in Rust under load: the benchmarks' own.
 rust() {
-    cargo new --quiet --lib job
-    cd job
-    cat > src/lib.rs <<'RS'
-use std::collections::{BTreeMap, HashMap};
-macro_rules! many { ($($name:ident)*) => { $(
-    #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-    pub struct $name { pub a: Vec<String>, pub b: BTreeMap<u32, Option<String>> }
-    impl $name { pub fn work(&self) -> HashMap<String, usize> { self.a.iter().map(|s| (s.clone(), s.len())).collect() } }
-)* } }
-many!(A B C D E F G H I J K L M N O P Q R S T U V W X Y Z);
-RS
-    spandrel trace record --of spans --mode native -o 'rustc.%p.trace' -- \
-        "$(rustc --print sysroot)/bin/rustc" --edition 2021 --crate-type lib --emit metadata,obj -O src/lib.rs
-    largest=$(ls -S rustc.*.trace | head -1)
-    mv "$largest" "$out/rustc.trace"
-    cd ..
+    name=$1 of=$2 requests=$3
+    spandrel trace record --of "$of" --mode native -o "$name.trace" -- \
+        spandrel-bench-worker server --requests "$requests" --documents "$((requests / 2))" >/dev/null
+    mv "$name.trace" "$out/"
 }
 
 redis redis-spans spans 100000
-redis redis all 12000
+redis redis all 2500
 python
 compiler
-rust
+rust rust-server-spans spans 60000
+rust rust-server all 1500
 spandrel trace info "$out"/*.trace

@@ -281,6 +281,24 @@ fn spans_are_simulated_drawn_and_exported() {
 }
 
 #[test]
+fn the_published_recordings_are_whole() {
+    let directory = spandrel_tests::subject::workspace().join("data/traces");
+    let files = std::fs::read_dir(directory).expect("recordings");
+    let mut count = 0;
+    for file in files.map(|entry| entry.expect("an entry").path()) {
+        if file.extension().is_none_or(|extension| extension != "trace") {
+            continue;
+        }
+        let told = info(&file);
+        assert_eq!(told["ended"], "exit", "{told}");
+        assert!(number(&told, "spans", "made") > 100, "{told}");
+        command(&["sim", "--policy", "lfr"], &file).run().expect_ok();
+        count += 1;
+    }
+    assert!(count >= 4, "{count}");
+}
+
+#[test]
 fn the_drivers_requests_are_made_on_real_allocators() {
     subject().required_library();
     let words = ["sim", "--on-allocators", "--heap", "64MiB", "--target", "drop"];

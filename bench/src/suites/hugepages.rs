@@ -42,7 +42,7 @@ pub fn run(mut args: Args) -> Result<Report, String> {
                 "live": heap.live,
                 "resident": now.resident,
                 "resident_to_live": now.resident as f64 / heap.live as f64,
-                "coverage": now.huge as f64 / now.anonymous.max(1) as f64,
+                "coverage": now.coverage(),
                 "cpu_ns": cpu,
                 "access_ns": access_ns,
             }),

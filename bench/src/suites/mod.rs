@@ -9,6 +9,7 @@ mod mixed;
 mod pair;
 mod realloc;
 mod replay;
+mod server;
 mod small_realloc;
 mod vec;
 
@@ -34,6 +35,8 @@ const SUITES: &[(&str, Suite)] = &[
     ("mixed", mixed::run),
     ("small-realloc", small_realloc::run),
     ("replay", replay::run),
+    ("server", server::serve),
+    ("server-clients", server::clients),
     ("true", nothing),
 ];
 

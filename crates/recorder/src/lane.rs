@@ -60,6 +60,8 @@ impl Lane {
 
     #[cold]
     fn next_block(&mut self, lane: u32, thread: u32, ns: u64) -> bool {
+        // No earlier than what is in the one before.
+        let ns = self.current.as_ref().map_or(ns, |(_, cursor)| ns.max(cursor.ns()));
         self.close();
         let Some(mut block) = file::next_block(thread) else { return false };
         // SAFETY: it was just mapped, zero, for this lane alone.

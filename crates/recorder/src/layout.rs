@@ -182,6 +182,13 @@ impl Default for Block {
     }
 }
 
+impl Cursor {
+    /// When the last event happened: nanoseconds since the recording began.
+    pub fn ns(&self) -> u64 {
+        self.before.ns
+    }
+}
+
 impl Block {
     /// A block that nobody has begun.
     pub const fn new() -> Self {

@@ -2,6 +2,7 @@
 
 use crate::content::{Block, Trace};
 use crate::error::Error;
+use spandrel_recorder::layout::BLOCK_HEADER_BYTES;
 use spandrel_recorder::{Before, Event};
 
 /// An event, and when and by whom it happened.
@@ -85,6 +86,10 @@ impl Lane<'_> {
                 self.block += 1;
                 self.thread = 0;
                 if let Some(next) = self.blocks.get(self.block) {
+                    if next.began_ns < self.before.ns {
+                        let at = (next.events.start - BLOCK_HEADER_BYTES) as u64;
+                        return Err(Error::at(at, "a block begins before the one before it ends"));
+                    }
                     self.at = next.events.start;
                     self.before = Before::block(next.began_ns);
                 }
@@ -108,6 +113,17 @@ impl Lane<'_> {
 mod tests {
     use super::*;
     use crate::content::tests::recorded;
+
+    #[test]
+    fn time_does_not_go_back() {
+        let free = |address| Event::Free { address };
+        let bytes = recorded(&[(1, &[&[(1, free(8)), (7, free(16))], &[(6, free(24))]])]);
+        let trace = Trace::new(bytes).unwrap();
+        let events: Vec<_> = trace.events().collect();
+        assert_eq!(events.len(), 3);
+        let error = events[2].as_ref().unwrap_err();
+        assert_eq!(error.offset, 4096 + 65536, "{error}");
+    }
 
     #[test]
     fn lanes_are_merged_by_time() {

@@ -8,6 +8,7 @@ mod apps;
 mod cases;
 mod contender;
 mod copies;
+mod counters;
 mod dispatch;
 mod fig2;
 mod hugepages;

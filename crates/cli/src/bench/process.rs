@@ -1,5 +1,7 @@
 //! A child process from start to end, and what it used.
 
+use super::counters::Counters;
+use serde_json::{Map, Value};
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -25,23 +27,39 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 /// Runs a command whose output fits into a pipe. A command that takes longer than
 /// the limit is ended.
 pub fn run(command: &mut Command, limit: Option<Duration>) -> Result<Ended, String> {
+    run_watched(command, limit, |_| ()).map(|(ended, ())| ended)
+}
+
+/// The same, with what the machine's counters say of it where there are any.
+pub fn run_counted(
+    command: &mut Command,
+    limit: Option<Duration>,
+    counted: &mut Map<String, Value>,
+) -> Result<Ended, String> {
+    let (ended, counters) = run_watched(command, limit, Counters::of)?;
+    counters.record(counted);
+    Ok(ended)
+}
+
+/// The same; `watch` is told the process when it has begun.
+fn run_watched<T>(
+    command: &mut Command,
+    limit: Option<Duration>,
+    watch: impl FnOnce(u32) -> T,
+) -> Result<(Ended, T), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let start = Instant::now();
     let mut child = command.spawn().map_err(|why| format!("{name} cannot be started: {why}"))?;
+    let watched = watch(child.id());
     let (status, cpu_ns) =
         wait(&mut child, limit.map(|limit| start + limit)).inspect_err(|_| {
             let _ = child.kill();
             let _ = child.wait();
         })?;
     let wall_ns = start.elapsed().as_nanos() as f64;
-    Ok(Ended {
-        status,
-        cpu_ns,
-        wall_ns,
-        output: read(child.stdout.take()),
-        errors: read(child.stderr.take()),
-    })
+    let (output, errors) = (read(child.stdout.take()), read(child.stderr.take()));
+    Ok((Ended { status, cpu_ns, wall_ns, output, errors }, watched))
 }
 
 impl Ended {

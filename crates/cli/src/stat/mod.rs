@@ -4,7 +4,7 @@
 //! so that a program neither answers nor waits.
 
 mod process;
-mod smaps;
+pub mod smaps;
 
 use crate::args::StatArgs;
 use crate::bench::numbers::bytes;

@@ -1,6 +1,7 @@
 //! A kernel made of arrays, which holds the page heap to what it promises.
 #![allow(dead_code, reason = "every test uses its part")]
 
+pub mod calls;
 pub mod world;
 
 use spandrel_pageheap::{Collapse, Memory};

@@ -1,19 +1,33 @@
 """A job of the kind that grows large buffers: what scripts do when they collect,
 join, search and convert data. Prints a digest of everything that it computed, so
-that runs can be compared, and the most memory that it held."""
+that runs can be compared, and where its memory was: the most that it held, and on huge pages."""
 
 import array
 import io
 import json
 import re
+import resource
 import zlib
 
 digest = 0
+anonymous = huge = 0
 
 
 def note(data):
     global digest
     digest = zlib.crc32(data, digest)
+    look()
+
+
+def look():
+    """Where memory is while it is in use, added up."""
+    global anonymous, huge
+    with open("/proc/self/smaps_rollup") as rollup:
+        for line in rollup:
+            if line.startswith("Anonymous:"):
+                anonymous += int(line.split()[1])
+            elif line.startswith("AnonHugePages:"):
+                huge += int(line.split()[1])
 
 
 def collect_bytes():
@@ -89,10 +103,10 @@ def convert():
     note(json.dumps(again[::97]).encode())
 
 
-def peak_rss():
-    with open("/proc/self/status") as status:
-        for line in status:
-            if line.startswith("VmHWM:"):
+def status(name):
+    with open("/proc/self/status") as lines:
+        for line in lines:
+            if line.startswith(name):
                 return int(line.split()[1]) << 10
     return 0
 
@@ -103,4 +117,15 @@ extend_arrays()
 write_streams()
 search(build_string())
 convert()
-print(json.dumps({"digest": "%08x" % digest, "peak_rss": peak_rss()}))
+usage = resource.getrusage(resource.RUSAGE_SELF)
+print(
+    json.dumps(
+        {
+            "digest": "%08x" % digest,
+            "peak_rss": status("VmHWM:"),
+            "rss": status("VmHWM:"),
+            "coverage": huge / max(anonymous, 1),
+            "minor_faults": usage.ru_minflt,
+        }
+    )
+)

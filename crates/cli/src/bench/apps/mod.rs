@@ -1,5 +1,6 @@
 //! Real programs on the system's allocator and on Spandrel: the main job.
 
+mod hugepages;
 mod programs;
 mod words;
 
@@ -70,11 +71,21 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
             None => outcomes.push(measure(bench, &program, ours, progress)),
         }
     }
+    let mut of_hugepages = vec![hugepages::Program::Server];
+    of_hugepages.extend(programs::interpreter().map(hugepages::Program::Python));
+    if Program::Redis.missing().is_none() {
+        of_hugepages.insert(0, hugepages::Program::RedisLists);
+    }
+    let of_hugepages = hugepages::measure(bench, of_hugepages, ours, progress);
     section.tables.push(times(&outcomes));
     section.tables.push(requests(&outcomes));
+    section.tables.push(hugepages::table(&of_hugepages));
     section.notes.extend(words::summary(&outcomes));
+    section.notes.push(hugepages::ABOUT.into());
+    section.notes.extend(hugepages::failures(&of_hugepages));
     section.broken = outcomes.iter().any(Outcome::is_broken);
-    section.data = outcomes.iter().map(data).collect::<Vec<_>>().into();
+    let programs: Vec<Value> = outcomes.iter().map(data).collect();
+    section.data = json!({"programs": programs, "hugepages": hugepages::data(&of_hugepages)});
     Ok(section)
 }
 

@@ -4,14 +4,14 @@ use crate::bench::Bench;
 use crate::bench::contender::Contender;
 use crate::bench::{measure, process, redis};
 use redis::load::Load;
-use serde_json::{Value, json};
-use std::path::PathBuf;
+use serde_json::{Map, Value, json};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 const JOB: &str = include_str!("job.py");
 /// A job that takes longer hangs.
-const JOB_MAX: Duration = Duration::from_secs(120);
+pub const JOB_MAX: Duration = Duration::from_secs(120);
 
 /// What can be run.
 pub enum Program {
@@ -34,7 +34,7 @@ pub fn all(_: &Bench) -> Vec<Program> {
 }
 
 /// The real interpreter: `python3` may be a script that chooses one.
-fn interpreter() -> Option<PathBuf> {
+pub fn interpreter() -> Option<PathBuf> {
     let mut command = Command::new("python3");
     let ended =
         process::run(command.args(["-c", "import sys; print(sys.executable)"]), Some(JOB_MAX));
@@ -107,17 +107,18 @@ fn run_redis(contender: &Contender) -> Result<Value, String> {
     Ok(sum)
 }
 
-fn run_python(interpreter: &PathBuf, contender: &Contender) -> Result<Value, String> {
+/// The job: what it says of itself, its times, and what the machine counted.
+pub fn run_python(interpreter: &Path, contender: &Contender) -> Result<Value, String> {
     let mut command = Command::new(interpreter);
     // No files of the user's decide what is measured.
     contender.prepare(command.args(["-I", "-c", JOB]));
-    let ended = process::run(&mut command, Some(JOB_MAX))?.success()?;
-    let said: Value = serde_json::from_str(ended.output.trim())
+    let mut result = Map::new();
+    let ended = process::run_counted(&mut command, Some(JOB_MAX), &mut result)?.success()?;
+    let said: Map<String, Value> = serde_json::from_str(ended.output.trim())
         .map_err(|why| format!("its output is not JSON: {why}"))?;
-    Ok(json!({
-        "cpu_ns": ended.cpu_ns,
-        "wall_ns": ended.wall_ns,
-        "peak_rss": said["peak_rss"],
-        "digest": said["digest"],
-    }))
+    result.extend(said);
+    result.insert("cpu_ns".into(), ended.cpu_ns.into());
+    result.insert("wall_ns".into(), ended.wall_ns.into());
+    result.insert("requests_per_cpu_second".into(), (1e9 / ended.cpu_ns).into());
+    Ok(result.into())
 }

@@ -5,6 +5,7 @@ use crate::bench::contender::Contender;
 use crate::bench::reserve::Reserve;
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -155,29 +156,34 @@ impl Load {
         requests: usize,
         pipeline: usize,
     ) -> Result<f64, String> {
-        let mut command = Command::new("redis-benchmark");
-        command.arg("-s").arg(server.socket());
-        command.args(["--csv", "-c", CLIENTS, "-n", &requests.to_string()]);
-        command.args(["-P", &pipeline.to_string()]);
-        command.args(["-d", &self.value.to_string(), "-r", &self.keys.to_string()]);
-        match op {
-            Op::Set => command.args(["-t", "set"]),
-            Op::Get => command.args(["-t", "get"]),
-            Op::Lpush => command.args(["-t", "lpush"]),
-            Op::Lrange => command.args(["LRANGE", "mylist", "0", "99"]),
+        let [requests, pipeline, value, keys] =
+            [requests, pipeline, self.value, self.keys].map(|number| number.to_string());
+        let options = ["-n", &requests, "-P", &pipeline, "-d", &value, "-r", &keys];
+        let words: &[&str] = match op {
+            Op::Set => &["-t", "set"],
+            Op::Get => &["-t", "get"],
+            Op::Lpush => &["-t", "lpush"],
+            Op::Lrange => &["LRANGE", "mylist", "0", "99"],
         };
-        // The client stays on the system's allocator.
-        Contender::system().prepare(&mut command);
-        let output = command
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|why| format!("redis-benchmark cannot be started: {why}"))?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        if !output.status.success() {
-            return Err(format!("redis-benchmark ended with {}", output.status));
-        }
-        rate(&text).ok_or_else(|| format!("redis-benchmark said: {}", text.trim()))
+        let csv = benchmark_csv(server.socket(), &options, words)?;
+        rate(&csv).ok_or_else(|| format!("redis-benchmark said: {}", csv.trim()))
     }
+}
+
+/// What `redis-benchmark` tells of a command, as CSV.
+pub fn benchmark_csv(socket: &Path, options: &[&str], words: &[&str]) -> Result<String, String> {
+    let mut command = Command::new("redis-benchmark");
+    command.arg("-s").arg(socket).args(["--csv", "-c", CLIENTS]).args(options).args(words);
+    // The client stays on the system's allocator.
+    Contender::system().prepare(&mut command);
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|why| format!("redis-benchmark cannot be started: {why}"))?;
+    if !output.status.success() {
+        return Err(format!("redis-benchmark ended with {}", output.status));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The name of a figure of a command in a result.
@@ -187,7 +193,17 @@ pub fn key(op: Op, what: &str) -> String {
 
 /// The second column of the last line: requests per second.
 fn rate(csv: &str) -> Option<f64> {
-    csv.trim().lines().last()?.rsplit("\",\"").nth(6)?.trim_matches('"').parse().ok()
+    column(csv, 1)
+}
+
+/// The third: how long a client waited on average, given in milliseconds.
+pub fn mean_latency_ns(csv: &str) -> Option<f64> {
+    column(csv, 2).map(|ms| ms * 1e6)
+}
+
+/// A column of the last line, of eight. The first, the command, may contain anything.
+fn column(csv: &str, number: usize) -> Option<f64> {
+    csv.trim().lines().last()?.rsplit("\",\"").nth(7 - number)?.trim_matches('"').parse().ok()
 }
 
 #[cfg(test)]
@@ -200,6 +216,7 @@ mod tests {
                    \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
                    \"LRANGE mylist 0 99\",\"2500.50\",\"0.1\",\"0.1\",\"0.1\",\"0.1\",\"0.1\",\"0.4\"\n";
         assert_eq!(rate(csv), Some(2500.5));
+        assert_eq!(mean_latency_ns(csv), Some(100_000.0));
         assert_eq!(rate(""), None);
         assert_eq!(key(Op::Set, "rate"), "set_rate");
     }

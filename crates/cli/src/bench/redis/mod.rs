@@ -11,6 +11,7 @@
 //! search for symbols; afterwards jemalloc is asked whether it served anything.
 
 mod client;
+pub mod lists;
 pub mod load;
 mod server;
 

@@ -3,6 +3,7 @@
 
 use super::client::{Client, field};
 use crate::bench::contender::Contender;
+use crate::stat::smaps::{Memory, Resident};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -75,6 +76,23 @@ impl Server {
             text.split(' ').next()?.parse::<u64>().ok()
         };
         Ok(tasks.flatten().filter_map(of_task).sum())
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where its memory is.
+    pub fn memory(&self) -> Option<Memory> {
+        Resident::of(self.child.id() as i32, 0..0).ok().map(|resident| resident.all)
+    }
+
+    /// Page faults that took no reading.
+    pub fn minor_faults(&self) -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
+        // Behind the name, which may contain anything: the eighth field.
+        text.rsplit_once(") ")?.1.split(' ').nth(7)?.parse().ok()
     }
 
     /// The most bytes that were resident.
