@@ -28,6 +28,10 @@ macro_rules! with_backend {
                 type $backend = spandrel_backends::Remap;
                 $body
             }
+            spandrel_pages::AllocatorId::Guarded => {
+                type $backend = spandrel_backends::Guarded;
+                $body
+            }
             spandrel_pages::AllocatorId::Native => {
                 type $backend = spandrel_backends::Native;
                 $body

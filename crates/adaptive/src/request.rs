@@ -1,6 +1,6 @@
 //! New objects, and objects given back.
 
-use spandrel_backends::{Backend, Native, Sys};
+use spandrel_backends::{Backend, Native, Sys, guarded};
 use spandrel_os::{budget, slices};
 use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, MIN_ALIGN};
 use spandrel_policy::{Decision, Operation};
@@ -55,7 +55,8 @@ pub fn alloc(size: usize) -> *mut u8 {
 pub fn alloc_uncached(size: usize) -> *mut u8 {
     let table = table();
     let object = if table.begins_with(AllocatorId::Native, size) {
-        Native::alloc_uncached(size)
+        let guarded = if guarded::is_on() { guarded::sample(size) } else { core::ptr::null_mut() };
+        if guarded.is_null() { Native::alloc_uncached(size) } else { guarded }
     } else if table.looks_early(size) {
         let object = early::alloc(size);
         if object.is_null() { Native::alloc(size) } else { object }

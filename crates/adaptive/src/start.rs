@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 use core::{fmt, ptr};
 
-use spandrel_backends::{Backend, Sys, libc_function};
+use spandrel_backends::{Backend, Sys, guarded, libc_function};
 
 use spandrel_os::message::say;
 use spandrel_os::{budget, degrade, env, rseq};
@@ -30,6 +30,8 @@ struct Configuration {
     verbose: bool,
     /// Mebibytes that may go back to the kernel in a second.
     release_rate: Option<u32>,
+    /// Of so many requests one is guarded.
+    guard: Option<u32>,
     /// A thread may do work beside the program.
     background: bool,
     /// What our own allocators may hold.
@@ -58,6 +60,9 @@ fn start_with(configuration: &Configuration) {
     }
     if let Some(rate) = configuration.release_rate {
         spandrel_backends::set_release_rate(rate);
+    }
+    if let Some(one_in) = configuration.guard {
+        guarded::guard_one_in(one_in);
     }
     if let Some(recording) = &configuration.recording
         && recorder::start(recording)
@@ -91,6 +96,7 @@ fn from_environment() -> Configuration {
         count: set(c"SPANDREL_STATS"),
         verbose: set(c"SPANDREL_VERBOSE"),
         release_rate: number(c"SPANDREL_RELEASE_RATE", "mebibytes per second, or 0"),
+        guard: number(c"SPANDREL_GUARD", "of so many requests one is guarded, or 0"),
         background: number(c"SPANDREL_BACKGROUND", "1, or 0 for no thread") != Some(0),
         limit: limit(),
         recording: recording(),

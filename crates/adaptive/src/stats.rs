@@ -78,7 +78,7 @@ pub(crate) fn record(id: AllocatorId, event: Event, size: usize) {
     if !counting() {
         return;
     }
-    let (shard, id, octave) = (shard(), id as usize, octave(size));
+    let (shard, id, octave) = (shard(), id.named() as usize, octave(size));
     match event {
         Event::Allocation => {
             shard.allocs[id][octave].fetch_add(1, Relaxed);

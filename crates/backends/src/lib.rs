@@ -9,6 +9,7 @@
 //! This room must never know which requests it is given, or why.
 #![no_std]
 
+pub mod guarded;
 #[cfg(any(feature = "jemalloc", feature = "mimalloc", feature = "tcmalloc"))]
 mod hosted;
 mod native;
@@ -18,6 +19,7 @@ mod sys;
 use spandrel_os::budget;
 use spandrel_pages::AllocatorId;
 
+pub use guarded::Guarded;
 #[cfg(feature = "jemalloc")]
 pub use hosted::Jemalloc;
 #[cfg(feature = "mimalloc")]
@@ -141,6 +143,7 @@ impl Backend for Remap {
 pub fn fork_prepare() {
     #[cfg(any(feature = "jemalloc", feature = "mimalloc", feature = "tcmalloc"))]
     hosted::fork_prepare();
+    guarded::fork_prepare();
     remap::fork_prepare();
     spandrel_slabs::fork_prepare();
 }
@@ -176,6 +179,7 @@ pub unsafe fn fork_done(in_child: bool) {
     unsafe {
         spandrel_slabs::fork_done();
         remap::fork_done();
+        guarded::fork_done();
     }
     #[cfg(any(feature = "jemalloc", feature = "mimalloc", feature = "tcmalloc"))]
     // SAFETY: passed on from the caller.

@@ -52,10 +52,12 @@ pub enum AllocatorId {
     Mmap = 4,
     /// Our own general-purpose allocator.
     Native = 5,
+    /// Objects between guard pages, in its place: nobody asks for it by name.
+    Guarded = 6,
 }
 
 impl AllocatorId {
-    /// Every allocator, in numerical order.
+    /// Every allocator that a request may name, in numerical order.
     pub const ALL: [Self; 6] =
         [Self::Sys, Self::Jemalloc, Self::Mimalloc, Self::Tcmalloc, Self::Mmap, Self::Native];
 
@@ -68,6 +70,7 @@ impl AllocatorId {
             Self::Tcmalloc => "tcmalloc",
             Self::Mmap => "mmap",
             Self::Native => "native",
+            Self::Guarded => "guarded",
         }
     }
 
@@ -85,6 +88,14 @@ impl AllocatorId {
         })
     }
 
+    /// Whose requests those to this one are: itself, but for what stands in another's place.
+    pub const fn named(self) -> Self {
+        match self {
+            Self::Guarded => Self::Native,
+            id => id,
+        }
+    }
+
     /// The allocator with this number.
     #[inline(always)]
     pub const fn from_byte(byte: u8) -> Option<Self> {
@@ -95,6 +106,7 @@ impl AllocatorId {
             3 => Some(Self::Tcmalloc),
             4 => Some(Self::Mmap),
             5 => Some(Self::Native),
+            6 => Some(Self::Guarded),
             _ => None,
         }
     }

@@ -140,7 +140,8 @@ impl Policy {
 }
 
 /// Variables that hold numbers, and what these say.
-const NUMBERS: [(&str, &str); 2] = [
+const NUMBERS: [(&str, &str); 3] = [
+    ("SPANDREL_GUARD", "of so many requests one is guarded, or 0"),
     ("SPANDREL_RELEASE_RATE", "mebibytes per second, or 0"),
     ("SPANDREL_BACKGROUND", "1, or 0 for no thread"),
 ];
