@@ -7,11 +7,12 @@ RELEASE := $(CARGO_TARGET_DIR)/release
 PREFIX ?= /usr/local
 VERSION := 0.1.0
 
-.PHONY: help run test build setup setup-run setup-bench check unit integration bench peers install clean
+.PHONY: help run test build setup setup-run setup-bench check unit integration tsan bench peers install clean
 
 help:
 	@echo 'make run      set up, build, and show real programs on Spandrel beside the system allocator'
 	@echo 'make test     set up, and pass all tests'
+	@echo 'make tsan     the tests of several threads under the thread sanitizer (nightly compiler)'
 	@echo 'make build    the library, the command and the benchmarks'
 	@echo 'make bench    Spandrel beside every allocator that is installed (two hours; see spandrel bench --help)'
 	@echo 'make peers    build the allocators and the programs to compare with'
@@ -55,6 +56,17 @@ unit:
 
 integration: build
 	cargo test --locked -p spandrel-tests -- --test-threads 2
+
+# The tests of what several threads do, under the thread sanitizer: needs a nightly compiler, and minutes.
+# Its shadow leaves less address space, too little for the largest alignment.
+TSAN := TSAN_OPTIONS='suppressions=$(CURDIR)/tests/tsan.supp' CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/tsan \
+	RUSTFLAGS='-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer' \
+	cargo +nightly test --locked --target x86_64-unknown-linux-gnu
+
+tsan:
+	$(TSAN) --lib --tests -p spandrel-sync -p spandrel-recorder -p spandrel-slabs
+	$(TSAN) -p spandrel-backends --test remap --test remap_early --test remap_keeps_books \
+		-- --skip alignment_up_to_a_gibibyte
 
 peers: setup-bench
 	$(MAKE) -C bench-compare
