@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,6 +29,17 @@
             _exit(1);                                                                                  \
         }                                                                                              \
     } while (0)
+
+/* Resident bytes, without a request. */
+static inline size_t resident(void) {
+    char text[128] = {0};
+    long total = 0, pages = 0;
+    int file = open("/proc/self/statm", O_RDONLY);
+    CHECK(file >= 0 && read(file, text, sizeof text - 1) > 0, "statm");
+    close(file);
+    CHECK(sscanf(text, "%ld %ld", &total, &pages) == 2, "statm");
+    return (size_t)pages * 4 * KIB;
+}
 
 /* A small, fast, seeded generator (splitmix64). */
 static inline uint64_t next_random(uint64_t *state) {

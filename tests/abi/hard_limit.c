@@ -2,7 +2,6 @@
  * requests beyond it fail as C says, and what was freed can be had again, in other sizes. */
 #include "abi.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 
 #define OBJECTS (1 << 20)
@@ -12,17 +11,6 @@
 
 static size_t limit;
 static void *objects[OBJECTS];
-
-/* Resident bytes, without a request. */
-static size_t resident(void) {
-    char text[128] = {0};
-    long total = 0, pages = 0;
-    int file = open("/proc/self/statm", O_RDONLY);
-    CHECK(file >= 0 && read(file, text, sizeof text - 1) > 0, "statm");
-    close(file);
-    CHECK(sscanf(text, "%ld %ld", &total, &pages) == 2, "statm");
-    return (size_t)pages * 4 * KIB;
-}
 
 static void stays_within(const char *when) {
     size_t now = resident();

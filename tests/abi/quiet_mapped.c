@@ -2,18 +2,7 @@
  * MiB are resident before and after, beside the objects that live. */
 #include "abi.h"
 
-#include <fcntl.h>
 #include <time.h>
-
-static long resident(void) {
-    char text[128] = {0};
-    long total = 0, pages = 0;
-    int file = open("/proc/self/statm", O_RDONLY);
-    CHECK(file >= 0 && read(file, text, sizeof text - 1) > 0, "statm");
-    close(file);
-    CHECK(sscanf(text, "%ld %ld", &total, &pages) == 2, "statm");
-    return pages * 4 / 1024;
-}
 
 int main(void) {
     char *kept[16], *freed[8];
@@ -28,10 +17,10 @@ int main(void) {
     for (int i = 0; i < 8; i++) {
         free(freed[i]);
     }
-    long before = resident();
+    size_t before = resident() / MIB;
     struct timespec quiet = {.tv_sec = 5};
     nanosleep(&quiet, NULL);
-    printf("%ld %ld\n", before - 512, resident() - 512);
+    printf("%zd %zd\n", (ssize_t)before - 512, (ssize_t)(resident() / MIB) - 512);
     for (int i = 0; i < 16; i++) {
         free(kept[i]);
     }
