@@ -78,8 +78,11 @@ int main() {
 }
 CC
     spandrel trace record --of spans --mode native -o 'gcc.%p.trace' -- g++ -O2 -c unit.cc -o unit.o
-    largest=$(ls -S gcc.*.trace | head -1)
-    mv "$largest" "$out/gcc.trace"
+    for file in gcc.*.trace; do
+        if spandrel trace info --json "$file" | grep -q '"program":"cc1plus"'; then
+            mv "$file" "$out/gcc.trace"
+        fi
+    done
 }
 
 # A server in Rust under load: the benchmarks' own.
