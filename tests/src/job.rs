@@ -391,7 +391,7 @@ fn stacks_of_group(group: u32) -> String {
         text.push_str(&format!("--- stacks of {pid} {}\n", name.trim()));
         // `timeout` is coreutils': a debugger that hangs on a stuck process must not hang the test.
         let output = Command::new("timeout")
-            .args(["-k", "2", "15", "gdb", "-batch", "-nx", "-p", &pid.to_string()])
+            .args(["-k", "2", "15", "gdb", "-batch", "-nx", "-p", &living_thread(pid).to_string()])
             .args(["-ex", "set pagination off", "-ex", "thread apply all bt 24"])
             .stdin(Stdio::null())
             .output();
@@ -407,6 +407,18 @@ fn stacks_of_group(group: u32) -> String {
         }
     }
     text
+}
+
+/// A thread of the process that a debugger can hold on to: not a main thread that has ended.
+fn living_thread(pid: u32) -> u32 {
+    let is_living = |thread: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat"));
+        // The name, in parentheses, may hold anything.
+        stat.is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().starts_with(" Z"))
+    };
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let mut threads = threads.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    threads.find(is_living).unwrap_or(pid)
 }
 
 /// Seconds, for brevity in the tests.

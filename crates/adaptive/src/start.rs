@@ -260,12 +260,12 @@ extern "C" fn child() {
     background::begin();
     spandrel_backends::fork_forget();
     crate::stats::forget();
-    if !LOCKED.load(Relaxed) {
-        return;
+    if LOCKED.load(Relaxed) {
+        // SAFETY: as above; the child's only thread is the one that forked.
+        unsafe {
+            spandrel_backends::fork_done(true);
+            modes::fork_lock().release();
+        }
     }
-    // SAFETY: as above; the child's only thread is the one that forked.
-    unsafe {
-        spandrel_backends::fork_done(true);
-        modes::fork_lock().release();
-    }
+    spandrel_backends::watch_main_thread();
 }

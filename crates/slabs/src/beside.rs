@@ -57,6 +57,7 @@ pub fn set_companion(companion: Companion) {
 /// its parent's memory. To be called without a lock, where memory may be allocated.
 #[cold]
 pub fn want() -> bool {
+    thread_cache::watch_main_thread();
     background::want(work)
 }
 

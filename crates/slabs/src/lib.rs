@@ -44,6 +44,7 @@ pub use beside::{Companion, set_companion, want as want_background};
 pub use cpu_cache::start as start_cpu_caches;
 pub use figures::figures;
 pub use heap::{fork_forget, idle_bytes, set_release_rate, start, stats};
+pub use thread_cache::watch_main_thread;
 
 /// A large object that outgrows its place gets this part of its size as room to grow.
 const GROWTH_PART: usize = 8;

@@ -170,6 +170,7 @@ fn own() -> Option<*mut Cache> {
 /// in the middle of it when a process forks.
 pub fn start() {
     let _ = key();
+    watch_main_thread();
 }
 
 /// Bytes of objects that threads have cached, more or less: they go on meanwhile.
@@ -201,7 +202,9 @@ fn key() -> Option<libc::pthread_key_t> {
     KEY.load(Acquire).checked_sub(1)
 }
 
-/// The end of the main thread matters also where it has no cache; see `ended`.
+/// The end of the main thread matters also where it has no cache; see `ended`. To be called when
+/// the library starts and in the child of a fork, and wherever the background thread is started or
+/// woken: the library may start in another thread.
 pub fn watch_main_thread() {
     if !WATCHED.load(Relaxed) && is_main_thread() {
         WATCHED.store(true, Relaxed);

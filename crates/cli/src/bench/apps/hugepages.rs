@@ -97,9 +97,9 @@ pub fn table(outcomes: &[Outcome]) -> String {
         "work per\nCPU time",
         "latency",
         "memory",
+        "memory",
         "on huge\npages",
-        "IPC",
-        "TLB\nmisses",
+        "IPC, TLB\nmisses",
         "page\nfaults",
     ];
     let mut table = table::new(&header.map(String::from));
@@ -117,8 +117,9 @@ pub fn table(outcomes: &[Outcome]) -> String {
                 }
             };
             // Where the machine does not count, there is nothing to be had.
-            let counted =
-                |key: &str| value(key).map_or("n/a".into(), |value| format!("{value:.2}"));
+            let counted = |key: &str| value(key).map(|value| format!("{value:.2}"));
+            let counted: Vec<String> =
+                ["ipc", "dtlb_mpki"].into_iter().filter_map(counted).collect();
             let text =
                 |key: &str, show: fn(f64) -> String| value(key).map_or(table::NOTHING.into(), show);
             let cells = vec![
@@ -126,21 +127,16 @@ pub fn table(outcomes: &[Outcome]) -> String {
                 series.contender.name.clone(),
                 times("requests_per_cpu_second"),
                 text("latency_ns", time),
-                unbroken(&format!("{} {}", text("rss", bytes), times("rss"))),
+                text("rss", bytes),
+                times("rss"),
                 text("coverage", |share| format!("{:.0}%", share * 100.0)),
-                counted("ipc"),
-                counted("dtlb_mpki"),
+                if counted.is_empty() { "n/a".into() } else { counted.join(", ") },
                 text("minor_faults", |faults| count(faults as u64)),
             ];
             table::add(&mut table, series.contender.ours(), cells);
         }
     }
     table.to_string()
-}
-
-/// Text that stays on one line of its cell.
-fn unbroken(text: &str) -> String {
-    text.replace(' ', "\u{a0}")
 }
 
 /// Everything that was measured, and what went wrong.
