@@ -1,9 +1,10 @@
-//! Real programs under the preload library: the same output and exit code as without, in `auto`, in the paper's
-//! template and in `switch`. A program that is not installed fails its test: `make setup` installs it.
+//! Real programs under the preload library: the same output and exit code as without, in `auto`, in `native`, in
+//! the paper's template and in `switch`. A program that is not installed fails its test: `make setup` installs it.
 
 mod build;
 mod compare;
 mod jvm_node_go;
 mod python;
 mod redis;
+mod rust;
 mod shell;

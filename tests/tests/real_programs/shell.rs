@@ -54,3 +54,22 @@ fn sqlite() {
         account(&job.run(), 1)
     });
 }
+
+/// Requests of all sizes by several threads and processes, at random; it looks whether they hold what was written.
+#[test]
+fn stress_ng() {
+    let _alone = heavy();
+    loads_into("stress-ng", &["--version"]);
+    same_in_every_mode(|run| {
+        let ways = [
+            "--malloc-ops 200000",
+            "--malloc-ops 200000 --malloc-pthreads 4",
+            "--malloc-ops 20000 --malloc-touch --malloc-bytes 2m --malloc-max 300",
+        ];
+        let stress = |way: &str| {
+            let job = run.job("stress-ng").args(["--quiet", "--verify", "--malloc", "2"]);
+            account(&job.args(way.split(' ')).run(), 0)
+        };
+        ways.into_iter().map(stress).collect()
+    });
+}
