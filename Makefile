@@ -53,6 +53,8 @@ unit:
 	cargo test --locked -p spandrel -p spandrel-backends
 	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom \
 		cargo test --locked --release -p spandrel-sync --test loom
+	RUSTFLAGS='--cfg shuttle' CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/shuttle \
+		cargo test --locked --release -p spandrel-slabs --test shuttle
 
 integration: build
 	cargo test --locked -p spandrel-tests -- --test-threads 2

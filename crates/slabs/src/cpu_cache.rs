@@ -100,7 +100,7 @@ pub fn attached() -> Option<*mut Area> {
 /// is none; `None`: somebody is at it, or there is no memory.
 fn current(area: *mut Area) -> Option<*mut Block> {
     // SAFETY: the calling thread's area, which is there as long as the thread.
-    let cpu = unsafe { (*area).cpu() };
+    let cpu = unsafe { restartable::processor(area) };
     let block = BLOCKS[cpu].load(Acquire);
     if block != nothing() {
         return Some(block);
@@ -262,7 +262,7 @@ unsafe fn look_at(
         });
     }
     BLOCKS[cpu].store(nothing(), Relaxed);
-    let is_ours = barrier::restart(cpu);
+    let is_ours = restartable::restart(cpu);
     let mut taken = [0; CLASSES];
     let mut left = false;
     if is_ours {

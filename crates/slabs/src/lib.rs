@@ -12,6 +12,9 @@
 //!
 //! This room must never know who else hands out memory, nor by what policy a
 //! request came here.
+//!
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p spandrel-slabs --release --test shuttle` (part of
+//! `make unit`) interrupts operations on caches of processors after any of their instructions.
 #![no_std]
 
 mod beside;
@@ -26,7 +29,11 @@ mod kernel;
 mod limit;
 mod map;
 mod report;
+#[cfg(not(shuttle))]
 mod restartable;
+#[cfg(shuttle)]
+#[path = "restartable_model.rs"]
+pub mod restartable;
 mod span;
 mod stack;
 mod thread_cache;

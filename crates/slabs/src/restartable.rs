@@ -13,10 +13,21 @@
 use core::arch::asm;
 use core::mem::offset_of;
 
+pub use spandrel_os::barrier::restart;
 use spandrel_os::rseq::{Area, CPU_ID, RSEQ_CS, SIGNATURE};
 
 use crate::cpu_cache::BLOCKS;
 use crate::stack::Stack;
+
+/// The processor that the calling thread ran on just now.
+///
+/// # Safety
+/// `area` is the calling thread's.
+#[inline]
+pub unsafe fn processor(area: *mut Area) -> usize {
+    // SAFETY: the area is there as long as its thread.
+    unsafe { (*area).cpu() }
+}
 
 /// Where an operation finds the stack of a class in a block.
 #[inline(always)]

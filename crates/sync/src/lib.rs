@@ -9,7 +9,8 @@
 //! This room must never know what its locks protect.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p spandrel-sync --release` (part of `make unit`)
-//! tries every interleaving of the tests in `tests/loom.rs`.
+//! tries every interleaving of the tests in `tests/loom.rs`. With `--cfg shuttle`, for other
+//! rooms' tests, threads are those of the scheduler shuttle.
 #![cfg_attr(not(loom), no_std)]
 
 #[cfg(not(loom))]

@@ -1,7 +1,9 @@
 //! What locks stand on: atomics, the futex, barriers. With `--cfg loom` all of
-//! it is a model, in which every interleaving of a test's threads is tried.
+//! it is a model, in which every interleaving of a test's threads is tried. With `--cfg shuttle`
+//! threads take turns at random, at each lock among other places.
 
 #[cfg(not(loom))]
+#[cfg_attr(shuttle, allow(dead_code))]
 mod real {
     pub use core::hint::spin_loop;
     pub use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -229,7 +231,55 @@ mod model {
     }
 }
 
+/// Tasks of shuttle are all on one thread of the system, and change where one of them yields.
+#[cfg(shuttle)]
+mod scheduled {
+    pub use super::real::{AtomicU8, AtomicU32, Ordering, exchange, heavy_barrier, light_barrier};
+
+    use shuttle::thread::yield_now;
+
+    pub const SPINS: u32 = 0;
+
+    pub fn thread_id() -> u32 {
+        usize::from(shuttle::current::me()) as u32 + 1
+    }
+
+    pub fn spin_loop() {
+        yield_now();
+    }
+
+    /// Lets others run.
+    pub fn linger(_: u32) {
+        yield_now();
+    }
+
+    pub fn relax(_: u32) {
+        yield_now();
+    }
+
+    /// Sleepers wake without reason.
+    pub fn wait(_: &AtomicU32, _: u32) {
+        yield_now();
+    }
+
+    pub fn wait_for(_: &AtomicU32, _: u32, _: u32) {
+        yield_now();
+    }
+
+    pub fn wake_one(_: &AtomicU32) {}
+
+    pub fn wake_all(_: &AtomicU32) {}
+
+    /// Asked whenever a lock is taken or given back: others may go on here.
+    pub fn is_single_threaded() -> bool {
+        yield_now();
+        false
+    }
+}
+
 #[cfg(loom)]
 pub use model::*;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub use real::*;
+#[cfg(shuttle)]
+pub use scheduled::*;
