@@ -10,7 +10,8 @@ use spandrel_sync::ThreadSlot;
 
 use crate::{beside, cpu_cache, restartable, thread_cache};
 
-/// A cached object of `class`; 0: there is none.
+/// A cached object of `class`, which is that of a size, and in effect of the cache's home; 0: there
+/// is none.
 #[inline(always)]
 pub fn pop(class: usize) -> usize {
     let area = ThreadSlot::current_cpu().cast::<Area>();
@@ -21,7 +22,7 @@ pub fn pop(class: usize) -> usize {
     unsafe { restartable::pop(area, class) }
 }
 
-/// An object of `class` when none is cached, and some more for the cache; 0 when
+/// An object of `class`, as in [`pop`], when none is cached, and some more for the cache; 0 when
 /// there is no memory.
 pub fn fetch(class: usize) -> usize {
     let object = match cpu_cache::attached() {
@@ -40,7 +41,7 @@ pub fn push(class: usize, object: usize) {
         thread_cache::push(class, object)
     } else {
         // SAFETY: as in `pop`.
-        unsafe { restartable::push(area, class, object) }
+        unsafe { cpu_cache::push(area, class, object) }
     };
     if !done {
         push_slow(class, object);

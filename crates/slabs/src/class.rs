@@ -2,13 +2,26 @@
 //!
 //! To 128 B every multiple of 16, then eight classes to an octave, up to
 //! 256 KiB. Larger objects are spans of their own.
+//!
+//! Of objects so small that a cache line holds several each size has a class for each *home*. A
+//! cache has a home, by its processor or thread, and serves requests from the classes of that home
+//! alone, whatever else is given back to it: or two threads that were handed neighbours would each
+//! go on with them, and their processors pass the line to and fro (passive false sharing). The
+//! classes of one size differ in their lowest bits only, so that a cache has the class of its own
+//! home in the same place as every other cache has its.
 
 use spandrel_pages::{HEAP_PAGE_BYTES, KIB, MIN_ALIGN};
 
 /// Largest size that has a class.
 pub const SMALL_MAX: usize = 256 * KIB;
-/// Classes and the number 0, which means none.
-pub const CLASSES: usize = 1 + 8 + 11 * 8;
+/// Homes of small objects.
+pub const HOMES: usize = 8;
+/// The first class of those that have homes: 16, 32 and 48 bytes.
+pub const HOMED: usize = 96;
+/// Above all classes; number 0 means none, and some below [`HOMED`] are not in use.
+pub const CLASSES: usize = HOMED + 3 * HOMES;
+/// Above all classes without homes.
+const PLAIN_END: usize = 1 + 5 + 11 * 8;
 /// Sizes to here are looked up in a table of one byte per 16 bytes.
 const TABLE_MAX: usize = 1024;
 /// At most this part of a span may be left over behind its last object.
@@ -40,7 +53,7 @@ pub struct Class {
 pub static CLASS: [Class; CLASSES] = classes();
 static BY_SIZE: [u8; TABLE_MAX / MIN_ALIGN + 1] = by_size();
 
-/// The class for `size`; `None`: it is more than [`SMALL_MAX`].
+/// The class for `size`, of home 0 where it has homes; `None`: it is more than [`SMALL_MAX`].
 #[inline(always)]
 pub fn class_of(size: usize) -> Option<usize> {
     if size <= TABLE_MAX {
@@ -51,15 +64,28 @@ pub fn class_of(size: usize) -> Option<usize> {
 
 /// The class by arithmetic; `size` is at most [`SMALL_MAX`].
 const fn computed(size: usize) -> usize {
-    if size <= 16 {
-        return 1;
+    let last = if size == 0 { 0 } else { size - 1 };
+    if size <= 48 {
+        return HOMED + last / 16 * HOMES;
     }
-    let last = size - 1;
     if size <= 128 {
-        return last / 16 + 1;
+        return last / 16 - 2;
     }
     let octave = last.ilog2() as usize;
-    9 + (octave - 7) * 8 + ((last >> (octave - 3)) & 7)
+    6 + (octave - 7) * 8 + ((last >> (octave - 3)) & 7)
+}
+
+/// The home of a processor's cache, or of a thread's by another number.
+#[inline]
+pub const fn home_of(number: usize) -> usize {
+    number % HOMES
+}
+
+/// Where a cache of some home has the objects of a class, and the class of what is there: what
+/// is at [`class_of`] is of that home.
+#[inline(always)]
+pub const fn seen_from(home: usize, class: usize) -> usize {
+    if class < HOMED { class } else { class ^ home }
 }
 
 impl Class {
@@ -88,14 +114,15 @@ pub const fn kept(bytes: usize, least: usize, most: usize) -> [usize; CLASSES] {
     let mut kept = [0; CLASSES];
     let mut class = 1;
     while class < CLASSES {
-        let fit = bytes / size_of_class(class);
-        kept[class] = if fit > most {
-            most
-        } else if fit < least {
-            least
-        } else {
-            fit
-        };
+        if let Some(fit) = bytes.checked_div(size_of_class(class)) {
+            kept[class] = if fit > most {
+                most
+            } else if fit < least {
+                least
+            } else {
+                fit
+            };
+        }
         class += 1;
     }
     kept
@@ -111,12 +138,17 @@ pub const fn sum(of: &[usize; CLASSES]) -> usize {
     sum
 }
 
+/// Bytes of an object; 0 for a number that is not in use.
 const fn size_of_class(class: usize) -> usize {
-    if class <= 8 {
-        return class * 16;
+    match class {
+        0 | PLAIN_END..HOMED => 0,
+        HOMED.. => ((class - HOMED) / HOMES + 1) * 16,
+        1..=5 => (class + 3) * 16,
+        _ => {
+            let (octave, step) = ((class - 6) / 8 + 7, (class - 6) % 8 + 1);
+            (1 << octave) + step * (1 << (octave - 3))
+        }
     }
-    let (octave, step) = ((class - 9) / 8 + 7, (class - 9) % 8 + 1);
-    (1 << octave) + step * (1 << (octave - 3))
 }
 
 const fn classes() -> [Class; CLASSES] {
@@ -124,6 +156,10 @@ const fn classes() -> [Class; CLASSES] {
     let mut class = 1;
     while class < CLASSES {
         let size = size_of_class(class);
+        if size == 0 {
+            class += 1;
+            continue;
+        }
         let pages = pages_for(size);
         let objects = pages * HEAP_PAGE_BYTES / size;
         all[class] = Class {
@@ -163,19 +199,39 @@ const fn by_size() -> [u8; TABLE_MAX / MIN_ALIGN + 1] {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
     use super::*;
+    use std::vec::Vec;
+
+    fn in_use() -> impl Iterator<Item = Class> {
+        CLASS.into_iter().filter(|class| class.size > 0)
+    }
 
     #[test]
     fn every_size_has_the_smallest_class_that_holds_it() {
         for size in 0..=SMALL_MAX {
-            let class = class_of(size).unwrap();
-            assert!((1..CLASSES).contains(&class));
-            assert!(CLASS[class].size as usize >= size);
-            assert!(class == 1 || (CLASS[class - 1].size as usize) < size, "{size}");
+            let class = CLASS[class_of(size).unwrap()];
+            assert!(class.size as usize >= size);
+            assert!(in_use().all(|other| (other.size as usize) < size || other.size >= class.size));
         }
-        assert_eq!(class_of(SMALL_MAX), Some(CLASSES - 1));
         assert_eq!(class_of(SMALL_MAX + 1), None);
-        assert_eq!(CLASS[CLASSES - 1].size as usize, SMALL_MAX);
+        assert_eq!(in_use().map(|class| class.size as usize).max(), Some(SMALL_MAX));
+    }
+
+    #[test]
+    fn a_cache_has_each_class_in_a_place_of_its_own() {
+        for home in 0..HOMES {
+            let mut places: Vec<_> = (0..CLASSES).map(|class| seen_from(home, class)).collect();
+            for (class, place) in places.iter().enumerate() {
+                assert_eq!(seen_from(home, *place), class);
+                assert_eq!(CLASS[*place].size, CLASS[class].size);
+            }
+            places.sort();
+            assert!(places.into_iter().eq(0..CLASSES));
+        }
+        let classes: Vec<_> =
+            (0..HOMES).map(|home| seen_from(home, class_of(8).unwrap())).collect();
+        assert!(classes.windows(2).all(|pair| pair[0] != pair[1]));
     }
 
     #[test]
@@ -184,7 +240,7 @@ mod tests {
             let class = CLASS[class_of(size).unwrap()];
             assert!((class.size as usize - size) * 8 <= size, "{size} in {}", class.size);
         }
-        for class in &CLASS[1..] {
+        for class in in_use() {
             let bytes = class.pages as usize * HEAP_PAGE_BYTES;
             let used = class.objects as usize * class.size as usize;
             assert!((bytes - used) * TAIL_PART <= bytes, "{}", class.size);
@@ -195,7 +251,7 @@ mod tests {
 
     #[test]
     fn fullness_grows_from_least_to_most() {
-        for class in &CLASS[1..] {
+        for class in in_use() {
             let fullness = |used| class.fullness_of(used);
             assert_eq!(fullness(0), 0);
             for used in 0..class.objects as usize {
@@ -206,7 +262,7 @@ mod tests {
 
     #[test]
     fn offsets_become_indices() {
-        for class in &CLASS[1..] {
+        for class in in_use() {
             for offset in 0..class.pages as usize * HEAP_PAGE_BYTES {
                 assert_eq!(class.index_of(offset), offset / class.size as usize);
             }

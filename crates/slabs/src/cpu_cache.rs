@@ -12,7 +12,7 @@ use spandrel_os::barrier;
 use spandrel_os::rseq::{self, Area, CPUS_MOST};
 use spandrel_sync::{Lock, thread_slot};
 
-use crate::class::{self, CLASS, CLASSES};
+use crate::class::{self, CLASS, CLASSES, HOMED, home_of, seen_from};
 use crate::span::Wrong;
 use crate::stack::Stack;
 use crate::{map, report, restartable, thread_cache, transfer};
@@ -133,14 +133,17 @@ fn make(cpu: usize) -> Option<*mut Block> {
     Some(block)
 }
 
-/// An object of a class, and some more for the processor; 0: no memory.
-pub fn refill(area: *mut Area, class: usize) -> usize {
+/// An object for the stack of requests of a size, and some more for the processor; 0: no memory.
+pub fn refill(area: *mut Area, place: usize) -> usize {
     let mut batch = [0; BATCH];
+    // SAFETY: the calling thread's area, which is there as long as the thread.
+    let home = home_of(unsafe { restartable::processor(area) });
+    let class = seen_from(home, place);
     let wanted = match current(area) {
         // SAFETY: blocks are never taken away.
         Some(block) => unsafe {
             let (size, most) = (CLASS[class].size as usize, BATCH.min(SLOTS[class] / 2 + 1));
-            Stack::next_refill(&raw const (*block).stacks[class], size, most)
+            Stack::next_refill(&raw const (*block).stacks[place], size, most)
         },
         None => 1,
     };
@@ -160,22 +163,38 @@ pub fn refill(area: *mut Area, class: usize) -> usize {
 /// some go on.
 pub fn spill(area: *mut Area, class: usize, object: usize) {
     if current(area).is_some() {
+        let mut topmost = [0];
         // SAFETY: the calling thread's area.
-        let topmost = unsafe { restartable::pop(area, class) };
-        if topmost == object {
-            report::wrong(object, class, Wrong::FreeAlready);
-        }
-        if topmost != 0 {
-            give_here(area, class, topmost);
+        if unsafe { restartable::pop_many(area, class, &mut topmost) } == 1 {
+            if topmost[0] == object {
+                report::wrong(object, class, Wrong::FreeAlready);
+            }
+            give_here(area, class, topmost[0]);
         }
     }
     give_here(area, class, object);
 }
 
+/// See [`restartable::push`].
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub unsafe fn push(area: *mut Area, class: usize, object: usize) -> bool {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        if class < HOMED {
+            restartable::push(area, class, object)
+        } else {
+            restartable::push_homed(area, class, object)
+        }
+    }
+}
+
 /// Puts an object on the stack of the processor, which gives others away where it is full.
 fn give_here(area: *mut Area, class: usize, object: usize) {
     // SAFETY: as above, and the object is the caller's.
-    if unsafe { restartable::push(area, class, object) } {
+    if unsafe { push(area, class, object) } {
         return;
     }
     if current(area).is_some() {
@@ -185,7 +204,7 @@ fn give_here(area: *mut Area, class: usize, object: usize) {
         let taken = unsafe { restartable::pop_many(area, class, &mut batch[..many]) };
         transfer::give(class, &batch[..taken]);
         // SAFETY: as above, and the object is the caller's.
-        if unsafe { restartable::push(area, class, object) } {
+        if unsafe { push(area, class, object) } {
             return;
         }
     }
@@ -290,7 +309,8 @@ unsafe fn look_at(
     }
     BLOCKS[cpu].store(block, Release);
     let mut from = room.cast_const();
-    for (class, taken) in taken.into_iter().enumerate() {
+    for (place, taken) in taken.into_iter().enumerate() {
+        let class = seen_from(home_of(cpu), place);
         // SAFETY: what was put there above.
         unsafe {
             transfer::give(class, core::slice::from_raw_parts(from, taken));

@@ -39,6 +39,7 @@ mod stack;
 mod thread_cache;
 mod transfer;
 
+use core::iter::successors;
 use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -115,7 +116,8 @@ fn class_aligned(align: usize, size: usize) -> Option<usize> {
     if align > HEAP_PAGE_BYTES {
         return None;
     }
-    (class_of(size)?..CLASSES).find(|class| CLASS[*class].size as usize & (align - 1) == 0)
+    let larger = |class: &usize| class_of(CLASS[*class].size as usize + 1);
+    successors(class_of(size), larger).find(|class| CLASS[*class].size as usize & (align - 1) == 0)
 }
 
 fn alloc_large(size: usize, align_pages: usize) -> (*mut u8, bool) {

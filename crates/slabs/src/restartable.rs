@@ -6,6 +6,9 @@
 //! (`spandrel_os::rseq`), perhaps on another processor. So no two threads are
 //! ever in the middle of an operation on the same processor, without a lock.
 //!
+//! Classes that have homes (see `class`) are where the processor's home has them, which is found in the
+//! sequence too. Only `pop`, which is for requests, is at the processor's own home whatever that is.
+//!
 //! The kernel is told of a sequence by its descriptor's address in the thread's
 //! area. It is left there afterwards: the kernel ignores it when the thread is
 //! found elsewhere, and the next sequence replaces it.
@@ -16,6 +19,7 @@ use core::mem::offset_of;
 pub use spandrel_os::barrier::restart;
 use spandrel_os::rseq::{Area, CPU_ID, RSEQ_CS, SIGNATURE};
 
+use crate::class::{HOMED, HOMES};
 use crate::cpu_cache::BLOCKS;
 use crate::stack::Stack;
 
@@ -74,7 +78,15 @@ macro_rules! sequence {
     };
 }
 
-/// Takes the topmost object of a class; 0: there is none.
+const _: () = assert!(size_of::<Stack>().is_power_of_two() && HOMES.is_power_of_two());
+
+/// What of a processor's number tells where it has a class.
+#[inline]
+fn home_mask(class: usize) -> usize {
+    if class < HOMED { 0 } else { HOMES - 1 }
+}
+
+/// Takes the topmost object of the class that requests of a size are served from; 0: there is none.
 ///
 /// # Safety
 /// `area` is the calling thread's, `class` is one, and the blocks are there.
@@ -107,7 +119,7 @@ pub unsafe fn pop(area: *mut Area, class: usize) -> usize {
     object
 }
 
-/// Puts an object on the stack of its class; false: it is full, or the object seems
+/// Puts an object on the stack of its class, which has no homes; false: it is full, or the object seems
 /// to be the topmost already. (What lies below the bottom is some number.)
 ///
 /// # Safety
@@ -144,6 +156,50 @@ pub unsafe fn push(area: *mut Area, class: usize, object: usize) -> bool {
     done != 0
 }
 
+/// Puts an object on the stack of its class, which has homes; false: it is full, or the object seems
+/// to be the topmost already. (What lies below the bottom is some number.)
+///
+/// # Safety
+/// As for [`push`].
+#[inline(always)]
+pub unsafe fn push_homed(area: *mut Area, class: usize, object: usize) -> bool {
+    let done: usize;
+    // SAFETY: as in `pop`; below its limit a stack has room.
+    unsafe {
+        sequence!(
+            "{top}",
+            [
+                "mov {done:e}, dword ptr [{area} + {cpu_id}]",
+                "and {done:e}, {homes} - 1",
+                "shl {done:e}, {shift}",
+                "xor {done}, {offset}",
+                "add {at}, {done}",
+                "mov {top}, qword ptr [{at} + {stack_top}]",
+                "xor {done:e}, {done:e}",
+                "cmp {top}, qword ptr [{at} + {stack_limit}]",
+                "je 44f",
+                "cmp {object}, qword ptr [{top} - 8]",
+                "je 44f",
+                "mov {done:e}, 1",
+                "mov qword ptr [{top}], {object}",
+                "add {top}, 8",
+                "mov qword ptr [{at} + {stack_top}], {top}",
+            ],
+            homes = const HOMES,
+            shift = const size_of::<Stack>().trailing_zeros(),
+            stack_top = const offset_of!(Stack, top),
+            stack_limit = const offset_of!(Stack, limit),
+            area = in(reg) area,
+            offset = in(reg) offset(class),
+            object = in(reg) object,
+            done = out(reg) done,
+            at = out(reg) _,
+            top = out(reg) _,
+        );
+    }
+    done != 0
+}
+
 /// Puts objects on the stack of their class, as many as there is room for; how
 /// many of them, from the first on.
 ///
@@ -156,8 +212,13 @@ pub unsafe fn push_many(area: *mut Area, class: usize, objects: &[usize]) -> usi
         sequence!(
             "rdi",
             [
-                "mov rdi, qword ptr [{at} + {offset} + {stack_top}]",
-                "mov rcx, qword ptr [{at} + {offset} + {stack_limit}]",
+                "mov ecx, dword ptr [{area} + {cpu_id}]",
+                "and rcx, {mask}",
+                "shl ecx, {shift}",
+                "xor rcx, {offset}",
+                "add {at}, rcx",
+                "mov rdi, qword ptr [{at} + {stack_top}]",
+                "mov rcx, qword ptr [{at} + {stack_limit}]",
                 "sub rcx, rdi",
                 "shr rcx, 3",
                 "cmp rcx, {count}",
@@ -167,8 +228,10 @@ pub unsafe fn push_many(area: *mut Area, class: usize, objects: &[usize]) -> usi
                 "jz 44f",
                 "mov rsi, {from}",
                 "rep movsq",
-                "mov qword ptr [{at} + {offset} + {stack_top}], rdi",
+                "mov qword ptr [{at} + {stack_top}], rdi",
             ],
+            mask = in(reg) home_mask(class),
+            shift = const size_of::<Stack>().trailing_zeros(),
             stack_top = const offset_of!(Stack, top),
             stack_limit = const offset_of!(Stack, limit),
             area = in(reg) area,
@@ -196,9 +259,14 @@ pub unsafe fn pop_many(area: *mut Area, class: usize, into: &mut [usize]) -> usi
         sequence!(
             "rdi",
             [
-                "mov rsi, qword ptr [{at} + {offset} + {stack_top}]",
+                "mov ecx, dword ptr [{area} + {cpu_id}]",
+                "and rcx, {mask}",
+                "shl ecx, {shift}",
+                "xor rcx, {offset}",
+                "add {at}, rcx",
+                "mov rsi, qword ptr [{at} + {stack_top}]",
                 "mov rcx, rsi",
-                "sub rcx, qword ptr [{at} + {offset} + {stack_bottom}]",
+                "sub rcx, qword ptr [{at} + {stack_bottom}]",
                 "shr rcx, 3",
                 "cmp rcx, {count}",
                 "cmova rcx, {count}",
@@ -210,8 +278,10 @@ pub unsafe fn pop_many(area: *mut Area, class: usize, into: &mut [usize]) -> usi
                 "mov {top}, rsi",
                 "mov rdi, {into}",
                 "rep movsq",
-                "mov qword ptr [{at} + {offset} + {stack_top}], {top}",
+                "mov qword ptr [{at} + {stack_top}], {top}",
             ],
+            mask = in(reg) home_mask(class),
+            shift = const size_of::<Stack>().trailing_zeros(),
             stack_top = const offset_of!(Stack, top),
             stack_bottom = const offset_of!(Stack, bottom),
             area = in(reg) area,

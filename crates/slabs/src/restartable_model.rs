@@ -10,6 +10,7 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::yield_now;
 use spandrel_os::rseq::Area;
 
+use crate::class::{home_of, seen_from};
 use crate::cpu_cache::BLOCKS;
 use crate::stack::Stack;
 
@@ -70,10 +71,30 @@ impl Sequence {
         Some(())
     }
 
+    /// A copy that may be interrupted in the middle, not at every word: tasks are to come to an end.
+    ///
+    /// # Safety
+    /// So many words may be read and written to.
+    unsafe fn copy(&self, from: *const usize, to: *mut usize, count: usize) -> Option<()> {
+        let half = count / 2;
+        self.step()?;
+        // SAFETY: passed on from the caller.
+        unsafe { to.copy_from(from, half) };
+        self.step()?;
+        // SAFETY: as above.
+        unsafe { to.add(half).copy_from(from.add(half), count - half) };
+        Some(())
+    }
+
+    /// The stack at a place of the processor's block.
+    fn stack_at(&self, place: usize) -> Option<*mut Stack> {
+        self.step()?;
+        Some(BLOCKS[self.cpu].load(Relaxed).cast::<Stack>().wrapping_add(place))
+    }
+
     /// The stack of a class.
     fn stack(&self, class: usize) -> Option<*mut Stack> {
-        self.step()?;
-        Some(BLOCKS[self.cpu].load(Relaxed).cast::<Stack>().wrapping_add(class))
+        self.stack_at(seen_from(home_of(self.cpu), class))
     }
 }
 
@@ -88,16 +109,22 @@ fn run<T>(sequence: impl Fn(&Sequence) -> Option<T>) -> T {
     }
 }
 
-/// Takes the topmost object of a class; 0: there is none.
+/// Takes the topmost object of the class that requests of a size are served from; 0: there is none.
 ///
 /// # Safety
 /// As for the real one.
-pub(crate) unsafe fn pop(area: *mut Area, class: usize) -> usize {
-    let mut object = [0];
-    // SAFETY: passed on from the caller.
-    let taken = unsafe { pop_many(area, class, &mut object) };
-    // What an attempt that was interrupted left there does not count.
-    if taken == 0 { 0 } else { object[0] }
+pub(crate) unsafe fn pop(_: *mut Area, class: usize) -> usize {
+    // SAFETY: the table names blocks, and what lies below the top of a stack are addresses of objects.
+    run(|at| unsafe {
+        let stack = at.stack_at(class)?;
+        let top = at.read(&raw const (*stack).top)?;
+        if top == at.read(&raw const (*stack).bottom)? {
+            return Some(0);
+        }
+        let object = at.read(top.sub(1))?;
+        at.write(&raw mut (*stack).top, top.sub(1))?;
+        Some(object)
+    })
 }
 
 /// Puts an object on the stack of its class; false: it is full, or the object seems to be the topmost
@@ -120,6 +147,15 @@ pub(crate) unsafe fn push(_: *mut Area, class: usize, object: usize) -> bool {
     })
 }
 
+/// The same for a class that has homes.
+///
+/// # Safety
+/// As for the real one.
+pub(crate) unsafe fn push_homed(area: *mut Area, class: usize, object: usize) -> bool {
+    // SAFETY: passed on from the caller.
+    unsafe { push(area, class, object) }
+}
+
 /// Puts objects on the stack of their class, as many as there is room for; how many of them, from the
 /// first on.
 ///
@@ -133,9 +169,7 @@ pub(crate) unsafe fn push_many(_: *mut Area, class: usize, objects: &[usize]) ->
         let room = slots(top, at.read(&raw const (*stack).limit)?);
         let count = room.min(objects.len());
         if count > 0 {
-            for (slot, object) in objects[..count].iter().enumerate() {
-                at.write(top.add(slot), *object)?;
-            }
+            at.copy(objects.as_ptr(), top, count)?;
             at.write(&raw mut (*stack).top, top.add(count))?;
         }
         Some(count)
@@ -154,9 +188,7 @@ pub(crate) unsafe fn pop_many(_: *mut Area, class: usize, into: &mut [usize]) ->
         let top = at.read(&raw const (*stack).top)?;
         let count = slots(at.read(&raw const (*stack).bottom)?, top).min(most);
         if count > 0 {
-            for slot in 0..count {
-                to.add(slot).write(at.read(top.sub(count).add(slot))?);
-            }
+            at.copy(top.sub(count), to, count)?;
             at.write(&raw mut (*stack).top, top.sub(count))?;
         }
         Some(count)

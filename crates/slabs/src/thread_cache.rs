@@ -3,17 +3,17 @@
 
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
 use spandrel_sync::{Lock, NO_CACHE, Once, ThreadSlot, background, thread_slot};
 
-use crate::class::{self, CLASS, CLASSES};
+use crate::class::{self, CLASS, CLASSES, home_of, seen_from};
 use crate::span::Wrong;
 use crate::stack::Stack;
 use crate::{map, report, transfer};
 
 /// Bytes of one cache: heads and stacks.
-const CACHE_BYTES: usize = 128 * 1024;
+const CACHE_BYTES: usize = 256 * 1024;
 /// Objects cached of a class: this many bytes of them, within bounds.
 const STACK_BYTES: usize = 32 * 1024;
 const STACK_MOST: usize = 512;
@@ -28,6 +28,8 @@ pub struct Cache {
     next: *mut Cache,
     /// The one that was made before.
     older: *mut Cache,
+    /// See `class`.
+    home: usize,
     stacks: [Stack; CLASSES],
 }
 
@@ -44,6 +46,9 @@ static UNUSED: Lock<Unused> = Lock::new(Unused(ptr::null_mut()));
 /// The cache that was made last: the head of the list of all.
 static MADE: AtomicPtr<Cache> = AtomicPtr::new(ptr::null_mut());
 
+/// How many were made.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
 struct Unused(*mut Cache);
 // SAFETY: an unused cache is nobody's but the list's.
 unsafe impl Send for Unused {}
@@ -53,7 +58,7 @@ static KEY: AtomicU32 = AtomicU32::new(0);
 /// The main thread's end will be told.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// An object of `class`; 0: there is none.
+/// An object of `class`, which is that of a size; 0: there is none.
 #[inline(always)]
 pub fn pop(class: usize) -> usize {
     let cache = ThreadSlot::current_cache().cast::<Cache>();
@@ -82,8 +87,9 @@ pub fn push(class: usize, object: usize) -> bool {
     }
     // SAFETY: the slot holds this thread's own cache, and `class` is below CLASSES.
     unsafe {
+        let place = seen_from((*cache).home, class);
         let stacks = &mut (*cache).stacks;
-        let stack = stacks.get_unchecked_mut(class);
+        let stack = stacks.get_unchecked_mut(place);
         if stack.top == stack.limit || *stack.top.sub(1) == object {
             return false;
         }
@@ -93,16 +99,17 @@ pub fn push(class: usize, object: usize) -> bool {
     true
 }
 
-/// An object and some more for the stack, which is empty.
-pub fn refill(class: usize) -> usize {
+/// An object and some more for the stack, which is empty, of requests of a size.
+pub fn refill(place: usize) -> usize {
     let Some(cache) = own() else {
         let mut object = [0];
-        return if transfer::fetch(class, &mut object) == 1 { object[0] } else { 0 };
+        return if transfer::fetch(place, &mut object) == 1 { object[0] } else { 0 };
     };
     // SAFETY: this thread's own cache; nothing between here and the last use of
     // the stack calls malloc. There is room for half of the slots and one more.
     unsafe {
-        let stack = &mut (*cache).stacks[class];
+        let class = seen_from((*cache).home, place);
+        let stack = &mut (*cache).stacks[place];
         let wanted = Stack::next_refill(stack, CLASS[class].size as usize, SLOTS[class] / 2 + 1);
         let room = core::slice::from_raw_parts_mut(stack.bottom, wanted);
         match transfer::fetch(class, room).checked_sub(1) {
@@ -121,7 +128,7 @@ pub fn spill(class: usize, object: usize) {
     let Some(cache) = own() else { return transfer::give(class, &[object]) };
     // SAFETY: as in `refill`.
     unsafe {
-        let stack = &mut (*cache).stacks[class];
+        let stack = &mut (*cache).stacks[seen_from((*cache).home, class)];
         if stack.top != stack.bottom && *stack.top.sub(1) == object {
             report::wrong(object, class, Wrong::FreeAlready);
         }
@@ -241,6 +248,7 @@ fn adopt() -> Option<*mut Cache> {
     unsafe {
         Stack::lay_out(&raw mut (*cache).stacks, cache.add(1).cast(), &SLOTS);
         (*cache).older = MADE.load(Relaxed);
+        (*cache).home = home_of(COUNT.fetch_add(1, Relaxed));
     }
     MADE.store(cache, Release);
     Some(cache)
@@ -273,10 +281,11 @@ fn is_main_thread() -> bool {
 
 /// Empties a cache of the calling thread.
 fn flush(cache: *mut Cache) {
-    for class in 1..CLASSES {
+    for place in 1..CLASSES {
         // SAFETY: the caller's own cache.
         unsafe {
-            let stack = &mut (*cache).stacks[class];
+            let class = seen_from((*cache).home, place);
+            let stack = &mut (*cache).stacks[place];
             let count = stack.top.offset_from(stack.bottom) as usize;
             transfer::give(class, core::slice::from_raw_parts(stack.bottom, count));
             stack.top = stack.bottom;

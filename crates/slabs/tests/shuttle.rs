@@ -16,8 +16,8 @@ use shuttle::{Config, Runner, thread};
 use spandrel_os::rseq;
 use spandrel_slabs as slabs;
 
-/// Of these sizes two, three and 64 objects are cached.
-const SIZES: [usize; 3] = [32_000, 20_000, 1000];
+/// Of these sizes two, three, 64 and 1024 objects are cached.
+const SIZES: [usize; 4] = [32_000, 20_000, 1000, 40];
 const TASKS: usize = 3;
 const STEPS: usize = 12;
 const EXECUTIONS: usize = 50_000;
