@@ -1,4 +1,15 @@
-//! How many pages are live and how many are warm.
+//! How many pages are live and how many are warm, and how many may be.
+
+use spandrel_pages::{MIB, PAGE_BYTES};
+
+/// Warm pages are kept up to so many and a part of those that are live: a sixteenth, or, where as
+/// many were live a moment ago, what is missing to that, up to half. Objects that come and go would
+/// have their pages given back and fetched again otherwise.
+const WARM_LEAST: usize = 32 * MIB / PAGE_BYTES;
+const WARM_PART: usize = 16;
+const RECENT_PART: usize = 2;
+/// A moment: between one and two of these, in units of stamps. A second.
+const WINDOW: u32 = 64;
 
 /// Kept under the lock of the lists; a slot tells its changes now and then.
 #[derive(Clone, Copy, Default)]
@@ -11,17 +22,38 @@ pub struct Accounts {
     pub slots: usize,
     /// Pages that objects were given warm.
     pub reused: u64,
+    /// The most pages that were live in this window, and in the one before.
+    peaks: [usize; 2],
+    /// When this window began.
+    since: u32,
 }
 
 impl Accounts {
     /// No pages.
-    pub const EMPTY: Self = Accounts { live: 0, warm: 0, slots: 0, reused: 0 };
+    pub const EMPTY: Self =
+        Accounts { live: 0, warm: 0, slots: 0, reused: 0, peaks: [0; 2], since: 0 };
 
     /// Adds to live and warm pages. Neither becomes negative: a slot never takes
     /// back more than it has told.
     pub fn change(&mut self, live: isize, warm: isize) {
         self.live = self.live.saturating_add_signed(live);
         self.warm = self.warm.saturating_add_signed(warm);
+        self.peaks[0] = self.peaks[0].max(self.live);
+    }
+
+    /// Tells the time, as stamps have it.
+    pub fn pass(&mut self, stamp: u32) {
+        let age = stamp.wrapping_sub(self.since);
+        if age >= WINDOW {
+            self.peaks = [self.live, if age < 2 * WINDOW { self.peaks[0] } else { self.live }];
+            self.since = stamp;
+        }
+    }
+
+    /// Warm pages that may be kept.
+    pub fn warm_limit(&self) -> usize {
+        let recent = self.peaks[0].max(self.peaks[1]).saturating_sub(self.live);
+        WARM_LEAST + (self.live / WARM_PART).max(recent.min(self.live / RECENT_PART))
     }
 
     /// A new object uses `pages`, of which `reused` are warm.
@@ -51,5 +83,27 @@ mod tests {
         assert_eq!((accounts.live, accounts.warm, accounts.slots), (0, 18, 0));
         accounts.open(4, 4);
         assert_eq!((accounts.live, accounts.warm, accounts.reused), (4, 14, 4));
+    }
+
+    #[test]
+    fn what_was_live_a_moment_ago_may_stay_warm() {
+        let mut accounts = Accounts::EMPTY;
+        accounts.pass(1000);
+        assert_eq!(accounts.warm_limit(), WARM_LEAST);
+        accounts.open(100_000, 0);
+        assert_eq!(accounts.warm_limit(), WARM_LEAST + 100_000 / WARM_PART);
+        accounts.close(20_000);
+        assert_eq!(accounts.warm_limit(), WARM_LEAST + 20_000);
+        accounts.close(70_000);
+        assert_eq!(accounts.warm_limit(), WARM_LEAST + 10_000 / RECENT_PART, "most is gone");
+        accounts.open(70_000, 70_000);
+        for (stamp, recent) in [(1063, 20_000), (1064, 20_000), (1127, 20_000), (1128, 0)] {
+            accounts.pass(stamp);
+            let least = accounts.live / WARM_PART;
+            assert_eq!(accounts.warm_limit(), WARM_LEAST + least.max(recent), "{stamp}");
+        }
+        accounts.close(20_000);
+        accounts.pass(9000);
+        assert_eq!(accounts.warm_limit(), WARM_LEAST + 60_000 / WARM_PART, "long ago");
     }
 }

@@ -12,9 +12,6 @@ use super::parked::NOBODY;
 use super::slot::{HELD, Slot, WARM};
 use super::{Place, Remap};
 
-/// Warm memory is kept up to this much and a sixteenth of what is live.
-const WARM_LEAST_PAGES: usize = 32 * MIB / PAGE_BYTES;
-const WARM_PART: usize = 16;
 /// From so many live and warm pages on there is a thread that looks after them, as for the native
 /// heap: 64 MiB.
 const THREAD_FROM_PAGES: usize = 64 * MIB / PAGE_BYTES;
@@ -83,11 +80,13 @@ impl Remap {
         slot.used.store(0, Relaxed);
         slot.set_state(HELD);
         slot.leave();
+        let now = self.stamp();
         let mut lists = self.lists.lock();
         tell(&mut lists, place, 0, 0);
+        lists.accounts.pass(now);
         lists.accounts.close(pages);
         // One slot keeps no more than all slots together may.
-        let limit = warm_limit(lists.accounts.live);
+        let limit = lists.accounts.warm_limit();
         let touched = slot.touched.load(Relaxed) as usize;
         if touched > limit {
             drop(lists);
@@ -96,7 +95,7 @@ impl Remap {
         }
         // Where most of it was left over from before it is as old as that.
         let is_old = slot.queued.load(Relaxed) != 0 && touched > 2 * pages;
-        let stamp = if is_old { slot.stamp.load(Relaxed) } else { self.stamp() };
+        let stamp = if is_old { slot.stamp.load(Relaxed) } else { now };
         lists.put_warm(place.id, stamp);
         self.see(&lists);
         let over = lists.accounts.warm > limit;
@@ -114,7 +113,7 @@ impl Remap {
     pub(super) fn shed(&self, place: Place, pages: usize) {
         let mut lists = self.lists.lock();
         tell(&mut lists, place, 0, 0);
-        let limit = warm_limit(lists.accounts.live);
+        let limit = lists.accounts.warm_limit();
         self.see(&lists);
         let over = lists.accounts.warm > limit;
         drop(lists);
@@ -131,10 +130,7 @@ impl Remap {
     }
 
     fn give_back_excess(&self) {
-        self.give_back(
-            |lists, _| lists.accounts.warm > warm_limit(lists.accounts.live),
-            TICK_SLOTS,
-        );
+        self.give_back(|lists, _| lists.accounts.warm > lists.accounts.warm_limit(), TICK_SLOTS);
     }
 
     /// Gives back what has been warm for long, now and then.
@@ -318,11 +314,6 @@ impl Remap {
 /// Whether one stamp is before another. Stamps wrap after two years.
 fn is_before(stamp: u32, other: u32) -> bool {
     (other.wrapping_sub(stamp) as i32) > 0
-}
-
-/// Warm pages that may be kept beside so many live ones.
-fn warm_limit(live: usize) -> usize {
-    WARM_LEAST_PAGES + live / WARM_PART
 }
 
 /// Tells the accounts what a slot has noted, and these changes.
