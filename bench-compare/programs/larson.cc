@@ -23,11 +23,11 @@ struct chain {
     pthread_t last;
 };
 
-static void allocate(struct ledger *ledger, struct chain *chain, struct object *slot) {
-    uint32_t size = between(&chain->random, (uint32_t)min_size, (uint32_t)max_size);
+static void allocate(struct ledger *ledger, uint64_t *random, struct object *slot) {
+    uint32_t size = between(random, (uint32_t)min_size, (uint32_t)max_size);
     slot->at = static_cast<unsigned char *>(::operator new(size));
     slot->size = size;
-    slot->tag = (uint32_t)chain->random;
+    slot->tag = (uint32_t)*random;
     mark(slot->at, size, slot->tag);
     took(ledger, size);
 }
@@ -44,13 +44,18 @@ static void *serve(void *argument) {
     struct ledger ledger = {0, 0};
     uint64_t sum = 0;
     if (chain->generation > 0) join_thread(chain->last);
+    /* Chains lie side by side: what is written at each step is the thread's own, or two threads would share a
+     * cache line under one allocator and not under another. */
+    struct object *table = chain->table;
+    uint64_t random = chain->random;
     for (uint64_t i = 0; i < steps; i++) {
-        struct object *slot = &chain->table[below(&chain->random, (uint32_t)slots)];
+        struct object *slot = &table[below(&random, (uint32_t)slots)];
         release(&ledger, *slot);
-        allocate(&ledger, chain, slot);
+        allocate(&ledger, &random, slot);
         sum += slot->size;
     }
     close_ledger(&ledger, sum);
+    chain->random = random;
     chain->last = pthread_self();
     if (++chain->generation < generations) {
         pthread_t successor = start_thread(serve, chain);
@@ -80,7 +85,7 @@ int main(int argc, char **argv) {
     for (uint64_t i = 0; i < threads; i++) {
         chains[i].random = mix(seed + i);
         chains[i].table = static_cast<struct object *>(take_table(&ledger, slots, sizeof(struct object)));
-        for (uint64_t slot = 0; slot < slots; slot++) allocate(&ledger, &chains[i], &chains[i].table[slot]);
+        for (uint64_t slot = 0; slot < slots; slot++) allocate(&ledger, &chains[i].random, &chains[i].table[slot]);
     }
     settle(&ledger);
     for (uint64_t i = 0; i < threads; i++) start_thread(serve, &chains[i]);
