@@ -89,10 +89,17 @@ pub const fn seen_from(home: usize, class: usize) -> usize {
 }
 
 impl Class {
-    /// The object in which `offset`, counted from the start of its span, lies.
+    /// The object that begins at `offset`, counted from the start of its span and within it;
+    /// `None`: there is none.
+    ///
+    /// What a multiplication by the reciprocal leaves behind the point is less than the
+    /// reciprocal itself where an object begins, and not anywhere else.
     #[inline(always)]
-    pub fn index_of(&self, offset: usize) -> usize {
-        ((offset as u64 * self.reciprocal) >> RECIPROCAL_BITS) as usize
+    pub fn beginning_at(&self, offset: usize) -> Option<usize> {
+        let product = offset as u64 * self.reciprocal;
+        let index = (product >> RECIPROCAL_BITS) as usize;
+        let behind = product & ((1 << RECIPROCAL_BITS) - 1);
+        (behind < self.reciprocal && index < self.objects as usize).then_some(index)
     }
 
     /// How full a span with so many objects in use is, below [`FULLNESSES`].
@@ -264,7 +271,9 @@ mod tests {
     fn offsets_become_indices() {
         for class in in_use() {
             for offset in 0..class.pages as usize * HEAP_PAGE_BYTES {
-                assert_eq!(class.index_of(offset), offset / class.size as usize);
+                let (index, size) = (offset / class.size as usize, class.size as usize);
+                let begins = offset % size == 0 && index < class.objects as usize;
+                assert_eq!(class.beginning_at(offset), begins.then_some(index), "{offset} {size}");
             }
         }
     }

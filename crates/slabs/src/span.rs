@@ -160,30 +160,38 @@ impl Span {
         let record = self.record();
         let (start, len) = (self.first.address(), class.pages as usize * HEAP_PAGE_BYTES);
         let words = self.first.bits(self.words());
-        let mut first_word = record.first_word.load(Relaxed) as usize;
         let mut given = 0;
         let mut wrong = None;
+        // Neighbours share a word of bits, which is read and written once for them.
+        let mut at = record.first_word.load(Relaxed) as usize;
+        let mut lowest = at;
+        let mut bits = words.get(at).map_or(0, |word| word.load(Relaxed));
+        let set = |at: usize, bits| words.get(at).map_or((), |word| word.store(bits, Relaxed));
         for object in objects {
             let offset = object.wrapping_sub(start);
             if offset >= len {
                 break;
             }
-            let index = class.index_of(offset);
-            let word = words.get(index / 64).filter(|_| class.offset_of(index) == offset);
-            let Some(word) = word.filter(|_| index < class.objects as usize) else {
+            let Some(index) = class.beginning_at(offset) else {
                 wrong = Some((*object, Wrong::Inside));
                 break;
             };
-            let (bits, bit) = (word.load(Relaxed), 1 << (index % 64));
+            if index / 64 != at {
+                set(at, bits);
+                at = index / 64;
+                lowest = lowest.min(at);
+                bits = words.get(at).map_or(0, |word| word.load(Relaxed));
+            }
+            let bit = 1 << (index % 64);
             if bits & bit != 0 {
                 wrong = Some((*object, Wrong::FreeAlready));
                 break;
             }
-            word.store(bits | bit, Relaxed);
-            first_word = first_word.min(index / 64);
+            bits |= bit;
             given += 1;
         }
-        record.first_word.store(first_word as u16, Relaxed);
+        set(at, bits);
+        record.first_word.store(lowest as u16, Relaxed);
         record.free.store((self.free() + given) as u16, Relaxed);
         wrong.map_or(Ok(given), Err)
     }
