@@ -493,3 +493,44 @@ fn a_slot_that_an_object_has_grown_into_is_at_hand_too() {
     remap::trim();
     assert_eq!(remap::stats().warm_bytes, 0);
 }
+
+/// Page faults of the calling thread so far.
+fn faults() -> i64 {
+    // SAFETY: the structure is written by the call.
+    unsafe {
+        let mut usage = std::mem::zeroed::<libc::rusage>();
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);
+        usage.ru_minflt
+    }
+}
+
+#[test]
+fn a_huge_page_that_an_object_only_began_is_brought_whole_for_the_next() {
+    let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    if setting.is_ok_and(|setting| setting.contains("[never]")) {
+        return;
+    }
+    let _turn = turn();
+    // Two huge pages and a part of a third, by small pages.
+    let began = 5 * MIB + 256 * KIB;
+    let then = 7 * MIB + 512 * KIB;
+    // SAFETY: objects that only this test knows.
+    unsafe {
+        let first = remap::alloc(began, 1);
+        let start = faults();
+        first.write_bytes(1, began);
+        remap::free(first);
+        let before = faults();
+        if before - start > 512 {
+            // There are no huge pages to be had.
+            return;
+        }
+        let second = remap::alloc(then, 1);
+        assert_eq!(second, first);
+        second.write_bytes(2, then);
+        let faults = faults() - before;
+        assert!((0..then).step_by(4096).all(|at| *second.add(at) == 2));
+        remap::free(second);
+        assert!(faults < 100, "{faults} faults");
+    }
+}

@@ -10,7 +10,8 @@
 //! and a program's working set a cache line or two per 16 GiB. A granule that
 //! small lets slices shrink with `ulimit -v` while the shift stays a constant.
 
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 use spandrel_pages::{ADDRESS_SPACE_END, AllocatorId, TIB, align_down, align_up};
 
@@ -115,6 +116,28 @@ fn publish(slice: Slice, owner: AllocatorId) {
     for entry in OWNERS.iter().skip(first).take(count) {
         // Nobody's so far, that is 0, but perhaps counted.
         entry.fetch_or(owner as u8, Relaxed);
+    }
+    NAMES.store(vm::name(slice.base as *mut u8, slice.len, name_of(owner)), Relaxed);
+}
+
+/// Whether the kernel has names for mappings.
+static NAMES: AtomicBool = AtomicBool::new(false);
+
+/// Names what was mapped anew within a slice as the slice is. Neighbours of different names
+/// stay mappings of their own, of which there may not be many.
+pub(crate) fn name_again(at: *mut u8, len: usize) {
+    let owner = owner(at as usize);
+    if NAMES.load(Relaxed) && owner != AllocatorId::Sys {
+        vm::name(at, len, name_of(owner));
+    }
+}
+
+fn name_of(owner: AllocatorId) -> &'static CStr {
+    match owner {
+        AllocatorId::Native => c"spandrel native",
+        AllocatorId::Mmap => c"spandrel mmap",
+        AllocatorId::Guarded => c"spandrel guarded",
+        _ => c"spandrel hosted",
     }
 }
 

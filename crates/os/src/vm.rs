@@ -14,6 +14,7 @@ use rustix::mm::{self, Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use spandrel_pages::PAGE_BYTES;
 
 use crate::degrade::{Optional, available, give_up, refused};
+use crate::slices;
 
 const RESERVED: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
 
@@ -91,7 +92,9 @@ pub unsafe fn open_to_read(at: *mut u8, len: usize) -> bool {
 pub unsafe fn open_fresh(at: *mut u8, len: usize) -> bool {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: the caller owns the range, so that replacing it harms nobody.
-    unsafe { mm::mmap_anonymous(at.cast(), len, access, RESERVED | MapFlags::FIXED) }.is_ok()
+    unsafe { mm::mmap_anonymous(at.cast(), len, access, RESERVED | MapFlags::FIXED) }
+        .inspect(|_| slices::name_again(at, len))
+        .is_ok()
 }
 
 /// Turns a range back into a bare reservation: its pages, its charge against
@@ -102,6 +105,7 @@ pub unsafe fn open_fresh(at: *mut u8, len: usize) -> bool {
 pub unsafe fn close(at: *mut u8, len: usize) -> bool {
     // SAFETY: as in `open_fresh`.
     unsafe { mm::mmap_anonymous(at.cast(), len, ProtFlags::empty(), RESERVED | MapFlags::FIXED) }
+        .inspect(|_| slices::name_again(at, len))
         .is_ok()
         // There are too many mappings, or the limit of the address space was
         // lowered below what is in use: at least the pages go back.
@@ -284,17 +288,17 @@ pub unsafe fn move_pages(from: *mut u8, to: *mut u8, len: usize) -> Move {
     Move::TargetLost
 }
 
-/// Names a range in `/proc/PID/smaps` (`[anon:name]`), on kernels that can.
-pub fn name(at: *mut u8, len: usize, name: &CStr) {
+/// Names a range in `/proc/PID/smaps` (`[anon:name]`); false: this kernel has no such names.
+pub(crate) fn name(at: *mut u8, len: usize, name: &CStr) -> bool {
     const PR_SET_VMA: libc::c_int = 0x5356_4d41;
     const PR_SET_VMA_ANON_NAME: libc::c_ulong = 0;
     let errno = crate::env::errno();
-    // SAFETY: naming changes no contents; the kernel copies `name`. Nothing
-    // depends on it, so that a kernel without names is not worth a word.
-    unsafe {
-        libc::prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, at as libc::c_ulong, len, name.as_ptr());
-    }
+    // SAFETY: naming changes no contents; the kernel copies `name`.
+    let named = unsafe {
+        libc::prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, at as libc::c_ulong, len, name.as_ptr())
+    } == 0;
     crate::env::set_errno(errno);
+    named
 }
 
 /// The soft limit of the address space in bytes, if there is one.

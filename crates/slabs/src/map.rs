@@ -109,7 +109,6 @@ pub unsafe fn start() -> Option<&'static mut [Tracker]> {
     let charged = vm::is_charged_when_opened();
     let wanted = if charged { WANTED_CHARGED_BYTES } else { WANTED_BYTES };
     let slice = slices::claim(AllocatorId::Native, wanted, LEAST_BYTES)?;
-    vm::name(slice.base as *mut u8, slice.len, c"spandrel native");
     let places = divide(slice, charged)?;
     let trackers = (places.end - places.base) / HUGEPAGE_BYTES * size_of::<Tracker>();
     let trackers = align_up(trackers, PAGE_BYTES)?;

@@ -122,7 +122,6 @@ fn begin() {
     stack::prepare();
     let slice = slices::claim(AllocatorId::Guarded, SLICE_BYTES, SLICE_BYTES);
     let Some(slice) = slice else { return };
-    vm::name(slice.base as *mut u8, slice.len, c"spandrel guarded");
     RANDOM.fetch_xor(clock::nanos() ^ slice.base as u64, Relaxed);
     report::install();
     BASE.store(slice.base, Release);

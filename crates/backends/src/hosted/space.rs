@@ -87,7 +87,6 @@ impl Inner {
         if !unsafe { vm::open(slice.base as *mut u8, HEAD_BYTES) } {
             return;
         }
-        vm::name(slice.base as *mut u8, slice.len, c"spandrel hosted");
         self.base = slice.base;
         self.end = slice.base + slice.len;
         self.free = slice.base as *mut Range;

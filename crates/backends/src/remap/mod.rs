@@ -150,7 +150,6 @@ impl Remap {
             else {
                 return;
             };
-            vm::name(slice.base as *mut u8, slice.len, c"spandrel mmap");
             let mut lists = self.lists.lock();
             let strict = vm::is_charged_when_opened();
             STRICT.store(strict, Relaxed);
