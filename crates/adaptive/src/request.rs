@@ -1,6 +1,6 @@
 //! New objects, and objects given back.
 
-use spandrel_backends::{Backend, Native, Sys, guarded};
+use spandrel_backends::{Backend, Native, Remap, Sys, guarded};
 use spandrel_os::{budget, slices};
 use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, MIN_ALIGN};
 use spandrel_policy::{Decision, Operation};
@@ -14,6 +14,7 @@ use crate::stats;
 
 const SYS: u8 = AllocatorId::Sys as u8;
 const NATIVE: u8 = AllocatorId::Native as u8;
+const MMAP: u8 = AllocatorId::Mmap as u8;
 #[cfg(feature = "jemalloc")]
 const JEMALLOC: u8 = AllocatorId::Jemalloc as u8;
 #[cfg(feature = "mimalloc")]
@@ -57,6 +58,8 @@ pub fn alloc_uncached(size: usize) -> *mut u8 {
     let object = if table.begins_with(AllocatorId::Native, size) {
         let guarded = if guarded::is_on() { guarded::sample(size) } else { core::ptr::null_mut() };
         if guarded.is_null() { Native::alloc_uncached(size) } else { guarded }
+    } else if table.ends_mapped(size) {
+        Remap::alloc(size)
     } else if table.looks_early(size) {
         let object = early::alloc(size);
         if object.is_null() { Native::alloc(size) } else { object }
@@ -266,6 +269,10 @@ unsafe fn free_other(object: *mut u8, owner: u8) {
     if owner == SYS {
         // SAFETY: passed on from the caller.
         return unsafe { Sys::free(object) };
+    }
+    if owner == MMAP {
+        // SAFETY: as above.
+        return unsafe { Remap::free(object) };
     }
     let id = AllocatorId::from_byte(owner & !slices::COUNTED).unwrap_or(AllocatorId::Sys);
     if owner & slices::COUNTED != 0 {

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use spandrel_os::slices::Slice;
 use spandrel_os::vm;
-use spandrel_pages::{KIB, PAGE_BYTES, align_down, align_up};
+use spandrel_pages::{KIB, PAGE_BYTES, align_down};
 
 use super::STRICT;
 use super::accounts::Accounts;
@@ -306,5 +306,5 @@ fn bin(pages: usize) -> usize {
 
 /// Bytes as whole pages.
 pub fn pages_of(bytes: usize) -> usize {
-    align_up(bytes, PAGE_BYTES).unwrap_or(usize::MAX) / PAGE_BYTES
+    bytes.div_ceil(PAGE_BYTES)
 }

@@ -51,9 +51,11 @@ impl Remap {
     }
 
     /// The parked slot, live again for an object of `size` bytes aligned to `align`,
-    /// and how many bytes from its start may not be zero; `None` if there is none
-    /// that suits.
-    #[inline]
+    /// and how many bytes from its start may not be zero; `None` if there is none that suits.
+    ///
+    /// What is rare is called by the slot's number alone, so that nothing but registers is
+    /// needed here.
+    #[inline(always)]
     pub(super) fn unpark(
         &self,
         class: usize,
@@ -67,41 +69,48 @@ impl Remap {
         if seen == NOBODY || distance >= 3 || want == Want::Cold {
             return None;
         }
-        let taken = exchange(&self.parked, NOBODY);
-        if taken == NOBODY {
+        let taken = SlotId::from_raw(exchange(&self.parked, NOBODY));
+        if taken == SlotId::NONE {
             return None;
         }
-        let (place, pages) = (self.place(SlotId::from_raw(taken)), pages_of(size));
-        let touched = place.slot.touched.load(Relaxed) as usize;
+        let (place, pages) = (self.place(taken), pages_of(size));
+        let slot = place.slot;
+        let touched = slot.touched.load(Relaxed) as usize;
         let suits = touched >= pages
             && (touched <= 2 * pages || matches!(want, Want::Warm(_)))
             && place.at as usize & (align - 1) == 0
             // Another may be there by now.
-            && place.id.class() >= class;
+            && taken.class() >= class;
         if !suits {
-            self.release(place);
+            self.release_parked(taken);
             return None;
         }
-        Some((place, self.settle_parked(place, size)))
-    }
-
-    fn settle_parked(&self, place: Place, size: usize) -> usize {
-        let slot = place.slot;
-        let (before, pages) = (pages_of(slot.used.load(Relaxed)), pages_of(size));
+        let before = pages_of(slot.used.load(Relaxed));
         slot.used.store(size, Relaxed);
         slot.counter.store(0, Relaxed);
         slot.streak.store(0, Relaxed);
         slot.early.store(0, Relaxed);
         slot.reused.store(slot.reused.load(Relaxed).saturating_add(pages as u32), Relaxed);
         if pages != before {
-            let more = pages as i32 - before as i32;
-            self.note(place, more, -more);
-            self.queue_spare(place, pages);
+            self.note_other_size(taken, before, pages);
         }
-        let touched = slot.touched.load(Relaxed) as usize;
         slot.set_state(LIVE);
         slot.leave();
-        touched * PAGE_BYTES
+        Some((place, touched * PAGE_BYTES))
+    }
+
+    /// The object in a parked slot has other pages than the one before.
+    #[inline(never)]
+    fn note_other_size(&self, id: SlotId, before: usize, pages: usize) {
+        let place = self.place(id);
+        let more = pages as i32 - before as i32;
+        self.note(place, more, -more);
+        self.queue_spare(place, pages);
+    }
+
+    #[cold]
+    fn release_parked(&self, id: SlotId) {
+        self.release(self.place(id));
     }
 
     /// Gives the parked slot, if there is one, back the usual way.
