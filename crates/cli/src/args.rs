@@ -172,7 +172,9 @@ impl Suite {
             Suite::Arrow => ("arrow", "100 million pushes to an Apache Arrow buffer"),
             Suite::Copies => ("copies", "copies per thread (Brug, Table I)"),
             Suite::Fig2 => ("fig2", "time of each reallocation (Brug, Fig. 2)"),
-            Suite::Pair => ("pair", "malloc and free of 64 B, in pairs and in batches"),
+            Suite::Pair => {
+                ("pair", "malloc and free of 64 B and of large objects, in pairs and in batches")
+            }
             Suite::Small => ("small", "many small objects that grow to 4 KiB"),
             Suite::Mixed => ("mixed", "random requests of 16 B to 1 MiB, two threads"),
             Suite::Startup => ("startup", "what loading the library costs"),

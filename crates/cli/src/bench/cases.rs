@@ -156,13 +156,13 @@ fn plans(suite: Suite, quick: bool) -> Vec<Plan> {
         has_floor: false,
         limits: limits.to_vec(),
     };
-    let pair = |name, words: &[&'static str]| Plan {
+    let pair = |name, words: &[&'static str], ticks| Plan {
         name,
         words: words.to_vec(),
         key: "ns_per_pair",
         unit: Unit::NsPerPair,
         has_floor: false,
-        limits: Vec::new(),
+        limits: vec![Limit::Ticks("B2", ticks)],
     };
     let choose = |quick_choice, full| if quick { quick_choice } else { full };
     let doubling = |name, to, cycles, limits: &[Limit]| {
@@ -212,7 +212,16 @@ fn plans(suite: Suite, quick: bool) -> Vec<Plan> {
             cpu("integers", &["arrow"], &[]),
             cpu("pages", &["arrow", "--pages", "--pushes", "200000"], &[]),
         ],
-        Suite::Pair => vec![pair("pair", &["pair"]), pair("batch of 1000", &["batch"])],
+        Suite::Pair => vec![
+            pair("pair", &["pair"], 11.0),
+            pair("batch of 1000", &["batch"], 11.0),
+            pair("300 KiB", &["pair", "--size", "300KiB", "--pairs", "2000"], 45.0),
+            pair(
+                "64 of 400 KiB",
+                &["batch", "--size", "400KiB", "--batch", "64", "--batches", "4"],
+                200.0,
+            ),
+        ],
         Suite::Small => vec![cpu("small", &["small-realloc"], &[])],
         Suite::Mixed => {
             vec![cpu("mixed", &["mixed", "--operations", choose("400000", "1500000")], &[])]

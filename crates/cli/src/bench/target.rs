@@ -2,6 +2,7 @@
 
 use super::cases::Case;
 use super::contender::Role;
+use super::numbers::median;
 use serde::Serialize;
 
 /// A promise about a case; the word names it in `docs/targets.md`.
@@ -13,6 +14,8 @@ pub enum Limit {
     BestPeer(&'static str, f64),
     /// At most this much resident memory per byte of the object.
     Memory(&'static str, f64),
+    /// At most so many ticks of the processor's time-stamp counter for a pair.
+    Ticks(&'static str, f64),
 }
 
 /// A promise, kept or not.
@@ -80,18 +83,25 @@ pub fn judge(case: &Case, limits: &[Limit]) -> Vec<Verdict> {
     let best = case.best_peer().map_or("", |(name, _)| name);
     for row in case.rows.iter().filter(|row| row.role == Role::Ours) {
         for limit in limits {
-            let (target, against, value, at_most) = match *limit {
-                Limit::System(target, most) => (target, "sys".to_string(), row.to_system, most),
+            let (target, against, value, at_most, unit) = match *limit {
+                Limit::System(target, most) => {
+                    (target, "sys".to_string(), row.to_system, most, "×")
+                }
                 Limit::BestPeer(target, most) => {
-                    (target, format!("the best peer, {best}"), row.to_best_peer, most)
+                    (target, format!("the best peer, {best}"), row.to_best_peer, most, "×")
                 }
                 Limit::Memory(target, most) => {
-                    (target, "memory per byte".to_string(), row.rss_per_byte, most)
+                    (target, "memory per byte".to_string(), row.rss_per_byte, most, "×")
+                }
+                Limit::Ticks(target, most) => {
+                    let ticks = row.samples.iter().filter_map(|s| s["tsc_per_pair"].as_f64());
+                    let ticks = median(&ticks.collect::<Vec<_>>());
+                    (target, "ticks of the processor".to_string(), ticks, most, "")
                 }
             };
             if let Some(value) = value {
                 let what = format!("{}, {}: {against}", row.allocator, case.name);
-                let mut verdict = Verdict::new(target, what, value, at_most, "×");
+                let mut verdict = Verdict::new(target, what, value, at_most, unit);
                 if matches!(limit, Limit::System(..)) {
                     let floor = case.rows.iter().find(|row| row.role == Role::Floor);
                     verdict.floor = floor.and_then(|row| row.to_system);
