@@ -8,8 +8,8 @@
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
-use spandrel_os::barrier;
 use spandrel_os::rseq::{self, Area, CPUS_MOST};
+use spandrel_os::{barrier, clock};
 use spandrel_sync::{Lock, thread_slot};
 
 use crate::class::{self, CLASS, CLASSES, HOMED, home_of, seen_from};
@@ -139,11 +139,12 @@ pub fn refill(area: *mut Area, place: usize) -> usize {
     // SAFETY: the calling thread's area, which is there as long as the thread.
     let home = home_of(unsafe { restartable::processor(area) });
     let class = seen_from(home, place);
+    let now = clock::micros() as u32;
     let wanted = match current(area) {
         // SAFETY: blocks are never taken away.
         Some(block) => unsafe {
             let (size, most) = (CLASS[class].size as usize, BATCH.min(SLOTS[class] / 2 + 1));
-            Stack::next_refill(&raw const (*block).stacks[place], size, most)
+            Stack::next_refill(&raw const (*block).stacks[place], now, size, most)
         },
         None => 1,
     };

@@ -8,6 +8,12 @@ use crate::class::CLASSES;
 /// Bytes that processors pass to and fro.
 const LINE_BYTES: usize = 64;
 
+/// Refills that come sooner are worth more objects, and those that come later fewer. One takes less
+/// than a microsecond: the first of these makes that two thousandths of the time.
+const SOON_US: u32 = 500;
+/// See [`SOON_US`].
+const LATE_US: u32 = 4000;
+
 /// It is empty where `top` is `bottom`, and full where it is `limit`. Assembly
 /// knows this layout.
 #[repr(C)]
@@ -15,21 +21,24 @@ pub struct Stack {
     pub top: *mut usize,
     pub bottom: *mut usize,
     pub limit: *mut usize,
-    /// Objects that the next refill asks for: doubles from few, so that whoever
-    /// needs one object does not hold a span's worth.
+    /// Objects that the next refill asks for: doubles from few while refills come soon after each
+    /// other, so that whoever needs one object does not hold a span's worth.
     refill: AtomicU32,
+    /// When the last one was, in microseconds.
+    refilled: AtomicU32,
 }
 
 impl Stack {
     /// One that is empty and full.
     pub const fn none() -> Self {
         let nowhere = ptr::null_mut();
-        Self { top: nowhere, bottom: nowhere, limit: nowhere, refill: AtomicU32::new(0) }
+        let (refill, refilled) = (AtomicU32::new(0), AtomicU32::new(0));
+        Self { top: nowhere, bottom: nowhere, limit: nowhere, refill, refilled }
     }
 
     /// An empty one with room for so many objects from `slot` on.
     fn new(slot: *mut usize, slots: usize) -> Self {
-        Self { top: slot, bottom: slot, limit: slot.wrapping_add(slots), refill: AtomicU32::new(0) }
+        Self { top: slot, bottom: slot, limit: slot.wrapping_add(slots), ..Self::none() }
     }
 
     /// Lays stacks out one behind the other from `slot` on, with so many slots each; none
@@ -51,18 +60,26 @@ impl Stack {
         }
     }
 
-    /// How many objects of `size` bytes the next refill of a stack asks for, up to `most`: at
-    /// least a cache line of them, or neighbours would be handed to threads that write to them
-    /// at the same time.
+    /// How many objects of `size` bytes a refill of a stack at `now`, in microseconds, asks for, up
+    /// to `most`: at least a cache line of them, or neighbours would be handed to threads that write
+    /// to them at the same time.
     ///
     /// # Safety
     /// There is such a stack. Others may change its top meanwhile.
-    pub unsafe fn next_refill(stack: *const Self, size: usize, most: usize) -> usize {
-        // SAFETY: promised by the caller; the count is atomic, and nothing else is looked at.
-        let refill = unsafe { &(*stack).refill };
+    pub unsafe fn next_refill(stack: *const Self, now: u32, size: usize, most: usize) -> usize {
+        // SAFETY: promised by the caller; both are atomic, and nothing else is looked at.
+        let (refill, refilled) = unsafe { (&(*stack).refill, &(*stack).refilled) };
+        let since = now.wrapping_sub(refilled.load(Relaxed));
+        refilled.store(now, Relaxed);
+        let last = refill.load(Relaxed) as usize;
+        let next = match since {
+            ..SOON_US => 2 * last,
+            ..LATE_US => last,
+            _ => last / 2,
+        };
         let least = (LINE_BYTES / size).max(1);
-        let wanted = (refill.load(Relaxed) as usize).max(least).min(most);
-        refill.store(2 * wanted as u32, Relaxed);
+        let wanted = next.max(least).min(most);
+        refill.store(wanted as u32, Relaxed);
         wanted
     }
 
@@ -79,5 +96,26 @@ impl Stack {
         // SAFETY: promised by the caller; each is one word, and only the top changes.
         let (top, bottom) = unsafe { ((&raw const (*stack).top).read_volatile(), (*stack).bottom) };
         (top as usize).wrapping_sub(bottom as usize) / size_of::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refills_are_as_large_as_they_are_frequent() {
+        let stack = Stack::none();
+        // SAFETY: the test's own stack.
+        let refill = |now, size| unsafe { Stack::next_refill(&raw const stack, now, size, 128) };
+        let start = u32::MAX - 100;
+        assert_eq!(refill(start, 16), 4, "a cache line of them");
+        assert_eq!(refill(start.wrapping_add(SOON_US - 1), 16), 8, "the clock has wrapped");
+        assert_eq!(refill(1000, 16), 8);
+        assert_eq!(refill(1001, 16), 16);
+        let sizes: [usize; 5] = core::array::from_fn(|at| refill(1002 + at as u32, 16));
+        assert_eq!(sizes, [32, 64, 128, 128, 128]);
+        assert_eq!(refill(1006 + LATE_US, 16), 64);
+        assert_eq!(refill(2000 + 2 * LATE_US, 1000), 32);
     }
 }

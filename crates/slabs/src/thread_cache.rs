@@ -5,6 +5,7 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
+use spandrel_os::clock;
 use spandrel_sync::{Lock, NO_CACHE, Once, ThreadSlot, background, thread_slot};
 
 use crate::class::{self, CLASS, CLASSES, home_of, seen_from};
@@ -110,7 +111,12 @@ pub fn refill(place: usize) -> usize {
     unsafe {
         let class = seen_from((*cache).home, place);
         let stack = &mut (*cache).stacks[place];
-        let wanted = Stack::next_refill(stack, CLASS[class].size as usize, SLOTS[class] / 2 + 1);
+        let wanted = Stack::next_refill(
+            stack,
+            clock::micros() as u32,
+            CLASS[class].size as usize,
+            SLOTS[class] / 2 + 1,
+        );
         let room = core::slice::from_raw_parts_mut(stack.bottom, wanted);
         match transfer::fetch(class, room).checked_sub(1) {
             Some(last) => {
