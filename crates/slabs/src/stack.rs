@@ -74,7 +74,7 @@ impl Stack {
         let last = refill.load(Relaxed) as usize;
         let next = match since {
             ..SOON_US => 2 * last,
-            ..LATE_US => last,
+            SOON_US..LATE_US => last,
             _ => last / 2,
         };
         let least = (LINE_BYTES / size).max(1);
