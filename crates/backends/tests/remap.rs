@@ -534,3 +534,33 @@ fn a_huge_page_that_an_object_only_began_is_brought_whole_for_the_next() {
         assert!(faults < 100, "{faults} faults");
     }
 }
+
+#[test]
+fn what_was_given_back_behind_an_object_does_not_come_back_with_a_huge_page() {
+    let _turn = turn();
+    // SAFETY: an object that only this test knows.
+    unsafe {
+        let at = remap::alloc(10 * MIB, 1);
+        at.write_bytes(1, 10 * MIB);
+        assert_eq!(remap::realloc(at, 5 * MIB), at);
+        remap::trim();
+        let flags = |address: usize| {
+            let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let mut lines = smaps.lines().skip_while(|line| {
+                let range = line.split_whitespace().next().and_then(|word| word.split_once('-'));
+                let end = range.and_then(|(_, end)| usize::from_str_radix(end, 16).ok());
+                end.is_none_or(|end| end <= address)
+            });
+            let flags = lines.find_map(|line| line.strip_prefix("VmFlags:")).unwrap();
+            flags.to_string()
+        };
+        let (first, last) = (flags(at as usize), flags(at as usize + 5 * MIB - 1));
+        // Not on a kernel without huge pages.
+        if first.contains(" hg") {
+            assert!(last.contains(" nh"), "{last}");
+        }
+        assert_eq!(remap::realloc(at, 9 * MIB), at);
+        at.write_bytes(2, 9 * MIB);
+        remap::free(at);
+    }
+}

@@ -187,6 +187,9 @@ impl PageHeap<'_> {
             return;
         }
         let spared = u32::from(tracker.unbacked_pages) * SPARED_MICROS;
+        if tracker.unbacked_pages > 0 && !matches!(outcome, Collapse::Done { .. }) {
+            memory.stay_small(page);
+        }
         let began_small = tracker.has(flag::SMALL);
         self.table[page].flags &= !flag::RESTORING;
         let counters = &mut self.counters;

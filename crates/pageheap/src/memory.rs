@@ -31,6 +31,13 @@ pub trait Memory {
         self.back(page, HugeLength(1))
     }
 
+    /// Single pages of a huge page are about to go back: from now on it is mapped by small pages, until
+    /// [`Self::collapse`] or [`Self::back`]. Left alone, the kernel makes such a huge page whole by
+    /// itself some day, and with it all that went back.
+    fn stay_small(&mut self, page: HugePageId) {
+        let _ = page;
+    }
+
     /// Gives pages back; afterwards they read as zeroes. False: refused, they are still resident
     /// with what was in them.
     fn unback(&mut self, first: PageId, count: Length) -> bool;

@@ -15,6 +15,9 @@ use crate::tracker::flag;
 const BREAK_PAGES: u32 = 16;
 /// Nor in the background for pages that lie alone: each takes a call.
 const BREAK_ROW: u32 = 2;
+/// The kernel is told of so many huge pages at a time that they are to stay broken: each may be a
+/// mapping of its own and one more, and a process has 65,530 unless the administrator says otherwise.
+const STAY_SMALL_MOST: u32 = 8192;
 /// When asked to, huge pages are broken in rounds, those with this many used pages at most first, then those
 /// with as many more.
 const ROUND_PAGES: u32 = 32;
@@ -177,6 +180,11 @@ impl PageHeap<'_> {
     /// Gives back all free pages of a huge page that are still backed.
     fn break_up(&mut self, memory: &mut impl Memory, page: HugePageId, walk: &mut Walk) {
         let tracker = &self.table[page];
+        // One that began with small pages is to become whole until now.
+        let is_told = tracker.unbacked_pages > 0 && !tracker.has(flag::SMALL);
+        if !is_told && self.filler.counts.broken < STAY_SMALL_MOST {
+            memory.stay_small(page);
+        }
         let mut unbacked = tracker.unbacked;
         for (at, count) in tracker.used.or(tracker.unbacked).not().rows() {
             if !memory.unback(page.first_page().after(Length(at)), Length(count)) {

@@ -99,6 +99,12 @@ impl Memory for Kernel {
         true
     }
 
+    fn stay_small(&mut self, page: HugePageId) {
+        // Where that fails memory may come back that nobody asked for.
+        // SAFETY: open data of the slice, whose contents stay.
+        let _ = unsafe { vm::advise_small(huge_address(page), HUGEPAGE_BYTES) };
+    }
+
     fn unback(&mut self, first: PageId, n: Length) -> bool {
         let at = page_of(first).address() as *mut u8;
         // SAFETY: the page heap gives back only what nobody uses.
@@ -108,8 +114,13 @@ impl Memory for Kernel {
     fn collapse(&mut self, page: HugePageId) -> Collapse {
         let start = clock::micros();
         fresh::fetch();
-        // SAFETY: the page heap restores huge pages of its own.
-        let outcome = unsafe { vm::collapse(huge_address(page), HUGEPAGE_BYTES) };
+        let at = huge_address(page);
+        // SAFETY: the page heap restores huge pages of its own. What was to stay small cannot be
+        // made whole before it is advised otherwise.
+        let outcome = unsafe {
+            let _ = vm::advise_huge(at, HUGEPAGE_BYTES);
+            vm::collapse(at, HUGEPAGE_BYTES)
+        };
         let micros = u32::try_from(clock::micros() - start).unwrap_or(u32::MAX);
         match outcome {
             vm::Whole::Done => Collapse::Done { micros },
@@ -182,6 +193,40 @@ mod tests {
             // SAFETY: as above.
             assert_eq!(unsafe { at.add(offset).read() }, byte(offset));
         }
+    }
+
+    /// Whether the mapping around an address has this flag (`hg`, `nh`: see proc(5)).
+    fn has_flag(at: *mut u8, flag: &str) -> bool {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").expect("smaps");
+        let (_, range) = huge_kib(at);
+        let start = std::format!("{:x}-", range.start);
+        let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&start));
+        let flags = lines.find_map(|line| line.strip_prefix("VmFlags:")).expect("flags");
+        flags.split_whitespace().any(|word| word == flag)
+    }
+
+    #[test]
+    fn what_was_broken_stays_so_until_it_is_made_whole() {
+        assert!(heap::start());
+        let page = HugePageId(FAR.0 + 50);
+        let (mut kernel, at) = (Kernel::default(), huge_address(page));
+        assert!(kernel.back(page, HugeLength(1)));
+        if !has_flag(at, "hg") {
+            // A kernel without huge pages.
+            return;
+        }
+        // SAFETY: an open huge page that is the test's.
+        unsafe { at.write_bytes(7, HUGEPAGE_BYTES) };
+        kernel.stay_small(page);
+        let half = Length(Length::HUGEPAGE.0 / 2);
+        assert!(kernel.unback(page.first_page().after(half), half));
+        assert!(has_flag(at, "nh") && huge_kib(at).0 == 0);
+        if let Collapse::Done { .. } = kernel.collapse(page) {
+            assert!(has_flag(at, "hg") && huge_kib(at).0 >= 2048);
+        }
+        kernel.stay_small(page);
+        assert!(kernel.unback(page.first_page(), Length::HUGEPAGE));
+        assert!(kernel.back(page, HugeLength(1)) && has_flag(at, "hg"));
     }
 
     #[test]

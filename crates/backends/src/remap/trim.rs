@@ -10,7 +10,7 @@ use spandrel_sync::background;
 use super::lists::{Lists, pages_of};
 use super::parked::NOBODY;
 use super::slot::{HELD, Slot, WARM};
-use super::{Place, Remap};
+use super::{PAGES_PER_HUGE, Place, Remap};
 
 /// From so many live and warm pages on there is a thread that looks after them, as for the native
 /// heap: 64 MiB.
@@ -268,8 +268,30 @@ impl Remap {
         let dropped =
             unsafe { vm::discard(place.at.add(keep * PAGE_BYTES), (touched - keep) * PAGE_BYTES) };
         if dropped {
+            self.stay_small(place, keep);
             slot.set_touched(keep);
             self.tell(place, 0, keep as isize - touched as isize);
+        }
+    }
+
+    /// Has the huge page that ends with dropped pages, the first `keep` of the slot being left,
+    /// mapped by small pages from now on: the kernel would make it whole again some day.
+    fn stay_small(&self, place: Place, keep: usize) {
+        let huge = place.slot.huge.load(Relaxed) as usize;
+        let left = keep % PAGES_PER_HUGE;
+        if left == 0 || keep >= huge {
+            return;
+        }
+        let whole = keep - left;
+        // SAFETY: as above; contents stay.
+        let told = unsafe {
+            vm::advise_small(place.at.add(whole * PAGE_BYTES), (huge - whole) * PAGE_BYTES)
+        };
+        if told {
+            place.slot.huge.store(whole as u32, Relaxed);
+            if whole == 0 {
+                self.splits.fetch_sub(1, Relaxed);
+            }
         }
     }
 

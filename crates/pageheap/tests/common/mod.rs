@@ -27,6 +27,8 @@ pub struct Fake {
     pub used: Vec<bool>,
     /// Huge pages that may be used: backed, and not wholly unbacked since.
     pub announced: Vec<bool>,
+    /// Whether the kernel is to leave a huge page broken.
+    stays_small: Vec<bool>,
     /// Records below this may be written.
     pub extended: HugePageId,
     /// Of so many calls one is refused, by kind; 0 for none.
@@ -49,6 +51,7 @@ impl Fake {
             content: vec![Content::Nothing; hugepages * PAGES],
             used: vec![false; hugepages * PAGES],
             announced: vec![false; hugepages],
+            stays_small: vec![false; hugepages],
             extended: HugePageId(0),
             refuse_extend: 0,
             refuse_back: 0,
@@ -109,6 +112,7 @@ impl Memory for Fake {
         for page in first.0 as usize..(first.0 + count.0) as usize {
             assert!(!self.announced[page], "huge page {page} is backed twice");
             self.announced[page] = true;
+            self.stays_small[page] = false;
             self.content[page * PAGES..(page + 1) * PAGES].fill(Content::Zeroes);
         }
         true
@@ -127,6 +131,11 @@ impl Memory for Fake {
         backed
     }
 
+    fn stay_small(&mut self, page: HugePageId) {
+        assert!(self.announced[page.0 as usize]);
+        self.stays_small[page.0 as usize] = true;
+    }
+
     fn unback(&mut self, first: PageId, count: Length) -> bool {
         assert!(count.0 > 0);
         let range = first.0 as usize..(first.0 + count.0) as usize;
@@ -140,6 +149,8 @@ impl Memory for Fake {
             assert!(self.announced[page], "huge page {page} was not backed");
             let whole = &self.content[page * PAGES..(page + 1) * PAGES];
             self.announced[page] = whole.iter().any(|c| *c != Content::Nothing);
+            let alone = !self.announced[page] || self.stays_small[page];
+            assert!(alone, "the kernel may make huge page {page} whole again");
         }
         true
     }
@@ -147,6 +158,7 @@ impl Memory for Fake {
     fn collapse(&mut self, page: HugePageId) -> Collapse {
         let page = page.0 as usize;
         assert!(self.announced[page]);
+        self.stays_small[page] = false;
         if self.collapse_unsupported {
             return Collapse::Unsupported;
         }
