@@ -28,8 +28,17 @@ pub fn calendar_nanos() -> u64 {
 /// Microseconds of processor time that the calling thread has taken: a system call. Zero
 /// where it is refused.
 pub fn thread_micros() -> u64 {
+    taken(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// The same of all threads of the process.
+pub fn process_micros() -> u64 {
+    taken(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn taken(clock: libc::clockid_t) -> u64 {
     let errno = crate::env::errno();
-    let now = read(libc::CLOCK_THREAD_CPUTIME_ID);
+    let now = read(clock);
     crate::env::set_errno(errno);
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }

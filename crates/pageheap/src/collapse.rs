@@ -32,6 +32,8 @@ const SPARED_MICROS: u32 = 3;
 /// budget, as the program would have waited for all of it at once, but a hundredth of the time at most.
 const SLOW_MICROS: u32 = 2000;
 const SLOW_PAUSE: u64 = 99;
+/// While the program does nothing, so many times as much may be spent.
+const LEISURE: u32 = 10;
 /// ... but no longer.
 const MOST_PAUSE_MS: u64 = 10_000;
 
@@ -49,6 +51,8 @@ pub(crate) struct Repair {
     fresh: Link,
     /// One that began small and is being made whole.
     under_way: Link,
+    /// How many times the usual may be spent.
+    haste: u32,
 }
 
 impl Repair {
@@ -61,6 +65,7 @@ impl Repair {
             not_before_ms: 0,
             fresh: Link::NONE,
             under_way: Link::NONE,
+            haste: 1,
         }
     }
 
@@ -76,6 +81,7 @@ impl Repair {
 
     /// Is there something left to spend? What is not spent within a second is lost.
     fn can_pay(&mut self, now_ms: u64, micros_per_s: u32) -> bool {
+        let micros_per_s = micros_per_s.saturating_mul(self.haste);
         let most = i64::from(micros_per_s) * 1000;
         let elapsed = self.filled_ms.map_or(1000, |last| now_ms.saturating_sub(last).min(1 << 20));
         self.filled_ms = Some(self.filled_ms.map_or(now_ms, |last| last.max(now_ms)));
@@ -86,6 +92,7 @@ impl Repair {
 
     /// A debt is limited to what a second brings, so that it does not outlast its reason.
     fn pay(&mut self, micros: u32, micros_per_s: u32) {
+        let micros_per_s = micros_per_s.saturating_mul(self.haste);
         let most = i64::from(micros_per_s) * 1000;
         self.purse =
             self.purse.saturating_sub(i64::from(micros.max(LEAST_MICROS)) * 1000).max(-most);
@@ -106,6 +113,12 @@ impl PageHeap<'_> {
         }
         self.table[page].flags |= flag::RESTORING;
         Some(page)
+    }
+
+    /// Says whether the program does nothing just now: then ten times as much time may be spent
+    /// on restoring.
+    pub fn at_leisure(&mut self, leisure: bool) {
+        self.repair.haste = if leisure { LEISURE } else { 1 };
     }
 
     /// Whether there are broken huge pages that have filled again.
@@ -199,7 +212,8 @@ impl PageHeap<'_> {
                 counters.restored += 1;
                 self.repair.failures = 0;
                 if micros >= SLOW_MICROS || began_small {
-                    let pause_ms = (u64::from(micros) * SLOW_PAUSE).div_ceil(1000);
+                    let pause = (SLOW_PAUSE + 1) / u64::from(self.repair.haste) - 1;
+                    let pause_ms = (u64::from(micros) * pause).div_ceil(1000);
                     self.repair.pause(now_ms, pause_ms.min(MOST_PAUSE_MS));
                 }
                 self.filler.edit(&mut self.table, page, |tracker| {

@@ -42,6 +42,26 @@ fn refilled_hugepages_are_restored_within_the_budget() {
 }
 
 #[test]
+fn ten_times_as_much_is_restored_while_the_program_does_nothing() {
+    let mut table = table();
+    let settings = Settings { collapse_micros_per_s: 400, ..Settings::DEFAULT };
+    let mut world = World::new(&mut table, settings);
+    refilled(&mut world, 100);
+    world.heap.at_leisure(true);
+    for _ in 0..50 {
+        world.wait(100);
+    }
+    let restored = world.heap.stats().counters.restored;
+    assert!((50..=62).contains(&restored), "{restored} restored in five seconds");
+    world.heap.at_leisure(false);
+    for _ in 0..50 {
+        world.wait(100);
+    }
+    let more = world.heap.stats().counters.restored - restored;
+    assert!((4..=6).contains(&more), "{more} restored in five more");
+}
+
+#[test]
 fn what_began_small_is_made_whole_in_a_hundredth_of_the_time_whatever_the_budget() {
     let mut table = table();
     let settings = Settings { collapse_micros_per_s: 1_000, ..Settings::DEFAULT };

@@ -31,6 +31,12 @@ const PRESSURE_MS: u64 = 1000;
 /// Where others need memory, so much goes back at once: between two passes others get the locks.
 const PASS_BYTES: usize = 64 * MIB;
 
+/// A program that takes less than this part of a processor has nothing to do.
+const LEISURE_PART: u64 = 10;
+
+/// The clock and what the program had worked, this thread aside, when that was looked at last.
+static WALL_US: AtomicU64 = AtomicU64::new(0);
+static BUSY_US: AtomicU64 = AtomicU64::new(0);
 /// What the heap had reached over when the thread was wanted last.
 static WANTED_AT: AtomicU32 = AtomicU32::new(0);
 /// When the caches were looked after last, in units of [`TEND_MS`].
@@ -110,7 +116,7 @@ fn work() -> Option<u32> {
     let beyond = BEYOND.load(Relaxed);
     let now = beyond.min(PASS_BYTES);
     let (given_back, mut is_due) = companion(now.max(budget::excess()));
-    let pass = heap::pass(now.saturating_sub(given_back)).unwrap_or_default();
+    let pass = heap::pass(now.saturating_sub(given_back), has_leisure()).unwrap_or_default();
     is_due |= pass.idle > LITTLE;
     let is_working = given_back > 0 || pass.restored || pass.released > Length::ZERO;
     let restores_in_ms = pass.restores_in_ms;
@@ -131,6 +137,16 @@ fn work() -> Option<u32> {
     };
     PAUSE_MS.store(pause, Relaxed);
     Some(pause)
+}
+
+/// Whether the program has taken less than a tenth of a processor since the last call, this thread
+/// aside.
+fn has_leisure() -> bool {
+    let (wall, all) = (clock::micros(), clock::process_micros());
+    let busy = all.saturating_sub(clock::thread_micros());
+    let since = wall.saturating_sub(WALL_US.swap(wall, Relaxed));
+    let worked = busy.saturating_sub(BUSY_US.swap(busy, Relaxed));
+    all > 0 && worked < since / LEISURE_PART
 }
 
 fn companion(beyond: usize) -> (usize, bool) {

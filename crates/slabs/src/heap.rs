@@ -184,11 +184,12 @@ pub struct Pass {
 }
 
 /// The thread's work for the heap, if there is one: what is due, and so many bytes because others
-/// need them.
-pub fn pass(beyond: usize) -> Option<Pass> {
+/// need them. `leisure`: the program does nothing just now.
+pub fn pass(beyond: usize, leisure: bool) -> Option<Pass> {
     let now = clock::coarse_ms();
     let mut guard = HEAP.lock();
     let heap = guard.as_mut()?;
+    heap.at_leisure(leisure);
     let pressed = limit::release_for_others(heap, now, beyond);
     let released = release(heap, now).saturating_add(pressed);
     // Whole ones hold more.

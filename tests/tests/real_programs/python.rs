@@ -130,6 +130,14 @@ fn python_regression_tests_in_auto() {
 }
 
 #[test]
+fn python_regression_tests_in_native() {
+    let _alone = heavy();
+    for mode in subject().modes(&["native"]) {
+        pass_as_without(mode, QUICK);
+    }
+}
+
+#[test]
 fn python_regression_tests_in_template() {
     let _alone = heavy();
     for mode in subject().modes(&["template=brug"]) {
