@@ -37,7 +37,9 @@ pub use request::{
     free_sized, trim, usable_size,
 };
 pub use start::{register_fork_order, start};
-pub use stats::{ReallocStats, RequestRow, Stats, count_requests, mapped, stats};
+pub use stats::{
+    ReallocStats, RequestRow, Stats, count_requests, mapped, native_free_bytes, stats,
+};
 
 pub mod direct;
 

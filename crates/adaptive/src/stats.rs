@@ -225,6 +225,14 @@ pub fn mapped() -> RemapStats {
     remap::stats()
 }
 
+/// Resident bytes of the native heap that no object has.
+pub fn native_free_bytes() -> usize {
+    use spandrel_pages::Figure::{Cached, Free, InCaches, InSpans, InTransfer};
+    let Some(figures) = spandrel_backends::native_figures() else { return 0 };
+    let free = [Cached, Free, InCaches, InSpans, InTransfer];
+    free.iter().map(|figure| figures[*figure as usize] as usize).sum()
+}
+
 /// What has been counted so far.
 pub fn stats() -> Stats {
     let mmap = remap::stats();

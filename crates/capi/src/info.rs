@@ -34,19 +34,21 @@ pub struct MallInfo<T> {
     keepcost: T,
 }
 
-/// `mallinfo2`. The page-mapped backend's objects are `hblks` and `hblkhd`, its
-/// warm memory `fordblks` and `keepcost`. Hosted allocators do not tell what
-/// they hold; all other resident anonymous memory counts as `uordblks`.
+/// `mallinfo2`. The page-mapped backend's objects are `hblks` and `hblkhd`, its warm memory and
+/// what is free in the native heap `fordblks`, the former `keepcost`. Hosted allocators do not tell
+/// what they hold; all other resident anonymous memory counts as `uordblks`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mallinfo2() -> MallInfo<usize> {
     let mmap = adaptive::mapped();
     let rest = resident_anonymous().saturating_sub(mmap.live_bytes + mmap.warm_bytes);
+    // What nobody has touched yet is free and not resident.
+    let free = adaptive::native_free_bytes().min(rest);
     MallInfo {
         arena: rest + mmap.warm_bytes,
         hblks: mmap.live_slots,
         hblkhd: mmap.live_bytes,
-        uordblks: rest,
-        fordblks: mmap.warm_bytes,
+        uordblks: rest - free,
+        fordblks: free + mmap.warm_bytes,
         keepcost: mmap.warm_bytes,
         ..MallInfo::default()
     }

@@ -116,6 +116,12 @@ figures! {
     Held "held_bytes",
     /// Times that one of them refused for the hard limit.
     OverLimit "over_limit_so_far",
+    /// Of the live bytes, free objects that lie in spans which hold others, or did a moment ago.
+    InSpans "in_spans_bytes",
+    /// Bytes of page-mapped objects, which are not part of the native heap.
+    MappedLive "mapped_live_bytes",
+    /// Resident bytes that page-mapped objects have left for others.
+    MappedWarm "mapped_warm_bytes",
 }
 
 /// How many figures there are.

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use spandrel_sync::Lock;
 
-use crate::class::{CLASS, CLASSES, FULLNESSES};
+use crate::class::{CLASS, CLASSES, Class, FULLNESSES};
 use crate::heap;
 use crate::map::{Page, page_of};
 use crate::report;
@@ -15,10 +15,12 @@ use crate::span::{Span, Wrong};
 pub struct Central {
     /// First span of each list, as a page number; 0: none.
     heads: [u32; FULLNESSES],
+    /// Free objects in all of them.
+    free: usize,
 }
 
 static CENTRAL: [Lock<Central>; CLASSES] =
-    [const { Lock::new(Central { heads: [0; FULLNESSES] }) }; CLASSES];
+    [const { Lock::new(Central { heads: [0; FULLNESSES], free: 0 }) }; CLASSES];
 
 /// Takes up to `into.len()` objects of a class; how many. Fewer than asked for
 /// means that a new span would have been needed for the rest; none, that there
@@ -34,8 +36,17 @@ pub fn fetch(class: usize, into: &mut [usize]) -> usize {
     central = CENTRAL[class].lock();
     span.prepare();
     let taken = span.take(into);
+    central.free += span.free();
     central.file(span);
     taken
+}
+
+/// Bytes of free objects in spans.
+pub fn free_bytes() -> u64 {
+    let bytes = |(central, class): (&Lock<Central>, &Class)| {
+        central.lock().free as u64 * u64::from(class.size)
+    };
+    CENTRAL.iter().zip(&CLASS).map(bytes).sum()
 }
 
 /// Gives objects of a class back.
@@ -62,7 +73,9 @@ pub fn give(class: usize, objects: &[usize]) {
                 }
             };
             rest = &rest[count..];
+            central.free += count;
             if span.used() == 0 {
+                central.free -= span.free();
                 central.unfile(span);
                 span.retire();
                 empty[emptied] = span.first();
@@ -93,6 +106,7 @@ impl Central {
             taken += span.take(&mut into[taken..]);
             self.file(span);
         }
+        self.free -= taken;
         taken
     }
 

@@ -7,7 +7,7 @@ use spandrel_os::budget;
 use spandrel_pageheap::Stats;
 use spandrel_pages::{FIGURES, Figure, Figures, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, LIVE_MAGIC};
 
-use crate::{cpu_cache, heap, thread_cache, transfer};
+use crate::{central, cpu_cache, heap, thread_cache, transfer};
 
 /// See [`spandrel_pages::LIVE_SYMBOL`].
 #[repr(C)]
@@ -99,6 +99,14 @@ pub fn publish_caches() {
     set(Figure::InTransfer, bytes);
     set(Figure::TransferHits, hits);
     set(Figure::TransferMisses, misses);
+    set(Figure::InSpans, central::free_bytes());
+}
+
+/// Writes down what another allocator of ours holds: bytes of its objects, and of what they left.
+#[inline]
+pub fn publish_mapped(live: usize, warm: usize) {
+    set(Figure::MappedLive, live as u64);
+    set(Figure::MappedWarm, warm as u64);
 }
 
 fn set(figure: Figure, value: u64) {

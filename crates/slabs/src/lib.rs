@@ -50,7 +50,7 @@ use map::{LARGE, NO_CLASS, page_of};
 
 pub use beside::{Companion, set_companion, want as want_background};
 pub use cpu_cache::start as start_cpu_caches;
-pub use figures::figures;
+pub use figures::{figures, publish_mapped};
 pub use heap::{fork_forget, idle_bytes, set_release_rate, start, stats};
 pub use thread_cache::watch_main_thread;
 

@@ -62,6 +62,7 @@ impl Remap {
     pub(super) fn see(&self, lists: &Lists) {
         let (live, warm) = (lists.accounts.live, lists.accounts.warm);
         self.warm_seen.store(warm, Relaxed);
+        spandrel_slabs::publish_mapped(live * PAGE_BYTES, warm * PAGE_BYTES);
         let is_large = live + warm >= THREAD_FROM_PAGES;
         if is_large != self.is_large.load(Relaxed) {
             self.is_large.store(is_large, Relaxed);

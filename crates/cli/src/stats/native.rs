@@ -12,23 +12,36 @@ pub fn lines(value: &dyn Fn(Figure) -> u64) -> String {
     let mut say = |line: String| {
         let _ = writeln!(text, "{}", wrap(&line).trim_end());
     };
+    let free = [Figure::InCaches, Figure::InTransfer, Figure::InSpans].map(value);
+    let objects = value(Figure::Live).saturating_sub(free.iter().sum());
+    let held = [Figure::Live, Figure::Cached, Figure::Free].map(value).iter().sum::<u64>();
     say(format!(
-        "native: {} live in {} spans, {} of it on whole huge pages; {} of it free in caches of \
-         processors, {} between them",
-        size(Figure::Live),
+        "native: {} live in {} spans of {}, {} of these on whole huge pages; free in them: {} in \
+         caches of processors, {} between these, {} in neither",
+        bytes(objects as f64),
         count(value(Figure::Spans)),
+        size(Figure::Live),
         share(value(Figure::Covered), value(Figure::Live)),
         size(Figure::InCaches),
         size(Figure::InTransfer),
+        size(Figure::InSpans),
     ));
     say(format!(
-        "beside it: {} empty and kept, {} free on huge pages in use, {} of those gone back, {} \
-         empty and gone back",
+        "beside them: {} empty and kept, {} free on huge pages in use; gone back: {} of these huge \
+         pages, {} of empty ones; held in all for each live byte: {:.2}",
         size(Figure::Cached),
         size(Figure::Free),
         size(Figure::Unbacked),
         size(Figure::Vacant),
+        held as f64 / objects.max(1) as f64,
     ));
+    if value(Figure::MappedLive) + value(Figure::MappedWarm) > 0 {
+        say(format!(
+            "page-mapped: {} live, {} kept for the next",
+            size(Figure::MappedLive),
+            size(Figure::MappedWarm),
+        ));
+    }
     let reasons = [
         (Figure::ReleasedDemand, "beyond demand"),
         (Figure::ReleasedBackground, "in the background"),
@@ -111,6 +124,8 @@ mod tests {
         let text = lines(&|figure| match figure {
             Figure::Live => 64 << 20,
             Figure::Covered => 32 << 20,
+            Figure::InSpans => 4 << 20,
+            Figure::MappedLive => 5 << 20,
             Figure::ReleasedBackground => 1 << 20,
             Figure::BrokenSoFar => 3,
             Figure::SoftLimit => 128 << 20,
@@ -118,8 +133,11 @@ mod tests {
             _ => 0,
         });
         for expected in [
-            "64.0 MiB live",
-            "50.0% of it",
+            "60.0 MiB live",
+            "spans of 64.0 MiB",
+            "50.0% of these",
+            "each live byte: 1.07",
+            "page-mapped: 5.00 MiB live",
             "1.00 MiB in the background",
             "3 were broken",
             "limit: 128 MiB soft;",
