@@ -3,11 +3,11 @@
 use spandrel_pages::{MIB, PAGE_BYTES};
 
 /// Warm pages are kept up to so many and a part of those that are live: a sixteenth, or, where as
-/// many were live a moment ago, what is missing to that, up to half. Objects that come and go would
+/// many were live a moment ago, what is missing to that, up to an eighth. Objects that come and go would
 /// have their pages given back and fetched again otherwise.
 const WARM_LEAST: usize = 32 * MIB / PAGE_BYTES;
 const WARM_PART: usize = 16;
-const RECENT_PART: usize = 2;
+const RECENT_PART: usize = 8;
 /// A moment: between one and two of these, in units of stamps. A second.
 const WINDOW: u32 = 64;
 
@@ -92,18 +92,18 @@ mod tests {
         assert_eq!(accounts.warm_limit(), WARM_LEAST);
         accounts.open(100_000, 0);
         assert_eq!(accounts.warm_limit(), WARM_LEAST + 100_000 / WARM_PART);
-        accounts.close(20_000);
-        assert_eq!(accounts.warm_limit(), WARM_LEAST + 20_000);
-        accounts.close(70_000);
+        accounts.close(8_000);
+        assert_eq!(accounts.warm_limit(), WARM_LEAST + 8_000);
+        accounts.close(82_000);
         assert_eq!(accounts.warm_limit(), WARM_LEAST + 10_000 / RECENT_PART, "most is gone");
-        accounts.open(70_000, 70_000);
-        for (stamp, recent) in [(1063, 20_000), (1064, 20_000), (1127, 20_000), (1128, 0)] {
+        accounts.open(82_000, 82_000);
+        for (stamp, recent) in [(1063, 8_000), (1064, 8_000), (1127, 8_000), (1128, 0)] {
             accounts.pass(stamp);
             let least = accounts.live / WARM_PART;
             assert_eq!(accounts.warm_limit(), WARM_LEAST + least.max(recent), "{stamp}");
         }
-        accounts.close(20_000);
+        accounts.close(8_000);
         accounts.pass(9000);
-        assert_eq!(accounts.warm_limit(), WARM_LEAST + 60_000 / WARM_PART, "long ago");
+        assert_eq!(accounts.warm_limit(), WARM_LEAST + 84_000 / WARM_PART, "long ago");
     }
 }
