@@ -17,15 +17,24 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "twice") == 0) {
         free(object);
         free((char *)opaque((size_t)object));
-    } else if (strcmp(argv[1], "twice-apart") == 0) {
-        /* Detected when both have come back to where objects are counted. */
+    } else if (strcmp(argv[1], "twice-soon") == 0) {
+        /* Another came back between. */
         free(object);
         free(other);
         free((char *)opaque((size_t)object));
+    } else if (strcmp(argv[1], "twice-apart") == 0) {
+        /* Detected when both have come back to where objects are counted. */
+        char *more[20];
+        for (int i = 0; i < 20; i++) CHECK(more[i] = malloc(size), "malloc");
+        free(object);
+        for (int i = 0; i < 20; i++) free(more[i]);
+        free((char *)opaque((size_t)object));
         malloc_trim(0);
+    } else if (strcmp(argv[1], "misaligned") == 0) {
+        free((char *)opaque((size_t)object) + 8);
     } else if (strcmp(argv[1], "inside") == 0) {
         free((char *)opaque((size_t)object) + 16);
-        malloc_trim(0);
+        if (size < 100000) malloc_trim(0);
     } else {
         CHECK(0, "%s is no way to be wrong", argv[1]);
     }

@@ -8,7 +8,9 @@ fn wrong_frees_are_reported() {
     let program = Program::new("wrong_free.c");
     for (how, expected) in [
         ("twice", "freed twice (an object of 96 bytes)"),
+        ("twice-soon", "freed twice (an object of 96 bytes)"),
         ("twice-apart", "freed twice (an object of 96 bytes)"),
+        ("misaligned", "not the beginning of an object (among objects of 96 bytes)"),
         ("inside", "not the beginning of an object (among objects of 96 bytes)"),
     ] {
         for (variable, value) in [("A", "B"), ("GLIBC_TUNABLES", "glibc.pthread.rseq=0")] {
@@ -18,6 +20,9 @@ fn wrong_frees_are_reported() {
             assert!(done.err().contains(expected) && done.out().is_empty(), "{how}: {done}");
         }
     }
+    let done = subject().job(program.path(), "native").args(["inside", "300000"]).run();
+    assert_eq!(done.signal, Some(6), "{done}");
+    assert!(done.err().contains("not the beginning of an object (of 303104 bytes)"), "{done}");
     for mode in ["native", "mmap"] {
         for size in ["300000", "3000000"] {
             let done = subject().job(program.path(), mode).args(["twice", size]).run();

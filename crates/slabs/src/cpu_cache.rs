@@ -14,7 +14,7 @@ use spandrel_sync::{Lock, thread_slot};
 
 use crate::class::{self, CLASS, CLASSES, HOMED, home_of, seen_from};
 use crate::span::Wrong;
-use crate::stack::Stack;
+use crate::stack::{RECENT, Stack};
 use crate::{map, report, restartable, thread_cache, transfer};
 
 /// Objects cached of a class: this many bytes of them, within bounds.
@@ -164,16 +164,16 @@ pub fn refill(area: *mut Area, place: usize) -> usize {
 /// some go on.
 pub fn spill(area: *mut Area, class: usize, object: usize) {
     if current(area).is_some() {
-        let mut topmost = [0];
+        let mut recent = [0; RECENT];
         // SAFETY: the calling thread's area.
-        if unsafe { restartable::pop_many(area, class, &mut topmost) } == 1 {
-            if topmost[0] == object {
-                report::wrong(object, class, Wrong::FreeAlready);
-            }
-            give_here(area, class, topmost[0]);
+        let taken = unsafe { restartable::pop_many(area, class, &mut recent) };
+        let recent = &recent[..taken];
+        if recent.contains(&object) {
+            report::wrong(object, class, Wrong::FreeAlready);
         }
+        give_here(area, class, recent);
     }
-    give_here(area, class, object);
+    give_here(area, class, &[object]);
 }
 
 /// See [`restartable::push`].
@@ -192,24 +192,20 @@ pub unsafe fn push(area: *mut Area, class: usize, object: usize) -> bool {
     }
 }
 
-/// Puts an object on the stack of the processor, which gives others away where it is full.
-fn give_here(area: *mut Area, class: usize, object: usize) {
-    // SAFETY: as above, and the object is the caller's.
-    if unsafe { push(area, class, object) } {
-        return;
-    }
-    if current(area).is_some() {
+/// Puts objects on the stack of the processor, which gives others away where it is full.
+fn give_here(area: *mut Area, class: usize, objects: &[usize]) {
+    // SAFETY: as above, and the objects are the caller's.
+    let mut kept = unsafe { restartable::push_many(area, class, objects) };
+    if kept < objects.len() && current(area).is_some() {
         let mut batch = [0; BATCH];
         let many = BATCH.min(SLOTS[class].div_ceil(2));
         // SAFETY: the calling thread's area.
         let taken = unsafe { restartable::pop_many(area, class, &mut batch[..many]) };
         transfer::give(class, &batch[..taken]);
-        // SAFETY: as above, and the object is the caller's.
-        if unsafe { push(area, class, object) } {
-            return;
-        }
+        // SAFETY: as above.
+        kept += unsafe { restartable::push_many(area, class, &objects[kept..]) };
     }
-    transfer::give(class, &[object]);
+    transfer::give(class, &objects[kept..]);
 }
 
 /// Gives back stacks that look untouched since the last call, and half of what others have

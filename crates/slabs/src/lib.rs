@@ -47,6 +47,7 @@ use spandrel_pages::{HEAP_PAGE_BYTES, MIN_ALIGN};
 
 use class::{CLASS, CLASSES, SMALL_MAX, class_of};
 use map::{LARGE, NO_CLASS, page_of};
+use span::Wrong;
 
 pub use beside::{Companion, set_companion, want as want_background};
 pub use cpu_cache::start as start_cpu_caches;
@@ -134,20 +135,24 @@ fn alloc_large(size: usize, align_pages: usize) -> (*mut u8, bool) {
 #[inline(always)]
 pub unsafe fn free(object: *mut u8) {
     let class = page_of(object as usize).class().load(Relaxed) as usize;
-    if class.wrapping_sub(1) < CLASSES - 1 {
+    let is_aligned = object.addr().is_multiple_of(MIN_ALIGN);
+    if class.wrapping_sub(1) < CLASSES - 1 && is_aligned {
         return cache::push(class, object as usize);
     }
     free_large(object as usize);
 }
 
+/// Gives back an object that is not small, or says what is wrong with the address.
 #[cold]
 #[inline(never)]
 fn free_large(object: usize) {
     let page = page_of(object);
-    if page.class().load(Relaxed) != LARGE || page.address() != object {
-        report::nowhere("free", object);
+    match page.class().load(Relaxed) {
+        NO_CLASS => report::nowhere("free", object),
+        LARGE if page.address() == object => heap::free_large(page),
+        LARGE => report::inside(object, page.large_bytes()),
+        class => report::wrong(object, class as usize, Wrong::Inside),
     }
-    heap::free_large(page);
 }
 
 /// Bytes that an object may use.
@@ -159,7 +164,7 @@ pub unsafe fn usable_size(object: *mut u8) -> usize {
     let page = page_of(object as usize);
     match page.class().load(Relaxed) {
         NO_CLASS => report::nowhere("malloc_usable_size", object as usize),
-        LARGE => page.record().pages.load(Relaxed) as usize * HEAP_PAGE_BYTES,
+        LARGE => page.large_bytes(),
         class => CLASS[class as usize].size as usize,
     }
 }

@@ -311,6 +311,11 @@ impl Page {
         unsafe { &*((places().records + self.0 * size_of::<SpanRecord>()) as *const SpanRecord) }
     }
 
+    /// Bytes of the large object that begins here.
+    pub fn large_bytes(self) -> usize {
+        self.record().pages.load(Relaxed) as usize * HEAP_PAGE_BYTES
+    }
+
     /// The object bits from this page on: one word for each 1 KiB.
     #[inline(always)]
     pub fn bits(self, words: usize) -> &'static [AtomicU64] {

@@ -20,6 +20,13 @@ pub fn wrong(object: usize, class: usize, wrong: Wrong) -> ! {
     abort()
 }
 
+/// An address inside a large object.
+#[cold]
+pub fn inside(object: usize, bytes: usize) -> ! {
+    say(format_args!("free({object:#x}): not the beginning of an object (of {bytes} bytes)"));
+    abort()
+}
+
 /// An address of the slice where no object is.
 #[cold]
 pub fn nowhere(call: &str, object: usize) -> ! {

@@ -21,7 +21,7 @@ use spandrel_os::rseq::{Area, CPU_ID, RSEQ_CS, SIGNATURE};
 
 use crate::class::{HOMED, HOMES};
 use crate::cpu_cache::BLOCKS;
-use crate::stack::Stack;
+use crate::stack::{RECENT, Stack};
 
 /// The processor that the calling thread ran on just now.
 ///
@@ -44,7 +44,7 @@ const fn offset(class: usize) -> usize {
 /// where the kernel sends the thread. It begins by finding the block, `{at}`, by way
 /// of a register that is free still.
 macro_rules! sequence {
-    ($free:literal, [$($line:literal),* $(,)?], $($operands:tt)*) => {
+    ($free:literal, [$($line:expr),* $(,)?], $($operands:tt)*) => {
         asm!(
             ".pushsection __rseq_cs, \"aw\", @progbits",
             ".balign 32",
@@ -78,7 +78,59 @@ macro_rules! sequence {
     };
 }
 
+/// As `sequence`, which finds the stack of the class at the processor's home first, by way of
+/// one more register, named for its lower half and whole.
+macro_rules! homed_sequence {
+    ($free:literal, ($low:literal, $whole:literal), [$($line:expr),* $(,)?], $($operands:tt)*) => {
+        sequence!(
+            $free,
+            [
+                concat!("mov ", $low, ", dword ptr [{area} + {cpu_id}]"),
+                concat!("and ", $whole, ", {mask}"),
+                concat!("shl ", $low, ", {shift}"),
+                concat!("xor ", $whole, ", {offset}"),
+                concat!("add {at}, ", $whole),
+                $($line,)*
+            ],
+            shift = const size_of::<Stack>().trailing_zeros(),
+            $($operands)*
+        )
+    };
+}
+
+/// The rest of a sequence that puts an object on the stack at some place.
+macro_rules! push {
+    ($sequence:ident, $place:literal, ($($found:tt)*), $done:ident, $($operands:tt)*) => {
+        $sequence!(
+            "{top}",
+            $($found)*
+            [
+                concat!("mov {top}, qword ptr [", $place, " + {stack_top}]"),
+                "xor {done:e}, {done:e}",
+                concat!("cmp {top}, qword ptr [", $place, " + {stack_limit}]"),
+                "je 44f",
+                // RECENT of them.
+                "cmp {object}, qword ptr [{top} - 8]",
+                "je 44f",
+                "cmp {object}, qword ptr [{top} - 16]",
+                "je 44f",
+                "mov {done:e}, 1",
+                "mov qword ptr [{top}], {object}",
+                "add {top}, 8",
+                concat!("mov qword ptr [", $place, " + {stack_top}], {top}"),
+            ],
+            stack_top = const offset_of!(Stack, top),
+            stack_limit = const offset_of!(Stack, limit),
+            done = out(reg) $done,
+            at = out(reg) _,
+            top = out(reg) _,
+            $($operands)*
+        )
+    };
+}
+
 const _: () = assert!(size_of::<Stack>().is_power_of_two() && HOMES.is_power_of_two());
+const _: () = assert!(RECENT == 2, "as many as `push` compares with");
 
 /// What of a processor's number tells where it has a class.
 #[inline]
@@ -120,7 +172,7 @@ pub unsafe fn pop(area: *mut Area, class: usize) -> usize {
 }
 
 /// Puts an object on the stack of its class, which has no homes; false: it is full, or the object seems
-/// to be the topmost already. (What lies below the bottom is some number.)
+/// to be one of the topmost [`RECENT`] already. (What lies below the bottom is some number.)
 ///
 /// # Safety
 /// As for [`pop`]; the object is of that class, and nobody's.
@@ -129,72 +181,37 @@ pub unsafe fn push(area: *mut Area, class: usize, object: usize) -> bool {
     let done: usize;
     // SAFETY: as in `pop`; below its limit a stack has room.
     unsafe {
-        sequence!(
-            "{top}",
-            [
-                "mov {top}, qword ptr [{at} + {offset} + {stack_top}]",
-                "xor {done:e}, {done:e}",
-                "cmp {top}, qword ptr [{at} + {offset} + {stack_limit}]",
-                "je 44f",
-                "cmp {object}, qword ptr [{top} - 8]",
-                "je 44f",
-                "mov {done:e}, 1",
-                "mov qword ptr [{top}], {object}",
-                "add {top}, 8",
-                "mov qword ptr [{at} + {offset} + {stack_top}], {top}",
-            ],
-            stack_top = const offset_of!(Stack, top),
-            stack_limit = const offset_of!(Stack, limit),
+        push!(
+            sequence,
+            "{at} + {offset}",
+            (),
+            done,
             area = in(reg) area,
             offset = in(reg) offset(class),
             object = in(reg) object,
-            done = out(reg) done,
-            at = out(reg) _,
-            top = out(reg) _,
         );
     }
     done != 0
 }
 
-/// Puts an object on the stack of its class, which has homes; false: it is full, or the object seems
-/// to be the topmost already. (What lies below the bottom is some number.)
+/// As [`push`], for a class that has homes.
 ///
 /// # Safety
 /// As for [`push`].
 #[inline(always)]
 pub unsafe fn push_homed(area: *mut Area, class: usize, object: usize) -> bool {
     let done: usize;
-    // SAFETY: as in `pop`; below its limit a stack has room.
+    // SAFETY: as in `push`.
     unsafe {
-        sequence!(
-            "{top}",
-            [
-                "mov {done:e}, dword ptr [{area} + {cpu_id}]",
-                "and {done:e}, {homes} - 1",
-                "shl {done:e}, {shift}",
-                "xor {done}, {offset}",
-                "add {at}, {done}",
-                "mov {top}, qword ptr [{at} + {stack_top}]",
-                "xor {done:e}, {done:e}",
-                "cmp {top}, qword ptr [{at} + {stack_limit}]",
-                "je 44f",
-                "cmp {object}, qword ptr [{top} - 8]",
-                "je 44f",
-                "mov {done:e}, 1",
-                "mov qword ptr [{top}], {object}",
-                "add {top}, 8",
-                "mov qword ptr [{at} + {stack_top}], {top}",
-            ],
-            homes = const HOMES,
-            shift = const size_of::<Stack>().trailing_zeros(),
-            stack_top = const offset_of!(Stack, top),
-            stack_limit = const offset_of!(Stack, limit),
+        push!(
+            homed_sequence,
+            "{at}",
+            (("{done:e}", "{done}"),),
+            done,
+            mask = const HOMES - 1,
             area = in(reg) area,
             offset = in(reg) offset(class),
             object = in(reg) object,
-            done = out(reg) done,
-            at = out(reg) _,
-            top = out(reg) _,
         );
     }
     done != 0
@@ -209,14 +226,10 @@ pub unsafe fn push_many(area: *mut Area, class: usize, objects: &[usize]) -> usi
     let done: usize;
     // SAFETY: as in `push`.
     unsafe {
-        sequence!(
+        homed_sequence!(
             "rdi",
+            ("ecx", "rcx"),
             [
-                "mov ecx, dword ptr [{area} + {cpu_id}]",
-                "and rcx, {mask}",
-                "shl ecx, {shift}",
-                "xor rcx, {offset}",
-                "add {at}, rcx",
                 "mov rdi, qword ptr [{at} + {stack_top}]",
                 "mov rcx, qword ptr [{at} + {stack_limit}]",
                 "sub rcx, rdi",
@@ -231,7 +244,6 @@ pub unsafe fn push_many(area: *mut Area, class: usize, objects: &[usize]) -> usi
                 "mov qword ptr [{at} + {stack_top}], rdi",
             ],
             mask = in(reg) home_mask(class),
-            shift = const size_of::<Stack>().trailing_zeros(),
             stack_top = const offset_of!(Stack, top),
             stack_limit = const offset_of!(Stack, limit),
             area = in(reg) area,
@@ -256,14 +268,10 @@ pub unsafe fn pop_many(area: *mut Area, class: usize, into: &mut [usize]) -> usi
     let done: usize;
     // SAFETY: as in `pop`.
     unsafe {
-        sequence!(
+        homed_sequence!(
             "rdi",
+            ("ecx", "rcx"),
             [
-                "mov ecx, dword ptr [{area} + {cpu_id}]",
-                "and rcx, {mask}",
-                "shl ecx, {shift}",
-                "xor rcx, {offset}",
-                "add {at}, rcx",
                 "mov rsi, qword ptr [{at} + {stack_top}]",
                 "mov rcx, rsi",
                 "sub rcx, qword ptr [{at} + {stack_bottom}]",
@@ -281,7 +289,6 @@ pub unsafe fn pop_many(area: *mut Area, class: usize, into: &mut [usize]) -> usi
                 "mov qword ptr [{at} + {stack_top}], {top}",
             ],
             mask = in(reg) home_mask(class),
-            shift = const size_of::<Stack>().trailing_zeros(),
             stack_top = const offset_of!(Stack, top),
             stack_bottom = const offset_of!(Stack, bottom),
             area = in(reg) area,

@@ -12,7 +12,7 @@ use spandrel_os::rseq::Area;
 
 use crate::class::{home_of, seen_from};
 use crate::cpu_cache::BLOCKS;
-use crate::stack::Stack;
+use crate::stack::{RECENT, Stack};
 
 /// Processors, so few that tasks meet there.
 const PROCESSORS: usize = 2;
@@ -127,8 +127,8 @@ pub(crate) unsafe fn pop(_: *mut Area, class: usize) -> usize {
     })
 }
 
-/// Puts an object on the stack of its class; false: it is full, or the object seems to be the topmost
-/// already.
+/// Puts an object on the stack of its class; false: it is full, or the object seems to be one of the
+/// topmost already.
 ///
 /// # Safety
 /// As for the real one.
@@ -138,8 +138,13 @@ pub(crate) unsafe fn push(_: *mut Area, class: usize, object: usize) -> bool {
     run(|at| unsafe {
         let stack = at.stack(class)?;
         let top = at.read(&raw const (*stack).top)?;
-        if top == at.read(&raw const (*stack).limit)? || object == at.read(top.sub(1))? {
+        if top == at.read(&raw const (*stack).limit)? {
             return Some(false);
+        }
+        for last in 1..=RECENT {
+            if object == at.read(top.sub(last))? {
+                return Some(false);
+            }
         }
         at.write(top, object)?;
         at.write(&raw mut (*stack).top, top.add(1))?;

@@ -10,7 +10,7 @@ use spandrel_sync::{Lock, NO_CACHE, Once, ThreadSlot, background, thread_slot};
 
 use crate::class::{self, CLASS, CLASSES, home_of, seen_from};
 use crate::span::Wrong;
-use crate::stack::Stack;
+use crate::stack::{RECENT, Stack};
 use crate::{map, report, transfer};
 
 /// Bytes of one cache: heads and stacks.
@@ -79,7 +79,7 @@ pub fn pop(class: usize) -> usize {
 }
 
 /// Gives an object of `class` back; false: there is no room for it, or it seems to
-/// be the one that was given back last. (What lies below the bottom is some number.)
+/// be one of those that were given back last. (What lies below the bottom is some number.)
 #[inline(always)]
 pub fn push(class: usize, object: usize) -> bool {
     let cache = ThreadSlot::current_cache().cast::<Cache>();
@@ -91,7 +91,7 @@ pub fn push(class: usize, object: usize) -> bool {
         let place = seen_from((*cache).home, class);
         let stacks = &mut (*cache).stacks;
         let stack = stacks.get_unchecked_mut(place);
-        if stack.top == stack.limit || *stack.top.sub(1) == object {
+        if stack.top == stack.limit || (1..=RECENT).any(|last| *stack.top.sub(last) == object) {
             return false;
         }
         *stack.top = object;
@@ -135,12 +135,13 @@ pub fn spill(class: usize, object: usize) {
     // SAFETY: as in `refill`.
     unsafe {
         let stack = &mut (*cache).stacks[seen_from((*cache).home, class)];
-        if stack.top != stack.bottom && *stack.top.sub(1) == object {
+        let all = stack.top.offset_from(stack.bottom) as usize;
+        let recent = all.min(RECENT);
+        if core::slice::from_raw_parts(stack.top.sub(recent), recent).contains(&object) {
             report::wrong(object, class, Wrong::FreeAlready);
         }
         if stack.top == stack.limit {
             // The older half goes: what was freed last is warm.
-            let all = stack.top.offset_from(stack.bottom) as usize;
             let half = all.div_ceil(2);
             transfer::give(class, core::slice::from_raw_parts(stack.bottom, half));
             ptr::copy(stack.bottom.add(half), stack.bottom, all - half);
