@@ -163,6 +163,16 @@ static void statistics(void) {
     memset(part, 0xaa, sizeof part);
     CHECK(spandrel_stats((struct spandrel_stats *)(void *)part, 8) == 0);
     check_bytes(part + 8, 0xaa, 8);
+    uint64_t value = 0;
+    CHECK(spandrel_figure(NULL, &value) == EINVAL && spandrel_figure("live_bytes", NULL) == EINVAL);
+    CHECK(spandrel_figure("no_such_bytes", &value) == ENOENT && value == 0);
+    void *native = spandrel_malloc_in(SPANDREL_NATIVE, 3 << 20);
+    memset(native, 1, 3 << 20);
+    CHECK(spandrel_figure("live_bytes", &value) == 0 && value >= 3 << 20);
+    CHECK(spandrel_figure("resident_bytes", &value) == 0 && value >= 3 << 20 && value < 1 << 30);
+    CHECK(spandrel_figure("tables_bytes", &value) == 0 && value > 0 && value < 16 << 20);
+    free(native);
+
     spandrel_stats_print();
 }
 

@@ -69,6 +69,7 @@ const OF_SPANDREL: &[&str] = &[
     "spandrel_realloc_in",
     "spandrel_aligned_alloc_in",
     "spandrel_owner",
+    "spandrel_figure",
     "spandrel_stats",
     "spandrel_stats_print",
     "spandrel_count_requests",

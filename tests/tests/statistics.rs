@@ -168,6 +168,34 @@ fn the_handshake_proves_that_the_library_is_loaded() {
 }
 
 #[test]
+fn a_report_has_every_process_and_what_its_heap_holds() {
+    subject().required_library();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let report = folder.path().join("report.json");
+    let script = "python3 -c 'x = [b\"x\" * 5000 for i in range(2000)]'; python3 -c pass; exit 7";
+    let job = Job::new(spandrel_command()).args(["run", "--mode", "native", "--report"]);
+    job.arg(&report).args(["--", "bash", "-c", script]).run().expect_code(7);
+    let report = parse(&report);
+    assert_eq!((number(&report["exit_code"]), number(&report["unreadable"])), (7, 0), "{report:#}");
+    let processes = report["processes"].as_array().expect("processes");
+    let pids: std::collections::BTreeSet<u64> =
+        processes.iter().map(|process| number(&process["pid"])).collect();
+    assert!(pids.len() == processes.len() && pids.len() >= 2, "{report:#}");
+    for process in processes {
+        let native = |figure: &str| number(&process["native"][figure]);
+        let (live, resident) = (native("live_bytes"), native("resident_bytes"));
+        assert!(live > 0 && resident > 0 && native("tables_bytes") > 0, "{process:#}");
+        assert!(
+            native("hugepages_from_kernel") > 0 && native("transfer_misses") > 0,
+            "{process:#}"
+        );
+        // What nobody touched is not resident.
+        let most = live + native("cached_bytes") + native("free_bytes");
+        assert!(resident <= most, "{process:#}");
+    }
+}
+
+#[test]
 fn children_count_what_they_do_themselves() {
     subject().required_library();
     let program = Program::new("fork_child.c");
@@ -206,7 +234,10 @@ fn stat_of_a_running_program() {
     let json: Value = serde_json::from_str(&done.expect_ok().out()).expect("JSON");
     assert!(number(&json["native"]["live_bytes"]) >= 1_000_000, "{json:#}");
     assert!(number(&json["native"]["spans"]) > 0, "{json:#}");
-    assert!(number(&json["heap"]["resident_bytes"]) > 0, "{json:#}");
+    let resident = |part: &str| number(&json[part]["resident_bytes"]);
+    assert!(resident("heap") >= 4_000_000 && resident("heap") < resident("process"), "{json:#}");
+    assert!((1..8 << 20).contains(&resident("tables")), "{json:#}");
+    assert_eq!(number(&json["native"]["resident_bytes"]), resident("heap"), "{json:#}");
     assert!(number(&json["process"]["resident_bytes"]) > 0, "{json:#}");
     let text = stat(&[]).run().expect_ok().out();
     assert!(text.contains(" (pid ") && text.contains(" live in "), "{text}");

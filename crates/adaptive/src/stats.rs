@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use spandrel_backends::remap::{self, RemapStats};
-use spandrel_pages::{AllocatorId, Figures};
+use spandrel_pages::{AllocatorId, Figure, Figures};
 use spandrel_sync::thread_slot;
 
 use crate::observed;
@@ -227,13 +227,31 @@ pub fn mapped() -> RemapStats {
 
 /// Resident bytes of the native heap that no object has.
 pub fn native_free_bytes() -> usize {
-    use spandrel_pages::Figure::{Cached, Free, InCaches, InSpans, InTransfer};
+    use Figure::{Cached, Free, InCaches, InSpans, InTransfer};
     let Some(figures) = spandrel_backends::native_figures() else { return 0 };
     let free = [Cached, Free, InCaches, InSpans, InTransfer];
     free.iter().map(|figure| figures[*figure as usize] as usize).sum()
 }
 
-/// What has been counted so far.
+/// As [`stats`], with what the native heap has resident as it is now. The kernel looks at each page of it:
+/// some microseconds for each 100 MiB on small pages.
+pub fn measured_stats() -> Stats {
+    spandrel_backends::measure_resident();
+    stats()
+}
+
+/// A figure of the native allocator by its name, which is its name in JSON; `None`: there is no such
+/// figure. Zero before the allocator has started.
+pub fn native_figure(name: &[u8]) -> Option<u64> {
+    let figure = *Figure::ALL.iter().find(|figure| figure.name().as_bytes() == name)?;
+    if matches!(figure, Figure::Resident | Figure::Tables) {
+        spandrel_backends::measure_resident();
+    }
+    let figures = spandrel_backends::native_figures();
+    Some(figures.map_or(0, |figures| figures[figure as usize]))
+}
+
+/// What has been counted so far; what is resident as it was when it was measured last.
 pub fn stats() -> Stats {
     let mmap = remap::stats();
     let mut stats = Stats {

@@ -26,7 +26,9 @@ pub use hosted::Jemalloc;
 pub use hosted::Mimalloc;
 #[cfg(feature = "tcmalloc")]
 pub use hosted::Tcmalloc;
-pub use native::{Native, native_figures, set_release_rate, start_cpu_caches, watch_main_thread};
+pub use native::{
+    Native, measure_resident, native_figures, set_release_rate, start_cpu_caches, watch_main_thread,
+};
 pub use sys::{Sys, libc_function, resolve_early};
 
 /// An allocator as the request handler sees it. All functions are associated:

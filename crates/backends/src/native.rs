@@ -5,7 +5,10 @@ use spandrel_slabs as slabs;
 
 use crate::Backend;
 
-pub use slabs::{figures as native_figures, set_release_rate, start_cpu_caches, watch_main_thread};
+pub use slabs::{
+    figures as native_figures, measure_resident, set_release_rate, start_cpu_caches,
+    watch_main_thread,
+};
 
 /// Size classes and caches over a hugepage-aware page heap.
 pub enum Native {}

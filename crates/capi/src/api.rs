@@ -251,6 +251,24 @@ pub unsafe extern "C" fn spandrel_stats(out: *mut SpandrelStats, size: usize) ->
     0
 }
 
+/// A figure of the native allocator by its name: 0, or EINVAL for null pointers and ENOENT for
+/// a name that is none.
+///
+/// # Safety
+/// `name` is null or a string, `out` null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spandrel_figure(name: *const c_char, out: *mut u64) -> c_int {
+    if name.is_null() || out.is_null() {
+        return libc::EINVAL;
+    }
+    // SAFETY: passed on from the caller.
+    let name = unsafe { CStr::from_ptr(name) };
+    let Some(value) = adaptive::native_figure(name.to_bytes()) else { return libc::ENOENT };
+    // SAFETY: as above.
+    unsafe { out.write(value) };
+    0
+}
+
 /// Writes the statistics to standard error.
 #[unsafe(no_mangle)]
 pub extern "C" fn spandrel_stats_print() {

@@ -1,12 +1,12 @@
 //! glibc's functions that inspect and tune an allocator.
 
 use core::ffi::{c_char, c_int, c_void};
-use core::fmt::Write;
+use core::fmt::{self, Write};
 
 use spandrel_adaptive as adaptive;
 use spandrel_os::env::{self, set_errno};
-use spandrel_os::message::{Fd, Line};
-use spandrel_pages::PAGE_BYTES;
+use spandrel_os::message::Fd;
+use spandrel_pages::{Figure, PAGE_BYTES};
 
 /// `malloc_trim`: gives unused memory of all allocators back; 1 if there was
 /// any. The pad is kept by none of them and therefore ignored.
@@ -86,40 +86,53 @@ pub extern "C" fn mallinfo() -> MallInfo<c_int> {
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc_stats() {
     // What standard error refuses is lost, as in glibc.
-    let _ = write!(Fd(2), "{}", adaptive::Text(&adaptive::stats()));
+    let _ = write!(Fd(2), "{}", adaptive::Text(&adaptive::measured_stats()));
 }
 
-/// `malloc_info`: a small XML document of our own on `stream`; EINVAL for
-/// options other than 0.
+/// `malloc_info`: a small XML document of our own on `stream`, with the figures of the
+/// native allocator by name; EINVAL for options other than 0.
 ///
 /// # Safety
 /// `stream` is an open stream.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut c_void) -> c_int {
-    unsafe extern "C" {
-        fn fwrite(from: *const c_void, size: usize, count: usize, stream: *mut c_void) -> usize;
-    }
     if options != 0 {
         set_errno(libc::EINVAL);
         return -1;
     }
-    let mmap = adaptive::mapped();
-    let mut line = Line::new();
-    // A line never fails; this one is far shorter than its room.
-    let _ = writeln!(
-        line,
-        "<malloc version=\"spandrel-{}\">\n<mode>{}</mode>\n\
-         <mmap objects=\"{}\" bytes=\"{}\" warm=\"{}\"/>\n</malloc>",
-        env!("CARGO_PKG_VERSION"),
-        adaptive::current_mode(),
-        mmap.live_slots,
-        mmap.live_bytes,
-        mmap.warm_bytes,
-    );
-    let bytes = line.as_bytes();
-    // SAFETY: the stream is the caller's; the bytes are `line`'s.
-    let written = unsafe { fwrite(bytes.as_ptr().cast(), 1, bytes.len(), stream) };
-    if written == bytes.len() { 0 } else { -1 }
+    let written = write!(Stream(stream), "{}", Xml(&adaptive::measured_stats()));
+    if written.is_ok() { 0 } else { -1 }
+}
+
+/// A stream of the C library.
+struct Stream(*mut c_void);
+
+impl Write for Stream {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        unsafe extern "C" {
+            fn fwrite(from: *const c_void, size: usize, count: usize, stream: *mut c_void)
+            -> usize;
+        }
+        // SAFETY: whoever made the value has the stream open; the bytes are `text`'s.
+        let written = unsafe { fwrite(text.as_ptr().cast(), 1, text.len(), self.0) };
+        if written == text.len() { Ok(()) } else { Err(fmt::Error) }
+    }
+}
+
+struct Xml<'a>(&'a adaptive::Stats);
+
+impl fmt::Display for Xml<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (version, mmap) = (env!("CARGO_PKG_VERSION"), &self.0.mmap);
+        writeln!(f, "<malloc version=\"spandrel-{version}\">")?;
+        writeln!(f, "<mode>{}</mode>", adaptive::current_mode())?;
+        let (objects, bytes, warm) = (mmap.live_slots, mmap.live_bytes, mmap.warm_bytes);
+        writeln!(f, "<mmap objects=\"{objects}\" bytes=\"{bytes}\" warm=\"{warm}\"/>")?;
+        for (figure, value) in Figure::ALL.iter().zip(self.0.native.iter().flatten()) {
+            writeln!(f, "<native figure=\"{}\" value=\"{value}\"/>", figure.name())?;
+        }
+        writeln!(f, "</malloc>")
+    }
 }
 
 /// `mallopt`: glibc's parameters do not apply to other allocators. Known ones

@@ -88,7 +88,7 @@ extern "C" fn exiting() {
         b"" | b"0" => {}
         b"1" | b"stderr" => {
             // What standard error refuses is lost.
-            let _ = write!(Fd(2), "{}", adaptive::Text(&adaptive::stats()));
+            let _ = write!(Fd(2), "{}", adaptive::Text(&adaptive::measured_stats()));
         }
         path => {
             if let Err(errno) = write_file(path) {
@@ -139,7 +139,7 @@ fn write_file(pattern: &[u8]) -> Result<(), i32> {
     if fd < 0 {
         return Err(env::errno());
     }
-    let stats = adaptive::stats();
+    let stats = adaptive::measured_stats();
     let mut out = Buffered { fd, line: Line::new() };
     let written = if json {
         write!(out, "{}", adaptive::Json(&stats))

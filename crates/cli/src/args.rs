@@ -45,6 +45,10 @@ pub struct RunArgs {
     #[arg(long)]
     pub stats: bool,
 
+    /// After the program's end, write the same as JSON: each process and their sum
+    #[arg(long, value_name = "FILE.json")]
+    pub report: Option<PathBuf>,
+
     /// Let each process say on standard error that it runs on Spandrel
     #[arg(long)]
     pub verbose: bool,

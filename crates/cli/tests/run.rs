@@ -222,6 +222,30 @@ fn statistics_of_all_processes_are_added_up() {
 }
 
 #[test]
+fn reports_hold_each_process_and_their_sum() {
+    let place = Place::new();
+    let report = place.directory.path().join("report.json");
+    let report = report.to_str().unwrap();
+    let done = place.run(&["--report", report, "--", "sh", "-c", "/bin/true; /bin/true; exit 3"]);
+    assert_eq!((done.code, done.err.as_str()), (Some(3), ""));
+    let text = std::fs::read_to_string(report).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&value["format"], &value["exit_code"]), (&1.into(), &3.into()), "{text}");
+    assert_eq!((&value["command"][0], &value["unreadable"]), (&"sh".into(), &0.into()), "{text}");
+    let allocs = |stats: &serde_json::Value| stats["requests"][0]["allocs"].as_u64().unwrap();
+    let processes = value["processes"].as_array().unwrap();
+    assert!(processes.len() >= 2, "{text}");
+    assert_eq!(allocs(&value["sum"]), processes.iter().map(allocs).sum::<u64>(), "{text}");
+
+    for (wrong, why) in [("report.html", "ends in .json"), ("/no/such/r.json", "cannot be written")]
+    {
+        let done = place.run(&["--report", wrong, "--", "sh", "-c", "echo started"]);
+        assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{}", done.err);
+        assert!(done.err.contains(why) && done.err.contains(wrong), "{}", done.err);
+    }
+}
+
+#[test]
 fn verbose_shows_the_librarys_line() {
     let place = Place::new();
     let done = place.run(&["--verbose", "--mode", "mmap", "--", "true"]);

@@ -56,6 +56,28 @@ pub fn map_wiped_on_fork(len: usize) -> Option<NonNull<u8>> {
     NonNull::new(at.cast())
 }
 
+/// Bytes of a mapped range that are resident: on pages of this process. `None`: the kernel does not
+/// tell.
+pub fn resident(at: *mut u8, len: usize) -> Option<usize> {
+    let errno = crate::env::errno();
+    let mut pages = [0u8; 4096];
+    let mut count = 0;
+    for from in (0..len).step_by(pages.len() * PAGE_BYTES) {
+        let part = (len - from).min(pages.len() * PAGE_BYTES);
+        // SAFETY: there is a byte for each page of the part; nothing else is written to.
+        let told = unsafe {
+            libc::mincore(at.wrapping_add(from).cast(), part, pages.as_mut_ptr().cast()) == 0
+        };
+        if !told {
+            crate::env::set_errno(errno);
+            return None;
+        }
+        let part = pages.iter().take(part.div_ceil(PAGE_BYTES));
+        count += part.filter(|page| **page & 1 != 0).count();
+    }
+    Some(count * PAGE_BYTES)
+}
+
 /// Gives a range back to the kernel altogether.
 ///
 /// # Safety

@@ -146,6 +146,7 @@ impl PageHeap<'_> {
         if may_be_small && memory.begins_small() {
             let range = self.vacant.allocate(&mut self.table, memory, ONE, ONE)?;
             if memory.back_small(range.first) {
+                self.counters.from_kernel += 1;
                 self.cache.taken(now_ms, ONE);
                 return Some((range.first, true, true));
             }
@@ -167,6 +168,9 @@ impl PageHeap<'_> {
             Some(range) => (range, false),
             None => (self.fresh_hugepages(memory, count, align)?, true),
         };
+        let from =
+            if fresh { &mut self.counters.from_kernel } else { &mut self.counters.from_cache };
+        *from += u64::from(count.0);
         self.cache.taken(now_ms, count);
         Some((range, fresh))
     }

@@ -23,6 +23,8 @@ pub struct PageHeap<'a> {
     pub(crate) regions: Regions,
     /// Used pages of the filler over time.
     pub(crate) demand: Patience,
+    /// Free pages that demand was seen to want when a release was due last.
+    pub(crate) kept_for_demand: u32,
     /// Pages of all spans.
     pub(crate) live: u32,
     pub(crate) spans: u32,
@@ -47,6 +49,7 @@ impl<'a> PageHeap<'a> {
             filler: HugeFiller::new(settings.order),
             regions: Regions::new(),
             demand: Patience::new(),
+            kept_for_demand: 0,
             live: 0,
             spans: 0,
             slack: 0,

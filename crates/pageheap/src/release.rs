@@ -84,10 +84,9 @@ impl PageHeap<'_> {
         let counts = &self.filler.counts;
         let backed = counts.used.saturating_add(counts.free_backed());
         let unwanted = self.demand.unwanted(now_ms, backed, self.filler.wanted_again);
-        let wanted = wanted.min(counts.free_backed());
-        let allowed = wanted.min(unwanted);
-        self.counters.spared += u64::from(wanted - allowed);
-        allowed
+        let free = counts.free_backed();
+        self.kept_for_demand = free.saturating_sub(unwanted);
+        wanted.min(free).min(unwanted)
     }
 
     /// Gives back what recent demand does not justify keeping in the cache.

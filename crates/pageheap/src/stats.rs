@@ -39,8 +39,10 @@ pub struct Counters {
     pub broken: u64,
     /// Huge pages that began with small pages.
     pub begun_small: u64,
-    /// Pages that were kept because recent demand will want them.
-    pub spared: u64,
+    /// Huge pages that came out of the cache.
+    pub from_cache: u64,
+    /// Huge pages that the kernel had to give.
+    pub from_kernel: u64,
     /// Times that the kernel refused to back huge pages.
     pub refused: u64,
     /// Attempts to restore a broken huge page.
@@ -63,7 +65,8 @@ impl Counters {
         subreleased: 0,
         broken: 0,
         begun_small: 0,
-        spared: 0,
+        from_cache: 0,
+        from_kernel: 0,
         refused: 0,
         collapse_attempts: 0,
         collapse_failures: 0,
@@ -109,6 +112,9 @@ pub struct Stats {
     pub largest: HugeLength,
     /// Pages that had gone back and were wanted again, since the beginning.
     pub wanted_again: u64,
+    /// Of the free pages those that were kept, when a release was due last, because recent demand
+    /// will want them.
+    pub kept_for_demand: Length,
     /// Seconds of past demand for which free pages are kept.
     pub patience_s: u32,
     /// What has happened so far.
@@ -169,6 +175,7 @@ impl PageHeap<'_> {
                 .largest(&self.table)
                 .max(self.cache.ranges.largest(&self.table)),
             wanted_again: self.filler.wanted_again,
+            kept_for_demand: Length(self.kept_for_demand.min(filler.free_backed())),
             patience_s: self.demand.seconds(),
             counters: self.counters,
         }

@@ -96,8 +96,9 @@ figures! {
     ReleasedPressure "released_pressure_bytes",
     /// Of all these, bytes of huge pages that were still in use.
     Subreleased "subreleased_bytes",
-    /// Bytes that were looked at for release and kept, as recent demand will want them.
-    Spared "spared_bytes",
+    /// Of the free bytes those that were kept, when a release was due last, as recent demand will want
+    /// them.
+    KeptForDemand "kept_for_demand_bytes",
     /// Bytes that had gone back and were wanted again.
     WantedAgain "wanted_again_bytes",
     /// Seconds of past demand for which memory is kept.
@@ -122,6 +123,16 @@ figures! {
     MappedLive "mapped_live_bytes",
     /// Resident bytes that page-mapped objects have left for others.
     MappedWarm "mapped_warm_bytes",
+    /// Huge pages that came out of the cache of empty ones.
+    FromCache "hugepages_from_cache",
+    /// Huge pages that the kernel gave.
+    FromKernel "hugepages_from_kernel",
+    /// Processor time of work beside the program: what went back, was mended, was tidied up.
+    BackgroundMicros "background_us",
+    /// Resident bytes of the heap. Measured when statistics are asked for.
+    Resident "resident_bytes",
+    /// Resident bytes of the allocator's own tables and caches. Measured as the heap's.
+    Tables "tables_bytes",
 }
 
 /// How many figures there are.
@@ -133,10 +144,10 @@ pub type Figures = [u64; FIGURES];
 /// The figures of a running process, for whoever reads its memory.
 ///
 /// The symbol `spandrel_live` names it. Its form, in numbers of 64 bits: [`LIVE_MAGIC`],
-/// how many figures there are, the first address of the heap and the one behind its
-/// last, the figures in the order of their numbers. Nobody holds a lock while they
-/// are read: they may be some requests apart.
+/// how many figures there are, the first address of the allocator's tables, that of the heap
+/// behind them and the one behind its last, the figures in the order of their numbers. Nobody
+/// holds a lock while they are read: they may be some requests apart.
 pub const LIVE_SYMBOL: &str = "spandrel_live";
 /// What the figures of a running process begin with; the last byte counts changes of
 /// their meaning.
-pub const LIVE_MAGIC: u64 = u64::from_le_bytes(*b"spandre\x01");
+pub const LIVE_MAGIC: u64 = u64::from_le_bytes(*b"spandre\x02");

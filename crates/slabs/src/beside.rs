@@ -45,6 +45,8 @@ static TENDED: AtomicU64 = AtomicU64::new(0);
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 static CALLS: AtomicU32 = AtomicU32::new(0);
 static PAUSE_MS: AtomicU32 = AtomicU32::new(0);
+/// Processor time that all of it has taken, in microseconds.
+static TAKEN_US: AtomicU64 = AtomicU64::new(0);
 /// Bytes that had better go back for others.
 static BEYOND: AtomicUsize = AtomicUsize::new(0);
 /// A [`Companion`].
@@ -88,7 +90,7 @@ pub fn see_to_background() {
         let calls = CALLS.load(Relaxed).wrapping_add(1);
         CALLS.store(calls, Relaxed);
         if calls.is_multiple_of(LOOK_EVERY) {
-            tend();
+            counted(clock::micros, tend);
         }
     }
 }
@@ -106,8 +108,25 @@ fn tend() -> bool {
     left
 }
 
-/// The thread's work.
+/// Does some of the work beside the program; the time that it takes by a clock is counted.
+pub fn counted<T>(clock: fn() -> u64, work: impl FnOnce() -> T) -> T {
+    let before = clock();
+    let result = work();
+    TAKEN_US.fetch_add(clock().saturating_sub(before), Relaxed);
+    result
+}
+
+/// Microseconds of processor time that work beside the program has taken.
+pub fn taken_micros() -> u64 {
+    TAKEN_US.load(Relaxed)
+}
+
+/// The thread's work; when to call again.
 fn work() -> Option<u32> {
+    counted(clock::thread_micros, look_after)
+}
+
+fn look_after() -> Option<u32> {
     let parked = tend();
     let turn = clock::coarse_ms() / PRESSURE_MS;
     if LOOKED.swap(turn, Relaxed) != turn {

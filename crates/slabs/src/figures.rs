@@ -7,15 +7,15 @@ use spandrel_os::budget;
 use spandrel_pageheap::Stats;
 use spandrel_pages::{FIGURES, Figure, Figures, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, LIVE_MAGIC};
 
-use crate::{central, cpu_cache, heap, thread_cache, transfer};
+use crate::{beside, central, cpu_cache, heap, map, thread_cache, transfer};
 
 /// See [`spandrel_pages::LIVE_SYMBOL`].
 #[repr(C)]
 struct Live {
     magic: u64,
     count: u64,
-    /// First address of the heap, and the one behind its last.
-    heap: [AtomicU64; 2],
+    /// First address of the tables, that of the heap behind them, and the one behind its last.
+    bounds: [AtomicU64; 3],
     figures: [AtomicU64; FIGURES],
 }
 
@@ -23,7 +23,7 @@ struct Live {
 static LIVE: Live = Live {
     magic: LIVE_MAGIC,
     count: FIGURES as u64,
-    heap: [const { AtomicU64::new(0) }; 2],
+    bounds: [const { AtomicU64::new(0) }; 3],
     figures: [const { AtomicU64::new(0) }; FIGURES],
 };
 
@@ -39,10 +39,19 @@ pub fn figures() -> Option<Figures> {
     Some(figures)
 }
 
-/// Writes down where the heap lies.
-pub fn publish_place(from: usize, end: usize) {
-    LIVE.heap[0].store(from as u64, Relaxed);
-    LIVE.heap[1].store(end as u64, Relaxed);
+/// Writes down where the tables begin, where the heap behind them, and where that ends.
+pub fn publish_bounds(bounds: [usize; 3]) {
+    for (place, bound) in LIVE.bounds.iter().zip(bounds) {
+        place.store(bound as u64, Relaxed);
+    }
+}
+
+/// Writes down what of it is resident, as the kernel tells: it looks at each page.
+pub fn measure_resident() {
+    if let Some((heap, tables)) = map::resident() {
+        set(Figure::Resident, heap as u64);
+        set(Figure::Tables, tables as u64);
+    }
 }
 
 /// Writes down what the page heap counts.
@@ -78,7 +87,7 @@ pub fn publish_heap(stats: &Stats) {
         (Figure::ReleasedDrained, page(released.drained)),
         (Figure::ReleasedPressure, page(released.pressure)),
         (Figure::Subreleased, page(counters.subreleased)),
-        (Figure::Spared, page(counters.spared)),
+        (Figure::KeptForDemand, pages(stats.kept_for_demand)),
         (Figure::WantedAgain, page(stats.wanted_again)),
         (Figure::Patience, stats.patience_s.into()),
         (Figure::ReleaseRate, heap::release_rate().into()),
@@ -88,6 +97,9 @@ pub fn publish_heap(stats: &Stats) {
         (Figure::SoftLimit, budget::soft().map_or(0, |bytes| bytes as u64)),
         (Figure::Held, budget::held() as u64),
         (Figure::OverLimit, budget::refused()),
+        (Figure::FromCache, counters.from_cache),
+        (Figure::FromKernel, counters.from_kernel),
+        (Figure::BackgroundMicros, beside::taken_micros()),
     ];
     values.into_iter().for_each(|(figure, value)| set(figure, value));
 }

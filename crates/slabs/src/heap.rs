@@ -77,8 +77,7 @@ pub fn start() -> bool {
             if let Some(trackers) = unsafe { map::start() } {
                 *HEAP.lock() = Some(PageHeap::new(trackers, Settings::default()));
                 transfer::start();
-                let (from, end) = map::data();
-                figures::publish_place(from, end);
+                figures::publish_bounds(map::bounds());
                 READY.store(true, Release);
             }
         });
@@ -157,7 +156,7 @@ fn step(heap: &mut PageHeap<'static>, now: u64) -> bool {
     let is_due = now >= NEXT_STEP_MS.load(Relaxed);
     if is_due {
         NEXT_STEP_MS.store(now + STEP_MS, Relaxed);
-        release(heap, now);
+        beside::counted(clock::micros, || release(heap, now));
     }
     is_due
 }

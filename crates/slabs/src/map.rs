@@ -126,9 +126,9 @@ pub unsafe fn start() -> Option<&'static mut [Tracker]> {
     }
     // SAFETY: nobody reads it yet.
     unsafe { *MAP.places.get() = places };
-    MAP.opened.store(places.data, Relaxed);
     MAP.caches_opened.store(places.caches, Relaxed);
     MAP.trackers_opened.store(places.trackers, Relaxed);
+    MAP.opened.store(places.data, Release);
     let huge_pages = (places.end - places.data) / HUGEPAGE_BYTES;
     // SAFETY: the trackers' part of the slice is nobody else's, open, and zero.
     Some(unsafe { core::slice::from_raw_parts_mut(places.trackers as *mut Tracker, huge_pages) })
@@ -279,9 +279,32 @@ pub fn page_of(address: usize) -> Page {
     Page((address - places().base) / HEAP_PAGE_BYTES)
 }
 
-/// First address of the data, and the one behind its last.
-pub fn data() -> (usize, usize) {
-    (places().data, places().end)
+/// First address of the tables, that of the data behind them, and the one behind its last.
+pub fn bounds() -> [usize; 3] {
+    let places = places();
+    [places.base, places.data, places.end]
+}
+
+/// Resident bytes of the data, and of the tables and caches; `None`: the kernel does not tell.
+pub fn resident() -> Option<(usize, usize)> {
+    let places = places();
+    let reached = MAP.opened.load(Acquire);
+    if reached == 0 {
+        return None;
+    }
+    let part = |from: usize, to: usize| {
+        let from = align_down(from, PAGE_BYTES);
+        vm::resident(from as *mut u8, align_up(to, PAGE_BYTES)?.checked_sub(from)?)
+    };
+    let from = first_data_page();
+    let to = (reached - places.base) / HEAP_PAGE_BYTES;
+    let of_pages = |at: usize, each: usize| part(at + from * each, at + to * each);
+    let tables = of_pages(places.base, 1)?
+        + of_pages(places.records, size_of::<SpanRecord>())?
+        + of_pages(places.bits, WORDS_PER_PAGE * 8)?
+        + part(places.trackers, MAP.trackers_opened.load(Relaxed))?
+        + part(places.caches, MAP.caches_opened.load(Relaxed))?;
+    Some((part(places.data, reached)?, tables))
 }
 
 /// Number of the first data page: where the page heap begins to count.

@@ -10,6 +10,7 @@ mod elf;
 mod handshake;
 mod lookup;
 mod program;
+mod report;
 mod secure;
 mod watch;
 
@@ -22,6 +23,7 @@ use crate::stats::Gathering;
 use crate::{modes, places, trace};
 use handshake::Handshake;
 use program::Obstacle;
+use report::Report;
 use spandrel_policy::{Limit, Mode};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -70,7 +72,8 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
     if args.verbose {
         command.env("SPANDREL_VERBOSE", "1");
     }
-    let gathering = args.stats.then(Gathering::new).transpose()?;
+    let report = args.report.as_deref().map(Report::new).transpose()?;
+    let gathering = (args.stats || report.is_some()).then(Gathering::new).transpose()?;
     if let Some(gathering) = &gathering {
         command.env("SPANDREL_STATS", gathering.pattern());
     }
@@ -78,7 +81,12 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
     let watch = Watch::new(handshake, name.to_string_lossy().into_owned(), mode);
     let ended = child::spawn_and_wait(command, Some(watch))?;
     if let Some(gathering) = gathering {
-        gathering.print(ended.code);
+        if args.stats {
+            gathering.print(ended.code);
+        }
+        if let Some(report) = report {
+            report.write(&args.command, ended.code, &gathering)?;
+        }
     }
     Ok(ended)
 }

@@ -42,8 +42,11 @@ pub fn run(asked: &StatArgs) -> Result<u8, Failure> {
 }
 
 fn look(pid: i32) -> Result<(Reading, Resident), Failure> {
-    let reading = Reading::of(pid)?;
-    let resident = Resident::of(pid, reading.heap.clone())?;
+    let mut reading = Reading::of(pid)?;
+    let resident = Resident::of(pid, &reading.tables, &reading.heap)?;
+    // The library measures these when it is asked itself.
+    reading.figures[Figure::Resident as usize] = resident.heap.resident;
+    reading.figures[Figure::Tables as usize] = resident.tables.resident;
     Ok((reading, resident))
 }
 
@@ -70,7 +73,7 @@ fn as_text(pid: i32, reading: &Reading, resident: &Resident) -> String {
         share(heap.huge, heap.anonymous),
         bytes(heap.swapped as f64),
     ));
-    text.push_str(&native::lines(&|figure| reading.figures[figure as usize]));
+    text.push_str(&native::lines(&|figure| reading.figures[figure as usize], None));
     text
 }
 
@@ -85,6 +88,7 @@ fn as_json(pid: i32, reading: &Reading, resident: &Resident) -> Value {
         "program": reading.program,
         "process": resident.all,
         "heap": resident.heap,
+        "tables": resident.tables,
         "native": if reading.heap.is_empty() { Value::Null } else { figures.into() },
     })
 }

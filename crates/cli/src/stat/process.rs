@@ -10,14 +10,16 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Numbers before the figures: the magic, the count, the heap's two ends.
-const HEAD: usize = 4;
+/// Numbers before the figures: the magic, the count, where the tables begin, the heap, and its end.
+const HEAD: usize = 5;
 
 /// What was read.
 pub struct Reading {
     /// The program's short name.
     pub program: String,
-    /// Addresses of the native heap; empty: it has not started.
+    /// Addresses of the native heap's tables.
+    pub tables: Range<u64>,
+    /// Of the heap; empty: it has not started.
     pub heap: Range<u64>,
     /// In the order of their numbers.
     pub figures: Figures,
@@ -67,7 +69,8 @@ impl Reading {
             )));
         }
         let figures = std::array::from_fn(|index| number(HEAD + index));
-        Ok(Self { program, heap: number(2)..number(3), figures })
+        let (tables, heap) = (number(2)..number(3), number(3)..number(4));
+        Ok(Self { program, tables, heap, figures })
     }
 }
 

@@ -20,39 +20,40 @@ pub struct Memory {
     pub swapped: u64,
 }
 
-/// A process's memory, and its native heap's.
+/// A process's memory, its native heap's, and that of the heap's tables.
 #[derive(Debug, Default, PartialEq)]
 pub struct Resident {
     pub all: Memory,
     pub heap: Memory,
+    pub tables: Memory,
 }
 
 impl Resident {
     /// Adds up the mappings of a process.
-    pub fn of(pid: i32, heap: Range<u64>) -> Result<Self, Failure> {
+    pub fn of(pid: i32, tables: &Range<u64>, heap: &Range<u64>) -> Result<Self, Failure> {
         let path = format!("/proc/{pid}/smaps");
         let failure = |why| Failure::new(format!("{path}: {why}"));
         let file = File::open(&path).map_err(failure)?;
-        Self::sum(BufReader::new(file), heap).map_err(failure)
+        Self::sum(BufReader::new(file), tables, heap).map_err(failure)
     }
 
-    fn sum(smaps: impl BufRead, heap: Range<u64>) -> std::io::Result<Self> {
+    fn sum(smaps: impl BufRead, tables: &Range<u64>, heap: &Range<u64>) -> std::io::Result<Self> {
         let mut sum = Self::default();
-        let mut in_heap = false;
+        let mut start = None;
         for line in smaps.lines() {
             let line = line?;
             let mut words = line.split_ascii_whitespace();
             let (Some(name), Some(value)) = (words.next(), words.next()) else { continue };
             let Some(name) = name.strip_suffix(':') else {
-                let start =
-                    name.split('-').next().and_then(|hex| u64::from_str_radix(hex, 16).ok());
-                in_heap = start.is_some_and(|start| heap.contains(&start));
+                start = name.split('-').next().and_then(|hex| u64::from_str_radix(hex, 16).ok());
                 continue;
             };
             let Ok(kib) = value.parse::<u64>() else { continue };
             sum.all.add(name, kib * 1024);
-            if in_heap {
-                sum.heap.add(name, kib * 1024);
+            for (range, part) in [(tables, &mut sum.tables), (heap, &mut sum.heap)] {
+                if start.is_some_and(|start| range.contains(&start)) {
+                    part.add(name, kib * 1024);
+                }
             }
         }
         Ok(sum)
@@ -90,7 +91,9 @@ Swap:                 12 kB
 
     #[test]
     fn mappings_add_up() {
-        let sum = Resident::sum(SMAPS.as_bytes(), 0x40_0000..0x100_0000).unwrap();
+        let (tables, heap) = (0..0x40_0000, 0x40_0000..0x100_0000);
+        let sum = Resident::sum(SMAPS.as_bytes(), &tables, &heap).unwrap();
+        assert_eq!((sum.tables.resident, sum.tables.anonymous), (8192, 4096));
         let heap =
             Memory { resident: 4 << 20, anonymous: 4 << 20, huge: 2 << 20, swapped: 12 << 10 };
         assert_eq!(sum.heap, heap);
@@ -99,7 +102,8 @@ Swap:                 12 kB
 
     #[test]
     fn nonsense_counts_nothing() {
-        let sum = Resident::sum("Rss: x kB\n\n:\n- -\nRss:\n".as_bytes(), 0..u64::MAX).unwrap();
+        let nonsense = "Rss: x kB\n\n:\n- -\nRss:\n".as_bytes();
+        let sum = Resident::sum(nonsense, &(0..1), &(1..u64::MAX)).unwrap();
         assert_eq!(sum, Resident::default());
     }
 }

@@ -18,6 +18,9 @@ const FORMAT: u32 = 1;
 pub struct Stats {
     /// Version of the format.
     pub format: u32,
+    /// The process; 0 for several.
+    #[serde(default)]
+    pub pid: u32,
     /// The mode in force at the end.
     #[serde(default)]
     pub mode: String,

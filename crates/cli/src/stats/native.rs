@@ -5,8 +5,9 @@ use crate::bench::table::{share, wrap};
 use spandrel_pages::Figure;
 use std::fmt::Write;
 
-/// Some lines, each of one subject; subjects of which there is nothing to say are left out.
-pub fn lines(value: &dyn Fn(Figure) -> u64) -> String {
+/// Some lines, each of one subject; subjects of which there is nothing to say are left out. `requests`: how
+/// many there were, if they were counted.
+pub fn lines(value: &dyn Fn(Figure) -> u64, requests: Option<u64>) -> String {
     let size = |figure| bytes(value(figure) as f64);
     let mut text = String::new();
     let mut say = |line: String| {
@@ -14,7 +15,6 @@ pub fn lines(value: &dyn Fn(Figure) -> u64) -> String {
     };
     let free = [Figure::InCaches, Figure::InTransfer, Figure::InSpans].map(value);
     let objects = value(Figure::Live).saturating_sub(free.iter().sum());
-    let held = [Figure::Live, Figure::Cached, Figure::Free].map(value).iter().sum::<u64>();
     say(format!(
         "native: {} live in {} spans of {}, {} of these on whole huge pages; free in them: {} in \
          caches of processors, {} between these, {} in neither",
@@ -27,14 +27,37 @@ pub fn lines(value: &dyn Fn(Figure) -> u64) -> String {
         size(Figure::InSpans),
     ));
     say(format!(
-        "beside them: {} empty and kept, {} free on huge pages in use; gone back: {} of these huge \
-         pages, {} of empty ones; held in all for each live byte: {:.2}",
+        "beside them: {} empty and kept, {} free on huge pages in use, touched or not; gone back: {} \
+         of these huge pages, {} of empty ones",
         size(Figure::Cached),
         size(Figure::Free),
         size(Figure::Unbacked),
         size(Figure::Vacant),
-        held as f64 / objects.max(1) as f64,
     ));
+    let held = value(Figure::Resident) + value(Figure::Tables);
+    if held > 0 {
+        say(format!(
+            "resident: {}, and {} of tables and caches; {:.2} bytes for each live one",
+            size(Figure::Resident),
+            size(Figure::Tables),
+            held as f64 / objects.max(1) as f64,
+        ));
+    }
+    if value(Figure::Cached) + value(Figure::Free) > 0 {
+        let rest = match value(Figure::ReleaseRate) {
+            0 => "nothing else goes by itself".into(),
+            rate => format!(
+                "the rest goes at {rate} MiB/s at most, where it fills enough of a huge page"
+            ),
+        };
+        say(format!(
+            "held back: {} empty, as much as demand swung by lately; of the free, {} that demand of \
+             the last {} s may want; {rest}",
+            size(Figure::Cached),
+            size(Figure::KeptForDemand),
+            value(Figure::Patience),
+        ));
+    }
     if value(Figure::MappedLive) + value(Figure::MappedWarm) > 0 {
         say(format!(
             "page-mapped: {} live, {} kept for the next",
@@ -56,13 +79,10 @@ pub fn lines(value: &dyn Fn(Figure) -> u64) -> String {
         .collect();
     if !released.is_empty() {
         say(format!(
-            "gave back so far: {}; {} of it from huge pages in use, {} wanted again, {} kept as \
-             demand of the last {} s may want it",
+            "gave back so far: {}; {} of it from huge pages in use, {} wanted again",
             released.join(", "),
             size(Figure::Subreleased),
             size(Figure::WantedAgain),
-            size(Figure::Spared),
-            value(Figure::Patience),
         ));
     }
     if value(Figure::BrokenSoFar) + value(Figure::BegunSmall) > 0 {
@@ -70,7 +90,7 @@ pub fn lines(value: &dyn Fn(Figure) -> u64) -> String {
         say(format!(
             "huge pages: {} of {} in small pages now; so far {} were broken, {} began so, as whole \
              ones took long; {} made whole in {} attempts ({} failed), \
-             {:.1} ms in all, {:.1} ms at most",
+             {:.2} ms each, {:.1} ms at most",
             count(value(Figure::Broken)),
             count(value(Figure::Filler)),
             count(value(Figure::BrokenSoFar)),
@@ -78,17 +98,17 @@ pub fn lines(value: &dyn Fn(Figure) -> u64) -> String {
             count(value(Figure::Restored)),
             count(attempts),
             count(value(Figure::CollapseFailures)),
-            value(Figure::CollapseMicros) as f64 / 1e3,
+            value(Figure::CollapseMicros) as f64 / 1e3 / attempts.max(1) as f64,
             value(Figure::CollapseMaxMicros) as f64 / 1e3,
         ));
     }
-    if value(Figure::Regions) > 0 {
+    if value(Figure::Regions) + value(Figure::Slack) + value(Figure::Abandoned) > 0 {
         say(format!(
-            "large spans: {} in {} regions; {} of slack, {} abandoned",
-            size(Figure::RegionLive),
-            count(value(Figure::Regions)),
+            "large spans: {} of slack behind them, {} left by those that went; {} in {} regions",
             size(Figure::Slack),
             size(Figure::Abandoned),
+            size(Figure::RegionLive),
+            count(value(Figure::Regions)),
         ));
     }
     let limits: Vec<String> = [(Figure::HardLimit, "hard"), (Figure::SoftLimit, "soft")]
@@ -105,11 +125,25 @@ pub fn lines(value: &dyn Fn(Figure) -> u64) -> String {
         ));
     }
     let refills = value(Figure::TransferHits) + value(Figure::TransferMisses);
-    if refills > 0 {
+    let hits = requests.filter(|requests| *requests > refills).map(|requests| {
+        format!("{} of requests from caches of processors; ", share(requests - refills, requests))
+    });
+    let hugepages = value(Figure::FromCache) + value(Figure::FromKernel);
+    if refills + hugepages > 0 {
         say(format!(
-            "refills of caches: {}, {} from other caches, the rest from spans",
+            "served: {}{} refills of these, {} from other caches, the rest from spans; {} huge pages, {} \
+             from those kept",
+            hits.unwrap_or_default(),
             count(refills),
             share(value(Figure::TransferHits), refills),
+            count(hugepages),
+            share(value(Figure::FromCache), hugepages),
+        ));
+    }
+    if value(Figure::BackgroundMicros) > 0 {
+        say(format!(
+            "work beside the program so far: {:.1} ms of processor time",
+            value(Figure::BackgroundMicros) as f64 / 1e3,
         ));
     }
     text
@@ -120,8 +154,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_figure_is_documented() {
+        let document = include_str!("../../../../docs/statistics.md");
+        for figure in Figure::ALL {
+            assert!(document.contains(&format!("| `{}` |", figure.name())), "{}", figure.name());
+        }
+    }
+
+    #[test]
     fn what_there_is_is_said() {
-        let text = lines(&|figure| match figure {
+        let value = |figure| match figure {
             Figure::Live => 64 << 20,
             Figure::Covered => 32 << 20,
             Figure::InSpans => 4 << 20,
@@ -130,22 +172,40 @@ mod tests {
             Figure::BrokenSoFar => 3,
             Figure::SoftLimit => 128 << 20,
             Figure::OverLimit => 7,
+            Figure::Resident => 63 << 20,
+            Figure::Tables => 1 << 20,
+            Figure::KeptForDemand => 3 << 20,
+            Figure::Free => 10 << 20,
+            Figure::Patience => 5,
+            Figure::TransferHits => 5,
+            Figure::TransferMisses => 5,
+            Figure::FromCache => 1,
+            Figure::FromKernel => 3,
+            Figure::BackgroundMicros => 1500,
+            Figure::Slack => 2 << 20,
             _ => 0,
-        });
+        };
+        let text = lines(&value, Some(1000));
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for expected in [
             "60.0 MiB live",
             "spans of 64.0 MiB",
             "50.0% of these",
-            "each live byte: 1.07",
+            "1.00 MiB of tables and caches; 1.07 bytes for each live one",
+            "3.00 MiB that demand of the last 5 s may want; nothing else",
+            "99.0% of requests from caches",
+            "4 huge pages, 25.0% from those kept",
+            "1.5 ms of processor time",
+            "2.00 MiB of slack",
             "page-mapped: 5.00 MiB live",
             "1.00 MiB in the background",
             "3 were broken",
             "limit: 128 MiB soft;",
             "7 requests",
         ] {
-            assert!(text.contains(expected), "{expected} is missing in\n{text}");
+            assert!(words.contains(expected), "{expected} is missing in\n{text}");
         }
-        assert!(!text.contains("asked for") && !text.contains("regions"), "{text}");
+        assert!(!text.contains("asked for"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 101), "{text}");
     }
 }

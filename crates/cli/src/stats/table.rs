@@ -3,6 +3,7 @@
 use super::{Requests, Stats, native};
 use crate::bench::numbers::{bytes, count};
 use crate::bench::table;
+use spandrel_pages::Figure;
 use std::fmt::Write;
 
 /// Upper ends of the size ranges that are shown.
@@ -39,9 +40,8 @@ pub fn draw(stats: &Stats, processes: usize) -> String {
         let _ = writeln!(text, " page-mapped: {avoided} were handed out again without page faults");
     }
     if !stats.native.is_empty() {
-        text.push_str(&native::lines(&|figure| {
-            stats.native.get(figure.name()).copied().unwrap_or(0)
-        }));
+        let value = |figure: Figure| stats.native.get(figure.name()).copied().unwrap_or(0);
+        text.push_str(&native::lines(&value, Some(stats.total("native").count())));
     }
     for row in &stats.degraded {
         let why = std::io::Error::from_raw_os_error(row.errno);

@@ -132,6 +132,7 @@ pub fn run(args: &RecordArgs) -> Result<u8, Failure> {
         mode: args.mode.clone(),
         profile: None,
         stats: false,
+        report: None,
         verbose: false,
         force: false,
         lib: args.lib.clone(),
