@@ -5,11 +5,12 @@
 //! somebody else is at it, the table names a block whose stacks are empty and full
 //! at once, so that whoever runs there goes the slow way.
 
-use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
+use core::{mem, ptr};
 
 use spandrel_os::rseq::{self, Area, CPUS_MOST};
 use spandrel_os::{barrier, clock};
+use spandrel_pages::MIB;
 use spandrel_sync::{Lock, thread_slot};
 
 use crate::class::{self, CLASS, CLASSES, HOMED, home_of, seen_from};
@@ -21,6 +22,16 @@ use crate::{map, report, restartable, thread_cache, transfer};
 const STACK_BYTES: usize = 64 * 1024;
 const STACK_MOST: usize = 1024;
 const STACK_LEAST: usize = 2;
+/// A stack that ebbs and floods in turns, beyond what lies between it and the spans, gets room for so
+/// many bytes of objects, within a bound.
+const GROWN_STACK_BYTES: usize = 2 * MIB;
+const GROWN_STACK_MOST: usize = 32 * 1024;
+/// By so many bytes of objects all stacks of a processor may grow together.
+const GROWN_BYTES: usize = 2 * MIB;
+/// A flood is worth more room if the last one was no longer ago than this for each slot: what has no
+/// room takes some hundredths of a microsecond longer, one part in a hundred of that time. The model of
+/// these caches is slow.
+const FLOOD_US_PER_SLOT: usize = if cfg!(shuttle) { 1 << 32 } else { 4 };
 /// Objects that come or go at once.
 const BATCH: usize = 128;
 
@@ -30,14 +41,25 @@ pub struct Block {
     stacks: [Stack; CLASSES],
     /// Objects that were in the stacks when somebody looked last.
     seen: [usize; CLASSES],
+    /// Slots that each stack may have where it lies.
+    room: [usize; CLASSES],
+    /// When each stack flooded last after an ebb, in microseconds.
+    flooded: [u32; CLASSES],
+    /// Bytes of objects for which stacks have grown.
+    grown: usize,
 }
 
 /// The block of stacks that are empty and full.
 struct Nothing(Block);
 // SAFETY: nobody writes to it.
 unsafe impl Sync for Nothing {}
-static NOTHING: Nothing =
-    Nothing(Block { stacks: [const { Stack::none() }; CLASSES], seen: [0; CLASSES] });
+static NOTHING: Nothing = Nothing(Block {
+    stacks: [const { Stack::none() }; CLASSES],
+    seen: [0; CLASSES],
+    room: [0; CLASSES],
+    flooded: [0; CLASSES],
+    grown: 0,
+});
 
 /// Where whoever runs on a processor finds its block. Filled before any thread
 /// uses it.
@@ -57,6 +79,9 @@ struct Spare(*mut usize);
 unsafe impl Send for Spare {}
 
 static SLOTS: [usize; CLASSES] = class::kept(STACK_BYTES, STACK_LEAST, STACK_MOST);
+/// Slots of a stack that has grown as far as it may.
+static GROWN_SLOTS: [usize; CLASSES] =
+    class::kept(GROWN_STACK_BYTES, STACK_LEAST, GROWN_STACK_MOST);
 const SLOTS_BYTES: usize =
     class::sum(&class::kept(STACK_BYTES, STACK_LEAST, STACK_MOST)) * size_of::<usize>();
 const BLOCK_BYTES: usize = size_of::<Block>() + SLOTS_BYTES;
@@ -126,7 +151,10 @@ fn make(cpu: usize) -> Option<*mut Block> {
         return None;
     }
     // SAFETY: fresh zero memory of BLOCK_BYTES.
-    unsafe { Stack::lay_out(&raw mut (*block).stacks, block.add(1).cast(), &SLOTS) };
+    unsafe {
+        Stack::lay_out(&raw mut (*block).stacks, block.add(1).cast(), &SLOTS);
+        (&raw mut (*block).room).write(SLOTS);
+    }
     MADE[cpu].store(block, Release);
     END.fetch_max(cpu + 1, Relaxed);
     BLOCKS[cpu].store(block, Release);
@@ -148,8 +176,12 @@ pub fn refill(area: *mut Area, place: usize) -> usize {
         },
         None => 1,
     };
-    let fetched = transfer::fetch(class, &mut batch[..wanted]);
+    let (fetched, from_spans) = transfer::fetch(class, &mut batch[..wanted]);
     let Some(last) = fetched.checked_sub(1) else { return 0 };
+    if from_spans && let Some(block) = current(area) {
+        // SAFETY: blocks are never taken away.
+        unsafe { Stack::note_ebb(&raw const (*block).stacks[place]) };
+    }
     let rest = &batch[..last];
     if !rest.is_empty() {
         // Perhaps on another processor by now, and perhaps there is no room.
@@ -197,15 +229,81 @@ fn give_here(area: *mut Area, class: usize, objects: &[usize]) {
     // SAFETY: as above, and the objects are the caller's.
     let mut kept = unsafe { restartable::push_many(area, class, objects) };
     if kept < objects.len() && current(area).is_some() {
-        let mut batch = [0; BATCH];
-        let many = BATCH.min(SLOTS[class].div_ceil(2));
-        // SAFETY: the calling thread's area.
-        let taken = unsafe { restartable::pop_many(area, class, &mut batch[..many]) };
-        transfer::give(class, &batch[..taken]);
+        if !grow(area, class) {
+            let mut batch = [0; BATCH];
+            let many = BATCH.min(SLOTS[class].div_ceil(2));
+            // SAFETY: the calling thread's area.
+            let taken = unsafe { restartable::pop_many(area, class, &mut batch[..many]) };
+            transfer::give(class, &batch[..taken]);
+        }
         // SAFETY: as above.
         kept += unsafe { restartable::push_many(area, class, &objects[kept..]) };
     }
     transfer::give(class, &objects[kept..]);
+}
+
+/// Gives the stack of a class on the processor, which is full, room for twice as many objects if this is
+/// worth it; false: it is not.
+fn grow(area: *mut Area, class: usize) -> bool {
+    // SAFETY: the calling thread's area, which is there as long as the thread.
+    let cpu = unsafe { restartable::processor(area) };
+    let block = MADE[cpu].load(Acquire);
+    let place = seen_from(home_of(cpu), class);
+    if block.is_null() {
+        return false;
+    }
+    // SAFETY: a block is never taken away.
+    let stack = unsafe { &raw mut (*block).stacks[place] };
+    // SAFETY: as above.
+    if unsafe { !Stack::has_ebbed(stack) } || !transfer::is_full(class) {
+        return false;
+    }
+    // SAFETY: as above.
+    unsafe { Stack::note_flood(stack) };
+    let _others = OTHERS.lock();
+    // SAFETY: only who holds the lock looks at these or changes a stack's ends.
+    let (room, flooded, grown) =
+        unsafe { (&mut (*block).room[place], &mut (*block).flooded[place], &mut (*block).grown) };
+    // SAFETY: as above.
+    let slots = unsafe { Stack::slots(stack) };
+    let now = clock::micros() as u32;
+    let since = now.wrapping_sub(mem::replace(flooded, now)) as usize;
+    if since > slots * FLOOD_US_PER_SLOT {
+        return false;
+    }
+    let wanted = (2 * slots).min(GROWN_SLOTS[class]);
+    let bytes = wanted.saturating_sub(slots) * CLASS[class].size as usize;
+    if bytes == 0 || *grown + bytes > GROWN_BYTES {
+        return false;
+    }
+    if *room < wanted {
+        let slots = map::open_cache(GROWN_SLOTS[class] * size_of::<usize>()).cast::<usize>();
+        // SAFETY: fresh memory for so many slots.
+        if slots.is_null() || !alone(cpu, block, || unsafe { Stack::move_to(stack, slots) }) {
+            // What cannot be had now is not asked for again and again.
+            *grown = GROWN_BYTES;
+            return false;
+        }
+        *room = GROWN_SLOTS[class];
+    }
+    // SAFETY: there is room for so many; whoever pushes meanwhile finds either limit.
+    unsafe { Stack::set_slots(stack, wanted) };
+    *grown += bytes;
+    true
+}
+
+/// Does something while nobody is at the block of a processor; false: that cannot be had. To be
+/// called with the lock held.
+fn alone(cpu: usize, block: *mut Block, work: impl FnOnce()) -> bool {
+    BLOCKS[cpu].store(nothing(), Relaxed);
+    // Nobody is in the middle of a sequence with this block after the barrier, and nobody
+    // begins one. It is not for long.
+    let is_ours = restartable::restart(cpu);
+    if is_ours {
+        work();
+    }
+    BLOCKS[cpu].store(block, Release);
+    is_ours
 }
 
 /// Gives back stacks that look untouched since the last call, and half of what others have
@@ -217,7 +315,12 @@ pub fn tend() -> bool {
 
 /// Gives back all that processors have cached.
 pub fn flush() {
-    look_at_all(|count, _| count);
+    // Stacks that have grown may hold more than fits at once.
+    for _ in 0..=GROWN_BYTES / SLOTS_BYTES {
+        if !look_at_all(|count, _| count) {
+            break;
+        }
+    }
 }
 
 /// Bytes of objects that processors have cached, more or less: they go on meanwhile.
@@ -250,7 +353,7 @@ fn look_at_all(surplus: impl Fn(usize, usize) -> usize) -> bool {
 
 /// # Safety
 /// `block` is the processor's, the caller holds the lock, and `room` is for all that a block
-/// can hold.
+/// can hold before it has grown.
 unsafe fn look_at(
     cpu: usize,
     block: *mut Block,
@@ -277,34 +380,35 @@ unsafe fn look_at(
             left | (count > 0)
         });
     }
-    BLOCKS[cpu].store(nothing(), Relaxed);
-    let is_ours = restartable::restart(cpu);
     let mut taken = [0; CLASSES];
     let mut left = false;
-    if is_ours {
-        // Nobody is in the middle of a sequence with this block after the barrier, and
-        // nobody begins one. It is not for long.
+    alone(cpu, block, || {
         let mut to = room;
-        for (class, taken) in taken.iter_mut().enumerate().skip(1) {
-            let (all, gone) = (count(class), goes(class));
+        let mut fits = SLOTS_BYTES / size_of::<usize>();
+        for (place, taken) in taken.iter_mut().enumerate().skip(1) {
+            let all = count(place);
+            let gone = goes(place).min(fits);
             // SAFETY: as above, and the stacks are ours alone; `gone` is no more than `all`.
             unsafe {
-                let stack = &mut *stacks.add(class);
+                let stack = &mut *stacks.add(place);
                 // The oldest; what was freed last is warm.
                 ptr::copy_nonoverlapping(stack.bottom, to, gone);
                 ptr::copy(stack.bottom.add(gone), stack.bottom, all - gone);
                 stack.top = stack.bottom.add(all - gone);
                 if gone == all {
-                    stack.forget_refills();
+                    let class = seen_from(home_of(cpu), place);
+                    let slots = Stack::slots(stack).saturating_sub(SLOTS[class]);
+                    (*block).grown -= slots * CLASS[class].size as usize;
+                    stack.begin_anew(SLOTS[class]);
                 }
-                *seen(class) = all - gone;
+                *seen(place) = all - gone;
                 to = to.add(gone);
             }
+            fits -= gone;
             *taken = gone;
             left |= all > gone;
         }
-    }
-    BLOCKS[cpu].store(block, Release);
+    });
     let mut from = room.cast_const();
     for (place, taken) in taken.into_iter().enumerate() {
         let class = seen_from(home_of(cpu), place);

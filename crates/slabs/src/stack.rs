@@ -18,6 +18,9 @@ const SOON_US: u32 = 500;
 /// See [`SOON_US`].
 const LATE_US: u32 = 4000;
 
+/// Marks a stack in `Stack::refill` that has ebbed since the last flood.
+const EBBED: u32 = 1 << 31;
+
 /// It is empty where `top` is `bottom`, and full where it is `limit`. Assembly
 /// knows this layout.
 #[repr(C)]
@@ -75,7 +78,8 @@ impl Stack {
         let (refill, refilled) = unsafe { (&(*stack).refill, &(*stack).refilled) };
         let since = now.wrapping_sub(refilled.load(Relaxed));
         refilled.store(now, Relaxed);
-        let last = refill.load(Relaxed) as usize;
+        let value = refill.load(Relaxed);
+        let last = (value & !EBBED) as usize;
         let next = match since {
             ..SOON_US => 2 * last,
             SOON_US..LATE_US => last,
@@ -83,13 +87,78 @@ impl Stack {
         };
         let least = (LINE_BYTES / size).max(1);
         let wanted = next.max(least).min(most);
-        refill.store(wanted as u32, Relaxed);
+        refill.store(wanted as u32 | value & EBBED, Relaxed);
         wanted
     }
 
-    /// Refills begin anew with few objects.
-    pub fn forget_refills(&mut self) {
+    /// A stack was empty, and so was what lies between it and the spans.
+    ///
+    /// # Safety
+    /// As for [`Self::next_refill`].
+    pub unsafe fn note_ebb(stack: *const Self) {
+        // SAFETY: promised by the caller; it is atomic, and nothing else is looked at.
+        unsafe { (*stack).refill.fetch_or(EBBED, Relaxed) };
+    }
+
+    /// Whether a stack has ebbed since the last flood.
+    ///
+    /// # Safety
+    /// As for [`Self::next_refill`].
+    pub unsafe fn has_ebbed(stack: *const Self) -> bool {
+        // SAFETY: promised by the caller; it is atomic, and nothing else is looked at.
+        unsafe { (*stack).refill.load(Relaxed) & EBBED != 0 }
+    }
+
+    /// A stack is full, and so is what lies between it and the spans.
+    ///
+    /// # Safety
+    /// As for [`Self::next_refill`].
+    pub unsafe fn note_flood(stack: *const Self) {
+        // SAFETY: promised by the caller; it is atomic, and nothing else is looked at.
+        unsafe { (*stack).refill.fetch_and(!EBBED, Relaxed) };
+    }
+
+    /// An empty stack is as large as it was in the beginning, and refills begin with few objects.
+    pub fn begin_anew(&mut self, slots: usize) {
+        self.limit = self.bottom.wrapping_add(slots);
         *self.refill.get_mut() = 0;
+    }
+
+    /// Objects for which a stack has room.
+    ///
+    /// # Safety
+    /// As for [`Self::next_refill`], and nobody changes its limit.
+    pub unsafe fn slots(stack: *const Self) -> usize {
+        // SAFETY: promised by the caller.
+        let (bottom, limit) = unsafe { ((*stack).bottom, (*stack).limit) };
+        (limit as usize).wrapping_sub(bottom as usize) / size_of::<usize>()
+    }
+
+    /// Gives a stack room for more objects; others may push meanwhile.
+    ///
+    /// # Safety
+    /// As for [`Self::slots`], and there are so many slots, no fewer than before.
+    pub unsafe fn set_slots(stack: *mut Self, slots: usize) {
+        // SAFETY: promised by the caller; the limit is one word.
+        unsafe {
+            let limit = (*stack).bottom.wrapping_add(slots);
+            (&raw mut (*stack).limit).write_volatile(limit);
+        }
+    }
+
+    /// Moves a stack to other slots, of which there are no fewer.
+    ///
+    /// # Safety
+    /// Nobody uses the stack, and the slots are nobody's.
+    pub unsafe fn move_to(stack: *mut Self, slots: *mut usize) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let (count, room) = (Self::count(stack), Self::slots(stack));
+            slots.copy_from_nonoverlapping((*stack).bottom, count);
+            (*stack).bottom = slots;
+            (*stack).top = slots.add(count);
+            (*stack).limit = slots.add(room);
+        }
     }
 
     /// Objects in a stack; while others use it, some number that was true a moment ago.
@@ -121,5 +190,20 @@ mod tests {
         assert_eq!(sizes, [32, 64, 128, 128, 128]);
         assert_eq!(refill(1006 + LATE_US, 16), 64);
         assert_eq!(refill(2000 + 2 * LATE_US, 1000), 32);
+    }
+
+    #[test]
+    fn a_stack_ebbs_until_it_floods() {
+        let stack = Stack::none();
+        let stack = &raw const stack;
+        // SAFETY: the test's own stack.
+        unsafe {
+            let refill = || Stack::next_refill(stack, 0, 16, 128);
+            assert_eq!((refill(), Stack::has_ebbed(stack)), (4, false));
+            Stack::note_ebb(stack);
+            assert_eq!((refill(), Stack::has_ebbed(stack)), (8, true));
+            Stack::note_flood(stack);
+            assert_eq!((refill(), Stack::has_ebbed(stack)), (16, false));
+        }
     }
 }

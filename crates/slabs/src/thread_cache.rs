@@ -104,7 +104,7 @@ pub fn push(class: usize, object: usize) -> bool {
 pub fn refill(place: usize) -> usize {
     let Some(cache) = own() else {
         let mut object = [0];
-        return if transfer::fetch(place, &mut object) == 1 { object[0] } else { 0 };
+        return if transfer::fetch(place, &mut object).0 == 1 { object[0] } else { 0 };
     };
     // SAFETY: this thread's own cache; nothing between here and the last use of
     // the stack calls malloc. There is room for half of the slots and one more.
@@ -118,7 +118,7 @@ pub fn refill(place: usize) -> usize {
             SLOTS[class] / 2 + 1,
         );
         let room = core::slice::from_raw_parts_mut(stack.bottom, wanted);
-        match transfer::fetch(class, room).checked_sub(1) {
+        match transfer::fetch(class, room).0.checked_sub(1) {
             Some(last) => {
                 stack.top = stack.bottom.add(last);
                 *stack.top
@@ -296,7 +296,7 @@ fn flush(cache: *mut Cache) {
             let count = stack.top.offset_from(stack.bottom) as usize;
             transfer::give(class, core::slice::from_raw_parts(stack.bottom, count));
             stack.top = stack.bottom;
-            stack.forget_refills();
+            stack.begin_anew(SLOTS[class]);
         }
     }
 }

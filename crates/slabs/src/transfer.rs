@@ -58,8 +58,8 @@ pub fn start() {
 }
 
 /// Takes up to `into.len()` objects of a class, here or from their spans; how
-/// many. None: there is no memory.
-pub fn fetch(class: usize, into: &mut [usize]) -> usize {
+/// many, and whether from spans. None: there is no memory.
+pub fn fetch(class: usize, into: &mut [usize]) -> (usize, bool) {
     let mut stack = STACKS[class].lock();
     let taken = stack.count.min(into.len());
     if taken == 0 {
@@ -68,14 +68,20 @@ pub fn fetch(class: usize, into: &mut [usize]) -> usize {
         let fetched = central::fetch(class, into);
         // The lowest address is used first.
         into[..fetched].reverse();
-        return fetched;
+        return (fetched, true);
     }
     stack.hits += 1;
     stack.count -= taken;
     stack.least = stack.least.min(stack.count);
     // SAFETY: the topmost `taken` of the objects that are here.
     unsafe { ptr::copy_nonoverlapping(stack.slots.add(stack.count), into.as_mut_ptr(), taken) };
-    taken
+    (taken, false)
+}
+
+/// Whether objects of a class that come here now have to go on to their spans.
+pub fn is_full(class: usize) -> bool {
+    let stack = STACKS[class].lock();
+    stack.slots.is_null() || stack.count == SLOTS[class]
 }
 
 /// Gives objects of a class back.
