@@ -25,6 +25,15 @@ static void *thread(void *argument) {
     return malloc(10);
 }
 
+/* The native allocator starts here in modes that do without it. */
+static void *start_native(void *argument) {
+    (void)argument;
+    void *(*malloc_in)(int, size_t) = (void *(*)(int, size_t))dlsym(RTLD_DEFAULT, "spandrel_malloc_in");
+    void *object = malloc_in == NULL ? malloc(100) : malloc_in(5, 100);
+    CHECK(object != NULL, "spandrel_malloc_in");
+    return object;
+}
+
 static void *deep(void *argument) {
     size_t left = (size_t)(uintptr_t)argument;
     volatile char frame[1024];
@@ -41,7 +50,8 @@ int main(void) {
         pthread_attr_init(&attributes);
         CHECK(pthread_attr_setstacksize(&attributes, 16 * KIB) == 0, "16 KiB stack");
         pthread_t thread_id;
-        CHECK(pthread_create(&thread_id, &attributes, thread, (void *)(n + 1)) == 0, "thread");
+        void *(*work)(void *) = n == 0 ? start_native : thread;
+        CHECK(pthread_create(&thread_id, &attributes, work, (void *)(n + 1)) == 0, "thread");
         void *result;
         CHECK(pthread_join(thread_id, &result) == 0, "join");
         free(result);

@@ -60,6 +60,12 @@ impl<'a> PageHeap<'a> {
         }
     }
 
+    /// Gives a heap that has none yet its records, as in [`Self::new`]. So one can begin in a static: on a
+    /// stack it would take more than some threads have.
+    pub fn give_records(&mut self, trackers: &'a mut [Tracker]) {
+        self.table = Table::new(trackers);
+    }
+
     /// The first huge page that was never used, nor any after it.
     pub fn frontier(&self) -> HugePageId {
         self.vacant.frontier

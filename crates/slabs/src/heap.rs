@@ -32,7 +32,8 @@ const RELEASE_MIB_PER_S: u32 = 256;
 
 static ONCE: Once = Once::new();
 static READY: AtomicBool = AtomicBool::new(false);
-static HEAP: Lock<Option<PageHeap<'static>>> = Lock::new(None);
+/// Without records until it is started.
+static HEAP: Lock<PageHeap<'static>> = Lock::new(PageHeap::new(&mut [], Settings::DEFAULT));
 static NEXT_STEP_MS: AtomicU64 = AtomicU64::new(0);
 static RELEASE_RATE: AtomicU32 = AtomicU32::new(RELEASE_MIB_PER_S);
 /// Spans that were handed out or came back.
@@ -75,7 +76,7 @@ pub fn start() -> bool {
         ONCE.run(|| {
             // SAFETY: once.
             if let Some(trackers) = unsafe { map::start() } {
-                *HEAP.lock() = Some(PageHeap::new(trackers, Settings::default()));
+                HEAP.lock().give_records(trackers);
                 transfer::start();
                 figures::publish_bounds(map::bounds());
                 READY.store(true, Release);
@@ -91,7 +92,7 @@ fn allocate(request: Request, of_small: bool) -> Option<(Page, bool)> {
         return None;
     }
     let mut guard = HEAP.lock();
-    let heap = guard.as_mut()?;
+    let heap = &mut *guard;
     let now = clock::coarse_ms();
     let mut kernel = Kernel::default();
     let span = heap.allocate(&mut kernel, now, request)?;
@@ -135,10 +136,9 @@ fn to_restore(heap: &mut PageHeap<'static>, now: u64, stepped: bool) -> Option<H
 /// millisecond, or several where huge pages are slow to come.
 fn restore(page: HugePageId) {
     let outcome = Kernel::default().collapse(page);
-    if let Some(heap) = HEAP.lock().as_mut() {
-        heap.restored(&mut Kernel::default(), clock::coarse_ms(), page, outcome);
-        limit::note(heap);
-    }
+    let mut heap = HEAP.lock();
+    heap.restored(&mut Kernel::default(), clock::coarse_ms(), page, outcome);
+    limit::note(&heap);
 }
 
 /// Background work: the thread's if there is one, else the caller's now and
@@ -185,9 +185,12 @@ pub struct Pass {
 /// The thread's work for the heap, if there is one: what is due, and so many bytes because others
 /// need them. `leisure`: the program does nothing just now.
 pub fn pass(beyond: usize, leisure: bool) -> Option<Pass> {
+    if !READY.load(Acquire) {
+        return None;
+    }
     let now = clock::coarse_ms();
     let mut guard = HEAP.lock();
-    let heap = guard.as_mut()?;
+    let heap = &mut *guard;
     heap.at_leisure(leisure);
     let pressed = limit::release_for_others(heap, now, beyond);
     let released = release(heap, now).saturating_add(pressed);
@@ -203,10 +206,7 @@ pub fn pass(beyond: usize, leisure: bool) -> Option<Pass> {
 
 /// Bytes that could go back to the kernel at once.
 pub fn idle_bytes() -> usize {
-    let heap = HEAP.lock();
-    let pages = heap.as_ref().map_or(Length::ZERO, |heap| {
-        heap.idle().saturating_add(Settings::DEFAULT.cache_least.pages())
-    });
+    let pages = HEAP.lock().idle().saturating_add(Settings::DEFAULT.cache_least.pages());
     pages.0 as usize * HEAP_PAGE_BYTES
 }
 
@@ -223,15 +223,12 @@ pub fn small_span(class: usize) -> Option<Span> {
 /// end.
 pub fn free_span(first: Page, pages: usize) {
     let mut heap = HEAP.lock();
-    let was_one = heap.as_mut().is_some_and(|heap| {
-        let now = clock::coarse_ms();
-        let was_one = heap.free(&mut Kernel::default(), now, id_of(first), Length(pages as u32));
-        recorder::span(&Event::Delete { first: id_of(first).0 });
-        step(heap, now);
-        limit::note(heap);
-        tell(heap, Length(pages as u32));
-        was_one
-    });
+    let now = clock::coarse_ms();
+    let was_one = heap.free(&mut Kernel::default(), now, id_of(first), Length(pages as u32));
+    recorder::span(&Event::Delete { first: id_of(first).0 });
+    step(&mut heap, now);
+    limit::note(&heap);
+    tell(&heap, Length(pages as u32));
     drop(heap);
     if !was_one {
         report::nowhere("free", first.address());
@@ -259,7 +256,7 @@ pub fn grow_large(first: Page, pages: usize) -> bool {
     let old = first.record().pages.load(Relaxed) as usize;
     let (Ok(from), Ok(to)) = (u32::try_from(old), u32::try_from(pages)) else { return false };
     let mut guard = HEAP.lock();
-    let Some(heap) = guard.as_mut() else { return false };
+    let heap = &mut *guard;
     let (id, now) = (id_of(first), clock::coarse_ms());
     // Growing cannot be undone: near a limit a longer one is a new one.
     let more = to.saturating_sub(from) as usize * HEAP_PAGE_BYTES;
@@ -288,20 +285,21 @@ pub fn free_large(first: Page) {
 
 /// Gives back to the kernel all that can go; true if there was any.
 pub fn release_all() -> bool {
+    if !READY.load(Acquire) {
+        return false;
+    }
     let mut heap = HEAP.lock();
-    heap.as_mut().is_some_and(|heap| {
-        let now = clock::coarse_ms();
-        recorder::span(&Event::Release { pages: u32::MAX });
-        let released = heap.release(&mut Kernel::default(), now, Length(u32::MAX), Urgency::Asked);
-        limit::note(heap);
-        figures::publish_heap(&heap.stats());
-        released.0 > 0
-    })
+    let now = clock::coarse_ms();
+    recorder::span(&Event::Release { pages: u32::MAX });
+    let released = heap.release(&mut Kernel::default(), now, Length(u32::MAX), Urgency::Asked);
+    limit::note(&heap);
+    figures::publish_heap(&heap.stats());
+    released.0 > 0
 }
 
 /// What the page heap counts.
 pub fn stats() -> Option<Stats> {
-    HEAP.lock().as_ref().map(PageHeap::stats)
+    READY.load(Acquire).then(|| HEAP.lock().stats())
 }
 
 /// The child of a fork has the thread when it has grown itself.
