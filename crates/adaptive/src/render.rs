@@ -173,8 +173,12 @@ impl Display for Text<'_> {
         )?;
         writeln!(
             f,
-            "  mmap backend: {} objects of {} bytes, {} bytes warm, {} bytes reused without faults",
-            mmap.live_slots, mmap.live_bytes, mmap.warm_bytes, mmap.reused_bytes
+            "  mmap backend: {} object{} of {} bytes, {} bytes warm, {} bytes reused without faults",
+            mmap.live_slots,
+            plural(mmap.live_slots as u64),
+            mmap.live_bytes,
+            mmap.warm_bytes,
+            mmap.reused_bytes
         )?;
         if let Some(figures) = &stats.native {
             let size = |figure: Figure| ByteSize(figures[figure as usize] as usize);
@@ -194,21 +198,28 @@ impl Display for Text<'_> {
             if let Some(limit) = limit {
                 writeln!(
                     f,
-                    "  {kind} limit: {}; {} held with what is page-mapped, {} refusals",
+                    "  {kind} limit: {}; {} held with what is page-mapped, {} refusal{}",
                     ByteSize(limit),
                     ByteSize(budget::held()),
                     budget::refused(),
+                    plural(budget::refused()),
                 )?;
             }
         }
         for what in Optional::ALL {
             let (count, errno) = degrade::count(what);
             if count > 0 {
-                writeln!(f, "  degraded: {} refused {count} times (errno {errno})", what.name())?;
+                let s = plural(count);
+                writeln!(f, "  degraded: {} refused {count} time{s} (errno {errno})", what.name())?;
             }
         }
         Ok(())
     }
+}
+
+/// What a noun ends in that so many are told of.
+fn plural(number: u64) -> &'static str {
+    if number == 1 { "" } else { "s" }
 }
 
 /// A size that obeys the width of the format.

@@ -52,9 +52,10 @@ impl<'a> Table<'a> {
             let fields: Vec<&str> = fields(text).collect();
             if fields.len() != names.len() {
                 let (found, wanted) = (fields.len(), names.len());
+                let s = if found == 1 { "" } else { "s" };
                 return Err(Error::at(
                     line,
-                    format!("{found} fields, but the first line names {wanted} columns"),
+                    format!("{found} field{s}, but the first line names {wanted} columns"),
                 ));
             }
             if rows.len() == rows_max {
@@ -196,7 +197,7 @@ mod tests {
             ("# x\na,x", 2, "'x'"),
             ("a,a", 1, "two columns"),
             ("a,b\n", 1, "no rows"),
-            ("a,b\n1,2\n1", 3, "1 fields"),
+            ("a,b\n1,2\n1", 3, "1 field,"),
             ("a\n1\n2\n3\n4", 5, "more than 3"),
         ] {
             let error = error(text);

@@ -3,14 +3,14 @@
 use super::Bench;
 use super::contender::Contender;
 use super::measure::Series;
-use super::numbers::{digits, median};
+use super::numbers::{counted, digits, median};
 use super::progress::Progress;
 use super::report::Section;
 use super::table;
 use crate::failure::Failure;
 use serde_json::{Value, json};
 
-const THREADS: [&str; 4] = ["1", "2", "4", "8"];
+const THREADS: [u64; 4] = [1, 2, 4, 8];
 /// Brug (CCGrid '24), Table I.
 const PAPER: [f64; 4] = [5.0, 13.5, 49.75, 61.75];
 
@@ -24,9 +24,10 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
     contenders.insert(1, Contender::tuned("sys, one heap", "glibc.malloc.arena_max=1"));
     let columns: Vec<Vec<Series>> = THREADS
         .iter()
-        .map(|threads| {
-            let label = format!("copies, {threads} threads");
-            bench.measure_on(&contenders, progress, &label, &["copies", "--threads", threads])
+        .map(|&threads| {
+            let label = format!("copies, {}", counted(threads, "thread", "threads"));
+            let threads = threads.to_string();
+            bench.measure_on(&contenders, progress, &label, &["copies", "--threads", &threads])
         })
         .collect();
 
@@ -53,10 +54,7 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
 
 fn draw(title: &str, key: &str, contenders: &[Contender], columns: &[Vec<Series>]) -> String {
     let mut header = vec![title.to_string()];
-    header.extend(THREADS.iter().map(|threads| match *threads {
-        "1" => "1 thread".to_string(),
-        many => format!("{many} threads"),
-    }));
+    header.extend(THREADS.map(|threads| counted(threads, "thread", "threads")));
     let mut table = table::new(&header);
     if key == "address_changes_per_thread" {
         let mut cells = vec!["the paper (glibc 2.31)".to_string()];
@@ -79,7 +77,8 @@ fn draw(title: &str, key: &str, contenders: &[Contender], columns: &[Vec<Series>
 fn data(contenders: &[Contender], columns: &[Vec<Series>]) -> Value {
     let rows = contenders.iter().enumerate().map(|(at, contender)| {
         let cells = columns.iter().zip(THREADS).map(|(column, threads)| {
-            json!({"threads": threads, "samples": column[at].samples, "failed": column[at].failed})
+            let (samples, failed) = (&column[at].samples, &column[at].failed);
+            json!({"threads": threads.to_string(), "samples": samples, "failed": failed})
         });
         json!({"allocator": contender.name, "cells": cells.collect::<Vec<_>>()})
     });

@@ -122,6 +122,11 @@ pub fn count(number: u64) -> String {
     text
 }
 
+/// A count of things: `1 thread`, `1,000 threads`.
+pub fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { many })
+}
+
 /// Three significant digits, or all that stand before the point.
 pub fn digits(value: f64) -> String {
     match value.abs() {
@@ -175,6 +180,8 @@ mod tests {
         assert_eq!(count(0), "0");
         assert_eq!(count(999), "999");
         assert_eq!(count(1_234_567), "1,234,567");
+        let processes = |number| counted(number, "process", "processes");
+        assert_eq!([0, 1, 2000].map(processes), ["0 processes", "1 process", "2,000 processes"]);
         assert_eq!(digits(9.999), "10.0");
     }
 }

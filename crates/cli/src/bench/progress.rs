@@ -1,5 +1,6 @@
 //! Long steps show that they live: a bar on a terminal, plain lines elsewhere.
 
+use super::numbers::counted;
 use crate::say;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::{Cell, RefCell};
@@ -51,7 +52,7 @@ impl Progress {
                 bar.set_prefix(label.to_string());
                 bar.set_message("");
             }
-            None => say::err(format_args!("{label}: {steps} runs")),
+            None => say::err(format_args!("{label}: {}", counted(steps as u64, "run", "runs"))),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::Bench;
 use super::cases::Case;
+use super::numbers::counted;
 use super::table;
 use super::target::Verdict;
 use crate::failure::Failure;
@@ -129,11 +130,13 @@ impl Report {
     pub fn print_head(&self) -> Result<(), Failure> {
         let Machine { cpu, cores, memory_kib, kernel, transparent_hugepages } = &self.machine;
         let machine = format!(
-            "{cpu}, {cores} cores, {} GiB, Linux {kernel}, huge pages: {transparent_hugepages}",
+            "{cpu}, {}, {} GiB, Linux {kernel}, huge pages: {transparent_hugepages}",
+            counted(*cores as u64, "core", "cores"),
             memory_kib >> 20
         );
         say::out(table::wrap(&machine).trim_start())?;
-        say::out(format_args!("medians of {} rounds after one that does not count", self.runs))?;
+        let rounds = counted(self.runs as u64, "round", "rounds");
+        say::out(format_args!("medians of {rounds} after one that does not count"))?;
         for note in &self.notes {
             say::out(table::wrap(note).trim_start())?;
         }

@@ -1,6 +1,6 @@
 //! What a simulation came to, on one screen and as JSON.
 
-use crate::bench::numbers::{bytes, count};
+use crate::bench::numbers::{bytes, count, counted};
 use crate::bench::table;
 use crate::failure::Failure;
 use serde::Serialize;
@@ -68,7 +68,11 @@ pub fn table(outcomes: &[Outcome]) -> String {
     if refused > 0 {
         text += &format!(
             "\n{}",
-            table::wrap(&format!("{refused} requests found no room and are left out"))
+            table::wrap(&counted(
+                refused,
+                "request found no room and is left out",
+                "requests found no room and are left out",
+            ))
         );
     }
     if outcomes.len() > 1

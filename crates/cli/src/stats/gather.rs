@@ -1,6 +1,7 @@
 //! Collects the files that the processes of a run leave behind.
 
 use super::{Stats, table};
+use crate::bench::numbers::counted;
 use crate::failure::Failure;
 use crate::say;
 use std::ffi::OsString;
@@ -43,7 +44,8 @@ impl Gathering {
     pub fn print(&self, exit_code: u8) {
         let (all, bad) = self.read();
         if bad > 0 {
-            say::err(format_args!("spandrel: {bad} files of statistics could not be read"));
+            let files = counted(bad as u64, "file", "files");
+            say::err(format_args!("spandrel: {files} of statistics could not be read"));
         }
         if all.is_empty() {
             let killed =

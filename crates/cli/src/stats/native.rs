@@ -1,6 +1,6 @@
 //! The native allocator's memory in words: where it is, what went back, what was mended.
 
-use crate::bench::numbers::{bytes, count};
+use crate::bench::numbers::{bytes, count, counted};
 use crate::bench::table::{share, wrap};
 use spandrel_pages::Figure;
 use std::fmt::Write;
@@ -16,10 +16,10 @@ pub fn lines(value: &dyn Fn(Figure) -> u64, requests: Option<u64>) -> String {
     let free = [Figure::InCaches, Figure::InTransfer, Figure::InSpans].map(value);
     let objects = value(Figure::Live).saturating_sub(free.iter().sum());
     say(format!(
-        "native: {} live in {} spans of {}, {} of these on whole huge pages; free in them: {} in \
+        "native: {} live in {} of {}, {} of these on whole huge pages; free in them: {} in \
          caches of processors, {} between these, {} in neither",
         bytes(objects as f64),
-        count(value(Figure::Spans)),
+        counted(value(Figure::Spans), "span", "spans"),
         size(Figure::Live),
         share(value(Figure::Covered), value(Figure::Live)),
         size(Figure::InCaches),
@@ -88,15 +88,15 @@ pub fn lines(value: &dyn Fn(Figure) -> u64, requests: Option<u64>) -> String {
     if value(Figure::BrokenSoFar) + value(Figure::BegunSmall) > 0 {
         let attempts = value(Figure::CollapseAttempts);
         say(format!(
-            "huge pages: {} of {} in small pages now; so far {} were broken, {} began so, as whole \
-             ones took long; {} made whole in {} attempts ({} failed), \
+            "huge pages: {} of {} in small pages now; broken so far: {}; {} began so, as whole \
+             ones took long; {} made whole in {} ({} failed), \
              {:.2} ms each, {:.1} ms at most",
             count(value(Figure::Broken)),
             count(value(Figure::Filler)),
             count(value(Figure::BrokenSoFar)),
             count(value(Figure::BegunSmall)),
             count(value(Figure::Restored)),
-            count(attempts),
+            counted(attempts, "attempt", "attempts"),
             count(value(Figure::CollapseFailures)),
             value(Figure::CollapseMicros) as f64 / 1e3 / attempts.max(1) as f64,
             value(Figure::CollapseMaxMicros) as f64 / 1e3,
@@ -104,11 +104,11 @@ pub fn lines(value: &dyn Fn(Figure) -> u64, requests: Option<u64>) -> String {
     }
     if value(Figure::Regions) + value(Figure::Slack) + value(Figure::Abandoned) > 0 {
         say(format!(
-            "large spans: {} of slack behind them, {} left by those that went; {} in {} regions",
+            "large spans: {} of slack behind them, {} left by those that went; {} in {}",
             size(Figure::Slack),
             size(Figure::Abandoned),
             size(Figure::RegionLive),
-            count(value(Figure::Regions)),
+            counted(value(Figure::Regions), "region", "regions"),
         ));
     }
     let limits: Vec<String> = [(Figure::HardLimit, "hard"), (Figure::SoftLimit, "soft")]
@@ -118,10 +118,10 @@ pub fn lines(value: &dyn Fn(Figure) -> u64, requests: Option<u64>) -> String {
         .collect();
     if !limits.is_empty() {
         say(format!(
-            "limit: {}; {} held, with what is page-mapped; {} requests were beyond it",
+            "limit: {}; {} held, with what is page-mapped; {} beyond it",
             limits.join(", "),
             size(Figure::Held),
-            count(value(Figure::OverLimit)),
+            counted(value(Figure::OverLimit), "request was", "requests were"),
         ));
     }
     let refills = value(Figure::TransferHits) + value(Figure::TransferMisses);
@@ -131,12 +131,11 @@ pub fn lines(value: &dyn Fn(Figure) -> u64, requests: Option<u64>) -> String {
     let hugepages = value(Figure::FromCache) + value(Figure::FromKernel);
     if refills + hugepages > 0 {
         say(format!(
-            "served: {}{} refills of these, {} from other caches, the rest from spans; {} huge pages, {} \
-             from those kept",
+            "served: {}{} of these, {} from other caches, the rest from spans; {}, {} from those kept",
             hits.unwrap_or_default(),
-            count(refills),
+            counted(refills, "refill", "refills"),
             share(value(Figure::TransferHits), refills),
-            count(hugepages),
+            counted(hugepages, "huge page", "huge pages"),
             share(value(Figure::FromCache), hugepages),
         ));
     }
@@ -165,6 +164,7 @@ mod tests {
     fn what_there_is_is_said() {
         let value = |figure| match figure {
             Figure::Live => 64 << 20,
+            Figure::Spans => 1,
             Figure::Covered => 32 << 20,
             Figure::InSpans => 4 << 20,
             Figure::MappedLive => 5 << 20,
@@ -189,7 +189,7 @@ mod tests {
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for expected in [
             "60.0 MiB live",
-            "spans of 64.0 MiB",
+            "in 1 span of 64.0 MiB",
             "50.0% of these",
             "1.00 MiB of tables and caches; 1.07 bytes for each live one",
             "3.00 MiB that demand of the last 5 s may want; nothing else",
@@ -199,7 +199,7 @@ mod tests {
             "2.00 MiB of slack",
             "page-mapped: 5.00 MiB live",
             "1.00 MiB in the background",
-            "3 were broken",
+            "broken so far: 3;",
             "limit: 128 MiB soft;",
             "7 requests",
         ] {

@@ -1,7 +1,7 @@
 //! Where the requests went, on one screen.
 
 use super::{Requests, Stats, native};
-use crate::bench::numbers::{bytes, count};
+use crate::bench::numbers::{bytes, count, counted};
 use crate::bench::table;
 use spandrel_pages::Figure;
 use std::fmt::Write;
@@ -21,8 +21,8 @@ const RANGES: &[(u64, &str)] = &[
 /// The whole report.
 pub fn draw(stats: &Stats, processes: usize) -> String {
     let mut text = String::new();
-    let plural = if processes == 1 { "process" } else { "processes" };
-    let _ = writeln!(text, "\nspandrel: {processes} {plural}, mode {}", stats.mode);
+    let processes = counted(processes as u64, "process", "processes");
+    let _ = writeln!(text, "\nspandrel: {processes}, mode {}", stats.mode);
     let _ = writeln!(text, "{}", backends(stats));
     let _ = writeln!(text, "{}", sizes(stats));
     let realloc = &stats.realloc;
@@ -45,7 +45,8 @@ pub fn draw(stats: &Stats, processes: usize) -> String {
     }
     for row in &stats.degraded {
         let why = std::io::Error::from_raw_os_error(row.errno);
-        let _ = writeln!(text, " done without {} ({} times): {why}", row.what, count(row.count));
+        let times = counted(row.count, "time", "times");
+        let _ = writeln!(text, " done without {} ({times}): {why}", row.what);
     }
     text
 }
