@@ -180,6 +180,22 @@ fn a_recording_that_cannot_go_on_says_so_and_the_program_does() {
     let done = job.env("SPANDREL_TRACE", place.path("limited.%p")).run().expect_ok();
     assert!(done.err().contains("cannot grow beyond"), "{done}");
 
+    // Nothing at all would fit.
+    let job = subject().job(program.path(), "auto").arg("counts");
+    let job = job.env("SPANDREL_TRACE", place.path("little.%p"));
+    let lines = job.env("SPANDREL_TRACE_LIMIT", "67KiB").run().expect_ok().library_lines();
+    assert!(lines.len() == 1 && lines[0].contains("'67KiB'"), "{lines:?}");
+    assert!(lines[0].contains("68KiB") && lines[0].contains("nothing is recorded"), "{lines:?}");
+    let little = |file: &PathBuf| file.to_string_lossy().contains("little");
+    assert!(!place.files().iter().any(little));
+    let job = subject().job(program.path(), "auto").arg("counts");
+    let job = job.env("SPANDREL_TRACE", place.path("enough.trace.%p"));
+    job.env("SPANDREL_TRACE_LIMIT", "68KiB").env("SPANDREL_TRACE_OF", "requests").run().expect_ok();
+    let files = place.files();
+    let enough = files.iter().find(|file| file.to_string_lossy().contains("enough"));
+    let told = info(enough.expect("a recording"));
+    assert!(number(&told, "requests", "allocations") > 100, "{told}");
+
     let job = subject().job(program.path(), "auto").arg("counts");
     let done = job.env("SPANDREL_TRACE", "/no/such/place/x").run().expect_ok();
     let lines = done.library_lines();

@@ -134,29 +134,23 @@ fn recording() -> Option<Recording<'static>> {
     let pattern = env::get(c"SPANDREL_TRACE").filter(|path| !path.is_empty())?;
     let text = |name| core::str::from_utf8(env::get(name).unwrap_or_default()).unwrap_or("?");
     let (of, limit) = (text(c"SPANDREL_TRACE_OF"), text(c"SPANDREL_TRACE_LIMIT"));
-    match (Kinds::parse(of), trace_limit(limit)) {
-        (Some(kinds), Some(limit)) => Some(Recording { pattern, kinds, limit }),
+    let limit = match limit {
+        "" => Ok(Recording::LIMIT_BYTES),
+        text => Recording::parse_limit(text),
+    };
+    match (Kinds::parse(of), limit) {
+        (Some(kinds), Ok(limit)) => Some(Recording { pattern, kinds, limit }),
         (None, _) => {
             say(format_args!(
                 "SPANDREL_TRACE_OF: '{of}' is not requests, spans or all; nothing is recorded"
             ));
             None
         }
-        (_, None) => {
-            say(format_args!(
-                "SPANDREL_TRACE_LIMIT: '{limit}' is not a size such as 1GiB; nothing is recorded"
-            ));
+        (_, Err(why)) => {
+            say(format_args!("SPANDREL_TRACE_LIMIT: {why}; nothing is recorded"));
             None
         }
     }
-}
-
-/// Bytes that a recording may have.
-fn trace_limit(text: &str) -> Option<u64> {
-    if text.is_empty() {
-        return Some(Recording::LIMIT_BYTES);
-    }
-    ByteSize::parse(text).ok().map(|size| size.0 as u64)
 }
 
 fn mode_of(name: &CStr) -> Option<Mode> {

@@ -16,10 +16,12 @@ mod file;
 mod flag;
 mod lane;
 pub mod layout;
+mod limit;
 
 pub use event::{Before, EVENT_BYTES_MAX, Event, Fault};
 pub use file::{Recording, finish, start};
 pub use layout::{End, Kinds};
+pub use limit::LimitError;
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

@@ -37,7 +37,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "WHAT", default_value = "all")]
     pub of: String,
 
-    /// The size at which a file ends [default: 1GiB]
+    /// The size at which a file ends, at least 68KiB [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     pub limit: Option<String>,
 

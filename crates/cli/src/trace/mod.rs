@@ -10,8 +10,7 @@ pub use args::TraceArgs;
 
 use crate::failure::Failure;
 use args::TraceTask;
-use spandrel_pages::ByteSize;
-use spandrel_recorder::Kinds;
+use spandrel_recorder::{Kinds, Recording};
 use spandrel_trace::Trace;
 use std::path::Path;
 
@@ -49,11 +48,9 @@ fn kinds(place: &str, text: &str) -> Result<Kinds, Failure> {
 }
 
 fn check_limit(place: &str, text: &str) -> Result<(), Failure> {
-    match ByteSize::parse(text) {
+    match Recording::parse_limit(text) {
         Ok(_) => Ok(()),
-        Err(_) => Err(Failure::refused(format!(
-            "{place}: '{text}' is not a size; write a number and a unit, such as 1GiB"
-        ))),
+        Err(why) => Err(Failure::refused(format!("{place}: {why}"))),
     }
 }
 
