@@ -297,6 +297,32 @@ fn spans_are_simulated_drawn_and_exported() {
 }
 
 #[test]
+fn tables_of_what_was_not_recorded_are_refused_and_nothing_is_written() {
+    let program = Program::new("recorded.c");
+    for of in ["requests", "spans"] {
+        let place = Place::new();
+        place.record(&["--of", of, "--mode", "native"], program.path(), &["counts"]).expect_ok();
+        let trace = place.path("x.trace");
+        for asked in [&["requests"][..], &["spans"], &["requests", "spans"]] {
+            let place = Place::new();
+            let job = asked.iter().fold(command(&["trace", "export"], &trace), |job, table| {
+                job.arg(format!("--{table}")).arg(place.path(table))
+            });
+            if asked == [of] {
+                job.run().expect_ok();
+                assert_eq!(place.files(), [place.path(of)]);
+                continue;
+            }
+            let done = job.run().expect_code(2);
+            let absent = if of == "spans" { "requests" } else { "spans" };
+            let wanted = format!("--{absent}: {} has no {absent}, only {of}", trace.display());
+            assert!(done.err().contains(&wanted), "{done}");
+            assert!(place.files().is_empty(), "{done}");
+        }
+    }
+}
+
+#[test]
 fn the_published_recordings_are_whole() {
     let directory = spandrel_tests::subject::workspace().join("data/traces");
     let files = std::fs::read_dir(directory).expect("recordings");

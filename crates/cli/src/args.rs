@@ -87,7 +87,7 @@ Modes:
 #[derive(Parser, Debug)]
 pub struct StatArgs {
     /// The process
-    #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(value_name = "PID", value_parser = process)]
     pub pid: i32,
 
     /// One JSON object instead of text
@@ -97,6 +97,15 @@ pub struct StatArgs {
     /// Again after so many seconds, until interrupted or the program ends
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub every: Option<f64>,
+}
+
+fn process(text: &str) -> Result<i32, String> {
+    match text.parse::<i32>() {
+        Ok(pid) if pid > 0 => Ok(pid),
+        _ => {
+            Err("not the number of a process; `pgrep NAME` finds that of a running program".into())
+        }
+    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

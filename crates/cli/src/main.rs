@@ -7,6 +7,7 @@
 mod args;
 mod bench;
 mod failure;
+mod files;
 mod modes;
 mod places;
 mod run;

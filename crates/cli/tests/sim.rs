@@ -68,6 +68,8 @@ fn bad_input_is_named_with_its_reason_and_the_way_out() {
     let directory = tempfile::tempdir().unwrap();
     let zero = file(directory.path(), "zero.csv", "# sizes\npages,weight,lifetime_s\n0,1,1\n");
     let back = file(directory.path(), "back.csv", "seconds,bytes\n5,1GiB\n4,1GiB\n");
+    let flat = file(directory.path(), "flat.csv", "seconds,bytes\n0,16MiB\n9,16MiB\n");
+    let long = file(directory.path(), "long.csv", "pages,weight,lifetime_s\n1,1,604800\n");
     let gone = directory.path().join("none.csv");
     let gone = gone.to_str().unwrap();
     for (args, parts) in [
@@ -76,11 +78,28 @@ fn bad_input_is_named_with_its_reason_and_the_way_out() {
         (&["--sizes", gone], &["none.csv", "docs/sim.md"]),
         (&["--target", &back], &["back.csv", "line 3", "backwards"]),
         (&["--target", gone], &["none.csv", "saw-tooth"]),
-        (&["--target", &back, "--heap", "1GiB"], &["--heap", "leave"]),
+        (&["--target", &back, "--heap", "1GiB"], &["--target", "back.csv", "line 3"]),
+        (&["--target", &flat, "--heap", "1GiB"], &["--heap", "flat.csv", "leave"]),
+        (&["--target", &flat], &["--target: 16.0 MiB", "largest span"]),
+        (&["--target", "up", "--heap", "1GiB"], &["--target: 'up'", "saw-tooth"]),
         (&["--heap", "0GiB"], &["--heap", "'0GiB'", "64GiB"]),
+        (&["--heap", "8KiB"], &["--heap: 8.00 KiB", "largest span"]),
+        (&["--heap", "-1"], &["--heap: '-1'", "64KiB"]),
+        (&["--release", "-1"], &["--release: '-1'", "256MiB"]),
+        (&["--heap", "40MiB", "--sizes", &long], &["--heap: ", "lifetime_s"]),
+        (&["--operations", "5", "--heap", "64MiB"], &["--operations: ", "(5)", "ask for at least"]),
         (&["--heap", "100TiB"], &["--heap", "too large", "16.0 TiB"]),
         (&["--operations", "none"], &["--operations", "'none'", "20_000_000"]),
         (&["--out", "/no/such/directory/plot.svg"], &["plot.svg", "can be written"]),
+        (&["--out", "plot.png"], &["--out: 'plot.png'", ".svg"]),
+        (&["--out", "flat.svg", "--json", "./flat.svg"], &["--json and --out", "same file"]),
+        (&["--target", &flat, "--json", &flat], &["--json: ", "flat.csv", "that is read"]),
+        (&["--figure", "donation", "--out", "plot.svg"], &["--out: 'plot.svg'", "directory"]),
+        (&["--peers", "sys"], &["--on-allocators"]),
+        (&["--modes", "auto"], &["--on-allocators"]),
+        (&["--on-allocators", "--peers", "nobody"], &["--peers: 'nobody'", "there are: sys"]),
+        (&["--on-allocators", "--lib", "/no/such/lib.so"], &["/no/such/lib.so"]),
+        (&["--on-allocators", "--heap", "8TiB"], &["--heap: 8.00 TiB"]),
         (&["--figure", "13"], &["'13'", "hardware", "donation"]),
         (&["--figure", "11", "--heap", "1GiB"], &["--heap", "--figure"]),
     ] {

@@ -146,11 +146,11 @@ impl Target {
         let changing = changes * peak_pages / sizes.mean_live_pages();
         let renewing = operations as f64 - changing;
         if renewing < changing / 10.0 {
-            let least = (changing * 1.1 / 1e5).ceil() / 10.0;
             return Err(Error::new(format!(
-                "{operations} operations are too few: filling the heap and changing its size alone takes {:.1} \
-                 million; ask for at least {least:.1} million, or for a smaller heap",
-                changing / 1e6
+                "too few operations ({operations}): filling the heap and changing its size alone \
+                 takes {:.0}; ask for at least {:.0}, or for a smaller heap",
+                changing.ceil(),
+                (changing * 1.1).ceil()
             )));
         }
         let seconds = renewing / (2.0 * peak_pages / sizes.page_seconds() * mean);

@@ -20,11 +20,11 @@ pub struct SimArgs {
     pub policy: Option<Vec<String>>,
 
     /// The heap's size, or its peak [default: 64GiB]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     pub heap: Option<String>,
 
     /// Spans to make and free [default: 20 million, or four times what fills the heap]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub operations: Option<String>,
 
     /// The same seed gives the same operations
@@ -40,14 +40,14 @@ pub struct SimArgs {
     pub target: String,
 
     /// Give back in the background: on (256 MiB/s), off, or bytes per second
-    #[arg(long, value_name = "RATE", default_value = "on")]
+    #[arg(long, value_name = "RATE", default_value = "on", allow_negative_numbers = true)]
     pub release: String,
 
     /// Write all results, with samples over time, to a file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Write a plot, or with --figure the directory for plots
+    /// Write a plot (.svg), or with --figure the directory for plots
     #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
 

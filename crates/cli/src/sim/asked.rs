@@ -53,31 +53,21 @@ impl Asked {
         let limit = args.operations.as_deref().map(operations).transpose()?;
         let usual = if args.on_allocators { REAL_BYTES } else { HEAP_BYTES };
         let heap = args.heap.as_deref().map(heap).transpose()?;
-        let shape = match args.target.as_str() {
-            "steady" => Some(Shape::Steady),
-            "drop" => Some(Shape::DROP),
-            "saw-tooth" | "sawtooth" => Some(Shape::SAW_TOOTH),
-            _ => None,
-        };
-        let asked = match shape {
+        Ok(match shape(&args.target) {
             Some(shape) => {
                 let pages = heap.unwrap_or(usual) as f64 / HEAP_PAGE_BYTES as f64;
                 check_memory("--heap", pages, &sizes)?;
+                check_largest(args, pages, &sizes)?;
                 let fills = (FILLS * pages / sizes.mean_live_pages()) as u64;
                 let usual = if args.on_allocators { fills } else { OPERATIONS.max(fills) };
                 let operations = limit.unwrap_or(usual);
                 let target = Target::of(shape, &sizes, pages, operations, args.seed)
-                    .map_err(|error| Failure::refused(format!("--operations: {error}")))?;
+                    .map_err(|error| Failure::refused(format!("{}: {error}", at_fault(args))))?;
                 // The driver ends when the target does, after about as many.
                 let shape = args.target.clone();
                 Self { policies, sizes, target, shape, operations, limit: None, release_per_s }
             }
             None => {
-                if heap.is_some() {
-                    return Err(Failure::refused(
-                        "--heap: the target is a file, which says how large the heap is; leave --heap out",
-                    ));
-                }
                 let path = Path::new(&args.target);
                 if !path.exists() {
                     return Err(Failure::refused(format!(
@@ -86,21 +76,21 @@ impl Asked {
                     )));
                 }
                 let target = parse_file("--target", path, Target::parse)?;
+                if heap.is_some() {
+                    return Err(Failure::refused(format!(
+                        "--heap: the target '{}' is a file, which says how large the heap is; leave \
+                         --heap out",
+                        args.target
+                    )));
+                }
                 check_memory("--target", target.peak(), &sizes)?;
+                check_largest(args, target.peak(), &sizes)?;
                 let whole = target.operations(&sizes) as u64;
                 let operations = limit.map_or(whole, |limit| limit.min(whole));
                 let shape = path.display().to_string();
                 Self { policies, sizes, target, shape, operations, limit, release_per_s }
             }
-        };
-        if f64::from(asked.sizes.largest()) > asked.target.peak() {
-            return Err(Failure::refused(format!(
-                "--heap: {} is less than the largest span, {}; take a larger heap or smaller spans",
-                bytes(asked.peak_bytes()),
-                bytes(f64::from(asked.sizes.largest()) * HEAP_PAGE_BYTES as f64)
-            )));
-        }
-        Ok(asked)
+        })
     }
 
     /// The largest size of the heap.
@@ -126,6 +116,28 @@ impl Asked {
             "the target is looked at a hundred times a simulated second: this takes long; fewer \
              --operations, a larger --heap or shorter lifetimes end sooner",
         )
+    }
+}
+
+/// The option that said how large the heap is.
+pub fn size_option(args: &SimArgs) -> &'static str {
+    match target_file(args) {
+        Some(_) => "--target",
+        None => "--heap",
+    }
+}
+
+/// The file that holds the target.
+pub fn target_file(args: &SimArgs) -> Option<&Path> {
+    shape(&args.target).is_none().then(|| Path::new(&args.target))
+}
+
+fn shape(text: &str) -> Option<Shape> {
+    match text {
+        "steady" => Some(Shape::Steady),
+        "drop" => Some(Shape::DROP),
+        "saw-tooth" | "sawtooth" => Some(Shape::SAW_TOOTH),
+        _ => None,
     }
 }
 
@@ -183,6 +195,31 @@ pub fn release(text: &str) -> Result<Length, Failure> {
             "--release: '{text}' is more than any heap holds; name a lower rate"
         ))
     })
+}
+
+/// Which option decided how long a usual course takes.
+fn at_fault(args: &SimArgs) -> &'static str {
+    match (&args.operations, &args.heap) {
+        (Some(_), _) => "--operations",
+        (None, Some(_)) => "--heap",
+        // The usual heap is large enough for the usual spans.
+        (None, None) => "--sizes",
+    }
+}
+
+/// Refuses heaps that a span would not fit into.
+fn check_largest(args: &SimArgs, pages: f64, sizes: &Sizes) -> Result<(), Failure> {
+    let largest = f64::from(sizes.largest());
+    if largest <= pages {
+        return Ok(());
+    }
+    let shown = |pages: f64| bytes(pages * HEAP_PAGE_BYTES as f64);
+    Err(Failure::refused(format!(
+        "{}: {} is less than the largest span, {}; take a larger heap or smaller spans",
+        size_option(args),
+        shown(pages),
+        shown(largest)
+    )))
 }
 
 /// Refuses heaps that cannot be numbered, or whose records would not fit into this machine.

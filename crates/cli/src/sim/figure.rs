@@ -1,8 +1,9 @@
 //! `spandrel sim --figure`: the paper's figures as tables and plots.
 
-use super::{bar, failed, write};
+use super::{bar, failed};
 use crate::bench::table;
 use crate::failure::Failure;
+use crate::files::{is_plot, write};
 use crate::say;
 use spandrel_sim::figures::Figure;
 use std::path::Path;
@@ -14,6 +15,12 @@ const STEPS: u64 = 1000;
 pub fn run(name: &str, out: Option<&Path>) -> Result<u8, Failure> {
     let figure =
         Figure::parse(name).map_err(|error| Failure::refused(format!("--figure: {error}")))?;
+    if let Some(plot) = out.filter(|path| is_plot(path)) {
+        return Err(Failure::refused(format!(
+            "--out: '{}' is the name of a plot; with --figure, name the directory that it goes to",
+            plot.display()
+        )));
+    }
     if let Some(directory) = out {
         std::fs::create_dir_all(directory).map_err(|why| {
             let path = directory.display();

@@ -12,43 +12,39 @@ mod traces;
 
 pub use args::SimArgs;
 
-use crate::bench::numbers::{bytes, count};
+use crate::bench::numbers::{bytes, counted};
 use crate::bench::table;
 use crate::failure::Failure;
+use crate::files::{self, write};
 use crate::say;
 use asked::Asked;
 use indicatif::{ProgressBar, ProgressStyle};
 use report::Described;
 use spandrel_sim::{Config, Driver, Error, Operations, Outcome, Policy, run as simulate, timeline};
-use std::fs::OpenOptions;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
 
 /// Runs what was asked for.
 pub fn run(args: &SimArgs) -> Result<u8, Failure> {
-    if !args.traces.is_empty() {
-        return traces::run(args);
-    }
     if let Some(name) = &args.figure {
         return figure::run(name, args.out.as_deref());
     }
-    let asked = Asked::from(args)?;
-    let files = [&args.json, &args.out].into_iter().flatten();
-    if args.json.is_some() && args.json == args.out {
-        return Err(Failure::refused("--json and --out name the same file; name two"));
-    }
-    // Better refused now than after minutes; what is there stays until there is something new.
-    for path in files {
-        let opened = OpenOptions::new().append(true).create(true).open(path);
-        opened.map_err(|why| not_written(path, &why))?;
+    // Better refused now than after minutes.
+    files::check_plot("--out", args.out.as_deref())?;
+    let tables = [asked::target_file(args).map(Path::to_path_buf), args.sizes.clone()];
+    let read: Vec<_> = args.traces.iter().cloned().chain(tables.into_iter().flatten()).collect();
+    let written = [("--json", args.json.as_deref()), ("--out", args.out.as_deref())];
+    files::check(&written, &read)?;
+    if !args.traces.is_empty() {
+        return traces::run(args);
     }
     let about = format!(
-        "{} target, peak {}, {} operations, {:.0} simulated seconds, seed {}",
+        "{} target, peak {}, {}, {}, seed {}",
         asked.shape,
         bytes(asked.peak_bytes()),
-        count(asked.operations),
-        asked.target.end_s(),
+        counted(asked.operations, "operation", "operations"),
+        counted(asked.target.end_s().round() as u64, "simulated second", "simulated seconds"),
         args.seed
     );
     say::out(table::wrap(&about).trim_start())?;
@@ -57,7 +53,7 @@ pub fn run(args: &SimArgs) -> Result<u8, Failure> {
     }
     let driver = || {
         Driver::new(asked.sizes.clone(), asked.target.clone(), args.seed, asked.limit)
-            .map_err(|error| Failure::refused(format!("--heap: {error}")))
+            .map_err(|error| Failure::refused(format!("{}: {error}", asked::size_option(args))))
     };
     if args.on_allocators {
         return on_allocators::run(args, driver()?, &about);
@@ -122,15 +118,6 @@ fn draw(path: &Path, about: &str, outcomes: &[Outcome], settled_s: f64) -> Resul
 /// A simulation that could not be done to its end.
 fn failed(error: Error) -> Failure {
     Failure::new(format!("sim: {error}"))
-}
-
-/// Writes a file, or says why not.
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|why| not_written(path, &why))
-}
-
-fn not_written(path: &Path, why: &std::io::Error) -> Failure {
-    Failure::refused(format!("{}: {why}; name a file that can be written", path.display()))
 }
 
 /// A progress bar on standard error; none where that is no terminal.

@@ -2,10 +2,11 @@
 
 use super::asked::{policies, release};
 use super::report::{self, Described};
-use super::{SimArgs, compare, draw, write};
-use crate::bench::numbers::{bytes, count};
+use super::{SimArgs, compare, draw};
+use crate::bench::numbers::{bytes, counted};
 use crate::bench::table;
 use crate::failure::Failure;
+use crate::files::write;
 use crate::say;
 use crate::trace::read;
 use spandrel_pages::HEAP_PAGE_BYTES;
@@ -25,13 +26,13 @@ pub fn run(args: &SimArgs) -> Result<u8, Failure> {
     for recording in &args.traces {
         let (trace, summary) = summarized(recording)?;
         let about = format!(
-            "{}: {}, {} operations in {:.1} s, live at most {} in {} spans",
+            "{}: {}, {} in {:.1} s, live at most {} in {}",
             recording.display(),
             trace.header.program,
-            count(summary.made + summary.ended + summary.grown),
+            counted(summary.made + summary.ended + summary.grown, "operation", "operations"),
             summary.seconds,
             bytes(summary.live_peak as f64 * HEAP_PAGE_BYTES as f64),
-            count(summary.spans_peak.into())
+            counted(summary.spans_peak.into(), "span", "spans")
         );
         say::out(table::wrap(&about).trim_start())?;
         let peak_bytes = summary.live_peak * HEAP_PAGE_BYTES as u64;

@@ -1,6 +1,6 @@
 //! What may be asked of `spandrel trace`.
 
-use clap::{Parser, Subcommand};
+use clap::{ArgGroup, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -66,7 +66,7 @@ pub struct InfoArgs {
     #[arg(long, value_name = "FILE.csv")]
     pub sizes: Option<PathBuf>,
 
-    /// Draw both distributions (of one recording)
+    /// Draw both distributions as SVG (of one recording)
     #[arg(long, value_name = "FILE.svg")]
     pub out: Option<PathBuf>,
 
@@ -108,16 +108,17 @@ pub struct ReplayArgs {
 
 /// Write a recording as Parquet tables, for analysis by anything that reads them.
 #[derive(Parser, Debug)]
+#[command(group(ArgGroup::new("tables").args(["requests", "spans"]).required(true).multiple(true)))]
 pub struct ExportArgs {
     /// The recording
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
 
-    /// Where the requests go
-    #[arg(long, value_name = "FILE.parquet", required_unless_present = "spans")]
+    /// Where the requests go, if they were recorded
+    #[arg(long, value_name = "FILE.parquet")]
     pub requests: Option<PathBuf>,
 
-    /// Where the page heap's operations go
+    /// Where the page heap's operations go, if they were recorded
     #[arg(long, value_name = "FILE.parquet")]
     pub spans: Option<PathBuf>,
 }

@@ -2,8 +2,9 @@
 
 use super::args::ExportArgs;
 use super::{damaged, read};
-use crate::bench::numbers::count;
+use crate::bench::numbers::counted;
 use crate::failure::Failure;
+use crate::files::{self, not_written};
 use crate::say;
 use spandrel_trace::{TableError, Trace, requests_to_parquet, spans_to_parquet};
 use std::fs::File;
@@ -12,28 +13,35 @@ use std::path::Path;
 
 /// Writes the tables.
 pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
-    if args.requests.is_some() && args.requests == args.spans {
-        return Err(Failure::refused("--requests and --spans name the same file; name two"));
-    }
     let trace = read(&args.trace)?;
+    let kinds = trace.header.kinds;
+    if args.requests.is_some() && !kinds.requests {
+        return Err(absent(args, "requests", "spans", args.spans.is_some()));
+    }
+    if args.spans.is_some() && !kinds.spans {
+        return Err(absent(args, "spans", "requests", args.requests.is_some()));
+    }
+    let written = [("--requests", args.requests.as_deref()), ("--spans", args.spans.as_deref())];
+    files::check(&written, std::slice::from_ref(&args.trace))?;
     if let Some(path) = &args.requests {
-        if !trace.header.kinds.requests {
-            return Err(absent(&args.trace, "requests"));
-        }
         write(&args.trace, &trace, path, requests_to_parquet)?;
     }
     if let Some(path) = &args.spans {
-        if !trace.header.kinds.spans {
-            return Err(absent(&args.trace, "spans"));
-        }
         write(&args.trace, &trace, path, spans_to_parquet)?;
     }
     Ok(0)
 }
 
-fn absent(trace: &Path, what: &str) -> Failure {
-    let path = trace.display();
-    Failure::refused(format!("{path}: {what} were not recorded; record with --of all"))
+/// A table that cannot be made; perhaps the other was asked for too, and can.
+fn absent(args: &ExportArgs, what: &str, other: &str, other_asked: bool) -> Failure {
+    let path = args.trace.display();
+    let way_out = match other_asked {
+        true => format!("leave --{what} out"),
+        false => format!("take --{other}"),
+    };
+    Failure::refused(format!(
+        "--{what}: {path} has no {what}, only {other}; {way_out}, or record with --of all"
+    ))
 }
 
 fn write(
@@ -42,13 +50,10 @@ fn write(
     path: &Path,
     table: fn(&Trace, BufWriter<File>) -> Result<u64, TableError>,
 ) -> Result<(), Failure> {
-    let refuse = |why: &dyn std::fmt::Display| {
-        Failure::refused(format!("{}: {why}; name a file that can be written", path.display()))
-    };
-    let file = File::create(path).map_err(|why| refuse(&why))?;
+    let file = File::create(path).map_err(|why| not_written(path, &why))?;
     let rows = table(trace, BufWriter::new(file)).map_err(|why| match why {
         TableError::Trace(why) => damaged(of, &why),
-        TableError::Table(why) => refuse(&why),
+        TableError::Table(why) => not_written(path, &why),
     })?;
-    say::out(format_args!("{}: {} rows", path.display(), count(rows)))
+    say::out(format_args!("{}: {}", path.display(), counted(rows, "row", "rows")))
 }

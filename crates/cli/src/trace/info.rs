@@ -2,9 +2,10 @@
 
 use super::args::InfoArgs;
 use super::{damaged, read};
-use crate::bench::numbers::{bytes, count, whole};
+use crate::bench::numbers::{bytes, count, counted, whole};
 use crate::bench::table;
 use crate::failure::Failure;
+use crate::files::{self, write};
 use crate::say;
 use serde_json::{Value, json};
 use spandrel_pages::HEAP_PAGE_BYTES;
@@ -35,16 +36,16 @@ pub fn run(args: &InfoArgs) -> Result<u8, Failure> {
             )));
         }
     }
+    files::check_plot("--out", args.out.as_deref())?;
+    let written = [("--sizes", args.sizes.as_deref()), ("--out", args.out.as_deref())];
+    files::check(&written, &args.traces)?;
     for path in &args.traces {
         let summary = summarize(path)?;
-        if let Some(file) = &args.sizes {
-            write(file, &csv(path, &summary)?)?;
-        }
-        if let Some(file) = &args.out {
-            let svg = chart(path, &summary).svg().map_err(|why| {
-                Failure::refused(format!("{}: there is nothing to draw: {why}", path.display()))
-            })?;
-            write(file, &svg)?;
+        // All that can fail comes before anything is written.
+        let sizes = args.sizes.as_ref().map(|file| Ok((file, csv(path, &summary)?)));
+        let plot = args.out.as_ref().map(|file| Ok((file, svg(path, &summary)?)));
+        for (file, text) in [sizes.transpose()?, plot.transpose()?].into_iter().flatten() {
+            write(file, &text)?;
         }
         match args.json {
             true => say::out(as_json(path, &summary))?,
@@ -61,12 +62,6 @@ fn summarize(path: &Path) -> Result<Summary, Failure> {
     let of_requests = kinds.requests.then(|| requests(&trace)).transpose().map_err(wrong)?;
     let of_spans = kinds.spans.then(|| spans(&trace)).transpose().map_err(wrong)?;
     Ok(Summary { requests: of_requests, spans: of_spans, trace })
-}
-
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|why| {
-        Failure::refused(format!("{}: {why}; name a file that can be written", path.display()))
-    })
 }
 
 fn csv(path: &Path, summary: &Summary) -> Result<String, Failure> {
@@ -109,23 +104,26 @@ fn text(path: &Path, summary: &Summary) -> String {
         text += &table::wrap(&line);
     };
     if header.missed > 0 {
-        say(format!("{} events could not be recorded", count(header.missed)));
+        say(format!("{} could not be recorded", counted(header.missed, "event", "events")));
     }
     if let Some(of) = &summary.requests {
         say(requests_line(of));
         if of.unmatched.unknown + of.unmatched.lost_ends > 0 {
             say(format!(
-                "left out: {} ends or new sizes of objects whose beginning was not recorded, {} \
-                 objects whose end was not",
-                count(of.unmatched.unknown),
-                count(of.unmatched.lost_ends)
+                "left out: {} of objects whose beginning was not recorded, {} whose end was not",
+                counted(of.unmatched.unknown, "end or new size", "ends or new sizes"),
+                counted(of.unmatched.lost_ends, "object", "objects")
             ));
         }
     }
     if let Some(of) = &summary.spans {
         say(spans_line(of));
         if of.unknown > 0 {
-            say(format!("{} beginnings or ends of spans do not match", count(of.unknown)));
+            say(counted(
+                of.unknown,
+                "beginning or end of a span does not match",
+                "beginnings or ends of spans do not match",
+            ));
         }
     }
     if let Some(table) = sizes(summary) {
@@ -137,19 +135,19 @@ fn text(path: &Path, summary: &Summary) -> String {
 
 fn requests_line(of: &RequestSummary) -> String {
     format!(
-        "requests: {} objects made ({}), {} given back, {} resized ({} of them moved); {} zeroed, \
-         {} aligned; {} threads, {:.1} s; live at most {} in {} objects, at the end {}",
-        count(of.allocations),
+        "requests: {} made ({}), {} given back, {} resized ({} of them moved); {} zeroed, {} \
+         aligned; {}, {:.1} s; live at most {} in {}, at the end {}",
+        counted(of.allocations, "object", "objects"),
         bytes(of.bytes),
         count(of.frees),
         count(of.resizes),
         count(of.moved),
         count(of.zeroed),
         count(of.aligned),
-        of.threads,
+        counted(of.threads.into(), "thread", "threads"),
         of.seconds,
         bytes(of.live_peak as f64),
-        count(of.objects_peak.into()),
+        counted(of.objects_peak.into(), "object", "objects"),
         bytes(of.live_end as f64),
     )
 }
@@ -166,14 +164,14 @@ fn spans_line(of: &SpanSummary) -> String {
         None => format!("no slack ({} in small spans on average)", pages(of.small_pages)),
     };
     format!(
-        "page heap: {} spans made, {} given back, {} grown in place; live at most {} in {} spans; \
-         {slack}; asked {} times to give back",
-        count(of.made),
+        "page heap: {} made, {} given back, {} grown in place; live at most {} in {}; {slack}; \
+         asked {} to give back",
+        counted(of.made, "span", "spans"),
         count(of.ended),
         count(of.grown),
         pages(of.live_peak as f64),
-        count(of.spans_peak.into()),
-        count(of.releases),
+        counted(of.spans_peak.into(), "span", "spans"),
+        counted(of.releases, "time", "times"),
     )
 }
 
@@ -214,6 +212,18 @@ fn sizes(summary: &Summary) -> Option<String> {
         }
     }
     Some(table.to_string())
+}
+
+/// The picture as a file.
+fn svg(path: &Path, summary: &Summary) -> Result<String, Failure> {
+    let chart = chart(path, summary);
+    let nothing = |why: &dyn std::fmt::Display| {
+        Failure::refused(format!("--out: {} has nothing to draw: {why}", path.display()))
+    };
+    if chart.panels.is_empty() {
+        return Err(nothing(&"neither requests nor spans are in it"));
+    }
+    chart.svg().map_err(|why| nothing(&why))
 }
 
 /// Figs. 4 and 5 as a picture.

@@ -5,6 +5,7 @@ use super::{damaged, read};
 use crate::args::{BenchArgs, Suite};
 use crate::bench::replay::{Script, measure};
 use crate::failure::Failure;
+use crate::files;
 use spandrel_trace::{Objects, Request};
 
 /// Makes them again.
@@ -16,6 +17,17 @@ pub fn run(args: &ReplayArgs) -> Result<u8, Failure> {
             "{path}: requests were not recorded; 'spandrel sim {path}' replays spans"
         )));
     }
+    files::check(&[("--json", args.json.as_deref())], std::slice::from_ref(&args.trace))?;
+    let ready = prepare(&BenchArgs {
+        suite: Suite::Mixed,
+        quick: false,
+        runs: Some(args.runs),
+        json: args.json.clone(),
+        peers: args.peers.clone(),
+        modes: args.modes.clone(),
+        only: None,
+        lib: args.lib.clone(),
+    })?;
     let mut script = Script::new()?;
     for step in Objects::new(&trace) {
         match step.map_err(|why| damaged(&args.trace, &why))?.request {
