@@ -346,6 +346,10 @@ fn the_drivers_requests_are_made_on_real_allocators() {
     let words = ["sim", "--on-allocators", "--heap", "64MiB", "--target", "drop"];
     let done = Job::new(spandrel_command()).args(words).run().expect_ok();
     assert!(done.out().contains("spandrel native") && done.out().contains("drop"), "{done}");
+    let chosen = ["--peers", "sys-hugetlb", "--modes", "mmap", "--runs", "1"];
+    let done = Job::new(spandrel_command()).args(words).args(chosen).run().expect_ok();
+    let has = |name: &str| done.out().contains(name);
+    assert!(has("sys-hugetlb") && has("spandrel mmap") && !has("spandrel native"), "{done}");
 }
 
 #[test]

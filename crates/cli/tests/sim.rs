@@ -5,7 +5,13 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn sim(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_spandrel")).arg("sim").args(args).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_spandrel"))
+        .arg("sim")
+        .args(args)
+        .env("SPANDREL_BENCH_WORKER", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worker.sh"))
+        .env_remove("SPANDREL_LIB")
+        .output()
+        .unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -106,4 +112,17 @@ fn bad_input_is_named_with_its_reason_and_the_way_out() {
         let said = refused(args);
         assert!(parts.iter().all(|part| said.contains(part)), "{args:?}: {said}");
     }
+}
+
+#[test]
+fn allocators_are_chosen_as_for_measurements() {
+    let args = ["--on-allocators", "--heap", "16MiB", "--operations", "200", "--runs", "1"];
+    let directory = tempfile::tempdir().unwrap();
+    let sizes = file(directory.path(), "sizes.csv", "bytes,weight,lifetime_s\n1MiB,1,5\n");
+    let args = [&args[..], &["--sizes", &sizes, "--peers", "sys-hugetlb"]].concat();
+    let done = sim(&args);
+    let out = text(&done.stdout);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    assert!(out.contains("sys-hugetlb") && out.contains("medians of 1 round after"), "{out}");
+    assert!(!out.contains("jemalloc") && !out.contains("not installed"), "{out}");
 }

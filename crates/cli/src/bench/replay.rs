@@ -9,7 +9,7 @@
 //! ```
 
 use super::cases::{Case, Unit};
-use super::numbers::{bytes, count};
+use super::numbers::{bytes, counted};
 use super::progress::Progress;
 use super::report::{Report, Section};
 use super::{Bench, contender, measure as turns, table};
@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::places;
 use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::path::PathBuf;
 use tempfile::NamedTempFile;
 
 const MAGIC: &[u8; 8] = b"SPNDSTEP";
@@ -75,11 +76,6 @@ impl Script {
         self.steps == 0
     }
 
-    /// The most bytes that are live.
-    pub fn peak_bytes(&self) -> u64 {
-        self.peak_bytes
-    }
-
     fn note(&mut self, id: u32, size: u64) {
         let id = id as usize;
         if id >= self.live.len() {
@@ -110,15 +106,29 @@ impl Script {
     }
 }
 
-/// Makes the requests on every allocator that is installed and chosen, and prints what they took.
-pub fn measure(args: &BenchArgs, script: Script, about: &str) -> Result<u8, Failure> {
+/// What measures, found before a script is written.
+pub struct Ready {
+    bench: Bench,
+    notes: Vec<String>,
+    json: Option<PathBuf>,
+}
+
+/// Finds the worker, and every allocator that is installed and chosen.
+pub fn prepare(args: &BenchArgs) -> Result<Ready, Failure> {
     let worker = places::worker()?;
     let (contenders, notes) = contender::find(args)?;
     let runs = args.runs.unwrap_or(RUNS) as usize;
     let bench =
         Bench { worker, contenders, peers_named: args.peers.is_some(), runs, quick: args.quick };
+    Ok(Ready { bench, notes, json: args.json.clone() })
+}
+
+/// Makes the requests on these allocators, and prints what they took.
+pub fn measure(ready: Ready, script: Script, about: &str) -> Result<u8, Failure> {
+    let Ready { bench, notes, json } = ready;
+    let runs = bench.runs;
     let mut report = Report::new(&bench, notes);
-    if let Some(path) = &args.json {
+    if let Some(path) = &json {
         report.write(path)?;
     }
     report.print_head()?;
@@ -132,8 +142,8 @@ pub fn measure(args: &BenchArgs, script: Script, about: &str) -> Result<u8, Fail
     progress.finish();
     let case = Case::of("replay", Unit::CpuNs, "cpu_ns", series);
     let about = format!(
-        "{about}: {} steps, at most {} live, by one thread",
-        count(steps),
+        "{about}: {}, at most {} live, by one thread",
+        counted(steps, "step", "steps"),
         bytes(peak as f64)
     );
     let mut section = Section::new("replay", &about);
@@ -142,7 +152,7 @@ pub fn measure(args: &BenchArgs, script: Script, about: &str) -> Result<u8, Fail
     section.notes.extend(failed.map(|(who, why)| format!("{who}: {why}")));
     section.cases.push(case);
     report.add(section);
-    if let Some(path) = &args.json {
+    if let Some(path) = &json {
         report.write(path)?;
     }
     report.print_last()?;

@@ -56,6 +56,24 @@ pub struct SimArgs {
     #[arg(long, conflicts_with_all = ["policy", "release", "out", "figure"])]
     pub on_allocators: bool,
 
+    /// Only these allocators, separated by commas (sys is always measured)
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "on_allocators")]
+    pub peers: Option<Vec<String>>,
+
+    /// Modes of Spandrel, separated by commas or semicolons [default: auto;native]
+    #[arg(long, value_name = "MODES", requires = "on_allocators")]
+    pub modes: Option<String>,
+
+    /// Measured rounds [default: 3]
+    #[arg(long, value_name = "N", requires = "on_allocators",
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: Option<u32>,
+
+    // Without `env`: a variable that is set for other commands asks for nothing here.
+    /// The library to measure [env: SPANDREL_LIB] [default: found beside this command]
+    #[arg(long, value_name = "PATH", requires = "on_allocators")]
+    pub lib: Option<PathBuf>,
+
     /// Draw a figure of the paper again: 9, 10, 11, 12 or donation
     #[arg(long, value_name = "NAME",
           conflicts_with_all = ["policy", "heap", "operations", "seed", "sizes", "target", "release", "json"])]

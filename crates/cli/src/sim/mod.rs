@@ -39,6 +39,9 @@ pub fn run(args: &SimArgs) -> Result<u8, Failure> {
     if !args.traces.is_empty() {
         return traces::run(args);
     }
+    let asked = Asked::from(args)?;
+    let on_allocators =
+        args.on_allocators.then(|| on_allocators::find(args, asked.peak_bytes())).transpose()?;
     let about = format!(
         "{} target, peak {}, {}, {}, seed {}",
         asked.shape,
@@ -55,8 +58,8 @@ pub fn run(args: &SimArgs) -> Result<u8, Failure> {
         Driver::new(asked.sizes.clone(), asked.target.clone(), args.seed, asked.limit)
             .map_err(|error| Failure::refused(format!("{}: {error}", asked::size_option(args))))
     };
-    if args.on_allocators {
-        return on_allocators::run(args, driver()?, &about);
+    if let Some(ready) = on_allocators {
+        return on_allocators::run(ready, driver()?, &about);
     }
     let config = |policy| Config { release_per_s: asked.release_per_s, ..asked.config(policy) };
     let outcomes = compare(&asked.policies, config, asked.operations, driver)?;

@@ -1,17 +1,20 @@
 //! The synthetic driver's requests made on real allocators.
 
+use super::asked::size_option;
 use super::{SimArgs, failed};
 use crate::args::{BenchArgs, Suite};
 use crate::bench::numbers::bytes;
-use crate::bench::replay::{Script, measure};
+use crate::bench::replay::{Ready, Script, measure, prepare};
 use crate::bench::reserve;
 use crate::failure::Failure;
 use spandrel_pages::HEAP_PAGE_BYTES;
 use spandrel_sim::{Driver, Event, Operation, Operations};
 use std::ops::Range;
 
-/// Measured rounds.
+/// Measured rounds, unless told otherwise.
 const RUNS: u32 = 3;
+/// Modes of Spandrel, unless told otherwise.
+const MODES: &str = "auto;native";
 
 /// Objects by number, of which a span has several that live and die together.
 #[derive(Default)]
@@ -44,8 +47,25 @@ impl Numbers {
     }
 }
 
-/// Makes them.
-pub fn run(args: &SimArgs, mut driver: Driver, about: &str) -> Result<u8, Failure> {
+/// Finds the allocators, and whether there is memory for so many bytes.
+pub fn find(args: &SimArgs, peak_bytes: f64) -> Result<Ready, Failure> {
+    let named = std::env::var_os("SPANDREL_LIB").filter(|path| !path.is_empty());
+    let ready = prepare(&BenchArgs {
+        suite: Suite::Mixed,
+        quick: false,
+        runs: Some(args.runs.unwrap_or(RUNS)),
+        json: args.json.clone(),
+        peers: args.peers.clone(),
+        modes: args.modes.clone().unwrap_or_else(|| MODES.into()),
+        only: None,
+        lib: args.lib.clone().or_else(|| named.map(Into::into)),
+    })?;
+    check_memory(size_option(args), peak_bytes)?;
+    Ok(ready)
+}
+
+/// Makes the requests.
+pub fn run(ready: Ready, mut driver: Driver, about: &str) -> Result<u8, Failure> {
     let mut script = Script::new()?;
     let (mut numbers, mut batch) = (Numbers::default(), Vec::<Event>::new());
     loop {
@@ -76,30 +96,17 @@ pub fn run(args: &SimArgs, mut driver: Driver, about: &str) -> Result<u8, Failur
             }
         }
     }
-    check_memory(script.peak_bytes())?;
-    let bench = BenchArgs {
-        suite: Suite::Mixed,
-        quick: false,
-        runs: Some(RUNS),
-        json: args.json.clone(),
-        peers: None,
-        modes: "auto;native".into(),
-        only: None,
-        lib: None,
-    };
-    measure(&bench, script, about)
+    measure(ready, script, about)
 }
 
-fn check_memory(peak_bytes: u64) -> Result<(), Failure> {
+fn check_memory(option: &str, peak_bytes: f64) -> Result<(), Failure> {
     // Nobody takes more than twice what lives.
     match reserve::available_bytes() {
-        Some(available) if peak_bytes.saturating_mul(2) > available => {
-            Err(Failure::refused(format!(
-                "--heap: {} would really be allocated, and this machine has {} left; take a smaller heap",
-                bytes(peak_bytes as f64),
-                bytes(available as f64)
-            )))
-        }
+        Some(available) if 2.0 * peak_bytes > available as f64 => Err(Failure::refused(format!(
+            "{option}: {} would really be allocated, and this machine has {} left; take a smaller heap",
+            bytes(peak_bytes),
+            bytes(available as f64)
+        ))),
         _ => Ok(()),
     }
 }

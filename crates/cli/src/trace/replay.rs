@@ -3,7 +3,7 @@
 use super::args::ReplayArgs;
 use super::{damaged, read};
 use crate::args::{BenchArgs, Suite};
-use crate::bench::replay::{Script, measure};
+use crate::bench::replay::{Script, measure, prepare};
 use crate::failure::Failure;
 use crate::files;
 use spandrel_trace::{Objects, Request};
@@ -41,15 +41,5 @@ pub fn run(args: &ReplayArgs) -> Result<u8, Failure> {
     if script.is_empty() {
         return Err(Failure::refused(format!("{path}: there are no requests in it")));
     }
-    let bench = BenchArgs {
-        suite: Suite::Mixed,
-        quick: false,
-        runs: Some(args.runs),
-        json: args.json.clone(),
-        peers: args.peers.clone(),
-        modes: args.modes.clone(),
-        only: None,
-        lib: args.lib.clone(),
-    };
-    measure(&bench, script, &format!("the requests of {}", trace.header.program))
+    measure(ready, script, &format!("the requests of {}", trace.header.program))
 }
