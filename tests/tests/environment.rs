@@ -286,6 +286,9 @@ fn a_wrong_number_is_said_once_and_ignored() {
         let done = shell().env(name, "0").run().expect_ok();
         assert!(complaints(&done).is_empty(), "{done}");
     }
+    let done = shell().env("SPANDREL_RELEASE_RATE", "512KiB").run().expect_ok();
+    let lines = complaints(&done);
+    assert!(lines.len() == 1 && lines[0].contains("'512KiB' is not a whole number"), "{done}");
 }
 
 /// Whether a program with a large heap has memory given back while it sleeps, and a thread for it.
@@ -306,10 +309,14 @@ fn memory_goes_back_while_the_program_sleeps() {
         (numbers[0], numbers[1], numbers[2])
     };
     // Mebibytes before and after, threads. An eighth of all objects is live.
-    let (before, after, threads) = resident("256", "1");
-    assert!(before > 200 && after < before / 2 && threads == 2, "{before} {after} {threads}");
-    let (before, after, threads) = resident("0", "1");
-    assert!(after > before / 2 && threads == 2, "{before} {after} {threads}");
+    for rate in ["256", "256MiB"] {
+        let (before, after, threads) = resident(rate, "1");
+        assert!(before > 200 && after < before / 2 && threads == 2, "{before} {after} {threads}");
+    }
+    for rate in ["0", "0MiB"] {
+        let (before, after, threads) = resident(rate, "1");
+        assert!(after > before / 2 && threads == 2, "{before} {after} {threads}");
+    }
     let (before, after, threads) = resident("256", "0");
     assert!(after > before / 2 && threads == 1, "{before} {after} {threads}");
 }

@@ -8,8 +8,8 @@ use spandrel_backends::{Backend, Sys, guarded, libc_function};
 
 use spandrel_os::message::say;
 use spandrel_os::{budget, degrade, env, rseq};
-use spandrel_pages::ByteSize;
-use spandrel_policy::{Limit, Mode, parse_mode, profile};
+use spandrel_pages::AllocatorId;
+use spandrel_policy::{Limit, Mode, ReleaseRate, parse_mode, profile};
 use spandrel_recorder::{self as recorder, Kinds, Recording};
 use spandrel_sync::{Lock, Once, background, is_single_threaded};
 
@@ -95,7 +95,7 @@ fn from_environment() -> Configuration {
         mode,
         count: set(c"SPANDREL_STATS"),
         verbose: set(c"SPANDREL_VERBOSE"),
-        release_rate: number(c"SPANDREL_RELEASE_RATE", "mebibytes per second, or 0"),
+        release_rate: release_rate(),
         guard: number(c"SPANDREL_GUARD", "of so many requests one is guarded, or 0"),
         background: number(c"SPANDREL_BACKGROUND", "1, or 0 for no thread") != Some(0),
         limit: limit(),
@@ -113,6 +113,18 @@ fn number(name: &CStr, wanted: &str) -> Option<u32> {
         say(format_args!("{name}: '{text}' is not a number ({wanted}); using the default"));
     }
     number
+}
+
+/// The rate that is set, in mebibytes per second, if it is one.
+fn release_rate() -> Option<u32> {
+    let value = env::get(c"SPANDREL_RELEASE_RATE").filter(|value| !value.is_empty())?;
+    match ReleaseRate::parse(core::str::from_utf8(value).unwrap_or("?")) {
+        Ok(rate) => Some(rate.mib_per_s),
+        Err(why) => {
+            say(format_args!("SPANDREL_RELEASE_RATE: {why}; using the default"));
+            None
+        }
+    }
 }
 
 /// The limit that is set, if it is one.

@@ -63,9 +63,13 @@ fn wrong_modes_and_profiles_are_refused_with_2() {
     assert!(done.err.contains("SPANDREL_MODE"), "{}", done.err);
 
     let mut command = place.command(&["--", "true"]);
-    let done: Done = command.env("SPANDREL_RELEASE_RATE", "1GB").output().unwrap().into();
+    let done: Done = command.env("SPANDREL_RELEASE_RATE", "1GB/h").output().unwrap().into();
     assert_eq!(done.code, Some(2));
-    assert!(done.err.contains("SPANDREL_RELEASE_RATE") && done.err.contains("1GB"), "{}", done.err);
+    let said = done.err;
+    assert!(said.contains("SPANDREL_RELEASE_RATE") && said.contains("'1GB/h'"), "{said}");
+    let mut command = place.command(&["--", "true"]);
+    let done: Done = command.env("SPANDREL_RELEASE_RATE", "256MiB").output().unwrap().into();
+    assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
 }
 
 #[test]

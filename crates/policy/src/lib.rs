@@ -15,11 +15,13 @@ mod available;
 mod limit;
 mod mode;
 pub mod profile;
+mod rate;
 mod table;
 mod template;
 
 pub use available::Available;
 pub use limit::{Limit, LimitError};
 pub use mode::{Mode, ModeError, ModeErrorKind, Switch, parse_mode};
+pub use rate::{RateError, ReleaseRate};
 pub use table::{Decision, Operation, Table, exact};
 pub use template::{MAX_RANGES, Range, Template, TemplateError};

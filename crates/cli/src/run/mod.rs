@@ -24,7 +24,7 @@ use crate::{modes, places, trace};
 use handshake::Handshake;
 use program::Obstacle;
 use report::Report;
-use spandrel_policy::{Limit, Mode};
+use spandrel_policy::{Limit, Mode, ReleaseRate};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Command;
@@ -148,9 +148,8 @@ impl Policy {
 }
 
 /// Variables that hold numbers, and what these say.
-const NUMBERS: [(&str, &str); 3] = [
+const NUMBERS: [(&str, &str); 2] = [
     ("SPANDREL_GUARD", "of so many requests one is guarded, or 0"),
-    ("SPANDREL_RELEASE_RATE", "mebibytes per second, or 0"),
     ("SPANDREL_BACKGROUND", "1, or 0 for no thread"),
 ];
 
@@ -161,6 +160,13 @@ fn check_environment() -> Result<(), Failure> {
     let limit = limit.to_string_lossy();
     if let Err(why) = Limit::parse(&limit) {
         return Err(Failure::refused(format!("SPANDREL_LIMIT in the environment: {why}")));
+    }
+    let rate = std::env::var_os("SPANDREL_RELEASE_RATE").unwrap_or_default();
+    let rate = rate.to_string_lossy();
+    if !rate.is_empty()
+        && let Err(why) = ReleaseRate::parse(&rate)
+    {
+        return Err(Failure::refused(format!("SPANDREL_RELEASE_RATE in the environment: {why}")));
     }
     for (name, wanted) in NUMBERS {
         let value = std::env::var_os(name).unwrap_or_default();
