@@ -159,6 +159,26 @@ fn statistics_tell_of_the_limit() {
 }
 
 #[test]
+fn a_limit_that_nobody_is_held_to_is_said_once() {
+    for (mode, is_held) in [
+        ("auto", true),
+        ("mmap", true),
+        ("switch=sys", true),
+        ("template=0-4KiB:sys,4KiB-:native", true),
+        ("sys", false),
+        ("mimalloc", false),
+        ("template=0-4KiB:sys,4KiB-:jemalloc", false),
+    ] {
+        let job = subject().job(installed("true"), mode).env("SPANDREL_LIMIT", "1GiB");
+        let done = job.run().expect_ok();
+        let lines = done.library_lines();
+        assert_eq!(lines.len(), usize::from(!is_held), "{mode}: {done}");
+        let wanted = format!("SPANDREL_LIMIT: without effect in mode {mode}: ");
+        assert!(lines.iter().all(|line| line.contains(&wanted)), "{mode}: {done}");
+    }
+}
+
+#[test]
 fn what_is_no_limit_is_said_once_and_ignored_or_refused() {
     let wrong = ["much", "1GiB,2GiB", "soft=2GiB,hard=1GiB", "4KiB", "firm=1GiB"];
     for value in wrong {

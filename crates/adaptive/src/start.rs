@@ -80,7 +80,26 @@ fn start_with(configuration: &Configuration) {
     }
     // The pool is empty: the first mode always fits.
     let _ = modes::set_parsed(&configuration.mode);
+    say_what_is_without_effect(configuration);
     register_fork_order();
+}
+
+/// Names what is set for allocators that nothing is asked of in the mode to start in.
+fn say_what_is_without_effect(configuration: &Configuration) {
+    let Configuration { mode, limit, guard, .. } = configuration;
+    let has_native = mode.has(AllocatorId::Native);
+    if *limit != Limit::default() && !has_native && !mode.has(AllocatorId::Mmap) {
+        say(format_args!(
+            "SPANDREL_LIMIT: without effect in mode {mode}: it limits our own allocators, which \
+             serve in auto, native and mmap"
+        ));
+    }
+    if guard.is_some_and(|one_in| one_in > 0) && !has_native {
+        say(format_args!(
+            "SPANDREL_GUARD: without effect in mode {mode}: it guards objects of the native \
+             allocator, which serves in auto and native"
+        ));
+    }
 }
 
 fn from_environment() -> Configuration {

@@ -207,6 +207,18 @@ impl Mode {
             Mode::Preset | Mode::Auto => Ok(()),
         }
     }
+
+    /// Whether there are requests that an allocator serves in this mode.
+    pub fn has(&self, id: AllocatorId) -> bool {
+        let of = |template: &Template| template.ranges().iter().any(|range| range.allocator == id);
+        match self {
+            Mode::Only(only) => *only == id,
+            Mode::Template(template) => of(template),
+            Mode::Preset => of(&Template::PRESET),
+            Mode::Switch(switch) => [switch.base, AllocatorId::Mmap].contains(&id),
+            Mode::Auto => [AllocatorId::Native, AllocatorId::Mmap].contains(&id),
+        }
+    }
 }
 
 impl fmt::Display for Mode {
