@@ -1,6 +1,7 @@
 /* What is recorded of a program. The argument says what it does:
  *   counts    1000 objects of 4000 bytes; half of them are resized to 8000, all are given back
  *   killed    the same, then it kills itself
+ *   waits     the same, then it writes a file (second argument) and waits for a signal
  *   forks     the same in itself and in a child, which ends by _exit
  *   raw-fork  as forks, by the system call, so that no fork handler runs
  *   closes    the same; in the middle it closes all descriptors and opens its own in their place (second argument: a file)
@@ -83,6 +84,11 @@ int main(int argc, char **argv) {
         make();
         end();
         raise(SIGKILL);
+    } else if (strcmp(what, "waits") == 0) {
+        make();
+        end();
+        CHECK(creat(argv[2], 0600) >= 0, "creat");
+        pause();
     } else if (strcmp(what, "forks") == 0) {
         fork_by(0);
     } else if (strcmp(what, "raw-fork") == 0) {

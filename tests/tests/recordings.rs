@@ -4,6 +4,7 @@ use serde_json::Value;
 use spandrel_tests::subject::{installed, spandrel_command, subject};
 use spandrel_tests::{Finished, Job, Program};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A directory for recordings.
@@ -102,6 +103,48 @@ fn a_killed_program_leaves_all_that_it_did() {
     let told = info(&place.path("x.trace"));
     is_counted(&told, 1);
     assert_eq!(told["ended"], "open");
+}
+
+/// Waits until something is so; a test that waits for good says what for.
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_command_that_gets_a_signal_leaves_a_recording() {
+    let program = Program::new("recorded.c");
+    for (signal, code) in [(libc::SIGINT, 130), (libc::SIGTERM, 143), (libc::SIGKILL, 0)] {
+        let place = Place::new();
+        let done = place.path("done");
+        let job = Job::new(spandrel_command()).args(["trace", "record", "--out"]);
+        let job = job.arg(place.path("x.trace")).arg("--").arg(program.path());
+        let running = job.arg("waits").arg(&done).start();
+        wait_until("the program is where it waits", || done.exists());
+        let told_before = place.files().iter().find(|file| **file != done).map(|file| info(file));
+        // SAFETY: a system call without memory arguments; the command is not reaped yet.
+        unsafe { libc::kill(running.pid() as libc::pid_t, signal) };
+        let ended = running.wait();
+        std::fs::remove_file(&done).expect("the program's file");
+        let files = place.files();
+        assert_eq!(files.len(), 1, "{files:?}");
+        let told = info(&files[0]);
+        is_counted(&told, 1);
+        assert_eq!(told["ended"], "open");
+        is_counted(&told_before.expect("a recording that is being written"), 1);
+        if signal == libc::SIGKILL {
+            assert_eq!(ended.signal, Some(signal), "{ended}");
+            // Nobody was there to give it its name.
+            assert_eq!(files[0], place.path(&format!("x.{}.trace", told["pid"])));
+        } else {
+            let ended = ended.expect_code(code);
+            assert_eq!(files[0], place.path("x.trace"));
+            assert!(ended.err().contains("not ended by itself"), "{ended}");
+        }
+    }
 }
 
 #[test]
