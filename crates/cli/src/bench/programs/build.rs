@@ -3,9 +3,11 @@
 
 use super::list::Program;
 use crate::failure::Failure;
-use crate::places;
+use crate::places::{self, Programs};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::SystemTime;
 
 /// What a user can do.
 const WAY_OUT: &str = "run 'make -C bench-compare programs' in the source tree (it needs cc and \
@@ -13,11 +15,16 @@ const WAY_OUT: &str = "run 'make -C bench-compare programs' in the source tree (
 
 /// The folder with all of these programs.
 pub fn folder(programs: &[Program]) -> Result<PathBuf, Failure> {
-    let Some(folder) = places::programs() else {
-        return Err(Failure::refused(format!("the allocation programs were not found: {WAY_OUT}")));
-    };
+    match places::programs() {
+        Some(found) => built(programs, found, "make"),
+        None => Err(Failure::refused(format!("the allocation programs were not found: {WAY_OUT}"))),
+    }
+}
+
+fn built(programs: &[Program], folder: Programs, make: &str) -> Result<PathBuf, Failure> {
     if let Some(tree) = &folder.tree {
-        make(tree)?;
+        let all_are_new = || programs.iter().all(|program| is_new(program, &folder.path, tree));
+        build(tree, make, all_are_new)?;
     }
     match programs.iter().find(|program| !folder.path.join(program.file).is_file()) {
         None => Ok(folder.path),
@@ -29,9 +36,9 @@ pub fn folder(programs: &[Program]) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Compiles what is missing or older than its source.
-fn make(tree: &Path) -> Result<(), Failure> {
-    let mut command = Command::new("make");
+/// Compiles what is missing or older than its source. Without make, that nothing is will do.
+fn build(tree: &Path, make: &str, all_are_new: impl Fn() -> bool) -> Result<(), Failure> {
+    let mut command = Command::new(make);
     command.arg("-s").arg("-C").arg(tree).arg("programs");
     for variable in ["MAKEFLAGS", "MAKELEVEL", "MFLAGS"] {
         command.env_remove(variable);
@@ -39,7 +46,10 @@ fn make(tree: &Path) -> Result<(), Failure> {
     let failed = |why: &str| {
         Failure::refused(format!("the allocation programs could not be built: {why}; {WAY_OUT}"))
     };
-    let done = command.output().map_err(|why| failed(&format!("make: {why}")))?;
+    let done = match command.output() {
+        Err(why) if why.kind() == ErrorKind::NotFound && all_are_new() => return Ok(()),
+        outcome => outcome.map_err(|why| failed(&format!("make: {why}")))?,
+    };
     if done.status.success() {
         return Ok(());
     }
@@ -48,4 +58,62 @@ fn make(tree: &Path) -> Result<(), Failure> {
     // The compiler says much before it comes to the point.
     let told = lines.clone().find(|line| line.contains("error")).or_else(|| lines.next());
     Err(failed(told.unwrap_or("make failed")))
+}
+
+/// Whether a program is there and no older than its source and the headers, as make has it.
+fn is_new(program: &Program, folder: &Path, tree: &Path) -> bool {
+    let written = |path: &Path| path.metadata().and_then(|about| about.modified()).ok();
+    let Some(built) = written(&folder.join(program.file)) else { return false };
+    let Ok(sources) = tree.join("programs").read_dir() else { return false };
+    let is_part = |path: &PathBuf| {
+        let is_own = path.file_stem().is_some_and(|name| name == program.file);
+        is_own || path.extension().is_some_and(|extension| extension == "h")
+    };
+    let newest = |newest: Option<SystemTime>, path: PathBuf| newest.max(written(&path));
+    let parts = sources.flatten().map(|entry| entry.path()).filter(is_part);
+    parts.fold(None, newest).is_none_or(|source| source <= built)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::list;
+    use super::*;
+    use std::fs::File;
+    use std::time::Duration;
+
+    #[test]
+    fn without_make_what_is_built_will_do() {
+        let directory = tempfile::tempdir().unwrap();
+        let (tree, path) = (directory.path(), directory.path().join("lib"));
+        let programs = list::choose(Some(&["cfrac".into(), "larson-sized".into()])).unwrap();
+        for folder in [tree.join("programs"), path.clone()] {
+            std::fs::create_dir(folder).unwrap();
+        }
+        let write = |name: &str, seconds: u64| {
+            let file = File::create(tree.join(name)).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+        };
+        let find = || {
+            let folder = Programs { path: path.clone(), tree: Some(tree.into()) };
+            built(&programs, folder, "/no/such/make")
+        };
+        let refused = || {
+            let failure = find().unwrap_err();
+            assert_eq!(failure.code, 2);
+            assert!(failure.message.contains("could not be built: make: "), "{}", failure.message);
+        };
+        for name in ["programs/cfrac.c", "programs/larson.cc", "programs/all.h", "lib/cfrac"] {
+            write(name, 100);
+        }
+        refused();
+        write("lib/larson", 100);
+        write("programs/mleak.c", 101);
+        assert_eq!(find().unwrap(), path);
+        for source in ["programs/larson.cc", "programs/all.h"] {
+            write(source, 101);
+            refused();
+            write(source, 99);
+            find().unwrap();
+        }
+    }
 }
