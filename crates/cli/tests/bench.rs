@@ -94,12 +94,15 @@ fn programs_are_compared() {
     assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
     let mean = out.lines().rfind(|line| line.contains("sys-hugetlb")).unwrap();
     assert!(mean.contains("0.50") && mean.contains("1.00"), "{out}");
+    assert!(out.contains("elapsed, × sys"), "{out}");
 
     let written: Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
     let data = &written["suites"][0]["data"];
     assert_eq!(data[0]["program"], "cfrac");
     assert_eq!(data[1]["allocators"][1]["peak_rss"]["median"], 1048576.0);
-    assert!(data[1]["allocators"][1]["cpu_ns"]["median"].as_f64().unwrap() > 0.0);
+    for time in ["cpu_ns", "wall_ns"] {
+        assert!(data[1]["allocators"][1][time]["median"].as_f64().unwrap() > 0.0, "{time}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The tables of the allocation programs.
 
-use super::outcome::{CPU, DRAINED, Outcome, PEAK, mean};
+use super::outcome::{CPU, DRAINED, Outcome, PEAK, WALL, mean};
 use crate::bench::numbers::{bytes, median, time};
 use crate::bench::table;
 use serde_json::Value;
@@ -17,7 +17,7 @@ fn header(name: &str) -> String {
 fn matrix(
     title: &str,
     outcomes: &[Outcome],
-    cell: fn(&Outcome, &str) -> Option<String>,
+    cell: impl Fn(&Outcome, &str) -> Option<String>,
 ) -> Vec<String> {
     let mut tables = Vec::new();
     for part in outcomes.chunks(COLUMNS) {
@@ -39,11 +39,15 @@ fn matrix(
 
 /// A table for each number.
 pub fn matrices(outcomes: &[Outcome]) -> Vec<String> {
-    let cpu = |outcome: &Outcome, name: &str| match name {
-        "sys" => outcome.median(name, CPU).map(time),
-        _ => outcome.to_system(name, CPU).map(|ratio| format!("{ratio:.2}")),
+    let to_system = |outcome: &Outcome, name: &str, key| match name {
+        "sys" => outcome.median(name, key).map(time),
+        _ => outcome.to_system(name, key).map(|ratio| format!("{ratio:.2}")),
     };
-    let mut tables = matrix("CPU time, × sys", outcomes, cpu);
+    let mut tables =
+        matrix("CPU time, × sys", outcomes, |outcome, name| to_system(outcome, name, CPU));
+    tables.extend(matrix("elapsed, × sys", outcomes, |outcome, name| {
+        to_system(outcome, name, WALL)
+    }));
     tables.extend(matrix("peak memory", outcomes, |outcome, name| {
         outcome.median(name, PEAK).map(bytes)
     }));
@@ -79,12 +83,12 @@ pub fn beside_the_best(outcomes: &[Outcome]) -> String {
 
 /// Each allocator over all programs.
 pub fn means(outcomes: &[Outcome]) -> String {
-    let titles = ["geometric mean, × sys", "CPU time", "peak memory", "drained"];
+    let titles = ["geometric mean, × sys", "CPU time", "elapsed", "peak memory", "drained"];
     let mut table = table::new(&titles.map(String::from));
     for series in outcomes.first().map_or(&[][..], |outcome| &outcome.series) {
         let name = &series.contender.name;
         let mut cells = vec![name.clone()];
-        cells.extend([CPU, PEAK, DRAINED].map(|key| {
+        cells.extend([CPU, WALL, PEAK, DRAINED].map(|key| {
             mean(outcomes, name, key).map_or(table::NOTHING.into(), |mean| format!("{mean:.2}"))
         }));
         table::add(&mut table, series.contender.ours(), cells);
@@ -127,4 +131,34 @@ pub fn phases(outcome: &Outcome) -> Vec<String> {
 
 fn text(value: &Value, key: &str) -> String {
     value.get(key).and_then(Value::as_str).unwrap_or("?").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::contender::Contender;
+    use crate::bench::measure::Series;
+    use serde_json::json;
+
+    #[test]
+    fn elapsed_time_has_a_table_of_its_own() {
+        let series = |contender, wall: f64| Series {
+            contender,
+            samples: vec![json!({"cpu_ns": 100.0, "wall_ns": wall})],
+            failed: None,
+        };
+        let series =
+            vec![series(Contender::system(), 80.0), series(Contender::tuned("peer", "x"), 60.0)];
+        let outcomes = [Outcome { name: "cfrac", words: Vec::new(), series }];
+        let row = |table: &str, name: &str| {
+            let row = table.lines().find(|line| line.trim_start().starts_with(name));
+            row.map(str::to_string).unwrap_or_default()
+        };
+        let tables = matrices(&outcomes);
+        let elapsed = tables.iter().find(|table| table.contains("elapsed")).unwrap();
+        assert!(row(elapsed, "sys").contains("80.0 ns"), "{elapsed}");
+        assert!(row(elapsed, "peer").contains("0.75"), "{elapsed}");
+        let means = means(&outcomes);
+        assert!(means.contains("elapsed") && row(&means, "peer").contains("0.75"), "{means}");
+    }
 }

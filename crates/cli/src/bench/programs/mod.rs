@@ -1,5 +1,5 @@
-//! The allocation programs that every allocator is judged by: CPU time, and memory
-//! at the peak and after everything was freed. `docs/programs.md` says what each
+//! The allocation programs that every allocator is judged by: CPU and elapsed time, and
+//! memory at the peak and after everything was freed. `docs/programs.md` says what each
 //! stresses.
 
 mod build;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 /// The numbers that are compared.
 pub const CPU: &str = "cpu_ns";
+pub const WALL: &str = "wall_ns";
 pub const PEAK: &str = "peak_rss";
 pub const DRAINED: &str = "rss_drained";
 
@@ -109,7 +110,7 @@ impl Outcome {
             json!({
                 "allocator": series.contender.name,
                 "cpu_ns": of(CPU),
-                "wall_ns": of("wall_ns"),
+                "wall_ns": of(WALL),
                 "peak_rss": of(PEAK),
                 "rss_drained": of(DRAINED),
                 "failed": series.failed,
