@@ -75,7 +75,7 @@ peers: setup-bench
 
 bench: setup-bench build peers
 	SPANDREL_PEERS=$(CURDIR)/bench-compare/lib SPANDREL_PROGRAMS=$(CURDIR)/bench-compare/lib/programs \
-		$(RELEASE)/spandrel bench all
+		$(RELEASE)/spandrel bench all --out $(CARGO_TARGET_DIR)/hugepages.svg
 
 install: build
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/lib/cmake/Spandrel

@@ -137,6 +137,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
+    /// Draw the suite `hugepages` as a picture
+    #[arg(long, value_name = "FILE.svg")]
+    pub out: Option<PathBuf>,
+
     /// Only these allocators, separated by commas (sys is always measured)
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub peers: Option<Vec<String>>,

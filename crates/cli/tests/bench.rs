@@ -43,6 +43,43 @@ fn ratios_are_printed_and_written() {
 }
 
 #[test]
+fn the_life_of_a_heap_is_drawn() {
+    let directory = tempfile::tempdir().unwrap();
+    let (svg, json) = (directory.path().join("heap.svg"), directory.path().join("heap.json"));
+    let files = ["--out", svg.to_str().unwrap(), "--json", json.to_str().unwrap()];
+    let done =
+        bench(directory.path(), &[&["hugepages", "--peers", "sys-hugetlb"], &files[..]].concat());
+    let out = text(&done.stdout);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    assert!(out.contains("plot: ") && out.contains("heap.svg"), "{out}");
+    let drawn = std::fs::read_to_string(svg).unwrap();
+    for part in ["glibc-hugetlb", "medians of 2 rounds", "2.50", "1.50", "1.25", "200", "250"] {
+        assert!(drawn.contains(part), "{part}");
+    }
+    let written: Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    let samples = &written["suites"][0]["data"][1]["samples"];
+    assert_eq!(samples[0]["idle.resident_to_live"], 2.5);
+}
+
+#[test]
+fn a_picture_that_cannot_be_is_refused_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("plot.svg");
+    let file = file.to_str().unwrap();
+    let cases: [(&[&str], &str); 3] = [
+        (&["append", "--out", file], "draws the suite 'hugepages'"),
+        (&["hugepages", "--out", "/no/such/directory/plot.svg"], "can be written"),
+        (&["hugepages", "--out", file, "--json", file], "name two"),
+    ];
+    for (args, why) in cases {
+        let done = bench(directory.path(), &[args, &["--peers", "sys-hugetlb"]].concat());
+        assert_eq!(done.status.code(), Some(2), "{args:?}");
+        assert!(text(&done.stderr).contains(why), "{}", text(&done.stderr));
+        assert!(done.stdout.is_empty(), "{}", text(&done.stdout));
+    }
+}
+
+#[test]
 fn a_failing_worker_is_a_note_not_an_end() {
     let directory = tempfile::tempdir().unwrap();
     let done = bench(directory.path(), &["vec", "--peers", "sys-hugetlb"]);

@@ -88,7 +88,8 @@ pub enum Event {
         /// How many pages it has from now on.
         pages: u32,
     },
-    /// Somebody asked for so many pages to go back to the kernel.
+    /// So many pages were to go back to the kernel: somebody asked, a limit was met, or others needed
+    /// memory. What a heap gives back by itself is its own policy, and not recorded.
     Release {
         /// How many; all that can go: [`u32::MAX`].
         pages: u32,

@@ -30,7 +30,7 @@ pub use driver::Driver;
 pub use error::Error;
 pub use kernel::{Calls, Kernel};
 pub use operation::{Event, Operation, Operations};
-pub use plot::{Chart, Line, Panel, timeline};
+pub use plot::{Chart, DotPanel, DotRow, Dots, Line, Marks, Panel, timeline};
 pub use policy::Policy;
 pub use run::{Config, HEAP_MAX, Outcome, bytes_needed, run};
 pub use sizes::{Class, Sizes};

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use spandrel_os::budget;
 use spandrel_pageheap::{PageHeap, Urgency};
 use spandrel_pages::{HEAP_PAGE_BYTES, Length};
+use spandrel_recorder::{self as recorder, Event};
 
 use crate::kernel::Kernel;
 
@@ -51,16 +52,14 @@ pub fn admit(heap: &mut PageHeap<'static>, now: u64) -> bool {
     if more == 0 || missing == 0 {
         return true;
     }
-    heap.release(&mut Kernel::default(), now, pages_for(missing), Urgency::Pressed);
-    tell(heap);
+    release(heap, now, pages_for(missing));
     budget::missing(0) == 0
 }
 
 /// After [`admit`] said no and the span is free again: so much goes back as it had taken.
 #[cold]
 pub fn give_up(heap: &mut PageHeap<'static>, now: u64, pages: Length) {
-    heap.release(&mut Kernel::default(), now, pages, Urgency::Pressed);
-    tell(heap);
+    release(heap, now, pages);
     budget::refuse();
 }
 
@@ -87,7 +86,13 @@ pub fn release_for_others(heap: &mut PageHeap<'static>, now: u64, bytes: usize) 
     if bytes == 0 {
         return Length::ZERO;
     }
-    let released = heap.release(&mut Kernel::default(), now, pages_for(bytes), Urgency::Pressed);
+    release(heap, now, pages_for(bytes))
+}
+
+/// Gives back so many pages, or all that can go, whatever demand may want.
+fn release(heap: &mut PageHeap<'static>, now: u64, pages: Length) -> Length {
+    recorder::span(&Event::Release { pages: pages.0 });
+    let released = heap.release(&mut Kernel::default(), now, pages, Urgency::Pressed);
     note(heap);
     released
 }

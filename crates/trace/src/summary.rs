@@ -182,6 +182,10 @@ pub struct SpanSummary {
     pub grown: u64,
     /// Requests to give memory back to the kernel.
     pub releases: u64,
+    /// Of these, requests for all that can go.
+    pub releases_of_all: u64,
+    /// Pages that the others were for.
+    pub released_pages: u64,
     /// The most pages that were live.
     pub live_peak: u64,
     /// The most spans that were live.
@@ -264,8 +268,12 @@ pub fn spans(trace: &Trace) -> Result<SpanSummary, Error> {
                 let old = living.get(id as usize).copied().unwrap_or_default();
                 (id, Living { pages, ..old })
             }
-            Operation::Release { .. } => {
+            Operation::Release { pages } => {
                 summary.releases += 1;
+                match pages {
+                    u32::MAX => summary.releases_of_all += 1,
+                    pages => summary.released_pages += u64::from(pages),
+                }
                 continue;
             }
             Operation::Pass => continue,

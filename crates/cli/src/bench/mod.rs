@@ -27,11 +27,12 @@ mod target;
 
 use crate::args::{BenchArgs, Suite};
 use crate::failure::Failure;
+use crate::files;
 use crate::places;
 use contender::Contender;
 use progress::Progress;
-use report::Report;
-use std::path::PathBuf;
+use report::{Report, Section};
+use std::path::{Path, PathBuf};
 
 /// What every suite is given.
 pub struct Bench {
@@ -51,6 +52,7 @@ pub struct Bench {
 /// measured and programs worked, not how fast they were.
 pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
     programs::check_only(args)?;
+    check_out(args)?;
     let worker = places::worker()?;
     let (contenders, mut notes) = contender::find(args)?;
     let quick = args.quick;
@@ -78,7 +80,7 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
     report.print_head()?;
     for suite in suites {
         let progress = Progress::new();
-        let section = match suite {
+        let mut section = match suite {
             Suite::Copies => copies::run(&bench, &progress)?,
             Suite::Fig2 => fig2::run(&bench, &progress)?,
             Suite::Startup => startup::run(&bench, &progress)?,
@@ -93,14 +95,38 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
             plain => cases::run(&bench, plain, &progress)?,
         };
         progress.finish();
+        let drawn = args.out.as_ref().map_or(Ok(()), |path| draw(path, &mut section));
         report.add(section);
         // Written first: it shall be there also when nobody reads what is printed.
         if let Some(path) = &args.json {
             report.write(path)?;
         }
         report.print_last()?;
+        drawn?;
     }
     Ok(u8::from(report.is_broken()))
+}
+
+/// Refuses `--out` where it would be without effect, or would take the place of something else.
+fn check_out(args: &BenchArgs) -> Result<(), Failure> {
+    if args.out.is_none() {
+        return Ok(());
+    }
+    if !suites(args.suite).contains(&Suite::Hugepages) {
+        return Err(Failure::refused("--out draws the suite 'hugepages', alone or in 'all'"));
+    }
+    files::check_plot("--out", args.out.as_deref())?;
+    files::check(&[("--json", args.json.as_deref()), ("--out", args.out.as_deref())], &[])
+}
+
+/// Writes a section's picture, if it has one, and says where.
+fn draw(path: &Path, section: &mut Section) -> Result<(), Failure> {
+    let Some(plot) = &section.plot else { return Ok(()) };
+    let svg =
+        plot.svg().map_err(|why| Failure::new(format!("--out: {}: {why}", path.display())))?;
+    files::write(path, &svg)?;
+    section.notes.push(format!("plot: {}", path.display()));
+    Ok(())
 }
 
 /// The suites that a word stands for.

@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::say;
 use serde::Serialize;
 use serde_json::Value;
+use spandrel_sim::Dots;
 use std::path::Path;
 
 /// One suite's results.
@@ -29,6 +30,9 @@ pub struct Section {
     /// What is printed above the verdicts.
     #[serde(skip)]
     pub tables: Vec<String>,
+    /// The same as a picture, if it has one.
+    #[serde(skip)]
+    pub plot: Option<Dots>,
     /// Sentences that are printed below.
     pub notes: Vec<String>,
     /// Whether a program did something else on Spandrel than on the system's
@@ -46,6 +50,7 @@ impl Section {
             data: Value::Null,
             verdicts: Vec::new(),
             tables: Vec::new(),
+            plot: None,
             notes: Vec::new(),
             broken: false,
         }

@@ -55,6 +55,7 @@ pub fn find(args: &SimArgs, peak_bytes: f64) -> Result<Ready, Failure> {
         quick: false,
         runs: Some(args.runs.unwrap_or(RUNS)),
         json: args.json.clone(),
+        out: None,
         peers: args.peers.clone(),
         modes: args.modes.clone().unwrap_or_else(|| MODES.into()),
         only: None,

@@ -163,15 +163,24 @@ fn spans_line(of: &SpanSummary) -> String {
         ),
         None => format!("no slack ({} in small spans on average)", pages(of.small_pages)),
     };
+    let released = match (of.releases - of.releases_of_all, of.releases_of_all) {
+        (0, 0) => "never asked to give back".into(),
+        (0, all) => format!("asked {} to give back all", counted(all, "time", "times")),
+        (some, all) => format!(
+            "asked {} to give back {} together, {} all",
+            counted(some, "time", "times"),
+            pages(of.released_pages as f64),
+            counted(all, "time", "times"),
+        ),
+    };
     format!(
         "page heap: {} made, {} given back, {} grown in place; live at most {} in {}; {slack}; \
-         asked {} to give back",
+         {released}",
         counted(of.made, "span", "spans"),
         count(of.ended),
         count(of.grown),
         pages(of.live_peak as f64),
         counted(of.spans_peak.into(), "span", "spans"),
-        counted(of.releases, "time", "times"),
     )
 }
 
@@ -271,6 +280,7 @@ fn as_json(path: &Path, summary: &Summary) -> Value {
     let of_spans = summary.spans.as_ref().map(|of| {
         json!({
             "made": of.made, "ended": of.ended, "grown": of.grown, "releases": of.releases,
+            "releases_of_all": of.releases_of_all, "released_pages": of.released_pages,
             "seconds": of.seconds, "live_peak_pages": of.live_peak, "spans_peak": of.spans_peak,
             "small_pages": of.small_pages, "slack_pages": of.slack_pages,
             "small_to_slack": of.small_to_slack(), "unknown": of.unknown,

@@ -23,6 +23,7 @@ pub fn run(args: &ReplayArgs) -> Result<u8, Failure> {
         quick: false,
         runs: Some(args.runs),
         json: args.json.clone(),
+        out: None,
         peers: args.peers.clone(),
         modes: args.modes.clone(),
         only: None,

@@ -1,31 +1,19 @@
-//! Pictures: panels of lines above each other, as one SVG that needs nothing else.
+//! Panels of lines above each other.
 
+use super::{
+    COLOURS, Drawn, FAINT, FONT, GRID, INK, SvgArea, draw_titles, number, svg, text, width,
+};
 use crate::error::Error;
 use crate::run::Outcome;
 use crate::summary::Sample;
-use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use spandrel_pages::{GIB, HEAP_PAGE_BYTES};
 
-const WIDTH: u32 = 1000;
 const HEAD: u32 = 96;
 const PANEL: u32 = 320;
 const FOOT: u32 = 12;
-const FONT: &str = "sans-serif";
-const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
-const FAINT: RGBColor = RGBColor(0x66, 0x66, 0x66);
-const GRID: RGBColor = RGBColor(0xe4, 0xe4, 0xe4);
 const AREA: RGBColor = RGBColor(0xd9, 0xdd, 0xe3);
-/// Colours that people with any colour vision can tell apart (Okabe and Ito).
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(0x00, 0x72, 0xb2),
-    RGBColor(0xd5, 0x5e, 0x00),
-    RGBColor(0x00, 0x9e, 0x73),
-    RGBColor(0xcc, 0x79, 0xa7),
-    RGBColor(0xe6, 0x9f, 0x00),
-    RGBColor(0x56, 0xb4, 0xe9),
-];
 
 /// A line of a panel. Lines of the same name have the same colour in all panels.
 #[derive(Clone, Debug)]
@@ -122,13 +110,7 @@ impl Chart {
     /// # Errors
     /// There is nothing to draw.
     pub fn svg(&self) -> Result<String, Error> {
-        let mut svg = String::new();
-        let height = HEAD + PANEL * self.panels.len() as u32 + FOOT;
-        {
-            let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
-            self.draw(&root).map_err(|why| Error::new(format!("a plot: {why}")))?;
-        }
-        Ok(svg)
+        svg(HEAD + PANEL * self.panels.len() as u32 + FOOT, |root| self.draw(root))
     }
 
     /// All names of lines, the area's first; a line's colour is its place.
@@ -150,24 +132,18 @@ impl Chart {
         COLOURS[at % COLOURS.len()]
     }
 
-    fn draw<B: DrawingBackend>(&self, root: &DrawingArea<B, Shift>) -> Drawn<B> {
-        root.fill(&WHITE)?;
+    fn draw(&self, root: &SvgArea<'_>) -> Drawn {
         let (head, body) = root.split_vertically(HEAD);
         self.draw_head(&head)?;
         let (body, _) = body.split_vertically(PANEL * self.panels.len() as u32);
         for (area, panel) in body.split_evenly((self.panels.len(), 1)).iter().zip(&self.panels) {
             self.draw_panel(area, panel)?;
         }
-        root.present()
+        Ok(())
     }
 
-    fn draw_head<B: DrawingBackend>(&self, head: &DrawingArea<B, Shift>) -> Drawn<B> {
-        let text = |size: u32, colour: &RGBColor| {
-            let left = Pos::new(HPos::Left, VPos::Center);
-            (FONT, size).into_font().color(colour).pos(left)
-        };
-        head.draw_text(&self.title, &text(24, &INK), (24, 24))?;
-        head.draw_text(&self.subtitle, &text(16, &FAINT), (24, 48))?;
+    fn draw_head(&self, head: &SvgArea<'_>) -> Drawn {
+        draw_titles(head, &self.title, &self.subtitle)?;
         let mut x = 24;
         for (name, area) in self.names() {
             let y = 76;
@@ -178,18 +154,13 @@ impl Chart {
                 let style = self.colour(name).stroke_width(3);
                 head.draw(&PathElement::new([(x, y), (x + 24, y)], style))?;
             }
-            head.draw_text(name, &text(16, &INK), (x + 32, y))?;
-            // Letters are narrower than half of their height, on average.
-            x += 32 + (name.chars().count() as f64 * 6.4) as i32 + 20;
+            head.draw_text(name, &text(16, &INK, HPos::Left), (x + 32, y))?;
+            x += 32 + width(name, 16) + 20;
         }
         Ok(())
     }
 
-    fn draw_panel<B: DrawingBackend>(
-        &self,
-        area: &DrawingArea<B, Shift>,
-        panel: &Panel,
-    ) -> Drawn<B> {
+    fn draw_panel(&self, area: &SvgArea<'_>, panel: &Panel) -> Drawn {
         let highest = panel.lines.iter().flat_map(|l| &l.points).map(|p| p.1).fold(0.0, f64::max);
         let top = (highest * 1.06).max(panel.y_least * 1.02).max(1e-9);
         let right = panel.lines.iter().flat_map(|l| &l.points).map(|p| p.0).fold(0.0, f64::max);
@@ -230,24 +201,6 @@ impl Chart {
         }
         Ok(())
     }
-}
-
-type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
-
-/// A number as an axis shows it: no more digits than it needs.
-fn number(value: &f64) -> String {
-    let text = format!("{value:.3}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    let (digits, rest) = text.split_once('.').unwrap_or((text, ""));
-    let mut spaced = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        let before_three = at > 0 && (digits.len() - at).is_multiple_of(3);
-        if before_three && !digits.starts_with('-') {
-            spaced.push(',');
-        }
-        spaced.push(digit);
-    }
-    if rest.is_empty() { spaced } else { format!("{spaced}.{rest}") }
 }
 
 #[cfg(test)]
@@ -296,11 +249,5 @@ mod tests {
         });
         assert_eq!(chart.colour("a & b"), COLOURS[0]);
         assert!(chart.svg().is_ok());
-    }
-
-    #[test]
-    fn numbers_on_axes() {
-        let shown = [0.0, 0.25, 10.0, 12345.0, -3.5].map(|n| number(&n));
-        assert_eq!(shown, ["0", "0.25", "10", "12,345", "-3.5"]);
     }
 }

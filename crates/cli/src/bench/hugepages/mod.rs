@@ -1,6 +1,8 @@
 //! Huge pages and memory over the life of a heap: filled, mostly freed, left
 //! alone, asked to give back, filled again with larger objects, left alone again.
 
+mod plot;
+
 use super::Bench;
 use super::measure::{self, Series};
 use super::numbers::{Summary, median, time};
@@ -34,8 +36,12 @@ const AGAIN: [(&str, &str); 2] = [
 
 /// Measures it.
 pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
-    let about = "1 GiB of 16 B to 8 KiB, 70% freed, 10 s idle, released, refilled with 64 B to 32 KiB, 20 s idle";
-    let mut section = Section::new("hugepages", about);
+    let (bytes, settled_s) = if bench.quick { ("256 MiB", 5) } else { ("1 GiB", 20) };
+    let about = format!(
+        "{bytes} of 16 B to 8 KiB, 70% freed, 10 s idle, released, refilled with 64 B to 32 KiB, \
+         {settled_s} s idle"
+    );
+    let mut section = Section::new("hugepages", &about);
     let words: &[&str] = match bench.quick {
         true => {
             &["hugepages", "--bytes", "256MiB", "--accesses", "3000000", "--settle-seconds", "5"]
@@ -47,6 +53,11 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
             measure::worker(&bench.worker, contender, words).map(flatten)
         });
     section.tables.push(draw(&all));
+    let rounds = match bench.runs {
+        1 => "one round".to_string(),
+        runs => format!("medians of {runs} rounds"),
+    };
+    section.plot = Some(plot::dots(&all, &format!("{about}; {rounds}")));
     for series in all.iter().filter(|series| series.contender.ours()) {
         section.verdicts.extend(judge(series));
     }
