@@ -247,6 +247,27 @@ fn a_recording_that_cannot_go_on_says_so_and_the_program_does() {
 }
 
 #[test]
+fn what_a_limit_gives_back_is_recorded_with_its_size() {
+    let place = Place::new();
+    let program = Program::new("hard_limit.c");
+    Job::new(spandrel_command())
+        .args(["trace", "record", "--of", "spans", "--mode", "native", "--out"])
+        .arg(place.path("x.trace"))
+        .arg("--")
+        .arg(program.path())
+        .arg("64")
+        .env("SPANDREL_LIMIT", "64MiB")
+        .run()
+        .expect_ok();
+    let told = info(&place.path("x.trace"));
+    let spans = |name: &str| number(&told, "spans", name);
+    assert!(spans("releases") > spans("releases_of_all"), "{told}");
+    // No request of the program is for more than the heap has.
+    let most = spans("releases") * (64 << 20) / 8192;
+    assert!((1..most).contains(&spans("released_pages")), "{told}");
+}
+
+#[test]
 fn the_environment_alone_records_and_wrong_values_are_named() {
     let place = Place::new();
     let program = Program::new("recorded.c");
