@@ -7,7 +7,7 @@ use spandrel_tests::{Finished, Job, Program, subject};
 const SECCOMP_EXEC: &str = env!("CARGO_BIN_EXE_seccomp_exec");
 
 /// `madvise` 23 is `MADV_POPULATE_WRITE`, 14 `MADV_HUGEPAGE`, 15 `MADV_NOHUGEPAGE`, 25 `MADV_COLLAPSE`, 8
-/// `MADV_FREE`; `prctl` 0x53564d41 is `PR_SET_VMA`.
+/// `MADV_FREE`, 4 `MADV_DONTNEED`; `prctl` 0x53564d41 is `PR_SET_VMA`.
 const OPTIONAL_CALLS: &[&str] = &[
     "rseq",
     "mremap",
@@ -16,6 +16,7 @@ const OPTIONAL_CALLS: &[&str] = &[
     "madvise:15",
     "madvise:25",
     "madvise:8",
+    "madvise:4",
     "membarrier",
     "getrandom",
     "prctl:0x53564d41",
@@ -90,6 +91,42 @@ fn each_call_forbidden() {
 #[test]
 fn each_call_refused() {
     each_call_fails_with("EINVAL", &["mmap"]);
+}
+
+/// `madvise` 24 is `MADV_DONTNEED_LOCKED`.
+const NOTHING_GOES_BACK: [&str; 2] = ["madvise:4=EPERM", "madvise:24=EPERM"];
+
+/// Memory cannot go back: it stays, is used again, reads as zero where it is to, and nobody says that it had gone.
+#[test]
+fn nothing_goes_back() {
+    let rules = NOTHING_GOES_BACK.map(str::to_owned);
+    for name in ["realloc_walk.c", "realloc_zero.c", "surface.c", "producer_consumer.c"] {
+        let program = Program::new(name);
+        for mode in subject().modes(&["native", "auto", "mmap"]) {
+            run_without(&rules, mode, &program);
+        }
+    }
+    let program = Program::new("sleeping_heap.c");
+    for mode in subject().modes(&["native"]) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let statistics = folder.path().join("statistics.json");
+        let done = without(&rules, mode, &program, &statistics).run().expect_ok();
+        check_reports(&done, &statistics);
+        if !subject().is_spandrel() {
+            continue;
+        }
+        let text = std::fs::read_to_string(&statistics).expect("statistics");
+        let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert!(text.contains("madvise(MADV_DONTNEED)"), "{text}");
+        let figure = |name: &str| json["native"][name].as_u64().expect("a figure");
+        for reason in ["demand", "asked", "background", "drained", "pressure"] {
+            assert_eq!(figure(&format!("released_{reason}_bytes")), 0, "{reason}: {text}");
+        }
+        let words = done.out();
+        let resident: Vec<u64> =
+            words.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+        assert!(resident[1] >= resident[0], "{done}");
+    }
 }
 
 /// No thread for work beside the program: memory then stays while the program sleeps, and that is all.

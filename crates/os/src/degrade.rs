@@ -33,11 +33,15 @@ pub enum Optional {
     Rseq = 8,
     /// `membarrier` for restartable sequences, with which others' caches are emptied.
     Restart = 9,
+    /// `madvise(MADV_DONTNEED)`, by which memory goes back.
+    Discard = 10,
+    /// `madvise(MADV_NOHUGEPAGE)`, by which what was broken stays so.
+    SmallPages = 11,
 }
 
 impl Optional {
     /// Every optional call.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Mremap,
         Self::PopulateWrite,
         Self::HugePage,
@@ -48,6 +52,8 @@ impl Optional {
         Self::Thread,
         Self::Rseq,
         Self::Restart,
+        Self::Discard,
+        Self::SmallPages,
     ];
 
     /// The name used in messages and statistics.
@@ -63,6 +69,8 @@ impl Optional {
             Self::Thread => "pthread_create",
             Self::Rseq => "rseq",
             Self::Restart => "membarrier(RSEQ)",
+            Self::Discard => "madvise(MADV_DONTNEED)",
+            Self::SmallPages => "madvise(MADV_NOHUGEPAGE)",
         }
     }
 
@@ -78,6 +86,8 @@ impl Optional {
             Self::Rseq | Self::Restart => {
                 "free objects are cached for each thread, not for each processor"
             }
+            Self::Discard => "memory that was freed stays with the process",
+            Self::SmallPages => "the kernel may take back for huge pages what was given to it",
             Self::Random => "slice bases follow the kernel's own randomisation",
         }
     }

@@ -146,7 +146,10 @@ pub unsafe fn discard(at: *mut u8, len: usize) -> bool {
     unsafe {
         mm::madvise(at.cast(), len, Advice::LinuxDontNeed).is_ok()
             // Locked memory has an advice of its own (Linux 5.18).
-            || mm::madvise(at.cast(), len, Advice::LinuxDontneedLocked).is_ok()
+            || settle(
+                Optional::Discard,
+                mm::madvise(at.cast(), len, Advice::LinuxDontneedLocked),
+            )
     }
 }
 
@@ -177,8 +180,43 @@ pub unsafe fn advise_huge(at: *mut u8, len: usize) -> bool {
 /// # Safety
 /// The range is an open mapping of the caller's.
 pub unsafe fn advise_small(at: *mut u8, len: usize) -> bool {
+    if !available(Optional::SmallPages) {
+        return false;
+    }
     // SAFETY: passed on from the caller; the advice changes no contents.
-    unsafe { mm::madvise(at.cast(), len, Advice::LinuxNoHugepage) }.is_ok()
+    let advised = unsafe { mm::madvise(at.cast(), len, Advice::LinuxNoHugepage) };
+    settle(Optional::SmallPages, advised)
+}
+
+/// Whether memory comes in huge pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HugePages {
+    /// It never does: the kernel, the administrator or the program has them off.
+    Never,
+    /// Where it is advised.
+    Advised,
+    /// Wherever a huge page fits.
+    Always,
+}
+
+/// Whether memory comes in huge pages in this process, as the kernel has it now: three system calls
+/// and one more.
+pub fn huge_pages() -> HugePages {
+    let mut buffer = [0; 64];
+    let path = c"/sys/kernel/mm/transparent_hugepage/enabled";
+    let setting = crate::env::read_file(path, &mut buffer).unwrap_or(b"[madvise]");
+    let is = |word: &[u8]| setting.windows(word.len()).any(|part| part == word);
+    let errno = crate::env::errno();
+    // SAFETY: it tells a number.
+    let disabled = unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) } == 1;
+    crate::env::set_errno(errno);
+    if disabled || !available(Optional::HugePage) || is(b"[never]") {
+        HugePages::Never
+    } else if is(b"[always]") {
+        HugePages::Always
+    } else {
+        HugePages::Advised
+    }
 }
 
 /// What became of an attempt to make a huge page whole.

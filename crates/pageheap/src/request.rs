@@ -44,6 +44,8 @@ pub struct Settings {
     pub cache_window_ms: u32,
     /// Empty huge pages that are kept whatever demand says (google/tcmalloc: 10).
     pub cache_least: HugeLength,
+    /// So many huge pages at the beginning are not advised to be huge, and do not count as whole ones.
+    pub not_advised: HugeLength,
     /// Regions are made when slack and what was abandoned reach this (google/tcmalloc: 64 MiB).
     pub region_slack: Length,
     /// Time that restoring huge pages may take. Restoring what a terabyte holds must not cost
@@ -61,6 +63,7 @@ impl Settings {
         sparse_objects: 16,
         cache_window_ms: 2_000,
         cache_least: HugeLength(10),
+        not_advised: HugeLength(0),
         region_slack: HugeLength(32).pages(),
         collapse_micros_per_s: 10_000,
         collapse_delay_ms: 1_000,

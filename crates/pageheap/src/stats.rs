@@ -1,10 +1,11 @@
 //! What the page heap tells about itself.
 
-use spandrel_pages::{HugeLength, Length};
+use spandrel_pages::{HugeLength, HugePageId, Length};
 
 use crate::bits::PAGES;
 use crate::heap::PageHeap;
 use crate::region::REGION;
+use crate::tracker::{State, flag};
 
 /// Pages that went back to the kernel since the beginning, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -148,6 +149,25 @@ impl PageHeap<'_> {
             .saturating_add(Length(filler.free_backed().saturating_add(region_free)))
     }
 
+    /// Used pages that would count as covered, and lie on huge pages that are not advised to be huge.
+    fn used_not_advised(&self) -> u32 {
+        let end = self.settings.not_advised.0;
+        let (mut at, mut used) = (0, 0);
+        while at < end {
+            let tracker = &self.table[HugePageId(at)];
+            let whole = match tracker.state {
+                State::Large => Length(tracker.length).hugepages_down().0.min(end - at),
+                _ => 0,
+            };
+            if whole == 0 && !tracker.has(flag::BROKEN) {
+                used += u32::from(tracker.used_pages);
+            }
+            used += whole * PAGES;
+            at += whole.max(1);
+        }
+        used
+    }
+
     /// Where the memory is at present, and what has happened so far.
     pub fn stats(&self) -> Stats {
         let (filler, region) = (&self.filler.counts, &self.regions.counts);
@@ -164,7 +184,7 @@ impl PageHeap<'_> {
             filler: HugeLength(filler.hugepages),
             broken: HugeLength(filler.broken),
             refilled: HugeLength(filler.refilled),
-            covered: Length(self.live.saturating_sub(filler.used_broken)),
+            covered: Length(self.live.saturating_sub(filler.used_broken + self.used_not_advised())),
             regions: region.regions,
             region_live: Length(region.used),
             slack: Length(self.slack),

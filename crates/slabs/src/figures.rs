@@ -1,9 +1,10 @@
 //! What the allocator tells of itself: when asked, and to whoever reads the memory
 //! of the process.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use spandrel_os::budget;
+use spandrel_os::vm::{self, HugePages};
 use spandrel_pageheap::Stats;
 use spandrel_pages::{FIGURES, Figure, Figures, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, LIVE_MAGIC};
 
@@ -27,6 +28,9 @@ static LIVE: Live = Live {
     figures: [const { AtomicU64::new(0) }; FIGURES],
 };
 
+/// Nothing is on huge pages, as it was when somebody looked last.
+static NO_HUGE_PAGES: AtomicBool = AtomicBool::new(false);
+
 /// All figures as they are now; `None` if the allocator has not started.
 pub fn figures() -> Option<Figures> {
     let stats = heap::stats()?;
@@ -46,12 +50,14 @@ pub fn publish_bounds(bounds: [usize; 3]) {
     }
 }
 
-/// Writes down what of it is resident, as the kernel tells: it looks at each page.
+/// Writes down what of it is resident, as the kernel tells: it looks at each page. And whether any of it
+/// may be on huge pages.
 pub fn measure_resident() {
     if let Some((heap, tables)) = map::resident() {
         set(Figure::Resident, heap as u64);
         set(Figure::Tables, tables as u64);
     }
+    NO_HUGE_PAGES.store(vm::huge_pages() == HugePages::Never, Relaxed);
 }
 
 /// Writes down what the page heap counts.
@@ -66,7 +72,7 @@ pub fn publish_heap(stats: &Stats) {
         (Figure::Free, pages(stats.free)),
         (Figure::Unbacked, pages(stats.unbacked)),
         (Figure::Vacant, huge(stats.vacant)),
-        (Figure::Covered, pages(stats.covered)),
+        (Figure::Covered, if NO_HUGE_PAGES.load(Relaxed) { 0 } else { pages(stats.covered) }),
         (Figure::Spans, stats.spans.into()),
         (Figure::Filler, stats.filler.0.into()),
         (Figure::Broken, stats.broken.0.into()),

@@ -12,7 +12,7 @@ use crate::beside;
 use crate::class::CLASS;
 use crate::figures;
 use crate::fresh;
-use crate::kernel::{Kernel, id_of, page_of};
+use crate::kernel::{Kernel, SMALL_PROGRAM, id_of, page_of};
 use crate::limit;
 use crate::map::{self, LARGE, NO_CLASS, Page};
 use crate::report;
@@ -33,7 +33,8 @@ const RELEASE_MIB_PER_S: u32 = 256;
 static ONCE: Once = Once::new();
 static READY: AtomicBool = AtomicBool::new(false);
 /// Without records until it is started.
-static HEAP: Lock<PageHeap<'static>> = Lock::new(PageHeap::new(&mut [], Settings::DEFAULT));
+static HEAP: Lock<PageHeap<'static>> = Lock::new(PageHeap::new(&mut [], SETTINGS));
+const SETTINGS: Settings = Settings { not_advised: SMALL_PROGRAM, ..Settings::DEFAULT };
 static NEXT_STEP_MS: AtomicU64 = AtomicU64::new(0);
 static RELEASE_RATE: AtomicU32 = AtomicU32::new(RELEASE_MIB_PER_S);
 /// Spans that were handed out or came back.
@@ -206,7 +207,7 @@ pub fn pass(beyond: usize, leisure: bool) -> Option<Pass> {
 
 /// Bytes that could go back to the kernel at once.
 pub fn idle_bytes() -> usize {
-    let pages = HEAP.lock().idle().saturating_add(Settings::DEFAULT.cache_least.pages());
+    let pages = HEAP.lock().idle().saturating_add(SETTINGS.cache_least.pages());
     pages.0 as usize * HEAP_PAGE_BYTES
 }
 

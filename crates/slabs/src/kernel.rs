@@ -11,7 +11,7 @@ use crate::fresh;
 use crate::map::{self, Page};
 
 /// Huge pages from the start of the slice that are not advised to be huge.
-const SMALL_PROGRAM: HugePageId = HugePageId(2);
+pub const SMALL_PROGRAM: HugeLength = HugeLength(2);
 
 /// Huge pages that the heap has ever reached over.
 static REACHED: AtomicU32 = AtomicU32::new(0);

@@ -47,6 +47,9 @@ fn look(pid: i32) -> Result<(Reading, Resident), Failure> {
     // The library measures these when it is asked itself.
     reading.figures[Figure::Resident as usize] = resident.heap.resident;
     reading.figures[Figure::Tables as usize] = resident.tables.resident;
+    if !smaps::has_huge_pages(pid) {
+        reading.figures[Figure::Covered as usize] = 0;
+    }
     Ok((reading, resident))
 }
 

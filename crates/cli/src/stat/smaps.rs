@@ -60,6 +60,18 @@ impl Resident {
     }
 }
 
+/// Whether the kernel gives a process huge pages at all.
+pub fn has_huge_pages(pid: i32) -> bool {
+    let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    // Linux before 5.0 does not tell of the process.
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let is_off = status.lines().any(|line| {
+        let mut words = line.split_ascii_whitespace();
+        words.next() == Some("THP_enabled:") && words.next() == Some("0")
+    });
+    setting.is_ok_and(|setting| !setting.contains("[never]")) && !is_off
+}
+
 impl Memory {
     fn add(&mut self, name: &str, bytes: u64) {
         match name {

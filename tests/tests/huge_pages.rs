@@ -1,0 +1,87 @@
+//! The native allocator whatever the administrator has chosen for huge pages: memory goes back and stays back,
+//! and statistics claim no huge pages where there are none.
+//!
+//! The setting is the machine's. Cargo runs one program of tests after the other, and this one has one test.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use spandrel_tests::subject::spandrel_command;
+use spandrel_tests::{Job, Program, subject};
+
+const PLACE: &str = "/sys/kernel/mm/transparent_hugepage";
+
+/// A setting of the kernel's, which is as it was when the value ends.
+struct Setting {
+    path: PathBuf,
+    before: String,
+}
+
+impl Setting {
+    /// `None`: it cannot be changed here.
+    fn new(name: &str) -> Option<Self> {
+        let path = Path::new(PLACE).join(name);
+        let text = std::fs::read_to_string(&path).ok()?;
+        // What is chosen stands in brackets, where there is a choice.
+        let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+        let before = chosen.map_or(text.trim(), |(word, _)| word).to_owned();
+        let setting = Self { path, before };
+        std::fs::write(&setting.path, &setting.before).ok()?;
+        Some(setting)
+    }
+
+    fn set(&self, value: &str) {
+        std::fs::write(&self.path, value).expect("what could be written before");
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        let _ = std::fs::write(&self.path, &self.before);
+    }
+}
+
+#[test]
+fn memory_goes_back_and_stays_back_with_any_setting() {
+    subject().required_library();
+    let program = Program::new("sleeping_heap.c");
+    let names = ["enabled", "khugepaged/scan_sleep_millisecs", "khugepaged/pages_to_scan"];
+    let [Some(enabled), Some(pause), Some(pages)] = names.map(Setting::new) else {
+        eprintln!("skipped: needs root, and a kernel with huge pages");
+        return;
+    };
+    // Else it would come by after the test.
+    pause.set("100");
+    pages.set("100000");
+    for choice in ["madvise", "always", "never"] {
+        enabled.set(choice);
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let statistics = folder.path().join("statistics.json");
+        let job = subject().job(program.path(), "native").env("SPANDREL_STATS", &statistics);
+        let running = job.start();
+        // It fills its heap, frees most, and sleeps for ten seconds.
+        std::thread::sleep(std::time::Duration::from_secs(5));
+        let stat = Job::new(spandrel_command()).args(["stat", "--json"]);
+        let told = stat.arg(running.pid().to_string()).run().expect_ok().out();
+        let told: Value = serde_json::from_str(&told).expect("JSON");
+        let done = running.wait().expect_ok();
+        let words = done.out();
+        let resident: Vec<u64> =
+            words.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+        assert!(resident[0] > 256 && resident[1] < 110, "{choice}: {done}");
+        let at_end = std::fs::read_to_string(&statistics).expect("statistics");
+        let at_end: Value = serde_json::from_str(&at_end).expect("JSON");
+        for (told, when) in [(&told, "asleep"), (&at_end, "at its end")] {
+            let figure = |name: &str| told["native"][name].as_u64().expect("a figure");
+            let covered = figure("covered_bytes");
+            assert!(figure("live_bytes") > 30 << 20, "{choice}, {when}: {told:#}");
+            assert!(covered < figure("live_bytes"), "{choice}, {when}: {told:#}");
+            if choice == "never" {
+                assert_eq!(covered, 0, "{when}: {told:#}");
+            }
+        }
+        let huge = told["heap"]["huge_bytes"].as_u64().expect("a number");
+        assert!(choice != "never" || huge == 0, "{told:#}");
+        assert_eq!(at_end["degraded"], Value::Array(Vec::new()), "{choice}: {at_end:#}");
+    }
+}
