@@ -36,6 +36,20 @@ fn ensure(page: HugePageId, holds: bool, what: &'static str) -> Result<(), Fault
 }
 
 impl PageHeap<'_> {
+    /// Ends an operation. In debug builds all records are checked, of a larger heap after as many operations as
+    /// it has huge pages: about one record for each.
+    #[inline]
+    pub(crate) fn stepped(&mut self) {
+        #[cfg(debug_assertions)]
+        {
+            self.unchecked += 1;
+            if self.unchecked >= self.vacant.frontier.0 {
+                self.unchecked = 0;
+                assert_eq!(self.check(), Ok(()));
+            }
+        }
+    }
+
     /// Walks all records up to the frontier.
     ///
     /// # Errors
@@ -176,4 +190,47 @@ fn check_bitmap(page: HugePageId, tracker: &Tracker) -> Result<(), Fault> {
     ensure(page, tracker.used.contains(tracker.starts), "a span that begins on a free page")?;
     let written = tracker.used.last_below(PAGES) <= u32::from(tracker.written);
     ensure(page, written, "a used page counts as never written")
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::memory::{Collapse, Paper};
+    use crate::request::{Request, Settings};
+    use std::vec;
+
+    const HUGEPAGES: u32 = 64;
+
+    /// Whether a heap of so many huge pages, with this done to it, goes on for so many spans.
+    fn goes_on(hugepages: u32, spoil: fn(&mut PageHeap), spans: u32) -> bool {
+        std::panic::catch_unwind(|| {
+            let mut records = vec![Tracker::default(); HUGEPAGES as usize];
+            let mut heap = PageHeap::new(&mut records, Settings::DEFAULT);
+            let mut memory = Paper { collapse: Collapse::Unsupported };
+            let mut take = |heap: &mut PageHeap, pages| {
+                let request = Request { pages: Length(pages), align: Length(1), objects: 1 };
+                heap.allocate(&mut memory, 0, request).expect("there is room");
+            };
+            (0..hugepages - 1).for_each(|_| take(&mut heap, PAGES));
+            take(&mut heap, 1);
+            spoil(&mut heap);
+            (0..spans).for_each(|_| take(&mut heap, 1));
+        })
+        .is_ok()
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_small_heap_is_found_at_once() {
+        assert!(goes_on(1, |_| (), 100));
+        assert!(!goes_on(1, |heap| heap.live += 1, 1));
+        assert!(!goes_on(1, |heap| heap.table[HugePageId(0)].allocations += 1, 1));
+        assert!(!goes_on(1, |heap| heap.filler.counts.hugepages += 1, 1));
+    }
+
+    #[test]
+    fn and_with_a_larger_one_after_as_many_steps_as_it_has_huge_pages() {
+        assert!(goes_on(50, |_| (), 100));
+        assert!(!goes_on(50, |heap| heap.slack += 1, 50));
+    }
 }

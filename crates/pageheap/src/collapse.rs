@@ -246,6 +246,7 @@ impl PageHeap<'_> {
         if self.table[page].used_pages == 0 {
             self.dispose(memory, now_ms, page);
         }
+        self.stepped();
     }
 }
 

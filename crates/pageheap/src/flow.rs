@@ -43,6 +43,7 @@ impl PageHeap<'_> {
         self.live = self.live.saturating_add(pages);
         self.spans = self.spans.saturating_add(1);
         self.demand.observe(now_ms, self.filler.counts.used);
+        self.stepped();
         Some(Span { first: placed.first, pages: request.pages, zeroed: placed.zeroed })
     }
 
@@ -240,6 +241,7 @@ impl PageHeap<'_> {
         self.live = self.live.saturating_sub(pages.0);
         self.spans = self.spans.saturating_sub(1);
         self.demand.observe(now_ms, self.filler.counts.used);
+        self.stepped();
         true
     }
 

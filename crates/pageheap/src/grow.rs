@@ -53,6 +53,7 @@ impl PageHeap<'_> {
         }
         self.live = self.live.saturating_add(more);
         self.demand.observe(now_ms, self.filler.counts.used);
+        self.stepped();
         Some(Span { first: gained, pages: Length(more), zeroed })
     }
 

@@ -33,6 +33,9 @@ pub struct PageHeap<'a> {
     pub(crate) counters: Counters,
     pub(crate) repair: Repair,
     pub(crate) trickle: Trickle,
+    /// Operations since all records were checked.
+    #[cfg(debug_assertions)]
+    pub(crate) unchecked: u32,
 }
 
 impl<'a> PageHeap<'a> {
@@ -56,6 +59,8 @@ impl<'a> PageHeap<'a> {
             counters: Counters::NONE,
             repair: Repair::new(),
             trickle: Trickle::new(),
+            #[cfg(debug_assertions)]
+            unchecked: 0,
             settings,
         }
     }

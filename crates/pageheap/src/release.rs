@@ -76,6 +76,7 @@ impl PageHeap<'_> {
                 self.counters.released.background += u64::from(released);
             }
         }
+        self.stepped();
         Length(released)
     }
 
