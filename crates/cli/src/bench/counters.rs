@@ -4,7 +4,35 @@ use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Event, Hardware};
 use perf_event::{Builder, Counter};
 use serde_json::{Map, Value};
 
-/// Counters of a process and the threads and children that it makes from then on.
+/// Who is observed, with the threads and children that it makes from then on.
+#[derive(Clone, Copy)]
+pub enum Target {
+    /// A process that has begun: of its threads the first, and those that this makes.
+    Process(u32),
+    /// The next process that the calling thread starts, from the first instruction on.
+    NextChild,
+}
+
+impl Target {
+    /// Lets a counter observe it.
+    pub fn aim(self, builder: &mut Builder) -> std::io::Result<()> {
+        match self {
+            Target::Process(pid) => {
+                let pid = i32::try_from(pid).map_err(std::io::Error::other)?;
+                builder.observe_pid(pid).enabled(true);
+            }
+            // The child inherits a counter that waits; that of this thread, which executes nothing
+            // else, goes on to wait.
+            Target::NextChild => {
+                builder.observe_self().enabled(false).enable_on_exec(true);
+            }
+        }
+        builder.inherit(true);
+        Ok(())
+    }
+}
+
+/// Counters of a process.
 pub struct Counters {
     cycles: Option<Counter>,
     instructions: Option<Counter>,
@@ -13,13 +41,13 @@ pub struct Counters {
 
 impl Counters {
     /// Begins to count; what cannot be counted is not.
-    pub fn of(pid: u32) -> Self {
+    pub fn of(target: Target) -> Self {
         let misses =
             Cache { which: CacheId::DTLB, operation: CacheOp::READ, result: CacheResult::MISS };
         Self {
-            cycles: counter(pid, Hardware::CPU_CYCLES),
-            instructions: counter(pid, Hardware::INSTRUCTIONS),
-            misses: counter(pid, misses),
+            cycles: counter(target, Hardware::CPU_CYCLES),
+            instructions: counter(target, Hardware::INSTRUCTIONS),
+            misses: counter(target, misses),
         }
     }
 
@@ -38,12 +66,10 @@ impl Counters {
     }
 }
 
-fn counter(pid: u32, event: impl Event) -> Option<Counter> {
+fn counter(target: Target, event: impl Event) -> Option<Counter> {
     let mut builder = Builder::new(event);
-    builder.observe_pid(i32::try_from(pid).ok()?).inherit(true);
-    let mut counter = builder.build().ok()?;
-    counter.enable().ok()?;
-    Some(counter)
+    target.aim(&mut builder).ok()?;
+    builder.build().ok()
 }
 
 #[cfg(test)]
@@ -52,7 +78,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_counted_is_left_out() {
-        let counters = Counters::of(std::process::id());
+        let counters = Counters::of(Target::Process(std::process::id()));
         let sum: u64 = (0..1_000_000u64).map(std::hint::black_box).sum();
         std::hint::black_box(sum);
         let mut result = Map::new();

@@ -12,6 +12,7 @@ mod counters;
 mod dispatch;
 mod fig2;
 mod hugepages;
+mod malloc_time;
 mod measure;
 pub mod numbers;
 mod process;

@@ -1,6 +1,8 @@
 //! A child process from start to end, and what it used.
 
-use super::counters::Counters;
+use super::contender::Contender;
+use super::counters::{Counters, Target};
+use super::malloc_time::MallocTime;
 use serde_json::{Map, Value};
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -9,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// How a child ended.
 pub struct Ended {
+    /// The process that it was.
+    pub pid: u32,
     /// Its exit code or signal.
     pub status: ExitStatus,
     /// CPU time of it and the children it waited for.
@@ -27,31 +31,11 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 /// Runs a command whose output fits into a pipe. A command that takes longer than
 /// the limit is ended.
 pub fn run(command: &mut Command, limit: Option<Duration>) -> Result<Ended, String> {
-    run_watched(command, limit, |_| ()).map(|(ended, ())| ended)
-}
-
-/// The same, with what the machine's counters say of it where there are any.
-pub fn run_counted(
-    command: &mut Command,
-    limit: Option<Duration>,
-    counted: &mut Map<String, Value>,
-) -> Result<Ended, String> {
-    let (ended, counters) = run_watched(command, limit, Counters::of)?;
-    counters.record(counted);
-    Ok(ended)
-}
-
-/// The same; `watch` is told the process when it has begun.
-fn run_watched<T>(
-    command: &mut Command,
-    limit: Option<Duration>,
-    watch: impl FnOnce(u32) -> T,
-) -> Result<(Ended, T), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let start = Instant::now();
     let mut child = command.spawn().map_err(|why| format!("{name} cannot be started: {why}"))?;
-    let watched = watch(child.id());
+    let pid = child.id();
     let (status, cpu_ns) =
         wait(&mut child, limit.map(|limit| start + limit)).inspect_err(|_| {
             let _ = child.kill();
@@ -59,7 +43,26 @@ fn run_watched<T>(
         })?;
     let wall_ns = start.elapsed().as_nanos() as f64;
     let (output, errors) = (read(child.stdout.take()), read(child.stderr.take()));
-    Ok((Ended { status, cpu_ns, wall_ns, output, errors }, watched))
+    Ok(Ended { pid, status, cpu_ns, wall_ns, output, errors })
+}
+
+/// The same, with what the machine's counters say of it where there are any, and how much of its
+/// time its allocator takes.
+pub fn run_counted(
+    command: &mut Command,
+    limit: Option<Duration>,
+    contender: &Contender,
+    counted: &mut Map<String, Value>,
+) -> Result<Ended, String> {
+    // Threads that it makes before anybody looks would never be seen.
+    let counters = Counters::of(Target::NextChild);
+    let malloc = MallocTime::of(Target::NextChild, contender);
+    let ended = run(command, limit)?;
+    counters.record(counted);
+    if let Some(malloc) = malloc {
+        malloc.record(ended.pid, counted);
+    }
+    Ok(ended)
 }
 
 impl Ended {

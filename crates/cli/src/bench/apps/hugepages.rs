@@ -63,7 +63,8 @@ fn run_server(worker: &Path, contender: &Contender) -> Result<Value, String> {
     let mut command = Command::new(worker);
     contender.prepare(command.arg("server"));
     let mut counted = Map::new();
-    let ended = process::run_counted(&mut command, Some(RUN_MAX), &mut counted)?.success()?;
+    let ended =
+        process::run_counted(&mut command, Some(RUN_MAX), contender, &mut counted)?.success()?;
     let mut said: Map<String, Value> = serde_json::from_str(&ended.output)
         .map_err(|why| format!("its output is not JSON: {why}"))?;
     said.extend(counted);
@@ -93,7 +94,6 @@ pub fn measure(
 pub fn table(outcomes: &[Outcome]) -> String {
     let header = [
         "huge pages",
-        "allocator",
         "work per\nCPU time",
         "latency",
         "memory",
@@ -101,13 +101,14 @@ pub fn table(outcomes: &[Outcome]) -> String {
         "on huge\npages",
         "IPC, TLB\nmisses",
         "page\nfaults",
+        "in\nmalloc",
     ];
     let mut table = table::new(&header.map(String::from));
-    table::left(&mut table, 1);
     for outcome in outcomes {
         let of = |series: &Series, key: &str| median(&series.values(key));
         let first = outcome.series.first();
-        for (at, series) in outcome.series.iter().enumerate() {
+        table::add(&mut table, false, vec![format!("{}:", outcome.name)]);
+        for series in &outcome.series {
             let value = |key: &str| of(series, key);
             let times = |key: &str| {
                 let base = first.and_then(|first| of(first, key));
@@ -123,8 +124,7 @@ pub fn table(outcomes: &[Outcome]) -> String {
             let text =
                 |key: &str, show: fn(f64) -> String| value(key).map_or(table::NOTHING.into(), show);
             let cells = vec![
-                if at == 0 { outcome.name.into() } else { String::new() },
-                series.contender.name.clone(),
+                format!("  {}", series.contender.name),
                 times("requests_per_cpu_second"),
                 text("latency_ns", time),
                 text("rss", bytes),
@@ -132,6 +132,8 @@ pub fn table(outcomes: &[Outcome]) -> String {
                 text("coverage", |share| format!("{:.0}%", share * 100.0)),
                 if counted.is_empty() { "n/a".into() } else { counted.join(", ") },
                 text("minor_faults", |faults| count(faults as u64)),
+                value("malloc_share")
+                    .map_or("n/a".into(), |share| format!("{:.1}%", share * 100.0)),
             ];
             table::add(&mut table, series.contender.ours(), cells);
         }
@@ -156,8 +158,10 @@ pub fn data(outcomes: &[Outcome]) -> Value {
 
 /// What the columns are.
 pub const ABOUT: &str = "huge pages: memory at the end (python3: the most), the part of it on huge \
-     pages, instructions per cycle, misses of the data TLB per thousand instructions; n/a: this \
-     machine has no such counters; release off: nothing goes back from partly used huge pages";
+     pages, instructions per cycle, misses of the data TLB per thousand instructions; in malloc: the \
+     part of the CPU time that the allocator's own code takes, without what the kernel does for it \
+     (redis: of the main thread); n/a: not told by this machine, or not to this user \
+     (kernel.perf_event_paranoid); release off: nothing goes back from partly used huge pages";
 
 /// What went wrong.
 pub fn failures(outcomes: &[Outcome]) -> Vec<String> {

@@ -113,7 +113,8 @@ pub fn run_python(interpreter: &Path, contender: &Contender) -> Result<Value, St
     // No files of the user's decide what is measured.
     contender.prepare(command.args(["-I", "-c", JOB]));
     let mut result = Map::new();
-    let ended = process::run_counted(&mut command, Some(JOB_MAX), &mut result)?.success()?;
+    let ended =
+        process::run_counted(&mut command, Some(JOB_MAX), contender, &mut result)?.success()?;
     let said: Map<String, Value> = serde_json::from_str(ended.output.trim())
         .map_err(|why| format!("its output is not JSON: {why}"))?;
     result.extend(said);

@@ -3,7 +3,8 @@
 use super::load::{benchmark_csv, mean_latency_ns};
 use super::server::Server;
 use crate::bench::contender::Contender;
-use crate::bench::counters::Counters;
+use crate::bench::counters::{Counters, Target};
+use crate::bench::malloc_time::MallocTime;
 use crate::bench::reserve::Reserve;
 use serde_json::{Map, Value};
 
@@ -23,7 +24,8 @@ pub fn run(contender: &Contender, quick: bool) -> Result<Value, String> {
     let _beyond = Reserve::hold();
     let reserve = Reserve::of(RESERVE_BYTES);
     let server = Server::start(contender)?;
-    let counters = Counters::of(server.pid());
+    let counters = Counters::of(Target::Process(server.pid()));
+    let malloc = MallocTime::of(Target::Process(server.pid()), contender);
     let element = "x".repeat(ELEMENT);
     let mut push = vec!["LPUSH", "list:__rand_int__"];
     push.extend([element.as_str(); 5]);
@@ -41,6 +43,9 @@ pub fn run(contender: &Contender, quick: bool) -> Result<Value, String> {
     let cpu_ns = server.cpu_ns()?.saturating_sub(before);
     let mut result = Map::new();
     counters.record(&mut result);
+    if let Some(malloc) = malloc {
+        malloc.record(server.pid(), &mut result);
+    }
     let memory = server.memory().ok_or("redis-server is gone")?;
     let per_second = 2.0 * requests as f64 * 1e9 / cpu_ns.max(1) as f64;
     result.insert("requests_per_cpu_second".into(), per_second.into());
