@@ -154,7 +154,7 @@ impl Remap {
         let capacity = slot.opened.load(Relaxed) as usize;
         let mut touched = slot.to_touch(to);
         let (mut whole, mut batched) = (None, None);
-        let huge = slot.huge.load(Relaxed) as usize;
+        let huge = slot.huge();
         if to >= HUGE_FROM_PAGES && to > huge {
             let up = to.next_multiple_of(PAGES_PER_HUGE).min(capacity);
             // A last huge page that is only begun costs memory: allowed where what is left over
@@ -172,7 +172,7 @@ impl Remap {
         }
         let batch = (to / BATCH_PART).clamp(BATCH_LEAST_PAGES, BATCH_MOST_PAGES);
         let end = (to + batch).min(capacity);
-        let pays = pattern == Pattern::Appended && to > slot.huge.load(Relaxed) as usize;
+        let pays = pattern == Pattern::Appended && to > slot.huge();
         if pays {
             batched = Promise::of((end - to) * PAGE_BYTES);
         }
@@ -201,7 +201,7 @@ impl Remap {
         if from == 0 {
             self.splits.fetch_add(1, Relaxed);
         }
-        place.slot.huge.store(to as u32, Relaxed);
+        place.slot.set_huge(to);
         true
     }
 
@@ -289,7 +289,7 @@ impl Remap {
         // an advised part and the rest, and each of these of one or more mappings.
         let mut cuts = [
             (source.moved.load(Relaxed) as usize).min(touched),
-            (source.huge.load(Relaxed) as usize).min(touched),
+            source.huge().min(touched),
             touched,
         ];
         cuts.sort_unstable();
@@ -336,12 +336,15 @@ impl Remap {
         source.set_touched_with(if behind { touched } else { 0 }, target, resident);
         let splits = target.splits();
         target.moved.store(done as u32, Relaxed);
-        if source.huge.load(Relaxed) > target.huge.load(Relaxed) {
-            target.huge.store((source.huge.load(Relaxed) as usize).min(touched) as u32, Relaxed);
+        if source.huge() > target.huge() {
+            target.set_huge(source.huge().min(touched));
+        }
+        if source.is_cut() {
+            target.cut();
         }
         target.used.store(used, Relaxed);
         // An earlier object may have left the target's mapping cut already.
-        self.splits.fetch_add(target.splits() - splits, Relaxed);
+        self.splits.fetch_add(target.splits().wrapping_sub(splits), Relaxed);
         // What the accounts know of the source they now know of the target.
         let left = if behind { touched } else { 0 };
         self.tell(from, 0, left as isize);
@@ -384,7 +387,7 @@ fn move_some(from: Place, to: Place, done: usize, end: usize) -> (usize, vm::Mov
 fn begin_anew(place: Place, from: usize, to: usize) {
     let left = from % PAGES_PER_HUGE;
     let (begun, end) = (from - left, from - left + PAGES_PER_HUGE);
-    let is_advised = end <= place.slot.huge.load(Relaxed) as usize;
+    let is_advised = end <= place.slot.huge();
     let missing = to.min(end) - from;
     let left_over = end.saturating_sub(to);
     if left != 0 && is_advised && missing >= WORTH_ANEW_PAGES && left_over <= to / LEFT_OVER_PART {

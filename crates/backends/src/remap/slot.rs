@@ -34,8 +34,8 @@ pub struct Slot {
     pub touched: AtomicU32,
     /// Pages from the start that are accessible.
     pub opened: AtomicU32,
-    /// Pages from the start that are advised to be huge.
-    pub huge: AtomicU32,
+    /// Pages from the start that are advised to be huge, and [`CUT`].
+    huge: AtomicU32,
     /// Pages from the start that came here by page tables: a mapping of their own.
     pub moved: AtomicU32,
     /// Changes of live and warm pages that the accounts have not been told yet:
@@ -71,6 +71,9 @@ pub struct Slot {
     pub early: AtomicU8,
 }
 
+/// In `huge`: pages behind them were advised to stay small, which makes a mapping of their own.
+const CUT: u32 = 1 << 31;
+
 const _: () = assert!(size_of::<Slot>() == 64);
 
 impl Slot {
@@ -104,7 +107,7 @@ impl Slot {
 
     /// Pages from the start that will be resident when so many are used.
     pub fn to_touch(&self, pages: usize) -> usize {
-        let huge = self.huge.load(Relaxed) as usize;
+        let huge = self.huge();
         if pages <= huge { pages.next_multiple_of(PAGES_PER_HUGE).min(huge) } else { pages }
     }
 
@@ -154,10 +157,37 @@ impl Slot {
         self.handshake.depart();
     }
 
-    /// Mappings beyond the class's one that the slot's flags stand for.
+    /// Pages from the start that are advised to be huge.
+    #[inline]
+    pub fn huge(&self) -> usize {
+        (self.huge.load(Relaxed) & !CUT) as usize
+    }
+
+    /// So many pages from the start are advised to be huge from now on.
+    pub fn set_huge(&self, pages: usize) {
+        self.huge.store(pages as u32 | self.huge.load(Relaxed) & CUT, Relaxed);
+    }
+
+    /// Whether pages were advised to stay small.
+    pub fn is_cut(&self) -> bool {
+        self.huge.load(Relaxed) & CUT != 0
+    }
+
+    /// Pages were advised to stay small.
+    pub fn cut(&self) {
+        self.huge.fetch_or(CUT, Relaxed);
+    }
+
+    /// The slot is mapped as in the beginning.
+    pub fn is_one_again(&self) {
+        self.moved.store(0, Relaxed);
+        self.huge.store(0, Relaxed);
+    }
+
+    /// Mappings beyond the class's one that the slot's flags stand for, at most.
     pub fn splits(&self) -> usize {
-        let is_set = |pages: &AtomicU32| usize::from(pages.load(Relaxed) > 0);
-        2 * is_set(&self.moved) + is_set(&self.huge)
+        let is_moved = self.moved.load(Relaxed) > 0;
+        2 * usize::from(is_moved) + usize::from(self.huge() > 0) + usize::from(self.is_cut())
     }
 
     /// Links to no slot.

@@ -7,6 +7,7 @@ use spandrel_os::{barrier, clock, vm};
 use spandrel_pages::{MIB, PAGE_BYTES};
 use spandrel_sync::background;
 
+use super::grow::SPLIT_BUDGET;
 use super::lists::{Lists, pages_of};
 use super::parked::NOBODY;
 use super::slot::{HELD, Slot, WARM};
@@ -276,11 +277,13 @@ impl Remap {
     }
 
     /// Has the huge page that ends with dropped pages, the first `keep` of the slot being left,
-    /// mapped by small pages from now on: the kernel would make it whole again some day.
+    /// mapped by small pages from now on, if a mapping is to spare: the kernel would make it whole again
+    /// some day.
     fn stay_small(&self, place: Place, keep: usize) {
-        let huge = place.slot.huge.load(Relaxed) as usize;
+        let (slot, huge) = (place.slot, place.slot.huge());
         let left = keep % PAGES_PER_HUGE;
-        if left == 0 || keep >= huge {
+        let may = slot.is_cut() || self.splits.load(Relaxed) < SPLIT_BUDGET;
+        if left == 0 || keep >= huge || !may {
             return;
         }
         let whole = keep - left;
@@ -289,10 +292,11 @@ impl Remap {
             vm::advise_small(place.at.add(whole * PAGE_BYTES), (huge - whole) * PAGE_BYTES)
         };
         if told {
-            place.slot.huge.store(whole as u32, Relaxed);
-            if whole == 0 {
-                self.splits.fetch_sub(1, Relaxed);
-            }
+            let before = slot.splits();
+            slot.set_huge(whole);
+            slot.cut();
+            // More, as many, or fewer, where it was cut already.
+            self.splits.fetch_add(slot.splits().wrapping_sub(before), Relaxed);
         }
     }
 
@@ -328,8 +332,7 @@ impl Remap {
                 self.tell(place, 0, -(left as isize));
             }
             self.splits.fetch_sub(splits, Relaxed);
-            slot.moved.store(0, Relaxed);
-            slot.huge.store(0, Relaxed);
+            slot.is_one_again();
         }
     }
 }
