@@ -4,6 +4,16 @@
 int main(void) {
     CHECK(malloc_usable_size(NULL) == 0, "malloc_usable_size(NULL)");
 
+    if (on_spandrel()) {
+        /* Far less than the first huge pages have room for. */
+        static void *small[5000];
+        for (int i = 0; i < 5000; i++) CHECK(small[i] = malloc(100), "malloc");
+        for (int i = 0; i < 5000; i++) memset(small[i], 1, 100);
+        struct mallinfo2 few = mallinfo2();
+        CHECK(few.uordblks >= 500000, "mallinfo2: %zu bytes in use with 500,000 live", few.uordblks);
+        for (int i = 0; i < 5000; i++) free(small[i]);
+    }
+
     void *objects[256];
     for (int i = 0; i < 256; i++) {
         objects[i] = malloc(64 * KIB);

@@ -196,6 +196,22 @@ fn a_report_has_every_process_and_what_its_heap_holds() {
 }
 
 #[test]
+fn a_forked_child_tells_nothing_of_what_its_parent_did_before() {
+    subject().required_library();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let report = folder.path().join("report.json");
+    let script = "import os\nx = [b'x' * 5000 + bytes(i) for i in range(4000)]\n\
+                  child = os.fork()\nif child: os.waitpid(child, 0)";
+    let job = Job::new(spandrel_command()).args(["run", "--mode", "native", "--report"]);
+    job.arg(&report).arg("--").arg(installed("python3")).args(["-c", script]).run().expect_ok();
+    let report = parse(&report);
+    let processes = report["processes"].as_array().expect("processes");
+    let filled = |process: &&Value| number(&process["native"]["hugepages_from_kernel"]) >= 8;
+    assert!(processes.len() >= 2, "{report:#}");
+    assert_eq!(processes.iter().filter(filled).count(), 1, "{report:#}");
+}
+
+#[test]
 fn children_count_what_they_do_themselves() {
     subject().required_library();
     let program = Program::new("fork_child.c");

@@ -38,8 +38,8 @@ pub use request::{
 };
 pub use start::{register_fork_order, start};
 pub use stats::{
-    ReallocStats, RequestRow, Stats, count_requests, mapped, measured_stats, native_figure,
-    native_free_bytes, stats,
+    ReallocStats, RequestRow, Stats, count_requests, mapped, measured_stats, native_bytes,
+    native_figure, stats,
 };
 
 pub mod direct;

@@ -225,12 +225,14 @@ pub fn mapped() -> RemapStats {
     remap::stats()
 }
 
-/// Resident bytes of the native heap that no object has.
-pub fn native_free_bytes() -> usize {
-    use Figure::{Cached, Free, InCaches, InSpans, InTransfer};
-    let Some(figures) = spandrel_backends::native_figures() else { return 0 };
-    let free = [Cached, Free, InCaches, InSpans, InTransfer];
-    free.iter().map(|figure| figures[*figure as usize] as usize).sum()
+/// Bytes of the native heap's objects, and bytes that it has from the kernel, of which some nobody
+/// may have touched yet.
+pub fn native_bytes() -> (usize, usize) {
+    use Figure::{Cached, Free, InCaches, InSpans, InTransfer, Live};
+    let Some(figures) = spandrel_backends::native_figures() else { return (0, 0) };
+    let sum = |of: &[Figure]| of.iter().map(|figure| figures[*figure as usize] as usize).sum();
+    let free: usize = sum(&[InCaches, InSpans, InTransfer]);
+    (sum(&[Live]).saturating_sub(free), sum(&[Live, Cached, Free]))
 }
 
 /// As [`stats`], with what the native heap has resident as it is now. The kernel looks at each page of it:

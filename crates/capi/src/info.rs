@@ -41,14 +41,15 @@ pub struct MallInfo<T> {
 pub extern "C" fn mallinfo2() -> MallInfo<usize> {
     let mmap = adaptive::mapped();
     let rest = resident_anonymous().saturating_sub(mmap.live_bytes + mmap.warm_bytes);
-    // What nobody has touched yet is free and not resident.
-    let free = adaptive::native_free_bytes().min(rest);
+    let (objects, backed) = adaptive::native_bytes();
+    // What nobody has touched yet is not resident: it is taken for the native heap's.
+    let used = (rest.saturating_sub(backed) + objects).min(rest);
     MallInfo {
         arena: rest + mmap.warm_bytes,
         hblks: mmap.live_slots,
         hblkhd: mmap.live_bytes,
-        uordblks: rest - free,
-        fordblks: free + mmap.warm_bytes,
+        uordblks: used,
+        fordblks: rest - used + mmap.warm_bytes,
         keepcost: mmap.warm_bytes,
         ..MallInfo::default()
     }

@@ -80,7 +80,7 @@ impl Optional {
             Self::PopulateWrite => "pages of growing objects are faulted in one by one",
             Self::HugePage => "large objects use base pages",
             Self::Reserve => "slices are smaller; what does not fit is served by glibc",
-            Self::Collapse => "huge pages that were broken stay so until the kernel mends them",
+            Self::Collapse => "huge pages that were broken are left to the kernel to mend",
             Self::Thread => "memory goes back beside requests for memory, not while there are none",
             Self::Membarrier => "spare pages behind live objects stay where they are",
             Self::Rseq | Self::Restart => {

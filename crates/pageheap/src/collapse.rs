@@ -86,7 +86,8 @@ impl Repair {
         let elapsed = self.filled_ms.map_or(1000, |last| now_ms.saturating_sub(last).min(1 << 20));
         self.filled_ms = Some(self.filled_ms.map_or(now_ms, |last| last.max(now_ms)));
         let income = i64::from(micros_per_s).saturating_mul(elapsed as i64);
-        self.purse = self.purse.saturating_add(income).min(most);
+        // A debt of leisure ends with it.
+        self.purse = self.purse.max(-most).saturating_add(income).min(most);
         self.purse > 0
     }
 
@@ -140,10 +141,13 @@ impl PageHeap<'_> {
             let tracker = &self.table[page];
             let next = following(page, tracker);
             if tracker.state == State::Filler && tracker.has(flag::RESTORING) {
-                self.table[page].flags &= !flag::RESTORING;
+                // Whoever restores it has the kernel told otherwise first.
+                self.table[page].flags &= !(flag::RESTORING | flag::TOLD);
                 if self.table[page].used_pages == 0 {
                     // It was empty and could not leave.
                     self.dispose(memory, now_ms, page);
+                } else if self.table[page].unbacked_pages > 0 {
+                    self.keep_small(memory, page);
                 }
             }
             page = next;
@@ -199,12 +203,14 @@ impl PageHeap<'_> {
         if tracker.state != State::Filler || !tracker.has(flag::RESTORING) {
             return;
         }
-        let spared = u32::from(tracker.unbacked_pages) * SPARED_MICROS;
-        if tracker.unbacked_pages > 0 && !matches!(outcome, Collapse::Done { .. }) {
-            memory.stay_small(page);
-        }
+        let unbacked = u32::from(tracker.unbacked_pages);
+        let spared = unbacked * SPARED_MICROS;
         let began_small = tracker.has(flag::SMALL);
-        self.table[page].flags &= !flag::RESTORING;
+        // The kernel was told otherwise for the attempt.
+        self.table[page].flags &= !(flag::RESTORING | flag::TOLD);
+        if unbacked > 0 && matches!(outcome, Collapse::Busy { .. }) {
+            self.keep_small(memory, page);
+        }
         let counters = &mut self.counters;
         counters.collapse_attempts += 1;
         let (micros, charged) = match outcome {

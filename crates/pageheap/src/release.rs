@@ -177,14 +177,21 @@ impl PageHeap<'_> {
         }
     }
 
-    /// Gives back all free pages of a huge page that are still backed.
-    fn break_up(&mut self, memory: &mut impl Memory, page: HugePageId, walk: &mut Walk) {
-        let tracker = &self.table[page];
-        // One that began with small pages is to become whole until now.
-        let is_told = tracker.unbacked_pages > 0 && !tracker.has(flag::SMALL);
-        if !is_told && self.filler.counts.broken < STAY_SMALL_MOST {
+    /// Has a huge page of which something goes back mapped by small pages from now on: else the kernel
+    /// would make it whole some day. Where nobody else could make it whole again it is left to the kernel.
+    pub(crate) fn keep_small(&mut self, memory: &mut impl Memory, page: HugePageId) {
+        let may =
+            self.filler.counts.broken < STAY_SMALL_MOST && !self.counters.collapse_unsupported;
+        if may && !self.table[page].has(flag::TOLD) {
+            self.table[page].flags |= flag::TOLD;
             memory.stay_small(page);
         }
+    }
+
+    /// Gives back all free pages of a huge page that are still backed.
+    fn break_up(&mut self, memory: &mut impl Memory, page: HugePageId, walk: &mut Walk) {
+        self.keep_small(memory, page);
+        let tracker = &self.table[page];
         let mut unbacked = tracker.unbacked;
         for (at, count) in tracker.used.or(tracker.unbacked).not().rows() {
             if !memory.unback(page.first_page().after(Length(at)), Length(count)) {

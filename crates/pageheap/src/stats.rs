@@ -130,6 +130,12 @@ impl Stats {
 }
 
 impl PageHeap<'_> {
+    /// Begins to count anew what happens, as in the child of a fork.
+    pub fn forget_counters(&mut self) {
+        let collapse_unsupported = self.counters.collapse_unsupported;
+        self.counters = Counters { collapse_unsupported, ..Counters::NONE };
+    }
+
     /// Pages that could go back: of the cache what is beyond its least, and free backed pages on
     /// huge pages that are in use.
     pub fn idle(&self) -> Length {

@@ -77,6 +77,8 @@ pub(crate) mod flag {
     pub(crate) const ABANDONED: u8 = 16;
     /// It began with small pages: what is unbacked never was here.
     pub(crate) const SMALL: u8 = 32;
+    /// The kernel was told to map it by small pages until it is made whole or comes back.
+    pub(crate) const TOLD: u8 = 64;
 }
 
 /// The record of one huge page. All bytes zero is the record of one that was never used, so that

@@ -86,8 +86,8 @@ const SMALL_COUNT: usize = SMALL_BYTES / SMALL_STEP + 1;
 pub struct Table {
     /// By allocator: all new objects of fewer bytes are its own, without flags that matter.
     first: [AtomicUsize; AllocatorId::ALL.len()],
-    /// All new objects of so many bytes or more are page-mapped, without flags.
-    mapped: AtomicUsize,
+    /// All new objects of more bytes are page-mapped, without flags; `usize::MAX`: none needs be.
+    below_mapped: AtomicUsize,
     small: [[AtomicU8; SMALL_COUNT]; OPERATIONS],
     bytes: [[AtomicU8; CLASS_COUNT]; OPERATIONS],
 }
@@ -97,7 +97,7 @@ impl Table {
     pub const fn elsewhere() -> Self {
         Table {
             first: [const { AtomicUsize::new(0) }; AllocatorId::ALL.len()],
-            mapped: AtomicUsize::new(usize::MAX),
+            below_mapped: AtomicUsize::new(usize::MAX),
             small: [const { [const { AtomicU8::new(Decision::ELSEWHERE) }; SMALL_COUNT] };
                 OPERATIONS],
             bytes: [const { [const { AtomicU8::new(Decision::ELSEWHERE) }; CLASS_COUNT] };
@@ -116,7 +116,7 @@ impl Table {
     /// false says nothing.
     #[inline(always)]
     pub fn ends_mapped(&self, size: usize) -> bool {
-        size >= self.mapped.load(Relaxed)
+        size > self.below_mapped.load(Relaxed)
     }
 
     /// The decision for a request of `size` bytes.
@@ -167,13 +167,13 @@ impl Table {
         for (to, from) in self.first.iter().zip(&other.first) {
             to.store(from.load(Relaxed), Relaxed);
         }
-        self.mapped.store(other.mapped.load(Relaxed), Relaxed);
+        self.below_mapped.store(other.below_mapped.load(Relaxed), Relaxed);
     }
 
     /// Sends every request the slow way from now on.
     pub fn send_elsewhere(&self) {
         self.first.iter().for_each(|below| below.store(0, Relaxed));
-        self.mapped.store(usize::MAX, Relaxed);
+        self.below_mapped.store(usize::MAX, Relaxed);
         self.every_byte().for_each(|byte| byte.store(Decision::ELSEWHERE, Relaxed));
     }
 
@@ -205,18 +205,18 @@ impl Table {
         for (index, first) in self.first.iter().enumerate() {
             first.store(if index == usize::from(id) { below } else { 0 }, Relaxed);
         }
-        self.mapped.store(self.mapped_from(), Relaxed);
+        self.below_mapped.store(self.below_mapped(), Relaxed);
     }
 
-    /// From how many bytes on, beyond the small ones, all new objects are page-mapped without
+    /// Beyond how many bytes, and beyond the small ones, all new objects are page-mapped without
     /// flags; `usize::MAX`: they are not.
-    fn mapped_from(&self) -> usize {
+    fn below_mapped(&self) -> usize {
         let from = SizeClass::of(SMALL_BYTES + 1).index();
         let classes = self.bytes[Operation::Allocate as usize].iter().enumerate().skip(from);
         let mapped = |byte: &AtomicU8| byte.load(Relaxed) == AllocatorId::Mmap as u8;
         let alike = classes.rev().take_while(|(_, byte)| mapped(byte));
         let first = alike.last().and_then(|(index, _)| SizeClass::from_index(index));
-        first.map_or(usize::MAX, SizeClass::first)
+        first.map_or(usize::MAX, |class| class.first() - 1)
     }
 
     /// The decision for the smallest objects, and the bytes below which all new
@@ -323,14 +323,15 @@ mod tests {
     fn where_the_mapped_objects_begin() {
         let from = |mode: &str| {
             let table = table(mode);
-            let from = table.mapped.load(Relaxed);
-            let sizes = (0..40).map(|bits| 1usize << bits).chain([from, from - 1]);
-            for size in sizes.filter(|size| *size < usize::MAX && table.ends_mapped(*size)) {
+            let below = table.below_mapped.load(Relaxed);
+            let sizes = (0..64).map(|bits| 1usize << bits);
+            let sizes = sizes.chain([below, below.saturating_add(1), usize::MAX]);
+            for size in sizes.filter(|size| table.ends_mapped(*size)) {
                 let decision = table.decide(Operation::Allocate, size);
                 assert_eq!(decision.0, AllocatorId::Mmap as u8, "{mode}: {size}");
             }
-            assert!(!table.ends_mapped(from - 1));
-            from
+            assert!(!table.ends_mapped(below));
+            below.saturating_add(1)
         };
         assert_eq!(from("auto"), MAPPED_FROM);
         assert_eq!(from("native"), usize::MAX);

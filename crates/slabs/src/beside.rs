@@ -3,7 +3,7 @@
 
 use core::mem::transmute;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use spandrel_os::{budget, clock, pressure};
 use spandrel_pages::{HEAP_PAGE_BYTES, Length, MIB};
@@ -47,6 +47,8 @@ static CALLS: AtomicU32 = AtomicU32::new(0);
 static PAUSE_MS: AtomicU32 = AtomicU32::new(0);
 /// Processor time that all of it has taken, in microseconds.
 static TAKEN_US: AtomicU64 = AtomicU64::new(0);
+/// Somebody's work is being counted.
+static COUNTING: AtomicBool = AtomicBool::new(false);
 /// Bytes that had better go back for others.
 static BEYOND: AtomicUsize = AtomicUsize::new(0);
 /// A [`Companion`].
@@ -90,7 +92,7 @@ pub fn see_to_background() {
         let calls = CALLS.load(Relaxed).wrapping_add(1);
         CALLS.store(calls, Relaxed);
         if calls.is_multiple_of(LOOK_EVERY) {
-            counted(clock::micros, tend);
+            counted(tend);
         }
     }
 }
@@ -108,11 +110,16 @@ fn tend() -> bool {
     left
 }
 
-/// Does some of the work beside the program; the time that it takes by a clock is counted.
-pub fn counted<T>(clock: fn() -> u64, work: impl FnOnce() -> T) -> T {
-    let before = clock();
+/// Does some of the work beside the program; the processor time that it takes is counted, once where
+/// such work leads to more.
+pub fn counted<T>(work: impl FnOnce() -> T) -> T {
+    if COUNTING.swap(true, Relaxed) {
+        return work();
+    }
+    let before = clock::thread_micros();
     let result = work();
-    TAKEN_US.fetch_add(clock().saturating_sub(before), Relaxed);
+    TAKEN_US.fetch_add(clock::thread_micros().saturating_sub(before), Relaxed);
+    COUNTING.store(false, Relaxed);
     result
 }
 
@@ -123,7 +130,7 @@ pub fn taken_micros() -> u64 {
 
 /// The thread's work; when to call again.
 fn work() -> Option<u32> {
-    counted(clock::thread_micros, look_after)
+    counted(look_after)
 }
 
 fn look_after() -> Option<u32> {
@@ -163,9 +170,10 @@ fn look_after() -> Option<u32> {
 fn has_leisure() -> bool {
     let (wall, all) = (clock::micros(), clock::process_micros());
     let busy = all.saturating_sub(clock::thread_micros());
-    let since = wall.saturating_sub(WALL_US.swap(wall, Relaxed));
+    let before = WALL_US.swap(wall, Relaxed);
     let worked = busy.saturating_sub(BUSY_US.swap(busy, Relaxed));
-    all > 0 && worked < since / LEISURE_PART
+    // Not before there is something to compare with.
+    before > 0 && all > 0 && worked < wall.saturating_sub(before) / LEISURE_PART
 }
 
 fn companion(beyond: usize) -> (usize, bool) {
@@ -181,4 +189,7 @@ fn companion(beyond: usize) -> (usize, bool) {
 /// The child of a fork has the thread when it has grown itself.
 pub fn fork_forget() {
     WANTED_AT.store(kernel::reached(), Relaxed);
+    WALL_US.store(0, Relaxed);
+    TAKEN_US.store(0, Relaxed);
+    COUNTING.store(false, Relaxed);
 }

@@ -136,18 +136,26 @@ fn to_restore(heap: &mut PageHeap<'static>, now: u64, stepped: bool) -> Option<H
 /// Makes a huge page whole, while others go on: it takes some tenths of a
 /// millisecond, or several where huge pages are slow to come.
 fn restore(page: HugePageId) {
-    let outcome = Kernel::default().collapse(page);
+    let outcome = beside::counted(|| Kernel::default().collapse(page));
     let mut heap = HEAP.lock();
     heap.restored(&mut Kernel::default(), clock::coarse_ms(), page, outcome);
     limit::note(&heap);
 }
 
+/// What the child of a fork has to do first, as its parent's other threads are not here; and its parent
+/// tells of what was before.
+fn settle_fork(heap: &mut PageHeap<'static>, now: u64) {
+    if FORKED.load(Relaxed) && FORKED.swap(false, Relaxed) {
+        heap.abandon_restoring(&mut Kernel::default(), now);
+        heap.at_leisure(false);
+        heap.forget_counters();
+    }
+}
+
 /// Background work: the thread's if there is one, else the caller's now and
 /// then, as this tells; the lock makes it the only one.
 fn step(heap: &mut PageHeap<'static>, now: u64) -> bool {
-    if FORKED.load(Relaxed) && FORKED.swap(false, Relaxed) {
-        heap.abandon_restoring(&mut Kernel::default(), now);
-    }
+    settle_fork(heap, now);
     if background::is_running() {
         if heap.idle() > beside::LITTLE {
             background::wake();
@@ -157,7 +165,7 @@ fn step(heap: &mut PageHeap<'static>, now: u64) -> bool {
     let is_due = now >= NEXT_STEP_MS.load(Relaxed);
     if is_due {
         NEXT_STEP_MS.store(now + STEP_MS, Relaxed);
-        beside::counted(clock::micros, || release(heap, now));
+        beside::counted(|| release(heap, now));
     }
     is_due
 }
@@ -300,12 +308,17 @@ pub fn release_all() -> bool {
 
 /// What the page heap counts.
 pub fn stats() -> Option<Stats> {
-    READY.load(Acquire).then(|| HEAP.lock().stats())
+    READY.load(Acquire).then(|| {
+        let mut heap = HEAP.lock();
+        settle_fork(&mut heap, clock::coarse_ms());
+        heap.stats()
+    })
 }
 
 /// The child of a fork has the thread when it has grown itself.
 pub fn fork_forget() {
     beside::fork_forget();
+    transfer::fork_forget();
     thread_cache::fork_forget();
     fresh::fork_forget();
     FORKED.store(true, Relaxed);

@@ -6,6 +6,7 @@
 //! keep them from becoming empty.
 
 use core::ptr;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use spandrel_sync::{Lock, background};
 
@@ -30,13 +31,27 @@ struct Stack {
     /// The fewest objects that were here since somebody looked last: as many
     /// were of no use to anybody.
     least: usize,
-    /// Times that somebody asked and found objects here, and none.
+    /// Times that somebody asked and found objects here, and none, since so many forks.
     hits: u64,
     misses: u64,
+    forks: u32,
 }
 
+/// Times that this process and those it descends from were forked.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
 impl Stack {
-    const NONE: Self = Self { slots: ptr::null_mut(), count: 0, least: 0, hits: 0, misses: 0 };
+    const NONE: Self =
+        Self { slots: ptr::null_mut(), count: 0, least: 0, hits: 0, misses: 0, forks: 0 };
+
+    /// The counts of this process.
+    fn counts(&mut self) -> (&mut u64, &mut u64) {
+        let forks = FORKS.load(Relaxed);
+        if self.forks != forks {
+            (self.hits, self.misses, self.forks) = (0, 0, forks);
+        }
+        (&mut self.hits, &mut self.misses)
+    }
 }
 
 // SAFETY: the slots are the stack's alone.
@@ -63,14 +78,14 @@ pub fn fetch(class: usize, into: &mut [usize]) -> (usize, bool) {
     let mut stack = STACKS[class].lock();
     let taken = stack.count.min(into.len());
     if taken == 0 {
-        stack.misses += 1;
+        *stack.counts().1 += 1;
         drop(stack);
         let fetched = central::fetch(class, into);
         // The lowest address is used first.
         into[..fetched].reverse();
         return (fetched, true);
     }
-    stack.hits += 1;
+    *stack.counts().0 += 1;
     stack.count -= taken;
     stack.least = stack.least.min(stack.count);
     // SAFETY: the topmost `taken` of the objects that are here.
@@ -147,10 +162,16 @@ fn shrink(class: usize, surplus: impl FnOnce(&mut Stack) -> usize) -> usize {
 /// how often none.
 pub fn counts() -> (u64, u64, u64) {
     STACKS.iter().zip(&CLASS).fold((0, 0, 0), |(bytes, hits, misses), (stack, class)| {
-        let stack = stack.lock();
+        let mut stack = stack.lock();
         let here = stack.count as u64 * u64::from(class.size);
-        (bytes + here, hits + stack.hits, misses + stack.misses)
+        let (more_hits, more_misses) = stack.counts();
+        (bytes + here, hits + *more_hits, misses + *more_misses)
     })
+}
+
+/// The child of a fork counts what it does itself. Its locks may be held just now.
+pub fn fork_forget() {
+    FORKS.fetch_add(1, Relaxed);
 }
 
 /// Takes every lock before a `fork`.

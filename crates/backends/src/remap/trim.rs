@@ -115,6 +115,7 @@ impl Remap {
     pub(super) fn shed(&self, place: Place, pages: usize) {
         let mut lists = self.lists.lock();
         tell(&mut lists, place, 0, 0);
+        lists.accounts.pass(self.stamp());
         let limit = lists.accounts.warm_limit();
         self.see(&lists);
         let over = lists.accounts.warm > limit;

@@ -85,7 +85,10 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
             gathering.print(ended.code);
         }
         if let Some(report) = report {
-            report.write(&args.command, ended.code, &gathering)?;
+            // The exit code is the program's all the same.
+            if let Err(failure) = report.write(&args.command, ended.code, &gathering) {
+                say::err(format_args!("spandrel: {}", failure.message));
+            }
         }
     }
     Ok(ended)

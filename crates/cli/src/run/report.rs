@@ -32,12 +32,17 @@ impl Report {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let file = tempfile::Builder::new().prefix(".spandrel-report-").tempfile_in(directory);
+        // As any file that is made: the kernel takes off what the user does not want.
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        let file = tempfile::Builder::new()
+            .prefix(".spandrel-report-")
+            .permissions(permissions)
+            .tempfile_in(directory);
         let file = file.map_err(|why| refuse(path, why))?;
         Ok(Self { path: path.to_owned(), file, since: Instant::now() })
     }
 
-    /// Writes it: each process that said something, the youngest last, and their sum.
+    /// Writes it: each process that said something, by its number, and their sum.
     pub fn write(
         mut self,
         command: &[OsString],
@@ -61,10 +66,8 @@ impl Report {
             .map_err(std::io::Error::from)
             .and_then(|()| self.file.write_all(b"\n"));
         written.map_err(|why| refuse(&self.path, why))?;
-        let kept = self.file.persist(&self.path).map_err(|why| refuse(&self.path, why.error))?;
-        // Temporary files are for their owner alone.
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-        kept.set_permissions(mode).map_err(|why| refuse(&self.path, why))
+        self.file.persist(&self.path).map_err(|why| refuse(&self.path, why.error))?;
+        Ok(())
     }
 }
 

@@ -5,8 +5,11 @@ use crate::bench::table::{share, wrap};
 use spandrel_pages::Figure;
 use std::fmt::Write;
 
+/// Objects up to this come out of the caches of processors.
+pub const CACHED_MOST: u64 = 256 << 10;
+
 /// Some lines, each of one subject; subjects of which there is nothing to say are left out. `requests`: how
-/// many there were, if they were counted.
+/// many objects of up to [`CACHED_MOST`] bytes were made, if that was counted.
 pub fn lines(value: &dyn Fn(Figure) -> u64, requests: Option<u64>) -> String {
     let size = |figure| bytes(value(figure) as f64);
     let mut text = String::new();

@@ -41,7 +41,13 @@ pub fn draw(stats: &Stats, processes: usize) -> String {
     }
     if !stats.native.is_empty() {
         let value = |figure: Figure| stats.native.get(figure.name()).copied().unwrap_or(0);
-        text.push_str(&native::lines(&value, Some(stats.total("native").count())));
+        // Larger ones never come out of a cache.
+        let small = stats
+            .requests
+            .iter()
+            .filter(|row| row.backend == "native" && row.to <= native::CACHED_MOST);
+        let requests = small.map(|row| row.allocs).sum();
+        text.push_str(&native::lines(&value, Some(requests)));
     }
     for row in &stats.degraded {
         let why = std::io::Error::from_raw_os_error(row.errno);
