@@ -1,9 +1,11 @@
-//! The native allocator: random requests, every object's contents checked.
+//! The native allocator: random requests, of which some are refused for a limit; every object's contents
+//! checked.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use spandrel_backends::{Backend, Native};
+use spandrel_os::budget;
 
 /// Objects at a time; with [`MOST_BYTES`] bounds what a run may take.
 const OBJECTS: usize = 256;
@@ -37,6 +39,9 @@ enum Request {
     /// Many of one size, then all of them freed: batches go through the caches.
     Batch(Size, u8),
     Trim,
+    /// From now on the heap may hold so many times 64 KiB and what it was known to hold, and refuses more.
+    Limit(u8),
+    Unlimited,
 }
 
 struct Object {
@@ -51,8 +56,12 @@ impl Object {
         (0..size).step_by(STEP).chain(size.checked_sub(1))
     }
 
-    fn new(at: *mut u8, size: usize, align: usize, seed: u8, zeroed: bool) -> Self {
-        assert!(!at.is_null(), "{size} bytes aligned to {align}");
+    /// `None`: it was refused, as is right under a limit.
+    fn new(at: *mut u8, size: usize, align: usize, seed: u8, zeroed: bool) -> Option<Self> {
+        if at.is_null() {
+            assert!(budget::counts(), "{size} bytes aligned to {align}");
+            return None;
+        }
         assert_eq!(at as usize % align, 0);
         // SAFETY: the object is live, of this size, and known to nobody else.
         unsafe {
@@ -63,7 +72,7 @@ impl Object {
         let object = Object { at, size, align, seed };
         // SAFETY: as above.
         Self::places(size).for_each(|place| unsafe { at.add(place).write(object.byte(place)) });
-        object
+        Some(object)
     }
 
     fn byte(&self, place: usize) -> u8 {
@@ -98,20 +107,20 @@ fuzz_target!(|requests: Vec<Request>| {
         let room = objects.len() < OBJECTS;
         match request {
             Request::Alloc(Size(size)) if room => {
-                objects.push(Object::new(Native::alloc(size), size, 16, seed, false));
+                objects.extend(Object::new(Native::alloc(size), size, 16, seed, false));
             }
             Request::Zeroed(Size(size)) if room => {
-                objects.push(Object::new(Native::alloc_zeroed(size), size, 16, seed, true));
+                objects.extend(Object::new(Native::alloc_zeroed(size), size, 16, seed, true));
             }
             Request::Aligned(Size(size), log2) if room => {
                 let align = 16 << (log2 % 18);
                 let at = Native::alloc_aligned(align, size);
-                objects.push(Object::new(at, size, align, seed, false));
+                objects.extend(Object::new(at, size, align, seed, false));
             }
             Request::AlignedZeroed(Size(size), log2) if room => {
                 let align = 16 << (log2 % 18);
                 let at = Native::alloc_zeroed_aligned(align, size);
-                objects.push(Object::new(at, size, align, seed, true));
+                objects.extend(Object::new(at, size, align, seed, true));
             }
             Request::Resize(which, Size(size)) if !objects.is_empty() => {
                 let object = objects.swap_remove(which as usize % objects.len());
@@ -119,9 +128,14 @@ fuzz_target!(|requests: Vec<Request>| {
                 object.check(object.size);
                 // SAFETY: the object is live.
                 let at = unsafe { Native::realloc(object.at, size.max(1)) };
-                assert!(!at.is_null());
+                if at.is_null() {
+                    assert!(budget::counts());
+                    object.check(object.size);
+                    objects.push(object);
+                    continue;
+                }
                 Object { at, ..object }.check(kept);
-                objects.push(Object::new(at, size, 16, seed, false));
+                objects.extend(Object::new(at, size, 16, seed, false));
             }
             Request::Free(which) | Request::FreeSized(which) if !objects.is_empty() => {
                 let sized = matches!(request, Request::FreeSized(_));
@@ -130,14 +144,19 @@ fuzz_target!(|requests: Vec<Request>| {
             Request::Batch(Size(size), count) => {
                 let size = size.min(16 << 10);
                 let one = |_| Object::new(Native::alloc(size), size, 16, seed, false);
-                let batch: Vec<Object> = (0..usize::from(count) * 4).map(one).collect();
+                let batch: Vec<Object> = (0..usize::from(count) * 4).filter_map(one).collect();
                 batch.into_iter().for_each(|object| object.end(false));
             }
             Request::Trim => {
                 Native::trim();
             }
+            Request::Limit(room) => {
+                budget::set(Some(budget::held() + usize::from(room) * (64 << 10)), None);
+            }
+            Request::Unlimited => budget::set(None, None),
             _ => {}
         }
     }
     objects.into_iter().for_each(|object| object.end(false));
+    budget::set(None, None);
 });
