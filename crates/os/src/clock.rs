@@ -36,6 +36,22 @@ pub fn process_micros() -> u64 {
     taken(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
+/// Times that threads of the process other than the calling one had to leave a processor to others:
+/// two system calls.
+pub fn others_preempted() -> u64 {
+    let errno = crate::env::errno();
+    let of = |who| {
+        // SAFETY: all zero is a valid value, and stays on failure.
+        let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
+        // SAFETY: it is writable.
+        unsafe { libc::getrusage(who, &mut usage) };
+        usage.ru_nivcsw as u64
+    };
+    let others = of(libc::RUSAGE_SELF).saturating_sub(of(libc::RUSAGE_THREAD));
+    crate::env::set_errno(errno);
+    others
+}
+
 fn taken(clock: libc::clockid_t) -> u64 {
     let errno = crate::env::errno();
     let now = read(clock);

@@ -37,6 +37,7 @@ const LEISURE_PART: u64 = 10;
 /// The clock and what the program had worked, this thread aside, when that was looked at last.
 static WALL_US: AtomicU64 = AtomicU64::new(0);
 static BUSY_US: AtomicU64 = AtomicU64::new(0);
+static PREEMPTED: AtomicU64 = AtomicU64::new(0);
 /// What the heap had reached over when the thread was wanted last.
 static WANTED_AT: AtomicU32 = AtomicU32::new(0);
 /// When the caches were looked after last, in units of [`TEND_MS`].
@@ -166,14 +167,16 @@ fn look_after() -> Option<u32> {
 }
 
 /// Whether the program has taken less than a tenth of a processor since the last call, this thread
-/// aside.
+/// aside, and not for want of one: what may run a tenth of the time only is always busy.
 fn has_leisure() -> bool {
     let (wall, all) = (clock::micros(), clock::process_micros());
     let busy = all.saturating_sub(clock::thread_micros());
     let before = WALL_US.swap(wall, Relaxed);
     let worked = busy.saturating_sub(BUSY_US.swap(busy, Relaxed));
+    let preempted = clock::others_preempted();
+    let had_to_wait = PREEMPTED.swap(preempted, Relaxed) != preempted;
     // Not before there is something to compare with.
-    before > 0 && all > 0 && worked < wall.saturating_sub(before) / LEISURE_PART
+    before > 0 && all > 0 && !had_to_wait && worked < wall.saturating_sub(before) / LEISURE_PART
 }
 
 fn companion(beyond: usize) -> (usize, bool) {
