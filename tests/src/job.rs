@@ -141,11 +141,15 @@ impl Job {
         self.command.stdout(File::create(&stdout).expect("create stdout file"));
         self.command.stderr(File::create(&stderr).expect("create stderr file"));
         self.command.process_group(0);
-        // SAFETY: between fork and exec only one system call is made.
+        // SAFETY: between fork and exec only system calls are made.
         unsafe {
             self.command.pre_exec(|| {
                 // The child of a test that was killed itself is of no use to anybody.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                // Tests that run in a shell's background inherit signals that are ignored.
+                for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+                    libc::signal(signal, libc::SIG_DFL);
+                }
                 Ok(())
             });
         }
