@@ -2,17 +2,20 @@
 
 use spandrel_pages::{MIB, PAGE_BYTES};
 
-/// Warm pages are kept up to so many and a part of those that are live: a sixteenth, or, where as
-/// many were live a moment ago, what is missing to that, up to an eighth. Objects that come and go would
-/// have their pages given back and fetched again otherwise.
+use super::regret::Regret;
+
+/// Warm pages are kept up to so many and a part of those that are live: a sixteenth, or, where some
+/// were given back that would have been of use, as many more, up to a quarter and what is missing to what
+/// was live a moment ago, unless that is more than is left. (An object that grows by copies leaves much and
+/// wants none of it.)
 const WARM_LEAST: usize = 32 * MIB / PAGE_BYTES;
 const WARM_PART: usize = 16;
-const RECENT_PART: usize = 8;
+const REGRETTED_PART: usize = 4;
 /// A moment: between one and two of these, in units of stamps. A second.
 const WINDOW: u32 = 64;
 
 /// Kept under the lock of the lists; a slot tells its changes now and then.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub struct Accounts {
     /// Pages that objects use.
     pub live: usize,
@@ -26,12 +29,21 @@ pub struct Accounts {
     peaks: [usize; 2],
     /// When this window began.
     since: u32,
+    /// What should have stayed warm.
+    pub regret: Regret,
 }
 
 impl Accounts {
     /// No pages.
-    pub const EMPTY: Self =
-        Accounts { live: 0, warm: 0, slots: 0, reused: 0, peaks: [0; 2], since: 0 };
+    pub const EMPTY: Self = Accounts {
+        live: 0,
+        warm: 0,
+        slots: 0,
+        reused: 0,
+        peaks: [0; 2],
+        since: 0,
+        regret: Regret::NONE,
+    };
 
     /// Adds to live and warm pages. Neither becomes negative: a slot never takes
     /// back more than it has told.
@@ -47,17 +59,20 @@ impl Accounts {
         if age >= WINDOW {
             self.peaks = [self.live, if age < 2 * WINDOW { self.peaks[0] } else { self.live }];
             self.since = stamp;
+            self.regret.pass(age / WINDOW);
         }
     }
 
     /// Warm pages that may be kept.
     pub fn warm_limit(&self) -> usize {
         let recent = self.peaks[0].max(self.peaks[1]).saturating_sub(self.live);
-        WARM_LEAST + (self.live / WARM_PART).max(recent.min(self.live / RECENT_PART))
+        let most = recent.min(self.live) + self.live / REGRETTED_PART;
+        WARM_LEAST + (self.live / WARM_PART).max(self.regret.pages().min(most))
     }
 
     /// A new object uses `pages`, of which `reused` are warm.
     pub fn open(&mut self, pages: usize, reused: usize) {
+        self.regret.fetched(pages, pages - reused);
         self.change(pages as isize, -(reused as isize));
         self.slots += 1;
         self.reused += reused as u64;
@@ -86,24 +101,37 @@ mod tests {
     }
 
     #[test]
-    fn what_was_live_a_moment_ago_may_stay_warm() {
+    fn what_was_given_back_too_early_may_stay_warm() {
         let mut accounts = Accounts::EMPTY;
         accounts.pass(1000);
         assert_eq!(accounts.warm_limit(), WARM_LEAST);
         accounts.open(100_000, 0);
         assert_eq!(accounts.warm_limit(), WARM_LEAST + 100_000 / WARM_PART);
-        accounts.close(8_000);
-        assert_eq!(accounts.warm_limit(), WARM_LEAST + 8_000);
-        accounts.close(82_000);
-        assert_eq!(accounts.warm_limit(), WARM_LEAST + 10_000 / RECENT_PART, "most is gone");
-        accounts.open(82_000, 82_000);
-        for (stamp, recent) in [(1063, 8_000), (1064, 8_000), (1127, 8_000), (1128, 0)] {
-            accounts.pass(stamp);
-            let least = accounts.live / WARM_PART;
-            assert_eq!(accounts.warm_limit(), WARM_LEAST + least.max(recent), "{stamp}");
-        }
-        accounts.close(8_000);
+        accounts.regret.gave_back(90_000, 60_000);
+        accounts.open(90_000, 30_000);
+        accounts.close(90_000);
+        assert_eq!(accounts.warm_limit(), WARM_LEAST + 60_000, "as much was live");
+        accounts.close(60_000);
+        assert_eq!(accounts.warm_limit(), WARM_LEAST + 50_000, "most is gone");
+        accounts.pass(1064);
+        assert_eq!(accounts.warm_limit(), WARM_LEAST + 30_000, "half is forgotten");
+        accounts.pass(1128);
+        assert_eq!(accounts.warm_limit(), WARM_LEAST + 40_000 / REGRETTED_PART, "long ago");
         accounts.pass(9000);
-        assert_eq!(accounts.warm_limit(), WARM_LEAST + 84_000 / WARM_PART, "long ago");
+        assert_eq!(accounts.warm_limit(), WARM_LEAST + 40_000 / WARM_PART);
+    }
+
+    #[test]
+    fn what_a_copy_leaves_goes_back() {
+        let mut accounts = Accounts::EMPTY;
+        let mut pages = 100_000;
+        accounts.open(pages, 0);
+        for _ in 0..5 {
+            accounts.open(2 * pages, 0);
+            accounts.close(pages);
+            accounts.regret.gave_back(pages, pages);
+            pages *= 2;
+            assert_eq!(accounts.warm_limit(), WARM_LEAST + pages / WARM_PART);
+        }
     }
 }

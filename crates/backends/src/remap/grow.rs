@@ -241,7 +241,7 @@ impl Remap {
     ) -> Option<(Place, usize)> {
         let class = class_for(size)?;
         let mut lists = self.lists.lock();
-        let to = self.take(&mut lists, class, pages_of(size), Want::Cold)?;
+        let to = self.take(&mut lists, class, Want::Cold)?;
         lists.dequeue(to.id);
         drop(lists);
         let moved = self.ensure_open(to, pages_of(size)).then(|| self.move_object(from, to, used));

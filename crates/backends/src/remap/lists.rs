@@ -12,7 +12,7 @@ use super::layout::{CAPACITY, CLASSES, Layout, SlotId};
 use super::slot::{COLD, HELD, Slot, WARM};
 
 /// Warm slots are kept apart by the power of two of their resident pages.
-const BINS: usize = 26;
+pub const BINS: usize = 26;
 /// Slots opened at a time; 0: each slot is opened in steps as its object grows,
 /// because it is so large that opening it whole would show in core dumps and
 /// under `mlockall`.
@@ -117,9 +117,11 @@ impl Lists {
         Some(id)
     }
 
-    /// Whether `class` has a warm slot that [`Want::Near`] would take.
-    pub fn has_warm_near(&self, class: usize, pages: usize) -> bool {
-        self.lowest_filled(class, bin(pages), BINS - 1).is_some()
+    /// The first class, of `class` and the two above it, that has a warm slot for [`Want::Near`] so many
+    /// pages.
+    pub fn warm_near(&self, class: usize, pages: usize) -> Option<(usize, usize)> {
+        let has = |class: &usize| self.lowest_filled(*class, bin(pages), BINS - 1).is_some();
+        (class..CLASSES.min(class + 3)).find(has).map(|class| (class, pages))
     }
 
     fn lowest_filled(&self, class: usize, from: usize, to: usize) -> Option<usize> {
@@ -300,7 +302,7 @@ impl Lists {
 }
 
 /// The bin of a slot with so many resident pages.
-fn bin(pages: usize) -> usize {
+pub fn bin(pages: usize) -> usize {
     (pages.max(1).ilog2() as usize).min(BINS - 1)
 }
 

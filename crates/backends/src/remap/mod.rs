@@ -19,6 +19,7 @@ mod grow;
 mod layout;
 mod lists;
 mod parked;
+mod regret;
 mod slot;
 mod trim;
 
@@ -179,12 +180,17 @@ impl Remap {
     }
 
     /// Takes a slot in one of the classes from `class` upwards, in state HELD.
-    fn take(&self, lists: &mut Lists, class: usize, pages: usize, want: Want) -> Option<Place> {
-        // A warm slot of a larger class beats a cold one of the best class.
-        let warm_class = (class..CLASSES.min(class + 3))
-            .find(|c| matches!(want, Want::Near(_)) && lists.has_warm_near(*c, pages));
-        let id = warm_class
-            .and_then(|class| lists.take(class, want))
+    fn take(&self, lists: &mut Lists, class: usize, want: Want) -> Option<Place> {
+        // A warm slot of a larger class beats a cold one of the best class; where pages are many, so
+        // does one that has half of them.
+        let warm = match want {
+            Want::Near(pages) => lists.warm_near(class, pages).or_else(|| {
+                (pages >= PAGES_PER_HUGE).then(|| lists.warm_near(class, pages / 2)).flatten()
+            }),
+            _ => None,
+        };
+        let id = warm
+            .and_then(|(class, pages)| lists.take(class, Want::Near(pages)))
             .or_else(|| (class..CLASSES).find_map(|class| lists.take(class, want)))?;
         Some(self.place(id))
     }
@@ -193,7 +199,7 @@ impl Remap {
     fn take_new(&self, class: usize, size: usize, want: Want) -> Option<(Place, Promise)> {
         let pages = pages_of(size);
         let mut lists = self.lists.lock();
-        let place = self.take(&mut lists, class, pages, want)?;
+        let place = self.take(&mut lists, class, want)?;
         let touched = place.slot.touched.load(Relaxed) as usize;
         if touched <= pages {
             lists.dequeue(place.id);

@@ -91,6 +91,7 @@ impl Remap {
         let limit = lists.accounts.warm_limit();
         let touched = slot.touched.load(Relaxed) as usize;
         if touched > limit {
+            lists.accounts.regret.gave_back(touched, touched - limit);
             drop(lists);
             self.drop_pages(place, limit);
             lists = self.lists.lock();
@@ -236,17 +237,25 @@ impl Remap {
             }
             lists.dequeue(id);
             let place = self.place(id);
-            if place.slot.state() == WARM {
-                lists.remove_warm(id);
-                // On no list: this thread's alone until it is cold.
-                drop(lists);
-                self.empty(place);
-                self.lists.lock().put_cold(id);
-            } else if place.slot.begin_trim() {
-                // The spare pages behind a live object.
-                drop(lists);
-                self.drop_pages(place, pages_of(place.slot.used.load(Relaxed)));
-                place.slot.end_trim();
+            let is_warm = place.slot.state() == WARM;
+            if is_warm || place.slot.begin_trim() {
+                let keep = if is_warm { 0 } else { pages_of(place.slot.used.load(Relaxed)) };
+                let touched = place.slot.touched.load(Relaxed) as usize;
+                if lists.accounts.warm > lists.accounts.warm_limit() {
+                    lists.accounts.regret.gave_back(touched, touched.saturating_sub(keep));
+                }
+                if is_warm {
+                    lists.remove_warm(id);
+                    // On no list: this thread's alone until it is cold.
+                    drop(lists);
+                    self.empty(place);
+                    self.lists.lock().put_cold(id);
+                } else {
+                    // The spare pages behind a live object.
+                    drop(lists);
+                    self.drop_pages(place, keep);
+                    place.slot.end_trim();
+                }
             } else {
                 // Its owner is at it: later, if there is a way at all.
                 if barrier::available() {
