@@ -22,9 +22,13 @@ pub struct Central {
 static CENTRAL: [Lock<Central>; CLASSES] =
     [const { Lock::new(Central { heads: [0; FULLNESSES], free: 0 }) }; CLASSES];
 
+/// Spans that are got or given back together.
+const SPANS: usize = 16;
+
 /// Takes up to `into.len()` objects of a class; how many. Fewer than asked for
 /// means that a new span would have been needed for the rest; none, that there
-/// is no memory.
+/// is no memory. New spans are got when no other has a free object, as many as
+/// what is asked for fills.
 pub fn fetch(class: usize, into: &mut [usize]) -> usize {
     let mut central = CENTRAL[class].lock();
     let taken = central.take(class, into);
@@ -32,13 +36,18 @@ pub fn fetch(class: usize, into: &mut [usize]) -> usize {
         return taken;
     }
     drop(central);
-    let Some(span) = heap::small_span(class) else { return 0 };
+    let mut spans = [Page(0); SPANS];
+    let wanted = (into.len() / CLASS[class].objects as usize).clamp(1, SPANS);
+    let count = heap::small_spans(class, &mut spans[..wanted]);
     central = CENTRAL[class].lock();
-    span.prepare();
-    let taken = span.take(into);
-    central.free += span.free();
-    central.file(span);
-    taken
+    spans[..count].iter().fold(0, |taken, first| {
+        let span = Span::at(*first, class);
+        span.prepare();
+        let taken = taken + span.take(&mut into[taken..]);
+        central.free += span.free();
+        central.file(span);
+        taken
+    })
 }
 
 /// Bytes of free objects in spans.
@@ -53,7 +62,7 @@ pub fn free_bytes() -> u64 {
 pub fn give(class: usize, objects: &[usize]) {
     let mut rest = objects;
     while !rest.is_empty() {
-        let mut empty = [Page(0); 16];
+        let mut empty = [Page(0); SPANS];
         let mut emptied = 0;
         let mut central = CENTRAL[class].lock();
         while let Some(object) = rest.first()
@@ -85,8 +94,8 @@ pub fn give(class: usize, objects: &[usize]) {
             }
         }
         drop(central);
-        for first in &empty[..emptied] {
-            heap::free_span(*first, CLASS[class].pages as usize);
+        if emptied > 0 {
+            heap::free_spans(&empty[..emptied], CLASS[class].pages as usize);
         }
     }
 }

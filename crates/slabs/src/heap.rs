@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
-use spandrel_os::{budget, clock};
+use spandrel_os::{budget, clock, live};
 use spandrel_pageheap::{Memory, PageHeap, Request, Settings, Stats, Urgency};
 use spandrel_pages::{HEAP_PAGE_BYTES, HUGEPAGE_BYTES, HugePageId, Length, MIB};
 use spandrel_recorder::{self as recorder, Event};
@@ -16,7 +16,6 @@ use crate::kernel::{Kernel, SMALL_PROGRAM, id_of, page_of};
 use crate::limit;
 use crate::map::{self, LARGE, NO_CLASS, Page};
 use crate::report;
-use crate::span::Span;
 use crate::{thread_cache, transfer};
 
 /// Without a thread for it, background work is looked at this often, by whoever
@@ -79,7 +78,7 @@ pub fn start() -> bool {
             if let Some(trackers) = unsafe { map::start() } {
                 HEAP.lock().give_records(trackers);
                 transfer::start();
-                figures::publish_bounds(map::bounds());
+                live::set_bounds(map::bounds());
                 READY.store(true, Release);
             }
         });
@@ -87,39 +86,52 @@ pub fn start() -> bool {
     READY.load(Acquire)
 }
 
-fn allocate(request: Request, of_small: bool) -> Option<(Page, bool)> {
+/// As many spans of one kind as there is room for in `into`, or fewer; how many, and whether the last is
+/// zero. Near a limit one is enough.
+fn allocate(request: Request, of_small: bool, into: &mut [Page]) -> (usize, bool) {
     if budget::can_never_be(request.pages.0 as usize * HEAP_PAGE_BYTES) {
         budget::refuse();
-        return None;
+        return (0, false);
     }
     let mut guard = HEAP.lock();
     let heap = &mut *guard;
     let now = clock::coarse_ms();
     let mut kernel = Kernel::default();
-    let span = heap.allocate(&mut kernel, now, request)?;
-    if budget::counts() && !limit::admit(heap, now) {
-        heap.free(&mut kernel, now, span.first, request.pages);
-        limit::give_up(heap, now, request.pages);
-        return None;
+    let (mut count, mut zeroed) = (0, false);
+    for page in into.iter_mut() {
+        if count > 0 && budget::counts() {
+            break;
+        }
+        let Some(span) = heap.allocate(&mut kernel, now, request) else { break };
+        if budget::counts() && !limit::admit(heap, now) {
+            heap.free(&mut kernel, now, span.first, request.pages);
+            limit::give_up(heap, now, request.pages);
+            break;
+        }
+        if recorder::records_spans() {
+            recorder::span(&Event::New {
+                first: span.first.0,
+                pages: request.pages.0,
+                align_log2: request.align.0.max(1).ilog2() as u8,
+                objects: request.objects,
+            });
+        }
+        tell(heap, request.pages);
+        *page = page_of(span.first);
+        (count, zeroed) = (count + 1, span.zeroed);
     }
-    if recorder::records_spans() {
-        recorder::span(&Event::New {
-            first: span.first.0,
-            pages: request.pages.0,
-            align_log2: request.align.0.max(1).ilog2() as u8,
-            objects: request.objects,
-        });
+    if count == 0 {
+        return (0, false);
     }
-    tell(heap, request.pages);
     let stepped = step(heap, now);
     let refilled = to_restore(heap, now, stepped);
     drop(guard);
     if of_small {
         // Nobody else has to wait while the page comes.
-        kernel.touch_fresh(span.first);
+        into[..count].iter().for_each(|page| kernel.touch_fresh(id_of(*page)));
     }
     refilled.into_iter().for_each(restore);
-    Some((page_of(span.first), span.zeroed))
+    (count, zeroed)
 }
 
 /// A huge page to be made whole now: one that has just filled, or, in a step of
@@ -219,29 +231,29 @@ pub fn idle_bytes() -> usize {
     pages.0 as usize * HEAP_PAGE_BYTES
 }
 
-/// A span for objects of a class; not prepared yet.
-pub fn small_span(class: usize) -> Option<Span> {
+/// Spans for objects of a class, as many as there is room for or fewer, not prepared yet; how many.
+pub fn small_spans(class: usize, into: &mut [Page]) -> usize {
     let pages = Length(u32::from(CLASS[class].pages));
     let objects = u32::from(CLASS[class].objects);
-    let (first, _) = allocate(Request { pages, align: Length(1), objects }, true)?;
-    Some(Span::at(first, class))
+    allocate(Request { pages, align: Length(1), objects }, true, into).0
 }
 
-/// Gives the pages of a span back. That there is no such span means that two
-/// threads freed it at once, or that the tables were overwritten: said, and the
-/// end.
-pub fn free_span(first: Page, pages: usize) {
+/// Gives the pages of spans back that are as long as each other. That there is no such span means that two
+/// threads freed it at once, or that the tables were overwritten: said, and the end.
+pub fn free_spans(spans: &[Page], pages: usize) {
     let mut heap = HEAP.lock();
     let now = clock::coarse_ms();
-    let was_one = heap.free(&mut Kernel::default(), now, id_of(first), Length(pages as u32));
-    recorder::span(&Event::Delete { first: id_of(first).0 });
+    for first in spans {
+        let was_one = heap.free(&mut Kernel::default(), now, id_of(*first), Length(pages as u32));
+        if !was_one {
+            drop(heap);
+            report::nowhere("free", first.address());
+        }
+        recorder::span(&Event::Delete { first: id_of(*first).0 });
+        tell(&heap, Length(pages as u32));
+    }
     step(&mut heap, now);
     limit::note(&heap);
-    tell(&heap, Length(pages as u32));
-    drop(heap);
-    if !was_one {
-        report::nowhere("free", first.address());
-    }
 }
 
 /// A span for one large object: its address, and whether it is zero.
@@ -254,7 +266,9 @@ pub fn allocate_large(pages: usize, align_pages: usize) -> Option<(usize, bool)>
         align: Length(u32::try_from(align_pages).ok()?),
         objects: 1,
     };
-    let (first, zeroed) = allocate(request, false)?;
+    let mut span = [Page(0)];
+    let (1, zeroed) = allocate(request, false, &mut span) else { return None };
+    let [first] = span;
     first.record().pages.store(pages as u32, Relaxed);
     first.class().store(LARGE, Relaxed);
     Some((first.address(), zeroed))
@@ -289,7 +303,7 @@ pub fn grow_large(first: Page, pages: usize) -> bool {
 pub fn free_large(first: Page) {
     let pages = first.record().pages.load(Relaxed) as usize;
     first.class().store(NO_CLASS, Relaxed);
-    free_span(first, pages);
+    free_spans(&[first], pages);
 }
 
 /// Gives back to the kernel all that can go; true if there was any.
