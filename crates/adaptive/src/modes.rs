@@ -9,6 +9,7 @@
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_void};
 use core::fmt::Write;
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
 use spandrel_os::message::Line;
@@ -30,7 +31,7 @@ struct Compiled {
     table: Table,
     /// The mode, and which of its allocators can be had; written once, before
     /// the entry is published.
-    mode: UnsafeCell<(Mode, Available)>,
+    mode: UnsafeCell<MaybeUninit<(Mode, Available)>>,
     /// The mode's name, ended by a zero byte; written with it.
     name: UnsafeCell<Line>,
 }
@@ -40,23 +41,28 @@ struct Compiled {
 unsafe impl Sync for Compiled {}
 
 impl Compiled {
-    const fn new() -> Self {
+    /// An entry that is not in use yet, in memory that nobody has touched.
+    const fn blank() -> Self {
         Compiled {
-            table: Table::elsewhere(),
-            mode: UnsafeCell::new((Mode::Auto, Available::BASE)),
+            table: Table::blank(),
+            mode: UnsafeCell::new(MaybeUninit::uninit()),
             name: UnsafeCell::new(Line::new()),
         }
     }
 }
 
-static POOL_ENTRIES: [Compiled; POOL] = [const { Compiled::new() }; POOL];
+static POOL_ENTRIES: [Compiled; POOL] = [const { Compiled::blank() }; POOL];
 static FILLED: AtomicUsize = AtomicUsize::new(0);
 static ADDING: Lock<()> = Lock::new(());
 /// What the hot path reads.
 static ACTIVE: Table = Table::elsewhere();
 static SCOPES_USED: AtomicBool = AtomicBool::new(false);
 /// In force before the start: every decision goes the slow way.
-static UNSET: Compiled = Compiled::new();
+static UNSET: Compiled = Compiled {
+    table: Table::elsewhere(),
+    mode: UnsafeCell::new(MaybeUninit::new((Mode::Auto, Available::BASE))),
+    name: UnsafeCell::new(Line::new()),
+};
 static CURRENT: AtomicPtr<Compiled> = AtomicPtr::new((&raw const UNSET).cast_mut());
 
 /// Why a mode could not be entered.
@@ -118,8 +124,9 @@ fn publish() {
 }
 
 fn parts_of(compiled: &Compiled) -> (Mode, Available) {
-    // SAFETY: see `unsafe impl Sync`.
-    unsafe { *compiled.mode.get() }
+    // SAFETY: see `unsafe impl Sync`; whoever knows of an entry knows it from `FILLED`, from
+    // `CURRENT` or from a scope, and each of them only names what was written.
+    unsafe { (*compiled.mode.get()).assume_init() }
 }
 
 fn mode_of(compiled: &Compiled) -> Mode {
@@ -156,7 +163,7 @@ fn intern(mode: &Mode) -> Option<&'static Compiled> {
     // SAFETY: the entry is beyond `FILLED`: nobody reads it, and the lock makes
     // this thread the only one to write.
     unsafe {
-        *entry.mode.get() = (*mode, usable);
+        (*entry.mode.get()).write((*mode, usable));
         // A line never fails; it cuts.
         let _ = write!(*entry.name.get(), "{mode}");
     }

@@ -14,6 +14,7 @@ pub mod clock;
 pub mod degrade;
 pub mod env;
 pub mod file;
+pub mod live;
 pub mod message;
 pub mod pressure;
 pub mod rseq;

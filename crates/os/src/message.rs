@@ -55,6 +55,15 @@ impl Write for Line {
     }
 }
 
+/// So many bytes, in words.
+pub struct Bytes(pub usize);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.0, if self.0 == 1 { "byte" } else { "bytes" })
+    }
+}
+
 /// Writes to a file descriptor; short writes are continued, errors end it.
 pub struct Fd(pub i32);
 

@@ -105,6 +105,16 @@ impl Table {
         }
     }
 
+    /// A table that decides nothing yet: to be compiled before it is asked. All bytes are zero.
+    pub const fn blank() -> Self {
+        Table {
+            first: [const { AtomicUsize::new(0) }; AllocatorId::ALL.len()],
+            below_mapped: AtomicUsize::new(0),
+            small: [const { [const { AtomicU8::new(0) }; SMALL_COUNT] }; OPERATIONS],
+            bytes: [const { [const { AtomicU8::new(0) }; CLASS_COUNT] }; OPERATIONS],
+        }
+    }
+
     /// Whether a new object of `size` bytes is an allocator's because all up to
     /// there are; false says nothing.
     #[inline(always)]

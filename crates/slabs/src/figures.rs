@@ -1,32 +1,14 @@
-//! What the allocator tells of itself: when asked, and to whoever reads the memory
-//! of the process.
+//! What the allocator tells of itself.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use spandrel_os::budget;
+use spandrel_os::live::{self, set};
 use spandrel_os::vm::{self, HugePages};
 use spandrel_pageheap::Stats;
-use spandrel_pages::{FIGURES, Figure, Figures, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, LIVE_MAGIC};
+use spandrel_pages::{Figure, Figures, HEAP_PAGE_BYTES, HUGEPAGE_BYTES};
 
 use crate::{beside, central, cpu_cache, heap, map, thread_cache, transfer};
-
-/// See [`spandrel_pages::LIVE_SYMBOL`].
-#[repr(C)]
-struct Live {
-    magic: u64,
-    count: u64,
-    /// First address of the tables, that of the heap behind them, and the one behind its last.
-    bounds: [AtomicU64; 3],
-    figures: [AtomicU64; FIGURES],
-}
-
-#[unsafe(export_name = "spandrel_live")]
-static LIVE: Live = Live {
-    magic: LIVE_MAGIC,
-    count: FIGURES as u64,
-    bounds: [const { AtomicU64::new(0) }; 3],
-    figures: [const { AtomicU64::new(0) }; FIGURES],
-};
 
 /// Nothing is on huge pages, as it was when somebody looked last.
 static NO_HUGE_PAGES: AtomicBool = AtomicBool::new(false);
@@ -36,18 +18,7 @@ pub fn figures() -> Option<Figures> {
     let stats = heap::stats()?;
     publish_heap(&stats);
     publish_caches();
-    let mut figures = [0; FIGURES];
-    for (figure, live) in figures.iter_mut().zip(&LIVE.figures) {
-        *figure = live.load(Relaxed);
-    }
-    Some(figures)
-}
-
-/// Writes down where the tables begin, where the heap behind them, and where that ends.
-pub fn publish_bounds(bounds: [usize; 3]) {
-    for (place, bound) in LIVE.bounds.iter().zip(bounds) {
-        place.store(bound as u64, Relaxed);
-    }
+    Some(live::all())
 }
 
 /// Writes down what of it is resident, as the kernel tells: it looks at each page. And whether any of it
@@ -118,15 +89,4 @@ pub fn publish_caches() {
     set(Figure::TransferHits, hits);
     set(Figure::TransferMisses, misses);
     set(Figure::InSpans, central::free_bytes());
-}
-
-/// Writes down what another allocator of ours holds: bytes of its objects, and of what they left.
-#[inline]
-pub fn publish_mapped(live: usize, warm: usize) {
-    set(Figure::MappedLive, live as u64);
-    set(Figure::MappedWarm, warm as u64);
-}
-
-fn set(figure: Figure, value: u64) {
-    LIVE.figures[figure as usize].store(value, Relaxed);
 }

@@ -51,7 +51,7 @@ use span::Wrong;
 
 pub use beside::{Companion, set_companion, want as want_background};
 pub use cpu_cache::start as start_cpu_caches;
-pub use figures::{figures, measure_resident, publish_mapped};
+pub use figures::{figures, measure_resident};
 pub use heap::{fork_forget, idle_bytes, set_release_rate, start, stats};
 pub use thread_cache::watch_main_thread;
 

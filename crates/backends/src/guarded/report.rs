@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering::*};
 
-use spandrel_os::message::say;
+use spandrel_os::message::{Bytes, say};
 
 use super::stack::{Place, Stack};
 use super::{BASE, OBJECT_BYTES, Record, SLOT, SLOT_BYTES, SLOTS, State};
@@ -28,17 +28,17 @@ pub enum Accident {
 
 /// Says what was done to the object, and ends the process.
 pub fn end(accident: &Accident, record: &Record, address: usize) -> ! {
-    let size = record.size;
+    let size = Bytes(record.size);
     match accident {
         Accident::EndedTwice { call } => {
-            say(format_args!("{call}({address:#x}): freed twice (an object of {size} bytes)"));
+            say(format_args!("{call}({address:#x}): freed twice (an object of {size})"));
         }
         Accident::NotItsBeginning { call } => say(format_args!(
-            "{call}({address:#x}): not the beginning of an object ({} of {size} bytes)",
+            "{call}({address:#x}): not the beginning of an object ({} of {size})",
             Beside { address, record }
         )),
         Accident::WrittenBehind => say(format_args!(
-            "buffer overflow: the bytes behind an object of {size} bytes at {address:#x} were \
+            "buffer overflow: the bytes behind an object of {size} at {address:#x} were \
              written to before it was freed"
         )),
     }
@@ -75,9 +75,9 @@ impl core::fmt::Display for Beside<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let (from, end) = (self.record.address, self.record.address + self.record.size);
         match self.address {
-            at if at < from => write!(f, "{} bytes before an object", from - at),
-            at if at >= end => write!(f, "{} bytes behind the end of an object", at - end),
-            at => write!(f, "{} bytes from the beginning of an object", at - from),
+            at if at < from => write!(f, "{} before an object", Bytes(from - at)),
+            at if at >= end => write!(f, "{} behind the end of an object", Bytes(at - end)),
+            at => write!(f, "{} from the beginning of an object", Bytes(at - from)),
         }
     }
 }
@@ -151,7 +151,7 @@ fn tell(address: usize, base: usize, context: &libc::ucontext_t) {
         _ => "buffer overflow",
     };
     let place = Beside { address, record };
-    say(format_args!("{what}: {how} of {address:#x}, {place} of {} bytes", record.size));
+    say(format_args!("{what}: {how} of {address:#x}, {place} of {}", Bytes(record.size)));
     let at = context.uc_mcontext.gregs[libc::REG_RIP as usize] as usize;
     say(format_args!("  at {}", Place(at)));
     Stack::here().beyond(at).tell("found");

@@ -388,9 +388,16 @@ fn begin_anew(place: Place, from: usize, to: usize) {
     let left = from % PAGES_PER_HUGE;
     let (begun, end) = (from - left, from - left + PAGES_PER_HUGE);
     let is_advised = end <= place.slot.huge();
+    // A part of what was moved here would be a mapping of its own, and not counted.
+    let is_moved = begun < place.slot.moved.load(Relaxed) as usize;
     let missing = to.min(end) - from;
     let left_over = end.saturating_sub(to);
-    if left != 0 && is_advised && missing >= WORTH_ANEW_PAGES && left_over <= to / LEFT_OVER_PART {
+    if left != 0
+        && is_advised
+        && !is_moved
+        && missing >= WORTH_ANEW_PAGES
+        && left_over <= to / LEFT_OVER_PART
+    {
         let len = PAGES_PER_HUGE * PAGE_BYTES;
         // SAFETY: open, in a slot held by the caller, and without contents that anybody knows of.
         // If it fails, for want of mappings, they stay as they are.

@@ -3,8 +3,8 @@
 use core::sync::atomic::Ordering::*;
 
 use spandrel_os::budget::{self, Promise};
-use spandrel_os::{barrier, clock, vm};
-use spandrel_pages::{MIB, PAGE_BYTES};
+use spandrel_os::{barrier, clock, live, vm};
+use spandrel_pages::{Figure, MIB, PAGE_BYTES};
 use spandrel_sync::background;
 
 use super::grow::SPLIT_BUDGET;
@@ -61,10 +61,11 @@ impl Remap {
 
     /// Shows what there is to those who look without the lock.
     pub(super) fn see(&self, lists: &Lists) {
-        let (live, warm) = (lists.accounts.live, lists.accounts.warm);
+        let (live_pages, warm) = (lists.accounts.live, lists.accounts.warm);
         self.warm_seen.store(warm, Relaxed);
-        spandrel_slabs::publish_mapped(live * PAGE_BYTES, warm * PAGE_BYTES);
-        let is_large = live + warm >= THREAD_FROM_PAGES;
+        live::set(Figure::MappedLive, (live_pages * PAGE_BYTES) as u64);
+        live::set(Figure::MappedWarm, (warm * PAGE_BYTES) as u64);
+        let is_large = live_pages + warm >= THREAD_FROM_PAGES;
         if is_large != self.is_large.load(Relaxed) {
             self.is_large.store(is_large, Relaxed);
         }
