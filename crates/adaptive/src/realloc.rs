@@ -10,7 +10,7 @@ use spandrel_policy::{Decision, Operation};
 use crate::backend::with_backend;
 use crate::modes::{switch_threshold, table};
 use crate::observed::resizing;
-use crate::request::{alloc_in, decide, free_moved, glibc_may_serve};
+use crate::request::{alloc_in, decide, free_moved, glibc_may_have, glibc_may_serve};
 use crate::stats::{self, Event, Path};
 use crate::{counter, early};
 
@@ -157,7 +157,7 @@ unsafe fn resize(
             return (kept, Path::ByOwner(owner));
         }
     }
-    if owner == AllocatorId::Sys || !glibc_may_serve(size) {
+    if owner == AllocatorId::Sys || !glibc_may_have(size) {
         return (ptr::null_mut(), Path::InPlace);
     }
     // SAFETY: passed on from the caller.
@@ -229,7 +229,7 @@ unsafe fn realloc_copying(object: *mut u8, old_size: usize, align: usize, size: 
     let target = decide(Operation::Grow, size.max(align)).allocator();
     // SAFETY: passed on from the caller.
     let moved = unsafe { migrate(object, target, align, old_size, size) };
-    if moved.is_null() && glibc_may_serve(size) {
+    if moved.is_null() && glibc_may_have(size) {
         // SAFETY: as above; the object is as it was.
         return unsafe { migrate(object, AllocatorId::Sys, align, old_size, size) };
     }

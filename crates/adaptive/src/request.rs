@@ -1,8 +1,8 @@
 //! New objects, and objects given back.
 
 use spandrel_backends::{Backend, Native, Remap, Sys, guarded};
-use spandrel_os::{budget, slices};
-use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, MIN_ALIGN};
+use spandrel_os::{budget, slices, vm};
+use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, KIB, MIN_ALIGN};
 use spandrel_policy::{Decision, Operation};
 
 use crate::backend::with_backend;
@@ -11,6 +11,9 @@ use crate::modes::{table, table_of_thread};
 use crate::observed;
 use crate::start;
 use crate::stats;
+
+/// What glibc maps, as it is set at first (mallopt(3)).
+const GLIBC_MAPS_FROM: usize = 128 * KIB;
 
 const SYS: u8 = AllocatorId::Sys as u8;
 const NATIVE: u8 = AllocatorId::Native as u8;
@@ -185,11 +188,18 @@ fn last_resort(size: usize, align: usize, zeroed: bool) -> *mut u8 {
 /// As [`alloc_in`] by glibc, for what our own allocators have no room for; null if that is
 /// because of a limit.
 fn alloc_in_glibc(align: usize, size: usize, zeroed: bool) -> *mut u8 {
-    if glibc_may_serve(size) {
+    if glibc_may_have(size) {
         alloc_in(AllocatorId::Sys, align, size, zeroed)
     } else {
         core::ptr::null_mut()
     }
+}
+
+/// Whether it is of use to ask glibc for a new object that another has refused. A large one it would map,
+/// and where the kernel refuses that (a limit of the data segment) it would go on to arenas of its own,
+/// which hold all that it gets from then on and do not give it back.
+pub(crate) fn glibc_may_have(size: usize) -> bool {
+    glibc_may_serve(size) && (size < GLIBC_MAPS_FROM || vm::would_map(size))
 }
 
 /// Whether glibc may serve what another has refused: not if that would be beyond the limit of

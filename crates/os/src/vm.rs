@@ -56,6 +56,17 @@ pub fn map_wiped_on_fork(len: usize) -> Option<NonNull<u8>> {
     NonNull::new(at.cast())
 }
 
+/// Whether the kernel would map `len` bytes more for reading and writing, as it is asked to: limits of
+/// the process and of overcommitted memory say so only then.
+pub fn would_map(len: usize) -> bool {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new private mapping at an address of the kernel's choice, which nobody else knows.
+    unsafe {
+        mm::mmap_anonymous(ptr::null_mut(), len, access, MapFlags::PRIVATE)
+            .is_ok_and(|at| mm::munmap(at, len).is_ok())
+    }
+}
+
 /// Bytes of a mapped range that are resident: on pages of this process. `None`: the kernel does not
 /// tell.
 pub fn resident(at: *mut u8, len: usize) -> Option<usize> {

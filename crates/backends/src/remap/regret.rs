@@ -28,6 +28,9 @@ impl Regret {
     /// A new object of `pages` has to fetch that many of them. It would have had a slot that is not
     /// smaller than half of it: see [`super::lists::Lists::warm_near`].
     pub fn fetched(&mut self, pages: usize, fresh: usize) {
+        if fresh == 0 {
+            return;
+        }
         let mut missing = fresh;
         for gone in &mut self.gone[bin(pages / 2)..] {
             let part = missing.min(*gone);
