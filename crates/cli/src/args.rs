@@ -19,6 +19,7 @@ pub struct Args {
 #[derive(Subcommand, Debug)]
 pub enum Task {
     Run(RunArgs),
+    Tune(TuneArgs),
     Stat(StatArgs),
     Bench(BenchArgs),
     Trace(TraceArgs),
@@ -78,6 +79,30 @@ Modes:
   switch[=BASE][,point=128KiB][,threshold=8]
                                          BASE below the point, page-mapped above it, and
                                          for objects that are resized often";
+
+/// Learn which allocator serves a job best, and write it down.
+///
+/// The job is run some rounds on each mode, and with each allocator for each range of sizes that it asks
+/// for; what is faster for certain goes into a profile for `spandrel run --profile`. What the job
+/// prints is not shown, its input is empty, and it must do the same each time.
+#[derive(Parser, Debug)]
+pub struct TuneArgs {
+    /// Measured rounds; with fewer than six every one has to agree
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+
+    /// The profile to write
+    #[arg(long, value_name = "FILE", default_value = "spandrel.profile")]
+    pub out: PathBuf,
+
+    /// The library to load [default: found beside this command]
+    #[arg(long, value_name = "PATH", env = "SPANDREL_LIB", hide_env_values = true)]
+    pub lib: Option<PathBuf>,
+
+    /// The job and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM ARGS")]
+    pub command: Vec<OsString>,
+}
 
 /// Show where the memory of a running program is.
 ///

@@ -16,6 +16,7 @@ mod sim;
 mod stat;
 mod stats;
 mod trace;
+mod tune;
 
 use args::{Args, Task};
 use clap::Parser;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let done = match args.task {
         Task::Run(asked) => run::run(&asked),
+        Task::Tune(asked) => tune::run(&asked),
         Task::Stat(asked) => stat::run(&asked),
         Task::Bench(asked) => bench::run(&asked),
         Task::Sim(asked) => sim::run(&asked),

@@ -40,6 +40,11 @@ pub fn check_built_in(mode: &Mode, text: &str, library: &Path) -> Result<(), Fai
     mode.check(text, available).map_err(Failure::refused)
 }
 
+/// The allocators that a library contains, as far as it says.
+pub fn built_in(library: &Path) -> Available {
+    ask(library).unwrap_or(Available::BASE)
+}
+
 /// Loads the library into this very command and reads what it says of itself.
 fn ask(library: &Path) -> Option<Available> {
     let output = Command::new("/proc/self/exe")

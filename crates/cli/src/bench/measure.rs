@@ -32,9 +32,26 @@ impl Series {
     }
 }
 
+/// As [`turns`], with memory held in reserve between the runs.
+pub fn in_turns(
+    contenders: &[Contender],
+    runs: usize,
+    progress: &Progress,
+    label: &str,
+    mut one: impl FnMut(&Contender) -> Result<Value, String>,
+) -> Vec<Series> {
+    let mut reserve = Some(Reserve::hold());
+    turns(contenders, runs, progress, label, |contender| {
+        drop(reserve.take());
+        let sample = one(contender);
+        reserve = Some(Reserve::hold());
+        sample
+    })
+}
+
 /// Rounds of `one`, contenders taking turns; the first round is not counted. A
 /// contender that fails once is out.
-pub fn in_turns(
+pub fn turns(
     contenders: &[Contender],
     runs: usize,
     progress: &Progress,
@@ -48,18 +65,15 @@ pub fn in_turns(
     };
     let mut all: Vec<Series> = contenders.iter().map(new).collect();
     progress.stage(label, contenders.len() * (runs + 1));
-    let mut reserve = Reserve::hold();
     for round in 0..=runs {
         for series in &mut all {
             progress.note(&series.contender.name);
             if series.failed.is_none() {
-                drop(reserve);
                 match one(&series.contender) {
                     Ok(sample) if round > 0 => series.samples.push(sample),
                     Ok(_) => {}
                     Err(why) => series.failed = Some(why),
                 }
-                reserve = Reserve::hold();
             }
             progress.step();
         }

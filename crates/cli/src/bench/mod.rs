@@ -6,18 +6,18 @@
 
 mod apps;
 mod cases;
-mod contender;
+pub mod contender;
 mod copies;
 mod counters;
 mod dispatch;
 mod fig2;
 mod hugepages;
 mod malloc_time;
-mod measure;
+pub mod measure;
 pub mod numbers;
-mod process;
+pub mod process;
 mod programs;
-mod progress;
+pub mod progress;
 mod redis;
 pub mod replay;
 mod report;

@@ -4,7 +4,7 @@ use super::contender::Contender;
 use super::counters::{Counters, Target};
 use super::malloc_time::MallocTime;
 use serde_json::{Map, Value};
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -46,7 +46,28 @@ pub fn run(command: &mut Command, limit: Option<Duration>) -> Result<Ended, Stri
     Ok(Ended { pid, status, cpu_ns, wall_ns, output, errors })
 }
 
-/// The same, with what the machine's counters say of it where there are any, and how much of its
+/// The last of what a command says of itself that is kept.
+const LAST_WORDS: u64 = 4096;
+
+/// Runs a command that may print as much as it likes: nobody hears it, but for its last words on standard
+/// error.
+pub fn run_unheard(command: &mut Command) -> Result<Ended, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let failed = |why: std::io::Error| format!("{name} cannot be started: {why}");
+    let mut said = tempfile::tempfile().map_err(failed)?;
+    let stderr = said.try_clone().map_err(failed)?;
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+    let start = Instant::now();
+    let mut child = command.spawn().map_err(failed)?;
+    let pid = child.id();
+    let (status, cpu_ns) = wait(&mut child, None)?;
+    let wall_ns = start.elapsed().as_nanos() as f64;
+    let end = said.metadata().map_or(0, |file| file.len());
+    let _ = said.seek(SeekFrom::Start(end.saturating_sub(LAST_WORDS)));
+    Ok(Ended { pid, status, cpu_ns, wall_ns, output: String::new(), errors: read(Some(said)) })
+}
+
+/// The same as [`run`], with what the machine's counters say of it where there are any, and how much of its
 /// time its allocator takes.
 pub fn run_counted(
     command: &mut Command,

@@ -26,7 +26,7 @@ use program::Obstacle;
 use report::Report;
 use spandrel_policy::{Limit, Mode, ReleaseRate};
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use watch::Watch;
 
@@ -41,13 +41,7 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
         Failure::refused("which program? spandrel run [OPTIONS] -- PROGRAM ARGS…")
     })?;
     let library = places::library(args.lib.as_deref())?;
-    places::check_preloadable(&library)?;
-    if !program::is_library(&library) {
-        return Err(Failure::refused(format!(
-            "'{}' is not a shared library for this machine",
-            library.display()
-        )));
-    }
+    check_library(&library)?;
     let policy = Policy::check(args, &library)?;
     check_environment()?;
 
@@ -58,7 +52,7 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
     command.envs(variables.iter().copied());
     if let Some(obstacle) = program::inspect(&path, words) {
         if !args.force {
-            return Err(refuse(name, &obstacle));
+            return Err(refuse(name, &obstacle, "; --force runs it without"));
         }
         say::err(format_args!(
             "spandrel: '{}' runs without Spandrel: {obstacle}",
@@ -92,6 +86,28 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
         }
     }
     Ok(ended)
+}
+
+/// Where the program is, which is the first of these words, if the library can be loaded into it.
+pub fn loadable(words: &[OsString], library: &Path) -> Result<PathBuf, Failure> {
+    check_library(library)?;
+    let (name, words) = words.split_first().ok_or_else(|| Failure::refused("which program?"))?;
+    let path = lookup::find(name)?;
+    match program::inspect(&path, words) {
+        Some(obstacle) => Err(refuse(name, &obstacle, "")),
+        None => Ok(path),
+    }
+}
+
+fn check_library(library: &Path) -> Result<(), Failure> {
+    places::check_preloadable(library)?;
+    if program::is_library(library) {
+        return Ok(());
+    }
+    Err(Failure::refused(format!(
+        "'{}' is not a shared library for this machine",
+        library.display()
+    )))
 }
 
 /// How the program shall allocate.
@@ -193,9 +209,9 @@ fn with_preloaded(library: &Path, before: Option<OsString>) -> OsString {
     list
 }
 
-fn refuse(name: &OsStr, obstacle: &Obstacle) -> Failure {
+fn refuse(name: &OsStr, obstacle: &Obstacle, way_out: &str) -> Failure {
     Failure::refused(format!(
-        "'{}' cannot run on Spandrel: {obstacle}; --force runs it without",
+        "'{}' cannot run on Spandrel: {obstacle}{way_out}",
         name.to_string_lossy()
     ))
 }

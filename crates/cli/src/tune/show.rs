@@ -1,0 +1,142 @@
+//! What was learnt, in words and tables.
+
+use super::bands::{Band, Load};
+use super::profile::Choice;
+use super::verdict::{self, Ratio};
+use super::{TIME, Trial, compare};
+use crate::bench::measure::Series;
+use crate::bench::numbers::{Summary, count, counted, range, time};
+use crate::bench::table;
+use std::ffi::OsString;
+use std::path::Path;
+
+/// Everything that there is to tell.
+pub struct Learnt<'a> {
+    pub runs: usize,
+    pub job: &'a [OsString],
+    /// The fixed modes, the default first.
+    pub modes: &'a [Series],
+    pub bands: &'a [Band],
+    pub loads: &'a [Load],
+    pub trials: &'a [Trial],
+    pub choice: &'a Choice,
+    /// How it compares with the default; `None`: it is the default.
+    pub gain: Option<Ratio>,
+}
+
+impl Learnt<'_> {
+    /// The modes, and the bands.
+    pub fn tables(&self) -> String {
+        format!("\n{}\n\n{}\n", self.modes_table(), self.bands_table())
+    }
+
+    fn modes_table(&self) -> comfy_table::Table {
+        let header = ["mode", "CPU time", "from – to", "elapsed", "than auto"];
+        let mut table = table::new(&header.map(String::from));
+        for series in self.modes {
+            let of = |key: &str| Summary::of(&series.values(key));
+            let text = |summary: Option<Summary>| {
+                summary.map_or(table::NOTHING.into(), |summary| time(summary.median))
+            };
+            let ratio = compare(series, self.modes.first()).map(|ratio| ratio.words());
+            let is_default = series.contender.name == "spandrel";
+            table::add(
+                &mut table,
+                is_default,
+                vec![
+                    name(series),
+                    text(of(TIME)),
+                    of(TIME).map_or(String::new(), |s| range(s.min, s.max)),
+                    text(of("wall_ns")),
+                    match (&series.failed, ratio) {
+                        (Some(_), _) => "failed".into(),
+                        (None, _) if is_default => String::new(),
+                        (None, ratio) => ratio.unwrap_or_default(),
+                    },
+                ],
+            );
+        }
+        table
+    }
+
+    fn bands_table(&self) -> comfy_table::Table {
+        let header =
+            ["sizes", "requests", "bytes", "auto", "best", "CPU time of the job", "others"];
+        let mut table = table::new(&header.map(String::from));
+        let whole = |part: fn(&Load) -> u64| self.loads.iter().map(part).sum::<u64>();
+        for (at, (band, load)) in self.bands.iter().zip(self.loads).enumerate() {
+            let tried: Vec<_> = self.trials.iter().filter(|trial| trial.band == at).collect();
+            let ways: Vec<_> = tried.iter().map(|trial| (trial.allocator, trial.ratio)).collect();
+            let best = verdict::best(&ways);
+            let others: Vec<String> = tried
+                .iter()
+                .filter(|trial| best.is_none_or(|(allocator, _)| *allocator != trial.allocator))
+                .map(|trial| {
+                    let words = trial.ratio.map_or("failed".into(), |ratio| ratio.words());
+                    format!("{} {words}", trial.allocator.name())
+                })
+                .collect();
+            table::add(
+                &mut table,
+                best.is_some(),
+                vec![
+                    band.name(),
+                    table::share(load.requests, whole(|load| load.requests)),
+                    table::share(load.bytes, whole(|load| load.bytes)),
+                    band.allocator.name().into(),
+                    match (best, tried.is_empty()) {
+                        (Some((allocator, _)), _) => allocator.name().into(),
+                        (None, true) => String::new(),
+                        (None, false) => band.allocator.name().into(),
+                    },
+                    best.map_or(String::new(), |(_, ratio)| ratio.words()),
+                    others.join(", "),
+                ],
+            );
+        }
+        table
+    }
+
+    /// What the profile says of itself.
+    pub fn about(&self) -> Vec<String> {
+        let job: Vec<_> = self.job.iter().map(|word| word.to_string_lossy()).collect();
+        let job = job.join(" ").replace(char::is_control, " ");
+        let mut lines = vec![
+            format!("Learnt by spandrel tune {} from", env!("CARGO_PKG_VERSION")),
+            format!("  {job}"),
+            format!(
+                "in {} of each way to allocate. {}",
+                counted(self.runs as u64, "round", "rounds"),
+                self.result()
+            ),
+        ];
+        for (band, load) in self.bands.iter().zip(self.loads).filter(|(_, load)| load.requests > 0)
+        {
+            lines.push(format!("  {:<16} {:>16} requests", band.name(), count(load.requests)));
+        }
+        lines
+    }
+
+    fn result(&self) -> String {
+        match (self.choice, self.gain) {
+            (_, None) => "Nothing was better than auto for certain.".into(),
+            (choice, Some(ratio)) => {
+                format!("{} takes {} CPU time than auto.", choice.mode(), ratio.words())
+            }
+        }
+    }
+
+    /// The end of it.
+    pub fn verdict(&self, path: &Path) -> String {
+        let path = path.display();
+        table::wrap(&format!(
+            "{} Written: {path}; spandrel run --profile {path} -- …",
+            self.result()
+        ))
+    }
+}
+
+fn name(series: &Series) -> String {
+    let name = series.contender.name.as_str();
+    name.strip_prefix("spandrel ").unwrap_or("auto").into()
+}
