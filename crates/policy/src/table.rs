@@ -95,23 +95,20 @@ pub struct Table {
 impl Table {
     /// A table that sends every request the slow way.
     pub const fn elsewhere() -> Self {
-        Table {
-            first: [const { AtomicUsize::new(0) }; AllocatorId::ALL.len()],
-            below_mapped: AtomicUsize::new(usize::MAX),
-            small: [const { [const { AtomicU8::new(Decision::ELSEWHERE) }; SMALL_COUNT] };
-                OPERATIONS],
-            bytes: [const { [const { AtomicU8::new(Decision::ELSEWHERE) }; CLASS_COUNT] };
-                OPERATIONS],
-        }
+        Self::of::<{ Decision::ELSEWHERE }>(usize::MAX)
     }
 
     /// A table that decides nothing yet: to be compiled before it is asked. All bytes are zero.
     pub const fn blank() -> Self {
+        Self::of::<0>(0)
+    }
+
+    const fn of<const DECISION: u8>(below_mapped: usize) -> Self {
         Table {
             first: [const { AtomicUsize::new(0) }; AllocatorId::ALL.len()],
-            below_mapped: AtomicUsize::new(0),
-            small: [const { [const { AtomicU8::new(0) }; SMALL_COUNT] }; OPERATIONS],
-            bytes: [const { [const { AtomicU8::new(0) }; CLASS_COUNT] }; OPERATIONS],
+            below_mapped: AtomicUsize::new(below_mapped),
+            small: [const { [const { AtomicU8::new(DECISION) }; SMALL_COUNT] }; OPERATIONS],
+            bytes: [const { [const { AtomicU8::new(DECISION) }; CLASS_COUNT] }; OPERATIONS],
         }
     }
 
