@@ -1,5 +1,6 @@
 /* Several threads at a hard limit (first argument: its MiB; second: what to try).
  *   one-of-two   two threads ask at once for what only one may have: never both
+ *   never-both   the same, each when it likes
  *   comes-back   threads take and give back, together less than the limit: none is refused
  *   moves        an object moves by page tables beside small requests: none is refused */
 #include "abi.h"
@@ -8,6 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
+#include <unistd.h>
 
 #define ROUNDS 2000
 
@@ -40,7 +42,26 @@ static void *take_most(void *which) {
     return NULL;
 }
 
-static atomic_int refused;
+static atomic_int holders, refused, done;
+
+/* Who was refused while the other had it must not get it from elsewhere when that one gives it back:
+ * it is to be had once, and the other may ask again. */
+static void *take_most_at_will(void *unused) {
+    long got = 0;
+    while (!atomic_load(&done)) {
+        void *object = malloc(limit - 4 * MIB);
+        if (object == NULL) {
+            atomic_store(&refused, 1);
+            continue;
+        }
+        CHECK(atomic_fetch_add(&holders, 1) == 0, "after %ld: both have it", got);
+        atomic_fetch_sub(&holders, 1);
+        free(object);
+        got++;
+    }
+    CHECK(got > 100, "%ld times", got);
+    return NULL;
+}
 
 /* Sizes differ, so that what one gave back has to go before the other can have as much. */
 static void *take_and_give(void *which) {
@@ -59,8 +80,6 @@ static void *take_and_give(void *which) {
     }
     return NULL;
 }
-
-static atomic_int done;
 
 static void *take_small(void *unused) {
     while (!atomic_load(&done)) {
@@ -102,10 +121,19 @@ int main(int argc, char **argv) {
         CHECK(pthread_create(threads, NULL, take_small, NULL) == 0, "a thread");
         move();
         pthread_join(threads[0], NULL);
-    } else {
-        int most = strcmp(argv[2], "one-of-two") == 0;
+    } else if (strcmp(argv[2], "never-both") == 0) {
         for (size_t i = 0; i < 2; i++) {
-            CHECK(pthread_create(&threads[i], NULL, most ? take_most : take_and_give, (void *)i) == 0, "a thread");
+            CHECK(pthread_create(&threads[i], NULL, take_most_at_will, NULL) == 0, "a thread");
+        }
+        sleep(1);
+        atomic_store(&done, 1);
+        pthread_join(threads[0], NULL);
+        pthread_join(threads[1], NULL);
+        CHECK(atomic_exchange(&refused, 0), "they did not meet");
+    } else {
+        void *(*what)(void *) = strcmp(argv[2], "one-of-two") == 0 ? take_most : take_and_give;
+        for (size_t i = 0; i < 2; i++) {
+            CHECK(pthread_create(&threads[i], NULL, what, (void *)i) == 0, "a thread");
         }
         pthread_join(threads[0], NULL);
         pthread_join(threads[1], NULL);

@@ -20,7 +20,9 @@ fn a_program_stays_within_a_hard_limit() {
 fn threads_at_the_limit_get_what_there_is_and_no_more() {
     subject().required_library();
     let program = Program::new("limit_races.c");
-    for (limit, what) in [("64", "one-of-two"), ("64", "comes-back"), ("800", "moves")] {
+    let tries =
+        [("64", "one-of-two"), ("64", "never-both"), ("64", "comes-back"), ("800", "moves")];
+    for (limit, what) in tries {
         for mode in ["auto", "native", "mmap"] {
             let job = subject().job(program.path(), mode).args([limit, what]);
             job.env("SPANDREL_LIMIT", format!("{limit}MiB")).run().expect_ok();

@@ -3,7 +3,7 @@
 use core::ptr;
 
 use spandrel_backends::{Backend, remap};
-use spandrel_os::slices;
+use spandrel_os::{budget, slices};
 use spandrel_pages::{AllocatorId, MIN_ALIGN};
 use spandrel_policy::{Decision, Operation};
 
@@ -136,6 +136,7 @@ unsafe fn resize(
     usable: usize,
     size: usize,
 ) -> (*mut u8, Path) {
+    let before = budget::Moment::now();
     if owner == target {
         // SAFETY: passed on from the caller.
         let moved = with_backend!(owner, B => unsafe { B::realloc(object, size) });
@@ -148,7 +149,8 @@ unsafe fn resize(
         if !moved.is_null() {
             return (moved, Path::Migrated);
         }
-        if owner == AllocatorId::Sys && size > usable && !glibc_may_serve(size) {
+        let may_not = || before.saw_a_refusal() || !glibc_may_serve(size);
+        if owner == AllocatorId::Sys && size > usable && may_not() {
             return (ptr::null_mut(), Path::InPlace);
         }
         // SAFETY: as above; the object is as it was.
@@ -157,7 +159,7 @@ unsafe fn resize(
             return (kept, Path::ByOwner(owner));
         }
     }
-    if owner == AllocatorId::Sys || !glibc_may_have(size) {
+    if owner == AllocatorId::Sys || before.saw_a_refusal() || !glibc_may_have(size) {
         return (ptr::null_mut(), Path::InPlace);
     }
     // SAFETY: passed on from the caller.
@@ -227,9 +229,10 @@ unsafe fn realloc_beyond_usual(
 
 unsafe fn realloc_copying(object: *mut u8, old_size: usize, align: usize, size: usize) -> *mut u8 {
     let target = decide(Operation::Grow, size.max(align)).allocator();
+    let before = budget::Moment::now();
     // SAFETY: passed on from the caller.
     let moved = unsafe { migrate(object, target, align, old_size, size) };
-    if moved.is_null() && glibc_may_have(size) {
+    if moved.is_null() && !before.saw_a_refusal() && glibc_may_have(size) {
         // SAFETY: as above; the object is as it was.
         return unsafe { migrate(object, AllocatorId::Sys, align, old_size, size) };
     }

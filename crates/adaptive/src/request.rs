@@ -176,13 +176,23 @@ pub(crate) fn alloc_in(id: AllocatorId, align: usize, size: usize, zeroed: bool)
 #[cold]
 #[inline(never)]
 fn last_resort(size: usize, align: usize, zeroed: bool) -> *mut u8 {
-    let object = alloc_in_glibc(align, size, zeroed);
-    if !object.is_null() || !spandrel_backends::reclaim(size) {
-        return object;
+    // Within a limit ours are asked again first, to see whether it is that which is in the way.
+    if budget::hard().is_none() {
+        let object = alloc_in_glibc(align, size, zeroed);
+        if !object.is_null() {
+            return object;
+        }
     }
+    if !spandrel_backends::reclaim(size) {
+        return core::ptr::null_mut();
+    }
+    let before = budget::Moment::now();
     let chosen = decide(Operation::Allocate, size.max(align)).allocator();
     let object = alloc_in(chosen, align, size, zeroed);
-    if object.is_null() { alloc_in_glibc(align, size, zeroed) } else { object }
+    if !object.is_null() || before.saw_a_refusal() {
+        return object;
+    }
+    alloc_in_glibc(align, size, zeroed)
 }
 
 /// As [`alloc_in`] by glibc, for what our own allocators have no room for; null if that is
@@ -195,15 +205,16 @@ fn alloc_in_glibc(align: usize, size: usize, zeroed: bool) -> *mut u8 {
     }
 }
 
-/// Whether it is of use to ask glibc for a new object that another has refused. A large one it would map,
-/// and where the kernel refuses that (a limit of the data segment) it would go on to arenas of its own,
-/// which hold all that it gets from then on and do not give it back.
+/// Whether it is of use to ask glibc for a new object that another has refused, though not for a limit of
+/// ours. A large one it would map, and where the kernel refuses that (a limit of the data segment) it would
+/// go on to arenas of its own, which hold all that it gets from then on and do not give it back.
 pub(crate) fn glibc_may_have(size: usize) -> bool {
     glibc_may_serve(size) && (size < GLIBC_MAPS_FROM || vm::would_map(size))
 }
 
 /// Whether glibc may serve what another has refused: not if that would be beyond the limit of
-/// what ours may hold, who take memory by the huge page.
+/// what ours may hold, who take memory by the huge page. Who was refused for the limit may not go to
+/// glibc even so: room that has come since is for all who ask, and what glibc serves is not counted.
 pub(crate) fn glibc_may_serve(size: usize) -> bool {
     budget::missing(size.saturating_add(HUGEPAGE_BYTES)) == 0
 }

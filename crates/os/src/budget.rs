@@ -72,12 +72,10 @@ impl Promise {
 
     #[cold]
     fn counted(bytes: usize) -> Option<Self> {
-        if can_never_be(bytes) {
-            return None;
-        }
-        change(0, bytes);
-        let promise = Self { bytes };
-        (missing(0) == 0).then_some(promise)
+        let hard = HARD.load(Relaxed);
+        // In one step: of two who ask for the last of it one gets it, and not neither.
+        let more = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= hard);
+        HELD.fetch_update(Relaxed, Relaxed, more).is_ok().then(|| Self { bytes })
     }
 
     /// With another one's bytes.
@@ -125,6 +123,26 @@ pub fn refuse() {
     REFUSED.fetch_add(1, Relaxed);
 }
 
+/// A moment, by which one can tell later why a request has failed.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    refused: u64,
+}
+
+impl Moment {
+    /// This one.
+    #[inline]
+    pub fn now() -> Self {
+        Self { refused: refused() }
+    }
+
+    /// Whether a request that has been made and failed since then may have failed for the hard limit:
+    /// true if any has.
+    pub fn saw_a_refusal(self) -> bool {
+        refused() != self.refused
+    }
+}
+
 /// Requests that failed for the hard limit. One that an allocator refused may have been served
 /// after all, when another had given back.
 pub fn refused() -> u64 {
@@ -133,7 +151,37 @@ pub fn refused() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
+    use core::sync::atomic::Ordering::SeqCst;
+
     use super::*;
+
+    fn of_two_at_once_one_gets_the_last() {
+        let turn = AtomicUsize::new(0);
+        let meet = |next: usize| {
+            turn.fetch_add(1, SeqCst);
+            while turn.load(SeqCst) < 2 * next {
+                core::hint::spin_loop();
+            }
+        };
+        let got = AtomicUsize::new(0);
+        let ask = || {
+            for round in 0..20_000 {
+                meet(3 * round + 1);
+                let promise = Promise::of(600);
+                got.fetch_add(usize::from(promise.is_some()), SeqCst);
+                meet(3 * round + 2);
+                assert_eq!(got.load(SeqCst), round + 1, "one of two, each time");
+                drop(promise);
+                meet(3 * round + 3);
+            }
+        };
+        std::thread::scope(|threads| {
+            threads.spawn(ask);
+            ask();
+        });
+    }
 
     // One test: the limits are the process's.
     #[test]
@@ -157,13 +205,17 @@ mod tests {
         assert_eq!(held(), 700);
         drop((promise, Promise::of(300).unwrap()));
         assert_eq!(held(), 100);
+        of_two_at_once_one_gets_the_last();
         Promise::of(300).unwrap().and(Promise::of(100)).keep(100, 350);
         assert_eq!(held(), 350);
         change(500, 0);
         assert_eq!(held(), 0, "some of it was held before it was counted");
         set(None, Some(50));
+        let before = Moment::now();
+        assert!(!before.saw_a_refusal());
         refuse();
         assert_eq!(refused(), 1);
+        assert!(before.saw_a_refusal() && !Moment::now().saw_a_refusal());
         set(None, None);
         assert!(!counts());
     }
