@@ -29,6 +29,12 @@ pub fn set(figure: Figure, value: u64) {
     LIVE.figures[figure as usize].store(value, Relaxed);
 }
 
+/// A figure as it was written last.
+#[inline]
+pub fn get(figure: Figure) -> u64 {
+    LIVE.figures[figure as usize].load(Relaxed)
+}
+
 /// Writes down where the native allocator's tables begin, where the heap behind them, and where that ends.
 pub fn set_bounds(bounds: [usize; 3]) {
     for (place, bound) in LIVE.bounds.iter().zip(bounds) {

@@ -119,6 +119,8 @@ figures! {
     OverLimit "over_limit_so_far",
     /// Of the live bytes, free objects that lie in spans which hold others, or did a moment ago.
     InSpans "in_spans_bytes",
+    /// Of these, what lies in empty spans that are kept for a moment.
+    InEmptySpans "in_empty_spans_bytes",
     /// Bytes of page-mapped objects, which are not part of the native heap.
     MappedLive "mapped_live_bytes",
     /// Resident bytes that page-mapped objects have left for others.

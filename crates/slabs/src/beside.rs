@@ -9,7 +9,7 @@ use spandrel_os::{budget, clock, pressure};
 use spandrel_pages::{HEAP_PAGE_BYTES, Length, MIB};
 use spandrel_sync::background;
 
-use crate::{cpu_cache, figures, heap, kernel, thread_cache, transfer};
+use crate::{central, cpu_cache, figures, heap, kernel, thread_cache, transfer};
 
 /// The thread looks again so soon while there is work.
 const WORKING_MS: u32 = 10;
@@ -106,7 +106,7 @@ fn tend() -> bool {
     if TENDED.swap(turn, Relaxed) == turn {
         return true;
     }
-    let left = cpu_cache::tend() | transfer::tend();
+    let left = cpu_cache::tend() | transfer::tend() | central::tend();
     figures::publish_caches();
     left
 }

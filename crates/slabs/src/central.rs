@@ -1,37 +1,74 @@
 //! Central free lists: the spans of each class, fullest first.
 
+use core::mem;
 use core::sync::atomic::Ordering::Relaxed;
 
-use spandrel_sync::Lock;
+use spandrel_os::clock;
+use spandrel_sync::{Lock, background};
 
-use crate::class::{CLASS, CLASSES, Class, FULLNESSES};
+use crate::class::{CLASS, CLASSES, Class, FULLNESSES, SHARDS};
 use crate::heap;
+use crate::kept;
 use crate::map::{Page, page_of};
 use crate::report;
 use crate::span::{Span, Wrong};
 
+/// A list of empty spans, and one for each fullness.
+const LISTS: usize = 1 + FULLNESSES;
+const EMPTY: usize = 0;
+/// What nobody wanted for so long goes back when another becomes empty.
+const TURN_MS: u64 = 16;
+
 /// The spans of one class that have free objects, kept apart by how full they
 /// are: taking from the fullest lets the others become empty and leave.
 pub struct Central {
-    /// First span of each list, as a page number; 0: none.
-    heads: [u32; FULLNESSES],
+    shards: [Shard; SHARDS],
     /// Free objects in all of them.
     free: usize,
+    /// When spans of the class became empty last, in units of [`TURN_MS`].
+    turn: u32,
 }
 
-static CENTRAL: [Lock<Central>; CLASSES] =
-    [const { Lock::new(Central { heads: [0; FULLNESSES], free: 0 }) }; CLASSES];
+/// The spans whose objects processors of one shard took last: what they free is theirs again, and
+/// the lines of a span do not pass from processor to processor.
+#[derive(Clone, Copy)]
+struct Shard {
+    /// First span of each list, as a page number; 0: none.
+    heads: [u32; LISTS],
+    /// Empty spans, which are kept for those who will want them again at once.
+    kept: u32,
+    /// The fewest that there were since somebody looked last: as many were of no use to anybody.
+    least: u32,
+}
+
+static CENTRAL: [Lock<Central>; CLASSES] = [const {
+    Lock::new(Central {
+        shards: [Shard { heads: [0; LISTS], kept: 0, least: 0 }; SHARDS],
+        free: 0,
+        turn: 0,
+    })
+}; CLASSES];
 
 /// Spans that are got or given back together.
 const SPANS: usize = 16;
+
+/// Takes up to `into.len()` objects of a class from the shard's spans, if these come first; how many.
+pub fn fetch_own(shard: usize, class: usize, into: &mut [usize]) -> usize {
+    if !kept::is_small_heap() {
+        return 0;
+    }
+    CENTRAL[class].lock().take(shard, class, into, |shards| shards[shard].fullest())
+}
 
 /// Takes up to `into.len()` objects of a class; how many. Fewer than asked for
 /// means that a new span would have been needed for the rest; none, that there
 /// is no memory. New spans are got when no other has a free object, as many as
 /// what is asked for fills.
-pub fn fetch(class: usize, into: &mut [usize]) -> usize {
+pub fn fetch(shard: usize, class: usize, into: &mut [usize]) -> usize {
     let mut central = CENTRAL[class].lock();
-    let taken = central.take(class, into);
+    let taken = central.take(shard, class, into, |shards| {
+        shards.iter().filter_map(Shard::fullest).max_by_key(|(list, _)| *list)
+    });
     if taken > 0 {
         return taken;
     }
@@ -43,6 +80,7 @@ pub fn fetch(class: usize, into: &mut [usize]) -> usize {
     spans[..count].iter().fold(0, |taken, first| {
         let span = Span::at(*first, class);
         span.prepare();
+        span.record().shard.store(shard as u8, Relaxed);
         let taken = taken + span.take(&mut into[taken..]);
         central.free += span.free();
         central.file(span);
@@ -61,6 +99,7 @@ pub fn free_bytes() -> u64 {
 /// Gives objects of a class back.
 pub fn give(class: usize, objects: &[usize]) {
     let mut rest = objects;
+    let (mut keeps, mut is_due) = (false, false);
     while !rest.is_empty() {
         let mut empty = [Page(0); SPANS];
         let mut emptied = 0;
@@ -83,20 +122,73 @@ pub fn give(class: usize, objects: &[usize]) {
             };
             rest = &rest[count..];
             central.free += count;
-            if span.used() == 0 {
-                central.free -= span.free();
-                central.unfile(span);
-                span.retire();
+            let is_empty = span.used() == 0;
+            if is_empty && !central.may_keep(span) {
+                central.retire(span);
                 empty[emptied] = span.first();
                 emptied += 1;
             } else {
                 central.file(span);
+                keeps |= is_empty;
+                is_due |= is_empty && central.begins_turn();
             }
         }
         drop(central);
         if emptied > 0 {
             heap::free_spans(&empty[..emptied], CLASS[class].pages as usize);
         }
+    }
+    if is_due {
+        release(class, |shard| mem::take(&mut shard.least));
+    }
+    if keeps {
+        // They may be forgotten here.
+        background::wake();
+    }
+}
+
+/// Gives empty spans back that were of no use since the last call. True if others are left.
+pub fn tend() -> bool {
+    kept::look();
+    release_all(|shard| mem::take(&mut shard.least))
+}
+
+/// Gives all empty spans back.
+pub fn flush() {
+    release_all(|shard| shard.kept);
+}
+
+/// Gives as many empty spans of each class and shard back as `surplus` says. True if others are left.
+fn release_all(surplus: impl Fn(&mut Shard) -> u32) -> bool {
+    if kept::bytes() > 0 {
+        (1..CLASSES).for_each(|class| release(class, &surplus));
+    }
+    kept::bytes() > 0
+}
+
+/// The same for one class.
+fn release(class: usize, surplus: impl Fn(&mut Shard) -> u32) {
+    let mut central = CENTRAL[class].lock();
+    for shard in 0..SHARDS {
+        let mut left = surplus(&mut central.shards[shard]) as usize;
+        while left > 0 {
+            let mut empty = [Page(0); SPANS];
+            let mut emptied = 0;
+            while emptied < SPANS.min(left)
+                && let first @ 1.. = central.shards[shard].heads[EMPTY]
+            {
+                empty[emptied] = Page(first as usize);
+                central.retire(Span::at(empty[emptied], class));
+                emptied += 1;
+            }
+            drop(central);
+            heap::free_spans(&empty[..emptied], CLASS[class].pages as usize);
+            // Others may have taken the rest.
+            left = if emptied < SPANS { 0 } else { left - emptied };
+            central = CENTRAL[class].lock();
+        }
+        let kept = central.shards[shard].kept;
+        central.shards[shard].least = kept;
     }
 }
 
@@ -107,11 +199,22 @@ fn span_of(class: usize, object: usize) -> Option<Span> {
 }
 
 impl Central {
-    fn take(&mut self, class: usize, into: &mut [usize]) -> usize {
+    /// Takes objects from the spans that `next` finds, which are the shard's from then on; how many.
+    fn take(
+        &mut self,
+        shard: usize,
+        class: usize,
+        into: &mut [usize],
+        next: impl Fn(&[Shard; SHARDS]) -> Option<(usize, u32)>,
+    ) -> usize {
         let mut taken = 0;
         while taken < into.len() {
-            let Some(first) = self.heads.iter().rev().find(|head| **head != 0) else { break };
-            let span = Span::at(Page(*first as usize), class);
+            let Some((_, first)) = next(&self.shards) else { break };
+            let span = Span::at(Page(first as usize), class);
+            if span.shard() != shard {
+                self.unfile(span);
+                span.record().shard.store(shard as u8, Relaxed);
+            }
             taken += span.take(&mut into[taken..]);
             self.file(span);
         }
@@ -119,10 +222,32 @@ impl Central {
         taken
     }
 
+    /// Whether it is the first time in a turn that somebody asks.
+    fn begins_turn(&mut self) -> bool {
+        let turn = (clock::coarse_ms() / TURN_MS) as u32;
+        mem::replace(&mut self.turn, turn) != turn
+    }
+
+    /// Whether an empty span is kept.
+    fn may_keep(&self, span: Span) -> bool {
+        kept::has_room(span.bytes(), self.shards[span.shard()].kept as usize)
+    }
+
+    /// Takes an empty span out of the class.
+    fn retire(&mut self, span: Span) {
+        self.free -= span.free();
+        self.unfile(span);
+        span.retire();
+    }
+
     /// Puts a span where it belongs: a list by its fullness, or none if it is full.
     fn file(&mut self, span: Span) {
         let record = span.record();
-        let list = if span.free() == 0 { 0 } else { span.fullness() + 1 };
+        let list = match (span.free(), span.used()) {
+            (0, _) => 0,
+            (_, 0) => EMPTY + 1,
+            _ => EMPTY + 1 + span.fullness() + 1,
+        };
         if record.list.load(Relaxed) as usize == list {
             return;
         }
@@ -131,14 +256,19 @@ impl Central {
             return;
         }
         let number = span.first().0 as u32;
-        let head = self.heads[list - 1];
+        let shard = &mut self.shards[span.shard()];
+        let head = shard.heads[list - 1];
         record.next.store(head, Relaxed);
         record.prev.store(0, Relaxed);
         if head != 0 {
             Page(head as usize).record().prev.store(number, Relaxed);
         }
-        self.heads[list - 1] = number;
+        shard.heads[list - 1] = number;
         record.list.store(list as u8, Relaxed);
+        if list == EMPTY + 1 {
+            shard.kept += 1;
+            kept::enter(span.bytes());
+        }
     }
 
     /// Takes a span off its list, if it is on one.
@@ -148,6 +278,7 @@ impl Central {
         if list == 0 {
             return;
         }
+        let shard = &mut self.shards[span.shard()];
         let (next, prev) = (record.next.load(Relaxed), record.prev.load(Relaxed));
         if next != 0 {
             Page(next as usize).record().prev.store(prev, Relaxed);
@@ -155,9 +286,21 @@ impl Central {
         if prev != 0 {
             Page(prev as usize).record().next.store(next, Relaxed);
         } else {
-            self.heads[list - 1] = next;
+            shard.heads[list - 1] = next;
         }
         record.list.store(0, Relaxed);
+        if list == EMPTY + 1 {
+            shard.kept -= 1;
+            shard.least = shard.least.min(shard.kept);
+            kept::leave(span.bytes());
+        }
+    }
+}
+
+impl Shard {
+    /// A span with free objects that is as full as any, and its list.
+    fn fullest(&self) -> Option<(usize, u32)> {
+        self.heads.iter().copied().enumerate().rev().find(|(_, head)| *head != 0)
     }
 }
 

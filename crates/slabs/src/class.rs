@@ -81,6 +81,15 @@ pub const fn home_of(number: usize) -> usize {
     number % HOMES
 }
 
+/// Processors share what lies between their caches and the page heap by the number of their home.
+pub const SHARDS: usize = 4;
+
+/// The shard of a home, for a cache's.
+#[inline]
+pub const fn shard_of(home: usize) -> usize {
+    home % SHARDS
+}
+
 /// Where a cache of some home has the objects of a class, and the class of what is there: what
 /// is at [`class_of`] is of that home.
 #[inline(always)]

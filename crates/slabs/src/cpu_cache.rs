@@ -13,7 +13,7 @@ use spandrel_os::{barrier, clock};
 use spandrel_pages::MIB;
 use spandrel_sync::{Lock, thread_slot};
 
-use crate::class::{self, CLASS, CLASSES, HOMED, home_of, seen_from};
+use crate::class::{self, CLASS, CLASSES, HOMED, home_of, seen_from, shard_of};
 use crate::span::Wrong;
 use crate::stack::{RECENT, Stack};
 use crate::{map, report, restartable, thread_cache, transfer};
@@ -166,7 +166,7 @@ pub fn refill(area: *mut Area, place: usize) -> usize {
     let mut batch = [0; BATCH];
     // SAFETY: the calling thread's area, which is there as long as the thread.
     let home = home_of(unsafe { restartable::processor(area) });
-    let class = seen_from(home, place);
+    let (class, shard) = (seen_from(home, place), shard_of(home));
     let now = clock::micros() as u32;
     let wanted = match current(area) {
         // SAFETY: blocks are never taken away.
@@ -176,7 +176,7 @@ pub fn refill(area: *mut Area, place: usize) -> usize {
         },
         None => 1,
     };
-    let (fetched, from_spans) = transfer::fetch(class, &mut batch[..wanted]);
+    let (fetched, from_spans) = transfer::fetch(shard, class, &mut batch[..wanted]);
     let Some(last) = fetched.checked_sub(1) else { return 0 };
     if from_spans && let Some(block) = current(area) {
         // SAFETY: blocks are never taken away.
@@ -187,7 +187,7 @@ pub fn refill(area: *mut Area, place: usize) -> usize {
         // Perhaps on another processor by now, and perhaps there is no room.
         // SAFETY: the thread's area, and objects that are its own.
         let kept = unsafe { restartable::push_many(area, class, rest) };
-        transfer::give(class, &rest[kept..]);
+        transfer::give(shard, class, &rest[kept..]);
     }
     batch[last]
 }
@@ -226,6 +226,8 @@ pub unsafe fn push(area: *mut Area, class: usize, object: usize) -> bool {
 
 /// Puts objects on the stack of the processor, which gives others away where it is full.
 fn give_here(area: *mut Area, class: usize, objects: &[usize]) {
+    // SAFETY: the calling thread's area, which is there as long as the thread.
+    let shard = shard_of(home_of(unsafe { restartable::processor(area) }));
     // SAFETY: as above, and the objects are the caller's.
     let mut kept = unsafe { restartable::push_many(area, class, objects) };
     if kept < objects.len() && current(area).is_some() {
@@ -234,12 +236,12 @@ fn give_here(area: *mut Area, class: usize, objects: &[usize]) {
             let many = BATCH.min(SLOTS[class].div_ceil(2));
             // SAFETY: the calling thread's area.
             let taken = unsafe { restartable::pop_many(area, class, &mut batch[..many]) };
-            transfer::give(class, &batch[..taken]);
+            transfer::give(shard, class, &batch[..taken]);
         }
         // SAFETY: as above.
         kept += unsafe { restartable::push_many(area, class, &objects[kept..]) };
     }
-    transfer::give(class, &objects[kept..]);
+    transfer::give(shard, class, &objects[kept..]);
 }
 
 /// Gives the stack of a class on the processor, which is full, room for twice as many objects if this is
@@ -248,14 +250,15 @@ fn grow(area: *mut Area, class: usize) -> bool {
     // SAFETY: the calling thread's area, which is there as long as the thread.
     let cpu = unsafe { restartable::processor(area) };
     let block = MADE[cpu].load(Acquire);
-    let place = seen_from(home_of(cpu), class);
+    let home = home_of(cpu);
+    let place = seen_from(home, class);
     if block.is_null() {
         return false;
     }
     // SAFETY: a block is never taken away.
     let stack = unsafe { &raw mut (*block).stacks[place] };
     // SAFETY: as above.
-    if unsafe { !Stack::has_ebbed(stack) } || !transfer::is_full(class) {
+    if unsafe { !Stack::has_ebbed(stack) } || !transfer::is_full(shard_of(home), class) {
         return false;
     }
     // SAFETY: as above.
@@ -411,10 +414,11 @@ unsafe fn look_at(
     });
     let mut from = room.cast_const();
     for (place, taken) in taken.into_iter().enumerate() {
-        let class = seen_from(home_of(cpu), place);
+        let home = home_of(cpu);
+        let (class, shard) = (seen_from(home, place), shard_of(home));
         // SAFETY: what was put there above.
         unsafe {
-            transfer::give(class, core::slice::from_raw_parts(from, taken));
+            transfer::give(shard, class, core::slice::from_raw_parts(from, taken));
             from = from.add(taken);
         }
     }

@@ -8,7 +8,7 @@ use spandrel_os::vm::{self, HugePages};
 use spandrel_pageheap::Stats;
 use spandrel_pages::{Figure, Figures, HEAP_PAGE_BYTES, HUGEPAGE_BYTES};
 
-use crate::{beside, central, cpu_cache, heap, map, thread_cache, transfer};
+use crate::{beside, central, cpu_cache, heap, kept, map, thread_cache, transfer};
 
 /// Nothing is on huge pages, as it was when somebody looked last.
 static NO_HUGE_PAGES: AtomicBool = AtomicBool::new(false);
@@ -89,4 +89,5 @@ pub fn publish_caches() {
     set(Figure::TransferHits, hits);
     set(Figure::TransferMisses, misses);
     set(Figure::InSpans, central::free_bytes());
+    set(Figure::InEmptySpans, kept::bytes() as u64);
 }

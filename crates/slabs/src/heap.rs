@@ -12,6 +12,7 @@ use crate::beside;
 use crate::class::CLASS;
 use crate::figures;
 use crate::fresh;
+use crate::kept;
 use crate::kernel::{Kernel, SMALL_PROGRAM, id_of, page_of};
 use crate::limit;
 use crate::map::{self, LARGE, NO_CLASS, Page};
@@ -77,7 +78,6 @@ pub fn start() -> bool {
             // SAFETY: once.
             if let Some(trackers) = unsafe { map::start() } {
                 HEAP.lock().give_records(trackers);
-                transfer::start();
                 live::set_bounds(map::bounds());
                 READY.store(true, Release);
             }
@@ -228,7 +228,7 @@ pub fn pass(beyond: usize, leisure: bool) -> Option<Pass> {
 /// Bytes that could go back to the kernel at once.
 pub fn idle_bytes() -> usize {
     let pages = HEAP.lock().idle().saturating_add(SETTINGS.cache_least.pages());
-    pages.0 as usize * HEAP_PAGE_BYTES
+    pages.0 as usize * HEAP_PAGE_BYTES + kept::bytes()
 }
 
 /// Spans for objects of a class, as many as there is room for or fewer, not prepared yet; how many.

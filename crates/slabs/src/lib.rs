@@ -25,6 +25,7 @@ mod cpu_cache;
 mod figures;
 mod fresh;
 mod heap;
+mod kept;
 mod kernel;
 mod limit;
 mod map;
@@ -210,6 +211,7 @@ pub unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
 pub fn trim() -> bool {
     cache::flush();
     transfer::flush();
+    central::flush();
     heap::release_all()
 }
 

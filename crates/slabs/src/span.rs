@@ -23,8 +23,10 @@ pub struct SpanRecord {
     pub back: AtomicU16,
     /// First word of the bits that may have a free object.
     pub first_word: AtomicU16,
-    /// The list that the span is on, counted from 1; 0: none.
+    /// The list of its shard that the span is on, counted from 1; 0: none.
     pub list: AtomicU8,
+    /// The shard that the span belongs to.
+    pub shard: AtomicU8,
 }
 
 const _: () = assert!(size_of::<SpanRecord>() == 32);
@@ -106,6 +108,16 @@ impl Span {
         }
     }
 
+    /// Bytes of its pages.
+    pub fn bytes(self) -> usize {
+        self.of_class().pages as usize * HEAP_PAGE_BYTES
+    }
+
+    /// The shard that it belongs to.
+    pub fn shard(self) -> usize {
+        self.record().shard.load(Relaxed) as usize
+    }
+
     /// Free objects.
     pub fn free(self) -> usize {
         self.record().free.load(Relaxed) as usize
@@ -158,7 +170,7 @@ impl Span {
     pub fn give(self, objects: &[usize]) -> Result<usize, (usize, Wrong)> {
         let class = self.of_class();
         let record = self.record();
-        let (start, len) = (self.first.address(), class.pages as usize * HEAP_PAGE_BYTES);
+        let (start, len) = (self.first.address(), self.bytes());
         let words = self.first.bits(self.words());
         let mut given = 0;
         let mut wrong = None;

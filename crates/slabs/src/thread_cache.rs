@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering
 use spandrel_os::clock;
 use spandrel_sync::{Lock, NO_CACHE, Once, ThreadSlot, background, thread_slot};
 
-use crate::class::{self, CLASS, CLASSES, home_of, seen_from};
+use crate::class::{self, CLASS, CLASSES, home_of, seen_from, shard_of};
 use crate::span::Wrong;
 use crate::stack::{RECENT, Stack};
 use crate::{map, report, transfer};
@@ -104,7 +104,7 @@ pub fn push(class: usize, object: usize) -> bool {
 pub fn refill(place: usize) -> usize {
     let Some(cache) = own() else {
         let mut object = [0];
-        return if transfer::fetch(place, &mut object).0 == 1 { object[0] } else { 0 };
+        return if transfer::fetch(0, place, &mut object).0 == 1 { object[0] } else { 0 };
     };
     // SAFETY: this thread's own cache; nothing between here and the last use of
     // the stack calls malloc. There is room for half of the slots and one more.
@@ -118,7 +118,7 @@ pub fn refill(place: usize) -> usize {
             SLOTS[class] / 2 + 1,
         );
         let room = core::slice::from_raw_parts_mut(stack.bottom, wanted);
-        match transfer::fetch(class, room).0.checked_sub(1) {
+        match transfer::fetch(shard_of((*cache).home), class, room).0.checked_sub(1) {
             Some(last) => {
                 stack.top = stack.bottom.add(last);
                 *stack.top
@@ -131,7 +131,7 @@ pub fn refill(place: usize) -> usize {
 /// Gives an object back for whom [`push`] did not: when the stack is full, some go
 /// on.
 pub fn spill(class: usize, object: usize) {
-    let Some(cache) = own() else { return transfer::give(class, &[object]) };
+    let Some(cache) = own() else { return transfer::give(0, class, &[object]) };
     // SAFETY: as in `refill`.
     unsafe {
         let stack = &mut (*cache).stacks[seen_from((*cache).home, class)];
@@ -143,7 +143,11 @@ pub fn spill(class: usize, object: usize) {
         if stack.top == stack.limit {
             // The older half goes: what was freed last is warm.
             let half = all.div_ceil(2);
-            transfer::give(class, core::slice::from_raw_parts(stack.bottom, half));
+            transfer::give(
+                shard_of((*cache).home),
+                class,
+                core::slice::from_raw_parts(stack.bottom, half),
+            );
             ptr::copy(stack.bottom.add(half), stack.bottom, all - half);
             stack.top = stack.bottom.add(all - half);
         }
@@ -294,7 +298,11 @@ fn flush(cache: *mut Cache) {
             let class = seen_from((*cache).home, place);
             let stack = &mut (*cache).stacks[place];
             let count = stack.top.offset_from(stack.bottom) as usize;
-            transfer::give(class, core::slice::from_raw_parts(stack.bottom, count));
+            transfer::give(
+                shard_of((*cache).home),
+                class,
+                core::slice::from_raw_parts(stack.bottom, count),
+            );
             stack.top = stack.bottom;
             stack.begin_anew(SLOTS[class]);
         }

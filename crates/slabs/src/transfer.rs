@@ -1,17 +1,17 @@
 //! Transfer caches: free objects on their way from thread to thread, a stack of
-//! addresses for each class.
+//! addresses for each class and shard of processors.
 //!
 //! What one thread has too many of another takes without a look at the spans.
 //! Objects that nobody has taken for a while go back to their spans: they would
 //! keep them from becoming empty.
 
-use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use core::{mem, ptr};
 
 use spandrel_sync::{Lock, background};
 
 use crate::central;
-use crate::class::{self, CLASS, CLASSES};
+use crate::class::{self, CLASS, CLASSES, SHARDS};
 use crate::map;
 
 /// Objects of a class that are kept: this many bytes of them, up to a number.
@@ -52,59 +52,100 @@ impl Stack {
         }
         (&mut self.hits, &mut self.misses)
     }
+
+    /// Takes up to `into.len()` objects; how many.
+    fn take(&mut self, into: &mut [usize]) -> usize {
+        let taken = self.count.min(into.len());
+        self.count -= taken;
+        self.least = self.least.min(self.count);
+        // SAFETY: the topmost `taken` of the objects that are here.
+        unsafe {
+            ptr::copy_nonoverlapping(self.slots.wrapping_add(self.count), into.as_mut_ptr(), taken);
+        }
+        taken
+    }
 }
 
 // SAFETY: the slots are the stack's alone.
 unsafe impl Send for Stack {}
 
-static STACKS: [Lock<Stack>; CLASSES] = [const { Lock::new(Stack::NONE) }; CLASSES];
+static STACKS: [[Lock<Stack>; CLASSES]; SHARDS] =
+    [const { [const { Lock::new(Stack::NONE) }; CLASSES] }; SHARDS];
 
-/// Gives the stacks their memory, once; without it nothing is kept here.
-pub fn start() {
+/// Whose stacks have been given their memory, if there was any.
+static OPENED: Lock<[bool; SHARDS]> = Lock::new([false; SHARDS]);
+/// One more than the last of these.
+static END: AtomicUsize = AtomicUsize::new(0);
+
+/// Gives the stacks of a shard their memory, once; without it nothing is kept there.
+#[cold]
+fn open(shard: usize) {
+    let mut opened = OPENED.lock();
+    if mem::replace(&mut opened[shard], true) {
+        return;
+    }
     let mut slots = map::open_cache(class::sum(&SLOTS) * size_of::<usize>()).cast::<usize>();
     if slots.is_null() {
         return;
     }
-    for (class, stack) in STACKS.iter().enumerate().skip(1) {
+    for (class, stack) in STACKS[shard].iter().enumerate().skip(1) {
         stack.lock().slots = slots;
         // SAFETY: within the memory for all of them.
         slots = unsafe { slots.add(SLOTS[class]) };
     }
+    END.fetch_max(shard + 1, Relaxed);
+}
+
+/// The stacks that may have anything.
+fn opened() -> &'static [[Lock<Stack>; CLASSES]] {
+    &STACKS[..END.load(Relaxed)]
 }
 
 /// Takes up to `into.len()` objects of a class, here or from their spans; how
 /// many, and whether from spans. None: there is no memory.
-pub fn fetch(class: usize, into: &mut [usize]) -> (usize, bool) {
-    let mut stack = STACKS[class].lock();
-    let taken = stack.count.min(into.len());
-    if taken == 0 {
-        *stack.counts().1 += 1;
-        drop(stack);
-        let fetched = central::fetch(class, into);
-        // The lowest address is used first.
-        into[..fetched].reverse();
-        return (fetched, true);
+///
+/// What the shard has itself comes first, then what others have, then a new span.
+pub fn fetch(shard: usize, class: usize, into: &mut [usize]) -> (usize, bool) {
+    let mut stack = STACKS[shard][class].lock();
+    let taken = stack.take(into);
+    let (hits, misses) = stack.counts();
+    *(if taken > 0 { hits } else { misses }) += 1;
+    drop(stack);
+    if taken > 0 {
+        return (taken, false);
     }
-    *stack.counts().0 += 1;
-    stack.count -= taken;
-    stack.least = stack.least.min(stack.count);
-    // SAFETY: the topmost `taken` of the objects that are here.
-    unsafe { ptr::copy_nonoverlapping(stack.slots.add(stack.count), into.as_mut_ptr(), taken) };
-    (taken, false)
+    let mut fetched = central::fetch_own(shard, class, into);
+    if fetched == 0 {
+        let others = opened().iter().enumerate().filter(|(other, _)| *other != shard);
+        let taken =
+            others.map(|(_, stacks)| stacks[class].lock().take(into)).find(|taken| *taken > 0);
+        if let Some(taken) = taken {
+            return (taken, false);
+        }
+        fetched = central::fetch(shard, class, into);
+    }
+    // The lowest address is used first.
+    into[..fetched].reverse();
+    (fetched, true)
 }
 
 /// Whether objects of a class that come here now have to go on to their spans.
-pub fn is_full(class: usize) -> bool {
-    let stack = STACKS[class].lock();
+pub fn is_full(shard: usize, class: usize) -> bool {
+    let stack = STACKS[shard][class].lock();
     stack.slots.is_null() || stack.count == SLOTS[class]
 }
 
 /// Gives objects of a class back.
-pub fn give(class: usize, objects: &[usize]) {
+pub fn give(shard: usize, class: usize, objects: &[usize]) {
     if objects.is_empty() {
         return;
     }
-    let mut stack = STACKS[class].lock();
+    let mut stack = STACKS[shard][class].lock();
+    if stack.slots.is_null() {
+        drop(stack);
+        open(shard);
+        stack = STACKS[shard][class].lock();
+    }
     let room = if stack.slots.is_null() { 0 } else { SLOTS[class] - stack.count };
     let (kept, rest) = objects.split_at(room.min(objects.len()));
     // SAFETY: there is room for so many.
@@ -126,19 +167,28 @@ pub fn give(class: usize, objects: &[usize]) {
 /// Gives objects that were of no use since the last call back to their spans.
 /// True if others are left.
 pub fn tend() -> bool {
-    (1..CLASSES).fold(false, |any, class| {
-        any | (shrink(class, |stack| core::mem::take(&mut stack.least)) > 0)
+    all().fold(false, |any, (class, stack)| {
+        any | (shrink(class, stack, |stack| mem::take(&mut stack.least)) > 0)
     })
 }
 
 /// Gives all objects back to their spans.
 pub fn flush() {
-    (1..CLASSES).for_each(|class| _ = shrink(class, |stack| stack.count));
+    all().for_each(|(class, stack)| _ = shrink(class, stack, |stack| stack.count));
+}
+
+/// The stacks that may have anything, each with its class.
+fn all() -> impl Iterator<Item = (usize, &'static Lock<Stack>)> {
+    opened().iter().flat_map(|stacks| stacks.iter().enumerate().skip(1))
 }
 
 /// Gives as many of the oldest objects back as `surplus` says; how many are left.
-fn shrink(class: usize, surplus: impl FnOnce(&mut Stack) -> usize) -> usize {
-    let mut stack = STACKS[class].lock();
+fn shrink(
+    class: usize,
+    lock: &'static Lock<Stack>,
+    surplus: impl FnOnce(&mut Stack) -> usize,
+) -> usize {
+    let mut stack = lock.lock();
     let mut left = surplus(&mut stack);
     while left > 0 && stack.count > 0 {
         let mut batch = [0; BATCH];
@@ -152,7 +202,7 @@ fn shrink(class: usize, surplus: impl FnOnce(&mut Stack) -> usize) -> usize {
         left -= taken;
         drop(stack);
         central::give(class, &batch[..taken]);
-        stack = STACKS[class].lock();
+        stack = lock.lock();
     }
     stack.least = stack.count;
     stack.count
@@ -161,9 +211,9 @@ fn shrink(class: usize, surplus: impl FnOnce(&mut Stack) -> usize) -> usize {
 /// Bytes of objects that are here, how often somebody asked and found objects, and
 /// how often none.
 pub fn counts() -> (u64, u64, u64) {
-    STACKS.iter().zip(&CLASS).fold((0, 0, 0), |(bytes, hits, misses), (stack, class)| {
+    all().fold((0, 0, 0), |(bytes, hits, misses), (class, stack)| {
         let mut stack = stack.lock();
-        let here = stack.count as u64 * u64::from(class.size);
+        let here = stack.count as u64 * u64::from(CLASS[class].size);
         let (more_hits, more_misses) = stack.counts();
         (bytes + here, hits + *more_hits, misses + *more_misses)
     })
@@ -176,7 +226,8 @@ pub fn fork_forget() {
 
 /// Takes every lock before a `fork`.
 pub fn fork_prepare() {
-    STACKS.iter().for_each(Lock::acquire);
+    OPENED.acquire();
+    STACKS.as_flattened().iter().for_each(Lock::acquire);
 }
 
 /// Gives the locks back after a `fork`.
@@ -184,8 +235,10 @@ pub fn fork_prepare() {
 /// # Safety
 /// The calling thread called [`fork_prepare`] before the fork.
 pub unsafe fn fork_done() {
-    for stack in &STACKS {
+    for stack in STACKS.as_flattened() {
         // SAFETY: passed on from the caller.
         unsafe { stack.release() };
     }
+    // SAFETY: as above.
+    unsafe { OPENED.release() };
 }

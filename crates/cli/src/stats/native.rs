@@ -18,9 +18,13 @@ pub fn lines(value: &dyn Fn(Figure) -> u64, requests: Option<u64>) -> String {
     };
     let free = [Figure::InCaches, Figure::InTransfer, Figure::InSpans].map(value);
     let objects = value(Figure::Live).saturating_sub(free.iter().sum());
+    let of_these = match value(Figure::InEmptySpans) {
+        0 => String::new(),
+        _ => format!(", of these {} in empty spans", size(Figure::InEmptySpans)),
+    };
     say(format!(
         "native: {} live in {} of {}, {} of these on whole huge pages; free in them: {} in \
-         caches of processors, {} between these, {} in neither",
+         caches of processors, {} between these, {} in neither{of_these}",
         bytes(objects as f64),
         counted(value(Figure::Spans), "span", "spans"),
         size(Figure::Live),
@@ -170,6 +174,7 @@ mod tests {
             Figure::Spans => 1,
             Figure::Covered => 32 << 20,
             Figure::InSpans => 4 << 20,
+            Figure::InEmptySpans => 1 << 20,
             Figure::MappedLive => 5 << 20,
             Figure::ReleasedBackground => 1 << 20,
             Figure::BrokenSoFar => 3,
@@ -194,6 +199,7 @@ mod tests {
             "60.0 MiB live",
             "in 1 span of 64.0 MiB",
             "50.0% of these",
+            "4.00 MiB in neither, of these 1.00 MiB in empty spans",
             "1.00 MiB of tables and caches; 1.07 bytes for each live one",
             "3.00 MiB that demand of the last 5 s may want; nothing else",
             "99.0% of requests from caches",
