@@ -36,9 +36,9 @@ struct Shard {
     /// First span of each list, as a page number; 0: none.
     heads: [u32; LISTS],
     /// Empty spans, which are kept for those who will want them again at once.
-    kept: u32,
+    kept: u16,
     /// The fewest that there were since somebody looked last: as many were of no use to anybody.
-    least: u32,
+    least: u16,
 }
 
 static CENTRAL: [Lock<Central>; CLASSES] = [const {
@@ -159,7 +159,7 @@ pub fn flush() {
 }
 
 /// Gives as many empty spans of each class and shard back as `surplus` says. True if others are left.
-fn release_all(surplus: impl Fn(&mut Shard) -> u32) -> bool {
+fn release_all(surplus: impl Fn(&mut Shard) -> u16) -> bool {
     if kept::bytes() > 0 {
         (1..CLASSES).for_each(|class| release(class, &surplus));
     }
@@ -167,10 +167,10 @@ fn release_all(surplus: impl Fn(&mut Shard) -> u32) -> bool {
 }
 
 /// The same for one class.
-fn release(class: usize, surplus: impl Fn(&mut Shard) -> u32) {
+fn release(class: usize, surplus: impl Fn(&mut Shard) -> u16) {
     let mut central = CENTRAL[class].lock();
     for shard in 0..SHARDS {
-        let mut left = surplus(&mut central.shards[shard]) as usize;
+        let mut left = usize::from(surplus(&mut central.shards[shard]));
         while left > 0 {
             let mut empty = [Page(0); SPANS];
             let mut emptied = 0;

@@ -5,10 +5,10 @@
 //! Objects that nobody has taken for a while go back to their spans: they would
 //! keep them from becoming empty.
 
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 use core::{mem, ptr};
 
-use spandrel_sync::{Lock, background};
+use spandrel_sync::{Lock, LockGuard, background};
 
 use crate::central;
 use crate::class::{self, CLASS, CLASSES, SHARDS};
@@ -72,32 +72,42 @@ unsafe impl Send for Stack {}
 static STACKS: [[Lock<Stack>; CLASSES]; SHARDS] =
     [const { [const { Lock::new(Stack::NONE) }; CLASSES] }; SHARDS];
 
-/// Whose stacks have been given their memory, if there was any.
-static OPENED: Lock<[bool; SHARDS]> = Lock::new([false; SHARDS]);
-/// One more than the last of these.
+/// Whether the stacks of a shard have been given their memory, if there was any.
+static OPEN: [AtomicBool; SHARDS] = [const { AtomicBool::new(false) }; SHARDS];
+/// One more than the last shard whose stacks are in use.
 static END: AtomicUsize = AtomicUsize::new(0);
+/// For opening one.
+static OPENING: Lock<()> = Lock::new(());
 
-/// Gives the stacks of a shard their memory, once; without it nothing is kept there.
-#[cold]
-fn open(shard: usize) {
-    let mut opened = OPENED.lock();
-    if mem::replace(&mut opened[shard], true) {
-        return;
+/// The shard's stack of a class, to be used.
+fn stack(shard: usize, class: usize) -> LockGuard<'static, Stack> {
+    if !OPEN[shard].load(Acquire) {
+        open(shard);
     }
-    let mut slots = map::open_cache(class::sum(&SLOTS) * size_of::<usize>()).cast::<usize>();
-    if slots.is_null() {
-        return;
-    }
-    for (class, stack) in STACKS[shard].iter().enumerate().skip(1) {
-        stack.lock().slots = slots;
-        // SAFETY: within the memory for all of them.
-        slots = unsafe { slots.add(SLOTS[class]) };
-    }
-    END.fetch_max(shard + 1, Relaxed);
+    STACKS[shard][class].lock()
 }
 
-/// The stacks that may have anything.
-fn opened() -> &'static [[Lock<Stack>; CLASSES]] {
+/// Gives the stacks of a shard their memory; without it nothing is kept there.
+#[cold]
+fn open(shard: usize) {
+    let _opening = OPENING.lock();
+    if OPEN[shard].load(Relaxed) {
+        return;
+    }
+    END.fetch_max(shard + 1, Relaxed);
+    let mut slots = map::open_cache(class::sum(&SLOTS) * size_of::<usize>()).cast::<usize>();
+    if !slots.is_null() {
+        for (class, stack) in STACKS[shard].iter().enumerate().skip(1) {
+            stack.lock().slots = slots;
+            // SAFETY: within the memory for all of them.
+            slots = unsafe { slots.add(SLOTS[class]) };
+        }
+    }
+    OPEN[shard].store(true, Release);
+}
+
+/// The stacks that may be in use.
+fn used() -> &'static [[Lock<Stack>; CLASSES]] {
     &STACKS[..END.load(Relaxed)]
 }
 
@@ -106,7 +116,7 @@ fn opened() -> &'static [[Lock<Stack>; CLASSES]] {
 ///
 /// What the shard has itself comes first, then what others have, then a new span.
 pub fn fetch(shard: usize, class: usize, into: &mut [usize]) -> (usize, bool) {
-    let mut stack = STACKS[shard][class].lock();
+    let mut stack = stack(shard, class);
     let taken = stack.take(into);
     let (hits, misses) = stack.counts();
     *(if taken > 0 { hits } else { misses }) += 1;
@@ -116,7 +126,7 @@ pub fn fetch(shard: usize, class: usize, into: &mut [usize]) -> (usize, bool) {
     }
     let mut fetched = central::fetch_own(shard, class, into);
     if fetched == 0 {
-        let others = opened().iter().enumerate().filter(|(other, _)| *other != shard);
+        let others = used().iter().enumerate().filter(|(other, _)| *other != shard);
         let taken =
             others.map(|(_, stacks)| stacks[class].lock().take(into)).find(|taken| *taken > 0);
         if let Some(taken) = taken {
@@ -131,7 +141,7 @@ pub fn fetch(shard: usize, class: usize, into: &mut [usize]) -> (usize, bool) {
 
 /// Whether objects of a class that come here now have to go on to their spans.
 pub fn is_full(shard: usize, class: usize) -> bool {
-    let stack = STACKS[shard][class].lock();
+    let stack = stack(shard, class);
     stack.slots.is_null() || stack.count == SLOTS[class]
 }
 
@@ -140,12 +150,7 @@ pub fn give(shard: usize, class: usize, objects: &[usize]) {
     if objects.is_empty() {
         return;
     }
-    let mut stack = STACKS[shard][class].lock();
-    if stack.slots.is_null() {
-        drop(stack);
-        open(shard);
-        stack = STACKS[shard][class].lock();
-    }
+    let mut stack = stack(shard, class);
     let room = if stack.slots.is_null() { 0 } else { SLOTS[class] - stack.count };
     let (kept, rest) = objects.split_at(room.min(objects.len()));
     // SAFETY: there is room for so many.
@@ -179,7 +184,7 @@ pub fn flush() {
 
 /// The stacks that may have anything, each with its class.
 fn all() -> impl Iterator<Item = (usize, &'static Lock<Stack>)> {
-    opened().iter().flat_map(|stacks| stacks.iter().enumerate().skip(1))
+    used().iter().flat_map(|stacks| stacks.iter().enumerate().skip(1))
 }
 
 /// Gives as many of the oldest objects back as `surplus` says; how many are left.
@@ -226,8 +231,9 @@ pub fn fork_forget() {
 
 /// Takes every lock before a `fork`.
 pub fn fork_prepare() {
-    OPENED.acquire();
-    STACKS.as_flattened().iter().for_each(Lock::acquire);
+    // Nobody begins to use others.
+    OPENING.acquire();
+    used().as_flattened().iter().for_each(Lock::acquire);
 }
 
 /// Gives the locks back after a `fork`.
@@ -235,10 +241,10 @@ pub fn fork_prepare() {
 /// # Safety
 /// The calling thread called [`fork_prepare`] before the fork.
 pub unsafe fn fork_done() {
-    for stack in STACKS.as_flattened() {
+    for stack in used().as_flattened() {
         // SAFETY: passed on from the caller.
         unsafe { stack.release() };
     }
     // SAFETY: as above.
-    unsafe { OPENED.release() };
+    unsafe { OPENING.release() };
 }
