@@ -46,7 +46,69 @@ fn where_nothing_is_better_the_default_stays() {
     let words = [program.path().to_str().unwrap(), "indifferent"];
     let done = tune(&["--runs", "3"], &out, &words).expect_ok();
     assert!(done.out().contains("Nothing was better"), "{}", done.out());
-    assert!(std::fs::read_to_string(&out).unwrap().ends_with("version = 1\nmode = \"auto\"\n"));
+    assert!(std::fs::read_to_string(&out).unwrap().contains("version = 1\nmode = \"auto\"\n"));
+}
+
+fn merge(profiles: &[&Path], out: &Path) -> Finished {
+    let job = Job::new(spandrel_command()).args(["tune", "--out"]).arg(out);
+    profiles.iter().fold(job.arg("--merge"), |job, path| job.arg(path)).run()
+}
+
+#[test]
+fn profiles_of_several_jobs_become_one() {
+    let program = Program::new("choosy.c");
+    let directory = tempfile::tempdir().unwrap();
+    let [one, two, out] = ["one", "two", "out"].map(|name| directory.path().join(name));
+    let program = program.path().to_str().unwrap();
+    tune(&["--runs", "3"], &one, &[program]).expect_ok();
+    tune(&["--runs", "1"], &two, &[program, "indifferent"]).expect_ok();
+    let done = merge(&[&one, &two], &out).expect_ok();
+    assert!(done.out().contains("256B-4KiB") && done.out().contains("not measured"), "{done}");
+    let text = std::fs::read_to_string(&out).unwrap();
+    for part in ["# Merged by spandrel tune", "from 2 profiles", "[learnt.sizes.\"256B-4KiB\"]"] {
+        assert!(text.contains(part), "{text}");
+    }
+    // What is of one job alone is what that job has learnt.
+    merge(&[&one], &out).expect_ok();
+    let mode = |path: &Path| {
+        let text = std::fs::read_to_string(path).unwrap();
+        text.lines().filter(|line| line.starts_with('"')).map(String::from).collect::<Vec<_>>()
+    };
+    assert_eq!(mode(&out), mode(&one));
+    let job = Job::new(spandrel_command()).args(["run", "--profile"]).arg(&out);
+    job.args(["--", "ls", "/"]).run().expect_ok();
+}
+
+#[test]
+fn what_cannot_be_merged_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let [path, out] = ["profile", "out"].map(|name| directory.path().join(name));
+    let learnt = "[learnt]\nmachines = [\"m\"]\ncpu_ms = 1\n";
+    for (text, part) in [
+        ("version = 1\nmode = \"native\"\n".into(), "does not say what it is from"),
+        ("version = 1\nmood = 3\n".into(), "line 2"),
+        ("version = 2\n".into(), "version 2"),
+        (format!("version = 1\nmode = \"auto\"\n{learnt}x = 1\n"), "line 6"),
+        (
+            format!(
+                "version = 1\nmode = \"auto\"\n{learnt}[learnt.sizes.\"0-1B\"]\nrequests = 1\nbytes = 1\n"
+            ),
+            "'0-1B'",
+        ),
+        (format!("version = 1\nmode = \"auto\"\n{}", learnt.replace('1', "nan")), "above 0"),
+    ] {
+        std::fs::write(&path, &text).unwrap();
+        let done = merge(&[&path], &out).expect_code(2);
+        let said = done.err();
+        assert!(said.contains(part) && said.contains("profile"), "{text}: {said}");
+    }
+    let done = merge(&[&directory.path().join("none")], &out).expect_code(2);
+    assert!(done.err().contains("none"), "{done}");
+    let done = merge(&[&path], &path).expect_code(2);
+    assert!(done.err().contains("the file that is read"), "{done}");
+    let job = Job::new(spandrel_command()).args(["tune", "--merge"]).arg(&path);
+    job.args(["--", "ls"]).run().expect_code(2);
+    assert!(!out.exists());
 }
 
 #[test]

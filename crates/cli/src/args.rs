@@ -99,8 +99,13 @@ pub struct TuneArgs {
     #[arg(long, value_name = "PATH", env = "SPANDREL_LIB", hide_env_values = true)]
     pub lib: Option<PathBuf>,
 
+    /// Instead of running a job, make one profile of several that were learnt: what takes their jobs
+    /// together the least time
+    #[arg(long, value_name = "PROFILE", num_args = 1.., conflicts_with_all = ["runs", "command"])]
+    pub merge: Vec<PathBuf>,
+
     /// The job and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM ARGS")]
+    #[arg(required_unless_present = "merge", trailing_var_arg = true, value_name = "PROGRAM ARGS")]
     pub command: Vec<OsString>,
 }
 

@@ -8,6 +8,7 @@ mod args;
 mod bench;
 mod failure;
 mod files;
+mod machine;
 mod modes;
 mod places;
 mod run;

@@ -8,6 +8,8 @@
 //! "4KiB-64KiB" = "sys"
 //! "64KiB-" = "mmap"
 //! ```
+//!
+//! What stands below `[learnt]` or `[learnt.…]` says where it is from, and is not read.
 
 use core::fmt;
 
@@ -80,7 +82,7 @@ impl fmt::Display for ProfileError<'_> {
                 write!(f, "there is no key '{key}' here: known are version and mode")
             }
             ProfileErrorKind::UnknownSection(name) => {
-                write!(f, "there is no section '[{name}]': known is [template]")
+                write!(f, "there is no section '[{name}]': known are [template] and [learnt]")
             }
             ProfileErrorKind::Twice(key) => write!(f, "'{key}' is set twice"),
             ProfileErrorKind::NoVersion => {
@@ -115,6 +117,7 @@ pub fn parse(bytes: &[u8]) -> Result<Profile, ProfileError<'_>> {
     let mut mode = None;
     let mut mode_line = 0;
     let mut template: Option<(Builder, usize)> = None;
+    let mut in_learnt = false;
     let mut last_line = 1;
     for (index, raw) in text.lines().enumerate() {
         let line = index + 1;
@@ -126,6 +129,10 @@ pub fn parse(bytes: &[u8]) -> Result<Profile, ProfileError<'_>> {
         }
         if let Some(section) = content.strip_prefix('[') {
             let name = section.strip_suffix(']').ok_or(fail(ProfileErrorKind::Syntax(content)))?;
+            in_learnt = name.trim().split('.').next() == Some("learnt");
+            if in_learnt {
+                continue;
+            }
             if name.trim() != "template" {
                 return Err(fail(ProfileErrorKind::UnknownSection(name.trim())));
             }
@@ -133,6 +140,9 @@ pub fn parse(bytes: &[u8]) -> Result<Profile, ProfileError<'_>> {
                 return Err(fail(ProfileErrorKind::Twice("[template]")));
             }
             template = Some((Builder::new(), line));
+            continue;
+        }
+        if in_learnt {
             continue;
         }
         let (key, value) =
@@ -197,6 +207,7 @@ mod tests {
     extern crate std;
     use super::*;
     use proptest::prelude::*;
+    use std::format;
     use std::string::ToString;
 
     const BRUG: &str = "# the paper's\nversion = 1\nmode = \"template\" # see below\n[template]\n\
@@ -206,6 +217,19 @@ mod tests {
     fn a_template_in_a_file() {
         let Mode::Template(template) = parse(BRUG.as_bytes()).unwrap().mode else { panic!() };
         assert_eq!(template.to_string(), Template::BRUG.to_string());
+    }
+
+    #[test]
+    fn where_it_is_from_is_not_read() {
+        let learnt = "[learnt]\ncpu_ms = 12.5\n[learnt.sizes.\"0-256B\"]\nwhatever\n";
+        let text = format!("version = 1\nmode = \"native\"\n{learnt}");
+        assert_eq!(parse(text.as_bytes()).unwrap().mode, parse_mode("native").unwrap());
+        let head = "version = 1\nmode = \"template\"\n";
+        let around = format!("{head}{learnt}[template]\n\"0-\" = \"sys\"\n");
+        assert!(parse(around.as_bytes()).is_ok());
+        let text = format!("{text}[learned]\n");
+        let error = parse(text.as_bytes()).unwrap_err();
+        assert!(error.line == 7 && error.to_string().contains("[learned]"), "{error}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::numbers::counted;
 use super::table;
 use super::target::Verdict;
 use crate::failure::Failure;
+use crate::machine::Machine;
 use crate::say;
 use serde::Serialize;
 use serde_json::Value;
@@ -85,36 +86,6 @@ pub struct Report {
     quick: bool,
     notes: Vec<String>,
     suites: Vec<Section>,
-}
-
-/// What the figures depend on.
-#[derive(Serialize)]
-struct Machine {
-    cpu: String,
-    cores: usize,
-    memory_kib: u64,
-    kernel: String,
-    transparent_hugepages: String,
-}
-
-impl Machine {
-    fn this() -> Self {
-        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let field = |text: &str, name: &str| {
-            let line = text.lines().find(|line| line.starts_with(name));
-            line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_string())
-        };
-        let meminfo = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
-        let thp = read("/sys/kernel/mm/transparent_hugepage/enabled");
-        let chosen = thp.split(['[', ']']).nth(1).unwrap_or("unknown");
-        Self {
-            cpu: field(&read("/proc/cpuinfo"), "model name").unwrap_or_default(),
-            cores: std::thread::available_parallelism().map_or(1, Into::into),
-            memory_kib: meminfo.split(' ').next().and_then(|kib| kib.parse().ok()).unwrap_or(0),
-            kernel: read("/proc/sys/kernel/osrelease").trim().into(),
-            transparent_hugepages: chosen.into(),
-        }
-    }
 }
 
 impl Report {

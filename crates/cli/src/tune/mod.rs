@@ -5,20 +5,25 @@
 //! faster round by round, and what was put together from several is measured once more as a whole.
 
 mod bands;
+mod merge;
 mod profile;
+mod record;
 mod show;
 mod verdict;
 
 use crate::args::TuneArgs;
 use crate::bench::contender::Contender;
 use crate::bench::measure::{self, Series};
+use crate::bench::numbers::Summary;
 use crate::bench::process;
 use crate::bench::progress::Progress;
 use crate::failure::Failure;
+use crate::machine::Machine;
 use crate::stats::{Gathering, Stats};
 use crate::{files, modes, places, run, say};
 use bands::{Band, Load};
 use profile::Choice;
+use record::{Record, Sizes};
 use serde_json::{Value, json};
 use spandrel_pages::AllocatorId;
 use spandrel_policy::Available;
@@ -50,6 +55,9 @@ struct Trial {
 
 /// Learns, writes the profile, shows what was learnt; 0.
 pub fn run(args: &TuneArgs) -> Result<u8, Failure> {
+    if !args.merge.is_empty() {
+        return merge::run(&args.merge, &args.out);
+    }
     files::check(&[("--out", Some(&args.out))], &[])?;
     let library = places::library(args.lib.as_deref())?;
     let job = Job { path: run::loadable(&args.command, &library)?, words: args.command.clone() };
@@ -92,10 +100,34 @@ pub fn run(args: &TuneArgs) -> Result<u8, Failure> {
         choice: &choice,
         gain,
     };
-    profile::write(&args.out, &choice.text(&learnt.about()))?;
+    let record = record(of_modes, &bands, &loads, &trials);
+    profile::write(&args.out, &(choice.text(&learnt.about()) + &record.text()))?;
     say::out(learnt.tables())?;
-    say::out(learnt.verdict(&args.out))?;
+    say::out(show::verdict(&show::result(&choice, gain), &args.out))?;
     Ok(0)
+}
+
+/// What was measured, for the profile.
+fn record(of_modes: &[Series], bands: &[Band], loads: &[Load], trials: &[Trial]) -> Record {
+    let default = of_modes.first();
+    let cpu_ns = default.and_then(|series| Summary::of(&series.values(TIME)));
+    let modes = of_modes
+        .iter()
+        .skip(1)
+        .filter_map(|series| Some((show::name(series), compare(series, default)?)));
+    let sizes = bands.iter().zip(loads).enumerate().filter(|(_, (_, load))| load.requests > 0);
+    let sizes = sizes.map(|(at, (band, load))| {
+        let tried = trials.iter().filter(|trial| trial.band == at);
+        let tried = tried.filter_map(|trial| Some((trial.allocator.name().into(), trial.ratio?)));
+        let Load { requests, bytes } = *load;
+        (band.name(), Sizes { requests, bytes, tried: tried.collect() })
+    });
+    Record {
+        machines: vec![Machine::this().kind()],
+        cpu_ms: cpu_ns.map_or(0.0, |time| time.median / 1e6),
+        modes: modes.collect(),
+        sizes: sizes.collect(),
+    }
 }
 
 /// The modes of one policy for all, `auto` first.

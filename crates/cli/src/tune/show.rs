@@ -2,6 +2,7 @@
 
 use super::bands::{Band, Load};
 use super::profile::Choice;
+use super::record::Record;
 use super::verdict::{self, Ratio};
 use super::{TIME, Trial, compare};
 use crate::bench::measure::Series;
@@ -27,7 +28,8 @@ pub struct Learnt<'a> {
 impl Learnt<'_> {
     /// The modes, and the bands.
     pub fn tables(&self) -> String {
-        format!("\n{}\n\n{}\n", self.modes_table(), self.bands_table())
+        let bands = bands_table(self.bands, self.loads, self.trials);
+        format!("\n{}\n\n{bands}\n", self.modes_table())
     }
 
     fn modes_table(&self) -> comfy_table::Table {
@@ -59,55 +61,17 @@ impl Learnt<'_> {
         table
     }
 
-    fn bands_table(&self) -> comfy_table::Table {
-        let header =
-            ["sizes", "requests", "bytes", "auto", "best", "CPU time of the job", "others"];
-        let mut table = table::new(&header.map(String::from));
-        let whole = |part: fn(&Load) -> u64| self.loads.iter().map(part).sum::<u64>();
-        for (at, (band, load)) in self.bands.iter().zip(self.loads).enumerate() {
-            let tried: Vec<_> = self.trials.iter().filter(|trial| trial.band == at).collect();
-            let ways: Vec<_> = tried.iter().map(|trial| (trial.allocator, trial.ratio)).collect();
-            let best = verdict::best(&ways);
-            let others: Vec<String> = tried
-                .iter()
-                .filter(|trial| best.is_none_or(|(allocator, _)| *allocator != trial.allocator))
-                .map(|trial| {
-                    let words = trial.ratio.map_or("failed".into(), |ratio| ratio.words());
-                    format!("{} {words}", trial.allocator.name())
-                })
-                .collect();
-            table::add(
-                &mut table,
-                best.is_some(),
-                vec![
-                    band.name(),
-                    table::share(load.requests, whole(|load| load.requests)),
-                    table::share(load.bytes, whole(|load| load.bytes)),
-                    band.allocator.name().into(),
-                    match (best, tried.is_empty()) {
-                        (Some((allocator, _)), _) => allocator.name().into(),
-                        (None, true) => String::new(),
-                        (None, false) => band.allocator.name().into(),
-                    },
-                    best.map_or(String::new(), |(_, ratio)| ratio.words()),
-                    others.join(", "),
-                ],
-            );
-        }
-        table
-    }
-
     /// What the profile says of itself.
     pub fn about(&self) -> Vec<String> {
         let job: Vec<_> = self.job.iter().map(|word| word.to_string_lossy()).collect();
-        let job = job.join(" ").replace(char::is_control, " ");
+        let job = plain(&job.join(" "));
         let mut lines = vec![
             format!("Learnt by spandrel tune {} from", env!("CARGO_PKG_VERSION")),
             format!("  {job}"),
             format!(
                 "in {} of each way to allocate. {}",
                 counted(self.runs as u64, "round", "rounds"),
-                self.result()
+                result(self.choice, self.gain)
             ),
         ];
         for (band, load) in self.bands.iter().zip(self.loads).filter(|(_, load)| load.requests > 0)
@@ -116,27 +80,76 @@ impl Learnt<'_> {
         }
         lines
     }
+}
 
-    fn result(&self) -> String {
-        match (self.choice, self.gain) {
-            (_, None) => "Nothing was better than auto for certain.".into(),
-            (choice, Some(ratio)) => {
-                format!("{} takes {} CPU time than auto.", choice.mode(), ratio.words())
-            }
-        }
-    }
-
-    /// The end of it.
-    pub fn verdict(&self, path: &Path) -> String {
-        let path = path.display();
-        table::wrap(&format!(
-            "{} Written: {path}; spandrel run --profile {path} -- …",
-            self.result()
-        ))
+/// What was chosen, and how it compares with the default; `None`: it is the default.
+pub fn result(choice: &Choice, gain: Option<Ratio>) -> String {
+    match gain {
+        None => "Nothing was better than auto for certain.".into(),
+        Some(ratio) => format!("{} takes {} CPU time than auto.", choice.mode(), ratio.words()),
     }
 }
 
-fn name(series: &Series) -> String {
+/// The end of it.
+pub fn verdict(result: &str, path: &Path) -> String {
+    let path = path.display();
+    table::wrap(&format!("{result} Written: {path}; spandrel run --profile {path} -- …"))
+}
+
+/// What several jobs say together.
+pub fn merged(record: &Record, bands: &[Band]) -> String {
+    let table = bands_table(bands, &record.loads(bands), &record.trials(bands));
+    let modes: Vec<String> =
+        record.modes.iter().map(|(name, ratio)| format!("{name} {}", ratio.words())).collect();
+    let modes = table::wrap(&format!("CPU time to auto: {}", modes.join(", ")));
+    format!("\n{table}\n\n{}\n", modes.trim_start())
+}
+
+/// A text in one line of a comment.
+pub fn plain(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
+/// Who serves each band, who had better, and who was tried.
+fn bands_table(bands: &[Band], loads: &[Load], trials: &[Trial]) -> comfy_table::Table {
+    let header = ["sizes", "requests", "bytes", "auto", "best", "CPU time of the job", "others"];
+    let mut table = table::new(&header.map(String::from));
+    let whole = |part: fn(&Load) -> u64| loads.iter().map(part).sum::<u64>();
+    for (at, (band, load)) in bands.iter().zip(loads).enumerate() {
+        let tried: Vec<_> = trials.iter().filter(|trial| trial.band == at).collect();
+        let ways: Vec<_> = tried.iter().map(|trial| (trial.allocator, trial.ratio)).collect();
+        let best = verdict::best(&ways);
+        let others: Vec<String> = tried
+            .iter()
+            .filter(|trial| best.is_none_or(|(allocator, _)| *allocator != trial.allocator))
+            .map(|trial| {
+                let words = trial.ratio.map_or("failed".into(), |ratio| ratio.words());
+                format!("{} {words}", trial.allocator.name())
+            })
+            .collect();
+        table::add(
+            &mut table,
+            best.is_some(),
+            vec![
+                band.name(),
+                table::share(load.requests, whole(|load| load.requests)),
+                table::share(load.bytes, whole(|load| load.bytes)),
+                band.allocator.name().into(),
+                match (best, tried.is_empty()) {
+                    (Some((allocator, _)), _) => allocator.name().into(),
+                    (None, true) => String::new(),
+                    (None, false) => band.allocator.name().into(),
+                },
+                best.map_or(String::new(), |(_, ratio)| ratio.words()),
+                others.join(", "),
+            ],
+        );
+    }
+    table
+}
+
+/// The mode's name.
+pub fn name(series: &Series) -> String {
     let name = series.contender.name.as_str();
     name.strip_prefix("spandrel ").unwrap_or("auto").into()
 }

@@ -1,16 +1,20 @@
 //! Whether one way is faster than another, from rounds in which they took turns.
 
 use crate::bench::numbers::{median, middle_between};
+use serde::Deserialize;
 
 /// A way has to be this much faster than what it would replace: noise decides nothing.
 const WORTH: f64 = 0.99;
 
 /// How one way compares with another: their times round by round.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Ratio {
     /// The middle of the rounds' ratios.
+    #[serde(rename = "time")]
     pub median: f64,
     /// The true one is not more than this, nearly always; with few rounds the largest that was seen.
+    #[serde(rename = "at_most")]
     pub most: f64,
 }
 
