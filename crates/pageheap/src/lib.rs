@@ -13,6 +13,9 @@
 mod bits;
 mod check;
 mod collapse;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod components;
 mod demand;
 mod filler;
 mod flow;
