@@ -40,3 +40,16 @@ fn vfork_children_that_allocate() {
 fn vfork_spawn_system_popen() {
     Program::new("spawn.c").run_in_all_modes();
 }
+
+/// In the default mode the first objects are the C library's; what ends that, and what must survive it.
+#[test]
+fn a_young_process_and_what_ends_its_youth() {
+    let program = Program::new("young.c");
+    for way in ["bytes", "requests", "thread", "mode", "scope", "counting", "vfork"] {
+        subject().job(program.path(), "auto").arg(way).run().expect_ok();
+    }
+    // A race of two threads.
+    for _ in 0..60 {
+        subject().job(program.path(), "auto").arg("fork").run().expect_ok();
+    }
+}

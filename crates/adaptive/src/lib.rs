@@ -24,6 +24,7 @@ mod render;
 mod request;
 mod start;
 mod stats;
+mod youth;
 
 pub use backend::available;
 pub use modes::{
@@ -38,8 +39,8 @@ pub use request::{
 };
 pub use start::{register_fork_order, start};
 pub use stats::{
-    ReallocStats, RequestRow, Stats, count_requests, mapped, measured_stats, native_bytes,
-    native_figure, stats,
+    ReallocStats, RequestRow, Stats, count_requests, glibc_bytes, mapped, measured_stats,
+    native_bytes, native_figure, stats,
 };
 
 pub mod direct;

@@ -206,7 +206,7 @@ fn parse(text: &str) -> Result<Mode, ModeChange<'_>> {
 /// # Errors
 /// The text is refused, or too many different modes were used.
 pub fn set_mode(text: &str) -> Result<(), ModeChange<'_>> {
-    crate::start::start_from_environment();
+    crate::start::start_in_full();
     set_parsed(&parse(text)?)
 }
 
@@ -236,7 +236,7 @@ pub fn mode_name() -> &'static CStr {
 /// # Errors
 /// As for [`set_mode`].
 pub fn enter_scope(text: &str) -> Result<*const c_void, ModeChange<'_>> {
-    crate::start::start_from_environment();
+    crate::start::start_in_full();
     let entry = intern(&parse(text)?).ok_or(ModeChange::TooMany)?;
     if !SCOPES_USED.load(Acquire) {
         let _adding = ADDING.lock();

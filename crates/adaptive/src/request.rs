@@ -11,6 +11,7 @@ use crate::modes::{table, table_of_thread};
 use crate::observed;
 use crate::start;
 use crate::stats;
+use crate::youth;
 
 /// What glibc maps, as it is set at first (mallopt(3)).
 const GLIBC_MAPS_FROM: usize = 128 * KIB;
@@ -143,7 +144,7 @@ fn alloc_slow(size: usize, align: usize, zeroed: bool) -> *mut u8 {
 pub(crate) fn decide(operation: Operation, size: usize) -> Decision {
     let mut decision = table().decide(operation, size);
     if decision.has(Decision::ELSEWHERE) {
-        if !start::start_from_environment() {
+        if !start::start_from_environment() || youth::lasts(size) {
             return Decision(SYS);
         }
         decision = table_of_thread().decide(operation, size);

@@ -13,7 +13,7 @@ use spandrel_policy::{Limit, Mode, ReleaseRate, parse_mode, profile};
 use spandrel_recorder::{self as recorder, Kinds, Recording};
 use spandrel_sync::{Lock, Once, background, is_single_threaded};
 
-use crate::{available, modes, observed};
+use crate::{available, modes, observed, youth};
 
 static STARTED: Once = Once::new();
 /// A profile is read into here; untouched pages cost nothing.
@@ -40,6 +40,14 @@ struct Configuration {
     recording: Option<Recording<'static>>,
 }
 
+impl Configuration {
+    /// Whether the first requests may be glibc's: the mode is the default, and nobody looks at them.
+    fn lets_be_young(&self) -> bool {
+        let bound = self.guard.is_some() || self.limit != Limit::default();
+        self.mode == Mode::Auto && !observed::is_on() && !bound
+    }
+}
+
 /// Starts the handler as the environment says, once. False only when called
 /// from within the start itself, or so early that there is no environment yet:
 /// such requests are glibc's.
@@ -51,6 +59,13 @@ pub(crate) fn start_from_environment() -> bool {
 /// Starts the handler if nobody has yet; see the environment's documentation.
 pub fn start() -> bool {
     start_from_environment()
+}
+
+/// As [`start`], and the process is no longer young: for whoever is to change or to count what
+/// requests get.
+pub(crate) fn start_in_full() {
+    start_from_environment();
+    youth::end();
 }
 
 fn start_with(configuration: &Configuration) {
@@ -73,13 +88,17 @@ fn start_with(configuration: &Configuration) {
     // Whatever the mode: what no other allocator has room for is glibc's.
     Sys::start();
     rseq::start();
-    spandrel_backends::start_cpu_caches();
     background::begin();
     if !configuration.background {
         background::forbid();
     }
-    // The pool is empty: the first mode always fits.
-    let _ = modes::set_parsed(&configuration.mode);
+    if configuration.lets_be_young() {
+        youth::begin();
+    } else {
+        spandrel_backends::start_cpu_caches();
+        // The pool is empty: the first mode always fits.
+        let _ = modes::set_parsed(&configuration.mode);
+    }
     say_what_is_without_effect(configuration);
     register_fork_order();
 }
@@ -265,6 +284,8 @@ extern "C" fn prepare() {
         LOCKED.store(false, Relaxed);
         return;
     }
+    // Who is just ending it is not there in the child.
+    youth::end();
     modes::fork_lock().acquire();
     spandrel_backends::fork_prepare();
     LOCKED.store(true, Relaxed);

@@ -135,6 +135,8 @@ pub(crate) fn forget() {
 /// Turns the counting of requests on or off. While it is on, each request takes
 /// a few nanoseconds longer; counts go on from where they were.
 pub fn count_requests(on: bool) {
+    // What is counted is who serves whom, and that is not known of the young.
+    crate::youth::end();
     if COUNTING.swap(on, Relaxed) != on {
         observed::apply();
     }
@@ -233,6 +235,11 @@ pub fn native_bytes() -> (usize, usize) {
     let sum = |of: &[Figure]| of.iter().map(|figure| figures[*figure as usize] as usize).sum();
     let free: usize = sum(&[InCaches, InSpans, InTransfer]);
     (sum(&[Live]).saturating_sub(free), sum(&[Live, Cached, Free]))
+}
+
+/// Bytes of glibc's objects; 0 where it cannot tell.
+pub fn glibc_bytes() -> usize {
+    spandrel_backends::Sys::bytes()
 }
 
 /// As [`stats`], with what the native heap has resident as it is now. The kernel looks at each page of it:

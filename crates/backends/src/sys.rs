@@ -1,8 +1,9 @@
 //! glibc's allocator, by the names that a preloaded `malloc` does not replace.
 
 use core::ffi::{CStr, c_int, c_void};
+use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
 use spandrel_os::env;
 use spandrel_pages::{AllocatorId, MIN_ALIGN};
@@ -106,6 +107,22 @@ impl Backend for Sys {
     }
 }
 
+impl Sys {
+    /// Bytes of glibc's objects, mapped ones among them; 0 where glibc is older than 2.33 and cannot
+    /// tell. Takes the locks of its arenas.
+    pub fn bytes() -> usize {
+        match libc_function::<unsafe extern "C" fn() -> libc::mallinfo2>(&INFO, c"mallinfo2") {
+            Some(info) => {
+                // SAFETY: the type is that of `mallinfo2`.
+                let info = unsafe { info() };
+                info.uordblks.saturating_add(info.hblkhd)
+            }
+            None => 0,
+        }
+    }
+}
+
+static INFO: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static USABLE_SIZE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static TRIM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
@@ -119,8 +136,7 @@ pub fn libc_function<F: Copy>(cell: &AtomicPtr<c_void>, name: &CStr) -> Option<F
     if function.is_null() {
         // SAFETY: the name is NUL-terminated.
         function = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-        let libc_itself = module_of(__libc_malloc as *const c_void);
-        if function.is_null() || module_of(function) != libc_itself {
+        if !libc_itself().contains(&function.addr()) {
             function = by_handle(name);
         }
         if function.is_null() {
@@ -150,13 +166,51 @@ fn by_handle(name: &CStr) -> *mut c_void {
     }
 }
 
-/// The first address of the module that an address lies in.
-fn module_of(address: *const c_void) -> Option<*mut c_void> {
-    // SAFETY: an all-zero `Dl_info` is valid, and the call writes it.
-    unsafe {
-        let mut info: libc::Dl_info = core::mem::zeroed();
-        (libc::dladdr(address, &mut info) != 0).then_some(info.dli_fbase)
+/// The addresses of the module that glibc's allocator lies in: libc.so.6, or the program where libc
+/// is linked in. Empty if there is none, which cannot be. Not by `dladdr`: that looks at every
+/// symbol of libc, 25 us each time.
+fn libc_itself() -> Range<usize> {
+    static FIRST: AtomicUsize = AtomicUsize::new(0);
+    static END: AtomicUsize = AtomicUsize::new(0);
+    if END.load(Relaxed) == 0 {
+        let mut found = 0..0;
+        // SAFETY: `note_libc` takes what it is called with here, and the loader's list lasts as long as
+        // the call.
+        unsafe { libc::dl_iterate_phdr(Some(note_libc), (&raw mut found).cast()) };
+        // Whoever else is here stores the same.
+        FIRST.store(found.start, Relaxed);
+        END.store(found.end, Relaxed);
+        return found;
     }
+    FIRST.load(Relaxed)..END.load(Relaxed)
+}
+
+/// Ends the walk over the modules, with 1, at the one that holds glibc's allocator.
+///
+/// # Safety
+/// `info` describes a module and `found` is a `Range<usize>`.
+unsafe extern "C" fn note_libc(
+    info: *mut libc::dl_phdr_info,
+    _: usize,
+    found: *mut c_void,
+) -> c_int {
+    // SAFETY: what the caller promises; a module has as many headers as it says.
+    let (base, headers, found) = unsafe {
+        let info = &*info;
+        let headers = core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
+        (info.dlpi_addr as usize, headers, &mut *found.cast::<Range<usize>>())
+    };
+    let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD).map(|header| {
+        let first = base.wrapping_add(header.p_vaddr as usize);
+        first..first.wrapping_add(header.p_memsz as usize)
+    });
+    let wanted = __libc_malloc as *const c_void;
+    if !loaded.clone().any(|part| part.contains(&wanted.addr())) {
+        return 0;
+    }
+    // Segments lie in order of address.
+    *found = loaded.reduce(|all, part| all.start..part.end).unwrap_or(0..0);
+    1
 }
 
 /// Looks up what could otherwise be looked up in the middle of a call.

@@ -36,14 +36,15 @@ pub struct MallInfo<T> {
 
 /// `mallinfo2`. The page-mapped backend's objects are `hblks` and `hblkhd`, its warm memory and
 /// what is free in the native heap `fordblks`, the former `keepcost`. Hosted allocators do not tell
-/// what they hold; all other resident anonymous memory counts as `uordblks`.
+/// what they hold; all other resident anonymous memory counts as `uordblks`, and at least what glibc holds.
 #[unsafe(no_mangle)]
 pub extern "C" fn mallinfo2() -> MallInfo<usize> {
     let mmap = adaptive::mapped();
     let rest = resident_anonymous().saturating_sub(mmap.live_bytes + mmap.warm_bytes);
     let (objects, backed) = adaptive::native_bytes();
     // What nobody has touched yet is not resident: it is taken for the native heap's.
-    let used = (rest.saturating_sub(backed) + objects).min(rest);
+    let others = rest.saturating_sub(backed).max(adaptive::glibc_bytes());
+    let used = (others + objects).min(rest);
     MallInfo {
         arena: rest + mmap.warm_bytes,
         hblks: mmap.live_slots,

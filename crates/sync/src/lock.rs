@@ -176,8 +176,13 @@ impl Once {
 
     /// Runs `start` if nobody has, waits for whoever does. False only when the
     /// calling thread is itself inside `start`.
-    #[cold]
+    #[inline]
     pub fn run(&self, start: impl FnOnce()) -> bool {
+        self.is_done() || self.run_slow(start)
+    }
+
+    #[cold]
+    fn run_slow(&self, start: impl FnOnce()) -> bool {
         let me = thread_id();
         match self.state.compare_exchange(NEW, RUNNING, Acquire, Acquire) {
             Ok(_) => {
