@@ -46,9 +46,19 @@ pub struct RunArgs {
     #[arg(long)]
     pub stats: bool,
 
-    /// After the program's end, write the same as JSON: each process and their sum
-    #[arg(long, value_name = "FILE.json")]
+    /// After the program's end, write a page about the run, or all that is known of it as JSON
+    #[arg(long, value_name = "FILE.html|FILE.json")]
     pub report: Option<PathBuf>,
+
+    /// Then run the program again, unheard and on no input, in its own mode and in these, and have the
+    /// report show them side by side: sys (without Spandrel), jemalloc, …
+    #[arg(long, value_name = "MODES", value_delimiter = ',', requires = "report")]
+    pub compare: Vec<String>,
+
+    /// Rounds of the comparison
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "compare",
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
 
     /// Let each process say on standard error that it runs on Spandrel
     #[arg(long)]

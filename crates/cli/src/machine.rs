@@ -1,7 +1,7 @@
 //! The machine that figures are of.
 
-use crate::bench::numbers::counted;
 use serde::Serialize;
+use spandrel_report::numbers::counted;
 
 /// What figures depend on.
 #[derive(Serialize)]

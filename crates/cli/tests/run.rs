@@ -241,11 +241,52 @@ fn reports_hold_each_process_and_their_sum() {
     assert!(processes.len() >= 2, "{text}");
     assert_eq!(allocs(&value["sum"]), processes.iter().map(allocs).sum::<u64>(), "{text}");
 
-    for (wrong, why) in [("report.html", "ends in .json"), ("/no/such/r.json", "cannot be written")]
+    for (wrong, why) in
+        [("report.htm", "ends in .html or .json"), ("/no/such/r.json", "cannot be written")]
     {
         let done = place.run(&["--report", wrong, "--", "sh", "-c", "echo started"]);
         assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{}", done.err);
         assert!(done.err.contains(why) && done.err.contains(wrong), "{}", done.err);
+    }
+}
+
+#[test]
+fn reports_for_people_and_comparisons() {
+    let place = Place::new();
+    let path = |name: &str| place.directory.path().join(name).to_str().unwrap().to_owned();
+    let (page, json) = (path("report.html"), path("report.json"));
+    let job = "sleep 0.1; echo said; exit $1";
+    let run = |options: &[&str], code: &str| {
+        place.run(&[options, &["--", "sh", "-c", job, "sh", code]].concat())
+    };
+    let done = run(&["--report", &page, "--compare", "sys,native", "--runs", "2"], "0");
+    assert_eq!((done.code, done.out.as_str()), (Some(0), "said\n"), "{}", done.err);
+    let text = std::fs::read_to_string(&page).unwrap();
+    for part in ["<!DOCTYPE html>", "sh -c sleep 0.1;", "Memory over time", "sys (without Spandrel)"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    // A job that fails has a report; the ways in which it fails say so.
+    let done = run(&["--report", &json, "--compare", "sys", "--runs", "1"], "7");
+    assert_eq!((done.code, done.out.as_str()), (Some(7), "said\n"), "{}", done.err);
+    let text = std::fs::read_to_string(&json).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let ways = value["compared"].as_array().unwrap();
+    assert_eq!((ways.len(), &ways[0]["is_the_run"]), (2, &true.into()), "{text}");
+    assert!(ways.iter().all(|way| way["failed"].as_str().unwrap().contains('7')), "{text}");
+    let samples = value["samples"].as_array().unwrap();
+    assert!(samples.iter().any(|s| s["resident_bytes"].as_u64().unwrap() > 0), "{text}");
+
+    let wrong: [(&[&str], &str); 5] = [
+        (&["--report", &page, "--compare", "nonsense"], "--compare"),
+        (&["--report", &page, "--compare", "sys,sys"], "name each way once"),
+        (&["--report", &page, "--compare", "auto"], "name each way once"),
+        (&["--compare", "sys"], "--report"),
+        (&["--report", &page, "--compare", "sys", "--runs", "0"], "--runs"),
+    ];
+    for (options, why) in wrong {
+        let done = run(options, "0");
+        assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{}", done.err);
+        assert!(done.err.contains(why), "{}", done.err);
     }
 }
 

@@ -36,6 +36,7 @@ pub const TABLE: [(&str, Use); 17] = [
     ("spandrel", Use::Rooms(&["adaptive", "policy", "backends", "sync", "os", "pages"])),
     ("capi",     Use::Rooms(&["adaptive", "policy", "backends", "sync", "os", "pages"])),
     ("sim",      Use::Tool(&["pageheap", "pages"])),
+    ("report",   Use::Tool(&["pages"])),
     ("trace",    Use::Tool(&["sim", "recorder", "pages"])),
     ("cli",      Use::Anything),
     ("bench",    Use::Anything),

@@ -3,7 +3,6 @@
 use super::Bench;
 use super::contender::{Contender, Role};
 use super::measure::{self, Series};
-use super::numbers::{Summary, median};
 use super::progress::Progress;
 use super::report::Section;
 use super::table;
@@ -12,6 +11,7 @@ use crate::args::Suite;
 use crate::failure::Failure;
 use serde::Serialize;
 use serde_json::Value;
+use spandrel_report::numbers::{Summary, median};
 
 /// A job and how it is judged.
 struct Plan {

@@ -3,12 +3,12 @@
 use super::Bench;
 use super::contender::Contender;
 use super::measure::Series;
-use super::numbers::{counted, digits, median};
 use super::progress::Progress;
 use super::report::Section;
 use super::table;
 use crate::failure::Failure;
 use serde_json::{Value, json};
+use spandrel_report::numbers::{counted, digits, median};
 
 const THREADS: [u64; 4] = [1, 2, 4, 8];
 /// Brug (CCGrid '24), Table I.

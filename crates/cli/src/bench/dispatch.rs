@@ -3,12 +3,12 @@
 
 use super::Bench;
 use super::measure;
-use super::numbers::median;
 use super::progress::Progress;
 use super::report::Section;
 use super::target::Verdict;
 use crate::failure::Failure;
 use serde_json::Value;
+use spandrel_report::numbers::median;
 
 /// The number that the target is about.
 const KEY: &str = "dispatch_ns_per_pair";

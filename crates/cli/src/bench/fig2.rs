@@ -3,12 +3,12 @@
 
 use super::Bench;
 use super::measure::Series;
-use super::numbers::{median, time, whole};
 use super::progress::Progress;
 use super::report::Section;
 use super::table;
 use crate::failure::Failure;
 use serde_json::{Value, json};
+use spandrel_report::numbers::{median, time, whole};
 
 /// Allocators per table, so that it fits a terminal.
 const COLUMNS: usize = 6;

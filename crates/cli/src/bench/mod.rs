@@ -14,7 +14,6 @@ mod fig2;
 mod hugepages;
 mod malloc_time;
 pub mod measure;
-pub mod numbers;
 pub mod process;
 mod programs;
 pub mod progress;

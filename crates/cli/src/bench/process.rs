@@ -19,6 +19,10 @@ pub struct Ended {
     pub cpu_ns: f64,
     /// Elapsed time.
     pub wall_ns: f64,
+    /// The most that was resident of the largest of them.
+    pub peak_bytes: u64,
+    /// Their page faults.
+    pub faults: u64,
     /// What it wrote to standard output.
     pub output: String,
     /// What it wrote to standard error.
@@ -36,14 +40,13 @@ pub fn run(command: &mut Command, limit: Option<Duration>) -> Result<Ended, Stri
     let start = Instant::now();
     let mut child = command.spawn().map_err(|why| format!("{name} cannot be started: {why}"))?;
     let pid = child.id();
-    let (status, cpu_ns) =
-        wait(&mut child, limit.map(|limit| start + limit)).inspect_err(|_| {
-            let _ = child.kill();
-            let _ = child.wait();
-        })?;
+    let used = wait(&mut child, limit.map(|limit| start + limit)).inspect_err(|_| {
+        let _ = child.kill();
+        let _ = child.wait();
+    })?;
     let wall_ns = start.elapsed().as_nanos() as f64;
     let (output, errors) = (read(child.stdout.take()), read(child.stderr.take()));
-    Ok(Ended { pid, status, cpu_ns, wall_ns, output, errors })
+    Ok(Ended { pid, wall_ns, output, errors, ..used })
 }
 
 /// The last of what a command says of itself that is kept.
@@ -60,11 +63,11 @@ pub fn run_unheard(command: &mut Command) -> Result<Ended, String> {
     let start = Instant::now();
     let mut child = command.spawn().map_err(failed)?;
     let pid = child.id();
-    let (status, cpu_ns) = wait(&mut child, None)?;
+    let used = wait(&mut child, None)?;
     let wall_ns = start.elapsed().as_nanos() as f64;
     let end = said.metadata().map_or(0, |file| file.len());
     let _ = said.seek(SeekFrom::Start(end.saturating_sub(LAST_WORDS)));
-    Ok(Ended { pid, status, cpu_ns, wall_ns, output: String::new(), errors: read(Some(said)) })
+    Ok(Ended { pid, wall_ns, errors: read(Some(said)), ..used })
 }
 
 /// The same as [`run`], with what the machine's counters say of it where there are any, and how much of its
@@ -106,8 +109,8 @@ fn read(pipe: Option<impl Read>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Waits for a child of which nobody else waits; what it used, in nanoseconds.
-fn wait(child: &mut Child, until: Option<Instant>) -> Result<(ExitStatus, f64), String> {
+/// Waits for a child of which nobody else waits: how it ended, and what it used.
+fn wait(child: &mut Child, until: Option<Instant>) -> Result<Ended, String> {
     let pid = child.id() as libc::pid_t;
     let options = if until.is_some() { libc::WNOHANG } else { 0 };
     let mut status = 0;
@@ -124,8 +127,16 @@ fn wait(child: &mut Child, until: Option<Instant>) -> Result<(ExitStatus, f64), 
         }
     }
     let nanoseconds = |time: libc::timeval| time.tv_sec as f64 * 1e9 + time.tv_usec as f64 * 1e3;
-    let cpu = nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
-    Ok((ExitStatus::from_raw(status), cpu))
+    Ok(Ended {
+        pid: child.id(),
+        status: ExitStatus::from_raw(status),
+        cpu_ns: nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime),
+        wall_ns: 0.0,
+        peak_bytes: usage.ru_maxrss as u64 * 1024,
+        faults: (usage.ru_minflt + usage.ru_majflt) as u64,
+        output: String::new(),
+        errors: String::new(),
+    })
 }
 
 #[cfg(test)]

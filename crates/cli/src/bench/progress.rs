@@ -1,8 +1,8 @@
 //! Long steps show that they live: a bar on a terminal, plain lines elsewhere.
 
-use super::numbers::counted;
 use crate::say;
 use indicatif::{ProgressBar, ProgressStyle};
+use spandrel_report::numbers::counted;
 use std::cell::{Cell, RefCell};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};

@@ -2,7 +2,6 @@
 
 use super::Bench;
 use super::cases::Case;
-use super::numbers::counted;
 use super::table;
 use super::target::Verdict;
 use crate::failure::Failure;
@@ -10,6 +9,7 @@ use crate::machine::Machine;
 use crate::say;
 use serde::Serialize;
 use serde_json::Value;
+use spandrel_report::numbers::counted;
 use spandrel_sim::Dots;
 use std::path::Path;
 

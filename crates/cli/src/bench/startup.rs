@@ -4,7 +4,6 @@
 use super::Bench;
 use super::contender::Contender;
 use super::measure;
-use super::numbers::{Summary, bytes, median, time};
 use super::process;
 use super::progress::Progress;
 use super::report::Section;
@@ -12,6 +11,7 @@ use super::table;
 use super::target::Verdict;
 use crate::failure::Failure;
 use serde_json::json;
+use spandrel_report::numbers::{Summary, bytes, median, time};
 use std::process::Command;
 
 /// Starts per round; their median is the round's figure.

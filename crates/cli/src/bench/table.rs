@@ -2,11 +2,11 @@
 
 use super::cases::{Case, Unit};
 use super::contender::Role;
-use super::numbers::{Summary, bytes, count, time};
 use comfy_table::{
     Attribute, Cell, CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table,
     TableStyle,
 };
+use spandrel_report::numbers::{Summary, bytes, count, time};
 
 /// Columns where the output is no terminal.
 const WIDTH: u16 = 100;

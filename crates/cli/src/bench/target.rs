@@ -2,8 +2,8 @@
 
 use super::cases::Case;
 use super::contender::Role;
-use super::numbers::median;
 use serde::Serialize;
+use spandrel_report::numbers::median;
 
 /// A promise about a case; the word names it in `docs/targets.md`.
 #[derive(Clone, Copy, Debug)]

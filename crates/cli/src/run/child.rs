@@ -1,9 +1,10 @@
 //! One child process whose life is ours: it gets our signals, we get its end.
 //!
 //! Signals are blocked and read from a descriptor, so that one loop waits for
-//! everything: a signal, the child's end, the library's answer. No handler runs,
-//! and no thread is needed.
+//! everything: a signal, the child's end, the library's answer. No handler runs.
 
+use super::report::Report;
+use super::sampler::Sampler;
 use super::watch::Watch;
 use crate::failure::Failure;
 use nix::errno::Errno;
@@ -11,6 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, pthread_sigmask, signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use nix::unistd::Pid;
+use spandrel_report::Sample;
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -29,17 +31,29 @@ const FORWARDED: [Signal; 8] = [
     Signal::SIGCONT,
 ];
 
+/// Who else is there while a program runs.
+#[derive(Default)]
+pub struct Companions<'a> {
+    /// Says on standard error when the library is missed.
+    pub watch: Option<Watch>,
+    /// Wants the program's memory looked at.
+    pub report: Option<&'a Report>,
+}
+
 /// How a program ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Ended {
     /// Its exit code, or 128 and the signal that ended it.
     pub code: u8,
     /// Its process id.
     pub pid: u32,
+    /// What was seen of its memory, if somebody wanted it.
+    pub samples: Vec<Sample>,
 }
 
-/// Starts the command and waits for its end. The watch says on standard error when the library is missed.
-pub fn spawn_and_wait(mut command: Command, mut watch: Option<Watch>) -> Result<Ended, Failure> {
+/// Starts the command and waits for its end.
+pub fn spawn_and_wait(mut command: Command, with: Companions<'_>) -> Result<Ended, Failure> {
+    let Companions { mut watch, report } = with;
     let ours = signals();
     let mut before = SigSet::empty();
     pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&ours), Some(&mut before))
@@ -69,12 +83,19 @@ pub fn spawn_and_wait(mut command: Command, mut watch: Option<Watch>) -> Result<
     if let Some(watch) = &mut watch {
         watch.started();
     }
-    let status = attend(child, &listener, &mut watch)
-        .map_err(|why| Failure::new(format!("cannot wait for the program: {why}")))?;
+    let sampler = report.map(|report| report.sampler(pid));
+    let status = attend(child, &listener, &mut watch);
+    // What came for a child that has just ended. From here on signals are for us again.
+    while let Ok(Some(_)) = listener.read_signal() {}
+    let unblocked = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
+    let samples = sampler.map(Sampler::finish).unwrap_or_default();
+    let status = unblocked.and(status);
+    let status =
+        status.map_err(|why| Failure::new(format!("cannot wait for the program: {why}")))?;
     if let Some(watch) = watch {
         watch.at_end();
     }
-    Ok(Ended { code: code(status), pid })
+    Ok(Ended { code: code(status), pid, samples })
 }
 
 /// The signals to forward, and the one that tells of the child. What is ignored

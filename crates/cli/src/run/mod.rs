@@ -6,11 +6,13 @@
 //! ours.
 
 mod child;
+mod compare;
 mod elf;
 mod handshake;
 mod lookup;
 mod program;
 mod report;
+mod sampler;
 mod secure;
 mod watch;
 
@@ -21,9 +23,11 @@ use crate::failure::Failure;
 use crate::say;
 use crate::stats::Gathering;
 use crate::{modes, places, trace};
+use child::Companions;
+use compare::Comparison;
 use handshake::Handshake;
 use program::Obstacle;
-use report::Report;
+use report::{Report, Told};
 use spandrel_policy::{Limit, Mode, ReleaseRate};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -44,6 +48,7 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
     check_library(&library)?;
     let policy = Policy::check(args, &library)?;
     check_environment()?;
+    let comparison = Comparison::new(&args.compare, args.runs, &policy, &library)?;
 
     let path = lookup::find(name)?;
     let mut command = Command::new(&path);
@@ -58,10 +63,10 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
             "spandrel: '{}' runs without Spandrel: {obstacle}",
             name.to_string_lossy()
         ));
-        return child::spawn_and_wait(command, None);
+        return child::spawn_and_wait(command, Companions::default());
     }
 
-    let mode = policy.apply(&mut command);
+    policy.apply(&mut command);
     command.env("LD_PRELOAD", with_preloaded(&library, std::env::var_os("LD_PRELOAD")));
     if args.verbose {
         command.env("SPANDREL_VERBOSE", "1");
@@ -72,17 +77,28 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
         command.env("SPANDREL_STATS", gathering.pattern());
     }
     let handshake = Handshake::prepare(&mut command)?;
-    let watch = Watch::new(handshake, name.to_string_lossy().into_owned(), mode);
-    let ended = child::spawn_and_wait(command, Some(watch))?;
-    if let Some(gathering) = gathering {
-        if args.stats {
-            gathering.print(ended.code);
-        }
-        if let Some(report) = report {
-            // The exit code is the program's all the same.
-            if let Err(failure) = report.write(&args.command, ended.code, &gathering) {
-                say::err(format_args!("spandrel: {}", failure.message));
-            }
+    let watch = Watch::new(handshake, name.to_string_lossy().into_owned(), policy.mode);
+    let with = Companions { watch: Some(watch), report: report.as_ref() };
+    let mut ended = child::spawn_and_wait(command, with)?;
+    let Some(gathering) = gathering else { return Ok(ended) };
+    let elapsed_ms = report.as_ref().map_or(0, Report::elapsed_ms);
+    if args.stats {
+        gathering.print(ended.code);
+    }
+    if let Some(report) = report {
+        let compared = comparison.map(|ways| ways.run(&path, &args.command)).unwrap_or_default();
+        let written = report.write(Told {
+            command: &args.command,
+            policy: &policy,
+            exit_code: ended.code,
+            gathering: &gathering,
+            samples: std::mem::take(&mut ended.samples),
+            compared,
+            elapsed_ms,
+        });
+        // The exit code is the program's all the same.
+        if let Err(failure) = written {
+            say::err(format_args!("spandrel: {}", failure.message));
         }
     }
     Ok(ended)
@@ -111,7 +127,7 @@ fn check_library(library: &Path) -> Result<(), Failure> {
 }
 
 /// How the program shall allocate.
-struct Policy {
+pub struct Policy {
     /// The mode that was asked for, if any was.
     mode: Option<Mode>,
     /// The variable that says so, if it was the command line that asked.
@@ -155,14 +171,18 @@ impl Policy {
     }
 
     /// What was asked for on the command line stands alone in the environment.
-    fn apply(self, command: &mut Command) -> Option<Mode> {
-        if let Some((name, value)) = self.variable {
+    fn apply(&self, command: &mut Command) {
+        if let Some((name, value)) = &self.variable {
             for variable in ["SPANDREL_MODE", "SPANDREL_PROFILE", "BRUG_ALLOC"] {
                 command.env_remove(variable);
             }
             command.env(name, value);
         }
-        self.mode
+    }
+
+    /// The mode that the program is to run in, as text.
+    fn name(&self) -> String {
+        self.mode.unwrap_or(Mode::Auto).to_string()
     }
 }
 

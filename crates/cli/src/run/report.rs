@@ -1,33 +1,70 @@
-//! `--report`: what a run's processes said of themselves, as a file for programs to read.
+//! `--report`: what is known of a run when it has ended, as a page for people or as JSON for programs.
 
+use super::Policy;
+use super::sampler::Sampler;
 use crate::failure::Failure;
+use crate::machine::Machine;
 use crate::stats::{Gathering, Stats};
-use serde_json::json;
+use spandrel_report::{Run, Sample, Way, page};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tempfile::NamedTempFile;
 
-/// Version of the file's form.
-const FORMAT: u32 = 1;
+/// How a report is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    Html,
+    Json,
+}
+
+impl Form {
+    fn of(path: &Path) -> Option<Self> {
+        let extension = path.extension()?.to_str()?;
+        [("html", Self::Html), ("json", Self::Json)]
+            .into_iter()
+            .find(|(name, _)| extension.eq_ignore_ascii_case(name))
+            .map(|(_, form)| form)
+    }
+}
 
 /// A report that is to be written. It lies beside its place until it is whole.
 pub struct Report {
     path: PathBuf,
+    form: Form,
     file: NamedTempFile,
     since: Instant,
+}
+
+/// What the report of a run needs to be told when it has ended.
+pub struct Told<'a> {
+    /// The program and its arguments.
+    pub command: &'a [OsString],
+    /// How it was to allocate.
+    pub policy: &'a Policy,
+    /// Its exit code.
+    pub exit_code: u8,
+    /// What its processes left behind.
+    pub gathering: &'a Gathering,
+    /// What was seen of their memory.
+    pub samples: Vec<Sample>,
+    /// The same job in other ways.
+    pub compared: Vec<Way>,
+    /// How long it took.
+    pub elapsed_ms: u64,
 }
 
 impl Report {
     /// Checks that there will be a place for it, before the program is started.
     pub fn new(path: &Path) -> Result<Self, Failure> {
-        if path.extension().is_none_or(|end| end != "json") {
+        let Some(form) = Form::of(path) else {
             return Err(Failure::refused(format!(
-                "--report: '{}': reports are written as JSON; give it a name that ends in .json",
+                "--report: '{}': reports are written as HTML or as JSON; give it a name that ends \
+                 in .html or .json",
                 path.display()
             )));
-        }
+        };
         let directory = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
@@ -39,33 +76,42 @@ impl Report {
             .permissions(permissions)
             .tempfile_in(directory);
         let file = file.map_err(|why| refuse(path, why))?;
-        Ok(Self { path: path.to_owned(), file, since: Instant::now() })
+        Ok(Self { path: path.to_owned(), form, file, since: Instant::now() })
     }
 
-    /// Writes it: each process that said something, by its number, and their sum.
-    pub fn write(
-        mut self,
-        command: &[OsString],
-        exit_code: u8,
-        gathering: &Gathering,
-    ) -> Result<(), Failure> {
-        let elapsed_ms = self.since.elapsed().as_millis() as u64;
-        let (mut processes, unreadable) = gathering.read();
+    /// Looks at a process's memory from now on, and at its children's.
+    pub fn sampler(&self, pid: u32) -> Sampler {
+        Sampler::start(pid, self.since)
+    }
+
+    /// Milliseconds since it was made.
+    pub fn elapsed_ms(&self) -> u64 {
+        self.since.elapsed().as_millis() as u64
+    }
+
+    /// Writes it.
+    pub fn write(mut self, told: Told<'_>) -> Result<(), Failure> {
+        let (mut processes, unreadable) = told.gathering.read();
         processes.sort_by_key(|process| process.pid);
-        let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
-        let report = json!({
-            "format": FORMAT,
-            "command": words,
-            "exit_code": exit_code,
-            "elapsed_ms": elapsed_ms,
-            "sum": Stats::sum(&processes),
-            "processes": processes,
-            "unreadable": unreadable,
-        });
-        let written = serde_json::to_writer_pretty(&mut self.file, &report)
-            .map_err(std::io::Error::from)
-            .and_then(|()| self.file.write_all(b"\n"));
-        written.map_err(|why| refuse(&self.path, why))?;
+        let command = told.command.iter().map(|word| word.to_string_lossy().into_owned());
+        let mode = told.policy.name();
+        let run = Run {
+            machine: Machine::this().kind(),
+            sum: Stats::sum(&processes),
+            processes,
+            unreadable,
+            samples: told.samples,
+            compared: told.compared,
+            ..Run::new(command.collect(), mode, told.exit_code, told.elapsed_ms)
+        };
+        let text = match self.form {
+            Form::Html => page(&run),
+            Form::Json => {
+                serde_json::to_string_pretty(&run).map_err(|why| refuse(&self.path, why.into()))?
+            }
+        };
+        let written = self.file.write_all(text.as_bytes());
+        written.and_then(|()| self.file.write_all(b"\n")).map_err(|why| refuse(&self.path, why))?;
         self.file.persist(&self.path).map_err(|why| refuse(&self.path, why.error))?;
         Ok(())
     }
@@ -76,4 +122,16 @@ fn refuse(path: &Path, why: std::io::Error) -> Failure {
         "--report: '{}' cannot be written: {why}; name a file in a directory of yours",
         path.display()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_says_the_form() {
+        let form = |name: &str| Form::of(Path::new(name));
+        assert_eq!((form("a.html"), form("a.b.HTML")), (Some(Form::Html), Some(Form::Html)));
+        assert_eq!((form("a.json"), form("a.htm"), form("html")), (Some(Form::Json), None, None));
+    }
 }

@@ -1,10 +1,10 @@
 //! What was asked for, understood and checked.
 
 use super::{SimArgs, USUAL};
-use crate::bench::numbers::bytes;
 use crate::bench::reserve;
 use crate::failure::Failure;
 use spandrel_pages::{ByteSize, GIB, HEAP_PAGE_BYTES, Length};
+use spandrel_report::numbers::bytes;
 use spandrel_sim::{Config, HEAP_MAX, Policy, Shape, Sizes, Target, bytes_needed};
 use std::path::Path;
 

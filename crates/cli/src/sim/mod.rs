@@ -12,7 +12,6 @@ mod traces;
 
 pub use args::SimArgs;
 
-use crate::bench::numbers::{bytes, counted};
 use crate::bench::table;
 use crate::failure::Failure;
 use crate::files::{self, write};
@@ -20,6 +19,7 @@ use crate::say;
 use asked::Asked;
 use indicatif::{ProgressBar, ProgressStyle};
 use report::Described;
+use spandrel_report::numbers::{bytes, counted};
 use spandrel_sim::{Config, Driver, Error, Operations, Outcome, Policy, run as simulate, timeline};
 use std::io::IsTerminal;
 use std::path::Path;

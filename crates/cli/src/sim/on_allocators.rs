@@ -3,11 +3,11 @@
 use super::asked::size_option;
 use super::{SimArgs, failed};
 use crate::args::{BenchArgs, Suite};
-use crate::bench::numbers::bytes;
 use crate::bench::replay::{Ready, Script, measure, prepare};
 use crate::bench::reserve;
 use crate::failure::Failure;
 use spandrel_pages::HEAP_PAGE_BYTES;
+use spandrel_report::numbers::bytes;
 use spandrel_sim::{Driver, Event, Operation, Operations};
 use std::ops::Range;
 

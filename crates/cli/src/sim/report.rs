@@ -1,10 +1,10 @@
 //! What a simulation came to, on one screen and as JSON.
 
-use crate::bench::numbers::{bytes, count, counted};
 use crate::bench::table;
 use crate::failure::Failure;
 use serde::Serialize;
 use spandrel_pages::{HEAP_PAGE_BYTES, Length};
+use spandrel_report::numbers::{bytes, count, counted};
 use spandrel_sim::{Outcome, Policy, Summary};
 
 /// Everything, for other programs.

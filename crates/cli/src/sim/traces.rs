@@ -3,13 +3,13 @@
 use super::asked::{policies, release};
 use super::report::{self, Described};
 use super::{SimArgs, compare, draw};
-use crate::bench::numbers::{bytes, counted};
 use crate::bench::table;
 use crate::failure::Failure;
 use crate::files::write;
 use crate::say;
 use crate::trace::read;
 use spandrel_pages::HEAP_PAGE_BYTES;
+use spandrel_report::numbers::{bytes, counted};
 use spandrel_sim::{Config, Policy};
 use spandrel_trace::{SpanSummary, Spans, Trace, spans};
 use std::path::Path;

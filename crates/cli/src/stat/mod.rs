@@ -7,15 +7,16 @@ mod process;
 pub mod smaps;
 
 use crate::args::StatArgs;
-use crate::bench::numbers::bytes;
 use crate::bench::table::share;
 use crate::failure::Failure;
 use crate::say;
 use crate::stats::native;
 use process::Reading;
+pub use process::Window;
 use serde_json::{Map, Value, json};
 use smaps::Resident;
 use spandrel_pages::Figure;
+use spandrel_report::numbers::bytes;
 use std::time::Duration;
 
 /// Shows a process once, or again and again.

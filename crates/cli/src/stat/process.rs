@@ -40,7 +40,47 @@ impl Reading {
         if maps.is_empty() {
             return Err(Failure::refused(format!("{program} (pid {pid}) has ended")));
         }
-        let address = address_of_figures(pid, &maps).map_err(|missing| {
+        let window = Window::at(pid, &program, &maps)?;
+        let words = window.read().map_err(|why| forbidden(pid, &program, why))?;
+        let Some(words) = words else {
+            return Err(Failure::refused(format!(
+                "{program} (pid {pid}) runs on another version of Spandrel; use the command that \
+                 came with it"
+            )));
+        };
+        let figures = figures_of(&words);
+        let (tables, heap) = (words[2]..words[3], words[3]..words[4]);
+        Ok(Self { program, tables, heap, figures })
+    }
+}
+
+type Words = [u64; HEAD + FIGURES];
+
+fn figures_of(words: &Words) -> Figures {
+    std::array::from_fn(|index| words[HEAD + index])
+}
+
+/// Where a process has its figures, to read them again and again.
+pub struct Window {
+    memory: File,
+    address: u64,
+}
+
+impl Window {
+    /// Finds them in a process.
+    pub fn open(pid: i32) -> Result<Self, Failure> {
+        let program = format!("process {pid}");
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
+        Self::at(pid, &program, &maps.map_err(|why| forbidden(pid, &program, why))?)
+    }
+
+    /// The figures now; `None`: it is another program by now, or is gone.
+    pub fn figures(&self) -> Option<Figures> {
+        Some(figures_of(&self.read().ok()??))
+    }
+
+    fn at(pid: i32, program: &str, maps: &str) -> Result<Self, Failure> {
+        let address = address_of_figures(pid, maps).map_err(|missing| {
             let why = match missing {
                 Missing::Library => {
                     "does not run on Spandrel: start it with `spandrel run` or with \
@@ -54,23 +94,21 @@ impl Reading {
             };
             Failure::refused(format!("{program} (pid {pid}) {why}"))
         })?;
-        let memory = File::open(at("mem")).map_err(|why| forbidden(pid, &program, why))?;
-        let mut bytes = [0; (HEAD + FIGURES) * 8];
+        let memory = File::open(format!("/proc/{pid}/mem"));
+        let memory = memory.map_err(|why| forbidden(pid, program, why))?;
+        Ok(Self { memory, address })
+    }
+
+    /// What is there; `None`: nothing of this version.
+    fn read(&self) -> std::io::Result<Option<Words>> {
+        let mut bytes = [0; size_of::<Words>()];
         // A shorter form of another version may end before.
-        memory.read_exact_at(&mut bytes, address).map_err(|why| forbidden(pid, &program, why))?;
-        let number = |index: usize| {
-            let word = bytes.get(index * 8..index * 8 + 8).unwrap_or(&[0; 8]);
-            u64::from_le_bytes(word.try_into().unwrap_or_default())
-        };
-        if number(0) != LIVE_MAGIC || number(1) != FIGURES as u64 {
-            return Err(Failure::refused(format!(
-                "{program} (pid {pid}) runs on another version of Spandrel; use the command that \
-                 came with it"
-            )));
+        self.memory.read_exact_at(&mut bytes, self.address)?;
+        let mut words = [0; HEAD + FIGURES];
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
         }
-        let figures = std::array::from_fn(|index| number(HEAD + index));
-        let (tables, heap) = (number(2)..number(3), number(3)..number(4));
-        Ok(Self { program, tables, heap, figures })
+        Ok((words[0] == LIVE_MAGIC && words[1] == FIGURES as u64).then_some(words))
     }
 }
 

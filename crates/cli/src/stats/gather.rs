@@ -1,9 +1,9 @@
 //! Collects the files that the processes of a run leave behind.
 
 use super::{Stats, table};
-use crate::bench::numbers::counted;
 use crate::failure::Failure;
 use crate::say;
+use spandrel_report::numbers::counted;
 use std::ffi::OsString;
 use tempfile::TempDir;
 

@@ -1,8 +1,8 @@
 //! The native allocator's memory in words: where it is, what went back, what was mended.
 
-use crate::bench::numbers::{bytes, count, counted};
 use crate::bench::table::{share, wrap};
 use spandrel_pages::Figure;
+use spandrel_report::numbers::{bytes, count, counted};
 use std::fmt::Write;
 
 /// Objects up to this come out of the caches of processors.

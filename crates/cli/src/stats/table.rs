@@ -1,9 +1,9 @@
 //! Where the requests went, on one screen.
 
 use super::{Requests, Stats, native};
-use crate::bench::numbers::{bytes, count, counted};
 use crate::bench::table;
 use spandrel_pages::Figure;
+use spandrel_report::numbers::{bytes, count, counted};
 use std::fmt::Write;
 
 /// Upper ends of the size ranges that are shown.
@@ -115,7 +115,7 @@ fn sizes(stats: &Stats) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::{Degraded, Realloc};
+    use spandrel_report::{Degraded, Realloc};
 
     #[test]
     fn everything_is_shown() {

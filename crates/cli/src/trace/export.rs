@@ -2,10 +2,10 @@
 
 use super::args::ExportArgs;
 use super::{damaged, read};
-use crate::bench::numbers::counted;
 use crate::failure::Failure;
 use crate::files::{self, not_written};
 use crate::say;
+use spandrel_report::numbers::counted;
 use spandrel_trace::{TableError, Trace, requests_to_parquet, spans_to_parquet};
 use std::fs::File;
 use std::io::BufWriter;

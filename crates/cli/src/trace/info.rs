@@ -2,7 +2,6 @@
 
 use super::args::InfoArgs;
 use super::{damaged, read};
-use crate::bench::numbers::{bytes, count, counted, whole};
 use crate::bench::table;
 use crate::failure::Failure;
 use crate::files::{self, write};
@@ -10,6 +9,7 @@ use crate::say;
 use serde_json::{Value, json};
 use spandrel_pages::HEAP_PAGE_BYTES;
 use spandrel_recorder::End;
+use spandrel_report::numbers::{bytes, count, counted, whole};
 use spandrel_sim::{Chart, Line, Panel};
 use spandrel_trace::{Cdf, RequestSummary, SpanSummary, Trace, requests, spans};
 use std::path::Path;

@@ -3,12 +3,12 @@
 use super::args::RecordArgs;
 use super::{check_limit, kinds, read};
 use crate::args::RunArgs;
-use crate::bench::numbers::{bytes, count};
 use crate::bench::table;
 use crate::failure::Failure;
 use crate::run;
 use crate::say;
 use spandrel_recorder::End;
+use spandrel_report::numbers::{bytes, count};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -132,6 +132,8 @@ pub fn run(args: &RecordArgs) -> Result<u8, Failure> {
         mode: args.mode.clone(),
         profile: None,
         stats: false,
+        compare: Vec::new(),
+        runs: 1,
         report: None,
         verbose: false,
         force: false,

@@ -6,8 +6,8 @@ use super::record::Record;
 use super::verdict::{self, Ratio};
 use super::{TIME, Trial, compare};
 use crate::bench::measure::Series;
-use crate::bench::numbers::{Summary, count, counted, range, time};
 use crate::bench::table;
+use spandrel_report::numbers::{Summary, count, counted, range, time};
 use std::ffi::OsString;
 use std::path::Path;
 

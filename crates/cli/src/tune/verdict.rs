@@ -1,7 +1,7 @@
 //! Whether one way is faster than another, from rounds in which they took turns.
 
-use crate::bench::numbers::{median, middle_between};
 use serde::Deserialize;
+use spandrel_report::numbers::{median, middle_between};
 
 /// A way has to be this much faster than what it would replace: noise decides nothing.
 const WORTH: f64 = 0.99;

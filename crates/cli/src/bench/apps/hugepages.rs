@@ -8,11 +8,11 @@ use super::programs::run_python;
 use crate::bench::Bench;
 use crate::bench::contender::Contender;
 use crate::bench::measure::{self, RUN_MAX, Series};
-use crate::bench::numbers::{bytes, count, median, time};
 use crate::bench::progress::Progress;
 use crate::bench::redis::{self, lists};
 use crate::bench::{process, table};
 use serde_json::{Map, Value, json};
+use spandrel_report::numbers::{bytes, count, median, time};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -7,7 +7,6 @@ mod words;
 use super::Bench;
 use super::contender::Contender;
 use super::measure::{self, Series};
-use super::numbers::{Summary, bytes, count, range, time};
 use super::progress::Progress;
 use super::report::Section;
 use super::table;
@@ -15,6 +14,7 @@ use crate::failure::Failure;
 use crate::stats::{Gathering, Requests, Stats};
 use programs::Program;
 use serde_json::{Value, json};
+use spandrel_report::numbers::{Summary, bytes, count, range, time};
 
 /// One program's results.
 pub struct Outcome {

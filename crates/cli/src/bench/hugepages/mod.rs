@@ -5,13 +5,13 @@ mod plot;
 
 use super::Bench;
 use super::measure::{self, Series};
-use super::numbers::{Summary, median, time};
 use super::progress::Progress;
 use super::report::Section;
 use super::table;
 use super::target::Verdict;
 use crate::failure::Failure;
 use serde_json::{Value, json};
+use spandrel_report::numbers::{Summary, median, time};
 
 /// What the worker calls the stages.
 const FRESH: &str = "fresh";

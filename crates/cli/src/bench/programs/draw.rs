@@ -1,9 +1,9 @@
 //! The tables of the allocation programs.
 
 use super::outcome::{CPU, DRAINED, Outcome, PEAK, WALL, mean};
-use crate::bench::numbers::{bytes, median, time};
 use crate::bench::table;
 use serde_json::Value;
+use spandrel_report::numbers::{bytes, median, time};
 
 /// Programs beside each other in a table of a terminal's width.
 const COLUMNS: usize = 7;

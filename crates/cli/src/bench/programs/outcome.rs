@@ -2,9 +2,9 @@
 
 use crate::bench::contender::Role;
 use crate::bench::measure::Series;
-use crate::bench::numbers::{Summary, median};
 use crate::bench::target::Verdict;
 use serde_json::{Value, json};
+use spandrel_report::numbers::{Summary, median};
 
 /// The numbers that are compared.
 pub const CPU: &str = "cpu_ns";

@@ -18,7 +18,6 @@ mod server;
 use super::Bench;
 use super::contender::Contender;
 use super::measure::{self, Series};
-use super::numbers::{Summary, bytes, count, median, middle_between, time};
 use super::progress::Progress;
 use super::report::Section;
 use super::table;
@@ -27,6 +26,7 @@ use crate::failure::Failure;
 use crate::places;
 use load::{Load, OPS, Op, PIPELINED, key};
 use serde_json::{Value, json};
+use spandrel_report::numbers::{Summary, bytes, count, median, middle_between, time};
 
 /// What is measured of each command, and what tables call it.
 const ROWS: [Row; 4] = [

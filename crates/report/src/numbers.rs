@@ -127,6 +127,16 @@ pub fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
+/// A number as an axis shows it: no more digits than it needs.
+pub fn plain(value: &f64) -> String {
+    let text = format!("{value:.3}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    match text.split_once('.') {
+        None => text.parse().map_or_else(|_| text.to_owned(), count),
+        Some(_) => text.to_owned(),
+    }
+}
+
 /// Three significant digits, or all that stand before the point.
 pub fn digits(value: f64) -> String {
     match value.abs() {
@@ -183,5 +193,9 @@ mod tests {
         let processes = |number| counted(number, "process", "processes");
         assert_eq!([0, 1, 2000].map(processes), ["0 processes", "1 process", "2,000 processes"]);
         assert_eq!(digits(9.999), "10.0");
+        assert_eq!(
+            [0.0, 0.25, 10.0, 12345.0, -3.5].map(|n| plain(&n)),
+            ["0", "0.25", "10", "12,345", "-3.5"]
+        );
     }
 }

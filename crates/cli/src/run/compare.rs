@@ -1,0 +1,97 @@
+//! `--compare`: the same job in other ways, so that a report has something to stand beside.
+
+use super::Policy;
+use crate::bench::contender::Contender;
+use crate::bench::measure::{self, Series};
+use crate::bench::process;
+use crate::bench::progress::Progress;
+use crate::failure::Failure;
+use crate::modes;
+use serde_json::json;
+use spandrel_report::Way;
+use spandrel_report::numbers::Summary;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// The system's own allocator, without the library.
+const SYSTEM: &str = "sys";
+
+/// Ways to run the job again, the run's own first.
+pub struct Comparison {
+    ways: Vec<Contender>,
+    rounds: usize,
+}
+
+impl Comparison {
+    /// Checks what was asked for; `None`: nothing was.
+    pub fn new(
+        asked: &[String],
+        rounds: u32,
+        policy: &Policy,
+        library: &Path,
+    ) -> Result<Option<Self>, Failure> {
+        if asked.is_empty() {
+            return Ok(None);
+        }
+        let mut ways = vec![Contender::spandrel(&policy.name(), library)];
+        for text in asked {
+            let way = if text == SYSTEM {
+                Contender::system()
+            } else {
+                let mode = modes::check("--compare", text)?;
+                modes::check_built_in(&mode, text, library)?;
+                Contender::spandrel(text, library)
+            };
+            if ways.iter().any(|known| known.name == way.name) {
+                return Err(Failure::refused(format!(
+                    "--compare: '{text}' is compared already; name each way once, other than the \
+                     run's own"
+                )));
+            }
+            ways.push(way);
+        }
+        Ok(Some(Self { ways, rounds: rounds as usize }))
+    }
+
+    /// Runs the job in all ways, in turns; nobody hears what it says.
+    pub fn run(&self, program: &Path, words: &[OsString]) -> Vec<Way> {
+        let progress = Progress::new();
+        let series = measure::turns(&self.ways, self.rounds, &progress, "comparing", |way| {
+            let mut command = Command::new(program);
+            if let Some((name, words)) = words.split_first() {
+                command.arg0(name).args(words);
+            }
+            way.prepare(&mut command);
+            let ended = process::run_unheard(&mut command)?.success()?;
+            Ok(json!({
+                "cpu_ns": ended.cpu_ns,
+                "wall_ns": ended.wall_ns,
+                "peak_bytes": ended.peak_bytes,
+                "faults": ended.faults,
+            }))
+        });
+        progress.finish();
+        series.into_iter().enumerate().map(|(at, series)| way(at, series)).collect()
+    }
+}
+
+fn way(at: usize, series: Series) -> Way {
+    let of = |key: &str| Summary::of(&series.values(key)).filter(|_| series.failed.is_none());
+    let name = match series.contender.name.strip_prefix("spandrel") {
+        _ if series.contender.is_system() => "sys (without Spandrel)".into(),
+        Some("") => "auto".into(),
+        Some(mode) => mode.trim_start().to_owned(),
+        None => series.contender.name.clone(),
+    };
+    Way {
+        name,
+        is_the_run: at == 0,
+        cpu_ns: of("cpu_ns"),
+        wall_ns: of("wall_ns"),
+        peak_bytes: of("peak_bytes"),
+        faults: of("faults"),
+        failed: series.failed,
+    }
+}

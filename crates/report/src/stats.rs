@@ -1,0 +1,253 @@
+//! The statistics that the library writes when a process ends: read, added up
+//! over processes, shown.
+
+use serde::{Deserialize, Serialize};
+use spandrel_pages::Figure;
+use std::collections::BTreeMap;
+
+/// The format that is understood.
+const FORMAT: u32 = 1;
+
+/// One process's statistics, or the sum of several.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Stats {
+    /// Version of the format.
+    pub format: u32,
+    /// The process; 0 for several.
+    #[serde(default)]
+    pub pid: u32,
+    /// The mode in force at the end.
+    #[serde(default)]
+    pub mode: String,
+    /// The program.
+    #[serde(default)]
+    pub program: String,
+    /// Requests by allocator and size.
+    #[serde(default)]
+    pub requests: Vec<Requests>,
+    /// What became of reallocations.
+    #[serde(default)]
+    pub realloc: Realloc,
+    /// The page-mapped allocator.
+    #[serde(default)]
+    pub mmap: Mmap,
+    /// The native allocator, by the names of its figures; empty: it did not start.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub native: BTreeMap<String, u64>,
+    /// System calls that failed and were done without.
+    #[serde(default)]
+    pub degraded: Vec<Degraded>,
+}
+
+/// Requests of one allocator in one range of sizes.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Requests {
+    /// The allocator.
+    pub backend: String,
+    /// Smallest size of the range.
+    pub from: u64,
+    /// Largest size of the range.
+    pub to: u64,
+    /// Allocations.
+    #[serde(default)]
+    pub allocs: u64,
+    /// Bytes asked for by them.
+    #[serde(default)]
+    pub alloc_bytes: u64,
+    /// Reallocations to that size.
+    #[serde(default)]
+    pub reallocs: u64,
+    /// Bytes asked for by them.
+    #[serde(default)]
+    pub realloc_bytes: u64,
+    /// Objects freed; counted per allocator, in a row of size zero.
+    #[serde(default)]
+    pub frees: u64,
+}
+
+/// What became of reallocations.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Realloc {
+    /// The object stayed where it was.
+    pub in_place: u64,
+    /// Its pages were mapped elsewhere.
+    pub moved_pages: u64,
+    /// Its bytes were copied.
+    pub copied: u64,
+    /// How many bytes that were.
+    pub copied_bytes: u64,
+    /// It changed the allocator.
+    pub migrated: u64,
+}
+
+/// The page-mapped allocator at the end of the process.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Mmap {
+    /// Slots in use.
+    pub live_slots: u64,
+    /// Bytes in them.
+    pub live_bytes: u64,
+    /// Bytes kept for the next object.
+    pub warm_bytes: u64,
+    /// Bytes that came from there, without a page fault.
+    pub faults_avoided_bytes: u64,
+}
+
+/// A system call that failed.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Degraded {
+    /// Which.
+    pub what: String,
+    /// The error.
+    pub errno: i32,
+    /// How often.
+    pub count: u64,
+}
+
+impl Requests {
+    /// Requests for memory of either kind.
+    pub fn count(&self) -> u64 {
+        self.allocs + self.reallocs
+    }
+
+    /// Bytes asked for by either kind.
+    pub fn bytes(&self) -> u64 {
+        self.alloc_bytes + self.realloc_bytes
+    }
+
+    fn add(&mut self, other: &Requests) {
+        self.allocs += other.allocs;
+        self.alloc_bytes += other.alloc_bytes;
+        self.reallocs += other.reallocs;
+        self.realloc_bytes += other.realloc_bytes;
+        self.frees += other.frees;
+    }
+}
+
+impl Stats {
+    /// Reads what a library wrote.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let stats: Self = serde_json::from_str(text).map_err(|why| why.to_string())?;
+        if stats.format != FORMAT {
+            return Err(format!("format {}, and this command reads {FORMAT}", stats.format));
+        }
+        Ok(stats)
+    }
+
+    /// Adds up several processes. Names are kept where all agree.
+    pub fn sum(all: &[Stats]) -> Self {
+        let agreed = |name: fn(&Stats) -> &String| {
+            let mut names: Vec<&str> = all.iter().map(|stats| name(stats).as_str()).collect();
+            names.sort_unstable();
+            names.dedup();
+            names.join(", ")
+        };
+        let mut sum = Self {
+            format: FORMAT,
+            mode: agreed(|stats| &stats.mode),
+            program: agreed(|stats| &stats.program),
+            ..Self::default()
+        };
+        let mut requests: BTreeMap<(String, u64, u64), Requests> = BTreeMap::new();
+        let mut degraded: BTreeMap<(String, i32), u64> = BTreeMap::new();
+        for stats in all {
+            for row in &stats.requests {
+                let key = (row.backend.clone(), row.from, row.to);
+                let into = requests.entry(key).or_insert_with(|| Requests {
+                    backend: row.backend.clone(),
+                    from: row.from,
+                    to: row.to,
+                    ..Requests::default()
+                });
+                into.add(row);
+            }
+            for row in &stats.degraded {
+                *degraded.entry((row.what.clone(), row.errno)).or_default() += row.count;
+            }
+            sum.realloc.in_place += stats.realloc.in_place;
+            sum.realloc.moved_pages += stats.realloc.moved_pages;
+            sum.realloc.copied += stats.realloc.copied;
+            sum.realloc.copied_bytes += stats.realloc.copied_bytes;
+            sum.realloc.migrated += stats.realloc.migrated;
+            sum.mmap.live_slots += stats.mmap.live_slots;
+            sum.mmap.live_bytes += stats.mmap.live_bytes;
+            sum.mmap.warm_bytes += stats.mmap.warm_bytes;
+            sum.mmap.faults_avoided_bytes += stats.mmap.faults_avoided_bytes;
+            for (name, value) in &stats.native {
+                let known = Figure::ALL.iter().find(|figure| figure.name() == name);
+                let into = sum.native.entry(name.clone()).or_default();
+                *into = match known {
+                    Some(figure) if !figure.adds_up() => *value.max(into),
+                    _ => *into + value,
+                };
+            }
+        }
+        sum.requests = requests.into_values().collect();
+        let degraded = degraded.into_iter();
+        sum.degraded =
+            degraded.map(|((what, errno), count)| Degraded { what, errno, count }).collect();
+        sum
+    }
+
+    /// The allocators that served anything.
+    pub fn backends(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.requests.iter().map(|row| row.backend.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Everything that one allocator served.
+    pub fn total(&self, backend: &str) -> Requests {
+        let mut total = Requests { backend: backend.into(), ..Requests::default() };
+        for row in self.requests.iter().filter(|row| row.backend == backend) {
+            total.add(row);
+        }
+        total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = r#"{"format":1,"version":"0.1.0","pid":1,"program":"a","mode":"auto",
+        "requests":[{"backend":"mimalloc","from":32,"to":63,"allocs":10,"alloc_bytes":400,"reallocs":0,"frees":0},
+                    {"backend":"mimalloc","from":0,"to":0,"allocs":0,"alloc_bytes":0,"reallocs":0,"frees":9}],
+        "realloc":{"in_place":1,"moved_pages":2,"copied":3,"copied_bytes":4,"migrated":5},
+        "mmap":{"live_slots":0,"live_bytes":0,"warm_bytes":7,"faults_avoided_bytes":0},
+        "native":{"live_bytes":100,"patience_s":5},
+        "degraded":[{"what":"mremap","errno":38,"count":3}]}"#;
+
+    #[test]
+    fn processes_add_up() {
+        let one = Stats::parse(ONE).unwrap();
+        let mut other = one.clone();
+        other.program = "b".into();
+        other.requests.push(Requests {
+            backend: "mmap".into(),
+            from: 4096,
+            allocs: 1,
+            ..Requests::default()
+        });
+        let sum = Stats::sum(&[one, other]);
+        assert_eq!((sum.mode.as_str(), sum.program.as_str()), ("auto", "a, b"));
+        assert_eq!(sum.backends(), ["mimalloc", "mmap"]);
+        let total = sum.total("mimalloc");
+        assert_eq!((total.allocs, total.alloc_bytes, total.frees), (20, 800, 18));
+        assert_eq!(sum.realloc.copied_bytes, 8);
+        assert_eq!(sum.mmap.warm_bytes, 14);
+        assert_eq!((sum.native["live_bytes"], sum.native["patience_s"]), (200, 5));
+        assert_eq!(sum.degraded, [Degraded { what: "mremap".into(), errno: 38, count: 6 }]);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        assert!(Stats::parse("").is_err());
+        assert!(Stats::parse("{}").is_err());
+        assert!(Stats::parse(r#"{"format":2}"#).unwrap_err().contains("format 2"));
+        assert!(Stats::parse(r#"{"format":1}"#).is_ok());
+    }
+}
