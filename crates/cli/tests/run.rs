@@ -262,7 +262,9 @@ fn reports_for_people_and_comparisons() {
     let done = run(&["--report", &page, "--compare", "sys,native", "--runs", "2"], "0");
     assert_eq!((done.code, done.out.as_str()), (Some(0), "said\n"), "{}", done.err);
     let text = std::fs::read_to_string(&page).unwrap();
-    for part in ["<!DOCTYPE html>", "sh -c sleep 0.1;", "Memory over time", "sys (without Spandrel)"] {
+    for part in
+        ["<!DOCTYPE html>", "sh -c sleep 0.1;", "Memory over time", "sys (without Spandrel)"]
+    {
         assert!(text.contains(part), "{part} in {text}");
     }
     // A job that fails has a report; the ways in which it fails say so.

@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 
 /// Between looks, at first.
 const INTERVAL: Duration = Duration::from_millis(4);
-/// So many times what a look takes passes until the next.
+/// So many times what a look takes passes until the next …
 const REST: u32 = 100;
+/// … but for the first ones, which find the library in each process.
+const FIRST: usize = 32;
 /// Looks that are kept.
 const MOST: usize = 1200;
 /// A process that was not on the library is looked at again after so many looks, at first more often: it
@@ -51,7 +53,8 @@ impl Sampler {
                     });
                     interval *= 2;
                 }
-                let rest = interval.max(begun.elapsed() * REST);
+                let took = if samples.len() > FIRST { begun.elapsed() } else { Duration::ZERO };
+                let rest = interval.max(took * REST);
                 match stopped.recv_timeout(rest) {
                     Err(RecvTimeoutError::Timeout) => {}
                     _ => return samples,
