@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use spandrel_tests::subject::{ALL_MODES, spandrel_command};
-use spandrel_tests::{Job, Program, installed, subject};
+use spandrel_tests::{Job, Program, Source, installed, subject};
 
 fn parse(path: &Path) -> Value {
     let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -208,6 +208,33 @@ fn a_forked_child_tells_nothing_of_what_its_parent_did_before() {
     let filled = |process: &&Value| number(&process["native"]["hugepages_from_kernel"]) >= 8;
     assert!(processes.len() >= 2, "{report:#}");
     assert_eq!(processes.iter().filter(filled).count(), 1, "{report:#}");
+}
+
+/// As many as there are, up to the size of a sample.
+#[test]
+fn who_resizes_objects_is_told_on_request() {
+    let program = Program::with(&Source { file: "resizes.c", flags: &["-rdynamic"] });
+    for mode in subject().modes(&["auto", "native", "sys", "jemalloc", "switch"]) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("s.json");
+        let job = || subject().job(program.path(), mode).env("SPANDREL_STATS", &file);
+        job().run().expect_ok();
+        assert_eq!(parse(&file)["sites"], Value::Array(vec![]), "nobody asked");
+        job().env("SPANDREL_SITES", "1").run().expect_ok();
+        let statistics = parse(&file);
+        let sites = statistics["sites"].as_array().expect("sites");
+        let of = |function: &str, column: &str| -> u64 {
+            let here = |site: &&Value| site["callers"][0]["function"] == function;
+            sites.iter().filter(here).map(|site| number(&site[column])).sum()
+        };
+        let shown = format!("mode {mode}: {:#}", statistics["sites"]);
+        // 200 objects in 159 steps of 24 bytes, and 40 large ones that cannot stay.
+        assert!((31_000..32_500).contains(&of("grow_many", "reallocs")), "{shown}");
+        assert!((55_000_000..66_000_000).contains(&of("grow_many", "bytes")), "{shown}");
+        assert_eq!(of("grow_large", "reallocs"), 40, "{shown}");
+        assert!(of("grow_large", "copied_bytes") >= 40 * 40 * 1024, "{shown}");
+        assert_eq!(sites[0]["callers"][1]["function"], "main", "{shown}");
+    }
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub fn alloc_in(id: AllocatorId, align: usize, size: usize, zeroed: bool) -> *mu
 fn resized(object: *mut u8, path: Path, old_size: usize, size: usize) -> *mut u8 {
     if !object.is_null() {
         stats::record(slices::owner(object as usize), Event::Reallocation, size);
-        stats::record_path(path, old_size.min(size));
+        stats::record_path(path, old_size.min(size), size);
     }
     object
 }

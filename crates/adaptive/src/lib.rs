@@ -22,6 +22,7 @@ mod observed;
 mod realloc;
 mod render;
 mod request;
+mod sites;
 mod start;
 mod stats;
 mod youth;

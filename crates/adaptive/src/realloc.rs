@@ -88,7 +88,7 @@ unsafe fn realloc_anew(object: *mut u8, size: usize) -> *mut u8 {
     }
     if decision.has(Decision::COUNTED) && !moved.is_null() {
         stats::record(slices::owner(moved as usize), Event::Reallocation, size);
-        stats::record_path(path, usable.min(size));
+        stats::record_path(path, usable.min(size), size);
     }
     moved
 }

@@ -8,6 +8,7 @@ use spandrel_os::env;
 use spandrel_pages::{AllocatorId, ByteSize, Figure};
 
 use crate::modes::current_mode;
+use crate::sites;
 use crate::stats::{RequestRow, Stats};
 
 /// Version of the JSON form.
@@ -19,7 +20,8 @@ pub struct Json<'a>(pub &'a Stats);
 /// Statistics as a table for people.
 pub struct Text<'a>(pub &'a Stats);
 
-struct Escaped<'a>(&'a [u8]);
+/// Text within a JSON string.
+pub(crate) struct Escaped<'a>(pub(crate) &'a [u8]);
 
 impl Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -115,7 +117,7 @@ impl Display for Json<'_> {
                 comma = ",";
             }
         }
-        f.write_str("]}\n")
+        write!(f, "],\"sites\":{}}}\n", sites::Json)
     }
 }
 

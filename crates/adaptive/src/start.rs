@@ -13,7 +13,7 @@ use spandrel_policy::{Limit, Mode, ReleaseRate, parse_mode, profile};
 use spandrel_recorder::{self as recorder, Kinds, Recording};
 use spandrel_sync::{Lock, Once, background, is_single_threaded};
 
-use crate::{available, modes, observed, youth};
+use crate::{available, modes, observed, sites, youth};
 
 static STARTED: Once = Once::new();
 /// A profile is read into here; untouched pages cost nothing.
@@ -26,6 +26,8 @@ struct Configuration {
     mode: Mode,
     /// Count requests from the beginning.
     count: bool,
+    /// Follow reallocations to their callers, while requests are counted.
+    sites: bool,
     /// Report degraded system calls.
     verbose: bool,
     /// Mebibytes that may go back to the kernel in a second.
@@ -72,6 +74,9 @@ fn start_with(configuration: &Configuration) {
     degrade::set_verbose(configuration.verbose);
     if configuration.count {
         crate::stats::count_requests(true);
+    }
+    if configuration.sites {
+        sites::begin();
     }
     if let Some(rate) = configuration.release_rate {
         spandrel_backends::set_release_rate(rate);
@@ -132,6 +137,7 @@ fn from_environment() -> Configuration {
     Configuration {
         mode,
         count: set(c"SPANDREL_STATS"),
+        sites: set(c"SPANDREL_SITES"),
         verbose: set(c"SPANDREL_VERBOSE"),
         release_rate: release_rate(),
         guard: number(c"SPANDREL_GUARD", "of so many requests one is guarded, or 0"),

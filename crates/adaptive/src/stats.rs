@@ -6,7 +6,7 @@ use spandrel_backends::remap::{self, RemapStats};
 use spandrel_pages::{AllocatorId, Figure, Figures};
 use spandrel_sync::thread_slot;
 
-use crate::observed;
+use crate::{observed, sites};
 
 const ALLOCATORS: usize = AllocatorId::ALL.len();
 /// Powers of two of sizes that are told apart.
@@ -94,18 +94,22 @@ pub(crate) fn record(id: AllocatorId, event: Event, size: usize) {
     }
 }
 
+/// An object has got `size` bytes, and kept `kept` of those that it had.
 #[cold]
-pub(crate) fn record_path(path: Path, bytes: usize) {
+pub(crate) fn record_path(path: Path, kept: usize, size: usize) {
     if !counting() {
         return;
     }
+    // The page-mapped backend moves pages.
+    let copies = !matches!(path, Path::InPlace | Path::ByOwner(AllocatorId::Mmap));
+    sites::resized(size, if copies { kept } else { 0 });
     let shard = shard();
     let (index, copied) = match path {
         // The page-mapped backend counts its own.
         Path::ByOwner(AllocatorId::Mmap) => return,
         Path::InPlace => (0, 0),
-        Path::ByOwner(_) => (1, bytes),
-        Path::Migrated => (2, bytes),
+        Path::ByOwner(_) => (1, kept),
+        Path::Migrated => (2, kept),
     };
     shard.paths[index].fetch_add(1, Relaxed);
     shard.copied.fetch_add(copied as u64, Relaxed);
@@ -120,6 +124,7 @@ pub(crate) fn forget() {
     if !counting() {
         return;
     }
+    sites::forget();
     let clear = |counters: &Counters| {
         counters.iter().flatten().for_each(|counter| counter.store(0, Relaxed));
     };

@@ -12,8 +12,10 @@
 pub mod guarded;
 #[cfg(any(feature = "jemalloc", feature = "mimalloc", feature = "tcmalloc"))]
 mod hosted;
+mod module;
 mod native;
 pub mod remap;
+pub mod stack;
 mod sys;
 
 use spandrel_os::budget;

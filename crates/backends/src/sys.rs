@@ -9,7 +9,7 @@ use spandrel_os::env;
 use spandrel_pages::{AllocatorId, MIN_ALIGN};
 use spandrel_sync::Once;
 
-use crate::Backend;
+use crate::{Backend, module};
 
 unsafe extern "C" {
     fn __libc_malloc(size: usize) -> *mut c_void;
@@ -166,51 +166,19 @@ fn by_handle(name: &CStr) -> *mut c_void {
     }
 }
 
-/// The addresses of the module that glibc's allocator lies in: libc.so.6, or the program where libc
-/// is linked in. Empty if there is none, which cannot be. Not by `dladdr`: that looks at every
-/// symbol of libc, 25 us each time.
+/// The addresses of the file that glibc's allocator lies in: libc.so.6, or the program where libc
+/// is linked in. Empty if there is none, which cannot be.
 fn libc_itself() -> Range<usize> {
     static FIRST: AtomicUsize = AtomicUsize::new(0);
     static END: AtomicUsize = AtomicUsize::new(0);
     if END.load(Relaxed) == 0 {
-        let mut found = 0..0;
-        // SAFETY: `note_libc` takes what it is called with here, and the loader's list lasts as long as
-        // the call.
-        unsafe { libc::dl_iterate_phdr(Some(note_libc), (&raw mut found).cast()) };
+        let found = module::holding(__libc_malloc as *const () as usize);
         // Whoever else is here stores the same.
         FIRST.store(found.start, Relaxed);
         END.store(found.end, Relaxed);
         return found;
     }
     FIRST.load(Relaxed)..END.load(Relaxed)
-}
-
-/// Ends the walk over the modules, with 1, at the one that holds glibc's allocator.
-///
-/// # Safety
-/// `info` describes a module and `found` is a `Range<usize>`.
-unsafe extern "C" fn note_libc(
-    info: *mut libc::dl_phdr_info,
-    _: usize,
-    found: *mut c_void,
-) -> c_int {
-    // SAFETY: what the caller promises; a module has as many headers as it says.
-    let (base, headers, found) = unsafe {
-        let info = &*info;
-        let headers = core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
-        (info.dlpi_addr as usize, headers, &mut *found.cast::<Range<usize>>())
-    };
-    let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD).map(|header| {
-        let first = base.wrapping_add(header.p_vaddr as usize);
-        first..first.wrapping_add(header.p_memsz as usize)
-    });
-    let wanted = __libc_malloc as *const c_void;
-    if !loaded.clone().any(|part| part.contains(&wanted.addr())) {
-        return 0;
-    }
-    // Segments lie in order of address.
-    *found = loaded.reduce(|all, part| all.start..part.end).unwrap_or(0..0);
-    1
 }
 
 /// Looks up what could otherwise be looked up in the middle of a call.

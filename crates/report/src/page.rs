@@ -3,7 +3,7 @@
 use crate::charts;
 use crate::numbers::{self, Summary, counted};
 use crate::run::{Layer, Run, Way};
-use crate::stats::{Realloc, Stats};
+use crate::stats::{Caller, Realloc, Stats};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("page.css");
@@ -35,6 +35,7 @@ pub fn page(run: &Run) -> String {
                     (compared(&run.compared))
                     (requests(&run.sum))
                     (reallocations(&run.sum.realloc))
+                    (sites(&run.sum))
                     (native(&run.sum))
                     (processes(run))
                     (degraded(&run.sum))
@@ -230,6 +231,50 @@ fn reallocations(realloc: &Realloc) -> Markup {
     }
 }
 
+/// Places that are shown.
+const MOST_SITES: usize = 12;
+/// Callers of each.
+const MOST_CALLERS: usize = 4;
+
+fn caller(of: &Caller) -> String {
+    let file = of.file.rsplit('/').next().unwrap_or(&of.file);
+    if of.function.is_empty() {
+        format!("{file}+{:#x}", of.offset)
+    } else {
+        format!("{} ({file})", of.function)
+    }
+}
+
+fn sites(sum: &Stats) -> Markup {
+    if sum.sites.is_empty() {
+        return html! {};
+    }
+    html! {
+        section {
+            h2 { "Who resizes objects" }
+            p.note { "The places that had most bytes copied, then those that asked most often; estimated from a sample." }
+            div.table { table {
+                thead { tr { th { "who, called by" } th { "reallocations" } th { "bytes asked for" } th { "bytes copied" } } }
+                tbody {
+                    @for site in sum.sites.iter().take(MOST_SITES) {
+                        tr {
+                            td {
+                                @for (at, of) in site.callers.iter().take(MOST_CALLERS).enumerate() {
+                                    @if at == 0 { code { (caller(of)) } } @else { br; small { "← " (caller(of)) } }
+                                }
+                                @if site.callers.is_empty() { "nobody known" }
+                            }
+                            td { (numbers::count(site.reallocs)) }
+                            td { (bytes(site.bytes)) }
+                            td { (bytes(site.copied_bytes)) }
+                        }
+                    }
+                }
+            } }
+        }
+    }
+}
+
 /// What people ask first of the native heap.
 const FIGURES: [(&str, &str); 10] = [
     ("live_bytes", "in spans: objects, and free ones beside them"),
@@ -322,7 +367,7 @@ fn degraded(sum: &Stats) -> Markup {
 mod tests {
     use super::*;
     use crate::run::Sample;
-    use crate::stats::Requests;
+    use crate::stats::{Requests, Site};
 
     fn summary(median: f64) -> Option<Summary> {
         Summary::of(&[median])
@@ -355,6 +400,11 @@ mod tests {
             native: [("live_bytes".into(), 4096)].into(),
             ..Stats::default()
         };
+        let callers = vec![
+            Caller { file: "/lib/libx.so".into(), offset: 16, function: "grow<T>".into() },
+            Caller { file: "/bin/x".into(), offset: 255, function: String::new() },
+        ];
+        run.sum.sites = vec![Site { reallocs: 7, bytes: 8, copied_bytes: 9, callers }];
         run.samples = (0..5)
             .map(|n| Sample { ms: n, processes: 1, resident_bytes: 1 << 20, layers: [9; 4] })
             .collect();
@@ -387,6 +437,8 @@ mod tests {
             "4.00 KiB",
             "<svg",
             "1.50 s",
+            "grow&lt;T&gt; (libx.so)",
+            "x+0xff",
         ] {
             assert!(page.contains(part), "{part} in {page}");
         }

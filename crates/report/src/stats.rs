@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use spandrel_pages::Figure;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// The format that is understood.
@@ -37,6 +38,33 @@ pub struct Stats {
     /// System calls that failed and were done without.
     #[serde(default)]
     pub degraded: Vec<Degraded>,
+    /// Places of the program that resize objects, if they were followed: a sample, made up to all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sites: Vec<Site>,
+}
+
+/// A place of a program that resizes objects.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Site {
+    /// Reallocations.
+    pub reallocs: u64,
+    /// Bytes asked for by them.
+    pub bytes: u64,
+    /// Bytes copied for them.
+    pub copied_bytes: u64,
+    /// Who asked, and who asked that, …
+    pub callers: Vec<Caller>,
+}
+
+/// A place in code.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+pub struct Caller {
+    /// The file that it was loaded from.
+    pub file: String,
+    /// Bytes from where the file begins in memory.
+    pub offset: u64,
+    /// The function; empty: not known.
+    pub function: String,
 }
 
 /// Requests of one allocator in one range of sizes.
@@ -184,6 +212,7 @@ impl Stats {
                 };
             }
         }
+        sum.sites = sum_of_sites(all.iter().flat_map(|stats| &stats.sites));
         sum.requests = requests.into_values().collect();
         let degraded = degraded.into_iter();
         sum.degraded =
@@ -209,6 +238,21 @@ impl Stats {
     }
 }
 
+/// The same places of all processes together, those that copied most first.
+fn sum_of_sites<'a>(all: impl Iterator<Item = &'a Site>) -> Vec<Site> {
+    let mut sums: BTreeMap<&[Caller], Site> = BTreeMap::new();
+    for site in all {
+        let into = sums.entry(&site.callers).or_default();
+        into.reallocs += site.reallocs;
+        into.bytes += site.bytes;
+        into.copied_bytes += site.copied_bytes;
+    }
+    let sums = sums.into_iter().map(|(callers, sum)| Site { callers: callers.to_vec(), ..sum });
+    let mut sums: Vec<Site> = sums.collect();
+    sums.sort_by_key(|site| Reverse((site.copied_bytes, site.reallocs)));
+    sums
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,7 +263,9 @@ mod tests {
         "realloc":{"in_place":1,"moved_pages":2,"copied":3,"copied_bytes":4,"migrated":5},
         "mmap":{"live_slots":0,"live_bytes":0,"warm_bytes":7,"faults_avoided_bytes":0},
         "native":{"live_bytes":100,"patience_s":5},
-        "degraded":[{"what":"mremap","errno":38,"count":3}]}"#;
+        "degraded":[{"what":"mremap","errno":38,"count":3}],
+        "sites":[{"reallocs":16,"bytes":5,"copied_bytes":0,"callers":[]},
+                 {"reallocs":1,"bytes":9,"copied_bytes":7,"callers":[{"file":"/x","offset":3,"function":"f"}]}]}"#;
 
     #[test]
     fn processes_add_up() {
@@ -240,6 +286,11 @@ mod tests {
         assert_eq!(sum.realloc.copied_bytes, 8);
         assert_eq!(sum.mmap.warm_bytes, 14);
         assert_eq!((sum.native["live_bytes"], sum.native["patience_s"]), (200, 5));
+        let sites: Vec<_> = sum.sites.iter().map(|s| (s.reallocs, s.copied_bytes)).collect();
+        assert_eq!(
+            (sites.as_slice(), sum.sites[0].callers[0].offset),
+            (&[(2, 14), (32, 0)][..], 3)
+        );
         assert_eq!(sum.degraded, [Degraded { what: "mremap".into(), errno: 38, count: 6 }]);
     }
 

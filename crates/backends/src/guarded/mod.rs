@@ -14,7 +14,6 @@
 //! Memory-Safety Bugs in Production"), without a line of it.
 
 mod report;
-mod stack;
 
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
@@ -24,9 +23,9 @@ use spandrel_os::{clock, vm};
 use spandrel_pages::{AllocatorId, MIB, MIN_ALIGN, PAGE_BYTES};
 use spandrel_sync::{Lock, Once};
 
+use crate::stack::{self, Stack};
 use crate::{Backend, Native};
 use report::Accident;
-use stack::Stack;
 
 /// Guarded objects at a time.
 const SLOTS: usize = 512;

@@ -7,8 +7,8 @@ use core::sync::atomic::{AtomicBool, Ordering::*};
 
 use spandrel_os::message::{Bytes, say};
 
-use super::stack::{Place, Stack};
 use super::{BASE, OBJECT_BYTES, Record, SLOT, SLOT_BYTES, SLOTS, State};
+use crate::stack::{Place, Stack};
 
 /// Something that a correct program does not do.
 pub enum Accident {

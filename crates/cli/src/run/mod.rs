@@ -14,6 +14,7 @@ mod program;
 mod report;
 mod sampler;
 mod secure;
+mod symbols;
 mod watch;
 
 pub use child::Ended;
@@ -75,6 +76,7 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
     let gathering = (args.stats || report.is_some()).then(Gathering::new).transpose()?;
     if let Some(gathering) = &gathering {
         command.env("SPANDREL_STATS", gathering.pattern());
+        command.env("SPANDREL_SITES", if report.is_some() { "1" } else { "" });
     }
     let handshake = Handshake::prepare(&mut command)?;
     let watch = Watch::new(handshake, name.to_string_lossy().into_owned(), policy.mode);

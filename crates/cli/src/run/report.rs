@@ -2,6 +2,7 @@
 
 use super::Policy;
 use super::sampler::Sampler;
+use super::symbols;
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::stats::{Gathering, Stats};
@@ -93,6 +94,7 @@ impl Report {
     pub fn write(mut self, told: Told<'_>) -> Result<(), Failure> {
         let (mut processes, unreadable) = told.gathering.read();
         processes.sort_by_key(|process| process.pid);
+        symbols::name(&mut processes);
         let command = told.command.iter().map(|word| word.to_string_lossy().into_owned());
         let mode = told.policy.name();
         let run = Run {

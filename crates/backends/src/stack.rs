@@ -1,17 +1,19 @@
 //! Where a thread is, as return addresses.
 
-use core::ffi::c_void;
+use core::ffi::{CStr, c_void};
 use core::fmt::{self, Write};
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use spandrel_os::message::Line;
-use spandrel_os::message::say;
+use spandrel_os::message::{Line, say};
+
+use crate::module;
 
 /// Callers that are kept.
 const DEPTH: usize = 16;
 /// More of them are asked for, as the innermost may be this library's own, which say nothing.
 const INNER: usize = 8;
+
 /// The callers of a function, innermost first.
 #[derive(Clone, Copy)]
 pub struct Stack {
@@ -22,7 +24,7 @@ pub struct Stack {
 
 impl Stack {
     /// Nobody.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { thread: 0, len: 0, addresses: [0; DEPTH] }
     }
 
@@ -54,6 +56,11 @@ impl Stack {
         self
     }
 
+    /// The callers, innermost first.
+    pub fn callers(&self) -> &[usize] {
+        self.addresses.get(..self.len).unwrap_or_default()
+    }
+
     /// Says who they are, a line each.
     pub fn tell(&self, what: &str) {
         say(format_args!("  {what} by thread {}:", self.thread));
@@ -63,30 +70,52 @@ impl Stack {
     }
 }
 
-/// The file in which an address of code lies, by where it begins in memory; 0: none.
-fn file_of(address: usize) -> usize {
-    // SAFETY: all-zero is a valid value.
-    let mut found: libc::Dl_info = unsafe { core::mem::zeroed() };
-    // SAFETY: any address may be asked for; `found` is a valid place for the answer.
-    let known = unsafe { libc::dladdr(address as *const c_void, &mut found) } != 0;
-    if known { found.dli_fbase as usize } else { 0 }
-}
-
-/// The library's own file; 0 where it is part of the program.
-static OWN_FILE: AtomicUsize = AtomicUsize::new(0);
+/// The library's own addresses; none where it is part of the program.
+static OWN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 fn is_own(address: usize) -> bool {
-    let own = OWN_FILE.load(Relaxed);
-    own != 0 && file_of(address) == own
+    let [first, end] = &OWN;
+    (first.load(Relaxed)..end.load(Relaxed)).contains(&address)
 }
 
 /// Has the C library load what it needs to follow stacks, which allocates.
 pub fn prepare() {
-    let own = file_of(prepare as *const () as usize);
+    let own = module::holding(prepare as *const () as usize);
     // SAFETY: a question about the process.
-    let program = file_of(unsafe { libc::getauxval(libc::AT_ENTRY) } as usize);
-    OWN_FILE.store(if own == program { 0 } else { own }, Relaxed);
+    let program = module::holding(unsafe { libc::getauxval(libc::AT_ENTRY) } as usize);
+    if own != program {
+        let [first, end] = &OWN;
+        first.store(own.start, Relaxed);
+        end.store(own.end, Relaxed);
+    }
     let _ = Stack::here();
+}
+
+/// Where an address of code is, as far as the loader knows.
+pub struct Found {
+    /// The file, and how far from its beginning.
+    pub file: Option<(&'static [u8], usize)>,
+    /// The exported function, and how far from its beginning.
+    pub function: Option<(&'static [u8], usize)>,
+}
+
+/// Looks an address up: 25 us for one in a large library.
+pub fn find(address: usize) -> Found {
+    // SAFETY: all-zero is a valid value.
+    let mut found: libc::Dl_info = unsafe { core::mem::zeroed() };
+    // SAFETY: any address may be asked for; `found` is a valid place for the answer.
+    let known = unsafe { libc::dladdr(address as *const c_void, &mut found) } != 0;
+    let text = |name: *const core::ffi::c_char, base: *mut c_void| {
+        // SAFETY: the loader's names are NUL-terminated and live as long as their files, and who asks
+        // for an address runs there.
+        let name =
+            (known && !name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_bytes())?;
+        Some((name, address.wrapping_sub(base as usize)))
+    };
+    Found {
+        file: text(found.dli_fname, found.dli_fbase),
+        function: text(found.dli_sname, found.dli_saddr),
+    }
 }
 
 /// An address of code, with the function and the file if they are known.
@@ -94,18 +123,6 @@ pub struct Place(pub usize);
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: all-zero is a valid value.
-        let mut found: libc::Dl_info = unsafe { core::mem::zeroed() };
-        // SAFETY: any address may be asked for; `found` is a valid place for the answer.
-        let known = unsafe { libc::dladdr(self.0 as *const c_void, &mut found) } != 0;
-        write!(f, "{:#x}", self.0)?;
-        if !known {
-            return Ok(());
-        }
-        let text = |name: *const core::ffi::c_char| {
-            // SAFETY: the loader's names are NUL-terminated and live as long as their files.
-            (!name.is_null()).then(|| unsafe { core::ffi::CStr::from_ptr(name) }.to_bytes())
-        };
         let shown = |bytes: &[u8]| {
             let mut line = Line::new();
             bytes.utf8_chunks().for_each(|chunk| {
@@ -114,13 +131,13 @@ impl fmt::Display for Place {
             });
             line
         };
-        if let Some(name) = text(found.dli_sname) {
-            let offset = self.0.wrapping_sub(found.dli_saddr as usize);
+        let found = find(self.0);
+        write!(f, "{:#x}", self.0)?;
+        if let Some((name, offset)) = found.function {
             let line = shown(name);
             write!(f, " {}+{offset:#x}", core::str::from_utf8(line.as_bytes()).unwrap_or("?"))?;
         }
-        if let Some(file) = text(found.dli_fname) {
-            let offset = self.0.wrapping_sub(found.dli_fbase as usize);
+        if let Some((file, offset)) = found.file {
             let line = shown(file);
             write!(f, " ({}+{offset:#x})", core::str::from_utf8(line.as_bytes()).unwrap_or("?"))?;
         }
