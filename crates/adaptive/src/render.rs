@@ -117,7 +117,7 @@ impl Display for Json<'_> {
                 comma = ",";
             }
         }
-        write!(f, "],\"sites\":{}}}\n", sites::Json)
+        writeln!(f, "],\"sites\":{}}}", sites::Json)
     }
 }
 
