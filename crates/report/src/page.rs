@@ -3,8 +3,9 @@
 use crate::charts;
 use crate::numbers::{self, Summary, counted};
 use crate::run::{Layer, Run, Way};
-use crate::stats::{Caller, Realloc, Stats};
+use crate::stats::{Caller, Realloc, Site, Stats};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use std::cmp::Reverse;
 
 const STYLE: &str = include_str!("page.css");
 /// Letters of the command that are shown.
@@ -245,6 +246,28 @@ fn caller(of: &Caller) -> String {
     }
 }
 
+/// Places as they are shown: a function that calls itself once, and those together that look alike then.
+fn shown_sites(sum: &Stats) -> Vec<(Vec<String>, Site)> {
+    let mut shown: Vec<(Vec<String>, Site)> = Vec::new();
+    for site in &sum.sites {
+        let mut callers: Vec<String> = site.callers.iter().map(caller).collect();
+        callers.dedup();
+        callers.truncate(MOST_CALLERS);
+        let known = shown.iter().position(|(known, _)| *known == callers);
+        let at = known.unwrap_or_else(|| {
+            shown.push((callers, Site::default()));
+            shown.len() - 1
+        });
+        let into = &mut shown[at].1;
+        into.reallocs += site.reallocs;
+        into.bytes += site.bytes;
+        into.copied_bytes += site.copied_bytes;
+    }
+    shown.sort_by_key(|(_, site)| Reverse((site.copied_bytes, site.reallocs)));
+    shown.truncate(MOST_SITES);
+    shown
+}
+
 fn sites(sum: &Stats) -> Markup {
     if sum.sites.is_empty() {
         return html! {};
@@ -256,13 +279,13 @@ fn sites(sum: &Stats) -> Markup {
             div.table { table {
                 thead { tr { th { "who, called by" } th { "reallocations" } th { "bytes asked for" } th { "bytes copied" } } }
                 tbody {
-                    @for site in sum.sites.iter().take(MOST_SITES) {
+                    @for (callers, site) in shown_sites(sum) {
                         tr {
                             td {
-                                @for (at, of) in site.callers.iter().take(MOST_CALLERS).enumerate() {
-                                    @if at == 0 { code { (caller(of)) } } @else { br; small { "← " (caller(of)) } }
+                                @for (at, of) in callers.iter().enumerate() {
+                                    @if at == 0 { code { (of) } } @else { br; small { "← " (of) } }
                                 }
-                                @if site.callers.is_empty() { "nobody known" }
+                                @if callers.is_empty() { "nobody known" }
                             }
                             td { (numbers::count(site.reallocs)) }
                             td { (bytes(site.bytes)) }
@@ -319,7 +342,7 @@ fn processes(run: &Run) -> Markup {
     }
     let requests = |stats: &Stats| stats.requests.iter().map(|row| row.count()).sum::<u64>();
     let mut largest: Vec<&Stats> = run.processes.iter().collect();
-    largest.sort_by_key(|stats| core::cmp::Reverse(requests(stats)));
+    largest.sort_by_key(|stats| Reverse(requests(stats)));
     let hidden = largest.len().saturating_sub(MOST_PROCESSES);
     html! {
         section {
@@ -367,7 +390,7 @@ fn degraded(sum: &Stats) -> Markup {
 mod tests {
     use super::*;
     use crate::run::Sample;
-    use crate::stats::{Requests, Site};
+    use crate::stats::Requests;
 
     fn summary(median: f64) -> Option<Summary> {
         Summary::of(&[median])
@@ -453,6 +476,29 @@ mod tests {
         let page = page(&Run::new(vec!["x".into()], "auto".into(), 137, 0));
         assert!(page.contains("No process said anything") && page.contains("137"));
         assert!(!page.contains("NaN"), "{page}");
+    }
+
+    #[test]
+    fn places_that_look_alike_are_one() {
+        let site = |functions: &[&str], copied_bytes| Site {
+            callers: functions
+                .iter()
+                .map(|name| Caller {
+                    file: "/x".into(),
+                    function: name.to_string(),
+                    ..Caller::default()
+                })
+                .collect(),
+            reallocs: 1,
+            copied_bytes,
+            ..Site::default()
+        };
+        let sites =
+            vec![site(&["f", "g"], 5), site(&["a", "r", "r", "m"], 3), site(&["a", "r", "m"], 4)];
+        let shown = shown_sites(&Stats { sites, ..Stats::default() });
+        let shown: Vec<_> =
+            shown.iter().map(|(c, s)| (c.join(" "), s.reallocs, s.copied_bytes)).collect();
+        assert_eq!(shown, [("a (x) r (x) m (x)".into(), 2, 7), ("f (x) g (x)".into(), 1, 5)]);
     }
 
     #[test]
