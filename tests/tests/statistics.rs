@@ -238,6 +238,58 @@ fn who_resizes_objects_is_told_on_request() {
 }
 
 #[test]
+fn groups_of_an_experiment_are_labelled_and_compared() {
+    subject().required_library();
+    let program = Program::new("counted.c");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("%h-%p.json");
+    let with = |experiment: &str| {
+        let job = subject().job(program.path(), "auto").env("SPANDREL_STATS", &file);
+        job.env("SPANDREL_EXPERIMENT", experiment).run().expect_ok()
+    };
+    for _ in 0..6 {
+        // All hosts and none: whichever this one is.
+        with("e:0,mode=sys");
+        with("e:100,mode=sys");
+    }
+    with("another:100");
+    let mut modes = std::collections::BTreeMap::new();
+    for entry in std::fs::read_dir(folder.path()).expect("read").flatten() {
+        let statistics = parse(&entry.path());
+        let text = |key: &str| statistics[key].as_str().expect("a text").to_owned();
+        let usage = &statistics["usage"];
+        let used = ["peak_bytes", "faults"].map(|key| number(&usage[key]));
+        assert!(used.iter().all(|used| *used > 0), "{statistics:#}");
+        *modes.entry((text("experiment"), text("group"), text("mode"))).or_insert(0) += 1;
+    }
+    let expected = [
+        (("another".into(), "variant".into(), "auto".into()), 1),
+        (("e".into(), "control".into(), "auto".into()), 6),
+        (("e".into(), "variant".into(), "sys".into()), 6),
+    ];
+    assert_eq!(modes, std::collections::BTreeMap::from(expected));
+
+    let compare = || Job::new(spandrel_command()).args(["stat", "--compare-groups"]);
+    let table = compare().arg(folder.path()).run().expect_ok().out();
+    assert!(
+        table.contains("e: counted, 6 processes of the control and 6 of the variant"),
+        "{table}"
+    );
+    let json = compare().arg(folder.path()).arg("--json").run().expect_ok().out();
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!((&json[1]["experiment"], &json[1]["control"]), (&"e".into(), &6.into()), "{json:#}");
+    let none = compare().arg(folder.path().join("none")).run().expect_code(2);
+    assert!(none.err().contains("SPANDREL_EXPERIMENT"), "{none}");
+
+    let said = with("e:5,mode=nonsense");
+    assert!(said.err().contains("'nonsense' is no mode"), "{said}");
+    let said = with("e");
+    assert!(said.err().contains("there is no experiment"), "{said}");
+    let refused = Job::new(spandrel_command()).args(["run", "--", "true"]);
+    refused.env("SPANDREL_EXPERIMENT", "e:5,unit=planet").run().expect_code(2);
+}
+
+#[test]
 fn children_count_what_they_do_themselves() {
     subject().required_library();
     let program = Program::new("fork_child.c");

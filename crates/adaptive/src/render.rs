@@ -5,10 +5,12 @@ use core::fmt::{self, Display};
 use spandrel_os::budget;
 use spandrel_os::degrade::{self, Optional};
 use spandrel_os::env;
+use spandrel_os::usage::{self, Usage};
 use spandrel_pages::{AllocatorId, ByteSize, Figure};
 
 use crate::modes::current_mode;
 use crate::sites;
+use crate::start::experiment;
 use crate::stats::{RequestRow, Stats};
 
 /// Version of the JSON form.
@@ -47,12 +49,21 @@ impl Display for Json<'_> {
         write!(
             f,
             "{{\"format\":{FORMAT},\"version\":\"{}\",\"pid\":{},\"program\":\"{}\",\"mode\":\"{}\",\
-             \"counting\":{},\"requests\":[",
+             \"counting\":{},",
             env!("CARGO_PKG_VERSION"),
             env::pid(),
             Escaped(env::program()),
             current_mode(),
             stats.counting,
+        )?;
+        if let Some((name, group)) = experiment() {
+            write!(f, "\"experiment\":\"{name}\",\"group\":\"{group}\",")?;
+        }
+        let Usage { cpu_us, peak_bytes, faults } = usage::of_process();
+        write!(
+            f,
+            "\"usage\":{{\"cpu_us\":{cpu_us},\"peak_bytes\":{peak_bytes},\"faults\":{faults}}},\
+             \"requests\":["
         )?;
         let mut comma = "";
         for row in stats.requests() {
@@ -121,15 +132,25 @@ impl Display for Json<'_> {
     }
 }
 
+/// The group of an experiment, as an addition to a line.
+struct Group(Option<(&'static str, &'static str)>);
+
+impl Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |(name, group)| write!(f, ", {group} of {name}"))
+    }
+}
+
 impl Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stats = self.0;
         writeln!(
             f,
-            "spandrel: {} (pid {}), mode {}",
+            "spandrel: {} (pid {}), mode {}{}",
             Escaped(env::program()),
             env::pid(),
-            current_mode()
+            current_mode(),
+            Group(experiment()),
         )?;
         if stats.counting {
             writeln!(

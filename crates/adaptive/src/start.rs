@@ -1,15 +1,15 @@
 //! The start: configuration from the environment, and fork order.
 
 use core::ffi::{CStr, c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering::Relaxed};
 use core::{fmt, ptr};
 
 use spandrel_backends::{Backend, Sys, guarded, libc_function};
 
 use spandrel_os::message::say;
-use spandrel_os::{budget, degrade, env, rseq};
+use spandrel_os::{budget, degrade, env, rseq, usage};
 use spandrel_pages::AllocatorId;
-use spandrel_policy::{Limit, Mode, ReleaseRate, parse_mode, profile};
+use spandrel_policy::{Experiment, ExperimentError, Limit, Mode, ReleaseRate, parse_mode, profile};
 use spandrel_recorder::{self as recorder, Kinds, Recording};
 use spandrel_sync::{Lock, Once, background, is_single_threaded};
 
@@ -134,6 +134,7 @@ fn from_environment() -> Configuration {
     let ours = is_set(c"SPANDREL_MODE") || is_set(c"SPANDREL_PROFILE");
     let papers = if ours { None } else { mode_of(c"BRUG_ALLOC") };
     let mode = mode_of(c"SPANDREL_MODE").or(profile).or(papers).unwrap_or(Mode::Auto);
+    let mode = variant().unwrap_or(mode);
     Configuration {
         mode,
         count: set(c"SPANDREL_STATS"),
@@ -145,6 +146,60 @@ fn from_environment() -> Configuration {
         limit: limit(),
         recording: recording(),
     }
+}
+
+/// In which group of an experiment the process is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum Group {
+    None = 0,
+    Control = 1,
+    Variant = 2,
+}
+
+static GROUP: AtomicU8 = AtomicU8::new(Group::None as u8);
+
+/// The experiment that the process takes part in, and its group in it: `control` or `variant`.
+pub(crate) fn experiment() -> Option<(&'static str, &'static str)> {
+    let group = match GROUP.load(Relaxed) {
+        1 => "control",
+        2 => "variant",
+        _ => return None,
+    };
+    Some((asked_experiment()?.ok()?.name, group))
+}
+
+fn asked_experiment() -> Option<Result<Experiment<'static>, ExperimentError<'static>>> {
+    let value = env::get(c"SPANDREL_EXPERIMENT").filter(|value| !value.is_empty())?;
+    Some(Experiment::parse(core::str::from_utf8(value).unwrap_or("?")))
+}
+
+/// The variant's mode, if there is an experiment and this process runs on its variant.
+fn variant() -> Option<Mode> {
+    let experiment = match asked_experiment()? {
+        Ok(experiment) => experiment,
+        Err(why) => {
+            say(format_args!("SPANDREL_EXPERIMENT: {why}; there is no experiment"));
+            return None;
+        }
+    };
+    let mode = match experiment.mode.map(|text| (text, parse_mode(text))) {
+        None => None,
+        Some((text, Ok(mode))) if mode.check(text, available()).is_ok() => Some(mode),
+        Some((text, _)) => {
+            say(format_args!(
+                "SPANDREL_EXPERIMENT: '{text}' is no mode of this library; there is no experiment"
+            ));
+            return None;
+        }
+    };
+    // What stays when a host is renamed; containers may have none.
+    let (mut id, mut name) = ([0; 64], [0; 256]);
+    let id = env::read_file(c"/etc/machine-id", &mut id).unwrap_or_default().trim_ascii();
+    let host = if id.is_empty() { usage::host(&mut name) } else { id };
+    let is_variant = experiment.is_variant(host, env::program());
+    GROUP.store(if is_variant { Group::Variant } else { Group::Control } as u8, Relaxed);
+    mode.filter(|_| is_variant)
 }
 
 /// A variable that holds a number.

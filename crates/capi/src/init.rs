@@ -4,8 +4,8 @@ use core::ffi::CStr;
 use core::fmt::Write;
 
 use spandrel_adaptive as adaptive;
-use spandrel_os::env;
 use spandrel_os::message::{Fd, Line, say, write_all};
+use spandrel_os::{env, usage};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -103,11 +103,13 @@ extern "C" fn exiting() {
 }
 
 /// The name of the statistics file: `pattern` with `%p` standing for the process
-/// id. `None`: too long.
+/// id and `%h` for the host's name. `None`: too long.
 fn file_name<'a>(pattern: &[u8], buffer: &'a mut [u8; PATH_BYTES]) -> Option<&'a CStr> {
     let mut number = Line::new();
     // A line never fails, and this one is short.
     let _ = write!(number, "{}", env::pid());
+    let mut name = [0; 256];
+    let host = usage::host(&mut name);
     let mut len = 0;
     let mut append = |bytes: &[u8]| {
         let room =
@@ -115,10 +117,11 @@ fn file_name<'a>(pattern: &[u8], buffer: &'a mut [u8; PATH_BYTES]) -> Option<&'a
         room.map(|room| room.copy_from_slice(bytes)).map(|()| len += bytes.len())
     };
     let mut rest = pattern;
-    while let Some(at) = rest.windows(2).position(|pair| pair == b"%p") {
+    let stands_for_something = |pair: &[u8]| matches!(pair, b"%p" | b"%h");
+    while let Some(at) = rest.windows(2).position(stands_for_something) {
         let (before, after) = rest.split_at(at);
         append(before)?;
-        append(number.as_bytes())?;
+        append(if after.starts_with(b"%h") { host } else { number.as_bytes() })?;
         rest = after.get(2..).unwrap_or(&[]);
     }
     append(rest)?;

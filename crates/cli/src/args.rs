@@ -119,7 +119,7 @@ pub struct TuneArgs {
     pub command: Vec<OsString>,
 }
 
-/// Show where the memory of a running program is.
+/// Show where the memory of a running program is, or how the groups of an experiment compare.
 ///
 /// Live, kept, free, gone back; on huge pages; what went back, why, and what was
 /// kept back. The program is not disturbed: its memory is read, which takes the
@@ -127,8 +127,8 @@ pub struct TuneArgs {
 #[derive(Parser, Debug)]
 pub struct StatArgs {
     /// The process
-    #[arg(value_name = "PID", value_parser = process)]
-    pub pid: i32,
+    #[arg(value_name = "PID", value_parser = process, required_unless_present = "compare_groups")]
+    pub pid: Option<i32>,
 
     /// One JSON object instead of text
     #[arg(long)]
@@ -137,6 +137,11 @@ pub struct StatArgs {
     /// Again after so many seconds, until interrupted or the program ends
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub every: Option<f64>,
+
+    /// Compare the groups of an experiment (SPANDREL_EXPERIMENT) by the statistics in a directory
+    /// (SPANDREL_STATS=DIR/%h-%p.json)
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["pid", "every"])]
+    pub compare_groups: Option<PathBuf>,
 }
 
 fn process(text: &str) -> Result<i32, String> {

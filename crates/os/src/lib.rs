@@ -19,4 +19,5 @@ pub mod message;
 pub mod pressure;
 pub mod rseq;
 pub mod slices;
+pub mod usage;
 pub mod vm;

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod available;
+mod experiment;
 mod limit;
 mod mode;
 pub mod profile;
@@ -20,6 +21,7 @@ mod table;
 mod template;
 
 pub use available::Available;
+pub use experiment::{Experiment, ExperimentError, Unit};
 pub use limit::{Limit, LimitError};
 pub use mode::{Mode, ModeError, ModeErrorKind, Switch, parse_mode};
 pub use rate::{RateError, ReleaseRate};

@@ -13,4 +13,4 @@ mod stats;
 
 pub use page::page;
 pub use run::{Layer, Run, Sample, Way};
-pub use stats::{Caller, Degraded, Mmap, Realloc, Requests, Site, Stats};
+pub use stats::{Caller, Degraded, Mmap, Realloc, Requests, Site, Stats, Usage};

@@ -61,6 +61,10 @@ fn cards(run: &Run) -> Markup {
             (card(numbers::time(run.elapsed_ms as f64 * 1e6), "from start to end"))
             @if run.exit_code != 0 { (card(run.exit_code.to_string(), "exit code")) }
             @if let Some(peak) = run.peak_bytes() { (card(bytes(peak), "resident at most, all processes")) }
+            @if run.sum.usage.faults > 0 {
+                (card(numbers::time(run.sum.usage.cpu_us as f64 * 1e3), "of processors"))
+                (card(numbers::count(run.sum.usage.faults), "page faults"))
+            }
             @if requests > 0 { (card(numbers::count(requests), "requests for memory")) }
             @if resized > 0 {
                 (card(bytes(realloc.copied_bytes), &format!("copied by reallocations to {}", bytes(resized))))

@@ -23,6 +23,15 @@ pub struct Stats {
     /// The program.
     #[serde(default)]
     pub program: String,
+    /// The experiment that the process takes part in; empty: none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub experiment: String,
+    /// Its group there: `control` or `variant`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// What the process has used.
+    #[serde(default)]
+    pub usage: Usage,
     /// Requests by allocator and size.
     #[serde(default)]
     pub requests: Vec<Requests>,
@@ -65,6 +74,18 @@ pub struct Caller {
     pub offset: u64,
     /// The function; empty: not known.
     pub function: String,
+}
+
+/// What a process has used, as the kernel has counted it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Usage {
+    /// Microseconds of processor time.
+    pub cpu_us: u64,
+    /// The most that was resident at once. Of several processes the largest one's.
+    pub peak_bytes: u64,
+    /// Page faults.
+    pub faults: u64,
 }
 
 /// Requests of one allocator in one range of sizes.
@@ -176,6 +197,8 @@ impl Stats {
             format: FORMAT,
             mode: agreed(|stats| &stats.mode),
             program: agreed(|stats| &stats.program),
+            experiment: agreed(|stats| &stats.experiment),
+            group: agreed(|stats| &stats.group),
             ..Self::default()
         };
         let mut requests: BTreeMap<(String, u64, u64), Requests> = BTreeMap::new();
@@ -194,6 +217,9 @@ impl Stats {
             for row in &stats.degraded {
                 *degraded.entry((row.what.clone(), row.errno)).or_default() += row.count;
             }
+            sum.usage.cpu_us += stats.usage.cpu_us;
+            sum.usage.peak_bytes = sum.usage.peak_bytes.max(stats.usage.peak_bytes);
+            sum.usage.faults += stats.usage.faults;
             sum.realloc.in_place += stats.realloc.in_place;
             sum.realloc.moved_pages += stats.realloc.moved_pages;
             sum.realloc.copied += stats.realloc.copied;
@@ -258,6 +284,7 @@ mod tests {
     use super::*;
 
     const ONE: &str = r#"{"format":1,"version":"0.1.0","pid":1,"program":"a","mode":"auto",
+        "usage":{"cpu_us":5,"peak_bytes":7,"faults":9},
         "requests":[{"backend":"mimalloc","from":32,"to":63,"allocs":10,"alloc_bytes":400,"reallocs":0,"frees":0},
                     {"backend":"mimalloc","from":0,"to":0,"allocs":0,"alloc_bytes":0,"reallocs":0,"frees":9}],
         "realloc":{"in_place":1,"moved_pages":2,"copied":3,"copied_bytes":4,"migrated":5},
@@ -286,6 +313,7 @@ mod tests {
         assert_eq!(sum.realloc.copied_bytes, 8);
         assert_eq!(sum.mmap.warm_bytes, 14);
         assert_eq!((sum.native["live_bytes"], sum.native["patience_s"]), (200, 5));
+        assert_eq!(sum.usage, Usage { cpu_us: 10, peak_bytes: 7, faults: 18 });
         let sites: Vec<_> = sum.sites.iter().map(|s| (s.reallocs, s.copied_bytes)).collect();
         assert_eq!(
             (sites.as_slice(), sum.sites[0].callers[0].offset),

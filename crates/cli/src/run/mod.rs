@@ -29,7 +29,7 @@ use compare::Comparison;
 use handshake::Handshake;
 use program::Obstacle;
 use report::{Report, Told};
-use spandrel_policy::{Limit, Mode, ReleaseRate};
+use spandrel_policy::{Experiment, Limit, Mode, ReleaseRate};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -208,6 +208,14 @@ fn check_environment() -> Result<(), Failure> {
         && let Err(why) = ReleaseRate::parse(&rate)
     {
         return Err(Failure::refused(format!("SPANDREL_RELEASE_RATE in the environment: {why}")));
+    }
+    let experiment = std::env::var_os("SPANDREL_EXPERIMENT").unwrap_or_default();
+    let experiment = experiment.to_string_lossy();
+    if !experiment.is_empty() {
+        let place = "SPANDREL_EXPERIMENT in the environment";
+        let experiment = Experiment::parse(&experiment)
+            .map_err(|why| Failure::refused(format!("{place}: {why}")))?;
+        experiment.mode.map_or(Ok(()), |mode| modes::check(place, mode).map(drop))?;
     }
     for (name, wanted) in NUMBERS {
         let value = std::env::var_os(name).unwrap_or_default();

@@ -3,6 +3,7 @@
 //! The library keeps its figures in its own memory; they are read from outside,
 //! so that a program neither answers nor waits.
 
+mod groups;
 mod process;
 pub mod smaps;
 
@@ -21,19 +22,27 @@ use std::time::Duration;
 
 /// Shows a process once, or again and again.
 pub fn run(asked: &StatArgs) -> Result<u8, Failure> {
+    match (&asked.compare_groups, asked.pid) {
+        (Some(directory), _) => groups::run(directory, asked.json),
+        (None, Some(pid)) => watch(pid, asked),
+        (None, None) => Err(Failure::refused("which process? spandrel stat PID")),
+    }
+}
+
+fn watch(pid: i32, asked: &StatArgs) -> Result<u8, Failure> {
     let mut seen = false;
     loop {
-        let (reading, resident) = match look(asked.pid) {
+        let (reading, resident) = match look(pid) {
             Ok(found) => found,
             // It was there: it has ended, which is what was waited for.
-            Err(_) if seen && has_ended(asked.pid) => return Ok(0),
+            Err(_) if seen && has_ended(pid) => return Ok(0),
             Err(failure) => return Err(failure),
         };
         seen = true;
         if asked.json {
-            say::out(as_json(asked.pid, &reading, &resident))?;
+            say::out(as_json(pid, &reading, &resident))?;
         } else {
-            say::out(as_text(asked.pid, &reading, &resident).trim_end())?;
+            say::out(as_text(pid, &reading, &resident).trim_end())?;
         }
         match asked.every {
             Some(seconds) => std::thread::sleep(Duration::from_secs_f64(seconds)),
