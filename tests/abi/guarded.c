@@ -1,5 +1,6 @@
 /* Mistakes with objects of which some, by chance, lie between guard pages. The argument says which mistake:
- *   none   overflow   underflow   behind   read-after-free   write-after-free   twice   inside   leak-then-fork
+ *   none   overflow   underflow   behind   read-after-free   write-after-free   twice   inside
+ *   calloc-overflow   aligned-overflow   aligned-behind: with objects that come from there
  * A mistake ends the program; that it does not is the failure. */
 #include "abi.h"
 
@@ -11,11 +12,16 @@
 
 static volatile char *objects[OBJECTS];
 
+static void *by_malloc(size_t size) { return malloc(size); }
+static void *by_calloc(size_t size) { return calloc(1, size); }
+static void *by_alignment(size_t size) { return aligned_alloc(64, size); }
+static void *(*get)(size_t) = by_malloc;
+
 __attribute__((noinline)) void make(size_t size) {
     for (int i = 0; i < OBJECTS; i++) {
-        objects[i] = malloc(size);
+        objects[i] = get(size);
         CHECK(objects[i] != NULL, "malloc");
-        CHECK((uintptr_t)objects[i] % 16 == 0, "alignment");
+        CHECK((uintptr_t)objects[i] % (get == by_alignment ? 64 : 16) == 0, "alignment");
         memset((char *)objects[i], i, size);
     }
 }
@@ -31,8 +37,11 @@ static void *in_thread(void *unused) {
         char *object[64];
         for (int i = 0; i < 64; i++) {
             size_t size = 1 + (size_t)(round * 64 + i) % 9000;
-            object[i] = i % 3 == 0 ? calloc(1, size) : malloc(size);
+            size_t align = (size_t)32 << i % 9;
+            object[i] = i % 3 == 0 ? calloc(1, size) : i % 3 == 1 ? malloc(size) : memalign(align, size);
             CHECK(object[i] != NULL && malloc_usable_size(object[i]) >= size, "malloc of %zu", size);
+            CHECK(i % 3 != 2 || (uintptr_t)object[i] % align == 0, "%p is not aligned to %zu", object[i], align);
+            for (size_t at = 0; i % 3 == 0 && at < size; at++) CHECK(object[i][at] == 0, "calloc of %zu", size);
             memset(object[i], i, size);
             object[i] = realloc(object[i], size * 2);
             CHECK(object[i] != NULL && object[i][size - 1] == i, "realloc");
@@ -74,6 +83,8 @@ int main(int argc, char **argv) {
         end();
         return 0;
     }
+    get = strncmp(what, "calloc-", 7) == 0 ? by_calloc : strncmp(what, "aligned-", 8) == 0 ? by_alignment : by_malloc;
+    what += get == by_calloc ? 7 : get == by_alignment ? 8 : 0;
     make(strcmp(what, "behind") == 0 ? SIZE - 4 : SIZE);
     for (int i = 0; i < OBJECTS; i++) {
         if (strcmp(what, "overflow") == 0) {

@@ -26,6 +26,9 @@ fn mistakes_are_found_where_they_happen_and_told_with_both_stacks() {
         ("write-after-free", FAULT, "use after free: write of 0x", true),
         ("twice", ABORT, "freed twice (an object of 64 bytes)", true),
         ("inside", ABORT, "not the beginning of an object", false),
+        ("calloc-overflow", FAULT, "buffer overflow: write of 0x", false),
+        ("aligned-overflow", FAULT, "buffer overflow: write of 0x", false),
+        ("aligned-behind", ABORT, "the bytes behind an object of 60 bytes", false),
     ] {
         for mode in ["auto", "native"] {
             let done = run(&program, mode, what, "1");

@@ -60,7 +60,8 @@ pub fn alloc(size: usize) -> *mut u8 {
 pub fn alloc_uncached(size: usize) -> *mut u8 {
     let table = table();
     let object = if table.begins_with(AllocatorId::Native, size) {
-        let guarded = if guarded::is_on() { guarded::sample(size) } else { core::ptr::null_mut() };
+        let guarded =
+            if guarded::is_on() { guarded::sample(size, MIN_ALIGN) } else { core::ptr::null_mut() };
         if guarded.is_null() { Native::alloc_uncached(size) } else { guarded }
     } else if table.ends_mapped(size) {
         Remap::alloc(size)
@@ -89,10 +90,35 @@ pub fn alloc_uncached(size: usize) -> *mut u8 {
 #[inline]
 pub fn alloc_zeroed(size: usize) -> *mut u8 {
     if table().begins_with(AllocatorId::Native, size) || table().looks_early(size) {
-        let object = Native::alloc_zeroed(size);
+        let guarded = if guarded::is_on() { zeroed_guarded(size) } else { core::ptr::null_mut() };
+        let object = if guarded.is_null() { Native::alloc_zeroed(size) } else { guarded };
         return if object.is_null() { last_resort(size, MIN_ALIGN, true) } else { object };
     }
     alloc_other(size, true)
+}
+
+/// A zeroed object that the caches have or that is guarded; null: neither.
+#[cold]
+#[inline(never)]
+fn zeroed_guarded(size: usize) -> *mut u8 {
+    let cached = alloc_cached(size);
+    let object = if cached.is_null() { guarded::sample(size, MIN_ALIGN) } else { cached };
+    if !object.is_null() {
+        // SAFETY: the object has so many bytes, and nobody else knows of it.
+        unsafe { object.write_bytes(0, size) };
+    }
+    object
+}
+
+/// An aligned object between guard pages; null: it is not this request's turn.
+#[cold]
+fn aligned_guarded(size: usize, align: usize, zeroed: bool) -> *mut u8 {
+    let object = guarded::sample(size, align);
+    if zeroed && !object.is_null() {
+        // SAFETY: the object has so many bytes, and nobody else knows of it.
+        unsafe { object.write_bytes(0, size) };
+    }
+    object
 }
 
 /// Requests to the allocators that are not compared for first, and those whose
@@ -129,7 +155,15 @@ fn alloc_slow(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     // Alignment beyond the size costs as much as a larger object.
     let decision = decide(Operation::Allocate, size.max(align));
     let may_be_early = decision.has(Decision::IF_WARM) && align <= MIN_ALIGN && !zeroed;
-    let object = if may_be_early { early::alloc(size) } else { core::ptr::null_mut() };
+    let may_be_guarded =
+        align > MIN_ALIGN && guarded::is_on() && decision.allocator() == AllocatorId::Native;
+    let object = if may_be_early {
+        early::alloc(size)
+    } else if may_be_guarded {
+        aligned_guarded(size, align, zeroed)
+    } else {
+        core::ptr::null_mut()
+    };
     let object =
         if object.is_null() { alloc_in(decision.allocator(), align, size, zeroed) } else { object };
     let object = if object.is_null() { last_resort(size, align, zeroed) } else { object };

@@ -35,7 +35,7 @@ const OBJECT_BYTES: usize = SLOT_PAGES * PAGE_BYTES;
 const SLOT_BYTES: usize = 2 * OBJECT_BYTES;
 /// A slice is no smaller.
 const SLICE_BYTES: usize = 256 * MIB;
-/// What lies between an object and the end of its pages, if that is no multiple of 16.
+/// What lies between an object and the end of its page.
 const FILLER: u8 = 0xa5;
 
 /// Of so many requests one is guarded; 0: none.
@@ -99,11 +99,12 @@ pub fn is_on() -> bool {
     ONE_IN.load(Relaxed) != 0
 }
 
-/// A guarded object of `size` bytes, if it is this request's turn; else null.
+/// A guarded object of `size` bytes aligned to `align`, if it is this request's turn; else null.
 #[cold]
-pub fn sample(size: usize) -> *mut u8 {
+pub fn sample(size: usize, align: usize) -> *mut u8 {
     let one_in = ONE_IN.load(Relaxed);
-    if one_in == 0 || size > OBJECT_BYTES || REQUESTS.fetch_add(1, Relaxed) % one_in != one_in - 1 {
+    let fits = size <= OBJECT_BYTES && align <= PAGE_BYTES;
+    if one_in == 0 || !fits || REQUESTS.fetch_add(1, Relaxed) % one_in != one_in - 1 {
         return ptr::null_mut();
     }
     // What is done for the first of them may allocate: not that.
@@ -112,7 +113,7 @@ pub fn sample(size: usize) -> *mut u8 {
     }
     match BASE.load(Acquire) {
         0 => ptr::null_mut(),
-        base => make(base, size),
+        base => make(base, size, align.max(MIN_ALIGN)),
     }
 }
 
@@ -141,7 +142,7 @@ fn random() -> u64 {
     state
 }
 
-fn make(base: usize, size: usize) -> *mut u8 {
+fn make(base: usize, size: usize, align: usize) -> *mut u8 {
     let born = Stack::here();
     let mut slots = SLOT.lock();
     let from = slots.next;
@@ -158,7 +159,7 @@ fn make(base: usize, size: usize) -> *mut u8 {
     }
     // At the end what is written behind it is found, at the beginning what is written before.
     let at_end = random() & 1 == 0;
-    let start = if at_end { (OBJECT_BYTES - size.max(1)) & !(MIN_ALIGN - 1) } else { 0 };
+    let start = if at_end { (OBJECT_BYTES - size.max(1)) & !(align - 1) } else { 0 };
     let address = pages + start;
     let end = address + size;
     // SAFETY: within the pages just opened.
@@ -167,9 +168,9 @@ fn make(base: usize, size: usize) -> *mut u8 {
     address as *mut u8
 }
 
-/// Bytes behind an object that tell of a write.
+/// Bytes behind an object that tell of a write: what is left of its last page.
 fn filler_of(end: usize) -> usize {
-    end.next_multiple_of(MIN_ALIGN) - end
+    end.next_multiple_of(PAGE_BYTES) - end
 }
 
 /// The slot in whose part of the slice an address lies.
