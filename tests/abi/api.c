@@ -176,11 +176,39 @@ static void statistics(void) {
     spandrel_stats_print();
 }
 
+static void monitor(void) {
+    struct spandrel_object known, all[3];
+    char *object = (char *)malloc(10), *other = (char *)malloc(10);
+    CHECK(object != NULL && other != NULL);
+    CHECK(spandrel_monitor_object(object, &known) == ENOENT && spandrel_monitor_object(object, NULL) == EINVAL);
+    CHECK(spandrel_monitor_objects(NULL, 3) == 0);
+    spandrel_monitor_start();
+    for (size_t size = 100; size <= 100000; size *= 10) CHECK((object = (char *)realloc(object, size)) != NULL);
+    CHECK((other = (char *)realloc(other, 5000)) != NULL);
+    CHECK(spandrel_monitor_object(object, &known) == 0);
+    CHECK(known.address == object && known.reallocations == 4 && known.size == 100000 && known.live == 1);
+    CHECK(known.requested_bytes == 111100 && known.nanoseconds > 0 && known.moves >= 1);
+    CHECK(known.allocator == spandrel_owner(object));
+    CHECK(spandrel_monitor_object(object + 1, &known) == ENOENT);
+    free(object);
+    CHECK(spandrel_monitor_object(object, &known) == ENOENT);
+    CHECK(spandrel_monitor_objects(all, 3) == 2);
+    CHECK(all[0].reallocations == 4 && all[0].live == 0 && all[1].address == other && all[1].reallocations == 1);
+    spandrel_monitor_stop();
+    spandrel_monitor_stop();
+    CHECK((other = (char *)realloc(other, 9000)) != NULL);
+    spandrel_monitor_start();
+    CHECK(spandrel_monitor_object(other, &known) == ENOENT && spandrel_monitor_objects(all, 3) == 0);
+    spandrel_monitor_stop();
+    free(other);
+}
+
 int main(void) {
     CHECK(spandrel_version() != NULL && spandrel_version()[0] >= '0' && spandrel_version()[0] <= '9');
     modes();
     scopes();
     by_number();
     statistics();
+    monitor();
     return 0;
 }

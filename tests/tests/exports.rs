@@ -73,6 +73,10 @@ const OF_SPANDREL: &[&str] = &[
     "spandrel_stats",
     "spandrel_stats_print",
     "spandrel_count_requests",
+    "spandrel_monitor_start",
+    "spandrel_monitor_stop",
+    "spandrel_monitor_object",
+    "spandrel_monitor_objects",
     // The figures that `spandrel stat` reads in a running process.
     "spandrel_live",
 ];

@@ -18,6 +18,7 @@ mod backend;
 mod counter;
 mod early;
 mod modes;
+mod monitor;
 mod observed;
 mod realloc;
 mod render;
@@ -31,6 +32,9 @@ pub use backend::available;
 pub use modes::{
     ModeChange, current_mode, enter_scope, leave_scope, mode_name, scope_at, scope_index, set_mode,
     with_mode,
+};
+pub use monitor::{
+    ObjectRecord, monitor_begin, monitor_end, monitor_lost, monitored, most_resized,
 };
 pub use realloc::{realloc, realloc_aligned, realloc_zeroed};
 pub use render::{Json, Text};

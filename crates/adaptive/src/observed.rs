@@ -1,16 +1,15 @@
-//! Requests that somebody looks at: counted, recorded, or both. None of this is on the way of
+//! Requests that somebody looks at: counted, recorded, watched by object. None of this is on the way of
 //! requests that nobody looks at; the tables of decisions and owners see to that.
 
 use spandrel_os::slices;
 use spandrel_pages::{AllocatorId, MIN_ALIGN};
 use spandrel_recorder::{self as recorder, Event};
 
-use crate::modes;
-use crate::stats;
+use crate::{modes, monitor, stats};
 
 /// Whether requests are looked at.
 pub(crate) fn is_on() -> bool {
-    stats::counting() || recorder::records_requests()
+    stats::counting() || recorder::records_requests() || monitor::is_on()
 }
 
 /// Sends requests the way on which they are looked at, or back.
@@ -36,17 +35,23 @@ pub(crate) fn allocated(object: *mut u8, size: usize, align: usize, zeroed: bool
 /// An object that is about to be given back to its owner.
 pub(crate) fn freeing(object: *mut u8, owner: AllocatorId) {
     stats::record(owner, stats::Event::Free, 0);
+    monitor::freeing(object);
     recorder::request(&Event::Free { address: object as u64 });
 }
 
 /// Gives an object another size, as `resize` does it; what that returns.
 #[inline]
 pub(crate) fn resizing(object: *mut u8, size: usize, resize: impl FnOnce() -> *mut u8) -> *mut u8 {
-    if !recorder::records_requests() {
+    let (recorded, watched) = (recorder::records_requests(), monitor::is_on());
+    if !recorded && !watched {
         return resize();
     }
-    recorder::request(&Event::Resize { address: object as u64, size: size as u64 });
-    let moved = resize();
-    recorder::request(&Event::Resized { address: moved as u64 });
+    if recorded {
+        recorder::request(&Event::Resize { address: object as u64, size: size as u64 });
+    }
+    let moved = if watched { monitor::resizing(object, size, resize) } else { resize() };
+    if recorded {
+        recorder::request(&Event::Resized { address: moved as u64 });
+    }
     moved
 }

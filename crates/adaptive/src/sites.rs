@@ -2,11 +2,10 @@
 //! while requests are counted. To follow a stack takes microseconds.
 
 use core::fmt::{self, Display};
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
 
 use spandrel_backends::stack::{self, Stack};
 use spandrel_pages::KIB;
-use spandrel_sync::Once;
 
 use crate::render::Escaped;
 
@@ -43,7 +42,8 @@ static TABLE: [Site; SITES] = [const {
 }; SITES];
 static ON: AtomicBool = AtomicBool::new(false);
 static TURN: AtomicU64 = AtomicU64::new(0);
-static PREPARED: Once = Once::new();
+/// Whether stacks can be followed: 0 not yet, 1 somebody sees to it, 2 yes.
+static READY: AtomicU8 = AtomicU8::new(0);
 
 /// Follows reallocations from now on.
 pub(crate) fn begin() {
@@ -66,9 +66,14 @@ fn follow(size: usize, copied: usize) {
         _ if TURN.fetch_add(1, Relaxed).is_multiple_of(EVERY) => EVERY,
         _ => return,
     };
-    // What the preparation itself resizes is followed by nobody.
-    if !PREPARED.run(stack::prepare) {
-        return;
+    // Nobody waits for the preparation: what it resizes itself comes here, and who forks meanwhile leaves
+    // it unfinished in the child.
+    if READY.load(Acquire) != 2 {
+        if READY.compare_exchange(0, 1, Relaxed, Relaxed).is_err() {
+            return;
+        }
+        stack::prepare();
+        READY.store(2, Release);
     }
     let stack = Stack::here();
     let callers = stack.callers();

@@ -13,7 +13,7 @@ use spandrel_policy::{Experiment, ExperimentError, Limit, Mode, ReleaseRate, par
 use spandrel_recorder::{self as recorder, Kinds, Recording};
 use spandrel_sync::{Lock, Once, background, is_single_threaded};
 
-use crate::{available, modes, observed, sites, youth};
+use crate::{available, modes, monitor, observed, sites, youth};
 
 static STARTED: Once = Once::new();
 /// A profile is read into here; untouched pages cost nothing.
@@ -347,6 +347,7 @@ extern "C" fn prepare() {
     }
     // Who is just ending it is not there in the child.
     youth::end();
+    monitor::fork_prepare();
     modes::fork_lock().acquire();
     spandrel_backends::fork_prepare();
     LOCKED.store(true, Relaxed);
@@ -360,6 +361,7 @@ extern "C" fn parent() {
     unsafe {
         spandrel_backends::fork_done(false);
         modes::fork_lock().release();
+        monitor::fork_done();
     }
 }
 
@@ -372,6 +374,7 @@ extern "C" fn child() {
         unsafe {
             spandrel_backends::fork_done(true);
             modes::fork_lock().release();
+            monitor::fork_done();
         }
     }
     spandrel_backends::watch_main_thread();

@@ -14,6 +14,7 @@ mod fork;
 mod info;
 mod init;
 mod malloc;
+mod monitor;
 mod vfork;
 
 use core::panic::PanicInfo;

@@ -36,6 +36,7 @@
 
 mod global;
 mod handle;
+mod monitor;
 mod scope;
 
 pub use global::Spandrel;
@@ -46,6 +47,7 @@ pub use handle::Mimalloc;
 #[cfg(feature = "tcmalloc")]
 pub use handle::Tcmalloc;
 pub use handle::{Auto, Mmap, Native, Sys};
+pub use monitor::{Monitor, ObjectRecord, monitor};
 pub use scope::{Mode, scope, try_scope};
 pub use spandrel_adaptive::{
     ModeChange, ReallocStats, RequestRow, Stats, count_requests, owner, stats, trim,
