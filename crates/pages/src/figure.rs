@@ -22,6 +22,7 @@ macro_rules! figures {
                         | Self::ReleaseRate
                         | Self::HardLimit
                         | Self::SoftLimit
+                        | Self::Held
                 )
             }
 

@@ -235,7 +235,9 @@ impl Backend for Guarded {
     unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
         // SAFETY: passed on from the caller.
         let old = unsafe { Self::usable_size(object) };
-        let moved = Native::alloc(size);
+        // It stays guarded, if it is its turn.
+        let guarded = sample(size, MIN_ALIGN);
+        let moved = if guarded.is_null() { Native::alloc(size) } else { guarded };
         if !moved.is_null() {
             // SAFETY: both are live and distinct, and of at least so many bytes.
             unsafe {

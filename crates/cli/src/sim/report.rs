@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use serde::Serialize;
 use spandrel_pages::{HEAP_PAGE_BYTES, Length};
 use spandrel_report::numbers::{bytes, count, counted};
-use spandrel_sim::{Outcome, Policy, Summary};
+use spandrel_sim::{Outcome, Summary};
 
 /// Everything, for other programs.
 #[derive(Serialize)]
@@ -75,20 +75,21 @@ pub fn table(outcomes: &[Outcome]) -> String {
             ))
         );
     }
-    if outcomes.len() > 1
-        && let Some(best) = outcomes
-            .iter()
-            .min_by(|a, b| a.summary.resident_per_live().total_cmp(&b.summary.resident_per_live()))
-    {
-        text += &format!("\n{}", table::wrap(&verdict(best.policy, outcomes)));
+    if outcomes.len() > 1 {
+        text += &format!("\n{}", table::wrap(&verdict(outcomes)));
     }
     text
 }
 
-fn verdict(best: Policy, outcomes: &[Outcome]) -> String {
-    let of = |o: &Outcome| format!("{} {:.3}", o.policy.name(), o.summary.resident_per_live());
+/// Who needs least, as far as three decimals tell.
+fn verdict(outcomes: &[Outcome]) -> String {
+    let least = outcomes.iter().map(|o| o.summary.resident_per_live()).fold(f64::MAX, f64::min);
+    let shown = |value: f64| format!("{value:.3}");
+    let is_least = |o: &&Outcome| shown(o.summary.resident_per_live()) == shown(least);
+    let best: Vec<&str> = outcomes.iter().filter(is_least).map(|o| o.policy.name()).collect();
+    let of = |o: &Outcome| format!("{} {}", o.policy.name(), shown(o.summary.resident_per_live()));
     let all: Vec<String> = outcomes.iter().map(of).collect();
-    format!("least memory: {} (resident/live: {})", best.name(), all.join(", "))
+    format!("least memory: {} (resident/live: {})", best.join(" and "), all.join(", "))
 }
 
 type Row = (&'static str, fn(&Outcome) -> String);

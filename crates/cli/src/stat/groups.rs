@@ -123,17 +123,20 @@ fn read(directory: &Path) -> Result<(Experiments, u64), Failure> {
             directory.display()
         ))
     };
-    let (mut experiments, mut strangers) = (Experiments::new(), 0);
+    let (mut experiments, mut strangers, mut broken) = (Experiments::new(), 0, None);
     for entry in std::fs::read_dir(directory).map_err(|why| refuse(&why))? {
         let path = entry.map_err(|why| refuse(&why))?.path();
         if path.extension().is_none_or(|end| end != "json") {
             continue;
         }
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
-        let Some(stats) = Stats::parse(&text).ok().filter(|stats| !stats.experiment.is_empty())
-        else {
-            strangers += 1;
-            continue;
+        let text = std::fs::read_to_string(&path).map_err(|why| why.to_string());
+        let stats = match text.and_then(|text| Stats::parse(&text)) {
+            Ok(stats) if !stats.experiment.is_empty() => stats,
+            read => {
+                strangers += 1;
+                broken = broken.or_else(|| Some((path, read.err()?)));
+                continue;
+            }
         };
         let key = (stats.experiment.clone(), stats.program.clone());
         let groups = experiments.entry(key).or_default();
@@ -143,7 +146,9 @@ fn read(directory: &Path) -> Result<(Experiments, u64), Failure> {
         }
     }
     if experiments.is_empty() {
-        return Err(refuse(&"no statistics of an experiment"));
+        let such_as = broken.map(|(path, why)| format!(" ('{}': {why})", path.display()));
+        let such_as = such_as.unwrap_or_default();
+        return Err(refuse(&format_args!("no statistics of an experiment{such_as}")));
     }
     Ok((experiments, strangers))
 }
@@ -229,12 +234,13 @@ mod tests {
         let failure = read(directory.path()).err().unwrap();
         assert!(failure.code == 2 && failure.message.contains("SPANDREL_EXPERIMENT"));
         assert_eq!(read(&file("none")).err().unwrap().code, 2);
+        std::fs::write(file("b.json"), "{").unwrap();
+        assert!(read(directory.path()).err().unwrap().message.contains("b.json"));
         std::fs::write(
             file("a.json"),
             serde_json::to_string(&Stats { format: 1, ..process("variant", 1) }).unwrap(),
         )
         .unwrap();
-        std::fs::write(file("b.json"), "{").unwrap();
         std::fs::write(file("c.txt"), "").unwrap();
         let (experiments, strangers) = read(directory.path()).unwrap();
         assert_eq!((experiments.len(), strangers), (1, 1));

@@ -125,7 +125,7 @@ pub fn lines(value: &dyn Fn(Figure) -> u64, requests: Option<u64>) -> String {
         .collect();
     if !limits.is_empty() {
         say(format!(
-            "limit: {}; {} held, with what is page-mapped; {} beyond it",
+            "limit of a process: {}; {} held, with what is page-mapped; {} beyond it",
             limits.join(", "),
             size(Figure::Held),
             counted(value(Figure::OverLimit), "request was", "requests were"),
@@ -135,10 +135,11 @@ pub fn lines(value: &dyn Fn(Figure) -> u64, requests: Option<u64>) -> String {
     let hits = requests.filter(|requests| *requests > refills).map(|requests| {
         format!("{} of requests from caches of processors; ", share(requests - refills, requests))
     });
+    let of = if hits.is_some() { "these" } else { "the caches of processors" };
     let hugepages = value(Figure::FromCache) + value(Figure::FromKernel);
     if refills + hugepages > 0 {
         say(format!(
-            "served: {}{} of these, {} from other caches, the rest from spans; {}, {} from those kept",
+            "served: {}{} of {of}, {} from other caches, the rest from spans; {}, {} from those kept",
             hits.unwrap_or_default(),
             counted(refills, "refill", "refills"),
             share(value(Figure::TransferHits), refills),
@@ -209,12 +210,17 @@ mod tests {
             "page-mapped: 5.00 MiB live",
             "1.00 MiB in the background",
             "broken so far: 3;",
-            "limit: 128 MiB soft;",
+            "limit of a process: 128 MiB soft;",
             "7 requests",
         ] {
             assert!(words.contains(expected), "{expected} is missing in\n{text}");
         }
         assert!(!text.contains("asked for"), "{text}");
+        let uncounted = lines(&value, None);
+        assert!(
+            uncounted.contains("served: 10 refills of the caches of processors"),
+            "{uncounted}"
+        );
         assert!(text.lines().all(|line| line.chars().count() <= 101), "{text}");
     }
 }
