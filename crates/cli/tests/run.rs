@@ -278,6 +278,14 @@ fn reports_for_people_and_comparisons() {
     let samples = value["samples"].as_array().unwrap();
     assert!(samples.iter().any(|s| s["resident_bytes"].as_u64().unwrap() > 0), "{text}");
 
+    // Who interrupts a run does not want it again.
+    let options = ["--report", &json, "--compare", "sys", "--", "sh", "-c", "kill -TERM $$"];
+    let done = place.run(&options);
+    assert!(done.err.contains("nothing is compared"), "{:?} {}", done.code, done.err);
+    let value: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(value["compared"], serde_json::json!([]));
+
     let wrong: [(&[&str], &str); 5] = [
         (&["--report", &page, "--compare", "nonsense"], "--compare"),
         (&["--report", &page, "--compare", "sys,sys"], "name each way once"),

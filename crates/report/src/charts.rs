@@ -195,7 +195,7 @@ pub fn requests(stats: &Stats, backends: &[&str]) -> Option<String> {
                 let (x, _) = chart.backend_coord(&(f64::from(size), 0.0));
                 let (left, top) = (area.get_pixel_range().0.start, area.get_pixel_range().1.start);
                 area.draw_text(
-                    &numbers::whole(1 << size),
+                    &numbers::whole(1u64.checked_shl(size).unwrap_or(u64::MAX)),
                     &style,
                     (x - left, pixels.end - top + 6),
                 )?;

@@ -76,7 +76,9 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
     let gathering = (args.stats || report.is_some()).then(Gathering::new).transpose()?;
     if let Some(gathering) = &gathering {
         command.env("SPANDREL_STATS", gathering.pattern());
-        command.env("SPANDREL_SITES", if report.is_some() { "1" } else { "" });
+    }
+    if report.is_some() {
+        command.env("SPANDREL_SITES", "1");
     }
     let handshake = Handshake::prepare(&mut command)?;
     let watch = Watch::new(handshake, name.to_string_lossy().into_owned(), policy.mode);
@@ -88,6 +90,11 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
         gathering.print(ended.code);
     }
     if let Some(report) = report {
+        // Whoever interrupts a run does not want it again.
+        let comparison = comparison.filter(|_| ended.code <= 128);
+        if comparison.is_none() && !args.compare.is_empty() {
+            say::err("spandrel: nothing is compared: the program was ended by a signal");
+        }
         let compared = comparison.map(|ways| ways.run(&path, &args.command)).unwrap_or_default();
         let written = report.write(Told {
             command: &args.command,
