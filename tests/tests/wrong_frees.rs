@@ -3,31 +3,81 @@
 use spandrel_tests::{Program, subject};
 
 #[test]
-fn wrong_frees_are_reported() {
+fn addresses_without_memory_are_reported_in_the_default_mode() {
     subject().required_library();
+    ends("auto", ("unmapped", "8192", "free(0x"), USUAL);
+    ends("auto", ("unmapped", "8192", "): no memory is there"), USUAL);
+    ends("auto", ("resized-unmapped", "90", "realloc(0xdeadbeef0): no memory is there"), USUAL);
+}
+
+/// How, with objects of how many bytes, and what is said of it.
+type Case = (&'static str, &'static str, &'static str);
+
+/// Runs the program, which ends by the line and not otherwise.
+fn ends(mode: &str, (how, size, expected): Case, (variable, value): (&str, &str)) {
     let program = Program::new("wrong_free.c");
-    for (how, expected) in [
-        ("twice", "freed twice (an object of 96 bytes)"),
-        ("twice-soon", "freed twice (an object of 96 bytes)"),
-        ("twice-apart", "freed twice (an object of 96 bytes)"),
-        ("misaligned", "not the beginning of an object (among objects of 96 bytes)"),
-        ("inside", "not the beginning of an object (among objects of 96 bytes)"),
+    let job = subject().job(program.path(), mode).args([how, size]);
+    let done = job.env(variable, value).run();
+    assert_eq!(done.signal, Some(6), "{mode}, {how}, {size}: {done}");
+    assert!(
+        done.err().contains(expected) && done.out().is_empty(),
+        "{mode}, {how}, {size}: {expected}\n{done}"
+    );
+}
+
+const USUAL: (&str, &str) = ("A", "B");
+
+#[test]
+fn wrong_frees_of_small_objects_are_reported() {
+    subject().required_library();
+    for case in [
+        ("twice", "90", "): freed twice (an object of 96 bytes)"),
+        ("twice-soon", "90", "): freed twice (an object of 96 bytes)"),
+        ("twice-apart", "90", "): freed twice (an object of 96 bytes)"),
+        ("twice-later", "90", "): freed twice (an object of 96 bytes)"),
+        ("twice-later", "16", "): freed twice (an object of 16 bytes)"),
+        ("all-twice", "90", "): freed twice (an object of 96 bytes)"),
+        ("all-twice", "40", "): freed twice (an object of 48 bytes)"),
+        ("all-twice", "2000", "): freed twice (an object of 2048 bytes)"),
+        ("twice-gone", "90", "free("),
+        ("unmapped", "8192", "): no memory is there"),
+        ("resized-unmapped", "90", "realloc(0xdeadbeef0): no memory is there"),
+        ("misaligned", "90", "not the beginning of an object (among objects of 96 bytes)"),
+        ("inside", "90", "not the beginning of an object (among objects of 96 bytes)"),
     ] {
-        for (variable, value) in [("A", "B"), ("GLIBC_TUNABLES", "glibc.pthread.rseq=0")] {
-            let job = subject().job(program.path(), "native").args([how, "90"]);
-            let done = job.env(variable, value).run();
-            assert_eq!(done.signal, Some(6), "{how}: {done}");
-            assert!(done.err().contains(expected) && done.out().is_empty(), "{how}: {done}");
+        for how in [USUAL, ("GLIBC_TUNABLES", "glibc.pthread.rseq=0")] {
+            ends("native", case, how);
         }
     }
-    let done = subject().job(program.path(), "native").args(["inside", "300000"]).run();
-    assert_eq!(done.signal, Some(6), "{done}");
-    assert!(done.err().contains("not the beginning of an object (of 303104 bytes)"), "{done}");
-    for mode in ["native", "mmap"] {
-        for size in ["300000", "3000000"] {
-            let done = subject().job(program.path(), mode).args(["twice", size]).run();
-            assert_eq!(done.signal, Some(6), "{mode}, {size}: {done}");
-            assert!(done.err().contains("freed twice"), "{mode}, {size}: {done}");
-        }
+}
+
+#[test]
+fn wrong_frees_of_large_objects_are_reported_with_their_size() {
+    subject().required_library();
+    for case in [
+        ("twice", "300000", "free(", "freed twice (an object of 303104 bytes)"),
+        ("twice", "3000000", "free(", "freed twice (an object of 3006464 bytes)"),
+        ("twice-gone", "300000", "free(", "freed twice (an object of 303104 bytes)"),
+        ("resized-gone", "300000", "realloc(", "freed twice (an object of 303104 bytes)"),
+        ("sized-gone", "300000", "malloc_usable_size(", "freed twice (an object of 303104 bytes)"),
+        ("inside", "300000", "free(", "not the beginning of an object (of 303104 bytes)"),
+        ("wild", "300000", "free(", "not a live object of the native allocator"),
+    ] {
+        let (how, size, call, what) = case;
+        ends("native", (how, size, what), USUAL);
+        ends("native", (how, size, call), USUAL);
+    }
+    for case in [
+        ("twice", "300000", "free(", "freed twice (an object of 300000 bytes)"),
+        ("twice", "3000000", "free(", "freed twice (an object of 3000000 bytes)"),
+        ("twice-gone", "300000", "free(", "freed twice (an object in a slot of 2097152 bytes)"),
+        ("resized-gone", "300000", "realloc(", "freed twice (an object in a slot of"),
+        ("sized-gone", "300000", "malloc_usable_size(", "freed twice (an object in a slot of"),
+        ("inside", "300000", "free(", "not the beginning of an object (of 300000 bytes)"),
+        ("wild", "300000", "free(", "no object was ever there"),
+    ] {
+        let (how, size, call, what) = case;
+        ends("mmap", (how, size, what), USUAL);
+        ends("mmap", (how, size, call), USUAL);
     }
 }

@@ -26,6 +26,7 @@ mod request;
 mod sites;
 mod start;
 mod stats;
+mod wild;
 mod youth;
 
 pub use backend::available;

@@ -12,7 +12,7 @@ use crate::modes::{switch_threshold, table};
 use crate::observed::resizing;
 use crate::request::{alloc_in, decide, free_moved, glibc_may_have, glibc_may_serve};
 use crate::stats::{self, Event, Path};
-use crate::{counter, early};
+use crate::{counter, early, wild};
 
 /// The object with a new size, aligned to 16; null when no allocator has
 /// memory, and the object is as it was.
@@ -61,8 +61,11 @@ unsafe fn realloc_slow(object: *mut u8, size: usize) -> *mut u8 {
 unsafe fn realloc_anew(object: *mut u8, size: usize) -> *mut u8 {
     let decision = decide(Operation::Grow, size);
     let owner = slices::owner(object as usize);
+    if owner == AllocatorId::Sys {
+        wild::check("realloc", object);
+    }
     // SAFETY: passed on from the caller, here and below.
-    let usable = with_backend!(owner, B => unsafe { B::usable_size(object) });
+    let usable = with_backend!(owner, B => unsafe { B::size_to_resize(object) });
     let warm = decision.has(Decision::IF_WARM) && owner != AllocatorId::Mmap && size > usable;
     let slot = if warm { remap::alloc_warm(size) } else { ptr::null_mut() };
     let target = target(decision, owner, object, usable, size);

@@ -11,6 +11,7 @@ use crate::modes::{table, table_of_thread};
 use crate::observed;
 use crate::start;
 use crate::stats;
+use crate::wild;
 use crate::youth;
 
 /// What glibc maps, as it is set at first (mallopt(3)).
@@ -323,6 +324,7 @@ pub(crate) unsafe fn free_moved(object: *mut u8) {
 #[inline(never)]
 unsafe fn free_other(object: *mut u8, owner: u8) {
     if owner == SYS {
+        wild::check("free", object);
         // SAFETY: passed on from the caller.
         return unsafe { Sys::free(object) };
     }
@@ -351,6 +353,9 @@ pub unsafe fn usable_size(object: *mut u8) -> usize {
         return 0;
     }
     let id = slices::owner(object as usize);
+    if id == AllocatorId::Sys {
+        wild::check("malloc_usable_size", object);
+    }
     // SAFETY: passed on from the caller.
     with_backend!(id, B => unsafe { B::usable_size(object) })
 }

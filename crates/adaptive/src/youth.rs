@@ -27,6 +27,11 @@ pub(crate) fn begin() {
     IS_YOUNG.store(true, Relaxed);
 }
 
+/// Whether the process is young.
+pub(crate) fn is_now() -> bool {
+    IS_YOUNG.load(Relaxed)
+}
+
 /// Whether a request of `size` bytes is glibc's because the process is young.
 pub(crate) fn lasts(size: usize) -> bool {
     if !IS_YOUNG.load(Relaxed) {

@@ -87,6 +87,17 @@ pub trait Backend {
     /// `object` is a live object of this backend.
     unsafe fn usable_size(object: *mut u8) -> usize;
 
+    /// As [`usable_size`](Self::usable_size), for a reallocation: ours say of that call what is wrong
+    /// with the address.
+    ///
+    /// # Safety
+    /// As for [`usable_size`](Self::usable_size).
+    #[inline(always)]
+    unsafe fn size_to_resize(object: *mut u8) -> usize {
+        // SAFETY: passed on from the caller.
+        unsafe { Self::usable_size(object) }
+    }
+
     /// Gives unused memory back to the kernel; true if there was any and the
     /// allocator tells.
     fn trim() -> bool;
@@ -136,6 +147,11 @@ impl Backend for Remap {
     unsafe fn usable_size(object: *mut u8) -> usize {
         // SAFETY: passed on from the caller.
         unsafe { remap::usable_size(object) }
+    }
+
+    unsafe fn size_to_resize(object: *mut u8) -> usize {
+        // SAFETY: passed on from the caller.
+        unsafe { remap::usable_size_in("realloc", object) }
     }
 
     fn trim() -> bool {

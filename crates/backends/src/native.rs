@@ -75,6 +75,11 @@ impl Backend for Native {
         unsafe { slabs::usable_size(object) }
     }
 
+    unsafe fn size_to_resize(object: *mut u8) -> usize {
+        // SAFETY: passed on from the caller.
+        unsafe { slabs::usable_size_in("realloc", object) }
+    }
+
     fn trim() -> bool {
         slabs::trim()
     }

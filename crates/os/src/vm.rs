@@ -67,6 +67,12 @@ pub fn would_map(len: usize) -> bool {
     }
 }
 
+/// Whether anything is mapped at a page, readable or not; true where the kernel does not tell.
+pub fn is_mapped(page: *mut u8) -> bool {
+    // SAFETY: what pages are advised at first, and no contents change.
+    unsafe { mm::madvise(page.cast(), PAGE_BYTES, Advice::Normal) != Err(Errno::NOMEM) }
+}
+
 /// Bytes of a mapped range that are resident: on pages of this process. `None`: the kernel does not
 /// tell.
 pub fn resident(at: *mut u8, len: usize) -> Option<usize> {

@@ -8,6 +8,7 @@
 use spandrel_os::rseq::Area;
 use spandrel_sync::ThreadSlot;
 
+use crate::class::seldom;
 use crate::{beside, cpu_cache, restartable, thread_cache};
 
 /// A cached object of `class`, which is that of a size, and in effect of the cache's home; 0: there
@@ -16,6 +17,7 @@ use crate::{beside, cpu_cache, restartable, thread_cache};
 pub fn pop(class: usize) -> usize {
     let area = ThreadSlot::current_cpu().cast::<Area>();
     if area.is_null() {
+        seldom();
         return thread_cache::pop(class);
     }
     // SAFETY: the slot holds this thread's area, once the blocks are there.
@@ -38,6 +40,7 @@ pub fn fetch(class: usize) -> usize {
 pub fn push(class: usize, object: usize) {
     let area = ThreadSlot::current_cpu().cast::<Area>();
     let done = if area.is_null() {
+        seldom();
         thread_cache::push(class, object)
     } else {
         // SAFETY: as in `pop`.

@@ -59,10 +59,16 @@ pub fn class_of(size: usize) -> Option<usize> {
     if size <= TABLE_MAX {
         return Some(BY_SIZE[size.div_ceil(MIN_ALIGN)] as usize);
     }
+    seldom();
     if size <= SMALL_MAX { Some(computed(size)) } else { None }
 }
 
+/// Keeps what follows out of the way of the other branch.
+#[cold]
+pub fn seldom() {}
+
 /// The class by arithmetic; `size` is at most [`SMALL_MAX`].
+#[inline(always)]
 const fn computed(size: usize) -> usize {
     let last = if size == 0 { 0 } else { size - 1 };
     if size <= 48 {

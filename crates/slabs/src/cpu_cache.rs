@@ -5,8 +5,9 @@
 //! somebody else is at it, the table names a block whose stacks are empty and full
 //! at once, so that whoever runs there goes the slow way.
 
+use core::mem::{self, offset_of};
+use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
-use core::{mem, ptr};
 
 use spandrel_os::rseq::{self, Area, CPUS_MOST};
 use spandrel_os::{barrier, clock};
@@ -14,8 +15,9 @@ use spandrel_pages::MIB;
 use spandrel_sync::{Lock, thread_slot};
 
 use crate::class::{self, CLASS, CLASSES, HOMED, home_of, seen_from, shard_of};
+use crate::recent::Recent;
 use crate::span::Wrong;
-use crate::stack::{RECENT, Stack};
+use crate::stack::Stack;
 use crate::{map, report, restartable, thread_cache, transfer};
 
 /// Objects cached of a class: this many bytes of them, within bounds.
@@ -39,6 +41,7 @@ const BATCH: usize = 128;
 #[repr(C)]
 pub struct Block {
     stacks: [Stack; CLASSES],
+    recent: Recent,
     /// Objects that were in the stacks when somebody looked last.
     seen: [usize; CLASSES],
     /// Slots that each stack may have where it lies.
@@ -49,12 +52,16 @@ pub struct Block {
     grown: usize,
 }
 
+/// Where assembly finds what was put last.
+pub const RECENT_AT: usize = offset_of!(Block, recent);
+
 /// The block of stacks that are empty and full.
 struct Nothing(Block);
 // SAFETY: nobody writes to it.
 unsafe impl Sync for Nothing {}
 static NOTHING: Nothing = Nothing(Block {
     stacks: [const { Stack::none() }; CLASSES],
+    recent: Recent::none(),
     seen: [0; CLASSES],
     room: [0; CLASSES],
     flooded: [0; CLASSES],
@@ -154,6 +161,8 @@ fn make(cpu: usize) -> Option<*mut Block> {
     unsafe {
         Stack::lay_out(&raw mut (*block).stacks, block.add(1).cast(), &SLOTS);
         (&raw mut (*block).room).write(SLOTS);
+        // There is no class 0: its stack stays empty.
+        Recent::begin(&raw mut (*block).recent, block.cast());
     }
     MADE[cpu].store(block, Release);
     END.fetch_max(cpu + 1, Relaxed);
@@ -192,20 +201,62 @@ pub fn refill(area: *mut Area, place: usize) -> usize {
     batch[last]
 }
 
-/// Gives an object back for whom `restartable::push` did not: when the stack is full,
-/// some go on.
+/// Gives an object back for whom `restartable::push` did not: when the stack is full, some go on.
 pub fn spill(area: *mut Area, class: usize, object: usize) {
-    if current(area).is_some() {
-        let mut recent = [0; RECENT];
-        // SAFETY: the calling thread's area.
-        let taken = unsafe { restartable::pop_many(area, class, &mut recent) };
-        let recent = &recent[..taken];
-        if recent.contains(&object) {
-            report::wrong(object, class, Wrong::FreeAlready);
-        }
-        give_here(area, class, recent);
+    // SAFETY: the calling thread's area, which is there as long as the thread.
+    let cpu = unsafe { restartable::processor(area) };
+    if is_cached(cpu, class, object) {
+        report::wrong(object, class, Wrong::FreeAlready);
     }
-    give_here(area, class, &[object]);
+    let shard = shard_of(home_of(cpu));
+    // SAFETY: as above, and the object is the caller's.
+    let push = || unsafe { restartable::push_many(area, class, &[object]) };
+    let keep = || current(area).is_some() && push() == 1;
+    if keep() {
+        return;
+    }
+    if !grow(area, class) {
+        let mut batch = [0; BATCH];
+        let many = BATCH.min(SLOTS[class].div_ceil(2));
+        // SAFETY: as above.
+        let taken = unsafe { restartable::pop_many(area, class, &mut batch[..many]) };
+        transfer::give(shard, class, &batch[..taken]);
+    }
+    if !keep() {
+        transfer::give(shard, class, &[object]);
+    }
+}
+
+/// Whether a processor has an object cached that is about to be given back: that it was put there lately
+/// is remembered, and it lies there still.
+fn is_cached(cpu: usize, class: usize, object: usize) -> bool {
+    let block = MADE[cpu].load(Acquire);
+    if block.is_null() {
+        return false;
+    }
+    // SAFETY: a block is never taken away.
+    let stack = unsafe { &raw const (*block).stacks[seen_from(home_of(cpu), class)] };
+    // SAFETY: as above, and only who runs there writes to the entry, as below.
+    let entry = unsafe { Recent::entry(&raw mut (*block).recent, object) };
+    // SAFETY: as above.
+    let seems = |top| unsafe { Recent::seems_cached(entry.read_volatile(), top, object) };
+    // SAFETY: as above; what has been below the top since it was read was not the caller's.
+    if !seems(unsafe { (&raw const (*stack).top).read_volatile() }) {
+        return false;
+    }
+    // Stacks stay where they are meanwhile.
+    let _others = OTHERS.lock();
+    // SAFETY: as above.
+    let (bottom, top) = unsafe { ((*stack).bottom, (&raw const (*stack).top).read_volatile()) };
+    // SAFETY: as above.
+    let slot = unsafe { entry.read_volatile() };
+    if slot >= bottom && seems(top) {
+        return true;
+    }
+    // It was in another stack, when there were objects of another class in its place.
+    // SAFETY: as above; whoever writes there meanwhile writes what is as good.
+    unsafe { entry.write_volatile(block.cast()) };
+    false
 }
 
 /// See [`restartable::push`].
@@ -222,26 +273,6 @@ pub unsafe fn push(area: *mut Area, class: usize, object: usize) -> bool {
             restartable::push_homed(area, class, object)
         }
     }
-}
-
-/// Puts objects on the stack of the processor, which gives others away where it is full.
-fn give_here(area: *mut Area, class: usize, objects: &[usize]) {
-    // SAFETY: the calling thread's area, which is there as long as the thread.
-    let shard = shard_of(home_of(unsafe { restartable::processor(area) }));
-    // SAFETY: as above, and the objects are the caller's.
-    let mut kept = unsafe { restartable::push_many(area, class, objects) };
-    if kept < objects.len() && current(area).is_some() {
-        if !grow(area, class) {
-            let mut batch = [0; BATCH];
-            let many = BATCH.min(SLOTS[class].div_ceil(2));
-            // SAFETY: the calling thread's area.
-            let taken = unsafe { restartable::pop_many(area, class, &mut batch[..many]) };
-            transfer::give(shard, class, &batch[..taken]);
-        }
-        // SAFETY: as above.
-        kept += unsafe { restartable::push_many(area, class, &objects[kept..]) };
-    }
-    transfer::give(shard, class, &objects[kept..]);
 }
 
 /// Gives the stack of a class on the processor, which is full, room for twice as many objects if this is

@@ -15,7 +15,7 @@ use crate::fresh;
 use crate::kept;
 use crate::kernel::{Kernel, SMALL_PROGRAM, id_of, page_of};
 use crate::limit;
-use crate::map::{self, LARGE, NO_CLASS, Page};
+use crate::map::{self, LARGE, LARGE_GONE, Page};
 use crate::report;
 use crate::{thread_cache, transfer};
 
@@ -247,7 +247,7 @@ pub fn free_spans(spans: &[Page], pages: usize) {
         let was_one = heap.free(&mut Kernel::default(), now, id_of(*first), Length(pages as u32));
         if !was_one {
             drop(heap);
-            report::nowhere("free", first.address());
+            report::not_live("free", first.address());
         }
         recorder::span(&Event::Delete { first: id_of(*first).0 });
         tell(&heap, Length(pages as u32));
@@ -302,7 +302,7 @@ pub fn grow_large(first: Page, pages: usize) -> bool {
 /// Gives a large object back.
 pub fn free_large(first: Page) {
     let pages = first.record().pages.load(Relaxed) as usize;
-    first.class().store(NO_CLASS, Relaxed);
+    first.class().store(LARGE_GONE, Relaxed);
     free_spans(&[first], pages);
 }
 

@@ -29,6 +29,7 @@ mod kept;
 mod kernel;
 mod limit;
 mod map;
+mod recent;
 mod report;
 #[cfg(not(shuttle))]
 mod restartable;
@@ -47,8 +48,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use spandrel_pages::{HEAP_PAGE_BYTES, MIN_ALIGN};
 
 use class::{CLASS, CLASSES, SMALL_MAX, class_of};
-use map::{LARGE, NO_CLASS, page_of};
-use span::Wrong;
+use map::{LARGE, page_of};
 
 pub use beside::{Companion, set_companion, want as want_background};
 pub use cpu_cache::start as start_cpu_caches;
@@ -149,10 +149,8 @@ pub unsafe fn free(object: *mut u8) {
 fn free_large(object: usize) {
     let page = page_of(object);
     match page.class().load(Relaxed) {
-        NO_CLASS => report::nowhere("free", object),
         LARGE if page.address() == object => heap::free_large(page),
-        LARGE => report::inside(object, page.large_bytes()),
-        class => report::wrong(object, class as usize, Wrong::Inside),
+        _ => report::not_live("free", object),
     }
 }
 
@@ -162,12 +160,25 @@ fn free_large(object: usize) {
 /// `object` is a live object of this allocator.
 #[inline]
 pub unsafe fn usable_size(object: *mut u8) -> usize {
+    // SAFETY: passed on from the caller.
+    unsafe { usable_size_in("malloc_usable_size", object) }
+}
+
+/// As [`usable_size`], in a call of that name: what is wrong with the address is said of it.
+///
+/// # Safety
+/// As for [`usable_size`].
+#[inline]
+pub unsafe fn usable_size_in(call: &str, object: *mut u8) -> usize {
     let page = page_of(object as usize);
-    match page.class().load(Relaxed) {
-        NO_CLASS => report::nowhere("malloc_usable_size", object as usize),
-        LARGE => page.large_bytes(),
-        class => CLASS[class as usize].size as usize,
+    let class = page.class().load(Relaxed) as usize;
+    if class.wrapping_sub(1) < CLASSES - 1 {
+        return CLASS[class].size as usize;
     }
+    if class != LARGE as usize {
+        report::not_live(call, object as usize);
+    }
+    page.large_bytes()
 }
 
 /// The object with a new size, aligned to 16: where it is if it fits and is not
@@ -177,7 +188,7 @@ pub unsafe fn usable_size(object: *mut u8) -> usize {
 /// As for [`free`]; if the result is not null, only that address is the object's.
 pub unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
     // SAFETY: passed on from the caller.
-    let usable = unsafe { usable_size(object) };
+    let usable = unsafe { usable_size_in("realloc", object) };
     if size <= usable && size >= usable / 2 {
         return object;
     }

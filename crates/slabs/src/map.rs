@@ -24,6 +24,7 @@ use spandrel_pages::{
     align_up,
 };
 
+use crate::class::CLASSES;
 use crate::span::SpanRecord;
 
 /// Address space wanted.
@@ -46,6 +47,12 @@ const TRACKERS_STEP_BYTES: usize = 64 * KIB;
 pub const NO_CLASS: u8 = 0;
 /// Class of the first page of a large span.
 pub const LARGE: u8 = 255;
+/// Added to the class of a page whose span has gone back, so that a second free can be told: nobody
+/// else has to know.
+pub const GONE: u8 = 128;
+/// Class of the first page of a large span that has gone back.
+pub const LARGE_GONE: u8 = 254;
+const _: () = assert!(CLASSES <= GONE as usize && GONE as usize + CLASSES <= LARGE_GONE as usize);
 
 /// Where everything lies. Addresses; all zero before the start.
 #[derive(Clone, Copy)]

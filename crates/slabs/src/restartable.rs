@@ -20,8 +20,9 @@ pub use spandrel_os::barrier::restart;
 use spandrel_os::rseq::{Area, CPU_ID, RSEQ_CS, SIGNATURE};
 
 use crate::class::{HOMED, HOMES};
-use crate::cpu_cache::BLOCKS;
-use crate::stack::{RECENT, Stack};
+use crate::cpu_cache::{BLOCKS, RECENT_AT};
+use crate::recent::{MULTIPLIER, SHIFT};
+use crate::stack::Stack;
 
 /// The processor that the calling thread ran on just now.
 ///
@@ -78,8 +79,8 @@ macro_rules! sequence {
     };
 }
 
-/// As `sequence`, which finds the stack of the class at the processor's home first, by way of
-/// one more register, named for its lower half and whole.
+/// As `sequence`, which finds first where in a block the processor's home has the class: in one more
+/// register, named for its lower half and whole.
 macro_rules! homed_sequence {
     ($free:literal, ($low:literal, $whole:literal), [$($line:expr),* $(,)?], $($operands:tt)*) => {
         sequence!(
@@ -89,7 +90,6 @@ macro_rules! homed_sequence {
                 concat!("and ", $whole, ", {mask}"),
                 concat!("shl ", $low, ", {shift}"),
                 concat!("xor ", $whole, ", {offset}"),
-                concat!("add {at}, ", $whole),
                 $($line,)*
             ],
             shift = const size_of::<Stack>().trailing_zeros(),
@@ -98,39 +98,46 @@ macro_rules! homed_sequence {
     };
 }
 
-/// The rest of a sequence that puts an object on the stack at some place.
+/// The rest of a sequence that puts an object on the stack at some place and leaves the function, unless the
+/// stack is full or the object seems to be in the block already (see `recent`).
 macro_rules! push {
-    ($sequence:ident, $place:literal, ($($found:tt)*), $done:ident, $($operands:tt)*) => {
+    ($sequence:ident, $place:literal, ($($found:tt)*), $($operands:tt)*) => {
         $sequence!(
             "{top}",
             $($found)*
             [
-                concat!("mov {top}, qword ptr [", $place, " + {stack_top}]"),
-                "xor {done:e}, {done:e}",
-                concat!("cmp {top}, qword ptr [", $place, " + {stack_limit}]"),
-                "je 44f",
-                // RECENT of them.
-                "cmp {object}, qword ptr [{top} - 8]",
-                "je 44f",
-                "cmp {object}, qword ptr [{top} - 16]",
-                "je 44f",
-                "mov {done:e}, 1",
+                concat!("mov {top}, qword ptr [{at} + ", $place, " + {stack_top}]"),
+                concat!("cmp {top}, qword ptr [{at} + ", $place, " + {stack_limit}]"),
+                "je {refused}",
+                "imul {entry:e}, {object:e}, {multiplier}",
+                "shr {entry:e}, {shift_entry}",
+                "mov {slot}, qword ptr [{at} + {entry}*8 + {recent}]",
+                // No branch: what is freed soon was last at the top, or is not.
+                "cmp {slot}, {top}",
+                "cmovae {slot}, {at}",
+                "cmp qword ptr [{slot}], {object}",
+                "je {refused}",
+                "mov qword ptr [{at} + {entry}*8 + {recent}], {top}",
                 "mov qword ptr [{top}], {object}",
                 "add {top}, 8",
-                concat!("mov qword ptr [", $place, " + {stack_top}], {top}"),
+                concat!("mov qword ptr [{at} + ", $place, " + {stack_top}], {top}"),
             ],
             stack_top = const offset_of!(Stack, top),
             stack_limit = const offset_of!(Stack, limit),
-            done = out(reg) $done,
+            recent = const RECENT_AT,
+            multiplier = const MULTIPLIER,
+            shift_entry = const SHIFT,
+            refused = label { return false },
             at = out(reg) _,
             top = out(reg) _,
+            entry = out(reg) _,
+            slot = out(reg) _,
             $($operands)*
         )
     };
 }
 
 const _: () = assert!(size_of::<Stack>().is_power_of_two() && HOMES.is_power_of_two());
-const _: () = assert!(RECENT == 2, "as many as `push` compares with");
 
 /// What of a processor's number tells where it has a class.
 #[inline]
@@ -172,26 +179,24 @@ pub unsafe fn pop(area: *mut Area, class: usize) -> usize {
 }
 
 /// Puts an object on the stack of its class, which has no homes; false: it is full, or the object seems
-/// to be one of the topmost [`RECENT`] already. (What lies below the bottom is some number.)
+/// to be there already.
 ///
 /// # Safety
 /// As for [`pop`]; the object is of that class, and nobody's.
 #[inline(always)]
 pub unsafe fn push(area: *mut Area, class: usize, object: usize) -> bool {
-    let done: usize;
     // SAFETY: as in `pop`; below its limit a stack has room.
     unsafe {
         push!(
             sequence,
-            "{at} + {offset}",
+            "{offset}",
             (),
-            done,
             area = in(reg) area,
             offset = in(reg) offset(class),
             object = in(reg) object,
         );
     }
-    done != 0
+    true
 }
 
 /// As [`push`], for a class that has homes.
@@ -200,21 +205,20 @@ pub unsafe fn push(area: *mut Area, class: usize, object: usize) -> bool {
 /// As for [`push`].
 #[inline(always)]
 pub unsafe fn push_homed(area: *mut Area, class: usize, object: usize) -> bool {
-    let done: usize;
     // SAFETY: as in `push`.
     unsafe {
         push!(
             homed_sequence,
-            "{at}",
-            (("{done:e}", "{done}"),),
-            done,
+            "{place}",
+            (("{place:e}", "{place}"),),
+            place = out(reg) _,
             mask = const HOMES - 1,
             area = in(reg) area,
             offset = in(reg) offset(class),
             object = in(reg) object,
         );
     }
-    done != 0
+    true
 }
 
 /// Puts objects on the stack of their class, as many as there is room for; how
@@ -230,6 +234,7 @@ pub unsafe fn push_many(area: *mut Area, class: usize, objects: &[usize]) -> usi
             "rdi",
             ("ecx", "rcx"),
             [
+                "add {at}, rcx",
                 "mov rdi, qword ptr [{at} + {stack_top}]",
                 "mov rcx, qword ptr [{at} + {stack_limit}]",
                 "sub rcx, rdi",
@@ -272,6 +277,7 @@ pub unsafe fn pop_many(area: *mut Area, class: usize, into: &mut [usize]) -> usi
             "rdi",
             ("ecx", "rcx"),
             [
+                "add {at}, rcx",
                 "mov rsi, qword ptr [{at} + {stack_top}]",
                 "mov rcx, rsi",
                 "sub rcx, qword ptr [{at} + {stack_bottom}]",

@@ -11,8 +11,9 @@ use shuttle::thread::yield_now;
 use spandrel_os::rseq::Area;
 
 use crate::class::{home_of, seen_from};
-use crate::cpu_cache::BLOCKS;
-use crate::stack::{RECENT, Stack};
+use crate::cpu_cache::{BLOCKS, RECENT_AT};
+use crate::recent::Recent;
+use crate::stack::Stack;
 
 /// Processors, so few that tasks meet there.
 const PROCESSORS: usize = 2;
@@ -86,15 +87,20 @@ impl Sequence {
         Some(())
     }
 
-    /// The stack at a place of the processor's block.
-    fn stack_at(&self, place: usize) -> Option<*mut Stack> {
+    /// The processor's block, which begins with its stacks.
+    fn block(&self) -> Option<*mut Stack> {
         self.step()?;
-        Some(BLOCKS[self.cpu].load(Relaxed).cast::<Stack>().wrapping_add(place))
+        Some(BLOCKS[self.cpu].load(Relaxed).cast())
+    }
+
+    /// Where a block has the stack of a class.
+    fn place(&self, class: usize) -> usize {
+        seen_from(home_of(self.cpu), class)
     }
 
     /// The stack of a class.
     fn stack(&self, class: usize) -> Option<*mut Stack> {
-        self.stack_at(seen_from(home_of(self.cpu), class))
+        Some(self.block()?.wrapping_add(self.place(class)))
     }
 }
 
@@ -116,7 +122,7 @@ fn run<T>(sequence: impl Fn(&Sequence) -> Option<T>) -> T {
 pub(crate) unsafe fn pop(_: *mut Area, class: usize) -> usize {
     // SAFETY: the table names blocks, and what lies below the top of a stack are addresses of objects.
     run(|at| unsafe {
-        let stack = at.stack_at(class)?;
+        let stack = at.block()?.wrapping_add(class);
         let top = at.read(&raw const (*stack).top)?;
         if top == at.read(&raw const (*stack).bottom)? {
             return Some(0);
@@ -127,8 +133,7 @@ pub(crate) unsafe fn pop(_: *mut Area, class: usize) -> usize {
     })
 }
 
-/// Puts an object on the stack of its class; false: it is full, or the object seems to be one of the
-/// topmost already.
+/// Puts an object on the stack of its class; false: it is full, or the object seems to be there already.
 ///
 /// # Safety
 /// As for the real one.
@@ -136,16 +141,19 @@ pub(crate) unsafe fn push(_: *mut Area, class: usize, object: usize) -> bool {
     // SAFETY: the table names blocks, the slots of a stack's own are there, and so is what lies
     // below them.
     run(|at| unsafe {
-        let stack = at.stack(class)?;
+        let block = at.block()?;
+        let stack = block.wrapping_add(at.place(class));
         let top = at.read(&raw const (*stack).top)?;
         if top == at.read(&raw const (*stack).limit)? {
             return Some(false);
         }
-        for last in 1..=RECENT {
-            if object == at.read(top.sub(last))? {
-                return Some(false);
-            }
+        let recent = block.wrapping_byte_add(RECENT_AT).cast::<Recent>();
+        let entry = Recent::entry(recent, object);
+        let slot = at.read(entry)?;
+        if slot < top && at.read(slot)? == object {
+            return Some(false);
         }
+        at.write(entry, top)?;
         at.write(top, object)?;
         at.write(&raw mut (*stack).top, top.add(1))?;
         Some(true)

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering::Relaxed};
 use spandrel_pages::HEAP_PAGE_BYTES;
 
 use crate::class::{CLASS, Class};
-use crate::map::{Page, WORDS_PER_PAGE};
+use crate::map::{GONE, Page, WORDS_PER_PAGE};
 
 /// What is known of a span, at its first page; all else is guarded by the lock
 /// of the span's class. Pages behind the first know only how far it is.
@@ -104,7 +104,7 @@ impl Span {
     /// The pages belong to no span any more.
     pub fn retire(self) {
         for page in 0..self.of_class().pages as usize {
-            Page(self.first.0 + page).class().store(crate::map::NO_CLASS, Relaxed);
+            Page(self.first.0 + page).class().store(GONE + self.class as u8, Relaxed);
         }
     }
 

@@ -8,10 +8,6 @@ use crate::class::CLASSES;
 /// Bytes that processors pass to and fro.
 const LINE_BYTES: usize = 64;
 
-/// An object that is given back is compared with so many that were last: what is freed twice often
-/// is so again soon. Four of them cost programs that do little else 3 to 7 %, two about 1 %.
-pub const RECENT: usize = 2;
-
 /// Refills that come sooner are worth more objects, and those that come later fewer. One takes less
 /// than a microsecond: the first of these makes that two thousandths of the time.
 const SOON_US: u32 = 500;

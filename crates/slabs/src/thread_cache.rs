@@ -9,8 +9,9 @@ use spandrel_os::clock;
 use spandrel_sync::{Lock, NO_CACHE, Once, ThreadSlot, background, thread_slot};
 
 use crate::class::{self, CLASS, CLASSES, home_of, seen_from, shard_of};
+use crate::recent::Recent;
 use crate::span::Wrong;
-use crate::stack::{RECENT, Stack};
+use crate::stack::Stack;
 use crate::{map, report, transfer};
 
 /// Bytes of one cache: heads and stacks.
@@ -32,6 +33,7 @@ pub struct Cache {
     /// See `class`.
     home: usize,
     stacks: [Stack; CLASSES],
+    recent: Recent,
 }
 
 /// Slots of each class's stack.
@@ -78,8 +80,7 @@ pub fn pop(class: usize) -> usize {
     }
 }
 
-/// Gives an object of `class` back; false: there is no room for it, or it seems to
-/// be one of those that were given back last. (What lies below the bottom is some number.)
+/// Gives an object of `class` back; false: there is no room for it, or it seems to be there already.
 #[inline(always)]
 pub fn push(class: usize, object: usize) -> bool {
     let cache = ThreadSlot::current_cache().cast::<Cache>();
@@ -91,9 +92,11 @@ pub fn push(class: usize, object: usize) -> bool {
         let place = seen_from((*cache).home, class);
         let stacks = &mut (*cache).stacks;
         let stack = stacks.get_unchecked_mut(place);
-        if stack.top == stack.limit || (1..=RECENT).any(|last| *stack.top.sub(last) == object) {
+        let entry = Recent::entry(&raw mut (*cache).recent, object);
+        if stack.top == stack.limit || Recent::seems_cached(*entry, stack.top, object) {
             return false;
         }
+        *entry = stack.top;
         *stack.top = object;
         stack.top = stack.top.add(1);
     }
@@ -136,8 +139,8 @@ pub fn spill(class: usize, object: usize) {
     unsafe {
         let stack = &mut (*cache).stacks[seen_from((*cache).home, class)];
         let all = stack.top.offset_from(stack.bottom) as usize;
-        let recent = all.min(RECENT);
-        if core::slice::from_raw_parts(stack.top.sub(recent), recent).contains(&object) {
+        let slot = *Recent::entry(&raw mut (*cache).recent, object);
+        if slot >= stack.bottom && Recent::seems_cached(slot, stack.top, object) {
             report::wrong(object, class, Wrong::FreeAlready);
         }
         if stack.top == stack.limit {
@@ -258,6 +261,8 @@ fn adopt() -> Option<*mut Cache> {
     // SAFETY: fresh zero memory of CACHE_BYTES.
     unsafe {
         Stack::lay_out(&raw mut (*cache).stacks, cache.add(1).cast(), &SLOTS);
+        // There is no class 0: its stack stays empty.
+        Recent::begin(&raw mut (*cache).recent, (&raw mut (*cache).stacks).cast());
         (*cache).older = MADE.load(Relaxed);
         (*cache).home = home_of(COUNT.fetch_add(1, Relaxed));
     }

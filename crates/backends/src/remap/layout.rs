@@ -13,7 +13,9 @@
 //! Region 0 begins with the slot records of all classes. A smaller slice has
 //! the same regions in proportion, with fewer slots in each.
 
-use spandrel_pages::{GIB, KIB, MIB, TIB, align_up};
+use core::ops::Range;
+
+use spandrel_pages::{GIB, KIB, MIB, PAGE_BYTES, TIB, align_up};
 
 use super::slot::Slot;
 
@@ -178,6 +180,20 @@ impl Layout {
         self.records[id.class()] + id.index() as usize * size_of::<Slot>()
     }
 
+    /// The slot that an address lies in; `None`: it lies in none.
+    pub fn slot_around(&self, address: usize) -> Option<SlotId> {
+        let home = self.homes.get(address.wrapping_sub(self.base) >> self.region_bits)?;
+        let index = address.checked_sub(home.slots)? >> home.slot_bits;
+        (index < home.count as usize).then(|| SlotId::new(home.class as usize, index as u32))
+    }
+
+    /// The addresses of all records.
+    pub fn records(&self) -> Range<usize> {
+        let last = CLASSES - 1;
+        let end = self.record(SlotId::new(last, self.counts[last]));
+        self.base..align_up(end, PAGE_BYTES).unwrap_or(end)
+    }
+
     /// The slot that begins at an address of the slice, and the address of its record;
     /// `None` for all other addresses.
     #[inline(always)]
@@ -216,6 +232,8 @@ mod tests {
                     assert!(at.is_multiple_of(capacity.min(ALIGN_KEPT_BYTES)));
                     assert_eq!(layout.slot_at(at), Some((id, layout.record(id))));
                     assert_eq!(layout.slot_at(at + 16), None);
+                    assert_eq!(layout.slot_around(at + capacity - 1), Some(id));
+                    assert!(layout.records().contains(&layout.record(id)));
                     assert_eq!(layout.slot_at(at + capacity - 1), None);
                     assert!(layout.record(id) + size_of::<Slot>() <= layout.slots[0]);
                 }
@@ -224,6 +242,7 @@ mod tests {
                 }
             }
             assert_eq!(layout.slot_at(1 << 44), None, "records lie there");
+            assert_eq!(layout.slot_around(1 << 44), None);
             assert_eq!(layout.slot_at((1 << 44) + len), None);
             assert_eq!(layout.slot_at((1 << 44) - CAPACITY[0]), None);
             assert!(layout.count(0) >= 64 && layout.count(1) >= 16 && layout.count(2) >= 1);

@@ -90,11 +90,18 @@ impl Lists {
         oldest: SlotId::NONE.raw(),
     };
 
-    /// Divides a slice into slots.
-    pub fn start(&mut self, slice: Slice, strict: bool) {
+    /// Divides a slice into slots, whose records can all be read, so that a wrong address finds one that
+    /// says so; false: the kernel refused.
+    pub fn start(&mut self, slice: Slice, strict: bool) -> bool {
         let len = 1 << slice.len.ilog2();
-        self.layout = Layout::new(slice.base, len);
-        self.strict = strict;
+        let layout = Layout::new(slice.base, len);
+        let records = layout.records();
+        // SAFETY: within the slice, which is the caller's.
+        let opened = unsafe { vm::open_to_read(records.start as *mut u8, records.len()) };
+        if opened {
+            (self.layout, self.strict) = (layout, strict);
+        }
+        opened
     }
 
     fn slot(&self, id: SlotId) -> &'static Slot {

@@ -22,6 +22,7 @@ mod parked;
 mod regret;
 mod slot;
 mod trim;
+mod wrong;
 
 use core::cell::UnsafeCell;
 use core::ptr::{self, NonNull};
@@ -154,7 +155,9 @@ impl Remap {
             let mut lists = self.lists.lock();
             let strict = vm::is_charged_when_opened();
             STRICT.store(strict, Relaxed);
-            lists.start(slice, strict);
+            if !lists.start(slice, strict) {
+                return;
+            }
             // SAFETY: `ready` is still false, and `once` admits one thread.
             unsafe { *self.layout.get() = lists.layout };
             self.ready.store(true, Release);
@@ -173,8 +176,7 @@ impl Remap {
     #[inline(always)]
     fn find(&self, object: *mut u8) -> Option<Place> {
         let (id, record) = self.layout().slot_at(object as usize)?;
-        // SAFETY: an object's slot lies below its class's frontier. (Who passes another
-        // address may meet a record that was never opened, and ends there.)
+        // SAFETY: all records can be read; those that were never opened are zero.
         let slot = unsafe { &*(record as *const Slot) };
         Some(Place { id, slot, at: object })
     }
@@ -378,7 +380,7 @@ pub unsafe fn free(object: *mut u8) {
                 REMAP.release(place);
             }
         }
-        None => invalid("free", object),
+        None => wrong::not_live("free", object),
     }
 }
 
@@ -387,9 +389,18 @@ pub unsafe fn free(object: *mut u8) {
 /// # Safety
 /// As for [`free`].
 pub unsafe fn usable_size(object: *mut u8) -> usize {
-    match REMAP.find(object) {
+    // SAFETY: passed on from the caller.
+    unsafe { usable_size_in("malloc_usable_size", object) }
+}
+
+/// As [`usable_size`], in a call of that name: what is wrong with the address is said of it.
+///
+/// # Safety
+/// As for [`free`].
+pub unsafe fn usable_size_in(call: &str, object: *mut u8) -> usize {
+    match REMAP.find(object).filter(|place| place.slot.state() == LIVE) {
         Some(place) => pages_of(place.slot.used.load(Relaxed)) * PAGE_BYTES,
-        None => invalid("malloc_usable_size", object),
+        None => wrong::not_live(call, object),
     }
 }
 
@@ -402,7 +413,7 @@ pub unsafe fn usable_size(object: *mut u8) -> usize {
 pub unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
     match REMAP.find(object).filter(|place| place.slot.enter()) {
         Some(place) => REMAP.resize(place, size.max(1)).0,
-        None => invalid("realloc", object),
+        None => wrong::not_live("realloc", object),
     }
 }
 
@@ -422,7 +433,7 @@ pub unsafe fn grow_warm(object: *mut u8, size: usize) -> bool {
 /// As for [`realloc`].
 pub unsafe fn realloc_zeroed(object: *mut u8, old_size: usize, size: usize) -> *mut u8 {
     let Some(place) = REMAP.find(object).filter(|place| place.slot.enter()) else {
-        invalid("realloc", object)
+        wrong::not_live("realloc", object)
     };
     let (moved, dirty) = REMAP.resize(place, size.max(1));
     let dirty = dirty.min(size);
@@ -503,15 +514,6 @@ pub unsafe fn fork_done() {
         REMAP.lists.release();
         REMAP.trimming.release();
     }
-}
-
-#[cold]
-fn invalid(call: &str, object: *mut u8) -> ! {
-    say(format_args!(
-        "{call}({object:p}): not a live object of the mmap backend (freed twice, or never allocated)"
-    ));
-    // SAFETY: abort has no preconditions.
-    unsafe { libc::abort() }
 }
 
 /// Neither going on nor going back is possible.
