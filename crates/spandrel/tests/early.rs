@@ -66,7 +66,10 @@ fn who_doubles_objects_has_them_in_slots_and_who_keeps_them_does_not() {
         })
         .collect();
     let wrong = kept.iter().filter(|at| spandrel::owner(**at) == AllocatorId::Mmap).count();
-    assert!(wrong <= 5, "{wrong} of 2000 objects that never grew are in slots");
+    // Each wrong expectation has the next one wait for twice as many copies: 8, 12 of 24, 24 of 48 rounds and so on,
+    // eight in 2000 rounds. On a fast machine fewer, as looks rest for some milliseconds after
+    // they were for nothing; a right expectation in between makes up for one in 64.
+    assert!(wrong <= 12, "{wrong} of 2000 objects that never grew are in slots");
     kept.into_iter().for_each(|object| free(object, PAGE));
 }
 
