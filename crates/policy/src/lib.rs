@@ -19,6 +19,7 @@ pub mod profile;
 mod rate;
 mod table;
 mod template;
+pub mod tuner;
 
 pub use available::Available;
 pub use experiment::{Experiment, ExperimentError, Unit};

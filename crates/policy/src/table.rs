@@ -4,6 +4,7 @@ use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 use spandrel_pages::{AllocatorId, CLASS_COUNT, KIB, SizeClass};
 
+use crate::tuner::sizes_of;
 use crate::{Available, Mode, Template};
 
 /// What a table is asked.
@@ -208,11 +209,43 @@ impl Table {
                 byte.store(decide(class.first(), class.last()), Relaxed);
             }
         }
+        self.note_ends();
+    }
+
+    /// Notes what all of the smallest objects share, and all of the largest.
+    fn note_ends(&self) {
         let (id, below) = self.beginning();
         for (index, first) in self.first.iter().enumerate() {
             first.store(if index == usize::from(id) { below } else { 0 }, Relaxed);
         }
         self.below_mapped.store(self.below_mapped(), Relaxed);
+    }
+
+    /// Decides so for a row of sizes ([`crate::tuner::row_of`]) from now on.
+    pub fn set_row(&self, operation: Operation, row: usize, decision: Decision) {
+        let (first, last) = sizes_of(row);
+        let set = |byte: &AtomicU8| {
+            byte.store(decision.0 | byte.load(Relaxed) & Decision::COUNTED, Relaxed);
+        };
+        let ends = |index: usize| (first..=last).contains(&(index * SMALL_STEP));
+        let small = self.small[operation as usize].iter().enumerate();
+        small.filter(|(index, _)| ends(*index)).for_each(|(_, byte)| set(byte));
+        let begins = |index: usize| {
+            SizeClass::from_index(index)
+                .is_some_and(|class| (first..=last).contains(&class.first()))
+        };
+        let large = self.bytes[operation as usize].iter().enumerate();
+        large.filter(|(index, _)| begins(*index)).for_each(|(_, byte)| set(byte));
+        self.note_ends();
+    }
+
+    /// Sends every request the way on which requests are looked at, as if the table were compiled so.
+    pub fn look_at_all(&self) {
+        self.first.iter().for_each(|below| below.store(0, Relaxed));
+        self.below_mapped.store(usize::MAX, Relaxed);
+        self.every_byte().for_each(|byte| {
+            byte.store(byte.load(Relaxed) | Decision::COUNTED, Relaxed);
+        });
     }
 
     /// Beyond how many bytes, and beyond the small ones, all new objects are page-mapped without
@@ -292,6 +325,49 @@ mod tests {
 
     fn all() -> Available {
         AllocatorId::ALL.into_iter().fold(Available::BASE, Available::with)
+    }
+
+    #[test]
+    fn a_row_that_is_set_is_decided_so_and_no_other() {
+        use crate::tuner::row_of;
+        for (operation, row) in
+            [(Operation::Allocate, 6), (Operation::Allocate, 14), (Operation::Grow, 12)]
+        {
+            let (usual, set) = (table("auto"), table("auto"));
+            set.set_row(operation, row, Decision(AllocatorId::Sys as u8));
+            for size in (1..3000).chain((0..200).map(|n| 4096 + n * 331)) {
+                for asked in [Operation::Allocate, Operation::Grow] {
+                    let hit = asked == operation && row_of(size) == row;
+                    let expected = if hit {
+                        Decision(AllocatorId::Sys as u8)
+                    } else {
+                        usual.decide(asked, size)
+                    };
+                    assert_eq!(set.decide(asked, size), expected, "{asked:?} {size}");
+                }
+                let native = set.begins_with(AllocatorId::Native, size);
+                let decided = set.decide(Operation::Allocate, size).allocator();
+                assert!(!native || decided == AllocatorId::Native, "{size}");
+            }
+        }
+    }
+
+    #[test]
+    fn while_all_are_looked_at_nobody_takes_the_short_way() {
+        let table = table("auto");
+        table.look_at_all();
+        assert!(!table.begins_with(AllocatorId::Native, 1) && !table.ends_mapped(usize::MAX));
+        let counted = Table::elsewhere();
+        counted.compile(&Mode::Auto, all(), true);
+        for size in (0..2000).chain([4096, 100_000, 1 << 20]) {
+            for operation in [Operation::Allocate, Operation::Grow] {
+                assert_eq!(
+                    table.decide(operation, size),
+                    counted.decide(operation, size),
+                    "{size}"
+                );
+            }
+        }
     }
 
     #[test]
