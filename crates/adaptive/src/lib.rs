@@ -17,6 +17,7 @@
 mod backend;
 mod counter;
 mod early;
+mod learnt;
 mod modes;
 mod monitor;
 mod observed;
@@ -26,6 +27,7 @@ mod request;
 mod sites;
 mod start;
 mod stats;
+mod tuner;
 mod wild;
 mod youth;
 

@@ -20,7 +20,7 @@ use spandrel_sync::{Lock, ThreadSlot, thread_slot};
 
 use crate::available;
 use crate::backend::start_named_by;
-use crate::observed;
+use crate::{observed, tuner};
 
 /// Most different modes that a process may use in its life.
 const POOL: usize = 32;
@@ -119,8 +119,34 @@ fn publish() {
         ACTIVE.send_elsewhere();
     } else {
         // SAFETY: as in `compiled`.
-        ACTIVE.copy_from(unsafe { &(*CURRENT.load(Acquire)).table });
+        let current = unsafe { &*CURRENT.load(Acquire) };
+        ACTIVE.copy_from(&current.table);
+        if mode_of(current) == Mode::Auto {
+            tuner::set_rows(&ACTIVE);
+        }
     }
+}
+
+/// What the tuner has changed comes into force. False: not now, somebody is changing the mode.
+pub(crate) fn publish_choices() -> bool {
+    let adding = ADDING.try_lock();
+    if adding.is_some() {
+        publish();
+    }
+    adding.is_some()
+}
+
+/// Sends the requests of the process the way on which they are looked at, for a short time: until
+/// [`publish_choices`]. False: not now, or the process is not in `auto`, or has scopes.
+pub(crate) fn look_at_all() -> bool {
+    let Some(_adding) = ADDING.try_lock() else { return false };
+    // SAFETY: as in `compiled`.
+    let is_auto = mode_of(unsafe { &*CURRENT.load(Acquire) }) == Mode::Auto;
+    if !is_auto || SCOPES_USED.load(Relaxed) {
+        return false;
+    }
+    ACTIVE.look_at_all();
+    true
 }
 
 fn parts_of(compiled: &Compiled) -> (Mode, Available) {

@@ -5,7 +5,7 @@ use spandrel_os::slices;
 use spandrel_pages::{AllocatorId, MIN_ALIGN};
 use spandrel_recorder::{self as recorder, Event};
 
-use crate::{modes, monitor, stats};
+use crate::{modes, monitor, stats, tuner};
 
 /// Whether requests are looked at.
 pub(crate) fn is_on() -> bool {
@@ -14,6 +14,7 @@ pub(crate) fn is_on() -> bool {
 
 /// Sends requests the way on which they are looked at, or back.
 pub(crate) fn apply() {
+    let _no_window_meanwhile = tuner::hold();
     let on = is_on();
     slices::set_counted(on);
     modes::recompile(on);

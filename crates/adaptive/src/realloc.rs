@@ -5,6 +5,7 @@ use core::ptr;
 use spandrel_backends::{Backend, remap};
 use spandrel_os::{budget, slices};
 use spandrel_pages::{AllocatorId, MIN_ALIGN};
+use spandrel_policy::tuner::Kind;
 use spandrel_policy::{Decision, Operation};
 
 use crate::backend::with_backend;
@@ -12,7 +13,7 @@ use crate::modes::{switch_threshold, table};
 use crate::observed::resizing;
 use crate::request::{alloc_in, decide, free_moved, glibc_may_have, glibc_may_serve};
 use crate::stats::{self, Event, Path};
-use crate::{counter, early, wild};
+use crate::{counter, early, tuner, wild};
 
 /// The object with a new size, aligned to 16; null when no allocator has
 /// memory, and the object is as it was.
@@ -60,6 +61,11 @@ unsafe fn realloc_slow(object: *mut u8, size: usize) -> *mut u8 {
 
 unsafe fn realloc_anew(object: *mut u8, size: usize) -> *mut u8 {
     let decision = decide(Operation::Grow, size);
+    let began_ns = tuner::begin(decision);
+    let decision = match began_ns {
+        Some(_) => tuner::steer(Operation::Grow, size, decision),
+        None => decision,
+    };
     let owner = slices::owner(object as usize);
     if owner == AllocatorId::Sys {
         wild::check("realloc", object);
@@ -80,6 +86,9 @@ unsafe fn realloc_anew(object: *mut u8, size: usize) -> *mut u8 {
             (slot, Path::Migrated)
         }
     };
+    if let Some(began_ns) = began_ns.filter(|_| size > usable) {
+        tuner::note(Kind::Grown, size, owner, began_ns);
+    }
     if decision.has(Decision::BY_COUNTER) && !moved.is_null() {
         // Not the target, when that has no memory.
         let owner = slices::owner(moved as usize);

@@ -8,6 +8,7 @@ use spandrel_os::env;
 use spandrel_os::usage::{self, Usage};
 use spandrel_pages::{AllocatorId, ByteSize, Figure};
 
+use crate::learnt::{LearntJson, LearntText};
 use crate::modes::current_mode;
 use crate::sites;
 use crate::start::experiment;
@@ -118,6 +119,7 @@ impl Display for Json<'_> {
             }
             f.write_str("},")?;
         }
+        LearntJson.fmt(f)?;
         f.write_str("\"degraded\":[")?;
         let mut comma = "";
         for what in Optional::ALL {
@@ -217,6 +219,7 @@ impl Display for Text<'_> {
                 size(Figure::Unbacked),
             )?;
         }
+        LearntText.fmt(f)?;
         for (limit, kind) in [(budget::hard(), "hard"), (budget::soft(), "soft")] {
             if let Some(limit) = limit {
                 writeln!(

@@ -3,6 +3,7 @@
 use spandrel_backends::{Backend, Native, Remap, Sys, guarded};
 use spandrel_os::{budget, slices, vm};
 use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, KIB, MIN_ALIGN};
+use spandrel_policy::tuner::Kind;
 use spandrel_policy::{Decision, Operation};
 
 use crate::backend::with_backend;
@@ -11,6 +12,7 @@ use crate::modes::{table, table_of_thread};
 use crate::observed;
 use crate::start;
 use crate::stats;
+use crate::tuner;
 use crate::wild;
 use crate::youth;
 
@@ -59,6 +61,7 @@ pub fn alloc(size: usize) -> *mut u8 {
 /// all of them would compile to an indirect jump.
 #[inline(never)]
 pub fn alloc_uncached(size: usize) -> *mut u8 {
+    tuner::tick();
     let table = table();
     let object = if table.begins_with(AllocatorId::Native, size) {
         let guarded =
@@ -155,6 +158,11 @@ pub fn alloc_zeroed_aligned(align: usize, size: usize) -> *mut u8 {
 fn alloc_slow(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     // Alignment beyond the size costs as much as a larger object.
     let decision = decide(Operation::Allocate, size.max(align));
+    let began_ns = tuner::begin(decision);
+    let decision = match began_ns {
+        Some(_) => tuner::steer(Operation::Allocate, size.max(align), decision),
+        None => decision,
+    };
     let may_be_early = decision.has(Decision::IF_WARM) && align <= MIN_ALIGN && !zeroed;
     let may_be_guarded =
         align > MIN_ALIGN && guarded::is_on() && decision.allocator() == AllocatorId::Native;
@@ -168,6 +176,9 @@ fn alloc_slow(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     let object =
         if object.is_null() { alloc_in(decision.allocator(), align, size, zeroed) } else { object };
     let object = if object.is_null() { last_resort(size, align, zeroed) } else { object };
+    if let Some(began_ns) = began_ns {
+        tuner::note(Kind::Made, size.max(align), decision.allocator(), began_ns);
+    }
     if decision.has(Decision::COUNTED) {
         observed::allocated(object, size, align, zeroed);
     }
@@ -338,6 +349,10 @@ unsafe fn free_other(object: *mut u8, owner: u8) {
             return;
         }
         observed::freeing(object, id);
+        if tuner::is_open() {
+            // SAFETY: passed on from the caller.
+            return unsafe { tuner::free(object, id) };
+        }
     }
     // SAFETY: passed on from the caller.
     with_backend!(id, B => unsafe { B::free(object) })

@@ -13,11 +13,20 @@ use spandrel_policy::{Experiment, ExperimentError, Limit, Mode, ReleaseRate, par
 use spandrel_recorder::{self as recorder, Kinds, Recording};
 use spandrel_sync::{Lock, Once, background, is_single_threaded};
 
-use crate::{available, modes, monitor, observed, sites, youth};
+use crate::{available, modes, monitor, observed, sites, tuner, youth};
 
 static STARTED: Once = Once::new();
 /// A profile is read into here; untouched pages cost nothing.
 static PROFILE: Lock<[u8; profile::MAX_BYTES]> = Lock::new([0; profile::MAX_BYTES]);
+
+/// What is learnt while the program runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Tuner {
+    On,
+    Off,
+    /// For tests.
+    Restless,
+}
 
 /// What the environment asks for.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +45,8 @@ struct Configuration {
     guard: Option<u32>,
     /// A thread may do work beside the program.
     background: bool,
+    /// What serves the program best may be learnt while it runs.
+    tuner: Tuner,
     /// What our own allocators may hold.
     limit: Limit,
     /// What is to be recorded.
@@ -97,6 +108,11 @@ fn start_with(configuration: &Configuration) {
     if !configuration.background {
         background::forbid();
     }
+    match configuration.tuner {
+        Tuner::On => {}
+        Tuner::Off => tuner::forbid(),
+        Tuner::Restless => tuner::be_restless(),
+    }
     if configuration.lets_be_young() {
         youth::begin();
     } else {
@@ -143,6 +159,7 @@ fn from_environment() -> Configuration {
         release_rate: release_rate(),
         guard: number(c"SPANDREL_GUARD", "of so many requests one is guarded, or 0"),
         background: number(c"SPANDREL_BACKGROUND", "1, or 0 for no thread") != Some(0),
+        tuner: tuner_setting(),
         limit: limit(),
         recording: recording(),
     }
@@ -212,6 +229,19 @@ fn number(name: &CStr, wanted: &str) -> Option<u32> {
         say(format_args!("{name}: '{text}' is not a number ({wanted}); using the default"));
     }
     number
+}
+
+fn tuner_setting() -> Tuner {
+    match env::get(c"SPANDREL_TUNER").unwrap_or_default() {
+        b"" | b"1" => Tuner::On,
+        b"0" => Tuner::Off,
+        b"restless" => Tuner::Restless,
+        other => {
+            let text = core::str::from_utf8(other).unwrap_or("?");
+            say(format_args!("SPANDREL_TUNER: '{text}' is not 1 or 0; using the default"));
+            Tuner::On
+        }
+    }
 }
 
 /// The rate that is set, in mebibytes per second, if it is one.
@@ -348,6 +378,7 @@ extern "C" fn prepare() {
     // Who is just ending it is not there in the child.
     youth::end();
     monitor::fork_prepare();
+    tuner::fork_prepare();
     modes::fork_lock().acquire();
     spandrel_backends::fork_prepare();
     LOCKED.store(true, Relaxed);
@@ -361,6 +392,7 @@ extern "C" fn parent() {
     unsafe {
         spandrel_backends::fork_done(false);
         modes::fork_lock().release();
+        tuner::fork_done();
         monitor::fork_done();
     }
 }
@@ -374,8 +406,10 @@ extern "C" fn child() {
         unsafe {
             spandrel_backends::fork_done(true);
             modes::fork_lock().release();
+            tuner::fork_done();
             monitor::fork_done();
         }
     }
+    tuner::forget_usage();
     spandrel_backends::watch_main_thread();
 }

@@ -11,8 +11,8 @@
 //! small lets slices shrink with `ulimit -v` while the shift stays a constant.
 
 use core::ffi::CStr;
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::{AtomicBool, AtomicU8, fence};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, fence};
 
 use spandrel_pages::{ADDRESS_SPACE_END, AllocatorId, TIB, align_down, align_up};
 
@@ -66,6 +66,26 @@ fn mark(owners: &[AtomicU8], on: bool) {
         // The common case leaves the zero page alone.
         } else if owner.load(Relaxed) & COUNTED != 0 {
             owner.fetch_and(!COUNTED, Relaxed);
+        }
+    }
+}
+
+/// Slices that there are, for [`look_at_frees`]: first granule and the one after the last, in one word each.
+static PUBLISHED: [AtomicU64; MOST_PUBLISHED] = [const { AtomicU64::new(0) }; MOST_PUBLISHED];
+/// One for each allocator, three for tcmalloc, and some to spare.
+const MOST_PUBLISHED: usize = 16;
+
+/// As [`set_counted`] for a short time, for what lies in slices: some microseconds. Objects of the C
+/// library are not looked at. Not to be called while somebody else calls it or [`set_counted`].
+pub fn look_at_frees(on: bool) {
+    COUNTING.store(on, SeqCst);
+    for slice in &PUBLISHED {
+        let range = slice.load(Acquire);
+        let (first, end) = ((range >> 32) as usize, range as u32 as usize);
+        // Plain stores: nobody else changes the owner of what a slice has.
+        for owner in OWNERS.get(first..end).unwrap_or_default() {
+            let id = owner.load(Relaxed) & !COUNTED;
+            owner.store(if on { id | COUNTED } else { id }, Relaxed);
         }
     }
 }
@@ -139,6 +159,10 @@ fn publish(slice: Slice, owner: AllocatorId) {
         mark(owners, counting);
         marked = counting;
     }
+    let range = (first as u64) << 32 | end as u64;
+    let is_noted = |place: &AtomicU64| place.compare_exchange(0, range, AcqRel, Relaxed).is_ok();
+    // Where there is no place for it nobody looks at its frees.
+    let _ = PUBLISHED.iter().any(is_noted);
     NAMES.store(vm::name(slice.base as *mut u8, slice.len, name_of(owner)), Relaxed);
 }
 

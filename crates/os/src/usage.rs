@@ -1,5 +1,7 @@
 //! What the process has used, as the kernel has counted it.
 
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 /// Of all threads, those that have ended among them; of no other process.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Usage {
@@ -27,6 +29,42 @@ pub fn of_process() -> Usage {
     }
 }
 
+/// Resident bytes of the process as it is: some microseconds. 0: not known.
+pub fn resident_bytes() -> usize {
+    let mut buffer = [0; 128];
+    let Ok(text) = crate::env::read_file(c"/proc/self/statm", &mut buffer) else { return 0 };
+    let text = core::str::from_utf8(text).unwrap_or_default();
+    let pages: usize = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    pages * spandrel_pages::PAGE_BYTES
+}
+
+/// Nanoseconds that the first touch of a fresh page takes: as measured on a few, once.
+pub fn fault_nanos() -> u64 {
+    static NANOS: AtomicU64 = AtomicU64::new(0);
+    const PAGES: usize = 16;
+    const USUAL_NANOS: u64 = 1000;
+    let known = NANOS.load(Relaxed);
+    if known > 0 {
+        return known;
+    }
+    let len = PAGES * spandrel_pages::PAGE_BYTES;
+    let measured = crate::vm::map_wiped_on_fork(len).map_or(USUAL_NANOS, |at| {
+        let before = crate::clock::nanos();
+        for page in 0..PAGES {
+            // SAFETY: fresh memory of so many pages, which nobody else knows of.
+            unsafe { at.as_ptr().add(page * spandrel_pages::PAGE_BYTES).write_volatile(1) };
+        }
+        let nanos = crate::clock::nanos().saturating_sub(before) / PAGES as u64;
+        // SAFETY: as above; it is not used any more.
+        unsafe { libc::munmap(at.as_ptr().cast(), len) };
+        nanos
+    });
+    // Whoever had to wait in between knows nothing.
+    let nanos = measured.clamp(USUAL_NANOS / 4, USUAL_NANOS * 10);
+    NANOS.store(nanos, Relaxed);
+    nanos
+}
+
 /// The name of the host, in `buffer`; empty where it is longer.
 pub fn host(buffer: &mut [u8; 256]) -> &[u8] {
     // SAFETY: the pointer and length describe the buffer.
@@ -45,6 +83,10 @@ mod tests {
     fn a_process_has_used_something_and_its_host_has_a_name() {
         let used = of_process();
         assert!(used.peak_bytes > 1 << 16 && used.faults > 10, "{used:?}");
+        let resident = resident_bytes() as u64;
+        assert!(resident > 1 << 16 && resident <= of_process().peak_bytes, "{resident}");
+        assert!((250..=10_000).contains(&fault_nanos()));
+        assert_eq!(fault_nanos(), fault_nanos());
         assert!(!host(&mut [0; 256]).is_empty());
     }
 }

@@ -126,7 +126,10 @@ fn run(program: &Program<'_>, work_ms: f64, seed: u64) -> Outcome {
             outcome.fixed[arm as usize] += program.memory_ns(now, paused + WINDOW_MS, |_| arm);
         }
         outcome.work += (paused + WINDOW_MS) * 1e6;
-        outcome.changes += u32::from(next.change.is_some());
+        if next.change.is_some() {
+            outcome.changes += 1;
+            outcome.tuner.note_resident((program.resident)(chosen[0]));
+        }
         now += paused + WINDOW_MS;
         paused = f64::from(next.pause_ms);
     }
@@ -165,6 +168,14 @@ fn noise_does_not_change_what_is_chosen() {
         changes += outcome.changes;
     }
     assert!(changes <= 4, "{changes} changes in 39 minutes");
+}
+
+#[test]
+fn who_is_served_as_fast_as_can_be_is_left_alone() {
+    let cost = |_: f64, _: usize, _: AllocatorId, _: AllocatorId| 30.0;
+    let outcome = run(&Program::new(&[(allocate(100), 20_000.0)], &cost), 60_000.0, 3);
+    assert_eq!(outcome.changes, 0);
+    assert!(outcome.to_best() < 1.0005, "{}", outcome.to_best());
 }
 
 #[test]

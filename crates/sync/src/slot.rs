@@ -21,6 +21,8 @@ pub struct ThreadSlot {
     pub early_misses: Cell<u8>,
     /// What marks the objects given because of it; 0 before the first.
     pub early_mark: Cell<u8>,
+    /// Requests that went the slow way, modulo 256.
+    pub slow_requests: Cell<u8>,
     /// Objects that showed since then that it would have been right.
     pub early_wanted: Cell<u16>,
     /// The slot last given because of it, by a number; 0 for none.

@@ -29,8 +29,10 @@ const PAUSE_MS: u32 = 100;
 const LONGEST_PAUSE_MS: u32 = 16_000;
 /// Memory that costs less than this part of the processor's time is not worth a change.
 const LITTLE: f32 = 0.03;
-/// A row with less than this part of the processor's time is left as it is.
+/// A row where no more than this part of the processor's time could be had is left as it is.
 const LITTLE_OF_A_ROW: f32 = 0.02;
+/// No allocator makes an object and takes it back in less nanoseconds, and none grows it in less.
+const FLOOR_NS: f32 = 30.0;
 /// An allocator gets a row on trial if it takes so much less of what the row's requests take...
 const MARGIN: f32 = 0.15;
 /// ... and keeps it if it still takes so much less.
@@ -108,6 +110,7 @@ struct Trial {
     /// What memory cost for each unit of other work, before, and since.
     overhead_before: f32,
     overhead: f32,
+    /// What was resident when it began.
     resident_pages: u64,
 }
 
@@ -210,6 +213,18 @@ impl Tuner {
         self.row(subject).chosen
     }
 
+    /// Whether the window that is open or comes next should say what is resident.
+    pub fn wants_resident(&self) -> bool {
+        self.trial.is_some()
+    }
+
+    /// What is resident, in pages of 4 KiB, when a change ([`Next::change`]) comes into force.
+    pub fn note_resident(&mut self, pages: u64) {
+        if let Some(trial) = &mut self.trial {
+            trial.resident_pages = pages;
+        }
+    }
+
     /// Windows so far.
     pub fn windows(&self) -> u32 {
         self.windows
@@ -242,7 +257,7 @@ impl Tuner {
         self.windows = self.windows.saturating_add(1);
         let in_calls = self.learn_costs(window);
         self.learn_overhead(window, in_calls);
-        let change = self.judge().or_else(|| self.try_better(window));
+        let change = self.judge().or_else(|| self.try_better());
         self.exploring = if self.trial.is_some() { None } else { self.next_to_explore() };
         self.pause_ms = self.pause();
         Next { change, pause_ms: self.pause_ms }
@@ -337,8 +352,8 @@ impl Tuner {
         self.busy_ns += window.since_ns as f32;
         let part = |of: f32, whole: u64| (of / whole.max(1) as f32).min(0.95);
         let faults = part((window.faults * window.fault_ns) as f32, window.since_ns);
-        let baseline = self.trial.map_or(window.resident_pages, |trial| trial.resident_pages);
-        let held = window.resident_pages.saturating_sub(baseline) as f32;
+        let before = self.trial.map_or(window.resident_pages, |trial| trial.resident_pages);
+        let held = window.resident_pages.saturating_sub(before) as f32;
         let held = held * window.fault_ns as f32 / HELD_NS;
         let memory = (part(in_calls, window.busy_ns) + faults + held).min(0.95);
         let overhead = memory / (1.0 - memory);
@@ -389,7 +404,7 @@ impl Tuner {
     }
 
     /// Puts a row on trial with an allocator that is cheaper for certain, if there is one.
-    fn try_better(&mut self, window: &Window<'_>) -> Option<Choice> {
+    fn try_better(&mut self) -> Option<Choice> {
         if self.trial.is_some() {
             return None;
         }
@@ -401,7 +416,7 @@ impl Tuner {
             let costs = self.costs(choice.subject);
             row.explored[choice.arm as usize] >= EXPLORED
                 && choice.arm != row.chosen
-                && row.share >= LITTLE_OF_A_ROW
+                && self.to_be_had(choice.subject) >= LITTLE_OF_A_ROW
                 && row.rests_until[choice.arm as usize] <= self.windows
                 && costs[choice.arm as usize].beats(&costs[row.chosen as usize], MARGIN)
         };
@@ -420,7 +435,8 @@ impl Tuner {
             before,
             overhead_before: self.overhead,
             overhead: 0.0,
-            resident_pages: window.resident_pages,
+            // Until somebody says.
+            resident_pages: u64::MAX,
         });
         // What it did while it was explored says little of what it does all the time.
         self.costs[best.subject.operation as usize][best.subject.row][best.arm as usize] =
@@ -452,14 +468,8 @@ impl Tuner {
                 .filter(is_due)
                 .max_by_key(|choice| this.row(subject).explored[choice.arm as usize])
         };
-        // There must be something to compare with.
-        let is_known = |subject: &Subject| {
-            let row = this.row(*subject);
-            row.share >= LITTLE_OF_A_ROW
-                && this.costs(*subject)[row.chosen as usize].nanos().is_some()
-        };
         subjects()
-            .filter(is_known)
+            .filter(|subject| this.to_be_had(*subject) >= LITTLE_OF_A_ROW)
             .filter_map(due)
             .max_by(|a, b| this.row(a.subject).share.total_cmp(&this.row(b.subject).share))
     }
@@ -469,7 +479,7 @@ impl Tuner {
     fn settle(&mut self) {
         for subject in subjects() {
             let (row, costs) = (*self.row(subject), *self.costs(subject));
-            if row.share < LITTLE_OF_A_ROW {
+            if self.to_be_had(subject) < LITTLE_OF_A_ROW {
                 continue;
             }
             let now = costs[row.chosen as usize].nanos().unwrap_or(0.0);
@@ -486,6 +496,14 @@ impl Tuner {
                 self.row_mut(subject).settled_ns = now;
             }
         }
+    }
+
+    /// The part of the processor's time that a row would take less if its requests were served as fast as
+    /// can be; 0 where too few were seen to compare with.
+    fn to_be_had(&self, subject: Subject) -> f32 {
+        let row = self.row(subject);
+        let nanos = self.costs(subject)[row.chosen as usize].nanos();
+        nanos.map_or(0.0, |nanos| row.share * (1.0 - FLOOR_NS / nanos.max(FLOOR_NS)))
     }
 
     /// Whether memory costs enough for a better choice to be felt.

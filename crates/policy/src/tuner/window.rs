@@ -49,7 +49,8 @@ pub fn sizes_of(row: usize) -> (usize, usize) {
 /// Requests of a window by kind, row and allocator.
 pub type Tallies = [[[Tally; ARMS]; ROWS]; KINDS];
 
-/// No requests.
+/// No requests: what a static or a test's variable begins with.
+#[allow(clippy::large_const_arrays)]
 pub const NO_TALLIES: Tallies = [[[Tally::NONE; ARMS]; ROWS]; KINDS];
 
 /// A short time in which each request was timed, and the time since the window before.
@@ -63,7 +64,8 @@ pub struct Window<'a> {
     pub faults: u64,
     /// Nanoseconds that one takes on this machine.
     pub fault_ns: u64,
-    /// Resident pages of 4 KiB of the process at the end; 0: not known.
+    /// Resident pages of 4 KiB of the process at the end; 0: not known, or not asked for
+    /// ([`super::Tuner::wants_resident`]).
     pub resident_pages: u64,
     /// The requests.
     pub tallies: &'a Tallies,
