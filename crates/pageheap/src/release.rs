@@ -83,9 +83,13 @@ impl PageHeap<'_> {
     /// The part of these pages that recent demand for small spans will not refill.
     fn unwanted(&mut self, now_ms: u64, wanted: u32) -> u32 {
         let counts = &self.filler.counts;
-        let backed = counts.used.saturating_add(counts.free_backed());
-        let unwanted = self.demand.unwanted(now_ms, backed, self.filler.wanted_again);
         let free = counts.free_backed();
+        let unwanted = if self.settings.release_guarded {
+            let backed = counts.used.saturating_add(free);
+            self.demand.unwanted(now_ms, backed, self.filler.wanted_again)
+        } else {
+            free
+        };
         self.kept_for_demand = free.saturating_sub(unwanted);
         wanted.min(free).min(unwanted)
     }

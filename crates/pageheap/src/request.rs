@@ -48,6 +48,9 @@ pub struct Settings {
     pub not_advised: HugeLength,
     /// Regions are made when slack and what was abandoned reach this (google/tcmalloc: 64 MiB).
     pub region_slack: Length,
+    /// Whether the release in the background leaves what recent demand will want again. Without, it
+    /// is a constant rate; for comparison.
+    pub release_guarded: bool,
     /// Time that restoring huge pages may take. Restoring what a terabyte holds must not cost
     /// its program more than one percent (the design's rule for work beside the program). Pages
     /// that began small are not in it: they may take another.
@@ -65,6 +68,7 @@ impl Settings {
         cache_least: HugeLength(10),
         not_advised: HugeLength(0),
         region_slack: HugeLength(32).pages(),
+        release_guarded: true,
         collapse_micros_per_s: 10_000,
         collapse_delay_ms: 1_000,
     };

@@ -8,11 +8,12 @@ use crate::operation::{Event, Operation, Operations};
 use crate::policy::Policy;
 use crate::prefetch;
 use crate::records::Records;
+use crate::release::Release;
 use crate::sizes::Sizes;
 use crate::summary::{Averages, Bookkeeping, Sample, Summary};
 use crate::target::Target;
 use serde::Serialize;
-use spandrel_pageheap::{PageHeap, Request, Settings, Tracker, Urgency};
+use spandrel_pageheap::{Memory, PageHeap, Request, Settings, Tracker, Urgency};
 use spandrel_pages::{GIB, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, Length, PageId, TIB};
 use std::time::Instant;
 
@@ -33,10 +34,10 @@ const STEP_MS: u64 = 20;
 pub struct Config {
     /// How huge pages are chosen.
     pub policy: Policy,
-    /// What else may be tuned; its `order` is the policy's.
+    /// When memory goes back.
+    pub release: Release,
+    /// What else may be tuned; its `order` is the policy's, its `release_guarded` the release's.
     pub settings: Settings,
-    /// Pages that go back in the background each second.
-    pub release_per_s: Length,
     /// The most bytes that will be live.
     pub heap_bytes: u64,
     /// About how many spans will live at once, for room to be made at once.
@@ -56,8 +57,8 @@ impl Config {
     pub fn plain(policy: Policy) -> Self {
         Self {
             policy,
+            release: Release::Off,
             settings: Settings::DEFAULT,
-            release_per_s: Length::ZERO,
             heap_bytes: 0,
             spans: 0,
             settled_s: 0.0,
@@ -82,14 +83,28 @@ impl Config {
 /// What a policy made of a workload.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Outcome {
-    /// Which policy.
+    /// How huge pages were chosen.
     pub policy: Policy,
+    /// When memory went back.
+    pub release: Release,
     /// What it comes to.
     pub summary: Summary,
     /// What the kernel was asked.
     pub calls: Calls,
     /// The course of it.
     pub samples: Vec<Sample>,
+}
+
+impl Outcome {
+    /// A name for each: of its policy, and of its release where there are several.
+    pub fn labels(outcomes: &[Self]) -> Vec<String> {
+        let several = outcomes.windows(2).any(|pair| pair[0].release != pair[1].release);
+        let label = |outcome: &Self| match several {
+            true => format!("{}, {}", outcome.policy.name(), outcome.release),
+            false => outcome.policy.name().to_string(),
+        };
+        outcomes.iter().map(label).collect()
+    }
 }
 
 /// Memory that a simulation takes, about: records for what the heap may spread to, and a few words
@@ -127,7 +142,11 @@ pub fn run(
     let hugepages = config.heap_bytes.saturating_mul(SLICE_PER_PEAK) / HUGEPAGE_BYTES as u64;
     let mut records = Records::new((hugepages as usize + 4096).min(HUGEPAGES_MAX));
     let first_record = records.as_mut().as_ptr();
-    let settings = Settings { order: config.policy.order(), ..config.settings };
+    let settings = Settings {
+        order: config.policy.order(),
+        release_guarded: !matches!(config.release, Release::Rate(_)),
+        ..config.settings
+    };
     let mut world = World {
         heap: PageHeap::new(records.as_mut(), settings),
         first_record,
@@ -207,6 +226,7 @@ impl World<'_> {
                     Some(span) => self.places[at] = Place { first: span.first.0, pages },
                     None => self.summary.refused += 1,
                 }
+                self.mend(now_ms);
                 self.summary.operations += 1;
             }
             Operation::Delete { id } => {
@@ -240,6 +260,7 @@ impl World<'_> {
         let (first, old, new) = (PageId(place.first), Length(place.pages), Length(pages));
         if self.heap.try_grow(&mut self.kernel, now_ms, first, old, new).is_some() {
             place.pages = pages;
+            self.mend(now_ms);
             return Ok(());
         }
         let request = Request { pages: new, align: Length(1), objects: 1 };
@@ -254,7 +275,17 @@ impl World<'_> {
         if place.first == first.0 {
             *place = Place::default();
         }
+        self.mend(now_ms);
         Ok(())
+    }
+
+    /// Makes a huge page whole that the last request has filled again, as the allocator does.
+    #[inline]
+    fn mend(&mut self, now_ms: u64) {
+        if let Some(page) = self.heap.just_refilled(now_ms) {
+            let outcome = self.kernel.collapse(page);
+            self.heap.restored(&mut self.kernel, now_ms, page, outcome);
+        }
     }
 
     #[cold]
@@ -271,7 +302,10 @@ impl World<'_> {
     fn step(&mut self) -> Result<(), Error> {
         let now_ms = self.next_step_ms;
         self.next_step_ms += STEP_MS;
-        self.heap.step(&mut self.kernel, now_ms, self.config.release_per_s);
+        if self.config.release == Release::All {
+            self.heap.release(&mut self.kernel, now_ms, Length::MAX, Urgency::Asked);
+        }
+        self.heap.step(&mut self.kernel, now_ms, self.config.release.per_s());
         let stats = self.heap.stats();
         let sample = Sample::of(now_ms as f64 / 1000.0, &stats);
         let summary = &mut self.summary;
@@ -298,14 +332,18 @@ impl World<'_> {
 
     fn finish(mut self, source_bytes: usize) -> Outcome {
         self.averages.write(&mut self.summary);
-        let counters = self.heap.stats().counters;
+        let stats = self.heap.stats();
+        let given_back = stats.counters.released.total();
+        let gone = stats.unbacked.saturating_add(self.kernel.gone().pages());
         let hugepages = self.heap.frontier().0;
         let heap_bytes = hugepages as usize * size_of::<Tracker>() + size_of::<PageHeap>();
         let span_bytes = self.places.capacity() * size_of::<Place>() + source_bytes;
         let share = |bytes: usize, of: u32| bytes as f64 / f64::from(of.max(1));
         let summary = Summary {
-            broken: counters.broken,
-            restored: counters.restored,
+            broken: stats.counters.broken,
+            restored: stats.counters.restored,
+            given_back,
+            fetched_again: given_back.saturating_sub(gone.0.into()),
             hugepages,
             bookkeeping: Bookkeeping {
                 per_hugepage: share(heap_bytes, hugepages),
@@ -315,6 +353,7 @@ impl World<'_> {
         };
         Outcome {
             policy: self.config.policy,
+            release: self.config.release,
             summary,
             calls: self.kernel.calls,
             samples: self.samples,

@@ -80,6 +80,11 @@ pub struct Summary {
     pub broken: u64,
     /// Huge pages that were made whole again.
     pub restored: u64,
+    /// Pages that went back to the kernel.
+    pub given_back: u64,
+    /// Of these, pages that had to be fetched again: they were wanted, or their huge page was made
+    /// whole.
+    pub fetched_again: u64,
     /// Requests that could not be met.
     pub refused: u64,
     /// The most spans that lived at once.

@@ -187,7 +187,9 @@ impl Target {
             }
             points.push((seconds, pages));
         }
-        Self::new(points)
+        // What is wrong with all of it is seen at its end.
+        let last = table.rows().last().map_or(1, |row| row.line);
+        Self::new(points).map_err(|error| Error::at(last, error.message))
     }
 
     /// Where its straight lines meet: seconds and pages.
@@ -279,8 +281,8 @@ mod tests {
             ("seconds,bytes\n1,1XiB", Some(2)),
             ("seconds,bytes\n1,64TiB", Some(2)),
             ("seconds\n1", Some(1)),
-            ("seconds,bytes\n0,0\n1,0", None),
-            ("seconds,bytes\n0,1GiB", None),
+            ("seconds,bytes\n0,0\n1,0", Some(3)),
+            ("seconds,bytes\n0,1GiB\n\n", Some(2)),
         ] {
             assert_eq!(Target::parse(text).unwrap_err().line, line, "{text}");
         }

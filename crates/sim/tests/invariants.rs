@@ -1,17 +1,12 @@
 //! Every policy keeps the page heap's invariants, and resident memory is never less than live.
 
-use spandrel_pages::Length;
-use spandrel_sim::{Config, Driver, Policy, Shape, Sizes, Target, run};
+use spandrel_sim::{Config, Driver, Policy, Release, Shape, Sizes, Target, run};
 
-fn holds(policy: Policy, shape: Shape, operations: u64, release_per_s: u32) {
+fn holds(policy: Policy, shape: Shape, operations: u64, release: Release) {
     let sizes = Sizes::built_in();
     let target = Target::of(shape, &sizes, 12_000.0, operations, 5).unwrap();
-    let config = Config {
-        checked: true,
-        samples: 100,
-        release_per_s: Length(release_per_s),
-        ..Config::new(policy, &sizes, &target)
-    };
+    let config =
+        Config { checked: true, samples: 100, release, ..Config::new(policy, &sizes, &target) };
     let mut driver = Driver::new(sizes, target, 5, None).unwrap();
     let outcome = run(&config, &mut driver, &mut |_| {}).unwrap();
     let summary = outcome.summary;
@@ -27,17 +22,21 @@ fn holds(policy: Policy, shape: Shape, operations: u64, release_per_s: u32) {
 
 #[test]
 fn while_the_target_is_steady() {
-    Policy::ALL.into_iter().for_each(|policy| holds(policy, Shape::Steady, 40_000, 0));
+    Policy::ALL.into_iter().for_each(|policy| holds(policy, Shape::Steady, 40_000, Release::Off));
 }
 
 #[test]
 fn while_it_drops_and_memory_goes_back() {
-    Policy::ALL.into_iter().for_each(|policy| holds(policy, Shape::DROP, 40_000, 32_768));
+    Policy::ALL
+        .into_iter()
+        .for_each(|policy| holds(policy, Shape::DROP, 40_000, Release::ADAPTIVE));
 }
 
 #[test]
 fn while_it_swings() {
-    Policy::FAST.into_iter().for_each(|policy| holds(policy, Shape::SAW_TOOTH, 90_000, 32_768));
+    Policy::FAST
+        .into_iter()
+        .for_each(|policy| holds(policy, Shape::SAW_TOOTH, 90_000, Release::ADAPTIVE));
 }
 
 #[test]

@@ -15,7 +15,8 @@ pub struct SimArgs {
           conflicts_with_all = ["heap", "operations", "seed", "sizes", "target", "figure", "on_allocators"])]
     pub traces: Vec<PathBuf>,
 
-    /// Policies to compare, separated by commas [default: the first three]
+    /// Policies to compare, separated by commas [default: the first three; beside several releases
+    /// the first]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub policy: Option<Vec<String>>,
 
@@ -39,9 +40,10 @@ pub struct SimArgs {
     #[arg(long, value_name = "SHAPE", default_value = "steady")]
     pub target: String,
 
-    /// Give back in the background: on (256 MiB/s), off, or bytes per second
-    #[arg(long, value_name = "RATE", default_value = "on", allow_negative_numbers = true)]
-    pub release: String,
+    /// Ways to give memory back, separated by commas: off, adaptive, rate, all, or bytes per second
+    /// [default: adaptive]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', allow_negative_numbers = true)]
+    pub release: Option<Vec<String>>,
 
     /// Write all results, with samples over time, to a file
     #[arg(long, value_name = "FILE")]
@@ -85,4 +87,11 @@ Policies, by which huge page a small span goes to:
   range-then-allocations, lfr         the shortest longest free range, then the most allocations
   range-then-pages                    the shortest longest free range, then the most used pages
   allocations-then-range, fullness    the most allocations, then the shortest longest free range
-  best-fit                            the free range that fits best (slow: looks at all huge pages)";
+  best-fit                            the free range that fits best (slow: looks at all huge pages)
+
+Releases, by which free memory goes back (empty huge pages leave in all, when demand stopped swinging):
+  adaptive, on                        at 256 MiB/s, what recent demand will not want again: the allocator's
+  adaptive=64MiB, 64MiB               the same at another rate
+  rate, rate=64MiB                    at a constant rate, whatever demand was
+  all                                 everything, every 20 ms (slow for large heaps)
+  off, none                           nothing else";

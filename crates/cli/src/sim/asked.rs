@@ -1,15 +1,14 @@
 //! What was asked for, understood and checked.
 
-use super::{SimArgs, USUAL};
+use super::SimArgs;
+use super::compared::{Pair, pairs};
 use crate::bench::reserve;
 use crate::failure::Failure;
-use spandrel_pages::{ByteSize, GIB, HEAP_PAGE_BYTES, Length};
+use spandrel_pages::{ByteSize, GIB, HEAP_PAGE_BYTES};
 use spandrel_report::numbers::bytes;
 use spandrel_sim::{Config, HEAP_MAX, Policy, Shape, Sizes, Target, bytes_needed};
 use std::path::Path;
 
-/// What the background release gives back each second unless told otherwise: the allocator's rate.
-const RATE_BYTES: usize = 256 << 20;
 const HEAP_BYTES: u64 = 64 * GIB as u64;
 /// The same where memory is really asked for.
 const REAL_BYTES: u64 = 256 << 20;
@@ -25,8 +24,8 @@ const FILE_MAX: u64 = 64 << 20;
 
 /// A comparison of policies.
 pub struct Asked {
-    /// The policies, each once.
-    pub policies: Vec<Policy>,
+    /// The policies and releases, each pair once.
+    pub pairs: Vec<Pair>,
     /// Which spans.
     pub sizes: Sizes,
     /// The course of the heap.
@@ -37,19 +36,16 @@ pub struct Asked {
     pub operations: u64,
     /// How many there may be at most.
     pub limit: Option<u64>,
-    /// Pages that go back each second.
-    pub release_per_s: Length,
 }
 
 impl Asked {
     /// Understands the flags; reads files.
     pub fn from(args: &SimArgs) -> Result<Self, Failure> {
-        let policies = policies(args.policy.as_deref())?;
+        let pairs = pairs(args)?;
         let sizes = match &args.sizes {
             None => Sizes::built_in(),
             Some(path) => parse_file("--sizes", path, Sizes::parse)?,
         };
-        let release_per_s = release(&args.release)?;
         let limit = args.operations.as_deref().map(operations).transpose()?;
         let usual = if args.on_allocators { REAL_BYTES } else { HEAP_BYTES };
         let heap = args.heap.as_deref().map(heap).transpose()?;
@@ -65,7 +61,7 @@ impl Asked {
                     .map_err(|error| Failure::refused(format!("{}: {error}", at_fault(args))))?;
                 // The driver ends when the target does, after about as many.
                 let shape = args.target.clone();
-                Self { policies, sizes, target, shape, operations, limit: None, release_per_s }
+                Self { pairs, sizes, target, shape, operations, limit: None }
             }
             None => {
                 let path = Path::new(&args.target);
@@ -88,7 +84,7 @@ impl Asked {
                 let whole = target.operations(&sizes) as u64;
                 let operations = limit.map_or(whole, |limit| limit.min(whole));
                 let shape = path.display().to_string();
-                Self { policies, sizes, target, shape, operations, limit, release_per_s }
+                Self { pairs, sizes, target, shape, operations, limit }
             }
         })
     }
@@ -98,15 +94,15 @@ impl Asked {
         self.target.peak() * HEAP_PAGE_BYTES as f64
     }
 
-    /// How a policy is simulated.
-    pub fn config(&self, policy: Policy) -> Config {
-        Config::new(policy, &self.sizes, &self.target)
+    /// How it is simulated; policy and release are a pair's.
+    pub fn config(&self) -> Config {
+        Config::new(Policy::RangeThenAllocations, &self.sizes, &self.target)
     }
 
     /// What takes minutes, and the way out.
     pub fn slow(&self) -> Option<&'static str> {
         let work = self.peak_bytes() * self.operations as f64;
-        if self.policies.contains(&Policy::BestFit) && work > SLOW {
+        if self.pairs.iter().any(|pair| pair.policy == Policy::BestFit) && work > SLOW {
             return Some(
                 "best-fit looks at every huge page with room for each request: this takes long; \
                  a smaller --heap or fewer --operations do as well",
@@ -141,19 +137,6 @@ fn shape(text: &str) -> Option<Shape> {
     }
 }
 
-pub fn policies(names: Option<&[String]>) -> Result<Vec<Policy>, Failure> {
-    let Some(names) = names else { return Ok(USUAL.into()) };
-    let mut policies = Vec::new();
-    for name in names {
-        let policy =
-            Policy::parse(name).map_err(|error| Failure::refused(format!("--policy: {error}")))?;
-        if !policies.contains(&policy) {
-            policies.push(policy);
-        }
-    }
-    Ok(policies)
-}
-
 fn heap(text: &str) -> Result<u64, Failure> {
     let size = ByteSize::parse(text)
         .map_err(|why| Failure::refused(format!("--heap: '{text}': {why}")))?;
@@ -175,26 +158,6 @@ fn operations(text: &str) -> Result<u64, Failure> {
             "--operations: '{text}' is no whole number above zero; name one such as 20_000_000"
         ))),
     }
-}
-
-pub fn release(text: &str) -> Result<Length, Failure> {
-    let bytes = match text {
-        "on" => RATE_BYTES,
-        "off" => 0,
-        rate => {
-            let size = ByteSize::parse(rate.strip_suffix("/s").unwrap_or(rate)).map_err(|why| {
-                Failure::refused(format!(
-                    "--release: '{text}' is neither on, off nor bytes per second such as 256MiB: {why}"
-                ))
-            })?;
-            size.0
-        }
-    };
-    Length::of_bytes(bytes).ok_or_else(|| {
-        Failure::refused(format!(
-            "--release: '{text}' is more than any heap holds; name a lower rate"
-        ))
-    })
 }
 
 /// Which option decided how long a usual course takes.
@@ -282,12 +245,10 @@ mod tests {
 
     #[test]
     fn flags_become_a_comparison() {
-        let asked =
-            asked(&["--policy", "lfr,best-fit,lfr", "--heap", "1GiB", "--release", "1MiB/s"]);
+        let asked = asked(&["--policy", "lfr,best-fit", "--heap", "1GiB", "--release", "1MiB/s"]);
         let asked = asked.unwrap();
-        assert_eq!(asked.policies, [Policy::RangeThenAllocations, Policy::BestFit]);
+        assert_eq!(asked.pairs.len(), 2);
         assert_eq!(asked.operations, 20_000_000);
-        assert_eq!(asked.release_per_s, Length(128));
         assert!((asked.peak_bytes() / GIB as f64 - 1.0).abs() < 1e-9);
     }
 
@@ -311,14 +272,12 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         for (args, parts) in [
-            (&["--policy", "worst-fit"][..], &["--policy", "'worst-fit'", "best-fit"][..]),
-            (&["--heap", "0"], &["--heap", "'0'", "64GiB"]),
+            (&["--heap", "0"][..], &["--heap", "'0'", "64GiB"][..]),
             (&["--heap", "many"], &["--heap", "'many'"]),
             (&["--heap", "17TiB"], &["--heap", "17.0 TiB", "16.0 TiB"]),
             (&["--heap", "1MiB"], &["--heap", "largest span"]),
             (&["--operations", "0"], &["--operations", "above zero"]),
             (&["--operations", "1000"], &["--operations", "too few"]),
-            (&["--release", "fast"], &["--release", "'fast'", "256MiB"]),
             (&["--sizes", "/no/such.csv"], &["--sizes", "/no/such.csv", "docs/sim.md"]),
             (&["--target", "up"], &["--target", "'up'", "saw-tooth"]),
         ] {

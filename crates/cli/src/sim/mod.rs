@@ -5,6 +5,7 @@
 
 mod args;
 mod asked;
+mod compared;
 mod figure;
 mod on_allocators;
 mod report;
@@ -17,10 +18,11 @@ use crate::failure::Failure;
 use crate::files::{self, write};
 use crate::say;
 use asked::Asked;
+use compared::compare;
 use indicatif::{ProgressBar, ProgressStyle};
 use report::Described;
 use spandrel_report::numbers::{bytes, counted};
-use spandrel_sim::{Config, Driver, Error, Operations, Outcome, Policy, run as simulate, timeline};
+use spandrel_sim::{Course, Driver, Error, timeline};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
@@ -61,60 +63,46 @@ pub fn run(args: &SimArgs) -> Result<u8, Failure> {
     if let Some(ready) = on_allocators {
         return on_allocators::run(ready, driver()?, &about);
     }
-    let config = |policy| Config { release_per_s: asked.release_per_s, ..asked.config(policy) };
-    let outcomes = compare(&asked.policies, config, asked.operations, driver)?;
+    let outcomes = compare(&asked.pairs, asked.config(), asked.operations, driver)?;
+    let described = Described {
+        seed: Some(args.seed),
+        target: asked.shape.clone(),
+        about,
+        peak_bytes: asked.peak_bytes(),
+        settled_s: asked.target.settled_s(),
+        outcomes,
+    };
+    let described = [described];
     if let Some(path) = &args.json {
-        let of = Described {
-            seed: Some(args.seed),
-            target: &asked.shape,
-            peak_bytes: asked.peak_bytes(),
-            settled_s: asked.target.settled_s(),
-            release_per_s: asked.release_per_s,
-        };
-        write(path, &report::json(&of, &outcomes)?)?;
+        write(path, &report::json(&described)?)?;
     }
     if let Some(path) = &args.out {
-        draw(path, &about, &outcomes, asked.target.settled_s())?;
+        draw(path, &described)?;
     }
     // Last: the files shall be there also when nobody reads this.
-    say::out(report::table(&outcomes))?;
+    let [described] = &described;
+    say::out(report::table(&described.outcomes))?;
     Ok(0)
 }
 
-/// Gives each policy the same operations.
-fn compare<S: Operations + Send>(
-    policies: &[Policy],
-    config: impl Fn(Policy) -> Config,
-    operations: u64,
-    source: impl Fn() -> Result<S, Failure>,
-) -> Result<Vec<Outcome>, Failure> {
-    let bar = bar();
-    let mut outcomes = Vec::new();
-    for policy in policies {
-        bar.set_length(operations);
-        bar.set_position(0);
-        bar.set_prefix(policy.name());
-        let mut told = 0;
-        let mut tell = |done: u64| {
-            if done - told > 100_000 {
-                told = done;
-                bar.set_position(done);
-            }
-        };
-        let outcome = simulate(&config(*policy), &mut source()?, &mut tell);
-        outcomes.push(outcome.map_err(failed)?);
-    }
-    bar.finish_and_clear();
-    Ok(outcomes)
-}
-
-/// Draws the course of it.
-fn draw(path: &Path, about: &str, outcomes: &[Outcome], settled_s: f64) -> Result<(), Failure> {
-    let title = match outcomes.len() {
-        1 => "The page heap on paper",
-        _ => "Policies of the page heap on the same operations",
+/// Draws the course of it, or of several below each other.
+fn draw(path: &Path, all: &[Described]) -> Result<(), Failure> {
+    let title = match all {
+        [one, ..] if one.outcomes.len() > 1 => "Policies of the page heap on the same operations",
+        _ => "The page heap on paper",
     };
-    let chart = timeline(title, about, outcomes, settled_s);
+    let about = match all {
+        [one] => one.about.clone(),
+        several => counted(several.len() as u64, "recording", "recordings"),
+    };
+    let courses: Vec<Course<'_>> = (all.iter())
+        .map(|one| Course {
+            title: if all.len() > 1 { &one.target } else { "" },
+            outcomes: &one.outcomes,
+            settled_s: one.settled_s,
+        })
+        .collect();
+    let chart = timeline(title, &about, &courses);
     write(path, &chart.svg().map_err(failed)?)
 }
 
@@ -136,6 +124,3 @@ fn bar() -> ProgressBar {
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
 }
-
-/// The policies that are compared unless others are named.
-const USUAL: [Policy; 3] = Policy::FAST;

@@ -3,68 +3,59 @@
 use crate::bench::table;
 use crate::failure::Failure;
 use serde::Serialize;
-use spandrel_pages::{HEAP_PAGE_BYTES, Length};
+use spandrel_pages::HEAP_PAGE_BYTES;
 use spandrel_report::numbers::{bytes, count, counted};
 use spandrel_sim::{Outcome, Summary};
 
-/// Everything, for other programs.
+/// What was simulated, and what it came to.
 #[derive(Serialize)]
-struct Report<'a> {
-    format: u32,
-    version: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    seed: Option<u64>,
-    target: &'a str,
-    peak_bytes: f64,
-    settled_s: f64,
-    release_pages_per_s: u32,
-    page_bytes: usize,
-    outcomes: &'a [Outcome],
-}
-
-/// What was simulated.
-pub struct Described<'a> {
+pub struct Described {
     /// Of the random operations.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// The course of the heap, or the recording.
-    pub target: &'a str,
+    pub target: String,
+    /// The same in a line.
+    #[serde(skip)]
+    pub about: String,
     /// The most bytes that were to be live.
     pub peak_bytes: f64,
     /// From when on averages were taken.
     pub settled_s: f64,
-    /// Pages that went back each second.
-    pub release_per_s: Length,
+    /// Of every policy and release.
+    pub outcomes: Vec<Outcome>,
 }
 
-/// All results as JSON.
-pub fn json(of: &Described<'_>, outcomes: &[Outcome]) -> Result<String, Failure> {
-    let report = Report {
-        format: 1,
+/// The same for other programs.
+#[derive(Serialize)]
+struct Report<'a> {
+    format: u32,
+    version: &'static str,
+    page_bytes: usize,
+    #[serde(flatten)]
+    described: &'a Described,
+}
+
+/// All results as JSON: an object, or for several recordings a list of as many.
+pub fn json(all: &[Described]) -> Result<String, Failure> {
+    let report = |described| Report {
+        format: 2,
         version: env!("CARGO_PKG_VERSION"),
-        seed: of.seed,
-        target: of.target,
-        peak_bytes: of.peak_bytes,
-        settled_s: of.settled_s,
-        release_pages_per_s: of.release_per_s.0,
         page_bytes: HEAP_PAGE_BYTES,
-        outcomes,
+        described,
     };
-    serde_json::to_string(&report).map(|text| text + "\n").map_err(Failure::new)
+    let text = match all {
+        [one] => serde_json::to_string(&report(one)),
+        several => serde_json::to_string(&several.iter().map(report).collect::<Vec<_>>()),
+    };
+    text.map(|text| text + "\n").map_err(Failure::new)
 }
 
-/// A row for each figure, a column for each policy.
+/// All of it on a screen.
 pub fn table(outcomes: &[Outcome]) -> String {
-    let mut header = vec![String::new()];
-    header
-        .extend(outcomes.iter().map(|outcome| outcome.policy.name().replace("-then-", "-then-\n")));
-    let mut table = table::new(&header);
-    for (name, value) in ROWS {
-        let mut cells = vec![name.to_string()];
-        cells.extend(outcomes.iter().map(value));
-        table::add(&mut table, false, cells);
-    }
+    let mut text =
+        if several_releases(outcomes) { by_release(outcomes) } else { by_policy(outcomes) };
     let refused: u64 = outcomes.iter().map(|outcome| outcome.summary.refused).sum();
-    let mut text = table.to_string();
     if refused > 0 {
         text += &format!(
             "\n{}",
@@ -81,20 +72,81 @@ pub fn table(outcomes: &[Outcome]) -> String {
     text
 }
 
+fn several_releases(outcomes: &[Outcome]) -> bool {
+    outcomes.windows(2).any(|pair| pair[0].release != pair[1].release)
+}
+
+/// A row for each policy with each release, a column for what tells releases apart.
+fn by_release(outcomes: &[Outcome]) -> String {
+    let header = [
+        "policy",
+        "release",
+        "resident\n/live",
+        "on huge\npages",
+        "broken",
+        "mended",
+        "given\nback",
+        "fetched\nagain",
+        "system\ncalls",
+    ];
+    let mut table = table::new(&header.map(String::from));
+    table::left(&mut table, 1);
+    for Outcome { policy, release, summary, calls, .. } in outcomes {
+        let cells = vec![
+            // In two lines of about the same length.
+            policy
+                .name()
+                .replace("range-then-", "range-then-\n")
+                .replace("allocations-t", "allocations-\nt"),
+            release.to_string().replace('=', "=\n"),
+            format!("{:.4}", summary.resident_per_live()),
+            format!("{:.2} %", summary.coverage() * 100.0),
+            count(summary.broken),
+            count(summary.restored),
+            pages(summary.given_back as f64),
+            pages(summary.fetched_again as f64),
+            count(calls.total()),
+        ];
+        table::add(&mut table, false, cells);
+    }
+    table.to_string()
+}
+
+/// A row for each figure, a column for each policy.
+fn by_policy(outcomes: &[Outcome]) -> String {
+    let mut header = vec![String::new()];
+    header
+        .extend(outcomes.iter().map(|outcome| outcome.policy.name().replace("-then-", "-then-\n")));
+    let mut table = table::new(&header);
+    for (name, value) in ROWS {
+        let mut cells = vec![name.to_string()];
+        cells.extend(outcomes.iter().map(value));
+        table::add(&mut table, false, cells);
+    }
+    table.to_string()
+}
+
 /// Who needs least, as far as three decimals tell.
 fn verdict(outcomes: &[Outcome]) -> String {
     let least = outcomes.iter().map(|o| o.summary.resident_per_live()).fold(f64::MAX, f64::min);
     let shown = |value: f64| format!("{value:.3}");
-    let is_least = |o: &&Outcome| shown(o.summary.resident_per_live()) == shown(least);
-    let best: Vec<&str> = outcomes.iter().filter(is_least).map(|o| o.policy.name()).collect();
-    let of = |o: &Outcome| format!("{} {}", o.policy.name(), shown(o.summary.resident_per_live()));
-    let all: Vec<String> = outcomes.iter().map(of).collect();
-    format!("least memory: {} (resident/live: {})", best.join(" and "), all.join(", "))
+    let of: Vec<(String, String)> = Outcome::labels(outcomes)
+        .into_iter()
+        .zip(outcomes.iter().map(|o| shown(o.summary.resident_per_live())))
+        .collect();
+    let best = of.iter().filter(|(_, ratio)| *ratio == shown(least)).map(|(name, _)| &name[..]);
+    let best = best.collect::<Vec<&str>>().join(" and ");
+    if several_releases(outcomes) {
+        // The table has the others close by.
+        return format!("least memory: {best} (resident/live: {})", shown(least));
+    }
+    let all: Vec<String> = of.iter().map(|(name, ratio)| format!("{name} {ratio}")).collect();
+    format!("least memory: {best} (resident/live: {})", all.join(", "))
 }
 
 type Row = (&'static str, fn(&Outcome) -> String);
 
-const ROWS: [Row; 17] = [
+const ROWS: [Row; 18] = [
     ("resident/live, average", |o| format!("{:.4}", o.summary.resident_per_live())),
     ("resident/live, peak to peak", |o| {
         let (resident, live) = (o.summary.resident_peak, o.summary.live_peak.max(1));
@@ -110,6 +162,9 @@ const ROWS: [Row; 17] = [
     ("live on huge pages", |o| format!("{:.2} %", o.summary.coverage() * 100.0)),
     ("huge pages broken, mended", |o| {
         format!("{}, {}", count(o.summary.broken), count(o.summary.restored))
+    }),
+    ("given back, fetched again", |o| {
+        format!("{}, {}", pages(o.summary.given_back as f64), pages(o.summary.fetched_again as f64))
     }),
     ("system calls", |o| count(o.calls.total())),
     ("operations", |o| count(o.summary.operations)),

@@ -1,8 +1,8 @@
 //! Recordings on paper: what other policies would have made of a program's heap.
 
-use super::asked::{policies, release};
+use super::compared::{compare, pairs};
 use super::report::{self, Described};
-use super::{SimArgs, compare, draw};
+use super::{SimArgs, draw};
 use crate::bench::table;
 use crate::failure::Failure;
 use crate::files::write;
@@ -14,15 +14,14 @@ use spandrel_sim::{Config, Policy};
 use spandrel_trace::{SpanSummary, Spans, Trace, spans};
 use std::path::Path;
 
-/// Simulates each recording on its own.
+/// Simulates each recording on its own; plot and JSON are of all of them.
 pub fn run(args: &SimArgs) -> Result<u8, Failure> {
-    for (flag, path) in [("--json", &args.json), ("--out", &args.out)] {
-        if path.is_some() && args.traces.len() > 1 {
-            return Err(Failure::refused(format!("{flag} is of one recording; name one")));
-        }
+    let pairs = pairs(args)?;
+    if args.traces.len() > 1 {
+        // Better refused now than after those before it. One is read at a time: they may be large.
+        args.traces.iter().try_for_each(|recording| summarized(recording).map(drop))?;
     }
-    let policies = policies(args.policy.as_deref())?;
-    let release_per_s = release(&args.release)?;
+    let mut described = Vec::new();
     for recording in &args.traces {
         let (trace, summary) = summarized(recording)?;
         let about = format!(
@@ -36,30 +35,36 @@ pub fn run(args: &SimArgs) -> Result<u8, Failure> {
         );
         say::out(table::wrap(&about).trim_start())?;
         let peak_bytes = summary.live_peak * HEAP_PAGE_BYTES as u64;
-        let config = |policy: Policy| Config {
-            release_per_s,
+        let config = Config {
             heap_bytes: peak_bytes,
             spans: summary.spans_peak,
             settled_s: 0.0,
             end_s: summary.seconds,
-            ..Config::plain(policy)
+            ..Config::plain(Policy::RangeThenAllocations)
         };
         let source = || Ok(Spans::new(&trace));
-        let outcomes = compare(&policies, config, summary.made + summary.ended, source)?;
-        if let Some(path) = &args.json {
-            let of = Described {
-                seed: None,
-                target: &recording.display().to_string(),
-                peak_bytes: peak_bytes as f64,
-                settled_s: 0.0,
-                release_per_s,
-            };
-            write(path, &report::json(&of, &outcomes)?)?;
+        let outcomes = compare(&pairs, config, summary.made + summary.ended, source)?;
+        if args.traces.len() > 1 {
+            say::out(format_args!("{}\n", report::table(&outcomes)))?;
         }
-        if let Some(path) = &args.out {
-            draw(path, &about, &outcomes, 0.0)?;
-        }
-        say::out(report::table(&outcomes))?;
+        described.push(Described {
+            seed: None,
+            target: recording.display().to_string(),
+            about,
+            peak_bytes: peak_bytes as f64,
+            settled_s: 0.0,
+            outcomes,
+        });
+    }
+    if let Some(path) = &args.json {
+        write(path, &report::json(&described)?)?;
+    }
+    if let Some(path) = &args.out {
+        draw(path, &described)?;
+    }
+    if let [one] = &described[..] {
+        // Last: the files shall be there also when nobody reads this.
+        say::out(report::table(&one.outcomes))?;
     }
     Ok(0)
 }

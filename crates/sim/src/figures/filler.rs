@@ -4,7 +4,7 @@
 use super::Drawn;
 use crate::driver::Driver;
 use crate::error::Error;
-use crate::plot::{Chart, Panel, timeline};
+use crate::plot::{Chart, Course, Panel, timeline};
 use crate::policy::Policy;
 use crate::run::{Config, Outcome, run};
 use crate::sizes::Sizes;
@@ -168,10 +168,10 @@ pub(super) fn draw(progress: &mut dyn FnMut(f64)) -> Result<Drawn, Error> {
         cells.push(vec![format!("{mix}: {size}, {:.0} s", target.end_s())]);
         cells.extend(rows.iter().zip(Policy::ALL).map(|(row, policy)| row.cells(policy)));
         findings.push(finding(mix, &rows));
-        let chart = timeline(title, &about, &outcomes, target.settled_s());
+        let course = Course { title: mix, outcomes: &outcomes, settled_s: target.settled_s() };
+        let chart = timeline(title, &about, &[course]);
         panels.extend(chart.panels.into_iter().take(2).map(|panel| Panel {
             y: panel.y.replace("backed, not live (% of live)", "not live (% of live)"),
-            title: mix.to_string(),
             ..panel
         }));
     }

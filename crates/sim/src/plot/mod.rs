@@ -2,9 +2,11 @@
 
 mod dots;
 mod lines;
+mod timeline;
 
 pub use dots::{DotPanel, DotRow, Dots, Marks};
-pub use lines::{Chart, Line, Panel, timeline};
+pub use lines::{Chart, Line, Panel};
+pub use timeline::{Course, timeline};
 
 use crate::error::Error;
 use plotters::coord::Shift;
@@ -46,9 +48,10 @@ fn text(size: u32, colour: &RGBColor, end: HPos) -> TextStyle<'static> {
     (FONT, size).into_font().color(colour).pos(Pos::new(end, VPos::Center))
 }
 
-/// How many pixels a text is wide: letters are narrower than half of their height, on average.
+/// How many pixels a text is wide: letters are a little narrower than half of their height, on
+/// average.
 fn width(text: &str, size: u32) -> i32 {
-    (text.chars().count() as f64 * f64::from(size) * 0.4) as i32
+    (text.chars().count() as f64 * f64::from(size) * 0.47) as i32
 }
 
 /// What the picture shows, and of what.
