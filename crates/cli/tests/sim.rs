@@ -52,12 +52,87 @@ fn policies_are_compared() {
     assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
 
     let written: Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
-    assert_eq!(written["format"], 1);
+    assert_eq!(written["format"], 2);
     let outcomes = written["outcomes"].as_array().unwrap();
     assert_eq!(outcomes[1]["policy"], "best-fit");
+    assert_eq!(outcomes[1]["release"], "adaptive");
     assert_eq!(outcomes[0]["samples"][300]["live"], outcomes[1]["samples"][300]["live"]);
     let plot = std::fs::read_to_string(plot).unwrap();
     assert!(plot.starts_with("<svg") && plot.contains("range-then-allocations"));
+}
+
+#[test]
+fn releases_are_compared() {
+    let directory = tempfile::tempdir().unwrap();
+    let [json, plot] = ["out.json", "plot.svg"].map(|name| directory.path().join(name));
+    let files = ["--json", json.to_str().unwrap(), "--out", plot.to_str().unwrap()];
+    let args = ["--heap", "256MiB", "--operations", "100_000", "--target", "drop"];
+    let done = sim(&[&args[..], &["--release", "off,adaptive,rate=64MiB,all"], &files].concat());
+    let out = text(&done.stdout);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
+    assert!(out.contains("least memory: range-then-allocations, all"), "{out}");
+    for part in ["fetched", "on huge", "adaptive", "rate=", "64MiB"] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+
+    let written: Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    let of = |name: &str| {
+        let outcomes = written["outcomes"].as_array().unwrap();
+        assert_eq!(outcomes.len(), 4);
+        outcomes.iter().find(|outcome| outcome["release"] == name).unwrap()["summary"].clone()
+    };
+    let [off, adaptive, rate, all] = ["off", "adaptive", "rate=64MiB", "all"].map(of);
+    let resident = |summary: &Value| summary["resident"].as_f64().unwrap();
+    assert!(resident(&off) > resident(&adaptive) && resident(&rate) > resident(&all));
+    assert_eq!((off["live"].as_f64(), &off["broken"]), (all["live"].as_f64(), &Value::from(0)));
+    let plot = std::fs::read_to_string(plot).unwrap();
+    for name in ["off", "adaptive", "rate=64MiB", "all"] {
+        assert!(plot.contains(&format!("range-then-allocations, {name}\n")), "{name}");
+    }
+
+    // One release of several policies is a column for each, as it was.
+    let done = sim(&[&args[..], &["--policy", "lfr,fullness", "--release", "off"]].concat());
+    assert!(text(&done.stdout).contains("resident/live, peak to peak"));
+    let both = ["--policy", "lfr,fullness", "--release", "off,all"];
+    let out = text(&sim(&[&args[..], &both].concat()).stdout);
+    assert!(out.contains("allocations-") && out.contains("then-range"), "{out}");
+    assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
+}
+
+#[test]
+fn several_recordings_share_a_plot_and_a_file() {
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/traces");
+    let recording = |name: &str| traces.join(name).to_str().unwrap().to_string();
+    let (gcc, redis) = (recording("gcc.trace"), recording("redis.trace"));
+    let directory = tempfile::tempdir().unwrap();
+    let [json, plot] = ["out.json", "plot.svg"].map(|name| directory.path().join(name));
+    let (json_path, plot_path) = (json.to_str().unwrap(), plot.to_str().unwrap());
+    let files = ["--json", json_path, "--out", plot_path];
+    let done = sim(&[&[&gcc[..], &redis, "--release", "off,all"][..], &files].concat());
+    let out = text(&done.stdout);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    assert_eq!(out.matches("least memory").count(), 2, "{out}");
+    assert!(out.find("gcc.trace").unwrap() < out.find("redis.trace").unwrap());
+
+    let written: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let targets: Vec<&str> =
+        written.as_array().unwrap().iter().map(|one| one["target"].as_str().unwrap()).collect();
+    assert_eq!(targets, [&gcc, &redis]);
+    assert_eq!(written[1]["outcomes"].as_array().unwrap().len(), 2);
+    let svg = std::fs::read_to_string(&plot).unwrap();
+    for (part, times) in
+        [("resident (MiB)", 2), ("gcc.trace", 2), ("redis.trace", 2), (", off\n", 1)]
+    {
+        assert_eq!(svg.matches(part).count(), times, "{part}");
+    }
+
+    // A bad one is refused before anything is simulated or written.
+    std::fs::remove_file(&json).unwrap();
+    let empty = file(directory.path(), "empty.trace", "");
+    let said = refused(&[&[&gcc[..], &empty][..], &files].concat());
+    assert!(said.contains("empty.trace") && said.contains("no recording"), "{said}");
+    assert!(!json.exists());
 }
 
 #[test]
@@ -91,7 +166,11 @@ fn bad_input_is_named_with_its_reason_and_the_way_out() {
         (&["--heap", "0GiB"], &["--heap", "'0GiB'", "64GiB"]),
         (&["--heap", "8KiB"], &["--heap: 8.00 KiB", "largest span"]),
         (&["--heap", "-1"], &["--heap: '-1'", "64KiB"]),
-        (&["--release", "-1"], &["--release: '-1'", "256MiB"]),
+        (&["--release", "-1"], &["--release: ", "'-1'", "256MiB"]),
+        (&["--release", "off,fast"], &["--release: ", "'fast'", "adaptive, rate and all"]),
+        (&["--release", "on,256MiB"], &["--release: 'on' and '256MiB'", "name each once"]),
+        (&["--policy", "lfr,lfr"], &["--policy: 'lfr'", "twice", "name each once"]),
+        (&["--release", "1,10KiB,20KiB,30KiB,40KiB,50KiB,all"], &["--release: 7 ", "6 at most"]),
         (&["--heap", "40MiB", "--sizes", &long], &["--heap: ", "lifetime_s"]),
         (&["--operations", "5", "--heap", "64MiB"], &["--operations: ", "(5)", "ask for at least"]),
         (&["--heap", "100TiB"], &["--heap", "too large", "16.0 TiB"]),

@@ -218,6 +218,21 @@ fn the_background_release_keeps_its_rate() {
 }
 
 #[test]
+fn without_its_guard_the_background_release_takes_what_demand_will_want() {
+    let given_back = |release_guarded| {
+        let mut table = table();
+        let mut world = World::new(&mut table, Settings { release_guarded, ..Settings::DEFAULT });
+        world.half_used(20);
+        // All was in use a moment ago.
+        let released = world.release(1000, Urgency::Background);
+        (released, world.heap.stats().kept_for_demand > Length::ZERO)
+    };
+    assert_eq!(given_back(true), (0, true));
+    let (released, kept) = given_back(false);
+    assert!((1000..1256).contains(&released) && !kept, "{released}");
+}
+
+#[test]
 fn empty_hugepages_are_kept_for_a_demand_that_swings() {
     let mut table = table();
     let mut world = World::new(&mut table, Settings::DEFAULT);

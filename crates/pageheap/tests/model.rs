@@ -40,9 +40,11 @@ fn settings() -> impl Strategy<Value = Settings> {
         Order::AllocationsThenRange,
         Order::BestFit,
     ];
-    (prop::sample::select(orders), prop_oneof![Just(u32::MAX), 0..400u32], 0..20u32).prop_map(
-        |(order, slack, least)| Settings {
+    let slack = prop_oneof![Just(u32::MAX), 0..400u32];
+    (prop::sample::select(orders), slack, 0..20u32, any::<bool>()).prop_map(
+        |(order, slack, least, release_guarded)| Settings {
             order,
+            release_guarded,
             region_slack: Length(slack),
             cache_least: HugeLength(least),
             ..Settings::DEFAULT

@@ -29,11 +29,19 @@ fn table() -> impl Strategy<Value = String> {
         .prop_map(|(header, rows)| format!("{header}\n{}", rows.join("\n")))
 }
 
+/// A target whose every row is right, and which is often wrong as a whole.
+fn rows_of_a_target() -> impl Strategy<Value = String> {
+    let row = (0..3u8, prop::sample::select(vec!["0", "1KiB", "8KiB", "1MiB"]))
+        .prop_map(|(seconds, bytes)| format!("{seconds},{bytes} # {bytes}\n"));
+    prop::collection::vec(row, 1..4)
+        .prop_map(|rows| format!("# a\nseconds,bytes\n{}", rows.concat()))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn anything_is_understood_or_refused_with_its_line(text in prop_oneof![table(), "\\PC{0,80}", "(?s).{0,80}"]) {
+    fn anything_is_understood_or_refused_with_its_line(text in prop_oneof![table(), rows_of_a_target(), "\\PC{0,80}", "(?s).{0,80}"]) {
         let lines = text.lines().count().max(1);
         for error in [Sizes::parse(&text).err(), Target::parse(&text).err()].into_iter().flatten() {
             prop_assert!(!error.message.is_empty());

@@ -93,5 +93,5 @@ Releases, by which free memory goes back (empty huge pages leave in all, when de
   adaptive, on                        at 256 MiB/s, what recent demand will not want again: the allocator's
   adaptive=64MiB, 64MiB               the same at another rate
   rate, rate=64MiB                    at a constant rate, whatever demand was
-  all                                 everything, every 20 ms (slow for large heaps)
+  all                                 everything, every 20 ms
   off, none                           nothing else";

@@ -17,7 +17,8 @@ use std::path::Path;
 /// Simulates each recording on its own; plot and JSON are of all of them.
 pub fn run(args: &SimArgs) -> Result<u8, Failure> {
     let pairs = pairs(args)?;
-    if args.traces.len() > 1 {
+    let several = args.traces.len() > 1;
+    if several {
         // Better refused now than after those before it. One is read at a time: they may be large.
         args.traces.iter().try_for_each(|recording| summarized(recording).map(drop))?;
     }
@@ -33,7 +34,9 @@ pub fn run(args: &SimArgs) -> Result<u8, Failure> {
             bytes(summary.live_peak as f64 * HEAP_PAGE_BYTES as f64),
             counted(summary.spans_peak.into(), "span", "spans")
         );
-        say::out(table::wrap(&about).trim_start())?;
+        if !several {
+            say::out(table::wrap(&about).trim_start())?;
+        }
         let peak_bytes = summary.live_peak * HEAP_PAGE_BYTES as u64;
         let config = Config {
             heap_bytes: peak_bytes,
@@ -44,9 +47,6 @@ pub fn run(args: &SimArgs) -> Result<u8, Failure> {
         };
         let source = || Ok(Spans::new(&trace));
         let outcomes = compare(&pairs, config, summary.made + summary.ended, source)?;
-        if args.traces.len() > 1 {
-            say::out(format_args!("{}\n", report::table(&outcomes)))?;
-        }
         described.push(Described {
             seed: None,
             target: recording.display().to_string(),
@@ -62,8 +62,12 @@ pub fn run(args: &SimArgs) -> Result<u8, Failure> {
     if let Some(path) = &args.out {
         draw(path, &described)?;
     }
-    if let [one] = &described[..] {
-        // Last: the files shall be there also when nobody reads this.
+    // Last: the files shall be there also when nobody reads this.
+    for (at, one) in described.iter().enumerate() {
+        if several {
+            let blank = if at > 0 { "\n" } else { "" };
+            say::out(format_args!("{blank}{}", table::wrap(&one.about).trim_start()))?;
+        }
         say::out(report::table(&one.outcomes))?;
     }
     Ok(0)
