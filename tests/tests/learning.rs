@@ -1,0 +1,75 @@
+//! What is learnt while a program runs must not be seen by it. `SPANDREL_TUNER=restless` has windows follow
+//! each other, in which any allocator may serve any size, and sizes change hands for no reason.
+
+use spandrel_tests::{Job, Program, subject};
+
+fn restless(programs: &[&str]) {
+    for program in programs {
+        Program::new(program).run_each(&["auto"], |job| job.env("SPANDREL_TUNER", "restless"));
+    }
+}
+
+#[test]
+fn threads_that_hand_objects_to_each_other() {
+    restless(&["producer_consumer.c", "threaded.cc", "thread_churn.c"]);
+}
+
+#[test]
+fn objects_that_are_resized_keep_their_contents() {
+    restless(&["realloc_walk.c", "realloc_zero.c", "realloc_append.c", "doublings.c"]);
+}
+
+#[test]
+fn forks_in_the_middle_of_it() {
+    restless(&["fork_child.c", "fork_threads.c", "fork_handlers.c", "vfork_alloc.c"]);
+}
+
+#[test]
+fn aligned_objects_small_stacks_signals_and_destructors() {
+    let programs =
+        ["aligned.c", "small_stack.c", "signals.c", "tls_destructors.cc", "main_exits.c"];
+    restless(&programs);
+}
+
+const SCRIPT: &str = "
+import json, random
+random.seed(7)
+kept = {}
+for step in range(150000):
+    size = random.choice([1, 3, 40, 600])
+    kept[random.randrange(20000)] = [str(step)] * size if step % 100 else 'x' * 300000
+print(len(json.dumps(kept)))
+";
+
+fn python() -> Job {
+    Job::new("python3").arg("-c").arg(SCRIPT).env("PYTHONMALLOC", "malloc")
+}
+
+#[test]
+fn python_comes_to_the_same_while_every_allocator_serves_it() {
+    let Some(library) = subject().library() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("stats.json");
+    let job = python().env("LD_PRELOAD", library).env("SPANDREL_TUNER", "restless");
+    let done = job.env("SPANDREL_STATS", &file).run();
+    assert_eq!(done.out(), python().run().out());
+    let text = std::fs::read_to_string(&file).expect("statistics");
+    let stats: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert!(stats["tuner"]["windows"].as_u64() > Some(10), "{}", stats["tuner"]);
+    let requests = stats["requests"].as_array().expect("requests");
+    for allocator in ["sys", "mimalloc", "jemalloc", "native", "mmap"] {
+        let has_served = |row: &serde_json::Value| {
+            row["backend"] == allocator && row["allocs"].as_u64() > Some(0)
+        };
+        assert!(requests.iter().any(has_served), "nobody asked {allocator}: {text}");
+    }
+}
+
+#[test]
+fn a_setting_that_is_none_is_said_once() {
+    let Some(library) = subject().library() else { return };
+    let job = Job::new("true").env("LD_PRELOAD", library).env("SPANDREL_TUNER", "fast");
+    let said = job.run().err();
+    assert!(said.contains("SPANDREL_TUNER: 'fast' is not 1 or 0"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
