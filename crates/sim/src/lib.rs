@@ -31,7 +31,7 @@ pub use driver::Driver;
 pub use error::Error;
 pub use kernel::{Calls, Kernel};
 pub use operation::{Event, Operation, Operations};
-pub use plot::{Chart, Course, DotPanel, DotRow, Dots, Line, Marks, Panel, timeline};
+pub use plot::{Axis, Chart, Course, DotPanel, DotRow, Dots, Line, Marks, Panel, timeline};
 pub use policy::Policy;
 pub use release::Release;
 pub use run::{Config, HEAP_MAX, Outcome, bytes_needed, run};

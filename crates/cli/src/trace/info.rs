@@ -1,7 +1,8 @@
 //! `spandrel trace info`: what a recording contains.
 
 use super::args::InfoArgs;
-use super::{damaged, read};
+use super::distribution::What;
+use super::{damaged, distribution, read};
 use crate::bench::table;
 use crate::failure::Failure;
 use crate::files::{self, write};
@@ -9,21 +10,28 @@ use crate::say;
 use serde_json::{Value, json};
 use spandrel_pages::HEAP_PAGE_BYTES;
 use spandrel_recorder::End;
-use spandrel_report::numbers::{bytes, count, counted, whole};
-use spandrel_sim::{Chart, Line, Panel};
+use spandrel_report::numbers::{bytes, count, counted};
 use spandrel_trace::{Cdf, RequestSummary, SpanSummary, Trace, requests, spans};
 use std::path::Path;
-
-/// Shares are told for sizes up to powers of two between these, four octaves in one row.
-const LEAST_LOG2: u32 = 4;
-const MOST_LOG2: u32 = 40;
-const STEP_LOG2: usize = 2;
 
 /// A recording and what it comes to.
 struct Summary {
     trace: Trace,
     requests: Option<RequestSummary>,
     spans: Option<SpanSummary>,
+}
+
+impl Summary {
+    /// By bytes, the sizes of what there is.
+    fn sizes(&self) -> Vec<(What, &Cdf)> {
+        let requests = self.requests.as_ref().filter(|of| of.allocations > 0);
+        let spans = self.spans.as_ref().filter(|of| of.made > 0);
+        let sizes = [
+            requests.map(|of| (What::Objects, &of.sizes)),
+            spans.map(|of| (What::Spans, &of.sizes)),
+        ];
+        sizes.into_iter().flatten().collect()
+    }
 }
 
 /// Shows recordings.
@@ -43,7 +51,7 @@ pub fn run(args: &InfoArgs) -> Result<u8, Failure> {
         let summary = summarize(path)?;
         // All that can fail comes before anything is written.
         let sizes = args.sizes.as_ref().map(|file| Ok((file, csv(path, &summary)?)));
-        let plot = args.out.as_ref().map(|file| Ok((file, svg(path, &summary)?)));
+        let plot = args.out.as_ref().map(|file| Ok((file, picture(path, &summary)?)));
         for (file, text) in [sizes.transpose()?, plot.transpose()?].into_iter().flatten() {
             write(file, &text)?;
         }
@@ -106,8 +114,12 @@ fn text(path: &Path, summary: &Summary) -> String {
     if header.missed > 0 {
         say(format!("{} could not be recorded", counted(header.missed, "event", "events")));
     }
+    match &summary.requests {
+        None => say("requests: not recorded".into()),
+        Some(of) if of.allocations + of.frees + of.resizes == 0 => say("requests: none".into()),
+        Some(of) => say(requests_line(of)),
+    }
     if let Some(of) = &summary.requests {
-        say(requests_line(of));
         if of.unmatched.unknown + of.unmatched.lost_ends > 0 {
             say(format!(
                 "left out: {} of objects whose beginning was not recorded, {} whose end was not",
@@ -116,8 +128,14 @@ fn text(path: &Path, summary: &Summary) -> String {
             ));
         }
     }
+    match &summary.spans {
+        None => say("page heap: not recorded".into()),
+        Some(of) if of.made + of.ended + of.releases == 0 => {
+            say("page heap: nothing was asked of it".into());
+        }
+        Some(of) => say(spans_line(of)),
+    }
     if let Some(of) = &summary.spans {
-        say(spans_line(of));
         if of.unknown > 0 {
             say(counted(
                 of.unknown,
@@ -126,9 +144,10 @@ fn text(path: &Path, summary: &Summary) -> String {
             ));
         }
     }
-    if let Some(table) = sizes(summary) {
+    let sizes = summary.sizes();
+    if !sizes.is_empty() {
         text.push('\n');
-        text += &table;
+        text += &distribution::table(&sizes);
     }
     text
 }
@@ -184,84 +203,19 @@ fn spans_line(of: &SpanSummary) -> String {
     )
 }
 
-/// The share of bytes in sizes up to this.
-fn up_to(points: &[(f64, f64)], size: f64) -> f64 {
-    let below = points.iter().take_while(|(at, _)| *at <= size);
-    below.last().map_or(0.0, |(_, share)| *share)
-}
-
-/// Figs. 4 and 5 as a table.
-fn sizes(summary: &Summary) -> Option<String> {
-    let cdfs =
-        [summary.requests.as_ref().map(|of| &of.sizes), summary.spans.as_ref().map(|of| &of.sizes)];
-    let columns: Vec<&[(f64, f64)]> =
-        cdfs.iter().flatten().flat_map(|cdf| [cdf.asked.as_slice(), cdf.live.as_slice()]).collect();
-    let has = |points: &&[(f64, f64)]| !points.is_empty();
-    if !columns.iter().any(has) {
-        return None;
+/// Both distributions as SVG.
+fn picture(path: &Path, summary: &Summary) -> Result<String, Failure> {
+    let sizes = summary.sizes();
+    if sizes.is_empty() {
+        return Err(Failure::refused(format!(
+            "--out: {} has nothing to draw: neither requests nor spans are in it",
+            path.display()
+        )));
     }
-    let mut header = vec!["bytes in sizes up to".to_string()];
-    let names = [("objects:\nasked for", "objects:\nlive"), ("spans:\nasked for", "spans:\nlive")];
-    for ((asked, live), _) in names.iter().zip(&cdfs).filter(|(_, cdf)| cdf.is_some()) {
-        header.extend([asked.to_string(), live.to_string()]);
-    }
-    let mut table = table::new(&header);
-    for log2 in (LEAST_LOG2..=MOST_LOG2).step_by(STEP_LOG2) {
-        let size = f64::from(log2).exp2();
-        let shares: Vec<f64> = columns.iter().map(|points| up_to(points, size)).collect();
-        let cells = shares.iter().zip(&columns).map(|(share, points)| match points.is_empty() {
-            true => table::NOTHING.into(),
-            false => format!("{:.1} %", share * 100.0),
-        });
-        let row = std::iter::once(whole(1 << log2)).chain(cells).collect();
-        table::add(&mut table, false, row);
-        let is_all = |(share, points): (&f64, &&[(f64, f64)])| points.is_empty() || *share > 0.9995;
-        if shares.iter().zip(&columns).all(is_all) {
-            break;
-        }
-    }
-    Some(table.to_string())
-}
-
-/// The picture as a file.
-fn svg(path: &Path, summary: &Summary) -> Result<String, Failure> {
-    let chart = chart(path, summary);
-    let nothing = |why: &dyn std::fmt::Display| {
-        Failure::refused(format!("--out: {} has nothing to draw: {why}", path.display()))
-    };
-    if chart.panels.is_empty() {
-        return Err(nothing(&"neither requests nor spans are in it"));
-    }
-    chart.svg().map_err(|why| nothing(&why))
-}
-
-/// Figs. 4 and 5 as a picture.
-fn chart(path: &Path, summary: &Summary) -> Chart {
-    let line = |name: &str, points: &[(f64, f64)]| Line {
-        name: name.into(),
-        points: points.iter().map(|(size, share)| (size.log2(), share * 100.0)).collect(),
-        area: false,
-    };
-    let panel = |title: &str, cdf: &Cdf| Panel {
-        title: title.into(),
-        y: "bytes in sizes up to (%)".into(),
-        lines: vec![line("asked for", &cdf.asked), line("live, over time", &cdf.live)],
-        y_least: 100.0,
-    };
-    let mut panels = Vec::new();
-    if let Some(of) = summary.requests.as_ref().filter(|of| of.allocations > 0) {
-        panels.push(panel("objects", &of.sizes));
-    }
-    if let Some(of) = summary.spans.as_ref().filter(|of| of.made > 0) {
-        panels.push(panel("spans of the page heap", &of.sizes));
-    }
-    let header = &summary.trace.header;
-    Chart {
-        title: format!("What {} asks for", header.program),
-        subtitle: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        x: "size (log2 of bytes)".into(),
-        panels,
-    }
+    let title = format!("What {} asks for", summary.trace.header.program);
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let chart = distribution::chart(title, file.into_owned(), &sizes);
+    chart.svg().map_err(|why| Failure::new(format!("--out: {why}")))
 }
 
 fn as_json(path: &Path, summary: &Summary) -> Value {

@@ -4,7 +4,7 @@
 use super::Drawn;
 use crate::driver::Driver;
 use crate::error::Error;
-use crate::plot::{Chart, Course, Panel, timeline};
+use crate::plot::{Axis, Chart, Course, Panel, timeline};
 use crate::policy::Policy;
 use crate::run::{Config, Outcome, run};
 use crate::sizes::Sizes;
@@ -186,6 +186,7 @@ pub(super) fn draw(progress: &mut dyn FnMut(f64)) -> Result<Drawn, Error> {
             title: title.into(),
             subtitle: about.clone(),
             x: "simulated time (s)".into(),
+            axis: Axis::Number,
             panels,
         },
         about,

@@ -1,5 +1,6 @@
 //! Panels of lines above each other.
 
+use super::axis::Axis;
 use super::{
     COLOURS, Drawn, FAINT, FONT, GRID, INK, SvgArea, WIDTH, draw_titles, number, svg, text, width,
 };
@@ -58,6 +59,8 @@ pub struct Chart {
     pub subtitle: String,
     /// What all horizontal axes show, and the unit.
     pub x: String,
+    /// How they show it.
+    pub axis: Axis,
     /// Panels, from the top down.
     pub panels: Vec<Panel>,
 }
@@ -116,7 +119,13 @@ impl Chart {
         lines: Vec<Line>,
     ) -> Self {
         let panel = Panel { title: String::new(), y: y.into(), lines, y_least };
-        Self { title: title.into(), subtitle: subtitle.into(), x: x.into(), panels: vec![panel] }
+        Self {
+            title: title.into(),
+            subtitle: subtitle.into(),
+            x: x.into(),
+            axis: Axis::Number,
+            panels: vec![panel],
+        }
     }
 
     /// The picture as SVG.
@@ -218,15 +227,14 @@ impl Chart {
     fn draw_panel(&self, area: &SvgArea<'_>, panel: &Panel) -> Drawn {
         let highest = panel.lines.iter().flat_map(|l| &l.points).map(|p| p.1).fold(0.0, f64::max);
         let top = (highest * 1.06).max(panel.y_least * 1.02).max(1e-9);
-        let right = panel.lines.iter().flat_map(|l| &l.points).map(|p| p.0).fold(0.0, f64::max);
-        let right = if right > 0.0 { right } else { 1.0 };
+        let across = self.axis.across(panel.lines.iter().flat_map(|l| &l.points).map(|p| p.0));
         let mut chart = ChartBuilder::on(area)
             .margin_left(12)
             .margin_right(28)
             .margin_top(if panel.title.is_empty() { 10 } else { 34 })
             .x_label_area_size(50)
             .y_label_area_size(72)
-            .build_cartesian_2d(0.0..right, 0.0..top)?;
+            .build_cartesian_2d(across, 0.0..top)?;
         let label = |size: u32| (FONT, size).into_font().color(&INK);
         chart
             .configure_mesh()
@@ -235,7 +243,7 @@ impl Chart {
             .axis_style(FAINT)
             .x_labels(11)
             .y_labels(6)
-            .x_label_formatter(&number)
+            .x_label_formatter(&|place| self.axis.label(*place))
             .y_label_formatter(&number)
             .label_style(label(15))
             .axis_desc_style(label(16))
@@ -248,7 +256,7 @@ impl Chart {
         let near = top * NEAR_PIXELS / f64::from(PANEL);
         for (at, line) in panel.lines.iter().enumerate() {
             if line.area {
-                let points = line.points.iter().copied();
+                let points = line.points.iter().map(|(x, y)| (self.axis.place(*x), *y));
                 chart.draw_series(AreaSeries::new(points, 0.0, AREA).border_style(FAINT))?;
                 continue;
             }
@@ -260,7 +268,7 @@ impl Chart {
                     // As much of each of them as of this one.
                     beneath => Some((SHARED_DASH, SHARED_DASH * beneath)),
                 };
-                let points = points.iter().copied();
+                let points = points.iter().map(|(x, y)| (self.axis.place(*x), *y));
                 match dash {
                     None => chart.draw_series(LineSeries::new(points, style))?,
                     Some((dash, gap)) => {
@@ -293,6 +301,7 @@ mod tests {
             title: "T".into(),
             subtitle: String::new(),
             x: "time (s)".into(),
+            axis: Axis::Number,
             panels: vec![panel],
         }
     }

@@ -1,9 +1,11 @@
 //! Pictures: each is one SVG that needs nothing else. Here is what all have in common.
 
+mod axis;
 mod dots;
 mod lines;
 mod timeline;
 
+pub use axis::Axis;
 pub use dots::{DotPanel, DotRow, Dots, Marks};
 pub use lines::{Chart, Line, Panel};
 pub use timeline::{Course, timeline};

@@ -1,6 +1,7 @@
 //! The course of a heap as a picture: what is resident, what is not used of it, and what lies on
 //! huge pages.
 
+use super::axis::Axis;
 use super::lines::{Chart, Line, Panel};
 use crate::run::Outcome;
 use crate::summary::Sample;
@@ -25,6 +26,7 @@ pub fn timeline(title: &str, subtitle: &str, courses: &[Course<'_>]) -> Chart {
         title: title.into(),
         subtitle: subtitle.into(),
         x: "simulated time (s)".into(),
+        axis: Axis::Number,
         panels: courses.iter().flat_map(|course| panels(course, courses.len() > 1)).collect(),
     }
 }
