@@ -111,7 +111,7 @@ for most, rounds, width in [(24, 40, 20), (6, 20, 20), (20, 30, 200), (4, 10, 20
 print(len(tables), sum(len(rows) for rows, *_ in tables))
 PY
     spandrel trace record --of "$of" --mode native -o "$name.trace" -- env PYTHONMALLOC=malloc \
-        "$(python3 -c 'import sys; print(sys.executable)')" job.py "$share" "$pause"
+        "$(python3 -c 'import sys; print(sys.executable)')" -S job.py "$share" "$pause"
     mv "$name.trace" "$out/"
 }
 
@@ -165,7 +165,7 @@ rust() {
 redis redis-spans spans 1.5 1
 redis redis all 0.03 0.1
 python python-spans spans 1.5 0.4
-python python all 0.02 0
+python python all 0.006 0
 compiler gcc-spans spans 100 40
 compiler gcc all 4 0
 rust rust-server-spans spans 600000 30000
