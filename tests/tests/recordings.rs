@@ -305,6 +305,9 @@ fn damage_is_refused_with_its_place() {
         }
     };
     refused(&whole[..whole.len() - 1000], "at byte ");
+    // Between two blocks, too.
+    refused(&whole[..whole.len() - 65536], &format!("at byte {}: ", whole.len() - 65536));
+    refused(&whole[..4096], "at byte 4096: the file is cut off");
     refused(&whole[..100], "at byte 100: the file is cut off");
     refused(b"no recording", "at byte 0: this is no recording");
     refused(b"", "at byte 0");
@@ -390,7 +393,7 @@ fn tables_of_what_was_not_recorded_are_refused_and_nothing_is_written() {
 fn the_published_recordings_are_whole() {
     let directory = spandrel_tests::subject::workspace().join("data/traces");
     let files = std::fs::read_dir(directory).expect("recordings");
-    let mut count = 0;
+    let (mut requests, mut spans, mut all_bytes) = (0, 0, 0);
     for file in files.map(|entry| entry.expect("an entry").path()) {
         if file.extension().is_none_or(|extension| extension != "trace") {
             continue;
@@ -399,9 +402,23 @@ fn the_published_recordings_are_whole() {
         assert_eq!(told["ended"], "exit", "{told}");
         assert!(number(&told, "spans", "made") > 100, "{told}");
         command(&["sim", "--policy", "lfr"], &file).run().expect_ok();
-        count += 1;
+        let bytes = std::fs::metadata(&file).expect("a file").len();
+        assert!(bytes <= 1 << 20, "{}: {bytes} bytes", file.display());
+        all_bytes += bytes;
+        if told["requests"].is_null() {
+            assert!(number(&told, "spans", "ended") > 100, "{told}");
+            spans += 1;
+            continue;
+        }
+        assert!(number(&told, "requests", "allocations") > 10_000, "{told}");
+        assert_eq!(number(&told, "requests", "unknown"), 0, "{told}");
+        let job = command(&["trace", "replay", "--runs", "1"], &file);
+        let done = job.run().expect_ok();
+        assert!(done.out().contains("spandrel") && !done.out().contains("lost"), "{done}");
+        requests += 1;
     }
-    assert!(count >= 4, "{count}");
+    assert!(requests >= 4 && spans >= 4, "{requests}, {spans}");
+    assert!(all_bytes <= 4 << 20, "{all_bytes}");
 }
 
 #[test]

@@ -1,9 +1,11 @@
-//! `spandrel trace`: what is refused before anything is done, and plurals.
+//! `spandrel trace`: what is refused before anything is done, what is said of recordings of one kind,
+//! and what becomes of damaged ones.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 const SPANS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/traces/redis-spans.trace");
+const ALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/traces/gcc.trace");
 
 fn trace(directory: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
@@ -21,7 +23,9 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     std::fs::copy(SPANS, here.join("x.trace")).unwrap();
     // The header alone: a program that asked for nothing.
     let whole = std::fs::read(SPANS).unwrap();
-    std::fs::write(here.join("none.trace"), &whole[..4096]).unwrap();
+    let mut header = whole[..4096].to_vec();
+    header[4084..4088].fill(0);
+    std::fs::write(here.join("none.trace"), header).unwrap();
     let both = ["export", "x.trace", "--requests", "r.parquet", "--spans", "s.parquet"];
     for (args, parts) in [
         (
@@ -47,4 +51,67 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     }
     let done = trace(here, &["export", "x.trace", "--spans", "s.parquet"]);
     assert!(done.status.success() && here.join("s.parquet").exists(), "{}", text(&done.stderr));
+}
+
+#[test]
+fn what_was_not_recorded_is_said_and_has_no_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path();
+    let done = trace(here, &["info", SPANS, "--out", "x.svg"]);
+    let said = text(&done.stdout);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    assert!(said.contains("requests: not recorded") && said.contains("spans:"), "{said}");
+    assert!(!said.contains("objects:") && !said.contains(" 4 KiB  "), "{said}");
+    let svg = std::fs::read_to_string(here.join("x.svg")).unwrap();
+    assert!(svg.contains("Spans of the page heap") && !svg.contains("Objects"));
+    assert!(svg.contains("16 KiB") && !svg.contains("log2"));
+    // The header alone: a program that asked for nothing, or was not to be recorded.
+    let whole = std::fs::read(SPANS).unwrap();
+    let mut header = whole[..4096].to_vec();
+    header[4084..4088].fill(0);
+    std::fs::write(here.join("none.trace"), header).unwrap();
+    let said = text(&trace(here, &["info", "none.trace"]).stdout);
+    assert!(said.contains("page heap: nothing was asked of it"), "{said}");
+    assert!(!said.contains("bytes in sizes"), "{said}");
+}
+
+#[test]
+fn a_damaged_recording_ends_in_its_contents_or_in_an_error_with_the_offset() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path();
+    let whole = std::fs::read(ALL).unwrap();
+    let mut random = 1u64;
+    let mut next = |below: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) as usize % below
+    };
+    let (mut read, mut refused) = (0, 0);
+    for turn in 0..60 {
+        let mut bytes = whole.clone();
+        match turn % 3 {
+            0 => bytes.truncate(next(whole.len())),
+            1 => bytes[next(whole.len())] ^= 1 << next(8),
+            // Whole blocks are missing.
+            _ => bytes.truncate(4096 + next(whole.len() / 65536) * 65536),
+        }
+        std::fs::write(here.join("x.trace"), &bytes).unwrap();
+        for args in [
+            &["info", "x.trace", "--out", "x.svg", "--sizes", "x.csv"][..],
+            &["info", "--json", "x.trace"],
+            &["export", "x.trace", "--requests", "r.parquet", "--spans", "s.parquet"],
+        ] {
+            let done = trace(here, args);
+            let said = text(&done.stderr);
+            match done.status.code() {
+                Some(0) => read += 1,
+                Some(2) => {
+                    assert!(said.contains("x.trace: at byte "), "{args:?}: {said}");
+                    assert!(turn % 3 == 1 || said.contains("cut off"), "{args:?}: {said}");
+                    refused += 1;
+                }
+                _ => panic!("turn {turn}, {args:?}: {done:?}"),
+            }
+        }
+    }
+    assert!(read > 0 && refused > 120, "{read}, {refused}");
 }

@@ -273,7 +273,7 @@ fn stop(file: &mut File, identity: Identity, end: End, errno: i32) {
     ON.store(0, Relaxed);
     file.identity = None;
     // What cannot be written does not say so either.
-    let _ = file::amend(file.path(), identity, END_AT as u64, &(end as u32).to_le_bytes());
+    let _ = file::amend(file.path(), identity, END_AT as u64, &end.to_bytes(file.next));
     let path = str::from_utf8(file.path().to_bytes()).unwrap_or("?");
     let size = ByteSize(file.next as usize);
     match end {
@@ -307,7 +307,7 @@ pub fn finish() {
     notice_fork();
     FILE.with(lane::this_thread(), |file| {
         let identity = file.identity?;
-        let end = (End::Exit as u32).to_le_bytes();
+        let end = End::Exit.to_bytes(file.next);
         file::amend(file.path(), identity, END_AT as u64, &end).ok()
     });
 }

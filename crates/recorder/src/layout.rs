@@ -13,8 +13,9 @@
 //!     40    256  the program's name, then zeroes
 //!    296   3784  zeroes
 //!   4080      4  CRC-32C of the bytes before
-//!   4084      4  how it ended: 0 not (the program lives, or was killed), 1 with the program, 2 at the
+//!   4084      1  how it ended: 0 not (the program lives, or was killed), 1 with the program, 2 at the
 //!                limit of its size, 3 the disk was full, 4 it could not be written
+//!   4085      3  if it ended, how many blocks there were; 0: not known
 //!   4088      8  events that could not be recorded
 //!
 //! offset  bytes  block (65536 bytes)
@@ -47,7 +48,7 @@ pub const HEADER_BYTES: usize = 4096;
 pub const BLOCK_BYTES: usize = 65536;
 /// Where the header's checksum is.
 pub const HEADER_CRC_AT: usize = 4080;
-/// Where the header says how the recording ended.
+/// Where the header says how the recording ended, and with how many blocks.
 pub const END_AT: usize = 4084;
 /// Where the header says how many events could not be recorded.
 pub const MISSED_AT: usize = 4088;
@@ -118,7 +119,7 @@ pub enum End {
 
 impl End {
     /// Of a number.
-    pub const fn from_number(number: u32) -> Option<Self> {
+    const fn from_number(number: u32) -> Option<Self> {
         Some(match number {
             0 => Self::Open,
             1 => Self::Exit,
@@ -127,6 +128,20 @@ impl End {
             4 => Self::Error,
             _ => return None,
         })
+    }
+
+    /// As the header says it, of a file of so many bytes.
+    pub fn to_bytes(self, len: u64) -> [u8; 4] {
+        let blocks = len.saturating_sub(HEADER_BYTES as u64) / BLOCK_BYTES as u64;
+        let blocks = if blocks < 1 << 24 { blocks as u32 } else { 0 };
+        ((blocks << 8) | self as u32).to_le_bytes()
+    }
+
+    /// What the header says, and how many bytes the file had then, at least.
+    pub fn from_bytes(bytes: [u8; 4]) -> Option<(Self, u64)> {
+        let word = u32::from_le_bytes(bytes);
+        let end = Self::from_number(word & 0xff)?;
+        Some((end, HEADER_BYTES as u64 + u64::from(word >> 8) * BLOCK_BYTES as u64))
     }
 }
 

@@ -131,8 +131,13 @@ fn header(bytes: &[u8]) -> Result<Header, Error> {
     }
     let kinds = Kinds::from_bits(short(28))
         .ok_or_else(|| Error::at(28, "the header does not say what was recorded"))?;
-    let end = End::from_number(short(END_AT))
+    let (end, len) = End::from_bytes(number(bytes, END_AT))
         .ok_or_else(|| Error::at(END_AT as u64, "the header does not say how it ended"))?;
+    // A program that was killed leaves as much as there is; one that ended said how much it is.
+    if (bytes.len() as u64) < len {
+        let why = format!("the file is cut off: {} of {len} bytes", bytes.len());
+        return Err(Error::at(bytes.len() as u64, why));
+    }
     let name = &bytes[PROGRAM];
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
     Ok(Header {
@@ -228,7 +233,17 @@ pub(crate) mod tests {
         // Whole blocks that are missing at the end are like a program that did less...
         let fewer = Trace::new(bytes[..bytes.len() - BLOCK_BYTES].to_vec()).unwrap();
         assert_eq!(fewer.lanes[&2].len(), 1);
-        // ... but not those in the middle.
+        // ... unless it came to its end, and said how much there was ...
+        let mut ended = bytes.clone();
+        ended[END_AT..END_AT + 4].copy_from_slice(&End::Exit.to_bytes(bytes.len() as u64));
+        assert_eq!(Trace::new(ended.clone()).unwrap().header.end, End::Exit);
+        for blocks in 0..3 {
+            let len = HEADER_BYTES + blocks * BLOCK_BYTES;
+            let error = Trace::new(ended[..len].to_vec()).unwrap_err();
+            assert_eq!(error.offset, len as u64, "{error}");
+            assert!(error.message.contains("cut off"), "{error}");
+        }
+        // ... nor are those in the middle.
         let mut gap = bytes.clone();
         gap.drain(HEADER_BYTES + BLOCK_BYTES..HEADER_BYTES + 2 * BLOCK_BYTES);
         assert!(Trace::new(gap).unwrap_err().message.contains("block 0 of lane 2"));

@@ -119,14 +119,14 @@ fn text(path: &Path, summary: &Summary) -> String {
         Some(of) if of.allocations + of.frees + of.resizes == 0 => say("requests: none".into()),
         Some(of) => say(requests_line(of)),
     }
-    if let Some(of) = &summary.requests {
-        if of.unmatched.unknown + of.unmatched.lost_ends > 0 {
-            say(format!(
-                "left out: {} of objects whose beginning was not recorded, {} whose end was not",
-                counted(of.unmatched.unknown, "end or new size", "ends or new sizes"),
-                counted(of.unmatched.lost_ends, "object", "objects")
-            ));
-        }
+    if let Some(RequestSummary { unmatched: of, .. }) = &summary.requests
+        && of.unknown + of.lost_ends > 0
+    {
+        say(format!(
+            "left out: {} of objects whose beginning was not recorded, {} whose end was not",
+            counted(of.unknown, "end or new size", "ends or new sizes"),
+            counted(of.lost_ends, "object", "objects")
+        ));
     }
     match &summary.spans {
         None => say("page heap: not recorded".into()),
@@ -135,14 +135,14 @@ fn text(path: &Path, summary: &Summary) -> String {
         }
         Some(of) => say(spans_line(of)),
     }
-    if let Some(of) = &summary.spans {
-        if of.unknown > 0 {
-            say(counted(
-                of.unknown,
-                "beginning or end of a span does not match",
-                "beginnings or ends of spans do not match",
-            ));
-        }
+    if let Some(of) = &summary.spans
+        && of.unknown > 0
+    {
+        say(counted(
+            of.unknown,
+            "beginning or end of a span does not match",
+            "beginnings or ends of spans do not match",
+        ));
     }
     let sizes = summary.sizes();
     if !sizes.is_empty() {
