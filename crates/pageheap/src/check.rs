@@ -3,10 +3,10 @@
 use spandrel_pages::{HugeLength, HugePageId, Length};
 
 use crate::bits::{Bits, PAGES};
-use crate::filler::{self, HugeFiller};
 use crate::heap::PageHeap;
+use crate::huge_filler::{self, HugeFiller};
+use crate::huge_region::{self, REGION};
 use crate::ranges::Ranges;
-use crate::region::{self, REGION};
 use crate::tracker::{State, Tracker, flag};
 
 /// A record, or a count over all records, that is wrong. For tests: there is no way that a caller
@@ -26,9 +26,9 @@ struct Sums {
     cached: HugeLength,
     large: HugeLength,
     slack: u32,
-    filler: filler::Counts,
+    filler: huge_filler::Counts,
     listed: u32,
-    region: region::Counts,
+    region: huge_region::Counts,
 }
 
 fn ensure(page: HugePageId, holds: bool, what: &'static str) -> Result<(), Fault> {
@@ -159,7 +159,7 @@ impl PageHeap<'_> {
             let ours = tracker.state == State::Region && tracker.note == at.0;
             ensure(page, ours, "a stranger in a region")?;
             check_bitmap(page, tracker)?;
-            let summed_up = region::is_summed_up(&self.table, at, page);
+            let summed_up = huge_region::is_summed_up(&self.table, at, page);
             ensure(page, summed_up, "summary of a region's page")?;
             let allocations = u32::from(tracker.allocations);
             ensure(page, allocations == tracker.starts.count(), "allocations")?;

@@ -10,10 +10,10 @@ use spandrel_pages::{HugeLength, HugePageId};
 
 use crate::bits::Bits;
 use crate::bits::PAGES;
-use crate::filler;
 use crate::heap::PageHeap;
+use crate::huge_filler;
+use crate::huge_region::REGION;
 use crate::memory::{Collapse, Memory};
-use crate::region::REGION;
 use crate::tracker::{Link, State, Tracker, flag};
 
 /// Records that one sweep looks at.
@@ -258,7 +258,7 @@ impl PageHeap<'_> {
 
 fn is_candidate(tracker: &Tracker, now_s: u64) -> bool {
     tracker.state == State::Filler
-        && filler::is_refilled(tracker)
+        && huge_filler::is_refilled(tracker)
         && !tracker.has(flag::RESTORING)
         && u64::from(tracker.note) <= now_s
 }

@@ -3,11 +3,11 @@
 use spandrel_pages::{HEAP_PAGES_PER_HUGEPAGE, HugeLength, HugePageId, Length, PageId};
 
 use crate::bits::PAGES;
-use crate::filler::{Contribution, HugeFiller, Placed};
 use crate::heap::PageHeap;
+use crate::huge_filler::{Contribution, HugeFiller, Placed};
+use crate::huge_region::{HugeRegions, REGION};
 use crate::memory::Memory;
 use crate::ranges::Range;
-use crate::region::{REGION, Regions};
 use crate::request::{Request, Span};
 use crate::tracker::{State, Tracker, flag};
 
@@ -217,7 +217,7 @@ impl PageHeap<'_> {
                 let empty = self.filler.free(&mut self.table, page, at, pages.0);
                 self.settle(memory, now_ms, page, empty, brought);
             }
-            State::Region if Regions::holds(&self.table, first, pages.0) => {
+            State::Region if HugeRegions::holds(&self.table, first, pages.0) => {
                 let emptied = self.regions.free(&mut self.table, first, pages.0);
                 self.cache.returned(now_ms, emptied);
                 let (cached, free) = (&mut self.cache.ranges, &mut self.vacant.free);

@@ -3,11 +3,11 @@
 use spandrel_pages::{HugeLength, HugePageId, Length, PageId};
 
 use crate::bits::PAGES;
-use crate::filler::{Contribution, HugeFiller};
 use crate::heap::PageHeap;
+use crate::huge_filler::{Contribution, HugeFiller};
+use crate::huge_region::HugeRegions;
 use crate::memory::Memory;
 use crate::ranges::Range;
-use crate::region::Regions;
 use crate::request::Span;
 use crate::tracker::{State, Tracker, flag};
 
@@ -35,7 +35,7 @@ impl PageHeap<'_> {
                 self.grow_leading(page, first.offset(), pages.0, more);
                 zeroed
             }
-            State::Region if Regions::holds(&self.table, first, pages.0) => {
+            State::Region if HugeRegions::holds(&self.table, first, pages.0) => {
                 let occupied = self.regions.counts.occupied;
                 let region = self.table[page].note;
                 let zeroed = self.regions.grow(&mut self.table, memory, region, gained, more);

@@ -3,11 +3,11 @@
 use spandrel_pages::{HugePageId, Length};
 
 use crate::collapse::Repair;
-use crate::filler::HugeFiller;
 use crate::huge_allocator::HugeAllocator;
 use crate::huge_cache::HugeCache;
+use crate::huge_filler::HugeFiller;
+use crate::huge_region::HugeRegions;
 use crate::patience::Patience;
-use crate::region::Regions;
 use crate::request::Settings;
 use crate::stats::Counters;
 use crate::step::Trickle;
@@ -20,7 +20,7 @@ pub struct PageHeap<'a> {
     pub(crate) vacant: HugeAllocator,
     pub(crate) cache: HugeCache,
     pub(crate) filler: HugeFiller,
-    pub(crate) regions: Regions,
+    pub(crate) regions: HugeRegions,
     /// Used pages of the filler over time.
     pub(crate) demand: Patience,
     /// Free pages that demand was seen to want when a release was due last.
@@ -50,7 +50,7 @@ impl<'a> PageHeap<'a> {
             vacant: HugeAllocator::new(),
             cache: HugeCache::new(settings.cache_window_ms, settings.cache_least),
             filler: HugeFiller::new(settings.order),
-            regions: Regions::new(),
+            regions: HugeRegions::new(),
             demand: Patience::new(),
             kept_for_demand: 0,
             live: 0,

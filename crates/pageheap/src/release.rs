@@ -3,8 +3,8 @@
 use spandrel_pages::{HugeLength, HugePageId, Length};
 
 use crate::bits::PAGES;
-use crate::filler::set;
 use crate::heap::PageHeap;
+use crate::huge_filler::set;
 use crate::lists::LISTS;
 use crate::memory::Memory;
 use crate::order;

@@ -4,7 +4,7 @@ use spandrel_pages::{HugeLength, HugePageId, Length};
 
 use crate::bits::PAGES;
 use crate::heap::PageHeap;
-use crate::region::REGION;
+use crate::huge_region::REGION;
 use crate::tracker::{State, flag};
 
 /// Pages that went back to the kernel since the beginning, by reason.

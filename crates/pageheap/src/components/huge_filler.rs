@@ -10,7 +10,7 @@ use spandrel_pages::HugePageId;
 
 use super::{Instruction, place_in, rows};
 use crate::bits::PAGES;
-use crate::filler::{Contribution, HugeFiller, Placed};
+use crate::huge_filler::{Contribution, HugeFiller, Placed};
 use crate::lists::{CHUNKS, LISTS, RANGES};
 use crate::order::{Order, chunk};
 use crate::tracker::{Table, Tracker, flag};
@@ -133,7 +133,7 @@ impl Model {
     }
 
     fn compare(&self, filler: &HugeFiller, table: &Table) {
-        let mut counts = crate::filler::Counts::default();
+        let mut counts = crate::huge_filler::Counts::default();
         for (number, page) in self.pages.iter().enumerate() {
             let Some(page) = page else { continue };
             let tracker = &table[HugePageId(number as u32)];

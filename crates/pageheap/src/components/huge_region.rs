@@ -11,8 +11,8 @@ use spandrel_pages::{HugeLength, HugePageId, PageId};
 use super::{Instruction, Kernel, place_in};
 use crate::bits::PAGES;
 use crate::huge_allocator::HugeAllocator;
+use crate::huge_region::{Counts, HugeRegions, REGION, is_summed_up};
 use crate::ranges::Ranges;
-use crate::region::{Counts, REGION, Regions, is_summed_up};
 use crate::tracker::{State, Table, Tracker};
 
 /// Two regions, and not quite a third.
@@ -100,7 +100,7 @@ pub(super) fn run(instructions: &[Instruction]) {
     let mut table = Table::new(&mut records);
     let mut vacant = HugeAllocator::new();
     let mut cached = Ranges::new(State::Cached, State::CachedEnd);
-    let mut regions = Regions::new();
+    let mut regions = HugeRegions::new();
     let mut model = Model {
         regions: Vec::new(),
         spans: BTreeMap::new(),
@@ -137,13 +137,13 @@ pub(super) fn run(instructions: &[Instruction]) {
                 }
             }
             (8..=11, Some((first, pages))) => {
-                assert!(Regions::holds(&table, PageId(first), pages));
+                assert!(HugeRegions::holds(&table, PageId(first), pages));
                 let emptied = regions.free(&mut table, PageId(first), pages);
                 model.spans.remove(&first);
                 let under = first / PAGES..=(first + pages - 1) / PAGES;
                 let expected = under.filter(|page| !model.is_occupied(*page)).count();
                 assert_eq!(emptied.0 as usize, expected);
-                assert!(!Regions::holds(&table, PageId(first), pages), "freed twice");
+                assert!(!HugeRegions::holds(&table, PageId(first), pages), "freed twice");
             }
             (12, Some((first, pages))) => {
                 let (end, more) = (first + pages, step.count(900));
@@ -196,7 +196,7 @@ pub(super) fn run(instructions: &[Instruction]) {
                 if let Some((first, pages)) = chosen {
                     let at = first + u32::from(step.first) % pages;
                     let other = step.count(900);
-                    let held = Regions::holds(&table, PageId(at), other);
+                    let held = HugeRegions::holds(&table, PageId(at), other);
                     assert_eq!(held, (at, other) == (first, pages));
                 }
             }

@@ -6,8 +6,8 @@
 use spandrel_pages::{HugeLength, HugePageId, Length, PageId};
 
 use crate::bits::{Bits, PAGES};
-use crate::filler::Placed;
 use crate::huge_allocator::HugeAllocator;
+use crate::huge_filler::Placed;
 use crate::memory::Memory;
 use crate::ranges::{Range, Ranges};
 use crate::tracker::{Link, State, Table, Tracker};
@@ -30,7 +30,7 @@ pub(crate) struct Counts {
 
 /// All regions, the oldest first.
 #[derive(Debug)]
-pub(crate) struct Regions {
+pub(crate) struct HugeRegions {
     first: Link,
     last: Link,
     pub(crate) counts: Counts,
@@ -120,7 +120,7 @@ fn set_backed(tracker: &mut Tracker, backed: bool) {
     tracker.written = 0;
 }
 
-impl Regions {
+impl HugeRegions {
     pub(crate) const fn new() -> Self {
         Self {
             first: Link::NONE,
