@@ -16,7 +16,21 @@ unsafe extern "C" {
     fn __libc_calloc(count: usize, size: usize) -> *mut c_void;
     fn __libc_realloc(object: *mut c_void, size: usize) -> *mut c_void;
     fn __libc_free(object: *mut c_void);
+    #[cfg(not(tsan))]
     fn __libc_memalign(align: usize, size: usize) -> *mut c_void;
+}
+
+/// The thread sanitizer has a function of this name, alone of those above, and what it gives glibc cannot
+/// free; `make tsan` says that it is there.
+#[cfg(tsan)]
+unsafe fn __libc_memalign(align: usize, size: usize) -> *mut c_void {
+    static MEMALIGN: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    type Memalign = unsafe extern "C" fn(usize, usize) -> *mut c_void;
+    match libc_function::<Memalign>(&MEMALIGN, c"memalign") {
+        // SAFETY: the type is that of `memalign`.
+        Some(memalign) => unsafe { memalign(align, size) },
+        None => ptr::null_mut(),
+    }
 }
 
 /// glibc's ptmalloc2.

@@ -1,11 +1,11 @@
 //! Counts everything again, over all records, and compares.
 
-use spandrel_pages::{HugeLength, HugePageId, Length};
+use spandrel_pages::{HugeLength, HugePageId, Length, PageId};
 
 use crate::bits::{Bits, PAGES};
 use crate::heap::PageHeap;
 use crate::huge_filler::{self, HugeFiller};
-use crate::huge_region::{self, REGION};
+use crate::huge_region::{self, HugeRegions, REGION};
 use crate::ranges::Ranges;
 use crate::tracker::{State, Tracker, flag};
 
@@ -47,6 +47,17 @@ impl PageHeap<'_> {
                 self.unchecked = 0;
                 assert_eq!(self.check(), Ok(()));
             }
+        }
+    }
+
+    /// Whether a span of exactly so many pages begins at a page.
+    pub fn holds(&self, first: PageId, pages: Length) -> bool {
+        let tracker = &self.table[first.hugepage()];
+        match tracker.state {
+            State::Filler => HugeFiller::holds(tracker, first.offset(), pages.0),
+            State::Region => HugeRegions::holds(&self.table, first, pages.0),
+            State::Large => first.offset() == 0 && tracker.length == pages.0,
+            _ => false,
         }
     }
 

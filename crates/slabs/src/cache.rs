@@ -9,7 +9,7 @@ use spandrel_os::rseq::Area;
 use spandrel_sync::ThreadSlot;
 
 use crate::class::seldom;
-use crate::{beside, cpu_cache, restartable, thread_cache};
+use crate::{beside, check, cpu_cache, restartable, thread_cache};
 
 /// A cached object of `class`, which is that of a size, and in effect of the cache's home; 0: there
 /// is none.
@@ -32,6 +32,7 @@ pub fn fetch(class: usize) -> usize {
         None => thread_cache::refill(class),
     };
     beside::see_to_background();
+    check::stepped();
     object
 }
 
@@ -58,6 +59,7 @@ fn push_slow(class: usize, object: usize) {
         Some(area) => cpu_cache::spill(area, class, object),
         None => thread_cache::spill(class, object),
     }
+    check::stepped();
 }
 
 /// Gives back what all processors, or the calling thread, have cached.

@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use spandrel_os::clock;
 use spandrel_sync::{Lock, background};
 
+use crate::check::{self, Fault, ensure};
 use crate::class::{CLASS, CLASSES, Class, FULLNESSES, SHARDS};
 use crate::heap;
 use crate::kept;
@@ -27,6 +28,9 @@ pub struct Central {
     free: usize,
     /// When spans of the class became empty last, in units of [`TURN_MS`].
     turn: u32,
+    /// Operations until all of its lists are checked.
+    #[cfg(debug_assertions)]
+    unchecked: u32,
 }
 
 /// The spans whose objects processors of one shard took last: what they free is theirs again, and
@@ -46,6 +50,8 @@ static CENTRAL: [Lock<Central>; CLASSES] = [const {
         shards: [Shard { heads: [0; LISTS], kept: 0, least: 0 }; SHARDS],
         free: 0,
         turn: 0,
+        #[cfg(debug_assertions)]
+        unchecked: 0,
     })
 }; CLASSES];
 
@@ -57,7 +63,10 @@ pub fn fetch_own(shard: usize, class: usize, into: &mut [usize]) -> usize {
     if !kept::is_small_heap() {
         return 0;
     }
-    CENTRAL[class].lock().take(shard, class, into, |shards| shards[shard].fullest())
+    let mut central = CENTRAL[class].lock();
+    let taken = central.take(shard, class, into, |shards| shards[shard].fullest());
+    central.stepped(class);
+    taken
 }
 
 /// Takes up to `into.len()` objects of a class; how many. Fewer than asked for
@@ -69,6 +78,7 @@ pub fn fetch(shard: usize, class: usize, into: &mut [usize]) -> usize {
     let taken = central.take(shard, class, into, |shards| {
         shards.iter().filter_map(Shard::fullest).max_by_key(|(list, _)| *list)
     });
+    central.stepped(class);
     if taken > 0 {
         return taken;
     }
@@ -77,7 +87,7 @@ pub fn fetch(shard: usize, class: usize, into: &mut [usize]) -> usize {
     let wanted = (into.len() / CLASS[class].objects as usize).clamp(1, SPANS);
     let count = heap::small_spans(class, &mut spans[..wanted]);
     central = CENTRAL[class].lock();
-    spans[..count].iter().fold(0, |taken, first| {
+    let taken = spans[..count].iter().fold(0, |taken, first| {
         let span = Span::at(*first, class);
         span.prepare();
         span.record().shard.store(shard as u8, Relaxed);
@@ -85,7 +95,9 @@ pub fn fetch(shard: usize, class: usize, into: &mut [usize]) -> usize {
         central.free += span.free();
         central.file(span);
         taken
-    })
+    });
+    central.stepped(class);
+    taken
 }
 
 /// Bytes of free objects in spans.
@@ -133,6 +145,7 @@ pub fn give(class: usize, objects: &[usize]) {
                 is_due |= is_empty && central.begins_turn();
             }
         }
+        central.stepped(class);
         drop(central);
         if emptied > 0 {
             heap::free_spans(&empty[..emptied], CLASS[class].pages as usize);
@@ -181,6 +194,7 @@ fn release(class: usize, surplus: impl Fn(&mut Shard) -> u16) {
                 central.retire(Span::at(empty[emptied], class));
                 emptied += 1;
             }
+            central.stepped(class);
             drop(central);
             heap::free_spans(&empty[..emptied], CLASS[class].pages as usize);
             // Others may have taken the rest.
@@ -192,13 +206,91 @@ fn release(class: usize, surplus: impl Fn(&mut Shard) -> u16) {
     }
 }
 
+/// The list that a span belongs to, counted from 1; 0: none, as it is full.
+fn list_of(span: Span) -> usize {
+    match (span.free(), span.used()) {
+        (0, _) => 0,
+        (_, 0) => EMPTY + 1,
+        _ => EMPTY + 1 + span.fullness() + 1,
+    }
+}
+
+/// Whether a span is on a list if it has free objects, and on which. To be called with the lock of its class
+/// held.
+///
+/// # Errors
+/// It is on another.
+pub fn check_list(span: Span) -> Result<bool, Fault> {
+    let list = span.record().list.load(Relaxed) as usize;
+    ensure(span.first().address(), list == list_of(span), "the list of a span")?;
+    Ok(list > 0)
+}
+
+/// Looks at all lists of a class; how many spans are on them, and how many bytes of them are kept though empty.
+///
+/// # Errors
+/// What is not as it should be.
+///
+/// # Safety
+/// The calling thread has called [`fork_prepare`].
+pub unsafe fn check_lists(class: usize) -> Result<(usize, usize), Fault> {
+    // SAFETY: promised by the caller.
+    unsafe { CENTRAL[class].held() }.check(class)
+}
+
 /// The span that an object of a class lies in.
-fn span_of(class: usize, object: usize) -> Option<Span> {
+pub fn span_of(class: usize, object: usize) -> Option<Span> {
     let page = page_of(object);
     (page.class().load(Relaxed) as usize == class).then(|| Span::covering(page, class))
 }
 
 impl Central {
+    /// Ends an operation. In debug builds all lists of the class are checked after as many operations as there
+    /// are spans on them: about one for each.
+    #[inline(always)]
+    fn stepped(&mut self, class: usize) {
+        #[cfg(debug_assertions)]
+        {
+            self.unchecked = self.unchecked.saturating_sub(1);
+            if self.unchecked == 0 {
+                let listed = check::hold(self.check(class)).0;
+                self.unchecked = listed as u32 + 1;
+            }
+        }
+        let _ = class;
+    }
+
+    /// See [`check_lists`].
+    fn check(&self, class: usize) -> Result<(usize, usize), Fault> {
+        let (mut listed, mut free, mut kept_bytes) = (0, 0, 0);
+        for (number, shard) in self.shards.iter().enumerate() {
+            let mut empty = 0;
+            for (index, head) in shard.heads.iter().enumerate() {
+                // No circle: in one, somebody's predecessor would be another.
+                let (mut at, mut before) = (*head, 0);
+                while at != 0 {
+                    let span = Span::at(Page(at as usize), class);
+                    let (address, record) = (span.first().address(), span.record());
+                    let back = record.prev.load(Relaxed) == before;
+                    ensure(address, back, "neighbours on a list")?;
+                    let own = record.list.load(Relaxed) as usize == index + 1;
+                    ensure(address, own && span.shard() == number, "a span of another list")?;
+                    span.check()?;
+                    check_list(span)?;
+                    free += span.free();
+                    listed += 1;
+                    empty += u16::from(index == EMPTY);
+                    kept_bytes += if index == EMPTY { span.bytes() } else { 0 };
+                    (before, at) = (at, record.next.load(Relaxed));
+                }
+            }
+            ensure(class, shard.kept == empty, "kept spans of a class (by number)")?;
+            ensure(class, shard.least <= empty, "the fewest kept spans of a class (by number)")?;
+        }
+        ensure(class, free == self.free, "free objects of a class (by number)")?;
+        Ok((listed, kept_bytes))
+    }
+
     /// Takes objects from the spans that `next` finds, which are the shard's from then on; how many.
     fn take(
         &mut self,
@@ -242,12 +334,11 @@ impl Central {
 
     /// Puts a span where it belongs: a list by its fullness, or none if it is full.
     fn file(&mut self, span: Span) {
+        if cfg!(debug_assertions) {
+            check::hold(span.check());
+        }
         let record = span.record();
-        let list = match (span.free(), span.used()) {
-            (0, _) => 0,
-            (_, 0) => EMPTY + 1,
-            _ => EMPTY + 1 + span.fullness() + 1,
-        };
+        let list = list_of(span);
         if record.list.load(Relaxed) as usize == list {
             return;
         }

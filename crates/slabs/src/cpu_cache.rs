@@ -14,6 +14,7 @@ use spandrel_os::{barrier, clock};
 use spandrel_pages::MIB;
 use spandrel_sync::{Lock, thread_slot};
 
+use crate::check::{Fault, ensure};
 use crate::class::{self, CLASS, CLASSES, HOMED, home_of, seen_from, shard_of};
 use crate::recent::Recent;
 use crate::span::Wrong;
@@ -454,6 +455,50 @@ unsafe fn look_at(
         }
     }
     left
+}
+
+/// Does something while nobody is at any block of a processor, whose objects it can [`visit`]; `false` as its
+/// argument: that cannot be had.
+///
+/// # Safety
+/// The calling thread has called [`fork_prepare`].
+pub unsafe fn alone_with_all<T>(work: impl FnOnce(bool) -> T) -> T {
+    made().for_each(|(cpu, _)| BLOCKS[cpu].store(nothing(), Relaxed));
+    // As in `alone`.
+    let are_ours = made().all(|(cpu, _)| restartable::restart(cpu));
+    let result = work(are_ours);
+    made().for_each(|(cpu, block)| BLOCKS[cpu].store(block, Release));
+    result
+}
+
+/// Shows each object that processors have cached, with its class.
+///
+/// # Errors
+/// What is not as it should be, or that of the caller.
+///
+/// # Safety
+/// To be called from within [`alone_with_all`], which said that it can be had.
+pub unsafe fn visit(
+    mut object: impl FnMut(usize, usize) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    for (cpu, block) in made() {
+        let mut grown = 0;
+        for place in 1..CLASSES {
+            let class = seen_from(home_of(cpu), place);
+            // SAFETY: a block is never taken away, and nobody else is at it.
+            unsafe {
+                let stack = &raw const (*block).stacks[place];
+                Stack::visit(stack, (*block).room[place], |at| object(class, at))?;
+                let slots = Stack::slots(stack).saturating_sub(SLOTS[class]);
+                grown += slots * CLASS[class].size as usize;
+            }
+        }
+        // SAFETY: as above.
+        let counted = unsafe { (*block).grown };
+        ensure(block as usize, grown <= counted, "bytes by which stacks have grown")?;
+        ensure(block as usize, counted <= GROWN_BYTES, "stacks that have grown beyond measure")?;
+    }
+    Ok(())
 }
 
 /// Takes the lock before a `fork`.

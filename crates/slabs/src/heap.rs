@@ -270,7 +270,8 @@ pub fn allocate_large(pages: usize, align_pages: usize) -> Option<(usize, bool)>
     let (1, zeroed) = allocate(request, false, &mut span) else { return None };
     let [first] = span;
     first.record().pages.store(pages as u32, Relaxed);
-    first.class().store(LARGE, Relaxed);
+    // Who finds it knows how long it is.
+    first.class().store(LARGE, Release);
     Some((first.address(), zeroed))
 }
 
@@ -290,12 +291,10 @@ pub fn grow_large(first: Page, pages: usize) -> bool {
     if grown {
         recorder::span(&Event::Grow { first: id.0, pages: to });
         tell(heap, Length(to.saturating_sub(from)));
+        first.record().pages.store(to, Relaxed);
     }
     drop(guard);
     refilled.into_iter().for_each(restore);
-    if grown {
-        first.record().pages.store(to, Relaxed);
-    }
     grown
 }
 
@@ -318,6 +317,11 @@ pub fn release_all() -> bool {
     limit::note(&heap);
     figures::publish_heap(&heap.stats());
     released.0 > 0
+}
+
+/// Shows the page heap to somebody, if it is ready.
+pub fn look<T>(look: impl FnOnce(&PageHeap<'static>) -> T) -> Option<T> {
+    READY.load(Acquire).then(|| look(&HEAP.lock()))
 }
 
 /// What the page heap counts.

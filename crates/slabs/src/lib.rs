@@ -20,6 +20,7 @@
 mod beside;
 mod cache;
 mod central;
+mod check;
 mod class;
 mod cpu_cache;
 mod figures;
@@ -51,6 +52,7 @@ use class::{CLASS, CLASSES, SMALL_MAX, class_of};
 use map::{LARGE, page_of};
 
 pub use beside::{Companion, set_companion, want as want_background};
+pub use check::{Census, Fault, check};
 pub use cpu_cache::start as start_cpu_caches;
 pub use figures::{figures, measure_resident};
 pub use heap::{fork_forget, idle_bytes, set_release_rate, start, stats};
@@ -125,6 +127,7 @@ fn class_aligned(align: usize, size: usize) -> Option<usize> {
 fn alloc_large(size: usize, align_pages: usize) -> (*mut u8, bool) {
     let object = heap::allocate_large(size.div_ceil(HEAP_PAGE_BYTES), align_pages);
     beside::see_to_background();
+    check::stepped();
     object.map_or((ptr::null_mut(), false), |(at, zeroed)| (at as *mut u8, zeroed))
 }
 
@@ -152,6 +155,7 @@ fn free_large(object: usize) {
         LARGE if page.address() == object => heap::free_large(page),
         _ => report::not_live("free", object),
     }
+    check::stepped();
 }
 
 /// Bytes that an object may use.
@@ -223,7 +227,9 @@ pub fn trim() -> bool {
     cache::flush();
     transfer::flush();
     central::flush();
-    heap::release_all()
+    let released = heap::release_all();
+    check::stepped();
+    released
 }
 
 /// Takes every lock of this room before a `fork`.

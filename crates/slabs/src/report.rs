@@ -70,7 +70,8 @@ fn twice(call: &str, object: usize, size: impl fmt::Display) -> ! {
     end(format_args!("{call}({object:#x}): freed twice (an object of {size} bytes)"))
 }
 
-fn end(what: fmt::Arguments<'_>) -> ! {
+/// Says what is wrong, and ends the process.
+pub fn end(what: fmt::Arguments<'_>) -> ! {
     say(what);
     // SAFETY: abort has no preconditions.
     unsafe { libc::abort() }

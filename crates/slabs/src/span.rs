@@ -1,10 +1,11 @@
 //! Spans of small objects: which of their objects are free.
 
-use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use spandrel_pages::HEAP_PAGE_BYTES;
 
-use crate::class::{CLASS, Class};
+use crate::check::{Fault, ensure};
+use crate::class::{CLASS, Class, SHARDS};
 use crate::map::{GONE, Page, WORDS_PER_PAGE};
 
 /// What is known of a span, at its first page; all else is guarded by the lock
@@ -79,6 +80,63 @@ impl Span {
         (self.of_class().objects as usize)
             .div_ceil(64)
             .min(self.of_class().pages as usize * WORDS_PER_PAGE)
+    }
+
+    /// Counts again what the record says. To be called with the lock of the class held.
+    ///
+    /// # Errors
+    /// What is not as it should be.
+    pub fn check(self) -> Result<(), Fault> {
+        let (at, class, record) = (self.first.address(), self.of_class(), self.record());
+        ensure(at, record.pages.load(Relaxed) == class.pages.into(), "pages of a span")?;
+        ensure(at, self.shard() < SHARDS, "shard of a span")?;
+        for back in 0..class.pages {
+            let page = Page(self.first.0 + usize::from(back));
+            let same = page.class().load(Relaxed) as usize == self.class;
+            ensure(page.address(), same, "the class of a span's page")?;
+            let way = page.record().back.load(Relaxed) == back;
+            ensure(page.address(), way, "the way back to the span's first page")?;
+        }
+        let (objects, first_word) = (class.objects as usize, record.first_word.load(Relaxed));
+        let mut free = 0;
+        for (at_word, word) in self.first.bits(self.words()).iter().enumerate() {
+            let bits = word.load(Relaxed);
+            let left = objects - at_word * 64;
+            ensure(at, left >= 64 || bits >> left == 0, "free objects behind the last")?;
+            let sooner = bits == 0 || at_word >= first_word.into();
+            ensure(at, sooner, "free objects before the first word that may have any")?;
+            free += bits.count_ones() as usize;
+        }
+        ensure(at, free == self.free(), "free objects of a span")
+    }
+
+    /// What is wrong with an address that shall be an object in use of this span. No lock is needed as long as
+    /// nobody else has the object: its bit is changed by whoever takes or gives it.
+    pub fn wrong(self, object: usize) -> Option<Wrong> {
+        let begins = object.checked_sub(self.first.address());
+        let Some(index) = begins.and_then(|offset| self.of_class().beginning_at(offset)) else {
+            return Some(Wrong::Inside);
+        };
+        (self.word_of(index).load(Relaxed) & Self::bit(index) != 0).then_some(Wrong::FreeAlready)
+    }
+
+    /// Marks an object in use as if it were free, or takes the mark away, for [`crate::check`]: nobody else may
+    /// look at the bits meanwhile.
+    pub fn mark(self, object: usize, marked: bool) {
+        let offset = object.wrapping_sub(self.first.address());
+        if let Some(index) = self.of_class().beginning_at(offset) {
+            let (word, bit) = (self.word_of(index), Self::bit(index));
+            let bits = word.load(Relaxed);
+            word.store(if marked { bits | bit } else { bits & !bit }, Relaxed);
+        }
+    }
+
+    fn word_of(self, index: usize) -> &'static AtomicU64 {
+        &self.first.bits(self.words())[index / 64]
+    }
+
+    fn bit(index: usize) -> u64 {
+        1 << (index % 64)
     }
 
     /// Prepares fresh pages: every object is free.

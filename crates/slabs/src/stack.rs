@@ -3,6 +3,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use crate::check::{Fault, ensure};
 use crate::class::CLASSES;
 
 /// Bytes that processors pass to and fro.
@@ -155,6 +156,30 @@ impl Stack {
             (*stack).top = slots.add(count);
             (*stack).limit = slots.add(room);
         }
+    }
+
+    /// Whether the ends of a stack, which has room for up to `room` objects, can be; shows each object.
+    ///
+    /// # Errors
+    /// What is not as it should be, or that of the caller.
+    ///
+    /// # Safety
+    /// Nobody else uses the stack.
+    pub unsafe fn visit(
+        stack: *const Self,
+        room: usize,
+        mut object: impl FnMut(usize) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        // SAFETY: promised by the caller.
+        let stack = unsafe { &*stack };
+        let (bottom, top) = (stack.bottom as usize, stack.top as usize);
+        let ordered = bottom <= top && stack.top <= stack.limit;
+        ensure(bottom, ordered, "the ends of a stack")?;
+        // SAFETY: as above.
+        ensure(bottom, unsafe { Self::slots(stack) } <= room, "a stack beyond its room")?;
+        // SAFETY: as above; what lies below the top are objects.
+        let objects = unsafe { core::slice::from_raw_parts(stack.bottom, Self::count(stack)) };
+        objects.iter().try_for_each(|at| object(*at))
     }
 
     /// Objects in a stack; while others use it, some number that was true a moment ago.

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering
 use spandrel_os::clock;
 use spandrel_sync::{Lock, NO_CACHE, Once, ThreadSlot, background, thread_slot};
 
+use crate::check::{Fault, ensure};
 use crate::class::{self, CLASS, CLASSES, home_of, seen_from, shard_of};
 use crate::recent::Recent;
 use crate::span::Wrong;
@@ -320,6 +321,39 @@ pub fn flush_own() {
     if cache as usize > ENDED as usize {
         flush(cache);
     }
+}
+
+/// Shows each object that the calling thread has cached, with its class; what nobody uses is empty.
+///
+/// # Errors
+/// What is not as it should be, or that of the caller.
+///
+/// # Safety
+/// The calling thread has called [`fork_prepare`].
+pub unsafe fn visit(
+    mut object: impl FnMut(usize, usize) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    // SAFETY: promised by the caller.
+    let mut unused = unsafe { UNUSED.held() }.0;
+    while !unused.is_null() {
+        // SAFETY: on the list, and so whose who holds its lock.
+        let cache = unsafe { &*unused };
+        let is_empty = cache.stacks.iter().all(|stack| stack.top == stack.bottom);
+        ensure(unused as usize, is_empty, "a cache that a thread has left")?;
+        unused = cache.next;
+    }
+    let own = thread_slot().cache.get().cast::<Cache>();
+    if own as usize <= ENDED as usize {
+        return Ok(());
+    }
+    for place in 1..CLASSES {
+        // SAFETY: the calling thread's own cache.
+        let (class, stack) =
+            unsafe { (seen_from((*own).home, place), &raw const (*own).stacks[place]) };
+        // SAFETY: as above.
+        unsafe { Stack::visit(stack, SLOTS[class], |at| object(class, at))? };
+    }
+    Ok(())
 }
 
 /// Takes the lock before a `fork`.

@@ -11,8 +11,10 @@ use core::{mem, ptr};
 use spandrel_sync::{Lock, LockGuard, background};
 
 use crate::central;
+use crate::check::{self, Fault, ensure};
 use crate::class::{self, CLASS, CLASSES, SHARDS};
 use crate::map;
+use crate::report;
 
 /// Objects of a class that are kept: this many bytes of them, up to a number.
 const BYTES: usize = 128 * 1024;
@@ -63,6 +65,22 @@ impl Stack {
             ptr::copy_nonoverlapping(self.slots.wrapping_add(self.count), into.as_mut_ptr(), taken);
         }
         taken
+    }
+
+    /// The objects that are here, the oldest first.
+    fn objects(&self) -> &[usize] {
+        if self.slots.is_null() {
+            return &[];
+        }
+        // SAFETY: so many slots hold objects.
+        unsafe { core::slice::from_raw_parts(self.slots, self.count) }
+    }
+
+    /// Whether the counts can be.
+    fn check(&self, class: usize) -> Result<(), Fault> {
+        let room = if self.slots.is_null() { 0 } else { SLOTS[class] };
+        ensure(class, self.count <= room, "objects in a transfer cache of a class (by number)")?;
+        ensure(class, self.least <= self.count, "what was of no use in a transfer cache")
     }
 }
 
@@ -118,6 +136,10 @@ fn used() -> &'static [[Lock<Stack>; CLASSES]] {
 pub fn fetch(shard: usize, class: usize, into: &mut [usize]) -> (usize, bool) {
     let mut stack = stack(shard, class);
     let taken = stack.take(into);
+    if cfg!(debug_assertions) {
+        check::hold(stack.check(class));
+        check::hold(check::all_in_use(class, &into[..taken]));
+    }
     let (hits, misses) = stack.counts();
     *(if taken > 0 { hits } else { misses }) += 1;
     drop(stack);
@@ -150,6 +172,14 @@ pub fn give(shard: usize, class: usize, objects: &[usize]) {
     if objects.is_empty() {
         return;
     }
+    if cfg!(debug_assertions) {
+        // Wrong frees are the program's.
+        objects.iter().for_each(|object| {
+            if let Some(wrong) = check::wrong(class, *object) {
+                report::wrong(*object, class, wrong);
+            }
+        });
+    }
     let mut stack = stack(shard, class);
     let room = if stack.slots.is_null() { 0 } else { SLOTS[class] - stack.count };
     let (kept, rest) = objects.split_at(room.min(objects.len()));
@@ -159,6 +189,9 @@ pub fn give(shard: usize, class: usize, objects: &[usize]) {
         ptr::copy_nonoverlapping(kept.as_ptr(), top, kept.len());
     }
     stack.count += kept.len();
+    if cfg!(debug_assertions) {
+        check::hold(stack.check(class));
+    }
     drop(stack);
     if !kept.is_empty() {
         // They may be forgotten here.
@@ -204,6 +237,7 @@ fn shrink(
             ptr::copy(stack.slots.add(taken), stack.slots, stack.count - taken);
         }
         stack.count -= taken;
+        stack.least = stack.least.min(stack.count);
         left -= taken;
         drop(stack);
         central::give(class, &batch[..taken]);
@@ -211,6 +245,25 @@ fn shrink(
     }
     stack.least = stack.count;
     stack.count
+}
+
+/// Looks at all stacks, and shows each object with its class.
+///
+/// # Errors
+/// What is not as it should be, or that of the caller.
+///
+/// # Safety
+/// The calling thread has called [`fork_prepare`].
+pub unsafe fn visit(
+    mut object: impl FnMut(usize, usize) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    for (class, stack) in all() {
+        // SAFETY: promised by the caller.
+        let stack = unsafe { stack.held() };
+        stack.check(class)?;
+        stack.objects().iter().try_for_each(|at| object(class, *at))?;
+    }
+    Ok(())
 }
 
 /// Bytes of objects that are here, how often somebody asked and found objects, and

@@ -90,6 +90,16 @@ impl<T> Lock<T> {
         }
     }
 
+    /// The value of a lock taken with [`Lock::acquire`].
+    ///
+    /// # Safety
+    /// The calling thread holds the lock without a guard, as long as the reference is used.
+    #[inline]
+    pub unsafe fn held(&self) -> &T {
+        // SAFETY: promised by the caller.
+        unsafe { &*self.value.get() }
+    }
+
     /// Gives back a lock taken with [`Lock::acquire`].
     ///
     /// # Safety
