@@ -60,10 +60,10 @@ integration: build
 	cargo test --locked -p spandrel-tests -- --test-threads 2
 
 # The tests of what several threads do, under the thread sanitizer: needs a nightly compiler, and minutes.
-# Its shadow leaves less address space, too little for the largest alignment, and it is too slow for what a
-# cache learns from how soon it is full again.
+# Its shadow leaves less address space, too little for the largest alignment and for a slice among few tebibytes,
+# and it is too slow for what a cache learns from how soon it is full again.
 TSAN := TSAN_OPTIONS='suppressions=$(CURDIR)/tests/tsan.supp' CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/tsan \
-	RUSTFLAGS='-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer' \
+	RUSTFLAGS='-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg tsan' \
 	cargo +nightly test --locked --target x86_64-unknown-linux-gnu
 
 tsan:
@@ -71,6 +71,9 @@ tsan:
 		-- --skip what_ebbs_and_floods_stays_in_the_cache
 	$(TSAN) -p spandrel-backends --test remap --test remap_early --test remap_keeps_books \
 		-- --skip alignment_up_to_a_gibibyte
+	$(TSAN) --lib -p spandrel-os -p spandrel-adaptive \
+		-- --skip a_slice_is_claimed_among_the_usable_tebibytes_or_not_at_all
+	$(TSAN) -p spandrel --test modes --test process_mode --test monitor --test limit
 
 peers: setup-bench
 	$(MAKE) -C bench-compare

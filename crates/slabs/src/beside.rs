@@ -5,10 +5,11 @@ use core::mem::transmute;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
-use spandrel_os::{budget, clock, pressure};
+use spandrel_os::{budget, pressure};
 use spandrel_pages::{HEAP_PAGE_BYTES, Length, MIB};
 use spandrel_sync::background;
 
+use crate::refuse::clock;
 use crate::{central, cpu_cache, figures, heap, kernel, thread_cache, transfer};
 
 /// The thread looks again so soon while there is work.
@@ -101,7 +102,7 @@ pub fn see_to_background() {
 /// Once in a while: objects that nobody took go back to their spans. False:
 /// none are left in between, as far as was looked.
 #[cold]
-fn tend() -> bool {
+pub fn tend() -> bool {
     let turn = clock::coarse_ms() / TEND_MS;
     if TENDED.swap(turn, Relaxed) == turn {
         return true;

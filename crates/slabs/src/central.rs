@@ -3,7 +3,6 @@
 use core::mem;
 use core::sync::atomic::Ordering::Relaxed;
 
-use spandrel_os::clock;
 use spandrel_sync::{Lock, background};
 
 use crate::check::{self, Fault, ensure};
@@ -11,6 +10,7 @@ use crate::class::{CLASS, CLASSES, Class, FULLNESSES, SHARDS};
 use crate::heap;
 use crate::kept;
 use crate::map::{Page, page_of};
+use crate::refuse::clock;
 use crate::report;
 use crate::span::{Span, Wrong};
 

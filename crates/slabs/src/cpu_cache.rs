@@ -9,14 +9,15 @@ use core::mem::{self, offset_of};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
+use spandrel_os::barrier;
 use spandrel_os::rseq::{self, Area, CPUS_MOST};
-use spandrel_os::{barrier, clock};
 use spandrel_pages::MIB;
 use spandrel_sync::{Lock, thread_slot};
 
 use crate::check::{Fault, ensure};
 use crate::class::{self, CLASS, CLASSES, HOMED, home_of, seen_from, shard_of};
 use crate::recent::Recent;
+use crate::refuse::clock;
 use crate::span::Wrong;
 use crate::stack::Stack;
 use crate::{map, report, restartable, thread_cache, transfer};
@@ -425,16 +426,18 @@ unsafe fn look_at(
             let gone = goes(place).min(fits);
             // SAFETY: as above, and the stacks are ours alone; `gone` is no more than `all`.
             unsafe {
-                let stack = &mut *stacks.add(place);
+                // No reference: who has just left the block may note an ebb still.
+                let stack = stacks.add(place);
+                let bottom = (*stack).bottom;
                 // The oldest; what was freed last is warm.
-                ptr::copy_nonoverlapping(stack.bottom, to, gone);
-                ptr::copy(stack.bottom.add(gone), stack.bottom, all - gone);
-                stack.top = stack.bottom.add(all - gone);
+                ptr::copy_nonoverlapping(bottom, to, gone);
+                ptr::copy(bottom.add(gone), bottom, all - gone);
+                (*stack).top = bottom.add(all - gone);
                 if gone == all {
                     let class = seen_from(home_of(cpu), place);
                     let slots = Stack::slots(stack).saturating_sub(SLOTS[class]);
                     (*block).grown -= slots * CLASS[class].size as usize;
-                    stack.begin_anew(SLOTS[class]);
+                    Stack::begin_anew(stack, SLOTS[class]);
                 }
                 *seen(place) = all - gone;
                 to = to.add(gone);

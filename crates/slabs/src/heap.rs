@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
-use spandrel_os::{budget, clock, live};
+use spandrel_os::{budget, live};
 use spandrel_pageheap::{Memory, PageHeap, Request, Settings, Stats, Urgency};
 use spandrel_pages::{HEAP_PAGE_BYTES, HUGEPAGE_BYTES, HugePageId, Length, MIB};
 use spandrel_recorder::{self as recorder, Event};
@@ -16,6 +16,7 @@ use crate::kept;
 use crate::kernel::{Kernel, SMALL_PROGRAM, id_of, page_of};
 use crate::limit;
 use crate::map::{self, LARGE, LARGE_GONE, Page};
+use crate::refuse::clock;
 use crate::report;
 use crate::{thread_cache, transfer};
 

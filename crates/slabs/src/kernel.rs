@@ -3,12 +3,13 @@
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use spandrel_os::{clock, vm};
+use spandrel_os::vm;
 use spandrel_pageheap::{Collapse, Memory};
 use spandrel_pages::{HEAP_PAGE_BYTES, HUGEPAGE_BYTES, HugeLength, HugePageId, Length, PageId};
 
 use crate::fresh;
 use crate::map::{self, Page};
+use crate::refuse::{Call, clock, refuses};
 
 /// Huge pages from the start of the slice that are not advised to be huge.
 pub const SMALL_PROGRAM: HugeLength = HugeLength(2);
@@ -112,6 +113,9 @@ impl Memory for Kernel {
     }
 
     fn collapse(&mut self, page: HugePageId) -> Collapse {
+        if refuses(Call::Collapse) {
+            return Collapse::Busy { micros: 30 };
+        }
         let start = clock::micros();
         fresh::fetch();
         let at = huge_address(page);

@@ -22,6 +22,9 @@ mod cache;
 mod central;
 mod check;
 mod class;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod components;
 mod cpu_cache;
 mod figures;
 mod fresh;
@@ -31,6 +34,7 @@ mod kernel;
 mod limit;
 mod map;
 mod recent;
+mod refuse;
 mod report;
 #[cfg(not(shuttle))]
 mod restartable;

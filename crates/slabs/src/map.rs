@@ -25,6 +25,7 @@ use spandrel_pages::{
 };
 
 use crate::class::CLASSES;
+use crate::refuse::{Call, refuses};
 use crate::span::SpanRecord;
 
 /// Address space wanted.
@@ -163,7 +164,7 @@ pub fn open(first: usize, huge_pages: usize) -> bool {
     let places = places();
     let start = places.data + first * HUGEPAGE_BYTES;
     let wanted = start + huge_pages * HUGEPAGE_BYTES;
-    if wanted > places.end {
+    if wanted > places.end || refuses(Call::Open) {
         return false;
     }
     open_to(places, wanted)
@@ -179,6 +180,9 @@ pub fn open(first: usize, huge_pages: usize) -> bool {
 /// Nobody uses it.
 pub unsafe fn give_back(at: *mut u8, len: usize) -> bool {
     let whole = (at as usize | len).is_multiple_of(HUGEPAGE_BYTES);
+    if refuses(Call::GiveBack) {
+        return false;
+    }
     // SAFETY: passed on from the caller.
     unsafe { if whole && places().charged { vm::close(at, len) } else { vm::discard(at, len) } }
 }
@@ -205,7 +209,7 @@ fn open_to(places: &Places, wanted: usize) -> bool {
             let start = align_down(at + from * each, PAGE_BYTES);
             let end = align_up(at + to * each, PAGE_BYTES).unwrap_or(start);
             // SAFETY: within the slice, which is this module's.
-            unsafe { vm::open(start as *mut u8, end - start) }
+            unsafe { !refuses(Call::Open) && vm::open(start as *mut u8, end - start) }
         });
         // SAFETY: as above.
         if opened_all && unsafe { vm::open(opened as *mut u8, end - opened) } {
@@ -229,7 +233,7 @@ pub fn open_trackers(huge_pages: usize) -> bool {
         return false;
     };
     // SAFETY: within the slice, which is this module's.
-    let done = unsafe { vm::open(opened as *mut u8, end - opened) };
+    let done = !refuses(Call::Open) && unsafe { vm::open(opened as *mut u8, end - opened) };
     if done {
         MAP.trackers_opened.store(end, Relaxed);
     }
@@ -243,7 +247,7 @@ pub fn open_cache(bytes: usize) -> *mut u8 {
         let next = |at: usize| at.checked_add(bytes).filter(|to| *to <= end);
         let at = MAP.caches_opened.fetch_update(Relaxed, Relaxed, next).ok()? as *mut u8;
         // SAFETY: within the slice, which is this module's.
-        let opened = unsafe { vm::open(at, bytes) };
+        let opened = !refuses(Call::Open) && unsafe { vm::open(at, bytes) };
         if !opened {
             // For the next who asks, unless somebody else has taken more meanwhile.
             let (from, to) = (at as usize, at as usize + bytes);

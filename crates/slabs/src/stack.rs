@@ -116,9 +116,16 @@ impl Stack {
     }
 
     /// An empty stack is as large as it was in the beginning, and refills begin with few objects.
-    pub fn begin_anew(&mut self, slots: usize) {
-        self.limit = self.bottom.wrapping_add(slots);
-        *self.refill.get_mut() = 0;
+    ///
+    /// # Safety
+    /// Nobody else takes from the stack or puts there. Others may ask how many objects a refill takes, or note
+    /// ebb and flood.
+    pub unsafe fn begin_anew(stack: *mut Self, slots: usize) {
+        // SAFETY: promised by the caller; what others may be at is atomic.
+        unsafe {
+            (*stack).limit = (*stack).bottom.wrapping_add(slots);
+            (*stack).refill.store(0, Relaxed);
+        }
     }
 
     /// Objects for which a stack has room.
@@ -171,14 +178,13 @@ impl Stack {
         mut object: impl FnMut(usize) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         // SAFETY: promised by the caller.
-        let stack = unsafe { &*stack };
-        let (bottom, top) = (stack.bottom as usize, stack.top as usize);
-        let ordered = bottom <= top && stack.top <= stack.limit;
-        ensure(bottom, ordered, "the ends of a stack")?;
+        let (first, top, limit) = unsafe { ((*stack).bottom, (*stack).top, (*stack).limit) };
+        let bottom = first as usize;
+        ensure(bottom, first <= top && top <= limit, "the ends of a stack")?;
         // SAFETY: as above.
         ensure(bottom, unsafe { Self::slots(stack) } <= room, "a stack beyond its room")?;
         // SAFETY: as above; what lies below the top are objects.
-        let objects = unsafe { core::slice::from_raw_parts(stack.bottom, Self::count(stack)) };
+        let objects = unsafe { core::slice::from_raw_parts(first, Self::count(stack)) };
         objects.iter().try_for_each(|at| object(*at))
     }
 

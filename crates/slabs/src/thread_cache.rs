@@ -5,12 +5,12 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
-use spandrel_os::clock;
 use spandrel_sync::{Lock, NO_CACHE, Once, ThreadSlot, background, thread_slot};
 
 use crate::check::{Fault, ensure};
 use crate::class::{self, CLASS, CLASSES, home_of, seen_from, shard_of};
 use crate::recent::Recent;
+use crate::refuse::clock;
 use crate::span::Wrong;
 use crate::stack::Stack;
 use crate::{map, report, transfer};
@@ -310,7 +310,7 @@ fn flush(cache: *mut Cache) {
                 core::slice::from_raw_parts(stack.bottom, count),
             );
             stack.top = stack.bottom;
-            stack.begin_anew(SLOTS[class]);
+            Stack::begin_anew(stack, SLOTS[class]);
         }
     }
 }

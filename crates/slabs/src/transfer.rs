@@ -167,6 +167,12 @@ pub fn is_full(shard: usize, class: usize) -> bool {
     stack.slots.is_null() || stack.count == SLOTS[class]
 }
 
+/// Slots of each stack of a class.
+#[cfg(any(test, fuzzing))]
+pub fn slots(class: usize) -> usize {
+    SLOTS[class]
+}
+
 /// Gives objects of a class back.
 pub fn give(shard: usize, class: usize, objects: &[usize]) {
     if objects.is_empty() {
