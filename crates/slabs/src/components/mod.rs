@@ -101,19 +101,23 @@ impl Instruction {
 /// # Panics
 /// When the component and its model differ, or something is not as it should be.
 pub fn run(component: Component, instructions: &[Instruction]) {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    assert!(crate::start());
-    // For good: one that got no memory would do without.
-    (0..SHARDS).for_each(|shard| _ = crate::transfer::is_full(shard, 1));
-    let program = || match component {
+    alone(|| match component {
         Component::Span => span::run(instructions),
         Component::Central => central::run(instructions),
         Component::Transfer => transfer::run(instructions),
         Component::Stacks(caches) if begin(caches) => stacks::run(caches, instructions),
         Component::Heap(caches, one_in) if begin(caches) => heap::run(caches, one_in, instructions),
         _ => {}
-    };
+    });
+}
+
+/// Runs a program that has the heap to itself, in a thread of its own.
+fn alone(program: impl FnOnce() + Send) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(crate::start());
+    // For good: one that got no memory would do without.
+    (0..SHARDS).for_each(|shard| _ = crate::transfer::is_full(shard, 1));
     let ended = std::thread::scope(|threads| {
         let thread = threads.spawn(|| {
             assert_eq!(census().handed_out, 0, "something was left behind");
@@ -165,6 +169,9 @@ fn assert_is_object(class: usize, object: usize) {
     let offset = object - crate::span::Span::covering(page, class).first().address();
     assert!(CLASS[class].beginning_at(offset).is_some(), "{object:#x}");
 }
+
+#[cfg(test)]
+mod spoilt;
 
 #[cfg(test)]
 mod tests {
