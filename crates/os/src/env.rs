@@ -69,29 +69,53 @@ pub fn read_file<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8], i32>
 }
 
 fn read_by_calls(path: &CStr, buffer: &mut [u8]) -> Result<usize, i32> {
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-    // SAFETY: `path` is NUL-terminated.
-    let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) };
-    if fd < 0 {
-        return Err(errno());
-    }
+    let file = Reading::open(path)?;
     let mut filled = 0;
-    let outcome = loop {
+    loop {
         let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) else {
-            break Err(libc::EFBIG);
+            return Err(libc::EFBIG);
         };
-        // SAFETY: the pointer and length describe `rest`.
-        let n = unsafe { libc::syscall(libc::SYS_read, fd, rest.as_mut_ptr(), rest.len()) };
-        match n {
-            0 => break Ok(filled),
-            n if n > 0 => filled += n as usize,
-            _ if errno() == libc::EINTR => {}
-            _ => break Err(errno()),
+        match file.read(rest)? {
+            0 => return Ok(filled),
+            count => filled += count,
         }
-    };
-    // SAFETY: `fd` was opened above and is closed once.
-    unsafe { libc::syscall(libc::SYS_close, fd) };
-    outcome
+    }
+}
+
+/// A file that is being read by system calls, which change `errno`.
+pub(crate) struct Reading(libc::c_long);
+
+impl Reading {
+    /// Opens a file; else what `errno` is.
+    pub(crate) fn open(path: &CStr) -> Result<Self, i32> {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        // SAFETY: `path` is NUL-terminated.
+        let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) };
+        if fd < 0 { Err(errno()) } else { Ok(Self(fd)) }
+    }
+
+    /// The next bytes, as many as there are and fit; 0: none, or there is no room.
+    pub(crate) fn read(&self, into: &mut [u8]) -> Result<usize, i32> {
+        loop {
+            // SAFETY: the pointer and length describe `into`.
+            let n =
+                unsafe { libc::syscall(libc::SYS_read, self.0, into.as_mut_ptr(), into.len()) };
+            if n >= 0 {
+                return Ok(n as usize);
+            }
+            let why = errno();
+            if why != libc::EINTR {
+                return Err(why);
+            }
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor was opened by `open` and is closed once.
+        unsafe { libc::syscall(libc::SYS_close, self.0) };
+    }
 }
 
 /// The calling thread's `errno`.

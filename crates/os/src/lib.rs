@@ -14,6 +14,7 @@ pub mod clock;
 pub mod degrade;
 pub mod env;
 pub mod file;
+mod lines;
 pub mod live;
 pub mod message;
 pub mod pressure;

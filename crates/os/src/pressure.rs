@@ -5,8 +5,9 @@
 //! groups are read where distributions mount them. Pages of files that nobody uses do not count:
 //! the kernel takes them first.
 
-use crate::env::read_file;
 use core::ffi::CStr;
+
+use crate::lines;
 
 /// A group is crowded from this part of its limit on, in sixteenths, ...
 const CROWDED: usize = 15;
@@ -21,28 +22,29 @@ const NO_LIMIT: usize = 1 << 60;
 /// Groups are looked at upwards from the process's own, so many at most.
 const LEVELS: usize = 16;
 
+/// Longest path of a file, its ending zero byte included.
+const PATH_BYTES: usize = 512;
+
 /// Bytes that had better go back: 0 for none, `usize::MAX` for all that can. Reads some files of
-/// the kernel's: not to be asked more often than once in a second.
+/// the kernel's: not to be asked more often than once in a second. It takes less than 4 KiB of stack,
+/// and a descriptor for a moment; without one nothing has to go back.
 pub fn beyond() -> usize {
     beyond_under(b"")
 }
 
 /// The same with the kernel's files in another place.
 fn beyond_under(root: &[u8]) -> usize {
-    // A line for each controller, with the group's path: a dozen of them, of some hundred bytes.
-    let mut buffer = [0; 8192];
-    let group = read(&[root, b"/proc/self/cgroup"], &mut buffer).and_then(group_of);
-    let mut stalls = [0; 256];
+    let mut place = Path::new();
+    let version = group_of(root, &mut place);
+    let mut path = place.as_bytes();
     // The group's own where there is one: others' stalls are not for this process to end.
-    let own = group.and_then(|(version, path)| {
-        read(&[root, version.mount, path, version.stalls?], &mut stalls).map(is_stalled)
-    });
-    let is_stalled =
-        own.or_else(|| read(&[root, b"/proc/pressure/memory"], &mut stalls).map(is_stalled));
-    if is_stalled == Some(true) {
+    let own = version
+        .and_then(|version| find(&[root, version.mount, path, version.stalls?], is_stalled));
+    let stalled = own.or_else(|| find(&[root, b"/proc/pressure/memory"], is_stalled));
+    if stalled == Some(true) {
         return usize::MAX;
     }
-    let Some((version, mut path)) = group else { return 0 };
+    let Some(version) = version else { return 0 };
     let mut most = 0;
     for _ in 0..LEVELS {
         most = most.max(beyond_of(root, version, path).unwrap_or(0));
@@ -51,6 +53,35 @@ fn beyond_under(root: &[u8]) -> usize {
         path = path.get(..cut).unwrap_or(b"");
     }
     most
+}
+
+/// A path under construction on the stack.
+struct Path {
+    bytes: [u8; PATH_BYTES],
+    len: usize,
+}
+
+impl Path {
+    const fn new() -> Self {
+        Self { bytes: [0; PATH_BYTES], len: 0 }
+    }
+
+    /// Adds a part; false: it does not fit.
+    fn push(&mut self, part: &[u8]) -> bool {
+        let end = self.len + part.len();
+        // The byte behind the last stays zero.
+        let room = if end < PATH_BYTES { self.bytes.get_mut(self.len..end) } else { None };
+        let fits = room.is_some();
+        if let Some(room) = room {
+            room.copy_from_slice(part);
+            self.len = end;
+        }
+        fits
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(b"")
+    }
 }
 
 /// What a version calls its files.
@@ -77,33 +108,27 @@ const V2: Version = Version {
     unused: b"inactive_file",
 };
 
-/// The group that limits the process's memory, without a slash at its end: of version 1 if memory
-/// is in its hands.
-fn group_of(text: &[u8]) -> Option<(&'static Version, &[u8])> {
+/// The group that limits the process's memory: its version, and into `path` its path, without a slash
+/// at its end. Of version 1 if memory is in its hands.
+fn group_of(root: &[u8], path: &mut Path) -> Option<&'static Version> {
     let mut found = None;
-    for line in text.split(|byte| *byte == b'\n') {
+    let first = find(&[root, b"/proc/self/cgroup"], |line| {
         let mut parts = line.splitn(3, |byte| *byte == b':');
-        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
-        else {
-            continue;
-        };
-        let path = path.strip_suffix(b"/").unwrap_or(path);
-        if controllers.split(|byte| *byte == b',').any(|name| name == b"memory") {
-            return Some((&V1, path));
+        let (_, controllers, group) = (parts.next()?, parts.next()?, parts.next()?);
+        let is_first = controllers.split(|byte| *byte == b',').any(|name| name == b"memory");
+        if is_first || controllers.is_empty() {
+            *path = Path::new();
+            let fits = path.push(group.strip_suffix(b"/").unwrap_or(group));
+            found = fits.then_some(&V2);
         }
-        if controllers.is_empty() {
-            found = Some((&V2, path));
-        }
-    }
-    found
+        is_first.then_some(found.is_some())
+    });
+    if first == Some(true) { Some(&V1) } else { found }
 }
 
 /// What one group is beyond its ease; `None`: it has no limit.
 fn beyond_of(root: &[u8], version: &Version, path: &[u8]) -> Option<usize> {
-    let number = |name: &[u8]| {
-        let mut buffer = [0; 64];
-        parse(read(&[root, version.mount, path, name], &mut buffer)?)
-    };
+    let number = |name: &[u8]| find(&[root, version.mount, path, name], parse);
     let limits = version.limits.iter().filter_map(|name| number(name));
     let limit = limits.filter(|limit| *limit < NO_LIMIT).min()?;
     let used = number(version.usage)?;
@@ -111,27 +136,18 @@ fn beyond_of(root: &[u8], version: &Version, path: &[u8]) -> Option<usize> {
     if used <= part * CROWDED {
         return Some(0);
     }
-    let mut buffer = [0; 4096];
-    let unused = read(&[root, version.mount, path, b"/memory.stat"], &mut buffer)
-        .and_then(|text| value_of(text, version.unused))
-        .unwrap_or(0);
-    let used = used.saturating_sub(unused);
+    let unused = find(&[root, version.mount, path, b"/memory.stat"], |line| {
+        parse(line.strip_prefix(version.unused)?.strip_prefix(b" ")?)
+    });
+    let used = used.saturating_sub(unused.unwrap_or(0));
     Some(if used > part * CROWDED { used - part * EASED } else { 0 })
 }
 
-/// The number behind a name that begins a line.
-fn value_of(text: &[u8], name: &[u8]) -> Option<usize> {
-    let mut lines = text.split(|byte| *byte == b'\n');
-    lines.find_map(|line| parse(line.strip_prefix(name)?.strip_prefix(b" ")?))
-}
-
-/// Whether the line `some avg10=N.NN …` says that too much time was lost.
-fn is_stalled(text: &[u8]) -> bool {
-    let average = text.strip_prefix(b"some avg10=").and_then(|rest| {
-        let end = rest.iter().position(|byte| *byte == b'.')?;
-        parse(rest.get(..end)?)
-    });
-    average.is_some_and(|percent| percent >= STALLED_PERCENT)
+/// Whether a line `some avg10=N.NN …` says that too much time was lost; `None`: it is another line.
+fn is_stalled(line: &[u8]) -> Option<bool> {
+    let rest = line.strip_prefix(b"some avg10=")?;
+    let end = rest.iter().position(|byte| *byte == b'.')?;
+    Some(parse(rest.get(..end)?)? >= STALLED_PERCENT)
 }
 
 /// A number and white space.
@@ -139,17 +155,15 @@ fn parse(text: &[u8]) -> Option<usize> {
     core::str::from_utf8(text).ok()?.trim().parse().ok()
 }
 
-/// The contents of the file whose path these parts make; `None` if there is no such file, or if
-/// it or its name is too long.
-fn read<'a>(parts: &[&[u8]], buffer: &'a mut [u8]) -> Option<&'a [u8]> {
-    let mut path = [0_u8; 512];
-    let mut len = 0;
-    for part in parts {
-        path.get_mut(len..len + part.len())?.copy_from_slice(part);
-        len += part.len();
+/// What `look` finds in the lines of the file whose path these parts make; `None` also if there is no
+/// such file, or its name is too long.
+#[inline(never)]
+fn find<T>(parts: &[&[u8]], look: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
+    let mut path = Path::new();
+    if !parts.iter().all(|part| path.push(part)) {
+        return None;
     }
-    let path = CStr::from_bytes_until_nul(path.get(..=len)?).ok()?;
-    read_file(path, buffer).ok()
+    lines::find(CStr::from_bytes_until_nul(&path.bytes).ok()?, look)
 }
 
 #[cfg(test)]
