@@ -1,9 +1,10 @@
-/* Frees most of a large heap and sleeps. Prints mebibytes that are resident before and after, and threads. */
+/* Frees most of a large heap and sleeps, or with an argument goes on with little. Prints mebibytes that are resident before and after, and threads. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define OBJECTS 262144
@@ -35,7 +36,21 @@ static int threads(void) {
     return count - 2;
 }
 
-int main(void) {
+/* Some requests now and then, more than caches have, all of which are freed again. */
+static void go_on(int seconds) {
+    static void *few[2000];
+    for (int turn = 0; turn < seconds * 50; turn++) {
+        for (int i = 0; i < 2000; i++) {
+            few[i] = malloc(200);
+        }
+        for (int i = 0; i < 2000; i++) {
+            free(few[i]);
+        }
+        usleep(20000);
+    }
+}
+
+int main(int argc, char **argv) {
     for (int i = 0; i < OBJECTS; i++) {
         objects[i] = malloc(BYTES);
         memset(objects[i], i, BYTES);
@@ -47,7 +62,15 @@ int main(void) {
             free(objects[i]);
         }
     }
-    sleep(10);
+    if (argc > 1) {
+        if (strcmp(argv[1], "child") == 0 && fork() != 0) {
+            int status;
+            return wait(&status) > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+        }
+        go_on(10);
+    } else {
+        sleep(10);
+    }
     long after = resident();
     printf("%ld %ld %d\n", before, after, threads());
     return 0;

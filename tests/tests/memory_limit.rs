@@ -3,6 +3,7 @@
 use spandrel_tests::subject::{installed, spandrel_command, subject};
 use spandrel_tests::{Job, Program};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 #[test]
 fn a_program_stays_within_a_hard_limit() {
@@ -78,7 +79,9 @@ struct Group(PathBuf);
 
 impl Group {
     fn with_limit(bytes: u64) -> Option<Self> {
-        let name = format!("spandrel-test-{}", std::process::id());
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Relaxed);
+        let name = format!("spandrel-test-{}-{number}", std::process::id());
         let mounts =
             [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.high")];
         mounts.into_iter().find_map(|(mount, file)| {
@@ -96,23 +99,45 @@ impl Drop for Group {
     }
 }
 
-#[test]
-fn near_the_limit_of_its_control_group_memory_goes_back() {
-    subject().required_library();
-    let Some(group) = Group::with_limit(272 << 20) else {
+/// Mebibytes that are resident before and ten seconds after a program in a control group with so large
+/// a limit has freed most of its heap; `None`: there is no such group here.
+fn freed_in_group(limit_mib: u64, what: &str, prepare: impl Fn(Job) -> Job) -> Option<(u64, u64)> {
+    let Some(group) = Group::with_limit(limit_mib << 20) else {
         eprintln!("control groups are not this user's to make: not tried");
-        return;
+        return None;
     };
     let program = Program::new("sleeping_heap.c");
     let procs = group.0.join("cgroup.procs");
-    let script = format!("echo $$ > {} && exec {}", procs.display(), program.path().display());
+    let script =
+        format!("echo $$ > {} && exec {} {what}", procs.display(), program.path().display());
     let job = subject().job(installed("sh"), "native").args(["-c", &script]);
-    let done = job.env("SPANDREL_RELEASE_RATE", "0").run().expect_ok();
+    let done = prepare(job.env("SPANDREL_RELEASE_RATE", "0")).run().expect_ok();
     let text = done.out();
-    let after: u64 =
-        text.split_whitespace().nth(1).and_then(|word| word.parse().ok()).expect("a number");
+    let numbers: Vec<u64> =
+        text.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+    Some((numbers[0], numbers[1]))
+}
+
+#[test]
+fn near_the_limit_of_its_control_group_memory_goes_back() {
+    subject().required_library();
+    let Some((_, after)) = freed_in_group(272, "", |job| job) else { return };
     // Without the group's limit more than 200, as above.
-    assert!(after < 245, "{done}");
+    assert!(after < 245, "{after}");
+}
+
+#[test]
+fn programs_without_the_thread_look_at_their_control_group_too() {
+    subject().required_library();
+    let without = |job: Job| job.env("SPANDREL_BACKGROUND", "0");
+    let Some((_, after)) = freed_in_group(272, "busy", without) else { return };
+    assert!(after < 245, "{after}");
+    // Far from a limit nothing goes.
+    let far = freed_in_group(2048, "busy", without);
+    assert!(far.is_some_and(|(before, after)| before > 250 && after > 250), "{far:?}");
+    // A child has no thread until it has grown itself, and its parent does nothing.
+    let Some((_, after)) = freed_in_group(272, "child", without) else { return };
+    assert!(after < 245, "{after}");
 }
 
 #[test]

@@ -5,8 +5,8 @@ use core::mem::transmute;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
-use spandrel_os::{budget, pressure};
-use spandrel_pages::{HEAP_PAGE_BYTES, Length, MIB};
+use spandrel_os::{budget, live, pressure};
+use spandrel_pages::{Figure, HEAP_PAGE_BYTES, Length, MIB};
 use spandrel_sync::background;
 
 use crate::refuse::clock;
@@ -19,18 +19,26 @@ const IDLE_MS: u32 = 1000;
 /// What lies in a cache of a processor unused for so long goes on to the transfer
 /// cache, and from there, after as long, back to its span.
 const TEND_MS: u64 = 1000;
-/// Without the thread, one in so many calls looks at the clock for that.
-const LOOK_EVERY: u32 = 256;
+/// Without the thread, one in so many calls looks at the clock for that: the slow way of a small object
+/// is one call, ...
+pub const LOOK_EVERY: u32 = 256;
+/// ... and something is done this often at most.
+const STEP_MS: u64 = 100;
 /// A program has the thread once its heap has grown by so many huge pages: 64 MiB.
 /// Smaller ones stay as they are, also in the eyes of system calls that refuse
 /// programs of several threads.
 const THREAD_FROM: u32 = 32;
 /// Pages that could go back and are not worth waking up for.
 pub const LITTLE: Length = Length((8 * MIB / HEAP_PAGE_BYTES) as u32);
-/// The thread looks so often whether others need the memory.
+/// Whether others need the memory is looked at so often: it takes 0.1 ms.
 const PRESSURE_MS: u64 = 1000;
-/// Where others need memory, so much goes back at once: between two passes others get the locks.
+/// Where others need memory, so much goes back at once: between two passes others get the locks, ...
 const PASS_BYTES: usize = 64 * MIB;
+/// ... and without the thread, in whose place the program waits, so much: some milliseconds.
+const STEP_BYTES: usize = 16 * MIB;
+/// Without the thread nobody looks for what less could be given back to: to take it from the kernel again
+/// takes as long as the look.
+const WORTH_BYTES: usize = MIB;
 
 /// A program that takes less than this part of a processor has nothing to do.
 const LEISURE_PART: u64 = 10;
@@ -43,8 +51,10 @@ static PREEMPTED: AtomicU64 = AtomicU64::new(0);
 static WANTED_AT: AtomicU32 = AtomicU32::new(0);
 /// When the caches were looked after last, in units of [`TEND_MS`].
 static TENDED: AtomicU64 = AtomicU64::new(0);
-/// When the thread last looked whether others need memory, in units of [`PRESSURE_MS`].
+/// When somebody last looked whether others need memory, in units of [`PRESSURE_MS`].
 static LOOKED: AtomicU64 = AtomicU64::new(0);
+/// When there was a step without the thread last, in units of [`STEP_MS`].
+static STEPPED: AtomicU64 = AtomicU64::new(0);
 static CALLS: AtomicU32 = AtomicU32::new(0);
 static PAUSE_MS: AtomicU32 = AtomicU32::new(0);
 /// Processor time that all of it has taken, in microseconds.
@@ -74,10 +84,10 @@ pub fn want() -> bool {
 }
 
 /// Starts or wakes the thread when the heap has grown by enough, and does now
-/// and then what it would do for the caches. To be called without a
+/// and then what it would do. A large object is worth [`LOOK_EVERY`] of `calls`. To be called without a
 /// lock, where memory may be allocated.
 #[inline]
-pub fn see_to_background() {
+pub fn see_to_background(calls: u32) {
     let reached = kernel::reached();
     if reached.saturating_sub(WANTED_AT.load(Relaxed)) >= THREAD_FROM {
         // Not here: the parent, whose memory this is, shall ask again.
@@ -90,13 +100,69 @@ pub fn see_to_background() {
         // What comes to the caches now may be forgotten there.
         background::wake();
     } else {
-        // Lost counts do not matter.
-        let calls = CALLS.load(Relaxed).wrapping_add(1);
-        CALLS.store(calls, Relaxed);
-        if calls.is_multiple_of(LOOK_EVERY) {
-            counted(tend);
-        }
+        step_now_and_then(calls);
     }
+}
+
+/// Where there is no thread: does now and then what it would do for the caches, and for others that need
+/// memory. To be called without a lock.
+#[inline]
+pub fn step_now_and_then(calls: u32) {
+    // Lost counts do not matter.
+    let before = CALLS.load(Relaxed);
+    let now = before.wrapping_add(calls);
+    CALLS.store(now, Relaxed);
+    if before / LOOK_EVERY != now / LOOK_EVERY {
+        step();
+    }
+}
+
+/// What is due of the work, where nobody else does it: at most once in [`STEP_MS`].
+#[cold]
+#[inline(never)]
+pub fn step() {
+    let turn = clock::coarse_ms() / STEP_MS;
+    if background::is_running() || STEPPED.swap(turn, Relaxed) == turn {
+        return;
+    }
+    if is_due_to_tend() || BEYOND.load(Relaxed) > 0 {
+        counted(|| {
+            tend();
+            relieve();
+        });
+    }
+}
+
+/// Gives back for others that need memory what a thread of the program has time for.
+fn relieve() {
+    let mapped = live::get(Figure::MappedWarm) as usize;
+    if heap::idle_at_once().saturating_add(mapped) < WORTH_BYTES {
+        BEYOND.store(0, Relaxed);
+        return;
+    }
+    let beyond = needed_by_others();
+    let now = beyond.min(STEP_BYTES);
+    if now == 0 {
+        return;
+    }
+    let (mapped, _) = companion(now);
+    let heaps = heap::relieve(now.saturating_sub(mapped)).0 as usize * HEAP_PAGE_BYTES;
+    // Else nothing more can go.
+    let gone = mapped.saturating_add(heaps);
+    BEYOND.store(if gone > 0 { beyond.saturating_sub(gone) } else { 0 }, Relaxed);
+}
+
+/// Bytes that had better go back for others, as it was found within the last second.
+fn needed_by_others() -> usize {
+    let turn = clock::coarse_ms() / PRESSURE_MS;
+    if LOOKED.swap(turn, Relaxed) != turn {
+        BEYOND.store(pressure::beyond(), Relaxed);
+    }
+    BEYOND.load(Relaxed)
+}
+
+fn is_due_to_tend() -> bool {
+    TENDED.load(Relaxed) != clock::coarse_ms() / TEND_MS
 }
 
 /// Once in a while: objects that nobody took go back to their spans. False:
@@ -137,11 +203,7 @@ fn work() -> Option<u32> {
 
 fn look_after() -> Option<u32> {
     let parked = tend();
-    let turn = clock::coarse_ms() / PRESSURE_MS;
-    if LOOKED.swap(turn, Relaxed) != turn {
-        BEYOND.store(pressure::beyond(), Relaxed);
-    }
-    let beyond = BEYOND.load(Relaxed);
+    let beyond = needed_by_others();
     let now = beyond.min(PASS_BYTES);
     let (given_back, mut is_due) = companion(now.max(budget::excess()));
     let pass = heap::pass(now.saturating_sub(given_back), has_leisure()).unwrap_or_default();
@@ -195,5 +257,6 @@ pub fn fork_forget() {
     WANTED_AT.store(kernel::reached(), Relaxed);
     WALL_US.store(0, Relaxed);
     TAKEN_US.store(0, Relaxed);
+    BEYOND.store(0, Relaxed);
     COUNTING.store(false, Relaxed);
 }

@@ -31,7 +31,7 @@ pub fn fetch(class: usize) -> usize {
         Some(area) => cpu_cache::refill(area, class),
         None => thread_cache::refill(class),
     };
-    beside::see_to_background();
+    beside::see_to_background(1);
     check::stepped();
     object
 }
@@ -59,6 +59,7 @@ fn push_slow(class: usize, object: usize) {
         Some(area) => cpu_cache::spill(area, class, object),
         None => thread_cache::spill(class, object),
     }
+    beside::step_now_and_then(1);
     check::stepped();
 }
 

@@ -226,6 +226,22 @@ pub fn pass(beyond: usize, leisure: bool) -> Option<Pass> {
     Some(Pass { released, pressed, restored, idle, restores_in_ms })
 }
 
+/// Gives back so many bytes for others that need memory, or all that can go; how much that was.
+pub fn relieve(bytes: usize) -> Length {
+    if bytes == 0 || !READY.load(Acquire) {
+        return Length::ZERO;
+    }
+    let mut heap = HEAP.lock();
+    let released = limit::release_for_others(&mut heap, clock::coarse_ms(), bytes);
+    figures::publish_heap(&heap.stats());
+    released
+}
+
+/// Bytes of free pages that could go back to the kernel at once; 0 before the start.
+pub fn idle_at_once() -> usize {
+    if READY.load(Acquire) { HEAP.lock().idle().0 as usize * HEAP_PAGE_BYTES } else { 0 }
+}
+
 /// Bytes that could go back to the kernel at once.
 pub fn idle_bytes() -> usize {
     let pages = HEAP.lock().idle().saturating_add(SETTINGS.cache_least.pages());

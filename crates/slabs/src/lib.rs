@@ -55,7 +55,7 @@ use spandrel_pages::{HEAP_PAGE_BYTES, MIN_ALIGN};
 use class::{CLASS, CLASSES, SMALL_MAX, class_of};
 use map::{LARGE, page_of};
 
-pub use beside::{Companion, set_companion, want as want_background};
+pub use beside::{Companion, set_companion, step as step_beside, want as want_background};
 pub use check::{Census, Fault, check};
 pub use cpu_cache::start as start_cpu_caches;
 pub use figures::{figures, measure_resident};
@@ -130,7 +130,7 @@ fn class_aligned(align: usize, size: usize) -> Option<usize> {
 
 fn alloc_large(size: usize, align_pages: usize) -> (*mut u8, bool) {
     let object = heap::allocate_large(size.div_ceil(HEAP_PAGE_BYTES), align_pages);
-    beside::see_to_background();
+    beside::see_to_background(beside::LOOK_EVERY);
     check::stepped();
     object.map_or((ptr::null_mut(), false), |(at, zeroed)| (at as *mut u8, zeroed))
 }
@@ -156,7 +156,10 @@ pub unsafe fn free(object: *mut u8) {
 fn free_large(object: usize) {
     let page = page_of(object);
     match page.class().load(Relaxed) {
-        LARGE if page.address() == object => heap::free_large(page),
+        LARGE if page.address() == object => {
+            heap::free_large(page);
+            beside::step_now_and_then(beside::LOOK_EVERY);
+        }
         _ => report::not_live("free", object),
     }
     check::stepped();

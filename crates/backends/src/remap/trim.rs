@@ -155,6 +155,8 @@ impl Remap {
         let limit = (now.saturating_sub(WARM_MS) / STAMP_MS) as u32;
         let too_much = budget::counts() && budget::excess() > 0;
         self.give_back(|_, stamp| too_much || is_before(stamp, limit), TICK_SLOTS);
+        // Where there is no thread, and perhaps nobody asks the native heap for anything.
+        spandrel_slabs::step_beside();
     }
 
     /// A promise of what a slot will hold when so many pages of it are used, if need be after
