@@ -140,6 +140,19 @@ fn programs_without_the_thread_look_at_their_control_group_too() {
     assert!(after < 245, "{after}");
 }
 
+/// The look is beside requests: on the stack that there is, and whatever the program is just doing.
+#[test]
+fn looking_whether_others_need_memory_harms_nothing() {
+    subject().required_library();
+    let program = Program::new("looks.c");
+    for mode in ["native", "auto", "mmap"] {
+        for what in ["thread", "vfork", "exhausted"] {
+            let job = subject().job(program.path(), mode).arg(what);
+            job.env("SPANDREL_BACKGROUND", "0").run().expect_ok();
+        }
+    }
+}
+
 #[test]
 fn python_sees_a_memory_error_and_goes_on() {
     let code = "
@@ -217,5 +230,19 @@ fn what_is_no_limit_is_said_once_and_ignored_or_refused() {
         let job = Job::new(spandrel_command()).args(["run", "--", "true"]);
         let done = job.env("SPANDREL_LIMIT", value).run().expect_code(2);
         assert!(done.err().contains("SPANDREL_LIMIT in the environment: "), "{done}");
+    }
+}
+
+#[test]
+fn no_limit_is_asked_for_in_words_or_by_zero() {
+    subject().required_library();
+    for value in ["0", "off", "none", "soft=0", ""] {
+        // Nobody is told that it is without effect, either.
+        let job = subject().job(installed("true"), "sys").env("SPANDREL_LIMIT", value);
+        let done = job.env("SPANDREL_STATS", "1").run().expect_ok();
+        assert!(!done.err().contains("SPANDREL_LIMIT") && !done.err().contains(" limit"), "{done}");
+        let job = Job::new(spandrel_command()).args(["run", "--stats", "--", "true"]);
+        let done = job.env("SPANDREL_LIMIT", value).run().expect_ok();
+        assert!(!done.err().contains(" limit"), "{value}: {done}");
     }
 }

@@ -121,8 +121,15 @@ pub fn step_now_and_then(calls: u32) {
 #[cold]
 #[inline(never)]
 pub fn step() {
-    let turn = clock::coarse_ms() / STEP_MS;
-    if background::is_running() || STEPPED.swap(turn, Relaxed) == turn {
+    let now = clock::coarse_ms();
+    let last = STEPPED.swap(now / STEP_MS, Relaxed);
+    if background::is_running() || last == now / STEP_MS {
+        return;
+    }
+    if last == 0 {
+        // What has just begun has nothing to give back; many programs end before they have.
+        TENDED.store(now / TEND_MS, Relaxed);
+        LOOKED.store(now / PRESSURE_MS, Relaxed);
         return;
     }
     if is_due_to_tend() || BEYOND.load(Relaxed) > 0 {
