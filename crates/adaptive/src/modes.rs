@@ -12,7 +12,9 @@ use core::fmt::Write;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
+use spandrel_os::live;
 use spandrel_os::message::Line;
+use spandrel_pages::live::Stage;
 use spandrel_policy::{
     Available, Decision, Mode, ModeError, Operation, Switch, Table, exact, parse_mode,
 };
@@ -216,6 +218,8 @@ pub(crate) fn set_parsed(mode: &Mode) -> Result<(), ModeChange<'static>> {
     let entry = intern(mode).ok_or(ModeChange::TooMany)?;
     let _adding = ADDING.lock();
     CURRENT.store((&raw const *entry).cast_mut(), Release);
+    live::set_mode(mode);
+    live::set_stage(Stage::Serving);
     publish();
     Ok(())
 }

@@ -258,7 +258,15 @@ pub fn measured_stats() -> Stats {
 /// figure. Zero before the allocator has started.
 pub fn native_figure(name: &[u8]) -> Option<u64> {
     let figure = *Figure::ALL.iter().find(|figure| figure.name().as_bytes() == name)?;
-    if matches!(figure, Figure::Resident | Figure::Tables | Figure::Covered) {
+    if matches!(
+        figure,
+        Figure::Resident
+            | Figure::Tables
+            | Figure::PageHeap
+            | Figure::PeakResident
+            | Figure::PeakLive
+            | Figure::Covered
+    ) {
         spandrel_backends::measure_resident();
     }
     let figures = spandrel_backends::native_figures();

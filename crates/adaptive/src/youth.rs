@@ -7,7 +7,9 @@
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
+use spandrel_os::live;
 use spandrel_pages::KIB;
+use spandrel_pages::live::Stage;
 use spandrel_policy::Mode;
 use spandrel_sync::{Once, is_single_threaded};
 
@@ -24,6 +26,8 @@ static END: Once = Once::new();
 
 /// The process is young from now on: nothing but glibc has been started.
 pub(crate) fn begin() {
+    live::set_mode(&Mode::Auto);
+    live::set_stage(Stage::Young);
     IS_YOUNG.store(true, Relaxed);
 }
 

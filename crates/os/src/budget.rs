@@ -7,6 +7,10 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use spandrel_pages::Figure;
+
+use crate::live;
+
 /// Stands for no limit.
 const NONE: usize = usize::MAX;
 
@@ -21,6 +25,8 @@ pub fn set(hard: Option<usize>, soft: Option<usize>) {
     HARD.store(hard.unwrap_or(NONE), Relaxed);
     SOFT.store(soft.unwrap_or(NONE), Relaxed);
     COUNTS.store(hard.is_some() || soft.is_some(), Relaxed);
+    live::set(Figure::HardLimit, hard.map_or(0, |bytes| bytes as u64));
+    live::set(Figure::SoftLimit, soft.map_or(0, |bytes| bytes as u64));
 }
 
 /// Whether there is a limit, and what is held has to be told.
@@ -120,7 +126,13 @@ pub fn excess() -> usize {
 
 /// Counts a request that failed for the hard limit.
 pub fn refuse() {
-    REFUSED.fetch_add(1, Relaxed);
+    let refused = REFUSED.fetch_add(1, Relaxed) + 1;
+    live::set(Figure::OverLimit, refused);
+}
+
+/// The child of a fork counts its own.
+pub fn fork_forget() {
+    REFUSED.store(0, Relaxed);
 }
 
 /// A moment, by which one can tell later why a request has failed.

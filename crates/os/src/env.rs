@@ -98,8 +98,7 @@ impl Reading {
     pub(crate) fn read(&self, into: &mut [u8]) -> Result<usize, i32> {
         loop {
             // SAFETY: the pointer and length describe `into`.
-            let n =
-                unsafe { libc::syscall(libc::SYS_read, self.0, into.as_mut_ptr(), into.len()) };
+            let n = unsafe { libc::syscall(libc::SYS_read, self.0, into.as_mut_ptr(), into.len()) };
             if n >= 0 {
                 return Ok(n as usize);
             }

@@ -96,7 +96,8 @@ mod tests {
     #[test]
     fn the_first_that_is_found_ends_it_and_errno_stays() {
         env::set_errno(7);
-        let found = find(c"/proc/self/status", |line| line.starts_with(b"Pid:").then_some(line.len()));
+        let found =
+            find(c"/proc/self/status", |line| line.starts_with(b"Pid:").then_some(line.len()));
         assert!(found.is_some_and(|len| len > 5));
         assert_eq!(find(c"/proc/nothing/of/the/kind", |_| Some(())), None);
         assert_eq!(env::errno(), 7);

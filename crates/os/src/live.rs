@@ -1,25 +1,44 @@
 //! The figures of the process, for whoever reads its memory. Each is written by the allocator that it is of.
 
+use core::fmt::{self, Display, Write};
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use spandrel_pages::{FIGURES, Figure, Figures, LIVE_MAGIC};
+use spandrel_pages::live::{
+    BOUNDS, BOUNDS_AT, FIGURES_AT, MAGIC, MODE, MODE_AT, SLICE, SLICES, SLICES_AT, STAGE_AT, Stage,
+    WORDS,
+};
+use spandrel_pages::{AllocatorId, FIGURES, Figure, Figures};
 
-/// See [`spandrel_pages::LIVE_SYMBOL`].
+/// See [`spandrel_pages::live`].
 #[repr(C)]
 struct Live {
     magic: u64,
     count: u64,
-    /// First address of the native allocator's tables, that of the heap behind them, and the one behind
-    /// its last.
-    bounds: [AtomicU64; 3],
+    bounds: [AtomicU64; BOUNDS],
+    stage: AtomicU64,
+    slices: [[AtomicU64; SLICE]; SLICES],
+    mode: [AtomicU64; MODE],
     figures: [AtomicU64; FIGURES],
 }
 
+const _: () = assert!(
+    offset_of!(Live, bounds) == 8 * BOUNDS_AT
+        && offset_of!(Live, stage) == 8 * STAGE_AT
+        && offset_of!(Live, slices) == 8 * SLICES_AT
+        && offset_of!(Live, mode) == 8 * MODE_AT
+        && offset_of!(Live, figures) == 8 * FIGURES_AT
+        && size_of::<Live>() == 8 * WORDS
+);
+
 #[unsafe(export_name = "spandrel_live")]
 static LIVE: Live = Live {
-    magic: LIVE_MAGIC,
+    magic: MAGIC,
     count: FIGURES as u64,
-    bounds: [const { AtomicU64::new(0) }; 3],
+    bounds: [const { AtomicU64::new(0) }; BOUNDS],
+    stage: AtomicU64::new(Stage::Loaded as u64),
+    slices: [const { [const { AtomicU64::new(0) }; SLICE] }; SLICES],
+    mode: [const { AtomicU64::new(0) }; MODE],
     figures: [const { AtomicU64::new(0) }; FIGURES],
 };
 
@@ -35,10 +54,50 @@ pub fn get(figure: Figure) -> u64 {
     LIVE.figures[figure as usize].load(Relaxed)
 }
 
-/// Writes down where the native allocator's tables begin, where the heap behind them, and where that ends.
-pub fn set_bounds(bounds: [usize; 3]) {
+/// Writes down where the native allocator has what; see [`BOUNDS`].
+pub fn set_bounds(bounds: [usize; BOUNDS]) {
     for (place, bound) in LIVE.bounds.iter().zip(bounds) {
         place.store(bound as u64, Relaxed);
+    }
+}
+
+/// Writes down how far the library is.
+pub fn set_stage(stage: Stage) {
+    LIVE.stage.store(stage as u64, Relaxed);
+}
+
+/// Writes down the name of the mode in force. One at a time.
+pub fn set_mode(mode: &dyn Display) {
+    struct Name {
+        bytes: [u8; 8 * MODE],
+        len: usize,
+    }
+    impl Write for Name {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            let take = text.len().min(self.bytes.len() - self.len);
+            let room = self.bytes.get_mut(self.len..self.len + take);
+            if let (Some(room), Some(text)) = (room, text.as_bytes().get(..take)) {
+                room.copy_from_slice(text);
+                self.len += take;
+            }
+            Ok(())
+        }
+    }
+    let mut name = Name { bytes: [0; 8 * MODE], len: 0 };
+    let _ = write!(name, "{mode}");
+    for (place, bytes) in LIVE.mode.iter().zip(name.bytes.chunks_exact(8)) {
+        place.store(u64::from_ne_bytes(bytes.try_into().unwrap_or_default()), Relaxed);
+    }
+}
+
+/// Writes down which addresses are an allocator's, if there is room for it.
+pub(crate) fn add_slice(owner: AllocatorId, base: usize, end: usize) {
+    for [of, from, to] in &LIVE.slices {
+        if from.compare_exchange(0, base as u64, Relaxed, Relaxed).is_ok() {
+            of.store(owner as u64, Relaxed);
+            to.store(end as u64, Relaxed);
+            return;
+        }
     }
 }
 

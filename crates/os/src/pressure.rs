@@ -38,8 +38,8 @@ fn beyond_under(root: &[u8]) -> usize {
     let version = group_of(root, &mut place);
     let mut path = place.as_bytes();
     // The group's own where there is one: others' stalls are not for this process to end.
-    let own = version
-        .and_then(|version| find(&[root, version.mount, path, version.stalls?], is_stalled));
+    let own =
+        version.and_then(|version| find(&[root, version.mount, path, version.stalls?], is_stalled));
     let stalled = own.or_else(|| find(&[root, b"/proc/pressure/memory"], is_stalled));
     if stalled == Some(true) {
         return usize::MAX;

@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, fence};
 use spandrel_pages::{ADDRESS_SPACE_END, AllocatorId, TIB, align_down, align_up};
 
 use crate::degrade::{Optional, refused};
-use crate::vm;
+use crate::{live, vm};
 
 const GRANULE_BITS: u32 = 28;
 /// Bytes per entry of the owner table; also the smallest slice.
@@ -164,6 +164,7 @@ fn publish(slice: Slice, owner: AllocatorId) {
     // Where there is no place for it nobody looks at its frees.
     let _ = PUBLISHED.iter().any(is_noted);
     NAMES.store(vm::name(slice.base as *mut u8, slice.len, name_of(owner)), Relaxed);
+    live::add_slice(owner, slice.base, slice.base + slice.len);
 }
 
 /// Whether the kernel has names for mappings.

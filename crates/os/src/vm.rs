@@ -77,7 +77,8 @@ pub fn is_mapped(page: *mut u8) -> bool {
 /// tell.
 pub fn resident(at: *mut u8, len: usize) -> Option<usize> {
     let errno = crate::env::errno();
-    let mut pages = [0u8; 4096];
+    // Also on the stacks of threads that have little.
+    let mut pages = [0u8; 1024];
     let mut count = 0;
     for from in (0..len).step_by(pages.len() * PAGE_BYTES) {
         let part = (len - from).min(pages.len() * PAGE_BYTES);

@@ -23,6 +23,38 @@ macro_rules! figures {
                         | Self::HardLimit
                         | Self::SoftLimit
                         | Self::Held
+                        | Self::PeakResident
+                        | Self::PeakLive
+                )
+            }
+
+            /// Whether it is counted since the beginning of the process, so that it never falls.
+            pub const fn never_falls(self) -> bool {
+                matches!(
+                    self,
+                    Self::TransferHits
+                        | Self::TransferMisses
+                        | Self::BrokenSoFar
+                        | Self::Restored
+                        | Self::CollapseAttempts
+                        | Self::CollapseFailures
+                        | Self::CollapseMicros
+                        | Self::CollapseMaxMicros
+                        | Self::ReleasedDemand
+                        | Self::ReleasedAsked
+                        | Self::ReleasedBackground
+                        | Self::ReleasedDrained
+                        | Self::ReleasedPressure
+                        | Self::Subreleased
+                        | Self::WantedAgain
+                        | Self::Refused
+                        | Self::BegunSmall
+                        | Self::OverLimit
+                        | Self::FromCache
+                        | Self::FromKernel
+                        | Self::BackgroundMicros
+                        | Self::PeakResident
+                        | Self::CacheHits
                 )
             }
 
@@ -136,6 +168,15 @@ figures! {
     Resident "resident_bytes",
     /// Resident bytes of the allocator's own tables and caches. Measured as the heap's.
     Tables "tables_bytes",
+    /// Of these, the page heap's own records. Measured as the heap's.
+    PageHeap "pageheap_bytes",
+    /// The most that heap and tables were seen to have resident together.
+    PeakResident "peak_resident_bytes",
+    /// Bytes of objects at that moment.
+    PeakLive "peak_live_bytes",
+    /// Requests that the caches of processors have served for certain: objects that were in them when
+    /// somebody looked, and were gone at the next look. There may have been many more.
+    CacheHits "cache_hits_at_least",
 }
 
 /// How many figures there are.
@@ -143,14 +184,3 @@ pub const FIGURES: usize = Figure::ALL.len();
 
 /// A value for each figure.
 pub type Figures = [u64; FIGURES];
-
-/// The figures of a running process, for whoever reads its memory.
-///
-/// The symbol `spandrel_live` names it. Its form, in numbers of 64 bits: [`LIVE_MAGIC`],
-/// how many figures there are, the first address of the allocator's tables, that of the heap
-/// behind them and the one behind its last, the figures in the order of their numbers. Nobody
-/// holds a lock while they are read: they may be some requests apart.
-pub const LIVE_SYMBOL: &str = "spandrel_live";
-/// What the figures of a running process begin with; the last byte counts changes of
-/// their meaning.
-pub const LIVE_MAGIC: u64 = u64::from_le_bytes(*b"spandre\x02");

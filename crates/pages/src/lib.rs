@@ -10,11 +10,12 @@
 
 mod class;
 mod figure;
+pub mod live;
 mod size;
 mod unit;
 
 pub use class::{CLASS_COUNT, SizeClass};
-pub use figure::{FIGURES, Figure, Figures, LIVE_MAGIC, LIVE_SYMBOL};
+pub use figure::{FIGURES, Figure, Figures};
 pub use size::{ByteSize, ParseSizeError, align_down, align_up};
 pub use unit::{HEAP_PAGE_BYTES, HEAP_PAGES_PER_HUGEPAGE, HugeLength, HugePageId, Length, PageId};
 

@@ -238,6 +238,13 @@ impl Stats {
                 };
             }
         }
+        // Both are of the same moment: that of the process with the higher peak.
+        let peak = |stats: &Stats, figure: Figure| stats.native.get(figure.name()).copied();
+        if let Some(highest) = all.iter().max_by_key(|stats| peak(stats, Figure::PeakResident))
+            && let Some(live) = peak(highest, Figure::PeakLive)
+        {
+            sum.native.insert(Figure::PeakLive.name().into(), live);
+        }
         sum.sites = sum_of_sites(all.iter().flat_map(|stats| &stats.sites));
         sum.requests = requests.into_values().collect();
         let degraded = degraded.into_iter();
@@ -289,7 +296,7 @@ mod tests {
                     {"backend":"mimalloc","from":0,"to":0,"allocs":0,"alloc_bytes":0,"reallocs":0,"frees":9}],
         "realloc":{"in_place":1,"moved_pages":2,"copied":3,"copied_bytes":4,"migrated":5},
         "mmap":{"live_slots":0,"live_bytes":0,"warm_bytes":7,"faults_avoided_bytes":0},
-        "native":{"live_bytes":100,"patience_s":5},
+        "native":{"live_bytes":100,"patience_s":5,"peak_resident_bytes":50,"peak_live_bytes":40},
         "degraded":[{"what":"mremap","errno":38,"count":3}],
         "sites":[{"reallocs":16,"bytes":5,"copied_bytes":0,"callers":[]},
                  {"reallocs":1,"bytes":9,"copied_bytes":7,"callers":[{"file":"/x","offset":3,"function":"f"}]}]}"#;
@@ -299,6 +306,9 @@ mod tests {
         let one = Stats::parse(ONE).unwrap();
         let mut other = one.clone();
         other.program = "b".into();
+        // A lower peak, of which more was live.
+        other.native.insert("peak_resident_bytes".into(), 49);
+        other.native.insert("peak_live_bytes".into(), 45);
         other.requests.push(Requests {
             backend: "mmap".into(),
             from: 4096,
@@ -313,6 +323,7 @@ mod tests {
         assert_eq!(sum.realloc.copied_bytes, 8);
         assert_eq!(sum.mmap.warm_bytes, 14);
         assert_eq!((sum.native["live_bytes"], sum.native["patience_s"]), (200, 5));
+        assert_eq!((sum.native["peak_resident_bytes"], sum.native["peak_live_bytes"]), (50, 40));
         assert_eq!(sum.usage, Usage { cpu_us: 10, peak_bytes: 7, faults: 18 });
         let sites: Vec<_> = sum.sites.iter().map(|s| (s.reallocs, s.copied_bytes)).collect();
         assert_eq!(

@@ -10,7 +10,7 @@ use spandrel_pages::{Figure, HEAP_PAGE_BYTES, Length, MIB};
 use spandrel_sync::background;
 
 use crate::refuse::clock;
-use crate::{central, cpu_cache, figures, heap, kernel, thread_cache, transfer};
+use crate::{central, cpu_cache, figures, heap, kernel, peak, thread_cache, transfer};
 
 /// The thread looks again so soon while there is work.
 const WORKING_MS: u32 = 10;
@@ -96,6 +96,9 @@ pub fn see_to_background(calls: u32) {
         }
     }
     thread_cache::watch_main_thread();
+    if peak::is_due() {
+        counted(peak::note);
+    }
     if background::is_running() {
         // What comes to the caches now may be forgotten there.
         background::wake();
@@ -182,6 +185,7 @@ pub fn tend() -> bool {
     }
     let left = cpu_cache::tend() | transfer::tend() | central::tend();
     figures::publish_caches();
+    peak::note_growth();
     left
 }
 

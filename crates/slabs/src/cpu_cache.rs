@@ -16,6 +16,7 @@ use spandrel_sync::{Lock, thread_slot};
 
 use crate::check::{Fault, ensure};
 use crate::class::{self, CLASS, CLASSES, HOMED, home_of, seen_from, shard_of};
+use crate::hits::Hits;
 use crate::recent::Recent;
 use crate::refuse::clock;
 use crate::span::Wrong;
@@ -52,6 +53,7 @@ pub struct Block {
     flooded: [u32; CLASSES],
     /// Bytes of objects for which stacks have grown.
     grown: usize,
+    hits: Hits,
 }
 
 /// Where assembly finds what was put last.
@@ -68,6 +70,7 @@ static NOTHING: Nothing = Nothing(Block {
     room: [0; CLASSES],
     flooded: [0; CLASSES],
     grown: 0,
+    hits: Hits::none(),
 });
 
 /// Where whoever runs on a processor finds its block. Filled before any thread
@@ -182,6 +185,7 @@ pub fn refill(area: *mut Area, place: usize) -> usize {
     let wanted = match current(area) {
         // SAFETY: blocks are never taken away.
         Some(block) => unsafe {
+            look(block, place);
             let (size, most) = (CLASS[class].size as usize, BATCH.min(SLOTS[class] / 2 + 1));
             Stack::next_refill(&raw const (*block).stacks[place], now, size, most)
         },
@@ -200,7 +204,36 @@ pub fn refill(area: *mut Area, place: usize) -> usize {
         let kept = unsafe { restartable::push_many(area, class, rest) };
         transfer::give(shard, class, &rest[kept..]);
     }
+    if let Some(block) = current(area) {
+        // SAFETY: as above.
+        unsafe { look(block, place) };
+    }
     batch[last]
+}
+
+/// Looks at the stack at some place for what it has served.
+///
+/// # Safety
+/// There is such a block.
+unsafe fn look(block: *mut Block, place: usize) {
+    // SAFETY: promised by the caller; blocks are never taken away, and only atomics are looked at, and the
+    // top, as it was a moment ago.
+    unsafe {
+        let stack = &raw const (*block).stacks[place];
+        (*block).hits.look(place, || Stack::count(stack));
+    }
+}
+
+/// Notes that others than requests have taken objects off the stack at some place.
+///
+/// # Safety
+/// As for [`look`].
+unsafe fn note(block: *mut Block, place: usize) {
+    // SAFETY: as in `look`.
+    unsafe {
+        let stack = &raw const (*block).stacks[place];
+        (*block).hits.note(place, Stack::count(stack));
+    }
 }
 
 /// Gives an object back for whom `restartable::push` did not: when the stack is full, some go on.
@@ -222,6 +255,10 @@ pub fn spill(area: *mut Area, class: usize, object: usize) {
         let many = BATCH.min(SLOTS[class].div_ceil(2));
         // SAFETY: as above.
         let taken = unsafe { restartable::pop_many(area, class, &mut batch[..many]) };
+        // SAFETY: blocks are never taken away.
+        current(area)
+            .into_iter()
+            .for_each(|block| unsafe { note(block, seen_from(home_of(cpu), class)) });
         transfer::give(shard, class, &batch[..taken]);
     }
     if !keep() {
@@ -359,16 +396,27 @@ pub fn flush() {
     }
 }
 
-/// Bytes of objects that processors have cached, more or less: they go on meanwhile.
-pub fn bytes() -> u64 {
-    made()
-        .flat_map(|(_, block)| (1..CLASSES).map(move |class| (block, class)))
-        .map(|(block, class)| {
+/// Bytes of objects that processors have cached, more or less, as they go on meanwhile, and requests that
+/// were served from there for certain.
+pub fn counts() -> (u64, u64) {
+    made().fold((0, 0), |(mut bytes, hits), (_, block)| {
+        for class in 1..CLASSES {
             // SAFETY: a block is never taken away.
-            let count = unsafe { Stack::count(&raw const (*block).stacks[class]) };
-            count as u64 * u64::from(CLASS[class].size)
-        })
-        .sum()
+            let count = unsafe {
+                look(block, class);
+                Stack::count(&raw const (*block).stacks[class])
+            };
+            bytes += count as u64 * u64::from(CLASS[class].size);
+        }
+        // SAFETY: as above; it consists of atomics.
+        (bytes, hits + unsafe { (*block).hits.served() })
+    })
+}
+
+/// The child of a fork counts what it does itself.
+pub fn fork_forget() {
+    // SAFETY: as in `counts`.
+    made().for_each(|(_, block)| unsafe { (*block).hits.forget() });
 }
 
 /// The processors that have a block, and their blocks.
@@ -426,6 +474,7 @@ unsafe fn look_at(
             let gone = goes(place).min(fits);
             // SAFETY: as above, and the stacks are ours alone; `gone` is no more than `all`.
             unsafe {
+                look(block, place);
                 // No reference: who has just left the block may note an ebb still.
                 let stack = stacks.add(place);
                 let bottom = (*stack).bottom;
@@ -440,6 +489,7 @@ unsafe fn look_at(
                     Stack::begin_anew(stack, SLOTS[class]);
                 }
                 *seen(place) = all - gone;
+                note(block, place);
                 to = to.add(gone);
             }
             fits -= gone;

@@ -8,27 +8,40 @@ use spandrel_os::vm::{self, HugePages};
 use spandrel_pageheap::Stats;
 use spandrel_pages::{Figure, Figures, HEAP_PAGE_BYTES, HUGEPAGE_BYTES};
 
-use crate::{beside, central, cpu_cache, heap, kept, map, thread_cache, transfer};
+use crate::{beside, central, cpu_cache, heap, kept, peak, thread_cache, transfer};
 
 /// Nothing is on huge pages, as it was when somebody looked last.
 static NO_HUGE_PAGES: AtomicBool = AtomicBool::new(false);
 
-/// All figures as they are now; `None` if the allocator has not started.
+/// All figures as they are now; `None` if the allocator has not started, and there is no limit that
+/// others are held to.
 pub fn figures() -> Option<Figures> {
-    let stats = heap::stats()?;
-    publish_heap(&stats);
-    publish_caches();
+    set(Figure::Held, budget::held() as u64);
+    match heap::stats() {
+        Some(stats) => {
+            publish_heap(&stats);
+            publish_caches();
+        }
+        None if !budget::counts() => return None,
+        None => {}
+    }
     Some(live::all())
 }
 
 /// Writes down what of it is resident, as the kernel tells: it looks at each page. And whether any of it
 /// may be on huge pages.
 pub fn measure_resident() {
-    if let Some((heap, tables)) = map::resident() {
-        set(Figure::Resident, heap as u64);
-        set(Figure::Tables, tables as u64);
-    }
     NO_HUGE_PAGES.store(vm::huge_pages() == HugePages::Never, Relaxed);
+    if heap::stats().is_some() {
+        peak::note();
+    }
+}
+
+/// The child of a fork counts from its beginning: nobody shall read its parent's counts there until it does
+/// something itself.
+pub fn fork_forget() {
+    let counts = Figure::ALL.iter().filter(|figure| figure.never_falls());
+    counts.for_each(|figure| set(*figure, 0));
 }
 
 /// Writes down what the page heap counts.
@@ -70,20 +83,21 @@ pub fn publish_heap(stats: &Stats) {
         (Figure::ReleaseRate, heap::release_rate().into()),
         (Figure::Refused, counters.refused),
         (Figure::BegunSmall, counters.begun_small),
-        (Figure::HardLimit, budget::hard().map_or(0, |bytes| bytes as u64)),
-        (Figure::SoftLimit, budget::soft().map_or(0, |bytes| bytes as u64)),
-        (Figure::Held, budget::held() as u64),
-        (Figure::OverLimit, budget::refused()),
         (Figure::FromCache, counters.from_cache),
         (Figure::FromKernel, counters.from_kernel),
         (Figure::BackgroundMicros, beside::taken_micros()),
     ];
     values.into_iter().for_each(|(figure, value)| set(figure, value));
+    set(Figure::Held, budget::held() as u64);
+    peak::see();
 }
 
 /// Writes down what lies in the caches.
 pub fn publish_caches() {
-    set(Figure::InCaches, cpu_cache::bytes() + thread_cache::bytes());
+    let (bytes, hits) = cpu_cache::counts();
+    let (more_bytes, more_hits) = thread_cache::counts();
+    set(Figure::InCaches, bytes + more_bytes);
+    set(Figure::CacheHits, hits + more_hits);
     let (bytes, hits, misses) = transfer::counts();
     set(Figure::InTransfer, bytes);
     set(Figure::TransferHits, hits);

@@ -18,7 +18,7 @@ use crate::limit;
 use crate::map::{self, LARGE, LARGE_GONE, Page};
 use crate::refuse::clock;
 use crate::report;
-use crate::{thread_cache, transfer};
+use crate::{cpu_cache, peak, thread_cache, transfer};
 
 /// Without a thread for it, background work is looked at this often, by whoever
 /// needs a span or gives one back.
@@ -62,12 +62,13 @@ fn release_per_s() -> Length {
 
 /// Tells those who read the process's memory how the heap stands, now and then, and when
 /// much came or went.
-fn tell(heap: &PageHeap<'static>, pages: Length) {
+fn tell(heap: &mut PageHeap<'static>, pages: Length) {
     // Under the heap's lock.
     let operations = OPERATIONS.load(Relaxed).wrapping_add(1);
     OPERATIONS.store(operations, Relaxed);
     let is_due = operations <= TELL_ALWAYS || operations.is_multiple_of(TELL_EVERY);
     if is_due || pages >= MUCH {
+        settle_fork(heap, clock::coarse_ms());
         figures::publish_heap(&heap.stats());
     }
 }
@@ -213,6 +214,7 @@ pub fn pass(beyond: usize, leisure: bool) -> Option<Pass> {
     let now = clock::coarse_ms();
     let mut guard = HEAP.lock();
     let heap = &mut *guard;
+    settle_fork(heap, now);
     heap.at_leisure(leisure);
     let pressed = limit::release_for_others(heap, now, beyond);
     let released = release(heap, now).saturating_add(pressed);
@@ -232,6 +234,7 @@ pub fn relieve(bytes: usize) -> Length {
         return Length::ZERO;
     }
     let mut heap = HEAP.lock();
+    settle_fork(&mut heap, clock::coarse_ms());
     let released = limit::release_for_others(&mut heap, clock::coarse_ms(), bytes);
     figures::publish_heap(&heap.stats());
     released
@@ -267,7 +270,7 @@ pub fn free_spans(spans: &[Page], pages: usize) {
             report::not_live("free", first.address());
         }
         recorder::span(&Event::Delete { first: id_of(*first).0 });
-        tell(&heap, Length(pages as u32));
+        tell(&mut heap, Length(pages as u32));
     }
     step(&mut heap, now);
     limit::note(&heap);
@@ -330,6 +333,7 @@ pub fn release_all() -> bool {
     let mut heap = HEAP.lock();
     let now = clock::coarse_ms();
     recorder::span(&Event::Release { pages: u32::MAX });
+    settle_fork(&mut heap, now);
     let released = heap.release(&mut Kernel::default(), now, Length(u32::MAX), Urgency::Asked);
     limit::note(&heap);
     figures::publish_heap(&heap.stats());
@@ -354,6 +358,10 @@ pub fn stats() -> Option<Stats> {
 pub fn fork_forget() {
     beside::fork_forget();
     transfer::fork_forget();
+    cpu_cache::fork_forget();
+    peak::fork_forget();
+    budget::fork_forget();
+    figures::fork_forget();
     thread_cache::fork_forget();
     fresh::fork_forget();
     FORKED.store(true, Relaxed);

@@ -19,6 +19,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering:
 use spandrel_os::slices::{self, Slice};
 use spandrel_os::vm;
 use spandrel_pageheap::Tracker;
+use spandrel_pages::live::BOUNDS;
 use spandrel_pages::{
     AllocatorId, GIB, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, KIB, MIB, PAGE_BYTES, TIB, align_down,
     align_up,
@@ -290,14 +291,24 @@ pub fn page_of(address: usize) -> Page {
     Page((address - places().base) / HEAP_PAGE_BYTES)
 }
 
-/// First address of the tables, that of the data behind them, and the one behind its last.
-pub fn bounds() -> [usize; 3] {
+/// See `spandrel_pages::live::BOUNDS`.
+pub fn bounds() -> [usize; BOUNDS] {
     let places = places();
-    [places.base, places.data, places.end]
+    [places.base, places.trackers, places.caches, places.data, places.end]
 }
 
-/// Resident bytes of the data, and of the tables and caches; `None`: the kernel does not tell.
-pub fn resident() -> Option<(usize, usize)> {
+/// Resident bytes.
+pub struct Resident {
+    /// Of the data.
+    pub heap: usize,
+    /// Of the tables and caches.
+    pub tables: usize,
+    /// Of these, of the records of huge pages.
+    pub trackers: usize,
+}
+
+/// What is resident; `None`: the kernel does not tell.
+pub fn resident() -> Option<Resident> {
     let places = places();
     let reached = MAP.opened.load(Acquire);
     if reached == 0 {
@@ -310,12 +321,13 @@ pub fn resident() -> Option<(usize, usize)> {
     let from = first_data_page();
     let to = (reached - places.base) / HEAP_PAGE_BYTES;
     let of_pages = |at: usize, each: usize| part(at + from * each, at + to * each);
+    let trackers = part(places.trackers, MAP.trackers_opened.load(Relaxed))?;
     let tables = of_pages(places.base, 1)?
         + of_pages(places.records, size_of::<SpanRecord>())?
         + of_pages(places.bits, WORDS_PER_PAGE * 8)?
-        + part(places.trackers, MAP.trackers_opened.load(Relaxed))?
+        + trackers
         + part(places.caches, MAP.caches_opened.load(Relaxed))?;
-    Some((part(places.data, reached)?, tables))
+    Some(Resident { heap: part(places.data, reached)?, tables, trackers })
 }
 
 /// Number of the first data page: where the page heap begins to count.

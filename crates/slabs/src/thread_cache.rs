@@ -2,13 +2,14 @@
 //! addresses for each class.
 
 use core::ffi::c_void;
-use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
+use core::{iter, ptr};
 
 use spandrel_sync::{Lock, NO_CACHE, Once, ThreadSlot, background, thread_slot};
 
 use crate::check::{Fault, ensure};
 use crate::class::{self, CLASS, CLASSES, home_of, seen_from, shard_of};
+use crate::hits::Hits;
 use crate::recent::Recent;
 use crate::refuse::clock;
 use crate::span::Wrong;
@@ -35,6 +36,7 @@ pub struct Cache {
     home: usize,
     stacks: [Stack; CLASSES],
     recent: Recent,
+    hits: Hits,
 }
 
 /// Slots of each class's stack.
@@ -114,6 +116,7 @@ pub fn refill(place: usize) -> usize {
     // the stack calls malloc. There is room for half of the slots and one more.
     unsafe {
         let class = seen_from((*cache).home, place);
+        (*cache).hits.look(place, || 0);
         let stack = &mut (*cache).stacks[place];
         let wanted = Stack::next_refill(
             stack,
@@ -125,6 +128,7 @@ pub fn refill(place: usize) -> usize {
         match transfer::fetch(shard_of((*cache).home), class, room).0.checked_sub(1) {
             Some(last) => {
                 stack.top = stack.bottom.add(last);
+                (*cache).hits.note(place, last);
                 *stack.top
             }
             None => 0,
@@ -138,7 +142,8 @@ pub fn spill(class: usize, object: usize) {
     let Some(cache) = own() else { return transfer::give(0, class, &[object]) };
     // SAFETY: as in `refill`.
     unsafe {
-        let stack = &mut (*cache).stacks[seen_from((*cache).home, class)];
+        let place = seen_from((*cache).home, class);
+        let stack = &mut (*cache).stacks[place];
         let all = stack.top.offset_from(stack.bottom) as usize;
         let slot = *Recent::entry(&raw mut (*cache).recent, object);
         if slot >= stack.bottom && Recent::seems_cached(slot, stack.top, object) {
@@ -154,6 +159,7 @@ pub fn spill(class: usize, object: usize) {
             );
             ptr::copy(stack.bottom.add(half), stack.bottom, all - half);
             stack.top = stack.bottom.add(all - half);
+            (*cache).hits.note(place, all - half);
         }
         stack.top.write(object);
         stack.top = stack.top.add(1);
@@ -195,22 +201,28 @@ pub fn start() {
     watch_main_thread();
 }
 
-/// Bytes of objects that threads have cached, more or less: they go on meanwhile.
-pub fn bytes() -> u64 {
-    let mut bytes = 0;
-    let mut at = MADE.load(Acquire);
-    while !at.is_null() {
-        bytes += (1..CLASSES)
-            .map(|class| {
-                // SAFETY: a cache is never taken away.
-                let count = unsafe { Stack::count(&raw const (*at).stacks[class]) };
-                count as u64 * u64::from(CLASS[class].size)
-            })
-            .sum::<u64>();
+/// Bytes of objects that threads have cached, more or less, as they go on meanwhile, and requests that were
+/// served from there for certain.
+pub fn counts() -> (u64, u64) {
+    made().fold((0, 0), |(mut bytes, hits), cache| {
+        for class in 1..CLASSES {
+            // SAFETY: a cache is never taken away; of its stacks the top is read as it was a moment ago.
+            let count = unsafe { Stack::count(&raw const (*cache).stacks[class]) };
+            bytes += count as u64 * u64::from(CLASS[class].size);
+        }
+        // SAFETY: as above; it consists of atomics.
+        (bytes, hits + unsafe { (*cache).hits.served() })
+    })
+}
+
+/// All caches, also those that nobody uses.
+fn made() -> impl Iterator<Item = *mut Cache> {
+    let first = Some(MADE.load(Acquire)).filter(|cache| !cache.is_null());
+    iter::successors(first, |cache| {
         // SAFETY: written before the cache was put on the list.
-        at = unsafe { (*at).older };
-    }
-    bytes
+        let older = unsafe { (**cache).older };
+        (!older.is_null()).then_some(older)
+    })
 }
 
 /// What tells of a thread's end, made if need be.
@@ -244,6 +256,8 @@ pub fn watch_main_thread() {
 /// The child of a fork has another main thread: the one that forked.
 pub fn fork_forget() {
     WATCHED.store(false, Relaxed);
+    // SAFETY: as in `counts`.
+    made().for_each(|cache| unsafe { (*cache).hits.forget() });
 }
 
 /// A cache that nobody uses.
@@ -309,6 +323,8 @@ fn flush(cache: *mut Cache) {
                 class,
                 core::slice::from_raw_parts(stack.bottom, count),
             );
+            (*cache).hits.look(place, || count);
+            (*cache).hits.note(place, 0);
             stack.top = stack.bottom;
             Stack::begin_anew(stack, SLOTS[class]);
         }

@@ -65,6 +65,9 @@ impl Remap {
         self.warm_seen.store(warm, Relaxed);
         live::set(Figure::MappedLive, (live_pages * PAGE_BYTES) as u64);
         live::set(Figure::MappedWarm, (warm * PAGE_BYTES) as u64);
+        if budget::counts() {
+            live::set(Figure::Held, budget::held() as u64);
+        }
         let is_large = live_pages + warm >= THREAD_FROM_PAGES;
         if is_large != self.is_large.load(Relaxed) {
             self.is_large.store(is_large, Relaxed);

@@ -3,22 +3,31 @@
 use crate::failure::Failure;
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{Endianness, Object, ObjectSymbol, ReadCache};
-use spandrel_pages::{FIGURES, Figures, LIVE_MAGIC, LIVE_SYMBOL};
+use spandrel_pages::live::{
+    BOUNDS_AT, FIGURES_AT, MAGIC, MODE, MODE_AT, SLICE, SLICES, SLICES_AT, STAGE_AT, SYMBOL, Stage,
+    WORDS,
+};
+use spandrel_pages::{AllocatorId, FIGURES, Figures};
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Numbers before the figures: the magic, the count, where the tables begin, the heap, and its end.
-const HEAD: usize = 5;
-
 /// What was read.
 pub struct Reading {
     /// The program's short name.
     pub program: String,
+    /// How far the library is in it.
+    pub stage: Stage,
+    /// The mode that it is in.
+    pub mode: String,
+    /// The addresses of each allocator but glibc.
+    pub slices: Vec<(AllocatorId, Range<u64>)>,
     /// Addresses of the native heap's tables.
     pub tables: Range<u64>,
+    /// Of these, of the page heap's records.
+    pub records: Range<u64>,
     /// Of the heap; empty: it has not started.
     pub heap: Range<u64>,
     /// In the order of their numbers.
@@ -29,16 +38,11 @@ impl Reading {
     /// Reads the figures of a process.
     pub fn of(pid: i32) -> Result<Self, Failure> {
         let at = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
-        let program = fs::read_to_string(at("comm")).map_err(|why| match why.kind() {
-            ErrorKind::NotFound => Failure::refused(format!(
-                "there is no process {pid}; `pgrep NAME` finds the number of a running program"
-            )),
-            _ => Failure::new(format!("process {pid}: {why}")),
-        })?;
+        let program = fs::read_to_string(at("comm")).map_err(|why| forbidden(pid, "?", why))?;
         let program = program.trim_end().to_owned();
         let maps = fs::read_to_string(at("maps")).map_err(|why| forbidden(pid, &program, why))?;
         if maps.is_empty() {
-            return Err(Failure::refused(format!("{program} (pid {pid}) has ended")));
+            return Err(without_memory(pid, &program));
         }
         let window = Window::at(pid, &program, &maps)?;
         let words = window.read().map_err(|why| forbidden(pid, &program, why))?;
@@ -48,16 +52,60 @@ impl Reading {
                  came with it"
             )));
         };
-        let figures = figures_of(&words);
-        let (tables, heap) = (words[2]..words[3], words[3]..words[4]);
-        Ok(Self { program, tables, heap, figures })
+        let [tables, records, caches, heap, end] =
+            std::array::from_fn(|index| words[BOUNDS_AT + index]);
+        Ok(Self {
+            program,
+            stage: Stage::of(words[STAGE_AT]),
+            mode: mode_of(&words),
+            slices: slices_of(&words),
+            tables: tables..heap,
+            records: records..caches,
+            heap: heap..end,
+            figures: figures_of(&words),
+        })
     }
 }
 
-type Words = [u64; HEAD + FIGURES];
+type Words = [u64; WORDS];
 
 fn figures_of(words: &Words) -> Figures {
-    std::array::from_fn(|index| words[HEAD + index])
+    std::array::from_fn(|index| words[FIGURES_AT + index])
+}
+
+fn mode_of(words: &Words) -> String {
+    let bytes: Vec<u8> =
+        words[MODE_AT..][..MODE].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    let cut = if name.len() == bytes.len() { "…" } else { "" };
+    format!("{}{cut}", String::from_utf8_lossy(name))
+}
+
+fn slices_of(words: &Words) -> Vec<(AllocatorId, Range<u64>)> {
+    let slices = words[SLICES_AT..][..SLICES * SLICE].chunks_exact(SLICE);
+    slices
+        .filter(|slice| slice[2] > slice[1])
+        .filter_map(|slice| {
+            let owner = AllocatorId::from_byte(u8::try_from(slice[0]).ok()?)?;
+            Some((owner, slice[1]..slice[2]))
+        })
+        .collect()
+}
+
+/// Why there is a process, and no memory of it.
+fn without_memory(pid: i32, program: &str) -> Failure {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let is_kernels = status.lines().any(|line| {
+        line.strip_prefix("Kthread:").is_some_and(|rest| rest.trim() == "1")
+            // Linux before 6.9 does not tell.
+            || line.strip_prefix("PPid:").is_some_and(|rest| rest.trim() == "2")
+            || (pid == 2 && line == "Name:\tkthreadd")
+    });
+    Failure::refused(if is_kernels {
+        format!("{program} (pid {pid}) is a thread of the kernel, which has no memory of its own")
+    } else {
+        format!("{program} (pid {pid}) has ended")
+    })
 }
 
 /// Where a process has its figures, to read them again and again.
@@ -69,9 +117,8 @@ pub struct Window {
 impl Window {
     /// Finds them in a process.
     pub fn open(pid: i32) -> Result<Self, Failure> {
-        let program = format!("process {pid}");
         let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
-        Self::at(pid, &program, &maps.map_err(|why| forbidden(pid, &program, why))?)
+        Self::at(pid, "?", &maps.map_err(|why| forbidden(pid, "?", why))?)
     }
 
     /// The figures now; `None`: it is another program by now, or is gone.
@@ -104,15 +151,25 @@ impl Window {
         let mut bytes = [0; size_of::<Words>()];
         // A shorter form of another version may end before.
         self.memory.read_exact_at(&mut bytes, self.address)?;
-        let mut words = [0; HEAD + FIGURES];
+        let mut words = [0; WORDS];
         for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
         }
-        Ok((words[0] == LIVE_MAGIC && words[1] == FIGURES as u64).then_some(words))
+        Ok((words[0] == MAGIC && words[1] == FIGURES as u64).then_some(words))
     }
 }
 
-fn forbidden(pid: i32, program: &str, why: std::io::Error) -> Failure {
+/// What the number of a process was good for, when its files could not be read.
+pub fn forbidden(pid: i32, program: &str, why: std::io::Error) -> Failure {
+    // ESRCH: it has ended while it was looked at.
+    let is_gone = why.kind() == ErrorKind::NotFound || why.raw_os_error() == Some(3);
+    if is_gone {
+        return Failure::refused(if program == "?" {
+            format!("there is no process {pid}; `pgrep NAME` finds the number of a running program")
+        } else {
+            format!("{program} (pid {pid}) has ended")
+        });
+    }
     let way_out = match why.kind() {
         ErrorKind::PermissionDenied => {
             "; reading another process's memory takes the same user and, where \
@@ -120,7 +177,7 @@ fn forbidden(pid: i32, program: &str, why: std::io::Error) -> Failure {
         }
         _ => "",
     };
-    Failure::new(format!("the memory of {program} (pid {pid}) cannot be read: {why}{way_out}"))
+    Failure::refused(format!("the memory of {program} (pid {pid}) cannot be read: {why}{way_out}"))
 }
 
 /// Why there are no figures.
@@ -191,7 +248,7 @@ fn symbol(file: File) -> Option<Symbol> {
     let cache = ReadCache::new(file);
     let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
     let mut symbols = elf.dynamic_symbols().chain(elf.symbols());
-    let found = symbols.find(|symbol| symbol.name() == Ok(LIVE_SYMBOL) && symbol.address() != 0)?;
+    let found = symbols.find(|symbol| symbol.name() == Ok(SYMBOL) && symbol.address() != 0)?;
     let relative = elf.elf_header().e_type(elf.endian()) == object::elf::ET_DYN;
     Some(Symbol { address: found.address(), relative })
 }
@@ -214,6 +271,39 @@ mod tests {
         assert!(first_mapping("7f96da2bd000-7f96da2c9000 r--p 000bb000 fe:00 5 /a").is_none());
         assert!(first_mapping("7ffd0000-7ffd1000 rw-p 00000000 00:00 0 [stack]").is_none());
         assert!(first_mapping("").is_none());
+    }
+
+    #[test]
+    fn words_are_told_apart() {
+        let mut words = [0; WORDS];
+        words[MODE_AT..][..2]
+            .copy_from_slice(&[b"switch=j", b"emalloc\0"].map(|b| u64::from_le_bytes(*b)));
+        assert_eq!(mode_of(&words), "switch=jemalloc");
+        words[MODE_AT..][..MODE].fill(u64::from_le_bytes(*b"template"));
+        assert!(mode_of(&words).ends_with("template…"));
+        words[SLICES_AT..][..6].copy_from_slice(&[4, 10, 20, 99, 30, 40]);
+        assert_eq!(slices_of(&words), [(AllocatorId::Mmap, 10..20)]);
+    }
+
+    #[test]
+    fn who_has_no_memory_is_told_apart() {
+        let said = |code: &Failure, text: &str| code.code == 2 && code.message.contains(text);
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id() as i32;
+        // Until the test asks for its end.
+        let ended = loop {
+            match Reading::of(pid) {
+                Err(failure) if failure.message.contains("has ended") => break failure,
+                _ => std::thread::yield_now(),
+            }
+        };
+        assert!(said(&ended, "true (pid"), "{ended:?}");
+        child.wait().unwrap();
+        assert!(said(&Reading::of(pid).err().unwrap(), "there is no process"));
+        let denied = forbidden(1, "a", ErrorKind::PermissionDenied.into());
+        assert!(said(&denied, "the same user"), "{denied:?}");
+        let gone = forbidden(1, "a", std::io::Error::from_raw_os_error(3));
+        assert!(said(&gone, "a (pid 1) has ended"), "{gone:?}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What the kernel says of a process's memory: `/proc/PID/smaps`.
 
+use super::process::forbidden;
 use crate::failure::Failure;
 use serde::Serialize;
 use std::fs::File;
@@ -20,25 +21,24 @@ pub struct Memory {
     pub swapped: u64,
 }
 
-/// A process's memory, its native heap's, and that of the heap's tables.
-#[derive(Debug, Default, PartialEq)]
-pub struct Resident {
+/// A process's memory, and that of parts of it, in the order of their addresses' ranges.
+#[derive(Debug)]
+pub struct Resident<const PARTS: usize> {
     pub all: Memory,
-    pub heap: Memory,
-    pub tables: Memory,
+    pub parts: [Memory; PARTS],
 }
 
-impl Resident {
-    /// Adds up the mappings of a process.
-    pub fn of(pid: i32, tables: &Range<u64>, heap: &Range<u64>) -> Result<Self, Failure> {
-        let path = format!("/proc/{pid}/smaps");
-        let failure = |why| Failure::new(format!("{path}: {why}"));
-        let file = File::open(&path).map_err(failure)?;
-        Self::sum(BufReader::new(file), tables, heap).map_err(failure)
+impl<const PARTS: usize> Resident<PARTS> {
+    /// Adds up the mappings of a process. A part may be several ranges; of a mapping counts where it begins.
+    pub fn of(pid: i32, program: &str, parts: &[&[Range<u64>]; PARTS]) -> Result<Self, Failure> {
+        let failure = |why| forbidden(pid, program, why);
+        let file = File::open(format!("/proc/{pid}/smaps")).map_err(failure)?;
+        Self::sum(BufReader::new(file), parts).map_err(failure)
     }
 
-    fn sum(smaps: impl BufRead, tables: &Range<u64>, heap: &Range<u64>) -> std::io::Result<Self> {
-        let mut sum = Self::default();
+    fn sum(smaps: impl BufRead, parts: &[&[Range<u64>]; PARTS]) -> std::io::Result<Self> {
+        let mut sum =
+            Self { all: Memory::default(), parts: std::array::from_fn(|_| Memory::default()) };
         let mut start = None;
         for line in smaps.lines() {
             let line = line?;
@@ -50,8 +50,9 @@ impl Resident {
             };
             let Ok(kib) = value.parse::<u64>() else { continue };
             sum.all.add(name, kib * 1024);
-            for (range, part) in [(tables, &mut sum.tables), (heap, &mut sum.heap)] {
-                if start.is_some_and(|start| range.contains(&start)) {
+            for (ranges, part) in parts.iter().zip(&mut sum.parts) {
+                let is_in = |start| ranges.iter().any(|range| range.contains(&start));
+                if start.is_some_and(is_in) {
                     part.add(name, kib * 1024);
                 }
             }
@@ -103,19 +104,21 @@ Swap:                 12 kB
 
     #[test]
     fn mappings_add_up() {
-        let (tables, heap) = (0..0x40_0000, 0x40_0000..0x100_0000);
-        let sum = Resident::sum(SMAPS.as_bytes(), &tables, &heap).unwrap();
-        assert_eq!((sum.tables.resident, sum.tables.anonymous), (8192, 4096));
-        let heap =
+        let (tables, heap) = ([0..0x500, 0x600..0x40_0000], [0x40_0000..0x100_0000]);
+        let sum = Resident::sum(SMAPS.as_bytes(), &[&tables, &heap, &[]]).unwrap();
+        let [tables, heap, nothing] = sum.parts;
+        assert_eq!((tables.resident, tables.anonymous), (8192, 4096));
+        let expected =
             Memory { resident: 4 << 20, anonymous: 4 << 20, huge: 2 << 20, swapped: 12 << 10 };
-        assert_eq!(sum.heap, heap);
+        assert_eq!((heap, nothing), (expected, Memory::default()));
         assert_eq!((sum.all.resident, sum.all.anonymous), ((4 << 20) + 8192, (4 << 20) + 4096));
     }
 
     #[test]
     fn nonsense_counts_nothing() {
         let nonsense = "Rss: x kB\n\n:\n- -\nRss:\n".as_bytes();
-        let sum = Resident::sum(nonsense, &(0..1), &(1..u64::MAX)).unwrap();
-        assert_eq!(sum, Resident::default());
+        let everywhere = 0..u64::MAX;
+        let sum = Resident::sum(nonsense, &[&[everywhere]]).unwrap();
+        assert_eq!((sum.all, sum.parts), (Memory::default(), [Memory::default()]));
     }
 }

@@ -22,31 +22,43 @@ pub fn lines(value: &dyn Fn(Figure) -> u64, requests: Option<u64>) -> String {
         0 => String::new(),
         _ => format!(", of these {} in empty spans", size(Figure::InEmptySpans)),
     };
-    say(format!(
-        "native: {} live in {} of {}, {} of these on whole huge pages; free in them: {} in \
-         caches of processors, {} between these, {} in neither{of_these}",
-        bytes(objects as f64),
-        counted(value(Figure::Spans), "span", "spans"),
-        size(Figure::Live),
-        share(value(Figure::Covered), value(Figure::Live)),
-        size(Figure::InCaches),
-        size(Figure::InTransfer),
-        size(Figure::InSpans),
-    ));
-    say(format!(
-        "beside them: {} empty and kept, {} free on huge pages in use, touched or not; gone back: {} \
-         of these huge pages, {} of empty ones",
-        size(Figure::Cached),
-        size(Figure::Free),
-        size(Figure::Unbacked),
-        size(Figure::Vacant),
-    ));
+    if value(Figure::FromKernel) + value(Figure::Live) + value(Figure::Free) > 0 {
+        say(format!(
+            "native: {} live in {} of {}, {} of these on whole huge pages; free in them: {} in \
+             caches of processors, {} between these, {} in neither{of_these}",
+            bytes(objects as f64),
+            counted(value(Figure::Spans), "span", "spans"),
+            size(Figure::Live),
+            share(value(Figure::Covered), value(Figure::Live)),
+            size(Figure::InCaches),
+            size(Figure::InTransfer),
+            size(Figure::InSpans),
+        ));
+        say(format!(
+            "beside them: {} empty and kept, {} free on huge pages in use, touched or not; gone back: {} \
+             of these huge pages, {} of empty ones",
+            size(Figure::Cached),
+            size(Figure::Free),
+            size(Figure::Unbacked),
+            size(Figure::Vacant),
+        ));
+    }
     let held = value(Figure::Resident) + value(Figure::Tables);
     if held > 0 {
+        let peak = match value(Figure::PeakResident) {
+            0 => String::new(),
+            peak => format!(
+                ", and {:.2} when {} were resident, the most that was seen",
+                peak as f64 / value(Figure::PeakLive).max(1) as f64,
+                bytes(peak as f64),
+            ),
+        };
         say(format!(
-            "resident: {}, and {} of tables and caches; {:.2} bytes for each live one",
+            "resident: {}, and {} of tables and caches, {} of these the page heap's records; {:.2} \
+             bytes for each live one{peak}",
             size(Figure::Resident),
             size(Figure::Tables),
+            size(Figure::PageHeap),
             held as f64 / objects.max(1) as f64,
         ));
     }
@@ -135,6 +147,11 @@ pub fn lines(value: &dyn Fn(Figure) -> u64, requests: Option<u64>) -> String {
     let hits = requests.filter(|requests| *requests > refills).map(|requests| {
         format!("{} of requests from caches of processors; ", share(requests - refills, requests))
     });
+    let least = value(Figure::CacheHits);
+    let hits = hits.or_else(|| {
+        let share = share(least, least + refills);
+        (least > 0).then(|| format!("at least {share} of requests from caches of processors; "))
+    });
     let of = if hits.is_some() { "these" } else { "the caches of processors" };
     let hugepages = value(Figure::FromCache) + value(Figure::FromKernel);
     if refills + hugepages > 0 {
@@ -183,6 +200,10 @@ mod tests {
             Figure::OverLimit => 7,
             Figure::Resident => 63 << 20,
             Figure::Tables => 1 << 20,
+            Figure::PageHeap => 64 << 10,
+            Figure::PeakResident => 80 << 20,
+            Figure::PeakLive => 64 << 20,
+            Figure::CacheHits => 190,
             Figure::KeptForDemand => 3 << 20,
             Figure::Free => 10 << 20,
             Figure::Patience => 5,
@@ -201,7 +222,8 @@ mod tests {
             "in 1 span of 64.0 MiB",
             "50.0% of these",
             "4.00 MiB in neither, of these 1.00 MiB in empty spans",
-            "1.00 MiB of tables and caches; 1.07 bytes for each live one",
+            "1.00 MiB of tables and caches, 64.0 KiB of these the page heap's records; 1.07 bytes for each \
+             live one, and 1.25 when 80.0 MiB were resident, the most",
             "3.00 MiB that demand of the last 5 s may want; nothing else",
             "99.0% of requests from caches",
             "4 huge pages, 25.0% from those kept",
@@ -218,7 +240,9 @@ mod tests {
         assert!(!text.contains("asked for"), "{text}");
         let uncounted = lines(&value, None);
         assert!(
-            uncounted.contains("served: 10 refills of the caches of processors"),
+            uncounted.contains(
+                "served: at least 95.0% of requests from caches of processors; 10 refills"
+            ),
             "{uncounted}"
         );
         assert!(text.lines().all(|line| line.chars().count() <= 101), "{text}");

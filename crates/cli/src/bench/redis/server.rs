@@ -85,7 +85,8 @@ impl Server {
 
     /// Where its memory is.
     pub fn memory(&self) -> Option<Memory> {
-        Resident::of(self.child.id() as i32, &(0..0), &(0..0)).ok().map(|resident| resident.all)
+        let pid = self.child.id() as i32;
+        Resident::of(pid, "the server", &[]).ok().map(|resident| resident.all)
     }
 
     /// Page faults that took no reading.

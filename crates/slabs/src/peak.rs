@@ -1,0 +1,90 @@
+//! What was resident when it was most, and how much of that was objects: realised fragmentation where it
+//! counts.
+//!
+//! Only the kernel knows what is resident, and it looks at each page to tell. So it is asked when the spans
+//! in use, or what the heap has from it, have grown by a quarter since it was asked last, and once a second
+//! while they grow at all; and whenever statistics are asked for.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use spandrel_os::live::{get, set};
+use spandrel_pages::{Figure, MIB};
+
+use crate::{figures, map};
+
+/// By this part they have to grow for it to be asked at once, ...
+const PART: u64 = 4;
+/// ... and to so many bytes: short programs do without.
+const LEAST: u64 = 8 * MIB as u64;
+
+/// Bytes of spans, and of all that the heap had, when it was asked last at a height.
+static SEEN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// They have grown since.
+static HAS_GROWN: AtomicBool = AtomicBool::new(false);
+/// By so much that it is to be asked at once.
+static IS_DUE: AtomicBool = AtomicBool::new(false);
+
+/// Bytes of spans, and of all that the heap has, as they were written down last.
+fn now() -> [u64; 2] {
+    let live = get(Figure::Live);
+    [live, live + get(Figure::Cached) + get(Figure::Free)]
+}
+
+/// The figures of the heap have been written down: whether it is to be asked, is told to those who have no
+/// lock.
+pub fn see() {
+    for (now, seen) in now().into_iter().zip(&SEEN) {
+        let seen = seen.load(Relaxed);
+        if now > seen {
+            HAS_GROWN.store(true, Relaxed);
+            if now >= LEAST && now - seen > seen / PART {
+                IS_DUE.store(true, Relaxed);
+            }
+        }
+    }
+}
+
+/// Whether it is to be asked at once.
+#[inline]
+pub fn is_due() -> bool {
+    IS_DUE.load(Relaxed)
+}
+
+/// Asks if anything has grown since the last time.
+pub fn note_growth() {
+    if HAS_GROWN.load(Relaxed) {
+        note();
+    }
+}
+
+/// Has the kernel look at each page, and writes down what is resident; also as the peak, if it is one.
+/// To be called without a lock.
+#[cold]
+pub fn note() {
+    // One at a time has the work.
+    HAS_GROWN.store(false, Relaxed);
+    IS_DUE.store(false, Relaxed);
+    for (now, seen) in now().into_iter().zip(&SEEN) {
+        seen.fetch_max(now, Relaxed);
+    }
+    let Some(resident) = map::resident() else { return };
+    set(Figure::Resident, resident.heap as u64);
+    set(Figure::Tables, resident.tables as u64);
+    set(Figure::PageHeap, resident.trackers as u64);
+    let all = (resident.heap + resident.tables) as u64;
+    if all <= get(Figure::PeakResident) {
+        return;
+    }
+    figures::publish_caches();
+    let free = [Figure::InCaches, Figure::InTransfer, Figure::InSpans].map(get);
+    set(Figure::PeakResident, all);
+    set(Figure::PeakLive, get(Figure::Live).saturating_sub(free.iter().sum()));
+}
+
+/// The child of a fork has a peak of its own.
+pub fn fork_forget() {
+    SEEN.iter().for_each(|seen| seen.store(0, Relaxed));
+    set(Figure::PeakResident, 0);
+    set(Figure::PeakLive, 0);
+    HAS_GROWN.store(true, Relaxed);
+}
