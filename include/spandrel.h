@@ -92,8 +92,8 @@ int spandrel_stats(struct spandrel_stats *stats, size_t size);
 /* A figure of the native allocator by its name, which is its name in what
  * `spandrel stat --json` prints: "live_bytes", "resident_bytes", "covered_bytes",
  * "released_background_bytes", ... docs/statistics.md has all of them. Takes
- * the allocator's locks for some microseconds; "resident_bytes" and "tables_bytes"
- * have the kernel look at each page of the heap. Returns 0, EINVAL for null
+ * the allocator's locks for some microseconds; "resident_bytes", "tables_bytes",
+ * "pageheap_bytes" and the peaks have the kernel look at each page of the heap. Returns 0, EINVAL for null
  * pointers, or ENOENT for a name that is none; zero is the value of all before
  * the allocator has started. */
 int spandrel_figure(const char *name, uint64_t *value);

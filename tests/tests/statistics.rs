@@ -344,3 +344,77 @@ fn stat_of_a_running_program() {
     let done = Job::new(spandrel_command()).args(["stat", "2147483647"]).run().expect_code(2);
     assert!(done.err().contains("no process 2147483647"), "{done}");
 }
+
+/// Attempts to make huge pages whole, those that failed, their time, and what went back for which reason.
+#[test]
+fn attempts_at_huge_pages_and_reasons_are_told() {
+    subject().required_library();
+    let program = Program::new("mended.c");
+    for refused in [false, true] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let report = folder.path().join("report.json");
+        let job =
+            Job::new(spandrel_command()).args(["run", "--stats", "--mode", "native", "--report"]);
+        let job = job.arg(&report).arg("--").arg(program.path());
+        let done = if refused { job.arg("refused") } else { job }.run().expect_ok();
+        let json = parse(&report);
+        let figure = |name: &str| number(&json["sum"]["native"][name]);
+        let [attempts, failures, restored] =
+            ["collapse_attempts", "collapse_failures", "restored_so_far"].map(figure);
+        if attempts == 0 {
+            eprintln!("a kernel without MADV_COLLAPSE: not tried");
+            return;
+        }
+        let shown = format!("{:#}", json["sum"]["native"]);
+        assert!(failures <= attempts && (refused || failures < attempts), "{shown}");
+        assert!(!refused || failures > 0, "{shown}");
+        assert!(restored <= attempts - failures, "{shown}");
+        let [longest, all] = ["collapse_max_us", "collapse_us"].map(figure);
+        assert!(longest <= all && all <= attempts * longest, "{shown}");
+        assert!(refused || longest > 0, "{shown}");
+        assert!(figure("released_asked_bytes") > 10 << 20, "{shown}");
+        let text = done.err();
+        for word in ["made whole", "failed)", "ms each", "asked for"] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+    }
+}
+
+/// Who serves is told also where there is no heap of ours.
+#[test]
+fn stat_names_the_mode_and_who_serves() {
+    subject().required_library();
+    let own = std::process::id();
+    for (mode, stage, words) in [
+        ("auto", "young", "glibc serves until"),
+        ("sys", "serving", "no allocator but glibc"),
+        ("mmap", "serving", "page-mapped: "),
+        ("jemalloc", "serving", "jemalloc "),
+        ("native", "serving", "the page heap's records"),
+    ] {
+        if !subject().modes(&[mode]).any(|known| known == mode) {
+            continue;
+        }
+        let sleeping = subject().job(installed("sleep"), mode).arg("30").start();
+        let stat = |options: &[&str]| {
+            let job = Job::new(spandrel_command()).arg("stat").args(options);
+            job.arg(sleeping.pid().to_string()).run()
+        };
+        let maps = format!("/proc/{}/comm", sleeping.pid());
+        wait_until(|| std::fs::read_to_string(&maps).is_ok_and(|name| name.trim() == "sleep"));
+        wait_until(|| stat(&[]).out().contains(words));
+        let text = stat(&[]).expect_ok().out();
+        assert!(text.contains(&format!("mode {mode}")), "{text}");
+        let json: Value = serde_json::from_str(&stat(&["--json"]).expect_ok().out()).expect("JSON");
+        assert_eq!((&json["mode"], &json["stage"]), (&mode.into(), &stage.into()), "{json:#}");
+        assert_eq!(json["native"].is_null(), mode != "native", "{json:#}");
+        if mode == "jemalloc" {
+            assert!(number(&json["allocators"][mode]["resident_bytes"]) > 0, "{json:#}");
+        }
+    }
+    // This process, which has no library, and the kernel's.
+    for (pid, words) in [(own.to_string(), "does not run on Spandrel"), ("2".into(), "(pid 2)")] {
+        let done = Job::new(spandrel_command()).args(["stat", &pid]).run().expect_code(2);
+        assert!(done.err().contains(words), "{done}");
+    }
+}

@@ -53,7 +53,7 @@ macro_rules! figures {
                         | Self::FromCache
                         | Self::FromKernel
                         | Self::BackgroundMicros
-                        | Self::PeakResident
+                        | Self::PeakLive
                         | Self::CacheHits
                 )
             }
@@ -170,10 +170,10 @@ figures! {
     Tables "tables_bytes",
     /// Of these, the page heap's own records. Measured as the heap's.
     PageHeap "pageheap_bytes",
-    /// The most that heap and tables were seen to have resident together.
-    PeakResident "peak_resident_bytes",
-    /// Bytes of objects at that moment.
+    /// The most bytes of objects that were seen.
     PeakLive "peak_live_bytes",
+    /// What heap and tables had resident together at that moment.
+    PeakResident "peak_resident_bytes",
     /// Requests that the caches of processors have served for certain: objects that were in them when
     /// somebody looked, and were gone at the next look. There may have been many more.
     CacheHits "cache_hits_at_least",

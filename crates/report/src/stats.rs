@@ -240,10 +240,10 @@ impl Stats {
         }
         // Both are of the same moment: that of the process with the higher peak.
         let peak = |stats: &Stats, figure: Figure| stats.native.get(figure.name()).copied();
-        if let Some(highest) = all.iter().max_by_key(|stats| peak(stats, Figure::PeakResident))
-            && let Some(live) = peak(highest, Figure::PeakLive)
+        if let Some(highest) = all.iter().max_by_key(|stats| peak(stats, Figure::PeakLive))
+            && let Some(resident) = peak(highest, Figure::PeakResident)
         {
-            sum.native.insert(Figure::PeakLive.name().into(), live);
+            sum.native.insert(Figure::PeakResident.name().into(), resident);
         }
         sum.sites = sum_of_sites(all.iter().flat_map(|stats| &stats.sites));
         sum.requests = requests.into_values().collect();
@@ -306,9 +306,9 @@ mod tests {
         let one = Stats::parse(ONE).unwrap();
         let mut other = one.clone();
         other.program = "b".into();
-        // A lower peak, of which more was live.
-        other.native.insert("peak_resident_bytes".into(), 49);
-        other.native.insert("peak_live_bytes".into(), 45);
+        // A lower peak, with more resident.
+        other.native.insert("peak_resident_bytes".into(), 60);
+        other.native.insert("peak_live_bytes".into(), 39);
         other.requests.push(Requests {
             backend: "mmap".into(),
             from: 4096,

@@ -1,5 +1,4 @@
-//! What was resident when it was most, and how much of that was objects: realised fragmentation where it
-//! counts.
+//! What was resident when most was live: realised fragmentation where it counts.
 //!
 //! Only the kernel knows what is resident, and it looks at each page to tell. So it is asked when the spans
 //! in use, or what the heap has from it, have grown by a quarter since it was asked last, and once a second
@@ -57,7 +56,8 @@ pub fn note_growth() {
     }
 }
 
-/// Has the kernel look at each page, and writes down what is resident; also as the peak, if it is one.
+/// Has the kernel look at each page, and writes down what is resident; also as that of
+/// the peak, if more is live than ever.
 /// To be called without a lock.
 #[cold]
 pub fn note() {
@@ -71,14 +71,13 @@ pub fn note() {
     set(Figure::Resident, resident.heap as u64);
     set(Figure::Tables, resident.tables as u64);
     set(Figure::PageHeap, resident.trackers as u64);
-    let all = (resident.heap + resident.tables) as u64;
-    if all <= get(Figure::PeakResident) {
-        return;
-    }
     figures::publish_caches();
     let free = [Figure::InCaches, Figure::InTransfer, Figure::InSpans].map(get);
-    set(Figure::PeakResident, all);
-    set(Figure::PeakLive, get(Figure::Live).saturating_sub(free.iter().sum()));
+    let live = get(Figure::Live).saturating_sub(free.iter().sum());
+    if live > get(Figure::PeakLive) {
+        set(Figure::PeakLive, live);
+        set(Figure::PeakResident, (resident.heap + resident.tables) as u64);
+    }
 }
 
 /// The child of a fork has a peak of its own.

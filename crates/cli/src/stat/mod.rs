@@ -101,6 +101,13 @@ impl Look {
         if !smaps::has_huge_pages(pid) {
             set(Figure::Covered, 0);
         }
+        let value = |figure: Figure| reading.figures[figure as usize];
+        let free = [Figure::InCaches, Figure::InTransfer, Figure::InSpans].map(value);
+        let live = value(Figure::Live).saturating_sub(free.iter().sum());
+        if live > value(Figure::PeakLive) {
+            reading.figures[Figure::PeakLive as usize] = live;
+            reading.figures[Figure::PeakResident as usize] = heap.resident + tables.resident;
+        }
         let allocators = WITH_SLICES.into_iter().zip(others).zip(&slices);
         let allocators =
             allocators.filter(|(_, ranges)| !ranges.is_empty()).map(|(memory, _)| memory).collect();

@@ -48,9 +48,9 @@ pub fn lines(value: &dyn Fn(Figure) -> u64, requests: Option<u64>) -> String {
         let peak = match value(Figure::PeakResident) {
             0 => String::new(),
             peak => format!(
-                ", and {:.2} when {} were resident, the most that was seen",
+                ", and {:.2} when {} were, the most that was seen",
                 peak as f64 / value(Figure::PeakLive).max(1) as f64,
-                bytes(peak as f64),
+                size(Figure::PeakLive),
             ),
         };
         say(format!(
@@ -223,7 +223,7 @@ mod tests {
             "50.0% of these",
             "4.00 MiB in neither, of these 1.00 MiB in empty spans",
             "1.00 MiB of tables and caches, 64.0 KiB of these the page heap's records; 1.07 bytes for each \
-             live one, and 1.25 when 80.0 MiB were resident, the most",
+             live one, and 1.25 when 64.0 MiB were, the most",
             "3.00 MiB that demand of the last 5 s may want; nothing else",
             "99.0% of requests from caches",
             "4 huge pages, 25.0% from those kept",
