@@ -392,7 +392,7 @@ fn stat_names_the_mode_and_who_serves() {
         ("jemalloc", "serving", "jemalloc "),
         ("native", "serving", "the page heap's records"),
     ] {
-        if !subject().modes(&[mode]).any(|known| known == mode) {
+        if !subject().modes(&[mode]).contains(&mode) {
             continue;
         }
         let sleeping = subject().job(installed("sleep"), mode).arg("30").start();
