@@ -75,10 +75,11 @@ pub fn is_mapped(page: *mut u8) -> bool {
 
 /// Bytes of a mapped range that are resident: on pages of this process. `None`: the kernel does not
 /// tell.
+#[inline(never)]
 pub fn resident(at: *mut u8, len: usize) -> Option<usize> {
     let errno = crate::env::errno();
     // Also on the stacks of threads that have little.
-    let mut pages = [0u8; 1024];
+    let mut pages = [0u8; 512];
     let mut count = 0;
     for from in (0..len).step_by(pages.len() * PAGE_BYTES) {
         let part = (len - from).min(pages.len() * PAGE_BYTES);

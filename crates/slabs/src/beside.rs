@@ -138,12 +138,14 @@ pub fn step() {
     if is_due_to_tend() || BEYOND.load(Relaxed) > 0 {
         counted(|| {
             tend();
+            peak::note_growth();
             relieve();
         });
     }
 }
 
 /// Gives back for others that need memory what a thread of the program has time for.
+#[inline(never)]
 fn relieve() {
     let mapped = live::get(Figure::MappedWarm) as usize;
     if heap::idle_at_once().saturating_add(mapped) < WORTH_BYTES {
@@ -178,6 +180,7 @@ fn is_due_to_tend() -> bool {
 /// Once in a while: objects that nobody took go back to their spans. False:
 /// none are left in between, as far as was looked.
 #[cold]
+#[inline(never)]
 pub fn tend() -> bool {
     let turn = clock::coarse_ms() / TEND_MS;
     if TENDED.swap(turn, Relaxed) == turn {
@@ -185,7 +188,6 @@ pub fn tend() -> bool {
     }
     let left = cpu_cache::tend() | transfer::tend() | central::tend();
     figures::publish_caches();
-    peak::note_growth();
     left
 }
 
@@ -214,6 +216,9 @@ fn work() -> Option<u32> {
 
 fn look_after() -> Option<u32> {
     let parked = tend();
+    if LOOKED.load(Relaxed) != clock::coarse_ms() / PRESSURE_MS {
+        peak::note_growth();
+    }
     let beyond = needed_by_others();
     let now = beyond.min(PASS_BYTES);
     let (given_back, mut is_due) = companion(now.max(budget::excess()));

@@ -176,6 +176,8 @@ fn make(cpu: usize) -> Option<*mut Block> {
 }
 
 /// An object for the stack of requests of a size, and some more for the processor; 0: no memory.
+// Work beside the program comes after it, and has the stack that its batch takes.
+#[inline(never)]
 pub fn refill(area: *mut Area, place: usize) -> usize {
     let mut batch = [0; BATCH];
     // SAFETY: the calling thread's area, which is there as long as the thread.
@@ -237,6 +239,7 @@ unsafe fn note(block: *mut Block, place: usize) {
 }
 
 /// Gives an object back for whom `restartable::push` did not: when the stack is full, some go on.
+#[inline(never)]
 pub fn spill(area: *mut Area, class: usize, object: usize) {
     // SAFETY: the calling thread's area, which is there as long as the thread.
     let cpu = unsafe { restartable::processor(area) };
@@ -400,13 +403,13 @@ pub fn flush() {
 /// were served from there for certain.
 pub fn counts() -> (u64, u64) {
     made().fold((0, 0), |(mut bytes, hits), (_, block)| {
-        for class in 1..CLASSES {
+        for (class, of) in CLASS.iter().enumerate().skip(1) {
             // SAFETY: a block is never taken away.
             let count = unsafe {
                 look(block, class);
                 Stack::count(&raw const (*block).stacks[class])
             };
-            bytes += count as u64 * u64::from(CLASS[class].size);
+            bytes += count as u64 * u64::from(of.size);
         }
         // SAFETY: as above; it consists of atomics.
         (bytes, hits + unsafe { (*block).hits.served() })

@@ -60,6 +60,7 @@ pub fn note_growth() {
 /// the peak, if more is live than ever.
 /// To be called without a lock.
 #[cold]
+#[inline(never)]
 pub fn note() {
     // One at a time has the work.
     HAS_GROWN.store(false, Relaxed);

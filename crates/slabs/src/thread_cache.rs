@@ -205,10 +205,10 @@ pub fn start() {
 /// served from there for certain.
 pub fn counts() -> (u64, u64) {
     made().fold((0, 0), |(mut bytes, hits), cache| {
-        for class in 1..CLASSES {
+        for (class, of) in CLASS.iter().enumerate().skip(1) {
             // SAFETY: a cache is never taken away; of its stacks the top is read as it was a moment ago.
             let count = unsafe { Stack::count(&raw const (*cache).stacks[class]) };
-            bytes += count as u64 * u64::from(CLASS[class].size);
+            bytes += count as u64 * u64::from(of.size);
         }
         // SAFETY: as above; it consists of atomics.
         (bytes, hits + unsafe { (*cache).hits.served() })
