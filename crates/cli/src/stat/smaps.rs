@@ -104,8 +104,9 @@ Swap:                 12 kB
 
     #[test]
     fn mappings_add_up() {
-        let (tables, heap) = ([0..0x500, 0x600..0x40_0000], [0x40_0000..0x100_0000]);
-        let sum = Resident::sum(SMAPS.as_bytes(), &[&tables, &heap, &[]]).unwrap();
+        let (tables, heap) = ([0..0x500, 0x600..0x40_0000], 0x40_0000..0x100_0000);
+        let sum =
+            Resident::sum(SMAPS.as_bytes(), &[&tables, std::slice::from_ref(&heap), &[]]).unwrap();
         let [tables, heap, nothing] = sum.parts;
         assert_eq!((tables.resident, tables.anonymous), (8192, 4096));
         let expected =
