@@ -182,7 +182,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Draw the suite `hugepages` as a picture
+    /// Draw the suite `hugepages` or `paper` as a picture
     #[arg(long, value_name = "FILE.svg")]
     pub out: Option<PathBuf>,
 
@@ -194,13 +194,30 @@ pub struct BenchArgs {
     #[arg(long, value_name = "MODES", default_value = "auto")]
     pub modes: String,
 
-    /// Only these of the suite `programs`, separated by commas
+    /// Only these of the suites `programs` or `paper`, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub only: Option<Vec<String>>,
+
+    /// How much of the paper's element counts, in the suite `paper` [default: 0.1, or 0.02 with
+    /// --quick; 1 is the paper's]
+    #[arg(long, value_name = "PART", value_parser = scale)]
+    pub scale: Option<f64>,
+
+    /// Write the tables of the suite `paper` as Markdown
+    #[arg(long, value_name = "FILE.md")]
+    pub markdown: Option<PathBuf>,
 
     /// The library to measure [default: found beside this command]
     #[arg(long, value_name = "PATH", env = "SPANDREL_LIB", hide_env_values = true)]
     pub lib: Option<PathBuf>,
+}
+
+/// A part of the paper's counts: more than nothing, and no more than all of it.
+fn scale(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(part) if part > 0.0 && part <= 1.0 => Ok(part),
+        _ => Err("give a number above 0 and up to 1, such as 0.1".into()),
+    }
 }
 
 /// What `spandrel bench` can measure.
@@ -220,6 +237,7 @@ pub enum Suite {
     Hugepages,
     Redis,
     Programs,
+    Paper,
     Apps,
     All,
 }
@@ -244,6 +262,9 @@ impl Suite {
             Suite::Hugepages => ("hugepages", "huge pages and memory over the life of a heap"),
             Suite::Redis => ("redis", "redis-server under redis-benchmark"),
             Suite::Programs => ("programs", "the programs that allocators are judged by"),
+            Suite::Paper => {
+                ("paper", "the Brug paper's evaluation, every mode beside allocators by themselves")
+            }
             Suite::Apps => ("apps", "real programs on the system's allocator and on Spandrel"),
             Suite::All => ("all", "everything but apps"),
         }
@@ -255,7 +276,7 @@ impl ValueEnum for Suite {
         use Suite::*;
         &[
             Realloc, Append, Vec, Arrow, Copies, Fig2, Pair, Small, Mixed, Startup, Dispatch,
-            Hugepages, Redis, Programs, Apps, All,
+            Hugepages, Redis, Programs, Paper, Apps, All,
         ]
     }
 
@@ -273,6 +294,15 @@ mod tests {
     #[test]
     fn flags_are_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_scale_is_a_part() {
+        assert_eq!(scale("0.1"), Ok(0.1));
+        assert_eq!(scale("1"), Ok(1.0));
+        for wrong in ["0", "-1", "1.01", "nan", "inf", "all", ""] {
+            assert!(scale(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -76,6 +76,13 @@ pub fn programs() -> Option<Programs> {
     (tree.is_some() || path.is_dir()).then_some(Programs { path, tree })
 }
 
+/// The workers of the suite `paper`, built by `make -C bench-compare paper`.
+pub fn paper() -> Option<PathBuf> {
+    let named = std::env::var_os("SPANDREL_PAPER").map(PathBuf::from);
+    let built = || Some(own_directory()?.join("../../bench-compare/lib/paper"));
+    named.or_else(built).filter(|path| path.is_dir())
+}
+
 fn find(name: &str) -> Option<PathBuf> {
     candidates(name).into_iter().find_map(|path| std::fs::canonicalize(path).ok())
 }

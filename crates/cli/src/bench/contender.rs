@@ -131,7 +131,7 @@ pub fn find(args: &BenchArgs) -> Result<(Vec<Contender>, Vec<String>), Failure> 
     }
     let mut notes = Vec::new();
     // Real programs are put on peers by name only.
-    if !missing.is_empty() && args.suite != Suite::Apps {
+    if !missing.is_empty() && !matches!(args.suite, Suite::Apps | Suite::Paper) {
         notes.push(format!(
             "not installed: {} (packages libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4, or \
              bench-compare/build.sh)",

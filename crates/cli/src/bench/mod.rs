@@ -14,6 +14,8 @@ mod fig2;
 mod hugepages;
 mod malloc_time;
 pub mod measure;
+mod paper;
+mod picture;
 pub mod process;
 mod programs;
 pub mod progress;
@@ -52,6 +54,7 @@ pub struct Bench {
 /// measured and programs worked, not how fast they were.
 pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
     programs::check_only(args)?;
+    paper::check(args)?;
     check_out(args)?;
     let worker = places::worker()?;
     let (contenders, mut notes) = contender::find(args)?;
@@ -68,6 +71,17 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
             Err(failure) if args.suite == Suite::All => {
                 notes.push(format!("without programs: {}", failure.message));
                 suites.retain(|suite| *suite != Suite::Programs);
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    let mut of_paper = None;
+    if suites.contains(&Suite::Paper) {
+        match paper::find(args) {
+            Ok(found) => of_paper = Some(found),
+            Err(failure) if args.suite == Suite::All => {
+                notes.push(format!("without paper: {}", failure.message));
+                suites.retain(|suite| *suite != Suite::Paper);
             }
             Err(failure) => return Err(failure),
         }
@@ -92,10 +106,21 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
                 Some(chosen) => programs::run(&bench, chosen, &progress),
                 None => continue,
             },
+            Suite::Paper => match &of_paper {
+                Some(chosen) => paper::run(&bench, chosen, &progress),
+                None => continue,
+            },
             plain => cases::run(&bench, plain, &progress)?,
         };
         progress.finish();
-        let drawn = args.out.as_ref().map_or(Ok(()), |path| draw(path, &mut section));
+        // One file, one picture: of all suites, that of the heap's life.
+        let is_drawn = suite != Suite::Paper || args.suite == Suite::Paper;
+        let out = args.out.as_ref().filter(|_| is_drawn);
+        let drawn = out.map_or(Ok(()), |path| draw(path, &mut section));
+        let written = match (&args.markdown, &section.markdown) {
+            (Some(path), Some(text)) => files::write(path, text),
+            _ => Ok(()),
+        };
         report.add(section);
         // Written first: it shall be there also when nobody reads what is printed.
         if let Some(path) = &args.json {
@@ -103,20 +128,25 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
         }
         report.print_last()?;
         drawn?;
+        written?;
     }
     Ok(u8::from(report.is_broken()))
 }
 
 /// Refuses `--out` where it would be without effect, or would take the place of something else.
 fn check_out(args: &BenchArgs) -> Result<(), Failure> {
-    if args.out.is_none() {
+    if args.out.is_none() && args.markdown.is_none() {
         return Ok(());
     }
-    if !suites(args.suite).contains(&Suite::Hugepages) {
-        return Err(Failure::refused("--out draws the suite 'hugepages', alone or in 'all'"));
+    let is_drawn = suites(args.suite).contains(&Suite::Hugepages) || args.suite == Suite::Paper;
+    if args.out.is_some() && !is_drawn {
+        return Err(Failure::refused(
+            "--out draws the suite 'hugepages', alone or in 'all', or the suite 'paper'",
+        ));
     }
     files::check_plot("--out", args.out.as_deref())?;
-    files::check(&[("--json", args.json.as_deref()), ("--out", args.out.as_deref())], &[])
+    let (json, markdown) = (args.json.as_deref(), args.markdown.as_deref());
+    files::check(&[("--json", json), ("--out", args.out.as_deref()), ("--markdown", markdown)], &[])
 }
 
 /// Writes a section's picture, if it has one, and says where.
@@ -147,6 +177,7 @@ fn suites(asked: Suite) -> Vec<Suite> {
             Suite::Hugepages,
             Suite::Redis,
             Suite::Programs,
+            Suite::Paper,
         ],
         one => vec![one],
     }

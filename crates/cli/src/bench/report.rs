@@ -2,6 +2,7 @@
 
 use super::Bench;
 use super::cases::Case;
+use super::picture::Picture;
 use super::table;
 use super::target::Verdict;
 use crate::failure::Failure;
@@ -10,7 +11,6 @@ use crate::say;
 use serde::Serialize;
 use serde_json::Value;
 use spandrel_report::numbers::counted;
-use spandrel_sim::Dots;
 use std::path::Path;
 
 /// One suite's results.
@@ -33,7 +33,10 @@ pub struct Section {
     pub tables: Vec<String>,
     /// The same as a picture, if it has one.
     #[serde(skip)]
-    pub plot: Option<Dots>,
+    pub plot: Option<Picture>,
+    /// The tables as Markdown, if a document has them.
+    #[serde(skip)]
+    pub markdown: Option<String>,
     /// Sentences that are printed below.
     pub notes: Vec<String>,
     /// Whether a program did something else on Spandrel than on the system's
@@ -52,6 +55,7 @@ impl Section {
             verdicts: Vec::new(),
             tables: Vec::new(),
             plot: None,
+            markdown: None,
             notes: Vec::new(),
             broken: false,
         }

@@ -51,6 +51,8 @@ impl Numbers {
 pub fn find(args: &SimArgs, peak_bytes: f64) -> Result<Ready, Failure> {
     let named = std::env::var_os("SPANDREL_LIB").filter(|path| !path.is_empty());
     let ready = prepare(&BenchArgs {
+        scale: None,
+        markdown: None,
         suite: Suite::Mixed,
         quick: false,
         runs: Some(args.runs.unwrap_or(RUNS)),

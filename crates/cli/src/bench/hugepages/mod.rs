@@ -5,6 +5,7 @@ mod plot;
 
 use super::Bench;
 use super::measure::{self, Series};
+use super::picture::{Part, Picture};
 use super::progress::Progress;
 use super::report::Section;
 use super::table;
@@ -57,7 +58,7 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
         1 => "one round".to_string(),
         runs => format!("medians of {runs} rounds"),
     };
-    section.plot = Some(plot::dots(&all, &format!("{about}; {rounds}")));
+    section.plot = Some(Picture(vec![Part::Dots(plot::dots(&all, &format!("{about}; {rounds}")))]));
     for series in all.iter().filter(|series| series.contender.ours()) {
         section.verdicts.extend(judge(series));
     }

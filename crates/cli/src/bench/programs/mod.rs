@@ -37,9 +37,9 @@ pub fn find(args: &BenchArgs) -> Result<Chosen, Failure> {
 /// Refuses `--only` where it would be without effect.
 pub fn check_only(args: &BenchArgs) -> Result<(), Failure> {
     match args.only {
-        Some(_) if !matches!(args.suite, Suite::Programs) => {
-            Err(Failure::refused("--only chooses programs of the suite 'programs'"))
-        }
+        Some(_) if !matches!(args.suite, Suite::Programs | Suite::Paper) => Err(Failure::refused(
+            "--only chooses programs of the suite 'programs' or workloads of 'paper'",
+        )),
         _ => Ok(()),
     }
 }

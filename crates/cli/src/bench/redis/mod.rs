@@ -13,7 +13,7 @@
 mod client;
 pub mod lists;
 pub mod load;
-mod server;
+pub mod server;
 
 use super::Bench;
 use super::contender::Contender;

@@ -1,0 +1,162 @@
+//! The figures as tables: for a terminal, and as Markdown for a document.
+
+use super::outcome::{CPU, Outcome, PEAK, behind};
+use super::workers::both_ways;
+use crate::bench::table;
+use spandrel_report::numbers::{bytes, time};
+
+/// Workloads beside each other in a table of a terminal's width.
+const COLUMNS: usize = 5;
+
+/// A table before anybody decides how it looks.
+pub struct Plain {
+    /// What stands above.
+    pub header: Vec<String>,
+    /// Whether a row stands out, and what is in it.
+    pub rows: Vec<(bool, Vec<String>)>,
+}
+
+impl Plain {
+    /// For a terminal.
+    pub fn text(&self) -> String {
+        let mut table = table::new(&self.header);
+        for (stands_out, cells) in &self.rows {
+            table::add(&mut table, *stands_out, cells.clone());
+        }
+        table.to_string()
+    }
+
+    /// As Markdown.
+    pub fn markdown(&self) -> String {
+        let line = |cells: &[String]| {
+            let cells: Vec<String> = cells.iter().map(|cell| cell.replace('\n', " ")).collect();
+            format!("| {} |\n", cells.join(" | "))
+        };
+        let mut text = line(&self.header);
+        text.push_str(&format!("|---|{}\n", "---:|".repeat(self.header.len().saturating_sub(1))));
+        for (stands_out, cells) in &self.rows {
+            let mut cells = cells.clone();
+            if let Some(first) = cells.first_mut().filter(|_| *stands_out) {
+                *first = format!("**{first}**");
+            }
+            text.push_str(&line(&cells));
+        }
+        text
+    }
+}
+
+fn ratio(value: Option<f64>) -> String {
+    value.map_or(table::NOTHING.into(), |value| format!("{value:.2}"))
+}
+
+/// All names of allocators, whoever is left out somewhere.
+pub fn names(outcomes: &[Outcome]) -> Vec<(String, bool)> {
+    let most = outcomes.iter().max_by_key(|outcome| outcome.series.len());
+    let series = most.map_or(&[][..], |outcome| &outcome.series);
+    series.iter().map(|s| (s.contender.name.clone(), s.contender.ours())).collect()
+}
+
+/// A number of all workloads on all allocators, relative to the system's, which is shown itself.
+fn matrix(
+    title: &str,
+    part: &[Outcome],
+    all: &[Outcome],
+    key: &str,
+    text: fn(f64) -> String,
+) -> Plain {
+    let mut header = vec![title.to_string()];
+    header.extend(part.iter().map(|outcome| {
+        let figure = outcome.workload.figure;
+        format!("{}\n{figure}", outcome.workload.name).trim_end().to_string()
+    }));
+    let rows = names(all).into_iter().map(|(name, ours)| {
+        let cell = |outcome: &Outcome| match name.as_str() {
+            "sys" => outcome.median("sys", key).map_or(table::NOTHING.into(), text),
+            _ => ratio(outcome.to_system(&name, key)),
+        };
+        let cells = std::iter::once(name.clone()).chain(part.iter().map(cell));
+        (ours, cells.collect())
+    });
+    Plain { header, rows: rows.collect() }
+}
+
+/// The paper's Table III, of all workloads.
+fn best_auto_worst(outcomes: &[Outcome]) -> Plain {
+    let header = ["Table III", "best fixed mode", "auto", "× best", "worst fixed mode", "× best"];
+    let rows = outcomes.iter().map(|outcome| {
+        let best = outcome.best();
+        let to_best = |value: Option<f64>| ratio(value.zip(best).map(|(v, (_, b))| v / b));
+        let mode = |of: Option<(&str, f64)>| {
+            of.map_or(table::NOTHING.into(), |(name, value)| {
+                let name = name.strip_prefix("spandrel ").unwrap_or(name);
+                format!("{} {name}", time(value))
+            })
+        };
+        let cells = vec![
+            outcome.workload.name.to_string(),
+            mode(best),
+            outcome.auto().map_or(table::NOTHING.into(), time),
+            to_best(outcome.auto()),
+            mode(outcome.worst()),
+            to_best(outcome.worst().map(|(_, value)| value)),
+        ];
+        (false, cells)
+    });
+    Plain { header: header.map(String::from).into(), rows: rows.collect() }
+}
+
+/// Allocators behind Spandrel beside the same by themselves.
+fn overhead(outcomes: &[Outcome]) -> Plain {
+    let mut header = vec!["behind Spandrel, × by itself".to_string()];
+    header.extend(both_ways().map(|(direct, _)| direct.to_string()));
+    let mut rows: Vec<(bool, Vec<String>)> = outcomes
+        .iter()
+        .map(|outcome| {
+            let of = |(direct, name): (&str, String)| {
+                ratio(
+                    outcome.median(&name, CPU).zip(outcome.median(direct, CPU)).map(|(a, b)| a / b),
+                )
+            };
+            let cells = std::iter::once(outcome.workload.name.to_string());
+            (false, cells.chain(both_ways().map(of)).collect())
+        })
+        .collect();
+    let means = both_ways().map(|(direct, name)| ratio(behind(outcomes, direct, &name)));
+    rows.push((true, std::iter::once("geometric mean".to_string()).chain(means).collect()));
+    Plain { header, rows }
+}
+
+/// All tables; the first two in as many parts as fit beside each other.
+pub fn tables(outcomes: &[Outcome]) -> Vec<Plain> {
+    if outcomes.is_empty() {
+        return Vec::new();
+    }
+    let parts = || outcomes.chunks(COLUMNS);
+    let mut tables: Vec<Plain> =
+        parts().map(|part| matrix("CPU time, × sys", part, outcomes, CPU, time)).collect();
+    tables.extend(parts().map(|part| matrix("peak memory, × sys", part, outcomes, PEAK, bytes)));
+    tables.push(best_auto_worst(outcomes));
+    tables.push(overhead(outcomes));
+    tables
+}
+
+/// As Markdown, `of` standing above it.
+pub fn markdown(tables: &[Plain], of: &str) -> String {
+    let tables: Vec<String> = tables.iter().map(Plain::markdown).collect();
+    format!("{of}\n\n{}", tables.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markdown_is_a_table() {
+        let plain = Plain {
+            header: vec!["a".into(), "b\nc".into()],
+            rows: vec![(false, vec!["x".into(), "1".into()]), (true, vec!["y".into(), "2".into()])],
+        };
+        assert_eq!(plain.markdown(), "| a | b c |\n|---|---:|\n| x | 1 |\n| **y** | 2 |\n");
+        assert!(plain.text().contains('x'));
+    }
+}

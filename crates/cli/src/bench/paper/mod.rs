@@ -1,0 +1,159 @@
+//! Section IV of the Brug paper (CCGrid '24), as far as one process each can show it: its workloads
+//! on each allocator by itself and behind Spandrel in every mode, a job with phases, and a program
+//! that hardly allocates. `docs/evaluation.md` says what came of it.
+
+mod draw;
+mod list;
+mod outcome;
+mod picture;
+mod redis;
+mod workers;
+
+use super::Bench;
+use super::measure;
+use super::progress::Progress;
+use super::report::Section;
+use super::reserve::{self, Reserve};
+use crate::args::{BenchArgs, Suite};
+use crate::failure::Failure;
+use list::{PHASES, Workload};
+use outcome::Outcome;
+use serde_json::json;
+use spandrel_report::numbers::{bytes, count, counted};
+use std::path::PathBuf;
+use workers::Workers;
+
+/// What to run, how much of it, and where it is.
+pub struct Chosen {
+    workloads: Vec<Workload>,
+    scale: f64,
+    workers: Workers,
+    /// The folder with YCSB, or why Redis is left out.
+    ycsb: Result<PathBuf, String>,
+}
+
+/// Refuses what would be without effect.
+pub fn check(args: &BenchArgs) -> Result<(), Failure> {
+    let options = [("--scale", args.scale.is_some()), ("--markdown", args.markdown.is_some())];
+    match options.iter().find(|(_, is_there)| *is_there) {
+        Some((option, _)) if args.suite != Suite::Paper => {
+            Err(Failure::refused(format!("{option} belongs to the suite 'paper'")))
+        }
+        _ if args.suite == Suite::Paper && args.peers.is_some() => Err(Failure::refused(
+            "--peers: the suite 'paper' measures the paper's own allocators, each built into a \
+             worker; leave the option out",
+        )),
+        _ if args.suite == Suite::Paper && args.modes != "auto" => Err(Failure::refused(
+            "--modes: the suite 'paper' measures every mode; leave the option out",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Finds what was asked for, so that it is refused at once and not after an hour.
+pub fn find(args: &BenchArgs) -> Result<Chosen, Failure> {
+    let only = args.only.as_deref().filter(|_| args.suite == Suite::Paper);
+    let usual = if args.quick { list::SCALE_QUICK } else { list::SCALE };
+    let workloads = list::choose(only)?;
+    let workers = Workers::find()?;
+    let named = only.map(|names| names.iter().any(|name| name == redis::NAME));
+    let ycsb = match named {
+        Some(false) => Err(String::new()),
+        _ => redis::find(workers.folder()),
+    };
+    match ycsb {
+        Err(why) if named == Some(true) => Err(Failure::refused(format!("--only: redis: {why}"))),
+        ycsb => Ok(Chosen { workloads, scale: args.scale.unwrap_or(usual), workers, ycsb }),
+    }
+}
+
+/// Measures it.
+pub fn run(bench: &Bench, chosen: &Chosen, progress: &Progress) -> Section {
+    let (name, about) = Suite::Paper.about();
+    let mut section = Section::new(name, about);
+    let scale = chosen.scale;
+    let mut outcomes = Vec::new();
+    for workload in &chosen.workloads {
+        let (needed, there) = (workload.peak_bytes(scale), reserve::available_bytes());
+        if there.is_some_and(|there| needed > there) {
+            section.notes.push(format!(
+                "{}: left out: at this scale it takes {}, and {} are available; lower --scale",
+                workload.name,
+                bytes(needed as f64),
+                bytes(there.unwrap_or(0) as f64),
+            ));
+            continue;
+        }
+        let outcome = one(bench, chosen, workload, needed, progress);
+        let failed =
+            outcome.series.iter().filter_map(|s| Some((&s.contender.name, s.failed.as_ref()?)));
+        section.notes.extend(failed.map(|(who, why)| format!("{who}, {}: {why}", workload.name)));
+        section.verdicts.extend(outcome.judge());
+        let wrong = outcome.wrong();
+        section.broken |= !wrong.is_empty();
+        section.notes.extend(wrong);
+        outcomes.push(outcome);
+    }
+    let redis = match &chosen.ycsb {
+        Ok(ycsb) => redis::run(bench, ycsb, scale, progress),
+        Err(why) if why.is_empty() => Vec::new(),
+        Err(why) => {
+            section.notes.push(format!("without redis: {why}"));
+            Vec::new()
+        }
+    };
+    section.verdicts.extend(redis.iter().filter_map(redis::Outcome::judge));
+    section.notes.extend(redis.iter().flat_map(redis::Outcome::failed));
+    section.verdicts.extend(outcome::judge_behind(&outcomes));
+    let rounds = counted(bench.runs as u64, "round", "rounds");
+    let of = format!("scale {scale} of the paper's counts; medians of {rounds}");
+    let growth = growth(chosen).map_err(|why| section.notes.push(why)).ok().flatten();
+    let mut tables = draw::tables(&outcomes);
+    if !redis.is_empty() {
+        tables.extend(redis::tables(&redis));
+    }
+    section.tables = tables.iter().map(draw::Plain::text).collect();
+    section.markdown = Some(draw::markdown(&tables, &format!("{of}.")));
+    section.plot = Some(picture::of(&outcomes, &redis, growth.as_ref(), &of));
+    section.notes.push(format!("{of}; CPU time of whole processes"));
+    section.notes.push(
+        "sys, jemalloc, mimalloc: the program's global allocator without Spandrel; mmap is left out \
+         where there are many small objects, as in the paper"
+            .into(),
+    );
+    section.data = json!({
+        "scale": scale,
+        "workloads": outcomes.iter().map(Outcome::data).collect::<Vec<_>>(),
+        "redis": redis.iter().map(redis::Outcome::data).collect::<Vec<_>>(),
+        "growth": growth,
+    });
+    section
+}
+
+/// A workload on every allocator in turns, with as much memory in reserve between the runs as it takes.
+fn one(
+    bench: &Bench,
+    chosen: &Chosen,
+    workload: &Workload,
+    needed: u64,
+    progress: &Progress,
+) -> Outcome {
+    let contenders = workers::contenders(workload);
+    let hold = || Reserve::of(needed);
+    let mut reserve = Some(hold());
+    let label = format!("{}, {} times", workload.name, count(workload.count(chosen.scale)));
+    let series = measure::turns(&contenders, bench.runs, progress, &label, |contender| {
+        drop(reserve.take());
+        let sample = chosen.workers.run(contender, workload, chosen.scale);
+        reserve = Some(hold());
+        sample
+    });
+    Outcome { workload: *workload, count: workload.count(chosen.scale), series }
+}
+
+/// How an object of the job with phases grows, if that is among what was chosen.
+fn growth(chosen: &Chosen) -> Result<Option<serde_json::Value>, String> {
+    let Some(phases) = chosen.workloads.iter().find(|w| w.name == PHASES) else { return Ok(None) };
+    let watched = chosen.workers.watch(phases, chosen.scale);
+    watched.map(Some).map_err(|why| format!("how an object grows: {why}"))
+}
