@@ -80,6 +80,7 @@ peers: setup-bench
 
 bench: setup-bench build peers
 	SPANDREL_PEERS=$(CURDIR)/bench-compare/lib SPANDREL_PROGRAMS=$(CURDIR)/bench-compare/lib/programs \
+		SPANDREL_PAPER=$(CURDIR)/bench-compare/lib/paper \
 		$(RELEASE)/spandrel bench all --out $(CARGO_TARGET_DIR)/hugepages.svg
 
 install: build
