@@ -48,32 +48,64 @@ pub fn watch(words: &[String]) -> Result<String, String> {
 fn looks(monitor: &Monitor, done: &AtomicBool) -> Vec<Vec<Look>> {
     let start = Instant::now();
     let mut records = vec![ObjectRecord::EMPTY; OBJECTS];
-    let mut seen: Vec<Vec<Look>> = Vec::new();
+    let (mut seen, mut before) = (Vec::<Vec<Look>>::new(), 0);
     while !done.load(Ordering::Acquire) {
         let known = monitor.most_resized(&mut records).min(OBJECTS);
         let micros = start.elapsed().as_micros();
-        for record in records.iter().take(known) {
-            if record.live && record.size >= LEAST_BYTES {
-                let look = Look { micros, record: *record };
-                match seen.iter_mut().rev().find(|looks| is_of(looks, record)) {
-                    Some(looks) => looks.push(look),
-                    None => seen.push(vec![look]),
-                }
+        let large = |record: &&ObjectRecord| record.live && record.size >= LEAST_BYTES;
+        let (mut moved, mut new): (Vec<ObjectRecord>, Vec<Vec<Look>>) = (Vec::new(), Vec::new());
+        // Who lies where somebody lay is most likely the same; the others are told apart after that.
+        for record in records.iter().take(known).filter(large) {
+            let mut last = seen.iter_mut().filter(|looks| ends_at(looks, before));
+            match last.find(|looks| has_stayed(looks, record) && goes_on(looks, record)) {
+                Some(looks) => looks.push(Look { micros, record: *record }),
+                None => moved.push(*record),
             }
         }
+        for record in moved {
+            let last = seen.iter_mut().filter(|looks| ends_at(looks, before));
+            let candidates =
+                last.filter(|looks| has_moved(looks, &record) && goes_on(looks, &record));
+            match candidates.min_by_key(|looks| steps(looks, &record)) {
+                Some(looks) => looks.push(Look { micros, record }),
+                None => new.push(vec![Look { micros, record }]),
+            }
+        }
+        seen.append(&mut new);
+        before = micros;
         std::thread::sleep(EVERY);
     }
     seen
 }
 
-/// Whether this object may be the one of these looks: its counts have gone on from theirs, and it
-/// lies where it lay, or has moved since.
-fn is_of(looks: &[Look], record: &ObjectRecord) -> bool {
-    looks.last().is_some_and(|last| {
-        let last = &last.record;
-        let goes_on = last.reallocations <= record.reallocations
-            && last.requested_bytes <= record.requested_bytes
-            && last.size <= record.size;
-        goes_on && ((record.address == last.address) != (record.moves > last.moves))
-    })
+/// A live object is in every look: who was not in the last one is another.
+fn ends_at(looks: &[Look], micros: u128) -> bool {
+    looks.last().is_some_and(|last| last.micros == micros)
+}
+
+fn has_stayed(looks: &[Look], record: &ObjectRecord) -> bool {
+    looks.last().is_some_and(|last| last.record.address == record.address)
+}
+
+fn has_moved(looks: &[Look], record: &ObjectRecord) -> bool {
+    looks.last().is_some_and(|last| record.moves > last.record.moves)
+}
+
+/// Reallocations since then.
+fn steps(looks: &[Look], record: &ObjectRecord) -> u64 {
+    looks.last().map_or(0, |last| record.reallocations.saturating_sub(last.record.reallocations))
+}
+
+/// Whether this may have become of the object of these looks: what was asked for since then are
+/// sizes between those of then and now, one for each reallocation.
+fn goes_on(looks: &[Look], record: &ObjectRecord) -> bool {
+    let Some(Look { record: last, .. }) = looks.last() else { return false };
+    let (Some(times), Some(bytes)) = (
+        record.reallocations.checked_sub(last.reallocations),
+        record.requested_bytes.checked_sub(last.requested_bytes),
+    ) else {
+        return false;
+    };
+    let sizes = times * last.size as u64..=times * record.size as u64;
+    sizes.contains(&bytes) && record.nanos >= last.nanos
 }
