@@ -109,8 +109,8 @@ fn start_with(configuration: &Configuration) {
         background::forbid();
     }
     match configuration.tuner {
-        Tuner::On => {}
-        Tuner::Off => tuner::forbid(),
+        Tuner::Off => {}
+        Tuner::On => tuner::allow(),
         Tuner::Restless => tuner::be_restless(),
     }
     if configuration.lets_be_young() {
@@ -233,13 +233,13 @@ fn number(name: &CStr, wanted: &str) -> Option<u32> {
 
 fn tuner_setting() -> Tuner {
     match env::get(c"SPANDREL_TUNER").unwrap_or_default() {
-        b"" | b"1" => Tuner::On,
-        b"0" => Tuner::Off,
+        b"" | b"0" => Tuner::Off,
+        b"1" => Tuner::On,
         b"restless" => Tuner::Restless,
         other => {
             let text = core::str::from_utf8(other).unwrap_or("?");
-            say(format_args!("SPANDREL_TUNER: '{text}' is not 1 or 0; using the default"));
-            Tuner::On
+            say(format_args!("SPANDREL_TUNER: '{text}' is not 1 or 0; nothing is learnt"));
+            Tuner::Off
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Learning while the program runs which allocator serves it best: the windows in which requests are
 //! timed, and what `policy`'s tuner makes of them.
 //!
-//! Now and then, in mode `auto`, all requests of the process go the way on which requests are looked at,
+//! Now and then, in mode `auto` and if asked for, all requests of the process go the way on which requests are looked at,
 //! for a millisecond. Each is timed there; some may go to another allocator than usual. Whoever comes after
 //! the millisecond ends it, and the tuner says what follows. Outside of windows nothing of this is on
 //! the way of a request; windows are opened beside requests that the caches have no object for, so that a
@@ -85,20 +85,21 @@ static EXPLORED: AtomicU32 = AtomicU32::new(u32::MAX);
 /// Rows that are another's than usual.
 static CHOICES: [[AtomicU8; ROWS]; OPERATIONS] =
     [const { [const { AtomicU8::new(USUAL) }; ROWS] }; OPERATIONS];
-static FORBIDDEN: AtomicBool = AtomicBool::new(false);
+static ALLOWED: AtomicBool = AtomicBool::new(false);
 static RESTLESS: AtomicBool = AtomicBool::new(false);
 /// What reading the clock takes, which is in all that is measured.
 static CLOCK_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Nothing is learnt in this process.
-pub(crate) fn forbid() {
-    FORBIDDEN.store(true, Relaxed);
+/// From now on the process learns.
+pub(crate) fn allow() {
+    ALLOWED.store(true, Relaxed);
 }
 
 /// Windows follow each other, and what they explore and what is chosen follows no reason: for tests, which
 /// so have every allocator's objects in the hands of every other.
 pub(crate) fn be_restless() {
     RESTLESS.store(true, Relaxed);
+    allow();
 }
 
 /// Whether requests are being timed.
@@ -122,8 +123,11 @@ pub(crate) fn tick() {
 #[cold]
 #[inline(never)]
 fn look() {
+    if !ALLOWED.load(Relaxed) {
+        return;
+    }
     let now = clock::coarse_ms();
-    if FORBIDDEN.load(Relaxed) || now < NEXT_MS.load(Relaxed) || is_open() {
+    if now < NEXT_MS.load(Relaxed) || is_open() {
         return;
     }
     if let Some(mut state) = STATE.try_lock() {

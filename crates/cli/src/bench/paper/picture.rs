@@ -108,6 +108,7 @@ fn chart(growth: &Value) -> Option<Chart> {
         subtitle: "the most resized object of the job with phases, as the object monitor sees it"
             .into(),
         x: "time since it was first seen (ms)".into(),
+        axis: spandrel_sim::Axis::Number,
         panels: vec![
             panel("size (MiB)", line("size", 1, f64::from(1 << 20))),
             panel("time (µs)", line("time of its reallocations so far", 4, 1e3)),
