@@ -193,7 +193,7 @@ fn who_hardly_allocates_is_left_alone() {
 fn phases_are_followed() {
     // Twenty seconds of this, twenty of that: nobody is good at both.
     let cost = |now: f64, _: usize, arm: AllocatorId, _: AllocatorId| {
-        let is_first = (now / 20_000.0) as u64 % 2 == 0;
+        let is_first = ((now / 20_000.0) as u64).is_multiple_of(2);
         match (arm, is_first) {
             (AllocatorId::Native, true) | (AllocatorId::Jemalloc, false) => 60.0,
             (AllocatorId::Native, false) | (AllocatorId::Jemalloc, true) => 240.0,
