@@ -4,6 +4,7 @@
 //! The setting is the machine's. Cargo runs one program of tests after the other, and this one has one test.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
 
 use serde_json::Value;
 use spandrel_tests::subject::spandrel_command;
@@ -15,6 +16,13 @@ const PLACE: &str = "/sys/kernel/mm/transparent_hugepage";
 struct Setting {
     path: PathBuf,
     before: String,
+}
+
+/// Settings are the machine's: one test at a time changes them.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Setting {
@@ -43,6 +51,7 @@ impl Drop for Setting {
 
 #[test]
 fn memory_goes_back_and_stays_back_with_any_setting() {
+    let _turn = turn();
     subject().required_library();
     let program = Program::new("sleeping_heap.c");
     let names = ["enabled", "khugepaged/scan_sleep_millisecs", "khugepaged/pages_to_scan"];
@@ -84,4 +93,30 @@ fn memory_goes_back_and_stays_back_with_any_setting() {
         assert!(choice != "never" || huge == 0, "{told:#}");
         assert_eq!(at_end["degraded"], Value::Array(Vec::new()), "{choice}: {at_end:#}");
     }
+}
+
+/// The kernel makes huge pages for who asks for them (`MADV_COLLAPSE`) also where it is set to have none.
+#[test]
+fn what_is_filled_again_gets_no_huge_pages_where_nobody_wants_any() {
+    let _turn = turn();
+    subject().required_library();
+    let Some(enabled) = Setting::new("enabled") else {
+        eprintln!("skipped: needs root, and a kernel with huge pages");
+        return;
+    };
+    // Objects are made, most are freed and given back, and others made in their place.
+    const SCRIPT: &str = "
+import ctypes, time
+libc = ctypes.CDLL(None)
+kept = [bytes(2000) for _ in range(60000)]
+kept = [one for at, one in enumerate(kept) if at // 500 % 3 == 0]
+libc.malloc_trim(0)
+kept += [bytes(1500) for _ in range(60000)]
+time.sleep(3)
+print(sum(int(line.split()[1]) for line in open('/proc/self/smaps') if line.startswith('AnonHuge')))
+";
+    enabled.set("never");
+    let job = subject().job("python3", "native").env("PYTHONMALLOC", "malloc");
+    let huge = job.arg("-c").arg(SCRIPT).run().expect_ok().out();
+    assert_eq!(huge.trim(), "0", "KiB on huge pages");
 }

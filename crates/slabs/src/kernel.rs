@@ -117,6 +117,11 @@ impl Memory for Kernel {
             return Collapse::Busy { micros: 30 };
         }
         let start = clock::micros();
+        // The kernel makes huge pages for who asks also where it is set to have none; whoever set it so
+        // does not want any. It may be set otherwise another time.
+        if vm::huge_pages() == vm::HugePages::Never {
+            return Collapse::Busy { micros: 30 };
+        }
         fresh::fetch();
         let at = huge_address(page);
         // SAFETY: the page heap restores huge pages of its own. What was to stay small cannot be
