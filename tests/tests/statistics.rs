@@ -345,6 +345,24 @@ fn stat_of_a_running_program() {
     assert!(done.err().contains("no process 2147483647"), "{done}");
 }
 
+/// A forked child has its parent's heap from its first moment, and tells of it when it is looked at.
+#[test]
+fn stat_of_a_child_that_has_done_nothing_yet() {
+    subject().required_library();
+    let program = Program::new("looked_at.c");
+    let parent = subject().job(program.path(), "native").arg("fork").start();
+    wait_until(|| parent.stderr_so_far().contains("ready"));
+    let said = parent.stderr_so_far();
+    let child = said.split_whitespace().nth(1).expect("its number");
+    let done = Job::new(spandrel_command()).args(["stat", "--json", child]).run();
+    let json: Value = serde_json::from_str(&done.expect_ok().out()).expect("JSON");
+    assert!(number(&json["native"]["live_bytes"]) >= 4_000_000, "{json:#}");
+    assert_eq!(number(&json["native"]["transfer_hits"]), 0, "{json:#}");
+    assert_eq!(json["mode"], "native", "{json:#}");
+    let text = Job::new(spandrel_command()).args(["stat", child]).run().expect_ok().out();
+    assert!(text.contains(&format!("(pid {child})")) && text.contains(" live in "), "{text}");
+}
+
 /// Attempts to make huge pages whole, those that failed, their time, and what went back for which reason.
 #[test]
 fn attempts_at_huge_pages_and_reasons_are_told() {
