@@ -4,9 +4,9 @@ use core::fmt::{self, Display};
 
 use spandrel_pages::{AllocatorId, ByteSize};
 use spandrel_policy::Operation;
-use spandrel_policy::tuner::{RowView, sizes_of};
+use spandrel_policy::tuner::{RowView, Subject, sizes_of};
 
-use crate::tuner::with_rows;
+use crate::tuner::with_learnt;
 
 /// A member of a process's object; nothing before the first window.
 pub(crate) struct LearntJson;
@@ -14,8 +14,8 @@ pub(crate) struct LearntJson;
 /// Lines of a process's text; nothing before the first window.
 pub(crate) struct LearntText;
 
-fn operation(row: &RowView) -> &'static str {
-    match row.subject.operation {
+fn operation(subject: Subject) -> &'static str {
+    match subject.operation {
         Operation::Allocate => "allocate",
         Operation::Grow => "grow",
     }
@@ -28,19 +28,20 @@ fn known(row: &RowView) -> impl Iterator<Item = (AllocatorId, f32)> {
 
 impl Display for LearntJson {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        with_rows(|windows, spent, rows| {
+        with_learnt(|tuner| {
+            let (windows, spent) = (tuner.windows(), tuner.spent());
             if windows == 0 {
                 return Ok(());
             }
             write!(f, "\"tuner\":{{\"windows\":{windows},\"spent\":{spent:.5},\"rows\":[")?;
             let mut comma = "";
-            for row in rows {
+            for row in tuner.rows() {
                 let (from, to) = sizes_of(row.subject.row);
                 write!(
                     f,
                     "{comma}{{\"operation\":\"{}\",\"from\":{from},\"to\":{to},\"usual\":\"{}\",\
                      \"chosen\":\"{}\",\"on_trial\":{},\"changes\":{},\"share\":{:.4},\"nanos\":{{",
-                    operation(&row),
+                    operation(row.subject),
                     row.usual.name(),
                     row.chosen.name(),
                     row.on_trial,
@@ -55,6 +56,21 @@ impl Display for LearntJson {
                 f.write_str("}}")?;
                 comma = ",";
             }
+            f.write_str("],\"changes\":[")?;
+            comma = "";
+            for change in tuner.changes() {
+                let (from, to) = sizes_of(change.subject.row);
+                write!(
+                    f,
+                    "{comma}{{\"after_ms\":{},\"operation\":\"{}\",\"from\":{from},\"to\":{to},\
+                     \"allocator\":\"{}\",\"on_trial\":{}}}",
+                    change.after_ms,
+                    operation(change.subject),
+                    change.arm.name(),
+                    change.trial,
+                )?;
+                comma = ",";
+            }
             f.write_str("]},")
         })
     }
@@ -62,7 +78,8 @@ impl Display for LearntJson {
 
 impl Display for LearntText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        with_rows(|windows, spent, rows| {
+        with_learnt(|tuner| {
+            let (windows, spent) = (tuner.windows(), tuner.spent());
             if windows == 0 {
                 return Ok(());
             }
@@ -72,12 +89,12 @@ impl Display for LearntText {
                  nanoseconds of an object:",
                 spent * 100.0
             )?;
-            for row in rows {
+            for row in tuner.rows() {
                 let (from, to) = sizes_of(row.subject.row);
                 write!(
                     f,
                     "    {:<8} {:>9} to {:>9}, {:>4.1} % of the time: ",
-                    operation(&row),
+                    operation(row.subject),
                     ByteSize(from),
                     ByteSize(to),
                     row.share * 100.0

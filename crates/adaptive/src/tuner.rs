@@ -15,8 +15,7 @@ use spandrel_backends::Backend;
 use spandrel_os::{budget, clock, slices, usage};
 use spandrel_pages::{AllocatorId, PAGE_BYTES};
 use spandrel_policy::tuner::{
-    ARMS, Choice, KINDS, Kind, NO_TALLIES, ROWS, RowView, Subject, Tallies, Tally, Tuner, Window,
-    row_of,
+    ARMS, Choice, KINDS, Kind, NO_TALLIES, ROWS, Subject, Tallies, Tally, Tuner, Window, row_of,
 };
 use spandrel_policy::{Available, Decision, Operation, Table};
 use spandrel_sync::{Lock, LockGuard, thread_slot};
@@ -324,11 +323,8 @@ pub(crate) fn hold() -> LockGuard<'static, impl Sized> {
 }
 
 /// What has been learnt so far.
-pub(crate) fn with_rows<R>(
-    tell: impl FnOnce(u32, f32, &mut dyn Iterator<Item = RowView>) -> R,
-) -> R {
-    let state = STATE.lock();
-    tell(state.tuner.windows(), state.tuner.spent(), &mut state.tuner.rows())
+pub(crate) fn with_learnt<R>(tell: impl FnOnce(&Tuner) -> R) -> R {
+    tell(&STATE.lock().tuner)
 }
 
 /// Takes the lock before a `fork`.

@@ -13,4 +13,6 @@ mod stats;
 
 pub use page::page;
 pub use run::{Layer, Run, Sample, Way};
-pub use stats::{Caller, Degraded, Mmap, Realloc, Requests, Site, Stats, Usage};
+pub use stats::{
+    Caller, Degraded, LearntChange, LearntRow, Mmap, Realloc, Requests, Site, Stats, Tuner, Usage,
+};

@@ -44,12 +44,69 @@ pub struct Stats {
     /// The native allocator, by the names of its figures; empty: it did not start.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub native: BTreeMap<String, u64>,
+    /// What the process has learnt, if it learns. A sum has nothing of it: each learns for itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuner: Option<Tuner>,
     /// System calls that failed and were done without.
     #[serde(default)]
     pub degraded: Vec<Degraded>,
     /// Places of the program that resize objects, if they were followed: a sample, made up to all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sites: Vec<Site>,
+}
+
+/// What a process has learnt of who serves it best.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Tuner {
+    /// Looks of a millisecond, in which each request was timed.
+    pub windows: u64,
+    /// The part of the processor's time that they took.
+    pub spent: f64,
+    /// What is known, by operation and size.
+    pub rows: Vec<LearntRow>,
+    /// When another allocator got a row, oldest first.
+    #[serde(default)]
+    pub changes: Vec<LearntChange>,
+}
+
+/// What is known of one operation in one range of sizes.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct LearntRow {
+    /// `allocate` or `grow`.
+    pub operation: String,
+    /// Smallest size of the range.
+    pub from: u64,
+    /// Largest size of the range.
+    pub to: u64,
+    /// Who serves it where nothing was learnt.
+    pub usual: String,
+    /// Who serves it.
+    pub chosen: String,
+    /// Whether the choice is on trial.
+    pub on_trial: bool,
+    /// How often it has changed.
+    pub changes: u32,
+    /// The part of the processor's time that it took lately.
+    pub share: f64,
+    /// Nanoseconds of an object, by allocator.
+    pub nanos: BTreeMap<String, f64>,
+}
+
+/// A row got another allocator.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct LearntChange {
+    /// Milliseconds of the processor's time since learning began.
+    pub after_ms: u64,
+    /// `allocate` or `grow`.
+    pub operation: String,
+    /// Smallest size of the range.
+    pub from: u64,
+    /// Largest size of the range.
+    pub to: u64,
+    /// Who serves it from then on.
+    pub allocator: String,
+    /// On trial; else it came back, as the trial was not passed.
+    pub on_trial: bool,
 }
 
 /// A place of a program that resizes objects.
@@ -297,6 +354,8 @@ mod tests {
         "realloc":{"in_place":1,"moved_pages":2,"copied":3,"copied_bytes":4,"migrated":5},
         "mmap":{"live_slots":0,"live_bytes":0,"warm_bytes":7,"faults_avoided_bytes":0},
         "native":{"live_bytes":100,"patience_s":5,"peak_resident_bytes":50,"peak_live_bytes":40},
+        "tuner":{"windows":2,"spent":0.001,"rows":[{"operation":"grow","from":32,"to":63,"usual":"native",
+                 "chosen":"mmap","on_trial":true,"changes":1,"share":0.25,"nanos":{"native":41.5}}]},
         "degraded":[{"what":"mremap","errno":38,"count":3}],
         "sites":[{"reallocs":16,"bytes":5,"copied_bytes":0,"callers":[]},
                  {"reallocs":1,"bytes":9,"copied_bytes":7,"callers":[{"file":"/x","offset":3,"function":"f"}]}]}"#;
@@ -304,6 +363,7 @@ mod tests {
     #[test]
     fn processes_add_up() {
         let one = Stats::parse(ONE).unwrap();
+        assert_eq!(one.tuner.as_ref().unwrap().rows[0].nanos["native"], 41.5);
         let mut other = one.clone();
         other.program = "b".into();
         // A lower peak, with more resident.
@@ -316,6 +376,7 @@ mod tests {
             ..Requests::default()
         });
         let sum = Stats::sum(&[one, other]);
+        assert_eq!(sum.tuner, None);
         assert_eq!((sum.mode.as_str(), sum.program.as_str()), ("auto", "a, b"));
         assert_eq!(sum.backends(), ["mimalloc", "mmap"]);
         let total = sum.total("mimalloc");

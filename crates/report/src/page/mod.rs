@@ -1,9 +1,13 @@
 //! The page: what people look at.
 
+mod learnt;
+mod native;
+mod sites;
+
 use crate::charts;
 use crate::numbers::{self, Summary, counted};
 use crate::run::{Layer, Run, Way};
-use crate::stats::{Caller, Realloc, Site, Stats};
+use crate::stats::{Realloc, Stats};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::cmp::Reverse;
 
@@ -36,8 +40,9 @@ pub fn page(run: &Run) -> String {
                     (compared(&run.compared))
                     (requests(&run.sum))
                     (reallocations(&run.sum.realloc))
-                    (sites(&run.sum))
-                    (native(&run.sum))
+                    (learnt::section(&run.processes))
+                    (sites::section(&run.sum))
+                    (native::section(&run.sum))
                     (processes(run))
                     (degraded(&run.sum))
                 }
@@ -236,110 +241,6 @@ fn reallocations(realloc: &Realloc) -> Markup {
     }
 }
 
-/// Places that are shown.
-const MOST_SITES: usize = 12;
-/// Callers of each.
-const MOST_CALLERS: usize = 4;
-
-fn caller(of: &Caller) -> String {
-    let file = of.file.rsplit('/').next().unwrap_or(&of.file);
-    if of.function.is_empty() {
-        format!("{file}+{:#x}", of.offset)
-    } else {
-        format!("{} ({file})", of.function)
-    }
-}
-
-/// Places as they are shown: a function that calls itself once, and those together that look alike then.
-fn shown_sites(sum: &Stats) -> Vec<(Vec<String>, Site)> {
-    let mut shown: Vec<(Vec<String>, Site)> = Vec::new();
-    for site in &sum.sites {
-        let mut callers: Vec<String> = site.callers.iter().map(caller).collect();
-        callers.dedup();
-        callers.truncate(MOST_CALLERS);
-        let known = shown.iter().position(|(known, _)| *known == callers);
-        let at = known.unwrap_or_else(|| {
-            shown.push((callers, Site::default()));
-            shown.len() - 1
-        });
-        let into = &mut shown[at].1;
-        into.reallocs += site.reallocs;
-        into.bytes += site.bytes;
-        into.copied_bytes += site.copied_bytes;
-    }
-    shown.sort_by_key(|(_, site)| Reverse((site.copied_bytes, site.reallocs)));
-    shown.truncate(MOST_SITES);
-    shown
-}
-
-fn sites(sum: &Stats) -> Markup {
-    if sum.sites.is_empty() {
-        return html! {};
-    }
-    html! {
-        section {
-            h2 { "Who resizes objects" }
-            p.note { "The places that had most bytes copied, then those that asked most often; estimated from a sample." }
-            div.table { table {
-                thead { tr { th { "who, called by" } th { "reallocations" } th { "bytes asked for" } th { "bytes copied" } } }
-                tbody {
-                    @for (callers, site) in shown_sites(sum) {
-                        tr {
-                            td {
-                                @for (at, of) in callers.iter().enumerate() {
-                                    @if at == 0 { code { (of) } } @else { br; small { "← " (of) } }
-                                }
-                                @if callers.is_empty() { "nobody known" }
-                            }
-                            td { (numbers::count(site.reallocs)) }
-                            td { (bytes(site.bytes)) }
-                            td { (bytes(site.copied_bytes)) }
-                        }
-                    }
-                }
-            } }
-        }
-    }
-}
-
-/// What people ask first of the native heap.
-const FIGURES: [(&str, &str); 10] = [
-    ("live_bytes", "in spans: objects, and free ones beside them"),
-    ("covered_bytes", "of it on whole huge pages"),
-    ("in_caches_bytes", "free in caches of processors"),
-    ("in_transfer_bytes", "free between these"),
-    ("in_spans_bytes", "free in spans"),
-    ("cached_bytes", "empty huge pages, kept"),
-    ("resident_bytes", "resident"),
-    ("tables_bytes", "resident tables and caches of its own"),
-    ("released_background_bytes", "gone back unattended, in all"),
-    ("background_us", "work beside the program"),
-];
-
-fn native(sum: &Stats) -> Markup {
-    if sum.native.is_empty() {
-        return html! {};
-    }
-    html! {
-        section {
-            h2 { "The native heap at the end" }
-            div.table { table { tbody {
-                @for (name, what) in FIGURES {
-                    @if let Some(value) = sum.native.get(name) {
-                        tr {
-                            td { (what) }
-                            td {
-                                @if name.ends_with("_us") { (numbers::time(*value as f64 * 1e3)) }
-                                @else { (bytes(*value)) }
-                            }
-                        }
-                    }
-                }
-            } } }
-        }
-    }
-}
-
 fn processes(run: &Run) -> Markup {
     if run.processes.len() < 2 && run.unreadable == 0 {
         return html! {};
@@ -394,7 +295,7 @@ fn degraded(sum: &Stats) -> Markup {
 mod tests {
     use super::*;
     use crate::run::Sample;
-    use crate::stats::Requests;
+    use crate::stats::{Caller, Requests, Site};
 
     fn summary(median: f64) -> Option<Summary> {
         Summary::of(&[median])
@@ -480,29 +381,6 @@ mod tests {
         let page = page(&Run::new(vec!["x".into()], "auto".into(), 137, 0));
         assert!(page.contains("No process said anything") && page.contains("137"));
         assert!(!page.contains("NaN"), "{page}");
-    }
-
-    #[test]
-    fn places_that_look_alike_are_one() {
-        let site = |functions: &[&str], copied_bytes| Site {
-            callers: functions
-                .iter()
-                .map(|name| Caller {
-                    file: "/x".into(),
-                    function: name.to_string(),
-                    ..Caller::default()
-                })
-                .collect(),
-            reallocs: 1,
-            copied_bytes,
-            ..Site::default()
-        };
-        let sites =
-            vec![site(&["f", "g"], 5), site(&["a", "r", "r", "m"], 3), site(&["a", "r", "m"], 4)];
-        let shown = shown_sites(&Stats { sites, ..Stats::default() });
-        let shown: Vec<_> =
-            shown.iter().map(|(c, s)| (c.join(" "), s.reallocs, s.copied_bytes)).collect();
-        assert_eq!(shown, [("a (x) r (x) m (x)".into(), 2, 7), ("f (x) g (x)".into(), 1, 5)]);
     }
 
     #[test]
