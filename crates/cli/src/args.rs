@@ -190,7 +190,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub peers: Option<Vec<String>>,
 
-    /// Modes of Spandrel to measure, separated by commas or semicolons
+    /// Modes of Spandrel to measure, separated by commas or semicolons; `learning` is `auto` that
+    /// learns while the program runs
     #[arg(long, value_name = "MODES", default_value = "auto")]
     pub modes: String,
 
@@ -202,6 +203,11 @@ pub struct BenchArgs {
     /// --quick; 1 is the paper's]
     #[arg(long, value_name = "PART", value_parser = scale)]
     pub scale: Option<f64>,
+
+    /// In the suite `paper`, also train a profile for each workload (`spandrel tune`) and measure
+    /// `auto` with it: takes several times as long
+    #[arg(long)]
+    pub trained: bool,
 
     /// Write the tables of the suite `paper` as Markdown
     #[arg(long, value_name = "FILE.md")]

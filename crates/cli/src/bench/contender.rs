@@ -32,6 +32,9 @@ pub enum Role {
     Floor,
 }
 
+/// What `--modes` and tables call `auto` where it learns while the program runs.
+pub const LEARNING: &str = "learning";
+
 /// Variables by which others decide about allocators.
 const FOREIGN_VARIABLES: [&str; 5] =
     ["LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_ARENA_MAX", "MALLOC_CONF", "BRUG_ALLOC"];
@@ -52,10 +55,14 @@ impl Contender {
         Self { name: name.into(), preload: Some(library), env: Vec::new(), role: Role::Peer }
     }
 
-    /// Spandrel in a mode.
+    /// Spandrel in a mode, or [`LEARNING`].
     pub fn spandrel(mode: &str, library: &Path) -> Self {
         let name = if mode == "auto" { "spandrel".into() } else { format!("spandrel {mode}") };
-        let env = vec![("SPANDREL_MODE".into(), mode.into())];
+        let env = if mode == LEARNING {
+            vec![("SPANDREL_MODE".into(), "auto".into()), ("SPANDREL_TUNER".into(), "1".into())]
+        } else {
+            vec![("SPANDREL_MODE".into(), mode.into())]
+        };
         Self { name, preload: Some(library.to_path_buf()), env, role: Role::Ours }
     }
 
@@ -142,8 +149,10 @@ pub fn find(args: &BenchArgs) -> Result<(Vec<Contender>, Vec<String>), Failure> 
         Ok(library) => {
             places::check_preloadable(&library)?;
             for mode in split_modes(&args.modes) {
-                let checked = modes::check("--modes", &mode)?;
-                modes::check_built_in(&checked, &mode, &library)?;
+                if mode != LEARNING {
+                    let checked = modes::check("--modes", &mode)?;
+                    modes::check_built_in(&checked, &mode, &library)?;
+                }
                 found.push(Contender::spandrel(&mode, &library));
             }
         }
@@ -176,7 +185,7 @@ fn split_modes(text: &str) -> Vec<String> {
         let first = list.len();
         for part in group.split(',') {
             match list.get_mut(first..).and_then(|group| group.last_mut()) {
-                Some(last) if modes::check("--modes", part).is_err() => {
+                Some(last) if part != LEARNING && modes::check("--modes", part).is_err() => {
                     last.push(',');
                     last.push_str(part);
                 }
@@ -194,7 +203,7 @@ mod tests {
     #[test]
     fn modes_with_and_without_commas() {
         assert_eq!(split_modes("auto"), ["auto"]);
-        assert_eq!(split_modes("auto,mmap,sys"), ["auto", "mmap", "sys"]);
+        assert_eq!(split_modes("auto,learning,sys"), ["auto", "learning", "sys"]);
         assert_eq!(
             split_modes("switch=sys,point=64KiB,auto;template=0-4KiB:sys,4KiB-:mmap"),
             ["switch=sys,point=64KiB", "auto", "template=0-4KiB:sys,4KiB-:mmap"]

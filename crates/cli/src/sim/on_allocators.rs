@@ -52,6 +52,7 @@ pub fn find(args: &SimArgs, peak_bytes: f64) -> Result<Ready, Failure> {
     let named = std::env::var_os("SPANDREL_LIB").filter(|path| !path.is_empty());
     let ready = prepare(&BenchArgs {
         scale: None,
+        trained: false,
         markdown: None,
         suite: Suite::Mixed,
         quick: false,

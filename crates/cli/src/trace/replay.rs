@@ -20,6 +20,7 @@ pub fn run(args: &ReplayArgs) -> Result<u8, Failure> {
     files::check(&[("--json", args.json.as_deref())], std::slice::from_ref(&args.trace))?;
     let ready = prepare(&BenchArgs {
         scale: None,
+        trained: false,
         markdown: None,
         suite: Suite::Mixed,
         quick: false,

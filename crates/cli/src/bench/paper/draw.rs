@@ -1,7 +1,7 @@
 //! The figures as tables: for a terminal, and as Markdown for a document.
 
 use super::outcome::{CPU, Outcome, PEAK, behind};
-use super::workers::both_ways;
+use super::workers::{LEARNS, TRAINED, both_ways};
 use crate::bench::table;
 use spandrel_report::numbers::{bytes, time};
 
@@ -82,7 +82,17 @@ fn matrix(
 
 /// The paper's Table III, of all workloads.
 fn best_auto_worst(outcomes: &[Outcome]) -> Plain {
-    let header = ["Table III", "best fixed mode", "auto", "× best", "worst fixed mode", "× best"];
+    let mut header = vec![
+        "Table III",
+        "best fixed mode",
+        "auto",
+        "× best",
+        "worst fixed mode",
+        "× best",
+        "learning",
+    ];
+    let is_trained = outcomes.iter().any(|outcome| outcome.of(TRAINED).is_some());
+    header.extend(is_trained.then_some("trained"));
     let rows = outcomes.iter().map(|outcome| {
         let best = outcome.best();
         let to_best = |value: Option<f64>| ratio(value.zip(best).map(|(v, (_, b))| v / b));
@@ -92,17 +102,19 @@ fn best_auto_worst(outcomes: &[Outcome]) -> Plain {
                 format!("{} {name}", time(value))
             })
         };
-        let cells = vec![
+        let mut cells = vec![
             outcome.workload.name.to_string(),
             mode(best),
             outcome.auto().map_or(table::NOTHING.into(), time),
             to_best(outcome.auto()),
             mode(outcome.worst()),
             to_best(outcome.worst().map(|(_, value)| value)),
+            to_best(outcome.median(LEARNS, CPU)),
         ];
+        cells.extend(is_trained.then(|| to_best(outcome.median(TRAINED, CPU))));
         (false, cells)
     });
-    Plain { header: header.map(String::from).into(), rows: rows.collect() }
+    Plain { header: header.into_iter().map(String::from).collect(), rows: rows.collect() }
 }
 
 /// Allocators behind Spandrel beside the same by themselves.

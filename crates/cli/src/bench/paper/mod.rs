@@ -21,6 +21,7 @@ use outcome::Outcome;
 use serde_json::json;
 use spandrel_report::numbers::{bytes, count, counted};
 use std::path::PathBuf;
+use tempfile::TempPath;
 use workers::Workers;
 
 /// What to run, how much of it, and where it is.
@@ -28,13 +29,19 @@ pub struct Chosen {
     workloads: Vec<Workload>,
     scale: f64,
     workers: Workers,
+    /// Whether profiles are to be trained.
+    trained: bool,
     /// The folder with YCSB, or why Redis is left out.
     ycsb: Result<PathBuf, String>,
 }
 
 /// Refuses what would be without effect.
 pub fn check(args: &BenchArgs) -> Result<(), Failure> {
-    let options = [("--scale", args.scale.is_some()), ("--markdown", args.markdown.is_some())];
+    let options = [
+        ("--scale", args.scale.is_some()),
+        ("--trained", args.trained),
+        ("--markdown", args.markdown.is_some()),
+    ];
     match options.iter().find(|(_, is_there)| *is_there) {
         Some((option, _)) if args.suite != Suite::Paper => {
             Err(Failure::refused(format!("{option} belongs to the suite 'paper'")))
@@ -63,7 +70,10 @@ pub fn find(args: &BenchArgs) -> Result<Chosen, Failure> {
     };
     match ycsb {
         Err(why) if named == Some(true) => Err(Failure::refused(format!("--only: redis: {why}"))),
-        ycsb => Ok(Chosen { workloads, scale: args.scale.unwrap_or(usual), workers, ycsb }),
+        ycsb => {
+            let (scale, trained) = (args.scale.unwrap_or(usual), args.trained);
+            Ok(Chosen { workloads, scale, workers, trained, ycsb })
+        }
     }
 }
 
@@ -84,7 +94,13 @@ pub fn run(bench: &Bench, chosen: &Chosen, progress: &Progress) -> Section {
             ));
             continue;
         }
-        let outcome = one(bench, chosen, workload, needed, progress);
+        let profile = chosen.trained.then(|| chosen.train(workload, progress));
+        let profile = profile.and_then(|trained| {
+            trained
+                .map_err(|why| section.notes.push(format!("{}: untrained: {why}", workload.name)))
+                .ok()
+        });
+        let outcome = one(bench, chosen, workload, needed, profile.as_ref(), progress);
         let failed =
             outcome.series.iter().filter_map(|s| Some((&s.contender.name, s.failed.as_ref()?)));
         section.notes.extend(failed.map(|(who, why)| format!("{who}, {}: {why}", workload.name)));
@@ -130,15 +146,29 @@ pub fn run(bench: &Bench, chosen: &Chosen, progress: &Progress) -> Section {
     section
 }
 
+impl Chosen {
+    /// Trains a profile for a workload.
+    fn train(&self, workload: &Workload, progress: &Progress) -> Result<TempPath, String> {
+        progress.stage(&format!("{}, training", workload.name), 1);
+        let profile =
+            tempfile::Builder::new().prefix("spandrel-paper-").suffix(".profile").tempfile();
+        let profile = profile.map_err(|why| why.to_string())?.into_temp_path();
+        self.workers.train(workload, self.scale, &profile)?;
+        Ok(profile)
+    }
+}
+
 /// A workload on every allocator in turns, with as much memory in reserve between the runs as it takes.
 fn one(
     bench: &Bench,
     chosen: &Chosen,
     workload: &Workload,
     needed: u64,
+    profile: Option<&TempPath>,
     progress: &Progress,
 ) -> Outcome {
-    let contenders = workers::contenders(workload);
+    let mut contenders = workers::contenders(workload);
+    contenders.extend(profile.map(|profile| workers::trained(profile)));
     let hold = || Reserve::of(needed);
     let mut reserve = Some(hold());
     let label = format!("{}, {} times", workload.name, count(workload.count(chosen.scale)));

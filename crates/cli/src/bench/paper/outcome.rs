@@ -2,7 +2,7 @@
 //! costs an allocator to stand behind Spandrel.
 
 use super::list::{HARDLY, PHASES, Workload};
-use super::workers::{AUTO, both_ways, is_fixed};
+use super::workers::{AUTO, TRAINED, both_ways, is_fixed};
 use crate::bench::measure::Series;
 use crate::bench::target::Verdict;
 use serde_json::{Value, json};
@@ -15,6 +15,8 @@ pub const PEAK: &str = "peak_rss";
 /// Target P1: `auto` to the best fixed mode; on the job with phases it is to be ahead of all.
 const AUTO_LIMIT: f64 = 1.02;
 const PHASES_LIMIT: f64 = 1.0;
+/// The same with a trained profile.
+const TRAINED_LIMIT: f64 = 1.01;
 /// Target P2: a program that hardly allocates, to the same mode that only passes on.
 const HARDLY_LIMIT: f64 = 1.01;
 /// Target P3: the paper found that it costs glibc 3.5 % to stand behind Brug; verdicts have two digits.
@@ -78,24 +80,36 @@ impl Outcome {
         let best = self.best().map(|(best, _)| best.to_string());
         let limit = if name == PHASES { PHASES_LIMIT } else { AUTO_LIMIT };
         let mut verdicts: Vec<Verdict> = best
-            .and_then(|best| self.verdict("P1", &best, limit, "the best fixed mode, "))
+            .as_deref()
+            .and_then(|best| self.verdict("P1", AUTO, best, limit, "the best fixed mode, "))
             .into_iter()
             .collect();
+        verdicts.extend(best.as_deref().and_then(|best| {
+            self.verdict("P1", TRAINED, best, TRAINED_LIMIT, "the best fixed mode, ")
+        }));
         if name == HARDLY {
-            verdicts.extend(self.verdict("P2", "spandrel sys", HARDLY_LIMIT, ""));
+            verdicts.extend(self.verdict("P2", AUTO, "spandrel sys", HARDLY_LIMIT, ""));
         }
         verdicts
     }
 
-    fn verdict(&self, target: &str, base: &str, most: f64, about: &str) -> Option<Verdict> {
-        let ratio = self.auto()? / self.median(base, CPU)?;
-        let short = base.strip_prefix("spandrel ").unwrap_or(base);
-        let what = format!("auto, {}: {about}{short}", self.workload.name);
+    fn verdict(
+        &self,
+        target: &str,
+        who: &str,
+        base: &str,
+        most: f64,
+        about: &str,
+    ) -> Option<Verdict> {
+        let ratio = self.median(who, CPU)? / self.median(base, CPU)?;
+        let [name, short] = [who, base].map(|name| name.strip_prefix("spandrel ").unwrap_or(name));
+        let name = if who == AUTO { "auto" } else { name };
+        let what = format!("{name}, {}: {about}{short}", self.workload.name);
         let mut verdict = Verdict::new(target, what, ratio, most, "×");
         // Round by round: what disturbs one of them disturbs its neighbour as well.
         let values = |name: &str| self.of(name).map(|series| series.values(CPU));
         let pairs: Vec<f64> =
-            values(AUTO)?.into_iter().zip(values(base)?).map(|(one, two)| one / two).collect();
+            values(who)?.into_iter().zip(values(base)?).map(|(one, two)| one / two).collect();
         verdict.between = middle_between(&pairs);
         Some(verdict)
     }
@@ -210,6 +224,12 @@ mod tests {
         let verdicts = outcome("hashmap", TIMES, "a").judge();
         assert!(verdicts.len() == 1 && verdicts[0].met && verdicts[0].target == "P1");
         assert!(!outcome("phases", TIMES, "a").judge()[0].met);
+        let mut trained = outcome("hashmap", TIMES, "a");
+        let contender = workers::trained("x".as_ref());
+        let sample = json!({CPU: 82.0, "checksum": "a"});
+        trained.series.push(Series { contender, samples: vec![sample], failed: None });
+        let verdicts = trained.judge();
+        assert!(verdicts.len() == 2 && !verdicts[1].met, "2 of 80 are more than a hundredth");
         let slow = outcome("hashmap", &[("spandrel", 103.0)], "a");
         assert!(!slow.judge()[0].met);
         let hardly = outcome("hardly", &[("spandrel", 101.6)], "a").judge();
@@ -220,7 +240,8 @@ mod tests {
     fn another_result_is_wrong() {
         assert_eq!(outcome("hashmap", TIMES, "b").wrong().len(), 1);
         let mut failing = outcome("hashmap", TIMES, "a");
-        failing.series.last_mut().unwrap().failed = Some("signal".into());
+        let auto = failing.series.iter_mut().find(|series| series.contender.name == AUTO);
+        auto.unwrap().failed = Some("signal".into());
         assert_eq!(failing.wrong().len(), 1);
         assert_eq!(failing.auto(), None);
         assert!(failing.judge().is_empty());

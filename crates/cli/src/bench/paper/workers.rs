@@ -1,7 +1,7 @@
 //! The workers: the same program with each allocator as `#[global_allocator]`.
 
 use super::list::Workload;
-use crate::bench::contender::{Contender, Role};
+use crate::bench::contender::{Contender, LEARNING, Role};
 use crate::bench::measure::RUN_MAX;
 use crate::bench::process;
 use crate::failure::Failure;
@@ -21,6 +21,12 @@ pub const FIXED: [&str; 6] = ["sys", "jemalloc", "mimalloc", "native", MMAP, "te
 const MMAP: &str = "mmap";
 /// The one that is to be as good as the best of them.
 pub const AUTO: &str = "spandrel";
+/// The same where it learns while it runs, and with a profile that was trained for the workload.
+pub const LEARNS: &str = "spandrel learning";
+pub const TRAINED: &str = "spandrel trained";
+
+/// Rounds of each step of the training: the least of which one may disagree.
+const TRAINING_RUNS: &str = "6";
 
 const WAY_OUT: &str = "run 'make -C bench-compare paper' in the source tree, or name the folder \
                        with the executables in SPANDREL_PAPER";
@@ -68,6 +74,20 @@ impl Workers {
         Ok(said)
     }
 
+    /// Trains a profile for a workload, with the worker that has glibc and is preloaded.
+    pub fn train(&self, workload: &Workload, scale: f64, profile: &Path) -> Result<(), String> {
+        let own = std::env::current_exe().map_err(|why| why.to_string())?;
+        let mut command = Command::new(own);
+        command.args(["tune", "--runs", TRAINING_RUNS, "--out"]).arg(profile).arg("--");
+        command.arg(self.0.join(DIRECT[0].1));
+        command.args([workload.name, &workload.count(scale).to_string()]);
+        let output = command.output().map_err(|why| why.to_string())?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(String::from_utf8_lossy(&output.stderr).trim().to_string()),
+        }
+    }
+
     /// How an object of the job grows in the default mode.
     pub fn watch(&self, workload: &Workload, scale: f64) -> Result<Value, String> {
         let mut command = Command::new(self.0.join(SPANDREL));
@@ -95,12 +115,18 @@ fn spandrel(mode: &str) -> Contender {
     Contender { preload: None, ..Contender::spandrel(mode, Path::new("")) }
 }
 
-/// Who runs a workload: allocators by themselves, the fixed modes, `auto`.
+/// Whoever is to run on a trained profile.
+pub fn trained(profile: &Path) -> Contender {
+    let env = vec![("SPANDREL_PROFILE".into(), profile.display().to_string())];
+    Contender { name: TRAINED.into(), env, ..spandrel("auto") }
+}
+
+/// Who runs a workload: allocators by themselves, the fixed modes, `auto`, and `auto` that learns.
 pub fn contenders(workload: &Workload) -> Vec<Contender> {
     let direct =
         DIRECT.iter().map(|(name, _)| Contender { name: (*name).into(), ..Contender::system() });
     let modes = FIXED.iter().filter(|mode| !(workload.is_small && **mode == MMAP));
-    direct.chain(modes.chain(&["auto"]).map(|mode| spandrel(mode))).collect()
+    direct.chain(modes.chain(&["auto", LEARNING]).map(|mode| spandrel(mode))).collect()
 }
 
 /// The names of the allocators that are measured both by themselves and behind Spandrel.
@@ -110,7 +136,7 @@ pub fn both_ways() -> impl Iterator<Item = (&'static str, String)> {
 
 /// Whether it is Spandrel in a mode that has one answer for each size.
 pub fn is_fixed(contender: &Contender) -> bool {
-    contender.role == Role::Ours && contender.name != AUTO
+    contender.role == Role::Ours && ![AUTO, LEARNS, TRAINED].contains(&contender.name.as_str())
 }
 
 #[cfg(test)]
