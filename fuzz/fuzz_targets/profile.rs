@@ -11,7 +11,9 @@ fuzz_target!(|bytes: &[u8]| {
             let printed = profile.mode.to_string();
             assert_eq!(parse_mode(&printed), Ok(profile.mode));
             let again = format!("version = 1\nmode = \"{printed}\"\n");
-            assert_eq!(profile::parse(again.as_bytes()), Ok(profile));
+            assert_eq!(profile::parse(again.as_bytes()).map(|again| again.mode), Ok(profile.mode));
+            assert!(profile.is_of("", "madvise"));
+            profile.is_of("x", "never");
         }
         Err(error) => {
             let lines = 1 + bytes.iter().filter(|byte| **byte == b'\n').count();

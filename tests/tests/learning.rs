@@ -65,6 +65,53 @@ fn python_comes_to_the_same_while_every_allocator_serves_it() {
     }
 }
 
+/// What was learnt on this kind of machine is an order, on another where learning begins.
+#[test]
+fn a_profile_from_elsewhere_is_where_learning_begins() {
+    let Some(library) = subject().library() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let profile = folder.path().join("p.profile");
+    let file = folder.path().join("stats.json");
+    let run = |machine: &str, settings: &[(&str, &str)]| -> serde_json::Value {
+        let learnt = format!("[learnt]\nmachines = [\"{machine}\"]\n");
+        let text = format!("version = 1\nmode = \"jemalloc\"\n{learnt}");
+        std::fs::write(&profile, text).expect("write");
+        let job = python().env("LD_PRELOAD", library).env("SPANDREL_PROFILE", &profile);
+        let job = settings.iter().fold(job, |job, (name, value)| job.env(name, value));
+        let done = job.env("SPANDREL_STATS", &file).run();
+        assert_eq!(done.err(), "");
+        let text = std::fs::read_to_string(&file).expect("statistics");
+        serde_json::from_str(&text).expect("JSON")
+    };
+    if !subject().modes(&["jemalloc"]).contains(&"jemalloc") {
+        return;
+    }
+    let of_jemalloc = |stats: &serde_json::Value| -> f64 {
+        let rows = stats["requests"].as_array().expect("requests");
+        let count = |name: Option<&str>| -> u64 {
+            let is_it = |row: &&serde_json::Value| name.is_none_or(|name| row["backend"] == name);
+            rows.iter().filter(is_it).filter_map(|row| row["allocs"].as_u64()).sum()
+        };
+        count(Some("jemalloc")) as f64 / count(None) as f64
+    };
+    let model = std::fs::read_to_string("/proc/cpuinfo").expect("cpuinfo");
+    let model = model.lines().find_map(|line| line.strip_prefix("model name"));
+    let model = model.expect("a model").trim_start_matches([' ', '\t', ':']);
+    let thp = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    let thp = thp.unwrap_or_default();
+    let thp = thp.split(['[', ']']).nth(1).unwrap_or("madvise");
+    let here = run(&format!("{model}, 999 cores, huge pages: {thp}"), &[]);
+    assert!(here["mode"] == "jemalloc" && of_jemalloc(&here) > 0.99, "{here:#}");
+    let elsewhere = "Other, 2 cores, huge pages: always";
+    let there = run(elsewhere, &[("SPANDREL_TUNER", "0")]);
+    assert!(there["mode"] == "auto" && of_jemalloc(&there) > 0.9, "{there:#}");
+    assert!(there["tuner"].is_null(), "{there:#}");
+    let learning = run(elsewhere, &[]);
+    assert!(learning["tuner"]["windows"].as_u64() > Some(0), "{learning:#}");
+    let said = run(elsewhere, &[("SPANDREL_MODE", "native")]);
+    assert!(said["mode"] == "native" && of_jemalloc(&said) == 0.0, "{said:#}");
+}
+
 #[test]
 fn a_setting_that_is_none_is_said_once() {
     let Some(library) = subject().library() else { return };

@@ -7,6 +7,7 @@ use core::{fmt, ptr};
 use spandrel_backends::{Backend, Sys, guarded, libc_function};
 
 use spandrel_os::message::say;
+use spandrel_os::vm::{self, HugePages};
 use spandrel_os::{budget, degrade, env, rseq, usage};
 use spandrel_pages::AllocatorId;
 use spandrel_policy::{Experiment, ExperimentError, Limit, Mode, ReleaseRate, parse_mode, profile};
@@ -47,6 +48,8 @@ struct Configuration {
     background: bool,
     /// What serves the program best may be learnt while it runs.
     tuner: Tuner,
+    /// It was learnt on other machines, and is where learning begins here.
+    prior: Option<Mode>,
     /// What our own allocators may hold.
     limit: Limit,
     /// What is to be recorded.
@@ -113,6 +116,9 @@ fn start_with(configuration: &Configuration) {
         Tuner::On => tuner::allow(),
         Tuner::Restless => tuner::be_restless(),
     }
+    if let Some(prior) = &configuration.prior {
+        tuner::begin_with(prior);
+    }
     if configuration.lets_be_young() {
         youth::begin();
     } else {
@@ -144,13 +150,19 @@ fn say_what_is_without_effect(configuration: &Configuration) {
 
 fn from_environment() -> Configuration {
     let set = |name: &CStr| env::get(name).is_some_and(|v| !v.is_empty() && v != b"0");
-    let profile = profile_mode();
+    let (profile, prior) = match profile_mode() {
+        Some((mode, false)) if mode != Mode::Auto => (Some(Mode::Auto), Some(mode)),
+        Some((mode, _)) => (Some(mode), None),
+        None => (None, None),
+    };
     let is_set = |name: &CStr| env::get(name).is_some_and(|value| !value.is_empty());
     // The paper's variable counts only where ours are not set, rightly or wrongly.
     let ours = is_set(c"SPANDREL_MODE") || is_set(c"SPANDREL_PROFILE");
     let papers = if ours { None } else { mode_of(c"BRUG_ALLOC") };
-    let mode = mode_of(c"SPANDREL_MODE").or(profile).or(papers).unwrap_or(Mode::Auto);
-    let mode = variant().unwrap_or(mode);
+    let named = mode_of(c"SPANDREL_MODE");
+    let variant = variant();
+    let prior = prior.filter(|_| named.is_none() && variant.is_none());
+    let mode = variant.or(named).or(profile).or(papers).unwrap_or(Mode::Auto);
     Configuration {
         mode,
         count: set(c"SPANDREL_STATS"),
@@ -159,7 +171,8 @@ fn from_environment() -> Configuration {
         release_rate: release_rate(),
         guard: number(c"SPANDREL_GUARD", "of so many requests one is guarded, or 0"),
         background: number(c"SPANDREL_BACKGROUND", "1, or 0 for no thread") != Some(0),
-        tuner: tuner_setting(),
+        tuner: tuner_setting(prior.is_some()),
+        prior,
         limit: limit(),
         recording: recording(),
     }
@@ -231,8 +244,10 @@ fn number(name: &CStr, wanted: &str) -> Option<u32> {
     number
 }
 
-fn tuner_setting() -> Tuner {
+/// What is said of learning, or else what is usual.
+fn tuner_setting(usually: bool) -> Tuner {
     match env::get(c"SPANDREL_TUNER").unwrap_or_default() {
+        b"" if usually => Tuner::On,
         b"" | b"0" => Tuner::Off,
         b"1" => Tuner::On,
         b"restless" => Tuner::Restless,
@@ -313,7 +328,8 @@ fn mode_of(name: &CStr) -> Option<Mode> {
     }
 }
 
-fn profile_mode() -> Option<Mode> {
+/// The mode of the profile that is set, and whether it was learnt on machines of this one's kind.
+fn profile_mode() -> Option<(Mode, bool)> {
     let path = env::get(c"SPANDREL_PROFILE").filter(|path| !path.is_empty())?;
     let shown = core::str::from_utf8(path).unwrap_or("?");
     let refuse = |why: fmt::Arguments<'_>| {
@@ -329,11 +345,21 @@ fn profile_mode() -> Option<Mode> {
     };
     match profile::parse(bytes) {
         Ok(profile) => match profile.mode.check("profile", available()) {
-            Ok(()) => Some(profile.mode),
+            Ok(()) => Some((profile.mode, is_of_this_machine(&profile))),
             Err(error) => refuse(format_args!("{error}")),
         },
         Err(error) => refuse(format_args!("{error}")),
     }
+}
+
+fn is_of_this_machine(profile: &profile::Profile<'_>) -> bool {
+    let mut buffer = [0; 1024];
+    let huge_pages = match vm::huge_pages() {
+        HugePages::Never => "never",
+        HugePages::Advised => "madvise",
+        HugePages::Always => "always",
+    };
+    profile.is_of(usage::processor_model(&mut buffer), huge_pages)
 }
 
 static FORK_ORDER: Once = Once::new();

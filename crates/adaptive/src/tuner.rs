@@ -17,7 +17,7 @@ use spandrel_pages::{AllocatorId, PAGE_BYTES};
 use spandrel_policy::tuner::{
     ARMS, Choice, KINDS, Kind, NO_TALLIES, ROWS, Subject, Tallies, Tally, Tuner, Window, row_of,
 };
-use spandrel_policy::{Available, Decision, Operation, Table};
+use spandrel_policy::{Available, Decision, Mode, Operation, Table};
 use spandrel_sync::{Lock, LockGuard, thread_slot};
 
 use crate::backend::with_backend;
@@ -50,6 +50,8 @@ struct Cell {
 struct State {
     tuner: Tuner,
     has_begun: bool,
+    /// What was learnt elsewhere.
+    prior: Option<Mode>,
     /// It may begin allocators that are not in use.
     is_large: bool,
     tallies: Tallies,
@@ -69,6 +71,7 @@ static CELLS: [[[Cell; ARMS]; ROWS]; KINDS] = [const {
 static STATE: Lock<State> = Lock::new(State {
     tuner: Tuner::blank(),
     has_begun: false,
+    prior: None,
     is_large: false,
     tallies: NO_TALLIES,
     since_us: 0,
@@ -99,6 +102,27 @@ pub(crate) fn allow() {
 pub(crate) fn be_restless() {
     RESTLESS.store(true, Relaxed);
     allow();
+}
+
+/// The process begins with what was learnt elsewhere. To be called before the process enters its mode.
+pub(crate) fn begin_with(prior: &Mode) {
+    let mut state = STATE.lock();
+    state.prior = Some(*prior);
+    begin_anew(&mut state, available());
+}
+
+/// Begins anew, from what was learnt elsewhere if there is that.
+fn begin_anew(state: &mut State, candidates: Available) {
+    let State { tuner, prior, .. } = state;
+    tuner.begin(candidates, prior.as_ref());
+    for operation in [Operation::Allocate, Operation::Grow] {
+        for (row, choice) in CHOICES[operation as usize].iter().enumerate() {
+            let subject = Subject { operation, row };
+            let arm = tuner.chosen(subject);
+            let is_own = arm != tuner.usual(subject) && with_backend!(arm, B => B::start());
+            choice.store(if is_own { arm as u8 } else { USUAL }, Relaxed);
+        }
+    }
 }
 
 /// Whether requests are being timed.
@@ -142,10 +166,11 @@ fn open(state: &mut State) {
     if used.cpu_us < FIRST_LOOK_US && !is_restless {
         return;
     }
-    let is_large = used.peak_bytes >= LARGE_BYTES || is_restless;
+    // What a prior names is in use already.
+    let is_large = used.peak_bytes >= LARGE_BYTES || is_restless || state.prior.is_some();
     if !state.has_begun || is_large && !state.is_large {
         (state.has_begun, state.is_large) = (true, is_large);
-        state.tuner.begin(candidates(is_large));
+        begin_anew(state, candidates(is_large));
         (state.since_us, state.since_faults) = (used.cpu_us, used.faults);
         measure_clock();
     }

@@ -2,6 +2,7 @@
 //! before a program starts, so that a typing error is an answer, not a surprise.
 
 use crate::failure::Failure;
+use crate::machine::Machine;
 use spandrel_pages::AllocatorId;
 use spandrel_policy::{Available, Mode, parse_mode, profile};
 use std::path::{Path, PathBuf};
@@ -12,8 +13,26 @@ pub fn check(option: &str, text: &str) -> Result<Mode, Failure> {
     parse_mode(text).map_err(|error| Failure::refused(format!("{option}: {error}")))
 }
 
-/// Checks a profile; returns its mode and its absolute path.
-pub fn check_profile(path: &Path) -> Result<(Mode, PathBuf), Failure> {
+/// A profile that the library understands.
+#[derive(Debug)]
+pub struct Checked {
+    /// What it names.
+    pub mode: Mode,
+    /// Where it is.
+    pub absolute: PathBuf,
+    /// Whether it was learnt on other machines: the program is in `auto` and begins to learn with it.
+    pub is_prior: bool,
+}
+
+impl Checked {
+    /// The mode that a program is in with it.
+    pub fn in_force(&self) -> Mode {
+        if self.is_prior { Mode::Auto } else { self.mode }
+    }
+}
+
+/// Checks a profile.
+pub fn check_profile(path: &Path) -> Result<Checked, Failure> {
     let refuse = |why: &dyn std::fmt::Display| {
         Failure::refused(format!("--profile: {}: {why}", path.display()))
     };
@@ -24,7 +43,9 @@ pub fn check_profile(path: &Path) -> Result<(Mode, PathBuf), Failure> {
         return Err(refuse(&format!("larger than {} bytes", profile::MAX_BYTES)));
     }
     let profile = profile::parse(&bytes).map_err(|error| refuse(&error))?;
-    Ok((profile.mode, absolute))
+    let machine = Machine::this();
+    let is_of = profile.is_of(&machine.cpu, &machine.transparent_hugepages);
+    Ok(Checked { mode: profile.mode, absolute, is_prior: !is_of && profile.mode != Mode::Auto })
 }
 
 /// Refuses a mode that needs an allocator which this library does not contain.

@@ -58,7 +58,15 @@ fn tables_picture_and_files() {
         bench(directory.path(), &[&args[..], &["--markdown", markdown, "--out", svg]].concat());
     let out = text(&done.stdout);
     assert!(done.status.success(), "{out} {}", text(&done.stderr));
-    for part in ["Table III", "behind Spandrel", "P1", "P2", "P3", "spandrel template=brug"] {
+    for part in [
+        "Table III",
+        "behind Spandrel",
+        "P1",
+        "P2",
+        "P3",
+        "spandrel template=brug",
+        "spandrel learning",
+    ] {
         assert!(out.contains(part), "{part}: {out}");
     }
     assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
@@ -68,7 +76,7 @@ fn tables_picture_and_files() {
     let data = &written["suites"][0]["data"];
     assert_eq!(data["workloads"][0]["workload"], "vec-pages");
     assert_eq!(data["workloads"][0]["count"], 3932);
-    assert_eq!(data["workloads"][0]["allocators"].as_array().unwrap().len(), 10);
+    assert_eq!(data["workloads"][0]["allocators"].as_array().unwrap().len(), 11);
     assert_eq!(data["growth"]["growth"][1][1], 400_000);
     assert!(markdown.contains("| Table III |") && markdown.contains("**spandrel**"), "{markdown}");
     for part in ["The best, the worst, and auto", "vec-pages", "How an object grows", "glibc"] {
@@ -104,7 +112,7 @@ fn what_would_be_without_effect_is_refused_with_2() {
     ] {
         refused(&bench(directory.path(), &args), &[part]);
     }
-    for option in [["--scale", "0.5"], ["--markdown", "x.md"]] {
+    for option in [&["--scale", "0.5"][..], &["--markdown", "x.md"], &["--trained"]] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
         refused(&command.args(["bench", "vec"]).args(option).output().unwrap(), &[option[0]]);
     }

@@ -29,6 +29,15 @@ pub fn of_process() -> Usage {
     }
 }
 
+/// The model of the processors, as `/proc/cpuinfo` has it; empty: it does not say.
+pub fn processor_model(buffer: &mut [u8; 1024]) -> &str {
+    let text = crate::env::read_beginning(c"/proc/cpuinfo", buffer);
+    // What was cut off within a letter is beyond the first lines.
+    let valid = text.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    let line = valid.lines().find_map(|line| line.strip_prefix("model name"));
+    line.and_then(|line| line.split_once(':')).map_or("", |(_, model)| model.trim())
+}
+
 /// Resident bytes of the process as it is: some microseconds. 0: not known.
 pub fn resident_bytes() -> usize {
     let mut buffer = [0; 128];

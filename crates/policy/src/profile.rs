@@ -9,7 +9,8 @@
 //! "64KiB-" = "mmap"
 //! ```
 //!
-//! What stands below `[learnt]` or `[learnt.…]` says where it is from, and is not read.
+//! What stands below `[learnt]` or `[learnt.…]` says where it is from; only `machines`, the kinds of machines that
+//! it was learnt on, is read.
 
 use core::fmt;
 
@@ -24,9 +25,26 @@ pub const MAX_BYTES: usize = 64 << 10;
 
 /// What a profile says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Profile {
+pub struct Profile<'a> {
     /// The mode to start in.
     pub mode: Mode,
+    /// The list of machines, as it stands there; empty: whoever wrote it says nothing of that.
+    machines: &'a str,
+}
+
+impl Profile<'_> {
+    /// Whether it was learnt on machines of this kind, or by nobody: with a processor of that model, and programs that
+    /// get huge pages as the word says (`always`, `madvise`, `never`). How many processors there are does not
+    /// matter.
+    pub fn is_of(&self, model: &str, huge_pages: &str) -> bool {
+        let mut kinds = self.machines.split('"').skip(1).step_by(2).peekable();
+        let is_this = |kind: &str| {
+            let rest = kind.strip_prefix(model);
+            rest.is_some_and(|rest| rest.starts_with(", "))
+                && kind.rsplit(": ").next() == Some(huge_pages)
+        };
+        model.is_empty() || kinds.peek().is_none() || kinds.any(is_this)
+    }
 }
 
 /// A profile that was refused, with the line (from 1) where the reason stands.
@@ -108,7 +126,7 @@ impl core::error::Error for ProfileError<'_> {}
 ///
 /// # Errors
 /// The first line that is wrong, and why.
-pub fn parse(bytes: &[u8]) -> Result<Profile, ProfileError<'_>> {
+pub fn parse(bytes: &[u8]) -> Result<Profile<'_>, ProfileError<'_>> {
     let text = core::str::from_utf8(bytes).map_err(|error| ProfileError {
         line: 1 + bytes.iter().take(error.valid_up_to()).filter(|b| **b == b'\n').count(),
         kind: ProfileErrorKind::NotText,
@@ -117,7 +135,7 @@ pub fn parse(bytes: &[u8]) -> Result<Profile, ProfileError<'_>> {
     let mut mode = None;
     let mut mode_line = 0;
     let mut template: Option<(Builder, usize)> = None;
-    let mut in_learnt = false;
+    let (mut in_learnt, mut machines) = (false, "");
     let mut last_line = 1;
     for (index, raw) in text.lines().enumerate() {
         let line = index + 1;
@@ -143,6 +161,10 @@ pub fn parse(bytes: &[u8]) -> Result<Profile, ProfileError<'_>> {
             continue;
         }
         if in_learnt {
+            let pair = content.split_once('=').map(|(key, value)| (key.trim(), value.trim()));
+            if let Some(("machines", list)) = pair {
+                machines = list;
+            }
             continue;
         }
         let (key, value) =
@@ -175,11 +197,11 @@ pub fn parse(bytes: &[u8]) -> Result<Profile, ProfileError<'_>> {
     }
     let mode = mode.ok_or(at_end(ProfileErrorKind::NoMode))?;
     match template {
-        None => Ok(Profile { mode }),
+        None => Ok(Profile { mode, machines }),
         Some((builder, _)) if mode == Mode::Preset => {
             let template: Template =
                 builder.finish().map_err(|e| at_end(ProfileErrorKind::Template(e)))?;
-            Ok(Profile { mode: Mode::Template(template) })
+            Ok(Profile { mode: Mode::Template(template), machines })
         }
         Some(_) => Err(ProfileError { line: mode_line, kind: ProfileErrorKind::TemplateUnused }),
     }
@@ -230,6 +252,24 @@ mod tests {
         let text = format!("{text}[learned]\n");
         let error = parse(text.as_bytes()).unwrap_err();
         assert!(error.line == 7 && error.to_string().contains("[learned]"), "{error}");
+    }
+
+    #[test]
+    fn machines_are_told_apart_by_model_and_huge_pages() {
+        let of = |machines: &str| {
+            let text = format!("version = 1\nmode = \"sys\"\n[learnt]\nmachines = {machines}\n");
+            ["madvise", "never"]
+                .map(|word| parse(text.as_bytes()).unwrap().is_of("AMD EPYC #7", word))
+        };
+        let here = "\"AMD EPYC #7, 2 cores, huge pages: madvise\"";
+        assert_eq!(of(&format!("[{here}]")), [true, false]);
+        assert_eq!(of(&format!("[\"Xeon, 64 cores, huge pages: never\", {here}]")), [true, false]);
+        assert_eq!(of("[\"AMD EPYC #77, 2 cores, huge pages: madvise\"]"), [false, false]);
+        assert_eq!(of("[]"), [true, true]);
+        let by_hand = parse(b"version = 1\nmode = \"sys\"\n").unwrap();
+        assert!(by_hand.is_of("anything", "never"));
+        let unknown = format!("version = 1\nmode = \"sys\"\n[learnt]\nmachines = [{here}]\n");
+        assert!(parse(unknown.as_bytes()).unwrap().is_of("", "never"), "where nobody can tell");
     }
 
     #[test]

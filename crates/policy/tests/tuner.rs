@@ -2,7 +2,7 @@
 
 use spandrel_pages::AllocatorId;
 use spandrel_policy::tuner::{ARMS, Kind, NO_TALLIES, Subject, Tally, Tuner, Window, row_of};
-use spandrel_policy::{Available, Operation};
+use spandrel_policy::{Available, Mode, Operation, parse_mode};
 
 const FAULT_NS: u64 = 1700;
 /// A window, in milliseconds of the program's own work.
@@ -69,11 +69,16 @@ fn random(state: &mut u64) -> f64 {
 
 /// Runs a program for so many milliseconds of other work.
 fn run(program: &Program<'_>, work_ms: f64, seed: u64) -> Outcome {
+    run_from(None, program, work_ms, seed)
+}
+
+/// The same, beginning with what was learnt elsewhere.
+fn run_from(prior: Option<&Mode>, program: &Program<'_>, work_ms: f64, seed: u64) -> Outcome {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let everything = AllocatorId::ALL.into_iter().fold(Available::BASE, Available::with);
     let mut outcome =
         Outcome { tuner: Tuner::blank(), work: 0.0, memory: 0.0, fixed: [0.0; ARMS], changes: 0 };
-    outcome.tuner.begin(everything);
+    outcome.tuner.begin(everything, prior);
     let mut now = 0.0;
     let mut paused = 100.0;
     let mut is_cold = [true; ARMS];
@@ -276,9 +281,36 @@ fn growing_objects_are_decided_by_themselves() {
 }
 
 #[test]
+fn what_others_have_learnt_is_a_beginning_and_no_order() {
+    let subject = allocate(64);
+    let habits = [(subject, 1000.0)];
+    let prior = parse_mode("jemalloc").expect("a mode");
+    let good = |_: f64, _: usize, arm: AllocatorId, _: AllocatorId| match arm {
+        AllocatorId::Jemalloc => 60.0,
+        _ => 140.0,
+    };
+    let outcome = run_from(Some(&prior), &Program::new(&habits, &good), 20_000.0, 5);
+    assert_eq!(outcome.tuner.chosen(subject), AllocatorId::Jemalloc);
+    assert!(outcome.changes == 0 && outcome.to_best() < 1.01, "{}", outcome.to_best());
+    let bad = |_: f64, _: usize, arm: AllocatorId, _: AllocatorId| match arm {
+        AllocatorId::Native => 60.0,
+        _ => 140.0,
+    };
+    let outcome = run_from(Some(&prior), &Program::new(&habits, &bad), 20_000.0, 6);
+    assert_eq!(outcome.tuner.chosen(subject), AllocatorId::Native);
+    // A mapping for each small object is no choice, whoever says so.
+    let prior = parse_mode("mmap").expect("a mode");
+    let mut tuner = Tuner::blank();
+    tuner.begin(Available::BASE, Some(&prior));
+    assert_eq!(tuner.chosen(subject), AllocatorId::Native);
+    assert_eq!(tuner.chosen(allocate(1 << 16)), AllocatorId::Mmap);
+    assert_eq!(tuner.usual(allocate(1 << 16)), AllocatorId::Native);
+}
+
+#[test]
 fn what_is_not_there_is_not_tried() {
     let mut tuner = Tuner::blank();
-    tuner.begin(Available::BASE);
+    tuner.begin(Available::BASE, None);
     let mut tallies = NO_TALLIES;
     tallies[0][6][AllocatorId::Native as usize] =
         Tally { count: 5000, nanos: 500_000, squares: 50_000_000 };

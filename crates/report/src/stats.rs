@@ -44,7 +44,7 @@ pub struct Stats {
     /// The native allocator, by the names of its figures; empty: it did not start.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub native: BTreeMap<String, u64>,
-    /// What the process has learnt, if it learns. A sum has nothing of it: each learns for itself.
+    /// What the process has learnt, if it learns; of several, which learn each for itself, the one that looked most often.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuner: Option<Tuner>,
     /// System calls that failed and were done without.
@@ -302,6 +302,8 @@ impl Stats {
         {
             sum.native.insert(Figure::PeakResident.name().into(), resident);
         }
+        let learners = all.iter().filter_map(|stats| stats.tuner.as_ref());
+        sum.tuner = learners.max_by_key(|tuner| tuner.windows).cloned();
         sum.sites = sum_of_sites(all.iter().flat_map(|stats| &stats.sites));
         sum.requests = requests.into_values().collect();
         let degraded = degraded.into_iter();
@@ -376,7 +378,7 @@ mod tests {
             ..Requests::default()
         });
         let sum = Stats::sum(&[one, other]);
-        assert_eq!(sum.tuner, None);
+        assert_eq!(sum.tuner.as_ref().map(|tuner| tuner.windows), Some(2));
         assert_eq!((sum.mode.as_str(), sum.program.as_str()), ("auto", "a, b"));
         assert_eq!(sum.backends(), ["mimalloc", "mmap"]);
         let total = sum.total("mimalloc");

@@ -154,10 +154,18 @@ impl Policy {
             return Ok(Self { mode: Some(mode), variable: Some(("SPANDREL_MODE", text.into())) });
         }
         if let Some(path) = &args.profile {
-            let (mode, absolute) = modes::check_profile(path)?;
-            modes::check_built_in(&mode, &mode.to_string(), library)?;
-            let variable = Some(("SPANDREL_PROFILE", absolute.into()));
-            return Ok(Self { mode: Some(mode), variable });
+            let checked = modes::check_profile(path)?;
+            modes::check_built_in(&checked.mode, &checked.mode.to_string(), library)?;
+            if checked.is_prior {
+                say::err(format_args!(
+                    "--profile: {} was learnt on another kind of machine: the program begins with \
+                     it and goes on learning",
+                    path.display()
+                ));
+            }
+            let mode = Some(checked.in_force());
+            let variable = Some(("SPANDREL_PROFILE", checked.absolute.into()));
+            return Ok(Self { mode, variable });
         }
         // In the library's order: the first that is set decides.
         for variable in ["SPANDREL_MODE", "SPANDREL_PROFILE", "BRUG_ALLOC"] {
@@ -168,13 +176,15 @@ impl Policy {
                 let why = why.trim_start_matches("--profile: ");
                 Failure::refused(format!("{place}: {why}"))
             };
-            let mode = if variable == "SPANDREL_PROFILE" {
-                modes::check_profile(Path::new(&value)).map(|(mode, _)| mode).map_err(named)?
+            let (mode, in_force) = if variable == "SPANDREL_PROFILE" {
+                let checked = modes::check_profile(Path::new(&value)).map_err(named)?;
+                (checked.mode, checked.in_force())
             } else {
-                modes::check(&place, &value.to_string_lossy())?
+                let mode = modes::check(&place, &value.to_string_lossy())?;
+                (mode, mode)
             };
             modes::check_built_in(&mode, &mode.to_string(), library).map_err(named)?;
-            return Ok(Self { mode: Some(mode), variable: None });
+            return Ok(Self { mode: Some(in_force), variable: None });
         }
         Ok(Self { mode: None, variable: None })
     }

@@ -4,6 +4,7 @@ use super::{Requests, Stats, native};
 use crate::bench::table;
 use spandrel_pages::Figure;
 use spandrel_report::numbers::{bytes, count, counted};
+use spandrel_report::{LearntRow, Tuner};
 use std::fmt::Write;
 
 /// Upper ends of the size ranges that are shown.
@@ -49,10 +50,28 @@ pub fn draw(stats: &Stats, processes: usize) -> String {
         let requests = small.map(|row| row.allocs).sum();
         text.push_str(&native::lines(&value, Some(requests)));
     }
+    if let Some(tuner) = &stats.tuner {
+        text.push_str(&learnt(tuner));
+    }
     for row in &stats.degraded {
         let why = std::io::Error::from_raw_os_error(row.errno);
         let times = counted(row.count, "time", "times");
         let _ = writeln!(text, " done without {} ({times}): {why}", row.what);
+    }
+    text
+}
+
+/// What was learnt, and what it changed.
+fn learnt(tuner: &Tuner) -> String {
+    let looks = counted(tuner.windows, "look", "looks");
+    let mut text = format!(" learning: {looks} took {:.2} % of the time", 100.0 * tuner.spent);
+    let changed: Vec<_> = tuner.rows.iter().filter(|row| row.chosen != row.usual).collect();
+    text.push_str(if changed.is_empty() { "; nobody was better\n" } else { ":\n" });
+    for row in changed {
+        let LearntRow { operation, chosen, usual, .. } = row;
+        let from = bytes(row.from as f64);
+        let trial = if row.on_trial { ", on trial" } else { "" };
+        let _ = writeln!(text, "   {operation} from {from}: {chosen} instead of {usual}{trial}");
     }
     text
 }
@@ -134,6 +153,18 @@ mod tests {
             requests: vec![row("mimalloc", 32, 1_999_999, 0), row("mmap", 1 << 20, 1, 5)],
             realloc: Realloc { in_place: 4, moved_pages: 1, ..Realloc::default() },
             degraded: vec![Degraded { what: "mremap".into(), errno: 38, count: 3 }],
+            tuner: Some(Tuner {
+                windows: 1200,
+                spent: 0.0034,
+                rows: vec![LearntRow {
+                    operation: "allocate".into(),
+                    from: 64,
+                    usual: "native".into(),
+                    chosen: "mimalloc".into(),
+                    ..LearntRow::default()
+                }],
+                ..Tuner::default()
+            }),
             ..Stats::default()
         };
         let text = draw(&stats, 2);
@@ -145,6 +176,8 @@ mod tests {
             "1 – 32 MiB",
             "4 in place, 1 by moving pages",
             "done without mremap (3 times)",
+            "1,200 looks took 0.34 % of the time",
+            "allocate from 64 B: mimalloc instead of native",
         ] {
             assert!(text.contains(expected), "{expected} is missing in\n{text}");
         }

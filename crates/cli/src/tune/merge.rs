@@ -75,11 +75,11 @@ fn read(path: &Path) -> Result<Record, Failure> {
 /// The records as one: jobs count by the time that they take. What was tried for some only counts where
 /// it did not matter for the others.
 fn merged(records: &[Record]) -> Record {
-    let names = |of: fn(&Record) -> Vec<&String>| -> BTreeSet<String> {
+    let names = |of: &dyn Fn(&Record) -> Vec<&String>| -> BTreeSet<String> {
         records.iter().flat_map(of).cloned().collect()
     };
-    let modes = names(|record| record.modes.keys().collect());
-    let sizes = names(|record| record.sizes.keys().collect());
+    let modes = names(&|record| record.modes.keys().collect());
+    let sizes = names(&|record| record.sizes.keys().collect());
     let modes = modes.into_iter().filter_map(|mode| {
         let ratio = mean(records, |record| record.modes.get(&mode).copied())?;
         Some((mode, ratio))
@@ -88,9 +88,12 @@ fn merged(records: &[Record]) -> Record {
         let merged = merged_sizes(records, &name);
         (name, merged)
     });
-    let machines: BTreeSet<&String> = records.iter().flat_map(|record| &record.machines).collect();
+    let lists = |of: fn(&Record) -> &Vec<String>| -> Vec<String> {
+        names(&|record| of(record).iter().collect()).into_iter().collect()
+    };
     Record {
-        machines: machines.into_iter().cloned().collect(),
+        machines: lists(|record| &record.machines),
+        experiments: lists(|record| &record.experiments),
         cpu_ms: records.iter().map(|record| record.cpu_ms).sum(),
         modes: modes.collect(),
         sizes: sizes.collect(),
@@ -165,6 +168,7 @@ mod tests {
         let sizes = Sizes { requests: 10, bytes: 100, tried: tried.collect() };
         Record {
             machines: vec!["m".into()],
+            experiments: Vec::new(),
             cpu_ms,
             modes: [("native".to_string(), ratio(1.0))].into(),
             sizes: [(band.to_string(), sizes)].into(),

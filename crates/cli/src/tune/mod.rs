@@ -5,6 +5,7 @@
 //! faster round by round, and what was put together from several is measured once more as a whole.
 
 mod bands;
+mod experiment;
 mod merge;
 mod profile;
 mod record;
@@ -61,6 +62,7 @@ pub fn run(args: &TuneArgs) -> Result<u8, Failure> {
     files::check(&[("--out", Some(&args.out))], &[])?;
     let library = places::library(args.lib.as_deref())?;
     let job = Job { path: run::loadable(&args.command, &library)?, words: args.command.clone() };
+    let experiment = experiment::label(Path::new(&job.words[0]))?;
     let available = modes::built_in(&library);
     let progress = Progress::new();
     let stats = job.counted(&library, &progress)?;
@@ -100,7 +102,8 @@ pub fn run(args: &TuneArgs) -> Result<u8, Failure> {
         choice: &choice,
         gain,
     };
-    let record = record(of_modes, &bands, &loads, &trials);
+    let mut record = record(of_modes, &bands, &loads, &trials);
+    record.experiments.extend(experiment);
     profile::write(&args.out, &(choice.text(&learnt.about()) + &record.text()))?;
     say::out(learnt.tables())?;
     say::out(show::verdict(&show::result(&choice, gain), &args.out))?;
@@ -124,6 +127,7 @@ fn record(of_modes: &[Series], bands: &[Band], loads: &[Load], trials: &[Trial])
     });
     Record {
         machines: vec![Machine::this().kind()],
+        experiments: Vec::new(),
         cpu_ms: cpu_ns.map_or(0.0, |time| time.median / 1e6),
         modes: modes.collect(),
         sizes: sizes.collect(),

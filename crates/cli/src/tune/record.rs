@@ -14,6 +14,9 @@ use std::fmt::Write;
 pub struct Record {
     /// The kinds of machines that they ran on.
     pub machines: Vec<String>,
+    /// The experiments, and the groups in them, that they ran in.
+    #[serde(default)]
+    pub experiments: Vec<String>,
     /// CPU time of one run of each by default, in milliseconds.
     pub cpu_ms: f64,
     /// Time of fixed modes to that of the default.
@@ -60,13 +63,19 @@ impl Record {
     /// The text of it, to stand at the end of a profile.
     pub fn text(&self) -> String {
         let quoted = |text: &str| toml::Value::String(text.into()).to_string();
-        let machines: Vec<String> = self.machines.iter().map(|name| quoted(name)).collect();
+        let list = |names: &[String]| -> String {
+            let names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
+            names.join(", ")
+        };
         let mut text = format!(
             "\n[learnt] # what it is from: time is to that of auto, and at most so for certain\n\
              machines = [{}]\ncpu_ms = {:.3}\n",
-            machines.join(", "),
+            list(&self.machines),
             self.cpu_ms
         );
+        if !self.experiments.is_empty() {
+            let _ = writeln!(text, "experiments = [{}]", list(&self.experiments));
+        }
         let ratio = |Ratio { median, most }: &Ratio| {
             format!("{{ time = {median:.4}, at_most = {most:.4} }}")
         };
@@ -127,6 +136,7 @@ mod tests {
         let cold = Sizes { requests: 1, ..Sizes::default() };
         let record = Record {
             machines: vec!["a \"quoted\" one".into(), "b".into()],
+            experiments: vec!["lazy variant".into()],
             cpu_ms: 12.5,
             modes: [("native".into(), ratio(1.0, 1.25))].into(),
             sizes: [("0-256B".into(), sizes), ("1MiB-".into(), cold)].into(),

@@ -22,7 +22,7 @@ pub use cost::{Estimate, Pair, Tally};
 pub use history::{CHANGES_KEPT, Change};
 pub use window::{ARMS, KINDS, Kind, NO_TALLIES, ROWS, Tallies, Window, row_of, sizes_of};
 
-use crate::{Available, Mode, Operation, exact};
+use crate::{Available, Decision, Mode, Operation, exact};
 use history::History;
 
 const OPERATIONS: usize = 2;
@@ -187,14 +187,19 @@ impl Tuner {
     }
 
     /// Begins anew. The usual choices are those of mode `auto`; only allocators that are available are
-    /// tried.
-    pub fn begin(&mut self, available: Available) {
+    /// tried. The first choices are those of `prior`, which others have learnt elsewhere; else the usual ones.
+    pub fn begin(&mut self, available: Available, prior: Option<&Mode>) {
         self.available = available;
         for subject in subjects() {
             // The mode decides for whole rows, but for the largest.
             let size = sizes_of(subject.row).1.min(1 << (ROWS - 1));
             let usual = exact(&Mode::Auto, available, subject.operation, size).allocator();
             *self.row_mut(subject) = Row { usual, chosen: usual, ..Row::BLANK };
+            let prior = prior.map(|mode| exact(mode, available, subject.operation, size));
+            if let Some(arm) = prior.map(Decision::allocator).filter(|arm| self.may(subject, *arm))
+            {
+                self.row_mut(subject).chosen = arm;
+            }
             self.costs[subject.operation as usize][subject.row] = [Pair::NONE; ARMS];
         }
         (self.windows, self.exploring, self.trial) = (0, None, None);
@@ -218,6 +223,11 @@ impl Tuner {
     /// The allocator of a subject.
     pub fn chosen(&self, subject: Subject) -> AllocatorId {
         self.row(subject).chosen
+    }
+
+    /// Who serves a subject where nothing was learnt.
+    pub fn usual(&self, subject: Subject) -> AllocatorId {
+        self.row(subject).usual
     }
 
     /// Whether the window that is open or comes next should say what is resident.

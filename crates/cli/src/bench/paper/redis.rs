@@ -26,6 +26,8 @@ const LOADED: u64 = 1000;
 const CLIENTS: &str = "8";
 /// The modes beside the default: the paper's C library, and every object page-mapped.
 const MODES: [&str; 2] = ["switch", "mmap"];
+/// Google's allocator, which the paper has here: that of today, or the one that distributions package.
+const TCMALLOC: [&str; 2] = ["tcmalloc", "gperftools"];
 
 /// A size of values.
 struct Size {
@@ -72,6 +74,12 @@ pub fn run(bench: &Bench, ycsb: &Path, scale: f64, progress: &Progress) -> Vec<O
     let library = bench.contenders.iter().filter(|c| c.ours()).find_map(|c| c.preload.clone());
     if let Some(library) = library {
         list.extend(MODES.map(|mode| (Contender::spandrel(mode, &library), true)));
+    }
+    let named = |name: &&str| bench.contenders.iter().find(|known| known.name == **name);
+    if let Some(tcmalloc) = TCMALLOC.iter().find_map(named)
+        && !list.iter().any(|(known, _)| known.name == tcmalloc.name)
+    {
+        list.push((tcmalloc.clone(), true));
     }
     let plain: Vec<Contender> = list.iter().map(|(contender, _)| contender.clone()).collect();
     let sizes = SIZES.iter().map(|size| {
