@@ -73,7 +73,7 @@ tsan:
 		-- --skip alignment_up_to_a_gibibyte
 	$(TSAN) --lib -p spandrel-os -p spandrel-adaptive \
 		-- --skip a_slice_is_claimed_among_the_usable_tebibytes_or_not_at_all
-	$(TSAN) -p spandrel --test modes --test process_mode --test monitor --test limit
+	$(TSAN) -p spandrel --test modes --test process_mode --test monitor --test limit --test early --test counters
 
 peers: setup-bench
 	$(MAKE) -C bench-compare
