@@ -39,28 +39,38 @@ pub fn fetch(class: usize) -> usize {
 /// Gives an object of `class` back.
 #[inline(always)]
 pub fn push(class: usize, object: usize) {
-    let area = ThreadSlot::current_cpu().cast::<Area>();
-    let done = if area.is_null() {
-        seldom();
-        thread_cache::push(class, object)
-    } else {
-        // SAFETY: as in `pop`.
-        unsafe { cpu_cache::push(area, class, object) }
-    };
-    if !done {
+    if !push_short(class, object) {
         push_slow(class, object);
     }
+}
+
+/// The short way of [`push`]; false: the cache had no room, and the object is still the caller's.
+#[inline(always)]
+pub fn push_short(class: usize, object: usize) -> bool {
+    let area = ThreadSlot::current_cpu().cast::<Area>();
+    if area.is_null() {
+        seldom();
+        return thread_cache::push(class, object);
+    }
+    // SAFETY: as in `pop`.
+    unsafe { cpu_cache::push(area, class, object) }
 }
 
 #[cold]
 #[inline(never)]
 fn push_slow(class: usize, object: usize) {
+    spill(class, object);
+    beside::step_now_and_then(1);
+    check::stepped();
+}
+
+/// Gives an object back that did not go the short way.
+#[inline]
+pub fn spill(class: usize, object: usize) {
     match cpu_cache::attached() {
         Some(area) => cpu_cache::spill(area, class, object),
         None => thread_cache::spill(class, object),
     }
-    beside::step_now_and_then(1);
-    check::stepped();
 }
 
 /// Gives back what all processors, or the calling thread, have cached.

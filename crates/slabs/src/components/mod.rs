@@ -197,6 +197,16 @@ mod tests {
         if asked { default } else { ProptestConfig { cases: 32, ..default } }
     }
 
+    #[test]
+    fn work_beside_a_slow_push_is_none_of_the_stacks() {
+        let take = Instruction { what: 0, first: 127, second: 0 };
+        let put_on = Instruction { what: 7, first: 7, second: 7 };
+        let give = Instruction { what: 4, first: 0, second: 0 };
+        let round = [take, put_on, give, give, give, give];
+        let rounds: Vec<Instruction> = round.iter().copied().cycle().take(3000).collect();
+        run(Component::Stacks(Caches::OfProcessors), &rounds);
+    }
+
     proptest! {
         #![proptest_config(config())]
 

@@ -86,7 +86,10 @@ pub(super) fn run(caches: Caches, instructions: &[Instruction]) {
                 for (turn, (class, object)) in live.drain(from..to).enumerate() {
                     // Looking at it takes long.
                     let before = (turn % 16 == 0).then(|| contents(caches, class));
-                    cache::push(class, object);
+                    // Without the work beside it, which may empty the cache again.
+                    if !cache::push_short(class, object) {
+                        cache::spill(class, object);
+                    }
                     let Some(before) = before else { continue };
                     let after = contents(caches, class);
                     let (last, kept) = after.split_last().expect("it was put there");
