@@ -1,7 +1,7 @@
 //! The native allocator whatever the administrator has chosen for huge pages: memory goes back and stays back,
 //! and statistics claim no huge pages where there are none.
 //!
-//! The setting is the machine's. Cargo runs one program of tests after the other, and this one has one test.
+//! The setting is the machine's. Cargo runs one program of tests after the other, and its tests take turns.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};

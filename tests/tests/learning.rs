@@ -108,6 +108,8 @@ fn a_profile_from_elsewhere_is_where_learning_begins() {
     assert!(there["tuner"].is_null(), "{there:#}");
     let learning = run(elsewhere, &[]);
     assert!(learning["tuner"]["windows"].as_u64() > Some(0), "{learning:#}");
+    let bounded = run(elsewhere, &[("SPANDREL_TUNER", "0"), ("SPANDREL_LIMIT", "2GiB")]);
+    assert!(of_jemalloc(&bounded) == 0.0, "what it serves is not counted: {bounded:#}");
     let said = run(elsewhere, &[("SPANDREL_MODE", "native")]);
     assert!(said["mode"] == "native" && of_jemalloc(&said) == 0.0, "{said:#}");
 }

@@ -171,7 +171,7 @@ fn from_environment() -> Configuration {
         release_rate: release_rate(),
         guard: number(c"SPANDREL_GUARD", "of so many requests one is guarded, or 0"),
         background: number(c"SPANDREL_BACKGROUND", "1, or 0 for no thread") != Some(0),
-        tuner: tuner_setting(prior.is_some()),
+        tuner: tuner_setting(),
         prior,
         limit: limit(),
         recording: recording(),
@@ -244,12 +244,11 @@ fn number(name: &CStr, wanted: &str) -> Option<u32> {
     number
 }
 
-/// What is said of learning, or else what is usual.
-fn tuner_setting(usually: bool) -> Tuner {
+/// What is said of learning.
+fn tuner_setting() -> Tuner {
     match env::get(c"SPANDREL_TUNER").unwrap_or_default() {
-        b"" if usually => Tuner::On,
-        b"" | b"0" => Tuner::Off,
-        b"1" => Tuner::On,
+        b"" | b"1" => Tuner::On,
+        b"0" => Tuner::Off,
         b"restless" => Tuner::Restless,
         other => {
             let text = core::str::from_utf8(other).unwrap_or("?");
@@ -353,6 +352,10 @@ fn profile_mode() -> Option<(Mode, bool)> {
 }
 
 fn is_of_this_machine(profile: &profile::Profile<'_>) -> bool {
+    if profile.mode == Mode::Auto || !profile.names_machines() {
+        // Does not matter; and to say what processor it is takes some kernels 10 ms.
+        return true;
+    }
     let mut buffer = [0; 1024];
     let huge_pages = match vm::huge_pages() {
         HugePages::Never => "never",

@@ -1,7 +1,7 @@
 //! Learning while the program runs which allocator serves it best: the windows in which requests are
 //! timed, and what `policy`'s tuner makes of them.
 //!
-//! Now and then, in mode `auto` and if asked for, all requests of the process go the way on which requests are looked at,
+//! Now and then, in mode `auto`, all requests of the process go the way on which requests are looked at,
 //! for a millisecond. Each is timed there; some may go to another allocator than usual. Whoever comes after
 //! the millisecond ends it, and the tuner says what follows. Outside of windows nothing of this is on
 //! the way of a request; windows are opened beside requests that the caches have no object for, so that a
@@ -108,21 +108,25 @@ pub(crate) fn be_restless() {
 pub(crate) fn begin_with(prior: &Mode) {
     let mut state = STATE.lock();
     state.prior = Some(*prior);
-    begin_anew(&mut state, available());
+    begin_anew(&mut state);
 }
 
 /// Begins anew, from what was learnt elsewhere if there is that.
-fn begin_anew(state: &mut State, candidates: Available) {
-    let State { tuner, prior, .. } = state;
-    tuner.begin(candidates, prior.as_ref());
+fn begin_anew(state: &mut State) {
+    let State { tuner, prior, is_large, .. } = state;
+    tuner.begin(candidates(prior.as_ref(), *is_large), prior.as_ref());
     for operation in [Operation::Allocate, Operation::Grow] {
-        for (row, choice) in CHOICES[operation as usize].iter().enumerate() {
+        for row in 0..ROWS {
             let subject = Subject { operation, row };
-            let arm = tuner.chosen(subject);
-            let is_own = arm != tuner.usual(subject) && with_backend!(arm, B => B::start());
-            choice.store(if is_own { arm as u8 } else { USUAL }, Relaxed);
+            choose(tuner, Choice { subject, arm: tuner.chosen(subject) });
         }
     }
+}
+
+/// A row is an allocator's from the next table on. To its usual one it goes with all that the mode says of it.
+fn choose(tuner: &Tuner, Choice { subject, arm }: Choice) {
+    let byte = if arm == tuner.usual(subject) { USUAL } else { arm as u8 };
+    CHOICES[subject.operation as usize][subject.row].store(byte, Relaxed);
 }
 
 /// Whether requests are being timed.
@@ -166,11 +170,10 @@ fn open(state: &mut State) {
     if used.cpu_us < FIRST_LOOK_US && !is_restless {
         return;
     }
-    // What a prior names is in use already.
-    let is_large = used.peak_bytes >= LARGE_BYTES || is_restless || state.prior.is_some();
+    let is_large = used.peak_bytes >= LARGE_BYTES || is_restless;
     if !state.has_begun || is_large && !state.is_large {
         (state.has_begun, state.is_large) = (true, is_large);
-        begin_anew(state, candidates(is_large));
+        begin_anew(state);
         (state.since_us, state.since_faults) = (used.cpu_us, used.faults);
         measure_clock();
     }
@@ -197,15 +200,19 @@ fn open(state: &mut State) {
     OPEN_UNTIL_NS.store(clock::nanos() + WINDOW_NS, Relaxed);
 }
 
-/// The allocators that may be tried.
-fn candidates(is_large: bool) -> Available {
+/// The allocators that may be tried: in small processes only those that are in use, what was learnt elsewhere
+/// having begun the ones that it names.
+fn candidates(prior: Option<&Mode>, is_large: bool) -> Available {
     // What others serve is not counted against a limit.
-    let is_bounded = budget::hard().is_some() || budget::soft().is_some();
-    match (is_bounded, is_large) {
-        (true, _) => Available::BASE.without(AllocatorId::Sys),
-        (false, false) => Available::BASE,
-        (false, true) => available(),
+    if budget::hard().is_some() || budget::soft().is_some() {
+        return Available::BASE.without(AllocatorId::Sys);
     }
+    let is_named =
+        |arm: &AllocatorId| prior.is_some_and(|prior| prior.has(*arm)) && available().has(*arm);
+    let others = if is_large { available() } else { Available::BASE };
+    AllocatorId::ALL.into_iter().filter(is_named).fold(others, |all, arm| {
+        if with_backend!(arm, B => B::start()) { all.with(arm) } else { all.without(arm) }
+    })
 }
 
 /// A choice that was drawn.
@@ -224,7 +231,7 @@ fn any_choice() -> Option<Choice> {
     // From 16 B to a mebibyte.
     let row = 4 + draw(17);
     let arm = *AllocatorId::ALL.get(draw(ARMS as u64))?;
-    let may = candidates(true).has(arm) && (arm != AllocatorId::Mmap || row >= 12);
+    let may = candidates(None, true).has(arm) && (arm != AllocatorId::Mmap || row >= 12);
     may.then_some(Choice { subject: Subject { operation, row }, arm })
 }
 
@@ -279,9 +286,9 @@ fn learn(state: &mut State) {
     NEXT_MS.store(clock::coarse_ms() + u64::from(pause_ms), Relaxed);
     let change = if is_restless { any_choice() } else { next.change };
     let change = change.filter(|choice| with_backend!(choice.arm, B => B::start()));
-    if let Some(Choice { subject, arm }) = change {
+    if let Some(change) = change {
         state.tuner.note_resident((usage::resident_bytes() / PAGE_BYTES) as u64);
-        CHOICES[subject.operation as usize][subject.row].store(arm as u8, Relaxed);
+        choose(&state.tuner, change);
         // Else with the next window.
         modes::publish_choices();
     }
@@ -289,12 +296,20 @@ fn learn(state: &mut State) {
 
 /// Puts what was chosen into the process's table, which has the mode's own decisions.
 pub(crate) fn set_rows(table: &Table) {
-    for operation in [Operation::Allocate, Operation::Grow] {
-        for (row, chosen) in CHOICES[operation as usize].iter().enumerate() {
-            let chosen = chosen.load(Relaxed);
-            if chosen != USUAL {
-                table.set_row(operation, row, Decision(chosen));
-            }
+    let chosen = |operation: Operation, row: usize| {
+        let byte = CHOICES[operation as usize][row].load(Relaxed);
+        (byte != USUAL).then_some(Decision(byte))
+    };
+    for row in 0..ROWS {
+        let made = chosen(Operation::Allocate, row);
+        if let Some(made) = made {
+            table.set_row(Operation::Allocate, row, made);
+        }
+        // Who has an object grows it, too, as long as its size stays in the row: or it would be copied to the
+        // usual one at once.
+        let follows = made.filter(|_| table.is_plain(Operation::Grow, row));
+        if let Some(grown) = chosen(Operation::Grow, row).or(follows) {
+            table.set_row(Operation::Grow, row, grown);
         }
     }
 }
@@ -370,5 +385,47 @@ pub(crate) unsafe fn fork_done() {
 pub(crate) fn forget_usage() {
     if let Some(mut state) = STATE.try_lock() {
         (state.since_us, state.since_faults, state.busy_us) = (0, 0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table of the mode, with what was chosen.
+    fn table() -> Table {
+        let table = Table::blank();
+        table.compile(&Mode::Auto, Available::BASE, false);
+        set_rows(&table);
+        table
+    }
+
+    #[test]
+    fn a_row_that_goes_back_is_as_it_was_and_growing_objects_follow_new_ones() {
+        static TUNER: Lock<Tuner> = Lock::new(Tuner::blank());
+        let mut tuner = TUNER.lock();
+        tuner.begin(Available::BASE, None);
+        let choose_for = |row, arm| {
+            let subject = Subject { operation: Operation::Allocate, row };
+            choose(&tuner, Choice { subject, arm });
+        };
+        let decided = |operation, size| table().decide(operation, size);
+        let before = [64, 4096, 8192].map(|size| decided(Operation::Allocate, size));
+        assert!(before[1].is_plainly_if_warm());
+        for row in [6, 12, 13] {
+            choose_for(row, AllocatorId::Sys);
+        }
+        for size in [64, 112, 4096, 8192] {
+            assert_eq!(decided(Operation::Allocate, size).allocator(), AllocatorId::Sys);
+        }
+        assert_eq!(decided(Operation::Grow, 64).allocator(), AllocatorId::Sys);
+        assert_eq!(decided(Operation::Grow, 200).allocator(), AllocatorId::Native);
+        let warm = decided(Operation::Grow, 8192);
+        assert!(warm.is_plainly_if_warm() && warm.allocator() == AllocatorId::Native);
+        for row in [6, 12, 13] {
+            choose_for(row, AllocatorId::Native);
+        }
+        assert_eq!([64, 4096, 8192].map(|size| decided(Operation::Allocate, size)), before);
+        assert_eq!(decided(Operation::Grow, 64).allocator(), AllocatorId::Native);
     }
 }

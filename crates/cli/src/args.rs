@@ -190,8 +190,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub peers: Option<Vec<String>>,
 
-    /// Modes of Spandrel to measure, separated by commas or semicolons; `learning` is `auto` that
-    /// learns while the program runs
+    /// Modes of Spandrel to measure, separated by commas or semicolons; `static` is `auto` that
+    /// does not learn while the program runs
     #[arg(long, value_name = "MODES", default_value = "auto")]
     pub modes: String,
 

@@ -1,6 +1,7 @@
 //! The machine that figures are of.
 
 use serde::Serialize;
+use spandrel_os::vm::{HugePages, huge_pages};
 use spandrel_report::numbers::counted;
 
 /// What figures depend on.
@@ -27,8 +28,12 @@ impl Machine {
             line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_string())
         };
         let meminfo = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
-        let thp = read("/sys/kernel/mm/transparent_hugepage/enabled");
-        let chosen = thp.split(['[', ']']).nth(1).unwrap_or("unknown");
+        // As the library asks, which compares.
+        let chosen = match huge_pages() {
+            HugePages::Never => "never",
+            HugePages::Advised => "madvise",
+            HugePages::Always => "always",
+        };
         Self {
             cpu: field(&read("/proc/cpuinfo"), "model name").unwrap_or_default(),
             cores: std::thread::available_parallelism().map_or(1, Into::into),

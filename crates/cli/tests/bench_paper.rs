@@ -65,7 +65,7 @@ fn tables_picture_and_files() {
         "P2",
         "P3",
         "spandrel template=brug",
-        "spandrel learning",
+        "spandrel static",
     ] {
         assert!(out.contains(part), "{part}: {out}");
     }

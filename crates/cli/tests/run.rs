@@ -68,6 +68,10 @@ fn wrong_modes_and_profiles_are_refused_with_2() {
     let said = done.err;
     assert!(said.contains("SPANDREL_RELEASE_RATE") && said.contains("'1GB/h'"), "{said}");
     let mut command = place.command(&["--", "true"]);
+    let done: Done = command.env("SPANDREL_TUNER", "fast").output().unwrap().into();
+    assert_eq!(done.code, Some(2));
+    assert!(done.err.contains("SPANDREL_TUNER") && done.err.contains("'fast'"), "{}", done.err);
+    let mut command = place.command(&["--", "true"]);
     let done: Done = command.env("SPANDREL_RELEASE_RATE", "256MiB").output().unwrap().into();
     assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
 }

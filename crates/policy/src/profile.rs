@@ -33,6 +33,11 @@ pub struct Profile<'a> {
 }
 
 impl Profile<'_> {
+    /// Whether it says what machines it was learnt on.
+    pub fn names_machines(&self) -> bool {
+        self.machines.contains('"')
+    }
+
     /// Whether it was learnt on machines of this kind, or by nobody: with a processor of that model, and programs that
     /// get huge pages as the word says (`always`, `madvise`, `never`). How many processors there are does not
     /// matter.

@@ -239,6 +239,12 @@ impl Table {
         self.note_ends();
     }
 
+    /// Whether the requests of a row are an allocator's without flags that matter.
+    pub fn is_plain(&self, operation: Operation, row: usize) -> bool {
+        let decision = self.decide(operation, sizes_of(row).0);
+        decision.0 & !(Decision::ID | Decision::COUNTED) == 0
+    }
+
     /// Sends every request the way on which requests are looked at, as if the table were compiled so.
     pub fn look_at_all(&self) {
         self.first.iter().for_each(|below| below.store(0, Relaxed));

@@ -32,8 +32,8 @@ pub enum Role {
     Floor,
 }
 
-/// What `--modes` and tables call `auto` where it learns while the program runs.
-pub const LEARNING: &str = "learning";
+/// What `--modes` and tables call `auto` where it does not learn while the program runs.
+pub const STATIC: &str = "static";
 
 /// Variables by which others decide about allocators.
 const FOREIGN_VARIABLES: [&str; 5] =
@@ -55,11 +55,11 @@ impl Contender {
         Self { name: name.into(), preload: Some(library), env: Vec::new(), role: Role::Peer }
     }
 
-    /// Spandrel in a mode, or [`LEARNING`].
+    /// Spandrel in a mode, or [`STATIC`].
     pub fn spandrel(mode: &str, library: &Path) -> Self {
         let name = if mode == "auto" { "spandrel".into() } else { format!("spandrel {mode}") };
-        let env = if mode == LEARNING {
-            vec![("SPANDREL_MODE".into(), "auto".into()), ("SPANDREL_TUNER".into(), "1".into())]
+        let env = if mode == STATIC {
+            vec![("SPANDREL_MODE".into(), "auto".into()), ("SPANDREL_TUNER".into(), "0".into())]
         } else {
             vec![("SPANDREL_MODE".into(), mode.into())]
         };
@@ -149,7 +149,7 @@ pub fn find(args: &BenchArgs) -> Result<(Vec<Contender>, Vec<String>), Failure> 
         Ok(library) => {
             places::check_preloadable(&library)?;
             for mode in split_modes(&args.modes) {
-                if mode != LEARNING {
+                if mode != STATIC {
                     let checked = modes::check("--modes", &mode)?;
                     modes::check_built_in(&checked, &mode, &library)?;
                 }
@@ -185,7 +185,7 @@ fn split_modes(text: &str) -> Vec<String> {
         let first = list.len();
         for part in group.split(',') {
             match list.get_mut(first..).and_then(|group| group.last_mut()) {
-                Some(last) if part != LEARNING && modes::check("--modes", part).is_err() => {
+                Some(last) if part.trim() != STATIC && modes::check("--modes", part).is_err() => {
                     last.push(',');
                     last.push_str(part);
                 }
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn modes_with_and_without_commas() {
         assert_eq!(split_modes("auto"), ["auto"]);
-        assert_eq!(split_modes("auto,learning,sys"), ["auto", "learning", "sys"]);
+        assert_eq!(split_modes("auto, static,sys"), ["auto", "static", "sys"]);
         assert_eq!(
             split_modes("switch=sys,point=64KiB,auto;template=0-4KiB:sys,4KiB-:mmap"),
             ["switch=sys,point=64KiB", "auto", "template=0-4KiB:sys,4KiB-:mmap"]

@@ -35,7 +35,11 @@ impl Comparison {
         if asked.is_empty() {
             return Ok(None);
         }
-        let mut ways = vec![Contender::spandrel(&policy.name(), library)];
+        let mut own = Contender::spandrel(&policy.name(), library);
+        if let Some((name, value)) = &policy.variable {
+            own.env = vec![((*name).into(), value.to_string_lossy().into_owned())];
+        }
+        let mut ways = vec![own];
         for text in asked {
             let way = if text == SYSTEM {
                 Contender::system()

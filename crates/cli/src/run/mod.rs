@@ -234,6 +234,13 @@ fn check_environment() -> Result<(), Failure> {
             .map_err(|why| Failure::refused(format!("{place}: {why}")))?;
         experiment.mode.map_or(Ok(()), |mode| modes::check(place, mode).map(drop))?;
     }
+    let tuner = std::env::var_os("SPANDREL_TUNER").unwrap_or_default();
+    let tuner = tuner.to_string_lossy();
+    if !["", "0", "1", "restless"].contains(&tuner.as_ref()) {
+        return Err(Failure::refused(format!(
+            "SPANDREL_TUNER in the environment: '{tuner}' is not 1 or 0"
+        )));
+    }
     for (name, wanted) in NUMBERS {
         let value = std::env::var_os(name).unwrap_or_default();
         let text = value.to_string_lossy();

@@ -1,4 +1,5 @@
-//! The experiment over a fleet that a profile is learnt in, as its label.
+//! The experiment over a fleet that a profile's host takes part in, as its label. The runs that are measured do not:
+//! each is in the mode that is measured.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

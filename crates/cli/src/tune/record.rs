@@ -14,7 +14,7 @@ use std::fmt::Write;
 pub struct Record {
     /// The kinds of machines that they ran on.
     pub machines: Vec<String>,
-    /// The experiments, and the groups in them, that they ran in.
+    /// The experiments, and the groups in them, that their hosts belong to.
     #[serde(default)]
     pub experiments: Vec<String>,
     /// CPU time of one run of each by default, in milliseconds.

@@ -307,7 +307,7 @@ impl Tuner {
         match (subject.operation, arm) {
             (_, arm) if arm == row.usual => true,
             (_, AllocatorId::Mmap) => subject.row >= MAPPED_FROM_ROW,
-            // Who has an object grows it, or its pages do: a third one would copy it for nothing.
+            // Who makes the objects of a row grows them, or their pages do: a third one would copy them for nothing.
             (Operation::Grow, _) => false,
             (Operation::Allocate, arm) => self.available.has(arm),
         }

@@ -1,7 +1,8 @@
 //! The figures as tables: for a terminal, and as Markdown for a document.
 
 use super::outcome::{CPU, Outcome, PEAK, behind};
-use super::workers::{LEARNS, TRAINED, both_ways};
+use super::workers::{STILL, TRAINED, both_ways};
+use crate::bench::contender::{Contender, Role};
 use crate::bench::table;
 use spandrel_report::numbers::{bytes, time};
 
@@ -51,9 +52,20 @@ fn ratio(value: Option<f64>) -> String {
 
 /// All names of allocators, whoever is left out somewhere.
 pub fn names(outcomes: &[Outcome]) -> Vec<(String, bool)> {
-    let most = outcomes.iter().max_by_key(|outcome| outcome.series.len());
-    let series = most.map_or(&[][..], |outcome| &outcome.series);
-    series.iter().map(|s| (s.contender.name.clone(), s.contender.ours())).collect()
+    let mut names: Vec<(String, bool)> = Vec::new();
+    for outcome in outcomes {
+        let mut at = 0;
+        for Contender { name, role, .. } in outcome.series.iter().map(|s| &s.contender) {
+            match names.iter().position(|(known, _)| known == name) {
+                Some(known) => at = known + 1,
+                None => {
+                    names.insert(at, (name.clone(), *role == Role::Ours));
+                    at += 1;
+                }
+            }
+        }
+    }
+    names
 }
 
 /// A number of all workloads on all allocators, relative to the system's, which is shown itself.
@@ -89,7 +101,7 @@ fn best_auto_worst(outcomes: &[Outcome]) -> Plain {
         "× best",
         "worst fixed mode",
         "× best",
-        "learning",
+        "static",
     ];
     let is_trained = outcomes.iter().any(|outcome| outcome.of(TRAINED).is_some());
     header.extend(is_trained.then_some("trained"));
@@ -109,7 +121,7 @@ fn best_auto_worst(outcomes: &[Outcome]) -> Plain {
             to_best(outcome.auto()),
             mode(outcome.worst()),
             to_best(outcome.worst().map(|(_, value)| value)),
-            to_best(outcome.median(LEARNS, CPU)),
+            to_best(outcome.median(STILL, CPU)),
         ];
         cells.extend(is_trained.then(|| to_best(outcome.median(TRAINED, CPU))));
         (false, cells)

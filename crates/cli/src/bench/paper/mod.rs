@@ -62,7 +62,7 @@ pub fn find(args: &BenchArgs) -> Result<Chosen, Failure> {
     let only = args.only.as_deref().filter(|_| args.suite == Suite::Paper);
     let usual = if args.quick { list::SCALE_QUICK } else { list::SCALE };
     let workloads = list::choose(only)?;
-    let workers = Workers::find()?;
+    let workers = Workers::find(args.lib.as_deref())?;
     let named = only.map(|names| names.iter().any(|name| name == redis::NAME));
     let ycsb = match named {
         Some(false) => Err(String::new()),

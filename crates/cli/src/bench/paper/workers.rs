@@ -1,7 +1,7 @@
 //! The workers: the same program with each allocator as `#[global_allocator]`.
 
 use super::list::Workload;
-use crate::bench::contender::{Contender, LEARNING, Role};
+use crate::bench::contender::{Contender, Role, STATIC};
 use crate::bench::measure::RUN_MAX;
 use crate::bench::process;
 use crate::failure::Failure;
@@ -21,8 +21,8 @@ pub const FIXED: [&str; 6] = ["sys", "jemalloc", "mimalloc", "native", MMAP, "te
 const MMAP: &str = "mmap";
 /// The one that is to be as good as the best of them.
 pub const AUTO: &str = "spandrel";
-/// The same where it learns while it runs, and with a profile that was trained for the workload.
-pub const LEARNS: &str = "spandrel learning";
+/// The same where it does not learn while it runs, and with a profile that was trained for the workload.
+pub const STILL: &str = "spandrel static";
 pub const TRAINED: &str = "spandrel trained";
 
 /// Rounds of each step of the training: the least of which one may disagree.
@@ -31,18 +31,21 @@ const TRAINING_RUNS: &str = "6";
 const WAY_OUT: &str = "run 'make -C bench-compare paper' in the source tree, or name the folder \
                        with the executables in SPANDREL_PAPER";
 
-/// The folder with the workers.
-pub struct Workers(PathBuf);
+/// The folder with the workers, and the library to train with, if one is named.
+pub struct Workers {
+    folder: PathBuf,
+    library: Option<PathBuf>,
+}
 
 impl Workers {
     /// Finds all of them.
-    pub fn find() -> Result<Self, Failure> {
+    pub fn find(library: Option<&Path>) -> Result<Self, Failure> {
         let folder = places::paper().ok_or_else(|| {
             Failure::refused(format!("the workers of the suite 'paper' were not found: {WAY_OUT}"))
         })?;
         let files = DIRECT.iter().map(|(_, file)| *file).chain([SPANDREL]);
         match files.into_iter().find(|file| !folder.join(file).is_file()) {
-            None => Ok(Self(folder)),
+            None => Ok(Self { folder, library: library.map(Path::to_path_buf) }),
             Some(missing) => Err(Failure::refused(format!(
                 "the worker '{missing}' of the suite 'paper' is not built in '{}': {WAY_OUT}",
                 folder.display()
@@ -52,7 +55,7 @@ impl Workers {
 
     /// Where they are.
     pub fn folder(&self) -> &Path {
-        &self.0
+        &self.folder
     }
 
     /// One run: what the worker said, and what the whole process took.
@@ -78,8 +81,10 @@ impl Workers {
     pub fn train(&self, workload: &Workload, scale: f64, profile: &Path) -> Result<(), String> {
         let own = std::env::current_exe().map_err(|why| why.to_string())?;
         let mut command = Command::new(own);
-        command.args(["tune", "--runs", TRAINING_RUNS, "--out"]).arg(profile).arg("--");
-        command.arg(self.0.join(DIRECT[0].1));
+        command.args(["tune", "--runs", TRAINING_RUNS, "--out"]).arg(profile);
+        self.library.iter().for_each(|library| _ = command.arg("--lib").arg(library));
+        command.arg("--");
+        command.arg(self.folder.join(DIRECT[0].1));
         command.args([workload.name, &workload.count(scale).to_string()]);
         let output = command.output().map_err(|why| why.to_string())?;
         match output.status.success() {
@@ -90,7 +95,7 @@ impl Workers {
 
     /// How an object of the job grows in the default mode.
     pub fn watch(&self, workload: &Workload, scale: f64) -> Result<Value, String> {
-        let mut command = Command::new(self.0.join(SPANDREL));
+        let mut command = Command::new(self.folder.join(SPANDREL));
         command.args(["watch", workload.name, &workload.count(scale).to_string()]);
         spandrel("auto").prepare(&mut command);
         // The list of looks is longer than a pipe is wide: a reader of its own is needed.
@@ -103,7 +108,7 @@ impl Workers {
 
     fn file(&self, contender: &Contender) -> PathBuf {
         let direct = DIRECT.iter().find(|(name, _)| *name == contender.name);
-        self.0.join(direct.map_or(SPANDREL, |(_, file)| file))
+        self.folder.join(direct.map_or(SPANDREL, |(_, file)| file))
     }
 }
 
@@ -121,12 +126,12 @@ pub fn trained(profile: &Path) -> Contender {
     Contender { name: TRAINED.into(), env, ..spandrel("auto") }
 }
 
-/// Who runs a workload: allocators by themselves, the fixed modes, `auto`, and `auto` that learns.
+/// Who runs a workload: allocators by themselves, the fixed modes, `auto`, and `auto` that does not learn.
 pub fn contenders(workload: &Workload) -> Vec<Contender> {
     let direct =
         DIRECT.iter().map(|(name, _)| Contender { name: (*name).into(), ..Contender::system() });
     let modes = FIXED.iter().filter(|mode| !(workload.is_small && **mode == MMAP));
-    direct.chain(modes.chain(&["auto", LEARNING]).map(|mode| spandrel(mode))).collect()
+    direct.chain(modes.chain(&["auto", STATIC]).map(|mode| spandrel(mode))).collect()
 }
 
 /// The names of the allocators that are measured both by themselves and behind Spandrel.
@@ -136,7 +141,7 @@ pub fn both_ways() -> impl Iterator<Item = (&'static str, String)> {
 
 /// Whether it is Spandrel in a mode that has one answer for each size.
 pub fn is_fixed(contender: &Contender) -> bool {
-    contender.role == Role::Ours && ![AUTO, LEARNS, TRAINED].contains(&contender.name.as_str())
+    contender.role == Role::Ours && ![AUTO, STILL, TRAINED].contains(&contender.name.as_str())
 }
 
 #[cfg(test)]
