@@ -95,7 +95,8 @@ fn identify(file: &OwnedFd) -> Result<Identity, i32> {
     Ok(Identity { device: status.st_dev, inode: status.st_ino })
 }
 
-fn fill(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<(), i32> {
+/// Writes zeroes.
+pub(crate) fn fill(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<(), i32> {
     static ZERO: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
     for page in 0..len / PAGE_BYTES {
         write_at(file, &ZERO, offset + (page * PAGE_BYTES) as u64)?;
@@ -103,7 +104,8 @@ fn fill(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<(), i32> {
     Ok(())
 }
 
-fn write_at(file: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> Result<(), i32> {
+/// Writes all of `bytes`.
+pub(crate) fn write_at(file: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> Result<(), i32> {
     while !bytes.is_empty() {
         match rustix::io::pwrite(file, bytes, offset) {
             Ok(0) => return Err(libc::EIO),

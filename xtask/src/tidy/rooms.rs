@@ -23,7 +23,7 @@ pub enum Use {
 
 /// The rooms from the ground up. A room may be used only by those that stand below it here.
 #[rustfmt::skip]
-pub const TABLE: [(&str, Use); 18] = [
+pub const TABLE: [(&str, Use); 19] = [
     ("pages",    Use::Rooms(&[])),
     ("os",       Use::Rooms(&["pages"])),
     ("sync",     Use::Rooms(&["os", "pages"])),
@@ -33,6 +33,7 @@ pub const TABLE: [(&str, Use); 18] = [
     ("backends", Use::Rooms(&["slabs", "sync", "os", "pages"])),
     ("policy",   Use::Rooms(&["pages"])),
     ("adaptive", Use::Rooms(&["policy", "backends", "recorder", "sync", "os", "pages"])),
+    ("pmem",     Use::Rooms(&["sync", "os", "pages"])),
     ("spandrel", Use::Rooms(&["adaptive", "policy", "backends", "sync", "os", "pages"])),
     ("capi",     Use::Rooms(&["adaptive", "policy", "backends", "sync", "os", "pages"])),
     ("sim",      Use::Tool(&["pageheap", "pages"])),

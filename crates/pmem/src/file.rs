@@ -1,0 +1,460 @@
+//! An image on an ordinary file, which changes from checkpoint to checkpoint, and in between not at all.
+//!
+//! The file is mapped privately: what is stored stays in the process. A checkpoint writes the pages that were written since
+//! the last one to the [`log`](crate::log), waits for the disk, and writes them to the file. After any failure the file and
+//! its log have the image as it was at the last checkpoint that was waited for, or at the one that was going on.
+
+use core::ffi::CStr;
+use core::ptr::NonNull;
+use core::slice;
+use core::sync::atomic::{AtomicUsize, Ordering::*};
+
+use spandrel_os::image::{Access, Image, Mapping};
+use spandrel_os::vm;
+use spandrel_os::written::Written;
+use spandrel_pages::{MIB, PAGE_BYTES};
+use spandrel_sync::Lock;
+
+use crate::log::{BUFFER_BYTES, Disk, Log, Which};
+use crate::medium::{Failed, Medium};
+
+/// A log that has become longer begins anew with the next checkpoint: the disk is waited for twice more then.
+const LOG_BYTES: u64 = 64 * MIB as u64;
+
+/// The two files.
+struct Files {
+    image: Image,
+    log: Image,
+}
+
+impl Files {
+    fn of(&self, which: Which) -> &Image {
+        match which {
+            Which::Image => &self.image,
+            Which::Log => &self.log,
+        }
+    }
+}
+
+impl Disk for Files {
+    fn read(&self, which: Which, at: u64, into: &mut [u8]) -> Result<usize, Failed> {
+        self.of(which).read_at(into, at).map_err(Failed)
+    }
+
+    fn write(&self, which: Which, at: u64, bytes: &[u8]) -> Result<(), Failed> {
+        self.of(which).write_at(bytes, at).map_err(Failed)
+    }
+
+    fn sync(&self, which: Which) -> Result<(), Failed> {
+        self.of(which).sync().map_err(Failed)
+    }
+}
+
+/// Runs of pages that were written: first page and count.
+struct Runs {
+    at: NonNull<[u32; 2]>,
+    room: usize,
+    count: usize,
+}
+
+impl Runs {
+    /// For an image of so many pages, of which every other one may be a run.
+    fn new(pages: usize) -> Option<Self> {
+        let room = pages / 2 + 1;
+        let bytes = Self::bytes(room);
+        let at = vm::reserve(bytes)?;
+        // SAFETY: just reserved.
+        unsafe { vm::open(at.as_ptr(), bytes) }.then_some(Self { at: at.cast(), room, count: 0 })
+    }
+
+    fn bytes(room: usize) -> usize {
+        (room * size_of::<[u32; 2]>()).next_multiple_of(PAGE_BYTES)
+    }
+
+    /// Adds a run, or makes one of all if there are too many.
+    fn add(&mut self, at: usize, len: usize) {
+        let run = [(at / PAGE_BYTES) as u32, (len / PAGE_BYTES) as u32];
+        if self.count < self.room {
+            // SAFETY: there is room for so many.
+            unsafe { self.at.add(self.count).write(run) };
+            self.count += 1;
+            return;
+        }
+        let all =
+            |[from, to]: [u32; 2], run: &[u32; 2]| [from.min(run[0]), to.max(run[0] + run[1])];
+        let [from, to] = self.all().iter().fold([run[0], run[0] + run[1]], all);
+        // SAFETY: there is room for one.
+        unsafe { self.at.write([from, to - from]) };
+        self.count = 1;
+    }
+
+    fn all(&self) -> &[[u32; 2]] {
+        // SAFETY: so many were written.
+        unsafe { slice::from_raw_parts(self.at.as_ptr(), self.count) }
+    }
+}
+
+impl Drop for Runs {
+    fn drop(&mut self) {
+        // SAFETY: its own, and nobody uses it any more.
+        unsafe { vm::release(self.at.as_ptr().cast(), Self::bytes(self.room)) };
+    }
+}
+
+/// Memory for a part of a record.
+struct Buffer(NonNull<u8>);
+
+impl Buffer {
+    fn new() -> Option<Self> {
+        let at = vm::reserve(BUFFER_BYTES)?;
+        // SAFETY: just reserved.
+        unsafe { vm::open(at.as_ptr(), BUFFER_BYTES) }.then_some(Self(at))
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: its own.
+        unsafe { slice::from_raw_parts_mut(self.0.as_ptr(), BUFFER_BYTES) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: its own, and nobody uses it any more.
+        unsafe { vm::release(self.0.as_ptr(), BUFFER_BYTES) };
+    }
+}
+
+struct State {
+    log: Log,
+    /// What is not in the log yet.
+    runs: Runs,
+    written: Written,
+    buffer: Buffer,
+    /// The disk has failed: nobody knows what is durable.
+    failed: Option<Failed>,
+}
+
+/// See the head of this file.
+pub struct File {
+    files: Files,
+    base: NonNull<u8>,
+    reserved: usize,
+    bytes: AtomicUsize,
+    state: Lock<State>,
+}
+
+// SAFETY: the mappings are its own; who stores to the image must not do so to the same bytes as others, and not during a
+// checkpoint; all else is locked.
+unsafe impl Send for File {}
+// SAFETY: as above.
+unsafe impl Sync for File {}
+
+impl File {
+    /// Makes a file of `bytes` zeroes, with room to grow to `limit`, both rounded up to whole pages, and its log. `identity`
+    /// is a number that no other image has.
+    ///
+    /// # Errors
+    /// The error's number: `EEXIST`, `ENOSPC`, `ENOMEM` if there is no address space, ...
+    pub fn create(
+        path: &CStr,
+        log: &CStr,
+        identity: u64,
+        bytes: usize,
+        limit: usize,
+    ) -> Result<Self, Failed> {
+        let image = Image::create(path).map_err(Failed)?;
+        image.lock(Access::Write).map_err(Failed)?;
+        let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
+        image.grow(0, bytes as u64).map_err(Failed)?;
+        let log = Image::create(log).map_err(Failed)?;
+        Self::map(Files { image, log }, identity, limit, None)
+    }
+
+    /// Opens a file as it was at the last checkpoint, at `base` if that is given. The log may be missing if the file was closed.
+    ///
+    /// # Errors
+    /// The error's number: `EWOULDBLOCK` if somebody else has it open, `EEXIST` if something lies at `base` already,
+    /// `EBADMSG` if the log cannot be of this image, ...
+    pub fn open(
+        path: &CStr,
+        log: &CStr,
+        identity: u64,
+        limit: usize,
+        base: Option<usize>,
+    ) -> Result<Self, Failed> {
+        let image = Image::open(path, Access::Write).map_err(Failed)?;
+        image.lock(Access::Write).map_err(Failed)?;
+        let log = match Image::open(log, Access::Write) {
+            Err(libc::ENOENT) => Image::create(log),
+            opened => opened,
+        };
+        let files = Files { image, log: log.map_err(Failed)? };
+        Self::map(files, identity, limit, base)
+    }
+
+    fn map(files: Files, identity: u64, limit: usize, base: Option<usize>) -> Result<Self, Failed> {
+        let mut buffer = Buffer::new().ok_or(Failed(libc::ENOMEM))?;
+        let mut log = Log::open(&files, identity, drawn(), buffer.bytes())?;
+        if let Some(bytes) = log.image_bytes() {
+            let now = files.image.bytes().map_err(Failed)?;
+            if bytes > now {
+                files.image.grow(now, bytes).map_err(Failed)?;
+            }
+            log.replay(&files, buffer.bytes(), |at, bytes| files.write(Which::Image, at, bytes))?;
+            log.begin_anew(&files, drawn())?;
+        }
+        let bytes = usize::try_from(files.image.bytes().map_err(Failed)?)
+            .map_err(|_| Failed(libc::EFBIG))?;
+        let bytes = bytes / PAGE_BYTES * PAGE_BYTES;
+        let reserved = limit.max(bytes).max(1).next_multiple_of(PAGE_BYTES);
+        let runs = Runs::new(reserved / PAGE_BYTES).ok_or(Failed(libc::ENOMEM))?;
+        let (at, why) = match base {
+            Some(base) => (vm::reserve_at(base, reserved), libc::EEXIST),
+            None => (vm::reserve(reserved), libc::ENOMEM),
+        };
+        let base = at.ok_or(Failed(why))?;
+        // SAFETY: the reservation is nobody else's.
+        let written = unsafe {
+            let mapped = if bytes > 0 {
+                files.image.map(base.as_ptr(), 0, bytes, Mapping::Private)
+            } else {
+                Ok(())
+            };
+            let written = mapped.and_then(|()| Written::watch(base.as_ptr(), bytes, reserved));
+            written.map_err(|why| {
+                vm::release(base.as_ptr(), reserved);
+                Failed(why)
+            })?
+        };
+        let state = State { log, runs, written, buffer, failed: None };
+        let (bytes, state) = (AtomicUsize::new(bytes), Lock::new(state));
+        Ok(Self { files, base, reserved, bytes, state })
+    }
+
+    /// Makes it longer, to `bytes` at least; the new ones are zero, and there is room on the disk for them.
+    ///
+    /// # Errors
+    /// The error's number: `ENOSPC` if the disk is full, `ENOMEM` beyond the limit. It is as it was then.
+    pub fn grow(&self, bytes: usize) -> Result<(), Failed> {
+        let state = self.state.lock();
+        let from = self.bytes.load(Acquire);
+        let to = bytes.checked_next_multiple_of(PAGE_BYTES).filter(|to| *to <= self.reserved);
+        let to = to.ok_or(Failed(libc::ENOMEM))?;
+        if to <= from {
+            return Ok(());
+        }
+        self.files.image.grow(from as u64, to as u64).map_err(Failed)?;
+        // SAFETY: within the reservation, behind what is in use.
+        unsafe {
+            let at = self.base.as_ptr().add(from);
+            self.files.image.map(at, from as u64, to - from, Mapping::Private).map_err(Failed)?;
+            state.written.extend(to).map_err(Failed)?;
+        }
+        self.bytes.store(to, Release);
+        Ok(())
+    }
+
+    /// The image's bytes in a run.
+    ///
+    /// # Safety
+    /// Nobody stores there.
+    unsafe fn run(&self, [page, count]: [u32; 2]) -> (u64, &[u8]) {
+        let at = page as usize * PAGE_BYTES;
+        // SAFETY: within the image; promised by the caller.
+        let bytes = unsafe {
+            slice::from_raw_parts(self.base.as_ptr().add(at), count as usize * PAGE_BYTES)
+        };
+        (at as u64, bytes)
+    }
+
+    fn write_record(&self, state: &mut State) -> Result<(), Failed> {
+        let State { log, runs, buffer, .. } = state;
+        let mut record = log.record(&self.files, self.bytes() as u64, buffer.bytes());
+        for run in runs.all() {
+            // SAFETY: nobody stores during a checkpoint.
+            let (at, bytes) = unsafe { self.run(*run) };
+            record.run(at, bytes)?;
+        }
+        record.commit()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: who stored to it borrowed it.
+        unsafe { vm::release(self.base.as_ptr(), self.reserved) };
+    }
+}
+
+/// A number that no log of this image has had, as good as certain.
+fn drawn() -> u64 {
+    // SAFETY: it tells a number.
+    let process = unsafe { libc::getpid() }.unsigned_abs();
+    spandrel_os::clock::nanos().rotate_left(32) ^ u64::from(process)
+}
+
+// SAFETY: the mapping stays where it is as long as this lives; what is not in the file does not change it.
+unsafe impl Medium for File {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes.load(Acquire)
+    }
+
+    #[inline]
+    fn write_back(&self, _at: usize, _len: usize) {}
+
+    #[inline]
+    fn fence(&self) {}
+
+    fn checkpoint(&self) -> Result<(), Failed> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        if let Some(failed) = state.failed {
+            return Err(failed);
+        }
+        let State { written, runs, log, .. } = state;
+        written.take(|at, len| runs.add(at, len)).map_err(Failed)?;
+        if runs.count == 0 && log.image_bytes().is_none_or(|bytes| bytes == self.bytes() as u64) {
+            return Ok(());
+        }
+        if log.bytes() > LOG_BYTES {
+            log.begin_anew(&self.files, drawn())?;
+        }
+        self.write_record(state).inspect_err(|failed| {
+            // A full disk can become less full; one that lost what it had taken cannot be trusted.
+            if failed.0 != libc::ENOSPC {
+                state.failed = Some(*failed);
+            }
+        })?;
+        for run in state.runs.all() {
+            // SAFETY: nobody stores during a checkpoint.
+            let (at, bytes) = unsafe { self.run(*run) };
+            self.files
+                .write(Which::Image, at, bytes)
+                .inspect_err(|failed| state.failed = Some(*failed))?;
+        }
+        state.runs.count = 0;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::prelude::v1::*;
+    use tempfile::TempDir;
+
+    const IDENTITY: u64 = 7;
+    const LIMIT: usize = 1 << 30;
+
+    struct Place(TempDir);
+
+    impl Place {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn paths(&self) -> [CString; 2] {
+            ["image", "log"]
+                .map(|name| CString::new(self.0.path().join(name).to_str().unwrap()).unwrap())
+        }
+
+        fn create(&self, bytes: usize) -> File {
+            let [image, log] = self.paths();
+            File::create(&image, &log, IDENTITY, bytes, LIMIT).unwrap()
+        }
+
+        fn open(&self) -> Result<File, Failed> {
+            let [image, log] = self.paths();
+            File::open(&image, &log, IDENTITY, LIMIT, None)
+        }
+
+        /// The files as they are now, as after a crash of the process.
+        fn copy(&self) -> Self {
+            let copy = Self::new();
+            for name in ["image", "log"] {
+                std::fs::copy(self.0.path().join(name), copy.0.path().join(name)).unwrap();
+            }
+            copy
+        }
+    }
+
+    fn store(file: &File, at: usize, word: u64) {
+        // SAFETY: the test's own.
+        unsafe { file.store_word(at, word) };
+    }
+
+    fn load(file: &File, at: usize) -> u64 {
+        // SAFETY: it is mapped.
+        unsafe { file.base().as_ptr().add(at).cast::<u64>().read() }
+    }
+
+    #[test]
+    fn what_was_stored_since_the_last_checkpoint_is_gone() {
+        let place = Place::new();
+        let file = place.create(1 << 20);
+        store(&file, 0, 1);
+        store(&file, 512 << 10, 2);
+        file.checkpoint().unwrap();
+        store(&file, 0, 3);
+        store(&file, 4096, 4);
+        let copy = place.copy();
+        assert_eq!(place.open().err(), Some(Failed(libc::EWOULDBLOCK)));
+        let words = |file: &File| [0, 4096, 512 << 10].map(|at| load(file, at));
+        assert_eq!(words(&copy.open().unwrap()), [1, 0, 2]);
+        file.checkpoint().unwrap();
+        assert_eq!(words(&file), [3, 4, 2]);
+        drop(file);
+        assert_eq!(words(&place.open().unwrap()), [3, 4, 2]);
+        assert_eq!(words(&copy.open().unwrap()), [1, 0, 2], "recovered before, and left so");
+    }
+
+    #[test]
+    fn it_grows_where_it_is_and_what_is_new_is_in_the_next_checkpoint() {
+        let place = Place::new();
+        let file = place.create(4096);
+        file.checkpoint().unwrap();
+        let base = file.base();
+        file.grow(3 << 20).unwrap();
+        assert_eq!((file.base(), file.bytes()), (base, 3 << 20));
+        store(&file, (3 << 20) - 8, 5);
+        let before = place.copy();
+        file.checkpoint().unwrap();
+        store(&file, (3 << 20) - 8, 6);
+        let after = place.copy().open().unwrap();
+        assert_eq!((after.bytes(), load(&after, (3 << 20) - 8)), (3 << 20, 5));
+        assert_eq!(load(&before.open().unwrap(), (3 << 20) - 8), 0);
+        assert_eq!(file.grow(LIMIT + 1), Err(Failed(libc::ENOMEM)));
+    }
+
+    #[test]
+    fn a_log_begins_anew_when_it_has_become_long() {
+        let place = Place::new();
+        let file = place.create(40 << 20);
+        for round in 1..=4 {
+            (0..40 << 20).step_by(4096).for_each(|at| store(&file, at, round));
+            file.checkpoint().unwrap();
+            store(&file, 0, 99);
+            let copy = place.copy().open().unwrap();
+            assert!((0..40 << 20).step_by(4096).all(|at| load(&copy, at) == round));
+        }
+        let log = std::fs::metadata(place.0.path().join("log")).unwrap().len();
+        assert!(log < 100 << 20, "{log}");
+    }
+
+    #[test]
+    fn a_log_of_another_image_changes_nothing() {
+        let place = Place::new();
+        let file = place.create(8192);
+        store(&file, 0, 1);
+        file.checkpoint().unwrap();
+        drop(file);
+        let [image, log] = place.paths();
+        let file = File::open(&image, &log, IDENTITY + 1, LIMIT, None).unwrap();
+        assert_eq!(load(&file, 0), 1, "it was in the image already");
+    }
+}

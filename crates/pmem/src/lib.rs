@@ -1,0 +1,30 @@
+//! Persistent memory: how bytes become durable, on what media, and what a power failure may leave of them.
+//!
+//! Whoever keeps something here stores through a [`Medium`] and says with [`Medium::write_back`], [`Medium::fence`] and
+//! [`Medium::checkpoint`] in which order it becomes durable. So the [`simulator`] can take a medium's place, write down all
+//! stores and show every image that a power failure may leave at any moment.
+//!
+//! Invariants: a medium's bytes stay where they are as long as it lives. Nothing is durable before a fence or
+//! a checkpoint has said so, and everything may be: the processor writes lines back when it likes. What is stored as a word
+//! ([`Medium::store_word`]) is durable as a whole or not at all; all else may be torn between any two of its words.
+//!
+//! This room must never know what lies on a medium.
+#![no_std]
+
+#[cfg(any(test, feature = "simulator"))]
+#[macro_use]
+extern crate std;
+
+pub mod file;
+pub mod line;
+pub mod log;
+pub mod mapped;
+pub mod medium;
+pub mod persist;
+#[cfg(any(test, feature = "simulator"))]
+pub mod simulator;
+
+pub use file::File;
+pub use line::{LINE_BYTES, lines};
+pub use mapped::{Kind, Mapped};
+pub use medium::{Failed, Medium};

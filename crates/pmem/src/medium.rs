@@ -1,0 +1,63 @@
+//! What persistent bytes lie on.
+
+use core::ptr::NonNull;
+
+use crate::line::WORD_BYTES;
+
+/// Why something could not be made durable, as the kernel's error number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failed(pub i32);
+
+/// Bytes that outlive the process, once they are durable.
+///
+/// Offsets count from the first byte of the medium. Stores of several threads to the same bytes are the callers' to order.
+///
+/// # Safety
+/// The bytes from [`Medium::base`] on, as many as [`Medium::bytes`] says, can be read and written as long as the medium
+/// lives, and stay where they are.
+pub unsafe trait Medium: Sync {
+    /// Where its bytes lie in this process; at a multiple of 4 KiB.
+    fn base(&self) -> NonNull<u8>;
+
+    /// How many there are. They may become more, and never fewer.
+    fn bytes(&self) -> usize;
+
+    /// Stores bytes. What crosses words may be torn.
+    ///
+    /// # Safety
+    /// They lie on the medium, and nobody else reads or writes them meanwhile.
+    #[inline]
+    unsafe fn store(&self, at: usize, bytes: &[u8]) {
+        debug_assert!(at + bytes.len() <= self.bytes());
+        // SAFETY: promised by the caller; what the caller has does not overlap with what is nobody else's.
+        unsafe {
+            self.base().as_ptr().add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+    }
+
+    /// Stores a word, which is never torn. `at` is a multiple of 8.
+    ///
+    /// # Safety
+    /// As for [`Medium::store`].
+    #[inline]
+    unsafe fn store_word(&self, at: usize, word: u64) {
+        debug_assert!(at.is_multiple_of(WORD_BYTES) && at + WORD_BYTES <= self.bytes());
+        // SAFETY: promised by the caller. Volatile, so that it is one store.
+        unsafe { self.base().as_ptr().add(at).cast::<u64>().write_volatile(word) }
+    }
+
+    /// Has the lines of these bytes written back (`pwb`): they are durable with the next [`Medium::fence`].
+    fn write_back(&self, at: usize, len: usize);
+
+    /// What was written back is durable, before anything that is stored from now on (`pfence`, and `psync`: on x86-64 they
+    /// are one).
+    ///
+    /// On a file nothing is durable before [`Medium::checkpoint`], and then all of it at once.
+    fn fence(&self);
+
+    /// What was written back is durable now, on every medium. Nobody stores meanwhile.
+    ///
+    /// # Errors
+    /// It is not: the device or the file system refused.
+    fn checkpoint(&self) -> Result<(), Failed>;
+}
