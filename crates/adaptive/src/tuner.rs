@@ -16,6 +16,7 @@ use spandrel_os::{budget, clock, slices, usage};
 use spandrel_pages::{AllocatorId, PAGE_BYTES};
 use spandrel_policy::tuner::{
     ARMS, Choice, KINDS, Kind, NO_TALLIES, ROWS, Subject, Tallies, Tally, Tuner, Window, row_of,
+    sizes_of,
 };
 use spandrel_policy::{Available, Decision, Mode, Operation, Table};
 use spandrel_sync::{Lock, LockGuard, thread_slot};
@@ -306,8 +307,10 @@ pub(crate) fn set_rows(table: &Table) {
             table.set_row(Operation::Allocate, row, made);
         }
         // Who has an object grows it, too, as long as its size stays in the row: or it would be copied to the
-        // usual one at once.
-        let follows = made.filter(|_| table.is_plain(Operation::Grow, row));
+        // usual one at once. What is mapped by pages goes there: it grows without a copy.
+        let usual = table.decide(Operation::Grow, sizes_of(row).0).allocator();
+        let follows =
+            made.filter(|_| usual != AllocatorId::Mmap && table.is_plain(Operation::Grow, row));
         if let Some(grown) = chosen(Operation::Grow, row).or(follows) {
             table.set_row(Operation::Grow, row, grown);
         }
@@ -422,9 +425,13 @@ mod tests {
         assert_eq!(decided(Operation::Grow, 200).allocator(), AllocatorId::Native);
         let warm = decided(Operation::Grow, 8192);
         assert!(warm.is_plainly_if_warm() && warm.allocator() == AllocatorId::Native);
+        choose_for(17, AllocatorId::Sys);
+        assert_eq!(decided(Operation::Allocate, 200_000).allocator(), AllocatorId::Sys);
+        assert_eq!(decided(Operation::Grow, 200_000).allocator(), AllocatorId::Mmap);
         for row in [6, 12, 13] {
             choose_for(row, AllocatorId::Native);
         }
+        choose_for(17, AllocatorId::Mmap);
         assert_eq!([64, 4096, 8192].map(|size| decided(Operation::Allocate, size)), before);
         assert_eq!(decided(Operation::Grow, 64).allocator(), AllocatorId::Native);
     }

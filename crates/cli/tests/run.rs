@@ -305,6 +305,39 @@ fn reports_for_people_and_comparisons() {
 }
 
 #[test]
+fn what_is_compared_has_the_settings_of_the_run() {
+    let place = Place::new();
+    let path = |name: &str| place.directory.path().join(name).to_str().unwrap().to_owned();
+    let (page, seen) = (path("report.html"), path("seen"));
+    let job = "echo $SPANDREL_MODE,$SPANDREL_PROFILE,$BRUG_ALLOC,$SPANDREL_TUNER >> \"$0\"";
+    let mut command = place.command(&[
+        "--report",
+        &page,
+        "--compare",
+        "sys,native",
+        "--runs",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        job,
+        &seen,
+    ]);
+    let done: Done =
+        command.env("BRUG_ALLOC", "MMAP").env("SPANDREL_TUNER", "0").output().unwrap().into();
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    let seen = std::fs::read_to_string(&seen).unwrap();
+    let lines: Vec<&str> = seen.lines().collect();
+    let own = ",,MMAP,0";
+    assert_eq!(lines[0], own, "{seen}");
+    for way in [own, "native,,,0", ",,,"] {
+        assert!(lines[1..].contains(&way), "{way} in {seen}");
+    }
+    let ways = &lines[1..];
+    assert!(ways.iter().all(|way| [own, "native,,,0", ",,,"].contains(way)), "{seen}");
+}
+
+#[test]
 fn verbose_shows_the_librarys_line() {
     let place = Place::new();
     let done = place.run(&["--verbose", "--mode", "mmap", "--", "true"]);

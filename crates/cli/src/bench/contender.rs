@@ -4,6 +4,7 @@ use crate::args::{BenchArgs, Suite};
 use crate::failure::Failure;
 use crate::{modes, places};
 use serde::Serialize;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -15,7 +16,7 @@ pub struct Contender {
     /// The library to preload, if any.
     pub preload: Option<PathBuf>,
     /// Further environment.
-    pub env: Vec<(String, String)>,
+    pub env: Vec<(String, OsString)>,
     /// What it is in the comparison.
     pub role: Role,
 }

@@ -18,6 +18,17 @@ use std::process::Command;
 /// The system's own allocator, without the library.
 const SYSTEM: &str = "sys";
 
+/// Variables that choose allocators: what an inherited one says is true of the run's own way alone.
+const POLICY: &[&str] = &["SPANDREL_MODE", "SPANDREL_PROFILE", "BRUG_ALLOC", "SPANDREL_EXPERIMENT"];
+/// Variables that change how the library works in any mode.
+const SETTINGS: &[&str] = &[
+    "SPANDREL_TUNER",
+    "SPANDREL_LIMIT",
+    "SPANDREL_RELEASE_RATE",
+    "SPANDREL_GUARD",
+    "SPANDREL_BACKGROUND",
+];
+
 /// Ways to run the job again, the run's own first.
 pub struct Comparison {
     ways: Vec<Contender>,
@@ -36,9 +47,11 @@ impl Comparison {
             return Ok(None);
         }
         let mut own = Contender::spandrel(&policy.name(), library);
+        own.env = in_force(POLICY);
         if let Some((name, value)) = &policy.variable {
-            own.env = vec![((*name).into(), value.to_string_lossy().into_owned())];
+            own.env = vec![((*name).into(), value.clone())];
         }
+        own.env.extend(in_force(SETTINGS));
         let mut ways = vec![own];
         for text in asked {
             let way = if text == SYSTEM {
@@ -46,7 +59,9 @@ impl Comparison {
             } else {
                 let mode = modes::check("--compare", text)?;
                 modes::check_built_in(&mode, text, library)?;
-                Contender::spandrel(text, library)
+                let mut way = Contender::spandrel(text, library);
+                way.env.extend(in_force(SETTINGS));
+                way
             };
             if ways.iter().any(|known| known.name == way.name) {
                 return Err(Failure::refused(format!(
@@ -79,6 +94,12 @@ impl Comparison {
         progress.finish();
         series.into_iter().enumerate().map(|(at, series)| way(at, series)).collect()
     }
+}
+
+/// Those of these variables that the user's environment has, which the run itself inherits.
+fn in_force(names: &[&str]) -> Vec<(String, OsString)> {
+    let named = |name: &&str| std::env::var_os(name).map(|value| ((*name).to_owned(), value));
+    names.iter().filter_map(named).collect()
 }
 
 fn way(at: usize, series: Series) -> Way {

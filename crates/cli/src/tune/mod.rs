@@ -217,7 +217,7 @@ impl Job {
         let gathering = Gathering::new()?;
         let mut way = Contender::spandrel(DEFAULT, library);
         let pattern = gathering.pattern().to_string_lossy().into_owned();
-        way.env.push(("SPANDREL_STATS".into(), pattern));
+        way.env.push(("SPANDREL_STATS".into(), pattern.into()));
         progress.stage("counting", 1);
         self.once(&way).map_err(|why| {
             let name = self.path.display();

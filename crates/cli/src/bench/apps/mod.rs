@@ -105,7 +105,7 @@ fn counted(bench: &Bench, program: &Program, ours: &Contender) -> Option<Stats> 
     let gathering = Gathering::new().ok()?;
     let mut counting = ours.clone();
     let pattern = gathering.pattern().into_string().ok()?;
-    counting.env.push(("SPANDREL_STATS".into(), pattern));
+    counting.env.push(("SPANDREL_STATS".into(), pattern.into()));
     program.run(bench, &counting).ok()?;
     let (all, _) = gathering.read();
     (!all.is_empty()).then(|| Stats::sum(&all))

@@ -122,7 +122,7 @@ fn spandrel(mode: &str) -> Contender {
 
 /// Whoever is to run on a trained profile.
 pub fn trained(profile: &Path) -> Contender {
-    let env = vec![("SPANDREL_PROFILE".into(), profile.display().to_string())];
+    let env = vec![("SPANDREL_PROFILE".into(), profile.into())];
     Contender { name: TRAINED.into(), env, ..spandrel("auto") }
 }
 
