@@ -22,6 +22,19 @@ pub unsafe trait Medium: Sync {
     /// How many there are. They may become more, and never fewer.
     fn bytes(&self) -> usize;
 
+    /// How many there may be at most.
+    fn limit(&self) -> usize {
+        self.bytes()
+    }
+
+    /// Makes it longer, to `bytes` at least, with room on the medium for all of them; the new ones are zero.
+    ///
+    /// # Errors
+    /// `ENOSPC`: the medium is full; `ENOMEM`: beyond the limit. It is as it was then.
+    fn grow(&self, bytes: usize) -> Result<(), Failed> {
+        if bytes <= self.bytes() { Ok(()) } else { Err(Failed(libc::ENOMEM)) }
+    }
+
     /// Stores bytes. What crosses words may be torn.
     ///
     /// # Safety
@@ -60,4 +73,51 @@ pub unsafe trait Medium: Sync {
     /// # Errors
     /// It is not: the device or the file system refused.
     fn checkpoint(&self) -> Result<(), Failed>;
+}
+
+// SAFETY: what it refers to is one, and lives longer.
+unsafe impl<M: Medium + ?Sized> Medium for &M {
+    #[inline]
+    fn base(&self) -> NonNull<u8> {
+        (**self).base()
+    }
+
+    #[inline]
+    fn bytes(&self) -> usize {
+        (**self).bytes()
+    }
+
+    fn limit(&self) -> usize {
+        (**self).limit()
+    }
+
+    fn grow(&self, bytes: usize) -> Result<(), Failed> {
+        (**self).grow(bytes)
+    }
+
+    #[inline]
+    unsafe fn store(&self, at: usize, bytes: &[u8]) {
+        // SAFETY: passed on from the caller.
+        unsafe { (**self).store(at, bytes) }
+    }
+
+    #[inline]
+    unsafe fn store_word(&self, at: usize, word: u64) {
+        // SAFETY: passed on from the caller.
+        unsafe { (**self).store_word(at, word) }
+    }
+
+    #[inline]
+    fn write_back(&self, at: usize, len: usize) {
+        (**self).write_back(at, len)
+    }
+
+    #[inline]
+    fn fence(&self) {
+        (**self).fence()
+    }
+
+    fn checkpoint(&self) -> Result<(), Failed> {
+        (**self).checkpoint()
+    }
 }

@@ -34,6 +34,8 @@ pub struct ThreadSlot {
     /// The thread's area for restartable sequences, if the native allocator has
     /// caches for each processor.
     pub cpu: Cell<*mut c_void>,
+    /// Caches of free objects of recoverable heaps, a row of them.
+    pub heaps: Cell<*mut c_void>,
 }
 
 /// [`ThreadSlot::cache`] of a thread that caches nothing (any more).
@@ -51,13 +53,13 @@ core::arch::global_asm!(
     ".hidden spandrel_thread_slot",
     ".globl spandrel_thread_slot",
     ".type spandrel_thread_slot,@object",
-    ".size spandrel_thread_slot,64",
+    ".size spandrel_thread_slot,128",
     "spandrel_thread_slot:",
-    ".zero 64",
+    ".zero 128",
     ".popsection",
 );
 
-const _: () = assert!(size_of::<ThreadSlot>() <= 64);
+const _: () = assert!(size_of::<ThreadSlot>() <= 128);
 
 /// The calling thread's slot. Valid from a thread's first to its last
 /// instruction, destructors included.
@@ -107,6 +109,12 @@ impl ThreadSlot {
     #[inline(always)]
     pub fn current_cpu() -> *mut c_void {
         Self::pointer_at::<{ core::mem::offset_of!(ThreadSlot, cpu) }>()
+    }
+
+    /// The current thread's [`ThreadSlot::heaps`].
+    #[inline(always)]
+    pub fn current_heaps() -> *mut c_void {
+        Self::pointer_at::<{ core::mem::offset_of!(ThreadSlot, heaps) }>()
     }
 
     #[inline(always)]

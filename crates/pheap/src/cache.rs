@@ -1,0 +1,276 @@
+//! Free objects that threads keep for themselves (section 5.7): to take one of them, or to give one back, changes nothing that
+//! is persistent but the object itself.
+//!
+//! The paper's lists go through the objects; these are stacks beside the heap, so that an object is not touched before
+//! somebody uses it. A stack that is full gives the older half back to the blocks (section 7.1), one that is empty is
+//! filled from one block (section 6.1).
+//!
+//! In the child of a fork all caches are empty: their memory is wiped. So a child comes the slow way, on which it is refused.
+
+use core::cell::Cell;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::Ordering::Relaxed;
+
+use spandrel_os::vm;
+use spandrel_pages::PAGE_BYTES;
+use spandrel_pmem::Medium;
+
+use crate::class::{Class, SIZES, SMALL_CLASSES};
+use crate::error::Error;
+use crate::registry;
+use crate::shared::Core;
+
+/// Bytes of free objects of a class that a thread keeps at most (the paper: two blocks of 4 KiB, section 7.1), and how many at least
+/// and at most.
+const KEPT_BYTES: usize = 32 << 10;
+const KEPT_LEAST: usize = 16;
+const KEPT_MOST: usize = 512;
+
+const fn room(class: usize) -> usize {
+    let room = KEPT_BYTES / SIZES[class] as usize;
+    match room {
+        ..KEPT_LEAST => KEPT_LEAST,
+        KEPT_MOST.. => KEPT_MOST,
+        room => room,
+    }
+}
+
+/// All that the bins of a cache hold at most.
+const ROOM: usize = {
+    let (mut all, mut class) = (0, 0);
+    while class < SMALL_CLASSES {
+        all += room(class);
+        class += 1;
+    }
+    all
+};
+
+/// A stack of free objects of one class.
+#[repr(C)]
+struct Bin {
+    len: Cell<u32>,
+    room: u32,
+    objects: *mut NonNull<u8>,
+}
+
+/// A thread's free objects of one heap.
+#[repr(C)]
+pub struct Cache {
+    bins: [Bin; SMALL_CLASSES],
+    /// The heap, and how to give all objects back to it.
+    pub core: *const (),
+    pub drain: Option<unsafe fn(*const (), &Cache)>,
+    /// Where the thread that it belongs to looks for it; null: it belongs to nobody. Under the lock of the heap's caches.
+    place: Cell<*mut *mut Cache>,
+    /// The next one of the heap's.
+    next: *mut Cache,
+}
+
+const CACHE_BYTES: usize =
+    (size_of::<Cache>() + ROOM * size_of::<NonNull<u8>>()).next_multiple_of(PAGE_BYTES);
+
+impl Cache {
+    /// Takes an object, if there is one.
+    #[inline]
+    pub fn pop(&self, class: Class) -> Option<NonNull<u8>> {
+        let bin = self.bin(class);
+        let top = bin.len.get().checked_sub(1)?;
+        bin.len.set(top);
+        // SAFETY: fewer than are there.
+        Some(unsafe { *bin.objects.add(top as usize) })
+    }
+
+    /// Adds an object, if there is room.
+    #[inline]
+    pub fn push(&self, class: Class, object: NonNull<u8>) -> bool {
+        let bin = self.bin(class);
+        let len = bin.len.get();
+        if len >= bin.room {
+            return false;
+        }
+        // SAFETY: there is room for one more.
+        unsafe { *bin.objects.add(len as usize) = object };
+        bin.len.set(len + 1);
+        true
+    }
+
+    #[inline]
+    fn bin(&self, class: Class) -> &Bin {
+        // The caller has a class of small objects; the compiler need not know.
+        &self.bins[class.0 as usize % SMALL_CLASSES]
+    }
+}
+
+impl<M: Medium> Core<M> {
+    /// The calling thread's cache, if it has one.
+    #[inline]
+    pub fn cache(&self) -> Option<&Cache> {
+        let place = registry::place(self.number.load(Relaxed))?;
+        // SAFETY: a place holds null or the thread's own cache, which is mapped as long as the heap is open.
+        unsafe { (*place.as_ptr()).as_ref() }
+    }
+
+    /// The calling thread's cache, made if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Forked`], and [`Error::Full`]: there is no memory for it.
+    #[cold]
+    fn make_cache(&self) -> Result<&Cache, Error> {
+        self.check_process()?;
+        let place = registry::make_place(self.number.load(Relaxed))?;
+        // SAFETY: the thread's own.
+        if let Some(cache) = unsafe { (*place.as_ptr()).as_ref() } {
+            return Ok(cache);
+        }
+        let mut caches = self.caches.lock();
+        let mut orphan = caches.first;
+        // SAFETY: caches of this heap, which stay mapped as long as it is open; a thread that ends lets go of its own under
+        // this lock.
+        unsafe {
+            while orphan.as_ref().is_some_and(|cache| !cache.place.get().is_null()) {
+                orphan = (*orphan).next;
+            }
+        }
+        let cache = match NonNull::new(orphan) {
+            Some(orphan) => orphan,
+            None => {
+                let made = self.new_cache(caches.first)?;
+                caches.first = made.as_ptr();
+                made
+            }
+        };
+        // SAFETY: nobody else's now.
+        unsafe {
+            cache.as_ref().place.set(place.as_ptr());
+            *place.as_ptr() = cache.as_ptr();
+            Ok(cache.as_ref())
+        }
+    }
+
+    fn new_cache(&self, next: *mut Cache) -> Result<NonNull<Cache>, Error> {
+        let at = vm::map_wiped_on_fork(CACHE_BYTES).ok_or(Error::Full)?;
+        let cache = at.cast::<Cache>();
+        // SAFETY: just mapped, zero, and large enough for the cache and its stacks behind it.
+        unsafe {
+            let mut objects = at.as_ptr().add(size_of::<Cache>()).cast::<NonNull<u8>>();
+            for (class, bin) in (*cache.as_ptr()).bins.iter_mut().enumerate() {
+                *bin = Bin { len: Cell::new(0), room: room(class) as u32, objects };
+                objects = objects.add(room(class));
+            }
+            let cache = &mut *cache.as_ptr();
+            cache.core = ptr::from_ref(self).cast();
+            cache.drain = Some(drain::<M>);
+            cache.next = next;
+        }
+        Ok(cache)
+    }
+
+    /// An object of a class of which the thread has none: half a stack is taken from a block.
+    #[cold]
+    #[inline(never)]
+    pub fn refill(&self, class: Class) -> Result<NonNull<u8>, Error> {
+        let cache = match self.cache() {
+            Some(cache) if cache.drain.is_some() => cache,
+            // Wiped in a child, or not made yet.
+            _ => self.make_cache()?,
+        };
+        let bin = cache.bin(class);
+        if bin.room == 0 {
+            return Err(Error::Forked);
+        }
+        self.counters.refills.fetch_add(1, Relaxed);
+        let most = bin.room as usize / 2;
+        // SAFETY: the stack is empty and has room for twice as many.
+        let room = unsafe { core::slice::from_raw_parts_mut(bin.objects, most) };
+        let count = self.take_objects(class, room)?;
+        // The first is the next to be taken.
+        room[..count].reverse();
+        bin.len.set(count as u32);
+        cache.pop(class).ok_or(Error::Full)
+    }
+
+    /// Adds an object to a stack that is full: the older half goes back to its blocks.
+    ///
+    /// # Errors
+    /// [`Error::DoubleFree`]: one of those was free already; all others went back.
+    #[cold]
+    #[inline(never)]
+    pub fn overflow(&self, class: Class, object: NonNull<u8>) -> Result<(), Error> {
+        let cache = match self.cache() {
+            Some(cache) if cache.drain.is_some() => cache,
+            _ => self.make_cache()?,
+        };
+        let mut outcome = Ok(());
+        if !cache.push(class, object) {
+            let bin = cache.bin(class);
+            if bin.room == 0 {
+                return Err(Error::Forked);
+            }
+            let len = bin.len.get() as usize;
+            let half = len / 2;
+            // SAFETY: so many are there.
+            let all = unsafe { core::slice::from_raw_parts_mut(bin.objects, len) };
+            outcome = self.return_objects(class, &all[..half]);
+            all.copy_within(half.., 0);
+            bin.len.set((len - half) as u32);
+            cache.push(class, object);
+        }
+        outcome
+    }
+
+    /// Gives all objects of a cache back to their blocks, and whatever is wrong with one of them is too late to tell.
+    fn drain_cache(&self, cache: &Cache) {
+        for (class, bin) in cache.bins.iter().enumerate() {
+            let len = bin.len.take() as usize;
+            if len > 0 {
+                // SAFETY: so many are there.
+                let all = unsafe { core::slice::from_raw_parts(bin.objects, len) };
+                let _ = self.return_objects(Class(class as u8), all);
+            }
+        }
+    }
+
+    /// Gives all objects of all caches back. Nobody uses the heap meanwhile.
+    pub fn drain_all(&self) {
+        let caches = self.caches.lock();
+        let mut next = caches.first;
+        while let Some(cache) = NonNull::new(next) {
+            // SAFETY: this heap's, and nobody uses it.
+            let cache = unsafe { cache.as_ref() };
+            self.drain_cache(cache);
+            next = cache.next;
+        }
+    }
+
+    /// Lets go of all caches. Nobody uses the heap any more.
+    pub fn drop_caches(&self) {
+        let mut caches = self.caches.lock();
+        let mut next = core::mem::replace(&mut caches.first, ptr::null_mut());
+        while let Some(cache) = NonNull::new(next) {
+            // SAFETY: this heap's, and nobody uses it.
+            unsafe {
+                next = cache.as_ref().next;
+                let place = cache.as_ref().place.get();
+                if !place.is_null() {
+                    *place = ptr::null_mut();
+                }
+                vm::release(cache.as_ptr().cast(), CACHE_BYTES);
+            }
+        }
+    }
+}
+
+/// [`Cache::drain`] for one kind of medium: the thread ends, and somebody else may have the cache.
+///
+/// # Safety
+/// The heap is open, and the calling thread has the cache.
+unsafe fn drain<M: Medium>(core: *const (), cache: &Cache) {
+    // SAFETY: promised by the caller.
+    let core = unsafe { &*core.cast::<Core<M>>() };
+    if core.check_process().is_ok() {
+        core.drain_cache(cache);
+    }
+    let caches = core.caches.lock();
+    cache.place.set(ptr::null_mut());
+    drop(caches);
+}

@@ -1,0 +1,204 @@
+//! Collection: what cannot be reached becomes free (sections 9.2 and 11.4).
+//!
+//! First all is marked, in transient memory; then each block's mark bits become what was found, and blocks without any mark are free. The second may
+//! be cut off anywhere: what it has not done yet is done by the next recovery, which begins anew.
+
+use core::sync::atomic::{AtomicUsize, Ordering::*};
+
+use spandrel_pmem::Medium;
+use spandrel_sync::Lock;
+
+use crate::blocks::{Blocks, Info};
+use crate::class::Class;
+use crate::error::Error;
+use crate::header::Header;
+use crate::layout::{BITS_WORDS, BlockId, REGION_BLOCKS, first_block};
+use crate::mark::{Marks, Worker};
+use crate::objects::valid;
+use crate::roots::RootType;
+use crate::shared::Core;
+use crate::superblock::{ROOT_COUNT, ROOTS};
+use crate::trace::Target;
+use crate::workers::{self, MOST, Pool};
+
+/// A heap that is smaller is marked by one thread: another takes longer to begin.
+const ALONE_BYTES: usize = 16 << 20;
+
+/// What a collection has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Collected {
+    /// Objects that can be reached.
+    pub live: u64,
+    /// Bytes of these.
+    pub live_bytes: u64,
+    /// Blocks that became free.
+    pub freed_blocks: u64,
+    /// Objects in blocks that stay, and blocks of large objects, that became free: by their mark bits.
+    pub freed: u64,
+    /// Pointers that led nowhere, and were cleared.
+    pub cleared: u64,
+}
+
+impl<M: Medium> Core<M> {
+    /// Marks from all roots. `clears`: pointers of typed objects that lead nowhere are cleared.
+    ///
+    /// # Errors
+    /// There is no memory for it, or a root is of another type than was said.
+    pub fn mark(&self, types: &[RootType], clears: bool) -> Result<(Marks, Collected), Error> {
+        let marks = Marks::new(self.bytes() / crate::layout::BLOCK_BYTES)?;
+        let mut roots = [None; ROOT_COUNT];
+        for (index, root) in roots.iter_mut().enumerate() {
+            *root = self.root_target(index, types)?;
+        }
+        let threads = if self.bytes() < ALONE_BYTES { 1 } else { workers::processors().min(MOST) };
+        let (pool, next) = (Pool::new(threads), AtomicUsize::new(0));
+        let all = Lock::new((Collected::default(), None));
+        let work = || {
+            let mut worker = match Worker::new(self, &marks, &pool, clears) {
+                Ok(worker) => worker,
+                Err(why) => {
+                    pool.is_missing();
+                    all.lock().1 = Some(why);
+                    return;
+                }
+            };
+            // Root by root, so that whoever has lists that end soon takes more of them.
+            loop {
+                let index = next.fetch_add(1, Relaxed);
+                let Some(to) = roots.get(index) else { break };
+                worker.root(ROOTS + index * 8, *to);
+            }
+            worker.run();
+            let mut all = all.lock();
+            all.0.live += worker.marked;
+            all.0.live_bytes += worker.marked_bytes;
+            all.0.cleared += worker.cleared;
+            all.1 = all.1.or(worker.failed);
+        };
+        workers::run(threads, &work, || pool.is_missing());
+        let (collected, failed) = *all.lock();
+        match failed {
+            Some(why) => Err(why),
+            None => Ok((marks, collected)),
+        }
+    }
+
+    /// Makes mark bits and headers what was found. Nobody has an object that was not.
+    ///
+    /// # Errors
+    /// A header is none.
+    pub fn sweep(&self, marks: &Marks, collected: &mut Collected) -> Result<(), Error> {
+        let mut blocks = self.blocks.lock();
+        self.forget_blocks(&mut blocks);
+        for partial in &self.partial {
+            partial.lock().head = 0;
+        }
+        // Which regions are not regions but parts of an object has to be known before one becomes free.
+        while self.scan_next(&mut blocks)? {}
+        let regions = blocks.count.div_ceil(REGION_BLOCKS);
+        for region in 0..regions {
+            if self.is_continued(region) {
+                continue;
+            }
+            let end = ((region + 1) * REGION_BLOCKS).min(blocks.count);
+            let mut block = first_block(region);
+            while (block.0 as usize) < end {
+                let count = match self.header(block)? {
+                    Header::Free => {
+                        self.set_marks(block, None, marks);
+                        1
+                    }
+                    Header::Small(class) => {
+                        self.sweep_small(block, class, marks, collected);
+                        1
+                    }
+                    Header::Large(count) => {
+                        self.sweep_large(block, count as usize, marks, collected);
+                        count as usize
+                    }
+                };
+                block = block.plus(count);
+            }
+        }
+        // Whoever gets a block that became free now finds that durable.
+        self.fence();
+        self.forget_blocks(&mut blocks);
+        Ok(())
+    }
+
+    fn sweep_small(&self, block: BlockId, class: Class, marks: &Marks, collected: &mut Collected) {
+        let before = self.marked(block, |word| self.load(block.bits() + word * 8));
+        let live = self.marked(block, |word| marks.word(block, word) & valid(class, word));
+        collected.freed += before.saturating_sub(live);
+        self.set_marks(block, Some(class), marks);
+        if live == 0 {
+            collected.freed_blocks += 1;
+            self.free_header(block);
+        }
+    }
+
+    fn marked(&self, _: BlockId, word: impl Fn(usize) -> u64) -> u64 {
+        (0..BITS_WORDS).map(|number| u64::from(word(number).count_ones())).sum()
+    }
+
+    fn sweep_large(&self, block: BlockId, count: usize, marks: &Marks, collected: &mut Collected) {
+        self.set_marks(block, None, marks);
+        if marks.word(block, 0) == 0 {
+            (collected.freed, collected.freed_blocks) =
+                (collected.freed + 1, collected.freed_blocks + count as u64);
+            if block.in_region() + count > REGION_BLOCKS {
+                self.clear_regions(block, count);
+            }
+            self.free_header(block);
+        }
+    }
+
+    /// Says that a block is free; durable after a fence.
+    fn free_header(&self, block: BlockId) {
+        self.store(block.header(), Header::Free.word(block));
+        self.write_back(block.header(), 8);
+    }
+
+    /// Makes a block's mark bits those that were found, or none if it has no objects of a class.
+    fn set_marks(&self, block: BlockId, class: Option<Class>, marks: &Marks) {
+        for word in 0..BITS_WORDS {
+            let at = block.bits() + word * 8;
+            let found = class.map_or(0, |class| marks.word(block, word) & valid(class, word));
+            if self.load(at) != found {
+                self.store(at, found);
+                self.lazy.touch(&self.medium, at);
+            }
+        }
+    }
+
+    /// Marks, and makes free what was not reached. Nobody else has the heap, and no thread has free objects of it.
+    ///
+    /// # Errors
+    /// As for [`Core::mark`] and [`Core::sweep`].
+    pub fn collect(&self, types: &[RootType]) -> Result<Collected, Error> {
+        {
+            // Marking has to know which regions are parts of an object.
+            let mut blocks: spandrel_sync::LockGuard<'_, Blocks> = self.blocks.lock();
+            while self.scan_next(&mut blocks)? {}
+        }
+        let (marks, mut collected) = self.mark(types, true)?;
+        self.sweep(&marks, &mut collected)?;
+        Ok(collected)
+    }
+
+    /// [`RootType`]'s target for a root; `None`: nobody has said its type.
+    fn root_target(&self, index: usize, types: &[RootType]) -> Result<Option<Target>, Error> {
+        let Some(name) = self.root_name(index) else {
+            return Ok(types.iter().find(|root| root.is_index(index)).map(|root| root.target));
+        };
+        let Some(root) = types.iter().find(|root| root.name == name.text()) else {
+            return Ok(None);
+        };
+        if root.layout != name.layout {
+            return Err(Error::RootType { heap: name.layout, given: root.layout });
+        }
+        Ok(Some(root.target))
+    }
+}
+
+const _: () = assert!(size_of::<Info>() <= 16);

@@ -1,0 +1,490 @@
+//! An open heap.
+
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering::*;
+
+use spandrel_os::vm;
+use spandrel_pages::PAGE_BYTES;
+use spandrel_pmem::Medium;
+
+use crate::class::{Class, SMALL_CLASSES};
+use crate::collect::Collected;
+use crate::error::Error;
+use crate::header::Header;
+use crate::layout::{BLOCK_BYTES, BlockId, LEAST_BYTES, REGION_BLOCKS};
+use crate::registry;
+use crate::roots::RootType;
+use crate::shared::Core;
+use crate::superblock::{Identity, Record, State};
+
+/// What [`Heap::free`] calls instead of freeing, with the object and what was given with it.
+pub type FreeCallback = unsafe extern "C" fn(*mut u8, *mut u8);
+
+/// A heap whose objects outlive the process. See the crate's documentation.
+pub struct Heap<M: Medium> {
+    core: NonNull<Core<M>>,
+}
+
+// SAFETY: all that it shares is locked or atomic; caches are their threads'.
+unsafe impl<M: Medium + Send> Send for Heap<M> {}
+// SAFETY: as above.
+unsafe impl<M: Medium + Send> Sync for Heap<M> {}
+
+/// What a heap was like when it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opened {
+    /// It had been closed. If not, it was recovered, or has to be.
+    pub was_clean: bool,
+    /// What recovery has found.
+    pub collected: Option<Collected>,
+}
+
+const fn core_bytes<M: Medium>() -> usize {
+    size_of::<Core<M>>().next_multiple_of(PAGE_BYTES)
+}
+
+impl<M: Medium> Heap<M> {
+    /// Makes a heap of a medium of zeroes.
+    ///
+    /// # Errors
+    /// [`Error::Size`]: the medium is too small; [`Error::NotAHeap`]: it is not zero where the heap's identity is to stand.
+    pub fn create(medium: M, uuid: [u64; 2], base: u64, layout: u64) -> Result<Self, Error> {
+        let bytes = medium.bytes() / BLOCK_BYTES * BLOCK_BYTES;
+        if bytes < LEAST_BYTES {
+            return Err(Error::Size(medium.bytes()));
+        }
+        if !matches!(Identity::read(&medium), Err(Error::NotAHeap | Error::Unfinished)) {
+            return Err(Error::NotAHeap);
+        }
+        let state = State::Clean;
+        let bytes = bytes as u64;
+        Record { sequence: 0, state, bytes, generation: 0, layout, features: 0 }.write(&medium);
+        Identity { uuid, base }.write(&medium);
+        medium.checkpoint()?;
+        Self::open(medium, layout, Some(&[])).map(|(heap, _)| heap)
+    }
+
+    /// Opens a heap. One that was not closed is recovered: what cannot be reached from the roots, of which `types` says the
+    /// types, becomes free.
+    ///
+    /// Without `types` a heap that was not closed is left without (section 10.1, `MAK_start_off`): nothing can be allocated before
+    /// [`Heap::collect`].
+    ///
+    /// # Errors
+    /// It is none, or a damaged one, or another's; see [`Error`]. The medium may hold a heap that was begun to be recovered.
+    pub fn open(
+        medium: M,
+        layout: u64,
+        types: Option<&[RootType<'_>]>,
+    ) -> Result<(Self, Opened), Error> {
+        let identity = Identity::read(&medium)?;
+        let record = Record::read(&medium)?;
+        if layout != 0 && record.layout != 0 && layout != record.layout {
+            return Err(Error::Layout { heap: record.layout, given: layout });
+        }
+        let base = medium.base().as_ptr() as u64;
+        if identity.base != 0 && identity.base != base {
+            return Err(Error::BaseTaken(identity.base));
+        }
+        let was_clean = record.state == State::Clean;
+        let dirty = Record {
+            state: State::Dirty,
+            bytes: (medium.bytes() / BLOCK_BYTES * BLOCK_BYTES) as u64,
+            generation: record.generation + 1,
+            ..record.next()
+        };
+        let canary = spandrel_os::clock::nanos().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ base;
+        let core = Core::new(medium, identity, dirty, canary)?;
+        // Durable before anything changes.
+        dirty.write(&core.medium);
+        core.medium.checkpoint()?;
+        if !was_clean {
+            crate::undo::replay(&core.medium)?;
+            core.needs_collection.store(true, Release);
+        }
+        core.number.store(registry::register()?, Release);
+        let mut heap = Self::place(core)?;
+        let collected = match types {
+            Some(types) if !was_clean => Some(heap.collect(types)?),
+            _ => None,
+        };
+        Ok((heap, Opened { was_clean, collected }))
+    }
+
+    /// Puts it where it stays: caches know its address.
+    fn place(core: Core<M>) -> Result<Self, Error> {
+        let number = core.number.load(Relaxed);
+        let place = || {
+            let at = vm::reserve(core_bytes::<M>())?;
+            // SAFETY: just reserved.
+            unsafe { vm::open(at.as_ptr(), core_bytes::<M>()) }.then_some(at.cast::<Core<M>>())
+        };
+        let Some(at) = place() else {
+            registry::unregister(number, || ());
+            return Err(Error::Full);
+        };
+        // SAFETY: mapped for it.
+        unsafe { at.write(core) };
+        Ok(Self { core: at })
+    }
+
+    #[inline]
+    pub(crate) fn core(&self) -> &Core<M> {
+        // SAFETY: placed there, until the heap is dropped.
+        unsafe { self.core.as_ref() }
+    }
+
+    /// The medium that it lies on.
+    #[inline]
+    pub fn medium(&self) -> &M {
+        &self.core().medium
+    }
+
+    /// Where it begins, in this process.
+    #[inline]
+    pub fn base(&self) -> NonNull<u8> {
+        self.core().at(0)
+    }
+
+    /// Bytes of the heap, free ones included.
+    pub fn bytes(&self) -> usize {
+        self.core().bytes()
+    }
+
+    /// Allocates an object of at least so many bytes, aligned to 16; what it holds is anything. It is there after a failure if it can be
+    /// reached then.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::Size`], [`Error::Forked`], and [`Error::NeedsRecovery`] before [`Heap::collect`].
+    #[inline]
+    pub fn alloc(&self, bytes: usize) -> Result<NonNull<u8>, Error> {
+        match Class::of(bytes) {
+            Some(class) if class.index() < SMALL_CLASSES => self.alloc_small(class),
+            Some(class) => self.alloc_medium(class),
+            None => self.alloc_large(bytes),
+        }
+    }
+
+    #[inline]
+    fn alloc_small(&self, class: Class) -> Result<NonNull<u8>, Error> {
+        let core = self.core();
+        if let Some(object) = core.cache().and_then(|cache| cache.pop(class)) {
+            core.forget_canary(object);
+            return Ok(object);
+        }
+        self.alloc_slowly(class)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_slowly(&self, class: Class) -> Result<NonNull<u8>, Error> {
+        let core = self.core();
+        core.check_collected()?;
+        let object = core.refill(class)?;
+        core.forget_canary(object);
+        Ok(object)
+    }
+
+    #[cold]
+    fn alloc_medium(&self, class: Class) -> Result<NonNull<u8>, Error> {
+        let core = self.core();
+        core.check_collected()?;
+        let mut object = [core.at(0)];
+        core.take_objects(class, &mut object)?;
+        Ok(object[0])
+    }
+
+    #[cold]
+    fn alloc_large(&self, bytes: usize) -> Result<NonNull<u8>, Error> {
+        let core = self.core();
+        core.check_collected()?;
+        let count = bytes.div_ceil(BLOCK_BYTES);
+        if count > u32::MAX as usize / 2 {
+            return Err(Error::Size(bytes));
+        }
+        let block = core.take_blocks(count)?;
+        let covered = Core::<M>::covered(block, count);
+        core.set_header(block, Header::Large(covered as u32));
+        Ok(core.at(block.start()))
+    }
+
+    /// The same with an alignment, a power of two of 64 KiB at most.
+    ///
+    /// # Errors
+    /// As for [`Heap::alloc`].
+    pub fn alloc_aligned(&self, bytes: usize, align: usize) -> Result<NonNull<u8>, Error> {
+        if !align.is_power_of_two() || align > BLOCK_BYTES {
+            return Err(Error::Size(bytes));
+        }
+        if align <= crate::layout::GRANULE_BYTES {
+            return self.alloc(bytes);
+        }
+        match Class::aligned(bytes, align) {
+            Some(class) if class.index() < SMALL_CLASSES => self.alloc_small(class),
+            Some(class) => self.alloc_medium(class),
+            None => self.alloc_large(bytes.max(align)),
+        }
+    }
+
+    /// The same, and all bytes of it are zero, those that were not asked for as well: what was there before does not keep
+    /// other objects when there is nobody who knows its type.
+    ///
+    /// # Errors
+    /// As for [`Heap::alloc`].
+    pub fn alloc_zeroed(&self, bytes: usize) -> Result<NonNull<u8>, Error> {
+        let object = self.alloc(bytes)?;
+        self.fill(object, self.core().usable(object)?);
+        Ok(object)
+    }
+
+    fn fill(&self, object: NonNull<u8>, bytes: usize) {
+        static ZEROES: [u8; 4096] = [0; 4096];
+        let at = self.core().offset(object.as_ptr());
+        for from in (0..bytes).step_by(ZEROES.len()) {
+            let part = (bytes - from).min(ZEROES.len());
+            // SAFETY: an object that nobody else has.
+            unsafe { self.core().medium.store(at + from, &ZEROES[..part]) };
+        }
+    }
+
+    /// Frees an object. What led to it must durably do so no more: after a failure it may hold anything.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`]: it is no object of this heap; [`Error::DoubleFree`]: it is free, as far as can be told: one that is freed twice
+    /// is found the second time, or when the thread's cache is emptied.
+    ///
+    /// # Safety
+    /// Nobody uses it any more.
+    #[inline]
+    pub unsafe fn free(&self, object: NonNull<u8>) -> Result<(), Error> {
+        if self.core().callback.load(Relaxed).is_null() {
+            // SAFETY: promised by the caller.
+            return unsafe { self.safe_free(object) };
+        }
+        self.hand_over(object)
+    }
+
+    #[cold]
+    fn hand_over(&self, object: NonNull<u8>) -> Result<(), Error> {
+        let core = self.core();
+        let callback = core.callback.load(Acquire);
+        core.usable(object)?;
+        // SAFETY: what was set is such a function.
+        unsafe {
+            let callback: FreeCallback = core::mem::transmute(callback);
+            callback(object.as_ptr(), core.callback_data.load(Acquire));
+        }
+        Ok(())
+    }
+
+    /// Frees an object at once, also if there is a callback (`MAK_safe_free`).
+    ///
+    /// # Errors
+    /// As for [`Heap::free`].
+    ///
+    /// # Safety
+    /// As for [`Heap::free`].
+    #[inline]
+    pub unsafe fn safe_free(&self, object: NonNull<u8>) -> Result<(), Error> {
+        let core = self.core();
+        let at = core.offset(object.as_ptr());
+        let block = BlockId::of(at);
+        if at >= core.bytes() || core.is_continued(block.region()) {
+            return Err(Error::Foreign(object.as_ptr() as usize));
+        }
+        let word = core.load(block.header());
+        match Header::class(word) {
+            Some(class) if class.index() < SMALL_CLASSES => {
+                let in_block = at - block.start();
+                let number = class.object_at(in_block);
+                if number * class.bytes() != in_block || number >= class.objects() {
+                    return Err(Error::Foreign(object.as_ptr() as usize));
+                }
+                if core.has_canary(object) {
+                    return Err(Error::DoubleFree(object.as_ptr() as usize));
+                }
+                core.set_canary(object);
+                if core.cache().is_some_and(|cache| cache.push(class, object)) {
+                    return Ok(());
+                }
+                self.overflow(class, object)
+            }
+            _ => self.free_slowly(object, block),
+        }
+    }
+
+    #[cold]
+    fn overflow(&self, class: Class, object: NonNull<u8>) -> Result<(), Error> {
+        self.core().check_collected()?;
+        self.core().overflow(class, object)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_slowly(&self, object: NonNull<u8>, block: BlockId) -> Result<(), Error> {
+        let core = self.core();
+        core.check_process()?;
+        core.check_collected()?;
+        let foreign = Error::Foreign(object.as_ptr() as usize);
+        let at = core.offset(object.as_ptr());
+        if block < crate::layout::first_block(block.region()) {
+            return Err(foreign);
+        }
+        match core.header(block)? {
+            Header::Small(class) => {
+                let in_block = at - block.start();
+                let number = class.object_at(in_block);
+                if number * class.bytes() != in_block || number >= class.objects() {
+                    return Err(foreign);
+                }
+                core.return_objects(class, &[object])
+            }
+            Header::Large(_) if at != block.start() => Err(foreign),
+            Header::Large(count) => {
+                let count = count as usize;
+                let is_whole = block.in_region() + count > REGION_BLOCKS;
+                if is_whole {
+                    core.clear_regions(block, count);
+                }
+                core.set_header(block, Header::Free);
+                if is_whole {
+                    core.return_regions(block, count);
+                } else {
+                    core.return_blocks(block, count);
+                }
+                Ok(())
+            }
+            // Within a large object, or free.
+            Header::Free => match core.object_of(at) {
+                Some(_) => Err(foreign),
+                None => Err(Error::DoubleFree(object.as_ptr() as usize)),
+            },
+        }
+    }
+
+    /// Bytes that an object has room for.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`].
+    pub fn usable_bytes(&self, object: NonNull<u8>) -> Result<usize, Error> {
+        self.core().usable(object)
+    }
+
+    /// Has an object of at least so many bytes that begins with what the object held: the same one if it has room, and is
+    /// not more than twice as large.
+    ///
+    /// # Errors
+    /// As for [`Heap::alloc`] and [`Heap::free`]; the object is as it was.
+    ///
+    /// # Safety
+    /// Nobody else uses it; it is the new object's, which was not written back, unless this fails.
+    pub unsafe fn realloc(&self, object: NonNull<u8>, bytes: usize) -> Result<NonNull<u8>, Error> {
+        let core = self.core();
+        let has = core.usable(object)?;
+        if bytes <= has && bytes * 2 >= has {
+            return Ok(object);
+        }
+        if bytes > has && has >= BLOCK_BYTES && core.grow_large(object, bytes) {
+            return Ok(object);
+        }
+        let new = self.alloc(bytes)?;
+        let (at, kept) = (core.offset(new.as_ptr()), has.min(bytes));
+        // SAFETY: both are objects with so many bytes; the new one is nobody else's, the old one's bytes do not change.
+        unsafe {
+            core.medium.store(at, core::slice::from_raw_parts(object.as_ptr(), kept));
+            self.free(object)?;
+        }
+        Ok(new)
+    }
+
+    /// From now on [`Heap::free`] hands objects to a function instead, which has [`Heap::safe_free`] called for them
+    /// when that is safe (section 10); `None`: no more.
+    ///
+    /// # Safety
+    /// The function may be called with any object and `data`, by any thread, as long as the heap is open.
+    pub unsafe fn set_free_callback(&self, callback: Option<FreeCallback>, data: *mut u8) {
+        let core = self.core();
+        core.callback_data.store(data, Release);
+        let callback = callback.map_or(core::ptr::null_mut(), |callback| callback as *mut ());
+        core.callback.store(callback, Release);
+    }
+
+    /// Frees all that cannot be reached from the roots (section 9.2), of which `types` says the types; of others each word is
+    /// looked at. The program must not have pointers to objects but from the roots: nobody else knows of them.
+    ///
+    /// # Errors
+    /// A root has another type, or there is no memory. The heap is as it was then, and has to be recovered if it had to be.
+    pub fn collect(&mut self, types: &[RootType<'_>]) -> Result<Collected, Error> {
+        let core = self.core();
+        core.check_process()?;
+        registry::with(|| core.drain_all());
+        let collected = core.collect(types)?;
+        core.needs_collection.store(false, Release);
+        Ok(collected)
+    }
+
+    /// Makes all that was written back until now durable, on every medium. On a file nothing else does, and nobody may write
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// The device or the file system refused.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        self.core().check_process()?;
+        Ok(self.core().medium.checkpoint()?)
+    }
+
+    /// Closes the heap, so that it need not be recovered. Dropping it does the same, and says nothing of errors.
+    ///
+    /// # Errors
+    /// The medium's; the heap is to be recovered then.
+    pub fn close(self) -> Result<(), Error> {
+        let outcome = self.finish();
+        core::mem::forget(self);
+        outcome
+    }
+
+    /// Lets go of the heap as a failure would: it is to be recovered. What was stored is on the medium or not.
+    pub fn abandon(self) {
+        self.let_go(|_| Ok(())).unwrap_or_default();
+        core::mem::forget(self);
+    }
+
+    fn finish(&self) -> Result<(), Error> {
+        self.let_go(|core| {
+            core.check_process()?;
+            if core.needs_collection.load(Acquire) {
+                return Ok(());
+            }
+            core.drain_all();
+            core.lazy.write_back(&core.medium);
+            core.fence();
+            // Before anything says that the heap is closed.
+            core.medium.checkpoint()?;
+            let mut record = core.record.lock();
+            *record = Record { state: State::Clean, ..record.next() };
+            record.write(&core.medium);
+            Ok(core.medium.checkpoint()?)
+        })
+    }
+
+    fn let_go(&self, last: impl FnOnce(&Core<M>) -> Result<(), Error>) -> Result<(), Error> {
+        let core = self.core();
+        let mut outcome = Ok(());
+        registry::unregister(core.number.load(Relaxed), || {
+            outcome = last(core);
+            core.drop_caches();
+        });
+        // SAFETY: placed there, and nobody has it any more.
+        unsafe {
+            self.core.drop_in_place();
+            vm::release(self.core.as_ptr().cast(), core_bytes::<M>());
+        }
+        outcome
+    }
+}
+
+impl<M: Medium> Drop for Heap<M> {
+    fn drop(&mut self) {
+        let _ = self.finish();
+    }
+}

@@ -1,0 +1,51 @@
+//! The recoverable heap: `malloc` whose objects outlive the process, after Makalu (OOPSLA '16).
+//!
+//! Objects are allocated and freed as in any heap; which of them are still there after a failure follows from what can be reached
+//! from the roots. So neither allocating nor freeing need make anything durable, except that a block of 64 KiB gets a header.
+//! `docs/recoverable-heap.md` has the format byte by byte, and what survives which failure on which medium.
+//!
+//! Invariants: a header is durable before an object of its block is handed out, and a free block's header says durably that it is
+//! free before the block is used again. The record says durably that the heap is open before anything changes, and that it is closed after all
+//! else is durable. Mark bits are right while the heap is open, and after it was closed.
+//!
+//! This room must never know what medium it lies on.
+#![no_std]
+
+#[cfg(test)]
+#[macro_use]
+extern crate std;
+
+mod blocks;
+mod cache;
+mod class;
+mod collect;
+mod error;
+mod face;
+mod header;
+mod heap;
+mod layout;
+mod lazy;
+mod mark;
+mod memory;
+mod objects;
+mod pointer;
+mod registry;
+mod roots;
+mod shared;
+mod superblock;
+pub mod trace;
+mod undo;
+mod workers;
+
+pub use collect::Collected;
+pub use error::Error;
+pub use face::Counts;
+pub use heap::{FreeCallback, Heap, Opened};
+pub use pointer::PPtr;
+pub use roots::{RootName, RootType};
+pub use trace::{Trace, Tracer};
+
+#[cfg(test)]
+mod crash;
+#[cfg(test)]
+mod tests;

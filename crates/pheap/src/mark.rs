@@ -1,0 +1,334 @@
+//! Marking: which objects are reachable from the roots (section 9.2).
+//!
+//! Typed objects are followed by the pointers that their types name; of others every word is looked at. An object is marked when it is first
+//! met, and waits for its turn on a stack; between the two its first line is fetched, so that several misses are under way at
+//! once. An array is followed piece by piece, so that a stack holds no more than objects that were met, and pieces of the
+//! arrays among them.
+//!
+//! Marks are set in transient memory: the heap's own mark bits are what they were, until all is known.
+
+use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+use core::sync::atomic::{AtomicU64, Ordering::*};
+
+use spandrel_pmem::Medium;
+
+use crate::error::Error;
+use crate::header::Header;
+use crate::layout::{BITS_WORDS, BLOCK_BYTES, BlockId};
+use crate::memory::{Table, Zeroed};
+use crate::pointer::offset_of;
+use crate::shared::Core;
+use crate::trace::{Mark, Target, Tracer};
+use crate::workers::Pool;
+
+/// Objects that are being fetched at once.
+const FETCHED: usize = 16;
+/// Values of an array, or words of an object without a type, that are looked at in one go.
+const PIECE: usize = 256;
+const WORD_BITS: usize = 64;
+
+/// What waits to be looked at.
+#[derive(Clone, Copy)]
+pub struct Item {
+    at: usize,
+    to: Target,
+}
+
+/// An item that waits, in memory that begins as zeroes.
+#[derive(Clone, Copy)]
+pub struct Slot(core::mem::MaybeUninit<Item>);
+
+// SAFETY: what is not initialised is anything.
+unsafe impl Zeroed for Slot {}
+
+/// Where a reachable object lies.
+#[derive(Clone, Copy)]
+pub struct Found {
+    pub block: BlockId,
+    /// Its number in the block.
+    pub number: usize,
+    /// Where it begins.
+    pub start: usize,
+    pub bytes: usize,
+}
+
+/// The marks of a heap while it is looked at.
+pub struct Marks {
+    words: Table<AtomicU64>,
+}
+
+impl Marks {
+    pub fn new(blocks: usize) -> Result<Self, Error> {
+        let words = Table::reserve(blocks * BITS_WORDS)?;
+        words.ensure(blocks * BITS_WORDS)?;
+        Ok(Self { words })
+    }
+
+    /// The marks of a block.
+    pub fn word(&self, block: BlockId, word: usize) -> u64 {
+        let index = block.0 as usize * BITS_WORDS + word;
+        self.words.all().get(index).map_or(0, |word| word.load(Relaxed))
+    }
+
+    /// Sets one. Whether it was not set before.
+    fn set(&self, found: &Found) -> bool {
+        let index = found.block.0 as usize * BITS_WORDS + found.number / WORD_BITS;
+        let bit = 1 << (found.number % WORD_BITS);
+        self.words.all().get(index).is_some_and(|word| {
+            word.load(Relaxed) & bit == 0 && word.fetch_or(bit, Relaxed) & bit == 0
+        })
+    }
+}
+
+impl<M: Medium> Core<M> {
+    /// The object that an offset lies in, if there is one by the headers.
+    #[inline]
+    pub fn object_of(&self, at: usize) -> Option<Found> {
+        if at >= self.bytes() {
+            return None;
+        }
+        let mut block = BlockId::of(at);
+        let mut region = block.region();
+        while self.is_continued(region) {
+            region -= 1;
+            block = crate::layout::first_block(region);
+        }
+        if block < crate::layout::first_block(region) {
+            return None;
+        }
+        let word = self.load(block.header());
+        if let Some(class) = Header::class(word) {
+            let number = class.object_at(at - block.start());
+            let start = block.start() + number * class.bytes();
+            return (number < class.objects()).then_some(Found {
+                block,
+                number,
+                start,
+                bytes: class.bytes(),
+            });
+        }
+        match Header::parse(word, block)? {
+            Header::Large(count) => self.in_large(block, count, at),
+            _ => self.large_before(block, at),
+        }
+    }
+
+    fn in_large(&self, block: BlockId, count: u32, at: usize) -> Option<Found> {
+        let (start, bytes) = (block.start(), count as usize * BLOCK_BYTES);
+        (at < start + bytes).then_some(Found { block, number: 0, start, bytes })
+    }
+
+    /// The large object that covers a block which says that it is free.
+    fn large_before(&self, block: BlockId, at: usize) -> Option<Found> {
+        let first = crate::layout::first_block(block.region());
+        let before = (first.0..block.0).rev().map(BlockId);
+        for block in before {
+            match Header::parse(self.load(block.header()), block)? {
+                Header::Free => {}
+                Header::Small(_) => return None,
+                Header::Large(count) => return self.in_large(block, count, at),
+            }
+        }
+        None
+    }
+
+    /// The offset that a word of an object without a type may mean.
+    #[inline]
+    fn meant(&self, word: u64) -> Option<usize> {
+        if let Some(offset) = offset_of(word) {
+            return Some(offset);
+        }
+        let offset = (word as usize).wrapping_sub(self.base() as usize);
+        (self.identity.base != 0 && offset < self.bytes()).then_some(offset)
+    }
+}
+
+/// One of those who mark.
+pub struct Worker<'a, M: Medium> {
+    core: &'a Core<M>,
+    marks: &'a Marks,
+    pool: &'a Pool,
+    stack: Table<Slot>,
+    height: usize,
+    ring: [Option<Item>; FETCHED],
+    head: usize,
+    in_ring: usize,
+    /// Pointers that led nowhere and were cleared.
+    pub cleared: u64,
+    pub marked: u64,
+    pub marked_bytes: u64,
+    /// Whether pointers that lead nowhere are cleared.
+    clears: bool,
+    pub failed: Option<Error>,
+}
+
+impl<'a, M: Medium> Worker<'a, M> {
+    pub fn new(
+        core: &'a Core<M>,
+        marks: &'a Marks,
+        pool: &'a Pool,
+        clears: bool,
+    ) -> Result<Self, Error> {
+        // No more than objects of the heap, and a piece of each.
+        let most = (core.bytes() / crate::layout::GRANULE_BYTES).max(PIECE);
+        Ok(Self {
+            core,
+            marks,
+            pool,
+            stack: Table::reserve(most)?,
+            height: 0,
+            ring: [None; FETCHED],
+            head: 0,
+            in_ring: 0,
+            cleared: 0,
+            marked: 0,
+            marked_bytes: 0,
+            clears,
+            failed: None,
+        })
+    }
+
+    /// The word at that offset is a root, of some type or of none.
+    pub fn root(&mut self, at: usize, to: Option<Target>) {
+        let word = self.core.load(at);
+        match to {
+            Some(to) => self.pointer(self.core.at(at).as_ptr().cast(), to),
+            None => self.candidate(word),
+        }
+    }
+
+    /// Follows all that was met, and what others have left over.
+    pub fn run(&mut self) {
+        loop {
+            while let Some(item) = self.next() {
+                self.look_at(item);
+                if self.height > PIECE && self.pool.is_wanted() {
+                    self.share();
+                }
+            }
+            let mut taken = [const { None }; crate::workers::SHARED];
+            if !self.pool.take(&mut taken) {
+                return;
+            }
+            taken.into_iter().flatten().for_each(|item| self.push(item));
+        }
+    }
+
+    /// Leaves some of what waits to those who have nothing.
+    fn share(&mut self) {
+        let count = (self.height / 2).min(crate::workers::SHARED);
+        let from = self.height - count;
+        let mut items = [const { None }; crate::workers::SHARED];
+        for (number, item) in items.iter_mut().take(count).enumerate() {
+            // SAFETY: below the height everything was written.
+            *item =
+                self.stack.pointer(from + number).map(|slot| unsafe { (*slot).0.assume_init() });
+        }
+        if self.pool.leave(&items) {
+            self.height = from;
+        }
+    }
+
+    fn push(&mut self, item: Item) {
+        if let Err(why) = self.stack.ensure(self.height + 1) {
+            self.failed = Some(why);
+            return;
+        }
+        if let Some(slot) = self.stack.pointer(self.height) {
+            // SAFETY: there is room.
+            unsafe { (*slot).0.write(item) };
+            self.height += 1;
+        }
+    }
+
+    /// The next item, of which the first line was fetched some items ago.
+    fn next(&mut self) -> Option<Item> {
+        while self.in_ring < FETCHED && self.height > 0 {
+            self.height -= 1;
+            let slot = self.stack.pointer(self.height)?;
+            // SAFETY: below the height everything was written.
+            let item = unsafe { (*slot).0.assume_init() };
+            // SAFETY: to fetch changes nothing.
+            unsafe { _mm_prefetch(self.core.at(item.at).as_ptr().cast(), _MM_HINT_T0) };
+            self.ring[(self.head + self.in_ring) % FETCHED] = Some(item);
+            self.in_ring += 1;
+        }
+        self.in_ring = self.in_ring.checked_sub(1)?;
+        let item = self.ring[self.head].take();
+        self.head = (self.head + 1) % FETCHED;
+        item
+    }
+
+    /// Looks at a piece of what an item names, and leaves the rest for later.
+    fn look_at(&mut self, item: Item) {
+        let Item { at, to } = item;
+        let now = to.count.min(PIECE);
+        if to.count > now {
+            let rest = Target { count: to.count - now, ..to };
+            self.push(Item { at: at + now * to.bytes, to: rest });
+        }
+        match to.trace {
+            Some(trace) => {
+                for number in 0..now {
+                    let value = self.core.at(at + number * to.bytes).as_ptr();
+                    // SAFETY: within an object that is large enough.
+                    unsafe { trace(value, &mut Tracer(self)) };
+                }
+            }
+            None => (0..now).for_each(|number| self.candidate(self.core.load(at + number * 8))),
+        }
+    }
+
+    /// A word that may be a pointer.
+    #[inline]
+    fn candidate(&mut self, word: u64) {
+        if let Some(at) = self.core.meant(word)
+            && let Some(found) = self.core.object_of(at)
+            && self.mark(&found)
+        {
+            let to = Target { trace: None, bytes: 8, count: found.bytes / 8 };
+            self.push(Item { at: found.start, to });
+        }
+    }
+
+    fn mark(&mut self, found: &Found) -> bool {
+        let is_new = self.marks.set(found);
+        self.marked += u64::from(is_new);
+        self.marked_bytes += if is_new { found.bytes as u64 } else { 0 };
+        is_new
+    }
+}
+
+impl<M: Medium> Mark for Worker<'_, M> {
+    fn pointer(&mut self, place: *const u64, to: Target) {
+        // SAFETY: a pointer in an object that is followed, aligned as its type is.
+        let word = unsafe { place.read_volatile() };
+        if word == 0 {
+            return;
+        }
+        let found = offset_of(word).and_then(|at| {
+            let found = self.core.object_of(at)?;
+            (at == found.start && to.bytes <= found.bytes).then_some(found)
+        });
+        let Some(found) = found else {
+            self.cleared += 1;
+            if self.clears {
+                let at = self.core.offset(place.cast());
+                // SAFETY: of the heap, and nobody else has it.
+                unsafe { self.core.medium.store_word(at, 0) };
+                self.core.medium.write_back(at, 8);
+            }
+            return;
+        };
+        if self.mark(&found) && to.trace.is_some() {
+            let count = to.count.min(found.bytes / to.bytes.max(1));
+            self.push(Item { at: found.start, to: Target { count, ..to } });
+        }
+    }
+
+    fn words(&mut self, at: *const u8, bytes: usize) {
+        let from = self.core.offset(at).next_multiple_of(8);
+        let to = (self.core.offset(at) + bytes).min(self.core.bytes()) & !7;
+        (from..to).step_by(8).for_each(|at| self.candidate(self.core.load(at)));
+    }
+}

@@ -1,0 +1,189 @@
+//! Objects and their mark bits: a bit that is set says that the object is allocated or in somebody's cache (section 5.1).
+//!
+//! Bits change under the lock of the block's class. They are persistent, and need not be durable before the heap is closed.
+
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering::*;
+
+use spandrel_pmem::Medium;
+
+use crate::blocks::Info;
+use crate::class::Class;
+use crate::error::Error;
+use crate::header::Header;
+use crate::layout::BlockId;
+use crate::shared::{Core, Partial};
+
+const WORD_BITS: usize = 64;
+
+impl<M: Medium> Core<M> {
+    /// Takes as many free objects as fit of one block (the incremental sweep of section 6.1), at least one.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub fn take_objects(&self, class: Class, into: &mut [NonNull<u8>]) -> Result<usize, Error> {
+        let mut partial = self.partial[class.index()].lock();
+        let block = loop {
+            self.adopt(class, &mut partial);
+            if partial.head != 0 {
+                break BlockId(partial.head);
+            }
+            let is_more = self.scan_next(&mut self.blocks.lock())?;
+            if !is_more {
+                break self.new_block(class, &mut partial)?;
+            }
+        };
+        // SAFETY: the class's lock is held.
+        let info = unsafe { &mut *self.info(block) };
+        let mut count = 0;
+        let words = class.objects().div_ceil(WORD_BITS);
+        let first = info.first_word as usize;
+        for word in first..words {
+            let at = block.bits() + word * 8;
+            let marks = self.load(at);
+            let mut free = !marks & valid(class, word);
+            let mut taken = 0;
+            while free != 0 && count < into.len() {
+                let bit = free.trailing_zeros();
+                free &= free - 1;
+                taken |= 1 << bit;
+                let object = word * WORD_BITS + bit as usize;
+                into[count] = self.at(block.start() + object * class.bytes());
+                count += 1;
+            }
+            if taken != 0 {
+                self.store(at, marks | taken);
+                self.lazy.touch(&self.medium, at);
+            }
+            info.first_word = word as u16;
+            if free != 0 {
+                break;
+            }
+        }
+        info.live += count as u32;
+        if info.live as usize >= class.objects() {
+            self.unlink(block, info, &mut partial);
+        }
+        if count == 0 {
+            // What was found when the block was looked at is not there: bits and count disagree.
+            return Err(Error::Damaged {
+                at: block.bits() as u64,
+                what: "the mark bits of a block",
+            });
+        }
+        Ok(count)
+    }
+
+    /// Gives objects of a class back to their blocks.
+    ///
+    /// # Errors
+    /// [`Error::DoubleFree`]: one of them was free already. All others are back.
+    pub fn return_objects(&self, class: Class, objects: &[NonNull<u8>]) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        for object in objects {
+            let region = BlockId::of(self.offset(object.as_ptr())).region();
+            if self.scanned.load(Acquire) <= region {
+                self.scan_to(region)?;
+            }
+        }
+        let mut partial = self.partial[class.index()].lock();
+        self.adopt(class, &mut partial);
+        let mut touched = usize::MAX;
+        for object in objects {
+            let at = self.offset(object.as_ptr());
+            let block = BlockId::of(at);
+            let number = class.object_at(at - block.start());
+            let (word, bit) = (block.bits() + number / WORD_BITS * 8, 1 << (number % WORD_BITS));
+            let marks = self.load(word);
+            if marks & bit == 0 {
+                outcome = Err(Error::DoubleFree(object.as_ptr() as usize));
+                continue;
+            }
+            self.store(word, marks & !bit);
+            if touched != word / spandrel_pmem::LINE_BYTES {
+                touched = word / spandrel_pmem::LINE_BYTES;
+                self.lazy.touch(&self.medium, word);
+            }
+            // SAFETY: the class's lock is held.
+            let info = unsafe { &mut *self.info(block) };
+            info.live -= 1;
+            info.first_word = info.first_word.min((number / WORD_BITS) as u16);
+            if !info.is_listed {
+                self.link(block, info, &mut partial);
+            }
+            // The last one of its class stays: it would be asked for again at once.
+            let is_last = info.before == 0 && info.after == 0;
+            if info.live == 0 && !is_last {
+                self.unlink(block, info, &mut partial);
+                self.set_header(block, Header::Free);
+                self.counters.returned_blocks.fetch_add(1, Relaxed);
+                self.return_blocks(block, 1);
+            }
+        }
+        outcome
+    }
+
+    /// A block that was free, for a class, in its list. One line is written back and one fence waited for.
+    fn new_block(&self, class: Class, partial: &mut Partial) -> Result<BlockId, Error> {
+        let block = self.take_blocks(1)?;
+        self.set_header(block, Header::Small(class));
+        self.counters.fresh_blocks.fetch_add(1, Relaxed);
+        // SAFETY: the block is nobody else's, and the class's lock is held.
+        let info = unsafe { &mut *self.info(block) };
+        *info = Info::default();
+        self.link(block, info, partial);
+        Ok(block)
+    }
+
+    /// Puts blocks that were found with free objects into their class's list.
+    fn adopt(&self, class: Class, partial: &mut Partial) {
+        let found = &self.found[class.index()];
+        if found.load(Relaxed) == 0 {
+            return;
+        }
+        let blocks = self.blocks.lock();
+        let mut next = found.swap(0, Acquire);
+        drop(blocks);
+        while next != 0 {
+            let block = BlockId(next);
+            // SAFETY: the class's lock is held, and what was found is in no other list any more.
+            let info = unsafe { &mut *self.info(block) };
+            next = info.after;
+            self.link(block, info, partial);
+        }
+    }
+
+    fn link(&self, block: BlockId, info: &mut Info, partial: &mut Partial) {
+        (info.before, info.after, info.is_listed) = (0, partial.head, true);
+        if partial.head != 0 {
+            // SAFETY: another block of the class, whose lock is held.
+            unsafe { (*self.info(BlockId(partial.head))).before = block.0 };
+        }
+        partial.head = block.0;
+    }
+
+    fn unlink(&self, block: BlockId, info: &mut Info, partial: &mut Partial) {
+        // SAFETY: other blocks of the class, whose lock is held.
+        unsafe {
+            if info.after != 0 {
+                (*self.info(BlockId(info.after))).before = info.before;
+            }
+            if info.before != 0 {
+                (*self.info(BlockId(info.before))).after = info.after;
+            }
+        }
+        if partial.head == block.0 {
+            partial.head = info.after;
+        }
+        (info.before, info.after, info.is_listed) = (0, 0, false);
+    }
+}
+
+/// The bits of a word that stand for objects.
+pub fn valid(class: Class, word: usize) -> u64 {
+    match class.objects().saturating_sub(word * WORD_BITS) {
+        0 => 0,
+        left if left < WORD_BITS => (1 << left) - 1,
+        _ => u64::MAX,
+    }
+}

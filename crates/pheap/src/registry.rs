@@ -1,0 +1,106 @@
+//! Which heaps are open in this process, and where each thread finds its caches: a number for each heap, and a row of
+//! caches for each thread, one of each number.
+
+use core::ffi::c_void;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU32, Ordering::*};
+
+use spandrel_os::vm;
+use spandrel_pages::PAGE_BYTES;
+use spandrel_sync::{Lock, Once, ThreadSlot, thread_slot};
+
+use crate::cache::Cache;
+use crate::error::Error;
+
+/// Heaps that may be open at once in a process.
+pub const MOST: usize = 64;
+
+/// Which numbers are in use. Held while a heap is closed and while a thread ends, so that they do not meet.
+static NUMBERS: Lock<[bool; MOST]> = Lock::new([false; MOST]);
+
+/// A number for a heap.
+pub fn register() -> Result<usize, Error> {
+    let mut numbers = NUMBERS.lock();
+    let free = numbers.iter().position(|is_used| !is_used).ok_or(Error::TooManyHeaps(MOST))?;
+    numbers[free] = true;
+    Ok(free)
+}
+
+/// No thread ends while `work` is done.
+pub fn with(work: impl FnOnce()) {
+    let _numbers = NUMBERS.lock();
+    work();
+}
+
+/// Ends a heap: `work` lets go of its caches, and no thread ends meanwhile.
+pub fn unregister(number: usize, work: impl FnOnce()) {
+    let mut numbers = NUMBERS.lock();
+    work();
+    if let Some(place) = numbers.get_mut(number) {
+        *place = false;
+    }
+}
+
+/// Where the calling thread's cache of a heap is, or null; `None`: it has had no cache of any heap yet.
+#[inline]
+pub fn place(number: usize) -> Option<NonNull<*mut Cache>> {
+    let row = NonNull::new(ThreadSlot::current_heaps().cast::<*mut Cache>())?;
+    // SAFETY: a row has a place for each number; an unregistered heap has none.
+    (number < MOST).then(|| unsafe { row.add(number) })
+}
+
+/// The same, made if it is not there.
+#[cold]
+pub fn make_place(number: usize) -> Result<NonNull<*mut Cache>, Error> {
+    let slot = thread_slot();
+    if slot.heaps.get().is_null() {
+        let row = vm::reserve(PAGE_BYTES).ok_or(Error::Full)?;
+        // SAFETY: just reserved.
+        if !unsafe { vm::open(row.as_ptr(), PAGE_BYTES) } {
+            return Err(Error::Full);
+        }
+        slot.heaps.set(row.as_ptr().cast());
+        hear_of_end(row.as_ptr().cast());
+    }
+    place(number).ok_or(Error::Full)
+}
+
+/// Has [`ended`] called when the thread ends.
+fn hear_of_end(row: *mut c_void) {
+    static MADE: Once = Once::new();
+    static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
+    MADE.run(|| {
+        let mut key = 0;
+        // SAFETY: the function takes what was set.
+        if unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } == 0 {
+            KEY.store(key, Release);
+        }
+    });
+    let key = KEY.load(Acquire);
+    if key != u32::MAX {
+        // SAFETY: a key that was made. If it fails the thread's objects are lost until the heap is closed, which finds them.
+        unsafe { libc::pthread_setspecific(key, row) };
+    }
+}
+
+/// A thread ends: what it kept goes back to the blocks.
+extern "C" fn ended(row: *mut c_void) {
+    let numbers = NUMBERS.lock();
+    for number in 0..MOST {
+        // SAFETY: the thread's row, and its own caches; heaps that are closed have taken theirs away.
+        unsafe {
+            let place = row.cast::<*mut Cache>().add(number);
+            let cache = core::mem::replace(&mut *place, ptr::null_mut());
+            // Wiped in the child of a fork.
+            if let Some((cache, drain)) =
+                cache.as_ref().and_then(|cache| Some((cache, cache.drain?)))
+            {
+                drain(cache.core, cache);
+            }
+        }
+    }
+    drop(numbers);
+    thread_slot().heaps.set(ptr::null_mut());
+    // SAFETY: mapped for this thread.
+    unsafe { vm::release(row.cast(), PAGE_BYTES) };
+}

@@ -1,0 +1,185 @@
+//! Roots: where all that a heap keeps hangs (section 5.4). There are 512, by number; some have a name and a type.
+
+use core::ptr::NonNull;
+
+use spandrel_pmem::{LINE_BYTES, Medium};
+
+use crate::error::Error;
+use crate::shared::Core;
+use crate::superblock::{NAMES, ROOT_COUNT, ROOTS};
+use crate::trace::{Target, Trace, hash};
+use crate::undo::Change;
+
+/// The longest name.
+pub const NAME_BYTES: usize = 40;
+/// The name, the type's layout, and last a word that says that both are there.
+const LAYOUT_AT: usize = NAME_BYTES;
+const SEAL_AT: usize = NAME_BYTES + 16;
+const _: () = assert!(SEAL_AT + 8 == LINE_BYTES);
+
+/// Of what type a root is, for whoever marks.
+#[derive(Clone, Copy)]
+pub struct RootType<'a> {
+    pub(crate) name: &'a str,
+    index: Option<usize>,
+    pub(crate) layout: u64,
+    pub(crate) target: Target,
+}
+
+impl<'a> RootType<'a> {
+    /// The root of that name leads to a `T`.
+    pub const fn of<T: Trace>(name: &'a str) -> Self {
+        Self { name, index: None, layout: T::LAYOUT, target: Target::of::<T>(1) }
+    }
+
+    /// The root with that number, which has no name, leads to a `T`.
+    pub const fn numbered<T: Trace>(index: usize) -> Self {
+        Self { name: "", index: Some(index), layout: T::LAYOUT, target: Target::of::<T>(1) }
+    }
+
+    pub(crate) fn is_index(&self, index: usize) -> bool {
+        self.index == Some(index)
+    }
+}
+
+/// The name of a root.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RootName {
+    bytes: [u8; NAME_BYTES],
+    /// The layout of its type; see [`Trace::LAYOUT`].
+    pub layout: u64,
+}
+
+impl RootName {
+    fn new(name: &str, layout: u64) -> Result<Self, Error> {
+        if name.is_empty() || name.len() > NAME_BYTES || name.bytes().any(|byte| byte == 0) {
+            return Err(Error::RootName);
+        }
+        let mut bytes = [0; NAME_BYTES];
+        bytes[..name.len()].copy_from_slice(name.as_bytes());
+        Ok(Self { bytes, layout })
+    }
+
+    /// As text.
+    pub fn text(&self) -> &str {
+        let len = self.bytes.iter().position(|byte| *byte == 0).unwrap_or(NAME_BYTES);
+        core::str::from_utf8(&self.bytes[..len]).unwrap_or("")
+    }
+
+    fn words(&self) -> [u64; NAME_BYTES / 8 + 1] {
+        let mut words = [0; NAME_BYTES / 8 + 1];
+        for (word, bytes) in words.iter_mut().zip(self.bytes.chunks_exact(8)) {
+            *word = bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        }
+        words[LAYOUT_AT / 8] = self.layout;
+        words
+    }
+
+    fn seal(&self) -> u64 {
+        hash(self.text(), self.layout) | 1
+    }
+}
+
+impl<M: Medium> Core<M> {
+    /// A root's word.
+    pub fn root(&self, index: usize) -> Result<u64, Error> {
+        if index >= ROOT_COUNT {
+            return Err(Error::RootIndex(index));
+        }
+        Ok(self.load(ROOTS + index * 8))
+    }
+
+    /// Sets a root, and waits until it is durable.
+    pub fn set_root(&self, index: usize, word: u64) -> Result<(), Error> {
+        self.root(index)?;
+        self.check_process()?;
+        let _roots = self.roots.lock();
+        let at = ROOTS + index * 8;
+        self.store(at, word);
+        self.write_back(at, 8);
+        self.fence();
+        Ok(())
+    }
+
+    /// Sets several, all or none of which are durable.
+    pub fn set_roots(&self, roots: &[(usize, u64)]) -> Result<(), Error> {
+        roots.iter().try_for_each(|(index, _)| self.root(*index).map(drop))?;
+        if roots.len() > crate::undo::ENTRIES {
+            return Err(Error::RootIndex(roots.len()));
+        }
+        self.check_process()?;
+        let _roots = self.roots.lock();
+        let mut change = Change::begin(&self.medium);
+        roots.iter().for_each(|(index, word)| change.store(ROOTS + index * 8, *word));
+        change.commit();
+        Ok(())
+    }
+
+    /// The name of a root, if it has one.
+    pub fn root_name(&self, index: usize) -> Option<RootName> {
+        let line = NAMES + index * LINE_BYTES;
+        let mut bytes = [0; NAME_BYTES];
+        for (word, place) in bytes.chunks_exact_mut(8).enumerate() {
+            place.copy_from_slice(&self.load(line + word * 8).to_le_bytes());
+        }
+        let name = RootName { bytes, layout: self.load(line + LAYOUT_AT) };
+        (self.load(line + SEAL_AT) == name.seal() && !name.text().is_empty()).then_some(name)
+    }
+
+    /// The number of the root of that name and type; the first unused one gets the name if there is none.
+    pub fn named_root(&self, name: &str, layout: u64) -> Result<usize, Error> {
+        let wanted = RootName::new(name, layout)?;
+        let _roots = self.roots.lock();
+        if let Some(index) = self.find_root(name) {
+            let heap = self.root_name(index).map_or(0, |name| name.layout);
+            return if heap == layout {
+                Ok(index)
+            } else {
+                Err(Error::RootType { heap, given: layout })
+            };
+        }
+        self.check_process()?;
+        // From the end: who uses numbers begins with the first.
+        let is_unused =
+            |index: &usize| self.root_name(*index).is_none() && self.load(ROOTS + index * 8) == 0;
+        let index = (0..ROOT_COUNT).rev().find(is_unused).ok_or(Error::RootsFull)?;
+        let line = NAMES + index * LINE_BYTES;
+        // The line is durable from its first store on: with the seal all of it is there.
+        self.store(line + SEAL_AT, 0);
+        for (number, word) in wanted.words().into_iter().enumerate() {
+            self.store(line + number * 8, word);
+        }
+        self.store(line + SEAL_AT, wanted.seal());
+        self.write_back(line, LINE_BYTES);
+        self.fence();
+        Ok(index)
+    }
+
+    /// The number of the root of that name.
+    pub fn find_root(&self, name: &str) -> Option<usize> {
+        (0..ROOT_COUNT)
+            .find(|index| self.root_name(*index).is_some_and(|found| found.text() == name))
+    }
+
+    /// Takes a root and its name away, both or neither.
+    pub fn remove_root(&self, name: &str) -> Result<(), Error> {
+        self.check_process()?;
+        let _roots = self.roots.lock();
+        let index = self.find_root(name).ok_or(Error::RootName)?;
+        let mut change = Change::begin(&self.medium);
+        change.store(ROOTS + index * 8, 0);
+        change.store(NAMES + index * LINE_BYTES + SEAL_AT, 0);
+        change.commit();
+        Ok(())
+    }
+
+    /// The word that stands for an object: a pointer to where it begins.
+    pub fn root_word(&self, object: Option<NonNull<u8>>) -> Result<u64, Error> {
+        let Some(object) = object else { return Ok(0) };
+        let at = self.offset(object.as_ptr());
+        match self.object_of(at) {
+            Some(_) => Ok(crate::pointer::TAG | at as u64),
+            None => Err(Error::Foreign(object.as_ptr() as usize)),
+        }
+    }
+}

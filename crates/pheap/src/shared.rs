@@ -1,0 +1,272 @@
+//! What all parts of an open heap share.
+
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*,
+};
+
+use spandrel_os::env;
+use spandrel_pmem::Medium;
+use spandrel_sync::Lock;
+
+use crate::blocks::{Blocks, Info};
+use crate::cache::Cache;
+use crate::class::CLASSES;
+use crate::error::Error;
+use crate::header::Header;
+use crate::layout::{BLOCK_BYTES, BlockId, REGION_BYTES};
+use crate::lazy::Lazy;
+use crate::memory::Table;
+use crate::superblock::{Identity, Record};
+
+/// Blocks of a class that have free objects; under the class's lock.
+#[derive(Default)]
+pub struct Partial {
+    /// The first of them; 0: none.
+    pub head: u32,
+}
+
+/// What was done since the heap was opened; all but `lazy` counts what somebody waited for.
+#[derive(Default)]
+pub struct Counters {
+    /// Lines written back.
+    pub flushes: AtomicU64,
+    /// Fences.
+    pub fences: AtomicU64,
+    /// Blocks that got a header.
+    pub fresh_blocks: AtomicU64,
+    /// Blocks that became free again.
+    pub returned_blocks: AtomicU64,
+    /// Caches that were filled.
+    pub refills: AtomicU64,
+}
+
+/// See the head of this file.
+pub struct Core<M: Medium> {
+    pub medium: M,
+    base: *mut u8,
+    bytes: AtomicUsize,
+    /// The process that opened it.
+    process: i32,
+    /// Its number among the open heaps of the process.
+    pub number: AtomicUsize,
+    pub identity: Identity,
+    pub record: Lock<Record>,
+    pub lazy: Lazy,
+    pub infos: Table<Info>,
+    /// For each region whether an object of the one before goes on in it.
+    pub continues: Table<AtomicU8>,
+    pub blocks: Lock<Blocks>,
+    /// Regions that were looked at since the heap was opened: all before this one. Changes under the lock of the blocks.
+    pub scanned: AtomicUsize,
+    /// Blocks with free objects that were found so and are not in their class's list yet; under the same lock.
+    pub found: [AtomicU32; CLASSES],
+    pub partial: [Lock<Partial>; CLASSES],
+    /// Roots and their names.
+    pub roots: Lock<()>,
+    /// Mixed with an object's offset it stands in a free object that is in a cache.
+    pub canary: u64,
+    pub counters: Counters,
+    /// Caches of threads, and those of threads that have ended.
+    pub caches: Lock<Caches>,
+    /// The heap was not closed, and nobody knows yet what can be reached.
+    pub needs_collection: AtomicBool,
+    /// What [`crate::Heap::free`] hands objects to instead; see [`crate::Heap::set_free_callback`].
+    pub callback: AtomicPtr<()>,
+    pub callback_data: AtomicPtr<u8>,
+}
+
+/// All caches of a heap: a list.
+pub struct Caches {
+    pub first: *mut Cache,
+}
+
+// SAFETY: the pointers are to memory of the heap's own, which the lock guards.
+unsafe impl Send for Caches {}
+// SAFETY: all that changes is atomic or under a lock, or belongs to one thread.
+unsafe impl<M: Medium + Send> Send for Core<M> {}
+// SAFETY: as above.
+unsafe impl<M: Medium> Sync for Core<M> {}
+
+impl<M: Medium> Core<M> {
+    /// For a medium that holds a heap; nothing is known of its blocks yet.
+    pub fn new(medium: M, identity: Identity, record: Record, canary: u64) -> Result<Self, Error> {
+        let base = medium.base().as_ptr();
+        let most = medium.limit() / BLOCK_BYTES;
+        let mut blocks = Blocks::new(most)?;
+        blocks.count = medium.bytes() / BLOCK_BYTES;
+        let core = Self {
+            base,
+            bytes: AtomicUsize::new(blocks.count * BLOCK_BYTES),
+            process: env::pid(),
+            number: AtomicUsize::new(usize::MAX),
+            identity,
+            record: Lock::new(record),
+            // SAFETY: numbers.
+            lazy: unsafe { core::mem::zeroed() },
+            infos: Table::reserve(most)?,
+            continues: Table::reserve(most.div_ceil(REGION_BYTES / BLOCK_BYTES))?,
+            blocks: Lock::new(blocks),
+            scanned: AtomicUsize::new(0),
+            found: [const { AtomicU32::new(0) }; CLASSES],
+            partial: [const { Lock::new(Partial { head: 0 }) }; CLASSES],
+            roots: Lock::new(()),
+            canary,
+            counters: Counters::default(),
+            caches: Lock::new(Caches { first: ptr::null_mut() }),
+            needs_collection: AtomicBool::new(false),
+            callback: AtomicPtr::new(ptr::null_mut()),
+            callback_data: AtomicPtr::new(ptr::null_mut()),
+            medium,
+        };
+        let blocks = core.blocks.lock();
+        core.ensure_tables(&blocks, blocks.count)?;
+        drop(blocks);
+        Ok(core)
+    }
+
+    /// Where the heap begins.
+    #[inline]
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Bytes of the heap.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    pub fn note_bytes(&self, bytes: usize) {
+        self.bytes.store(bytes, Release);
+    }
+
+    /// Where an offset is. It is within the heap.
+    #[inline]
+    pub fn at(&self, offset: usize) -> NonNull<u8> {
+        // SAFETY: within the medium; what is mapped does not begin at null.
+        unsafe { NonNull::new_unchecked(self.base.add(offset)) }
+    }
+
+    /// The offset of an address; more than the heap has, if it is elsewhere.
+    #[inline]
+    pub fn offset(&self, at: *const u8) -> usize {
+        (at as usize).wrapping_sub(self.base as usize)
+    }
+
+    /// A word of metadata.
+    #[inline]
+    pub fn load(&self, at: usize) -> u64 {
+        debug_assert!(at + 8 <= self.bytes());
+        // SAFETY: within the medium, aligned; metadata is written as words.
+        unsafe { (*self.base.add(at).cast::<AtomicU64>()).load(Relaxed) }
+    }
+
+    /// Stores a word of metadata.
+    #[inline]
+    pub fn store(&self, at: usize, word: u64) {
+        // SAFETY: within the medium; the callers hold the lock that it is under.
+        unsafe { self.medium.store_word(at, word) };
+    }
+
+    /// The header of a block.
+    #[inline]
+    pub fn header(&self, block: BlockId) -> Result<Header, Error> {
+        let damaged = Error::Damaged { at: block.header() as u64, what: "the header of a block" };
+        Header::parse(self.load(block.header()), block).ok_or(damaged)
+    }
+
+    /// Writes a header, and waits until it is durable.
+    pub fn set_header(&self, block: BlockId, header: Header) {
+        self.store(block.header(), header.word(block));
+        self.write_back(block.header(), 8);
+        self.fence();
+    }
+
+    /// What is known of a block.
+    #[inline]
+    pub fn info(&self, block: BlockId) -> *mut Info {
+        // A block of the heap has its place.
+        self.infos.pointer(block.0 as usize).unwrap_or(ptr::null_mut())
+    }
+
+    /// Whether an object of the region before goes on in this one.
+    #[inline]
+    pub fn is_continued(&self, region: usize) -> bool {
+        self.continues.all().get(region).is_some_and(|continued| continued.load(Relaxed) != 0)
+    }
+
+    pub fn set_continues(&self, region: usize, continues: bool) {
+        if let Some(place) = self.continues.all().get(region) {
+            place.store(continues.into(), Release);
+        }
+    }
+
+    /// Writes back, counted.
+    pub fn write_back(&self, at: usize, len: usize) {
+        self.counters.flushes.fetch_add(spandrel_pmem::lines(at, len).len() as u64, Relaxed);
+        self.medium.write_back(at, len);
+    }
+
+    /// Waits, counted.
+    pub fn fence(&self) {
+        self.counters.fences.fetch_add(1, Relaxed);
+        self.medium.fence();
+    }
+
+    /// Refuses what must not be done before a collection.
+    pub fn check_collected(&self) -> Result<(), Error> {
+        if self.needs_collection.load(Relaxed) { Err(Error::NeedsRecovery) } else { Ok(()) }
+    }
+
+    /// What stands in a free object, in the place of its first word.
+    #[inline]
+    fn canary_of(&self, object: NonNull<u8>) -> u64 {
+        self.canary ^ object.as_ptr() as u64
+    }
+
+    /// Whether an object says that it is free.
+    #[inline]
+    pub fn has_canary(&self, object: NonNull<u8>) -> bool {
+        self.load(self.offset(object.as_ptr())) == self.canary_of(object)
+    }
+
+    /// Has an object say that it is free.
+    #[inline]
+    pub fn set_canary(&self, object: NonNull<u8>) {
+        self.store(self.offset(object.as_ptr()), self.canary_of(object));
+    }
+
+    /// An object is not free any more.
+    #[inline]
+    pub fn forget_canary(&self, object: NonNull<u8>) {
+        self.store(self.offset(object.as_ptr()), 0);
+    }
+
+    /// Bytes that an object has room for.
+    pub fn usable(&self, object: NonNull<u8>) -> Result<usize, Error> {
+        let at = self.offset(object.as_ptr());
+        let found = self.object_of(at).filter(|found| found.start == at);
+        found.map(|found| found.bytes).ok_or(Error::Foreign(object.as_ptr() as usize))
+    }
+
+    /// Makes a large object longer where it is, if what lies behind it is free.
+    pub fn grow_large(&self, object: NonNull<u8>, bytes: usize) -> bool {
+        let block = BlockId::of(self.offset(object.as_ptr()));
+        let Ok(Header::Large(has)) = self.header(block) else { return false };
+        let (has, needs) = (has as usize, bytes.div_ceil(BLOCK_BYTES));
+        if block.in_region() + needs > REGION_BYTES / BLOCK_BYTES
+            || !self.take_blocks_at(block.plus(has), needs - has)
+        {
+            return false;
+        }
+        self.set_header(block, Header::Large(needs as u32));
+        true
+    }
+
+    /// Refuses what a child of the process that opened the heap asks.
+    #[inline]
+    pub fn check_process(&self) -> Result<(), Error> {
+        if env::pid() == self.process { Ok(()) } else { Err(Error::Forked) }
+    }
+}

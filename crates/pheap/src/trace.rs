@@ -1,0 +1,178 @@
+//! How recovery finds the pointers of an object: by its type.
+
+use core::cell::Cell;
+
+use crate::pointer::PPtr;
+
+/// Types that may lie in a heap, and say where their pointers are.
+///
+/// `#[derive(Trace)]` writes this for a structure of such types; numbers, arrays, tuples and [`PPtr`] are some.
+///
+/// # Safety
+/// Any bytes are a value of the type: a heap may hold what a damaged disk has made of it. So there is no `bool`, `char`,
+/// reference or enumeration in it. Whatever holds an object of the heap, [`Trace::trace`] names.
+pub unsafe trait Trace: Sized {
+    /// A number that changes when the type's layout does: of its name, its fields' names, places and layouts.
+    const LAYOUT: u64;
+    /// Whether there is any pointer in it: without one nobody looks.
+    const HAS_POINTERS: bool = true;
+
+    /// Names the pointers of this value.
+    fn trace(&self, tracer: &mut Tracer<'_>);
+}
+
+/// Names the pointers of the value at an address.
+pub(crate) type TraceFn = unsafe fn(*const u8, &mut Tracer<'_>);
+
+/// [`Trace::trace`] as a function of an address.
+///
+/// # Safety
+/// A value of the type may be read there.
+pub(crate) unsafe fn trace_at<T: Trace>(at: *const u8, tracer: &mut Tracer<'_>) {
+    // SAFETY: promised by the caller; any bytes are a value.
+    unsafe { (*at.cast::<T>()).trace(tracer) }
+}
+
+/// What a pointer leads to: so many values of a type, one behind the other.
+#[derive(Clone, Copy)]
+pub(crate) struct Target {
+    pub trace: Option<TraceFn>,
+    pub bytes: usize,
+    pub count: usize,
+}
+
+impl Target {
+    pub const fn of<T: Trace>(count: usize) -> Self {
+        let trace = if T::HAS_POINTERS { Some(trace_at::<T> as TraceFn) } else { None };
+        Self { trace, bytes: size_of::<T>(), count }
+    }
+}
+
+/// Who is told of pointers.
+pub(crate) trait Mark {
+    /// The word at `place` is a pointer to that, or null, or neither: then it is cleared.
+    fn pointer(&mut self, place: *const u64, to: Target);
+    /// Bytes that may hold pointers anywhere.
+    fn words(&mut self, at: *const u8, bytes: usize);
+}
+
+/// What [`Trace::trace`] tells of its pointers.
+pub struct Tracer<'a>(pub(crate) &'a mut dyn Mark);
+
+impl Tracer<'_> {
+    /// There is a pointer to an array: `len` values, as many as fit the object at most.
+    pub fn slice<T: Trace>(&mut self, to: &PPtr<T>, len: usize) {
+        self.0.pointer(core::ptr::from_ref(to).cast(), Target::of::<T>(len));
+    }
+
+    /// There are bytes of which nobody knows whether they are pointers: what looks like one keeps its object.
+    pub fn words(&mut self, bytes: &[u8]) {
+        self.0.words(bytes.as_ptr(), bytes.len());
+    }
+}
+
+/// FNV-1a: a number of a text.
+pub const fn hash(text: &str, seed: u64) -> u64 {
+    let (bytes, mut hash, mut at) = (text.as_bytes(), seed ^ 0xcbf2_9ce4_8422_2325, 0);
+    while at < bytes.len() {
+        hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0000_0100_0000_01b3);
+        at += 1;
+    }
+    mix(hash, bytes.len() as u64)
+}
+
+/// A number of two.
+pub const fn mix(one: u64, two: u64) -> u64 {
+    let mixed = (one ^ two.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed ^ mixed >> 29
+}
+
+macro_rules! numbers {
+    ($($number:ty),*) => { $(
+        // SAFETY: any bytes are a number, which holds nothing.
+        unsafe impl Trace for $number {
+            const LAYOUT: u64 = hash(stringify!($number), 0);
+            const HAS_POINTERS: bool = false;
+            fn trace(&self, _: &mut Tracer<'_>) {}
+        }
+    )* };
+}
+
+numbers!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize, f32, f64, ());
+
+// SAFETY: a word that is looked at before it is used.
+unsafe impl<T: Trace> Trace for PPtr<T> {
+    // Not of what it leads to, which may be itself.
+    const LAYOUT: u64 = hash("PPtr", 0);
+
+    fn trace(&self, tracer: &mut Tracer<'_>) {
+        tracer.slice(self, 1);
+    }
+}
+
+// SAFETY: each element is one.
+unsafe impl<T: Trace, const N: usize> Trace for [T; N] {
+    const LAYOUT: u64 = mix(hash("array", N as u64), T::LAYOUT);
+    const HAS_POINTERS: bool = T::HAS_POINTERS && N > 0;
+
+    fn trace(&self, tracer: &mut Tracer<'_>) {
+        self.iter().for_each(|element| element.trace(tracer));
+    }
+}
+
+// SAFETY: as the value that it holds.
+unsafe impl<T: Trace + Copy> Trace for Cell<T> {
+    const LAYOUT: u64 = mix(hash("Cell", 0), T::LAYOUT);
+    const HAS_POINTERS: bool = T::HAS_POINTERS;
+
+    fn trace(&self, tracer: &mut Tracer<'_>) {
+        // SAFETY: where the cell is its value is; the tracer may clear a pointer in it, and nobody else has the heap.
+        unsafe { (*self.as_ptr()).trace(tracer) }
+    }
+}
+
+macro_rules! tuples {
+    ($($name:ident $at:tt),*) => {
+        // SAFETY: each element is one.
+        unsafe impl<$($name: Trace),*> Trace for ($($name,)*) {
+            // The compiler chooses the order of a tuple's fields: where they are is part of the layout.
+            const LAYOUT: u64 = {
+                let mut layout = hash("tuple", size_of::<Self>() as u64);
+                $( layout = mix(mix(layout, core::mem::offset_of!(Self, $at) as u64), $name::LAYOUT); )*
+                layout
+            };
+            const HAS_POINTERS: bool = false $( || $name::HAS_POINTERS )*;
+
+            fn trace(&self, tracer: &mut Tracer<'_>) {
+                $( self.$at.trace(tracer); )*
+            }
+        }
+    };
+}
+
+tuples!(A 0);
+tuples!(A 0, B 1);
+tuples!(A 0, B 1, C 2);
+tuples!(A 0, B 1, C 2, D 3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_differ() {
+        let layouts = [
+            u64::LAYOUT,
+            i64::LAYOUT,
+            <[u64; 2]>::LAYOUT,
+            <[u64; 3]>::LAYOUT,
+            <(u64, u32)>::LAYOUT,
+            <(u32, u64)>::LAYOUT,
+            PPtr::<u64>::LAYOUT,
+        ];
+        for (number, layout) in layouts.iter().enumerate() {
+            assert!(!layouts[..number].contains(layout), "{number}");
+        }
+        const { assert!(<(u8, PPtr<u8>)>::HAS_POINTERS && !<(u8, [f64; 3])>::HAS_POINTERS) };
+    }
+}

@@ -1,0 +1,159 @@
+//! The undo log of core metadata (section 8): several words change together, or not at all.
+//!
+//! An entry is a line: where, what was there, and the log's version, which is stored last. A line is durable from its first
+//! store on, so that an entry with the version is whole. The version is one word; raising it makes all entries void.
+//!
+//! What one word says ([`crate::header`]) needs no log.
+
+use spandrel_pmem::Medium;
+
+use crate::error::Error;
+use crate::superblock::UNDO_LOG;
+
+/// Entries of the log. The paper needs 20.
+pub const ENTRIES: usize = 63;
+const ENTRY_BYTES: usize = 64;
+
+fn word(medium: &impl Medium, at: usize) -> u64 {
+    // SAFETY: in the superblock, which every heap has; who changes it has `&mut` or the heap's lock.
+    unsafe { medium.base().as_ptr().add(at).cast::<u64>().read_volatile() }
+}
+
+fn entry(number: usize) -> usize {
+    UNDO_LOG + (number + 1) * ENTRY_BYTES
+}
+
+/// A change of several words. Dropped without [`Change::commit`], it is undone by the next recovery, and until then
+/// half of it can be seen: so it is not dropped.
+pub struct Change<'a, M: Medium> {
+    medium: &'a M,
+    version: u64,
+    entries: usize,
+}
+
+impl<'a, M: Medium> Change<'a, M> {
+    /// Begins one (`start_nvm_atomic`). Nobody else has one of that heap.
+    pub fn begin(medium: &'a M) -> Self {
+        Self { medium, version: word(medium, UNDO_LOG), entries: 0 }
+    }
+
+    /// Stores a word (`store_nvm_word`).
+    ///
+    /// # Panics
+    /// There are more than [`ENTRIES`]: a mistake in this crate.
+    pub fn store(&mut self, at: usize, new: u64) {
+        assert!(self.entries < ENTRIES, "an undo log holds {ENTRIES} entries");
+        let (medium, entry) = (self.medium, entry(self.entries));
+        self.entries += 1;
+        // SAFETY: in the superblock, and nobody else's as long as this lives.
+        unsafe {
+            medium.store_word(entry, at as u64);
+            medium.store_word(entry + 8, word(medium, at));
+            // Not 0, which a fresh log is full of.
+            medium.store_word(entry + 16, self.version + 1);
+            medium.write_back(entry, 24);
+            medium.fence();
+            medium.store_word(at, new);
+        }
+        medium.write_back(at, 8);
+    }
+
+    /// Makes it durable (`end_nvm_atomic`).
+    pub fn commit(self) {
+        self.medium.fence();
+        end(self.medium, self.version);
+    }
+}
+
+fn end(medium: &impl Medium, version: u64) {
+    // SAFETY: as in `Change::store`.
+    unsafe { medium.store_word(UNDO_LOG, version + 1) };
+    medium.write_back(UNDO_LOG, 8);
+    medium.fence();
+}
+
+/// Undoes what was not committed (section 11.4, step 1). May be cut off and begun again. Whether there was anything.
+///
+/// # Errors
+/// An entry names what is no core metadata: the log is damaged.
+pub fn replay(medium: &impl Medium) -> Result<bool, Error> {
+    let version = word(medium, UNDO_LOG);
+    let is_open = |number: &usize| word(medium, entry(*number) + 16) == version.wrapping_add(1);
+    let count = (0..ENTRIES).take_while(is_open).count();
+    for number in (0..count).rev() {
+        let at = word(medium, entry(number)) as usize;
+        let is_core = at.is_multiple_of(8) && (crate::superblock::ROOTS..UNDO_LOG).contains(&at);
+        if !is_core {
+            return Err(Error::Damaged {
+                at: entry(number) as u64,
+                what: "an entry of the undo log",
+            });
+        }
+        // SAFETY: in the superblock; nobody else has the heap yet.
+        unsafe { medium.store_word(at, word(medium, entry(number) + 8)) };
+        medium.write_back(at, 8);
+    }
+    if count > 0 {
+        medium.fence();
+        end(medium, version);
+    }
+    Ok(count > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::LEAST_BYTES;
+    use crate::superblock::ROOTS;
+    use spandrel_pmem::simulator::{Bounds, Memory, Outcome, Point};
+    use std::prelude::v1::*;
+
+    #[test]
+    fn every_failure_leaves_all_words_or_none() {
+        let memory = Memory::new(LEAST_BYTES);
+        // Words of three lines, two of them of one.
+        let places = [ROOTS, ROOTS + 8, ROOTS + 640, ROOTS + 2048];
+        for round in 1..=3u64 {
+            let mut change = Change::begin(&memory);
+            places.iter().for_each(|at| change.store(*at, round));
+            change.commit();
+            memory.note(round);
+        }
+        let words = |memory: &Memory| places.map(|at| word(memory, at));
+        let check = |image: &[u8], point: &Point<'_>| {
+            let after = Memory::from_image(image);
+            replay(&after).map_err(|why| format!("{why}"))?;
+            let found = words(&after);
+            let least = point.notes.last().copied().unwrap_or(0);
+            if found.iter().any(|word| *word != found[0])
+                || found[0] < least
+                || found[0] > least + 1
+            {
+                return Err(format!("{found:?} after {least}"));
+            }
+            // And a failure while it is undone.
+            let again = |image: &[u8], _: &Point<'_>| {
+                let after = Memory::from_image(image);
+                replay(&after).map_err(|why| format!("{why}"))?;
+                if words(&after) == found { Ok(()) } else { Err("undone in part".into()) }
+            };
+            let bounds = Bounds { most: 64, drawn: 4, ..Bounds::default() };
+            after.journal().images(&bounds, again).map(|_| ()).map_err(|found| found.to_string())
+        };
+        let outcome = memory.journal().images(&Bounds::default(), check);
+        let outcome = outcome.unwrap_or_else(|found| std::panic!("{found}"));
+        assert!(matches!(outcome, Outcome { points: 19.., .. }), "{outcome:?}");
+        assert_eq!(outcome.points, outcome.exhaustive);
+    }
+
+    #[test]
+    fn a_damaged_log_is_an_error() {
+        let memory = Memory::new(LEAST_BYTES);
+        // SAFETY: the test's own.
+        unsafe {
+            memory.store_word(entry(0), u64::MAX - 7);
+            memory.store_word(entry(0) + 16, 1);
+        }
+        assert!(matches!(replay(&memory), Err(Error::Damaged { .. })));
+    }
+}
