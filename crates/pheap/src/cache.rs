@@ -20,11 +20,11 @@ use crate::error::Error;
 use crate::registry;
 use crate::shared::Core;
 
-/// Bytes of free objects of a class that a thread keeps at most (the paper: two blocks of 4 KiB, section 7.1), and how many at least
+/// Bytes of free objects of a class that a thread keeps at most (the paper: two blocks, section 7.1; here a block), and how many at least
 /// and at most.
-const KEPT_BYTES: usize = 32 << 10;
+const KEPT_BYTES: usize = 64 << 10;
 const KEPT_LEAST: usize = 16;
-const KEPT_MOST: usize = 512;
+const KEPT_MOST: usize = 1024;
 
 const fn room(class: usize) -> usize {
     let room = KEPT_BYTES / SIZES[class] as usize;

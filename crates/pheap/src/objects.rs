@@ -11,7 +11,7 @@ use crate::blocks::Info;
 use crate::class::Class;
 use crate::error::Error;
 use crate::header::Header;
-use crate::layout::BlockId;
+use crate::layout::{BlockId, REGION_BYTES};
 use crate::shared::{Core, Partial};
 
 const WORD_BITS: usize = 64;
@@ -79,48 +79,83 @@ impl<M: Medium> Core<M> {
     /// # Errors
     /// [`Error::DoubleFree`]: one of them was free already. All others are back.
     pub fn return_objects(&self, class: Class, objects: &[NonNull<u8>]) -> Result<(), Error> {
+        self.scan_all_of(objects)?;
         let mut outcome = Ok(());
-        for object in objects {
-            let region = BlockId::of(self.offset(object.as_ptr())).region();
-            if self.scanned.load(Acquire) <= region {
-                self.scan_to(region)?;
-            }
-        }
         let mut partial = self.partial[class.index()].lock();
         self.adopt(class, &mut partial);
-        let mut touched = usize::MAX;
-        for object in objects {
-            let at = self.offset(object.as_ptr());
-            let block = BlockId::of(at);
-            let number = class.object_at(at - block.start());
-            let (word, bit) = (block.bits() + number / WORD_BITS * 8, 1 << (number % WORD_BITS));
+        let mut rest = objects;
+        while let Some((first, others)) = rest.split_first() {
+            // Those of the same word at once: what was allocated together is often freed together.
+            let (block, word, mut bits) = self.mark_of(class, *first);
+            let mut count = 1;
+            rest = others;
+            while let Some((next, others)) = rest.split_first() {
+                let (_, next_word, bit) = self.mark_of(class, *next);
+                if next_word != word || bits & bit != 0 {
+                    break;
+                }
+                bits |= bit;
+                count += 1;
+                rest = others;
+            }
             let marks = self.load(word);
-            if marks & bit == 0 {
-                outcome = Err(Error::DoubleFree(object.as_ptr() as usize));
-                continue;
+            if marks & bits != bits {
+                let is_free = |object: &&NonNull<u8>| {
+                    let (_, at, bit) = self.mark_of(class, **object);
+                    at == word && marks & bit == 0
+                };
+                let twice =
+                    objects.iter().find(is_free).map_or(0, |object| object.as_ptr() as usize);
+                outcome = Err(Error::DoubleFree(twice));
+                count = (marks & bits).count_ones();
+                if count == 0 {
+                    continue;
+                }
             }
-            self.store(word, marks & !bit);
-            if touched != word / spandrel_pmem::LINE_BYTES {
-                touched = word / spandrel_pmem::LINE_BYTES;
-                self.lazy.touch(&self.medium, word);
-            }
-            // SAFETY: the class's lock is held.
-            let info = unsafe { &mut *self.info(block) };
-            info.live -= 1;
-            info.first_word = info.first_word.min((number / WORD_BITS) as u16);
-            if !info.is_listed {
-                self.link(block, info, &mut partial);
-            }
-            // The last one of its class stays: it would be asked for again at once.
-            let is_last = info.before == 0 && info.after == 0;
-            if info.live == 0 && !is_last {
-                self.unlink(block, info, &mut partial);
-                self.set_header(block, Header::Free);
-                self.counters.returned_blocks.fetch_add(1, Relaxed);
-                self.return_blocks(block, 1);
-            }
+            self.store(word, marks & !bits);
+            self.lazy.touch(&self.medium, word);
+            self.note_returned(block, (word - block.bits()) / 8, count, &mut partial);
         }
         outcome
+    }
+
+    /// Looks at regions that these objects lie in and that nobody has looked at.
+    fn scan_all_of(&self, objects: &[NonNull<u8>]) -> Result<(), Error> {
+        if self.scanned.load(Acquire) * REGION_BYTES >= self.bytes() {
+            return Ok(());
+        }
+        for object in objects {
+            self.scan_to(BlockId::of(self.offset(object.as_ptr())).region())?;
+        }
+        Ok(())
+    }
+
+    /// The block of an object, where the word with its mark bit is, and the bit.
+    #[inline]
+    fn mark_of(&self, class: Class, object: NonNull<u8>) -> (BlockId, usize, u64) {
+        let at = self.offset(object.as_ptr());
+        let block = BlockId::of(at);
+        let number = class.object_at(at - block.start());
+        (block, block.bits() + number / WORD_BITS * 8, 1 << (number % WORD_BITS))
+    }
+
+    /// So many objects of a block became free, with marks in one word.
+    fn note_returned(&self, block: BlockId, word: usize, count: u32, partial: &mut Partial) {
+        // SAFETY: the class's lock is held.
+        let info = unsafe { &mut *self.info(block) };
+        info.live -= count;
+        info.first_word = info.first_word.min(word as u16);
+        if !info.is_listed {
+            self.link(block, info, partial);
+        }
+        // The last one of its class stays: it would be asked for again at once.
+        let is_last = info.before == 0 && info.after == 0;
+        if info.live == 0 && !is_last {
+            self.unlink(block, info, partial);
+            self.set_header(block, Header::Free);
+            self.counters.returned_blocks.fetch_add(1, Relaxed);
+            self.return_blocks(block, 1);
+        }
     }
 
     /// A block that was free, for a class, in its list. One line is written back and one fence waited for.
