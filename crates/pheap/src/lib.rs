@@ -14,11 +14,14 @@
 #[cfg(test)]
 #[macro_use]
 extern crate std;
+// What the derived code calls this crate, here as elsewhere.
+extern crate self as spandrel_pheap;
 
 mod blocks;
 mod cache;
 mod class;
 mod collect;
+pub mod collections;
 mod error;
 mod face;
 mod header;

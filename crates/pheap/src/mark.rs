@@ -326,6 +326,13 @@ impl<M: Medium> Mark for Worker<'_, M> {
         }
     }
 
+    fn behind(&mut self, at: *const u8, what: Target) {
+        let at = self.core.offset(at);
+        let Some(found) = self.core.object_of(at).filter(|_| what.trace.is_some()) else { return };
+        let count = what.count.min((found.start + found.bytes - at) / what.bytes.max(1));
+        self.push(Item { at, to: Target { count, ..what } });
+    }
+
     fn words(&mut self, at: *const u8, bytes: usize) {
         let from = self.core.offset(at).next_multiple_of(8);
         let to = (self.core.offset(at) + bytes).min(self.core.bytes()) & !7;

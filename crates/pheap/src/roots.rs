@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::shared::Core;
 use crate::superblock::{NAMES, ROOT_COUNT, ROOTS};
 use crate::trace::{Target, Trace, hash};
-use crate::undo::Change;
+use crate::undo::{ENTRIES, change};
 
 /// The longest name.
 pub const NAME_BYTES: usize = 40;
@@ -104,15 +104,23 @@ impl<M: Medium> Core<M> {
     /// Sets several, all or none of which are durable.
     pub fn set_roots(&self, roots: &[(usize, u64)]) -> Result<(), Error> {
         roots.iter().try_for_each(|(index, _)| self.root(*index).map(drop))?;
-        if roots.len() > crate::undo::ENTRIES {
+        if roots.len() > ENTRIES {
             return Err(Error::RootIndex(roots.len()));
         }
         self.check_process()?;
         let _roots = self.roots.lock();
-        let mut change = Change::begin(&self.medium);
-        roots.iter().for_each(|(index, word)| change.store(ROOTS + index * 8, *word));
-        change.commit();
+        let mut words = [(0, 0); ENTRIES];
+        for (place, (index, word)) in words.iter_mut().zip(roots) {
+            *place = (ROOTS + index * 8, *word);
+        }
+        change(&self.medium, &words[..roots.len()]);
         Ok(())
+    }
+
+    /// Changes several words of objects, all or none of which are durable.
+    pub fn change(&self, words: &[(usize, u64)]) {
+        let _roots = self.roots.lock();
+        change(&self.medium, words);
     }
 
     /// The name of a root, if it has one.
@@ -166,10 +174,7 @@ impl<M: Medium> Core<M> {
         self.check_process()?;
         let _roots = self.roots.lock();
         let index = self.find_root(name).ok_or(Error::RootName)?;
-        let mut change = Change::begin(&self.medium);
-        change.store(ROOTS + index * 8, 0);
-        change.store(NAMES + index * LINE_BYTES + SEAL_AT, 0);
-        change.commit();
+        change(&self.medium, &[(ROOTS + index * 8, 0), (NAMES + index * LINE_BYTES + SEAL_AT, 0)]);
         Ok(())
     }
 

@@ -52,6 +52,8 @@ impl Target {
 pub(crate) trait Mark {
     /// The word at `place` is a pointer to that, or null, or neither: then it is cleared.
     fn pointer(&mut self, place: *const u64, to: Target);
+    /// Values lie there, in the object that is being looked at.
+    fn behind(&mut self, at: *const u8, what: Target);
     /// Bytes that may hold pointers anywhere.
     fn words(&mut self, at: *const u8, bytes: usize);
 }
@@ -63,6 +65,11 @@ impl Tracer<'_> {
     /// There is a pointer to an array: `len` values, as many as fit the object at most.
     pub fn slice<T: Trace>(&mut self, to: &PPtr<T>, len: usize) {
         self.0.pointer(core::ptr::from_ref(to).cast(), Target::of::<T>(len));
+    }
+
+    /// There are values behind this one, in the same object: `len` of them, as many as lie in the object at most.
+    pub fn behind<T: Trace>(&mut self, first: *const T, len: usize) {
+        self.0.behind(first.cast(), Target::of::<T>(len));
     }
 
     /// There are bytes of which nobody knows whether they are pointers: what looks like one keeps its object.

@@ -1,4 +1,4 @@
-//! The undo log of core metadata (section 8): several words change together, or not at all.
+//! The undo log (section 8): several words change together, or not at all, of core metadata or of objects.
 //!
 //! An entry is a line: where, what was there, and the log's version, which is stored last. A line is durable from its first
 //! store on, so that an entry with the version is whole. The version is one word; raising it makes all entries void.
@@ -13,6 +13,7 @@ use crate::superblock::UNDO_LOG;
 /// Entries of the log. The paper needs 20.
 pub const ENTRIES: usize = 63;
 const ENTRY_BYTES: usize = 64;
+const LOG: core::ops::Range<usize> = UNDO_LOG..UNDO_LOG + (ENTRIES + 1) * ENTRY_BYTES;
 
 fn word(medium: &impl Medium, at: usize) -> u64 {
     // SAFETY: in the superblock, which every heap has; who changes it has `&mut` or the heap's lock.
@@ -23,46 +24,35 @@ fn entry(number: usize) -> usize {
     UNDO_LOG + (number + 1) * ENTRY_BYTES
 }
 
-/// A change of several words. Dropped without [`Change::commit`], it is undone by the next recovery, and until then
-/// half of it can be seen: so it is not dropped.
-pub struct Change<'a, M: Medium> {
-    medium: &'a M,
-    version: u64,
-    entries: usize,
-}
-
-impl<'a, M: Medium> Change<'a, M> {
-    /// Begins one (`start_nvm_atomic`). Nobody else has one of that heap.
-    pub fn begin(medium: &'a M) -> Self {
-        Self { medium, version: word(medium, UNDO_LOG), entries: 0 }
-    }
-
-    /// Stores a word (`store_nvm_word`).
-    ///
-    /// # Panics
-    /// There are more than [`ENTRIES`]: a mistake in this crate.
-    pub fn store(&mut self, at: usize, new: u64) {
-        assert!(self.entries < ENTRIES, "an undo log holds {ENTRIES} entries");
-        let (medium, entry) = (self.medium, entry(self.entries));
-        self.entries += 1;
-        // SAFETY: in the superblock, and nobody else's as long as this lives.
+/// Changes several words, all or none of which are durable (`start_nvm_atomic` to `end_nvm_atomic`). Nobody else changes words of that heap so meanwhile.
+///
+/// Where the paper waits for each entry before it stores the word, all entries are written here before one fence: three
+/// fences for any number of words.
+///
+/// # Panics
+/// There are more than [`ENTRIES`]: a mistake in this crate.
+pub fn change(medium: &impl Medium, words: &[(usize, u64)]) {
+    assert!(words.len() <= ENTRIES, "an undo log holds {ENTRIES} entries");
+    let version = word(medium, UNDO_LOG);
+    for (number, (at, _)) in words.iter().enumerate() {
+        let entry = entry(number);
+        // SAFETY: in the superblock, and nobody else's meanwhile.
         unsafe {
-            medium.store_word(entry, at as u64);
-            medium.store_word(entry + 8, word(medium, at));
+            medium.store_word(entry, *at as u64);
+            medium.store_word(entry + 8, word(medium, *at));
             // Not 0, which a fresh log is full of.
-            medium.store_word(entry + 16, self.version + 1);
-            medium.write_back(entry, 24);
-            medium.fence();
-            medium.store_word(at, new);
+            medium.store_word(entry + 16, version + 1);
         }
-        medium.write_back(at, 8);
+        medium.write_back(entry, 24);
     }
-
-    /// Makes it durable (`end_nvm_atomic`).
-    pub fn commit(self) {
-        self.medium.fence();
-        end(self.medium, self.version);
+    medium.fence();
+    for (at, new) in words {
+        // SAFETY: the callers have them to change.
+        unsafe { medium.store_word(*at, *new) };
+        medium.write_back(*at, 8);
     }
+    medium.fence();
+    end(medium, version);
 }
 
 fn end(medium: &impl Medium, version: u64) {
@@ -72,18 +62,19 @@ fn end(medium: &impl Medium, version: u64) {
     medium.fence();
 }
 
-/// Undoes what was not committed (section 11.4, step 1). May be cut off and begun again. Whether there was anything.
+/// Undoes what was begun and not ended (section 11.4, step 1). May be cut off and begun again. Whether there was anything.
 ///
 /// # Errors
 /// An entry names what is no core metadata: the log is damaged.
 pub fn replay(medium: &impl Medium) -> Result<bool, Error> {
     let version = word(medium, UNDO_LOG);
     let is_open = |number: &usize| word(medium, entry(*number) + 16) == version.wrapping_add(1);
-    let count = (0..ENTRIES).take_while(is_open).count();
-    for number in (0..count).rev() {
+    let is_any = (0..ENTRIES).any(|number| is_open(&number));
+    // Of entries that were not waited for any may be missing; then no word was stored yet.
+    for number in (0..ENTRIES).rev().filter(is_open) {
         let at = word(medium, entry(number)) as usize;
-        let is_core = at.is_multiple_of(8) && (crate::superblock::ROOTS..UNDO_LOG).contains(&at);
-        if !is_core {
+        let is_word = at.is_multiple_of(8) && at >= crate::superblock::ROOTS && !LOG.contains(&at);
+        if !is_word || at > medium.bytes() - 8 {
             return Err(Error::Damaged {
                 at: entry(number) as u64,
                 what: "an entry of the undo log",
@@ -93,11 +84,11 @@ pub fn replay(medium: &impl Medium) -> Result<bool, Error> {
         unsafe { medium.store_word(at, word(medium, entry(number) + 8)) };
         medium.write_back(at, 8);
     }
-    if count > 0 {
+    if is_any {
         medium.fence();
         end(medium, version);
     }
-    Ok(count > 0)
+    Ok(is_any)
 }
 
 #[cfg(test)]
@@ -114,9 +105,7 @@ mod tests {
         // Words of three lines, two of them of one.
         let places = [ROOTS, ROOTS + 8, ROOTS + 640, ROOTS + 2048];
         for round in 1..=3u64 {
-            let mut change = Change::begin(&memory);
-            places.iter().for_each(|at| change.store(*at, round));
-            change.commit();
+            change(&memory, &places.map(|at| (at, round)));
             memory.note(round);
         }
         let words = |memory: &Memory| places.map(|at| word(memory, at));
@@ -142,7 +131,7 @@ mod tests {
         };
         let outcome = memory.journal().images(&Bounds::default(), check);
         let outcome = outcome.unwrap_or_else(|found| std::panic!("{found}"));
-        assert!(matches!(outcome, Outcome { points: 19.., .. }), "{outcome:?}");
+        assert!(matches!(outcome, Outcome { points: 9.., .. }), "{outcome:?}");
         assert_eq!(outcome.points, outcome.exhaustive);
     }
 
