@@ -34,6 +34,28 @@ pub enum Mapping {
     ReadOnly,
 }
 
+/// Takes the name of a file away.
+///
+/// # Errors
+/// The error's number.
+pub fn remove(path: &CStr) -> Result<(), i32> {
+    fs::unlink(path).map_err(Errno::raw_os_error)
+}
+
+/// Takes a file away that was made here and is of no use, if that can be done.
+pub fn discard(path: &CStr) {
+    let _ = remove(path);
+}
+
+/// Whether a file lies in the machine's memory: on tmpfs or on huge pages.
+pub fn is_in_memory(path: &CStr) -> bool {
+    /// `linux/magic.h`.
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58f6;
+    const HUGETLBFS: u64 = 0x9584_58f6;
+    fs::statfs(path).is_ok_and(|status| [TMPFS, RAMFS, HUGETLBFS].contains(&(status.f_type as u64)))
+}
+
 /// An open image.
 #[derive(Debug)]
 pub struct Image {

@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 use core::slice;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
-use spandrel_os::image::{Access, Image, Mapping};
+use spandrel_os::image::{self, Access, Image, Mapping};
 use spandrel_os::vm;
 use spandrel_os::written::Written;
 use spandrel_pages::{MIB, PAGE_BYTES};
@@ -17,6 +17,7 @@ use spandrel_sync::Lock;
 
 use crate::log::{BUFFER_BYTES, Disk, Log, Which};
 use crate::medium::{Failed, Medium};
+use crate::room::{self, Buffer};
 
 /// A log that has become longer begins anew with the next checkpoint: the disk is waited for twice more then.
 const LOG_BYTES: u64 = 64 * MIB as u64;
@@ -52,23 +53,20 @@ impl Disk for Files {
 
 /// Runs of pages that were written: first page and count.
 struct Runs {
-    at: NonNull<[u32; 2]>,
+    memory: Buffer,
     room: usize,
     count: usize,
 }
 
 impl Runs {
     /// For an image of so many pages, of which every other one may be a run.
-    fn new(pages: usize) -> Option<Self> {
+    fn new(pages: usize) -> Result<Self, Failed> {
         let room = pages / 2 + 1;
-        let bytes = Self::bytes(room);
-        let at = vm::reserve(bytes)?;
-        // SAFETY: just reserved.
-        unsafe { vm::open(at.as_ptr(), bytes) }.then_some(Self { at: at.cast(), room, count: 0 })
+        Ok(Self { memory: Buffer::new(room * size_of::<[u32; 2]>())?, room, count: 0 })
     }
 
-    fn bytes(room: usize) -> usize {
-        (room * size_of::<[u32; 2]>()).next_multiple_of(PAGE_BYTES)
+    fn at(&self) -> NonNull<[u32; 2]> {
+        self.memory.at().cast()
     }
 
     /// Adds a run, or makes one of all if there are too many.
@@ -76,7 +74,7 @@ impl Runs {
         let run = [(at / PAGE_BYTES) as u32, (len / PAGE_BYTES) as u32];
         if self.count < self.room {
             // SAFETY: there is room for so many.
-            unsafe { self.at.add(self.count).write(run) };
+            unsafe { self.at().add(self.count).write(run) };
             self.count += 1;
             return;
         }
@@ -84,43 +82,13 @@ impl Runs {
             |[from, to]: [u32; 2], run: &[u32; 2]| [from.min(run[0]), to.max(run[0] + run[1])];
         let [from, to] = self.all().iter().fold([run[0], run[0] + run[1]], all);
         // SAFETY: there is room for one.
-        unsafe { self.at.write([from, to - from]) };
+        unsafe { self.at().write([from, to - from]) };
         self.count = 1;
     }
 
     fn all(&self) -> &[[u32; 2]] {
         // SAFETY: so many were written.
-        unsafe { slice::from_raw_parts(self.at.as_ptr(), self.count) }
-    }
-}
-
-impl Drop for Runs {
-    fn drop(&mut self) {
-        // SAFETY: its own, and nobody uses it any more.
-        unsafe { vm::release(self.at.as_ptr().cast(), Self::bytes(self.room)) };
-    }
-}
-
-/// Memory for a part of a record.
-struct Buffer(NonNull<u8>);
-
-impl Buffer {
-    fn new() -> Option<Self> {
-        let at = vm::reserve(BUFFER_BYTES)?;
-        // SAFETY: just reserved.
-        unsafe { vm::open(at.as_ptr(), BUFFER_BYTES) }.then_some(Self(at))
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: its own.
-        unsafe { slice::from_raw_parts_mut(self.0.as_ptr(), BUFFER_BYTES) }
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        // SAFETY: its own, and nobody uses it any more.
-        unsafe { vm::release(self.0.as_ptr(), BUFFER_BYTES) };
+        unsafe { slice::from_raw_parts(self.at().as_ptr(), self.count) }
     }
 }
 
@@ -132,6 +100,23 @@ struct State {
     buffer: Buffer,
     /// The disk has failed: nobody knows what is durable.
     failed: Option<Failed>,
+}
+
+impl State {
+    fn check(&self) -> Result<(), Failed> {
+        self.failed.map_or(Ok(()), Err)
+    }
+
+    /// What failed has lost something, or nobody knows what: from now on all fails.
+    fn note(&mut self, outcome: Result<(), Failed>) -> Result<(), Failed> {
+        self.failed = self.failed.or(outcome.err());
+        outcome
+    }
+
+    fn begin_anew(&mut self, files: &Files) -> Result<(), Failed> {
+        let outcome = self.log.begin_anew(files, drawn());
+        self.note(outcome)
+    }
 }
 
 /// See the head of this file.
@@ -150,31 +135,37 @@ unsafe impl Send for File {}
 unsafe impl Sync for File {}
 
 impl File {
-    /// Makes a file of `bytes` zeroes, with room to grow to `limit`, both rounded up to whole pages, and its log. `identity`
-    /// is a number that no other image has.
+    /// Makes a file of `bytes` zeroes, with room to grow to `limit`, both rounded up to whole pages, and its log, and maps it, at `base` if that is
+    /// given. `identity` is a number that no other image has.
     ///
     /// # Errors
-    /// The error's number: `EEXIST`, `ENOSPC`, `ENOMEM` if there is no address space, ...
+    /// The error's number: `EEXIST` if there is one, or something lies at `base`; `ENOSPC`; `EFBIG` beyond 16 TiB; `ENOMEM` if there is no
+    /// address space, ... No file is left then that was not there before.
     pub fn create(
         path: &CStr,
         log: &CStr,
         identity: u64,
         bytes: usize,
         limit: usize,
+        base: Option<usize>,
     ) -> Result<Self, Failed> {
         let image = Image::create(path).map_err(Failed)?;
-        image.lock(Access::Write).map_err(Failed)?;
-        let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
-        image.grow(0, bytes as u64).map_err(Failed)?;
-        let log = Image::create(log).map_err(Failed)?;
-        Self::map(Files { image, log }, identity, limit, None)
+        let make = |image: Image| {
+            image.lock(Access::Write).map_err(Failed)?;
+            let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
+            image.grow(0, bytes as u64).map_err(Failed)?;
+            let made = Image::create(log).map_err(Failed)?;
+            Self::map(Files { image, log: made }, identity, limit, base)
+                .inspect_err(|_| image::discard(log))
+        };
+        make(image).inspect_err(|_| image::discard(path))
     }
 
     /// Opens a file as it was at the last checkpoint, at `base` if that is given. The log may be missing if the file was closed.
     ///
     /// # Errors
     /// The error's number: `EWOULDBLOCK` if somebody else has it open, `EEXIST` if something lies at `base` already,
-    /// `EBADMSG` if the log cannot be of this image, ...
+    /// `EBADMSG` if the log is that of another image, `EFBIG` beyond 16 TiB, ...
     pub fn open(
         path: &CStr,
         log: &CStr,
@@ -193,7 +184,7 @@ impl File {
     }
 
     fn map(files: Files, identity: u64, limit: usize, base: Option<usize>) -> Result<Self, Failed> {
-        let mut buffer = Buffer::new().ok_or(Failed(libc::ENOMEM))?;
+        let mut buffer = Buffer::new(BUFFER_BYTES)?;
         let mut log = Log::open(&files, identity, drawn(), buffer.bytes())?;
         if let Some(bytes) = log.image_bytes() {
             let now = files.image.bytes().map_err(Failed)?;
@@ -203,16 +194,14 @@ impl File {
             log.replay(&files, buffer.bytes(), |at, bytes| files.write(Which::Image, at, bytes))?;
             log.begin_anew(&files, drawn())?;
         }
-        let bytes = usize::try_from(files.image.bytes().map_err(Failed)?)
-            .map_err(|_| Failed(libc::EFBIG))?;
+        let large = Failed(libc::EFBIG);
+        let bytes = usize::try_from(files.image.bytes().map_err(Failed)?).map_err(|_| large)?;
         let bytes = bytes / PAGE_BYTES * PAGE_BYTES;
-        let reserved = limit.max(bytes).max(1).next_multiple_of(PAGE_BYTES);
-        let runs = Runs::new(reserved / PAGE_BYTES).ok_or(Failed(libc::ENOMEM))?;
-        let (at, why) = match base {
-            Some(base) => (vm::reserve_at(base, reserved), libc::EEXIST),
-            None => (vm::reserve(reserved), libc::ENOMEM),
-        };
-        let base = at.ok_or(Failed(why))?;
+        if limit.max(bytes).div_ceil(PAGE_BYTES) > u32::MAX as usize {
+            return Err(large);
+        }
+        let runs = Runs::new(limit.max(bytes).div_ceil(PAGE_BYTES))?;
+        let (base, reserved) = room::reserve(limit.max(bytes), base)?;
         // SAFETY: the reservation is nobody else's.
         let written = unsafe {
             let mapped = if bytes > 0 {
@@ -231,27 +220,14 @@ impl File {
         Ok(Self { files, base, reserved, bytes, state })
     }
 
-    /// Makes it longer, to `bytes` at least; the new ones are zero, and there is room on the disk for them.
+    /// Has all that the log holds in the file itself, durably: the log is empty then.
     ///
     /// # Errors
-    /// The error's number: `ENOSPC` if the disk is full, `ENOMEM` beyond the limit. It is as it was then.
-    pub fn grow(&self, bytes: usize) -> Result<(), Failed> {
-        let state = self.state.lock();
-        let from = self.bytes.load(Acquire);
-        let to = bytes.checked_next_multiple_of(PAGE_BYTES).filter(|to| *to <= self.reserved);
-        let to = to.ok_or(Failed(libc::ENOMEM))?;
-        if to <= from {
-            return Ok(());
-        }
-        self.files.image.grow(from as u64, to as u64).map_err(Failed)?;
-        // SAFETY: within the reservation, behind what is in use.
-        unsafe {
-            let at = self.base.as_ptr().add(from);
-            self.files.image.map(at, from as u64, to - from, Mapping::Private).map_err(Failed)?;
-            state.written.extend(to).map_err(Failed)?;
-        }
-        self.bytes.store(to, Release);
-        Ok(())
+    /// The device or the file system refused.
+    pub fn settle(&self) -> Result<(), Failed> {
+        let mut state = self.state.lock();
+        state.check()?;
+        state.begin_anew(&self.files)
     }
 
     /// The image's bytes in a run.
@@ -303,6 +279,25 @@ unsafe impl Medium for File {
         self.bytes.load(Acquire)
     }
 
+    fn limit(&self) -> usize {
+        self.reserved
+    }
+
+    fn grow(&self, bytes: usize) -> Result<(), Failed> {
+        let state = self.state.lock();
+        let from = self.bytes.load(Acquire);
+        let Some(to) = room::grown(from, bytes, self.reserved)? else { return Ok(()) };
+        self.files.image.grow(from as u64, to as u64).map_err(Failed)?;
+        // SAFETY: within the reservation, behind what is in use.
+        unsafe {
+            let at = self.base.as_ptr().add(from);
+            self.files.image.map(at, from as u64, to - from, Mapping::Private).map_err(Failed)?;
+            state.written.extend(to).map_err(Failed)?;
+        }
+        self.bytes.store(to, Release);
+        Ok(())
+    }
+
     #[inline]
     fn write_back(&self, _at: usize, _len: usize) {}
 
@@ -312,30 +307,28 @@ unsafe impl Medium for File {
     fn checkpoint(&self) -> Result<(), Failed> {
         let mut state = self.state.lock();
         let state = &mut *state;
-        if let Some(failed) = state.failed {
-            return Err(failed);
-        }
-        let State { written, runs, log, .. } = state;
-        written.take(|at, len| runs.add(at, len)).map_err(Failed)?;
-        if runs.count == 0 && log.image_bytes().is_none_or(|bytes| bytes == self.bytes() as u64) {
+        state.check()?;
+        let taken = state.written.take(|at, len| state.runs.add(at, len)).map_err(Failed);
+        state.note(taken)?;
+        let is_as_long = state.log.image_bytes().is_none_or(|bytes| bytes == self.bytes() as u64);
+        if state.runs.count == 0 && is_as_long {
             return Ok(());
         }
-        if log.bytes() > LOG_BYTES {
-            log.begin_anew(&self.files, drawn())?;
+        if state.log.bytes() > LOG_BYTES {
+            state.begin_anew(&self.files)?;
         }
-        self.write_record(state).inspect_err(|failed| {
-            // A full disk can become less full; one that lost what it had taken cannot be trusted.
-            if failed.0 != libc::ENOSPC {
-                state.failed = Some(*failed);
-            }
-        })?;
-        for run in state.runs.all() {
+        match self.write_record(state) {
+            // A full disk can become less full: the runs are kept for the next time.
+            full @ Err(Failed(libc::ENOSPC)) => return full,
+            outcome => state.note(outcome)?,
+        }
+        let write = |run: &[u32; 2]| {
             // SAFETY: nobody stores during a checkpoint.
             let (at, bytes) = unsafe { self.run(*run) };
-            self.files
-                .write(Which::Image, at, bytes)
-                .inspect_err(|failed| state.failed = Some(*failed))?;
-        }
+            self.files.write(Which::Image, at, bytes)
+        };
+        let written = state.runs.all().iter().try_for_each(write);
+        state.note(written)?;
         state.runs.count = 0;
         Ok(())
     }
@@ -365,7 +358,7 @@ mod tests {
 
         fn create(&self, bytes: usize) -> File {
             let [image, log] = self.paths();
-            File::create(&image, &log, IDENTITY, bytes, LIMIT).unwrap()
+            File::create(&image, &log, IDENTITY, bytes, LIMIT, None).unwrap()
         }
 
         fn open(&self) -> Result<File, Failed> {
@@ -447,14 +440,53 @@ mod tests {
     }
 
     #[test]
-    fn a_log_of_another_image_changes_nothing() {
+    fn a_log_of_another_image_is_refused_and_stays() {
         let place = Place::new();
         let file = place.create(8192);
         store(&file, 0, 1);
         file.checkpoint().unwrap();
         drop(file);
         let [image, log] = place.paths();
-        let file = File::open(&image, &log, IDENTITY + 1, LIMIT, None).unwrap();
-        assert_eq!(load(&file, 0), 1, "it was in the image already");
+        let other = File::open(&image, &log, IDENTITY + 1, LIMIT, None);
+        assert_eq!(other.err(), Some(Failed(libc::EBADMSG)));
+        assert_eq!(load(&place.open().unwrap(), 0), 1);
+    }
+
+    #[test]
+    fn what_is_settled_needs_no_log() {
+        let place = Place::new();
+        let file = place.create(8192);
+        store(&file, 4096, 1);
+        file.checkpoint().unwrap();
+        file.settle().unwrap();
+        drop(file);
+        std::fs::remove_file(place.0.path().join("log")).unwrap();
+        assert_eq!(load(&place.open().unwrap(), 4096), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_made_leaves_no_file() {
+        let place = Place::new();
+        let [image, log] = place.paths();
+        let create = |limit| File::create(&image, &log, IDENTITY, 4096, limit, None).err();
+        assert_eq!(create(17 << 40), Some(Failed(libc::EFBIG)));
+        assert_eq!(std::fs::read_dir(place.0.path()).unwrap().count(), 0);
+        std::fs::write(place.0.path().join("log"), "somebody's").unwrap();
+        assert_eq!(create(LIMIT), Some(Failed(libc::EEXIST)));
+        let left: Vec<_> = std::fs::read_dir(place.0.path()).unwrap().collect();
+        assert_eq!(left.len(), 1, "the log that was there");
+    }
+
+    #[test]
+    fn a_checkpoint_that_failed_fails_again() {
+        let place = Place::new();
+        let file = place.create(8192);
+        store(&file, 0, 1);
+        let mut state = file.state.lock();
+        let failed: Result<(), Failed> = Err(Failed(libc::EIO));
+        assert_eq!(state.note(failed), failed);
+        drop(state);
+        assert_eq!(file.checkpoint(), failed);
+        assert_eq!(file.settle(), failed);
     }
 }

@@ -19,12 +19,16 @@ pub mod file;
 pub mod line;
 pub mod log;
 pub mod mapped;
+pub mod media;
 pub mod medium;
 pub mod persist;
+mod room;
 #[cfg(any(test, feature = "simulator"))]
 pub mod simulator;
+pub mod snapshot;
 
 pub use file::File;
 pub use line::{LINE_BYTES, lines};
 pub use mapped::{Kind, Mapped};
+pub use media::{Choice, Guarantee, Media, Place, peek};
 pub use medium::{Failed, Medium};

@@ -127,7 +127,7 @@ impl Log {
     /// has had, for when it begins anew.
     ///
     /// # Errors
-    /// The disk's.
+    /// The disk's; `EBADMSG`: the log is that of another image.
     pub fn open(
         disk: &impl Disk,
         identity: u64,
@@ -136,6 +136,9 @@ impl Log {
     ) -> Result<Self, Failed> {
         let mut log = Self { identity, salt, sequence: 1, end: 0, image_bytes: None };
         while let Some(header) = log.next(disk, buffer)? {
+            if header.identity != identity {
+                return Err(Failed(libc::EBADMSG));
+            }
             (log.salt, log.sequence) = (header.salt, header.sequence + 1);
             log.end = behind(log.end, header.payload);
             log.image_bytes = Some(header.image_bytes);
@@ -146,6 +149,13 @@ impl Log {
     /// What the image has after the last record; `None`: there is no record, and the image is as it is.
     pub fn image_bytes(&self) -> Option<u64> {
         self.image_bytes
+    }
+
+    /// Whether both have the same records.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let of = |log: &Self| (log.end, log.image_bytes, log.sequence);
+        let is_empty = self.image_bytes.is_none();
+        of(self) == of(other) && (is_empty || self.salt == other.salt)
     }
 
     /// Bytes of the log.
@@ -161,8 +171,7 @@ impl Log {
         }
         let is_first = self.image_bytes.is_none();
         let follows = |header: &Header| {
-            header.identity == self.identity
-                && (is_first || header.salt == self.salt && header.sequence == self.sequence)
+            is_first || header.salt == self.salt && header.sequence == self.sequence
         };
         let Some(header) = Header::parse(&bytes).filter(follows) else { return Ok(None) };
         let mut hasher = XxHash64::with_seed(header.salt);
@@ -449,7 +458,7 @@ mod tests {
         store.checkpoint(&disk, &pages).unwrap();
         let mut buffer = vec![0; 1000];
         assert_eq!(Log::open(&disk, 77, 2, &mut buffer).unwrap().image_bytes(), Some(IMAGE_BYTES));
-        assert_eq!(Log::open(&disk, 78, 2, &mut buffer).unwrap().image_bytes(), None);
+        assert_eq!(Log::open(&disk, 78, 2, &mut buffer).err(), Some(Failed(libc::EBADMSG)));
         for byte in (0..200).chain([4096, 9000]) {
             let mut image = disk.journal().last();
             image[IMAGE_BYTES as usize + byte] ^= 0x10;

@@ -5,12 +5,13 @@ use core::ffi::CStr;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
-use spandrel_os::image::{Access, Image, Mapping};
+use spandrel_os::image::{self, Access, Image, Mapping};
 use spandrel_os::vm;
 use spandrel_pages::PAGE_BYTES;
 
 use crate::medium::{Failed, Medium};
 use crate::persist;
+use crate::room;
 
 /// What stores survive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,16 +37,25 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// Makes a file of `bytes` zeroes, with room to grow to `limit`; both are rounded up to whole pages.
+    /// Makes a file of `bytes` zeroes, with room to grow to `limit`, both rounded up to whole pages, and maps it, at `base` if that is given.
     ///
     /// # Errors
-    /// The error's number: `EEXIST`, `ENOSPC`, `ENOMEM` if there is no address space, ...
-    pub fn create(path: &CStr, bytes: usize, limit: usize) -> Result<Self, Failed> {
+    /// The error's number: `EEXIST` if there is one, or something lies at `base`; `ENOSPC`; `ENOMEM` if there is no address space, ... No file is
+    /// left then that was not there before.
+    pub fn create(
+        path: &CStr,
+        bytes: usize,
+        limit: usize,
+        base: Option<usize>,
+    ) -> Result<Self, Failed> {
         let image = Image::create(path).map_err(Failed)?;
-        image.lock(Access::Write).map_err(Failed)?;
-        let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
-        image.grow(0, bytes as u64).map_err(Failed)?;
-        Self::map(image, bytes, limit, None)
+        let make = |image: Image| {
+            image.lock(Access::Write).map_err(Failed)?;
+            let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
+            image.grow(0, bytes as u64).map_err(Failed)?;
+            Self::map(image, bytes, limit, base)
+        };
+        make(image).inspect_err(|_| image::discard(path))
     }
 
     /// Maps a file as it is, at `base` if that is given.
@@ -61,12 +71,7 @@ impl Mapped {
     }
 
     fn map(image: Image, bytes: usize, limit: usize, base: Option<usize>) -> Result<Self, Failed> {
-        let reserved = limit.max(bytes).max(1).next_multiple_of(PAGE_BYTES);
-        let (at, why) = match base {
-            Some(base) => (vm::reserve_at(base, reserved), libc::EEXIST),
-            None => (vm::reserve(reserved), libc::ENOMEM),
-        };
-        let base = at.ok_or(Failed(why))?;
+        let (base, reserved) = room::reserve(limit.max(bytes), base)?;
         let mut mapped =
             Self { image, base, reserved, bytes: AtomicUsize::new(0), kind: Kind::Dax };
         // SAFETY: the reservation is nobody else's.
@@ -82,28 +87,6 @@ impl Mapped {
     /// What its stores survive.
     pub fn kind(&self) -> Kind {
         self.kind
-    }
-
-    /// Makes it longer, to `bytes` at least; the new ones are zero.
-    ///
-    /// # Errors
-    /// The error's number: `ENOSPC` if the medium is full, `ENOMEM` beyond the limit. It is as it was then.
-    pub fn grow(&self, bytes: usize) -> Result<(), Failed> {
-        let from = self.bytes.load(Acquire);
-        let to = bytes.checked_next_multiple_of(PAGE_BYTES).filter(|to| *to <= self.reserved);
-        let to = to.ok_or(Failed(libc::ENOMEM))?;
-        if to <= from {
-            return Ok(());
-        }
-        self.image.grow(from as u64, to as u64).map_err(Failed)?;
-        let how = if self.kind == Kind::Dax { Mapping::Synchronous } else { Mapping::Shared };
-        // SAFETY: within the reservation, behind what is in use.
-        unsafe {
-            let at = self.base.as_ptr().add(from);
-            self.image.map(at, from as u64, to - from, how).map_err(Failed)?;
-        }
-        self.bytes.store(to, Release);
-        Ok(())
     }
 }
 
@@ -122,6 +105,24 @@ unsafe impl Medium for Mapped {
 
     fn bytes(&self) -> usize {
         self.bytes.load(Acquire)
+    }
+
+    fn limit(&self) -> usize {
+        self.reserved
+    }
+
+    fn grow(&self, bytes: usize) -> Result<(), Failed> {
+        let from = self.bytes.load(Acquire);
+        let Some(to) = room::grown(from, bytes, self.reserved)? else { return Ok(()) };
+        self.image.grow(from as u64, to as u64).map_err(Failed)?;
+        let how = if self.kind == Kind::Dax { Mapping::Synchronous } else { Mapping::Shared };
+        // SAFETY: within the reservation, behind what is in use.
+        unsafe {
+            let at = self.base.as_ptr().add(from);
+            self.image.map(at, from as u64, to - from, how).map_err(Failed)?;
+        }
+        self.bytes.store(to, Release);
+        Ok(())
     }
 
     #[inline]
@@ -148,32 +149,28 @@ mod tests {
     use std::ffi::CString;
     use std::path::PathBuf;
     use std::prelude::v1::*;
+    use tempfile::TempDir;
 
-    struct Place(PathBuf);
+    struct Place(TempDir);
 
     impl Place {
-        fn new(name: &str) -> Self {
-            let path =
-                std::env::temp_dir().join(format!("spandrel-mapped-{name}-{}", std::process::id()));
-            let _ = std::fs::remove_file(&path);
-            Self(path)
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn file(&self) -> PathBuf {
+            self.0.path().join("image")
         }
 
         fn path(&self) -> CString {
-            CString::new(self.0.to_str().unwrap()).unwrap()
-        }
-    }
-
-    impl Drop for Place {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_file(&self.0);
+            CString::new(self.file().to_str().unwrap()).unwrap()
         }
     }
 
     #[test]
     fn what_is_stored_is_in_the_file_and_grows_where_it_is() {
-        let place = Place::new("grow");
-        let mapped = Mapped::create(&place.path(), 5000, 1 << 20).unwrap();
+        let place = Place::new();
+        let mapped = Mapped::create(&place.path(), 5000, 1 << 20, None).unwrap();
         assert_eq!(mapped.bytes(), 8192);
         let base = mapped.base();
         mapped.grow(100_000).unwrap();
@@ -188,7 +185,7 @@ mod tests {
         assert_eq!(mapped.grow(2 << 20), Err(Failed(libc::ENOMEM)));
         assert_eq!(Mapped::open(&place.path(), 0, None).err(), Some(Failed(libc::EWOULDBLOCK)));
         drop(mapped);
-        let bytes = std::fs::read(&place.0).unwrap();
+        let bytes = std::fs::read(place.file()).unwrap();
         assert_eq!(
             (bytes.len(), bytes[4096], &bytes[102_390..102_397]),
             (102_400, 7, &b"the end"[..])
@@ -201,23 +198,36 @@ mod tests {
 
     #[test]
     fn a_base_that_is_taken_is_refused() {
-        let place = Place::new("base");
-        let first = Mapped::create(&place.path(), 4096, 4096).unwrap();
+        let place = Place::new();
+        let first = Mapped::create(&place.path(), 4096, 4096, None).unwrap();
         let at = first.base().as_ptr() as usize;
         drop(first);
         let second = Mapped::open(&place.path(), 4096, Some(at)).unwrap();
         assert_eq!(second.base().as_ptr() as usize, at);
-        let other = Place::new("base-other");
-        drop(Mapped::create(&other.path(), 4096, 4096).unwrap());
+        let other = Place::new();
+        drop(Mapped::create(&other.path(), 4096, 4096, None).unwrap());
         let refused = Mapped::open(&other.path(), 4096, Some(at)).err();
         assert_eq!(refused, Some(Failed(libc::EEXIST)));
     }
 
     #[test]
+    fn what_cannot_be_made_leaves_no_file() {
+        let place = Place::new();
+        let taken = crate::room::reserve(4096, None).unwrap().0.as_ptr() as usize;
+        let made = Mapped::create(&place.path(), 4096, 4096, Some(taken));
+        assert_eq!(made.err(), Some(Failed(libc::EEXIST)));
+        assert!(!place.file().exists());
+        std::fs::write(place.file(), "somebody's").unwrap();
+        let made = Mapped::create(&place.path(), 4096, 4096, None);
+        assert_eq!(made.err(), Some(Failed(libc::EEXIST)));
+        assert!(place.file().exists());
+    }
+
+    #[test]
     fn a_full_medium_is_an_error() {
-        let place = Place::new("full");
+        let place = Place::new();
         // Beyond what file systems have for one file, so that nothing is filled.
-        let mapped = Mapped::create(&place.path(), 4096, 1 << 45).unwrap();
+        let mapped = Mapped::create(&place.path(), 4096, 1 << 45, None).unwrap();
         let refused = mapped.grow(1 << 45);
         assert!(matches!(refused, Err(Failed(libc::ENOSPC | libc::EFBIG))), "{refused:?}");
         assert_eq!(mapped.bytes(), 4096);

@@ -4,7 +4,7 @@ use std::prelude::v1::*;
 use std::sync::{Mutex, PoisonError};
 
 use super::journal::{Journal, Unit};
-use crate::log::{Disk as _, Which};
+use crate::log::Which;
 use crate::medium::Failed;
 
 /// Two files of fixed room on one disk: the image, and behind it the log.
@@ -101,6 +101,7 @@ impl crate::log::Disk for Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::Disk as _;
     use crate::simulator::{Bounds, Point};
 
     #[test]

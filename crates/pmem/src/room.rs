@@ -1,0 +1,99 @@
+//! Address space for a medium, and memory for what belongs to it.
+
+use core::ptr::NonNull;
+use core::slice;
+
+use spandrel_os::vm;
+use spandrel_pages::PAGE_BYTES;
+
+use crate::medium::Failed;
+
+/// Objects of a medium begin at a multiple of their alignment if the medium does; and huge pages are of this size.
+const ALIGN_BYTES: usize = 2 << 20;
+
+/// Reserves so many bytes, as whole pages, at `base` or at any multiple of 2 MiB. Where, and how many.
+pub fn reserve(bytes: usize, base: Option<usize>) -> Result<(NonNull<u8>, usize), Failed> {
+    let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
+    if let Some(base) = base {
+        return vm::reserve_at(base, bytes).map(|at| (at, bytes)).ok_or(Failed(libc::EEXIST));
+    }
+    let full = Failed(libc::ENOMEM);
+    let all = bytes.checked_add(ALIGN_BYTES).ok_or(full)?;
+    let at = vm::reserve(all).ok_or(full)?;
+    let before = at.as_ptr().align_offset(ALIGN_BYTES);
+    // SAFETY: the parts of the reservation before and behind what is kept.
+    unsafe {
+        let kept = at.as_ptr().add(before);
+        if before > 0 {
+            vm::release(at.as_ptr(), before);
+        }
+        vm::release(kept.add(bytes), ALIGN_BYTES - before);
+        Ok((NonNull::new_unchecked(kept), bytes))
+    }
+}
+
+/// How long a medium becomes that is to have at least so many bytes; `None`: it has them.
+pub fn grown(from: usize, bytes: usize, reserved: usize) -> Result<Option<usize>, Failed> {
+    let to = bytes.checked_next_multiple_of(PAGE_BYTES).filter(|to| *to <= reserved);
+    to.map(|to| (to > from).then_some(to)).ok_or(Failed(libc::ENOMEM))
+}
+
+/// Memory of a fixed size.
+pub struct Buffer {
+    at: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: its own.
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    /// Zeroes.
+    pub fn new(len: usize) -> Result<Self, Failed> {
+        let len = len.max(1).next_multiple_of(PAGE_BYTES);
+        let at = vm::reserve(len).ok_or(Failed(libc::ENOMEM))?;
+        // SAFETY: just reserved.
+        if !unsafe { vm::open(at.as_ptr(), len) } {
+            return Err(Failed(libc::ENOMEM));
+        }
+        Ok(Self { at, len })
+    }
+
+    /// All of it.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: its own.
+        unsafe { slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
+    }
+
+    /// Where it is.
+    pub fn at(&self) -> NonNull<u8> {
+        self.at
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: its own, and nobody uses it any more.
+        unsafe { vm::release(self.at.as_ptr(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reservations_are_aligned_and_growth_is_by_pages() {
+        let (at, bytes) = reserve(5000, None).unwrap();
+        assert_eq!((at.as_ptr() as usize % ALIGN_BYTES, bytes), (0, 8192));
+        assert_eq!(reserve(1, Some(at.as_ptr() as usize)), Err(Failed(libc::EEXIST)));
+        assert_eq!(reserve(usize::MAX / 2, None), Err(Failed(libc::ENOMEM)));
+        // SAFETY: nobody uses it.
+        unsafe { vm::release(at.as_ptr(), bytes) };
+        assert_eq!(grown(4096, 5000, 8192), Ok(Some(8192)));
+        assert_eq!(grown(4096, 4000, 8192), Ok(None));
+        assert_eq!(grown(4096, 8193, 8192), Err(Failed(libc::ENOMEM)));
+        let mut buffer = Buffer::new(100).unwrap();
+        buffer.bytes()[4095] = 1;
+    }
+}
