@@ -3,6 +3,7 @@
 //! The descriptor stays open as long as the image: it holds the lock.
 
 use core::ffi::CStr;
+use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
@@ -34,6 +35,19 @@ pub enum Mapping {
     ReadOnly,
 }
 
+/// A number that no other file has, as good as certain.
+pub fn unique() -> [u64; 2] {
+    let mut bytes = [0u8; 16];
+    let drawn = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::NONBLOCK);
+    let half = |at: usize| u64::from_ne_bytes(core::array::from_fn(|byte| bytes[at + byte]));
+    if drawn == Ok(16) {
+        return [half(0), half(8)];
+    }
+    // Time, process and where the kernel has put the stack.
+    let place = &raw const bytes as u64;
+    [crate::clock::nanos() ^ place << 20, crate::env::pid() as u64 ^ place.rotate_left(32)]
+}
+
 /// Takes the name of a file away.
 ///
 /// # Errors
@@ -60,6 +74,18 @@ pub fn is_in_memory(path: &CStr) -> bool {
 #[derive(Debug)]
 pub struct Image {
     file: OwnedFd,
+    /// The process that has locked it; 0: none.
+    locked_by: AtomicI32,
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // Children that have inherited the descriptor have the lock as well, and need not end before others may have it. Nor may
+        // they give it back for their parent.
+        if self.locked_by.load(Relaxed) == crate::env::pid() {
+            let _ = fs::flock(&self.file, FlockOperation::Unlock);
+        }
+    }
 }
 
 impl Image {
@@ -71,7 +97,7 @@ impl Image {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(Errno::raw_os_error)?;
-        Ok(Self { file })
+        Ok(Self { file, locked_by: AtomicI32::new(0) })
     }
 
     /// Opens a file.
@@ -88,12 +114,12 @@ impl Image {
         let file = fs::open(path, flags, Mode::empty()).map_err(Errno::raw_os_error)?;
         let status = fs::fstat(&file).map_err(Errno::raw_os_error)?;
         match FileType::from_raw_mode(status.st_mode) {
-            FileType::RegularFile => Ok(Self { file }),
+            FileType::RegularFile => Ok(Self { file, locked_by: AtomicI32::new(0) }),
             _ => Err(libc::EINVAL),
         }
     }
 
-    /// Locks it, for one writer or for many readers, until it is closed by all processes that have it.
+    /// Locks it, for one writer or for many readers, until it is dropped, or closed by all processes that have inherited it.
     ///
     /// # Errors
     /// The error's number: `EWOULDBLOCK` if others have it.
@@ -102,7 +128,9 @@ impl Image {
             Access::Write => FlockOperation::NonBlockingLockExclusive,
             Access::Read => FlockOperation::NonBlockingLockShared,
         };
-        fs::flock(&self.file, operation).map_err(Errno::raw_os_error)
+        fs::flock(&self.file, operation).map_err(Errno::raw_os_error)?;
+        self.locked_by.store(crate::env::pid(), Relaxed);
+        Ok(())
     }
 
     /// Its length.

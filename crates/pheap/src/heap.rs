@@ -188,6 +188,7 @@ impl<M: Medium> Heap<M> {
     #[cold]
     fn alloc_medium(&self, class: Class) -> Result<NonNull<u8>, Error> {
         let core = self.core();
+        core.check_process()?;
         core.check_collected()?;
         let mut object = [core.at(0)];
         core.take_objects(class, &mut object)?;
@@ -197,6 +198,7 @@ impl<M: Medium> Heap<M> {
     #[cold]
     fn alloc_large(&self, bytes: usize) -> Result<NonNull<u8>, Error> {
         let core = self.core();
+        core.check_process()?;
         core.check_collected()?;
         let count = bytes.div_ceil(BLOCK_BYTES);
         if count > u32::MAX as usize / 2 {
@@ -303,8 +305,8 @@ impl<M: Medium> Heap<M> {
                 if core.has_canary(object) {
                     return Err(Error::DoubleFree(object.as_ptr() as usize));
                 }
-                core.set_canary(object);
                 if core.cache().is_some_and(|cache| cache.push(class, object)) {
+                    core.set_canary(object);
                     return Ok(());
                 }
                 self.overflow(class, object)
@@ -315,8 +317,11 @@ impl<M: Medium> Heap<M> {
 
     #[cold]
     fn overflow(&self, class: Class, object: NonNull<u8>) -> Result<(), Error> {
-        self.core().check_collected()?;
-        self.core().overflow(class, object)
+        let core = self.core();
+        core.check_process()?;
+        core.check_collected()?;
+        core.set_canary(object);
+        core.overflow(class, object)
     }
 
     #[cold]
@@ -463,7 +468,8 @@ impl<M: Medium> Heap<M> {
             let mut record = core.record.lock();
             *record = Record { state: State::Clean, ..record.next() };
             record.write(&core.medium);
-            Ok(core.medium.checkpoint()?)
+            core.medium.checkpoint()?;
+            Ok(core.medium.settle()?)
         })
     }
 

@@ -31,6 +31,7 @@ mod lazy;
 mod mark;
 mod memory;
 mod objects;
+mod open;
 mod pointer;
 mod registry;
 mod roots;
@@ -44,8 +45,10 @@ pub use collect::Collected;
 pub use error::Error;
 pub use face::Counts;
 pub use heap::{FreeCallback, Heap, Opened};
+pub use open::{LIMIT, Options, SIZE, copy};
 pub use pointer::PPtr;
 pub use roots::{RootName, RootType};
+pub use spandrel_pmem::{Choice, Guarantee, Media, Medium};
 pub use trace::{Trace, Tracer};
 
 #[cfg(test)]

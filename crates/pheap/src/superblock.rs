@@ -120,12 +120,25 @@ impl Identity {
         if medium.bytes() < LEAST_BYTES {
             return Err(Error::NotAHeap);
         }
-        let found: [u64; 8] = words(medium, 0);
+        let found = words(medium, 0);
+        match Self::parse(found) {
+            // Of zeroes only the records say that somebody began to make a heap.
+            Err(Error::NotAHeap) if found == [0; 8] && record_at(medium, RECORDS[0]).is_some() => {
+                Err(Error::Unfinished)
+            }
+            parsed => parsed,
+        }
+    }
+
+    /// What a line says.
+    ///
+    /// # Errors
+    /// As for [`Identity::read`].
+    pub fn parse(found: [u64; 8]) -> Result<Self, Error> {
         let [magic, version, geometry, first, second, base, _, sum] = found;
         if magic != MAGIC {
             let is_begun = magic == 0 && version == VERSION && geometry == GEOMETRY;
-            let is_blank = found == [0; 8] && record_at(medium, RECORDS[0]).is_some();
-            return Err(if is_begun || is_blank { Error::Unfinished } else { Error::NotAHeap });
+            return Err(if is_begun { Error::Unfinished } else { Error::NotAHeap });
         }
         if version != VERSION {
             return Err(Error::Version(version));

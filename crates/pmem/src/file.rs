@@ -22,6 +22,9 @@ use crate::room::{self, Buffer};
 /// A log that has become longer begins anew with the next checkpoint: the disk is waited for twice more then.
 const LOG_BYTES: u64 = 64 * MIB as u64;
 
+/// Runs of one checkpoint at most: of more the pages between are written as well.
+const MOST_RUNS: usize = 1 << 20;
+
 /// The two files.
 struct Files {
     image: Image,
@@ -61,7 +64,7 @@ struct Runs {
 impl Runs {
     /// For an image of so many pages, of which every other one may be a run.
     fn new(pages: usize) -> Result<Self, Failed> {
-        let room = pages / 2 + 1;
+        let room = (pages / 2 + 1).min(MOST_RUNS);
         Ok(Self { memory: Buffer::new(room * size_of::<[u32; 2]>())?, room, count: 0 })
     }
 
@@ -220,16 +223,6 @@ impl File {
         Ok(Self { files, base, reserved, bytes, state })
     }
 
-    /// Has all that the log holds in the file itself, durably: the log is empty then.
-    ///
-    /// # Errors
-    /// The device or the file system refused.
-    pub fn settle(&self) -> Result<(), Failed> {
-        let mut state = self.state.lock();
-        state.check()?;
-        state.begin_anew(&self.files)
-    }
-
     /// The image's bytes in a run.
     ///
     /// # Safety
@@ -331,6 +324,12 @@ unsafe impl Medium for File {
         state.note(written)?;
         state.runs.count = 0;
         Ok(())
+    }
+
+    fn settle(&self) -> Result<(), Failed> {
+        let mut state = self.state.lock();
+        state.check()?;
+        state.begin_anew(&self.files)
     }
 }
 

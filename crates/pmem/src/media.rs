@@ -135,17 +135,6 @@ impl Media {
             Inner::Copied(_) => Guarantee::Copy,
         }
     }
-
-    /// Has all that the log holds in the file itself, durably, so that the file says all by itself.
-    ///
-    /// # Errors
-    /// The device or the file system refused.
-    pub fn settle(&self) -> Result<(), Failed> {
-        match &self.inner {
-            Inner::Logged(file) => file.settle(),
-            _ => Ok(()),
-        }
-    }
 }
 
 /// Reads the first bytes of a file, as they are there.
@@ -211,6 +200,13 @@ unsafe impl Medium for Media {
             Inner::Mapped(medium) => medium.checkpoint(),
             Inner::Logged(medium) => medium.checkpoint(),
             Inner::Copied(_) => Ok(()),
+        }
+    }
+
+    fn settle(&self) -> Result<(), Failed> {
+        match &self.inner {
+            Inner::Logged(file) => file.settle(),
+            _ => Ok(()),
         }
     }
 }

@@ -73,6 +73,14 @@ pub unsafe trait Medium: Sync {
     /// # Errors
     /// It is not: the device or the file system refused.
     fn checkpoint(&self) -> Result<(), Failed>;
+
+    /// What was made durable is in one place, which can be copied or moved by itself: a log is emptied.
+    ///
+    /// # Errors
+    /// As for [`Medium::checkpoint`].
+    fn settle(&self) -> Result<(), Failed> {
+        Ok(())
+    }
 }
 
 // SAFETY: what it refers to is one, and lives longer.
@@ -119,5 +127,9 @@ unsafe impl<M: Medium + ?Sized> Medium for &M {
 
     fn checkpoint(&self) -> Result<(), Failed> {
         (**self).checkpoint()
+    }
+
+    fn settle(&self) -> Result<(), Failed> {
+        (**self).settle()
     }
 }

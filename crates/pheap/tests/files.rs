@@ -1,0 +1,270 @@
+//! Heaps in real files, opened by real processes.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use spandrel_pheap::collections::{HashMap, Vector, VectorHead};
+use spandrel_pheap::{Choice, Error, Guarantee, Heap, Media, Options, RootType};
+use tempfile::TempDir;
+
+/// A directory in memory, and one on a disk.
+fn places() -> [TempDir; 2] {
+    [
+        tempfile::tempdir_in("/dev/shm").unwrap(),
+        tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
+    ]
+}
+
+fn heap_file(place: &TempDir) -> PathBuf {
+    place.path().join("a.heap")
+}
+
+fn text(path: &PathBuf) -> &str {
+    path.to_str().unwrap()
+}
+
+const NUMBERS: &[RootType<'_>] = &[RootType::of::<VectorHead<u64>>("numbers")];
+
+fn numbers(heap: &Heap<Media>) -> Vector<'_, u64, Media> {
+    Vector::open(heap, "numbers").unwrap()
+}
+
+#[test]
+fn what_was_closed_is_there_again_on_every_medium() {
+    for place in places() {
+        let path = heap_file(&place);
+        let heap = Options::new().size(1 << 20).create(text(&path)).unwrap();
+        // More than it was made with: it grows.
+        let mut vector = numbers(&heap);
+        for number in 0..400_000u64 {
+            vector.push(number).unwrap();
+            if number % 100_000 == 0 {
+                heap.checkpoint().unwrap();
+            }
+        }
+        heap.close().unwrap();
+        let (heap, opened) = Options::new().roots(NUMBERS).open(text(&path)).unwrap();
+        assert!(opened.was_clean);
+        assert_eq!(numbers(&heap).len(), 400_000);
+        assert!(numbers(&heap).iter().enumerate().all(|(at, number)| at as u64 == number));
+        assert!(heap.bytes() > 4 << 20);
+    }
+}
+
+#[test]
+fn the_medium_suits_the_file() {
+    let [memory, disk] = places();
+    let guarantee = |place: &TempDir| {
+        let heap = Options::new().size(1 << 20).create(text(&heap_file(place))).unwrap();
+        heap.medium().guarantee()
+    };
+    assert_eq!(guarantee(&memory), Guarantee::Memory);
+    assert_eq!(guarantee(&disk), Guarantee::File);
+    // A log of its own also where none is needed.
+    let path = memory.path().join("b.heap");
+    let options = Options::new().size(1 << 20).medium(Choice::Logged);
+    let heap = options.create(text(&path)).unwrap();
+    assert_eq!(heap.medium().guarantee(), Guarantee::File);
+    numbers(&heap).push(1).unwrap();
+    heap.checkpoint().unwrap();
+    numbers(&heap).push(2).unwrap();
+    let (copy, opened) = Options::new().roots(NUMBERS).copy(text(&path)).unwrap();
+    assert!(!opened.was_clean, "a heap that somebody has open is not closed");
+    assert_eq!(numbers(&copy).iter().collect::<Vec<_>>(), [1], "as of the last checkpoint");
+    heap.close().unwrap();
+}
+
+#[test]
+fn one_has_it_and_it_is_no_link() {
+    for place in places() {
+        let path = heap_file(&place);
+        let heap = Options::new().size(1 << 20).create(text(&path)).unwrap();
+        assert_eq!(Options::new().open(text(&path)).err(), Some(Error::Locked));
+        drop(heap);
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert_eq!(Options::new().open(text(&link)).err(), Some(Error::System(libc::ELOOP)));
+        let again = Options::new().create(text(&path));
+        assert_eq!(again.err(), Some(Error::System(libc::EEXIST)));
+        let none = place.path().join("none");
+        assert_eq!(Options::new().open(text(&none)).err(), Some(Error::System(libc::ENOENT)));
+        std::fs::write(&none, "text").unwrap();
+        assert_eq!(Options::new().open(text(&none)).err(), Some(Error::NotAHeap));
+    }
+}
+
+#[test]
+fn a_fixed_heap_is_where_it_was_or_not_opened() {
+    let [place, _] = places();
+    let path = heap_file(&place);
+    let heap = Options::new().size(1 << 20).limit(1 << 30).fixed().create(text(&path)).unwrap();
+    let base = heap.base();
+    // Addresses in it are pointers.
+    let (first, second) = (heap.alloc_zeroed(64).unwrap(), heap.alloc_zeroed(64).unwrap());
+    // SAFETY: an object.
+    unsafe { first.cast().write(second) };
+    heap.set_root(0, Some(first)).unwrap();
+    heap.abandon();
+    let (heap, opened) = Options::new().limit(1 << 30).open(text(&path)).unwrap();
+    assert_eq!((heap.base(), opened.collected.unwrap().live), (base, 2));
+    heap.close().unwrap();
+    // SAFETY: what is mapped there is this test's.
+    let taken = unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        libc::mmap(base.as_ptr().cast(), 4096, libc::PROT_NONE, flags, -1, 0)
+    };
+    assert_eq!(taken, base.as_ptr().cast());
+    let refused = Options::new().limit(1 << 30).open(text(&path)).err();
+    assert_eq!(refused, Some(Error::BaseTaken(base.as_ptr() as u64)));
+}
+
+#[test]
+fn what_is_cut_off_is_said_to_be() {
+    for place in places() {
+        let path = heap_file(&place);
+        Options::new().size(4 << 20).create(text(&path)).unwrap().close().unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(3 << 20).unwrap();
+        let wrong = Options::new().open(text(&path)).err();
+        assert_eq!(wrong, Some(Error::Truncated { has: 3 << 20, needs: 4 << 20 }));
+        file.set_len(100).unwrap();
+        assert_eq!(Options::new().open(text(&path)).err(), Some(Error::NotAHeap));
+    }
+}
+
+#[test]
+fn a_full_heap_is_an_error_and_goes_on() {
+    let [place, _] = places();
+    let heap =
+        Options::new().size(1 << 20).limit(2 << 20).create(text(&heap_file(&place))).unwrap();
+    let mut objects = Vec::new();
+    let full = loop {
+        match heap.alloc(10_000) {
+            Ok(object) => objects.push(object),
+            Err(why) => break why,
+        }
+    };
+    assert_eq!(full, Error::Full);
+    // SAFETY: nobody uses it.
+    unsafe { heap.free(objects.pop().unwrap()).unwrap() };
+    assert!(heap.alloc(10_000).is_ok());
+}
+
+#[test]
+fn a_child_of_a_fork_is_refused() {
+    let [place, _] = places();
+    let heap = Options::new().size(1 << 20).create(text(&heap_file(&place))).unwrap();
+    let object = heap.alloc(64).unwrap();
+    // SAFETY: the child does nothing that needs a lock which another thread may have.
+    match unsafe { libc::fork() } {
+        0 => {
+            let is_refused = heap.alloc(64) == Err(Error::Forked)
+                && heap.alloc(100_000) == Err(Error::Forked)
+                && heap.set_root(0, None) == Err(Error::Forked)
+                && heap.checkpoint() == Err(Error::Forked)
+                // SAFETY: it is refused.
+                && unsafe { heap.free(object) } == Err(Error::Forked);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!is_refused)) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: the child made above.
+            unsafe { libc::waitpid(child, &raw mut status, 0) };
+            assert_eq!(status, 0);
+        }
+    }
+    // SAFETY: nobody uses it.
+    unsafe { heap.free(object).unwrap() };
+}
+
+#[test]
+fn threads_share_a_heap_and_what_they_keep_comes_back() {
+    let [place, _] = places();
+    let path = heap_file(&place);
+    let heap = Options::new().size(1 << 20).create(text(&path)).unwrap();
+    std::thread::scope(|scope| {
+        let (give, take) = std::sync::mpsc::channel::<usize>();
+        scope.spawn(|| {
+            let give = give;
+            for round in 0..200_000usize {
+                let object = heap.alloc(16 + round % 500).unwrap();
+                give.send(object.as_ptr() as usize).unwrap();
+            }
+        });
+        scope.spawn(|| {
+            for object in take {
+                // SAFETY: it was sent by whoever had it.
+                unsafe { heap.free(std::ptr::NonNull::new(object as *mut u8).unwrap()).unwrap() };
+            }
+        });
+    });
+    // Both threads have ended: all is free, but for a block of each size.
+    heap.close().unwrap();
+    let (mut heap, opened) = Options::new().open(text(&path)).unwrap();
+    assert!(opened.was_clean);
+    let collected = heap.collect(&[]).unwrap();
+    assert_eq!((collected.live, collected.freed), (0, 0));
+}
+
+/// Run as a process of its own, which is killed.
+#[test]
+#[ignore = "is what the next test kills"]
+fn worker() {
+    let path = std::env::var("HEAP").unwrap();
+    let (heap, _) = Options::new().roots(NUMBERS).open(&path).unwrap();
+    let mut map = HashMap::<u64, u64, _>::open(&heap, "map").unwrap();
+    let mut vector = numbers(&heap);
+    for number in vector.len() as u64.. {
+        map.insert(number % 1000, number).unwrap();
+        vector.push(number).unwrap();
+        heap.checkpoint().unwrap();
+        println!("{number}");
+    }
+}
+
+#[test]
+fn a_process_that_is_killed_leaves_what_it_had_done() {
+    use std::io::{BufRead, BufReader};
+    for place in places() {
+        let path = heap_file(&place);
+        Options::new().size(1 << 20).create(text(&path)).unwrap().close().unwrap();
+        let mut said: Option<u64> = None;
+        for round in 0..12 {
+            let mut worker = Command::new(std::env::current_exe().unwrap())
+                .args(["--ignored", "--exact", "worker", "--nocapture"])
+                .env("HEAP", &path)
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut lines = BufReader::new(worker.stdout.take().unwrap()).lines();
+            let mut heard = |count| {
+                let numbers =
+                    lines.by_ref().map_while(Result::ok).filter_map(|line| line.parse().ok());
+                numbers.take(count).last()
+            };
+            said = heard(50 + round * 37).or(said);
+            worker.kill().unwrap();
+            said = heard(usize::MAX).or(said);
+            worker.wait().unwrap();
+            let types =
+                [NUMBERS[0], RootType::of::<spandrel_pheap::collections::MapHead<u64, u64>>("map")];
+            let (heap, opened) = Options::new().roots(&types).open(text(&path)).unwrap();
+            assert!(!opened.was_clean);
+            let last = said.unwrap();
+            let vector = numbers(&heap);
+            let len = vector.len() as u64;
+            assert!(len == last + 1 || len == last + 2, "{len} after {last}");
+            assert!(vector.iter().enumerate().all(|(at, number)| at as u64 == number));
+            let map = HashMap::<u64, u64, _>::open(&heap, "map").unwrap();
+            for number in len.saturating_sub(1000).max(1)..len {
+                let found = map.get(&(number % 1000)).unwrap();
+                assert!(
+                    found == number || found == len && (len % 1000 == number % 1000),
+                    "{number}: {found}"
+                );
+            }
+            heap.close().unwrap();
+        }
+    }
+}
