@@ -19,6 +19,7 @@ extern crate self as spandrel_pheap;
 
 mod blocks;
 mod cache;
+mod check;
 mod class;
 mod collect;
 pub mod collections;
@@ -34,6 +35,7 @@ mod objects;
 mod open;
 mod pointer;
 mod registry;
+mod repair;
 mod roots;
 mod shared;
 mod superblock;
@@ -41,17 +43,22 @@ pub mod trace;
 mod undo;
 mod workers;
 
+pub use check::{ClassUse, Finding, Kind, Survey, check};
 pub use collect::Collected;
 pub use error::Error;
 pub use face::Counts;
 pub use heap::{FreeCallback, Heap, Opened};
 pub use open::{LIMIT, Options, SIZE, copy};
 pub use pointer::PPtr;
+pub use repair::repair;
 pub use roots::{RootName, RootType};
 pub use spandrel_pmem::{Choice, Guarantee, Media, Medium};
-pub use trace::{Trace, Tracer};
+pub use superblock::{Identity, Record, State};
+pub use trace::{Trace, TraceFn, Tracer};
 
 #[cfg(test)]
 mod crash;
+#[cfg(test)]
+mod damage;
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use spandrel_pmem::{LINE_BYTES, Medium};
 use crate::error::Error;
 use crate::shared::Core;
 use crate::superblock::{NAMES, ROOT_COUNT, ROOTS};
-use crate::trace::{Target, Trace, hash};
+use crate::trace::{Target, Trace, TraceFn, hash};
 use crate::undo::{ENTRIES, change};
 
 /// The longest name.
@@ -35,6 +35,16 @@ impl<'a> RootType<'a> {
     /// The root with that number, which has no name, leads to a `T`.
     pub const fn numbered<T: Trace>(index: usize) -> Self {
         Self { name: "", index: Some(index), layout: T::LAYOUT, target: Target::of::<T>(1) }
+    }
+
+    /// The root with that number, which has no name, leads to a value of `bytes` bytes of which a function names the pointers; none: it
+    /// has none.
+    ///
+    /// # Safety
+    /// The function may be called for the address of any such value, whatever it holds.
+    pub const unsafe fn raw(index: usize, trace: Option<TraceFn>, bytes: usize) -> Self {
+        let target = Target { trace, bytes, count: 1 };
+        Self { name: "", index: Some(index), layout: 0, target }
     }
 
     pub(crate) fn is_index(&self, index: usize) -> bool {

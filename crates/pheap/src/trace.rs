@@ -21,14 +21,14 @@ pub unsafe trait Trace: Sized {
     fn trace(&self, tracer: &mut Tracer<'_>);
 }
 
-/// Names the pointers of the value at an address.
-pub(crate) type TraceFn = unsafe fn(*const u8, &mut Tracer<'_>);
+/// Names the pointers of the value at an address: [`Trace::trace`] for who has no type.
+pub type TraceFn = unsafe extern "C" fn(*const u8, &mut Tracer<'_>);
 
 /// [`Trace::trace`] as a function of an address.
 ///
 /// # Safety
 /// A value of the type may be read there.
-pub(crate) unsafe fn trace_at<T: Trace>(at: *const u8, tracer: &mut Tracer<'_>) {
+pub(crate) unsafe extern "C" fn trace_at<T: Trace>(at: *const u8, tracer: &mut Tracer<'_>) {
     // SAFETY: promised by the caller; any bytes are a value.
     unsafe { (*at.cast::<T>()).trace(tracer) }
 }
@@ -70,6 +70,20 @@ impl Tracer<'_> {
     /// There are values behind this one, in the same object: `len` of them, as many as lie in the object at most.
     pub fn behind<T: Trace>(&mut self, first: *const T, len: usize) {
         self.0.behind(first.cast(), Target::of::<T>(len));
+    }
+
+    /// There is a pointer to `count` values of `bytes` bytes each, of which a function names the pointers; none: they have none.
+    ///
+    /// # Safety
+    /// The place is a word of the object that is being looked at, and the function may be called for the address of any such value, whatever it holds.
+    pub unsafe fn pointer(
+        &mut self,
+        place: *const u64,
+        trace: Option<TraceFn>,
+        bytes: usize,
+        count: usize,
+    ) {
+        self.0.pointer(place, Target { trace, bytes, count });
     }
 
     /// There are bytes of which nobody knows whether they are pointers: what looks like one keeps its object.

@@ -62,16 +62,14 @@ fn end(medium: &impl Medium, version: u64) {
     medium.fence();
 }
 
-/// Undoes what was begun and not ended (section 11.4, step 1). May be cut off and begun again. Whether there was anything.
+/// The entries of a change that was begun and not ended, the last first; `Err`: one names what is no word of the heap.
 ///
-/// # Errors
-/// An entry names what is no core metadata: the log is damaged.
-pub fn replay(medium: &impl Medium) -> Result<bool, Error> {
+/// Of entries that were not waited for any may be missing; then no word was stored yet.
+fn open_entries(medium: &impl Medium) -> impl Iterator<Item = Result<(usize, u64), Error>> {
     let version = word(medium, UNDO_LOG);
-    let is_open = |number: &usize| word(medium, entry(*number) + 16) == version.wrapping_add(1);
-    let is_any = (0..ENTRIES).any(|number| is_open(&number));
-    // Of entries that were not waited for any may be missing; then no word was stored yet.
-    for number in (0..ENTRIES).rev().filter(is_open) {
+    let is_open =
+        move |number: &usize| word(medium, entry(*number) + 16) == version.wrapping_add(1);
+    (0..ENTRIES).rev().filter(is_open).map(|number| {
         let at = word(medium, entry(number)) as usize;
         let is_word = at.is_multiple_of(8) && at >= crate::superblock::ROOTS && !LOG.contains(&at);
         if !is_word || at > medium.bytes() - 8 {
@@ -80,15 +78,39 @@ pub fn replay(medium: &impl Medium) -> Result<bool, Error> {
                 what: "an entry of the undo log",
             });
         }
-        // SAFETY: in the superblock; nobody else has the heap yet.
-        unsafe { medium.store_word(at, word(medium, entry(number) + 8)) };
+        Ok((at, word(medium, entry(number) + 8)))
+    })
+}
+
+/// Whether a change was begun and not ended.
+///
+/// # Errors
+/// As for [`replay`].
+pub fn is_open(medium: &impl Medium) -> Result<bool, Error> {
+    open_entries(medium).try_fold(false, |_, entry| entry.map(|_| true))
+}
+
+/// Undoes what was begun and not ended (section 11.4, step 1). May be cut off and begun again. Whether there was anything.
+///
+/// # Errors
+/// An entry names what is no word of the heap: the log is damaged. Nothing has changed then.
+pub fn replay(medium: &impl Medium) -> Result<bool, Error> {
+    if !is_open(medium)? {
+        return Ok(false);
+    }
+    for (at, before) in open_entries(medium).map_while(Result::ok) {
+        // SAFETY: a word of the heap, and nobody else has it yet.
+        unsafe { medium.store_word(at, before) };
         medium.write_back(at, 8);
     }
-    if is_any {
-        medium.fence();
-        end(medium, version);
-    }
-    Ok(is_any)
+    medium.fence();
+    clear(medium);
+    Ok(true)
+}
+
+/// Has no entry be of a change that was not ended.
+pub fn clear(medium: &impl Medium) {
+    end(medium, word(medium, UNDO_LOG));
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Heaps in real files, opened by real processes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use spandrel_pheap::collections::{HashMap, Vector, VectorHead};
@@ -19,7 +19,7 @@ fn heap_file(place: &TempDir) -> PathBuf {
     place.path().join("a.heap")
 }
 
-fn text(path: &PathBuf) -> &str {
+fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 

@@ -1,0 +1,315 @@
+//! Whether a heap is sound: a look at all of it that changes nothing.
+//!
+//! It looks at a medium that nobody else has, as a copy is, before anything relies on what is there: headers, mark bits, roots, then what can be
+//! reached. What is damaged is named with its place, and the look goes on behind it.
+
+use core::fmt;
+
+use spandrel_pmem::{LINE_BYTES, Medium};
+
+use crate::class::{CLASSES, Class, SIZES};
+use crate::error::Error;
+use crate::header::Header;
+use crate::layout::{BITS_WORDS, BLOCK_BYTES, BlockId, HEADER_BYTES, REGION_BLOCKS, first_block};
+use crate::mark::Marks;
+use crate::objects::valid;
+use crate::pointer::offset_of;
+use crate::shared::Core;
+use crate::superblock::{Identity, NAMES, ROOT_COUNT, ROOTS, Record, State};
+
+/// What is wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Something says what nothing has written there.
+    Damage,
+    /// A pointer leads to what is free.
+    Dangling,
+    /// Two say that it is theirs.
+    UsedTwice,
+    /// It is allocated, and nothing leads to it. No damage: a collection frees it.
+    Lost,
+}
+
+/// Something that was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// Offset in the file.
+    pub at: u64,
+    /// What kind of thing is wrong.
+    pub kind: Kind,
+    /// What it is.
+    pub what: &'static str,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}: {}", self.at, self.what)
+    }
+}
+
+/// What lies in blocks of one class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ClassUse {
+    /// Bytes of an object.
+    pub bytes: usize,
+    /// Blocks of the class.
+    pub blocks: u64,
+    /// Objects that can be reached.
+    pub live: u64,
+}
+
+/// What was seen of a heap.
+#[derive(Clone, Copy, Debug)]
+pub struct Survey {
+    /// What never changes.
+    pub identity: Identity,
+    /// What it says of itself.
+    pub record: Record,
+    /// Blocks for objects, and how many of them are free.
+    pub blocks: u64,
+    /// Blocks that are nobody's.
+    pub free_blocks: u64,
+    /// Objects of whole blocks.
+    pub large_objects: u64,
+    /// Their blocks.
+    pub large_blocks: u64,
+    /// What lies in blocks of each class.
+    pub classes: [ClassUse; CLASSES],
+    /// Objects that can be reached, as far as can be told without their types.
+    pub live: u64,
+    /// Bytes of these.
+    pub live_bytes: u64,
+    /// Objects that are allocated and cannot be reached: of a heap that was closed.
+    pub lost: u64,
+    /// Bytes of these.
+    pub lost_bytes: u64,
+    /// Roots that lead somewhere.
+    pub roots: u64,
+    /// What is damaged, used twice or dangling.
+    pub damaged: u64,
+}
+
+/// Who looks, and who is told.
+struct Look<'a, M: Medium> {
+    core: &'a Core<&'a M>,
+    survey: Survey,
+    told: &'a mut dyn FnMut(&Finding),
+}
+
+/// Looks at a heap. `told` hears of each thing that is wrong.
+///
+/// # Errors
+/// It is no heap, or one of which so much is damaged that nothing can be looked at; there is no memory.
+pub fn check<M: Medium>(medium: &M, told: &mut dyn FnMut(&Finding)) -> Result<Survey, Error> {
+    let (identity, record) = (Identity::read(medium)?, Record::read(medium)?);
+    let core = Core::new(medium, identity, record, 0)?;
+    let mut classes = [ClassUse::default(); CLASSES];
+    classes.iter_mut().zip(SIZES).for_each(|(class, bytes)| class.bytes = bytes.into());
+    let survey = Survey {
+        identity,
+        record,
+        blocks: 0,
+        free_blocks: 0,
+        large_objects: 0,
+        large_blocks: 0,
+        classes,
+        live: 0,
+        live_bytes: 0,
+        lost: 0,
+        lost_bytes: 0,
+        roots: 0,
+        damaged: 0,
+    };
+    let mut look = Look { core: &core, survey, told };
+    look.undo_log();
+    look.headers();
+    look.roots();
+    // Whoever marks relies on headers.
+    if look.survey.damaged == 0 {
+        look.reachable()?;
+    }
+    Ok(look.survey)
+}
+
+impl<M: Medium> Look<'_, M> {
+    fn find(&mut self, at: usize, kind: Kind, what: &'static str) {
+        self.survey.damaged += u64::from(kind != Kind::Lost);
+        (self.told)(&Finding { at: at as u64, kind, what });
+    }
+
+    fn is_closed(&self) -> bool {
+        self.survey.record.state == State::Clean
+    }
+
+    fn undo_log(&mut self) {
+        match crate::undo::is_open(&self.core.medium) {
+            Ok(is_open) if is_open && self.is_closed() => {
+                self.find(
+                    crate::superblock::UNDO_LOG,
+                    Kind::Damage,
+                    "a change that was not ended, in a heap that was closed",
+                );
+            }
+            Err(Error::Damaged { at, what }) => self.find(at as usize, Kind::Damage, what),
+            _ => {}
+        }
+    }
+
+    /// Looks at all headers, region by region.
+    fn headers(&mut self) {
+        let count = self.core.bytes() / BLOCK_BYTES;
+        let mut region = 0;
+        while region * REGION_BLOCKS < count {
+            let end = ((region + 1) * REGION_BLOCKS).min(count);
+            let mut block = first_block(region);
+            while (block.0 as usize) < end {
+                let blocks = self.header(block, count);
+                self.survey.blocks += blocks as u64;
+                block = block.plus(blocks);
+            }
+            // An object may have gone on in the next ones.
+            let next = (block.0 as usize).div_ceil(REGION_BLOCKS).max(region + 1);
+            (region + 1..next).for_each(|region| self.core.set_continues(region, true));
+            region = next;
+        }
+    }
+
+    /// Looks at a header. How many blocks it is for.
+    fn header(&mut self, block: BlockId, count: usize) -> usize {
+        for word in 1..HEADER_BYTES / 8 {
+            if self.core.load(block.header() + word * 8) != 0 {
+                self.find(
+                    block.header() + word * 8,
+                    Kind::Damage,
+                    "something behind the header of a block",
+                );
+            }
+        }
+        match self.core.header(block) {
+            Ok(Header::Free) => {
+                self.survey.free_blocks += 1;
+                self.marks(block, None);
+                1
+            }
+            Ok(Header::Small(class)) => {
+                self.survey.classes[class.index()].blocks += 1;
+                self.marks(block, Some(class));
+                1
+            }
+            Ok(Header::Large(blocks)) => {
+                let blocks = blocks as usize;
+                if self.core.check_large(block, blocks, count).is_err() {
+                    self.find(block.header(), Kind::Damage, "the length of a large object");
+                    return 1;
+                }
+                self.survey.large_objects += 1;
+                self.survey.large_blocks += blocks as u64;
+                self.marks(block, None);
+                let end = block.plus(blocks).0.min(((block.region() + 1) * REGION_BLOCKS) as u32);
+                for covered in (block.0 + 1..end).map(BlockId) {
+                    if self.core.load(covered.header()) != 0 {
+                        let what = "a block that is its own and part of a large object";
+                        self.find(covered.header(), Kind::UsedTwice, what);
+                    }
+                }
+                blocks
+            }
+            Err(_) => {
+                self.find(block.header(), Kind::Damage, "the header of a block");
+                1
+            }
+        }
+    }
+
+    /// Looks at mark bits: those of what is no object are not set. Of a heap that was not closed they say nothing.
+    fn marks(&mut self, block: BlockId, class: Option<Class>) {
+        if !self.is_closed() {
+            return;
+        }
+        for word in 0..BITS_WORDS {
+            let at = block.bits() + word * 8;
+            let may = class.map_or(0, |class| valid(class, word));
+            if self.core.load(at) & !may != 0 {
+                self.find(at, Kind::Damage, "a mark bit of what is no object");
+                return;
+            }
+        }
+    }
+
+    fn roots(&mut self) {
+        for index in 0..ROOT_COUNT {
+            let (at, line) = (ROOTS + index * 8, NAMES + index * LINE_BYTES);
+            let word = self.core.load(at);
+            if word != 0 {
+                self.survey.roots += 1;
+                let found = offset_of(word).and_then(|to| self.core.object_of(to));
+                if found.is_none() {
+                    self.find(at, Kind::Dangling, "a root that leads to no object");
+                }
+            }
+            let has_seal = self.core.load(line + LINE_BYTES - 8) != 0;
+            if has_seal && self.core.root_name(index).is_none() {
+                self.find(line, Kind::Damage, "the name of a root");
+            }
+        }
+    }
+
+    /// Marks, and compares with what the heap says is allocated.
+    fn reachable(&mut self) -> Result<(), Error> {
+        let (marks, collected) = self.core.mark(&[], false)?;
+        (self.survey.live, self.survey.live_bytes) = (collected.live, collected.live_bytes);
+        let count = self.core.bytes() / BLOCK_BYTES;
+        let mut region = 0;
+        while region * REGION_BLOCKS < count {
+            let end = ((region + 1) * REGION_BLOCKS).min(count);
+            let mut block = first_block(region);
+            while (block.0 as usize) < end {
+                block = block.plus(self.compare(block, &marks));
+            }
+            region = (block.0 as usize).div_ceil(REGION_BLOCKS).max(region + 1);
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, block: BlockId, marks: &Marks) -> usize {
+        match self.core.header(block) {
+            Ok(Header::Small(class)) => {
+                for word in 0..class.objects().div_ceil(64) {
+                    let reached = marks.word(block, word);
+                    self.survey.classes[class.index()].live += u64::from(reached.count_ones());
+                    if self.is_closed() {
+                        let marked = self.core.load(block.bits() + word * 8);
+                        self.differ(block, class, word, reached & !marked, Kind::Dangling);
+                        self.differ(block, class, word, marked & !reached, Kind::Lost);
+                    }
+                }
+                1
+            }
+            Ok(Header::Large(blocks)) => {
+                let blocks = blocks as usize;
+                if marks.word(block, 0) == 0 && self.is_closed() {
+                    self.survey.lost += 1;
+                    self.survey.lost_bytes += (blocks * BLOCK_BYTES) as u64;
+                    self.find(block.start(), Kind::Lost, "an object that nothing leads to");
+                }
+                blocks
+            }
+            _ => 1,
+        }
+    }
+
+    fn differ(&mut self, block: BlockId, class: Class, word: usize, mut bits: u64, kind: Kind) {
+        while bits != 0 {
+            let number = word * 64 + bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            let what = if kind == Kind::Lost {
+                self.survey.lost += 1;
+                self.survey.lost_bytes += class.bytes() as u64;
+                "an object that nothing leads to"
+            } else {
+                "an object that something leads to, and that is free"
+            };
+            self.find(block.start() + number * class.bytes(), kind, what);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Heaps that a disk, a cable or somebody has damaged.
+
+use std::prelude::v1::*;
+
+use proptest::prelude::*;
+use spandrel_pmem::Medium as _;
+use spandrel_pmem::simulator::Memory;
+
+use super::*;
+use crate::collections::{HashMap, SortedMap, Text, Vector};
+use crate::header::Header;
+use crate::layout::{BLOCK_BYTES, BlockId, LEAST_BYTES, first_block};
+use crate::superblock::{NAMES, ROOTS, UNDO_LOG};
+
+const BYTES: usize = LEAST_BYTES + 24 * BLOCK_BYTES;
+
+/// A heap with some of everything, closed.
+fn image() -> Vec<u8> {
+    let memory = Memory::new(BYTES);
+    let heap = Heap::create(&memory, [7, 8], 0, 0).unwrap();
+    fill(&heap);
+    let large = heap.alloc_zeroed(3 * BLOCK_BYTES).unwrap();
+    heap.set_root(0, Some(large)).unwrap();
+    heap.close().unwrap();
+    memory.journal().last()
+}
+
+/// Uses collections, whatever the heap holds.
+fn fill(heap: &Heap<&Memory>) {
+    if let Ok(mut numbers) = Vector::<u64, _>::open(heap, "numbers") {
+        for number in 0..300 {
+            let _ = numbers.push(number);
+        }
+        let _ = numbers.pop();
+    }
+    if let Ok(mut map) = HashMap::<u32, [u8; 24], _>::open(heap, "map") {
+        for key in 0..100 {
+            let _ = map.insert(key, [key as u8; 24]);
+        }
+        let _ = map.remove(&5);
+    }
+    if let Ok(mut map) = SortedMap::<u64, u64, _>::open(heap, "sorted") {
+        for key in 0..50 {
+            let _ = map.insert(key * 7 % 50, key);
+        }
+        let _ = map.remove(&5);
+        assert!(map.iter().take(1000).count() <= 1000);
+    }
+    if let Ok(mut text) = Text::open(heap, "text") {
+        let _ = text.push("a text");
+        assert!(text.chars().take(1000).count() <= 1000);
+    }
+}
+
+fn found(image: &[u8]) -> Result<(Survey, Vec<Finding>), Error> {
+    let mut findings = Vec::new();
+    let survey = check(&Memory::from_image(image), &mut |finding| findings.push(*finding))?;
+    Ok((survey, findings))
+}
+
+#[test]
+fn a_sound_heap_is_found_sound() {
+    let (survey, findings) = found(&image()).unwrap();
+    assert_eq!((survey.damaged, findings.len()), (0, 0), "{findings:?}");
+    assert_eq!((survey.large_objects, survey.roots, survey.lost), (1, 5, 0));
+    assert!(survey.live > 50, "{survey:?}");
+}
+
+#[test]
+fn each_damage_is_named_with_its_place_and_can_be_mended() {
+    let sound = image();
+    let first = first_block(0);
+    let block = |from: BlockId, kind: fn(&Header) -> bool| {
+        let memory = Memory::from_image(&sound);
+        let word = |block: BlockId| {
+            // SAFETY: within the memory.
+            unsafe { memory.base().as_ptr().add(block.header()).cast::<u64>().read() }
+        };
+        (from.0..)
+            .map(BlockId)
+            .find(|b| Header::parse(word(*b), *b).is_some_and(|h| kind(&h)))
+            .unwrap()
+    };
+    let small = block(first, |header| matches!(header, Header::Small(_)));
+    let large = block(first, |header| matches!(header, Header::Large(_)));
+    let free = block(large.plus(4), |header| *header == Header::Free);
+    let covered = Header::Small(crate::class::Class(3)).word(large.plus(1)).to_le_bytes();
+    let cases: [(usize, &[u8], usize, &str); 8] = [
+        (small.header() + 1, &[0xff], small.header(), "the header of a block"),
+        (large.header() + 2, &[0xff], large.header(), "the header of a block"),
+        (small.header() + 9, &[1], small.header() + 8, "something behind"),
+        (large.plus(1).header(), &covered, large.plus(1).header(), "part of a large object"),
+        (free.bits() + 3, &[4], free.bits(), "a mark bit"),
+        (ROOTS + 8 * 9, &[1; 8], ROOTS + 8 * 9, "a root that leads to no object"),
+        (NAMES + 64 * 511, b"X", NAMES + 64 * 511, "the name of a root"),
+        (small.bits(), &[0; 8], small.start(), "that is free"),
+    ];
+    for (at, bytes, named, what) in cases {
+        let mut damaged = sound.clone();
+        damaged[at..at + bytes.len()].copy_from_slice(bytes);
+        let (survey, findings) = found(&damaged).unwrap();
+        let is_it =
+            |finding: &&Finding| finding.at as usize == named && finding.what.contains(what);
+        assert!(findings.iter().any(|finding| is_it(&finding)), "{what}: {findings:?}");
+        assert!(survey.damaged > 0, "{what}");
+        let memory = Memory::from_image(&damaged);
+        repair(&memory, &mut |_| ()).unwrap();
+        let (survey, findings) = found(&memory.journal().last()).unwrap();
+        assert_eq!((survey.damaged, survey.lost), (0, 0), "{what}: {findings:?}");
+        let again = memory.journal().last();
+        let memory = Memory::from_image(&again);
+        let (heap, opened) = Heap::open(&memory, 0, None).unwrap();
+        assert!(opened.was_clean);
+        fill(&heap);
+        heap.close().unwrap();
+    }
+}
+
+#[test]
+fn what_nothing_leads_to_is_lost_and_no_damage() {
+    let memory = Memory::new(BYTES);
+    let heap = Heap::create(&memory, [7, 8], 0, 0).unwrap();
+    for bytes in [64, 64, 5000, 200_000] {
+        heap.alloc(bytes).unwrap();
+    }
+    heap.close().unwrap();
+    let (survey, findings) = found(&memory.journal().last()).unwrap();
+    assert_eq!((survey.damaged, survey.lost, findings.len()), (0, 4, 4));
+    assert!(findings.iter().all(|finding| finding.kind == Kind::Lost));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Whatever lies in the file: an error, or a heap that can be used.
+    #[test]
+    fn any_bytes_are_an_error_and_never_a_fault(
+        patches in proptest::collection::vec((0usize..4, 0usize..BYTES, any::<u64>()), 1..12),
+        is_dirty in any::<bool>(),
+    ) {
+        let mut image = image();
+        for (what, at, word) in patches {
+            // Metadata is what matters, and little of the image.
+            let at = match what {
+                0 => (at % 4096) & !7,
+                1 => BlockId(at as u32 % (BYTES / BLOCK_BYTES) as u32).header(),
+                2 => ROOTS + ((at % (UNDO_LOG + 4096 - ROOTS)) & !7),
+                _ => at & !7,
+            };
+            // Words that are near to right ones, and any.
+            let word = match word % 4 {
+                0 => PPtr::<u8>::to(word as usize % BYTES).raw(),
+                1 => Header::Large(word as u32 >> 24).word(BlockId::of(at)),
+                2 => word >> 60,
+                _ => word,
+            };
+            image[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        if is_dirty {
+            image[crate::layout::SUPERBLOCK + 4096..][..8].fill(0xee);
+        }
+        let _ = found(&image);
+        let memory = Memory::from_image(&image);
+        let _ = repair(&memory, &mut |_| ());
+        for types in [None, Some(&[][..])] {
+            let memory = Memory::from_image(&image);
+            if let Ok((mut heap, opened)) = Heap::open(&memory, 0, types) {
+                if !opened.was_clean && opened.collected.is_none() {
+                    let _ = heap.collect(&[]);
+                }
+                fill(&heap);
+                let _ = heap.close();
+            }
+        }
+    }
+}
