@@ -41,6 +41,7 @@ mod shared;
 mod superblock;
 pub mod trace;
 mod undo;
+mod walk;
 mod workers;
 
 pub use check::{ClassUse, Finding, Kind, Survey, check};
@@ -55,6 +56,7 @@ pub use roots::{RootName, RootType};
 pub use spandrel_pmem::{Choice, Guarantee, Media, Medium};
 pub use superblock::{Identity, Record, State};
 pub use trace::{Trace, TraceFn, Tracer};
+pub use walk::Object;
 
 #[cfg(test)]
 mod crash;

@@ -134,7 +134,7 @@ impl<M: Medium> Core<M> {
 
     /// The offset that a word of an object without a type may mean.
     #[inline]
-    fn meant(&self, word: u64) -> Option<usize> {
+    pub fn meant(&self, word: u64) -> Option<usize> {
         if let Some(offset) = offset_of(word) {
             return Some(offset);
         }

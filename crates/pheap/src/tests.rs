@@ -240,6 +240,25 @@ fn heaps_of_others_are_refused() {
 }
 
 #[test]
+fn all_that_is_reachable_can_be_seen() {
+    let heap = create(LEAST_BYTES + 6 * BLOCK_BYTES);
+    for (number, bytes) in [64, 5000, 64, 70_000].into_iter().enumerate() {
+        push(&heap, number as u64, bytes).unwrap();
+        heap.alloc(64).unwrap();
+    }
+    let (mut objects, mut edges) = (Vec::new(), Vec::new());
+    heap.each_object(&[], &mut |object| objects.push(object)).unwrap();
+    let mut sizes: Vec<usize> = objects.iter().map(|object| object.bytes).collect();
+    sizes.sort_unstable();
+    assert_eq!(sizes, [64, 64, 5040, 2 * BLOCK_BYTES]);
+    for object in &objects {
+        heap.each_pointer(*object, &mut |at, to| edges.push((at, to)));
+    }
+    assert_eq!(edges.len(), 3, "{edges:?}");
+    assert!(edges.iter().all(|(at, to)| *at == 0 && objects.contains(to)));
+}
+
+#[test]
 fn nothing_is_allocated_before_recovery() {
     let heap = create(LEAST_BYTES + BLOCK_BYTES);
     push(&heap, 1, 64).unwrap();
