@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::*;
 
 use spandrel_os::vm;
 use spandrel_pages::PAGE_BYTES;
-use spandrel_pmem::Medium;
+use spandrel_pmem::{Media, Medium};
 
 use crate::class::{Class, SMALL_CLASSES};
 use crate::collect::Collected;
@@ -21,7 +21,7 @@ use crate::superblock::{Identity, Record, State};
 pub type FreeCallback = unsafe extern "C" fn(*mut u8, *mut u8);
 
 /// A heap whose objects outlive the process. See the crate's documentation.
-pub struct Heap<M: Medium> {
+pub struct Heap<M: Medium = Media> {
     core: NonNull<Core<M>>,
 }
 
@@ -126,6 +126,16 @@ impl<M: Medium> Heap<M> {
         // SAFETY: mapped for it.
         unsafe { at.write(core) };
         Ok(Self { core: at })
+    }
+
+    /// The heap that is placed there.
+    pub(crate) fn of(core: NonNull<Core<M>>) -> Self {
+        Self { core }
+    }
+
+    /// The address that the heap is always mapped at; `None`: any.
+    pub fn fixed_base(&self) -> Option<u64> {
+        Some(self.core().identity.base).filter(|base| *base != 0)
     }
 
     #[inline]

@@ -49,7 +49,7 @@ pub use collect::Collected;
 pub use error::Error;
 pub use face::Counts;
 pub use heap::{FreeCallback, Heap, Opened};
-pub use open::{LIMIT, Options, SIZE, copy};
+pub use open::{LIMIT, Options, SIZE, copy, with_fixed};
 pub use pointer::PPtr;
 pub use repair::repair;
 pub use roots::{RootName, RootType};

@@ -1,6 +1,7 @@
 //! Heaps in files: made, opened, copied.
 
 use core::ffi::CStr;
+use core::sync::atomic::Ordering::Relaxed;
 
 use spandrel_os::image;
 use spandrel_pmem::{Choice, Failed, Media, Medium as _, Place, peek};
@@ -8,7 +9,9 @@ use spandrel_pmem::{Choice, Failed, Media, Medium as _, Place, peek};
 use crate::error::Error;
 use crate::heap::{Heap, Opened};
 use crate::layout::LEAST_BYTES;
+use crate::registry;
 use crate::roots::RootType;
+use crate::shared::Core;
 use crate::superblock::Identity;
 
 /// Bytes that a heap is made with, if nobody says.
@@ -146,6 +149,7 @@ impl<'a> Options<'a> {
         let heap = Heap::create(media, uuid, identity.base, self.layout);
         let settled = heap.and_then(|heap| {
             heap.medium().settle()?;
+            bind(&heap);
             Ok(heap)
         });
         settled.inspect_err(|_| {
@@ -171,6 +175,7 @@ impl<'a> Options<'a> {
             why => why,
         })?;
         Heap::open(media, self.layout, self.recovers.then_some(self.types))
+            .inspect(|(heap, _)| bind(heap))
     }
 
     /// Opens a copy in memory of what a file holds, as of its last checkpoint if somebody has it open. The file stays as it is.
@@ -199,6 +204,26 @@ impl<'a> Options<'a> {
             }
         }
     }
+}
+
+/// A heap with a base of its own can be found by that, as long as it is open.
+fn bind(heap: &Heap<Media>) {
+    let core = heap.core();
+    if core.identity.base != 0 {
+        let number = core.number.load(Relaxed);
+        registry::bind(number, core.identity.base, core::ptr::from_ref(core).cast_mut().cast());
+    }
+}
+
+/// Does something with the heap that has this base, if this process has it open. See [`Options::fixed`].
+///
+/// # Safety
+/// Nobody closes it meanwhile.
+pub unsafe fn with_fixed<R>(base: u64, work: impl FnOnce(&Heap<Media>) -> R) -> Option<R> {
+    let core = registry::bound(base)?.cast::<Core<Media>>();
+    // Not dropped: it is somebody's.
+    let heap = core::mem::ManuallyDrop::new(Heap::of(core));
+    Some(work(&heap))
 }
 
 /// A copy in memory of what a file holds; see [`Options::copy`].

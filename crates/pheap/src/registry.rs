@@ -3,7 +3,7 @@
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 use spandrel_os::vm;
 use spandrel_pages::PAGE_BYTES;
@@ -17,6 +17,25 @@ pub const MOST: usize = 64;
 
 /// Which numbers are in use. Held while a heap is closed and while a thread ends, so that they do not meet.
 static NUMBERS: Lock<[bool; MOST]> = Lock::new([false; MOST]);
+
+/// Heaps of files with a base of their own: the base, and where the heap is. Written under [`NUMBERS`].
+static FIXED: [(AtomicU64, AtomicPtr<()>); MOST] =
+    [const { (AtomicU64::new(0), AtomicPtr::new(ptr::null_mut())) }; MOST];
+
+/// The heap of that number is to be found by its base.
+pub fn bind(number: usize, base: u64, core: *mut ()) {
+    let _numbers = NUMBERS.lock();
+    if let Some((place, heap)) = FIXED.get(number) {
+        heap.store(core, Relaxed);
+        place.store(base, Release);
+    }
+}
+
+/// Where the heap of that base is, if it is open.
+pub fn bound(base: u64) -> Option<NonNull<()>> {
+    let found = FIXED.iter().find(|(place, _)| base != 0 && place.load(Acquire) == base)?;
+    NonNull::new(found.1.load(Relaxed))
+}
 
 /// A number for a heap.
 pub fn register() -> Result<usize, Error> {
@@ -35,6 +54,9 @@ pub fn with(work: impl FnOnce()) {
 /// Ends a heap: `work` lets go of its caches, and no thread ends meanwhile.
 pub fn unregister(number: usize, work: impl FnOnce()) {
     let mut numbers = NUMBERS.lock();
+    if let Some((place, _)) = FIXED.get(number) {
+        place.store(0, Release);
+    }
     work();
     if let Some(place) = numbers.get_mut(number) {
         *place = false;

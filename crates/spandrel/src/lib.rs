@@ -20,7 +20,11 @@
 //! stretch of a thread, a handle ([`Sys`], [`Mmap`], …) one data structure.
 //! The environment variable `SPANDREL_MODE` sets the mode to start in.
 //!
+//! # A heap that outlives the process
+//! [`heap`](mod@heap): `malloc` whose objects are there again when the program is started the next time, also after it was killed.
+//!
 //! # Features
+//! `heap` (on unless it is turned off) is the recoverable heap.
 //! `jemalloc`, `mimalloc` and `tcmalloc` build those allocators in (the last is
 //! Google's, and takes minutes). Without features no C is compiled; `auto` needs
 //! none: it stands on our own allocator and the page-mapped backend.
@@ -36,6 +40,8 @@
 
 mod global;
 mod handle;
+#[cfg(feature = "heap")]
+pub mod heap;
 mod monitor;
 mod scope;
 

@@ -36,7 +36,7 @@ pub const TABLE: [(&str, Use); 21] = [
     ("pmem",     Use::Rooms(&["sync", "os", "pages"])),
     ("derive",   Use::Tool(&["pheap"])),
     ("pheap",    Use::Rooms(&["pmem", "sync", "os", "pages"])),
-    ("spandrel", Use::Rooms(&["adaptive", "policy", "backends", "sync", "os", "pages"])),
+    ("spandrel", Use::Rooms(&["adaptive", "pheap", "derive", "policy", "backends", "sync", "os", "pages"])),
     ("capi",     Use::Rooms(&["adaptive", "policy", "backends", "sync", "os", "pages"])),
     ("sim",      Use::Tool(&["pageheap", "pages"])),
     ("report",   Use::Tool(&["pages"])),

@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 
-use spandrel_pmem::Medium;
+use spandrel_pmem::{Media, Medium};
 
 use super::Change;
 use crate::error::Error;
@@ -104,7 +104,7 @@ unsafe impl<K: Trace, V: Trace> Trace for Slot<K, V> {
 }
 
 /// A hash table in a heap.
-pub struct HashMap<'h, K, V, M: Medium> {
+pub struct HashMap<'h, K, V, M: Medium = Media> {
     heap: &'h Heap<M>,
     /// Where the head is.
     at: usize,

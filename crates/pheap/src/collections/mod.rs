@@ -13,7 +13,7 @@ mod vector;
 
 use core::ptr::NonNull;
 
-use spandrel_pmem::Medium;
+use spandrel_pmem::{Media, Medium};
 
 use crate::error::Error;
 use crate::heap::Heap;
@@ -31,7 +31,7 @@ pub use vector::{Elements, Vector, VectorHead};
 pub const VALUE_BYTES: usize = (ENTRIES - 3) * 8;
 
 /// A root of a name and a type.
-pub struct Root<'h, T, M: Medium> {
+pub struct Root<'h, T, M: Medium = Media> {
     heap: &'h Heap<M>,
     index: usize,
     to: core::marker::PhantomData<T>,

@@ -3,7 +3,7 @@
 
 use core::marker::PhantomData;
 
-use spandrel_pmem::Medium;
+use spandrel_pmem::{Media, Medium};
 
 use super::Change;
 use crate::error::Error;
@@ -51,7 +51,7 @@ unsafe impl<K: Trace, V: Trace> Trace for Node<K, V> {
 }
 
 /// A sorted map in a heap.
-pub struct SortedMap<'h, K, V, M: Medium> {
+pub struct SortedMap<'h, K, V, M: Medium = Media> {
     heap: &'h Heap<M>,
     /// Where the head is.
     at: usize,

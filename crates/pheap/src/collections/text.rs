@@ -1,6 +1,6 @@
 //! A text that grows.
 
-use spandrel_pmem::Medium;
+use spandrel_pmem::{Media, Medium};
 
 use super::{Vector, VectorHead};
 use crate::error::Error;
@@ -8,7 +8,7 @@ use crate::heap::Heap;
 use crate::pointer::PPtr;
 
 /// A text in a heap: UTF-8, of which only whole characters are added or taken away.
-pub struct Text<'h, M: Medium>(Vector<'h, u8, M>);
+pub struct Text<'h, M: Medium = Media>(Vector<'h, u8, M>);
 
 impl<'h, M: Medium> Text<'h, M> {
     /// The text of a name, made if there is none.

@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 
-use spandrel_pmem::Medium;
+use spandrel_pmem::{Media, Medium};
 
 use super::Change;
 use crate::error::Error;
@@ -45,7 +45,7 @@ unsafe impl<T: Trace> Trace for Elements<T> {
 }
 
 /// A vector in a heap.
-pub struct Vector<'h, T, M: Medium> {
+pub struct Vector<'h, T, M: Medium = Media> {
     heap: &'h Heap<M>,
     /// Where the head is.
     at: usize,

@@ -1,0 +1,95 @@
+//! The recoverable heap: objects that outlive the process.
+//!
+//! A heap is a file. What is allocated in it stays as long as it can be reached from one of its roots, whatever happens to the
+//! process; what cannot is free again after a failure, so that nothing leaks. Allocating and freeing cost what they cost in
+//! any allocator, as next to nothing is made durable for it.
+//!
+//! ```
+//! use spandrel::heap::collections::{HashMap, MapHead, Vector, VectorHead};
+//! use spandrel::heap::{Options, RootType};
+//!
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let path = directory.path().join("numbers.heap");
+//! # let path = path.to_str().unwrap();
+//! const TYPES: &[RootType] = &[
+//!     RootType::of::<VectorHead<u64>>("numbers"),
+//!     RootType::of::<MapHead<u64, u64>>("squares"),
+//! ];
+//!
+//! let heap = Options::new().create(path)?;
+//! let mut numbers = Vector::<u64>::open(&heap, "numbers")?;
+//! let mut squares = HashMap::<u64, u64>::open(&heap, "squares")?;
+//! for number in 0..1000 {
+//!     numbers.push(number)?;
+//!     squares.insert(number, number * number)?;
+//! }
+//! heap.checkpoint()?; // on an ordinary file: all of it, or nothing
+//! heap.close()?;
+//!
+//! // The next program, perhaps after the first was killed.
+//! let (heap, opened) = Options::new().roots(TYPES).open(path)?;
+//! assert!(opened.was_clean);
+//! assert_eq!(Vector::<u64>::open(&heap, "numbers")?.len(), 1000);
+//! assert_eq!(HashMap::<u64, u64>::open(&heap, "squares")?.get(&12), Some(144));
+//! # Ok::<(), spandrel::heap::Error>(())
+//! ```
+//!
+//! Own structures are made of `#[derive(Trace)] #[repr(C)]` types and [`PPtr`]s. What survives which failure depends on what the
+//! file lies on: see [`Guarantee`].
+
+pub use spandrel_derive::Trace;
+pub use spandrel_pheap::*;
+
+use allocator_api2::alloc::{AllocError, Allocator, Layout};
+use core::ptr::NonNull;
+
+/// A heap with a base of its own as the allocator of standard-style containers, which may lie in it themselves: it is known by its
+/// base, which is the same in the next process.
+///
+/// ```
+/// use allocator_api2::vec::Vec;
+/// use spandrel::heap::{InHeap, Options};
+///
+/// # let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+/// # let path = directory.path().join("a.heap");
+/// # let path = path.to_str().unwrap();
+/// let heap = Options::new().fixed().create(path)?;
+/// // SAFETY: the vector is gone, or not used any more, before the heap is closed.
+/// let allocator = unsafe { InHeap::new(&heap) }.unwrap();
+/// let mut numbers = Vec::new_in(allocator);
+/// numbers.extend(0..1000u64);
+/// # drop(numbers);
+/// # Ok::<(), spandrel::heap::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InHeap {
+    base: u64,
+}
+
+impl InHeap {
+    /// The allocator of a heap; `None`: it has no base of its own, and pointers in it would lead nowhere in the next process.
+    ///
+    /// # Safety
+    /// Nothing is allocated, freed or used through it while the heap is being closed or after that. (In the next process, when the heap
+    /// is open again, it may be.)
+    pub unsafe fn new(heap: &Heap) -> Option<Self> {
+        heap.fixed_base().map(|base| Self { base })
+    }
+}
+
+// SAFETY: objects stay where they are until they are freed; copies are of the same heap.
+unsafe impl Allocator for InHeap {
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        // SAFETY: promised when it was made.
+        let object = unsafe {
+            with_fixed(self.base, |heap| heap.alloc_aligned(layout.size(), layout.align()))
+        };
+        let object = object.and_then(Result::ok).ok_or(AllocError)?;
+        Ok(NonNull::slice_from_raw_parts(object, layout.size()))
+    }
+
+    unsafe fn deallocate(&self, object: NonNull<u8>, _: Layout) {
+        // SAFETY: promised by the caller. What a closed heap has is not freed: it is found by recovery.
+        let _ = unsafe { with_fixed(self.base, |heap| heap.free(object)) };
+    }
+}
