@@ -11,9 +11,10 @@ use crate::class::{CLASSES, Class, SIZES};
 use crate::error::Error;
 use crate::header::Header;
 use crate::layout::{BITS_WORDS, BLOCK_BYTES, BlockId, HEADER_BYTES, REGION_BLOCKS, first_block};
-use crate::mark::Marks;
+use crate::mark::{Marks, Purpose};
 use crate::objects::valid;
 use crate::pointer::offset_of;
+use crate::roots::RootType;
 use crate::shared::Core;
 use crate::superblock::{Identity, NAMES, ROOT_COUNT, ROOTS, Record, State};
 
@@ -96,11 +97,16 @@ struct Look<'a, M: Medium> {
     told: &'a mut dyn FnMut(&Finding),
 }
 
-/// Looks at a heap. `told` hears of each thing that is wrong.
+/// Looks at a heap, of whose roots `types` says the types: only of typed objects it is certain what a pointer is. `told` hears of each thing
+/// that is wrong.
 ///
 /// # Errors
 /// It is no heap, or one of which so much is damaged that nothing can be looked at; there is no memory.
-pub fn check<M: Medium>(medium: &M, told: &mut dyn FnMut(&Finding)) -> Result<Survey, Error> {
+pub fn check<M: Medium>(
+    medium: &M,
+    types: &[RootType<'_>],
+    told: &mut dyn FnMut(&Finding),
+) -> Result<Survey, Error> {
     let (identity, record) = (Identity::read(medium)?, Record::read(medium)?);
     let core = Core::new(medium, identity, record, 0)?;
     let mut classes = [ClassUse::default(); CLASSES];
@@ -126,7 +132,7 @@ pub fn check<M: Medium>(medium: &M, told: &mut dyn FnMut(&Finding)) -> Result<Su
     look.roots();
     // Whoever marks relies on headers.
     if look.survey.damaged == 0 {
-        look.reachable()?;
+        look.reachable(types)?;
     }
     Ok(look.survey)
 }
@@ -255,8 +261,9 @@ impl<M: Medium> Look<'_, M> {
     }
 
     /// Marks, and compares with what the heap says is allocated.
-    fn reachable(&mut self) -> Result<(), Error> {
-        let (marks, collected) = self.core.mark(&[], false)?;
+    fn reachable(&mut self, types: &[RootType<'_>]) -> Result<(), Error> {
+        let purpose = if self.is_closed() { Purpose::LookAtAllocated } else { Purpose::Look };
+        let (marks, collected) = self.core.mark(types, purpose)?;
         (self.survey.live, self.survey.live_bytes) = (collected.live, collected.live_bytes);
         let count = self.core.bytes() / BLOCK_BYTES;
         let mut region = 0;

@@ -13,7 +13,7 @@ use crate::class::Class;
 use crate::error::Error;
 use crate::header::Header;
 use crate::layout::{BITS_WORDS, BlockId, REGION_BLOCKS, first_block};
-use crate::mark::{Marks, Worker};
+use crate::mark::{Marks, Purpose, Worker};
 use crate::objects::valid;
 use crate::roots::RootType;
 use crate::shared::Core;
@@ -40,11 +40,11 @@ pub struct Collected {
 }
 
 impl<M: Medium> Core<M> {
-    /// Marks from all roots. `clears`: pointers of typed objects that lead nowhere are cleared.
+    /// Marks from all roots.
     ///
     /// # Errors
     /// There is no memory for it, or a root is of another type than was said.
-    pub fn mark(&self, types: &[RootType], clears: bool) -> Result<(Marks, Collected), Error> {
+    pub fn mark(&self, types: &[RootType], purpose: Purpose) -> Result<(Marks, Collected), Error> {
         let marks = Marks::new(self.bytes() / crate::layout::BLOCK_BYTES)?;
         let mut roots = [None; ROOT_COUNT];
         for (index, root) in roots.iter_mut().enumerate() {
@@ -54,7 +54,7 @@ impl<M: Medium> Core<M> {
         let (pool, next) = (Pool::new(threads), AtomicUsize::new(0));
         let all = Lock::new((Collected::default(), None));
         let work = || {
-            let mut worker = match Worker::new(self, &marks, &pool, clears) {
+            let mut worker = match Worker::new(self, &marks, &pool, purpose) {
                 Ok(worker) => worker,
                 Err(why) => {
                     pool.is_missing();
@@ -181,7 +181,7 @@ impl<M: Medium> Core<M> {
             let mut blocks: spandrel_sync::LockGuard<'_, Blocks> = self.blocks.lock();
             while self.scan_next(&mut blocks)? {}
         }
-        let (marks, mut collected) = self.mark(types, true)?;
+        let (marks, mut collected) = self.mark(types, Purpose::Collect)?;
         self.sweep(&marks, &mut collected)?;
         Ok(collected)
     }

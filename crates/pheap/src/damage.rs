@@ -7,7 +7,7 @@ use spandrel_pmem::Medium as _;
 use spandrel_pmem::simulator::Memory;
 
 use super::*;
-use crate::collections::{HashMap, SortedMap, Text, Vector};
+use crate::collections::{HashMap, MapHead, SortedHead, SortedMap, Text, Vector, VectorHead};
 use crate::header::Header;
 use crate::layout::{BLOCK_BYTES, BlockId, LEAST_BYTES, first_block};
 use crate::superblock::{NAMES, ROOTS, UNDO_LOG};
@@ -52,9 +52,19 @@ fn fill(heap: &Heap<&Memory>) {
     }
 }
 
+fn types() -> [RootType<'static>; 4] {
+    [
+        RootType::of::<VectorHead<u64>>("numbers"),
+        RootType::of::<MapHead<u32, [u8; 24]>>("map"),
+        RootType::of::<SortedHead<u64, u64>>("sorted"),
+        RootType::of::<VectorHead<u8>>("text"),
+    ]
+}
+
 fn found(image: &[u8]) -> Result<(Survey, Vec<Finding>), Error> {
     let mut findings = Vec::new();
-    let survey = check(&Memory::from_image(image), &mut |finding| findings.push(*finding))?;
+    let survey =
+        check(&Memory::from_image(image), &types(), &mut |finding| findings.push(*finding))?;
     Ok((survey, findings))
 }
 

@@ -132,6 +132,13 @@ impl<M: Medium> Core<M> {
         None
     }
 
+    /// Whether a heap's own mark bit says that an object is allocated.
+    fn is_marked(&self, found: &Found) -> bool {
+        let is_large = found.bytes >= BLOCK_BYTES;
+        let word = self.load(found.block.bits() + found.number / WORD_BITS * 8);
+        is_large || word >> (found.number % WORD_BITS) & 1 == 1
+    }
+
     /// The offset that a word of an object without a type may mean.
     #[inline]
     pub fn meant(&self, word: u64) -> Option<usize> {
@@ -141,6 +148,18 @@ impl<M: Medium> Core<M> {
         let offset = (word as usize).wrapping_sub(self.base() as usize);
         (self.identity.base != 0 && offset < self.bytes()).then_some(offset)
     }
+}
+
+/// How to mark.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To free the rest: pointers of typed objects that lead nowhere are cleared.
+    Collect,
+    /// To see what is there, of a heap whose mark bits say nothing.
+    Look,
+    /// To see what is there, of a heap whose mark bits are right: a word of an object without a type that leads to what is free is
+    /// not taken for a pointer. It is what somebody left there.
+    LookAtAllocated,
 }
 
 /// One of those who mark.
@@ -157,8 +176,7 @@ pub struct Worker<'a, M: Medium> {
     pub cleared: u64,
     pub marked: u64,
     pub marked_bytes: u64,
-    /// Whether pointers that lead nowhere are cleared.
-    clears: bool,
+    purpose: Purpose,
     pub failed: Option<Error>,
 }
 
@@ -167,7 +185,7 @@ impl<'a, M: Medium> Worker<'a, M> {
         core: &'a Core<M>,
         marks: &'a Marks,
         pool: &'a Pool,
-        clears: bool,
+        purpose: Purpose,
     ) -> Result<Self, Error> {
         // No more than objects of the heap, and a piece of each.
         let most = (core.bytes() / crate::layout::GRANULE_BYTES).max(PIECE);
@@ -183,7 +201,7 @@ impl<'a, M: Medium> Worker<'a, M> {
             cleared: 0,
             marked: 0,
             marked_bytes: 0,
-            clears,
+            purpose,
             failed: None,
         })
     }
@@ -284,6 +302,7 @@ impl<'a, M: Medium> Worker<'a, M> {
     fn candidate(&mut self, word: u64) {
         if let Some(at) = self.core.meant(word)
             && let Some(found) = self.core.object_of(at)
+            && (self.purpose != Purpose::LookAtAllocated || self.core.is_marked(&found))
             && self.mark(&found)
         {
             let to = Target { trace: None, bytes: 8, count: found.bytes / 8 };
@@ -312,7 +331,7 @@ impl<M: Medium> Mark for Worker<'_, M> {
         });
         let Some(found) = found else {
             self.cleared += 1;
-            if self.clears {
+            if self.purpose == Purpose::Collect {
                 let at = self.core.offset(place.cast());
                 // SAFETY: of the heap, and nobody else has it.
                 unsafe { self.core.medium.store_word(at, 0) };

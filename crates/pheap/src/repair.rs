@@ -27,7 +27,7 @@ pub fn repair<M: Medium>(medium: &M, told: &mut dyn FnMut(&Finding)) -> Result<u
     let mut count = 0;
     loop {
         let (mut words, mut found) = ([0; AT_ONCE], 0);
-        check(medium, &mut |finding| {
+        check(medium, &[], &mut |finding| {
             if let (Some(at), Some(place)) = (word_of(finding), words.get_mut(found)) {
                 *place = at;
                 found += 1;

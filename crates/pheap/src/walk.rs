@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::header::Header;
 use crate::heap::Heap;
 use crate::layout::{BLOCK_BYTES, REGION_BLOCKS, first_block};
+use crate::mark::Purpose;
 use crate::roots::RootType;
 
 /// An object, as it lies in the heap.
@@ -29,7 +30,7 @@ impl<M: Medium> Heap<M> {
     ) -> Result<(), Error> {
         let core = self.core();
         while core.scan_next(&mut core.blocks.lock())? {}
-        let (marks, _) = core.mark(types, false)?;
+        let (marks, _) = core.mark(types, Purpose::Look)?;
         let count = core.bytes() / BLOCK_BYTES;
         let mut region = 0;
         while region * REGION_BLOCKS < count {
