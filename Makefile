@@ -13,10 +13,10 @@ help:
 	@echo 'make run      set up, build, and show real programs on Spandrel beside the system allocator'
 	@echo 'make test     set up, and pass all tests'
 	@echo 'make tsan     the tests of several threads under the thread sanitizer (nightly compiler)'
-	@echo 'make build    the library, the command and the benchmarks'
+	@echo 'make build    the libraries, the command and the benchmarks'
 	@echo 'make bench    Spandrel beside every allocator that is installed (two hours; see spandrel bench --help)'
 	@echo 'make peers    build the allocators and the programs to compare with'
-	@echo 'make install  into PREFIX ($(PREFIX)): library, header, pkg-config, CMake, command'
+	@echo 'make install  into PREFIX ($(PREFIX)): libraries, headers, pkg-config, CMake, command'
 
 # What `make run` needs beside Rust.
 setup-run:
@@ -32,8 +32,10 @@ setup:
 
 build:
 	cargo build --release --locked -p spandrel-capi
+	cargo build --release --locked -p spandrel-capi-heap
 	cargo build --release --locked
 	@ln -sf libspandrel.so $(RELEASE)/libspandrel.so.0
+	@ln -sf libspandrel_heap.so $(RELEASE)/libspandrel_heap.so.0
 
 run: setup-run build
 	$(RELEASE)/spandrel bench apps
@@ -43,12 +45,13 @@ test: setup check build unit integration
 check:
 	cargo fmt --all --check
 	cargo clippy --locked -p spandrel-capi -- -D warnings
-	cargo clippy --locked --workspace --exclude spandrel-capi --all-targets \
+	cargo clippy --locked -p spandrel-capi-heap -- -D warnings
+	cargo clippy --locked --workspace --exclude spandrel-capi --exclude spandrel-capi-heap --all-targets \
 		--features spandrel/jemalloc,spandrel/mimalloc -- -D warnings
 	cargo xtask tidy
 
 unit:
-	cargo test --locked --workspace --exclude spandrel-tests --exclude spandrel-capi \
+	cargo test --locked --workspace --exclude spandrel-tests --exclude spandrel-capi --exclude spandrel-capi-heap \
 		--features spandrel/jemalloc,spandrel/mimalloc
 	cargo test --locked -p spandrel -p spandrel-backends
 	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom \
@@ -86,14 +89,18 @@ bench: setup-bench build peers
 install: build
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/lib/cmake/Spandrel
 	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(RELEASE)/libspandrel.so $(DESTDIR)$(PREFIX)/lib/libspandrel.so.$(VERSION)
-	ln -sf libspandrel.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libspandrel.so.0
-	ln -sf libspandrel.so.0 $(DESTDIR)$(PREFIX)/lib/libspandrel.so
-	install -m 644 $(RELEASE)/libspandrel.a $(DESTDIR)$(PREFIX)/lib/
-	install -m 644 include/spandrel.h $(DESTDIR)$(PREFIX)/include/
+	for name in spandrel spandrel_heap; do \
+		install -m 755 $(RELEASE)/lib$$name.so $(DESTDIR)$(PREFIX)/lib/lib$$name.so.$(VERSION) && \
+		ln -sf lib$$name.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/lib$$name.so.0 && \
+		ln -sf lib$$name.so.0 $(DESTDIR)$(PREFIX)/lib/lib$$name.so && \
+		install -m 644 $(RELEASE)/lib$$name.a $(DESTDIR)$(PREFIX)/lib/ || exit; \
+	done
+	install -m 644 include/spandrel.h include/spandrel_heap.h include/makalu.h $(DESTDIR)$(PREFIX)/include/
 	install -m 755 $(RELEASE)/spandrel $(DESTDIR)$(PREFIX)/bin/
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' packaging/spandrel.pc.in \
-		> $(DESTDIR)$(PREFIX)/lib/pkgconfig/spandrel.pc
+	for name in spandrel spandrel-heap; do \
+		sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' packaging/$$name.pc.in \
+			> $(DESTDIR)$(PREFIX)/lib/pkgconfig/$$name.pc || exit; \
+	done
 	install -m 644 packaging/SpandrelConfig.cmake $(DESTDIR)$(PREFIX)/lib/cmake/Spandrel/
 
 clean:

@@ -1,5 +1,6 @@
 # find_package(Spandrel) gives the targets Spandrel::spandrel (shared) and
-# Spandrel::static.
+# Spandrel::static, and of the recoverable heap Spandrel::heap and
+# Spandrel::heap_static.
 get_filename_component(_spandrel_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 if(NOT TARGET Spandrel::spandrel)
   add_library(Spandrel::spandrel SHARED IMPORTED)
@@ -12,5 +13,15 @@ if(NOT TARGET Spandrel::spandrel)
     IMPORTED_LOCATION "${_spandrel_prefix}/lib/libspandrel.a"
     INTERFACE_INCLUDE_DIRECTORIES "${_spandrel_prefix}/include"
     INTERFACE_LINK_LIBRARIES "pthread;dl;m")
+  add_library(Spandrel::heap SHARED IMPORTED)
+  set_target_properties(Spandrel::heap PROPERTIES
+    IMPORTED_LOCATION "${_spandrel_prefix}/lib/libspandrel_heap.so"
+    IMPORTED_SONAME "libspandrel_heap.so.0"
+    INTERFACE_INCLUDE_DIRECTORIES "${_spandrel_prefix}/include")
+  add_library(Spandrel::heap_static STATIC IMPORTED)
+  set_target_properties(Spandrel::heap_static PROPERTIES
+    IMPORTED_LOCATION "${_spandrel_prefix}/lib/libspandrel_heap.a"
+    INTERFACE_INCLUDE_DIRECTORIES "${_spandrel_prefix}/include"
+    INTERFACE_LINK_LIBRARIES "pthread")
 endif()
 set(Spandrel_FOUND TRUE)

@@ -244,6 +244,11 @@ impl<M: Medium> Core<M> {
 
     /// Lets go of all caches. Nobody uses the heap any more.
     pub fn drop_caches(&self) {
+        // In the child of a fork the caches do not know whose they are: they were wiped. The child's one thread does.
+        if let Some(place) = registry::place(self.number.load(Relaxed)) {
+            // SAFETY: the thread's own row.
+            unsafe { *place.as_ptr() = ptr::null_mut() };
+        }
         let mut caches = self.caches.lock();
         let mut next = core::mem::replace(&mut caches.first, ptr::null_mut());
         while let Some(cache) = NonNull::new(next) {

@@ -79,6 +79,14 @@ impl<M: Medium> Heap<M> {
         self.core().named_root(name, T::LAYOUT)
     }
 
+    /// The same for a type whose layout the program numbers itself.
+    ///
+    /// # Errors
+    /// As for [`Heap::named_root`].
+    pub fn named_root_of(&self, name: &str, layout: u64) -> Result<usize, Error> {
+        self.core().named_root(name, layout)
+    }
+
     /// The name of a root.
     pub fn root_name(&self, index: usize) -> Option<RootName> {
         (index < crate::superblock::ROOT_COUNT).then(|| self.core().root_name(index))?

@@ -407,7 +407,11 @@ impl<M: Medium> Heap<M> {
         // SAFETY: both are objects with so many bytes; the new one is nobody else's, the old one's bytes do not change.
         unsafe {
             core.medium.store(at, core::slice::from_raw_parts(object.as_ptr(), kept));
-            self.free(object)?;
+            if let Err(why) = self.free(object) {
+                // It was free already: nobody gets the new one.
+                self.safe_free(new)?;
+                return Err(why);
+            }
         }
         Ok(new)
     }

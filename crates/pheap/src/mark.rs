@@ -325,7 +325,7 @@ impl<M: Medium> Mark for Worker<'_, M> {
         if word == 0 {
             return;
         }
-        let found = offset_of(word).and_then(|at| {
+        let found = self.core.meant(word).and_then(|at| {
             let found = self.core.object_of(at)?;
             (at == found.start && to.bytes <= found.bytes).then_some(found)
         });

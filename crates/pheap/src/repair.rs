@@ -21,9 +21,9 @@ pub fn repair<M: Medium>(medium: &M, told: &mut dyn FnMut(&Finding)) -> Result<u
     // From now on it is to be recovered, whatever happens.
     let dirty = Record { state: State::Dirty, ..record.next() };
     dirty.write(medium);
-    if crate::undo::replay(medium).is_err() {
-        crate::undo::clear(medium);
-    }
+    // What is left of the log is not of a change, whether it could be undone or not.
+    let _ = crate::undo::replay(medium);
+    crate::undo::wipe(medium);
     let mut count = 0;
     loop {
         let (mut words, mut found) = ([0; AT_ONCE], 0);

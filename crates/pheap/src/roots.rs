@@ -47,6 +47,19 @@ impl<'a> RootType<'a> {
         Self { name: "", index: Some(index), layout: 0, target }
     }
 
+    /// The same of the root of a name, whose type has that layout as the program numbers it.
+    ///
+    /// # Safety
+    /// As for [`RootType::raw`].
+    pub const unsafe fn raw_named(
+        name: &'a str,
+        layout: u64,
+        trace: Option<TraceFn>,
+        bytes: usize,
+    ) -> Self {
+        Self { name, index: None, layout, target: Target { trace, bytes, count: 1 } }
+    }
+
     pub(crate) fn is_index(&self, index: usize) -> bool {
         self.index == Some(index)
     }

@@ -41,7 +41,7 @@ pub fn change(medium: &impl Medium, words: &[(usize, u64)]) {
             medium.store_word(entry, *at as u64);
             medium.store_word(entry + 8, word(medium, *at));
             // Not 0, which a fresh log is full of.
-            medium.store_word(entry + 16, version + 1);
+            medium.store_word(entry + 16, version.wrapping_add(1));
         }
         medium.write_back(entry, 24);
     }
@@ -57,7 +57,7 @@ pub fn change(medium: &impl Medium, words: &[(usize, u64)]) {
 
 fn end(medium: &impl Medium, version: u64) {
     // SAFETY: as in `Change::store`.
-    unsafe { medium.store_word(UNDO_LOG, version + 1) };
+    unsafe { medium.store_word(UNDO_LOG, version.wrapping_add(1)) };
     medium.write_back(UNDO_LOG, 8);
     medium.fence();
 }
@@ -104,13 +104,20 @@ pub fn replay(medium: &impl Medium) -> Result<bool, Error> {
         medium.write_back(at, 8);
     }
     medium.fence();
-    clear(medium);
+    end(medium, word(medium, UNDO_LOG));
     Ok(true)
 }
 
-/// Has no entry be of a change that was not ended.
-pub fn clear(medium: &impl Medium) {
-    end(medium, word(medium, UNDO_LOG));
+/// Empties a log that is damaged: no entry is of this version or of a later one.
+pub fn wipe(medium: &impl Medium) {
+    for number in 0..ENTRIES {
+        // SAFETY: of the log, and nobody else has it.
+        unsafe { medium.store_word(entry(number) + 16, 0) };
+    }
+    // SAFETY: as above.
+    unsafe { medium.store_word(UNDO_LOG, 0) };
+    medium.write_back(UNDO_LOG, LOG.len());
+    medium.fence();
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub enum Use {
 
 /// The rooms from the ground up. A room may be used only by those that stand below it here.
 #[rustfmt::skip]
-pub const TABLE: [(&str, Use); 21] = [
+pub const TABLE: [(&str, Use); 22] = [
     ("pages",    Use::Rooms(&[])),
     ("os",       Use::Rooms(&["pages"])),
     ("sync",     Use::Rooms(&["os", "pages"])),
@@ -34,10 +34,11 @@ pub const TABLE: [(&str, Use); 21] = [
     ("policy",   Use::Rooms(&["pages"])),
     ("adaptive", Use::Rooms(&["policy", "backends", "recorder", "sync", "os", "pages"])),
     ("pmem",     Use::Rooms(&["sync", "os", "pages"])),
-    ("derive",   Use::Tool(&["pheap"])),
     ("pheap",    Use::Rooms(&["pmem", "sync", "os", "pages"])),
+    ("derive",   Use::Tool(&["pheap"])),
     ("spandrel", Use::Rooms(&["adaptive", "pheap", "derive", "policy", "backends", "sync", "os", "pages"])),
     ("capi",     Use::Rooms(&["adaptive", "policy", "backends", "sync", "os", "pages"])),
+    ("capi-heap", Use::Rooms(&["pheap", "os", "pages"])),
     ("sim",      Use::Tool(&["pageheap", "pages"])),
     ("report",   Use::Tool(&["pages"])),
     ("trace",    Use::Tool(&["sim", "recorder", "pages"])),

@@ -134,9 +134,7 @@ impl<'h, K: Key, V: Trace + Copy, M: Medium> HashMap<'h, K, V, M> {
     /// [`Error::Foreign`].
     pub fn of(heap: &'h Heap<M>, head: PPtr<MapHead<K, V>>) -> Result<Self, Error> {
         const { Self::FITS };
-        let at = head.offset().filter(|_| heap.address(head).is_some());
-        let at = at.ok_or(Error::Foreign(head.raw() as usize))?;
-        Ok(Self { heap, at, of: PhantomData })
+        Ok(Self { heap, at: heap.place_of(head)?, of: PhantomData })
     }
 
     /// Where the table is, and how many slots it has: a power of two, or none.

@@ -134,12 +134,20 @@ impl<M: Medium> Heap<M> {
     /// # Safety
     /// It is an object of that type, and nobody else reads or writes it meanwhile.
     pub unsafe fn replace<T: Trace + Copy>(&self, object: PPtr<T>, value: T) -> Result<(), Error> {
-        let at = object.offset().filter(|at| at + size_of::<T>() <= self.bytes());
-        let at = at.ok_or(Error::Foreign(object.raw() as usize))?;
+        let at = self.place_of(object)?;
         let mut change = Change::default();
         change.value(self, at, &value)?;
         change.commit(self);
         Ok(())
+    }
+
+    /// Where the object of a pointer is, if it is one that has room for a `T`: whatever a damaged heap holds, nothing else is written to.
+    pub(crate) fn place_of<T>(&self, object: PPtr<T>) -> Result<usize, Error> {
+        let found = object.offset().and_then(|at| {
+            let found = self.core().object_of(at)?;
+            (found.start == at && found.bytes >= size_of::<T>()).then_some(at)
+        });
+        found.ok_or(Error::Foreign(object.raw() as usize))
     }
 
     /// Stores a value and has it written back.

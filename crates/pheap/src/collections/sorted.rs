@@ -8,6 +8,7 @@ use spandrel_pmem::{Media, Medium};
 use super::Change;
 use crate::error::Error;
 use crate::heap::Heap;
+use crate::layout::BLOCK_BYTES;
 use crate::pointer::{PPtr, offset_of};
 use crate::trace::{Trace, Tracer, hash, mix};
 
@@ -81,9 +82,7 @@ impl<'h, K: Trace + Copy + Ord, V: Trace + Copy, M: Medium> SortedMap<'h, K, V, 
     /// [`Error::Foreign`].
     pub fn of(heap: &'h Heap<M>, head: PPtr<SortedHead<K, V>>) -> Result<Self, Error> {
         const { Self::FITS };
-        let at = head.offset().filter(|_| heap.address(head).is_some());
-        let at = at.ok_or(Error::Foreign(head.raw() as usize))?;
-        Ok(Self { heap, at, of: PhantomData })
+        Ok(Self { heap, at: heap.place_of(head)?, of: PhantomData })
     }
 
     /// How many keys there are.
@@ -99,25 +98,34 @@ impl<'h, K: Trace + Copy + Ord, V: Trace + Copy, M: Medium> SortedMap<'h, K, V, 
     /// What a node holds; `None`: the pointer leads to none.
     fn node(&self, word: u64) -> Option<(usize, Node<K, V>)> {
         let at = offset_of(word)?;
-        let fits =
-            at.checked_add(size_of::<Node<K, V>>()).is_some_and(|end| end <= self.heap.bytes());
-        fits.then(|| {
-            let node = self.heap.core().at(at).as_ptr().cast::<Node<K, V>>();
-            // SAFETY: within the heap; any bytes are a value.
-            (at, unsafe { node.read_unaligned() })
-        })
+        let bytes = self.heap.bytes();
+        // Objects begin at a multiple of 16, behind the first block.
+        let fits = at.is_multiple_of(16) && (BLOCK_BYTES..bytes).contains(&at);
+        if !fits || bytes - at < size_of::<Node<K, V>>() {
+            return None;
+        }
+        let node = self.heap.core().at(at).as_ptr().cast::<Node<K, V>>();
+        // SAFETY: within the heap; any bytes are a value.
+        let node = unsafe { node.read_unaligned() };
+        let height = node.height as usize;
+        let is_one = (1..=LISTS).contains(&height) && bytes - at >= Self::LINKS_AT + height * 8;
+        is_one.then_some((at, node))
     }
 
     /// Where the links before a key are, in each list, from the lowest on.
     fn before(&self, key: &K) -> [usize; LISTS] {
         let mut places: [usize; LISTS] = core::array::from_fn(|list| self.at + list * 8);
         let mut links = self.at;
+        let mut last: Option<K> = None;
         for list in (0..LISTS).rev() {
             while let Some((at, node)) = self.node(self.heap.core().load(links + list * 8)) {
-                if node.key >= *key {
+                // Keys that do not rise are damage, and might go round in circles.
+                let is_damaged =
+                    last.is_some_and(|last| node.key <= last) || node.height as usize <= list;
+                if node.key >= *key || is_damaged {
                     break;
                 }
-                links = at + Self::LINKS_AT;
+                (links, last) = (at + Self::LINKS_AT, Some(node.key));
             }
             places[list] = links + list * 8;
         }
@@ -182,7 +190,7 @@ impl<'h, K: Trace + Copy + Ord, V: Trace + Copy, M: Medium> SortedMap<'h, K, V, 
         let core = self.heap.core();
         let word = PPtr::<u8>::to(at).raw();
         for (list, place) in places.iter().enumerate().skip(1).rev() {
-            if core.load(*place) == word {
+            if core.load(*place) == word && list < node.height as usize {
                 core.store(*place, core.load(at + Self::LINKS_AT + list * 8));
                 core.write_back(*place, 8);
             }
@@ -201,8 +209,12 @@ impl<'h, K: Trace + Copy + Ord, V: Trace + Copy, M: Medium> SortedMap<'h, K, V, 
     /// All keys and values from a key on, in order; `None`: from the first on.
     pub fn from(&self, key: Option<&K>) -> impl Iterator<Item = (K, V)> {
         let mut place = key.map_or(self.at, |key| self.before(key)[0]);
+        let mut last: Option<K> = None;
         core::iter::from_fn(move || {
             let (at, node) = self.node(self.heap.core().load(place))?;
+            if last.replace(node.key).is_some_and(|last| node.key <= last) {
+                return None;
+            }
             place = at + Self::LINKS_AT;
             Some((node.key, node.value))
         })

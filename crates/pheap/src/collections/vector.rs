@@ -75,9 +75,7 @@ impl<'h, T: Trace + Copy, M: Medium> Vector<'h, T, M> {
     /// [`Error::Foreign`].
     pub fn of(heap: &'h Heap<M>, head: PPtr<VectorHead<T>>) -> Result<Self, Error> {
         const { Self::FITS };
-        let at = head.offset().filter(|_| heap.address(head).is_some());
-        let at = at.ok_or(Error::Foreign(head.raw() as usize))?;
-        Ok(Self { heap, at, of: PhantomData })
+        Ok(Self { heap, at: heap.place_of(head)?, of: PhantomData })
     }
 
     /// Where the elements are, and how many there is room for.

@@ -1,0 +1,154 @@
+//! `spandrel_heap`: an open heap, as C knows it.
+
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, Ordering::*};
+
+use spandrel_os::vm;
+use spandrel_pages::PAGE_BYTES;
+use spandrel_pheap::{Error, Heap, Media, Opened, RootType};
+
+use crate::failure;
+use crate::trace::ROOTS;
+
+/// An open heap, what was found when it was opened, and the types of its roots. On pages of its own, as there is no allocator here;
+/// those of types that nobody has named are never touched.
+pub struct SpandrelHeap {
+    heap: Heap<Media>,
+    pub opened: Opened,
+    types: Types,
+}
+
+const HANDLE_BYTES: usize = size_of::<SpandrelHeap>().next_multiple_of(PAGE_BYTES);
+
+/// Types of roots, at most one of each. Zeroes are none.
+pub struct Types {
+    count: usize,
+    roots: [u16; ROOTS],
+    types: [MaybeUninit<RootType<'static>>; ROOTS],
+}
+
+impl Types {
+    pub fn all(&self) -> &[RootType<'static>] {
+        // SAFETY: so many were written.
+        unsafe { core::slice::from_raw_parts(self.types.as_ptr().cast(), self.count) }
+    }
+
+    /// Says the type of a root.
+    pub fn set(&mut self, root: u16, new: RootType<'static>) {
+        let known = self.roots.iter().take(self.count).position(|known| *known == root);
+        let at = known.unwrap_or(self.count);
+        if let (Some(place), Some(number)) = (self.types.get_mut(at), self.roots.get_mut(at)) {
+            place.write(new);
+            *number = root;
+            self.count = self.count.max(at + 1);
+        }
+    }
+}
+
+/// Room for a heap that is about to be made or opened.
+pub struct Place(NonNull<SpandrelHeap>);
+
+impl Place {
+    pub fn new() -> Result<Self, Error> {
+        let at = vm::reserve(HANDLE_BYTES).ok_or(Error::Full)?;
+        let place = Self(at.cast());
+        // SAFETY: just reserved.
+        if unsafe { vm::open(at.as_ptr(), HANDLE_BYTES) } { Ok(place) } else { Err(Error::Full) }
+    }
+
+    pub fn types(&mut self) -> &mut Types {
+        // SAFETY: mapped, and zeroes are no types.
+        unsafe { &mut (*self.0.as_ptr()).types }
+    }
+
+    /// Puts the heap there.
+    pub fn fill(self, heap: Heap<Media>, opened: Opened) -> *mut SpandrelHeap {
+        let at = self.0.as_ptr();
+        core::mem::forget(self);
+        // SAFETY: mapped for it.
+        unsafe {
+            (&raw mut (*at).heap).write(heap);
+            (&raw mut (*at).opened).write(opened);
+        }
+        at
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // SAFETY: reserved for it, and there is no heap in it.
+        unsafe { vm::release(self.0.as_ptr().cast(), HANDLE_BYTES) };
+    }
+}
+
+/// What there is for programs that know of one heap only; see `makalu.h`.
+static DEFAULT: AtomicPtr<SpandrelHeap> = AtomicPtr::new(ptr::null_mut());
+
+/// Takes the heap out of its handle, which is none any more.
+///
+/// # Safety
+/// Null, or a handle that nobody uses any more.
+pub unsafe fn take(handle: *mut SpandrelHeap) -> Result<Heap<Media>, Error> {
+    let place = Place(NonNull::new(handle).ok_or(Error::System(libc::EINVAL))?);
+    // Whoever asks for the default heap is to find none rather than this one.
+    let _ = DEFAULT.compare_exchange(handle, ptr::null_mut(), AcqRel, Relaxed);
+    // SAFETY: put there, and read once.
+    let heap = unsafe { (&raw const (*handle).heap).read() };
+    drop(place);
+    Ok(heap)
+}
+
+/// The heap of a handle.
+///
+/// # Safety
+/// Null, or a handle.
+#[inline]
+pub unsafe fn heap<'a>(handle: *const SpandrelHeap) -> Result<&'a Heap<Media>, Error> {
+    // SAFETY: promised by the caller.
+    unsafe { Ok(&known(handle)?.heap) }
+}
+
+/// A handle.
+///
+/// # Safety
+/// Null, or a handle.
+#[inline]
+pub unsafe fn known<'a>(handle: *const SpandrelHeap) -> Result<&'a SpandrelHeap, Error> {
+    // SAFETY: promised by the caller.
+    unsafe { handle.as_ref() }.ok_or(Error::System(libc::EINVAL))
+}
+
+/// All of a handle, for somebody who has it alone.
+///
+/// # Safety
+/// Null, or a handle that nobody else uses meanwhile.
+pub unsafe fn alone<'a>(
+    handle: *mut SpandrelHeap,
+) -> Result<(&'a mut Heap<Media>, &'a mut Opened, &'a mut Types), Error> {
+    // SAFETY: promised by the caller.
+    let SpandrelHeap { heap, opened, types } =
+        unsafe { handle.as_mut() }.ok_or(Error::System(libc::EINVAL))?;
+    Ok((heap, opened, types))
+}
+
+/// The default heap, or null.
+#[unsafe(no_mangle)]
+pub extern "C" fn spandrel_heap_default() -> *mut SpandrelHeap {
+    DEFAULT.load(Acquire)
+}
+
+/// Makes a heap the default one, or null none: 0, or EBUSY: there is one already.
+///
+/// # Safety
+/// Null, or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spandrel_heap_set_default(handle: *mut SpandrelHeap) -> c_int {
+    if handle.is_null() {
+        DEFAULT.store(handle, Release);
+        return 0;
+    }
+    let made = DEFAULT.compare_exchange(ptr::null_mut(), handle, AcqRel, Relaxed);
+    failure::number(made.map(drop).map_err(|_| Error::System(libc::EBUSY)))
+}

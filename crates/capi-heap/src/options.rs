@@ -1,0 +1,82 @@
+//! `struct spandrel_heap_options`.
+
+use core::ffi::c_int;
+
+use spandrel_pheap::{Choice, Error, Options};
+
+use crate::trace::SpandrelHeapRootType;
+
+/// As in the header. 0 is what nobody says.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct SpandrelHeapOptions {
+    struct_size: usize,
+    size: usize,
+    limit: usize,
+    layout: u64,
+    fixed: c_int,
+    medium: c_int,
+    pub types: *const SpandrelHeapRootType,
+    pub type_count: usize,
+}
+
+/// What nobody says.
+const NOTHING: SpandrelHeapOptions = SpandrelHeapOptions {
+    struct_size: 0,
+    size: 0,
+    limit: 0,
+    layout: 0,
+    fixed: 0,
+    medium: 0,
+    types: core::ptr::null(),
+    type_count: 0,
+};
+
+/// What a caller says, who may have been compiled with an older header, or a newer one: of what he has and we do not know, nothing
+/// may be set.
+///
+/// # Safety
+/// Null, or a structure of so many bytes as its first word says.
+pub unsafe fn read(given: *const SpandrelHeapOptions) -> Result<SpandrelHeapOptions, Error> {
+    let wrong = Error::System(libc::EINVAL);
+    let mut known = NOTHING;
+    if !given.is_null() {
+        // SAFETY: promised by the caller.
+        let bytes = unsafe { (*given).struct_size };
+        if bytes < size_of::<usize>() {
+            return Err(wrong);
+        }
+        // SAFETY: promised by the caller.
+        let given = unsafe { core::slice::from_raw_parts(given.cast::<u8>(), bytes) };
+        let both = bytes.min(size_of::<SpandrelHeapOptions>());
+        if given.iter().skip(both).any(|byte| *byte != 0) {
+            return Err(wrong);
+        }
+        // SAFETY: numbers and a pointer, and so many bytes of each.
+        unsafe {
+            let to = (&raw mut known).cast::<u8>();
+            core::ptr::copy_nonoverlapping(given.as_ptr(), to, both);
+        }
+    }
+    Ok(known)
+}
+
+impl SpandrelHeapOptions {
+    /// The same for who opens heaps, but for the types.
+    pub fn options<'a>(&self) -> Result<Options<'a>, Error> {
+        let choice = match self.medium {
+            0 => Choice::Auto,
+            1 => Choice::Mapped,
+            2 => Choice::Logged,
+            _ => return Err(Error::System(libc::EINVAL)),
+        };
+        let mut options = Options::new().medium(choice).layout(self.layout);
+        if self.size != 0 {
+            options = options.size(self.size);
+        }
+        if self.limit != 0 {
+            options = options.limit(self.limit);
+        }
+        Ok(if self.fixed != 0 { options.fixed() } else { options })
+    }
+}

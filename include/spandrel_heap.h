@@ -1,0 +1,229 @@
+/* spandrel_heap.h: the recoverable heap of Spandrel, in which objects outlive the process.
+ *
+ * Link with -lspandrel_heap; malloc stays whatever it is. A heap lies in a file. What can be reached from its roots is
+ * there again when it is opened the next time, also after the process was killed; all else is free then.
+ * docs/recoverable-heap-c.md shows how a program uses it.
+ *
+ * Unless it says otherwise a function that returns int returns 0, or -1 with errno set, and one that returns a pointer NULL with
+ * errno set. Beside what is said with each,
+ *   EINVAL   the heap is NULL,
+ *   EPERM    the process is a child of the one that opened the heap: the child cannot use it,
+ * and any number that the system has for a file that cannot be used. spandrel_heap_error_text tells more.
+ *
+ * A heap may be used by all threads at once, but for spandrel_heap_collect, _set_trace and _close. 64 heaps may be open.
+ *
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ */
+#ifndef SPANDREL_HEAP_H
+#define SPANDREL_HEAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An open heap. */
+typedef struct spandrel_heap spandrel_heap;
+
+/* Roots are numbered from 0. */
+enum { SPANDREL_HEAP_ROOTS = 512 };
+
+/* What a heap lies on. The file does not say: who chooses does so each time that it is opened. */
+enum {
+    SPANDREL_HEAP_AUTO = 0,   /* mapped on persistent memory (DAX) and on tmpfs, else logged */
+    SPANDREL_HEAP_MAPPED = 1, /* stores are the file's: they survive the process, and power only on persistent memory */
+    SPANDREL_HEAP_LOGGED = 2  /* the file changes from checkpoint to checkpoint: that survives power; PATH.log is used */
+};
+
+/* Names the pointers of an object, by the functions below. It may be called for any object that is large enough, whatever it
+ * holds, and by several threads at once; it changes nothing, and uses no heap. */
+typedef struct spandrel_heap_tracer spandrel_heap_tracer;
+typedef void (*spandrel_heap_trace)(const void *object, spandrel_heap_tracer *tracer);
+
+/* Of what type the object is that a root leads to: its size, and what names its pointers; NULL: it has none. */
+typedef struct spandrel_heap_root_type {
+    unsigned int index; /* a root without a name: named ones are looked at word by word */
+    spandrel_heap_trace trace;
+    size_t bytes; /* not 0 */
+} spandrel_heap_root_type;
+
+/* How a heap is made or opened. Set struct_size to sizeof the structure and all else to 0, then what you mean: fields may be added,
+ * and 0 is what nobody says. EINVAL if a field is set that the library does not know. */
+typedef struct spandrel_heap_options {
+    size_t struct_size;
+    size_t size;     /* bytes that it is made with: 64 MiB; it grows */
+    size_t limit;    /* bytes that it may have at most, for which address space is set aside: 256 GiB */
+    uint64_t layout; /* number of the program's layout of objects: a heap made with another is refused; 0: any */
+    int fixed;       /* not 0: it is made for one address, at which it is opened ever after: addresses may be stored in it */
+    int medium;      /* one of the above */
+    const spandrel_heap_root_type *types; /* types of roots; of others every word is looked at. EINVAL: there is no such root */
+    size_t type_count;
+} spandrel_heap_options;
+
+/* What a collection has found. Set struct_size. */
+typedef struct spandrel_heap_collected {
+    size_t struct_size;
+    uint64_t live;         /* objects that can be reached */
+    uint64_t live_bytes;
+    uint64_t freed_blocks; /* blocks of 64 KiB that became free */
+    uint64_t freed;        /* objects that became free */
+    uint64_t cleared;      /* pointers that led nowhere and were cleared, in objects of known types */
+} spandrel_heap_collected;
+
+/* Makes a heap in a new file. NULL options: all as nobody says.
+ *   EEXIST   there is such a file,
+ *   EINVAL   fewer than 768 KiB,
+ *   ENOMEM   no room on the disk or in the address space,
+ *   EMFILE   64 heaps are open. */
+spandrel_heap *spandrel_heap_start(const char *path, const spandrel_heap_options *options);
+
+/* Opens a heap that was closed.
+ *   EUCLEAN      it was not closed: spandrel_heap_open, or spandrel_heap_start_off,
+ *   ENOENT       there is none,
+ *   EINVAL       the file is no heap, or one whose making was cut off,
+ *   EWOULDBLOCK  somebody has it open,
+ *   EEXIST       it is fixed, and something else lies at its address,
+ *   EPROTOTYPE   it was made for another layout,
+ *   ENOTSUP      it was made by another version,
+ *   EBADMSG      it is damaged,
+ *   ENOMEM, EMFILE as above. */
+spandrel_heap *spandrel_heap_restart(const char *path, const spandrel_heap_options *options);
+
+/* Opens a heap, closed or not, and recovers nothing: if it was not closed, nothing can be allocated or freed (EUCLEAN) before
+ * spandrel_heap_collect. Fails as spandrel_heap_restart does, but for EUCLEAN. */
+spandrel_heap *spandrel_heap_start_off(const char *path, const spandrel_heap_options *options);
+
+/* Opens a heap, and recovers it if it was not closed: what cannot be reached from its roots is free then. Fails as
+ * spandrel_heap_restart does, but for EUCLEAN. */
+spandrel_heap *spandrel_heap_open(const char *path, const spandrel_heap_options *options);
+
+/* Frees what cannot be reached from the roots. No other thread uses the heap meanwhile, and no pointers are needed that are not
+ * in the heap: nobody else knows of them. `result` may be NULL. ENOMEM; EBADMSG: the heap is damaged. */
+int spandrel_heap_collect(spandrel_heap *heap, spandrel_heap_collected *result);
+
+/* Sets the type of a root, in the place of what the options said, for the next spandrel_heap_collect. No other thread uses the heap
+ * meanwhile. EINVAL: there is no such root, or `bytes` is 0. */
+int spandrel_heap_set_trace(spandrel_heap *heap, unsigned int index, spandrel_heap_trace trace, size_t bytes);
+
+/* What a spandrel_heap_trace calls: there is, at `slot`, a word of spandrel_heap_offset that leads to a value of `bytes` bytes, of
+ * which `trace` names the pointers, or NULL, which says that it has none; and the same for `count` values, one behind the other, or as
+ * many as there is room for. A word that leads to no object which is large enough is cleared. In a fixed heap there may be an
+ * address instead: what that leads to, and all behind it, is looked at word by word. `slot` is at a multiple of 8. */
+void spandrel_heap_trace_pointer(spandrel_heap_tracer *tracer, const void *slot, spandrel_heap_trace trace, size_t bytes);
+void spandrel_heap_trace_array(spandrel_heap_tracer *tracer, const void *slot, spandrel_heap_trace trace, size_t bytes,
+                               size_t count);
+
+/* There are bytes of which nobody knows whether they are pointers: every word of them is looked at. */
+void spandrel_heap_trace_words(spandrel_heap_tracer *tracer, const void *address, size_t length);
+
+/* What became of a heap when it was opened: 0, it had been closed, or is new; 1, it was recovered, and `result`, which
+ * may be NULL, has what that found; -1 with EUCLEAN, it is to be collected first. */
+int spandrel_heap_recovered(const spandrel_heap *heap, spandrel_heap_collected *result);
+
+/* Closes a heap, so that it need not be recovered. -1: it has to be recovered, as if the process had been killed here. There is no
+ * such heap any more in either case; closed by a child of the process that opened it (EPERM) it stays open there. One that
+ * is not closed when the process ends has to be recovered. */
+int spandrel_heap_close(spandrel_heap *heap);
+
+/* As malloc and its like, aligned to 16. An object stays after a failure if it can be reached then: have it written
+ * back (spandrel_heap_persist) before a pointer leads to it. Which pointers are found without being told:
+ *   - in a fixed heap, addresses of objects, and of their insides,
+ *   - in every heap, words of spandrel_heap_offset,
+ * in words of 8 bytes that lie at a multiple of 8 in an object. malloc of 0 bytes has an object of its own.
+ *   ENOMEM   the limit of the heap, the disk or the address space is reached,
+ *   EINVAL   more than any heap has; an alignment that is no power of two or more than 64 KiB,
+ *   EUCLEAN  the heap has to be collected first,
+ *   EFAULT   (realloc) it is no object of this heap. */
+void *spandrel_heap_malloc(spandrel_heap *heap, size_t size);
+void *spandrel_heap_calloc(spandrel_heap *heap, size_t count, size_t size);
+void *spandrel_heap_aligned_alloc(spandrel_heap *heap, size_t alignment, size_t size);
+
+/* NULL is allocated; resized to 0 bytes an object is freed and NULL returned. After a failure the object is as it was. A
+ * new object is not written back. */
+void *spandrel_heap_realloc(spandrel_heap *heap, void *object, size_t size);
+
+/* Frees an object; NULL is nothing. Whatever led to it must durably do so no more, as an object that was freed may hold anything
+ * after a failure.
+ *   EFAULT   it is no object of this heap, or free already, as far as can be told,
+ *   EUCLEAN  the heap has to be collected first. */
+int spandrel_heap_free(spandrel_heap *heap, void *object);
+
+/* Bytes that an object has room for; 0 for NULL, and with EFAULT for what is no object. */
+size_t spandrel_heap_usable_size(spandrel_heap *heap, const void *object);
+
+/* From now on spandrel_heap_free calls `callback` instead of freeing, in whichever thread it is called, with the object and
+ * `argument`; spandrel_heap_safe_free frees it when that is safe. So does spandrel_heap_realloc with what it has copied from.
+ * NULL: no more. For libraries of failure-atomic sections or transactions, which must not free before they have committed. */
+typedef void (*spandrel_heap_free_cb)(void *object, void *argument);
+int spandrel_heap_set_free_cb(spandrel_heap *heap, spandrel_heap_free_cb callback, void *argument);
+
+/* Frees an object, whether or not there is a callback. Fails as spandrel_heap_free does. */
+int spandrel_heap_safe_free(spandrel_heap *heap, void *object);
+
+/* Sets a root to an object, or NULL: durable when it returns; on a logged heap with the next checkpoint, as all else.
+ *   EINVAL   there is no such root,
+ *   EFAULT   it is no object of this heap. */
+int spandrel_heap_set_root(spandrel_heap *heap, unsigned int index, void *object);
+
+/* What a root was set to. NULL also if there is no such root, with EINVAL. */
+void *spandrel_heap_get_root(const spandrel_heap *heap, unsigned int index);
+
+/* The number of the root of that name, for the two above; an unused root gets the name if there is none.
+ *   EINVAL      a name has 1 to 40 bytes of UTF-8,
+ *   EPROTOTYPE  the root is a Rust program's, and leads to a type of its,
+ *   ENOSPC      all roots are used. */
+int spandrel_heap_named_root(spandrel_heap *heap, const char *name);
+
+/* Takes a root away and its name. EINVAL: there is none. */
+int spandrel_heap_remove_root(spandrel_heap *heap, const char *name);
+
+/* Writes the name of a root to `name`, which has room for `size` bytes: 41 are enough. Returns its length, 0 if it has
+ * none, or -1 with EINVAL if there is no such root. */
+int spandrel_heap_root_name(const spandrel_heap *heap, unsigned int index, char *name, size_t size);
+
+/* The word for an address in the heap, by which it is found wherever the heap is mapped the next time: what to store in a heap that
+ * is not fixed. 0 for NULL, and with EFAULT for what lies elsewhere. */
+uint64_t spandrel_heap_offset(const spandrel_heap *heap, const void *address);
+
+/* Where such a word leads to. NULL for 0, and with EFAULT for what is no such word, or leads out of the heap. */
+void *spandrel_heap_at(const spandrel_heap *heap, uint64_t word);
+
+/* Where the heap begins in this process, and how many bytes it has. */
+void *spandrel_heap_base(const spandrel_heap *heap);
+size_t spandrel_heap_bytes(const spandrel_heap *heap);
+
+/* What stores to a heap survive. */
+enum {
+    SPANDREL_HEAP_SURVIVES_PROCESS = 1, /* the end of the process, in the order of the stores */
+    SPANDREL_HEAP_SURVIVES_FILE = 2,    /* also a loss of power: what a checkpoint has made durable, nothing else */
+    SPANDREL_HEAP_SURVIVES_DAX = 3      /* also a loss of power: what was persisted */
+};
+int spandrel_heap_guarantee(const spandrel_heap *heap);
+
+/* Writes these bytes back, waits, and so makes them durable before whatever is stored from then on. On a logged heap
+ * nothing is durable before a checkpoint. The same in two steps: what was written back any number of times is durable
+ * with the next fence of the thread. EFAULT: not all of it lies in the heap. */
+int spandrel_heap_persist(const spandrel_heap *heap, const void *address, size_t length);
+int spandrel_heap_write_back(const spandrel_heap *heap, const void *address, size_t length);
+int spandrel_heap_fence(const spandrel_heap *heap);
+
+/* Makes all that was stored durable, on every medium. Nobody stores meanwhile. EIO, ENOSPC, …: the disk refused; the heap
+ * cannot be made durable any more then. */
+int spandrel_heap_checkpoint(const spandrel_heap *heap);
+
+/* What the last of these functions that failed on this thread has to say, without a full stop; "" before any. There until the
+ * thread asks again. */
+const char *spandrel_heap_error_text(void);
+
+/* For programs that know of one heap only (makalu.h): a heap may be set to be the default one, until it is closed.
+ * EBUSY: there is one already; NULL: none is. */
+spandrel_heap *spandrel_heap_default(void);
+int spandrel_heap_set_default(spandrel_heap *heap);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,180 @@
+//! `libspandrel_heap`: C and C++ programs whose objects outlive them, also when they are killed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use spandrel_tests::abi::abi_dir;
+use spandrel_tests::subject::{release_dir, workspace};
+use spandrel_tests::{Finished, Job, subject};
+
+const STRICT: &[&str] = &["-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-O1", "-g", "-pthread"];
+
+fn built(name: &str) -> PathBuf {
+    let path = release_dir().join(name);
+    assert!(path.is_file(), "{} is missing: make build", path.display());
+    path
+}
+
+fn compile(compiler: &str, arguments: &[&str]) {
+    let include = format!("-I{}", workspace().join("include").display());
+    let output = Command::new(compiler).args(STRICT).arg(include).args(arguments).output();
+    let output = output.unwrap_or_else(|e| panic!("install {compiler}: make setup ({e})"));
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{compiler} {arguments:?}:\n{words}");
+}
+
+/// A program, the library beside it under the names that the linker and the loader look for, and room for heaps.
+struct Program {
+    path: PathBuf,
+    heaps: tempfile::TempDir,
+    _folder: tempfile::TempDir,
+}
+
+impl Program {
+    fn new(file: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        for name in ["libspandrel_heap.so", "libspandrel_heap.so.0"] {
+            let link = folder.path().join(name);
+            std::os::unix::fs::symlink(built("libspandrel_heap.so"), link).expect("a link");
+        }
+        let search = format!("-L{}", folder.path().display());
+        let rpath = format!("-Wl,-rpath,{}", folder.path().display());
+        Self::linked(file, folder, &[&search, &rpath, "-lspandrel_heap"])
+    }
+
+    fn linked(file: &str, folder: tempfile::TempDir, link: &[&str]) -> Self {
+        let (compiler, standard) =
+            if file.ends_with(".cc") { ("g++", "-std=c++17") } else { ("cc", "-std=c11") };
+        let path = folder.path().join("program");
+        let (source, output) = (abi_dir().join(file), path.display().to_string());
+        let source = source.display().to_string();
+        let mut arguments = vec![standard, "-o", &output, &source];
+        arguments.extend(link);
+        compile(compiler, &arguments);
+        let heaps = tempfile::tempdir().expect("a temporary folder");
+        Self { path, heaps, _folder: folder }
+    }
+
+    /// Heaps lie in this folder instead.
+    fn with_heaps_in(mut self, folder: &Path) -> Self {
+        self.heaps = tempfile::tempdir_in(folder).expect("a temporary folder");
+        self
+    }
+
+    fn job(&self, arguments: &[&str]) -> Job {
+        Job::new(&self.path).arg(self.heaps.path().join("heap")).args(arguments)
+    }
+
+    /// One run to its end.
+    #[track_caller]
+    fn ends_well(&self, arguments: &[&str]) {
+        self.job(arguments).run().expect_ok();
+    }
+
+    /// One run, which kills itself.
+    #[track_caller]
+    fn is_killed(&self, arguments: &[&str]) -> Finished {
+        let done = self.job(arguments).run();
+        assert_eq!(done.signal, Some(libc::SIGKILL), "{done}");
+        done
+    }
+}
+
+#[test]
+fn a_list_of_addresses_outlives_killed_processes() {
+    for medium in ["mapped", "logged"] {
+        let program = Program::new("heap_list.c");
+        program.is_killed(&[medium, "fill"]);
+        program.is_killed(&[medium, "more"]);
+        program.ends_well(&[medium, "offline"]);
+        program.ends_well(&[medium, "verify"]);
+    }
+}
+
+#[test]
+fn words_lead_to_objects_wherever_the_heap_is() {
+    let program = Program::new("heap_offsets.c");
+    program.is_killed(&["fill"]);
+    program.ends_well(&["verify"]);
+}
+
+#[test]
+fn types_say_where_pointers_are() {
+    let program = Program::new("heap_traced.c");
+    program.is_killed(&["fill"]);
+    program.ends_well(&["open"]);
+    program.is_killed(&["fill"]);
+    program.ends_well(&["offline"]);
+    program.is_killed(&["fixed"]);
+    program.ends_well(&["addresses"]);
+}
+
+#[test]
+fn objects_are_resized_and_wrong_frees_refused() {
+    Program::new("heap_objects.c").ends_well(&[]);
+}
+
+#[test]
+fn the_heap_lies_beside_another_malloc() {
+    let program = Program::new("heap_objects.c");
+    for mode in subject().modes(&["native", "auto"]) {
+        let heap = program.heaps.path().join(mode);
+        subject().job(&program.path, mode).arg(heap).run().expect_ok();
+    }
+}
+
+#[test]
+fn frees_wait_for_a_commit() {
+    Program::new("heap_callback.c").ends_well(&[]);
+}
+
+#[test]
+fn children_of_a_fork_are_refused() {
+    Program::new("heap_fork.c").ends_well(&[]);
+}
+
+#[test]
+fn a_program_of_makalu_runs() {
+    let on_disk = Program::new("heap_makalu.c");
+    let in_memory = Program::new("heap_makalu.c").with_heaps_in(Path::new("/dev/shm"));
+    for program in [on_disk, in_memory] {
+        program.is_killed(&["start"]);
+        program.ends_well(&["off"]);
+        program.ends_well(&["restart"]);
+    }
+}
+
+#[test]
+fn cpp_programs_use_the_headers() {
+    Program::new("heap_cpp.cc").ends_well(&[]);
+}
+
+#[test]
+fn programs_link_with_the_archive() {
+    let archive = built("libspandrel_heap.a").display().to_string();
+    for file in ["heap_objects.c", "heap_cpp.cc"] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        Program::linked(file, folder, &["-Wl,--gc-sections", &archive]).ends_well(&[]);
+    }
+}
+
+#[test]
+fn the_headers_stand_alone_in_every_language() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for header in ["spandrel_heap.h", "makalu.h"] {
+        let (c, cpp) = (folder.path().join("alone.c"), folder.path().join("alone.cc"));
+        // Twice, as nothing but an include guard allows it.
+        let text =
+            format!("#include <{header}>\n#include <{header}>\nint main(void) {{ return 0; }}\n");
+        std::fs::write(&c, &text).expect("write");
+        std::fs::write(&cpp, &text).expect("write");
+        let (c, cpp) = (c.display().to_string(), cpp.display().to_string());
+        let strict = ["-fsyntax-only", "-pedantic", "-Wconversion"];
+        for standard in ["-std=c99", "-std=c11", "-std=c17"] {
+            compile("cc", &[&strict[..], &[standard, "-Wstrict-prototypes", &c]].concat());
+        }
+        for standard in ["-std=c++11", "-std=c++17", "-std=c++20"] {
+            compile("g++", &[&strict[..], &[standard, &cpp]].concat());
+        }
+    }
+}
