@@ -182,15 +182,7 @@ impl<M: Medium> Look<'_, M> {
 
     /// Looks at a header. How many blocks it is for.
     fn header(&mut self, block: BlockId, count: usize) -> usize {
-        for word in 1..HEADER_BYTES / 8 {
-            if self.core.load(block.header() + word * 8) != 0 {
-                self.find(
-                    block.header() + word * 8,
-                    Kind::Damage,
-                    "something behind the header of a block",
-                );
-            }
-        }
+        self.behind(block);
         match self.core.header(block) {
             Ok(Header::Free) => {
                 self.survey.free_blocks += 1;
@@ -213,6 +205,8 @@ impl<M: Medium> Look<'_, M> {
                 self.marks(block, None);
                 let end = block.plus(blocks).0.min(((block.region() + 1) * REGION_BLOCKS) as u32);
                 for covered in (block.0 + 1..end).map(BlockId) {
+                    self.behind(covered);
+                    self.marks(covered, None);
                     if self.core.load(covered.header()) != 0 {
                         let what = "a block that is its own and part of a large object";
                         self.find(covered.header(), Kind::UsedTwice, what);
@@ -223,6 +217,15 @@ impl<M: Medium> Look<'_, M> {
             Err(_) => {
                 self.find(block.header(), Kind::Damage, "the header of a block");
                 1
+            }
+        }
+    }
+
+    /// Looks at what stands behind a header: nothing does.
+    fn behind(&mut self, block: BlockId) {
+        for at in (8..HEADER_BYTES).step_by(8).map(|at| block.header() + at) {
+            if self.core.load(at) != 0 {
+                self.find(at, Kind::Damage, "something behind the header of a block");
             }
         }
     }

@@ -95,11 +95,12 @@ fn each_damage_is_named_with_its_place_and_can_be_mended() {
     let large = block(first, |header| matches!(header, Header::Large(_)));
     let free = block(large.plus(4), |header| *header == Header::Free);
     let covered = Header::Small(crate::class::Class(3)).word(large.plus(1)).to_le_bytes();
-    let cases: [(usize, &[u8], usize, &str); 8] = [
+    let cases: [(usize, &[u8], usize, &str); 9] = [
         (small.header() + 1, &[0xff], small.header(), "the header of a block"),
         (large.header() + 2, &[0xff], large.header(), "the header of a block"),
         (small.header() + 9, &[1], small.header() + 8, "something behind"),
         (large.plus(1).header(), &covered, large.plus(1).header(), "part of a large object"),
+        (large.plus(2).header() + 16, &[1], large.plus(2).header() + 16, "something behind"),
         (free.bits() + 3, &[4], free.bits(), "a mark bit"),
         (ROOTS + 8 * 9, &[1; 8], ROOTS + 8 * 9, "a root that leads to no object"),
         (NAMES + 64 * 511, b"X", NAMES + 64 * 511, "the name of a root"),
@@ -124,6 +125,50 @@ fn each_damage_is_named_with_its_place_and_can_be_mended() {
         fill(&heap);
         heap.close().unwrap();
     }
+}
+
+/// What collections hang on is damaged: they say so, or end sooner, and write nowhere else.
+#[test]
+fn collections_of_damaged_heaps_come_to_an_end() {
+    let memory = Memory::from_image(&image());
+    let (heap, _) = Heap::open(&memory, 0, Some(&types())).unwrap();
+    let mut sorted = SortedMap::<u64, u64, _>::open(&heap, "sorted").unwrap();
+    let head = heap.root::<SortedHead<u64, u64>>("sorted").unwrap();
+    let first = heap.address(head.get()).unwrap().cast::<u64>();
+    // Every list leads back to its first node.
+    heap.each_object(&types(), &mut |object| {
+        heap.each_pointer(object, &mut |at, to| {
+            let is_link = at >= 24 && to.bytes == object.bytes;
+            if is_link && object.bytes < 300 {
+                // SAFETY: the heap's own word.
+                unsafe { heap.core().store(object.at + at, first.read()) };
+            }
+        });
+    })
+    .unwrap();
+    assert!(sorted.iter().count() <= 50);
+    for key in 0..60 {
+        let _ = (sorted.get(&key), sorted.remove(&key), sorted.insert(key, 1));
+    }
+    // A root that leads into the middle of an object, and to none.
+    for word in [head.get().raw() + 4, PPtr::<u8>::to(BYTES - 8).raw(), PPtr::<u8>::to(64).raw()] {
+        heap.core().store(ROOTS + head.index() * 8, word);
+        let opened = SortedMap::<u64, u64, _>::open(&heap, "sorted");
+        assert!(matches!(opened.err(), Some(Error::Foreign(_))), "{word:#x}");
+    }
+    heap.abandon();
+}
+
+#[test]
+fn a_log_of_any_words_is_emptied_by_a_repair() {
+    let mut damaged = image();
+    for (number, word) in damaged[UNDO_LOG..UNDO_LOG + 4096].chunks_exact_mut(8).enumerate() {
+        word.copy_from_slice(&(number as u64 % 5).to_le_bytes());
+    }
+    let memory = Memory::from_image(&damaged);
+    repair(&memory, &mut |_| ()).unwrap();
+    let (survey, findings) = found(&memory.journal().last()).unwrap();
+    assert_eq!(survey.damaged, 0, "{findings:?}");
 }
 
 #[test]
