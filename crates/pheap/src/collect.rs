@@ -142,7 +142,11 @@ impl<M: Medium> Core<M> {
     }
 
     fn sweep_large(&self, block: BlockId, count: usize, marks: &Marks, collected: &mut Collected) {
-        self.set_marks(block, None, marks);
+        // What it covers may have been blocks with objects, whose mark bits were not written back when they were freed.
+        let end = (block.region() + 1) * REGION_BLOCKS;
+        for covered in (block.0..(block.plus(count).0).min(end as u32)).map(BlockId) {
+            self.set_marks(covered, None, marks);
+        }
         if marks.word(block, 0) == 0 {
             (collected.freed, collected.freed_blocks) =
                 (collected.freed + 1, collected.freed_blocks + count as u64);

@@ -31,7 +31,7 @@ unsafe impl<M: Medium + Send> Send for Heap<M> {}
 unsafe impl<M: Medium + Send> Sync for Heap<M> {}
 
 /// What a heap was like when it was opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Opened {
     /// It had been closed. If not, it was recovered, or has to be.
     pub was_clean: bool,

@@ -53,6 +53,8 @@ pub use open::{LIMIT, Options, SIZE, copy, with_fixed};
 pub use pointer::PPtr;
 pub use repair::repair;
 pub use roots::{RootName, RootType};
+#[cfg(any(test, feature = "simulator"))]
+pub use spandrel_pmem::simulator;
 pub use spandrel_pmem::{Choice, Guarantee, Media, Medium};
 pub use superblock::{Identity, Record, State};
 pub use trace::{Trace, TraceFn, Tracer};
