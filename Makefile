@@ -7,12 +7,13 @@ RELEASE := $(CARGO_TARGET_DIR)/release
 PREFIX ?= /usr/local
 VERSION := 0.1.0
 
-.PHONY: help run test build setup setup-run setup-bench check unit integration tsan bench peers install clean
+.PHONY: help run test build setup setup-run setup-bench check unit integration tsan soak bench peers install clean
 
 help:
 	@echo 'make run      set up, build, and show real programs on Spandrel beside the system allocator'
 	@echo 'make test     set up, and pass all tests'
 	@echo 'make tsan     the tests of several threads under the thread sanitizer (nightly compiler)'
+	@echo 'make soak     a heap of several threads is killed 10,000 times (minutes)'
 	@echo 'make build    the libraries, the command and the benchmarks'
 	@echo 'make bench    Spandrel beside every allocator that is installed (two hours; see spandrel bench --help)'
 	@echo 'make peers    build the allocators and the programs to compare with'
@@ -77,6 +78,9 @@ tsan:
 	$(TSAN) --lib -p spandrel-os -p spandrel-adaptive \
 		-- --skip a_slice_is_claimed_among_the_usable_tebibytes_or_not_at_all
 	$(TSAN) -p spandrel --test modes --test process_mode --test monitor --test limit --test early --test counters
+
+soak:
+	SPANDREL_SOAK=10000 cargo test --locked -p spandrel-pheap --test soak
 
 peers: setup-bench
 	$(MAKE) -C bench-compare

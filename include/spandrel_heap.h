@@ -74,7 +74,7 @@ typedef struct spandrel_heap_collected {
 
 /* Makes a heap in a new file. NULL options: all as nobody says.
  *   EEXIST   there is such a file,
- *   EINVAL   fewer than 768 KiB,
+ *   EINVAL   fewer than 704 KiB,
  *   ENOMEM   no room on the disk or in the address space,
  *   EMFILE   64 heaps are open. */
 spandrel_heap *spandrel_heap_start(const char *path, const spandrel_heap_options *options);

@@ -1,5 +1,6 @@
 //! What may be asked of the command.
 
+use crate::heap::HeapArgs;
 use crate::sim::SimArgs;
 use crate::trace::TraceArgs;
 use clap::builder::PossibleValue;
@@ -24,6 +25,7 @@ pub enum Task {
     Bench(BenchArgs),
     Trace(TraceArgs),
     Sim(SimArgs),
+    Heap(HeapArgs),
 }
 
 /// Run a program on Spandrel.

@@ -8,6 +8,7 @@ mod args;
 mod bench;
 mod failure;
 mod files;
+mod heap;
 mod machine;
 mod modes;
 mod places;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Task::Bench(asked) => bench::run(&asked),
         Task::Sim(asked) => sim::run(&asked),
         Task::Trace(asked) => trace::run(&asked),
+        Task::Heap(asked) => heap::run(&asked),
     };
     match done {
         Ok(code) => ExitCode::from(code),

@@ -166,6 +166,14 @@ impl Image {
         grown
     }
 
+    /// Makes it empty.
+    ///
+    /// # Errors
+    /// The error's number.
+    pub fn clear(&self) -> Result<(), i32> {
+        fs::ftruncate(&self.file, 0).map_err(Errno::raw_os_error)
+    }
+
     /// Maps `len` bytes from `offset` on, whole pages, at `at`.
     ///
     /// # Errors

@@ -279,49 +279,55 @@ impl<M: Medium> Core<M> {
             return Ok(false);
         }
         if !self.is_continued(region) {
-            let end = ((region + 1) * REGION_BLOCKS).min(blocks.count);
-            let mut block = first_block(region);
-            while (block.0 as usize) < end {
-                let count = self.scan_block(blocks, block, self.header(block)?)?;
-                block = block.plus(count);
-            }
+            // What is damaged is found before anything is noted: the region is looked at again if somebody asks again.
+            self.each_header(region, blocks.count, |block, header| match header {
+                Header::Large(count) => self.check_large(block, count as usize, blocks.count),
+                _ => Ok(()),
+            })?;
+            let count = blocks.count;
+            self.each_header(region, count, |block, header| {
+                self.scan_block(blocks, block, header);
+                Ok(())
+            })?;
         }
         self.scanned.store(region + 1, Release);
         Ok(true)
     }
 
-    /// Notes what a block is. How many blocks it has.
-    fn scan_block(
+    /// Calls `see` with each header of a region.
+    fn each_header(
         &self,
-        blocks: &mut Blocks,
-        block: BlockId,
-        header: Header,
-    ) -> Result<usize, Error> {
+        region: usize,
+        blocks: usize,
+        mut see: impl FnMut(BlockId, Header) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let end = ((region + 1) * REGION_BLOCKS).min(blocks);
+        let mut block = first_block(region);
+        while (block.0 as usize) < end {
+            let header = self.header(block)?;
+            see(block, header)?;
+            block = block.plus(if let Header::Large(count) = header { count as usize } else { 1 });
+        }
+        Ok(())
+    }
+
+    /// Notes what a block is.
+    fn scan_block(&self, blocks: &mut Blocks, block: BlockId, header: Header) {
         match header {
-            Header::Free => {
-                blocks.set_free(block, 1, true);
-                Ok(1)
-            }
+            Header::Free => blocks.set_free(block, 1, true),
             Header::Small(class) => {
                 let live = self.count_marks(block, class);
+                let mut info = Info { live: live as u32, ..Info::default() };
                 if live < class.objects() {
-                    let head = self.found[class.index()].swap(block.0, Release);
-                    let info = Info { after: head, live: live as u32, ..Info::default() };
-                    // SAFETY: nobody else knows the block before it is in the list.
-                    unsafe { *self.info(block) = info };
-                } else {
-                    // SAFETY: as above.
-                    unsafe { *self.info(block) = Info { live: live as u32, ..Info::default() } };
+                    info.after = self.found[class.index()].swap(block.0, Release);
                 }
-                Ok(1)
+                // SAFETY: nobody looks at it before the lock of the blocks is free.
+                unsafe { *self.info(block) = info };
             }
             Header::Large(count) => {
-                self.check_large(block, count as usize, blocks.count).map(|()| {
-                    for region in block.region() + 1..=block.plus(count as usize - 1).region() {
-                        self.set_continues(region, true);
-                    }
-                    count as usize
-                })
+                for region in block.region() + 1..=block.plus(count as usize - 1).region() {
+                    self.set_continues(region, true);
+                }
             }
         }
     }

@@ -159,6 +159,24 @@ fn collections_of_damaged_heaps_come_to_an_end() {
     heap.abandon();
 }
 
+/// A damaged header is an error each time that somebody needs to know the region, and what lies before it is not noted twice.
+#[test]
+fn a_region_with_a_damaged_header_can_be_asked_for_again() {
+    let mut damaged = image();
+    let last = BlockId((BYTES / BLOCK_BYTES - 1) as u32);
+    damaged[last.header()..last.header() + 8].fill(9);
+    let memory = Memory::from_image(&damaged);
+    let (heap, opened) = Heap::open(&memory, 0, None).unwrap();
+    assert!(opened.was_clean);
+    for _ in 0..3 {
+        for bytes in [64, 5000, 100_000] {
+            assert!(matches!(heap.alloc(bytes), Err(Error::Damaged { .. })));
+        }
+    }
+    fill(&heap);
+    heap.abandon();
+}
+
 #[test]
 fn a_log_of_any_words_is_emptied_by_a_repair() {
     let mut damaged = image();

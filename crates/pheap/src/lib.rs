@@ -49,6 +49,7 @@ pub use collect::Collected;
 pub use error::Error;
 pub use face::Counts;
 pub use heap::{FreeCallback, Heap, Opened};
+pub use layout::{BLOCK_BYTES, LEAST_BYTES};
 pub use open::{LIMIT, Options, SIZE, copy, with_fixed};
 pub use pointer::PPtr;
 pub use repair::repair;
@@ -56,7 +57,7 @@ pub use roots::{RootName, RootType};
 #[cfg(any(test, feature = "simulator"))]
 pub use spandrel_pmem::simulator;
 pub use spandrel_pmem::{Choice, Guarantee, Media, Medium};
-pub use superblock::{Identity, Record, State};
+pub use superblock::{Identity, ROOT_COUNT, Record, State, VERSION};
 pub use trace::{Trace, TraceFn, Tracer};
 pub use walk::Object;
 

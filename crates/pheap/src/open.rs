@@ -132,7 +132,7 @@ impl<'a> Options<'a> {
     /// Makes a heap.
     ///
     /// # Errors
-    /// [`Error::System`] with `EEXIST` if there is a file of that name; [`Error::Size`]: a heap has 768 KiB at least;
+    /// [`Error::System`] with `EEXIST` if there is a file of that name; [`Error::Size`]: a heap has 704 KiB at least;
     /// [`Error::Full`]. No file is left then that was not there before.
     pub fn create(&self, path: impl AsRef<[u8]>) -> Result<Heap<Media>, Error> {
         let paths = Paths::new(path.as_ref())?;

@@ -30,7 +30,9 @@ impl<M: Medium> Heap<M> {
     ) -> Result<(), Error> {
         let core = self.core();
         while core.scan_next(&mut core.blocks.lock())? {}
-        let (marks, _) = core.mark(types, Purpose::Look)?;
+        let is_known = core.check_collected().is_ok();
+        let purpose = if is_known { Purpose::LookAtAllocated } else { Purpose::Look };
+        let (marks, _) = core.mark(types, purpose)?;
         let count = core.bytes() / BLOCK_BYTES;
         let mut region = 0;
         while region * REGION_BLOCKS < count {

@@ -1,0 +1,164 @@
+//! What may be asked of `spandrel heap`.
+
+use clap::{Parser, Subcommand, ValueEnum};
+use spandrel_pheap::Choice;
+use std::path::PathBuf;
+
+/// Make, look at, mend and copy recoverable heaps: files whose objects outlive the process.
+///
+/// What only looks works on a copy in memory: the file stays as it is, and of a heap that lies on a file with
+/// a log and is open, the last checkpoint is shown. The types of a program's objects are not known here: each
+/// word that may be a pointer is taken for one.
+#[derive(Parser, Debug)]
+pub struct HeapArgs {
+    #[command(subcommand)]
+    pub task: HeapTask,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum HeapTask {
+    Create(CreateArgs),
+    Info(InfoArgs),
+    Check(CheckArgs),
+    Repair(RepairArgs),
+    Gc(GcArgs),
+    Roots(RootsArgs),
+    Copy(CopyArgs),
+    Dump(DumpArgs),
+}
+
+/// Make a heap in a new file.
+#[derive(Parser, Debug)]
+pub struct CreateArgs {
+    /// The file, which must not be there yet
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// How large it is in the beginning, 704KiB at least; it grows as it needs
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", allow_negative_numbers = true)]
+    pub size: String,
+
+    /// It has an address of its own, at which it is opened ever after: addresses may be stored in it
+    #[arg(long)]
+    pub fixed: bool,
+
+    /// What it lies on
+    #[arg(long, value_name = "MEDIUM", default_value = "auto")]
+    pub medium: MediumArg,
+}
+
+/// What a heap may lie on, as users type it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum MediumArg {
+    /// Mapped on persistent memory and in tmpfs, else logged
+    Auto,
+    /// Stores are the file's: they survive the process, and a power failure on persistent memory only
+    Mapped,
+    /// The file changes from checkpoint to checkpoint, with a log beside it: FILE.log
+    Logged,
+}
+
+impl MediumArg {
+    /// The same, as the heap has it.
+    pub fn choice(self) -> Choice {
+        match self {
+            Self::Auto => Choice::Auto,
+            Self::Mapped => Choice::Mapped,
+            Self::Logged => Choice::Logged,
+        }
+    }
+}
+
+/// Show what a heap is, and what it holds.
+#[derive(Parser, Debug)]
+pub struct InfoArgs {
+    /// The heap
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// One JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Look whether a heap is sound: exit code 0 if it is, 1 if it is damaged, 2 if that cannot be told.
+///
+/// Objects that nothing leads to are no damage, and noted only: `gc` frees them.
+#[derive(Parser, Debug)]
+pub struct CheckArgs {
+    /// The heap
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// One JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Mend a damaged heap with the least loss: what is no header, root or name is cleared.
+///
+/// Without --write nothing is changed, and said what would be. Exit code 0 if the heap is sound in the end,
+/// 1 if it is not (without --write: if there is something to mend).
+#[derive(Parser, Debug)]
+pub struct RepairArgs {
+    /// The heap, which nobody else may have open
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Mend the file, not a copy of it in memory
+    #[arg(long)]
+    pub write: bool,
+
+    /// Keep no FILE.before-repair
+    #[arg(long, requires = "write")]
+    pub no_backup: bool,
+}
+
+/// Free what cannot be reached from a heap's roots, after recovering it if it was not closed.
+#[derive(Parser, Debug)]
+pub struct GcArgs {
+    /// The heap, which nobody else may have open
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// List a heap's roots: number, name, offset and bytes of the object, layout of its type.
+#[derive(Parser, Debug)]
+pub struct RootsArgs {
+    /// The heap
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// One JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Copy a heap to a new file, as it was when it was closed or at the last checkpoint.
+///
+/// The copy needs no log. It appears whole or not at all, and is its owner's alone.
+#[derive(Parser, Debug)]
+pub struct CopyArgs {
+    /// The heap
+    #[arg(value_name = "FROM")]
+    pub from: PathBuf,
+
+    /// The file to write, which must not be there yet
+    #[arg(value_name = "TO")]
+    pub to: PathBuf,
+}
+
+/// Write a heap's record, roots and all objects that can be reached as JSON.
+///
+/// An object is {"at": OFFSET, "bytes": BYTES, "pointers": [[WHERE, TO], …]}: where in it something looks like a
+/// pointer, and the offset of the object that it leads to.
+#[derive(Parser, Debug)]
+pub struct DumpArgs {
+    /// The heap
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Where it goes [default: standard output]
+    #[arg(long, value_name = "FILE.json")]
+    pub out: Option<PathBuf>,
+}

@@ -1,0 +1,182 @@
+//! `spandrel heap check`: whether a heap is sound.
+
+use super::args::CheckArgs;
+use super::failed::{copy_failed, is_damage};
+use super::progress::Progress;
+use super::{bytes_of, raw_copy};
+use crate::failure::Failure;
+use serde_json::{Value, json};
+use spandrel_pheap::{Error, Finding, Kind, Survey};
+use spandrel_report::numbers::{bytes, count, counted};
+use std::path::Path;
+
+/// Objects that nothing leads to are no damage: of more of them only the number is told.
+const MOST_LOST: u64 = 16;
+
+/// Exit code of a damaged heap.
+pub const DAMAGED: u8 = 1;
+
+/// Looks at a heap.
+pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
+    let path = &args.file;
+    let progress = Progress::spinner("looking at all of it", bytes_of(path));
+    let mut told = Told { path, as_json: args.json, progress, heard: 0, lost: 0, failed: None };
+    let survey = raw_copy(path)
+        .and_then(|medium| spandrel_pheap::check(&medium, &[], &mut |finding| told.hear(finding)));
+    if let Some(why) = told.failed {
+        return Err(why);
+    }
+    match survey {
+        Ok(survey) => told.sum(&survey),
+        // So much of it is damaged that there is nothing to look at.
+        Err(why) if is_damage(&why) => told.give_up(why),
+        Err(why) => Err(copy_failed(path, why)),
+    }
+}
+
+/// Who hears of findings, and writes them as they come: there may be many.
+struct Told<'a> {
+    path: &'a Path,
+    as_json: bool,
+    progress: Progress,
+    heard: u64,
+    lost: u64,
+    /// Nobody reads what is written any more.
+    failed: Option<Failure>,
+}
+
+impl Told<'_> {
+    fn hear(&mut self, finding: &Finding) {
+        if self.failed.is_some() {
+            return;
+        }
+        self.lost += u64::from(finding.kind == Kind::Lost);
+        let told = match self.as_json {
+            true => self.item(&as_json(finding)),
+            false if finding.kind == Kind::Lost && self.lost > MOST_LOST => Ok(()),
+            false => self.progress.out(line(finding)),
+        };
+        self.failed = told.err();
+        self.heard += 1;
+    }
+
+    /// An item of the list, which begins with the first.
+    fn item(&self, item: &Value) -> Result<(), Failure> {
+        if self.heard == 0 {
+            self.begin()?;
+            return self.progress.out(item);
+        }
+        self.progress.out(format_args!(",{item}"))
+    }
+
+    fn begin(&self) -> Result<(), Failure> {
+        let path = json!(self.path.display().to_string());
+        self.progress.out(format_args!("{{\"format\":1,\"heap\":{path},\"findings\":["))
+    }
+
+    /// Ends the list; what follows it are these members of an object.
+    fn end(&self, members: &Value) -> Result<(), Failure> {
+        if self.heard == 0 {
+            self.begin()?;
+        }
+        let members = members.to_string();
+        self.progress.out(format_args!("],{}", members.trim_start_matches('{')))
+    }
+
+    fn sum(&self, survey: &Survey) -> Result<u8, Failure> {
+        let is_sound = survey.damaged == 0;
+        let code = if is_sound { 0 } else { DAMAGED };
+        if self.as_json {
+            // What was not looked at is not known.
+            let known = |number: u64| is_sound.then_some(number);
+            self.end(&json!({
+                "sound": is_sound, "damaged": survey.damaged,
+                "live": known(survey.live), "live_bytes": known(survey.live_bytes),
+                "lost": known(survey.lost), "lost_bytes": known(survey.lost_bytes),
+            }))?;
+            return Ok(code);
+        }
+        if self.lost > MOST_LOST {
+            self.progress.out(format_args!("and {} more", count(self.lost - MOST_LOST)))?;
+        }
+        self.progress.out(format_args!(
+            "{}: {}",
+            self.path.display(),
+            outcome(self.path, survey)
+        ))?;
+        Ok(code)
+    }
+
+    fn give_up(&self, why: Error) -> Result<u8, Failure> {
+        if self.as_json {
+            let why = why.to_string();
+            self.end(&json!({"sound": false, "damaged": null, "error": why}))?;
+        } else {
+            self.progress.out(format_args!(
+                "{}: damaged: {why}; nothing else of it can be looked at, or mended: take a copy of \
+                 the heap, if there is one",
+                self.path.display()
+            ))?;
+        }
+        Ok(DAMAGED)
+    }
+}
+
+/// A finding as text.
+pub fn line(finding: &Finding) -> String {
+    format!("{:#012x}  {:<10}  {}", finding.at, kind(finding.kind), finding.what)
+}
+
+fn kind(of: Kind) -> &'static str {
+    match of {
+        Kind::Damage => "damage",
+        Kind::Dangling => "dangling",
+        Kind::UsedTwice => "used twice",
+        Kind::Lost => "note",
+    }
+}
+
+fn as_json(finding: &Finding) -> Value {
+    let kind = match finding.kind {
+        Kind::Damage => "damage",
+        Kind::Dangling => "dangling",
+        Kind::UsedTwice => "used_twice",
+        Kind::Lost => "lost",
+    };
+    json!({"at": finding.at, "kind": kind, "what": finding.what})
+}
+
+fn outcome(path: &Path, survey: &Survey) -> String {
+    if survey.damaged > 0 {
+        return format!(
+            "damaged, in {}; 'spandrel heap repair {}' says how it can be mended",
+            counted(survey.damaged, "place", "places"),
+            path.display()
+        );
+    }
+    let live = format!(
+        "sound; {} can be reached ({})",
+        counted(survey.live, "object", "objects"),
+        bytes(survey.live_bytes as f64)
+    );
+    if survey.lost == 0 {
+        return live;
+    }
+    format!(
+        "{live}; nothing leads to {} ({}), which 'spandrel heap gc' frees",
+        counted(survey.lost, "object", "objects"),
+        bytes(survey.lost_bytes as f64)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_have_their_place_and_meaning() {
+        let finding = Finding { at: 0x9_2040, kind: Kind::Dangling, what: "a root" };
+        assert_eq!(line(&finding), "0x0000092040  dangling    a root");
+        assert_eq!(as_json(&finding).to_string().matches("598080").count(), 1);
+    }
+}

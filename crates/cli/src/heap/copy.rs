@@ -1,0 +1,43 @@
+//! `spandrel heap copy`: a heap, as of its last checkpoint, in another file.
+
+use super::args::CopyArgs;
+use super::failed::failed;
+use super::progress::Progress;
+use super::{bytes_of, copied, image, log_of, words};
+use crate::failure::Failure;
+use crate::say;
+use spandrel_pheap::{Identity, Medium, Record, State};
+use spandrel_report::numbers::bytes;
+
+/// Copies a heap.
+pub fn run(args: &CopyArgs) -> Result<u8, Failure> {
+    let (from, to) = (&args.from, &args.to);
+    // A log that is there already would be taken for the copy's.
+    for file in [to, &log_of(to)] {
+        if file.symlink_metadata().is_ok() {
+            return Err(Failure::refused(format!(
+                "{}: it is there already, and may hold something; name another file, or remove it",
+                file.display()
+            )));
+        }
+    }
+    let progress = Progress::spinner("reading", bytes_of(from));
+    let medium = copied(from)?;
+    drop(progress);
+    // Nobody keeps a copy of what is no heap.
+    let read = Identity::read(&medium).and_then(|_| Record::read(&medium));
+    let record = read.map_err(|why| failed(from, why))?;
+    image::write(&medium, to)?;
+    let note = match record.state {
+        State::Clean => "",
+        State::Dirty => "; it is recovered when it is opened",
+    };
+    say::out(format_args!(
+        "{}: {} of {}, {}{note}",
+        to.display(),
+        bytes(medium.bytes() as f64),
+        from.display(),
+        words::state(record.state),
+    ))?;
+    Ok(0)
+}

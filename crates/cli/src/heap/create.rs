@@ -1,0 +1,89 @@
+//! `spandrel heap create`: a new heap.
+
+use super::args::CreateArgs;
+use super::failed::failed;
+use super::{log_of, words};
+use crate::failure::Failure;
+use crate::say;
+use spandrel_pages::ByteSize;
+use spandrel_pheap::{Error, LIMIT, Options};
+use spandrel_report::numbers::bytes;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// No place of the address space has room for more.
+const MOST_BYTES: usize = 14 << 40;
+
+/// Makes a heap.
+pub fn run(args: &CreateArgs) -> Result<u8, Failure> {
+    let path = &args.file;
+    let size = size(&args.size)?;
+    refuse_existing(path)?;
+    let mut options = Options::new().size(size).medium(args.medium.choice());
+    if size > LIMIT {
+        options = options.limit(size);
+    }
+    if args.fixed {
+        options = options.fixed();
+    }
+    let heap = options.create(path.as_os_str().as_bytes());
+    let heap = heap.map_err(|why| not_created(path, &args.size, why))?;
+    let survives = words::survival(heap.medium().guarantee()).text();
+    let base = heap.fixed_base().map(|base| format!("; always at {base:#x}"));
+    let line = format!(
+        "{}: {}, on {survives}{}",
+        path.display(),
+        bytes(heap.bytes() as f64),
+        base.unwrap_or_default()
+    );
+    heap.close().map_err(|why| failed(path, why))?;
+    say::out(line)?;
+    Ok(0)
+}
+
+fn size(text: &str) -> Result<usize, Failure> {
+    let size = ByteSize::parse(text)
+        .map_err(|why| Failure::refused(format!("--size: '{text}': {why}")))?;
+    if size.0 > MOST_BYTES {
+        return Err(Failure::refused(format!(
+            "--size: '{text}' is more than a process has room for; name at most 14TiB"
+        )));
+    }
+    Ok(size.0)
+}
+
+/// Two files are made: neither may be there.
+fn refuse_existing(path: &Path) -> Result<(), Failure> {
+    for file in [path, &log_of(path)] {
+        if file.symlink_metadata().is_ok() {
+            return Err(Failure::refused(format!(
+                "{}: it is there already, and may hold something; name another file, or remove it",
+                file.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn not_created(path: &Path, size: &str, why: Error) -> Failure {
+    match why {
+        Error::Size(_) => Failure::refused(format!(
+            "--size: '{size}' is less than the 704 KiB that a heap has at least; name a size such as \
+             64MiB"
+        )),
+        Error::Full => Failure::refused(format!(
+            "{}: there is no room for {size} on the disk, or in the address space; name a smaller \
+             --size, or another place",
+            path.display()
+        )),
+        Error::System(libc::EEXIST) if refuse_existing(path).is_err() => {
+            refuse_existing(path).err().unwrap_or_else(|| failed(path, why))
+        }
+        Error::System(number) if number != libc::EEXIST => Failure::refused(format!(
+            "{}: {}; name a file that can be made",
+            path.display(),
+            std::io::Error::from_raw_os_error(number)
+        )),
+        why => failed(path, why),
+    }
+}

@@ -1,0 +1,145 @@
+//! `spandrel heap repair`: what is damaged is cleared, in a copy first.
+
+use super::args::RepairArgs;
+use super::check::{DAMAGED, line};
+use super::failed::{copy_failed, failed, is_damage, text as reason};
+use super::progress::Progress;
+use super::{beside, bytes_of, image, log_of, raw_copy};
+use crate::failure::Failure;
+use crate::say;
+use spandrel_pheap::{Choice, Error, Finding, Identity, Media, Survey, check, repair};
+use spandrel_pmem::{Place, peek};
+use spandrel_report::numbers::counted;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Mends a heap, or says how.
+pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
+    let path = &args.file;
+    let copy = match raw_copy(path) {
+        Ok(copy) => copy,
+        Err(why) => return hopeless(path, why),
+    };
+    match look(path, &copy) {
+        Err(why) => return hopeless(path, why),
+        Ok(survey) if survey.damaged == 0 => {
+            say::out(format_args!("{}: sound; there is nothing to mend", path.display()))?;
+            return Ok(0);
+        }
+        Ok(_) => {}
+    }
+    if args.write {
+        // It may have to lie at the same address.
+        drop(copy);
+        return write(path, !args.no_backup);
+    }
+    match mend(path, &copy)? {
+        Err(why) => hopeless(path, why),
+        Ok((cleared, survey)) => {
+            let after = match survey.damaged {
+                0 => format!("'spandrel heap repair --write {}' does so", path.display()),
+                left => format!("{} would be left", counted(left, "damage", "damages")),
+            };
+            let cleared = counted(cleared, "damage", "damages");
+            say::out(format_args!("{}: {cleared} would be cleared; {after}", path.display()))?;
+            Ok(DAMAGED)
+        }
+    }
+}
+
+/// Mends the file.
+fn write(path: &Path, keeps: bool) -> Result<u8, Failure> {
+    let backup = keeps.then(|| beside(path, ".before-repair"));
+    if let Some(backup) = backup.as_ref().filter(|backup| backup.symlink_metadata().is_ok()) {
+        return Err(Failure::refused(format!(
+            "{}: it is there already, and may be the better heap; move it away, or take --no-backup",
+            backup.display()
+        )));
+    }
+    let medium = open(path).map_err(|why| failed(path, why))?;
+    if let Some(backup) = &backup {
+        image::write(&medium, backup)?;
+    }
+    let kept = kept(backup);
+    match mend(path, &medium)? {
+        Err(why) if is_damage(&why) => {
+            say::out(format_args!("{}: {}{kept}", path.display(), reason(path, why)))?;
+            Ok(DAMAGED)
+        }
+        Err(why) => Err(Failure::refused(format!("{}{kept}", failed(path, why).message))),
+        Ok((cleared, survey)) => {
+            let cleared = counted(cleared, "damage", "damages");
+            let (now, code) = match survey.damaged {
+                0 => ("it is sound now".to_string(), 0),
+                left => (format!("{} left", counted(left, "damage is", "damages are")), DAMAGED),
+            };
+            say::out(format_args!("{}: {cleared} cleared; {now}{kept}", path.display()))?;
+            Ok(code)
+        }
+    }
+}
+
+fn kept(backup: Option<PathBuf>) -> String {
+    backup.map_or_else(String::new, |backup| {
+        format!("; as it was before it is kept in {}", backup.display())
+    })
+}
+
+/// Mends what a medium holds, says how, and looks at it anew.
+fn mend(path: &Path, medium: &Media) -> Result<Result<(u64, Survey), Error>, Failure> {
+    let progress = Progress::spinner("mending", bytes_of(path));
+    let mut outcome = Ok(());
+    let mut told = |finding: &Finding| {
+        if outcome.is_ok() {
+            outcome = progress.out(format_args!("{}: cleared", line(finding)));
+        }
+    };
+    let cleared = repair(medium, &mut told);
+    drop(progress);
+    // Whoever reads no more has it mended all the same.
+    outcome?;
+    Ok(cleared.and_then(|cleared| Ok((cleared, look(path, medium)?))))
+}
+
+fn look(path: &Path, medium: &Media) -> Result<Survey, Error> {
+    let _progress = Progress::spinner("looking at all of it", bytes_of(path));
+    check(medium, &[], &mut |_| ())
+}
+
+/// The medium itself, which nobody else has then. Not the heap: to open that changes it.
+fn open(path: &Path) -> Result<Media, Error> {
+    let name = |path: &Path| {
+        CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::System(libc::EINVAL))
+    };
+    let (file, log) = (name(path)?, name(&log_of(path))?);
+    let mut words = [0; 64];
+    let read = peek(&file, &mut words)?;
+    let mut words = words[..read]
+        .chunks_exact(8)
+        .map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
+    let identity = Identity::parse(std::array::from_fn(|_| words.next().unwrap_or(0)))?;
+    let base = usize::try_from(identity.base).ok().filter(|base| *base != 0);
+    let place = Place {
+        path: &file,
+        log: &log,
+        identity: identity.uuid[0],
+        choice: Choice::Auto,
+        // It does not grow.
+        limit: 0,
+        base,
+    };
+    Ok(Media::open(&place)?)
+}
+
+/// Nothing of it can be mended.
+fn hopeless(path: &Path, why: Error) -> Result<u8, Failure> {
+    if !is_damage(&why) {
+        return Err(copy_failed(path, why));
+    }
+    say::out(format_args!(
+        "{}: {why}; that cannot be mended: take a copy of the heap, if there is one",
+        path.display()
+    ))?;
+    Ok(DAMAGED)
+}

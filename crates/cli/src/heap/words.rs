@@ -1,0 +1,149 @@
+//! How a heap's figures are written for people and for machines.
+
+use super::log_of;
+use serde_json::{Value, json};
+use spandrel_os::image::is_in_memory;
+use spandrel_pheap::{Guarantee, Identity, Record, State};
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// 32 digits.
+pub fn uuid(identity: &Identity) -> String {
+    identity.uuid.map(|half| format!("{half:016x}")).join("-")
+}
+
+/// An address or a hash: more than numbers of JSON hold for certain.
+pub fn hex(number: u64) -> String {
+    format!("{number:#018x}")
+}
+
+/// The layout of types; 0 stands for any.
+pub fn layout(number: u64) -> Option<String> {
+    (number != 0).then(|| hex(number))
+}
+
+/// What is known of whether somebody has it open.
+pub fn state(state: State) -> &'static str {
+    match state {
+        State::Clean => "closed",
+        State::Dirty => "open, or not closed",
+    }
+}
+
+/// What a heap says of itself.
+pub fn record(identity: &Identity, record: &Record) -> Value {
+    json!({
+        "uuid": uuid(identity),
+        "base": (identity.base != 0).then(|| hex(identity.base)),
+        "sequence": record.sequence,
+        "closed": record.state == State::Clean,
+        "bytes": record.bytes,
+        "generation": record.generation,
+        "layout": layout(record.layout),
+        "features": record.features,
+    })
+}
+
+/// What a medium is, and what of a heap on it survives a crash of the process, one of the kernel, and loss of power.
+pub struct Survival {
+    pub medium: &'static str,
+    pub process: &'static str,
+    pub kernel: &'static str,
+    pub power: &'static str,
+}
+
+const FENCED: &str = "all up to the last fence";
+const CHECKPOINT: &str = "all up to the last checkpoint";
+
+/// What survives on a medium.
+pub fn survival(of: Guarantee) -> Survival {
+    let (medium, process, kernel, power) = match of {
+        Guarantee::Dax => ("persistent memory", "all", FENCED, FENCED),
+        Guarantee::Memory => ("memory", "all", "nothing for certain", "nothing for certain"),
+        Guarantee::File => ("a file with a log", CHECKPOINT, CHECKPOINT, CHECKPOINT),
+        Guarantee::Copy => ("a copy in memory", "nothing", "nothing", "nothing"),
+    };
+    Survival { medium, process, kernel, power }
+}
+
+impl Survival {
+    /// As a sentence.
+    pub fn text(&self) -> String {
+        let Self { medium, process, kernel, power } = *self;
+        if process == kernel && kernel == power {
+            return format!("{medium}: {process} survives crashes and loss of power");
+        }
+        let behind = match kernel == power {
+            true => format!("{kernel} one of the kernel or loss of power"),
+            false => format!("{kernel} one of the kernel, {power} loss of power"),
+        };
+        format!("{medium}: {process} survives a crash of the process, {behind}")
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> Value {
+        let Self { medium, process, kernel, power } = *self;
+        json!({"is": medium, "survives": {
+            "process_crash": process, "kernel_crash": kernel, "power_loss": power,
+        }})
+    }
+}
+
+/// What a heap's file lies on for whoever opens it without saying how. It is not opened for that: it may be somebody's.
+pub fn medium_of(path: &Path) -> Guarantee {
+    let Ok(name) = CString::new(path.as_os_str().as_bytes()) else { return Guarantee::File };
+    if log_of(path).exists() {
+        Guarantee::File
+    } else if is_dax(&name) {
+        Guarantee::Dax
+    } else if is_in_memory(&name) {
+        Guarantee::Memory
+    } else {
+        Guarantee::File
+    }
+}
+
+/// Whether a file is mapped past the page cache.
+fn is_dax(path: &CString) -> bool {
+    // SAFETY: numbers.
+    let mut status: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends with a zero byte, and the status is written to.
+    let outcome = unsafe {
+        libc::statx(
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            libc::AT_SYMLINK_NOFOLLOW,
+            libc::STATX_BASIC_STATS,
+            &raw mut status,
+        )
+    };
+    outcome == 0 && status.stx_attributes & libc::STATX_ATTR_DAX as u64 != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures() {
+        let identity = Identity { uuid: [1, 0xab << 56], base: 0 };
+        assert_eq!(uuid(&identity), "0000000000000001-ab00000000000000");
+        assert_eq!((layout(0), layout(255)), (None, Some("0x00000000000000ff".into())));
+    }
+
+    #[test]
+    fn what_survives_is_said_once_where_it_is_the_same() {
+        let text = |of| survival(of).text();
+        assert_eq!(
+            text(Guarantee::File),
+            "a file with a log: all up to the last checkpoint survives crashes and loss of power"
+        );
+        assert_eq!(
+            text(Guarantee::Memory),
+            "memory: all survives a crash of the process, nothing for certain one of the kernel \
+             or loss of power"
+        );
+        assert!(text(Guarantee::Dax).contains("last fence one of the kernel or loss"));
+    }
+}
