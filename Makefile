@@ -55,6 +55,7 @@ unit:
 	cargo test --locked --workspace --exclude spandrel-tests --exclude spandrel-capi --exclude spandrel-capi-heap \
 		--features spandrel/jemalloc,spandrel/mimalloc
 	cargo test --locked -p spandrel -p spandrel-backends
+	cargo run --locked -p spandrel --features simulator --example transactions
 	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom \
 		cargo test --locked --release -p spandrel-sync --test loom
 	RUSTFLAGS='--cfg shuttle' CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/shuttle \
