@@ -110,10 +110,8 @@ fn derived_types_are_followed() {
     // SAFETY: nobody else has the heap.
     let node = unsafe { heap.address(heap.root::<Node>("list").unwrap().get()).unwrap().as_ref() };
     // SAFETY: as above.
-    assert_eq!(
-        (&node.name, unsafe { heap.read(node.parts[0].0) }),
-        (b"a node of a list", Some(99))
-    );
+    let part = unsafe { heap.read(node.parts[0].0) };
+    assert_eq!((&node.name, part), (b"a node of a list", Some(99)));
     let other = spandrel::heap::RootType::of::<u64>("list");
     heap.abandon();
     let refused = Options::new().roots(&[other]).open(path).err();
