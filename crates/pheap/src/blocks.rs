@@ -280,10 +280,7 @@ impl<M: Medium> Core<M> {
         }
         if !self.is_continued(region) {
             // What is damaged is found before anything is noted: the region is looked at again if somebody asks again.
-            self.each_header(region, blocks.count, |block, header| match header {
-                Header::Large(count) => self.check_large(block, count as usize, blocks.count),
-                _ => Ok(()),
-            })?;
+            self.each_header(region, blocks.count, |_, _| Ok(()))?;
             let count = blocks.count;
             self.each_header(region, count, |block, header| {
                 self.scan_block(blocks, block, header);
@@ -294,7 +291,36 @@ impl<M: Medium> Core<M> {
         Ok(true)
     }
 
-    /// Calls `see` with each header of a region.
+    /// Notes which regions are parts of an object that begins in one before: that has to be known before anybody looks for a header there.
+    pub fn note_continued(&self, count: usize) {
+        let mut region = 0;
+        while region * REGION_BLOCKS < count {
+            self.set_continues(region, false);
+            let first = first_block(region);
+            let mut next = region + 1;
+            if (first.0 as usize) < count
+                && let Ok(Header::Large(blocks)) = self.header(first)
+                && self.check_large(first, blocks as usize, count).is_ok()
+            {
+                next = (first.0 as usize + blocks as usize).div_ceil(REGION_BLOCKS).max(next);
+            }
+            (region + 1..next).for_each(|region| self.set_continues(region, true));
+            region = next;
+        }
+    }
+
+    /// Calls `see` with each header of the heap's first `count` blocks, in order. What lies below a large object has none.
+    pub fn each_block(
+        &self,
+        count: usize,
+        mut see: impl FnMut(BlockId, Header) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        (0..count.div_ceil(REGION_BLOCKS))
+            .filter(|region| !self.is_continued(*region))
+            .try_for_each(|region| self.each_header(region, count, &mut see))
+    }
+
+    /// The same of a region.
     fn each_header(
         &self,
         region: usize,
@@ -305,8 +331,12 @@ impl<M: Medium> Core<M> {
         let mut block = first_block(region);
         while (block.0 as usize) < end {
             let header = self.header(block)?;
+            let count = if let Header::Large(count) = header { count as usize } else { 1 };
+            if count > 1 {
+                self.check_large(block, count, blocks)?;
+            }
             see(block, header)?;
-            block = block.plus(if let Header::Large(count) = header { count as usize } else { 1 });
+            block = block.plus(count);
         }
         Ok(())
     }
@@ -324,11 +354,7 @@ impl<M: Medium> Core<M> {
                 // SAFETY: nobody looks at it before the lock of the blocks is free.
                 unsafe { *self.info(block) = info };
             }
-            Header::Large(count) => {
-                for region in block.region() + 1..=block.plus(count as usize - 1).region() {
-                    self.set_continues(region, true);
-                }
-            }
+            Header::Large(_) => {}
         }
     }
 
@@ -356,9 +382,7 @@ impl<M: Medium> Core<M> {
         blocks.first = 0;
         self.scanned.store(0, Release);
         self.found.iter().for_each(|head| head.store(0, Relaxed));
-        for region in 0..blocks.count.div_ceil(REGION_BLOCKS) {
-            self.set_continues(region, false);
-        }
+        self.note_continued(blocks.count);
     }
 
     /// Objects of a block whose marks are set.

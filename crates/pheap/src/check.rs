@@ -175,7 +175,6 @@ impl<M: Medium> Look<'_, M> {
             }
             // An object may have gone on in the next ones.
             let next = (block.0 as usize).div_ceil(REGION_BLOCKS).max(region + 1);
-            (region + 1..next).for_each(|region| self.core.set_continues(region, true));
             region = next;
         }
     }
@@ -268,22 +267,17 @@ impl<M: Medium> Look<'_, M> {
         let purpose = if self.is_closed() { Purpose::LookAtAllocated } else { Purpose::Look };
         let (marks, collected) = self.core.mark(types, purpose)?;
         (self.survey.live, self.survey.live_bytes) = (collected.live, collected.live_bytes);
-        let count = self.core.bytes() / BLOCK_BYTES;
-        let mut region = 0;
-        while region * REGION_BLOCKS < count {
-            let end = ((region + 1) * REGION_BLOCKS).min(count);
-            let mut block = first_block(region);
-            while (block.0 as usize) < end {
-                block = block.plus(self.compare(block, &marks));
-            }
-            region = (block.0 as usize).div_ceil(REGION_BLOCKS).max(region + 1);
-        }
-        Ok(())
+        let core = self.core;
+        core.each_block(core.bytes() / BLOCK_BYTES, |block, header| {
+            self.compare(block, header, &marks);
+            Ok(())
+        })
     }
 
-    fn compare(&mut self, block: BlockId, marks: &Marks) -> usize {
-        match self.core.header(block) {
-            Ok(Header::Small(class)) => {
+    fn compare(&mut self, block: BlockId, header: Header, marks: &Marks) {
+        match header {
+            Header::Free => {}
+            Header::Small(class) => {
                 for word in 0..class.objects().div_ceil(64) {
                     let reached = marks.word(block, word);
                     self.survey.classes[class.index()].live += u64::from(reached.count_ones());
@@ -293,18 +287,14 @@ impl<M: Medium> Look<'_, M> {
                         self.differ(block, class, word, marked & !reached, Kind::Lost);
                     }
                 }
-                1
             }
-            Ok(Header::Large(blocks)) => {
-                let blocks = blocks as usize;
+            Header::Large(blocks) => {
                 if marks.word(block, 0) == 0 && self.is_closed() {
                     self.survey.lost += 1;
-                    self.survey.lost_bytes += (blocks * BLOCK_BYTES) as u64;
+                    self.survey.lost_bytes += u64::from(blocks) * BLOCK_BYTES as u64;
                     self.find(block.start(), Kind::Lost, "an object that nothing leads to");
                 }
-                blocks
             }
-            _ => 1,
         }
     }
 

@@ -8,11 +8,11 @@ use core::sync::atomic::{AtomicUsize, Ordering::*};
 use spandrel_pmem::Medium;
 use spandrel_sync::Lock;
 
-use crate::blocks::{Blocks, Info};
+use crate::blocks::Info;
 use crate::class::Class;
 use crate::error::Error;
 use crate::header::Header;
-use crate::layout::{BITS_WORDS, BlockId, REGION_BLOCKS, first_block};
+use crate::layout::{BITS_WORDS, BlockId, REGION_BLOCKS};
 use crate::mark::{Marks, Purpose, Worker};
 use crate::objects::valid;
 use crate::roots::RootType;
@@ -45,7 +45,10 @@ impl<M: Medium> Core<M> {
     /// # Errors
     /// There is no memory for it, or a root is of another type than was said.
     pub fn mark(&self, types: &[RootType], purpose: Purpose) -> Result<(Marks, Collected), Error> {
-        let marks = Marks::new(self.bytes() / crate::layout::BLOCK_BYTES)?;
+        let count = self.bytes() / crate::layout::BLOCK_BYTES;
+        // Whoever follows pointers relies on headers.
+        self.each_block(count, |_, _| Ok(()))?;
+        let marks = Marks::new(count)?;
         let mut roots = [None; ROOT_COUNT];
         for (index, root) in roots.iter_mut().enumerate() {
             *root = self.root_target(index, types)?;
@@ -93,33 +96,14 @@ impl<M: Medium> Core<M> {
         for partial in &self.partial {
             partial.lock().head = 0;
         }
-        // Which regions are not regions but parts of an object has to be known before one becomes free.
-        while self.scan_next(&mut blocks)? {}
-        let regions = blocks.count.div_ceil(REGION_BLOCKS);
-        for region in 0..regions {
-            if self.is_continued(region) {
-                continue;
+        self.each_block(blocks.count, |block, header| {
+            match header {
+                Header::Free => self.set_marks(block, None, marks),
+                Header::Small(class) => self.sweep_small(block, class, marks, collected),
+                Header::Large(count) => self.sweep_large(block, count as usize, marks, collected),
             }
-            let end = ((region + 1) * REGION_BLOCKS).min(blocks.count);
-            let mut block = first_block(region);
-            while (block.0 as usize) < end {
-                let count = match self.header(block)? {
-                    Header::Free => {
-                        self.set_marks(block, None, marks);
-                        1
-                    }
-                    Header::Small(class) => {
-                        self.sweep_small(block, class, marks, collected);
-                        1
-                    }
-                    Header::Large(count) => {
-                        self.sweep_large(block, count as usize, marks, collected);
-                        count as usize
-                    }
-                };
-                block = block.plus(count);
-            }
-        }
+            Ok(())
+        })?;
         // Whoever gets a block that became free now finds that durable.
         self.fence();
         self.forget_blocks(&mut blocks);
@@ -180,11 +164,6 @@ impl<M: Medium> Core<M> {
     /// # Errors
     /// As for [`Core::mark`] and [`Core::sweep`].
     pub fn collect(&self, types: &[RootType]) -> Result<Collected, Error> {
-        {
-            // Marking has to know which regions are parts of an object.
-            let mut blocks: spandrel_sync::LockGuard<'_, Blocks> = self.blocks.lock();
-            while self.scan_next(&mut blocks)? {}
-        }
         let (marks, mut collected) = self.mark(types, Purpose::Collect)?;
         self.sweep(&marks, &mut collected)?;
         Ok(collected)

@@ -121,6 +121,7 @@ impl<M: Medium> Core<M> {
         };
         let blocks = core.blocks.lock();
         core.ensure_tables(&blocks, blocks.count)?;
+        core.note_continued(blocks.count);
         drop(blocks);
         Ok(core)
     }

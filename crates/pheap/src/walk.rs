@@ -5,7 +5,7 @@ use spandrel_pmem::Medium;
 use crate::error::Error;
 use crate::header::Header;
 use crate::heap::Heap;
-use crate::layout::{BLOCK_BYTES, REGION_BLOCKS, first_block};
+use crate::layout::BLOCK_BYTES;
 use crate::mark::Purpose;
 use crate::roots::RootType;
 
@@ -29,40 +29,28 @@ impl<M: Medium> Heap<M> {
         see: &mut dyn FnMut(Object),
     ) -> Result<(), Error> {
         let core = self.core();
-        while core.scan_next(&mut core.blocks.lock())? {}
         let is_known = core.check_collected().is_ok();
         let purpose = if is_known { Purpose::LookAtAllocated } else { Purpose::Look };
         let (marks, _) = core.mark(types, purpose)?;
-        let count = core.bytes() / BLOCK_BYTES;
-        let mut region = 0;
-        while region * REGION_BLOCKS < count {
-            let end = ((region + 1) * REGION_BLOCKS).min(count);
-            let mut block = first_block(region);
-            while (block.0 as usize) < end {
-                let blocks = match core.header(block)? {
-                    Header::Free => 1,
-                    Header::Small(class) => {
-                        let is_marked = |number: &usize| {
-                            marks.word(block, number / 64) >> (number % 64) & 1 == 1
-                        };
-                        for number in (0..class.objects()).filter(is_marked) {
-                            let at = block.start() + number * class.bytes();
-                            see(Object { at, bytes: class.bytes() });
-                        }
-                        1
+        core.each_block(core.bytes() / BLOCK_BYTES, |block, header| {
+            match header {
+                Header::Free => {}
+                Header::Small(class) => {
+                    let is_marked =
+                        |number: &usize| marks.word(block, number / 64) >> (number % 64) & 1 == 1;
+                    for number in (0..class.objects()).filter(is_marked) {
+                        let at = block.start() + number * class.bytes();
+                        see(Object { at, bytes: class.bytes() });
                     }
-                    Header::Large(blocks) => {
-                        if marks.word(block, 0) != 0 {
-                            see(Object { at: block.start(), bytes: blocks as usize * BLOCK_BYTES });
-                        }
-                        blocks as usize
+                }
+                Header::Large(blocks) => {
+                    if marks.word(block, 0) != 0 {
+                        see(Object { at: block.start(), bytes: blocks as usize * BLOCK_BYTES });
                     }
-                };
-                block = block.plus(blocks);
+                }
             }
-            region = (block.0 as usize).div_ceil(REGION_BLOCKS).max(region + 1);
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Shows what looks like a pointer in an object: where it stands in it, and the object that it leads to.
