@@ -1,0 +1,140 @@
+//! The kernel tells: `linux/userfaultfd.h` and `linux/fs.h`.
+
+use core::ptr;
+
+use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
+use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::How;
+
+const UFFD_API: u64 = 0xAA;
+const USER_MODE_ONLY: i32 = 1;
+const FEATURE_WP: u64 = 1;
+const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
+const FEATURE_WP_ASYNC: u64 = 1 << 15;
+const REGISTER_MODE_WP: u64 = 1 << 1;
+const UFFDIO_API: u64 = request(UFFD_API, 0x3F, 24);
+const UFFDIO_REGISTER: u64 = request(UFFD_API, 0x00, 32);
+const PAGEMAP_SCAN: u64 = request(b'f' as u64, 16, size_of::<ScanArguments>() as u64);
+const SCAN_PROTECTS: u64 = 1;
+const SCAN_CHECKS: u64 = 1 << 1;
+const IS_WRITTEN: u64 = 1 << 1;
+
+/// `_IOWR(group, number, size)`.
+const fn request(group: u64, number: u64, size: u64) -> u64 {
+    3 << 30 | size << 16 | group << 8 | number
+}
+
+#[repr(C)]
+struct Api {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct Register {
+    start: u64,
+    len: u64,
+    mode: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+#[repr(C)]
+struct ScanArguments {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    regions: u64,
+    regions_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+fn ioctl<T>(file: &OwnedFd, request: u64, argument: &mut T) -> Result<i64, i32> {
+    let errno = crate::env::errno();
+    // SAFETY: the argument is the one of the request, and the kernel writes within it, and to regions that it names.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), request as _, ptr::from_mut(argument)) };
+    let why = crate::env::errno();
+    crate::env::set_errno(errno);
+    if result < 0 { Err(why) } else { Ok(result.into()) }
+}
+
+pub fn watch(at: usize, len: usize) -> Result<How, i32> {
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY;
+    let errno = crate::env::errno();
+    // SAFETY: it makes a descriptor.
+    let watch = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+    let why = crate::env::errno();
+    crate::env::set_errno(errno);
+    let watch = i32::try_from(watch).ok().filter(|watch| *watch >= 0).ok_or(why)?;
+    // SAFETY: just made.
+    let watch = unsafe { OwnedFd::from_raw_fd(watch) };
+    let features = FEATURE_WP | FEATURE_WP_UNPOPULATED | FEATURE_WP_ASYNC;
+    ioctl(&watch, UFFDIO_API, &mut Api { api: UFFD_API, features, ioctls: 0 })?;
+    let pagemap = fs::open(c"/proc/self/pagemap", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(Errno::raw_os_error)?;
+    add(&watch, &pagemap, at, len)?;
+    Ok(How::Kernel { watch, pagemap })
+}
+
+pub fn add(watch: &OwnedFd, pagemap: &OwnedFd, at: usize, len: usize) -> Result<(), i32> {
+    if len == 0 {
+        return Ok(());
+    }
+    let (start, length) = (at as u64, len as u64);
+    let mut range = Register { start, len: length, mode: REGISTER_MODE_WP, ioctls: 0 };
+    ioctl(watch, UFFDIO_REGISTER, &mut range)?;
+    // Whether it can, and nothing counts as written.
+    take(pagemap, at, len, |_, _| {})
+}
+
+pub fn take(
+    pagemap: &OwnedFd,
+    at: usize,
+    len: usize,
+    mut run: impl FnMut(usize, usize),
+) -> Result<(), i32> {
+    let (mut from, end) = (at as u64, (at + len) as u64);
+    let mut regions = [Region::default(); 64];
+    while from < end {
+        let mut scan = ScanArguments {
+            size: size_of::<ScanArguments>() as u64,
+            flags: SCAN_PROTECTS | SCAN_CHECKS,
+            start: from,
+            end,
+            walk_end: 0,
+            regions: regions.as_mut_ptr() as u64,
+            regions_len: regions.len() as u64,
+            max_pages: 0,
+            category_inverted: 0,
+            category_mask: IS_WRITTEN,
+            category_anyof_mask: 0,
+            return_mask: IS_WRITTEN,
+        };
+        let found = ioctl(pagemap, PAGEMAP_SCAN, &mut scan)?;
+        let found = usize::try_from(found).unwrap_or(0);
+        for region in regions.iter().take(found) {
+            run(region.start as usize, (region.end - region.start) as usize);
+        }
+        if scan.walk_end <= from {
+            return Err(libc::EIO);
+        }
+        from = scan.walk_end;
+    }
+    Ok(())
+}
