@@ -3,6 +3,8 @@
 //!
 //!     cargo run --release --example heap_speed -- [DIRECTORY in memory, else /dev/shm] [MiB]
 //!
+//! Checkpoints are measured on a file in the working directory, beside as many bytes that are written and waited for in one go.
+//!
 //! `LD_PRELOAD` puts another `malloc` beside it.
 
 use spandrel::heap::{Choice, Heap, Options, PPtr, RootType, Trace};
@@ -92,7 +94,46 @@ fn main() -> Result<(), Failure> {
         recover(&options, &path, bytes)
     });
     std::fs::remove_file(&path)?;
-    outcome
+    outcome?;
+    checkpoints()
+}
+
+/// 1024 pages that were changed here and there become durable, and as many that lie together, in turns.
+fn checkpoints() -> Result<(), Failure> {
+    const PAGES: usize = 1024;
+    let name = |what: &str| format!("heap-speed-{}.{what}", std::process::id());
+    let (path, plain) = (name("heap"), name("plain"));
+    let heap = Options::new().size(16 << 20).medium(Choice::Logged).create(&path)?;
+    let file = std::fs::File::create(&plain)?;
+    let object = heap.alloc_zeroed(2 * PAGES * 4096)?;
+    let bytes = vec![7u8; PAGES * 4096];
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for round in 1..=11u64 {
+        for page in 0..PAGES {
+            // SAFETY: a page of the object.
+            unsafe { object.as_ptr().add(page * 8192).cast::<u64>().write(round) };
+        }
+        let begun = Instant::now();
+        heap.checkpoint()?;
+        ours.push(begun.elapsed());
+        let begun = Instant::now();
+        std::os::unix::fs::FileExt::write_all_at(&file, &bytes, round % 4 * bytes.len() as u64)?;
+        file.sync_data()?;
+        theirs.push(begun.elapsed());
+    }
+    heap.close()?;
+    for path in [&path, &plain, &format!("{path}.log")] {
+        std::fs::remove_file(path)?;
+    }
+    let [ours, theirs] = [ours, theirs].map(|mut times: Vec<Duration>| {
+        times.sort_unstable();
+        times[times.len() / 2]
+    });
+    let ratio = ours.as_secs_f64() / theirs.as_secs_f64();
+    println!(
+        "checkpoint of {PAGES} pages {ours:.1?}, written together and waited for {theirs:.1?}: {ratio:.1} times"
+    );
+    Ok(())
 }
 
 fn measure(heap: &Heap, on: impl std::fmt::Debug) -> Result<(), Failure> {
