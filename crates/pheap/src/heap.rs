@@ -495,10 +495,12 @@ impl<M: Medium> Heap<M> {
             core.drop_caches();
         });
         // SAFETY: placed there, and nobody has it any more.
-        unsafe {
-            self.core.drop_in_place();
+        let core = unsafe {
+            let core = self.core.read();
             vm::release(self.core.as_ptr().cast(), core_bytes::<M>());
-        }
+            core
+        };
+        drop(core);
         outcome
     }
 }

@@ -61,6 +61,7 @@ impl Marks {
     pub fn new(blocks: usize) -> Result<Self, Error> {
         let words = Table::reserve(blocks * BITS_WORDS)?;
         words.ensure(blocks * BITS_WORDS)?;
+        words.populate();
         Ok(Self { words })
     }
 
@@ -220,7 +221,7 @@ impl<'a, M: Medium> Worker<'a, M> {
         loop {
             while let Some(item) = self.next() {
                 self.look_at(item);
-                if self.height > PIECE && self.pool.is_wanted() {
+                if self.height > FETCHED && self.pool.is_wanted() {
                     self.share();
                 }
             }

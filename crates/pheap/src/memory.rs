@@ -73,6 +73,17 @@ impl<T: Zeroed> Table<T> {
         Ok(())
     }
 
+    /// Has all that are there on pages of their own, large ones if the kernel gives such: somebody will write here and there all over, and
+    /// a page that was read before it is written costs two faults and an interrupt of every other processor.
+    pub fn populate(&self) {
+        let (at, bytes) = (self.at.as_ptr().cast(), self.opened.load(Relaxed));
+        // SAFETY: its own, and open.
+        unsafe {
+            vm::advise_huge(at, bytes);
+            vm::populate(at, bytes);
+        }
+    }
+
     /// All that are there.
     #[inline]
     pub fn all(&self) -> &[T] {

@@ -43,7 +43,6 @@ pub struct Counters {
 
 /// See the head of this file.
 pub struct Core<M: Medium> {
-    pub medium: M,
     base: *mut u8,
     bytes: AtomicUsize,
     /// The process that opened it.
@@ -74,6 +73,8 @@ pub struct Core<M: Medium> {
     /// What [`crate::Heap::free`] hands objects to instead; see [`crate::Heap::set_free_callback`].
     pub callback: AtomicPtr<()>,
     pub callback_data: AtomicPtr<u8>,
+    /// Last, so that it is let go of last: while the kernel unmaps it, memory of the others could not be given back.
+    pub medium: M,
 }
 
 /// All caches of a heap: a list.

@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
-use spandrel_sync::Lock;
+use spandrel_sync::{Lock, linger, thread};
 
 use crate::mark::Item;
 
@@ -53,7 +53,7 @@ impl Pool {
     /// Takes what others have left, and waits for it as long as anybody works. False: there is nothing, and nobody works.
     pub fn take(&self, into: &mut [Option<Item>; SHARED]) -> bool {
         self.idle.fetch_add(1, AcqRel);
-        loop {
+        for looks in 0.. {
             let mut left = self.items.lock();
             if left.1 > 0 {
                 (*into, left.1) = (left.0, 0);
@@ -65,9 +65,9 @@ impl Pool {
             if self.idle.load(Acquire) >= self.workers.load(Acquire) {
                 return false;
             }
-            // SAFETY: no preconditions.
-            unsafe { libc::sched_yield() };
+            linger(looks);
         }
+        false
     }
 }
 
@@ -86,22 +86,16 @@ pub fn run(threads: usize, work: &(dyn Fn() + Sync), is_missing: impl Fn()) {
     let start = Start(work);
     let mut handles = [const { None }; MOST];
     for handle in handles.iter_mut().take(threads.min(MOST) - 1) {
-        // SAFETY: plain data.
-        let mut thread: libc::pthread_t = unsafe { core::mem::zeroed() };
-        let start = core::ptr::from_ref(&start).cast_mut().cast();
         // SAFETY: what it is given lives until it is joined below.
-        let made =
-            unsafe { libc::pthread_create(&raw mut thread, core::ptr::null(), begin, start) };
-        if made == 0 {
-            *handle = Some(thread);
-        } else {
-            is_missing();
+        match unsafe { thread::start(begin, core::ptr::from_ref(&start).cast_mut().cast(), 0) } {
+            Ok(thread) => *handle = Some(thread),
+            Err(_) => is_missing(),
         }
     }
     work();
     for thread in handles.into_iter().flatten() {
         // SAFETY: made above, and not joined yet.
-        unsafe { libc::pthread_join(thread, core::ptr::null_mut()) };
+        unsafe { thread::join(thread) };
     }
 }
 

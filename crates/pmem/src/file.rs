@@ -18,6 +18,7 @@ use spandrel_sync::Lock;
 use crate::log::{BUFFER_BYTES, Disk, Log, Which};
 use crate::medium::{Failed, Medium};
 use crate::room::{self, Buffer};
+use crate::unmap;
 
 /// A log that has become longer begins anew with the next checkpoint: the disk is waited for twice more then.
 const LOG_BYTES: u64 = 64 * MIB as u64;
@@ -251,7 +252,7 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         // SAFETY: who stored to it borrowed it.
-        unsafe { vm::release(self.base.as_ptr(), self.reserved) };
+        unsafe { unmap::release(self.base.as_ptr(), self.reserved, self.bytes()) };
     }
 }
 

@@ -26,6 +26,7 @@ mod room;
 #[cfg(any(test, feature = "simulator"))]
 pub mod simulator;
 pub mod snapshot;
+mod unmap;
 
 pub use file::File;
 pub use line::{LINE_BYTES, lines};

@@ -6,12 +6,12 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
 use spandrel_os::image::{self, Access, Image, Mapping};
-use spandrel_os::vm;
 use spandrel_pages::PAGE_BYTES;
 
 use crate::medium::{Failed, Medium};
 use crate::persist;
 use crate::room;
+use crate::unmap;
 
 /// What stores survive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,7 +93,7 @@ impl Mapped {
 impl Drop for Mapped {
     fn drop(&mut self) {
         // SAFETY: who stored to it borrowed it.
-        unsafe { vm::release(self.base.as_ptr(), self.reserved) };
+        unsafe { unmap::release(self.base.as_ptr(), self.reserved, self.bytes()) };
     }
 }
 

@@ -7,12 +7,19 @@ use spandrel_os::vm;
 use spandrel_pages::PAGE_BYTES;
 
 use crate::medium::Failed;
+use crate::unmap;
 
 /// Objects of a medium begin at a multiple of their alignment if the medium does; and huge pages are of this size.
 const ALIGN_BYTES: usize = 2 << 20;
 
 /// Reserves so many bytes, as whole pages, at `base` or at any multiple of 2 MiB. Where, and how many.
 pub fn reserve(bytes: usize, base: Option<usize>) -> Result<(NonNull<u8>, usize), Failed> {
+    let reserved = try_reserve(bytes, base);
+    // What is in the way may be on its way out.
+    if reserved.is_err() && unmap::wait() { try_reserve(bytes, base) } else { reserved }
+}
+
+fn try_reserve(bytes: usize, base: Option<usize>) -> Result<(NonNull<u8>, usize), Failed> {
     let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
     if let Some(base) = base {
         return vm::reserve_at(base, bytes).map(|at| (at, bytes)).ok_or(Failed(libc::EEXIST));

@@ -15,6 +15,7 @@ use spandrel_pages::PAGE_BYTES;
 use crate::log::{BUFFER_BYTES, Disk, Log, Which};
 use crate::medium::{Failed, Medium};
 use crate::room;
+use crate::unmap;
 
 /// How often a file is read anew that changes meanwhile.
 const TRIES: usize = 100;
@@ -120,7 +121,7 @@ impl Snapshot {
 impl Drop for Snapshot {
     fn drop(&mut self) {
         // SAFETY: its own.
-        unsafe { vm::release(self.base.as_ptr(), self.reserved) };
+        unsafe { unmap::release(self.base.as_ptr(), self.reserved, self.bytes) };
     }
 }
 

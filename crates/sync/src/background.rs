@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering::*};
 use spandrel_os::degrade::{self, Optional};
 use spandrel_os::env;
 
-use crate::Wakeup;
+use crate::{Wakeup, thread};
 
 /// Does some of the work. Returns the milliseconds after which to be called
 /// again; `None`: nothing is left until [`wake`] is called.
@@ -61,13 +61,15 @@ pub fn want(work: Work) -> bool {
     }
     WORK.store(work as *mut (), Release);
     let errno = env::errno();
-    let refused = match create(STACK_BYTES) {
+    // SAFETY: the body does nothing with its argument.
+    let start = |stack_bytes| unsafe { thread::start(run, ptr::null_mut(), stack_bytes) };
+    let made = match start(STACK_BYTES) {
         // Thread-local storage is taken out of the stack, and may be large.
-        libc::EINVAL => create(0),
-        outcome => outcome,
+        Err(libc::EINVAL) => start(0),
+        made => made,
     };
     env::set_errno(errno);
-    if refused != 0 {
+    if let Err(refused) = made {
         STATE.not_started();
         degrade::refused(Optional::Thread, refused);
     }
@@ -86,35 +88,8 @@ pub fn begin() {
 pub fn end() {
     if STATE.leave() {
         // SAFETY: the thread has begun, is joinable, and is joined here alone.
-        unsafe { libc::pthread_join(THREAD.load(Acquire), ptr::null_mut()) };
+        unsafe { thread::join(THREAD.load(Acquire)) };
         STATE.left();
-    }
-}
-
-/// Makes the thread, with so much address space for its stack or, for 0, with what
-/// the C library takes; an error number, or 0.
-fn create(stack_bytes: usize) -> i32 {
-    // SAFETY: the structures are initialised by the calls that take them first;
-    // signals are the program's, and blocked only while the thread inherits that.
-    unsafe {
-        let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
-        let refused = libc::pthread_attr_init(&mut attributes);
-        if refused != 0 {
-            return refused;
-        }
-        if stack_bytes > 0 {
-            libc::pthread_attr_setstacksize(&mut attributes, stack_bytes);
-        }
-        // Whoever makes it may have a priority of its own.
-        libc::pthread_attr_setinheritsched(&mut attributes, libc::PTHREAD_EXPLICIT_SCHED);
-        let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let mut thread = core::mem::zeroed();
-        let refused = libc::pthread_create(&mut thread, &attributes, run, ptr::null_mut());
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
-        libc::pthread_attr_destroy(&mut attributes);
-        refused
     }
 }
 

@@ -19,6 +19,8 @@ mod handshake;
 mod lock;
 mod platform;
 mod slot;
+#[cfg(not(loom))]
+pub mod thread;
 mod wakeup;
 
 pub use handshake::Handshake;
