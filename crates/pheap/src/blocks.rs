@@ -259,6 +259,7 @@ impl<M: Medium> Core<M> {
     pub fn ensure_tables(&self, blocks: &Blocks, count: usize) -> Result<(), Error> {
         blocks.free.ensure(count.div_ceil(WORD_BITS))?;
         self.infos.ensure(count)?;
+        self.tags.ensure(count)?;
         self.continues.ensure(count.div_ceil(REGION_BLOCKS))
     }
 
@@ -353,6 +354,7 @@ impl<M: Medium> Core<M> {
                 }
                 // SAFETY: nobody looks at it before the lock of the blocks is free.
                 unsafe { *self.info(block) = info };
+                self.set_tag(block, class.tag());
             }
             Header::Large(_) => {}
         }
@@ -380,6 +382,7 @@ impl<M: Medium> Core<M> {
             }
         }
         blocks.first = 0;
+        self.tags.all().iter().for_each(|tag| tag.store(0, Relaxed));
         self.scanned.store(0, Release);
         self.found.iter().for_each(|head| head.store(0, Relaxed));
         self.note_continued(blocks.count);

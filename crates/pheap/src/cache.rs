@@ -53,10 +53,13 @@ struct Bin {
     objects: *mut NonNull<u8>,
 }
 
+/// More than there are small classes, so that no bound need be checked.
+const BINS: usize = SMALL_CLASSES.next_power_of_two();
+
 /// A thread's free objects of one heap.
 #[repr(C)]
 pub struct Cache {
-    bins: [Bin; SMALL_CLASSES],
+    bins: [Bin; BINS],
     /// The heap, and how to give all objects back to it.
     pub core: *const (),
     pub drain: Option<unsafe fn(*const (), &Cache)>,
@@ -97,7 +100,7 @@ impl Cache {
     #[inline]
     fn bin(&self, class: Class) -> &Bin {
         // The caller has a class of small objects; the compiler need not know.
-        &self.bins[class.0 as usize % SMALL_CLASSES]
+        &self.bins[class.0 as usize % BINS]
     }
 }
 
@@ -153,7 +156,7 @@ impl<M: Medium> Core<M> {
         // SAFETY: just mapped, zero, and large enough for the cache and its stacks behind it.
         unsafe {
             let mut objects = at.as_ptr().add(size_of::<Cache>()).cast::<NonNull<u8>>();
-            for (class, bin) in (*cache.as_ptr()).bins.iter_mut().enumerate() {
+            for (class, bin) in (*cache.as_ptr()).bins.iter_mut().take(SMALL_CLASSES).enumerate() {
                 *bin = Bin { len: Cell::new(0), room: room(class) as u32, objects };
                 objects = objects.add(room(class));
             }

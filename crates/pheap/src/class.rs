@@ -46,7 +46,51 @@ static INVERSES: [u32; CLASSES] = {
     inverses
 };
 
+/// Objects of a block.
+static OBJECTS: [u16; CLASSES] = {
+    let mut objects = [0; CLASSES];
+    let mut class = 0;
+    while class < CLASSES {
+        objects[class] = (BLOCK_BYTES / SIZES[class] as usize) as u16;
+        class += 1;
+    }
+    objects
+};
+
+/// Where small objects of a class begin: at multiples of what `inverse` is the inverse of, below `end`.
+#[derive(Clone, Copy)]
+struct Starts {
+    inverse: u32,
+    end: u32,
+}
+
+/// For each number that [`Class::tag`] may give; nowhere if it stands for no class.
+static STARTS: [Starts; 256] = {
+    let mut starts = [Starts { inverse: 0, end: 0 }; 256];
+    let mut class = 0;
+    while class < SMALL_CLASSES {
+        let end = OBJECTS[class] as u32 * SIZES[class] as u32;
+        starts[class + 1] = Starts { inverse: INVERSES[class], end };
+        class += 1;
+    }
+    starts
+};
+
 impl Class {
+    /// What stands for a class of small objects where 0 stands for none, and for all others.
+    pub fn tag(self) -> u8 {
+        if (self.0 as usize) < SMALL_CLASSES { self.0 + 1 } else { 0 }
+    }
+
+    /// The class that a tag stands for, if one of its objects begins at an offset in a block.
+    #[inline]
+    pub fn that_begins(tag: u8, in_block: usize) -> Option<Self> {
+        let Starts { inverse, end } = STARTS[tag as usize];
+        // The lower half is below the inverse for multiples alone (Lemire, Kaser, Kurz: Faster remainder by direct computation, 2019).
+        let product = in_block as u64 * u64::from(inverse);
+        (in_block < end as usize && (product as u32) < inverse).then(|| Self(tag.wrapping_sub(1)))
+    }
+
     /// The class of objects of so many bytes, at most [`LARGEST`].
     #[inline]
     pub fn of(bytes: usize) -> Option<Self> {
@@ -81,7 +125,7 @@ impl Class {
     /// Objects of a block.
     #[inline]
     pub fn objects(self) -> usize {
-        BLOCK_BYTES / self.bytes()
+        OBJECTS[self.index()] as usize
     }
 
     /// The number of the object that an offset in a block lies in, which may be one more than there are.
@@ -118,9 +162,17 @@ mod tests {
 
     #[test]
     fn objects_are_found_by_multiplication() {
+        let none = [0].into_iter().chain(SMALL_CLASSES as u8 + 1..=255);
+        assert!(none.into_iter().all(|tag| Class::that_begins(tag, 0).is_none()));
         for class in (0..CLASSES as u8).map(Class) {
             for at in 0..BLOCK_BYTES {
-                assert_eq!(class.object_at(at), at / class.bytes(), "{class:?} at {at}");
+                let number = at / class.bytes();
+                assert_eq!(class.object_at(at), number, "{class:?} at {at}");
+                let begins = (class.0 as usize) < SMALL_CLASSES
+                    && at % class.bytes() == 0
+                    && number < class.objects();
+                let found = Class::that_begins(class.tag(), at);
+                assert_eq!(found, begins.then_some(class), "{class:?} at {at}");
             }
         }
     }

@@ -179,7 +179,7 @@ impl<M: Medium> Heap<M> {
     fn alloc_small(&self, class: Class) -> Result<NonNull<u8>, Error> {
         let core = self.core();
         if let Some(object) = core.cache().and_then(|cache| cache.pop(class)) {
-            core.forget_canary(object);
+            core.forget_canary(core.offset(object.as_ptr()));
             return Ok(object);
         }
         self.alloc_slowly(class)
@@ -191,7 +191,7 @@ impl<M: Medium> Heap<M> {
         let core = self.core();
         core.check_collected()?;
         let object = core.refill(class)?;
-        core.forget_canary(object);
+        core.forget_canary(core.offset(object.as_ptr()));
         Ok(object)
     }
 
@@ -300,28 +300,14 @@ impl<M: Medium> Heap<M> {
     pub unsafe fn safe_free(&self, object: NonNull<u8>) -> Result<(), Error> {
         let core = self.core();
         let at = core.offset(object.as_ptr());
-        let block = BlockId::of(at);
-        if at >= core.bytes() || core.is_continued(block.region()) {
-            return Err(Error::Foreign(object.as_ptr() as usize));
-        }
-        let word = core.load(block.header());
-        match Header::class(word) {
-            Some(class) if class.index() < SMALL_CLASSES => {
-                let in_block = at - block.start();
-                let number = class.object_at(in_block);
-                if number * class.bytes() != in_block || number >= class.objects() {
-                    return Err(Error::Foreign(object.as_ptr() as usize));
-                }
-                if core.has_canary(object) {
-                    return Err(Error::DoubleFree(object.as_ptr() as usize));
-                }
-                if core.cache().is_some_and(|cache| cache.push(class, object)) {
-                    core.set_canary(object);
-                    return Ok(());
-                }
-                self.overflow(class, object)
+        match core.small_at(at) {
+            Some(_) if core.has_canary(at) => Err(Error::DoubleFree(object.as_ptr() as usize)),
+            Some(class) if core.cache().is_some_and(|cache| cache.push(class, object)) => {
+                core.set_canary(at);
+                Ok(())
             }
-            _ => self.free_slowly(object, block),
+            Some(class) => self.overflow(class, object),
+            None => self.free_slowly(object),
         }
     }
 
@@ -330,19 +316,23 @@ impl<M: Medium> Heap<M> {
         let core = self.core();
         core.check_process()?;
         core.check_collected()?;
-        core.set_canary(object);
+        core.set_canary(core.offset(object.as_ptr()));
         core.overflow(class, object)
     }
 
     #[cold]
     #[inline(never)]
-    fn free_slowly(&self, object: NonNull<u8>, block: BlockId) -> Result<(), Error> {
+    fn free_slowly(&self, object: NonNull<u8>) -> Result<(), Error> {
         let core = self.core();
         core.check_process()?;
         core.check_collected()?;
         let foreign = Error::Foreign(object.as_ptr() as usize);
         let at = core.offset(object.as_ptr());
-        if block < crate::layout::first_block(block.region()) {
+        let block = BlockId::of(at);
+        if at >= core.bytes()
+            || core.is_continued(block.region())
+            || block < crate::layout::first_block(block.region())
+        {
             return Err(foreign);
         }
         match core.header(block)? {

@@ -152,6 +152,7 @@ impl<M: Medium> Core<M> {
         let is_last = info.before == 0 && info.after == 0;
         if info.live == 0 && !is_last {
             self.unlink(block, info, partial);
+            self.set_tag(block, 0);
             self.set_header(block, Header::Free);
             self.counters.returned_blocks.fetch_add(1, Relaxed);
             self.return_blocks(block, 1);
@@ -162,6 +163,7 @@ impl<M: Medium> Core<M> {
     fn new_block(&self, class: Class, partial: &mut Partial) -> Result<BlockId, Error> {
         let block = self.take_blocks(1)?;
         self.set_header(block, Header::Small(class));
+        self.set_tag(block, class.tag());
         self.counters.fresh_blocks.fetch_add(1, Relaxed);
         // SAFETY: the block is nobody else's, and the class's lock is held.
         let info = unsafe { &mut *self.info(block) };

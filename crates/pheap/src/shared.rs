@@ -11,7 +11,7 @@ use spandrel_sync::Lock;
 
 use crate::blocks::{Blocks, Info};
 use crate::cache::Cache;
-use crate::class::CLASSES;
+use crate::class::{CLASSES, Class};
 use crate::error::Error;
 use crate::header::Header;
 use crate::layout::{BLOCK_BYTES, BlockId, REGION_BYTES};
@@ -53,6 +53,9 @@ pub struct Core<M: Medium> {
     pub record: Lock<Record>,
     pub lazy: Lazy,
     pub infos: Table<Info>,
+    /// For each block the tag of the class of its small objects ([`Class::tag`]), if that is known; so that whoever frees an object
+    /// looks at nothing in the heap but the object.
+    pub tags: Table<AtomicU8>,
     /// For each region whether an object of the one before goes on in it.
     pub continues: Table<AtomicU8>,
     pub blocks: Lock<Blocks>,
@@ -106,6 +109,7 @@ impl<M: Medium> Core<M> {
             // SAFETY: numbers.
             lazy: unsafe { core::mem::zeroed() },
             infos: Table::reserve(most)?,
+            tags: Table::reserve(most)?,
             continues: Table::reserve(most.div_ceil(REGION_BYTES / BLOCK_BYTES))?,
             blocks: Lock::new(blocks),
             scanned: AtomicUsize::new(0),
@@ -221,28 +225,42 @@ impl<M: Medium> Core<M> {
         if self.needs_collection.load(Relaxed) { Err(Error::NeedsRecovery) } else { Ok(()) }
     }
 
-    /// What stands in a free object, in the place of its first word.
+    /// The class of a small object that begins at an offset, or beyond the heap, as far as is known.
     #[inline]
-    fn canary_of(&self, object: NonNull<u8>) -> u64 {
-        self.canary ^ object.as_ptr() as u64
+    pub fn small_at(&self, at: usize) -> Option<Class> {
+        let tag = self.tags.all().get(at / BLOCK_BYTES)?.load(Relaxed);
+        Class::that_begins(tag, at % BLOCK_BYTES)
     }
 
-    /// Whether an object says that it is free.
+    /// Notes what a block has: objects of a class, or none that are small.
+    pub fn set_tag(&self, block: BlockId, tag: u8) {
+        if let Some(place) = self.tags.all().get(block.0 as usize) {
+            place.store(tag, Relaxed);
+        }
+    }
+
+    /// What stands in a free object, in the place of its first word.
     #[inline]
-    pub fn has_canary(&self, object: NonNull<u8>) -> bool {
-        self.load(self.offset(object.as_ptr())) == self.canary_of(object)
+    fn canary_of(&self, at: usize) -> u64 {
+        self.canary ^ at as u64
+    }
+
+    /// Whether the object at an offset says that it is free.
+    #[inline]
+    pub fn has_canary(&self, at: usize) -> bool {
+        self.load(at) == self.canary_of(at)
     }
 
     /// Has an object say that it is free.
     #[inline]
-    pub fn set_canary(&self, object: NonNull<u8>) {
-        self.store(self.offset(object.as_ptr()), self.canary_of(object));
+    pub fn set_canary(&self, at: usize) {
+        self.store(at, self.canary_of(at));
     }
 
     /// An object is not free any more.
     #[inline]
-    pub fn forget_canary(&self, object: NonNull<u8>) {
-        self.store(self.offset(object.as_ptr()), 0);
+    pub fn forget_canary(&self, at: usize) {
+        self.store(at, 0);
     }
 
     /// Bytes that an object has room for.
