@@ -16,6 +16,7 @@ use crate::layout::{
     first_block,
 };
 use crate::memory::{Table, Zeroed};
+use crate::partial::Listed;
 use crate::shared::Core;
 
 /// A heap grows by an eighth, and so many blocks at least (a mebibyte).
@@ -25,17 +26,19 @@ const WORD_BITS: usize = 64;
 /// What is known of a block of small or medium objects, under the lock of its class.
 #[derive(Default)]
 pub struct Info {
-    /// Its neighbours in the list of those with free objects (the reclaim list, section 5.8); 0: none.
+    /// Its neighbours in its list of those with free objects; 0: none.
     pub before: u32,
     pub after: u32,
     /// Objects that are allocated, or in somebody's cache.
     pub live: u32,
     /// No word of mark bits before this one has a free object.
     pub first_word: u16,
-    pub is_listed: bool,
+    /// The threads that have taken objects of it last.
+    pub group: u8,
+    pub listed: Listed,
 }
 
-// SAFETY: numbers, and a flag that is not set.
+// SAFETY: numbers, and a name for 0.
 unsafe impl Zeroed for Info {}
 
 /// The transient state of all blocks, under one lock.
@@ -114,17 +117,32 @@ impl Blocks {
 impl<M: Medium> Core<M> {
     /// Takes so many blocks in a row. Nothing says so yet but the transient bits.
     pub fn take_blocks(&self, count: usize) -> Result<BlockId, Error> {
-        let mut blocks = self.blocks.lock();
         if count > REGION_OBJECT_BLOCKS {
-            return self.take_regions(&mut blocks, count);
+            self.free_empties();
+            return self.take_regions(&mut self.blocks.lock(), count);
         }
+        if let Some(found) = self.find_blocks(&mut self.blocks.lock(), count)? {
+            return Ok(found);
+        }
+        self.free_empties();
+        let mut blocks = self.blocks.lock();
+        loop {
+            if let Some(found) = self.find_blocks(&mut blocks, count)? {
+                return Ok(found);
+            }
+            self.grow_for(&mut blocks, count)?;
+        }
+    }
+
+    /// Takes so many that are free.
+    fn find_blocks(&self, blocks: &mut Blocks, count: usize) -> Result<Option<BlockId>, Error> {
         loop {
             if let Some(found) = blocks.find(count) {
                 blocks.set_free(found, count, false);
-                return Ok(found);
+                return Ok(Some(found));
             }
-            if !self.scan_next(&mut blocks)? {
-                self.grow_for(&mut blocks, count)?;
+            if !self.scan_next(blocks)? {
+                return Ok(None);
             }
         }
     }

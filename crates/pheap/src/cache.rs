@@ -17,6 +17,7 @@ use spandrel_pmem::Medium;
 
 use crate::class::{Class, SIZES, SMALL_CLASSES};
 use crate::error::Error;
+use crate::partial::GROUPS;
 use crate::registry;
 use crate::shared::Core;
 
@@ -67,6 +68,8 @@ pub struct Cache {
     place: Cell<*mut *mut Cache>,
     /// The next one of the heap's.
     next: *mut Cache,
+    /// How many there were before it.
+    number: usize,
 }
 
 const CACHE_BYTES: usize =
@@ -95,6 +98,11 @@ impl Cache {
         unsafe { *bin.objects.add(len as usize) = object };
         bin.len.set(len + 1);
         true
+    }
+
+    /// Whose blocks its objects are taken from: see [`crate::partial`].
+    pub fn group(&self) -> usize {
+        self.number % GROUPS
     }
 
     #[inline]
@@ -164,6 +172,7 @@ impl<M: Medium> Core<M> {
             cache.core = ptr::from_ref(self).cast();
             cache.drain = Some(drain::<M>);
             cache.next = next;
+            cache.number = next.as_ref().map_or(0, |next| next.number + 1);
         }
         Ok(cache)
     }
@@ -185,7 +194,7 @@ impl<M: Medium> Core<M> {
         let most = bin.room as usize / 2;
         // SAFETY: the stack is empty and has room for twice as many.
         let room = unsafe { core::slice::from_raw_parts_mut(bin.objects, most) };
-        let count = self.take_objects(class, room)?;
+        let count = self.take_objects(class, cache.group(), room)?;
         // The first is the next to be taken.
         room[..count].reverse();
         bin.len.set(count as u32);

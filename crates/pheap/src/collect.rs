@@ -15,6 +15,7 @@ use crate::header::Header;
 use crate::layout::{BITS_WORDS, BlockId, REGION_BLOCKS};
 use crate::mark::{Marks, Purpose, Worker};
 use crate::objects::valid;
+use crate::partial::Partial;
 use crate::roots::RootType;
 use crate::shared::Core;
 use crate::superblock::{ROOT_COUNT, ROOTS};
@@ -94,8 +95,9 @@ impl<M: Medium> Core<M> {
         let mut blocks = self.blocks.lock();
         self.forget_blocks(&mut blocks);
         for partial in &self.partial {
-            partial.lock().head = 0;
+            *partial.lock() = Partial::new();
         }
+        self.empties.store(0, Relaxed);
         self.each_block(blocks.count, |block, header| {
             match header {
                 Header::Free => self.set_marks(block, None, marks),

@@ -201,7 +201,8 @@ impl<M: Medium> Heap<M> {
         core.check_process()?;
         core.check_collected()?;
         let mut object = [core.at(0)];
-        core.take_objects(class, &mut object)?;
+        let group = core.cache().map_or(0, |cache| cache.group());
+        core.take_objects(class, group, &mut object)?;
         Ok(object[0])
     }
 
@@ -465,6 +466,7 @@ impl<M: Medium> Heap<M> {
                 return Ok(());
             }
             core.drain_all();
+            core.free_empties();
             core.lazy.write_back(&core.medium);
             core.fence();
             // Before anything says that the heap is closed.

@@ -33,6 +33,7 @@ mod mark;
 mod memory;
 mod objects;
 mod open;
+mod partial;
 mod pointer;
 mod registry;
 mod repair;

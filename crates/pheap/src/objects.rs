@@ -12,25 +12,31 @@ use crate::class::Class;
 use crate::error::Error;
 use crate::header::Header;
 use crate::layout::{BlockId, REGION_BYTES};
-use crate::shared::{Core, Partial};
+use crate::partial::{Listed, Partial};
+use crate::shared::Core;
 
 const WORD_BITS: usize = 64;
 
 impl<M: Medium> Core<M> {
-    /// Takes as many free objects as fit of one block (the incremental sweep of section 6.1), at least one.
+    /// Takes as many free objects as fit of one block (the incremental sweep of section 6.1), at least one, for somebody of a group of threads.
     ///
     /// # Errors
     /// [`Error::Full`].
-    pub fn take_objects(&self, class: Class, into: &mut [NonNull<u8>]) -> Result<usize, Error> {
+    pub fn take_objects(
+        &self,
+        class: Class,
+        group: usize,
+        into: &mut [NonNull<u8>],
+    ) -> Result<usize, Error> {
         let mut partial = self.partial[class.index()].lock();
         let block = loop {
             self.adopt(class, &mut partial);
-            if partial.head != 0 {
-                break BlockId(partial.head);
+            if let Some(block) = self.first_with_room(&mut partial, group) {
+                break block;
             }
             let is_more = self.scan_next(&mut self.blocks.lock())?;
             if !is_more {
-                break self.new_block(class, &mut partial)?;
+                break self.new_block(class, group, &mut partial)?;
             }
         };
         // SAFETY: the class's lock is held.
@@ -60,9 +66,14 @@ impl<M: Medium> Core<M> {
                 break;
             }
         }
+        let was_empty = info.live == 0;
+        let is_full = info.live as usize + count >= class.objects();
+        if was_empty || is_full {
+            self.unlist(block, info, &mut partial);
+        }
         info.live += count as u32;
-        if info.live as usize >= class.objects() {
-            self.unlink(block, info, &mut partial);
+        if was_empty && !is_full {
+            self.list(block, info, &mut partial);
         }
         if count == 0 {
             // What was found when the block was looked at is not there: bits and count disagree.
@@ -145,30 +156,29 @@ impl<M: Medium> Core<M> {
         let info = unsafe { &mut *self.info(block) };
         info.live -= count;
         info.first_word = info.first_word.min(word as u16);
-        if !info.is_listed {
-            self.link(block, info, partial);
+        if info.live == 0 {
+            self.unlist(block, info, partial);
         }
-        // The last one of its class stays: it would be asked for again at once.
-        let is_last = info.before == 0 && info.after == 0;
-        if info.live == 0 && !is_last {
-            self.unlink(block, info, partial);
-            self.set_tag(block, 0);
-            self.set_header(block, Header::Free);
-            self.counters.returned_blocks.fetch_add(1, Relaxed);
-            self.return_blocks(block, 1);
+        if info.listed == Listed::Nowhere {
+            self.list(block, info, partial);
         }
     }
 
     /// A block that was free, for a class, in its list. One line is written back and one fence waited for.
-    fn new_block(&self, class: Class, partial: &mut Partial) -> Result<BlockId, Error> {
+    fn new_block(
+        &self,
+        class: Class,
+        group: usize,
+        partial: &mut Partial,
+    ) -> Result<BlockId, Error> {
         let block = self.take_blocks(1)?;
         self.set_header(block, Header::Small(class));
         self.set_tag(block, class.tag());
         self.counters.fresh_blocks.fetch_add(1, Relaxed);
         // SAFETY: the block is nobody else's, and the class's lock is held.
         let info = unsafe { &mut *self.info(block) };
-        *info = Info::default();
-        self.link(block, info, partial);
+        *info = Info { group: group as u8, ..Info::default() };
+        self.list(block, info, partial);
         Ok(block)
     }
 
@@ -186,33 +196,8 @@ impl<M: Medium> Core<M> {
             // SAFETY: the class's lock is held, and what was found is in no other list any more.
             let info = unsafe { &mut *self.info(block) };
             next = info.after;
-            self.link(block, info, partial);
+            self.list(block, info, partial);
         }
-    }
-
-    fn link(&self, block: BlockId, info: &mut Info, partial: &mut Partial) {
-        (info.before, info.after, info.is_listed) = (0, partial.head, true);
-        if partial.head != 0 {
-            // SAFETY: another block of the class, whose lock is held.
-            unsafe { (*self.info(BlockId(partial.head))).before = block.0 };
-        }
-        partial.head = block.0;
-    }
-
-    fn unlink(&self, block: BlockId, info: &mut Info, partial: &mut Partial) {
-        // SAFETY: other blocks of the class, whose lock is held.
-        unsafe {
-            if info.after != 0 {
-                (*self.info(BlockId(info.after))).before = info.before;
-            }
-            if info.before != 0 {
-                (*self.info(BlockId(info.before))).after = info.after;
-            }
-        }
-        if partial.head == block.0 {
-            partial.head = info.after;
-        }
-        (info.before, info.after, info.is_listed) = (0, 0, false);
     }
 }
 

@@ -17,14 +17,8 @@ use crate::header::Header;
 use crate::layout::{BLOCK_BYTES, BlockId, REGION_BYTES};
 use crate::lazy::Lazy;
 use crate::memory::Table;
+use crate::partial::Partial;
 use crate::superblock::{Identity, Record};
-
-/// Blocks of a class that have free objects; under the class's lock.
-#[derive(Default)]
-pub struct Partial {
-    /// The first of them; 0: none.
-    pub head: u32,
-}
 
 /// What was done since the heap was opened; all but `lazy` counts what somebody waited for.
 #[derive(Default)]
@@ -64,6 +58,8 @@ pub struct Core<M: Medium> {
     /// Blocks with free objects that were found so and are not in their class's list yet; under the same lock.
     pub found: [AtomicU32; CLASSES],
     pub partial: [Lock<Partial>; CLASSES],
+    /// Blocks of a class without any object, in all of these.
+    pub empties: AtomicUsize,
     /// Roots and their names.
     pub roots: Lock<()>,
     /// Mixed with an object's offset it stands in a free object that is in a cache.
@@ -114,7 +110,8 @@ impl<M: Medium> Core<M> {
             blocks: Lock::new(blocks),
             scanned: AtomicUsize::new(0),
             found: [const { AtomicU32::new(0) }; CLASSES],
-            partial: [const { Lock::new(Partial { head: 0 }) }; CLASSES],
+            partial: [const { Lock::new(Partial::new()) }; CLASSES],
+            empties: AtomicUsize::new(0),
             roots: Lock::new(()),
             canary,
             counters: Counters::default(),

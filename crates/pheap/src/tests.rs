@@ -382,3 +382,39 @@ fn a_random_life_agrees_with_a_model() {
         prop_assert!(objects.iter().all(|object| full(&heap, *object)));
     });
 }
+
+#[test]
+fn empty_blocks_stay_with_their_class_until_somebody_needs_them() {
+    let heap = create(LEAST_BYTES + 3 * BLOCK_BYTES);
+    let fill = |bytes: usize| {
+        let mut objects = Vec::new();
+        while let Ok(object) = heap.alloc(bytes) {
+            objects.push(object);
+        }
+        objects
+    };
+    let free = |objects: Vec<core::ptr::NonNull<u8>>| {
+        // SAFETY: nobody uses them.
+        objects.into_iter().for_each(|object| unsafe { heap.free(object).unwrap() });
+    };
+    for round in 0..3 {
+        let objects = fill(1024);
+        assert_eq!(objects.len(), 4 * 64, "round {round}");
+        free(objects);
+    }
+    // Nothing was waited for but the headers of the first round.
+    let counted = heap.counters();
+    assert_eq!((counted.fresh_blocks, counted.returned_blocks, counted.fences), (4, 0, 4));
+    // Half of a thread's stack of free objects stays with the thread, and so does their block.
+    let other = fill(32768);
+    assert!((2 * 2..=3 * 2).contains(&other.len()), "{}", other.len());
+    assert_eq!(heap.counters().returned_blocks, other.len() as u64 / 2);
+    free(other);
+    let medium = *heap.medium();
+    heap.close().unwrap();
+    // What is closed has none of them.
+    let image = medium.journal().last();
+    let (heap, _) = Heap::open(memory(&image), 0, None).unwrap();
+    let large = heap.alloc(4 * BLOCK_BYTES);
+    assert!(large.is_ok(), "{large:?}");
+}

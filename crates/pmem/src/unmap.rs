@@ -1,0 +1,129 @@
+//! Mappings that nobody uses any more. The kernel takes a page at a time out of the page table, 20 ms for a gibibyte: of a large one a
+//! thread waits for that, and not whoever closes what lay there. It does so piece by piece: as long as the kernel is at one, nobody else in
+//! the process can map anything.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::*};
+
+use spandrel_os::{env, vm};
+use spandrel_sync::{linger, thread};
+
+/// Of fewer bytes it takes longer to make a thread.
+const LARGE_BYTES: usize = 32 << 20;
+/// Half a millisecond's work.
+const PIECE_BYTES: usize = 16 << 20;
+/// It calls the kernel, and nothing else.
+const STACK_BYTES: usize = 64 << 10;
+
+/// What a thread takes away.
+struct Job {
+    /// Where it begins; 0: nothing.
+    at: AtomicUsize,
+    reserved: AtomicUsize,
+    mapped: AtomicUsize,
+}
+
+impl Job {
+    const fn new() -> Self {
+        Self { at: AtomicUsize::new(0), reserved: AtomicUsize::new(0), mapped: AtomicUsize::new(0) }
+    }
+}
+
+/// One that comes when all of these are taken waits for the kernel itself.
+static JOBS: [Job; 16] = [const { Job::new() }; 16];
+/// The process whose threads these are: a child of a fork has none of them.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+
+/// Takes a reservation away, in which so many bytes were mapped. Its address space may be free somewhat later: see [`wait`].
+///
+/// # Safety
+/// It is the caller's, and nobody uses it any more.
+pub unsafe fn release(at: *mut u8, reserved: usize, mapped: usize) {
+    if mapped < LARGE_BYTES || !beside(at, reserved, mapped) {
+        // SAFETY: promised by the caller.
+        unsafe { vm::release(at, reserved) };
+    }
+}
+
+/// Waits until the address space of all that was released is free. Whether there was any to wait for.
+pub fn wait() -> bool {
+    let is_busy = || JOBS.iter().any(|job| job.at.load(Acquire) != 0);
+    if PROCESS.load(Acquire) != env::pid() || !is_busy() {
+        return false;
+    }
+    let mut looks = 0;
+    while is_busy() {
+        linger(looks);
+        looks += 1;
+    }
+    true
+}
+
+/// Has a thread do it. False: there is none.
+fn beside(at: *mut u8, reserved: usize, mapped: usize) -> bool {
+    let process = env::pid();
+    if PROCESS.swap(process, AcqRel) != process {
+        // The parent's, if there are any.
+        JOBS.iter().for_each(|job| job.at.store(0, Relaxed));
+    }
+    let is_taken = |job: &&Job| job.at.compare_exchange(0, at as usize, AcqRel, Relaxed).is_ok();
+    let Some(job) = JOBS.iter().find(is_taken) else { return false };
+    job.reserved.store(reserved, Relaxed);
+    job.mapped.store(mapped, Relaxed);
+    let argument = core::ptr::from_ref(job).cast_mut().cast();
+    // SAFETY: a job, which is static.
+    match unsafe { thread::start(run, argument, STACK_BYTES) } {
+        Ok(thread) => {
+            // SAFETY: just made.
+            unsafe { thread::detach(thread) };
+            true
+        }
+        Err(_) => {
+            job.at.store(0, Release);
+            false
+        }
+    }
+}
+
+extern "C" fn run(job: *mut c_void) -> *mut c_void {
+    // SAFETY: one of the jobs.
+    let job = unsafe { &*job.cast::<Job>() };
+    let (at, reserved) = (job.at.load(Relaxed) as *mut u8, job.reserved.load(Relaxed));
+    let mapped = job.mapped.load(Relaxed);
+    for from in (0..mapped).step_by(PIECE_BYTES) {
+        // SAFETY: promised by whoever released it; what is in a file stays there.
+        unsafe { vm::discard(at.wrapping_add(from), PIECE_BYTES.min(mapped - from)) };
+    }
+    // SAFETY: as above.
+    unsafe { vm::release(at, reserved) };
+    job.at.store(0, Release);
+    core::ptr::null_mut()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::room;
+
+    #[test]
+    fn address_space_that_is_taken_away_beside_the_program_can_be_had_again() {
+        for mapped in [4096, LARGE_BYTES] {
+            let (first, bytes) = room::reserve(LARGE_BYTES, None).unwrap();
+            let base = first.as_ptr() as usize;
+            // SAFETY: just reserved.
+            unsafe {
+                assert!(vm::open(first.as_ptr(), bytes));
+                first.as_ptr().write_bytes(1, bytes);
+                release(first.as_ptr(), bytes, mapped);
+            }
+            // Another test may have been given the place meanwhile, and then it is not there again: try elsewhere.
+            if let Ok((again, bytes)) = room::reserve(LARGE_BYTES, Some(base)) {
+                assert_eq!(again, first);
+                // SAFETY: just reserved.
+                unsafe { release(again.as_ptr(), bytes, 0) };
+            }
+        }
+        wait();
+        assert!(!wait());
+    }
+}
