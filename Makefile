@@ -56,6 +56,7 @@ unit:
 		--features spandrel/jemalloc,spandrel/mimalloc
 	cargo test --locked -p spandrel -p spandrel-backends
 	cargo run --locked -p spandrel --features simulator --example transactions
+	cargo run --locked -p spandrel --features simulator --example word_count -- --power-failure
 	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom \
 		cargo test --locked --release -p spandrel-sync --test loom
 	RUSTFLAGS='--cfg shuttle' CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/shuttle \

@@ -2,12 +2,18 @@
 //!
 //!     cargo run --release --example word_count -- words.heap FILE…
 //!
-//! Kill it with `kill -9` in the middle and start it again: no word is counted twice, and none is missed. On an ordinary
-//! file the counts and the place in the text become durable together, with each checkpoint.
+//! Kill it with `kill -9` in the middle and start it again: no word is counted twice, and none is missed. In memory (tmpfs,
+//! DAX) each count is there as soon as it was made; on an ordinary file all of them become durable together, with each checkpoint.
+//!
+//!     cargo run --release --features simulator --example word_count -- --power-failure
+//!
+//! does the same with every image of a short count that a power failure may leave.
 
 use spandrel::heap::collections::{HashMap, Key, MapHead, Vector, VectorHead};
-use spandrel::heap::{Choice, Heap, Opened, Options, RootType, Trace, Tracer};
+use spandrel::heap::{Error, Heap, Medium, Opened, Options, RootType, Trace, Tracer};
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
+
+type Failure = Box<dyn std::error::Error>;
 
 /// A word: up to 24 bytes of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,17 +48,31 @@ impl Word {
     }
 }
 
+/// How often a word was seen.
+#[derive(Clone, Copy, Trace)]
+#[repr(C)]
+struct Seen {
+    times: u64,
+    /// The place behind the one where it was seen last. The place that the count has come to is stored after it: where
+    /// this lies beyond that, the word was counted, and the failure came in between.
+    until: u64,
+}
+
 const TYPES: &[RootType<'_>] =
-    &[RootType::of::<MapHead<Word, u64>>("counts"), RootType::of::<VectorHead<u64>>("places")];
+    &[RootType::of::<MapHead<Word, Seen>>("counts"), RootType::of::<VectorHead<u64>>("places")];
 
 /// Lines between two checkpoints.
 const LINES: usize = 2000;
+/// Places in a file are so many at most: what is above them in [`Seen::until`] is the file's number, plus 1.
+const FILE_SHIFT: u32 = 48;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Failure> {
     let mut words = std::env::args().skip(1);
     let Some(path) = words.next() else { return Err("word_count HEAP FILE…".into()) };
-    // With a log also where the file lies in memory: what counts is that both change together.
-    let options = Options::new().roots(TYPES).medium(Choice::Logged);
+    if path == "--power-failure" {
+        return power_failure();
+    }
+    let options = Options::new().roots(TYPES);
     let (heap, opened) = match std::path::Path::new(&path).exists() {
         true => options.open(&path)?,
         false => (options.size(1 << 20).create(&path)?, Opened::default()),
@@ -61,53 +81,115 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         eprintln!("recovered: {} objects, {} given back", collected.live, collected.freed);
     }
     for (number, file) in words.enumerate() {
-        count(&heap, number, &file)?;
+        let text = std::fs::File::open(&file).map_err(|why| format!("{file}: {why}"))?;
+        count(&heap, number, &mut BufReader::new(text), LINES, |_| ())?;
     }
-    let counts = HashMap::<Word, u64>::open(&heap, "counts")?;
-    let mut all: Vec<(u64, String)> =
-        counts.iter().map(|(word, count)| (count, word.text())).collect();
-    all.sort_unstable_by(|one, two| two.cmp(one));
-    for (count, word) in all.iter().take(10) {
-        println!("{count:>9} {word}");
+    let all = most_often(&heap)?;
+    for (times, word) in all.iter().take(10) {
+        println!("{times:>9} {word}");
     }
-    println!(
-        "{:>9} words, {} of them different",
-        all.iter().map(|(count, _)| count).sum::<u64>(),
-        all.len()
-    );
+    let sum: u64 = all.iter().map(|(times, _)| times).sum();
+    println!("{sum:>9} words, {} of them different", all.len());
     heap.close()?;
     Ok(())
 }
 
-/// Counts the words of a file from where it was left.
-fn count(heap: &Heap, number: usize, file: &str) -> Result<(), Box<dyn std::error::Error>> {
-    let mut counts = HashMap::<Word, u64>::open(heap, "counts")?;
-    let mut places = Vector::<u64>::open(heap, "places")?;
+/// All words, those first that were seen most often.
+fn most_often<M: Medium>(heap: &Heap<M>) -> Result<Vec<(u64, String)>, Error> {
+    let counts = HashMap::<Word, Seen, M>::open(heap, "counts")?;
+    let mut all: Vec<_> = counts.iter().map(|(word, seen)| (seen.times, word.text())).collect();
+    all.sort_unstable_by(|one, two| two.cmp(one));
+    Ok(all)
+}
+
+/// Counts the words of a text from where it was left. `done` is called with the place behind each line.
+fn count<M: Medium>(
+    heap: &Heap<M>,
+    number: usize,
+    text: &mut (impl BufRead + Seek),
+    lines: usize,
+    done: impl Fn(u64),
+) -> Result<(), Failure> {
+    let mut counts = HashMap::<Word, Seen, M>::open(heap, "counts")?;
+    let mut places = Vector::<u64, M>::open(heap, "places")?;
     while places.len() <= number {
         places.push(0)?;
     }
     let mut place = places.get(number).unwrap_or(0);
-    let mut text =
-        BufReader::new(std::fs::File::open(file).map_err(|why| format!("{file}: {why}"))?);
     text.seek(SeekFrom::Start(place))?;
     let mut line = Vec::new();
-    for lines in 1.. {
+    for lines_read in 1.. {
         line.clear();
         let read = text.read_until(b'\n', &mut line)?;
+        let mut until = (number as u64 + 1) << FILE_SHIFT | place;
         for word in String::from_utf8_lossy(&line).split(|c: char| !c.is_alphanumeric()) {
+            until += 1;
             if !word.is_empty() {
                 let word = Word::new(&word.to_lowercase());
-                counts.insert(word, counts.get(&word).unwrap_or(0) + 1)?;
+                let seen = counts.get(&word).unwrap_or(Seen { times: 0, until: 0 });
+                if seen.until < until {
+                    counts.insert(word, Seen { times: seen.times + 1, until })?;
+                }
             }
         }
         place += read as u64;
-        if read == 0 || lines % LINES == 0 {
-            places.set(number, place)?;
+        places.set(number, place)?;
+        if read == 0 || lines_read % lines == 0 {
             heap.checkpoint()?;
         }
+        done(place);
         if read == 0 {
-            return Ok(());
+            break;
         }
     }
     Ok(())
+}
+
+/// Counts a few lines on simulated memory, and goes on from every image that a failure of power may leave.
+#[cfg(feature = "simulator")]
+fn power_failure() -> Result<(), Failure> {
+    use spandrel::heap::simulator::{Bounds, Memory, Point};
+    use std::io::Cursor;
+
+    const TEXT: &str = "the heap is the file\nthe file is the heap\nand the heap is there again\n";
+    let count_all = |heap: &Heap<&Memory>, memory: &Memory| {
+        count(heap, 0, &mut Cursor::new(TEXT), 1, |place| memory.note(place))
+    };
+    let memory = Memory::new(2 << 20);
+    let heap = Heap::create(&memory, [1, 2], 0, 0)?;
+    count_all(&heap, &memory)?;
+    let expected = most_often(&heap)?;
+    heap.close()?;
+    let check = |image: &[u8], point: &Point<'_>| -> Result<(), String> {
+        let after = Memory::from_image(image);
+        let opened = match Heap::open(&after, 0, Some(TYPES)) {
+            // There was no heap yet.
+            Err(Error::NotAHeap | Error::Unfinished) if point.notes.is_empty() => return Ok(()),
+            opened => opened,
+        };
+        let go_on = |(heap, _): (Heap<&Memory>, Opened)| {
+            count_all(&heap, &after)?;
+            most_often(&heap).map_err(Failure::from)
+        };
+        match opened.map_err(Failure::from).and_then(go_on) {
+            Ok(all) if all == expected => Ok(()),
+            Ok(all) => Err(format!("{all:?} instead of {expected:?}")),
+            Err(why) => Err(why.to_string()),
+        }
+    };
+    let seen = memory.journal().images(&Bounds { most: 64, ..Bounds::default() }, check);
+    let seen = seen.map_err(|found| found.to_string())?;
+    println!(
+        "{} moments, {} images: from each of them the same {} words were counted",
+        seen.points,
+        seen.images,
+        expected.iter().map(|(times, _)| times).sum::<u64>()
+    );
+    Ok(())
+}
+
+#[cfg(not(feature = "simulator"))]
+fn power_failure() -> Result<(), Failure> {
+    Err("--power-failure: this example was built without the simulator; add --features simulator"
+        .into())
 }
