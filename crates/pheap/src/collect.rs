@@ -20,7 +20,7 @@ use crate::roots::RootType;
 use crate::shared::Core;
 use crate::superblock::{ROOT_COUNT, ROOTS};
 use crate::trace::Target;
-use crate::workers::{self, MOST, Pool};
+use crate::workers::{self, Items, MOST};
 
 /// A heap that is smaller is marked by one thread: another takes longer to begin.
 const ALONE_BYTES: usize = 16 << 20;
@@ -55,7 +55,7 @@ impl<M: Medium> Core<M> {
             *root = self.root_target(index, types)?;
         }
         let threads = if self.bytes() < ALONE_BYTES { 1 } else { workers::processors().min(MOST) };
-        let (pool, next) = (Pool::new(threads), AtomicUsize::new(0));
+        let (pool, next) = (Items::new(threads), AtomicUsize::new(0));
         let all = Lock::new((Collected::default(), None));
         let work = || {
             let mut worker = match Worker::new(self, &marks, &pool, purpose) {

@@ -19,7 +19,7 @@ use crate::memory::{Table, Zeroed};
 use crate::pointer::offset_of;
 use crate::shared::Core;
 use crate::trace::{Mark, Target, Tracer};
-use crate::workers::Pool;
+use crate::workers::{Items, SHARED};
 
 /// Objects that are being fetched at once.
 const FETCHED: usize = 16;
@@ -167,7 +167,7 @@ pub enum Purpose {
 pub struct Worker<'a, M: Medium> {
     core: &'a Core<M>,
     marks: &'a Marks,
-    pool: &'a Pool,
+    pool: &'a Items,
     stack: Table<Slot>,
     height: usize,
     ring: [Option<Item>; FETCHED],
@@ -185,7 +185,7 @@ impl<'a, M: Medium> Worker<'a, M> {
     pub fn new(
         core: &'a Core<M>,
         marks: &'a Marks,
-        pool: &'a Pool,
+        pool: &'a Items,
         purpose: Purpose,
     ) -> Result<Self, Error> {
         // No more than objects of the heap, and a piece of each.
@@ -225,25 +225,22 @@ impl<'a, M: Medium> Worker<'a, M> {
                     self.share();
                 }
             }
-            let mut taken = [const { None }; crate::workers::SHARED];
-            if !self.pool.take(&mut taken) {
-                return;
-            }
+            let Some(taken) = self.pool.take() else { return };
             taken.into_iter().flatten().for_each(|item| self.push(item));
         }
     }
 
     /// Leaves some of what waits to those who have nothing.
     fn share(&mut self) {
-        let count = (self.height / 2).min(crate::workers::SHARED);
+        let count = (self.height / 2).min(SHARED);
         let from = self.height - count;
-        let mut items = [const { None }; crate::workers::SHARED];
+        let mut items = [const { None }; SHARED];
         for (number, item) in items.iter_mut().take(count).enumerate() {
             // SAFETY: below the height everything was written.
             *item =
                 self.stack.pointer(from + number).map(|slot| unsafe { (*slot).0.assume_init() });
         }
-        if self.pool.leave(&items) {
+        if self.pool.leave(items).is_ok() {
             self.height = from;
         }
     }

@@ -1,9 +1,8 @@
 //! Several threads mark: what one has too much of, others take.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicUsize, Ordering::*};
 
-use spandrel_sync::{Lock, linger, thread};
+use spandrel_sync::{Pool, thread};
 
 use crate::mark::Item;
 
@@ -11,65 +10,7 @@ use crate::mark::Item;
 pub const SHARED: usize = 64;
 
 /// What waits for whoever has nothing.
-pub struct Pool {
-    workers: AtomicUsize,
-    idle: AtomicUsize,
-    items: Lock<([Option<Item>; SHARED], usize)>,
-}
-
-// SAFETY: items are offsets and functions.
-unsafe impl Send for Pool {}
-
-impl Pool {
-    pub fn new(workers: usize) -> Self {
-        Self {
-            workers: AtomicUsize::new(workers),
-            idle: AtomicUsize::new(0),
-            items: Lock::new(([const { None }; SHARED], 0)),
-        }
-    }
-
-    /// One of the workers does not come.
-    pub fn is_missing(&self) {
-        self.workers.fetch_sub(1, AcqRel);
-    }
-
-    /// Whether somebody has nothing.
-    #[inline]
-    pub fn is_wanted(&self) -> bool {
-        self.idle.load(Relaxed) > 0
-    }
-
-    /// Leaves items for others. False: what was left before is still there.
-    pub fn leave(&self, items: &[Option<Item>; SHARED]) -> bool {
-        let mut left = self.items.lock();
-        if left.1 > 0 {
-            return false;
-        }
-        (left.0, left.1) = (*items, SHARED);
-        true
-    }
-
-    /// Takes what others have left, and waits for it as long as anybody works. False: there is nothing, and nobody works.
-    pub fn take(&self, into: &mut [Option<Item>; SHARED]) -> bool {
-        self.idle.fetch_add(1, AcqRel);
-        for looks in 0.. {
-            let mut left = self.items.lock();
-            if left.1 > 0 {
-                (*into, left.1) = (left.0, 0);
-                // Under the lock, so that nobody finds all idle and nothing left.
-                self.idle.fetch_sub(1, AcqRel);
-                return true;
-            }
-            drop(left);
-            if self.idle.load(Acquire) >= self.workers.load(Acquire) {
-                return false;
-            }
-            linger(looks);
-        }
-        false
-    }
-}
+pub type Items = Pool<Item, SHARED>;
 
 /// Threads that mark at most.
 pub const MOST: usize = 16;

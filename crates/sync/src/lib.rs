@@ -1,4 +1,4 @@
-//! Locks, start-once cells, a handshake, the thread slot and a thread for work
+//! Locks, start-once cells, a handshake, the thread slot, a pool of work, and threads for work
 //! beside the program.
 //!
 //! Invariants: nothing here allocates, and a lock may be taken before libc is
@@ -18,6 +18,7 @@ pub mod background;
 mod handshake;
 mod lock;
 mod platform;
+mod pool;
 mod slot;
 #[cfg(not(loom))]
 pub mod thread;
@@ -28,5 +29,6 @@ pub use lock::{Lock, LockGuard, Once};
 pub use platform::is_single_threaded;
 #[cfg(not(loom))]
 pub use platform::{exchange, linger};
+pub use pool::Pool;
 pub use slot::{NO_CACHE, ThreadSlot, thread_slot};
 pub use wakeup::Wakeup;

@@ -6,7 +6,7 @@
 #[cfg_attr(shuttle, allow(dead_code))]
 mod real {
     pub use core::hint::spin_loop;
-    pub use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+    pub use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
     use spandrel_os::barrier;
 
@@ -147,7 +147,7 @@ mod real {
 #[cfg(loom)]
 mod model {
     pub use loom::hint::spin_loop;
-    pub use loom::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+    pub use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
     use loom::sync::{Condvar, Mutex};
     use std::hash::{DefaultHasher, Hash, Hasher};
@@ -219,6 +219,10 @@ mod model {
         spin_loop();
     }
 
+    pub fn linger(_: u32) {
+        loom::thread::yield_now();
+    }
+
     /// The process-wide barrier cannot be modelled from one side: here both
     /// sides pass a full fence, which is what the kernel guarantees to them.
     pub fn light_barrier() {
@@ -234,7 +238,9 @@ mod model {
 /// Tasks of shuttle are all on one thread of the system, and change where one of them yields.
 #[cfg(shuttle)]
 mod scheduled {
-    pub use super::real::{AtomicU8, AtomicU32, Ordering, exchange, heavy_barrier, light_barrier};
+    pub use super::real::{
+        AtomicU8, AtomicU32, AtomicUsize, Ordering, exchange, heavy_barrier, light_barrier,
+    };
 
     use shuttle::thread::yield_now;
 

@@ -10,7 +10,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::AtomicU8;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use loom::thread;
-use spandrel_sync::{Handshake, Lock, Once, Wakeup};
+use spandrel_sync::{Handshake, Lock, Once, Pool, Wakeup};
 
 /// A value that panics when two use it at a time.
 struct Value(UnsafeCell<u32>);
@@ -301,5 +301,38 @@ fn a_thread_that_is_to_leave_leaves_whatever_it_does() {
             state.left();
         }
         assert!(!state.start() && !state.is_there());
+    });
+}
+
+/// Takes a worker's part: each piece of work finds as many more as its number says. What was done.
+fn work(pool: &Pool<u32, 1>, mut found: Vec<u32>) -> u32 {
+    let mut done = 0;
+    loop {
+        while let Some(piece) = found.pop() {
+            done += 1;
+            found.extend((0..piece).map(|_| piece - 1));
+            if pool.is_wanted()
+                && let Some(piece) = found.pop()
+                && let Err([Some(back)]) = pool.leave([Some(piece)])
+            {
+                found.push(back);
+            }
+        }
+        let Some(taken) = pool.take() else { return done };
+        found.extend(taken.into_iter().flatten());
+    }
+}
+
+#[test]
+fn work_that_finds_work_is_all_done_once_and_then_all_end() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let pool = Arc::new(Pool::new(2));
+        let other = pool.clone();
+        let thread = thread::spawn(move || work(&other, Vec::new()));
+        let done = work(&pool, vec![2]);
+        // 2 finds 1 and 1, and each of these 0.
+        assert_eq!(done + thread.join().unwrap(), 5);
     });
 }
