@@ -21,6 +21,7 @@
 
 mod args;
 mod buffer;
+mod heap;
 mod meter;
 mod pages;
 mod random;

@@ -14,7 +14,7 @@ mod small_realloc;
 mod vec;
 
 use crate::args::Args;
-use crate::meter;
+use crate::{heap, meter};
 use serde_json::{Map, Value};
 
 /// What a suite found out.
@@ -37,6 +37,18 @@ const SUITES: &[(&str, Suite)] = &[
     ("replay", replay::run),
     ("server", server::serve),
     ("server-clients", server::clients),
+    ("heap-larson", heap::larson),
+    ("heap-threadtest", heap::threadtest),
+    ("heap-prodcon", heap::prodcon),
+    ("heap-sh6bench", heap::sh6bench),
+    ("heap-pair", heap::pair),
+    ("heap-blocks", heap::blocks),
+    ("heap-resur", heap::resur),
+    ("heap-open", heap::open),
+    ("heap-checkpoint", heap::checkpoint),
+    ("heap-barnes", heap::barnes),
+    ("heap-queens", heap::queens),
+    ("heap-cholesky", heap::cholesky),
     ("true", nothing),
 ];
 
