@@ -351,6 +351,35 @@ fn an_open_heap_without_a_log_can_only_be_waited_for() {
 }
 
 #[test]
+fn what_a_heap_was_made_to_lie_on_is_followed_everywhere() {
+    let place = Place::new();
+    place.says(0, &["create", "--medium", "mapped", "--size", "2MiB", "m.heap"]);
+    let heap = Options::new().open(place.path("m.heap")).unwrap().0;
+    fill(&heap);
+    // Nothing of it was in a checkpoint.
+    heap.abandon();
+    let info = place.says(0, &["info", "m.heap"]);
+    assert!(
+        info.contains("on memory: all survives") && info.contains("made to be mapped"),
+        "{info}"
+    );
+    let info = place.run(&["info", "--json", "m.heap"]).json();
+    assert_eq!(
+        (&info["record"]["medium"], &info["medium"]["is"]),
+        (&"mapped".into(), &"memory".into())
+    );
+    place.says(0, &["copy", "m.heap", "c.heap"]);
+    place.says(0, &["gc", "m.heap"]);
+    let mut bytes = place.bytes("m.heap");
+    bytes[ROOTS + 9 * 8..ROOTS + 10 * 8].fill(1);
+    place.write("m.heap", &bytes);
+    place.says(0, &["repair", "--write", "--no-backup", "m.heap"]);
+    assert_eq!(numbers(&place.path("m.heap")), Vec::from_iter(0..100));
+    assert_eq!(numbers(&place.path("c.heap")), Vec::from_iter(0..100));
+    assert_eq!(place.names(), ["c.heap", "m.heap"], "nobody needed a log");
+}
+
+#[test]
 fn damage_is_named_with_its_place_and_mended_only_where_asked() {
     let place = Place::new();
     let heap = place.create("a.heap", Choice::Logged);
@@ -449,8 +478,6 @@ fn any_damage_ends_in_an_exit_code() {
             bytes[at] ^= 1 << next(8);
         }
         place.write("x.heap", &bytes);
-        // One that is opened to be collected has a log from then on.
-        let _ = std::fs::remove_file(place.path("x.heap.log"));
         for command in ["check", "info", "roots", "dump", "repair"] {
             let done = place.run(&[command, "x.heap"]);
             assert!(matches!(done.code, Some(0..=2)), "turn {turn}, {command}: {done:?}");

@@ -18,6 +18,8 @@ pub enum Error {
     Version(u64),
     /// The heap needs features that this version does not know, as bits.
     Features(u64),
+    /// The heap was made to lie on something that this version does not know, as its number.
+    Medium(u64),
     /// The heap was made for another layout of the user's types than the one that was given.
     Layout {
         /// The heap's.
@@ -92,7 +94,7 @@ impl Error {
             | Self::Size(_)
             | Self::RootIndex(_)
             | Self::RootName => libc::EINVAL,
-            Self::Version(_) | Self::Features(_) => libc::ENOTSUP,
+            Self::Version(_) | Self::Features(_) | Self::Medium(_) => libc::ENOTSUP,
             Self::Layout { .. } | Self::RootType { .. } => libc::EPROTOTYPE,
             Self::Damaged { .. } | Self::Truncated { .. } => libc::EBADMSG,
             Self::BaseTaken(_) => libc::EEXIST,
@@ -122,6 +124,9 @@ impl fmt::Display for Error {
             ),
             Self::Features(bits) => {
                 write!(f, "it needs features ({bits:#x}) that this program does not know")
+            }
+            Self::Medium(number) => {
+                write!(f, "it was made for a medium ({number}) that this program does not know")
             }
             Self::Layout { heap, given } => {
                 write!(f, "it was made for types with the layout {heap:#018x}, not {given:#018x}")

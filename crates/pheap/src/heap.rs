@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::*;
 
 use spandrel_os::vm;
 use spandrel_pages::PAGE_BYTES;
-use spandrel_pmem::{Media, Medium};
+use spandrel_pmem::{Choice, Media, Medium};
 
 use crate::class::{Class, SMALL_CLASSES};
 use crate::collect::Collected;
@@ -49,6 +49,14 @@ impl<M: Medium> Heap<M> {
     /// # Errors
     /// [`Error::Size`]: the medium is too small; [`Error::NotAHeap`]: it is not zero where the heap's identity is to stand.
     pub fn create(medium: M, uuid: [u64; 2], base: u64, layout: u64) -> Result<Self, Error> {
+        Self::make(medium, Identity { uuid, base, medium: Choice::Auto }, layout)
+    }
+
+    /// The same with all that it is to say of itself for ever.
+    ///
+    /// # Errors
+    /// As for [`Heap::create`].
+    pub(crate) fn make(medium: M, identity: Identity, layout: u64) -> Result<Self, Error> {
         let bytes = medium.bytes() / BLOCK_BYTES * BLOCK_BYTES;
         if bytes < LEAST_BYTES {
             return Err(Error::Size(medium.bytes()));
@@ -59,7 +67,7 @@ impl<M: Medium> Heap<M> {
         let state = State::Clean;
         let bytes = bytes as u64;
         Record { sequence: 0, state, bytes, generation: 0, layout, features: 0 }.write(&medium);
-        Identity { uuid, base }.write(&medium);
+        identity.write(&medium);
         medium.checkpoint()?;
         Self::open(medium, layout, Some(&[])).map(|(heap, _)| heap)
     }

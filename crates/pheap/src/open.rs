@@ -105,7 +105,8 @@ impl<'a> Options<'a> {
         self
     }
 
-    /// What it lies on.
+    /// What it lies on. The file remembers what it was made with, and who opens it need not say; said, it holds as long as the heap is open,
+    /// and loses nothing: what is only in the log of a heap that is to be mapped is written to the file first.
     pub const fn medium(mut self, choice: Choice) -> Self {
         self.choice = choice;
         self
@@ -142,11 +143,12 @@ impl<'a> Options<'a> {
         let uuid = image::unique();
         let room = WINDOW.end - WINDOW.start - (self.limit.unwrap_or(LIMIT) as u64).min(14 << 40);
         let base = WINDOW.start + uuid[1] % (room / GIB) * GIB;
-        let identity = Identity { uuid, base: if self.is_fixed { base } else { 0 } };
+        let base = if self.is_fixed { base } else { 0 };
+        let identity = Identity { uuid, base, medium: self.choice };
         let media = self.with_limit(self.size, |limit| {
             Media::create(&paths.place(&identity, self.choice, limit), self.size)
         })?;
-        let heap = Heap::create(media, uuid, identity.base, self.layout);
+        let heap = Heap::make(media, identity, self.layout);
         let settled = heap.and_then(|heap| {
             heap.medium().settle()?;
             bind(&heap);
@@ -163,19 +165,21 @@ impl<'a> Options<'a> {
     /// # Errors
     /// As for [`Heap::open`]; [`Error::System`] with `ENOENT` if there is none, [`Error::Locked`].
     pub fn open(&self, path: impl AsRef<[u8]>) -> Result<(Heap<Media>, Opened), Error> {
-        let paths = Paths::new(path.as_ref())?;
-        let identity = identify(&paths)?;
-        let media =
-            self.with_limit(0, |limit| Media::open(&paths.place(&identity, self.choice, limit)));
-        let media = media.map_err(|why| match why {
-            Error::System(libc::EEXIST) => Error::BaseTaken(identity.base),
-            Error::System(libc::EBADMSG) => {
-                Error::Damaged { at: 0, what: "the log: it is that of another heap" }
-            }
-            why => why,
-        })?;
+        let media = self.open_medium(path)?;
         Heap::open(media, self.layout, self.recovers.then_some(self.types))
             .inspect(|(heap, _)| bind(heap))
+    }
+
+    /// Opens what a heap lies on, and not the heap: for who mends it with [`repair`](crate::repair). Nobody else has it then.
+    ///
+    /// # Errors
+    /// As for [`Options::open`], but for what only the heap's records say.
+    pub fn open_medium(&self, path: impl AsRef<[u8]>) -> Result<Media, Error> {
+        let paths = Paths::new(path.as_ref())?;
+        let identity = identify(&paths)?;
+        let choice = if self.choice == Choice::Auto { identity.medium } else { self.choice };
+        let open = |limit| Media::open(&paths.place(&identity, choice, limit));
+        self.with_limit(0, open).map_err(|why| told(why, &identity))
     }
 
     /// Opens a copy in memory of what a file holds, as of its last checkpoint if somebody has it open. The file stays as it is.
@@ -224,6 +228,17 @@ pub unsafe fn with_fixed<R>(base: u64, work: impl FnOnce(&Heap<Media>) -> R) -> 
     // Not dropped: it is somebody's.
     let heap = core::mem::ManuallyDrop::new(Heap::of(core));
     Some(work(&heap))
+}
+
+/// What the system's numbers mean for a heap of that identity.
+fn told(why: Error, identity: &Identity) -> Error {
+    match why {
+        Error::System(libc::EEXIST) => Error::BaseTaken(identity.base),
+        Error::System(libc::EBADMSG) => {
+            Error::Damaged { at: 0, what: "the log: it is that of another heap" }
+        }
+        why => why,
+    }
 }
 
 /// A copy in memory of what a file holds; see [`Options::copy`].

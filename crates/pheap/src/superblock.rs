@@ -6,7 +6,7 @@
 
 use core::hash::Hasher;
 
-use spandrel_pmem::Medium;
+use spandrel_pmem::{Choice, Medium};
 use twox_hash::XxHash64;
 
 use crate::error::Error;
@@ -42,7 +42,12 @@ pub struct Identity {
     pub uuid: [u64; 2],
     /// The address that it belongs at; 0: any.
     pub base: u64,
+    /// What it was made to lie on; [`Choice::Auto`]: whatever suits the file. Who opens it and says nothing follows it.
+    pub medium: Choice,
 }
+
+/// The word that stands for what a heap lies on, in the order of the numbers.
+const MEDIA: [Choice; 3] = [Choice::Auto, Choice::Mapped, Choice::Logged];
 
 /// Whether a heap was closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,7 +103,9 @@ fn store<const N: usize>(medium: &impl Medium, at: usize, words: [u64; N]) {
 
 impl Identity {
     fn words(&self) -> [u64; 8] {
-        let mut words = [MAGIC, VERSION, GEOMETRY, self.uuid[0], self.uuid[1], self.base, 0, 0];
+        let medium = MEDIA.iter().position(|choice| *choice == self.medium).unwrap_or(0) as u64;
+        let [first, second] = self.uuid;
+        let mut words = [MAGIC, VERSION, GEOMETRY, first, second, self.base, medium, 0];
         words[7] = checksum(&words[..7]);
         words
     }
@@ -135,7 +142,7 @@ impl Identity {
     /// # Errors
     /// As for [`Identity::read`].
     pub fn parse(found: [u64; 8]) -> Result<Self, Error> {
-        let [magic, version, geometry, first, second, base, _, sum] = found;
+        let [magic, version, geometry, first, second, base, medium, sum] = found;
         if magic != MAGIC {
             let is_begun = magic == 0 && version == VERSION && geometry == GEOMETRY;
             return Err(if is_begun { Error::Unfinished } else { Error::NotAHeap });
@@ -146,7 +153,9 @@ impl Identity {
         if sum != checksum(&found[..7]) || geometry != GEOMETRY {
             return Err(Error::Damaged { at: 0, what: "the heap's identity" });
         }
-        Ok(Self { uuid: [first, second], base })
+        let choice = usize::try_from(medium).ok().and_then(|number| MEDIA.get(number));
+        let medium = *choice.ok_or(Error::Medium(medium))?;
+        Ok(Self { uuid: [first, second], base, medium })
     }
 }
 
@@ -195,5 +204,27 @@ impl Record {
     /// The next one after it.
     pub fn next(&self) -> Self {
         Self { sequence: self.sequence + 1, ..*self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_medium_is_a_word_of_the_identity_and_none_that_is_not_known() {
+        for (number, medium) in MEDIA.into_iter().enumerate() {
+            let identity = Identity { uuid: [1, 2], base: 3, medium };
+            let mut words = identity.words();
+            assert_eq!(words[6], number as u64);
+            assert_eq!(Identity::parse(words), Ok(identity));
+            words[6] ^= 1;
+            let damaged = Error::Damaged { at: 0, what: "the heap's identity" };
+            assert_eq!(Identity::parse(words), Err(damaged));
+        }
+        let mut words = Identity { uuid: [1, 2], base: 0, medium: Choice::Auto }.words();
+        words[6] = 7;
+        words[7] = checksum(&words[..7]);
+        assert_eq!(Identity::parse(words), Err(Error::Medium(7)));
     }
 }

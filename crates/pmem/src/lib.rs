@@ -16,6 +16,7 @@
 extern crate std;
 
 pub mod file;
+mod files;
 pub mod line;
 pub mod log;
 pub mod mapped;

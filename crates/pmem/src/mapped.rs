@@ -63,8 +63,24 @@ impl Mapped {
     /// # Errors
     /// The error's number: `EWOULDBLOCK` if somebody else has it open, `EEXIST` if something lies at `base` already, ...
     pub fn open(path: &CStr, limit: usize, base: Option<usize>) -> Result<Self, Failed> {
+        Self::of(Self::locked(path)?, limit, base)
+    }
+
+    /// A file that nobody else has, as long as it is open.
+    ///
+    /// # Errors
+    /// As for [`Mapped::open`].
+    pub(crate) fn locked(path: &CStr) -> Result<Image, Failed> {
         let image = Image::open(path, Access::Write).map_err(Failed)?;
         image.lock(Access::Write).map_err(Failed)?;
+        Ok(image)
+    }
+
+    /// Maps a file that was locked.
+    ///
+    /// # Errors
+    /// As for [`Mapped::open`].
+    pub(crate) fn of(image: Image, limit: usize, base: Option<usize>) -> Result<Self, Failed> {
         let bytes =
             usize::try_from(image.bytes().map_err(Failed)?).map_err(|_| Failed(libc::EFBIG))?;
         Self::map(image, bytes / PAGE_BYTES * PAGE_BYTES, limit, base)

@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 use spandrel_os::image::{self, Access, Image};
 
 use crate::file::File;
+use crate::files;
 use crate::mapped::{Kind, Mapped};
 use crate::medium::{Failed, Medium};
 use crate::snapshot::Snapshot;
@@ -88,22 +89,31 @@ impl Media {
         Ok(Self::of(Inner::Logged(File::create(path, log, identity, bytes, limit, base)?)))
     }
 
-    /// Opens a file; one with a log is used with it.
+    /// Opens a file. Where nobody says how, one with a log is used with it; one that is to be mapped gets first what is only in its log.
     ///
     /// # Errors
-    /// As for [`Mapped::open`] and [`File::open`].
+    /// As for [`Mapped::open`] and [`File::open`]; `EBADMSG` if the log is another file's. What is in a log that cannot be used is never
+    /// passed over: the file is not opened then.
     pub fn open(place: &Place<'_>) -> Result<Self, Failed> {
         let Place { path, log, identity, choice, limit, base } = *place;
-        let has_log = Image::open(log, Access::Read).is_ok();
-        if choice != Choice::Logged && !has_log {
-            let mapped = Mapped::open(path, limit, base)?;
-            if choice == Choice::Mapped || is_memory(&mapped, path) {
-                return Ok(Self::of(Inner::Mapped(mapped)));
+        match choice {
+            Choice::Logged => {}
+            Choice::Mapped => {
+                let image = files::absorb(Mapped::locked(path)?, log, identity)?;
+                return Ok(Self::of(Inner::Mapped(Mapped::of(image, limit, base)?)));
             }
-        }
-        if choice == Choice::Mapped {
-            // What is only in its log would be lost.
-            return Err(Failed(libc::EBUSY));
+            Choice::Auto => {
+                let has_log = match Image::open(log, Access::Read) {
+                    Err(libc::ENOENT) => false,
+                    opened => opened.map(|_| true).map_err(Failed)?,
+                };
+                if !has_log {
+                    let mapped = Mapped::open(path, limit, base)?;
+                    if is_memory(&mapped, path) {
+                        return Ok(Self::of(Inner::Mapped(mapped)));
+                    }
+                }
+            }
         }
         Ok(Self::of(Inner::Logged(File::open(path, log, identity, limit, base)?)))
     }

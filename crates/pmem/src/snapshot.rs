@@ -1,8 +1,8 @@
 //! A copy of what a file holds, in memory of its own: the file is read, and its log. What is done to the copy nobody keeps.
 //!
-//! A file with a log may be open meanwhile: whoever has it writes a record to the log before it writes anything of it to the file. So the file
-//! as it is read, whatever was being written to it, with all records of the log after it is the image of the last of them, if the log is still
-//! the same afterwards.
+//! A file with records in its log may be open meanwhile: whoever has it writes a record to the log before it writes anything of it to the file.
+//! So the file as it is read, whatever was being written to it, with all records of the log after it is the image of the last of them, if the log
+//! is still the same afterwards. Without a record it is read only if nobody has it: whoever maps a file may have left an empty log beside it.
 
 use core::ffi::CStr;
 use core::ptr::NonNull;
@@ -74,14 +74,12 @@ impl Snapshot {
             Err(libc::ENOENT) => None,
             Err(why) => return Err(Failed(why)),
         };
-        if log.is_none() {
-            image.lock(Access::Read).map_err(Failed)?;
-        }
         let source = Source { image, log };
         for _ in 0..TRIES {
             if let Some(copy) = Self::read(&source, identity, base)? {
                 return Ok(copy);
             }
+            nap();
         }
         Err(Failed(libc::EWOULDBLOCK))
     }
@@ -90,6 +88,13 @@ impl Snapshot {
     fn read(source: &Source, identity: u64, base: Option<usize>) -> Result<Option<Self>, Failed> {
         let mut buffer = room::Buffer::new(BUFFER_BYTES)?;
         let before = Log::open(source, identity, 0, buffer.bytes())?;
+        if before.image_bytes().is_none() {
+            match source.image.lock(Access::Read) {
+                // Whoever has it may be about to write the first record of a log that has begun anew.
+                Err(libc::EWOULDBLOCK) if source.log.is_some() => return Ok(None),
+                locked => locked.map_err(Failed)?,
+            }
+        }
         let in_file = source.image.bytes().map_err(Failed)?;
         let bytes = before.image_bytes().unwrap_or(0).max(in_file);
         let bytes = usize::try_from(bytes).map_err(|_| Failed(libc::EFBIG))?;
@@ -115,6 +120,13 @@ impl Snapshot {
         }
         replayed.map(|()| Some(copy))
     }
+}
+
+/// Until somebody else has done something.
+fn nap() {
+    let millisecond = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+    // SAFETY: it reads the time.
+    unsafe { libc::nanosleep(&raw const millisecond, core::ptr::null_mut()) };
 }
 
 impl Drop for Snapshot {

@@ -42,7 +42,7 @@ pub struct CreateArgs {
     #[arg(long)]
     pub fixed: bool,
 
-    /// What it lies on
+    /// What it lies on, from now on
     #[arg(long, value_name = "MEDIUM", default_value = "auto")]
     pub medium: MediumArg,
 }

@@ -54,7 +54,7 @@ pub fn text(path: &Path, why: Error) -> String {
             std::io::Error::from_raw_os_error(number)
         ),
         Error::NotAHeap => format!("{why}; name one, which 'spandrel heap create' makes"),
-        Error::Version(_) | Error::Features(_) => {
+        Error::Version(_) | Error::Features(_) | Error::Medium(_) => {
             format!("{why}; use the version of spandrel that it was made with")
         }
         Error::Damaged { .. } => format!(
@@ -87,6 +87,7 @@ mod tests {
             Error::NotAHeap,
             Error::Unfinished,
             Error::Version(9),
+            Error::Medium(9),
             damaged,
             Error::Truncated { has: 1, needs: 2 },
             Error::BaseTaken(1 << 44),

@@ -8,7 +8,7 @@ use crate::bench::table;
 use crate::failure::Failure;
 use crate::say;
 use serde_json::{Value, json};
-use spandrel_pheap::{ClassUse, Survey, check};
+use spandrel_pheap::{Choice, ClassUse, Survey, check};
 use spandrel_report::numbers::{bytes, count, counted};
 use std::path::Path;
 
@@ -52,7 +52,13 @@ fn text(path: &Path, survey: &Survey) -> String {
         layout.as_deref().unwrap_or("any"),
         if identity.base == 0 { "any".into() } else { format!("{:#x}", identity.base) }
     ));
-    say(format!("on {}", words::survival(words::medium_of(path)).text()));
+    let survival = words::survival(words::medium_of(path, identity)).text();
+    let chosen = match identity.medium {
+        Choice::Auto => "",
+        Choice::Mapped => "; made to be mapped",
+        Choice::Logged => "; made to have a log",
+    };
+    say(format!("on {survival}{chosen}"));
     say(format!(
         "blocks of {}: {}, {} free; {} in {}",
         bytes(BLOCK_BYTES as f64),
@@ -119,7 +125,7 @@ fn as_json(path: &Path, survey: &Survey) -> Value {
         "heap": path.display().to_string(),
         "version": VERSION,
         "record": words::record(&survey.identity, &survey.record),
-        "medium": words::survival(words::medium_of(path)).json(),
+        "medium": words::survival(words::medium_of(path, &survey.identity)).json(),
         "block_bytes": BLOCK_BYTES,
         "blocks": survey.blocks,
         "free_blocks": survey.free_blocks,
