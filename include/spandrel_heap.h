@@ -209,7 +209,8 @@ int spandrel_heap_persist(const spandrel_heap *heap, const void *address, size_t
 int spandrel_heap_write_back(const spandrel_heap *heap, const void *address, size_t length);
 int spandrel_heap_fence(const spandrel_heap *heap);
 
-/* Makes all that was stored durable, on every medium. Nobody stores meanwhile. EIO, ENOSPC, …: the disk refused; the heap
+/* Makes all that was stored durable, on every medium. Nobody stores meanwhile. A mapped heap is copied here if somebody asks (spandrel heap
+ * copy): the function returns when that is done. EIO, ENOSPC, …: the disk refused; the heap
  * cannot be made durable any more then. */
 int spandrel_heap_checkpoint(const spandrel_heap *heap);
 

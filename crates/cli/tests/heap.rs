@@ -7,6 +7,8 @@ use spandrel_pheap::{Choice, Heap, Options, PPtr, RootType};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// What every heap here has at the beginning.
@@ -329,10 +331,11 @@ fn an_open_heap_with_a_log_is_that_of_the_last_checkpoint() {
 }
 
 #[test]
-fn an_open_heap_without_a_log_can_only_be_waited_for() {
+fn an_open_heap_without_a_log_is_waited_for() {
     let place = Place::new();
     let heap = place.create("a.heap", Choice::Mapped);
     fill(&heap);
+    let whose = format!("process {} (", std::process::id());
     for args in [
         &["info", "a.heap"][..],
         &["check", "a.heap"],
@@ -341,13 +344,58 @@ fn an_open_heap_without_a_log_can_only_be_waited_for() {
         &["dump", "a.heap"],
         &["copy", "a.heap", "b.heap"],
     ] {
-        place.refuses(args, &["a.heap: somebody has it open", "no log", "close it there first"]);
+        let refuses = |wait, part| {
+            let args = [args, &["--wait", wait]].concat();
+            place.refuses(
+                &args,
+                &["a.heap: ", &whose, " has it open", part, "close it there first"],
+            );
+        };
+        refuses("0", "no log");
+        refuses("0.1", "came to no checkpoint while it was waited for; have it call checkpoint");
     }
     place.refuses(&["gc", "a.heap"], &["a.heap: somebody else has it open"]);
+    place.refuses(&["info", "a.heap", "--wait", "soon"], &["--wait", "'soon'", "10 or 0.5"]);
+    place.refuses(&["info", "a.heap", "--wait", "-1"], &["--wait", "10 or 0.5"]);
     heap.close().unwrap();
     place.says(0, &["copy", "a.heap", "b.heap"]);
     assert_eq!(place.bytes("a.heap"), place.bytes("b.heap"));
     assert_eq!(place.names(), ["a.heap", "b.heap"]);
+}
+
+#[test]
+fn an_open_heap_without_a_log_is_shown_and_copied_where_it_comes_to_a_checkpoint() {
+    let place = Place(tempfile::tempdir_in("/dev/shm").unwrap());
+    let heap = place.create("a.heap", Choice::Auto);
+    fill(&heap);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Relaxed) {
+                heap.checkpoint().unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let outcome = std::panic::catch_unwind(|| {
+            let info = place.says(0, &["info", "a.heap"]);
+            assert!(
+                info.contains("open, or not closed") && info.contains("roots: 3 of 512"),
+                "{info}"
+            );
+            assert!(place.says(0, &["check", "a.heap"]).contains("a.heap: sound; "));
+            assert!(place.says(0, &["repair", "a.heap"]).contains("nothing to mend"));
+            assert!(place.says(0, &["roots", "a.heap"]).contains("numbers"));
+            assert_eq!(place.run(&["dump", "a.heap"]).json()["record"]["closed"], false);
+            let said = place.says(0, &["copy", "--wait", "60", "a.heap", "b.heap"]);
+            assert!(said.contains("recovered when it is opened"), "{said}");
+        });
+        is_over.store(true, Relaxed);
+        outcome.unwrap();
+    });
+    heap.close().unwrap();
+    for file in ["a.heap", "b.heap"] {
+        assert_eq!(numbers(&place.path(file)), Vec::from_iter(0..100));
+    }
 }
 
 #[test]

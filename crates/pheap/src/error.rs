@@ -45,6 +45,8 @@ pub enum Error {
     BaseTaken(u64),
     /// Somebody else has the heap open.
     Locked,
+    /// Somebody else has the heap open, was asked for a copy, and has not come to a checkpoint in the time.
+    NoCheckpoint,
     /// The heap was not closed, and was to be opened without recovery.
     NeedsRecovery,
     /// No room: the limit of the heap, of the medium or of the address space is reached.
@@ -78,6 +80,7 @@ impl From<Failed> for Error {
     fn from(Failed(number): Failed) -> Self {
         match number {
             libc::EWOULDBLOCK => Self::Locked,
+            libc::ETIMEDOUT => Self::NoCheckpoint,
             libc::ENOSPC | libc::ENOMEM | libc::EDQUOT | libc::EFBIG => Self::Full,
             number => Self::System(number),
         }
@@ -99,6 +102,7 @@ impl Error {
             Self::Damaged { .. } | Self::Truncated { .. } => libc::EBADMSG,
             Self::BaseTaken(_) => libc::EEXIST,
             Self::Locked => libc::EWOULDBLOCK,
+            Self::NoCheckpoint => libc::ETIMEDOUT,
             Self::NeedsRecovery => libc::EUCLEAN,
             Self::Full => libc::ENOMEM,
             Self::RootsFull => libc::ENOSPC,
@@ -139,6 +143,9 @@ impl fmt::Display for Error {
                 write!(f, "it belongs at the address {base:#x}, and something else lies there")
             }
             Self::Locked => f.write_str("somebody else has it open"),
+            Self::NoCheckpoint => {
+                f.write_str("somebody else has it open, and came to no checkpoint in the time")
+            }
             Self::NeedsRecovery => f.write_str("it was not closed: it has to be recovered first"),
             Self::Full => f.write_str(
                 "there is no room: the heap's limit, the disk or the address space is full",

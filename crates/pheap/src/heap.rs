@@ -15,14 +15,14 @@ use crate::layout::{BLOCK_BYTES, BlockId, LEAST_BYTES, REGION_BLOCKS};
 use crate::registry;
 use crate::roots::RootType;
 use crate::shared::Core;
-use crate::superblock::{Identity, Record, State};
+use crate::superblock::{Identity, Record, State, forget_asking};
 
 /// What [`Heap::free`] calls instead of freeing, with the object and what was given with it.
 pub type FreeCallback = unsafe extern "C" fn(*mut u8, *mut u8);
 
 /// A heap whose objects outlive the process. See the crate's documentation.
 pub struct Heap<M: Medium = Media> {
-    core: NonNull<Core<M>>,
+    pub(crate) core: NonNull<Core<M>>,
 }
 
 // SAFETY: all that it shares is locked or atomic; caches are their threads'.
@@ -39,7 +39,7 @@ pub struct Opened {
     pub collected: Option<Collected>,
 }
 
-const fn core_bytes<M: Medium>() -> usize {
+pub(crate) const fn core_bytes<M: Medium>() -> usize {
     size_of::<Core<M>>().next_multiple_of(PAGE_BYTES)
 }
 
@@ -103,6 +103,7 @@ impl<M: Medium> Heap<M> {
         };
         let canary = spandrel_os::clock::nanos().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ base;
         let core = Core::new(medium, identity, dirty, canary)?;
+        forget_asking(&core.medium);
         // Durable before anything changes.
         dirty.write(&core.medium);
         core.medium.checkpoint()?;
@@ -222,6 +223,7 @@ impl<M: Medium> Heap<M> {
         if count > u32::MAX as usize / 2 {
             return Err(Error::Size(bytes));
         }
+        let _large = core.large.lock();
         let block = core.take_blocks(count)?;
         let covered = Core::<M>::covered(block, count);
         core.set_header(block, Header::Large(covered as u32));
@@ -364,6 +366,7 @@ impl<M: Medium> Heap<M> {
             }
             Header::Large(_) if at != block.start() => Err(foreign),
             Header::Large(count) => {
+                let _large = core.large.lock();
                 let count = count as usize;
                 let is_whole = block.in_region() + count > REGION_BLOCKS;
                 if is_whole {
@@ -448,71 +451,5 @@ impl<M: Medium> Heap<M> {
         let collected = core.collect(types)?;
         core.needs_collection.store(false, Release);
         Ok(collected)
-    }
-
-    /// Makes all that was written back until now durable, on every medium. On a file nothing else does, and nobody may write
-    /// meanwhile.
-    ///
-    /// # Errors
-    /// The device or the file system refused.
-    pub fn checkpoint(&self) -> Result<(), Error> {
-        self.core().check_process()?;
-        Ok(self.core().medium.checkpoint()?)
-    }
-
-    /// Closes the heap, so that it need not be recovered. Dropping it does the same, and says nothing of errors.
-    ///
-    /// # Errors
-    /// The medium's; the heap is to be recovered then.
-    pub fn close(self) -> Result<(), Error> {
-        let outcome = self.finish();
-        core::mem::forget(self);
-        outcome
-    }
-
-    /// Lets go of the heap as a failure would: it is to be recovered. What was stored is on the medium or not.
-    pub fn abandon(self) {
-        self.let_go(|_| Ok(())).unwrap_or_default();
-        core::mem::forget(self);
-    }
-
-    fn finish(&self) -> Result<(), Error> {
-        self.let_go(|core| {
-            core.check_process()?;
-            if core.needs_collection.load(Acquire) {
-                return Ok(());
-            }
-            core.drain_all();
-            core.lazy.write_back(&core.medium);
-            core.fence();
-            // Before anything says that the heap is closed.
-            core.medium.checkpoint()?;
-            let mut record = core.record.lock();
-            *record = Record { state: State::Clean, ..record.next() };
-            record.write(&core.medium);
-            core.medium.checkpoint()?;
-            Ok(core.medium.settle()?)
-        })
-    }
-
-    fn let_go(&self, last: impl FnOnce(&Core<M>) -> Result<(), Error>) -> Result<(), Error> {
-        let core = self.core();
-        let mut outcome = Ok(());
-        registry::unregister(core.number.load(Relaxed), || {
-            outcome = last(core);
-            core.drop_caches();
-        });
-        // SAFETY: placed there, and nobody has it any more.
-        unsafe {
-            self.core.drop_in_place();
-            vm::release(self.core.as_ptr().cast(), core_bytes::<M>());
-        }
-        outcome
-    }
-}
-
-impl<M: Medium> Drop for Heap<M> {
-    fn drop(&mut self) {
-        let _ = self.finish();
     }
 }

@@ -2,6 +2,7 @@
 
 use core::ffi::CStr;
 use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
 
 use spandrel_os::image;
 use spandrel_pmem::{Choice, Failed, Media, Medium as _, Place, peek};
@@ -12,12 +13,14 @@ use crate::layout::LEAST_BYTES;
 use crate::registry;
 use crate::roots::RootType;
 use crate::shared::Core;
-use crate::superblock::Identity;
+use crate::superblock::{ASKING, Identity};
 
 /// Bytes that a heap is made with, if nobody says.
 pub const SIZE: usize = 64 << 20;
 /// Bytes that it may have, if nobody says: address space, and nothing else.
 pub const LIMIT: usize = 256 << 30;
+/// How long a copy waits for whoever has the heap open to come to a checkpoint, if nobody says.
+pub const WAIT: Duration = Duration::from_secs(10);
 /// Heaps with a base of their own lie from 88 to 103 TiB, which the allocators leave free.
 const WINDOW: core::ops::Range<u64> = 88 << 40..103 << 40;
 const GIB: u64 = 1 << 30;
@@ -35,6 +38,7 @@ pub struct Options<'a> {
     layout: u64,
     types: &'a [RootType<'a>],
     recovers: bool,
+    wait: Duration,
 }
 
 impl Default for Options<'_> {
@@ -69,7 +73,8 @@ impl Paths {
     fn place(&self, identity: &Identity, choice: Choice, limit: usize) -> Place<'_> {
         let base = usize::try_from(identity.base).ok().filter(|base| *base != 0);
         let (path, log) = (Self::of(&self.file), Self::of(&self.log));
-        Place { path, log, identity: identity.uuid[0], choice, limit, base }
+        let (identity, asking, wait) = (identity.uuid[0], ASKING, Duration::ZERO);
+        Place { path, log, identity, choice, limit, base, asking, wait }
     }
 }
 
@@ -84,6 +89,7 @@ impl<'a> Options<'a> {
             layout: 0,
             types: &[],
             recovers: true,
+            wait: WAIT,
         }
     }
 
@@ -127,6 +133,13 @@ impl<'a> Options<'a> {
     /// It is not recovered when it is opened: nothing can be allocated then before [`Heap::collect`].
     pub const fn offline(mut self) -> Self {
         self.recovers = false;
+        self
+    }
+
+    /// How long [`Options::copy`] waits for whoever has the heap open, where there is no log, to come to a checkpoint; 10 s if nobody says. Zero: he
+    /// is not asked.
+    pub const fn wait(mut self, time: Duration) -> Self {
+        self.wait = time;
         self
     }
 
@@ -182,12 +195,28 @@ impl<'a> Options<'a> {
         self.with_limit(0, open).map_err(|why| told(why, &identity))
     }
 
-    /// Opens a copy in memory of what a file holds, as of its last checkpoint if somebody has it open. The file stays as it is.
+    /// Opens a copy in memory of what a file holds, as of its last checkpoint if somebody has it open. What the file holds stays as it is.
+    ///
+    /// Where there is no log (on tmpfs, on persistent memory, and of heaps that were made [`Choice::Mapped`]) whoever has the heap open is asked, and lends it
+    /// at his next [`Heap::checkpoint`]; then he goes on. That takes the right to write to the file. Of objects that other threads of his
+    /// store to meanwhile the copy has something of before and something of after, as of any that a checkpoint finds them at.
     ///
     /// # Errors
-    /// As for [`Options::open`].
+    /// As for [`Options::open`]; [`Error::NoCheckpoint`]: he was asked and has not come to one in the time; [`Error::Locked`]: he could not be
+    /// asked, or was not to be.
     pub fn copy(&self, path: impl AsRef<[u8]>) -> Result<(Heap<Media>, Opened), Error> {
-        Heap::open(copy(path)?, self.layout, self.recovers.then_some(self.types))
+        Heap::open(self.copy_medium(path)?, self.layout, self.recovers.then_some(self.types))
+    }
+
+    /// The copy itself, which is not opened: for who looks at it with [`check`](crate::check), or writes it elsewhere.
+    ///
+    /// # Errors
+    /// As for [`Options::copy`], but for what only the heap's records say.
+    pub fn copy_medium(&self, path: impl AsRef<[u8]>) -> Result<Media, Error> {
+        let paths = Paths::new(path.as_ref())?;
+        let identity = identify(&paths)?;
+        let place = Place { wait: self.wait, ..paths.place(&identity, Choice::Auto, 0) };
+        Ok(Media::copy(&place)?)
     }
 
     /// Tries with less address space if nobody has said how much there has to be.
@@ -241,14 +270,12 @@ fn told(why: Error, identity: &Identity) -> Error {
     }
 }
 
-/// A copy in memory of what a file holds; see [`Options::copy`].
+/// A copy in memory of what a file holds; see [`Options::copy_medium`].
 ///
 /// # Errors
-/// As for [`Options::open`].
+/// As there.
 pub fn copy(path: impl AsRef<[u8]>) -> Result<Media, Error> {
-    let paths = Paths::new(path.as_ref())?;
-    let identity = identify(&paths)?;
-    Ok(Media::copy(&paths.place(&identity, Choice::Auto, 0))?)
+    Options::new().copy_medium(path)
 }
 
 /// What a file says that it is.

@@ -6,7 +6,7 @@
 
 use core::hash::Hasher;
 
-use spandrel_pmem::{Choice, Medium};
+use spandrel_pmem::{Choice, Medium, loan};
 use twox_hash::XxHash64;
 
 use crate::error::Error;
@@ -32,8 +32,15 @@ pub const NAMES: usize = SUPERBLOCK + 3 * 4096;
 /// Where the undo log lies.
 pub const UNDO_LOG: usize = SUPERBLOCK + 11 * 4096;
 
-const _: () =
-    assert!(NAMES + ROOT_COUNT * 64 == UNDO_LOG && UNDO_LOG + 4096 <= SUPERBLOCK + BLOCK_BYTES);
+/// Where somebody may ask for a copy who does not have the heap: a line on a page of its own, which means nothing once nobody asks. See
+/// [`spandrel_pmem::loan`].
+pub const ASKING: usize = SUPERBLOCK + 12 * 4096;
+
+const _: () = assert!(
+    NAMES + ROOT_COUNT * 64 == UNDO_LOG
+        && UNDO_LOG + 4096 == ASKING
+        && ASKING + 4096 <= SUPERBLOCK + BLOCK_BYTES
+);
 
 /// What never changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -156,6 +163,17 @@ impl Identity {
         let choice = usize::try_from(medium).ok().and_then(|number| MEDIA.get(number));
         let medium = *choice.ok_or(Error::Medium(medium))?;
         Ok(Self { uuid: [first, second], base, medium })
+    }
+}
+
+/// Nobody asks for a copy yet: whoever does was somebody else's guest. Before anything else changes.
+pub fn forget_asking(medium: &impl Medium) {
+    for at in (ASKING..ASKING + loan::LINE_BYTES).step_by(8) {
+        let [left] = words(medium, at);
+        if left != 0 {
+            // SAFETY: of the superblock, and nobody else stores there but who asks, a word of which nothing but the asking depends.
+            unsafe { medium.store_word(at, 0) };
+        }
     }
 }
 

@@ -148,8 +148,7 @@ impl File {
         limit: usize,
         base: Option<usize>,
     ) -> Result<Self, Failed> {
-        let image = Image::open(path, Access::Write).map_err(Failed)?;
-        image.lock(Access::Write).map_err(Failed)?;
+        let image = files::locked(path)?;
         let log = match Image::open(log, Access::Write) {
             Err(libc::ENOENT) => Image::create(log),
             opened => opened,

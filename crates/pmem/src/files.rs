@@ -1,12 +1,18 @@
-//! An image on an ordinary file and the log beside it: what the log has is brought into the image.
+//! An image on an ordinary file and the log beside it: opened for one, and what the log has brought into the image.
 
 use core::ffi::CStr;
+use core::time::Duration;
 
+use spandrel_os::clock;
 use spandrel_os::image::{Access, Image};
 
+use crate::loan::Nap;
 use crate::log::{BUFFER_BYTES, Disk, Log, Which};
 use crate::medium::Failed;
 use crate::room::Buffer;
+
+/// How long readers are waited for.
+const READERS: Duration = Duration::from_secs(10);
 
 /// The two files.
 pub struct Files {
@@ -34,6 +40,27 @@ impl Disk for Files {
 
     fn sync(&self, which: Which) -> Result<(), Failed> {
         self.of(which).sync().map_err(Failed)
+    }
+}
+
+/// Opens a file for one who has it alone. Those who only read it, for a copy, are waited for.
+///
+/// # Errors
+/// The error's number: `EWOULDBLOCK` if somebody has it, or many read it for long.
+pub fn locked(path: &CStr) -> Result<Image, Failed> {
+    let image = Image::open(path, Access::Write).map_err(Failed)?;
+    let until = u128::from(clock::nanos()) + READERS.as_nanos();
+    let mut nap = Nap::new();
+    loop {
+        match image.lock(Access::Write) {
+            Err(libc::EWOULDBLOCK) if u128::from(clock::nanos()) < until => {
+                // Not among readers.
+                image.lock(Access::Read).map_err(Failed)?;
+                image.unlock();
+                nap.take();
+            }
+            locked => return locked.map(|()| image).map_err(Failed),
+        }
     }
 }
 

@@ -18,6 +18,7 @@ extern crate std;
 pub mod file;
 mod files;
 pub mod line;
+pub mod loan;
 pub mod log;
 pub mod mapped;
 pub mod media;

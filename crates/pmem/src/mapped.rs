@@ -9,6 +9,8 @@ use spandrel_os::image::{self, Access, Image, Mapping};
 use spandrel_os::vm;
 use spandrel_pages::PAGE_BYTES;
 
+use crate::files;
+use crate::loan;
 use crate::medium::{Failed, Medium};
 use crate::persist;
 use crate::room;
@@ -63,17 +65,7 @@ impl Mapped {
     /// # Errors
     /// The error's number: `EWOULDBLOCK` if somebody else has it open, `EEXIST` if something lies at `base` already, ...
     pub fn open(path: &CStr, limit: usize, base: Option<usize>) -> Result<Self, Failed> {
-        Self::of(Self::locked(path)?, limit, base)
-    }
-
-    /// A file that nobody else has, as long as it is open.
-    ///
-    /// # Errors
-    /// As for [`Mapped::open`].
-    pub(crate) fn locked(path: &CStr) -> Result<Image, Failed> {
-        let image = Image::open(path, Access::Write).map_err(Failed)?;
-        image.lock(Access::Write).map_err(Failed)?;
-        Ok(image)
+        Self::of(files::locked(path)?, limit, base)
     }
 
     /// Maps a file that was locked.
@@ -97,7 +89,16 @@ impl Mapped {
             mapped.kind = Kind::Memory;
         }
         mapped.bytes.store(bytes, Release);
+        loan::mark(&mapped.image);
         Ok(mapped)
+    }
+
+    /// Where the line lies in which somebody may ask.
+    #[inline]
+    fn line(&self, at: usize) -> Option<NonNull<u8>> {
+        let is_within = at.is_multiple_of(8) && at + loan::LINE_BYTES <= self.bytes();
+        // SAFETY: within the mapping.
+        is_within.then(|| unsafe { self.base.add(at) })
     }
 
     /// What its stores survive.
@@ -156,6 +157,19 @@ unsafe impl Medium for Mapped {
     fn checkpoint(&self) -> Result<(), Failed> {
         persist::fence();
         Ok(())
+    }
+
+    #[inline]
+    fn is_asked(&self, at: usize) -> bool {
+        // SAFETY: on the medium, as the caller promises, which is mapped.
+        self.line(at).is_some_and(|line| unsafe { loan::is_asked(line) })
+    }
+
+    fn lend(&self, at: usize) {
+        if let Some(line) = self.line(at) {
+            // SAFETY: mapped from the image.
+            unsafe { loan::lend(&self.image, line) };
+        }
     }
 }
 

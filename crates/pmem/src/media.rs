@@ -2,6 +2,7 @@
 
 use core::ffi::CStr;
 use core::ptr::NonNull;
+use core::time::Duration;
 
 use spandrel_os::image::{self, Access, Image};
 
@@ -69,6 +70,10 @@ pub struct Place<'a> {
     pub limit: usize,
     /// Where it is to be mapped; `None`: anywhere.
     pub base: Option<usize>,
+    /// Where in it somebody may ask for a copy who does not have it; see [`crate::loan`].
+    pub asking: usize,
+    /// How long a copy waits for whoever has the file mapped.
+    pub wait: Duration,
 }
 
 impl Media {
@@ -77,7 +82,7 @@ impl Media {
     /// # Errors
     /// As for [`Mapped::create`] and [`File::create`]. There is no file then that was not there before.
     pub fn create(place: &Place<'_>, bytes: usize) -> Result<Self, Failed> {
-        let Place { path, log, identity, choice, limit, base } = *place;
+        let Place { path, log, identity, choice, limit, base, .. } = *place;
         if choice != Choice::Logged {
             let mapped = Mapped::create(path, bytes, limit, base)?;
             if choice == Choice::Mapped || is_memory(&mapped, path) {
@@ -95,11 +100,11 @@ impl Media {
     /// As for [`Mapped::open`] and [`File::open`]; `EBADMSG` if the log is another file's. What is in a log that cannot be used is never
     /// passed over: the file is not opened then.
     pub fn open(place: &Place<'_>) -> Result<Self, Failed> {
-        let Place { path, log, identity, choice, limit, base } = *place;
+        let Place { path, log, identity, choice, limit, base, .. } = *place;
         match choice {
             Choice::Logged => {}
             Choice::Mapped => {
-                let image = files::absorb(Mapped::locked(path)?, log, identity)?;
+                let image = files::absorb(files::locked(path)?, log, identity)?;
                 return Ok(Self::of(Inner::Mapped(Mapped::of(image, limit, base)?)));
             }
             Choice::Auto => {
@@ -118,13 +123,13 @@ impl Media {
         Ok(Self::of(Inner::Logged(File::open(path, log, identity, limit, base)?)))
     }
 
-    /// A copy in memory of what a file holds: that of a closed one, or of the last checkpoint. The file stays as it is.
+    /// A copy in memory of what a file holds: that of a closed one, or of the last checkpoint, or, of one that somebody has mapped, as he
+    /// lends it. What the file holds stays as it is.
     ///
     /// # Errors
     /// As for [`Snapshot::take`].
     pub fn copy(place: &Place<'_>) -> Result<Self, Failed> {
-        let Place { path, log, identity, base, .. } = *place;
-        Ok(Self::of(Inner::Copied(Snapshot::take(path, log, identity, base)?)))
+        Ok(Self::of(Inner::Copied(Snapshot::take(place)?)))
     }
 
     fn of(inner: Inner) -> Self {
@@ -217,6 +222,17 @@ unsafe impl Medium for Media {
         match &self.inner {
             Inner::Logged(file) => file.settle(),
             _ => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn is_asked(&self, at: usize) -> bool {
+        matches!(&self.inner, Inner::Mapped(medium) if medium.is_asked(at))
+    }
+
+    fn lend(&self, at: usize) {
+        if let Inner::Mapped(medium) = &self.inner {
+            medium.lend(at);
         }
     }
 }

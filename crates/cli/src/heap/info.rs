@@ -19,7 +19,7 @@ const VERSION: u64 = spandrel_pheap::VERSION;
 pub fn run(args: &InfoArgs) -> Result<u8, Failure> {
     let path = &args.file;
     let progress = Progress::spinner("looking at all of it", bytes_of(path));
-    let medium = copied(path)?;
+    let medium = copied(path, &args.wait)?;
     let survey = check(&medium, &[], &mut |_| ()).map_err(|why| failed(path, why))?;
     drop(progress);
     match args.json {

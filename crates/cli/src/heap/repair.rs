@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Mends a heap, or says how.
 pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
     let path = &args.file;
-    let copy = match raw_copy(path) {
+    let copy = match raw_copy(path, &args.wait) {
         Ok(copy) => copy,
         Err(why) => return hopeless(path, why),
     };

@@ -33,7 +33,7 @@ pub struct Root {
 pub fn run(args: &RootsArgs) -> Result<u8, Failure> {
     let path = &args.file;
     let progress = Progress::spinner("reading", bytes_of(path));
-    let opened = Heap::open(copied(path)?, 0, None);
+    let opened = Heap::open(copied(path, &args.wait)?, 0, None);
     let (heap, _) = opened.map_err(|why| failed(path, why))?;
     let roots = all(&heap);
     drop(progress);
