@@ -34,6 +34,8 @@ pub enum Error {
         /// What it means.
         what: &'static str,
     },
+    /// The log beside the file is that of another heap: what the heap's own had would be lost.
+    ForeignLog,
     /// The file is shorter than the heap.
     Truncated {
         /// Bytes that it has.
@@ -99,7 +101,7 @@ impl Error {
             | Self::RootName => libc::EINVAL,
             Self::Version(_) | Self::Features(_) | Self::Medium(_) => libc::ENOTSUP,
             Self::Layout { .. } | Self::RootType { .. } => libc::EPROTOTYPE,
-            Self::Damaged { .. } | Self::Truncated { .. } => libc::EBADMSG,
+            Self::Damaged { .. } | Self::Truncated { .. } | Self::ForeignLog => libc::EBADMSG,
             Self::BaseTaken(_) => libc::EEXIST,
             Self::Locked => libc::EWOULDBLOCK,
             Self::NoCheckpoint => libc::ETIMEDOUT,
@@ -136,6 +138,7 @@ impl fmt::Display for Error {
                 write!(f, "it was made for types with the layout {heap:#018x}, not {given:#018x}")
             }
             Self::Damaged { at, what } => write!(f, "it is damaged at offset {at:#x}: {what}"),
+            Self::ForeignLog => f.write_str("the log beside it is that of another heap"),
             Self::Truncated { has, needs } => {
                 write!(f, "it is cut off: {has} bytes, of {needs} that it had")
             }

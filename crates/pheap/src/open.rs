@@ -216,7 +216,7 @@ impl<'a> Options<'a> {
         let paths = Paths::new(path.as_ref())?;
         let identity = identify(&paths)?;
         let place = Place { wait: self.wait, ..paths.place(&identity, Choice::Auto, 0) };
-        Ok(Media::copy(&place)?)
+        Media::copy(&place).map_err(|why| told(why.into(), &identity))
     }
 
     /// Tries with less address space if nobody has said how much there has to be.
@@ -263,9 +263,7 @@ pub unsafe fn with_fixed<R>(base: u64, work: impl FnOnce(&Heap<Media>) -> R) -> 
 fn told(why: Error, identity: &Identity) -> Error {
     match why {
         Error::System(libc::EEXIST) => Error::BaseTaken(identity.base),
-        Error::System(libc::EBADMSG) => {
-            Error::Damaged { at: 0, what: "the log: it is that of another heap" }
-        }
+        Error::System(libc::EBADMSG) => Error::ForeignLog,
         why => why,
     }
 }

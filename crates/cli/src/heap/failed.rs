@@ -46,10 +46,11 @@ pub fn text(path: &Path, why: Error) -> String {
         Error::System(libc::EINVAL | libc::EISDIR | libc::ENXIO) => {
             "it is no file that holds bytes; name a heap, which 'spandrel heap create' makes".into()
         }
-        Error::System(libc::EBADMSG) => format!(
+        Error::ForeignLog => format!(
             "{} is the log of another heap; move it away, and put this heap's own there if it has one",
             log_of(path).display()
         ),
+        // Of one that is made: at the address that was drawn for it.
         Error::System(libc::EEXIST) => {
             "it belongs at an address where something else lies; try again: what lies where \
              differs from one process to the next"
@@ -88,7 +89,7 @@ mod tests {
             Error::System(libc::ENOENT),
             Error::System(libc::ELOOP),
             Error::System(libc::EACCES),
-            Error::System(libc::EBADMSG),
+            Error::ForeignLog,
             Error::System(libc::EEXIST),
             Error::NotAHeap,
             Error::Unfinished,
