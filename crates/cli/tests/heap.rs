@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 use spandrel_pheap::collections::{Vector, VectorHead};
-use spandrel_pheap::{Choice, Heap, Options, PPtr, RootType};
+use spandrel_pheap::{BLOCK_BYTES, Choice, Heap, Options, PPtr, RootType};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,6 @@ use tempfile::TempDir;
 
 /// What every heap here has at the beginning.
 const BYTES: usize = 2 << 20;
-const BLOCK_BYTES: usize = 64 << 10;
 /// Where the roots lie, and a page behind them their names.
 const ROOTS: usize = 9 * BLOCK_BYTES + 8192;
 

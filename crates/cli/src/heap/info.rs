@@ -3,12 +3,12 @@
 use super::args::InfoArgs;
 use super::failed::failed;
 use super::progress::Progress;
-use super::{BLOCK_BYTES, bytes_of, copied, roots, words};
+use super::{BLOCK_BYTES, bytes_of, copied, words};
 use crate::bench::table;
 use crate::failure::Failure;
 use crate::say;
 use serde_json::{Value, json};
-use spandrel_pheap::{Choice, ClassUse, Survey, check};
+use spandrel_pheap::{Choice, ClassUse, ROOT_COUNT, Survey, check};
 use spandrel_report::numbers::{bytes, count, counted};
 use std::path::Path;
 
@@ -67,7 +67,7 @@ fn text(path: &Path, survey: &Survey) -> String {
         counted(survey.large_objects, "large object", "large objects"),
         counted(survey.large_blocks, "block", "blocks"),
     ));
-    say(format!("roots: {} of {}", count(survey.roots), roots::COUNT));
+    say(format!("roots: {} of {}", count(survey.roots), ROOT_COUNT));
     say(objects(path, survey));
     if used(survey).next().is_some() {
         say(String::new());

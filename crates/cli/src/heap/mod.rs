@@ -25,8 +25,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a block: part of the format.
-const BLOCK_BYTES: u64 = 64 << 10;
+/// Bytes of a block, as files are counted.
+const BLOCK_BYTES: u64 = spandrel_pheap::BLOCK_BYTES as u64;
 
 /// Does what was asked.
 pub fn run(args: &HeapArgs) -> Result<u8, Failure> {
