@@ -4,6 +4,8 @@ use core::fmt;
 
 use spandrel_pmem::Failed;
 
+use crate::layout::LEAST_BYTES;
+
 /// Why something could not be done. The heap is as it was before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -40,7 +42,7 @@ pub enum Error {
     Truncated {
         /// Bytes that it has.
         has: u64,
-        /// Bytes that the heap had.
+        /// Bytes that the heap had; 704 KiB if so little is left that nobody knows.
         needs: u64,
     },
     /// The heap has a fixed base, and something else lies there.
@@ -140,7 +142,8 @@ impl fmt::Display for Error {
             Self::Damaged { at, what } => write!(f, "it is damaged at offset {at:#x}: {what}"),
             Self::ForeignLog => f.write_str("the log beside it is that of another heap"),
             Self::Truncated { has, needs } => {
-                write!(f, "it is cut off: {has} bytes, of {needs} that it had")
+                let whose = if needs == LEAST_BYTES as u64 { "any heap has" } else { "it had" };
+                write!(f, "it is cut off: {has} bytes, of {needs} that {whose}")
             }
             Self::BaseTaken(base) => {
                 write!(f, "it belongs at the address {base:#x}, and something else lies there")

@@ -279,12 +279,15 @@ pub fn copy(path: impl AsRef<[u8]>) -> Result<Media, Error> {
 /// What a file says that it is.
 fn identify(paths: &Paths) -> Result<Identity, Error> {
     let mut bytes = [0; 64];
-    let read = peek(Paths::of(&paths.file), &mut bytes)?;
+    let (read, has) = peek(Paths::of(&paths.file), &mut bytes)?;
     if read < bytes.len() {
         return Err(Error::NotAHeap);
     }
     let mut words = bytes
         .chunks_exact(8)
         .map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
-    Identity::parse(core::array::from_fn(|_| words.next().unwrap_or(0)))
+    let identity = Identity::parse(core::array::from_fn(|_| words.next().unwrap_or(0)))?;
+    // The line is written last: there was more.
+    let needs = LEAST_BYTES as u64;
+    if has < needs { Err(Error::Truncated { has, needs }) } else { Ok(identity) }
 }

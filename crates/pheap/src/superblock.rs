@@ -131,10 +131,17 @@ impl Identity {
     /// # Errors
     /// The medium is no heap, or one that cannot be read by this version.
     pub fn read(medium: &impl Medium) -> Result<Self, Error> {
-        if medium.bytes() < LEAST_BYTES {
+        let has = medium.bytes();
+        if has < 64 {
             return Err(Error::NotAHeap);
         }
         let found = words(medium, 0);
+        if has < LEAST_BYTES {
+            // The line is written last: there was more.
+            let is_rest = Self::parse(found).is_ok();
+            let cut_off = Error::Truncated { has: has as u64, needs: LEAST_BYTES as u64 };
+            return Err(if is_rest { cut_off } else { Error::NotAHeap });
+        }
         match Self::parse(found) {
             // Of zeroes only the records say that somebody began to make a heap.
             Err(Error::NotAHeap) if found == [0; 8] && record_at(medium, RECORDS[0]).is_some() => {
@@ -228,6 +235,7 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spandrel_pmem::simulator::Memory;
 
     #[test]
     fn a_medium_is_a_word_of_the_identity_and_none_that_is_not_known() {
@@ -244,5 +252,20 @@ mod tests {
         words[6] = 7;
         words[7] = checksum(&words[..7]);
         assert_eq!(Identity::parse(words), Err(Error::Medium(7)));
+    }
+
+    #[test]
+    fn what_is_left_of_a_heap_is_cut_off_and_anything_else_no_heap() {
+        let image = |bytes: usize, words: [u64; 8]| {
+            let mut image = std::vec![0; bytes];
+            for (place, word) in image.chunks_exact_mut(8).zip(words) {
+                place.copy_from_slice(&word.to_le_bytes());
+            }
+            Identity::read(&Memory::from_image(&image)).err()
+        };
+        let words = Identity { uuid: [1, 2], base: 0, medium: Choice::Auto }.words();
+        let needs = LEAST_BYTES as u64;
+        assert_eq!(image(4096, words), Some(Error::Truncated { has: 4096, needs }));
+        assert_eq!(image(4096, [0; 8]), Some(Error::NotAHeap));
     }
 }

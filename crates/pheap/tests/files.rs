@@ -236,8 +236,18 @@ fn what_is_cut_off_is_said_to_be() {
         file.set_len(3 << 20).unwrap();
         let wrong = Options::new().open(text(&path)).err();
         assert_eq!(wrong, Some(Error::Truncated { has: 3 << 20, needs: 4 << 20 }));
-        file.set_len(100).unwrap();
-        assert_eq!(Options::new().open(text(&path)).err(), Some(Error::NotAHeap));
+        // Of little that is left only the first line says what it was.
+        for (left, wrong) in [
+            (700 << 10, Error::Truncated { has: 700 << 10, needs: 704 << 10 }),
+            (4096, Error::Truncated { has: 4096, needs: 704 << 10 }),
+            (100, Error::Truncated { has: 100, needs: 704 << 10 }),
+            (63, Error::NotAHeap),
+            (0, Error::NotAHeap),
+        ] {
+            file.set_len(left).unwrap();
+            assert_eq!(Options::new().open(text(&path)).err(), Some(wrong));
+            assert_eq!(spandrel_pheap::copy(text(&path)).err(), Some(wrong));
+        }
     }
 }
 

@@ -152,12 +152,14 @@ impl Media {
     }
 }
 
-/// Reads the first bytes of a file, as they are there.
+/// Reads the first bytes of a file, as they are there: how many were read, and how many the file has.
 ///
 /// # Errors
 /// The error's number: `ELOOP` for a symbolic link, `EINVAL` for what is no file.
-pub fn peek(path: &CStr, into: &mut [u8]) -> Result<usize, Failed> {
-    Image::open(path, Access::Read).and_then(|image| image.read_at(into, 0)).map_err(Failed)
+pub fn peek(path: &CStr, into: &mut [u8]) -> Result<(usize, u64), Failed> {
+    let image = Image::open(path, Access::Read).map_err(Failed)?;
+    let read = image.read_at(into, 0).map_err(Failed)?;
+    Ok((read, image.bytes().map_err(Failed)?))
 }
 
 /// Whether stores survive as much on this medium as the machine they run on can promise.
