@@ -30,9 +30,9 @@ typedef struct spandrel_heap spandrel_heap;
 /* Roots are numbered from 0. */
 enum { SPANDREL_HEAP_ROOTS = 512 };
 
-/* What a heap lies on. The file does not say: who chooses does so each time that it is opened. */
+/* What a heap lies on. The file remembers what it was made with; another one holds as long as the heap is open, and loses nothing. */
 enum {
-    SPANDREL_HEAP_AUTO = 0,   /* mapped on persistent memory (DAX) and on tmpfs, else logged */
+    SPANDREL_HEAP_AUTO = 0,   /* what the file remembers; else mapped on persistent memory (DAX) and on tmpfs, elsewhere logged */
     SPANDREL_HEAP_MAPPED = 1, /* stores are the file's: they survive the process, and power only on persistent memory */
     SPANDREL_HEAP_LOGGED = 2  /* the file changes from checkpoint to checkpoint: that survives power; PATH.log is used */
 };
@@ -87,7 +87,7 @@ spandrel_heap *spandrel_heap_start(const char *path, const spandrel_heap_options
  *   EEXIST       it is fixed, and something else lies at its address,
  *   EPROTOTYPE   it was made for another layout,
  *   ENOTSUP      it was made by another version,
- *   EBADMSG      it is damaged,
+ *   EBADMSG      it is damaged, or the log beside it is that of another heap,
  *   ENOMEM, EMFILE as above. */
 spandrel_heap *spandrel_heap_restart(const char *path, const spandrel_heap_options *options);
 
@@ -209,7 +209,8 @@ int spandrel_heap_persist(const spandrel_heap *heap, const void *address, size_t
 int spandrel_heap_write_back(const spandrel_heap *heap, const void *address, size_t length);
 int spandrel_heap_fence(const spandrel_heap *heap);
 
-/* Makes all that was stored durable, on every medium. Nobody stores meanwhile. EIO, ENOSPC, …: the disk refused; the heap
+/* Makes all that was stored durable, on every medium. Nobody stores meanwhile. A mapped heap is copied here if somebody asks (spandrel heap
+ * copy): the function returns when that is done. EIO, ENOSPC, …: the disk refused; the heap
  * cannot be made durable any more then. */
 int spandrel_heap_checkpoint(const spandrel_heap *heap);
 

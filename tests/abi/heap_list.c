@@ -75,9 +75,10 @@ static void offline(const char *path) {
     CHECK(spandrel_heap_close(heap) == 0);
 }
 
-static void verify_closed(const char *path) {
+static void verify_closed(const char *path, int is_logged) {
     heap = spandrel_heap_restart(path, &options);
     CHECK(heap && spandrel_heap_recovered(heap, NULL) == 0);
+    CHECK(spandrel_heap_guarantee(heap) == (is_logged ? SPANDREL_HEAP_SURVIVES_FILE : SPANDREL_HEAP_SURVIVES_PROCESS));
     verify(2 * NODES);
     CHECK(spandrel_heap_close(heap) == 0);
     /* Offline, one that was closed is as any other. */
@@ -92,10 +93,11 @@ int main(int count, char **words) {
     const char *path = words[1], *step = words[3];
     int is_logged = strcmp(words[2], "logged") == 0;
     options = heap_options();
-    options.medium = is_logged ? SPANDREL_HEAP_LOGGED : SPANDREL_HEAP_MAPPED;
+    /* Said once: the file remembers it. */
+    if (strcmp(step, "fill") == 0) options.medium = is_logged ? SPANDREL_HEAP_LOGGED : SPANDREL_HEAP_MAPPED;
     if (strcmp(step, "fill") == 0) fill(path, is_logged);
     else if (strcmp(step, "more") == 0) more(path, is_logged);
     else if (strcmp(step, "offline") == 0) offline(path);
-    else verify_closed(path);
+    else verify_closed(path, is_logged);
     return 0;
 }

@@ -6,7 +6,7 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{self, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{self, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::mm::{self, MapFlags, ProtFlags};
 use rustix::process::{Resource, getrlimit};
@@ -73,7 +73,7 @@ pub fn is_in_memory(path: &CStr) -> bool {
 /// An open image.
 #[derive(Debug)]
 pub struct Image {
-    file: OwnedFd,
+    pub(crate) file: OwnedFd,
     /// The process that has locked it; 0: none.
     locked_by: AtomicI32,
 }
@@ -84,6 +84,7 @@ impl Drop for Image {
         // they give it back for their parent.
         if self.locked_by.load(Relaxed) == crate::env::pid() {
             let _ = fs::flock(&self.file, FlockOperation::Unlock);
+            self.unlock_bytes();
         }
     }
 }
@@ -131,6 +132,12 @@ impl Image {
         fs::flock(&self.file, operation).map_err(Errno::raw_os_error)?;
         self.locked_by.store(crate::env::pid(), Relaxed);
         Ok(())
+    }
+
+    /// Gives the lock back before.
+    pub fn unlock(&self) {
+        let _ = fs::flock(&self.file, FlockOperation::Unlock);
+        self.locked_by.store(0, Relaxed);
     }
 
     /// Its length.
@@ -226,6 +233,26 @@ impl Image {
         Ok(read)
     }
 
+    /// The next bytes from an offset on that are not a hole: where they begin and end. `None`: behind it all is zero.
+    ///
+    /// # Errors
+    /// The error's number.
+    pub fn next_data(&self, from: u64) -> Result<Option<(u64, u64)>, i32> {
+        match fs::seek(&self.file, SeekFrom::Data(from)) {
+            Ok(start) => {
+                let end = fs::seek(&self.file, SeekFrom::Hole(start));
+                end.map(|end| Some((start, end))).map_err(Errno::raw_os_error)
+            }
+            Err(Errno::NXIO) => Ok(None),
+            // File systems that do not tell.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => {
+                let end = self.bytes()?;
+                Ok((from < end).then_some((from, end)))
+            }
+            Err(why) => Err(why.raw_os_error()),
+        }
+    }
+
     /// Waits until all that was written is on the medium.
     ///
     /// # Errors
@@ -281,6 +308,9 @@ mod tests {
         assert_eq!(image.read_at(&mut bytes, 99), Ok(6));
         assert_eq!(&bytes, b"\0here\0");
         assert_eq!(image.read_at(&mut bytes, 8190), Ok(2));
+        let (start, end) = image.next_data(0).unwrap().unwrap();
+        assert!(start <= 100 && (104..=8192).contains(&end), "{start} to {end}");
+        assert_eq!(image.next_data(8192), Ok(None));
     }
 
     #[test]
@@ -309,5 +339,9 @@ mod tests {
         third.lock(Access::Read).unwrap();
         let writer = Image::open(&place.path(), Access::Write).unwrap();
         assert_eq!(writer.lock(Access::Write), Err(libc::EWOULDBLOCK));
+        second.unlock();
+        assert_eq!(writer.lock(Access::Write), Err(libc::EWOULDBLOCK));
+        third.unlock();
+        writer.lock(Access::Write).unwrap();
     }
 }

@@ -10,6 +10,7 @@
 
 pub mod barrier;
 pub mod budget;
+pub mod byte_lock;
 pub mod clock;
 pub mod degrade;
 pub mod env;

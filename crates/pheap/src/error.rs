@@ -4,6 +4,8 @@ use core::fmt;
 
 use spandrel_pmem::Failed;
 
+use crate::layout::LEAST_BYTES;
+
 /// Why something could not be done. The heap is as it was before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -18,6 +20,8 @@ pub enum Error {
     Version(u64),
     /// The heap needs features that this version does not know, as bits.
     Features(u64),
+    /// The heap was made to lie on something that this version does not know, as its number.
+    Medium(u64),
     /// The heap was made for another layout of the user's types than the one that was given.
     Layout {
         /// The heap's.
@@ -32,17 +36,21 @@ pub enum Error {
         /// What it means.
         what: &'static str,
     },
+    /// The log beside the file is that of another heap: what the heap's own had would be lost.
+    ForeignLog,
     /// The file is shorter than the heap.
     Truncated {
         /// Bytes that it has.
         has: u64,
-        /// Bytes that the heap had.
+        /// Bytes that the heap had; 704 KiB if so little is left that nobody knows.
         needs: u64,
     },
     /// The heap has a fixed base, and something else lies there.
     BaseTaken(u64),
     /// Somebody else has the heap open.
     Locked,
+    /// Somebody else has the heap open, was asked for a copy, and has not come to a checkpoint in the time.
+    NoCheckpoint,
     /// The heap was not closed, and was to be opened without recovery.
     NeedsRecovery,
     /// No room: the limit of the heap, of the medium or of the address space is reached.
@@ -76,6 +84,7 @@ impl From<Failed> for Error {
     fn from(Failed(number): Failed) -> Self {
         match number {
             libc::EWOULDBLOCK => Self::Locked,
+            libc::ETIMEDOUT => Self::NoCheckpoint,
             libc::ENOSPC | libc::ENOMEM | libc::EDQUOT | libc::EFBIG => Self::Full,
             number => Self::System(number),
         }
@@ -92,11 +101,12 @@ impl Error {
             | Self::Size(_)
             | Self::RootIndex(_)
             | Self::RootName => libc::EINVAL,
-            Self::Version(_) | Self::Features(_) => libc::ENOTSUP,
+            Self::Version(_) | Self::Features(_) | Self::Medium(_) => libc::ENOTSUP,
             Self::Layout { .. } | Self::RootType { .. } => libc::EPROTOTYPE,
-            Self::Damaged { .. } | Self::Truncated { .. } => libc::EBADMSG,
+            Self::Damaged { .. } | Self::Truncated { .. } | Self::ForeignLog => libc::EBADMSG,
             Self::BaseTaken(_) => libc::EEXIST,
             Self::Locked => libc::EWOULDBLOCK,
+            Self::NoCheckpoint => libc::ETIMEDOUT,
             Self::NeedsRecovery => libc::EUCLEAN,
             Self::Full => libc::ENOMEM,
             Self::RootsFull => libc::ENOSPC,
@@ -123,17 +133,25 @@ impl fmt::Display for Error {
             Self::Features(bits) => {
                 write!(f, "it needs features ({bits:#x}) that this program does not know")
             }
+            Self::Medium(number) => {
+                write!(f, "it was made for a medium ({number}) that this program does not know")
+            }
             Self::Layout { heap, given } => {
                 write!(f, "it was made for types with the layout {heap:#018x}, not {given:#018x}")
             }
             Self::Damaged { at, what } => write!(f, "it is damaged at offset {at:#x}: {what}"),
+            Self::ForeignLog => f.write_str("the log beside it is that of another heap"),
             Self::Truncated { has, needs } => {
-                write!(f, "it is cut off: {has} bytes, of {needs} that it had")
+                let whose = if needs == LEAST_BYTES as u64 { "any heap has" } else { "it had" };
+                write!(f, "it is cut off: {has} bytes, of {needs} that {whose}")
             }
             Self::BaseTaken(base) => {
                 write!(f, "it belongs at the address {base:#x}, and something else lies there")
             }
             Self::Locked => f.write_str("somebody else has it open"),
+            Self::NoCheckpoint => {
+                f.write_str("somebody else has it open, and came to no checkpoint in the time")
+            }
             Self::NeedsRecovery => f.write_str("it was not closed: it has to be recovered first"),
             Self::Full => f.write_str(
                 "there is no room: the heap's limit, the disk or the address space is full",

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::*;
 
 use spandrel_os::vm;
 use spandrel_pages::PAGE_BYTES;
-use spandrel_pmem::{Media, Medium};
+use spandrel_pmem::{Choice, Media, Medium};
 
 use crate::class::{Class, SMALL_CLASSES};
 use crate::collect::Collected;
@@ -15,14 +15,14 @@ use crate::layout::{BLOCK_BYTES, BlockId, LEAST_BYTES, REGION_BLOCKS};
 use crate::registry;
 use crate::roots::RootType;
 use crate::shared::Core;
-use crate::superblock::{Identity, Record, State};
+use crate::superblock::{Identity, Record, State, forget_asking};
 
 /// What [`Heap::free`] calls instead of freeing, with the object and what was given with it.
 pub type FreeCallback = unsafe extern "C" fn(*mut u8, *mut u8);
 
 /// A heap whose objects outlive the process. See the crate's documentation.
 pub struct Heap<M: Medium = Media> {
-    core: NonNull<Core<M>>,
+    pub(crate) core: NonNull<Core<M>>,
 }
 
 // SAFETY: all that it shares is locked or atomic; caches are their threads'.
@@ -39,7 +39,7 @@ pub struct Opened {
     pub collected: Option<Collected>,
 }
 
-const fn core_bytes<M: Medium>() -> usize {
+pub(crate) const fn core_bytes<M: Medium>() -> usize {
     size_of::<Core<M>>().next_multiple_of(PAGE_BYTES)
 }
 
@@ -49,6 +49,14 @@ impl<M: Medium> Heap<M> {
     /// # Errors
     /// [`Error::Size`]: the medium is too small; [`Error::NotAHeap`]: it is not zero where the heap's identity is to stand.
     pub fn create(medium: M, uuid: [u64; 2], base: u64, layout: u64) -> Result<Self, Error> {
+        Self::make(medium, Identity { uuid, base, medium: Choice::Auto }, layout)
+    }
+
+    /// The same with all that it is to say of itself for ever.
+    ///
+    /// # Errors
+    /// As for [`Heap::create`].
+    pub(crate) fn make(medium: M, identity: Identity, layout: u64) -> Result<Self, Error> {
         let bytes = medium.bytes() / BLOCK_BYTES * BLOCK_BYTES;
         if bytes < LEAST_BYTES {
             return Err(Error::Size(medium.bytes()));
@@ -59,7 +67,7 @@ impl<M: Medium> Heap<M> {
         let state = State::Clean;
         let bytes = bytes as u64;
         Record { sequence: 0, state, bytes, generation: 0, layout, features: 0 }.write(&medium);
-        Identity { uuid, base }.write(&medium);
+        identity.write(&medium);
         medium.checkpoint()?;
         Self::open(medium, layout, Some(&[])).map(|(heap, _)| heap)
     }
@@ -95,6 +103,7 @@ impl<M: Medium> Heap<M> {
         };
         let canary = spandrel_os::clock::nanos().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ base;
         let core = Core::new(medium, identity, dirty, canary)?;
+        forget_asking(&core.medium);
         // Durable before anything changes.
         dirty.write(&core.medium);
         core.medium.checkpoint()?;
@@ -215,6 +224,7 @@ impl<M: Medium> Heap<M> {
         if count > u32::MAX as usize / 2 {
             return Err(Error::Size(bytes));
         }
+        let _large = core.large.lock();
         let block = core.take_blocks(count)?;
         let covered = Core::<M>::covered(block, count);
         core.set_header(block, Header::Large(covered as u32));
@@ -347,6 +357,7 @@ impl<M: Medium> Heap<M> {
             }
             Header::Large(_) if at != block.start() => Err(foreign),
             Header::Large(count) => {
+                let _large = core.large.lock();
                 let count = count as usize;
                 let is_whole = block.in_region() + count > REGION_BLOCKS;
                 if is_whole {
@@ -431,74 +442,5 @@ impl<M: Medium> Heap<M> {
         let collected = core.collect(types)?;
         core.needs_collection.store(false, Release);
         Ok(collected)
-    }
-
-    /// Makes all that was written back until now durable, on every medium. On a file nothing else does, and nobody may write
-    /// meanwhile.
-    ///
-    /// # Errors
-    /// The device or the file system refused.
-    pub fn checkpoint(&self) -> Result<(), Error> {
-        self.core().check_process()?;
-        Ok(self.core().medium.checkpoint()?)
-    }
-
-    /// Closes the heap, so that it need not be recovered. Dropping it does the same, and says nothing of errors.
-    ///
-    /// # Errors
-    /// The medium's; the heap is to be recovered then.
-    pub fn close(self) -> Result<(), Error> {
-        let outcome = self.finish();
-        core::mem::forget(self);
-        outcome
-    }
-
-    /// Lets go of the heap as a failure would: it is to be recovered. What was stored is on the medium or not.
-    pub fn abandon(self) {
-        self.let_go(|_| Ok(())).unwrap_or_default();
-        core::mem::forget(self);
-    }
-
-    fn finish(&self) -> Result<(), Error> {
-        self.let_go(|core| {
-            core.check_process()?;
-            if core.needs_collection.load(Acquire) {
-                return Ok(());
-            }
-            core.drain_all();
-            core.free_empties();
-            core.lazy.write_back(&core.medium);
-            core.fence();
-            // Before anything says that the heap is closed.
-            core.medium.checkpoint()?;
-            let mut record = core.record.lock();
-            *record = Record { state: State::Clean, ..record.next() };
-            record.write(&core.medium);
-            core.medium.checkpoint()?;
-            Ok(core.medium.settle()?)
-        })
-    }
-
-    fn let_go(&self, last: impl FnOnce(&Core<M>) -> Result<(), Error>) -> Result<(), Error> {
-        let core = self.core();
-        let mut outcome = Ok(());
-        registry::unregister(core.number.load(Relaxed), || {
-            outcome = last(core);
-            core.drop_caches();
-        });
-        // SAFETY: placed there, and nobody has it any more.
-        let core = unsafe {
-            let core = self.core.read();
-            vm::release(self.core.as_ptr().cast(), core_bytes::<M>());
-            core
-        };
-        drop(core);
-        outcome
-    }
-}
-
-impl<M: Medium> Drop for Heap<M> {
-    fn drop(&mut self) {
-        let _ = self.finish();
     }
 }

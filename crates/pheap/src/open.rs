@@ -2,6 +2,7 @@
 
 use core::ffi::CStr;
 use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
 
 use spandrel_os::image;
 use spandrel_pmem::{Choice, Failed, Media, Medium as _, Place, peek};
@@ -12,12 +13,14 @@ use crate::layout::LEAST_BYTES;
 use crate::registry;
 use crate::roots::RootType;
 use crate::shared::Core;
-use crate::superblock::Identity;
+use crate::superblock::{ASKING, Identity};
 
 /// Bytes that a heap is made with, if nobody says.
 pub const SIZE: usize = 64 << 20;
 /// Bytes that it may have, if nobody says: address space, and nothing else.
 pub const LIMIT: usize = 256 << 30;
+/// How long a copy waits for whoever has the heap open to come to a checkpoint, if nobody says.
+pub const WAIT: Duration = Duration::from_secs(10);
 /// Heaps with a base of their own lie from 88 to 103 TiB, which the allocators leave free.
 const WINDOW: core::ops::Range<u64> = 88 << 40..103 << 40;
 const GIB: u64 = 1 << 30;
@@ -35,6 +38,7 @@ pub struct Options<'a> {
     layout: u64,
     types: &'a [RootType<'a>],
     recovers: bool,
+    wait: Duration,
 }
 
 impl Default for Options<'_> {
@@ -69,7 +73,8 @@ impl Paths {
     fn place(&self, identity: &Identity, choice: Choice, limit: usize) -> Place<'_> {
         let base = usize::try_from(identity.base).ok().filter(|base| *base != 0);
         let (path, log) = (Self::of(&self.file), Self::of(&self.log));
-        Place { path, log, identity: identity.uuid[0], choice, limit, base }
+        let (identity, asking, wait) = (identity.uuid[0], ASKING, Duration::ZERO);
+        Place { path, log, identity, choice, limit, base, asking, wait }
     }
 }
 
@@ -84,6 +89,7 @@ impl<'a> Options<'a> {
             layout: 0,
             types: &[],
             recovers: true,
+            wait: WAIT,
         }
     }
 
@@ -105,7 +111,8 @@ impl<'a> Options<'a> {
         self
     }
 
-    /// What it lies on.
+    /// What it lies on. The file remembers what it was made with, and who opens it need not say; said, it holds as long as the heap is open,
+    /// and loses nothing: what is only in the log of a heap that is to be mapped is written to the file first.
     pub const fn medium(mut self, choice: Choice) -> Self {
         self.choice = choice;
         self
@@ -129,6 +136,13 @@ impl<'a> Options<'a> {
         self
     }
 
+    /// How long [`Options::copy`] waits for whoever has the heap open, where there is no log, to come to a checkpoint; 10 s if nobody says. Zero: he
+    /// is not asked.
+    pub const fn wait(mut self, time: Duration) -> Self {
+        self.wait = time;
+        self
+    }
+
     /// Makes a heap.
     ///
     /// # Errors
@@ -142,11 +156,12 @@ impl<'a> Options<'a> {
         let uuid = image::unique();
         let room = WINDOW.end - WINDOW.start - (self.limit.unwrap_or(LIMIT) as u64).min(14 << 40);
         let base = WINDOW.start + uuid[1] % (room / GIB) * GIB;
-        let identity = Identity { uuid, base: if self.is_fixed { base } else { 0 } };
+        let base = if self.is_fixed { base } else { 0 };
+        let identity = Identity { uuid, base, medium: self.choice };
         let media = self.with_limit(self.size, |limit| {
             Media::create(&paths.place(&identity, self.choice, limit), self.size)
         })?;
-        let heap = Heap::create(media, uuid, identity.base, self.layout);
+        let heap = Heap::make(media, identity, self.layout);
         let settled = heap.and_then(|heap| {
             heap.medium().settle()?;
             bind(&heap);
@@ -163,27 +178,45 @@ impl<'a> Options<'a> {
     /// # Errors
     /// As for [`Heap::open`]; [`Error::System`] with `ENOENT` if there is none, [`Error::Locked`].
     pub fn open(&self, path: impl AsRef<[u8]>) -> Result<(Heap<Media>, Opened), Error> {
-        let paths = Paths::new(path.as_ref())?;
-        let identity = identify(&paths)?;
-        let media =
-            self.with_limit(0, |limit| Media::open(&paths.place(&identity, self.choice, limit)));
-        let media = media.map_err(|why| match why {
-            Error::System(libc::EEXIST) => Error::BaseTaken(identity.base),
-            Error::System(libc::EBADMSG) => {
-                Error::Damaged { at: 0, what: "the log: it is that of another heap" }
-            }
-            why => why,
-        })?;
+        let media = self.open_medium(path)?;
         Heap::open(media, self.layout, self.recovers.then_some(self.types))
             .inspect(|(heap, _)| bind(heap))
     }
 
-    /// Opens a copy in memory of what a file holds, as of its last checkpoint if somebody has it open. The file stays as it is.
+    /// Opens what a heap lies on, and not the heap: for who mends it with [`repair`](crate::repair). Nobody else has it then.
     ///
     /// # Errors
-    /// As for [`Options::open`].
+    /// As for [`Options::open`], but for what only the heap's records say.
+    pub fn open_medium(&self, path: impl AsRef<[u8]>) -> Result<Media, Error> {
+        let paths = Paths::new(path.as_ref())?;
+        let identity = identify(&paths)?;
+        let choice = if self.choice == Choice::Auto { identity.medium } else { self.choice };
+        let open = |limit| Media::open(&paths.place(&identity, choice, limit));
+        self.with_limit(0, open).map_err(|why| told(why, &identity))
+    }
+
+    /// Opens a copy in memory of what a file holds, as of its last checkpoint if somebody has it open. What the file holds stays as it is.
+    ///
+    /// Where there is no log (on tmpfs, on persistent memory, and of heaps that were made [`Choice::Mapped`]) whoever has the heap open is asked, and lends it
+    /// at his next [`Heap::checkpoint`]; then he goes on. That takes the right to write to the file. Of objects that other threads of his
+    /// store to meanwhile the copy has something of before and something of after, as of any that a checkpoint finds them at.
+    ///
+    /// # Errors
+    /// As for [`Options::open`]; [`Error::NoCheckpoint`]: he was asked and has not come to one in the time; [`Error::Locked`]: he could not be
+    /// asked, or was not to be.
     pub fn copy(&self, path: impl AsRef<[u8]>) -> Result<(Heap<Media>, Opened), Error> {
-        Heap::open(copy(path)?, self.layout, self.recovers.then_some(self.types))
+        Heap::open(self.copy_medium(path)?, self.layout, self.recovers.then_some(self.types))
+    }
+
+    /// The copy itself, which is not opened: for who looks at it with [`check`](crate::check), or writes it elsewhere.
+    ///
+    /// # Errors
+    /// As for [`Options::copy`], but for what only the heap's records say.
+    pub fn copy_medium(&self, path: impl AsRef<[u8]>) -> Result<Media, Error> {
+        let paths = Paths::new(path.as_ref())?;
+        let identity = identify(&paths)?;
+        let place = Place { wait: self.wait, ..paths.place(&identity, Choice::Auto, 0) };
+        Media::copy(&place).map_err(|why| told(why.into(), &identity))
     }
 
     /// Tries with less address space if nobody has said how much there has to be.
@@ -226,25 +259,35 @@ pub unsafe fn with_fixed<R>(base: u64, work: impl FnOnce(&Heap<Media>) -> R) -> 
     Some(work(&heap))
 }
 
-/// A copy in memory of what a file holds; see [`Options::copy`].
+/// What the system's numbers mean for a heap of that identity.
+fn told(why: Error, identity: &Identity) -> Error {
+    match why {
+        Error::System(libc::EEXIST) => Error::BaseTaken(identity.base),
+        Error::System(libc::EBADMSG) => Error::ForeignLog,
+        why => why,
+    }
+}
+
+/// A copy in memory of what a file holds; see [`Options::copy_medium`].
 ///
 /// # Errors
-/// As for [`Options::open`].
+/// As there.
 pub fn copy(path: impl AsRef<[u8]>) -> Result<Media, Error> {
-    let paths = Paths::new(path.as_ref())?;
-    let identity = identify(&paths)?;
-    Ok(Media::copy(&paths.place(&identity, Choice::Auto, 0))?)
+    Options::new().copy_medium(path)
 }
 
 /// What a file says that it is.
 fn identify(paths: &Paths) -> Result<Identity, Error> {
     let mut bytes = [0; 64];
-    let read = peek(Paths::of(&paths.file), &mut bytes)?;
+    let (read, has) = peek(Paths::of(&paths.file), &mut bytes)?;
     if read < bytes.len() {
         return Err(Error::NotAHeap);
     }
     let mut words = bytes
         .chunks_exact(8)
         .map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
-    Identity::parse(core::array::from_fn(|_| words.next().unwrap_or(0)))
+    let identity = Identity::parse(core::array::from_fn(|_| words.next().unwrap_or(0)))?;
+    // The line is written last: there was more.
+    let needs = LEAST_BYTES as u64;
+    if has < needs { Err(Error::Truncated { has, needs }) } else { Ok(identity) }
 }

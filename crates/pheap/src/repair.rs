@@ -6,7 +6,7 @@ use crate::check::{Finding, Kind, check};
 use crate::error::Error;
 use crate::layout::first_block;
 use crate::shared::Core;
-use crate::superblock::{Identity, NAMES, Record, State, UNDO_LOG};
+use crate::superblock::{Identity, NAMES, Record, State, UNDO_LOG, forget_asking};
 
 /// Damages that are mended before the next look.
 const AT_ONCE: usize = 64;
@@ -18,6 +18,7 @@ const AT_ONCE: usize = 64;
 /// As for [`check`]: it cannot be mended, or there is no memory. It is to be recovered then.
 pub fn repair<M: Medium>(medium: &M, told: &mut dyn FnMut(&Finding)) -> Result<u64, Error> {
     let (identity, record) = (Identity::read(medium)?, Record::read(medium)?);
+    forget_asking(medium);
     // From now on it is to be recovered, whatever happens.
     let dirty = Record { state: State::Dirty, ..record.next() };
     dirty.write(medium);

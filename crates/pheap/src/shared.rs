@@ -62,6 +62,8 @@ pub struct Core<M: Medium> {
     pub empties: AtomicUsize,
     /// Roots and their names.
     pub roots: Lock<()>,
+    /// Headers of large objects, and what they cover. Before the lock of the blocks.
+    pub large: Lock<()>,
     /// Mixed with an object's offset it stands in a free object that is in a cache.
     pub canary: u64,
     pub counters: Counters,
@@ -113,6 +115,7 @@ impl<M: Medium> Core<M> {
             partial: [const { Lock::new(Partial::new()) }; CLASSES],
             empties: AtomicUsize::new(0),
             roots: Lock::new(()),
+            large: Lock::new(()),
             canary,
             counters: Counters::default(),
             caches: Lock::new(Caches { first: ptr::null_mut() }),
@@ -269,6 +272,7 @@ impl<M: Medium> Core<M> {
 
     /// Makes a large object longer where it is, if what lies behind it is free.
     pub fn grow_large(&self, object: NonNull<u8>, bytes: usize) -> bool {
+        let _large = self.large.lock();
         let block = BlockId::of(self.offset(object.as_ptr()));
         let Ok(Header::Large(has)) = self.header(block) else { return false };
         let (has, needs) = (has as usize, bytes.div_ceil(BLOCK_BYTES));

@@ -6,7 +6,7 @@
 
 use core::hash::Hasher;
 
-use spandrel_pmem::Medium;
+use spandrel_pmem::{Choice, Medium, loan};
 use twox_hash::XxHash64;
 
 use crate::error::Error;
@@ -32,8 +32,15 @@ pub const NAMES: usize = SUPERBLOCK + 3 * 4096;
 /// Where the undo log lies.
 pub const UNDO_LOG: usize = SUPERBLOCK + 11 * 4096;
 
-const _: () =
-    assert!(NAMES + ROOT_COUNT * 64 == UNDO_LOG && UNDO_LOG + 4096 <= SUPERBLOCK + BLOCK_BYTES);
+/// Where somebody may ask for a copy who does not have the heap: a line on a page of its own, which means nothing once nobody asks. See
+/// [`spandrel_pmem::loan`].
+pub const ASKING: usize = SUPERBLOCK + 12 * 4096;
+
+const _: () = assert!(
+    NAMES + ROOT_COUNT * 64 == UNDO_LOG
+        && UNDO_LOG + 4096 == ASKING
+        && ASKING + 4096 <= SUPERBLOCK + BLOCK_BYTES
+);
 
 /// What never changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +49,12 @@ pub struct Identity {
     pub uuid: [u64; 2],
     /// The address that it belongs at; 0: any.
     pub base: u64,
+    /// What it was made to lie on; [`Choice::Auto`]: whatever suits the file. Who opens it and says nothing follows it.
+    pub medium: Choice,
 }
+
+/// The word that stands for what a heap lies on, in the order of the numbers.
+const MEDIA: [Choice; 3] = [Choice::Auto, Choice::Mapped, Choice::Logged];
 
 /// Whether a heap was closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,7 +110,9 @@ fn store<const N: usize>(medium: &impl Medium, at: usize, words: [u64; N]) {
 
 impl Identity {
     fn words(&self) -> [u64; 8] {
-        let mut words = [MAGIC, VERSION, GEOMETRY, self.uuid[0], self.uuid[1], self.base, 0, 0];
+        let medium = MEDIA.iter().position(|choice| *choice == self.medium).unwrap_or(0) as u64;
+        let [first, second] = self.uuid;
+        let mut words = [MAGIC, VERSION, GEOMETRY, first, second, self.base, medium, 0];
         words[7] = checksum(&words[..7]);
         words
     }
@@ -117,10 +131,17 @@ impl Identity {
     /// # Errors
     /// The medium is no heap, or one that cannot be read by this version.
     pub fn read(medium: &impl Medium) -> Result<Self, Error> {
-        if medium.bytes() < LEAST_BYTES {
+        let has = medium.bytes();
+        if has < 64 {
             return Err(Error::NotAHeap);
         }
         let found = words(medium, 0);
+        if has < LEAST_BYTES {
+            // The line is written last: there was more.
+            let is_rest = Self::parse(found).is_ok();
+            let cut_off = Error::Truncated { has: has as u64, needs: LEAST_BYTES as u64 };
+            return Err(if is_rest { cut_off } else { Error::NotAHeap });
+        }
         match Self::parse(found) {
             // Of zeroes only the records say that somebody began to make a heap.
             Err(Error::NotAHeap) if found == [0; 8] && record_at(medium, RECORDS[0]).is_some() => {
@@ -135,7 +156,7 @@ impl Identity {
     /// # Errors
     /// As for [`Identity::read`].
     pub fn parse(found: [u64; 8]) -> Result<Self, Error> {
-        let [magic, version, geometry, first, second, base, _, sum] = found;
+        let [magic, version, geometry, first, second, base, medium, sum] = found;
         if magic != MAGIC {
             let is_begun = magic == 0 && version == VERSION && geometry == GEOMETRY;
             return Err(if is_begun { Error::Unfinished } else { Error::NotAHeap });
@@ -146,7 +167,20 @@ impl Identity {
         if sum != checksum(&found[..7]) || geometry != GEOMETRY {
             return Err(Error::Damaged { at: 0, what: "the heap's identity" });
         }
-        Ok(Self { uuid: [first, second], base })
+        let choice = usize::try_from(medium).ok().and_then(|number| MEDIA.get(number));
+        let medium = *choice.ok_or(Error::Medium(medium))?;
+        Ok(Self { uuid: [first, second], base, medium })
+    }
+}
+
+/// Nobody asks for a copy yet: whoever does was somebody else's guest. Before anything else changes.
+pub fn forget_asking(medium: &impl Medium) {
+    for at in (ASKING..ASKING + loan::LINE_BYTES).step_by(8) {
+        let [left] = words(medium, at);
+        if left != 0 {
+            // SAFETY: of the superblock, and nobody else stores there but who asks, a word of which nothing but the asking depends.
+            unsafe { medium.store_word(at, 0) };
+        }
     }
 }
 
@@ -195,5 +229,43 @@ impl Record {
     /// The next one after it.
     pub fn next(&self) -> Self {
         Self { sequence: self.sequence + 1, ..*self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spandrel_pmem::simulator::Memory;
+
+    #[test]
+    fn a_medium_is_a_word_of_the_identity_and_none_that_is_not_known() {
+        for (number, medium) in MEDIA.into_iter().enumerate() {
+            let identity = Identity { uuid: [1, 2], base: 3, medium };
+            let mut words = identity.words();
+            assert_eq!(words[6], number as u64);
+            assert_eq!(Identity::parse(words), Ok(identity));
+            words[6] ^= 1;
+            let damaged = Error::Damaged { at: 0, what: "the heap's identity" };
+            assert_eq!(Identity::parse(words), Err(damaged));
+        }
+        let mut words = Identity { uuid: [1, 2], base: 0, medium: Choice::Auto }.words();
+        words[6] = 7;
+        words[7] = checksum(&words[..7]);
+        assert_eq!(Identity::parse(words), Err(Error::Medium(7)));
+    }
+
+    #[test]
+    fn what_is_left_of_a_heap_is_cut_off_and_anything_else_no_heap() {
+        let image = |bytes: usize, words: [u64; 8]| {
+            let mut image = std::vec![0; bytes];
+            for (place, word) in image.chunks_exact_mut(8).zip(words) {
+                place.copy_from_slice(&word.to_le_bytes());
+            }
+            Identity::read(&Memory::from_image(&image)).err()
+        };
+        let words = Identity { uuid: [1, 2], base: 0, medium: Choice::Auto }.words();
+        let needs = LEAST_BYTES as u64;
+        assert_eq!(image(4096, words), Some(Error::Truncated { has: 4096, needs }));
+        assert_eq!(image(4096, [0; 8]), Some(Error::NotAHeap));
     }
 }

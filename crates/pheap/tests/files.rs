@@ -75,6 +75,113 @@ fn the_medium_suits_the_file() {
 }
 
 #[test]
+fn what_a_heap_was_made_to_lie_on_is_remembered() {
+    let [memory, disk] = places();
+    for (place, choice, guarantee) in [
+        (&disk, Choice::Mapped, Guarantee::Memory),
+        (&memory, Choice::Mapped, Guarantee::Memory),
+        (&memory, Choice::Logged, Guarantee::File),
+        (&disk, Choice::Logged, Guarantee::File),
+    ] {
+        let path = place.path().join(format!("{choice:?}.heap"));
+        let options = Options::new().size(1 << 20);
+        let heap = options.medium(choice).create(text(&path)).unwrap();
+        numbers(&heap).push(1).unwrap();
+        heap.checkpoint().unwrap();
+        numbers(&heap).push(2).unwrap();
+        heap.abandon();
+        let (heap, _) = Options::new().roots(NUMBERS).open(text(&path)).unwrap();
+        assert_eq!(heap.medium().guarantee(), guarantee);
+        let kept = if choice == Choice::Mapped { &[1, 2][..] } else { &[1] };
+        assert_eq!(numbers(&heap).iter().collect::<Vec<_>>(), kept);
+        heap.close().unwrap();
+        // The log of a heap that was closed may be lost: it is one with a log all the same.
+        let _ = std::fs::remove_file(path.with_extension("heap.log"));
+        let (heap, _) = Options::new().open(text(&path)).unwrap();
+        assert_eq!(heap.medium().guarantee(), guarantee);
+    }
+}
+
+/// Whoever says another medium than the heap was made for gets it, for that time, and loses nothing that was promised.
+#[test]
+fn an_option_is_followed_and_what_is_only_in_a_log_is_not_lost() {
+    for place in places() {
+        for made in [Choice::Auto, Choice::Mapped, Choice::Logged] {
+            let path = place.path().join(format!("{made:?}.heap"));
+            let heap = Options::new().size(1 << 20).medium(made).create(text(&path)).unwrap();
+            numbers(&heap).push(0).unwrap();
+            heap.close().unwrap();
+            let mut kept = vec![0];
+            for (turn, chosen) in
+                [Choice::Logged, Choice::Mapped, Choice::Logged, Choice::Auto].iter().enumerate()
+            {
+                let options = Options::new().roots(NUMBERS).medium(*chosen);
+                let (heap, _) = options.open(text(&path)).unwrap();
+                let guarantee = heap.medium().guarantee();
+                match chosen {
+                    Choice::Mapped => assert_eq!(guarantee, Guarantee::Memory),
+                    Choice::Logged => assert_eq!(guarantee, Guarantee::File),
+                    Choice::Auto => {}
+                }
+                let mut vector = numbers(&heap);
+                assert_eq!(vector.iter().collect::<Vec<_>>(), kept, "{made:?}, turn {turn}");
+                let number = 10 * turn as u64;
+                vector.push(number + 1).unwrap();
+                heap.checkpoint().unwrap();
+                kept.push(number + 1);
+                vector.push(number + 2).unwrap();
+                if guarantee == Guarantee::Memory {
+                    kept.push(number + 2);
+                }
+                // A log is left with a record, or a file that was not closed.
+                heap.abandon();
+                let copy = Options::new().roots(NUMBERS).copy(text(&path)).unwrap().0;
+                assert_eq!(
+                    numbers(&copy).iter().collect::<Vec<_>>(),
+                    kept,
+                    "{made:?}, turn {turn}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_log_that_cannot_be_used_is_not_passed_over() {
+    for place in places() {
+        let path = heap_file(&place);
+        let options = Options::new().size(1 << 20);
+        let heap = options.medium(Choice::Logged).create(text(&path)).unwrap();
+        numbers(&heap).push(1).unwrap();
+        heap.checkpoint().unwrap();
+        heap.abandon();
+        let (log, elsewhere) = (path.with_extension("heap.log"), place.path().join("elsewhere"));
+        std::fs::rename(&log, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &log).unwrap();
+        for choice in [Choice::Auto, Choice::Mapped, Choice::Logged] {
+            let refused = Options::new().medium(choice).open(text(&path)).err();
+            assert_eq!(refused, Some(Error::System(libc::ELOOP)), "{choice:?}");
+        }
+        // That of another heap is no better.
+        std::fs::remove_file(&log).unwrap();
+        let other = options.medium(Choice::Logged).create(text(&place.path().join("b.heap")));
+        let other = other.unwrap();
+        numbers(&other).push(2).unwrap();
+        other.checkpoint().unwrap();
+        other.abandon();
+        std::fs::rename(place.path().join("b.heap.log"), &log).unwrap();
+        for choice in [Choice::Auto, Choice::Mapped, Choice::Logged] {
+            let refused = Options::new().medium(choice).open(text(&path)).err();
+            assert_eq!(refused, Some(Error::ForeignLog), "{choice:?}");
+        }
+        assert_eq!(spandrel_pheap::copy(text(&path)).err(), Some(Error::ForeignLog));
+        std::fs::rename(&elsewhere, &log).unwrap();
+        let (heap, _) = Options::new().roots(NUMBERS).open(text(&path)).unwrap();
+        assert_eq!(numbers(&heap).iter().collect::<Vec<_>>(), [1]);
+    }
+}
+
+#[test]
 fn one_has_it_and_it_is_no_link() {
     for place in places() {
         let path = heap_file(&place);
@@ -115,7 +222,9 @@ fn a_fixed_heap_is_where_it_was_or_not_opened() {
     };
     assert_eq!(taken, base.as_ptr().cast());
     let refused = Options::new().limit(1 << 30).open(text(&path)).err();
-    assert_eq!(refused, Some(Error::BaseTaken(base.as_ptr() as u64)));
+    let taken = Some(Error::BaseTaken(base.as_ptr() as u64));
+    assert_eq!(refused, taken);
+    assert_eq!(spandrel_pheap::copy(text(&path)).err(), taken);
 }
 
 #[test]
@@ -127,8 +236,18 @@ fn what_is_cut_off_is_said_to_be() {
         file.set_len(3 << 20).unwrap();
         let wrong = Options::new().open(text(&path)).err();
         assert_eq!(wrong, Some(Error::Truncated { has: 3 << 20, needs: 4 << 20 }));
-        file.set_len(100).unwrap();
-        assert_eq!(Options::new().open(text(&path)).err(), Some(Error::NotAHeap));
+        // Of little that is left only the first line says what it was.
+        for (left, wrong) in [
+            (700 << 10, Error::Truncated { has: 700 << 10, needs: 704 << 10 }),
+            (4096, Error::Truncated { has: 4096, needs: 704 << 10 }),
+            (100, Error::Truncated { has: 100, needs: 704 << 10 }),
+            (63, Error::NotAHeap),
+            (0, Error::NotAHeap),
+        ] {
+            file.set_len(left).unwrap();
+            assert_eq!(Options::new().open(text(&path)).err(), Some(wrong));
+            assert_eq!(spandrel_pheap::copy(text(&path)).err(), Some(wrong));
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use spandrel_os::written::Written;
 use spandrel_pages::{MIB, PAGE_BYTES};
 use spandrel_sync::Lock;
 
+use crate::files::{self, Files, drawn};
 use crate::log::{BUFFER_BYTES, Disk, Log, Which};
 use crate::medium::{Failed, Medium};
 use crate::room::{self, Buffer};
@@ -25,35 +26,6 @@ const LOG_BYTES: u64 = 64 * MIB as u64;
 
 /// Runs of one checkpoint at most: of more the pages between are written as well.
 const MOST_RUNS: usize = 1 << 20;
-
-/// The two files.
-struct Files {
-    image: Image,
-    log: Image,
-}
-
-impl Files {
-    fn of(&self, which: Which) -> &Image {
-        match which {
-            Which::Image => &self.image,
-            Which::Log => &self.log,
-        }
-    }
-}
-
-impl Disk for Files {
-    fn read(&self, which: Which, at: u64, into: &mut [u8]) -> Result<usize, Failed> {
-        self.of(which).read_at(into, at).map_err(Failed)
-    }
-
-    fn write(&self, which: Which, at: u64, bytes: &[u8]) -> Result<(), Failed> {
-        self.of(which).write_at(bytes, at).map_err(Failed)
-    }
-
-    fn sync(&self, which: Which) -> Result<(), Failed> {
-        self.of(which).sync().map_err(Failed)
-    }
-}
 
 /// Runs of pages that were written: first page and count.
 struct Runs {
@@ -177,8 +149,7 @@ impl File {
         limit: usize,
         base: Option<usize>,
     ) -> Result<Self, Failed> {
-        let image = Image::open(path, Access::Write).map_err(Failed)?;
-        image.lock(Access::Write).map_err(Failed)?;
+        let image = files::locked(path)?;
         let log = match Image::open(log, Access::Write) {
             Err(libc::ENOENT) => Image::create(log),
             opened => opened,
@@ -189,15 +160,7 @@ impl File {
 
     fn map(files: Files, identity: u64, limit: usize, base: Option<usize>) -> Result<Self, Failed> {
         let mut buffer = Buffer::new(BUFFER_BYTES)?;
-        let mut log = Log::open(&files, identity, drawn(), buffer.bytes())?;
-        if let Some(bytes) = log.image_bytes() {
-            let now = files.image.bytes().map_err(Failed)?;
-            if bytes > now {
-                files.image.grow(now, bytes).map_err(Failed)?;
-            }
-            log.replay(&files, buffer.bytes(), |at, bytes| files.write(Which::Image, at, bytes))?;
-            log.begin_anew(&files, drawn())?;
-        }
+        let log = files::recover(&files, identity, buffer.bytes())?;
         let large = Failed(libc::EFBIG);
         let bytes = usize::try_from(files.image.bytes().map_err(Failed)?).map_err(|_| large)?;
         let bytes = bytes / PAGE_BYTES * PAGE_BYTES;
@@ -254,13 +217,6 @@ impl Drop for File {
         // SAFETY: who stored to it borrowed it.
         unsafe { unmap::release(self.base.as_ptr(), self.reserved, self.bytes()) };
     }
-}
-
-/// A number that no log of this image has had, as good as certain.
-fn drawn() -> u64 {
-    // SAFETY: it tells a number.
-    let process = unsafe { libc::getpid() }.unsigned_abs();
-    spandrel_os::clock::nanos().rotate_left(32) ^ u64::from(process)
 }
 
 // SAFETY: the mapping stays where it is as long as this lives; what is not in the file does not change it.

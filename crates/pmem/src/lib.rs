@@ -16,7 +16,9 @@
 extern crate std;
 
 pub mod file;
+mod files;
 pub mod line;
+pub mod loan;
 pub mod log;
 pub mod mapped;
 pub mod media;

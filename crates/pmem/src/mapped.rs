@@ -8,6 +8,8 @@ use core::sync::atomic::{AtomicUsize, Ordering::*};
 use spandrel_os::image::{self, Access, Image, Mapping};
 use spandrel_pages::PAGE_BYTES;
 
+use crate::files;
+use crate::loan;
 use crate::medium::{Failed, Medium};
 use crate::persist;
 use crate::room;
@@ -63,8 +65,14 @@ impl Mapped {
     /// # Errors
     /// The error's number: `EWOULDBLOCK` if somebody else has it open, `EEXIST` if something lies at `base` already, ...
     pub fn open(path: &CStr, limit: usize, base: Option<usize>) -> Result<Self, Failed> {
-        let image = Image::open(path, Access::Write).map_err(Failed)?;
-        image.lock(Access::Write).map_err(Failed)?;
+        Self::of(files::locked(path)?, limit, base)
+    }
+
+    /// Maps a file that was locked.
+    ///
+    /// # Errors
+    /// As for [`Mapped::open`].
+    pub(crate) fn of(image: Image, limit: usize, base: Option<usize>) -> Result<Self, Failed> {
         let bytes =
             usize::try_from(image.bytes().map_err(Failed)?).map_err(|_| Failed(libc::EFBIG))?;
         Self::map(image, bytes / PAGE_BYTES * PAGE_BYTES, limit, base)
@@ -81,7 +89,16 @@ impl Mapped {
             mapped.kind = Kind::Memory;
         }
         mapped.bytes.store(bytes, Release);
+        loan::mark(&mapped.image);
         Ok(mapped)
+    }
+
+    /// Where the line lies in which somebody may ask.
+    #[inline]
+    fn line(&self, at: usize) -> Option<NonNull<u8>> {
+        let is_within = at.is_multiple_of(8) && at + loan::LINE_BYTES <= self.bytes();
+        // SAFETY: within the mapping.
+        is_within.then(|| unsafe { self.base.add(at) })
     }
 
     /// What its stores survive.
@@ -140,6 +157,19 @@ unsafe impl Medium for Mapped {
     fn checkpoint(&self) -> Result<(), Failed> {
         persist::fence();
         Ok(())
+    }
+
+    #[inline]
+    fn is_asked(&self, at: usize) -> bool {
+        // SAFETY: on the medium, as the caller promises, which is mapped.
+        self.line(at).is_some_and(|line| unsafe { loan::is_asked(line) })
+    }
+
+    fn lend(&self, at: usize) {
+        if let Some(line) = self.line(at) {
+            // SAFETY: mapped from the image.
+            unsafe { loan::lend(&self.image, line) };
+        }
     }
 }
 

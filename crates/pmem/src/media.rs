@@ -2,10 +2,12 @@
 
 use core::ffi::CStr;
 use core::ptr::NonNull;
+use core::time::Duration;
 
 use spandrel_os::image::{self, Access, Image};
 
 use crate::file::File;
+use crate::files;
 use crate::mapped::{Kind, Mapped};
 use crate::medium::{Failed, Medium};
 use crate::snapshot::Snapshot;
@@ -68,6 +70,10 @@ pub struct Place<'a> {
     pub limit: usize,
     /// Where it is to be mapped; `None`: anywhere.
     pub base: Option<usize>,
+    /// Where in it somebody may ask for a copy who does not have it; see [`crate::loan`].
+    pub asking: usize,
+    /// How long a copy waits for whoever has the file mapped.
+    pub wait: Duration,
 }
 
 impl Media {
@@ -76,7 +82,7 @@ impl Media {
     /// # Errors
     /// As for [`Mapped::create`] and [`File::create`]. There is no file then that was not there before.
     pub fn create(place: &Place<'_>, bytes: usize) -> Result<Self, Failed> {
-        let Place { path, log, identity, choice, limit, base } = *place;
+        let Place { path, log, identity, choice, limit, base, .. } = *place;
         if choice != Choice::Logged {
             let mapped = Mapped::create(path, bytes, limit, base)?;
             if choice == Choice::Mapped || is_memory(&mapped, path) {
@@ -88,33 +94,42 @@ impl Media {
         Ok(Self::of(Inner::Logged(File::create(path, log, identity, bytes, limit, base)?)))
     }
 
-    /// Opens a file; one with a log is used with it.
+    /// Opens a file. Where nobody says how, one with a log is used with it; one that is to be mapped gets first what is only in its log.
     ///
     /// # Errors
-    /// As for [`Mapped::open`] and [`File::open`].
+    /// As for [`Mapped::open`] and [`File::open`]; `EBADMSG` if the log is another file's. What is in a log that cannot be used is never
+    /// passed over: the file is not opened then.
     pub fn open(place: &Place<'_>) -> Result<Self, Failed> {
-        let Place { path, log, identity, choice, limit, base } = *place;
-        let has_log = Image::open(log, Access::Read).is_ok();
-        if choice != Choice::Logged && !has_log {
-            let mapped = Mapped::open(path, limit, base)?;
-            if choice == Choice::Mapped || is_memory(&mapped, path) {
-                return Ok(Self::of(Inner::Mapped(mapped)));
+        let Place { path, log, identity, choice, limit, base, .. } = *place;
+        match choice {
+            Choice::Logged => {}
+            Choice::Mapped => {
+                let image = files::absorb(files::locked(path)?, log, identity)?;
+                return Ok(Self::of(Inner::Mapped(Mapped::of(image, limit, base)?)));
             }
-        }
-        if choice == Choice::Mapped {
-            // What is only in its log would be lost.
-            return Err(Failed(libc::EBUSY));
+            Choice::Auto => {
+                let has_log = match Image::open(log, Access::Read) {
+                    Err(libc::ENOENT) => false,
+                    opened => opened.map(|_| true).map_err(Failed)?,
+                };
+                if !has_log {
+                    let mapped = Mapped::open(path, limit, base)?;
+                    if is_memory(&mapped, path) {
+                        return Ok(Self::of(Inner::Mapped(mapped)));
+                    }
+                }
+            }
         }
         Ok(Self::of(Inner::Logged(File::open(path, log, identity, limit, base)?)))
     }
 
-    /// A copy in memory of what a file holds: that of a closed one, or of the last checkpoint. The file stays as it is.
+    /// A copy in memory of what a file holds: that of a closed one, or of the last checkpoint, or, of one that somebody has mapped, as he
+    /// lends it. What the file holds stays as it is.
     ///
     /// # Errors
     /// As for [`Snapshot::take`].
     pub fn copy(place: &Place<'_>) -> Result<Self, Failed> {
-        let Place { path, log, identity, base, .. } = *place;
-        Ok(Self::of(Inner::Copied(Snapshot::take(path, log, identity, base)?)))
+        Ok(Self::of(Inner::Copied(Snapshot::take(place)?)))
     }
 
     fn of(inner: Inner) -> Self {
@@ -137,12 +152,14 @@ impl Media {
     }
 }
 
-/// Reads the first bytes of a file, as they are there.
+/// Reads the first bytes of a file, as they are there: how many were read, and how many the file has.
 ///
 /// # Errors
 /// The error's number: `ELOOP` for a symbolic link, `EINVAL` for what is no file.
-pub fn peek(path: &CStr, into: &mut [u8]) -> Result<usize, Failed> {
-    Image::open(path, Access::Read).and_then(|image| image.read_at(into, 0)).map_err(Failed)
+pub fn peek(path: &CStr, into: &mut [u8]) -> Result<(usize, u64), Failed> {
+    let image = Image::open(path, Access::Read).map_err(Failed)?;
+    let read = image.read_at(into, 0).map_err(Failed)?;
+    Ok((read, image.bytes().map_err(Failed)?))
 }
 
 /// Whether stores survive as much on this medium as the machine they run on can promise.
@@ -207,6 +224,17 @@ unsafe impl Medium for Media {
         match &self.inner {
             Inner::Logged(file) => file.settle(),
             _ => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn is_asked(&self, at: usize) -> bool {
+        matches!(&self.inner, Inner::Mapped(medium) if medium.is_asked(at))
+    }
+
+    fn lend(&self, at: usize) {
+        if let Inner::Mapped(medium) = &self.inner {
+            medium.lend(at);
         }
     }
 }

@@ -81,6 +81,15 @@ pub unsafe trait Medium: Sync {
     fn settle(&self) -> Result<(), Failed> {
         Ok(())
     }
+
+    /// Whether somebody asks for a copy, in the line at that offset; see [`crate::loan`]. The offset is a multiple of 8, and the line on the medium.
+    #[inline]
+    fn is_asked(&self, _at: usize) -> bool {
+        false
+    }
+
+    /// Stands still until whoever asks has his copy, or has given up. Nobody stores meanwhile.
+    fn lend(&self, _at: usize) {}
 }
 
 // SAFETY: what it refers to is one, and lives longer.
@@ -131,5 +140,14 @@ unsafe impl<M: Medium + ?Sized> Medium for &M {
 
     fn settle(&self) -> Result<(), Failed> {
         (**self).settle()
+    }
+
+    #[inline]
+    fn is_asked(&self, at: usize) -> bool {
+        (**self).is_asked(at)
+    }
+
+    fn lend(&self, at: usize) {
+        (**self).lend(at)
     }
 }

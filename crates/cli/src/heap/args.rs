@@ -3,11 +3,13 @@
 use clap::{Parser, Subcommand, ValueEnum};
 use spandrel_pheap::Choice;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Make, look at, mend and copy recoverable heaps: files whose objects outlive the process.
 ///
-/// What only looks works on a copy in memory: the file stays as it is, and of a heap that lies on a file with
-/// a log and is open, the last checkpoint is shown. The types of a program's objects are not known here: each
+/// What only looks works on a copy in memory: the file stays as it is. Of a heap that somebody has open the last
+/// checkpoint is shown if it has a log (FILE.log); if it has none, whoever has it is asked for a copy, which he gives at his
+/// next checkpoint (see --wait). The types of a program's objects are not known here: each
 /// word that may be a pointer is taken for one.
 #[derive(Parser, Debug)]
 pub struct HeapArgs {
@@ -27,6 +29,25 @@ pub enum HeapTask {
     Dump(DumpArgs),
 }
 
+/// How long somebody is waited for.
+#[derive(Parser, Debug)]
+pub struct WaitArgs {
+    /// How long whoever has the heap open without a log is waited for to come to a checkpoint; 0: not at all
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "10",
+        value_parser = seconds,
+        allow_negative_numbers = true
+    )]
+    pub wait: Duration,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|number| Duration::try_from_secs_f64(number).ok());
+    seconds.ok_or_else(|| "name seconds such as 10 or 0.5".into())
+}
+
 /// Make a heap in a new file.
 #[derive(Parser, Debug)]
 pub struct CreateArgs {
@@ -42,7 +63,7 @@ pub struct CreateArgs {
     #[arg(long)]
     pub fixed: bool,
 
-    /// What it lies on
+    /// What it lies on, from now on
     #[arg(long, value_name = "MEDIUM", default_value = "auto")]
     pub medium: MediumArg,
 }
@@ -79,6 +100,9 @@ pub struct InfoArgs {
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,
+
+    #[command(flatten)]
+    pub wait: WaitArgs,
 }
 
 /// Look whether a heap is sound: exit code 0 if it is, 1 if it is damaged, 2 if that cannot be told.
@@ -93,6 +117,9 @@ pub struct CheckArgs {
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,
+
+    #[command(flatten)]
+    pub wait: WaitArgs,
 }
 
 /// Mend a damaged heap with the least loss: what is no header, root or name is cleared.
@@ -112,6 +139,9 @@ pub struct RepairArgs {
     /// Keep no FILE.before-repair
     #[arg(long, requires = "write")]
     pub no_backup: bool,
+
+    #[command(flatten)]
+    pub wait: WaitArgs,
 }
 
 /// Free what cannot be reached from a heap's roots, after recovering it if it was not closed.
@@ -132,11 +162,16 @@ pub struct RootsArgs {
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,
+
+    #[command(flatten)]
+    pub wait: WaitArgs,
 }
 
 /// Copy a heap to a new file, as it was when it was closed or at the last checkpoint.
 ///
-/// The copy needs no log. It appears whole or not at all, and is its owner's alone.
+/// The copy needs no log. It appears whole or not at all, and is its owner's alone. Somebody may have the heap open: with
+/// a log he does not notice; without one (on tmpfs, for example) he is asked, and stands still at his next checkpoint
+/// until all is read into memory. What his other threads were just changing is in the copy in part; it always recovers.
 #[derive(Parser, Debug)]
 pub struct CopyArgs {
     /// The heap
@@ -146,6 +181,9 @@ pub struct CopyArgs {
     /// The file to write, which must not be there yet
     #[arg(value_name = "TO")]
     pub to: PathBuf,
+
+    #[command(flatten)]
+    pub wait: WaitArgs,
 }
 
 /// Write a heap's record, roots and all objects that can be reached as JSON.
@@ -161,4 +199,7 @@ pub struct DumpArgs {
     /// Where it goes [default: standard output]
     #[arg(long, value_name = "FILE.json")]
     pub out: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub wait: WaitArgs,
 }

@@ -21,7 +21,7 @@ pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
     let path = &args.file;
     let progress = Progress::spinner("looking at all of it", bytes_of(path));
     let mut told = Told { path, as_json: args.json, progress, heard: 0, lost: 0, failed: None };
-    let survey = raw_copy(path)
+    let survey = raw_copy(path, &args.wait)
         .and_then(|medium| spandrel_pheap::check(&medium, &[], &mut |finding| told.hear(finding)));
     if let Some(why) = told.failed {
         return Err(why);

@@ -22,7 +22,7 @@ pub fn run(args: &CopyArgs) -> Result<u8, Failure> {
         }
     }
     let progress = Progress::spinner("reading", bytes_of(from));
-    let medium = copied(from)?;
+    let medium = copied(from, &args.wait)?;
     drop(progress);
     // Nobody keeps a copy of what is no heap.
     let read = Identity::read(&medium).and_then(|_| Record::read(&medium));

@@ -38,7 +38,7 @@ pub fn run(args: &DumpArgs) -> Result<u8, Failure> {
     let path = &args.file;
     files::check(&[("--out", args.out.as_deref())], std::slice::from_ref(path))?;
     let progress = Progress::bar("writing", bytes_of(path));
-    let medium = copied(path)?;
+    let medium = copied(path, &args.wait)?;
     // To open a heap changes what it says of itself.
     let said = Identity::read(&medium)
         .and_then(|identity| Ok(words::record(&identity, &Record::read(&medium)?)));

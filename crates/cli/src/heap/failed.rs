@@ -1,6 +1,6 @@
 //! Why a heap could not be opened, copied or mended: the input, the reason, the way out.
 
-use super::log_of;
+use super::{holder, log_of};
 use crate::failure::Failure;
 use spandrel_pheap::Error;
 use std::path::Path;
@@ -12,14 +12,20 @@ pub fn failed(path: &Path, why: Error) -> Failure {
 
 /// Why a heap could not be copied into memory.
 pub fn copy_failed(path: &Path, why: Error) -> Failure {
-    if why != Error::Locked {
-        return failed(path, why);
-    }
-    Failure::refused(format!(
-        "{}: somebody has it open, and it has no log, which would tell the last checkpoint; close \
-         it there first",
-        path.display()
-    ))
+    let holder = holder::of(path);
+    let reason = match why {
+        Error::Locked => format!(
+            "{holder} has it open, and it has no log, which would tell the last checkpoint; close it there first, or \
+             take --wait 10, with the right to write to it: it is lent where it comes to a checkpoint"
+        ),
+        Error::NoCheckpoint => format!(
+            "{holder} has it open, and came to no checkpoint while it was waited for; have it call checkpoint \
+             (Heap::checkpoint, spandrel_heap_checkpoint) now and then, take a longer --wait SECONDS, or close it there \
+             first"
+        ),
+        why => return failed(path, why),
+    };
+    Failure::refused(format!("{}: {reason}", path.display()))
 }
 
 /// Whether the heap is damaged, and not the question wrong.
@@ -40,10 +46,11 @@ pub fn text(path: &Path, why: Error) -> String {
         Error::System(libc::EINVAL | libc::EISDIR | libc::ENXIO) => {
             "it is no file that holds bytes; name a heap, which 'spandrel heap create' makes".into()
         }
-        Error::System(libc::EBADMSG) => format!(
+        Error::ForeignLog => format!(
             "{} is the log of another heap; move it away, and put this heap's own there if it has one",
             log_of(path).display()
         ),
+        // Of one that is made: at the address that was drawn for it.
         Error::System(libc::EEXIST) => {
             "it belongs at an address where something else lies; try again: what lies where \
              differs from one process to the next"
@@ -54,7 +61,7 @@ pub fn text(path: &Path, why: Error) -> String {
             std::io::Error::from_raw_os_error(number)
         ),
         Error::NotAHeap => format!("{why}; name one, which 'spandrel heap create' makes"),
-        Error::Version(_) | Error::Features(_) => {
+        Error::Version(_) | Error::Features(_) | Error::Medium(_) => {
             format!("{why}; use the version of spandrel that it was made with")
         }
         Error::Damaged { .. } => format!(
@@ -65,7 +72,7 @@ pub fn text(path: &Path, why: Error) -> String {
         Error::BaseTaken(_) => {
             format!("{why}; try again: what lies where differs from one process to the next")
         }
-        Error::Locked => format!("{why}; close it there first"),
+        Error::Locked | Error::NoCheckpoint => format!("{why}; close it there first"),
         Error::Full => format!("{why}; make room, or have 'ulimit -v' allow more"),
         why => why.to_string(),
     }
@@ -82,15 +89,17 @@ mod tests {
             Error::System(libc::ENOENT),
             Error::System(libc::ELOOP),
             Error::System(libc::EACCES),
-            Error::System(libc::EBADMSG),
+            Error::ForeignLog,
             Error::System(libc::EEXIST),
             Error::NotAHeap,
             Error::Unfinished,
             Error::Version(9),
+            Error::Medium(9),
             damaged,
             Error::Truncated { has: 1, needs: 2 },
             Error::BaseTaken(1 << 44),
             Error::Locked,
+            Error::NoCheckpoint,
             Error::Full,
         ] {
             for failure in [failed(Path::new("a.heap"), why), copy_failed(Path::new("a.heap"), why)]

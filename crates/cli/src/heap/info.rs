@@ -3,12 +3,12 @@
 use super::args::InfoArgs;
 use super::failed::failed;
 use super::progress::Progress;
-use super::{BLOCK_BYTES, bytes_of, copied, roots, words};
+use super::{BLOCK_BYTES, bytes_of, copied, words};
 use crate::bench::table;
 use crate::failure::Failure;
 use crate::say;
 use serde_json::{Value, json};
-use spandrel_pheap::{ClassUse, Survey, check};
+use spandrel_pheap::{Choice, ClassUse, ROOT_COUNT, Survey, check};
 use spandrel_report::numbers::{bytes, count, counted};
 use std::path::Path;
 
@@ -19,7 +19,7 @@ const VERSION: u64 = spandrel_pheap::VERSION;
 pub fn run(args: &InfoArgs) -> Result<u8, Failure> {
     let path = &args.file;
     let progress = Progress::spinner("looking at all of it", bytes_of(path));
-    let medium = copied(path)?;
+    let medium = copied(path, &args.wait)?;
     let survey = check(&medium, &[], &mut |_| ()).map_err(|why| failed(path, why))?;
     drop(progress);
     match args.json {
@@ -52,7 +52,13 @@ fn text(path: &Path, survey: &Survey) -> String {
         layout.as_deref().unwrap_or("any"),
         if identity.base == 0 { "any".into() } else { format!("{:#x}", identity.base) }
     ));
-    say(format!("on {}", words::survival(words::medium_of(path)).text()));
+    let survival = words::survival(words::medium_of(path, identity)).text();
+    let chosen = match identity.medium {
+        Choice::Auto => "",
+        Choice::Mapped => "; made to be mapped",
+        Choice::Logged => "; made to have a log",
+    };
+    say(format!("on {survival}{chosen}"));
     say(format!(
         "blocks of {}: {}, {} free; {} in {}",
         bytes(BLOCK_BYTES as f64),
@@ -61,7 +67,7 @@ fn text(path: &Path, survey: &Survey) -> String {
         counted(survey.large_objects, "large object", "large objects"),
         counted(survey.large_blocks, "block", "blocks"),
     ));
-    say(format!("roots: {} of {}", count(survey.roots), roots::COUNT));
+    say(format!("roots: {} of {}", count(survey.roots), ROOT_COUNT));
     say(objects(path, survey));
     if used(survey).next().is_some() {
         say(String::new());
@@ -119,7 +125,7 @@ fn as_json(path: &Path, survey: &Survey) -> Value {
         "heap": path.display().to_string(),
         "version": VERSION,
         "record": words::record(&survey.identity, &survey.record),
-        "medium": words::survival(words::medium_of(path)).json(),
+        "medium": words::survival(words::medium_of(path, &survey.identity)).json(),
         "block_bytes": BLOCK_BYTES,
         "blocks": survey.blocks,
         "free_blocks": survey.free_blocks,

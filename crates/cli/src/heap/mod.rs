@@ -7,6 +7,7 @@ mod create;
 mod dump;
 mod failed;
 mod gc;
+mod holder;
 mod image;
 mod info;
 mod progress;
@@ -17,15 +18,15 @@ mod words;
 pub use args::HeapArgs;
 
 use crate::failure::Failure;
-use args::HeapTask;
+use args::{HeapTask, WaitArgs};
 use failed::copy_failed;
-use spandrel_pheap::{Error, Media};
+use spandrel_pheap::{Error, Media, Options};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a block: part of the format.
-const BLOCK_BYTES: u64 = 64 << 10;
+/// Bytes of a block, as files are counted.
+const BLOCK_BYTES: u64 = spandrel_pheap::BLOCK_BYTES as u64;
 
 /// Does what was asked.
 pub fn run(args: &HeapArgs) -> Result<u8, Failure> {
@@ -42,13 +43,13 @@ pub fn run(args: &HeapArgs) -> Result<u8, Failure> {
 }
 
 /// A copy in memory of what a file holds.
-fn copied(path: &Path) -> Result<Media, Failure> {
-    raw_copy(path).map_err(|why| copy_failed(path, why))
+fn copied(path: &Path, wait: &WaitArgs) -> Result<Media, Failure> {
+    raw_copy(path, wait).map_err(|why| copy_failed(path, why))
 }
 
 /// The same, for those who tell damage from other errors.
-fn raw_copy(path: &Path) -> Result<Media, Error> {
-    spandrel_pheap::copy(path.as_os_str().as_bytes())
+fn raw_copy(path: &Path, wait: &WaitArgs) -> Result<Media, Error> {
+    Options::new().wait(wait.wait).copy_medium(path.as_os_str().as_bytes())
 }
 
 /// A file that belongs to another: its name, and a word.

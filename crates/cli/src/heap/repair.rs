@@ -4,20 +4,18 @@ use super::args::RepairArgs;
 use super::check::{DAMAGED, line};
 use super::failed::{copy_failed, failed, is_damage, text as reason};
 use super::progress::Progress;
-use super::{beside, bytes_of, image, log_of, raw_copy};
+use super::{beside, bytes_of, image, raw_copy};
 use crate::failure::Failure;
 use crate::say;
-use spandrel_pheap::{Choice, Error, Finding, Identity, Media, Survey, check, repair};
-use spandrel_pmem::{Place, peek};
+use spandrel_pheap::{Error, Finding, Media, Options, Survey, check, repair};
 use spandrel_report::numbers::counted;
-use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Mends a heap, or says how.
 pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
     let path = &args.file;
-    let copy = match raw_copy(path) {
+    let copy = match raw_copy(path, &args.wait) {
         Ok(copy) => copy,
         Err(why) => return hopeless(path, why),
     };
@@ -57,7 +55,9 @@ fn write(path: &Path, keeps: bool) -> Result<u8, Failure> {
             backup.display()
         )));
     }
-    let medium = open(path).map_err(|why| failed(path, why))?;
+    // Not the heap: to open that changes it.
+    let medium = Options::new().open_medium(path.as_os_str().as_bytes());
+    let medium = medium.map_err(|why| failed(path, why))?;
     if let Some(backup) = &backup {
         image::write(&medium, backup)?;
     }
@@ -105,31 +105,6 @@ fn mend(path: &Path, medium: &Media) -> Result<Result<(u64, Survey), Error>, Fai
 fn look(path: &Path, medium: &Media) -> Result<Survey, Error> {
     let _progress = Progress::spinner("looking at all of it", bytes_of(path));
     check(medium, &[], &mut |_| ())
-}
-
-/// The medium itself, which nobody else has then. Not the heap: to open that changes it.
-fn open(path: &Path) -> Result<Media, Error> {
-    let name = |path: &Path| {
-        CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::System(libc::EINVAL))
-    };
-    let (file, log) = (name(path)?, name(&log_of(path))?);
-    let mut words = [0; 64];
-    let read = peek(&file, &mut words)?;
-    let mut words = words[..read]
-        .chunks_exact(8)
-        .map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
-    let identity = Identity::parse(std::array::from_fn(|_| words.next().unwrap_or(0)))?;
-    let base = usize::try_from(identity.base).ok().filter(|base| *base != 0);
-    let place = Place {
-        path: &file,
-        log: &log,
-        identity: identity.uuid[0],
-        choice: Choice::Auto,
-        // It does not grow.
-        limit: 0,
-        base,
-    };
-    Ok(Media::open(&place)?)
 }
 
 /// Nothing of it can be mended.

@@ -9,12 +9,9 @@ use crate::failure::Failure;
 use crate::say;
 use serde::Serialize;
 use serde_json::json;
-use spandrel_pheap::{Heap, Medium, PPtr};
+use spandrel_pheap::{Heap, Medium, PPtr, ROOT_COUNT};
 use spandrel_report::numbers::bytes;
 use std::path::Path;
-
-/// How many roots a heap has: part of the format.
-pub const COUNT: usize = 512;
 
 /// A root that leads somewhere, or has a name.
 #[derive(Serialize)]
@@ -33,7 +30,7 @@ pub struct Root {
 pub fn run(args: &RootsArgs) -> Result<u8, Failure> {
     let path = &args.file;
     let progress = Progress::spinner("reading", bytes_of(path));
-    let opened = Heap::open(copied(path)?, 0, None);
+    let opened = Heap::open(copied(path, &args.wait)?, 0, None);
     let (heap, _) = opened.map_err(|why| failed(path, why))?;
     let roots = all(&heap);
     drop(progress);
@@ -49,7 +46,7 @@ pub fn run(args: &RootsArgs) -> Result<u8, Failure> {
 
 /// All roots that are in use.
 pub fn all<M: Medium>(heap: &Heap<M>) -> Vec<Root> {
-    (0..COUNT).filter_map(|index| root(heap, index)).collect()
+    (0..ROOT_COUNT).filter_map(|index| root(heap, index)).collect()
 }
 
 fn root<M: Medium>(heap: &Heap<M>, index: usize) -> Option<Root> {

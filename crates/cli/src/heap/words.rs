@@ -3,7 +3,7 @@
 use super::log_of;
 use serde_json::{Value, json};
 use spandrel_os::image::is_in_memory;
-use spandrel_pheap::{Guarantee, Identity, Record, State};
+use spandrel_pheap::{Choice, Guarantee, Identity, Record, State};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -23,6 +23,15 @@ pub fn layout(number: u64) -> Option<String> {
     (number != 0).then(|| hex(number))
 }
 
+/// What a heap was made to lie on, as `--medium` has it.
+pub fn choice(of: Choice) -> &'static str {
+    match of {
+        Choice::Auto => "auto",
+        Choice::Mapped => "mapped",
+        Choice::Logged => "logged",
+    }
+}
+
 /// What is known of whether somebody has it open.
 pub fn state(state: State) -> &'static str {
     match state {
@@ -35,6 +44,7 @@ pub fn state(state: State) -> &'static str {
 pub fn record(identity: &Identity, record: &Record) -> Value {
     json!({
         "uuid": uuid(identity),
+        "medium": choice(identity.medium),
         "base": (identity.base != 0).then(|| hex(identity.base)),
         "sequence": record.sequence,
         "closed": record.state == State::Clean,
@@ -90,17 +100,17 @@ impl Survival {
     }
 }
 
-/// What a heap's file lies on for whoever opens it without saying how. It is not opened for that: it may be somebody's.
-pub fn medium_of(path: &Path) -> Guarantee {
+/// What a heap of that identity lies on for whoever opens it without saying how. It is not opened for that: it may be somebody's.
+pub fn medium_of(path: &Path, identity: &Identity) -> Guarantee {
     let Ok(name) = CString::new(path.as_os_str().as_bytes()) else { return Guarantee::File };
-    if log_of(path).exists() {
-        Guarantee::File
-    } else if is_dax(&name) {
-        Guarantee::Dax
-    } else if is_in_memory(&name) {
-        Guarantee::Memory
-    } else {
-        Guarantee::File
+    let is_mapped = match identity.medium {
+        Choice::Auto => !log_of(path).exists() && (is_dax(&name) || is_in_memory(&name)),
+        choice => choice == Choice::Mapped,
+    };
+    match is_mapped {
+        true if is_dax(&name) => Guarantee::Dax,
+        true => Guarantee::Memory,
+        false => Guarantee::File,
     }
 }
 
@@ -127,7 +137,7 @@ mod tests {
 
     #[test]
     fn figures() {
-        let identity = Identity { uuid: [1, 0xab << 56], base: 0 };
+        let identity = Identity { uuid: [1, 0xab << 56], base: 0, medium: Choice::Auto };
         assert_eq!(uuid(&identity), "0000000000000001-ab00000000000000");
         assert_eq!((layout(0), layout(255)), (None, Some("0x00000000000000ff".into())));
     }

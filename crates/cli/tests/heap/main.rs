@@ -1,9 +1,11 @@
 //! `spandrel heap`: heaps of all kinds made, shown, mended and copied, damaged and open ones too; what is
 //! refused, and with which exit code.
 
+mod open;
+
 use serde_json::Value;
 use spandrel_pheap::collections::{Vector, VectorHead};
-use spandrel_pheap::{Choice, Heap, Options, PPtr, RootType};
+use spandrel_pheap::{BLOCK_BYTES, Choice, Heap, Options, PPtr, RootType};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +13,6 @@ use tempfile::TempDir;
 
 /// What every heap here has at the beginning.
 const BYTES: usize = 2 << 20;
-const BLOCK_BYTES: usize = 64 << 10;
 /// Where the roots lie, and a page behind them their names.
 const ROOTS: usize = 9 * BLOCK_BYTES + 8192;
 
@@ -285,69 +286,32 @@ fn what_nothing_leads_to_is_freed() {
 }
 
 #[test]
-fn one_that_was_not_closed_is_shown_so_and_recovered_by_collecting() {
+fn what_a_heap_was_made_to_lie_on_is_followed_everywhere() {
     let place = Place::new();
-    let heap = place.create("a.heap", Choice::Logged);
+    place.says(0, &["create", "--medium", "mapped", "--size", "2MiB", "m.heap"]);
+    let heap = Options::new().open(place.path("m.heap")).unwrap().0;
     fill(&heap);
-    heap.checkpoint().unwrap();
+    // Nothing of it was in a checkpoint.
     heap.abandon();
-    let (before, log) = (place.bytes("a.heap"), place.bytes("a.heap.log"));
-    assert!(place.says(0, &["info", "a.heap"]).contains("open, or not closed"));
-    assert!(place.says(0, &["check", "a.heap"]).contains("sound"));
-    place.says(0, &["dump", "a.heap"]);
-    let said = place.says(0, &["copy", "a.heap", "b.heap"]);
-    assert!(said.contains("recovered when it is opened"), "{said}");
-    assert!(before == place.bytes("a.heap") && log == place.bytes("a.heap.log"));
-    assert!(place.says(0, &["gc", "a.heap"]).contains("it was not closed, and is recovered; "));
-    assert!(place.says(0, &["info", "a.heap"]).contains(", closed\n"));
-    for file in ["a.heap", "b.heap"] {
-        assert_eq!(numbers(&place.path(file)), Vec::from_iter(0..100));
-    }
-}
-
-#[test]
-fn an_open_heap_with_a_log_is_that_of_the_last_checkpoint() {
-    let place = Place::new();
-    let heap = place.create("a.heap", Choice::Logged);
-    fill(&heap);
-    heap.checkpoint().unwrap();
-    heap.set_root(7, heap.get_root(0).unwrap()).unwrap();
-    let roots = place.run(&["roots", "--json", "a.heap"]).json();
-    assert_eq!(roots["roots"].as_array().unwrap().len(), 3);
-    assert!(place.says(0, &["info", "a.heap"]).contains("open, or not closed"));
-    assert!(place.says(0, &["check", "a.heap"]).contains("sound"));
-    place.says(0, &["copy", "a.heap", "b.heap"]);
-    let mode = std::fs::metadata(place.path("b.heap")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600);
-    place
-        .refuses(&["gc", "a.heap"], &["a.heap: somebody else has it open", "close it there first"]);
-    // Whether there is anything to mend a copy tells.
-    assert!(place.says(0, &["repair", "--write", "a.heap"]).contains("nothing to mend"));
-    heap.close().unwrap();
-    assert_eq!(numbers(&place.path("b.heap")), Vec::from_iter(0..100));
-    assert_eq!(place.names(), ["a.heap", "a.heap.log", "b.heap", "b.heap.log"]);
-}
-
-#[test]
-fn an_open_heap_without_a_log_can_only_be_waited_for() {
-    let place = Place::new();
-    let heap = place.create("a.heap", Choice::Mapped);
-    fill(&heap);
-    for args in [
-        &["info", "a.heap"][..],
-        &["check", "a.heap"],
-        &["repair", "a.heap"],
-        &["roots", "a.heap"],
-        &["dump", "a.heap"],
-        &["copy", "a.heap", "b.heap"],
-    ] {
-        place.refuses(args, &["a.heap: somebody has it open", "no log", "close it there first"]);
-    }
-    place.refuses(&["gc", "a.heap"], &["a.heap: somebody else has it open"]);
-    heap.close().unwrap();
-    place.says(0, &["copy", "a.heap", "b.heap"]);
-    assert_eq!(place.bytes("a.heap"), place.bytes("b.heap"));
-    assert_eq!(place.names(), ["a.heap", "b.heap"]);
+    let info = place.says(0, &["info", "m.heap"]);
+    assert!(
+        info.contains("on memory: all survives") && info.contains("made to be mapped"),
+        "{info}"
+    );
+    let info = place.run(&["info", "--json", "m.heap"]).json();
+    assert_eq!(
+        (&info["record"]["medium"], &info["medium"]["is"]),
+        (&"mapped".into(), &"memory".into())
+    );
+    place.says(0, &["copy", "m.heap", "c.heap"]);
+    place.says(0, &["gc", "m.heap"]);
+    let mut bytes = place.bytes("m.heap");
+    bytes[ROOTS + 9 * 8..ROOTS + 10 * 8].fill(1);
+    place.write("m.heap", &bytes);
+    place.says(0, &["repair", "--write", "--no-backup", "m.heap"]);
+    assert_eq!(numbers(&place.path("m.heap")), Vec::from_iter(0..100));
+    assert_eq!(numbers(&place.path("c.heap")), Vec::from_iter(0..100));
+    assert_eq!(place.names(), ["c.heap", "m.heap"], "nobody needed a log");
 }
 
 #[test]
@@ -449,8 +413,6 @@ fn any_damage_ends_in_an_exit_code() {
             bytes[at] ^= 1 << next(8);
         }
         place.write("x.heap", &bytes);
-        // One that is opened to be collected has a log from then on.
-        let _ = std::fs::remove_file(place.path("x.heap.log"));
         for command in ["check", "info", "roots", "dump", "repair"] {
             let done = place.run(&[command, "x.heap"]);
             assert!(matches!(done.code, Some(0..=2)), "turn {turn}, {command}: {done:?}");
@@ -502,6 +464,12 @@ fn what_is_cut_off_is_damaged_and_nobody_can_mend_it() {
         place.refuses(args, &["a.heap: it is cut off", "a copy"]);
     }
     place.refuses(&["copy", "a.heap", "b.heap"], &["a.heap: it is cut off"]);
+    for left in [BLOCK_BYTES, 100] {
+        place.write("a.heap", &whole[..left]);
+        let said = place.says(1, &["check", "a.heap"]);
+        assert!(said.contains(&format!("cut off: {left} bytes, of 720896 that any")), "{said}");
+        place.refuses(&["info", "a.heap"], &["a.heap: it is cut off", "a copy"]);
+    }
     let mut identity = whole;
     identity[40] ^= 1;
     place.write("a.heap", &identity);

@@ -1,0 +1,436 @@
+//! Copies of heaps that somebody has open, and who keeps no log: he lends them at his next checkpoint.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::time::{Duration, Instant};
+
+use spandrel_pheap::collections::{HashMap, MapHead, Vector, VectorHead};
+use spandrel_pheap::trace::hash;
+use spandrel_pheap::{
+    Choice, Error, Guarantee, Heap, Media, Medium, Options, PPtr, RootType, Trace, Tracer, check,
+};
+use spandrel_pmem::loan::Loan;
+use tempfile::TempDir;
+
+/// Where the line lies in which somebody asks: part of the format.
+const ASKING: usize = 638_976;
+
+const TYPES: &[RootType<'_>] = &[
+    RootType::of::<VectorHead<u64>>("numbers"),
+    RootType::of::<MapHead<u64, u64>>("map"),
+    RootType::of::<Links>("links"),
+];
+
+fn in_memory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap()
+}
+
+fn heap_file(place: &TempDir) -> PathBuf {
+    place.path().join("a.heap")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn numbers<M: Medium>(heap: &Heap<M>) -> Vec<u64> {
+    Vector::<u64, M>::open(heap, "numbers").unwrap().iter().collect()
+}
+
+/// A process of its own, which says a line now and then.
+struct Process {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn start(role: &str, path: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", role, "--nocapture"])
+            .env("HEAP", path)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    /// Reads until a line is a number, or nothing comes any more.
+    fn heard(&mut self) -> Option<u64> {
+        let mut line = String::new();
+        while self.lines.read_line(&mut line).unwrap() > 0 {
+            if let Ok(number) = line.trim().parse() {
+                return Some(number);
+            }
+            line.clear();
+        }
+        None
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        self.child.wait().unwrap();
+    }
+}
+
+fn opened() -> Heap<Media> {
+    Options::new().roots(TYPES).open(std::env::var("HEAP").unwrap()).unwrap().0
+}
+
+#[test]
+#[ignore = "a process of other tests: it changes two collections and makes a checkpoint, again and again"]
+fn owner() {
+    let heap = opened();
+    let mut map = HashMap::<u64, u64, _>::open(&heap, "map").unwrap();
+    let mut vector = Vector::<u64, _>::open(&heap, "numbers").unwrap();
+    for number in vector.len() as u64.. {
+        vector.push(number).unwrap();
+        map.insert(number % 1000, number).unwrap();
+        heap.checkpoint().unwrap();
+        if number % 1000 == 0 {
+            println!("{number}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "a process of other tests: it never makes a checkpoint"]
+fn idle() {
+    let heap = opened();
+    Vector::<u64, _>::open(&heap, "numbers").unwrap().push(5).unwrap();
+    println!("1");
+    std::thread::sleep(Duration::from_secs(100));
+}
+
+#[test]
+#[ignore = "a process of other tests: it asks, and does nothing with what it gets"]
+fn asker() {
+    let path = std::ffi::CString::new(std::env::var("HEAP").unwrap()).unwrap();
+    let mut loan = Loan::ask(&path, ASKING).unwrap();
+    while !loan.is_granted() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    println!("1");
+    std::thread::sleep(Duration::from_secs(100));
+}
+
+/// Tells the other threads of a test that it is over, also if it fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+fn created(path: &Path) -> Heap<Media> {
+    let heap = Options::new().size(1 << 20).create(text(path)).unwrap();
+    assert_eq!(heap.medium().guarantee(), Guarantee::Memory);
+    heap
+}
+
+/// A copy has both collections as they were at one checkpoint. How far they were.
+fn checked_copy(path: &Path) -> u64 {
+    let medium = Options::new().copy_medium(text(path)).unwrap();
+    // SAFETY: within the copy.
+    let asked = unsafe { medium.base().add(ASKING).cast::<[u64; 3]>().read() };
+    assert_eq!(asked, [0; 3], "nobody asks the copy");
+    let (heap, opened) = Heap::open(&medium, 0, Some(TYPES)).unwrap();
+    assert!(!opened.was_clean);
+    let numbers = numbers(&heap);
+    let map = HashMap::<u64, u64, _>::open(&heap, "map").unwrap();
+    let len = numbers.len() as u64;
+    assert!((0..len).eq(numbers));
+    for number in len.saturating_sub(1000)..len {
+        assert_eq!(map.get(&(number % 1000)), Some(number), "of {len}");
+    }
+    heap.close().unwrap();
+    let survey = check(&medium, TYPES, &mut |finding| panic!("{finding}")).unwrap();
+    assert_eq!((survey.damaged, survey.lost), (0, 0));
+    len
+}
+
+#[test]
+fn an_open_heap_is_copied_at_its_next_checkpoint() {
+    let place = in_memory();
+    let path = heap_file(&place);
+    created(&path).close().unwrap();
+    let mut owner = Process::start("owner", &path);
+    let mut last = owner.heard().unwrap();
+    for _ in 0..20 {
+        let len = checked_copy(&path);
+        assert!(len > last, "{len} after {last}");
+        // He goes on.
+        last = owner.heard().unwrap();
+    }
+    drop(owner);
+    assert!(checked_copy(&path) > last, "also when nobody has it any more");
+}
+
+#[test]
+fn two_may_ask_at_once() {
+    let place = in_memory();
+    let path = heap_file(&place);
+    created(&path).close().unwrap();
+    let mut owner = Process::start("owner", &path);
+    owner.heard().unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..10).for_each(|_| assert!(checked_copy(&path) > 0)));
+        }
+    });
+    owner.heard().unwrap();
+}
+
+#[test]
+fn who_makes_no_checkpoint_is_not_waited_for_for_ever() {
+    let place = in_memory();
+    let path = heap_file(&place);
+    let heap = created(&path);
+    let copied = |milliseconds| {
+        let begun = Instant::now();
+        let wait = Options::new().wait(Duration::from_millis(milliseconds));
+        (wait.copy(text(&path)).err(), begun.elapsed())
+    };
+    let (why, took) = copied(300);
+    assert_eq!(why, Some(Error::NoCheckpoint));
+    assert!((250..5000).contains(&took.as_millis()), "{took:?}");
+    assert_eq!(copied(0).0, Some(Error::Locked));
+    // Nobody is asked any more: the owner is not kept.
+    let begun = Instant::now();
+    heap.checkpoint().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    heap.close().unwrap();
+    assert_eq!(copied(0).0, None);
+}
+
+#[test]
+fn an_owner_that_is_killed_while_he_is_asked_has_left_his_heap() {
+    let place = in_memory();
+    let path = heap_file(&place);
+    created(&path).close().unwrap();
+    let mut idle = Process::start("idle", &path);
+    idle.heard().unwrap();
+    std::thread::scope(|scope| {
+        let copy = scope.spawn(|| Options::new().roots(TYPES).copy(text(&path)).unwrap().0);
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!copy.is_finished());
+        drop(idle);
+        assert_eq!(numbers(&copy.join().unwrap()), [5]);
+    });
+    // What he was asked is forgotten.
+    let (heap, _) = Options::new().roots(TYPES).open(text(&path)).unwrap();
+    heap.checkpoint().unwrap();
+    assert_eq!(numbers(&heap), [5]);
+}
+
+#[test]
+fn an_asker_that_is_killed_lets_go() {
+    let place = in_memory();
+    let path = heap_file(&place);
+    let heap = created(&path);
+    let (rounds, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Relaxed) {
+                heap.checkpoint().unwrap();
+                rounds.fetch_add(1, Relaxed);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let _over = Over(&is_over);
+        for _ in 0..5 {
+            let mut asker = Process::start("asker", &path);
+            asker.heard().unwrap();
+            let before = rounds.load(Relaxed);
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(rounds.load(Relaxed) <= before + 1, "he stands still");
+            drop(asker);
+            let begun = Instant::now();
+            while rounds.load(Relaxed) < before + 10 {
+                assert!(begun.elapsed() < Duration::from_secs(5), "he goes on");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let copy = Options::new().copy_medium(text(&path)).unwrap();
+            check(&copy, &[], &mut |finding| panic!("{finding}")).unwrap();
+        }
+    });
+}
+
+/// Rows of objects that lead to each other.
+#[repr(C)]
+struct Links {
+    heads: [PPtr<Link>; 64],
+}
+
+#[repr(C)]
+struct Link {
+    next: PPtr<Link>,
+    payload: [u64; 3],
+}
+
+// SAFETY: all pointers are named, and zeroes and anything else are such objects.
+unsafe impl Trace for Links {
+    const LAYOUT: u64 = hash("Links", 1);
+    fn trace(&self, tracer: &mut Tracer<'_>) {
+        self.heads.trace(tracer);
+    }
+}
+
+// SAFETY: as above.
+unsafe impl Trace for Link {
+    const LAYOUT: u64 = hash("Link", 1);
+    fn trace(&self, tracer: &mut Tracer<'_>) {
+        self.next.trace(tracer);
+        self.payload.trace(tracer);
+    }
+}
+
+/// One of those who use a heap without a thought of who else does.
+fn use_it(heap: &Heap<Media>, number: usize, is_over: &AtomicBool) {
+    let mut random = 88_172_645_463_325_252 + number as u64;
+    let mut next = |below: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random as usize % below
+    };
+    let index = heap.named_root::<Links>("links").unwrap();
+    let links = heap.get_root(index).unwrap().unwrap().cast::<Links>();
+    let mut objects = Vec::new();
+    while !is_over.load(Relaxed) {
+        match next(100) {
+            // Of all sizes, whole regions too.
+            kind @ 0..=54 => {
+                let bytes = match kind {
+                    0 => 70 << 20,
+                    1..=3 => 1 << (16 + next(6)),
+                    _ => 16 << next(12),
+                };
+                let object = match heap.alloc(bytes) {
+                    Ok(object) => object,
+                    Err(Error::Full) => {
+                        objects.drain(..).for_each(|object| free(heap, object));
+                        continue;
+                    }
+                    Err(why) => panic!("{why}"),
+                };
+                // SAFETY: its own; what is not a pointer looks like nothing.
+                unsafe { object.as_ptr().write_bytes(0xa5, bytes.min(1 << 20)) };
+                objects.push(object);
+            }
+            55..=89 if !objects.is_empty() => free(heap, objects.swap_remove(next(objects.len()))),
+            90..=94 => {
+                let root = 8 * number + next(8);
+                if let Some(object) = objects.pop() {
+                    heap.set_root(root, Some(object)).unwrap();
+                    heap.set_root(root, None).unwrap();
+                    free(heap, object);
+                }
+            }
+            _ => {
+                // A link at the head of a row that is this thread's, and another one away.
+                let row = 8 * number + next(8);
+                let new = heap.alloc_zeroed(size_of::<Link>()).unwrap().cast::<Link>();
+                // SAFETY: the row is this thread's, and the objects are links.
+                unsafe {
+                    let head = &raw mut (*links.as_ptr()).heads[row];
+                    let first = *head;
+                    let behind = heap.address(first).map(|link| (*link.as_ptr()).next);
+                    (*new.as_ptr()).next = behind.unwrap_or(PPtr::NULL);
+                    *head = heap.pointer(new);
+                    if let Some(old) = heap.address(first) {
+                        free(heap, old.cast());
+                    }
+                }
+            }
+        }
+    }
+    objects.into_iter().for_each(|object| free(heap, object));
+}
+
+fn free(heap: &Heap<Media>, object: std::ptr::NonNull<u8>) {
+    // SAFETY: whoever calls this has it alone.
+    unsafe { heap.free(object).unwrap() };
+}
+
+/// What other threads do while the heap is lent is in the copy or not; but the copy is always one that recovers, and is sound then.
+#[test]
+fn copies_are_of_one_moment_also_where_other_threads_go_on() {
+    let place = in_memory();
+    let path = heap_file(&place);
+    let options = Options::new().size(1 << 20).limit(600 << 20);
+    let heap = options.create(text(&path)).unwrap();
+    let links = heap.alloc_zeroed(size_of::<Links>()).unwrap();
+    let index = heap.named_root::<Links>("links").unwrap();
+    heap.set_root(index, Some(links)).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for number in 0..3 {
+            let (heap, is_over) = (&heap, &is_over);
+            scope.spawn(move || use_it(heap, number, is_over));
+        }
+        scope.spawn(|| {
+            while !is_over.load(Relaxed) {
+                heap.checkpoint().unwrap();
+                std::thread::yield_now();
+            }
+        });
+        let _over = Over(&is_over);
+        for turn in 0..30 {
+            let copy = Options::new().copy_medium(text(&path)).unwrap();
+            let mut found = Vec::new();
+            check(&copy, &[], &mut |finding| found.push(finding.to_string())).unwrap();
+            assert!(found.is_empty(), "turn {turn}, as it is: {found:?}");
+            let (heap, opened) = Heap::open(&copy, 0, Some(TYPES)).unwrap();
+            assert!(opened.collected.unwrap().live > 0, "turn {turn}");
+            heap.close().unwrap();
+            check(&copy, TYPES, &mut |finding| found.push(finding.to_string())).unwrap();
+            assert!(found.is_empty(), "turn {turn}, recovered: {found:?}");
+        }
+    });
+    heap.close().unwrap();
+}
+
+#[test]
+fn who_keeps_a_log_is_not_asked_whatever_is_beside_the_file() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = heap_file(&disk);
+    // No record is in the log yet.
+    let heap = Options::new().size(1 << 20).create(text(&path)).unwrap();
+    let options = Options::new().roots(TYPES).wait(Duration::ZERO);
+    options.copy(text(&path)).unwrap();
+    let mut vector = Vector::<u64, _>::open(&heap, "numbers").unwrap();
+    vector.push(1).unwrap();
+    heap.checkpoint().unwrap();
+    vector.push(2).unwrap();
+    assert_eq!(numbers(&options.copy(text(&path)).unwrap().0), [1]);
+    heap.close().unwrap();
+    // And who keeps none, with an empty one beside it, is.
+    let (heap, _) = Options::new().medium(Choice::Mapped).open(text(&path)).unwrap();
+    assert!(path.with_extension("heap.log").exists());
+    assert_eq!(options.copy(text(&path)).err(), Some(Error::Locked));
+    drop(heap);
+    options.copy(text(&path)).unwrap();
+}
+
+#[test]
+fn who_reads_is_waited_for() {
+    for place in [in_memory(), tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()] {
+        let path = heap_file(&place);
+        Options::new().size(1 << 20).create(text(&path)).unwrap().close().unwrap();
+        let reader = std::fs::File::open(&path).unwrap();
+        reader.lock_shared().unwrap();
+        std::thread::scope(|scope| {
+            let open = scope.spawn(|| Options::new().open(text(&path)).unwrap().1);
+            std::thread::sleep(Duration::from_millis(200));
+            assert!(!open.is_finished());
+            reader.unlock().unwrap();
+            assert!(open.join().unwrap().was_clean);
+        });
+    }
+}

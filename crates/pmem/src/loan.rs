@@ -1,0 +1,355 @@
+//! A file that somebody has mapped is lent: who wants a copy asks in the file itself, and who has it stands still where it says that all
+//! is well, until the copy is there.
+//!
+//! Three words of a line are for that, and mean nothing once nobody asks: a number that the asker has drawn, the same number
+//! as long as the owner stands still, and one that changes as long as the asker copies. So an owner whom nobody asks reads one word of memory, and nothing of it
+//! need survive anything. That there is an asker, and one only, and that somebody has the file mapped, are locks of bytes beyond the end of
+//! the file, which the kernel takes away with whoever has them.
+//!
+//! The number in the second word is what an asker relies on: if it is still there when all was read, nothing was stored meanwhile. Whoever opens the
+//! file clears the words before anything else, and an owner whose asker does nothing for long takes it back.
+
+use core::ffi::CStr;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering::*};
+use core::time::Duration;
+
+use spandrel_os::byte_lock::FAR;
+use spandrel_os::image::{self, Access, Image, Mapping};
+use spandrel_os::{clock, vm};
+use spandrel_pages::PAGE_BYTES;
+
+use crate::medium::Failed;
+use crate::room;
+
+/// Bytes of the line.
+pub const LINE_BYTES: usize = 3 * size_of::<u64>();
+/// Locked by whoever asks.
+const ASKER: u64 = FAR;
+/// Locked by whoever has the file mapped.
+const OWNER: u64 = FAR + 1;
+/// An owner waits no longer for an asker that does nothing: it may have been stopped.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The words of the line, by their places.
+#[derive(Clone, Copy)]
+struct Line(NonNull<AtomicU64>);
+
+impl Line {
+    fn word(&self, number: usize) -> &AtomicU64 {
+        // SAFETY: three words, which are mapped as long as whoever has made this lives, and are written as words by everybody.
+        unsafe { self.0.add(number).as_ref() }
+    }
+
+    fn wanted(&self) -> &AtomicU64 {
+        self.word(0)
+    }
+
+    fn granted(&self) -> &AtomicU64 {
+        self.word(1)
+    }
+
+    fn beat(&self) -> &AtomicU64 {
+        self.word(2)
+    }
+}
+
+/// Says that the file is mapped.
+pub fn mark(image: &Image) {
+    // Where there are no such locks nobody can ask either; a file without a log is locked all the same.
+    let _ = image.try_lock_byte(OWNER);
+}
+
+/// Whether somebody has the file mapped.
+pub fn is_marked(image: &Image) -> bool {
+    image.is_byte_locked(OWNER)
+}
+
+/// Whether somebody asks.
+///
+/// # Safety
+/// The line at that address is mapped.
+#[inline]
+pub unsafe fn is_asked(line: NonNull<u8>) -> bool {
+    // SAFETY: promised by the caller.
+    unsafe { line.cast::<AtomicU64>().as_ref() }.load(Relaxed) != 0
+}
+
+/// Stands still until whoever asks has a copy, has ended, or has done nothing for long.
+///
+/// # Safety
+/// The line at that address is mapped from the image.
+pub unsafe fn lend(image: &Image, line: NonNull<u8>) {
+    lend_for(image, Line(line.cast()), PATIENCE);
+}
+
+fn lend_for(image: &Image, line: Line, patience: Duration) {
+    let number = line.wanted().load(Acquire);
+    let (mut beat, mut heard) = (line.beat().load(Relaxed), clock::nanos());
+    let mut nap = Nap::new();
+    while number != 0 && line.wanted().load(Acquire) == number {
+        // Nobody asks: the word is what somebody has left.
+        if image.try_lock_byte(ASKER) == Ok(true) {
+            line.wanted().store(0, Relaxed);
+            line.granted().store(0, Release);
+            image.unlock_byte(ASKER);
+            return;
+        }
+        line.granted().store(number, Release);
+        let (last, now) = (line.beat().load(Relaxed), clock::nanos());
+        if last != beat {
+            (beat, heard) = (last, now);
+        }
+        if u128::from(now - heard) > patience.as_nanos() {
+            // It asks again when it goes on.
+            let _ = line.wanted().compare_exchange(number, 0, Relaxed, Relaxed);
+            break;
+        }
+        nap.take();
+    }
+    line.granted().store(0, Release);
+    // Before anything that is stored from now on, also for other processors.
+    core::sync::atomic::fence(SeqCst);
+}
+
+/// What an asker has.
+pub struct Loan {
+    image: Image,
+    line: Line,
+    page: NonNull<u8>,
+    number: u64,
+    has_turn: bool,
+}
+
+impl Loan {
+    /// Asks for a file whose line lies at that offset.
+    ///
+    /// # Errors
+    /// The error's number: the file cannot be written or mapped, or has no such line.
+    pub fn ask(path: &CStr, at: usize) -> Result<Self, Failed> {
+        let image = Image::open(path, Access::Write).map_err(Failed)?;
+        let start = at / PAGE_BYTES * PAGE_BYTES;
+        let end = (start + PAGE_BYTES) as u64;
+        if image.bytes().map_err(Failed)? < end || !at.is_multiple_of(size_of::<u64>()) {
+            return Err(Failed(libc::EINVAL));
+        }
+        let (page, _) = room::reserve(PAGE_BYTES, None)?;
+        // SAFETY: just reserved.
+        let mapped = unsafe { image.map(page.as_ptr(), start as u64, PAGE_BYTES, Mapping::Shared) };
+        // SAFETY: within the page.
+        let line = Line(unsafe { page.add(at - start) }.cast());
+        let number = image::unique()[0] | 1;
+        let loan = Self { image, line, page, number, has_turn: false };
+        mapped.map_err(Failed)?;
+        Ok(loan)
+    }
+
+    /// Whether the owner stands still. It is asked for again if it has forgotten.
+    pub fn is_granted(&mut self) -> bool {
+        self.has_turn = self.has_turn || self.image.try_lock_byte(ASKER) == Ok(true);
+        if !self.has_turn {
+            return false;
+        }
+        if self.line.wanted().load(Relaxed) != self.number {
+            self.line.wanted().store(self.number, Release);
+        }
+        self.line.granted().load(Acquire) == self.number
+    }
+
+    /// The copy goes on.
+    pub fn beat(&self) {
+        self.line.beat().fetch_add(1, Relaxed);
+    }
+
+    /// Whether the owner has stood still until now, or has ended: what was read is of one moment then.
+    pub fn is_kept(&self) -> bool {
+        // What was read was read before this.
+        core::sync::atomic::fence(SeqCst);
+        let is_free = || self.image.lock(Access::Read).is_ok();
+        let has_owner = is_marked(&self.image) || is_free();
+        has_owner && self.line.granted().load(Acquire) == self.number
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if self.has_turn {
+            self.line.beat().store(0, Relaxed);
+            let wanted = self.line.wanted();
+            let _ = wanted.compare_exchange(self.number, 0, AcqRel, Relaxed);
+            self.image.unlock_byte(ASKER);
+        }
+        // SAFETY: its own.
+        unsafe { vm::release(self.page.as_ptr(), PAGE_BYTES) };
+    }
+}
+
+/// Pauses that become longer, up to a millisecond: most copies are of small heaps.
+pub(crate) struct Nap(i64);
+
+impl Nap {
+    const LONGEST: i64 = 1_000_000;
+
+    /// The first is short.
+    pub(crate) fn new() -> Self {
+        Self(Self::LONGEST / 32)
+    }
+
+    /// Until somebody else has done something.
+    pub(crate) fn take(&mut self) {
+        let time = libc::timespec { tv_sec: 0, tv_nsec: self.0 };
+        // SAFETY: it reads the time.
+        unsafe { libc::nanosleep(&raw const time, core::ptr::null_mut()) };
+        self.0 = (self.0 * 2).min(Self::LONGEST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapped::Mapped;
+    use crate::medium::Medium as _;
+    use std::ffi::CString;
+    use std::prelude::v1::*;
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    const AT: usize = 4096;
+
+    struct File {
+        place: tempfile::TempDir,
+        mapped: Mapped,
+    }
+
+    impl File {
+        fn new() -> Self {
+            let place = tempfile::tempdir().unwrap();
+            let path = Self::path_in(&place);
+            let mapped = Mapped::create(&path, 8 * PAGE_BYTES, 1 << 20, None).unwrap();
+            Self { place, mapped }
+        }
+
+        fn path_in(place: &tempfile::TempDir) -> CString {
+            CString::new(place.path().join("image").to_str().unwrap()).unwrap()
+        }
+
+        fn ask(&self) -> Loan {
+            Loan::ask(&Self::path_in(&self.place), AT).unwrap()
+        }
+
+        fn image(&self) -> Image {
+            Image::open(&Self::path_in(&self.place), Access::Write).unwrap()
+        }
+
+        fn line(&self) -> Line {
+            // SAFETY: on the medium.
+            Line(unsafe { self.mapped.base().add(AT) }.cast())
+        }
+
+        fn words(&self) -> [u64; 2] {
+            [self.line().wanted(), self.line().granted()].map(|word| word.load(SeqCst))
+        }
+    }
+
+    fn wait_for(mut what: impl FnMut() -> bool) {
+        (0..5000).any(|_| {
+            let is_so = what();
+            if !is_so {
+                thread::sleep(Duration::from_millis(1));
+            }
+            is_so
+        });
+        assert!(what());
+    }
+
+    #[test]
+    fn who_lends_stands_still_until_the_copy_is_there() {
+        let file = File::new();
+        assert!(is_marked(&file.image()) && !file.mapped.is_asked(AT));
+        let mut loan = file.ask();
+        assert!(!loan.is_granted() && file.mapped.is_asked(AT));
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                file.mapped.lend(AT);
+                is_done.store(true, SeqCst);
+            });
+            wait_for(|| loan.is_granted());
+            thread::sleep(Duration::from_millis(20));
+            assert!(loan.is_kept() && !is_done.load(SeqCst));
+            drop(loan);
+            wait_for(|| is_done.load(SeqCst));
+        });
+        assert_eq!(file.words(), [0, 0]);
+    }
+
+    #[test]
+    fn what_a_dead_asker_has_left_is_cleared_and_nobody_waits() {
+        let file = File::new();
+        file.line().wanted().store(7, SeqCst);
+        file.line().granted().store(7, SeqCst);
+        assert!(file.mapped.is_asked(AT));
+        file.mapped.lend(AT);
+        assert_eq!(file.words(), [0, 0]);
+        assert!(!file.mapped.is_asked(AT));
+    }
+
+    #[test]
+    fn who_does_nothing_for_long_has_no_copy() {
+        let file = File::new();
+        let mut loan = file.ask();
+        loan.is_granted();
+        let patience = Duration::from_millis(200);
+        thread::scope(|scope| {
+            let owner = scope.spawn(|| lend_for(&file.image(), file.line(), patience));
+            wait_for(|| loan.is_granted());
+            for _ in 0..10 {
+                thread::sleep(Duration::from_millis(50));
+                loan.beat();
+            }
+            assert!(loan.is_kept(), "it was heard of");
+            owner.join().unwrap();
+        });
+        assert!(!loan.is_kept());
+        assert_eq!(file.words(), [0, 0]);
+        assert!(!loan.is_granted() && file.mapped.is_asked(AT), "and asks again");
+    }
+
+    #[test]
+    fn one_asks_at_a_time_and_the_next_waits_for_the_next_time() {
+        let file = File::new();
+        let (mut first, mut second) = (file.ask(), file.ask());
+        assert!(!first.is_granted() && !second.is_granted());
+        let number = file.words()[0];
+        assert_eq!(number, first.number);
+        thread::scope(|scope| {
+            let owner = scope.spawn(|| file.mapped.lend(AT));
+            wait_for(|| first.is_granted());
+            assert!(!second.is_granted());
+            drop(first);
+            owner.join().unwrap();
+            let owner = scope.spawn(|| {
+                wait_for(|| file.mapped.is_asked(AT));
+                file.mapped.lend(AT);
+            });
+            wait_for(|| second.is_granted());
+            drop(second);
+            owner.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn an_owner_that_ends_is_one_that_changes_nothing() {
+        let file = File::new();
+        let mut loan = file.ask();
+        loan.is_granted();
+        file.line().granted().store(loan.number, SeqCst);
+        let File { place, mapped } = file;
+        drop(mapped);
+        assert!(loan.is_kept());
+        // It has the file to itself from then on: nobody else can have come.
+        let path = File::path_in(&place);
+        let image = Image::open(&path, Access::Write).unwrap();
+        assert_eq!(image.lock(Access::Write), Err(libc::EWOULDBLOCK));
+    }
+}
