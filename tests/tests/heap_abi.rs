@@ -110,6 +110,14 @@ fn types_say_where_pointers_are() {
 }
 
 #[test]
+fn named_roots_have_types_and_several_are_set_at_once() {
+    let program = Program::new("heap_named.c").with_heaps_in(Path::new("/dev/shm"));
+    program.is_killed(&["fill"]);
+    program.ends_well(&["open"]);
+    program.ends_well(&["torn"]);
+}
+
+#[test]
 fn objects_are_resized_and_wrong_frees_refused() {
     Program::new("heap_objects.c").ends_well(&[]);
 }

@@ -17,6 +17,7 @@ mod options;
 mod places;
 mod roots;
 mod trace;
+mod types;
 
 use core::panic::PanicInfo;
 
