@@ -167,6 +167,17 @@ fn programs_link_with_the_archive() {
 }
 
 #[test]
+fn both_archives_go_into_one_program() {
+    let (heap, malloc) = (built("libspandrel_heap.a"), built("libspandrel.a"));
+    let (heap, malloc) = (heap.display().to_string(), malloc.display().to_string());
+    for archives in [[&heap, &malloc], [&malloc, &heap]] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let link = ["-Wl,--gc-sections", archives[0], archives[1], "-ldl", "-lm"];
+        Program::linked("heap_and_malloc.c", folder, &link).ends_well(&[]);
+    }
+}
+
+#[test]
 fn the_headers_stand_alone_in_every_language() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for header in ["spandrel_heap.h", "makalu.h"] {
