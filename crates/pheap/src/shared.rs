@@ -17,6 +17,7 @@ use crate::header::Header;
 use crate::layout::{BLOCK_BYTES, BlockId, REGION_BYTES};
 use crate::lazy::Lazy;
 use crate::memory::Table;
+use crate::progress::Progress;
 use crate::superblock::{Identity, Record};
 
 /// Blocks of a class that have free objects; under the class's lock.
@@ -69,6 +70,8 @@ pub struct Core<M: Medium> {
     /// Mixed with an object's offset it stands in a free object that is in a cache.
     pub canary: u64,
     pub counters: Counters,
+    /// How far a collection is, or a look at all of the heap.
+    pub progress: Progress,
     /// Caches of threads, and those of threads that have ended.
     pub caches: Lock<Caches>,
     /// The heap was not closed, and nobody knows yet what can be reached.
@@ -116,6 +119,7 @@ impl<M: Medium> Core<M> {
             large: Lock::new(()),
             canary,
             counters: Counters::default(),
+            progress: Progress::new(),
             caches: Lock::new(Caches { first: ptr::null_mut() }),
             needs_collection: AtomicBool::new(false),
             callback: AtomicPtr::new(ptr::null_mut()),
