@@ -223,7 +223,8 @@ fn heaps_of_others_are_refused() {
         Heap::open(memory(image), layout, Some(&[])).map(|_| ()).unwrap_err()
     };
     assert_eq!(open(&image, 78), Error::Layout { heap: 77, given: 78 });
-    assert_eq!(open(&image[..LEAST_BYTES - 4096], 77), Error::NotAHeap);
+    let (has, needs) = (LEAST_BYTES - 4096, LEAST_BYTES as u64);
+    assert_eq!(open(&image[..has], 77), Error::Truncated { has: has as u64, needs });
     let with = |at: usize, bytes: &[u8]| {
         let mut image = image.clone();
         image[at..at + bytes.len()].copy_from_slice(bytes);
