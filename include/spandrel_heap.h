@@ -10,7 +10,7 @@
  *   EPERM    the process is a child of the one that opened the heap: the child cannot use it,
  * and any number that the system has for a file that cannot be used. spandrel_heap_error_text tells more.
  *
- * A heap may be used by all threads at once, but for spandrel_heap_collect, _set_trace and _close. 64 heaps may be open.
+ * A heap may be used by all threads at once, but for spandrel_heap_collect, _set_trace, _set_types and _close. 64 heaps may be open.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -44,9 +44,12 @@ typedef void (*spandrel_heap_trace)(const void *object, spandrel_heap_tracer *tr
 
 /* Of what type the object is that a root leads to: its size, and what names its pointers; NULL: it has none. */
 typedef struct spandrel_heap_root_type {
-    unsigned int index; /* a root without a name: named ones are looked at word by word */
+    unsigned int index; /* the root of that number, which has no name; nothing if there is a name below */
     spandrel_heap_trace trace;
-    size_t bytes; /* not 0 */
+    size_t bytes;     /* not 0 */
+    const char *name; /* the root of that name, which is copied; NULL: that of the number */
+    uint64_t layout;  /* of a named root: the program's number of the type. A root that was named with another is refused
+                       * (EPROTOTYPE); 0: that of named roots of which nobody has said a type */
 } spandrel_heap_root_type;
 
 /* How a heap is made or opened. Set struct_size to sizeof the structure and all else to 0, then what you mean: fields may be added,
@@ -58,7 +61,7 @@ typedef struct spandrel_heap_options {
     uint64_t layout; /* number of the program's layout of objects: a heap made with another is refused; 0: any */
     int fixed;       /* not 0: it is made for one address, at which it is opened ever after: addresses may be stored in it */
     int medium;      /* one of the above */
-    const spandrel_heap_root_type *types; /* types of roots; of others every word is looked at. EINVAL: there is no such root */
+    const spandrel_heap_root_type *types; /* types of roots; of others every word is looked at. EINVAL: there is no such root, or no such name */
     size_t type_count;
 } spandrel_heap_options;
 
@@ -104,8 +107,9 @@ spandrel_heap *spandrel_heap_open(const char *path, const spandrel_heap_options 
 int spandrel_heap_collect(spandrel_heap *heap, spandrel_heap_collected *result);
 
 /* Sets the type of a root, in the place of what the options said, for the next spandrel_heap_collect. No other thread uses the heap
- * meanwhile. EINVAL: there is no such root, or `bytes` is 0. */
+ * meanwhile. EINVAL: there is no such root, or `bytes` is 0. The second sets several, all or none of them, named ones too. */
 int spandrel_heap_set_trace(spandrel_heap *heap, unsigned int index, spandrel_heap_trace trace, size_t bytes);
+int spandrel_heap_set_types(spandrel_heap *heap, const spandrel_heap_root_type *types, size_t count);
 
 /* What a spandrel_heap_trace calls: there is, at `slot`, a word of spandrel_heap_offset that leads to a value of `bytes` bytes, of
  * which `trace` names the pointers, or NULL, which says that it has none; and the same for `count` values, one behind the other, or as
@@ -170,9 +174,21 @@ int spandrel_heap_set_root(spandrel_heap *heap, unsigned int index, void *object
 /* What a root was set to. NULL also if there is no such root, with EINVAL. */
 void *spandrel_heap_get_root(const spandrel_heap *heap, unsigned int index);
 
-/* The number of the root of that name, for the two above; an unused root gets the name if there is none.
+/* A root and the object that it is set to, or NULL. Set all to 0, then what you mean. */
+typedef struct spandrel_heap_root {
+    const char *name;   /* the root of that name; an unused one gets it if there is none. NULL: that of the number */
+    unsigned int index;
+    void *object;
+} spandrel_heap_root;
+
+/* Sets several roots, 63 at most: after any failure all of them are set or none. Fails as spandrel_heap_set_root and spandrel_heap_named_root
+ * do; no root is set then, but names may have been given. */
+int spandrel_heap_set_roots(spandrel_heap *heap, const spandrel_heap_root *roots, size_t count);
+
+/* The number of the root of that name, for the functions of numbers; an unused root gets the name if there is none, and the layout that
+ * was said with its type.
  *   EINVAL      a name has 1 to 40 bytes of UTF-8,
- *   EPROTOTYPE  the root is a Rust program's, and leads to a type of its,
+ *   EPROTOTYPE  the root leads to a type of another layout, or to one of a Rust program,
  *   ENOSPC      all roots are used. */
 int spandrel_heap_named_root(spandrel_heap *heap, const char *name);
 

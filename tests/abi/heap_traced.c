@@ -90,8 +90,8 @@ static void verify(void) {
 }
 
 static void opened(const char *path) {
-    const spandrel_heap_root_type type = {ROOT, trace_shelf, sizeof(shelf)};
-    spandrel_heap_root_type wrong = {SPANDREL_HEAP_ROOTS, trace_shelf, sizeof(shelf)};
+    const spandrel_heap_root_type type = {ROOT, trace_shelf, sizeof(shelf), NULL, 0};
+    spandrel_heap_root_type wrong = {SPANDREL_HEAP_ROOTS, trace_shelf, sizeof(shelf), NULL, 0};
     spandrel_heap_options options = heap_options();
     options.medium = SPANDREL_HEAP_MAPPED;
     options.types = &wrong;
@@ -156,7 +156,7 @@ static void fixed(const char *path) {
 }
 
 static void addresses(const char *path) {
-    const spandrel_heap_root_type type = {ROOT, trace_node, sizeof(node)};
+    const spandrel_heap_root_type type = {ROOT, trace_node, sizeof(node), NULL, 0};
     spandrel_heap_options options = heap_options();
     options.medium = SPANDREL_HEAP_MAPPED;
     options.types = &type;

@@ -110,6 +110,14 @@ fn types_say_where_pointers_are() {
 }
 
 #[test]
+fn named_roots_have_types_and_several_are_set_at_once() {
+    let program = Program::new("heap_named.c").with_heaps_in(Path::new("/dev/shm"));
+    program.is_killed(&["fill"]);
+    program.ends_well(&["open"]);
+    program.ends_well(&["torn"]);
+}
+
+#[test]
 fn objects_are_resized_and_wrong_frees_refused() {
     Program::new("heap_objects.c").ends_well(&[]);
 }
@@ -155,6 +163,17 @@ fn programs_link_with_the_archive() {
     for file in ["heap_objects.c", "heap_cpp.cc"] {
         let folder = tempfile::tempdir().expect("a temporary folder");
         Program::linked(file, folder, &["-Wl,--gc-sections", &archive]).ends_well(&[]);
+    }
+}
+
+#[test]
+fn both_archives_go_into_one_program() {
+    let (heap, malloc) = (built("libspandrel_heap.a"), built("libspandrel.a"));
+    let (heap, malloc) = (heap.display().to_string(), malloc.display().to_string());
+    for archives in [[&heap, &malloc], [&malloc, &heap]] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let link = ["-Wl,--gc-sections", archives[0], archives[1], "-ldl", "-lm"];
+        Program::linked("heap_and_malloc.c", folder, &link).ends_well(&[]);
     }
 }
 

@@ -1,51 +1,25 @@
 //! `spandrel_heap`: an open heap, as C knows it.
 
 use core::ffi::c_int;
-use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 
 use spandrel_os::vm;
 use spandrel_pages::PAGE_BYTES;
-use spandrel_pheap::{Error, Heap, Media, Opened, RootType};
+use spandrel_pheap::{Error, Heap, Media, Opened};
 
 use crate::failure;
-use crate::trace::ROOTS;
+use crate::types::Types;
 
 /// An open heap, what was found when it was opened, and the types of its roots. On pages of its own, as there is no allocator here;
 /// those of types that nobody has named are never touched.
 pub struct SpandrelHeap {
-    heap: Heap<Media>,
+    pub heap: Heap<Media>,
     pub opened: Opened,
-    types: Types,
+    pub types: Types,
 }
 
 const HANDLE_BYTES: usize = size_of::<SpandrelHeap>().next_multiple_of(PAGE_BYTES);
-
-/// Types of roots, at most one of each. Zeroes are none.
-pub struct Types {
-    count: usize,
-    roots: [u16; ROOTS],
-    types: [MaybeUninit<RootType<'static>>; ROOTS],
-}
-
-impl Types {
-    pub fn all(&self) -> &[RootType<'static>] {
-        // SAFETY: so many were written.
-        unsafe { core::slice::from_raw_parts(self.types.as_ptr().cast(), self.count) }
-    }
-
-    /// Says the type of a root.
-    pub fn set(&mut self, root: u16, new: RootType<'static>) {
-        let known = self.roots.iter().take(self.count).position(|known| *known == root);
-        let at = known.unwrap_or(self.count);
-        if let (Some(place), Some(number)) = (self.types.get_mut(at), self.roots.get_mut(at)) {
-            place.write(new);
-            *number = root;
-            self.count = self.count.max(at + 1);
-        }
-    }
-}
 
 /// Room for a heap that is about to be made or opened.
 pub struct Place(NonNull<SpandrelHeap>);

@@ -17,6 +17,7 @@ mod options;
 mod places;
 mod roots;
 mod trace;
+mod types;
 
 use core::panic::PanicInfo;
 
@@ -39,6 +40,3 @@ core::arch::global_asm!(
     "mov eax, 3",
     "ret",
 );
-
-// The figures of the allocators are where whoever reads a process looks for this name: in libspandrel. There are none here.
-core::arch::global_asm!(".hidden spandrel_live");

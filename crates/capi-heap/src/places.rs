@@ -9,7 +9,7 @@ use crate::failure;
 use crate::handle::{self, SpandrelHeap};
 
 /// The offset of so many bytes, if they lie in the heap.
-fn offset(heap: &Heap<Media>, at: *const c_void, len: usize) -> Result<usize, Error> {
+pub fn offset(heap: &Heap<Media>, at: *const c_void, len: usize) -> Result<usize, Error> {
     let offset = (at as usize).wrapping_sub(heap.base().as_ptr() as usize);
     let fits = offset < heap.bytes() && len <= heap.bytes() - offset;
     if fits { Ok(offset) } else { Err(Error::Foreign(at as usize)) }

@@ -1,22 +1,24 @@
 //! Roots, by number and by name.
 
-use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr::{self, NonNull};
 
-use spandrel_pheap::trace::{Trace, Tracer, hash};
-use spandrel_pheap::{Error, Heap, Media};
+use spandrel_pheap::{Error, PPtr};
 
 use crate::failure;
 use crate::handle::{self, SpandrelHeap};
+use crate::places::offset;
+use crate::trace::root_name;
 
-/// What a named root of a C program leads to: an object of which every word is looked at. No root type names it, so that
-/// recovery never asks it for pointers.
-struct Untyped;
+/// Roots that are set at once.
+const MOST: usize = 63;
 
-// SAFETY: it has no bytes; the object is looked at word by word.
-unsafe impl Trace for Untyped {
-    const LAYOUT: u64 = hash("C", 0);
-    fn trace(&self, _: &mut Tracer<'_>) {}
+/// `struct spandrel_heap_root`.
+#[repr(C)]
+pub struct SpandrelHeapRoot {
+    name: *const c_char,
+    index: c_uint,
+    object: *mut c_void,
 }
 
 /// `MAK_set_root`: 0, or -1.
@@ -50,23 +52,47 @@ pub unsafe extern "C" fn spandrel_heap_get_root(
     object.map_or(ptr::null_mut(), |object| object.as_ptr().cast())
 }
 
-/// Has something done with a heap and a name.
+/// Sets several roots, all or none of which are durable: 0, or -1.
 ///
 /// # Safety
-/// `handle` is null or a handle, `name` null or a string.
-unsafe fn named<T>(
-    handle: *const SpandrelHeap,
-    name: *const c_char,
-    work: impl FnOnce(&Heap<Media>, &str) -> Result<T, Error>,
-) -> Result<T, Error> {
-    // SAFETY: promised by the caller.
-    let heap = unsafe { handle::heap(handle) }?;
-    if name.is_null() {
-        return Err(Error::RootName);
-    }
-    // SAFETY: promised by the caller.
-    let name = unsafe { CStr::from_ptr(name) }.to_str().map_err(|_| Error::RootName)?;
-    work(heap, name)
+/// `handle` is null or a handle; so many are there, unless there are none, and names are strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spandrel_heap_set_roots(
+    handle: *mut SpandrelHeap,
+    roots: *const SpandrelHeapRoot,
+    count: usize,
+) -> c_int {
+    let set = || {
+        // SAFETY: passed on from the caller.
+        let handle = unsafe { handle::known(handle)? };
+        if roots.is_null() || count == 0 {
+            return Ok(());
+        }
+        let mut all = [(0, PPtr::NULL); MOST];
+        let places = all.get_mut(..count).ok_or(Error::RootIndex(count))?;
+        // SAFETY: passed on from the caller.
+        let roots = unsafe { core::slice::from_raw_parts(roots, count) };
+        let heap = &handle.heap;
+        for (place, root) in places.iter_mut().zip(roots) {
+            if !root.object.is_null() {
+                place.1 = PPtr::to(offset(heap, root.object, 0)?);
+            }
+        }
+        for (place, root) in places.iter_mut().zip(roots) {
+            place.0 = root.index as usize;
+            heap.root_word(if root.name.is_null() { place.0 } else { 0 })?;
+        }
+        // Names last: they stay also if another root cannot be set.
+        for (place, root) in places.iter_mut().zip(roots) {
+            if !root.name.is_null() {
+                // SAFETY: passed on from the caller.
+                let name = unsafe { root_name(root.name)? };
+                place.0 = heap.named_root_of(name, handle.types.layout(name))?;
+            }
+        }
+        heap.set_roots(places)
+    };
+    failure::number(set())
 }
 
 /// The number of the root of that name, which gets one if there is none: 0 to 511, or -1.
@@ -79,7 +105,11 @@ pub unsafe extern "C" fn spandrel_heap_named_root(
     name: *const c_char,
 ) -> c_int {
     // SAFETY: passed on from the caller.
-    let index = unsafe { named(handle, name, |heap, name| heap.named_root::<Untyped>(name)) };
+    let index = unsafe { handle::known(handle) }.and_then(|handle| {
+        // SAFETY: passed on from the caller.
+        let name = unsafe { root_name(name)? };
+        handle.heap.named_root_of(name, handle.types.layout(name))
+    });
     failure::count(index.map(|index| index as c_int))
 }
 
@@ -93,7 +123,9 @@ pub unsafe extern "C" fn spandrel_heap_remove_root(
     name: *const c_char,
 ) -> c_int {
     // SAFETY: passed on from the caller.
-    failure::number(unsafe { named(handle, name, |heap, name| heap.remove_root(name)) })
+    failure::number(unsafe {
+        handle::heap(handle).and_then(|heap| heap.remove_root(root_name(name)?))
+    })
 }
 
 /// The length of a root's name, of which as much as there is room for is written, with a zero behind it; 0: it has none; -1.

@@ -1,11 +1,12 @@
 //! Types of roots: functions of the program that name the pointers of an object, so that recovery need not look at every word.
 
-use core::ffi::{c_int, c_uint};
+use core::ffi::{CStr, c_char, c_int, c_uint};
 
-use spandrel_pheap::{Error, PPtr, RootType, TraceFn, Tracer};
+use spandrel_pheap::{Error, PPtr, TraceFn, Tracer};
 
 use crate::failure;
-use crate::handle::{self, SpandrelHeap, Types};
+use crate::handle::{self, SpandrelHeap};
+use crate::types::{NAME_BYTES, Root, Types};
 
 /// Roots of a heap.
 pub const ROOTS: usize = 512;
@@ -17,29 +18,49 @@ pub struct SpandrelHeapRootType {
     index: c_uint,
     trace: Option<TraceFn>,
     bytes: usize,
+    name: *const c_char,
+    layout: u64,
 }
 
-/// Says of what type a root is.
+impl SpandrelHeapRootType {
+    /// What it is about.
+    ///
+    /// # Safety
+    /// The name is null or a string.
+    unsafe fn root(&self) -> Result<Root<'_>, Error> {
+        if self.bytes == 0 {
+            return Err(Error::Size(0));
+        }
+        if self.name.is_null() {
+            let index = self.index as usize;
+            return if index < ROOTS {
+                Ok(Root::Numbered(index))
+            } else {
+                Err(Error::RootIndex(index))
+            };
+        }
+        // SAFETY: promised by the caller.
+        Ok(Root::Named(unsafe { root_name(self.name)? }))
+    }
+}
+
+/// The name of a root.
 ///
 /// # Safety
-/// The function is one of such objects.
-unsafe fn set(types: &mut Types, root: &SpandrelHeapRootType) -> Result<(), Error> {
-    let index = root.index as usize;
-    if index >= ROOTS {
-        return Err(Error::RootIndex(index));
-    }
-    if root.bytes == 0 {
-        return Err(Error::Size(0));
+/// Null or a string.
+pub unsafe fn root_name<'a>(name: *const c_char) -> Result<&'a str, Error> {
+    if name.is_null() {
+        return Err(Error::RootName);
     }
     // SAFETY: promised by the caller.
-    types.set(root.index as u16, unsafe { RootType::raw(index, root.trace, root.bytes) });
-    Ok(())
+    let name = unsafe { CStr::from_ptr(name) }.to_str().map_err(|_| Error::RootName)?;
+    if (1..=NAME_BYTES).contains(&name.len()) { Ok(name) } else { Err(Error::RootName) }
 }
 
-/// Says the types of roots that somebody gives.
+/// Says the types of roots that somebody gives: all of them, or none if one of them cannot be.
 ///
 /// # Safety
-/// So many are there, unless there are none, and the functions are those of such objects.
+/// So many are there, unless there are none; names are strings, and the functions are those of such objects.
 pub unsafe fn set_all(
     types: &mut Types,
     given: *const SpandrelHeapRootType,
@@ -49,9 +70,37 @@ pub unsafe fn set_all(
         return Ok(());
     }
     // SAFETY: promised by the caller.
-    let mut given = unsafe { core::slice::from_raw_parts(given, count) }.iter();
-    // SAFETY: promised by the caller.
-    given.try_for_each(|root| unsafe { set(types, root) })
+    let given = unsafe { core::slice::from_raw_parts(given, count) };
+    let mut new = 0;
+    for root in given {
+        // SAFETY: promised by the caller.
+        new += usize::from(!types.has(&unsafe { root.root()? }));
+    }
+    // One that is given twice is counted twice.
+    if !types.has_room(new) {
+        return Err(Error::RootsFull);
+    }
+    for given in given {
+        // SAFETY: promised by the caller.
+        unsafe { types.set(&given.root()?, given.layout, given.trace, given.bytes) };
+    }
+    Ok(())
+}
+
+/// Says of what types roots are from now on, all of them or none: 0, or -1.
+///
+/// # Safety
+/// `handle` is null or a handle that nobody else uses meanwhile; the rest is as for [`set_all`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spandrel_heap_set_types(
+    handle: *mut SpandrelHeap,
+    given: *const SpandrelHeapRootType,
+    count: usize,
+) -> c_int {
+    // SAFETY: passed on from the caller.
+    failure::number(unsafe {
+        handle::alone(handle).and_then(|(_, _, types)| set_all(types, given, count))
+    })
 }
 
 /// Says of what type a root is from now on: 0, or -1.
@@ -65,11 +114,9 @@ pub unsafe extern "C" fn spandrel_heap_set_trace(
     trace: Option<TraceFn>,
     bytes: usize,
 ) -> c_int {
+    let root = SpandrelHeapRootType { index, trace, bytes, name: core::ptr::null(), layout: 0 };
     // SAFETY: passed on from the caller.
-    let types = unsafe { handle::alone(handle) }.map(|(_, _, types)| types);
-    let root = SpandrelHeapRootType { index, trace, bytes };
-    // SAFETY: passed on from the caller.
-    failure::number(types.and_then(|types| unsafe { set(types, &root) }))
+    unsafe { spandrel_heap_set_types(handle, &raw const root, 1) }
 }
 
 /// Tells of a pointer to `count` values of `bytes` bytes.

@@ -21,7 +21,7 @@ pub unsafe extern "C" fn vfork() -> libc::pid_t {
         // The child returns first and overwrites what lies above: the parent's way back
         // is in a register meanwhile, as is all that it needs.
         "pop rdi",
-        "mov r8, qword ptr [rip + spandrel_thread_slot@GOTTPOFF]",
+        concat!("mov r8, qword ptr [rip + ", spandrel_sync::slot_name!(), "@GOTTPOFF]"),
         "mov rsi, qword ptr fs:[r8 + {cpu}]",
         "mov rdx, qword ptr fs:[r8 + {cache}]",
         "mov qword ptr fs:[r8 + {cpu}], 0",

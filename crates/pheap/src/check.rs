@@ -14,6 +14,7 @@ use crate::layout::{BITS_WORDS, BLOCK_BYTES, BlockId, HEADER_BYTES, REGION_BLOCK
 use crate::mark::{Marks, Purpose};
 use crate::objects::valid;
 use crate::pointer::offset_of;
+use crate::progress::Watcher;
 use crate::roots::RootType;
 use crate::shared::Core;
 use crate::superblock::{Identity, NAMES, ROOT_COUNT, ROOTS, Record, State};
@@ -107,6 +108,19 @@ pub fn check<M: Medium>(
     types: &[RootType<'_>],
     told: &mut dyn FnMut(&Finding),
 ) -> Result<Survey, Error> {
+    check_watched(medium, types, told, None)
+}
+
+/// The same, and somebody is told how far it is.
+///
+/// # Errors
+/// As for [`check`].
+pub fn check_watched<M: Medium>(
+    medium: &M,
+    types: &[RootType<'_>],
+    told: &mut dyn FnMut(&Finding),
+    watcher: Option<Watcher<'_>>,
+) -> Result<Survey, Error> {
     let (identity, record) = (Identity::read(medium)?, Record::read(medium)?);
     let core = Core::new(medium, identity, record, 0)?;
     let mut classes = [ClassUse::default(); CLASSES];
@@ -127,14 +141,17 @@ pub fn check<M: Medium>(
         damaged: 0,
     };
     let mut look = Look { core: &core, survey, told };
-    look.undo_log();
-    look.headers();
-    look.roots();
-    // Whoever marks relies on headers.
-    if look.survey.damaged == 0 {
-        look.reachable(types)?;
-    }
-    Ok(look.survey)
+    let steps = 3 * (core.bytes() / BLOCK_BYTES) as u64;
+    core.progress.watch(watcher, steps, || {
+        look.undo_log();
+        look.headers();
+        look.roots();
+        // Whoever marks relies on headers.
+        if look.survey.damaged == 0 {
+            look.reachable(types)?;
+        }
+        Ok(look.survey)
+    })
 }
 
 impl<M: Medium> Look<'_, M> {
@@ -174,6 +191,7 @@ impl<M: Medium> Look<'_, M> {
                 block = block.plus(blocks);
             }
             // An object may have gone on in the next ones.
+            self.core.progress.reach(u64::from(block.0));
             let next = (block.0 as usize).div_ceil(REGION_BLOCKS).max(region + 1);
             region = next;
         }
@@ -268,7 +286,12 @@ impl<M: Medium> Look<'_, M> {
         let (marks, collected) = self.core.mark(types, purpose)?;
         (self.survey.live, self.survey.live_bytes) = (collected.live, collected.live_bytes);
         let core = self.core;
+        let before = 2 * (core.bytes() / BLOCK_BYTES) as u64;
+        core.progress.reach(before);
         core.each_block(core.bytes() / BLOCK_BYTES, |block, header| {
+            if block.0.is_multiple_of(REGION_BLOCKS as u32 / 4) {
+                core.progress.reach(before + u64::from(block.0));
+            }
             self.compare(block, header, &marks);
             Ok(())
         })

@@ -98,7 +98,12 @@ impl<M: Medium> Core<M> {
             *partial.lock() = Partial::new();
         }
         self.empties.store(0, Relaxed);
+        let marked = blocks.count as u64;
+        self.progress.reach(marked);
         self.each_block(blocks.count, |block, header| {
+            if block.0.is_multiple_of(REGION_BLOCKS as u32 / 4) {
+                self.progress.reach(marked + u64::from(block.0));
+            }
             match header {
                 Header::Free => self.set_marks(block, None, marks),
                 Header::Small(class) => self.sweep_small(block, class, marks, collected),

@@ -12,6 +12,7 @@ use crate::collect::Collected;
 use crate::error::Error;
 use crate::header::Header;
 use crate::layout::{BLOCK_BYTES, BlockId, LEAST_BYTES, REGION_BLOCKS};
+use crate::progress::Watcher;
 use crate::registry;
 use crate::roots::RootType;
 use crate::shared::Core;
@@ -436,10 +437,23 @@ impl<M: Medium> Heap<M> {
     /// # Errors
     /// A root has another type, or there is no memory. The heap is as it was then, and has to be recovered if it had to be.
     pub fn collect(&mut self, types: &[RootType<'_>]) -> Result<Collected, Error> {
+        self.collect_watched(types, None)
+    }
+
+    /// The same, and somebody is told how far it is.
+    ///
+    /// # Errors
+    /// As for [`Heap::collect`].
+    pub fn collect_watched(
+        &mut self,
+        types: &[RootType<'_>],
+        watcher: Option<Watcher<'_>>,
+    ) -> Result<Collected, Error> {
         let core = self.core();
         core.check_process()?;
         registry::with(|| core.drain_all());
-        let collected = core.collect(types)?;
+        let steps = 2 * (core.bytes() / BLOCK_BYTES) as u64;
+        let collected = core.progress.watch(watcher, steps, || core.collect(types))?;
         core.needs_collection.store(false, Release);
         Ok(collected)
     }

@@ -36,6 +36,7 @@ mod objects;
 mod open;
 mod partial;
 mod pointer;
+mod progress;
 mod registry;
 mod repair;
 mod roots;
@@ -46,7 +47,7 @@ mod undo;
 mod walk;
 mod workers;
 
-pub use check::{ClassUse, Finding, Kind, Survey, check};
+pub use check::{ClassUse, Finding, Kind, Survey, check, check_watched};
 pub use collect::Collected;
 pub use error::Error;
 pub use face::Counts;
@@ -54,7 +55,8 @@ pub use heap::{FreeCallback, Heap, Opened};
 pub use layout::{BLOCK_BYTES, LEAST_BYTES};
 pub use open::{LIMIT, Options, SIZE, WAIT, copy, with_fixed};
 pub use pointer::PPtr;
-pub use repair::repair;
+pub use progress::Watcher;
+pub use repair::{repair, repair_watched};
 pub use roots::{RootName, RootType};
 #[cfg(any(test, feature = "simulator"))]
 pub use spandrel_pmem::simulator;

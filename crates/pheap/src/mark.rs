@@ -25,6 +25,8 @@ use crate::workers::{Items, SHARED};
 const FETCHED: usize = 16;
 /// Values of an array, or words of an object without a type, that are looked at in one go.
 const PIECE: usize = 256;
+/// Items after which whoever waits is told how far it is: some milliseconds.
+const TOLD: u32 = 1 << 16;
 const WORD_BITS: usize = 64;
 
 /// What waits to be looked at.
@@ -177,6 +179,9 @@ pub struct Worker<'a, M: Medium> {
     pub cleared: u64,
     pub marked: u64,
     pub marked_bytes: u64,
+    looked: u32,
+    /// Blocks of what was marked that were told of.
+    told: u64,
     purpose: Purpose,
     pub failed: Option<Error>,
 }
@@ -202,6 +207,8 @@ impl<'a, M: Medium> Worker<'a, M> {
             cleared: 0,
             marked: 0,
             marked_bytes: 0,
+            looked: 0,
+            told: 0,
             purpose,
             failed: None,
         })
@@ -221,6 +228,11 @@ impl<'a, M: Medium> Worker<'a, M> {
         loop {
             while let Some(item) = self.next() {
                 self.look_at(item);
+                self.looked = self.looked.wrapping_add(1);
+                if self.looked.is_multiple_of(TOLD) {
+                    let blocks = self.marked_bytes / BLOCK_BYTES as u64;
+                    self.core.progress.add(blocks - core::mem::replace(&mut self.told, blocks));
+                }
                 if self.height > FETCHED && self.pool.is_wanted() {
                     self.share();
                 }

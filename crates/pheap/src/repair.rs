@@ -2,9 +2,10 @@
 
 use spandrel_pmem::{LINE_BYTES, Medium};
 
-use crate::check::{Finding, Kind, check};
+use crate::check::{Finding, Kind, check_watched};
 use crate::error::Error;
-use crate::layout::first_block;
+use crate::layout::{BLOCK_BYTES, first_block};
+use crate::progress::Watcher;
 use crate::shared::Core;
 use crate::superblock::{Identity, NAMES, Record, State, UNDO_LOG, forget_asking};
 
@@ -15,8 +16,21 @@ const AT_ONCE: usize = 64;
 /// all is collected. `told` hears of each thing that is lost so. How many there were.
 ///
 /// # Errors
-/// As for [`check`]: it cannot be mended, or there is no memory. It is to be recovered then.
+/// As for [`check`](crate::check): it cannot be mended, or there is no memory. It is to be recovered then.
 pub fn repair<M: Medium>(medium: &M, told: &mut dyn FnMut(&Finding)) -> Result<u64, Error> {
+    repair_watched(medium, told, None)
+}
+
+/// The same, and somebody is told how far it is: of each look at all of the heap anew, as nobody knows how many it takes, and of
+/// the collection.
+///
+/// # Errors
+/// As for [`repair`].
+pub fn repair_watched<M: Medium>(
+    medium: &M,
+    told: &mut dyn FnMut(&Finding),
+    watcher: Option<Watcher<'_>>,
+) -> Result<u64, Error> {
     let (identity, record) = (Identity::read(medium)?, Record::read(medium)?);
     forget_asking(medium);
     // From now on it is to be recovered, whatever happens.
@@ -28,13 +42,14 @@ pub fn repair<M: Medium>(medium: &M, told: &mut dyn FnMut(&Finding)) -> Result<u
     let mut count = 0;
     loop {
         let (mut words, mut found) = ([0; AT_ONCE], 0);
-        check(medium, &[], &mut |finding| {
+        let mut hear = |finding: &Finding| {
             if let (Some(at), Some(place)) = (word_of(finding), words.get_mut(found)) {
                 *place = at;
                 found += 1;
                 told(finding);
             }
-        })?;
+        };
+        check_watched(medium, &[], &mut hear, watcher)?;
         for at in &words[..found] {
             // SAFETY: of the heap's metadata, and nobody has it.
             unsafe { medium.store_word(*at, 0) };
@@ -47,7 +62,8 @@ pub fn repair<M: Medium>(medium: &M, told: &mut dyn FnMut(&Finding)) -> Result<u
         }
     }
     let core = Core::new(medium, identity, dirty, 0)?;
-    core.collect(&[])?;
+    let steps = 2 * (core.bytes() / BLOCK_BYTES) as u64;
+    core.progress.watch(watcher, steps, || core.collect(&[]))?;
     core.lazy.write_back(&core.medium);
     core.fence();
     medium.checkpoint()?;

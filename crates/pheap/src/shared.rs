@@ -18,6 +18,7 @@ use crate::layout::{BLOCK_BYTES, BlockId, REGION_BYTES};
 use crate::lazy::Lazy;
 use crate::memory::Table;
 use crate::partial::Partial;
+use crate::progress::Progress;
 use crate::superblock::{Identity, Record};
 
 /// What was done since the heap was opened; all but `lazy` counts what somebody waited for.
@@ -67,6 +68,8 @@ pub struct Core<M: Medium> {
     /// Mixed with an object's offset it stands in a free object that is in a cache.
     pub canary: u64,
     pub counters: Counters,
+    /// How far a collection is, or a look at all of the heap.
+    pub progress: Progress,
     /// Caches of threads, and those of threads that have ended.
     pub caches: Lock<Caches>,
     /// The heap was not closed, and nobody knows yet what can be reached.
@@ -118,6 +121,7 @@ impl<M: Medium> Core<M> {
             large: Lock::new(()),
             canary,
             counters: Counters::default(),
+            progress: Progress::new(),
             caches: Lock::new(Caches { first: ptr::null_mut() }),
             needs_collection: AtomicBool::new(false),
             callback: AtomicPtr::new(ptr::null_mut()),

@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
+use spandrel_os::image::{Access, Image};
 use spandrel_pheap::collections::{HashMap, MapHead, Vector, VectorHead};
 use spandrel_pheap::trace::hash;
 use spandrel_pheap::{
@@ -397,6 +398,29 @@ fn copies_are_of_one_moment_also_where_other_threads_go_on() {
 }
 
 #[test]
+fn what_askers_have_left_is_forgotten_by_who_opens() {
+    let place = in_memory();
+    let path = heap_file(&place);
+    created(&path).close().unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[ASKING..ASKING + 24].fill(7);
+    std::fs::write(&path, &bytes).unwrap();
+    let line = |heap: &Heap<Media>| {
+        // SAFETY: within the heap.
+        unsafe { heap.base().add(ASKING).cast::<[u64; 3]>().read_volatile() }
+    };
+    let (heap, opened) = Options::new().open(text(&path)).unwrap();
+    assert!(opened.was_clean);
+    assert_eq!(line(&heap), [0; 3]);
+    heap.close().unwrap();
+    // Nor does it matter to who only looks.
+    std::fs::write(&path, &bytes).unwrap();
+    let copy = Options::new().copy_medium(text(&path)).unwrap();
+    check(&copy, &[], &mut |finding| panic!("{finding}")).unwrap();
+    assert_eq!(line(&Options::new().copy(text(&path)).unwrap().0), [0; 3]);
+}
+
+#[test]
 fn who_keeps_a_log_is_not_asked_whatever_is_beside_the_file() {
     let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = heap_file(&disk);
@@ -423,13 +447,14 @@ fn who_reads_is_waited_for() {
     for place in [in_memory(), tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()] {
         let path = heap_file(&place);
         Options::new().size(1 << 20).create(text(&path)).unwrap().close().unwrap();
-        let reader = std::fs::File::open(&path).unwrap();
-        reader.lock_shared().unwrap();
+        let reader = std::ffi::CString::new(text(&path)).unwrap();
+        let reader = Image::open(&reader, Access::Read).unwrap();
+        reader.lock(Access::Read).unwrap();
         std::thread::scope(|scope| {
             let open = scope.spawn(|| Options::new().open(text(&path)).unwrap().1);
             std::thread::sleep(Duration::from_millis(200));
             assert!(!open.is_finished());
-            reader.unlock().unwrap();
+            reader.unlock();
             assert!(open.join().unwrap().was_clean);
         });
     }

@@ -270,6 +270,45 @@ fn a_full_heap_is_an_error_and_goes_on() {
 }
 
 #[test]
+fn who_waits_is_told_how_far_it_is() {
+    let [place, _] = places();
+    let path = heap_file(&place);
+    let mut heap = Options::new().size(1 << 20).create(text(&path)).unwrap();
+    // More than a region, in a row of objects of which each leads to the next.
+    let mut before = 0;
+    for _ in 0..200_000 {
+        let object = heap.alloc_zeroed(400).unwrap();
+        // SAFETY: an object of its own.
+        unsafe { object.cast::<u64>().write(before) };
+        before = heap.pointer(object).raw();
+        heap.set_root(0, Some(object)).unwrap();
+    }
+    let told = std::sync::Mutex::new(Vec::new());
+    let watch = |done, all| told.lock().unwrap().push((done, all));
+    let rising = |passes: usize| {
+        let told = std::mem::take(&mut *told.lock().unwrap());
+        assert!(told.len() >= 5 * passes, "{told:?}");
+        let ends = told.iter().filter(|(done, all)| done == all).count();
+        assert!(ends >= passes && told.last().is_some_and(|(done, all)| done == all), "{told:?}");
+        for pair in told.windows(2) {
+            let [(before, all), (after, same)] = [pair[0], pair[1]];
+            assert!(after <= same && (before == all || all == same && before <= after), "{told:?}");
+        }
+    };
+    assert_eq!(heap.collect_watched(&[], Some(&watch)).unwrap().live, 200_000);
+    rising(1);
+    heap.collect(&[]).unwrap();
+    assert!(told.lock().unwrap().is_empty(), "nobody watches");
+    heap.close().unwrap();
+    let medium = spandrel_pheap::copy(text(&path)).unwrap();
+    let survey = spandrel_pheap::check_watched(&medium, &[], &mut |_| (), Some(&watch)).unwrap();
+    assert_eq!(survey.live, 200_000);
+    rising(1);
+    assert_eq!(spandrel_pheap::repair_watched(&medium, &mut |_| (), Some(&watch)), Ok(0));
+    rising(2);
+}
+
+#[test]
 fn a_child_of_a_fork_is_refused() {
     let [place, _] = places();
     let heap = Options::new().size(1 << 20).create(text(&heap_file(&place))).unwrap();

@@ -47,14 +47,32 @@ const C_SCOPES: usize = 24;
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("Spandrel runs on x86-64 Linux");
 
+/// What the slot is called, for who names it in instructions.
+#[cfg(not(feature = "apart"))]
+#[macro_export]
+macro_rules! slot_name {
+    () => {
+        "spandrel_thread_slot"
+    };
+}
+
+/// What the slot is called where another library of ours may be in the same program: each has slots of its own.
+#[cfg(feature = "apart")]
+#[macro_export]
+macro_rules! slot_name {
+    () => {
+        "spandrel_thread_slot_apart"
+    };
+}
+
 core::arch::global_asm!(
-    ".pushsection .tbss.spandrel_thread_slot,\"awT\",@nobits",
+    concat!(".pushsection .tbss.", slot_name!(), ",\"awT\",@nobits"),
     ".balign 64",
-    ".hidden spandrel_thread_slot",
-    ".globl spandrel_thread_slot",
-    ".type spandrel_thread_slot,@object",
-    ".size spandrel_thread_slot,128",
-    "spandrel_thread_slot:",
+    concat!(".hidden ", slot_name!()),
+    concat!(".globl ", slot_name!()),
+    concat!(".type ", slot_name!(), ",@object"),
+    concat!(".size ", slot_name!(), ",128"),
+    concat!(slot_name!(), ":"),
     ".zero 128",
     ".popsection",
 );
@@ -73,7 +91,7 @@ pub fn thread_slot() -> &'static ThreadSlot {
     unsafe {
         core::arch::asm!(
             "mov {slot}, qword ptr fs:[0]",
-            "add {slot}, qword ptr [rip + spandrel_thread_slot@GOTTPOFF]",
+            concat!("add {slot}, qword ptr [rip + ", slot_name!(), "@GOTTPOFF]"),
             slot = out(reg) slot,
             options(pure, readonly, nostack),
         );
@@ -90,7 +108,7 @@ impl ThreadSlot {
         // SAFETY: as in `thread_slot`; `scope` is the slot's first field.
         unsafe {
             core::arch::asm!(
-                "mov {scope}, qword ptr [rip + spandrel_thread_slot@GOTTPOFF]",
+                concat!("mov {scope}, qword ptr [rip + ", slot_name!(), "@GOTTPOFF]"),
                 "mov {scope}, qword ptr fs:[{scope}]",
                 scope = out(reg) scope,
                 options(readonly, nostack, preserves_flags),
@@ -123,7 +141,7 @@ impl ThreadSlot {
         // SAFETY: as in `thread_slot`.
         unsafe {
             core::arch::asm!(
-                "mov {pointer}, qword ptr [rip + spandrel_thread_slot@GOTTPOFF]",
+                concat!("mov {pointer}, qword ptr [rip + ", slot_name!(), "@GOTTPOFF]"),
                 "mov {pointer}, qword ptr fs:[{pointer} + {offset}]",
                 pointer = out(reg) pointer,
                 offset = const OFFSET,

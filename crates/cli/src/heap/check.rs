@@ -6,7 +6,7 @@ use super::progress::Progress;
 use super::{bytes_of, raw_copy};
 use crate::failure::Failure;
 use serde_json::{Value, json};
-use spandrel_pheap::{Error, Finding, Kind, Survey};
+use spandrel_pheap::{Error, Finding, Kind, Survey, check_watched};
 use spandrel_report::numbers::{bytes, count, counted};
 use std::path::Path;
 
@@ -19,10 +19,12 @@ pub const DAMAGED: u8 = 1;
 /// Looks at a heap.
 pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
     let path = &args.file;
-    let progress = Progress::spinner("looking at all of it", bytes_of(path));
+    let progress = Progress::share("looking at all of it", bytes_of(path));
+    let watch = progress.watcher();
     let mut told = Told { path, as_json: args.json, progress, heard: 0, lost: 0, failed: None };
-    let survey = raw_copy(path, &args.wait)
-        .and_then(|medium| spandrel_pheap::check(&medium, &[], &mut |finding| told.hear(finding)));
+    let survey = raw_copy(path, &args.wait).and_then(|medium| {
+        check_watched(&medium, &[], &mut |finding| told.hear(finding), Some(&watch))
+    });
     if let Some(why) = told.failed {
         return Err(why);
     }

@@ -13,11 +13,12 @@ use std::os::unix::ffi::OsStrExt;
 /// Collects a heap.
 pub fn run(args: &GcArgs) -> Result<u8, Failure> {
     let path = &args.file;
-    let progress = Progress::spinner("collecting", bytes_of(path));
+    let progress = Progress::share("collecting", bytes_of(path));
+    let watch = progress.watcher();
     // Offline: the recovery of one that was not closed is the collection that follows anyway.
     let opened = Options::new().offline().open(path.as_os_str().as_bytes());
     let (mut heap, opened) = opened.map_err(|why| failed(path, why))?;
-    let collected = heap.collect(&[]).map_err(|why| failed(path, why))?;
+    let collected = heap.collect_watched(&[], Some(&watch)).map_err(|why| failed(path, why))?;
     heap.close().map_err(|why| failed(path, why))?;
     drop(progress);
     let recovered = if opened.was_clean { "" } else { "it was not closed, and is recovered; " };

@@ -32,6 +32,7 @@ fn pid(line: &str, device: u64, inode: u64) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
 
     #[test]
     fn lines_of_locks() {
@@ -48,7 +49,8 @@ mod tests {
     fn who_has_a_lock_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert_eq!(of(file.path()), "somebody");
-        file.as_file().lock().unwrap();
+        // SAFETY: a file that is open.
+        assert_eq!(unsafe { libc::flock(file.as_file().as_raw_fd(), libc::LOCK_EX) }, 0);
         let named = of(file.path());
         // Some file systems have other numbers for their files there.
         let this = format!("process {} (", std::process::id());

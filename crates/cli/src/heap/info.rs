@@ -8,7 +8,7 @@ use crate::bench::table;
 use crate::failure::Failure;
 use crate::say;
 use serde_json::{Value, json};
-use spandrel_pheap::{Choice, ClassUse, ROOT_COUNT, Survey, check};
+use spandrel_pheap::{Choice, ClassUse, ROOT_COUNT, Survey, check_watched};
 use spandrel_report::numbers::{bytes, count, counted};
 use std::path::Path;
 
@@ -18,9 +18,11 @@ const VERSION: u64 = spandrel_pheap::VERSION;
 /// Shows a heap.
 pub fn run(args: &InfoArgs) -> Result<u8, Failure> {
     let path = &args.file;
-    let progress = Progress::spinner("looking at all of it", bytes_of(path));
+    let progress = Progress::share("looking at all of it", bytes_of(path));
+    let watch = progress.watcher();
     let medium = copied(path, &args.wait)?;
-    let survey = check(&medium, &[], &mut |_| ()).map_err(|why| failed(path, why))?;
+    let survey = check_watched(&medium, &[], &mut |_| (), Some(&watch));
+    let survey = survey.map_err(|why| failed(path, why))?;
     drop(progress);
     match args.json {
         true => say::out(as_json(path, &survey))?,

@@ -10,6 +10,7 @@ use std::time::Duration;
 /// A heap that is smaller takes no longer than a moment.
 const LEAST_BYTES: u64 = 256 << 20;
 const SPINNER: &str = "{spinner} {msg}  {elapsed}";
+const SHARE: &str = "{spinner} {msg} [{bar:32}] {percent}%  {elapsed}";
 const BAR: &str = "{spinner} {msg} [{bar:32}] {binary_bytes}/{binary_total_bytes}  {elapsed}";
 
 /// A bar, or none. Dropped, it is gone.
@@ -24,6 +25,22 @@ impl Progress {
     /// Something that is told how far it is.
     pub fn bar(what: &str, bytes: u64) -> Self {
         Self::new(what, bytes, BAR)
+    }
+
+    /// Something that says itself how many steps it takes; see [`Progress::watcher`].
+    pub fn share(what: &str, bytes: u64) -> Self {
+        Self::new(what, bytes, SHARE)
+    }
+
+    /// What is told how many steps are done, and of how many.
+    pub fn watcher(&self) -> impl Fn(u64, u64) + Sync + use<> {
+        let bar = self.0.clone();
+        move |done, all| {
+            if let Some(bar) = &bar {
+                bar.set_length(all);
+                bar.set_position(done);
+            }
+        }
     }
 
     fn new(what: &str, bytes: u64, template: &str) -> Self {

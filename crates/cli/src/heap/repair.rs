@@ -7,7 +7,7 @@ use super::progress::Progress;
 use super::{beside, bytes_of, image, raw_copy};
 use crate::failure::Failure;
 use crate::say;
-use spandrel_pheap::{Error, Finding, Media, Options, Survey, check, repair};
+use spandrel_pheap::{Error, Finding, Media, Options, Survey, check_watched, repair_watched};
 use spandrel_report::numbers::counted;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -88,14 +88,15 @@ fn kept(backup: Option<PathBuf>) -> String {
 
 /// Mends what a medium holds, says how, and looks at it anew.
 fn mend(path: &Path, medium: &Media) -> Result<Result<(u64, Survey), Error>, Failure> {
-    let progress = Progress::spinner("mending", bytes_of(path));
+    let progress = Progress::share("mending", bytes_of(path));
+    let watch = progress.watcher();
     let mut outcome = Ok(());
     let mut told = |finding: &Finding| {
         if outcome.is_ok() {
             outcome = progress.out(format_args!("{}: cleared", line(finding)));
         }
     };
-    let cleared = repair(medium, &mut told);
+    let cleared = repair_watched(medium, &mut told, Some(&watch));
     drop(progress);
     // Whoever reads no more has it mended all the same.
     outcome?;
@@ -103,8 +104,8 @@ fn mend(path: &Path, medium: &Media) -> Result<Result<(u64, Survey), Error>, Fai
 }
 
 fn look(path: &Path, medium: &Media) -> Result<Survey, Error> {
-    let _progress = Progress::spinner("looking at all of it", bytes_of(path));
-    check(medium, &[], &mut |_| ())
+    let progress = Progress::share("looking at all of it", bytes_of(path));
+    check_watched(medium, &[], &mut |_| (), Some(&progress.watcher()))
 }
 
 /// Nothing of it can be mended.
