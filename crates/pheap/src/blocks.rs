@@ -254,6 +254,8 @@ impl<M: Medium> Core<M> {
     fn grow_to(&self, blocks: &mut Blocks, count: usize) -> Result<(), Error> {
         let bytes = count.checked_mul(BLOCK_BYTES).ok_or(Error::Full)?;
         self.ensure_tables(blocks, count)?;
+        // What is missing would be there again, as zeroes.
+        self.check_present()?;
         self.medium.grow(bytes)?;
         let mut record = self.record.lock();
         *record = record.next();

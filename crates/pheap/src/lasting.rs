@@ -13,6 +13,15 @@ use crate::shared::Core;
 use crate::superblock::{ASKING, Record, State};
 
 impl<M: Medium> Core<M> {
+    /// Refuses to go on with a file that somebody has cut off.
+    pub fn check_present(&self) -> Result<(), Error> {
+        let (has, needs) = (self.medium.present()?, self.medium.bytes());
+        if has < needs {
+            return Err(Error::Truncated { has: has as u64, needs: needs as u64 });
+        }
+        Ok(())
+    }
+
     /// Stands still until whoever asks for a copy has it. The calling thread holds no lock of the heap's.
     ///
     /// All that the heap itself writes down is under these locks: headers, mark bits, roots, the undo log, its length. So what is copied page by
@@ -38,10 +47,12 @@ impl<M: Medium> Heap<M> {
     /// one, this returns when it is there, and threads that need more of the heap than they have wait as well.
     ///
     /// # Errors
-    /// The device or the file system refused.
+    /// The device or the file system refused; [`Error::Truncated`]: somebody has cut the file off. The heap can only be abandoned then, and
+    /// what lies in the part that is gone must not be touched.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        self.core().check_process()?;
         let core = self.core();
+        core.check_process()?;
+        core.check_present()?;
         core.medium.checkpoint()?;
         if core.medium.is_asked(ASKING) {
             core.lend();
@@ -52,7 +63,7 @@ impl<M: Medium> Heap<M> {
     /// Closes the heap, so that it need not be recovered. Dropping it does the same, and says nothing of errors.
     ///
     /// # Errors
-    /// The medium's; the heap is to be recovered then.
+    /// As for [`Heap::checkpoint`]; the heap is to be recovered then.
     pub fn close(self) -> Result<(), Error> {
         let outcome = self.finish();
         core::mem::forget(self);
@@ -68,6 +79,7 @@ impl<M: Medium> Heap<M> {
     fn finish(&self) -> Result<(), Error> {
         self.let_go(|core| {
             core.check_process()?;
+            core.check_present()?;
             if core.needs_collection.load(Acquire) {
                 return Ok(());
             }

@@ -426,3 +426,22 @@ fn a_process_that_is_killed_leaves_what_it_had_done() {
         }
     }
 }
+
+#[test]
+fn what_is_cut_off_while_it_is_open_is_said_to_be() {
+    for place in places() {
+        let path = heap_file(&place);
+        let heap = Options::new().size(4 << 20).create(text(&path)).unwrap();
+        let kept = heap.alloc_zeroed(64).unwrap();
+        heap.set_root(0, Some(kept)).unwrap();
+        heap.checkpoint().unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(3 << 20).unwrap();
+        let cut_off = Err(Error::Truncated { has: 3 << 20, needs: 4 << 20 });
+        assert_eq!(heap.checkpoint(), cut_off);
+        // To make it longer would hide it.
+        assert_eq!(heap.alloc(8 << 20).map(|_| ()), cut_off);
+        assert_eq!(heap.close(), cut_off);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 3 << 20);
+    }
+}

@@ -233,6 +233,10 @@ unsafe impl Medium for File {
         self.reserved
     }
 
+    fn present(&self) -> Result<usize, Failed> {
+        room::present(&self.files.image, self.bytes())
+    }
+
     fn grow(&self, bytes: usize) -> Result<(), Failed> {
         let state = self.state.lock();
         let from = self.bytes.load(Acquire);

@@ -128,6 +128,10 @@ unsafe impl Medium for Mapped {
         self.reserved
     }
 
+    fn present(&self) -> Result<usize, Failed> {
+        room::present(&self.image, self.bytes())
+    }
+
     fn grow(&self, bytes: usize) -> Result<(), Failed> {
         let from = self.bytes.load(Acquire);
         let Some(to) = room::grown(from, bytes, self.reserved)? else { return Ok(()) };

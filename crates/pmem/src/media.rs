@@ -182,6 +182,14 @@ unsafe impl Medium for Media {
         }
     }
 
+    fn present(&self) -> Result<usize, Failed> {
+        match &self.inner {
+            Inner::Mapped(medium) => medium.present(),
+            Inner::Logged(medium) => medium.present(),
+            Inner::Copied(medium) => medium.present(),
+        }
+    }
+
     fn limit(&self) -> usize {
         match &self.inner {
             Inner::Mapped(medium) => medium.limit(),

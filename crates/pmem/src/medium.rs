@@ -35,6 +35,15 @@ pub unsafe trait Medium: Sync {
         if bytes <= self.bytes() { Ok(()) } else { Err(Failed(libc::ENOMEM)) }
     }
 
+    /// Bytes that are still there: fewer than [`Medium::bytes`] if somebody has cut the file off. What lies beyond them must not be touched:
+    /// the kernel ends whoever does (`SIGBUS`).
+    ///
+    /// # Errors
+    /// The file system's.
+    fn present(&self) -> Result<usize, Failed> {
+        Ok(self.bytes())
+    }
+
     /// Stores bytes. What crosses words may be torn.
     ///
     /// # Safety
@@ -106,6 +115,10 @@ unsafe impl<M: Medium + ?Sized> Medium for &M {
 
     fn limit(&self) -> usize {
         (**self).limit()
+    }
+
+    fn present(&self) -> Result<usize, Failed> {
+        (**self).present()
     }
 
     fn grow(&self, bytes: usize) -> Result<(), Failed> {

@@ -3,6 +3,7 @@
 use core::ptr::NonNull;
 use core::slice;
 
+use spandrel_os::image::Image;
 use spandrel_os::vm;
 use spandrel_pages::PAGE_BYTES;
 
@@ -43,6 +44,12 @@ fn try_reserve(bytes: usize, base: Option<usize>) -> Result<(NonNull<u8>, usize)
 pub fn grown(from: usize, bytes: usize, reserved: usize) -> Result<Option<usize>, Failed> {
     let to = bytes.checked_next_multiple_of(PAGE_BYTES).filter(|to| *to <= reserved);
     to.map(|to| (to > from).then_some(to)).ok_or(Failed(libc::ENOMEM))
+}
+
+/// How much of a medium its file still has.
+pub fn present(image: &Image, bytes: usize) -> Result<usize, Failed> {
+    let has = image.bytes().map_err(Failed)?;
+    Ok(usize::try_from(has).map_or(bytes, |has| has.min(bytes)))
 }
 
 /// Memory of a fixed size.
