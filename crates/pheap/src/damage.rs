@@ -159,6 +159,25 @@ fn collections_of_damaged_heaps_come_to_an_end() {
     heap.abandon();
 }
 
+/// Counts are of things that there is no room for.
+#[test]
+fn counts_of_a_damaged_heap_are_not_believed() {
+    let memory = Memory::from_image(&image());
+    let (heap, _) = Heap::open(&memory, 0, Some(&types())).unwrap();
+    for at in (crate::layout::first_block(0).start()..BYTES).step_by(8) {
+        if (1..1 << 20).contains(&heap.core().load(at)) {
+            heap.core().store(at, u64::MAX);
+        }
+    }
+    let mut map = HashMap::<u32, [u8; 24], _>::open(&heap, "map").unwrap();
+    let mut sorted = SortedMap::<u64, u64, _>::open(&heap, "sorted").unwrap();
+    for key in 0..200 {
+        let _ = (map.insert(key, [1; 24]), map.remove(&(key / 2)));
+        let _ = (sorted.insert(key.into(), 1), sorted.remove(&u64::from(key / 2)));
+    }
+    heap.abandon();
+}
+
 /// A damaged header is an error each time that somebody needs to know the region, and what lies before it is not noted twice.
 #[test]
 fn a_region_with_a_damaged_header_can_be_asked_for_again() {

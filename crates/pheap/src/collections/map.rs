@@ -151,7 +151,12 @@ impl<'h, K: Key, V: Trace + Copy, M: Medium> HashMap<'h, K, V, M> {
     /// How many keys there are.
     pub fn len(&self) -> usize {
         let (at, slots) = self.table();
-        if slots == 0 { 0 } else { self.heap.core().load(at) as usize }
+        if slots == 0 { 0 } else { self.count(at, slots) }
+    }
+
+    /// A count of a table: no more than there are slots, whatever a damaged one says.
+    fn count(&self, at: usize, slots: usize) -> usize {
+        (self.heap.core().load(at) as usize).min(slots)
     }
 
     /// Whether there are none.
@@ -212,7 +217,7 @@ impl<'h, K: Key, V: Trace + Copy, M: Medium> HashMap<'h, K, V, M> {
         }
         let core = self.heap.core();
         let (mut table, mut slots) = self.table();
-        let used = if slots == 0 { 0 } else { core.load(table + 8) as usize };
+        let used = if slots == 0 { 0 } else { self.count(table + 8, slots) };
         if place.is_none() || (used + 1) * 8 > slots * 7 {
             self.rebuild()?;
             (table, slots) = self.table();
@@ -226,8 +231,9 @@ impl<'h, K: Key, V: Trace + Copy, M: Medium> HashMap<'h, K, V, M> {
         unsafe { self.heap.put(at, &slot) };
         core.fence();
         change.word(at, Self::tag_of(&key))?;
-        change.word(table, core.load(table) + 1)?;
-        change.word(table + 8, core.load(table + 8) + u64::from(before == EMPTY))?;
+        change.word(table, self.count(table, slots) as u64 + 1)?;
+        let used = self.count(table + 8, slots) as u64;
+        change.word(table + 8, used + u64::from(before == EMPTY))?;
         change.commit(self.heap);
         Ok(None)
     }

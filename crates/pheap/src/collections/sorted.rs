@@ -87,7 +87,9 @@ impl<'h, K: Trace + Copy + Ord, V: Trace + Copy, M: Medium> SortedMap<'h, K, V, 
 
     /// How many keys there are.
     pub fn len(&self) -> usize {
-        self.heap.core().load(self.at + Self::LEN_AT) as usize
+        // No more than there is room for, whatever a damaged heap says.
+        let core = self.heap.core();
+        (core.load(self.at + Self::LEN_AT) as usize).min(core.bytes())
     }
 
     /// Whether there are none.
