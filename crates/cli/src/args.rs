@@ -176,7 +176,7 @@ pub struct BenchArgs {
     #[arg(long)]
     pub quick: bool,
 
-    /// Measured rounds [default: 7, or 3 with --quick]
+    /// Measured rounds [default: 7, 5 of `heap`, or 3 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: Option<u32>,
 
@@ -184,7 +184,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Draw the suite `hugepages` or `paper` as a picture
+    /// Draw the suite `hugepages`, `paper` or `heap` as a picture
     #[arg(long, value_name = "FILE.svg")]
     pub out: Option<PathBuf>,
 
@@ -197,12 +197,12 @@ pub struct BenchArgs {
     #[arg(long, value_name = "MODES", default_value = "auto")]
     pub modes: String,
 
-    /// Only these of the suites `programs` or `paper`, separated by commas
+    /// Only these of the suites `programs`, `paper` or `heap`, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub only: Option<Vec<String>>,
 
-    /// How much of the paper's element counts, in the suite `paper` [default: 0.1, or 0.02 with
-    /// --quick; 1 is the paper's]
+    /// How much of what the papers did, in the suites `paper` (element counts) and `heap` (times and
+    /// sizes) [default: 0.1, or 0.02 with --quick; 1 is the papers' own]
     #[arg(long, value_name = "PART", value_parser = scale)]
     pub scale: Option<f64>,
 
@@ -211,7 +211,7 @@ pub struct BenchArgs {
     #[arg(long)]
     pub trained: bool,
 
-    /// Write the tables of the suite `paper` as Markdown
+    /// Write the tables of the suite `paper` or `heap` as Markdown
     #[arg(long, value_name = "FILE.md")]
     pub markdown: Option<PathBuf>,
 
@@ -246,6 +246,7 @@ pub enum Suite {
     Redis,
     Programs,
     Paper,
+    Heap,
     Apps,
     All,
 }
@@ -273,6 +274,7 @@ impl Suite {
             Suite::Paper => {
                 ("paper", "the Brug paper's evaluation, every mode beside allocators by themselves")
             }
+            Suite::Heap => ("heap", "the recoverable heap: the Makalu paper's evaluation"),
             Suite::Apps => ("apps", "real programs on the system's allocator and on Spandrel"),
             Suite::All => ("all", "everything but apps"),
         }
@@ -284,7 +286,7 @@ impl ValueEnum for Suite {
         use Suite::*;
         &[
             Realloc, Append, Vec, Arrow, Copies, Fig2, Pair, Small, Mixed, Startup, Dispatch,
-            Hugepages, Redis, Programs, Paper, Apps, All,
+            Hugepages, Redis, Programs, Paper, Heap, Apps, All,
         ]
     }
 

@@ -138,8 +138,8 @@ pub fn find(args: &BenchArgs) -> Result<(Vec<Contender>, Vec<String>), Failure> 
         missing.clear();
     }
     let mut notes = Vec::new();
-    // Real programs are put on peers by name only.
-    if !missing.is_empty() && !matches!(args.suite, Suite::Apps | Suite::Paper) {
+    // Real programs are put on peers by name only; who is needed elsewhere says so itself.
+    if !missing.is_empty() && !matches!(args.suite, Suite::Apps | Suite::Paper | Suite::Heap) {
         notes.push(format!(
             "not installed: {} (packages libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4, or \
              bench-compare/build.sh)",
@@ -159,6 +159,8 @@ pub fn find(args: &BenchArgs) -> Result<(Vec<Contender>, Vec<String>), Failure> 
         }
         // Asked for by name: an error. Only not built: the peers can still be measured.
         Err(failure) if args.lib.is_some() => return Err(failure),
+        // The recoverable heap needs none.
+        Err(_) if args.suite == Suite::Heap => {}
         Err(failure) => notes.push(failure.message),
     }
     Ok((found, notes))

@@ -4,7 +4,7 @@ use super::Bench;
 use super::contender::Contender;
 use super::process;
 use super::progress::Progress;
-use super::reserve::Reserve;
+use super::reserve::{self, Reserve};
 use crate::failure::Failure;
 use serde_json::Value;
 use std::path::Path;
@@ -38,13 +38,25 @@ pub fn in_turns(
     runs: usize,
     progress: &Progress,
     label: &str,
+    one: impl FnMut(&Contender) -> Result<Value, String>,
+) -> Vec<Series> {
+    holding(reserve::BYTES, contenders, runs, progress, label, one)
+}
+
+/// The same with so many bytes in reserve.
+pub fn holding(
+    bytes: u64,
+    contenders: &[Contender],
+    runs: usize,
+    progress: &Progress,
+    label: &str,
     mut one: impl FnMut(&Contender) -> Result<Value, String>,
 ) -> Vec<Series> {
-    let mut reserve = Some(Reserve::hold());
+    let mut reserve = Some(Reserve::of(bytes));
     turns(contenders, runs, progress, label, |contender| {
         drop(reserve.take());
         let sample = one(contender);
-        reserve = Some(Reserve::hold());
+        reserve = Some(Reserve::of(bytes));
         sample
     })
 }

@@ -11,11 +11,14 @@ mod copies;
 mod counters;
 mod dispatch;
 mod fig2;
+mod heap;
 mod hugepages;
 mod malloc_time;
 pub mod measure;
+mod options;
 mod paper;
 mod picture;
+mod plain;
 pub mod process;
 mod programs;
 pub mod progress;
@@ -53,13 +56,16 @@ pub struct Bench {
 /// Runs what was asked for and prints it. The exit code tells whether it could be
 /// measured and programs worked, not how fast they were.
 pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
-    programs::check_only(args)?;
-    paper::check(args)?;
-    check_out(args)?;
+    options::check(args)?;
     let worker = places::worker()?;
     let (contenders, mut notes) = contender::find(args)?;
     let quick = args.quick;
-    let usual = if quick || args.suite == Suite::Apps { 3 } else { 7 };
+    let usual = match args.suite {
+        Suite::Apps => 3,
+        _ if quick => 3,
+        Suite::Heap => heap::RUNS,
+        _ => 7,
+    };
     let runs = args.runs.map_or(usual, |runs| runs as usize);
     let peers_named = args.peers.is_some();
     let bench = Bench { worker, contenders, peers_named, runs, quick };
@@ -86,6 +92,10 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
             Err(failure) => return Err(failure),
         }
     }
+    let of_heap = match suites.contains(&Suite::Heap) {
+        true => Some(heap::find(args)?),
+        false => None,
+    };
     let mut report = Report::new(&bench, notes);
     if let Some(path) = &args.json {
         // Better refused now than after an hour.
@@ -110,12 +120,14 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
                 Some(chosen) => paper::run(&bench, chosen, &progress),
                 None => continue,
             },
+            Suite::Heap => match &of_heap {
+                Some(chosen) => heap::run(&bench, chosen, &progress),
+                None => continue,
+            },
             plain => cases::run(&bench, plain, &progress)?,
         };
         progress.finish();
-        // One file, one picture: of all suites, that of the heap's life.
-        let is_drawn = suite != Suite::Paper || args.suite == Suite::Paper;
-        let out = args.out.as_ref().filter(|_| is_drawn);
+        let out = args.out.as_ref().filter(|_| options::is_drawn(args.suite, suite));
         let drawn = out.map_or(Ok(()), |path| draw(path, &mut section));
         let written = match (&args.markdown, &section.markdown) {
             (Some(path), Some(text)) => files::write(path, text),
@@ -131,22 +143,6 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
         written?;
     }
     Ok(u8::from(report.is_broken()))
-}
-
-/// Refuses `--out` where it would be without effect, or would take the place of something else.
-fn check_out(args: &BenchArgs) -> Result<(), Failure> {
-    if args.out.is_none() && args.markdown.is_none() {
-        return Ok(());
-    }
-    let is_drawn = suites(args.suite).contains(&Suite::Hugepages) || args.suite == Suite::Paper;
-    if args.out.is_some() && !is_drawn {
-        return Err(Failure::refused(
-            "--out draws the suite 'hugepages', alone or in 'all', or the suite 'paper'",
-        ));
-    }
-    files::check_plot("--out", args.out.as_deref())?;
-    let (json, markdown) = (args.json.as_deref(), args.markdown.as_deref());
-    files::check(&[("--json", json), ("--out", args.out.as_deref()), ("--markdown", markdown)], &[])
 }
 
 /// Writes a section's picture, if it has one, and says where.
@@ -178,6 +174,7 @@ fn suites(asked: Suite) -> Vec<Suite> {
             Suite::Redis,
             Suite::Programs,
             Suite::Paper,
+            Suite::Heap,
         ],
         one => vec![one],
     }

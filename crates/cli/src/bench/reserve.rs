@@ -9,7 +9,7 @@
 use std::ptr::{NonNull, null_mut};
 
 /// As much as the largest measurements take, unless the machine is small.
-const BYTES: u64 = 2 << 30;
+pub const BYTES: u64 = 2 << 30;
 const PAGE_BYTES: usize = 4096;
 const HUGE_BYTES: usize = 2 << 20;
 

@@ -11,9 +11,10 @@ mod workers;
 
 use super::Bench;
 use super::measure;
+use super::plain::{self, Plain};
 use super::progress::Progress;
 use super::report::Section;
-use super::reserve::{self, Reserve};
+use super::reserve;
 use crate::args::{BenchArgs, Suite};
 use crate::failure::Failure;
 use list::{PHASES, Workload};
@@ -33,28 +34,6 @@ pub struct Chosen {
     trained: bool,
     /// The folder with YCSB, or why Redis is left out.
     ycsb: Result<PathBuf, String>,
-}
-
-/// Refuses what would be without effect.
-pub fn check(args: &BenchArgs) -> Result<(), Failure> {
-    let options = [
-        ("--scale", args.scale.is_some()),
-        ("--trained", args.trained),
-        ("--markdown", args.markdown.is_some()),
-    ];
-    match options.iter().find(|(_, is_there)| *is_there) {
-        Some((option, _)) if args.suite != Suite::Paper => {
-            Err(Failure::refused(format!("{option} belongs to the suite 'paper'")))
-        }
-        _ if args.suite == Suite::Paper && args.peers.is_some() => Err(Failure::refused(
-            "--peers: the suite 'paper' measures the paper's own allocators, each built into a \
-             worker; leave the option out",
-        )),
-        _ if args.suite == Suite::Paper && args.modes != "auto" => Err(Failure::refused(
-            "--modes: the suite 'paper' measures every mode; leave the option out",
-        )),
-        _ => Ok(()),
-    }
 }
 
 /// Finds what was asked for, so that it is refused at once and not after an hour.
@@ -128,8 +107,8 @@ pub fn run(bench: &Bench, chosen: &Chosen, progress: &Progress) -> Section {
     if !redis.is_empty() {
         tables.extend(redis::tables(&redis));
     }
-    section.tables = tables.iter().map(draw::Plain::text).collect();
-    section.markdown = Some(draw::markdown(&tables, &format!("{of}.")));
+    section.tables = tables.iter().map(Plain::text).collect();
+    section.markdown = Some(plain::markdown(&tables, &format!("{of}.")));
     section.plot = Some(picture::of(&outcomes, &redis, growth.as_ref(), &of));
     section.notes.push(format!("{of}; CPU time of whole processes"));
     section.notes.push(
@@ -169,14 +148,9 @@ fn one(
 ) -> Outcome {
     let mut contenders = workers::contenders(workload);
     contenders.extend(profile.map(|profile| workers::trained(profile)));
-    let hold = || Reserve::of(needed);
-    let mut reserve = Some(hold());
     let label = format!("{}, {} times", workload.name, count(workload.count(chosen.scale)));
-    let series = measure::turns(&contenders, bench.runs, progress, &label, |contender| {
-        drop(reserve.take());
-        let sample = chosen.workers.run(contender, workload, chosen.scale);
-        reserve = Some(hold());
-        sample
+    let series = measure::holding(needed, &contenders, bench.runs, progress, &label, |contender| {
+        chosen.workers.run(contender, workload, chosen.scale)
     });
     Outcome { workload: *workload, count: workload.count(chosen.scale), series }
 }

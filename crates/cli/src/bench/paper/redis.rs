@@ -1,10 +1,10 @@
 //! Fig. 13: `redis-server` under YCSB, nine inserts to each read of what was inserted lately. YCSB is
 //! its own core with a binding that `bench-compare/paper/ycsb` holds.
 
-use super::draw::Plain;
 use crate::bench::Bench;
 use crate::bench::contender::Contender;
 use crate::bench::measure::{self, Series};
+use crate::bench::plain::Plain;
 use crate::bench::progress::Progress;
 use crate::bench::redis::{OWN, contenders, server::Server};
 use crate::bench::table;

@@ -34,16 +34,6 @@ pub fn find(args: &BenchArgs) -> Result<Chosen, Failure> {
     Ok(Chosen { programs, folder })
 }
 
-/// Refuses `--only` where it would be without effect.
-pub fn check_only(args: &BenchArgs) -> Result<(), Failure> {
-    match args.only {
-        Some(_) if !matches!(args.suite, Suite::Programs | Suite::Paper) => Err(Failure::refused(
-            "--only chooses programs of the suite 'programs' or workloads of 'paper'",
-        )),
-        _ => Ok(()),
-    }
-}
-
 /// Measures them.
 pub fn run(bench: &Bench, chosen: &Chosen, progress: &Progress) -> Section {
     let (name, about) = Suite::Programs.about();
