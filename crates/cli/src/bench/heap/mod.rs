@@ -86,7 +86,7 @@ pub fn run(bench: &Bench, chosen: &Chosen, progress: &Progress) -> Section {
     section.tables = tables.iter().map(Plain::text).collect();
     section.markdown = Some(plain::markdown(&tables, &format!("{of}.")));
     section.notes.extend(missing);
-    section.notes.push(format!("{of}; × is a ratio of times: below 1 is faster"));
+    section.notes.push(format!("{of}; × is a ratio of times, in Fig. 7 of rates"));
     if who.iter().any(who::is_pmemobj) {
         section.notes.push(
             "pmemobj: with PMEM_IS_PMEM_FORCE=1, so that it flushes lines as on persistent memory \

@@ -11,6 +11,7 @@ use crate::bench::contender::Contender;
 use crate::bench::measure;
 use crate::bench::plain::Plain;
 use crate::bench::progress::Progress;
+use crate::bench::reserve::Reserve;
 use crate::bench::target::Verdict;
 use serde_json::Value;
 use spandrel_report::numbers::{bytes, digits};
@@ -78,12 +79,14 @@ fn one(bench: &Bench, chosen: &Chosen, progress: &Progress, mib: u64, file: &Pat
     let words = list::words("heap-resur", &[("--mib", mib)]);
     let mut outcome = Outcome { name: NAME, of, number: mib, words, series: Vec::new() };
     let patience = Duration::from_secs(chosen.sizes.patience);
-    let (label, reserve) = (outcome.title(), if chosen.sizes.reserve == 0 { 0 } else { mib << 20 });
-    outcome.series = measure::holding(reserve, &turns, bench.runs, progress, &label, |turn| {
+    let label = outcome.title();
+    // The memory of the last round's file.
+    let hold = || Reserve::of(if chosen.sizes.reserve == 0 { 0 } else { mib << 20 });
+    let mut reserve = Some(hold());
+    outcome.series = measure::turns(&turns, bench.runs, progress, &label, |turn| {
         let path = ["--path".to_string(), file.display().to_string()];
         if turn.name == FILL {
-            // The last round's; of the first there is none.
-            let _ = std::fs::remove_file(file);
+            drop(reserve.take());
             let words = [&outcome.words[..], &["--do".into(), FILL.into()], &path].concat();
             return worker::run(&bench.worker, turn, &words, End::Crash, patience);
         }
@@ -92,7 +95,12 @@ fn one(bench: &Bench, chosen: &Chosen, progress: &Progress, mib: u64, file: &Pat
         }
         let how = ["heap-resur", "--do", "recover", "--how", &turn.name].map(String::from);
         let words = [&how[..], &path].concat();
-        with_sum(worker::run(&bench.worker, turn, &words, End::Normal, patience)?)
+        let said = worker::run(&bench.worker, turn, &words, End::Normal, patience);
+        if turn.name == CONSERVATIVE {
+            let _ = std::fs::remove_file(file);
+            reserve = Some(hold());
+        }
+        with_sum(said?)
     });
     let _ = std::fs::remove_file(file);
     outcome

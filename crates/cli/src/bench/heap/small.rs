@@ -1,6 +1,6 @@
 //! Section 13.1: benchmarks of small objects, and a pair by itself.
 
-use super::draw::{matrix, or_nothing, with_ratio};
+use super::draw::{Ratio, beside, matrix, or_nothing};
 use super::outcome::{Outcome, middle, threads};
 use super::{Chosen, Part, list, who, worker};
 use crate::bench::Bench;
@@ -111,10 +111,12 @@ fn tables(outcomes: &[Outcome]) -> Vec<Plain> {
     let timed: Vec<&Outcome> = outcomes.iter().filter(|outcome| is_timed(outcome)).collect();
     let mut tables = Vec::new();
     if !timed.is_empty() {
-        let title = "Fig. 7: million/s,\ntime × jemalloc";
-        tables.push(matrix(title, &timed, |outcome, series| {
+        let is_compared = timed.iter().any(|outcome| outcome.jemalloc().is_some());
+        let ratio = if is_compared { ",\nrate × jemalloc" } else { "" };
+        tables.push(matrix(&format!("Fig. 7: million/s{ratio}"), &timed, |outcome, series| {
             let rate = digits(rate(series)?);
-            Some(with_ratio(rate, series, outcome.jemalloc(), TIME))
+            let ratio = Ratio { key: TIME, is_inverse: true };
+            Some(beside(rate, series, outcome.jemalloc(), ratio))
         }));
         tables.push(waits(&timed));
         tables.push(matrix("Fig. 10: peak memory", &timed, |_, series| {
@@ -217,7 +219,7 @@ mod tests {
         let outcomes = [timed(5.0)];
         let texts: Vec<String> = tables(&outcomes).iter().map(Plain::text).collect();
         assert_eq!(texts.len(), 3);
-        for part in ["larson, 2 threads", "50.0 2.00×", "100", "200 0.50×"] {
+        for part in ["larson, 2 threads", "50.0 0.50×", "100", "200 2.00×"] {
             assert!(texts[0].contains(part), "{part}: {}", texts[0]);
         }
         // 400 flushes of two threads and two million operations.

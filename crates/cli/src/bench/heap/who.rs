@@ -32,17 +32,18 @@ pub fn find(bench: &Bench, chosen: &Chosen) -> (Vec<Contender>, Vec<String>) {
     }
     let pmemobj = pmemobj();
     let words = ["heap-pair", "--pairs", "1"].map(String::from);
+    let mut notes = Vec::new();
     match worker::on(&bench.worker, &pmemobj, &words, TRIAL_MAX) {
-        // As the worker says it where the library cannot be opened.
-        Err(why) if why.contains("libpmemobj.so") || why.contains("libpmemobj: ") => {
+        Ok(_) => found.push(pmemobj),
+        // As the dynamic linker has it.
+        Err(why) if why.contains("libpmemobj.so") => {
             missing.push("libpmemobj (package libpmemobj1)".into());
         }
-        // Whatever else is wrong with it will be said where it is measured.
-        _ => found.push(pmemobj),
+        Err(why) => notes.push(format!("without libpmemobj: {why}")),
     }
     found.push(heap());
-    let notes = missing.into_iter().map(|name| format!("not installed: {name}"));
-    (found, notes.collect())
+    notes.extend(missing.into_iter().map(|name| format!("not installed: {name}")));
+    (found, notes)
 }
 
 /// The system's allocator and one of each peer.
