@@ -141,7 +141,7 @@ fn every_table_and_every_verdict() {
     assert_eq!(outcomes[0]["allocators"].as_array().unwrap().len(), 5);
     assert_eq!(outcomes[0]["allocators"][4]["samples"][0]["operations"], 20_000);
     assert!(markdown.contains("| Table 2: SZ MiB |") && markdown.contains("**spandrel**"));
-    for part in ["Small objects (Fig. 7)", "larson", "sh6bench", "4 threads", "glibc"] {
+    for part in ["larson, threadtest (Fig. 7)", "prod-con", "sh6bench", "4 threads", "glibc"] {
         assert!(svg.contains(part), "{part}");
     }
 }

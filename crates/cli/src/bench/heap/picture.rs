@@ -20,19 +20,16 @@ pub fn of(outcomes: &[Outcome], of: &str) -> Option<Picture> {
         name: if name == "sys" { "glibc".into() } else { name.clone() },
         stands_out: name == who::HEAP,
     };
-    let part = |(at, panels): (usize, &[DotPanel])| {
-        let (title, subtitle) = match at {
-            0 => ("Small objects (Fig. 7)", of),
-            _ => ("", ""),
-        };
+    let part = |panels: &[DotPanel]| {
+        let titles: Vec<&str> = panels.iter().map(|panel| panel.title.as_str()).collect();
         Part::Dots(Dots {
-            title: title.into(),
-            subtitle: subtitle.into(),
+            title: format!("{} (Fig. 7)", titles.join(", ")),
+            subtitle: of.into(),
             rows: names.iter().map(row).collect(),
             panels: panels.to_vec(),
         })
     };
-    (!panels.is_empty()).then(|| Picture(panels.chunks(PANELS).enumerate().map(part).collect()))
+    (!panels.is_empty()).then(|| Picture(panels.chunks(PANELS).map(part).collect()))
 }
 
 fn panel(same: &[&Outcome], names: &[String]) -> DotPanel {
@@ -42,7 +39,7 @@ fn panel(same: &[&Outcome], names: &[String]) -> DotPanel {
     };
     DotPanel {
         title: same.first().map_or_else(String::new, |outcome| outcome.name.into()),
-        x: "million allocations and frees per second".into(),
+        x: "million pairs of allocation and free per second".into(),
         marks: same.iter().map(marks).collect(),
         x_least: 0.0,
         digits: 1,
