@@ -165,12 +165,15 @@ pub fn prodcon(args: Args) -> Result<Report, String> {
             let queue = &self.0[number / 2];
             let mut done = 0;
             if number.is_multiple_of(2) {
+                // SAFETY: of two threads with a queue the first puts.
+                let put = |object| unsafe { queue.put(object) };
                 while !stop.load(Relaxed) {
-                    queue.put(make(allocator, BYTES).as_ptr());
+                    put(make(allocator, BYTES).as_ptr());
                 }
-                queue.put(std::ptr::null_mut());
+                put(std::ptr::null_mut());
             } else {
-                while let Some(object) = queue.take() {
+                // SAFETY: the second takes.
+                while let Some(object) = unsafe { queue.take() } {
                     // SAFETY: the producer's, who has given it away.
                     unsafe { allocator.free(object) };
                     done += 1;
