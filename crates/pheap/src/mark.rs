@@ -21,8 +21,10 @@ use crate::shared::Core;
 use crate::trace::{Mark, Target, Tracer};
 use crate::workers::{Items, SHARED};
 
-/// Objects that are being fetched at once.
-const FETCHED: usize = 16;
+/// Objects that are being fetched at once; half of them one right after the other. To mark is a locked instruction, which waits for all
+/// before it to be done, also for translations of addresses that are to be fetched: where they alternate these come one at a time, and are
+/// half of all time.
+const FETCHED: usize = 64;
 /// Values of an array, or words of an object without a type, that are looked at in one go.
 const PIECE: usize = 256;
 /// Items after which whoever waits is told how far it is: some milliseconds.
@@ -269,9 +271,10 @@ impl<'a, M: Medium> Worker<'a, M> {
         }
     }
 
-    /// The next item, of which the first line was fetched some items ago.
+    /// The next item, of which the first line was fetched while others were looked at.
     fn next(&mut self) -> Option<Item> {
-        while self.in_ring < FETCHED && self.height > 0 {
+        let most = if self.in_ring <= FETCHED / 2 { FETCHED } else { 0 };
+        while self.in_ring < most && self.height > 0 {
             self.height -= 1;
             let slot = self.stack.pointer(self.height)?;
             // SAFETY: below the height everything was written.
