@@ -208,7 +208,7 @@ impl<M: Medium> Heap<M> {
     #[cold]
     fn alloc_medium(&self, class: Class) -> Result<NonNull<u8>, Error> {
         let core = self.core();
-        core.check_process()?;
+        core.check_thread()?;
         core.check_collected()?;
         let mut object = [core.at(0)];
         let group = core.cache().map_or(0, |cache| cache.group());
@@ -326,7 +326,7 @@ impl<M: Medium> Heap<M> {
     #[cold]
     fn overflow(&self, class: Class, object: NonNull<u8>) -> Result<(), Error> {
         let core = self.core();
-        core.check_process()?;
+        core.check_thread()?;
         core.check_collected()?;
         core.set_canary(core.offset(object.as_ptr()));
         core.overflow(class, object)
@@ -336,7 +336,7 @@ impl<M: Medium> Heap<M> {
     #[inline(never)]
     fn free_slowly(&self, object: NonNull<u8>) -> Result<(), Error> {
         let core = self.core();
-        core.check_process()?;
+        core.check_thread()?;
         core.check_collected()?;
         let foreign = Error::Foreign(object.as_ptr() as usize);
         let at = core.offset(object.as_ptr());

@@ -4,7 +4,6 @@ use core::sync::atomic::Ordering::*;
 
 use spandrel_os::vm;
 use spandrel_pmem::Medium;
-use spandrel_sync::Lock;
 
 use crate::error::Error;
 use crate::heap::{Heap, core_bytes};
@@ -30,7 +29,7 @@ impl<M: Medium> Core<M> {
     fn lend(&self) {
         let _roots = self.roots.lock();
         let _large = self.large.lock();
-        let _partial = self.partial.each_ref().map(Lock::lock);
+        let _partial = self.partial.each_ref().map(|partial| partial.lock());
         let _blocks = self.blocks.lock();
         // Another thread may have lent it while this one waited.
         if self.medium.is_asked(ASKING) {

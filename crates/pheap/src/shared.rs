@@ -7,7 +7,7 @@ use core::sync::atomic::{
 
 use spandrel_os::env;
 use spandrel_pmem::Medium;
-use spandrel_sync::Lock;
+use spandrel_sync::{CachePadded, Lock};
 
 use crate::blocks::{Blocks, Info};
 use crate::cache::Cache;
@@ -58,16 +58,16 @@ pub struct Core<M: Medium> {
     pub scanned: AtomicUsize,
     /// Blocks with free objects that were found so and are not in their class's list yet; under the same lock.
     pub found: [AtomicU32; CLASSES],
-    pub partial: [Lock<Partial>; CLASSES],
+    pub partial: [CachePadded<Lock<Partial>>; CLASSES],
     /// Blocks of a class without any object, in all of these.
-    pub empties: AtomicUsize,
+    pub empties: CachePadded<AtomicUsize>,
     /// Roots and their names.
     pub roots: Lock<()>,
     /// Headers of large objects, and what they cover. Before the lock of the blocks.
     pub large: Lock<()>,
     /// Mixed with an object's offset it stands in a free object that is in a cache.
     pub canary: u64,
-    pub counters: Counters,
+    pub counters: CachePadded<Counters>,
     /// How far a collection is, or a look at all of the heap.
     pub progress: Progress,
     /// Caches of threads, and those of threads that have ended.
@@ -115,12 +115,12 @@ impl<M: Medium> Core<M> {
             blocks: Lock::new(blocks),
             scanned: AtomicUsize::new(0),
             found: [const { AtomicU32::new(0) }; CLASSES],
-            partial: [const { Lock::new(Partial::new()) }; CLASSES],
-            empties: AtomicUsize::new(0),
+            partial: [const { CachePadded::new(Lock::new(Partial::new())) }; CLASSES],
+            empties: CachePadded::new(AtomicUsize::new(0)),
             roots: Lock::new(()),
             large: Lock::new(()),
             canary,
-            counters: Counters::default(),
+            counters: CachePadded::default(),
             progress: Progress::new(),
             caches: Lock::new(Caches { first: ptr::null_mut() }),
             needs_collection: AtomicBool::new(false),

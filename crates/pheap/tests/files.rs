@@ -312,16 +312,19 @@ fn who_waits_is_told_how_far_it_is() {
 fn a_child_of_a_fork_is_refused() {
     let [place, _] = places();
     let heap = Options::new().size(1 << 20).create(text(&heap_file(&place))).unwrap();
-    let object = heap.alloc(64).unwrap();
+    let [object, medium] = [64, 20_000].map(|bytes| heap.alloc(bytes).unwrap());
+    // SAFETY: within the object.
+    unsafe { object.cast::<u64>().write(7) };
     // SAFETY: the child does nothing that needs a lock which another thread may have.
     match unsafe { libc::fork() } {
         0 => {
             let is_refused = heap.alloc(64) == Err(Error::Forked)
+                && heap.alloc(20_000) == Err(Error::Forked)
                 && heap.alloc(100_000) == Err(Error::Forked)
                 && heap.set_root(0, None) == Err(Error::Forked)
                 && heap.checkpoint() == Err(Error::Forked)
                 // SAFETY: it is refused.
-                && unsafe { heap.free(object) } == Err(Error::Forked);
+                && [object, medium].map(|object| unsafe { heap.free(object) }) == [Err(Error::Forked); 2];
             // SAFETY: ends the child.
             unsafe { libc::_exit(i32::from(!is_refused)) }
         }
@@ -332,8 +335,12 @@ fn a_child_of_a_fork_is_refused() {
             assert_eq!(status, 0);
         }
     }
-    // SAFETY: nobody uses it.
-    unsafe { heap.free(object).unwrap() };
+    // SAFETY: nobody else uses them, and the child stored nothing to what they share.
+    unsafe {
+        assert_eq!(object.cast::<u64>().read(), 7);
+        heap.free(object).unwrap();
+        heap.free(medium).unwrap();
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Locks, start-once cells, a handshake, the thread slot, a pool of work, and threads for work
-//! beside the program.
+//! Locks, start-once cells, a handshake, the thread slot, a pool of work, cache lines of one's own, and
+//! threads for work beside the program.
 //!
 //! Invariants: nothing here allocates, and a lock may be taken before libc is
 //! ready, in a signal handler that interrupted no holder, and across `fork`
@@ -17,6 +17,7 @@
 pub mod background;
 mod handshake;
 mod lock;
+mod padded;
 mod platform;
 mod pool;
 mod slot;
@@ -26,6 +27,7 @@ mod wakeup;
 
 pub use handshake::Handshake;
 pub use lock::{Lock, LockGuard, Once};
+pub use padded::CachePadded;
 pub use platform::is_single_threaded;
 #[cfg(not(loom))]
 pub use platform::{exchange, linger};
