@@ -21,6 +21,7 @@ pub fn checkpoint(mut args: Args) -> Result<Report, String> {
     let size = 2 * pages * PAGE + (4 << 20);
     let heap = Options::new().size(size).medium(Choice::Logged).create(&path);
     let heap = heap.map_err(|why| named(&why))?;
+    let meter = Meter::start();
     let measured = (|| {
         let file = std::fs::File::create(&plain).map_err(|why| why.to_string())?;
         let object = heap.alloc_zeroed(2 * pages * PAGE).map_err(|why| why.to_string())?;
@@ -42,7 +43,6 @@ pub fn checkpoint(mut args: Args) -> Result<Report, String> {
         }
         Ok::<_, String>((ours, theirs))
     })();
-    let meter = Meter::start();
     let closed = heap.close().map_err(|why| named(&why));
     meter.stop().record(&mut report);
     for path in [&path, &plain, &format!("{path}.log")] {

@@ -12,26 +12,32 @@ const ROOM: usize = 1024;
 /// Objects between two times that an end tells how far it is.
 const TOLD_EACH: usize = 64;
 
+struct End {
+    /// How far this end is, as it has told. The other one looks at it again and again where it waits.
+    told: Line<AtomicUsize>,
+    /// How far it really is, and how far the other one was when last looked. Only this end uses them.
+    own: Line<(Cell<usize>, Cell<usize>)>,
+}
+
 /// On lines of its own, so that one end does not slow the other down.
 #[repr(align(128))]
-struct End {
-    /// How far this end is, as it has told.
-    told: AtomicUsize,
-    /// How far it really is, and how far the other one was when last looked. Only this end uses them.
-    at: Cell<usize>,
-    other: Cell<usize>,
-}
+struct Line<T>(T);
 
 impl End {
     fn new() -> Self {
-        Self { told: AtomicUsize::new(0), at: Cell::new(0), other: Cell::new(0) }
+        Self { told: Line(AtomicUsize::new(0)), own: Line((Cell::new(0), Cell::new(0))) }
+    }
+
+    fn at(&self) -> usize {
+        self.own.0.0.get()
     }
 
     /// Waits until the other end is far enough.
     fn wait(&self, other: &End, is_there: impl Fn(usize) -> bool) {
-        while !is_there(self.other.get()) {
-            let told = other.told.load(Acquire);
-            if told == self.other.replace(told) {
+        let seen = &self.own.0.1;
+        while !is_there(seen.get()) {
+            let told = other.told.0.load(Acquire);
+            if told == seen.replace(told) {
                 std::thread::yield_now();
             }
         }
@@ -39,14 +45,14 @@ impl End {
 
     /// One object further.
     fn step(&self) {
-        self.at.set(self.at.get() + 1);
-        if self.at.get().is_multiple_of(TOLD_EACH) {
+        self.own.0.0.set(self.at() + 1);
+        if self.at().is_multiple_of(TOLD_EACH) {
             self.tell();
         }
     }
 
     fn tell(&self) {
-        self.told.store(self.at.get(), Release);
+        self.told.0.store(self.at(), Release);
     }
 }
 
@@ -70,7 +76,7 @@ impl Queue {
     /// # Safety
     /// One thread puts.
     pub unsafe fn put(&self, object: *mut u8) {
-        let at = self.put.at.get();
+        let at = self.put.at();
         self.put.wait(&self.taken, |taken| at - taken < ROOM);
         self.places[at % ROOM].store(object, Relaxed);
         self.put.step();
@@ -84,7 +90,7 @@ impl Queue {
     /// # Safety
     /// One thread takes.
     pub unsafe fn take(&self) -> Option<NonNull<u8>> {
-        let at = self.taken.at.get();
+        let at = self.taken.at();
         self.taken.wait(&self.put, |put| at < put);
         let object = self.places[at % ROOM].load(Relaxed);
         self.taken.step();

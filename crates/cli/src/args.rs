@@ -176,7 +176,7 @@ pub struct BenchArgs {
     #[arg(long)]
     pub quick: bool,
 
-    /// Measured rounds [default: 7, 5 of `heap`, or 3 with --quick]
+    /// Measured rounds [default: 7, or 3 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: Option<u32>,
 
@@ -201,8 +201,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub only: Option<Vec<String>>,
 
-    /// How much of what the papers did, in the suites `paper` (element counts) and `heap` (times and
-    /// sizes) [default: 0.1, or 0.02 with --quick; 1 is the papers' own]
+    /// How much of what the papers did, in the suites `paper` (element counts) and `heap` (times; sizes
+    /// come in steps) [default: 0.1, or 0.02 with --quick; 1 is the papers' own]
     #[arg(long, value_name = "PART", value_parser = scale)]
     pub scale: Option<f64>,
 

@@ -37,6 +37,7 @@ case $suite in
             kill -ABRT $$
         fi
         [ -e "$path" ] || exit 1
+        [ $how != "FAILS" ] || exit 3
         [ $how = typed ] && collect=44000000 || collect=250000000
         echo "{$common,\"open_ns\":1000000,\"collect_ns\":$collect,\"live\":LIVE,\"live_bytes\":1}" ;;
     heap-open) echo "{$common,\"open_ns\":60000,\"close_ns\":300000,\"close_unused_ns\":50000}" ;;
@@ -51,16 +52,18 @@ esac
 struct Says {
     sum: &'static str,
     live: &'static str,
+    fails: &'static str,
     pmemobj: &'static str,
 }
 
-const USUAL: Says = Says { sum: "73712", live: "500000", pmemobj: "" };
+const USUAL: Says = Says { sum: "73712", live: "500000", fails: "", pmemobj: "" };
 
 /// A folder with the worker, and with files that peers are known by: the dynamic linker does without them.
 fn place(says: Says) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let worker = directory.path().join("worker");
-    let text = WORKER.replace("SUM", says.sum).replace("LIVE", says.live);
+    let text =
+        WORKER.replace("SUM", says.sum).replace("LIVE", says.live).replace("FAILS", says.fails);
     std::fs::write(&worker, text.replace("PMEMOBJ", says.pmemobj)).unwrap();
     std::fs::set_permissions(&worker, std::fs::Permissions::from_mode(0o755)).unwrap();
     for peer in ["libpeer_jemalloc.so", "libpeer_mimalloc2.so"] {
@@ -71,7 +74,7 @@ fn place(says: Says) -> tempfile::TempDir {
 
 fn bench(worker: &Path, peers: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_spandrel"))
-        .args(["bench", "heap", "--runs", "1"])
+        .args(["bench", "heap", "--runs", "2"])
         .args(args)
         .env("SPANDREL_BENCH_WORKER", worker)
         .env("SPANDREL_PEERS", peers)
@@ -152,6 +155,10 @@ fn a_gibibyte_is_judged() {
     let done = bench_in(directory.path(), &["--only", "resur", "--scale", "0.1"]);
     let out = text(&done.stdout);
     assert!(done.status.success(), "{out} {}", text(&done.stderr));
+    if out.contains("left out: it takes") {
+        eprintln!("skipped: there is no room in memory");
+        return;
+    }
     line(&out, &["C3", "1024 MiB", "typed", "45.00 ms (at most 50.00 ms)", "ok"]);
     line(&out, &["C3", "1024 MiB", "conservative", "251.00 ms (at most 300.00 ms)", "ok"]);
     for size in ["200", "400", "600", "800"] {
@@ -164,6 +171,7 @@ fn another_result_ends_with_1_and_is_named() {
     for (says, only, what) in [
         (Says { sum: "9", ..USUAL }, "queens", "another result on spandrel than on sys"),
         (Says { live: "9", ..USUAL }, "resur", "objects are lost"),
+        (Says { fails: "conservative", ..USUAL }, "resur", "conservative recovery fails"),
     ] {
         let directory = place(says);
         let done = bench_in(directory.path(), &["--scale", "0.001", "--only", only]);
@@ -221,6 +229,10 @@ fn the_real_worker_says_what_is_needed() {
     let done = bench(&worker, directory.path(), &["--scale", "0.001", "--only", only]);
     let out = text(&done.stdout);
     assert!(done.status.success(), "{out} {}", text(&done.stderr));
+    if out.contains("left out: it takes") {
+        eprintln!("skipped: there is no room in memory");
+        return;
+    }
     for target in ["C1", "C2", "C4"] {
         line(&out, &[target, "at most"]);
     }

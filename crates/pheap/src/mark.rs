@@ -25,6 +25,8 @@ use crate::workers::{Items, SHARED};
 /// before it to be done, also for translations of addresses that are to be fetched: where they alternate these come one at a time, and are
 /// half of all time.
 const FETCHED: usize = 64;
+/// So many that wait are enough to leave half of them to somebody who has nothing.
+const SHARED_FROM: usize = 8;
 /// Values of an array, or words of an object without a type, that are looked at in one go.
 const PIECE: usize = 256;
 /// Items after which whoever waits is told how far it is: some milliseconds.
@@ -235,7 +237,7 @@ impl<'a, M: Medium> Worker<'a, M> {
                     let blocks = self.marked_bytes / BLOCK_BYTES as u64;
                     self.core.progress.add(blocks - core::mem::replace(&mut self.told, blocks));
                 }
-                if self.height > FETCHED && self.pool.is_wanted() {
+                if self.height > SHARED_FROM && self.pool.is_wanted() {
                     self.share();
                 }
             }

@@ -146,6 +146,10 @@ pub fn find(args: &BenchArgs) -> Result<(Vec<Contender>, Vec<String>), Failure> 
             missing.join(", ")
         ));
     }
+    if args.suite == Suite::Heap {
+        // The worker is linked with the recoverable heap.
+        return Ok((found, notes));
+    }
     match places::library(args.lib.as_deref()) {
         Ok(library) => {
             places::check_preloadable(&library)?;
@@ -159,8 +163,6 @@ pub fn find(args: &BenchArgs) -> Result<(Vec<Contender>, Vec<String>), Failure> 
         }
         // Asked for by name: an error. Only not built: the peers can still be measured.
         Err(failure) if args.lib.is_some() => return Err(failure),
-        // The recoverable heap needs none.
-        Err(_) if args.suite == Suite::Heap => {}
         Err(failure) => notes.push(failure.message),
     }
     Ok((found, notes))

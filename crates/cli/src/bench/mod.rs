@@ -60,12 +60,7 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
     let worker = places::worker()?;
     let (contenders, mut notes) = contender::find(args)?;
     let quick = args.quick;
-    let usual = match args.suite {
-        Suite::Apps => 3,
-        _ if quick => 3,
-        Suite::Heap => heap::RUNS,
-        _ => 7,
-    };
+    let usual = if quick || args.suite == Suite::Apps { 3 } else { 7 };
     let runs = args.runs.map_or(usual, |runs| runs as usize);
     let peers_named = args.peers.is_some();
     let bench = Bench { worker, contenders, peers_named, runs, quick };

@@ -3,7 +3,7 @@
 
 use super::draw::{Ratio, beside, matrix};
 use super::outcome::{Outcome, middle, threads};
-use super::{Chosen, Part, list, who, worker};
+use super::{Chosen, Part, who, worker};
 use crate::bench::Bench;
 use crate::bench::contender::Contender;
 use crate::bench::measure::{self, Series};
@@ -29,7 +29,7 @@ pub fn run(bench: &Bench, chosen: &Chosen, who: &[Contender], progress: &Progres
     for (is_consistent, who) in [(false, who), (true, &safe[..])] {
         for (name, suite) in APPS.into_iter().filter(|(name, _)| chosen.has(name)) {
             for number in chosen.sizes.app_threads {
-                let mut words = list::words(suite, &chosen.given(name));
+                let mut words = chosen.words(suite, &chosen.given(name));
                 words.extend(["--threads".into(), number.to_string()]);
                 words.extend(is_consistent.then(|| CONSISTENT.to_string()));
                 let outcome = one(bench, chosen, who, progress, (name, *number), words);

@@ -24,15 +24,19 @@ use list::Sizes;
 use outcome::Outcome;
 use serde_json::json;
 use spandrel_report::numbers::counted;
+use std::path::Path;
+use tempfile::TempDir;
 
-/// Rounds, unless told otherwise.
-pub const RUNS: usize = 5;
+/// What a heap or a pool of small objects takes in memory at most.
+const LEAST_BYTES: u64 = 256 << 20;
 
 /// What to run, and how much of it.
 pub struct Chosen {
     names: Vec<&'static str>,
     sizes: Sizes,
     scale: f64,
+    /// Where files in memory lie, or why there can be none.
+    memory: Result<TempDir, String>,
 }
 
 /// Finds what was asked for, so that it is refused at once and not after an hour.
@@ -41,7 +45,8 @@ pub fn find(args: &BenchArgs) -> Result<Chosen, Failure> {
     let names = list::choose(args.only.as_deref().filter(|_| is_asked))?;
     let usual = if args.quick { list::SCALE_QUICK } else { list::SCALE };
     let scale = args.scale.filter(|_| is_asked).unwrap_or(usual);
-    Ok(Chosen { names, sizes: Sizes::at(scale), scale })
+    let memory = disk::directory_in(Path::new(disk::MEMORY));
+    Ok(Chosen { names, sizes: Sizes::at(scale), scale, memory })
 }
 
 /// What a part of the suite has come to.
@@ -59,6 +64,14 @@ struct Part {
 pub fn run(bench: &Bench, chosen: &Chosen, progress: &Progress) -> Section {
     let (name, about) = Suite::Heap.about();
     let mut section = Section::new(name, about);
+    let lack = match &chosen.memory {
+        Ok(directory) => disk::lack(directory.path(), LEAST_BYTES),
+        Err(why) => Some(format!("left out: files in memory are needed: {why}")),
+    };
+    if let Some(why) = lack {
+        section.notes.push(why);
+        return section;
+    }
     let (who, missing) = who::find(bench, chosen);
     let parts = [
         small::run(bench, chosen, &who, progress),
@@ -67,8 +80,10 @@ pub fn run(bench: &Bench, chosen: &Chosen, progress: &Progress) -> Section {
         waits::times(bench, chosen, progress),
         apps::run(bench, chosen, &who, progress),
     ];
+    // Sizes come in steps; the first has the paper's.
+    let sizes = if chosen.scale >= 1.0 { "sizes as there" } else { "sizes in steps" };
     let of = format!(
-        "scale {} of the paper's; medians of {}",
+        "times {} of the paper's, {sizes}; medians of {}",
         chosen.scale,
         counted(bench.runs as u64, "round", "rounds")
     );
@@ -106,5 +121,17 @@ impl Chosen {
     /// Whether something is to be measured.
     fn has(&self, name: &str) -> bool {
         self.names.contains(&name)
+    }
+
+    /// Where files in memory lie.
+    fn memory(&self) -> &Path {
+        self.memory.as_ref().map_or(Path::new(disk::MEMORY), TempDir::path)
+    }
+
+    /// What the worker is told: a suite, numbers, and where its files lie.
+    fn words(&self, suite: &str, given: &[(&str, u64)]) -> Vec<String> {
+        let mut words = list::words(suite, given);
+        words.extend(["--directory".into(), self.memory().display().to_string()]);
+        words
     }
 }

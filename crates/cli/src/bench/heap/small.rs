@@ -2,7 +2,7 @@
 
 use super::draw::{Ratio, beside, matrix, or_nothing};
 use super::outcome::{Outcome, middle, threads};
-use super::{Chosen, Part, list, who, worker};
+use super::{Chosen, Part, who, worker};
 use crate::bench::Bench;
 use crate::bench::contender::Contender;
 use crate::bench::measure::{self, Series};
@@ -71,7 +71,7 @@ fn one(
     suite: &str,
     given: &[(&str, u64)],
 ) -> Outcome {
-    let words = list::words(suite, given);
+    let words = chosen.words(suite, given);
     let patience = Duration::from_secs(chosen.sizes.patience);
     let mut outcome = Outcome { name, of, number, words, series: Vec::new() };
     let (label, reserve) = (outcome.title(), chosen.sizes.reserve << 20);

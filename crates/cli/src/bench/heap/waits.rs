@@ -37,7 +37,7 @@ const RATIO: &str = "to_plain";
 pub fn blocks(bench: &Bench, chosen: &Chosen, progress: &Progress) -> Part {
     let mut part = Part::default();
     if chosen.has(BLOCKS) {
-        let words = list::words("heap-blocks", &[]);
+        let words = chosen.words("heap-blocks", &[]);
         let outcome = one(bench, chosen, progress, (BLOCKS, String::new(), 0), words, 0);
         part.verdicts = judge_blocks(&outcome);
         if number(&outcome, "refills") == Some(0.0) {
@@ -55,7 +55,11 @@ pub fn times(bench: &Bench, chosen: &Chosen, progress: &Progress) -> Part {
     let mut part = Part::default();
     if chosen.has(OPEN) {
         for mib in chosen.sizes.open {
-            let words = list::words("heap-open", &[("--mib", *mib)]);
+            if let Some(why) = disk::lack(chosen.memory(), (mib + mib / 4) << 20) {
+                part.notes.push(format!("{OPEN}, {mib} MiB: {why}"));
+                continue;
+            }
+            let words = chosen.words("heap-open", &[("--mib", *mib)]);
             let named = (OPEN, format!("{mib} MiB"), *mib);
             let reserve = if chosen.sizes.reserve == 0 { 0 } else { *mib };
             let outcome = one(bench, chosen, progress, named, words, reserve);
@@ -64,21 +68,22 @@ pub fn times(bench: &Bench, chosen: &Chosen, progress: &Progress) -> Part {
         }
     }
     if chosen.has(CHECKPOINT) {
-        match disk::find() {
-            Some(directory) => {
+        match disk::find().map(|place| disk::directory_in(&place).map(|own| (place, own))) {
+            Some(Ok((place, directory))) => {
                 let (pages, rounds) = (chosen.sizes.pages, chosen.sizes.checkpoints);
                 let given = [("--pages", pages), ("--rounds", rounds)];
                 let mut words = list::words("heap-checkpoint", &given);
-                words.extend(["--directory".into(), directory.display().to_string()]);
+                words.extend(["--directory".into(), directory.path().display().to_string()]);
                 let named = (CHECKPOINT, format!("{} pages", count(pages)), pages);
                 let outcome = one(bench, chosen, progress, named, words, 0);
                 part.verdicts.extend(judge_checkpoint(&outcome));
                 part.notes.push(format!(
                     "{CHECKPOINT}: in '{}'; a plain file is given the same bytes and one fdatasync",
-                    directory.display()
+                    place.display()
                 ));
                 part.outcomes.push(outcome);
             }
+            Some(Err(why)) => part.notes.push(format!("without {CHECKPOINT}: {why}")),
             None => part.notes.push(format!(
                 "without {CHECKPOINT}: neither TMPDIR nor /var/tmp nor this directory is on an \
                  ordinary file system; name one in TMPDIR"
