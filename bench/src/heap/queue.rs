@@ -4,6 +4,7 @@
 //! with that number from each other every time: on two processors that do not share a cache four fifths of all
 //! time went there, whoever allocated.
 
+use spandrel_sync::CachePadded;
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
@@ -14,29 +15,25 @@ const TOLD_EACH: usize = 64;
 
 struct End {
     /// How far this end is, as it has told. The other one looks at it again and again where it waits.
-    told: Line<AtomicUsize>,
+    told: CachePadded<AtomicUsize>,
     /// How far it really is, and how far the other one was when last looked. Only this end uses them.
-    own: Line<(Cell<usize>, Cell<usize>)>,
+    own: CachePadded<(Cell<usize>, Cell<usize>)>,
 }
-
-/// On lines of its own, so that one end does not slow the other down.
-#[repr(align(128))]
-struct Line<T>(T);
 
 impl End {
     fn new() -> Self {
-        Self { told: Line(AtomicUsize::new(0)), own: Line((Cell::new(0), Cell::new(0))) }
+        Self { told: CachePadded::default(), own: CachePadded::default() }
     }
 
     fn at(&self) -> usize {
-        self.own.0.0.get()
+        self.own.0.get()
     }
 
     /// Waits until the other end is far enough.
     fn wait(&self, other: &End, is_there: impl Fn(usize) -> bool) {
-        let seen = &self.own.0.1;
+        let seen = &self.own.1;
         while !is_there(seen.get()) {
-            let told = other.told.0.load(Acquire);
+            let told = other.told.load(Acquire);
             if told == seen.replace(told) {
                 std::thread::yield_now();
             }
@@ -45,14 +42,14 @@ impl End {
 
     /// One object further.
     fn step(&self) {
-        self.own.0.0.set(self.at() + 1);
+        self.own.0.set(self.at() + 1);
         if self.at().is_multiple_of(TOLD_EACH) {
             self.tell();
         }
     }
 
     fn tell(&self) {
-        self.told.0.store(self.at(), Release);
+        self.told.store(self.at(), Release);
     }
 }
 
