@@ -76,6 +76,8 @@ pub enum Error {
     DoubleFree(usize),
     /// The process is a child of the one that opened the heap.
     Forked,
+    /// The calling thread is inside an operation of a collection or a transaction of the heap, in which no checkpoint can begin.
+    InOperation,
     /// So many heaps are open in this process already.
     TooManyHeaps(usize),
 }
@@ -112,6 +114,7 @@ impl Error {
             Self::RootsFull => libc::ENOSPC,
             Self::Foreign(_) | Self::DoubleFree(_) => libc::EFAULT,
             Self::Forked => libc::EPERM,
+            Self::InOperation => libc::EDEADLK,
             Self::TooManyHeaps(_) => libc::EMFILE,
         }
     }
@@ -168,6 +171,9 @@ impl fmt::Display for Error {
             Self::Foreign(at) => write!(f, "{at:#x} is no object of this heap"),
             Self::DoubleFree(at) => write!(f, "{at:#x} is free already"),
             Self::Forked => f.write_str("it was opened by the parent of this process"),
+            Self::InOperation => f.write_str(
+                "a checkpoint cannot begin inside a transaction or an operation of the same thread",
+            ),
             Self::TooManyHeaps(most) => write!(f, "{most} heaps are open already"),
         }
     }

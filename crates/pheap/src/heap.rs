@@ -112,7 +112,9 @@ impl<M: Medium> Heap<M> {
             crate::undo::replay(&core.medium)?;
             core.needs_collection.store(true, Release);
         }
-        core.number.store(registry::register()?, Release);
+        let number = registry::register()?;
+        core.number.store(number, Release);
+        core.gate.register(number);
         let mut heap = Self::place(core)?;
         let collected = match types {
             Some(types) if !was_clean => Some(heap.collect(types)?),

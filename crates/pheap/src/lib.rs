@@ -25,6 +25,8 @@ mod collect;
 pub mod collections;
 mod error;
 mod face;
+mod fork;
+mod gate;
 mod header;
 mod heap;
 mod lasting;

@@ -1,6 +1,7 @@
-//! Which heaps are open in this process, and where each thread finds its caches: a number for each heap, and a row of
-//! caches for each thread, one of each number.
+//! Which heaps are open in this process, and where each thread finds its words for each of them: a number for each heap, and a row
+//! for each thread, which has a cache, a depth (see [`crate::gate`]) and a transaction for each number.
 
+use core::cell::Cell;
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
@@ -63,11 +64,72 @@ pub fn unregister(number: usize, work: impl FnOnce()) {
     }
 }
 
+/// A thread's words for all heaps: a page of the thread's own, zero at first.
+#[repr(C)]
+struct Words {
+    caches: [Cell<*mut Cache>; MOST],
+    transactions: [Cell<*mut ()>; MOST],
+    depths: [Cell<u32>; MOST],
+}
+
+const _: () = assert!(size_of::<Words>() <= PAGE_BYTES);
+
+/// The calling thread's words for one heap.
+#[derive(Clone, Copy)]
+pub struct Row {
+    words: NonNull<Words>,
+    number: usize,
+}
+
+impl Row {
+    #[inline]
+    fn words(&self) -> &Words {
+        // SAFETY: mapped until the thread ends; the type is neither `Send` nor `Sync`.
+        unsafe { self.words.as_ref() }
+    }
+
+    /// How many operations of the heap the thread is inside, one within the other.
+    #[inline]
+    pub fn depth(&self) -> &Cell<u32> {
+        &self.words().depths[self.number % MOST]
+    }
+
+    /// The transaction of the heap that the thread is in; null: none.
+    #[inline]
+    pub fn transaction(&self) -> &Cell<*mut ()> {
+        &self.words().transactions[self.number % MOST]
+    }
+
+    /// A number that differs between threads: of the row's page.
+    #[inline]
+    pub fn shard(&self) -> usize {
+        self.words.as_ptr() as usize / PAGE_BYTES
+    }
+}
+
+/// The calling thread's words for a heap; `None`: it has none for any heap yet, or the heap has no number.
+#[inline]
+pub fn row(number: usize) -> Option<Row> {
+    let words = NonNull::new(ThreadSlot::current_heaps().cast::<Words>())?;
+    (number < MOST).then_some(Row { words, number })
+}
+
+/// The same, made if they are not there.
+///
+/// # Errors
+/// [`Error::Full`]: there is no memory for them.
+pub fn make_row(number: usize) -> Result<Row, Error> {
+    if row(number).is_none() {
+        make_place(number)?;
+    }
+    row(number).ok_or(Error::Full)
+}
+
 /// Where the calling thread's cache of a heap is, or null; `None`: it has had no cache of any heap yet.
 #[inline]
 pub fn place(number: usize) -> Option<NonNull<*mut Cache>> {
     let row = NonNull::new(ThreadSlot::current_heaps().cast::<*mut Cache>())?;
-    // SAFETY: a row has a place for each number; an unregistered heap has none.
+    // SAFETY: a row begins with a place for each number; an unregistered heap has none.
     (number < MOST).then(|| unsafe { row.add(number) })
 }
 

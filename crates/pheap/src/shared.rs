@@ -5,7 +5,6 @@ use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*,
 };
 
-use spandrel_os::env;
 use spandrel_pmem::Medium;
 use spandrel_sync::{CachePadded, Lock};
 
@@ -13,6 +12,7 @@ use crate::blocks::{Blocks, Info};
 use crate::cache::Cache;
 use crate::class::{CLASSES, Class};
 use crate::error::Error;
+use crate::gate::Gate;
 use crate::header::Header;
 use crate::layout::{BLOCK_BYTES, BlockId, REGION_BYTES};
 use crate::lazy::Lazy;
@@ -40,8 +40,8 @@ pub struct Counters {
 pub struct Core<M: Medium> {
     base: *mut u8,
     bytes: AtomicUsize,
-    /// The process that opened it.
-    process: i32,
+    /// What operations and checkpoints pass, and the process that opened the heap.
+    pub gate: Gate,
     /// Its number among the open heaps of the process.
     pub number: AtomicUsize,
     pub identity: Identity,
@@ -103,7 +103,7 @@ impl<M: Medium> Core<M> {
         let core = Self {
             base,
             bytes: AtomicUsize::new(blocks.count * BLOCK_BYTES),
-            process: env::pid(),
+            gate: Gate::new(),
             number: AtomicUsize::new(usize::MAX),
             identity,
             record: Lock::new(record),
@@ -289,9 +289,9 @@ impl<M: Medium> Core<M> {
         true
     }
 
-    /// Refuses what a child of the process that opened the heap asks.
+    /// Refuses a child of the process that opened the heap, at the cost of one load.
     #[inline]
     pub fn check_process(&self) -> Result<(), Error> {
-        if env::pid() == self.process { Ok(()) } else { Err(Error::Forked) }
+        self.gate.origin().check()
     }
 }

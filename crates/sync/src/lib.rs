@@ -1,4 +1,4 @@
-//! Locks, start-once cells, a handshake, the thread slot, a pool of work, cache lines of one's own, and
+//! Locks, a gate, start-once cells, a handshake, the thread slot, a pool of work, cache lines of one's own, and
 //! threads for work beside the program.
 //!
 //! Invariants: nothing here allocates, and a lock may be taken before libc is
@@ -15,6 +15,7 @@
 
 #[cfg(not(loom))]
 pub mod background;
+mod gate;
 mod handshake;
 mod lock;
 mod padded;
@@ -25,6 +26,7 @@ mod slot;
 pub mod thread;
 mod wakeup;
 
+pub use gate::Gate;
 pub use handshake::Handshake;
 pub use lock::{Lock, LockGuard, Once};
 pub use padded::CachePadded;

@@ -10,7 +10,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::AtomicU8;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use loom::thread;
-use spandrel_sync::{Handshake, Lock, Once, Pool, Wakeup};
+use spandrel_sync::{Gate, Handshake, Lock, Once, Pool, Wakeup};
 
 /// A value that panics when two use it at a time.
 struct Value(UnsafeCell<u32>);
@@ -135,6 +135,74 @@ fn who_finds_a_start_done_sees_it_and_who_runs_it_is_told() {
         }
         thread.join().unwrap();
         assert!(once.0.is_done());
+    });
+}
+
+/// A structure whose changes pass a gate: two words that agree whenever the gate is shut.
+struct Gated {
+    gate: Gate<2>,
+    words: [Lock<Value>; 2],
+    whole: Value,
+}
+
+impl Gated {
+    fn new() -> Self {
+        Gated {
+            gate: Gate::new(),
+            words: [Lock::new(Value::new()), Lock::new(Value::new())],
+            whole: Value::new(),
+        }
+    }
+
+    fn change(&self, shard: usize) {
+        self.gate.enter(shard);
+        self.words[shard].lock().add();
+        // Read by every thread inside, written by the one that has shut the gate.
+        self.whole.get();
+        self.gate.leave(shard);
+    }
+
+    /// Alone with the structure.
+    fn copy(&self) {
+        self.gate.shut();
+        self.whole.add();
+        self.gate.open();
+    }
+}
+
+#[test]
+fn a_thread_that_shuts_a_gate_is_alone() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let gated = Arc::new(Gated::new());
+        let other = gated.clone();
+        let thread = thread::spawn(move || {
+            other.change(0);
+            other.change(0);
+        });
+        gated.copy();
+        gated.change(1);
+        thread.join().unwrap();
+        assert_eq!(gated.whole.get(), 1);
+    });
+}
+
+#[test]
+fn two_threads_that_shut_a_gate_take_turns_and_a_third_passes() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let gated = Arc::new(Gated::new());
+        let threads: Vec<_> = (0..2)
+            .map(|number| {
+                let gated = gated.clone();
+                thread::spawn(move || if number == 0 { gated.copy() } else { gated.change(1) })
+            })
+            .collect();
+        gated.copy();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(gated.whole.get(), 2);
     });
 }
 

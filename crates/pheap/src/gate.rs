@@ -1,0 +1,195 @@
+//! The gate of an open heap: every operation that changes several objects or roots is inside while it runs, and a checkpoint shuts the
+//! gate while it copies pages. So a checkpoint holds each collection as of a moment between two operations.
+//!
+//! Allocating and freeing pass no gate: their structures are under locks of their own.
+
+use core::cell::Cell;
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicUsize, Ordering::*};
+
+use spandrel_sync as sync;
+
+use crate::error::Error;
+use crate::fork::Origin;
+use crate::registry::{self, Row};
+
+/// Cache lines that threads inside are counted on.
+const SHARDS: usize = 16;
+
+/// The gate, and what identifies the heap in the threads' rows.
+pub struct Gate {
+    gate: sync::Gate<SHARDS>,
+    /// The heap's number among the open heaps of the process; see [`crate::registry`].
+    number: AtomicUsize,
+    origin: Origin,
+}
+
+impl Gate {
+    /// An open gate of the calling process. No operation passes before [`Gate::register`].
+    pub fn new() -> Self {
+        Self {
+            gate: sync::Gate::new(),
+            number: AtomicUsize::new(usize::MAX),
+            origin: Origin::new(),
+        }
+    }
+
+    /// The heap has that number from now on.
+    pub fn register(&self, number: usize) {
+        self.number.store(number, Release);
+    }
+
+    /// The process that opened the heap.
+    #[inline]
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Begins an operation that changes something: waits while the gate is shut. Nested operations of a thread pass at once.
+    ///
+    /// # Errors
+    /// [`Error::Forked`]; [`Error::Full`]: the thread has no row yet, and there is no memory for one.
+    #[inline]
+    pub fn enter(&self) -> Result<Entered<'_>, Error> {
+        self.origin.check()?;
+        let number = self.number.load(Relaxed);
+        let row = match registry::row(number) {
+            Some(row) => row,
+            None => registry::make_row(number)?,
+        };
+        let depth = row.depth();
+        if depth.get() == 0 {
+            self.gate.enter(row.shard());
+        }
+        depth.set(depth.get() + 1);
+        Ok(Entered { gate: self, row, of_thread: PhantomData })
+    }
+
+    /// Whether the calling thread is inside.
+    pub fn is_inside(&self) -> bool {
+        registry::row(self.number.load(Relaxed)).is_some_and(|row| row.depth().get() > 0)
+    }
+
+    /// Shuts the gate: waits until every thread has left, and keeps others out until the guard is dropped. Operations of the
+    /// calling thread pass meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::InOperation`]: the thread is inside itself; [`Error::Forked`]; [`Error::Full`] as for [`Gate::enter`].
+    pub fn shut(&self) -> Result<Shut<'_>, Error> {
+        self.origin.check()?;
+        let row = registry::make_row(self.number.load(Relaxed))?;
+        if row.depth().get() > 0 {
+            return Err(Error::InOperation);
+        }
+        self.gate.shut();
+        row.depth().set(1);
+        Ok(Shut { gate: self, row, of_thread: PhantomData })
+    }
+}
+
+/// An operation that runs. It ends where the guard is dropped.
+pub struct Entered<'g> {
+    gate: &'g Gate,
+    row: Row,
+    /// The depth is that of one thread.
+    of_thread: PhantomData<*const Cell<u32>>,
+}
+
+impl Entered<'_> {
+    /// The calling thread's words for this heap.
+    pub fn row(&self) -> Row {
+        self.row
+    }
+}
+
+impl Drop for Entered<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let depth = self.row.depth();
+        depth.set(depth.get() - 1);
+        if depth.get() == 0 {
+            self.gate.gate.leave(self.row.shard());
+        }
+    }
+}
+
+/// A gate that is shut. It opens where the guard is dropped.
+pub struct Shut<'g> {
+    gate: &'g Gate,
+    row: Row,
+    of_thread: PhantomData<*const Cell<u32>>,
+}
+
+impl Drop for Shut<'_> {
+    fn drop(&mut self) {
+        self.row.depth().set(0);
+        self.gate.gate.open();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::prelude::v1::*;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+    use std::thread;
+    use std::time::Instant;
+
+    use super::*;
+
+    fn gate() -> (Gate, usize) {
+        let (gate, number) = (Gate::new(), registry::register().unwrap());
+        gate.register(number);
+        (gate, number)
+    }
+
+    #[test]
+    fn a_thread_that_shuts_the_gate_finds_two_words_that_operations_change_together_equal() {
+        let (gate, number) = gate();
+        let (words, ends) = ([AtomicU64::new(0), AtomicU64::new(0)], AtomicBool::new(false));
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !ends.load(Relaxed) {
+                        let _outer = gate.enter().unwrap();
+                        words[0].fetch_add(1, Relaxed);
+                        let _inner = gate.enter().unwrap();
+                        words[1].fetch_add(1, Relaxed);
+                    }
+                });
+            }
+            for _ in 0..2000 {
+                let _shut = gate.shut().unwrap();
+                assert_eq!(words[0].load(Relaxed), words[1].load(Relaxed));
+                // The thread that has shut it is not locked out.
+                drop(gate.enter().unwrap());
+            }
+            ends.store(true, Relaxed);
+        });
+        registry::unregister(number, || ());
+    }
+
+    #[test]
+    fn a_thread_inside_is_refused_instead_of_waiting_for_itself() {
+        let (gate, number) = gate();
+        let entered = gate.enter().unwrap();
+        assert!(gate.is_inside());
+        assert!(matches!(gate.shut(), Err(Error::InOperation)));
+        drop(entered);
+        assert!(!gate.is_inside());
+        drop(gate.shut().unwrap());
+        drop(gate.enter().unwrap());
+        registry::unregister(number, || ());
+    }
+
+    #[test]
+    #[ignore = "a figure, not a check: run it with --release --ignored --nocapture"]
+    fn what_an_operation_pays() {
+        let (gate, number) = gate();
+        let begin = Instant::now();
+        for _ in 0..10_000_000 {
+            drop(std::hint::black_box(gate.enter().unwrap()));
+        }
+        std::println!("{:.1} ns", begin.elapsed().as_secs_f64() * 100.0);
+        registry::unregister(number, || ());
+    }
+}

@@ -1,0 +1,102 @@
+//! A gate: any number of threads pass it at once; a thread that shuts it waits until all of them have left.
+
+use crate::padded::CachePadded;
+use crate::platform::{
+    AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+    light_barrier, wait, wake_all,
+};
+
+const OPEN: u32 = 0;
+const SHUT: u32 = 1;
+
+/// A lock of many readers and one writer, whose readers count themselves on one of `SHARDS` cache lines: entering and leaving
+/// cost one locked instruction each, and threads of different shards share no line that changes.
+///
+/// Neither entering nor shutting is reentrant: the caller counts the depth.
+pub struct Gate<const SHARDS: usize> {
+    /// [`OPEN`] or [`SHUT`].
+    state: CachePadded<AtomicU32>,
+    /// Threads inside, by shard.
+    inside: [CachePadded<AtomicU32>; SHARDS],
+}
+
+impl<const SHARDS: usize> Gate<SHARDS> {
+    /// An open gate with no thread inside.
+    pub fn new() -> Self {
+        let zero = |_| CachePadded::new(AtomicU32::new(0));
+        Self { state: CachePadded::new(AtomicU32::new(OPEN)), inside: core::array::from_fn(zero) }
+    }
+
+    /// The shard's count.
+    #[inline]
+    fn count(&self, shard: usize) -> &AtomicU32 {
+        &self.inside[shard % SHARDS]
+    }
+
+    /// Passes the gate; waits while it is shut. The same thread leaves by the same shard.
+    #[inline]
+    pub fn enter(&self, shard: usize) {
+        // On x86-64 a locked instruction is a full barrier: either this thread finds the gate shut, or the thread that shuts it
+        // finds this one inside. The light barrier states that to the compiler, and to the model.
+        self.count(shard).fetch_add(1, Acquire);
+        light_barrier();
+        if self.state.load(Acquire) != OPEN {
+            self.enter_slowly(shard);
+        }
+    }
+
+    #[cold]
+    fn enter_slowly(&self, shard: usize) {
+        loop {
+            self.leave(shard);
+            while self.state.load(Acquire) != OPEN {
+                wait(&self.state, SHUT);
+            }
+            self.count(shard).fetch_add(1, Acquire);
+            light_barrier();
+            if self.state.load(Acquire) == OPEN {
+                return;
+            }
+        }
+    }
+
+    /// Leaves.
+    #[inline]
+    pub fn leave(&self, shard: usize) {
+        let is_last = self.count(shard).fetch_sub(1, Release) == 1;
+        light_barrier();
+        if is_last && self.state.load(Relaxed) != OPEN {
+            wake_all(self.count(shard));
+        }
+    }
+
+    /// Shuts the gate, and waits until every thread has left. The calling thread is not inside.
+    pub fn shut(&self) {
+        while self.state.compare_exchange(OPEN, SHUT, Acquire, Relaxed).is_err() {
+            wait(&self.state, SHUT);
+        }
+        light_barrier();
+        for count in &self.inside {
+            loop {
+                let found = count.load(Acquire);
+                if found == 0 {
+                    break;
+                }
+                wait(count, found);
+            }
+        }
+    }
+
+    /// Opens what [`Gate::shut`] has shut.
+    pub fn open(&self) {
+        self.state.store(OPEN, Release);
+        wake_all(&self.state);
+    }
+}
+
+impl<const SHARDS: usize> Default for Gate<SHARDS> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
