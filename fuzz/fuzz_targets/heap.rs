@@ -79,13 +79,13 @@ fn fill(heap: &Heap<&Plain>) {
         for number in 0..300 {
             let _ = numbers.push(number);
         }
-        numbers.pop();
+        let _ = numbers.pop();
     }
     if let Ok(mut map) = HashMap::<u32, [u8; 24], _>::open(heap, "map") {
         for key in 0..100 {
             let _ = map.insert(key, [key as u8; 24]);
         }
-        map.remove(&5);
+        let _ = map.remove(&5);
     }
     if let Ok(mut map) = SortedMap::<u64, PPtr<u64>, _>::open(heap, "sorted") {
         for key in 0..50 {
@@ -93,7 +93,7 @@ fn fill(heap: &Heap<&Plain>) {
                 let _ = map.insert(key * 7 % 50, object);
             }
         }
-        map.remove(&5);
+        let _ = map.remove(&5);
         map.iter().take(1000).for_each(drop);
     }
     if let Ok(mut text) = Text::open(heap, "text") {

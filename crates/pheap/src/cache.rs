@@ -121,17 +121,6 @@ impl<M: Medium> Core<M> {
         unsafe { (*place.as_ptr()).as_ref() }
     }
 
-    /// As [`Core::check_process`], without a system call where the thread has a cache: a child's are wiped.
-    ///
-    /// # Errors
-    /// [`Error::Forked`].
-    pub fn check_thread(&self) -> Result<(), Error> {
-        match self.cache() {
-            Some(cache) if cache.drain.is_some() => Ok(()),
-            _ => self.check_process(),
-        }
-    }
-
     /// The calling thread's cache, made if there is none.
     ///
     /// # Errors

@@ -165,7 +165,8 @@ impl<M: Medium> Look<'_, M> {
     }
 
     fn undo_log(&mut self) {
-        match crate::undo::is_open(&self.core.medium) {
+        let is_transaction = crate::transaction_log::is_open(&self.core.medium);
+        match crate::undo::is_open(&self.core.medium).and_then(|is| Ok(is | is_transaction?)) {
             Ok(is_open) if is_open && self.is_closed() => {
                 self.find(
                     crate::superblock::UNDO_LOG,

@@ -150,6 +150,7 @@ fn collections_of_damaged_heaps_come_to_an_end() {
     for key in 0..60 {
         let _ = (sorted.get(&key), sorted.remove(&key), sorted.insert(key, 1));
     }
+    drop(sorted);
     // A root that leads into the middle of an object, and to none.
     for word in [head.get().raw() + 4, PPtr::<u8>::to(BYTES - 8).raw(), PPtr::<u8>::to(64).raw()] {
         heap.core().store(ROOTS + head.index() * 8, word);

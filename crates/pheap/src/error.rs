@@ -5,6 +5,7 @@ use core::fmt;
 use spandrel_pmem::Failed;
 
 use crate::layout::LEAST_BYTES;
+use crate::roots::RootName;
 
 /// Why something could not be done. The heap is as it was before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +77,10 @@ pub enum Error {
     DoubleFree(usize),
     /// The process is a child of the one that opened the heap.
     Forked,
+    /// The collection of that root has a handle already, which has to be dropped first.
+    HandleLives(RootName),
+    /// A transaction of another thread has changed the collection and has not ended.
+    InTransaction,
     /// The calling thread is inside an operation of a collection or a transaction of the heap, in which no checkpoint can begin.
     InOperation,
     /// So many heaps are open in this process already.
@@ -114,6 +119,7 @@ impl Error {
             Self::RootsFull => libc::ENOSPC,
             Self::Foreign(_) | Self::DoubleFree(_) => libc::EFAULT,
             Self::Forked => libc::EPERM,
+            Self::HandleLives(_) | Self::InTransaction => libc::EBUSY,
             Self::InOperation => libc::EDEADLK,
             Self::TooManyHeaps(_) => libc::EMFILE,
         }
@@ -171,6 +177,15 @@ impl fmt::Display for Error {
             Self::Foreign(at) => write!(f, "{at:#x} is no object of this heap"),
             Self::DoubleFree(at) => write!(f, "{at:#x} is free already"),
             Self::Forked => f.write_str("it was opened by the parent of this process"),
+            Self::HandleLives(name) => write!(
+                f,
+                "the collection \"{}\" has a handle already: share that one, under a lock if threads change it",
+                name.text()
+            ),
+            Self::InTransaction => f.write_str(
+                "a transaction of another thread has changed the collection and has not ended: \
+                 a collection under a lock stays locked until then",
+            ),
             Self::InOperation => f.write_str(
                 "a checkpoint cannot begin inside a transaction or an operation of the same thread",
             ),

@@ -66,6 +66,7 @@ impl Gate {
     }
 
     /// Whether the calling thread is inside.
+    #[cfg(test)]
     pub fn is_inside(&self) -> bool {
         registry::row(self.number.load(Relaxed)).is_some_and(|row| row.depth().get() > 0)
     }

@@ -110,6 +110,7 @@ impl<M: Medium> Heap<M> {
         core.medium.checkpoint()?;
         if !was_clean {
             crate::undo::replay(&core.medium)?;
+            crate::transaction_log::replay(&core.medium)?;
             core.needs_collection.store(true, Release);
         }
         let number = registry::register()?;
@@ -210,7 +211,7 @@ impl<M: Medium> Heap<M> {
     #[cold]
     fn alloc_medium(&self, class: Class) -> Result<NonNull<u8>, Error> {
         let core = self.core();
-        core.check_thread()?;
+        core.check_process()?;
         core.check_collected()?;
         let mut object = [core.at(0)];
         let group = core.cache().map_or(0, |cache| cache.group());
@@ -293,6 +294,7 @@ impl<M: Medium> Heap<M> {
     #[cold]
     fn hand_over(&self, object: NonNull<u8>) -> Result<(), Error> {
         let core = self.core();
+        core.check_process()?;
         let callback = core.callback.load(Acquire);
         core.usable(object)?;
         // SAFETY: what was set is such a function.
@@ -328,7 +330,7 @@ impl<M: Medium> Heap<M> {
     #[cold]
     fn overflow(&self, class: Class, object: NonNull<u8>) -> Result<(), Error> {
         let core = self.core();
-        core.check_thread()?;
+        core.check_process()?;
         core.check_collected()?;
         core.set_canary(core.offset(object.as_ptr()));
         core.overflow(class, object)
@@ -338,7 +340,7 @@ impl<M: Medium> Heap<M> {
     #[inline(never)]
     fn free_slowly(&self, object: NonNull<u8>) -> Result<(), Error> {
         let core = self.core();
-        core.check_thread()?;
+        core.check_process()?;
         core.check_collected()?;
         let foreign = Error::Foreign(object.as_ptr() as usize);
         let at = core.offset(object.as_ptr());
@@ -400,6 +402,7 @@ impl<M: Medium> Heap<M> {
     /// Nobody else uses it; it is the new object's, which was not written back, unless this fails.
     pub unsafe fn realloc(&self, object: NonNull<u8>, bytes: usize) -> Result<NonNull<u8>, Error> {
         let core = self.core();
+        core.check_process()?;
         let has = core.usable(object)?;
         if bytes <= has && bytes * 2 >= has {
             return Ok(object);

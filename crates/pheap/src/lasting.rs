@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::*;
 use spandrel_os::vm;
 use spandrel_pmem::Medium;
 
+use crate::collections;
 use crate::error::Error;
 use crate::heap::{Heap, core_bytes};
 use crate::registry;
@@ -50,7 +51,8 @@ impl<M: Medium> Heap<M> {
     /// what lies in the part that is gone must not be touched.
     pub fn checkpoint(&self) -> Result<(), Error> {
         let core = self.core();
-        core.check_process()?;
+        // No operation of a collection and no transaction runs meanwhile.
+        let _shut = core.gate.shut()?;
         core.check_present()?;
         core.medium.checkpoint()?;
         if core.medium.is_asked(ASKING) {
@@ -77,7 +79,6 @@ impl<M: Medium> Heap<M> {
 
     fn finish(&self) -> Result<(), Error> {
         self.let_go(|core| {
-            core.check_process()?;
             core.check_present()?;
             if core.needs_collection.load(Acquire) {
                 return Ok(());
@@ -98,10 +99,15 @@ impl<M: Medium> Heap<M> {
 
     fn let_go(&self, last: impl FnOnce(&Core<M>) -> Result<(), Error>) -> Result<(), Error> {
         let core = self.core();
+        // Before any lock: in a child of a fork another thread of the parent may have it. What the child has of the heap is not touched;
+        // its mappings end with it.
+        core.check_process()?;
         let mut outcome = Ok(());
-        registry::unregister(core.number.load(Relaxed), || {
+        let number = core.number.load(Relaxed);
+        registry::unregister(number, || {
             outcome = last(core);
             core.drop_caches();
+            collections::forget_claims(number);
         });
         // SAFETY: placed there, and nobody has it any more.
         let core = unsafe {

@@ -45,6 +45,8 @@ mod roots;
 mod shared;
 mod superblock;
 pub mod trace;
+mod transaction;
+mod transaction_log;
 mod undo;
 mod walk;
 mod workers;

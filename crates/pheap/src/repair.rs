@@ -39,6 +39,9 @@ pub fn repair_watched<M: Medium>(
     // What is left of the log is not of a change, whether it could be undone or not.
     let _ = crate::undo::replay(medium);
     crate::undo::wipe(medium);
+    if crate::transaction_log::replay(medium).is_err() {
+        crate::transaction_log::wipe(medium);
+    }
     let mut count = 0;
     loop {
         let (mut words, mut found) = ([0; AT_ONCE], 0);

@@ -1,9 +1,11 @@
 //! Roots: where all that a heap keeps hangs (section 5.4). There are 512, by number; some have a name and a type.
 
 use core::ptr::NonNull;
+use core::sync::atomic::Ordering::*;
 
 use spandrel_pmem::{LINE_BYTES, Medium};
 
+use crate::collections::{self, Op, Part};
 use crate::error::Error;
 use crate::shared::Core;
 use crate::superblock::{NAMES, ROOT_COUNT, ROOTS};
@@ -112,8 +114,19 @@ impl<M: Medium> Core<M> {
         Ok(self.load(ROOTS + index * 8))
     }
 
-    /// Sets a root, and waits until it is durable.
+    /// Sets a root: durable when this returns, in a transaction when that has ended.
     pub fn set_root(&self, index: usize, word: u64) -> Result<(), Error> {
+        self.root(index)?;
+        let mut op = Op::begin(self)?;
+        if op.transaction().is_none() {
+            return self.set_root_now(index, word);
+        }
+        let _roots = self.roots.lock();
+        op.change(&[Part::Word(ROOTS + index * 8, word)])
+    }
+
+    /// Sets a root, and waits until it is durable, also in a transaction.
+    pub fn set_root_now(&self, index: usize, word: u64) -> Result<(), Error> {
         self.root(index)?;
         self.check_process()?;
         let _roots = self.roots.lock();
@@ -130,8 +143,13 @@ impl<M: Medium> Core<M> {
         if roots.len() > ENTRIES {
             return Err(Error::RootIndex(roots.len()));
         }
-        self.check_process()?;
+        let mut op = Op::begin(self)?;
         let _roots = self.roots.lock();
+        if op.transaction().is_some() {
+            return roots
+                .iter()
+                .try_for_each(|(index, word)| op.change(&[Part::Word(ROOTS + index * 8, *word)]));
+        }
         let mut words = [(0, 0); ENTRIES];
         for (place, (index, word)) in words.iter_mut().zip(roots) {
             *place = (ROOTS + index * 8, *word);
@@ -160,6 +178,7 @@ impl<M: Medium> Core<M> {
     /// The number of the root of that name and type; the first unused one gets the name if there is none.
     pub fn named_root(&self, name: &str, layout: u64) -> Result<usize, Error> {
         let wanted = RootName::new(name, layout)?;
+        let _inside = self.gate.enter()?;
         let _roots = self.roots.lock();
         if let Some(index) = self.find_root(name) {
             let heap = self.root_name(index).map_or(0, |name| name.layout);
@@ -169,7 +188,6 @@ impl<M: Medium> Core<M> {
                 Err(Error::RootType { heap, given: layout })
             };
         }
-        self.check_process()?;
         // From the end: who uses numbers begins with the first.
         let is_unused =
             |index: &usize| self.root_name(*index).is_none() && self.load(ROOTS + index * 8) == 0;
@@ -194,10 +212,17 @@ impl<M: Medium> Core<M> {
 
     /// Takes a root and its name away, both or neither.
     pub fn remove_root(&self, name: &str) -> Result<(), Error> {
-        self.check_process()?;
+        let mut op = Op::begin(self)?;
         let _roots = self.roots.lock();
         let index = self.find_root(name).ok_or(Error::RootName)?;
-        change(&self.medium, &[(ROOTS + index * 8, 0), (NAMES + index * LINE_BYTES + SEAL_AT, 0)]);
+        if collections::is_claimed(self.number.load(Relaxed), index) {
+            return Err(self.root_name(index).map_or(Error::RootName, Error::HandleLives));
+        }
+        let words = [(ROOTS + index * 8, 0), (NAMES + index * LINE_BYTES + SEAL_AT, 0)];
+        if op.transaction().is_some() {
+            return op.change(&words.map(|(at, word)| Part::Word(at, word)));
+        }
+        change(&self.medium, &words);
         Ok(())
     }
 

@@ -20,6 +20,7 @@ use crate::memory::Table;
 use crate::partial::Partial;
 use crate::progress::Progress;
 use crate::superblock::{Identity, Record};
+use crate::transaction::Transactions;
 
 /// What was done since the heap was opened; all but `lazy` counts what somebody waited for.
 #[derive(Default)]
@@ -63,6 +64,8 @@ pub struct Core<M: Medium> {
     pub empties: CachePadded<AtomicUsize>,
     /// Roots and their names.
     pub roots: Lock<()>,
+    /// Transactions over several operations.
+    pub transactions: Transactions,
     /// Headers of large objects, and what they cover. Before the lock of the blocks.
     pub large: Lock<()>,
     /// Mixed with an object's offset it stands in a free object that is in a cache.
@@ -118,6 +121,7 @@ impl<M: Medium> Core<M> {
             partial: [const { CachePadded::new(Lock::new(Partial::new())) }; CLASSES],
             empties: CachePadded::new(AtomicUsize::new(0)),
             roots: Lock::new(()),
+            transactions: Transactions::new(),
             large: Lock::new(()),
             canary,
             counters: CachePadded::default(),

@@ -37,7 +37,7 @@ fn text(path: &Path) -> &str {
 }
 
 fn numbers<M: Medium>(heap: &Heap<M>) -> Vec<u64> {
-    Vector::<u64, M>::open(heap, "numbers").unwrap().iter().collect()
+    Vector::<u64>::open(heap, "numbers").unwrap().iter().collect()
 }
 
 /// A process of its own, which says a line now and then.

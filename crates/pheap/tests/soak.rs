@@ -91,10 +91,10 @@ impl State {
 /// The same in the heap.
 struct Kept<'h> {
     heap: &'h Heap,
-    map: HashMap<'h, u64, u64>,
-    sorted: SortedMap<'h, u32, [u8; 40]>,
-    numbers: Vector<'h, u64>,
-    text: Text<'h>,
+    map: HashMap<u64, u64, &'h Heap>,
+    sorted: SortedMap<u32, [u8; 40], &'h Heap>,
+    numbers: Vector<u64, &'h Heap>,
+    text: Text<&'h Heap>,
 }
 
 const NAMES: [[&str; 4]; THREADS] =
@@ -127,13 +127,13 @@ impl<'h> Kept<'h> {
     fn step(&mut self, thread: usize, step: u64) {
         let (what, key) = (drawn(thread as u64, step) % 8, drawn(7 + thread as u64, step));
         match what {
-            0 => drop(self.map.remove(&(key % 300))),
+            0 => drop(self.map.remove(&(key % 300)).unwrap()),
             1 | 2 => drop(self.map.insert(key % 300, step).unwrap()),
-            3 => drop(self.sorted.remove(&(key as u32 % 200))),
+            3 => drop(self.sorted.remove(&(key as u32 % 200)).unwrap()),
             4 | 5 => drop(self.sorted.insert(key as u32 % 200, [step as u8; 40]).unwrap()),
-            6 if self.numbers.len() > 3000 => self.numbers.truncate(100),
+            6 if self.numbers.len() > 3000 => self.numbers.truncate(100).unwrap(),
             6 => self.numbers.push(step).unwrap(),
-            _ if self.text.len() > TEXT_BYTES => self.text.truncate(0),
+            _ if self.text.len() > TEXT_BYTES => self.text.truncate(0).unwrap(),
             _ => self.text.push(["words ", "ä ", "and "][key as usize % 3]).unwrap(),
         }
         // What nobody keeps: a failure finds it, and it is free afterwards.

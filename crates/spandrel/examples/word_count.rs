@@ -96,7 +96,7 @@ fn main() -> Result<(), Failure> {
 
 /// All words, those first that were seen most often.
 fn most_often<M: Medium>(heap: &Heap<M>) -> Result<Vec<(u64, String)>, Error> {
-    let counts = HashMap::<Word, Seen, M>::open(heap, "counts")?;
+    let counts = HashMap::<Word, Seen>::open(heap, "counts")?;
     let mut all: Vec<_> = counts.iter().map(|(word, seen)| (seen.times, word.text())).collect();
     all.sort_unstable_by(|one, two| two.cmp(one));
     Ok(all)
@@ -110,8 +110,8 @@ fn count<M: Medium>(
     lines: usize,
     done: impl Fn(u64),
 ) -> Result<(), Failure> {
-    let mut counts = HashMap::<Word, Seen, M>::open(heap, "counts")?;
-    let mut places = Vector::<u64, M>::open(heap, "places")?;
+    let mut counts = HashMap::<Word, Seen>::open(heap, "counts")?;
+    let mut places = Vector::<u64>::open(heap, "places")?;
     while places.len() <= number {
         places.push(0)?;
     }

@@ -1,43 +1,18 @@
 //! A hash table: one object, of which the slots are probed one after the other.
 
+use core::fmt;
 use core::marker::PhantomData;
+use core::mem::offset_of;
 
-use spandrel_pmem::{Media, Medium};
+use spandrel_pmem::Medium as _;
 
-use super::Change;
+use super::Key;
+use super::held::{HeapRef, Held};
+use super::op::{Op, Part, bytes_of};
 use crate::error::Error;
 use crate::heap::Heap;
 use crate::pointer::PPtr;
 use crate::trace::{Trace, Tracer, hash, mix};
-
-/// What a table looks for.
-///
-/// The number that a key has is stored: it must be the same in the next program, which `core::hash::Hash` does not
-/// promise.
-pub trait Key: Trace + Copy + Eq {
-    /// A number that equal keys have in common, and others rarely.
-    fn code(&self) -> u64;
-}
-
-macro_rules! integers {
-    ($($number:ty),*) => { $(
-        impl Key for $number {
-            fn code(&self) -> u64 {
-                mix(*self as u64, 1)
-            }
-        }
-    )* };
-}
-
-integers!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize);
-
-impl<const N: usize> Key for [u8; N] {
-    fn code(&self) -> u64 {
-        // FNV-1a, and mixed, as its low bits are what slots are chosen by.
-        let fnv = |code: u64, byte: &u8| (code ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        mix(self.iter().fold(0xcbf2_9ce4_8422_2325, fnv), N as u64)
-    }
-}
 
 /// What a root leads to that is a hash table.
 #[repr(C)]
@@ -69,6 +44,25 @@ const REMOVED: u64 = 1;
 /// A code is none of those.
 const IS_KEY: u64 = 2;
 const LEAST_SLOTS: usize = 8;
+
+impl<K, V> MapHead<K, V> {
+    /// The head of a table without keys, for a collection that a program's own object leads to; see [`HashMap::of`].
+    pub const fn new() -> Self {
+        Self { table: PPtr::NULL }
+    }
+}
+
+impl<K, V> Default for MapHead<K, V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K, V> fmt::Debug for MapHead<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MapHead").field("table", &self.table).finish()
+    }
+}
 
 // SAFETY: a pointer.
 unsafe impl<K: Trace, V: Trace> Trace for MapHead<K, V> {
@@ -104,46 +98,69 @@ unsafe impl<K: Trace, V: Trace> Trace for Slot<K, V> {
 }
 
 /// A hash table in a heap.
-pub struct HashMap<'h, K, V, M: Medium = Media> {
-    heap: &'h Heap<M>,
-    /// Where the head is.
-    at: usize,
+pub struct HashMap<K, V, H = &'static Heap> {
+    held: Held<H>,
     of: PhantomData<(K, V)>,
 }
 
 /// Where a table's first slot is.
 const FIRST: usize = 32;
+const USED_AT: usize = 8;
+const SLOTS_AT: usize = 16;
 
-impl<'h, K: Key, V: Trace + Copy, M: Medium> HashMap<'h, K, V, M> {
-    const FITS: () =
-        assert!(align_of::<Slot<K, V>>() <= 16 && size_of::<V>() <= super::VALUE_BYTES);
-    const SLOT: usize = size_of::<Slot<K, V>>();
+impl<K, V, H> fmt::Debug for HashMap<K, V, H>
+where
+    K: Key + fmt::Debug,
+    V: Trace + Copy + fmt::Debug,
+    H: HeapRef,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
 
+impl<K: Key, V: Trace + Copy> HashMap<K, V> {
     /// The table of a name, made if there is none.
     ///
     /// # Errors
-    /// As for [`Heap::root`] and [`Heap::alloc`].
-    pub fn open(heap: &'h Heap<M>, name: &str) -> Result<Self, Error> {
-        let new = |heap: &'h Heap<M>| heap.new_object(MapHead::<K, V> { table: PPtr::NULL });
-        Self::of(heap, heap.root::<MapHead<K, V>>(name)?.get_or(new)?)
+    /// [`Error::HandleLives`]: it has a handle; and as for [`Heap::root`] and [`Heap::alloc`].
+    pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<HashMap<K, V, H>, Error> {
+        const { HashMap::<K, V, H>::FITS };
+        let held = Held::open(heap, name, MapHead::<K, V>::new)?;
+        Ok(HashMap { held, of: PhantomData })
     }
 
     /// The table that a pointer leads to.
     ///
     /// # Errors
     /// [`Error::Foreign`].
-    pub fn of(heap: &'h Heap<M>, head: PPtr<MapHead<K, V>>) -> Result<Self, Error> {
-        const { Self::FITS };
-        Ok(Self { heap, at: heap.place_of(head)?, of: PhantomData })
+    ///
+    /// # Safety
+    /// No other handle of the table lives as long as this one, and its head is not freed or replaced.
+    pub unsafe fn of<H: HeapRef>(
+        heap: H,
+        head: PPtr<MapHead<K, V>>,
+    ) -> Result<HashMap<K, V, H>, Error> {
+        const { HashMap::<K, V, H>::FITS };
+        // SAFETY: promised by the caller.
+        Ok(HashMap { held: unsafe { Held::of(heap, head)? }, of: PhantomData })
     }
+}
+
+impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<K, V, H> {
+    const FITS: () = assert!(
+        align_of::<Slot<K, V>>() <= 16,
+        "keys and values of a heap's table are aligned to 16 bytes at most"
+    );
+    const SLOT: usize = size_of::<Slot<K, V>>();
 
     /// Where the table is, and how many slots it has: a power of two, or none.
     fn table(&self) -> (usize, usize) {
-        let core = self.heap.core();
-        let to = PPtr::<u8>::from_raw(core.load(self.at)).offset();
+        let core = self.held.core();
+        let to = PPtr::<u8>::from_raw(core.load(self.held.at())).offset();
         let found = to.and_then(|at| core.object_of(at).filter(|found| found.start == at));
         let Some(found) = found.filter(|found| found.bytes >= FIRST) else { return (0, 0) };
-        let slots = core.load(found.start + 16) as usize;
+        let slots = core.load(found.start + SLOTS_AT) as usize;
         let fits = slots.is_power_of_two() && slots <= (found.bytes - FIRST) / Self::SLOT;
         if fits { (found.start, slots) } else { (0, 0) }
     }
@@ -156,7 +173,7 @@ impl<'h, K: Key, V: Trace + Copy, M: Medium> HashMap<'h, K, V, M> {
 
     /// A count of a table: no more than there are slots, whatever a damaged one says.
     fn count(&self, at: usize, slots: usize) -> usize {
-        (self.heap.core().load(at) as usize).min(slots)
+        (self.held.core().load(at) as usize).min(slots)
     }
 
     /// Whether there are none.
@@ -174,10 +191,23 @@ impl<'h, K: Key, V: Trace + Copy, M: Medium> HashMap<'h, K, V, M> {
         table + FIRST + number * Self::SLOT
     }
 
-    /// What a slot holds.
-    fn slot(&self, at: usize) -> Slot<K, V> {
-        // SAFETY: a slot of the table; any bytes are a value.
-        unsafe { self.heap.core().at(at).as_ptr().cast::<Slot<K, V>>().read_unaligned() }
+    /// A part of a slot.
+    ///
+    /// # Safety
+    /// It lies within the heap.
+    unsafe fn read<T: Trace + Copy>(&self, at: usize) -> T {
+        // SAFETY: promised by the caller; any bytes are a value.
+        unsafe { self.held.core().at(at).as_ptr().cast::<T>().read_unaligned() }
+    }
+
+    fn key(&self, slot: usize) -> K {
+        // SAFETY: of a slot of the table.
+        unsafe { self.read(slot + offset_of!(Slot<K, V>, key)) }
+    }
+
+    fn value(&self, slot: usize) -> V {
+        // SAFETY: of a slot of the table.
+        unsafe { self.read(slot + offset_of!(Slot<K, V>, value)) }
     }
 
     /// The slot that has a key, or else the first that it may be put into.
@@ -187,10 +217,10 @@ impl<'h, K: Key, V: Trace + Copy, M: Medium> HashMap<'h, K, V, M> {
         let mut place = None;
         for step in 0..slots {
             let at = Self::probed(table, slots, tag, step);
-            match self.heap.core().load(at) {
+            match self.held.core().load(at) {
                 EMPTY => return (None, place.or(Some(at))),
                 REMOVED => place = place.or(Some(at)),
-                found if found == tag && self.slot(at).key == *key => return (Some(at), place),
+                found if found == tag && self.key(at) == *key => return (Some(at), place),
                 _ => {}
             }
         }
@@ -199,94 +229,207 @@ impl<'h, K: Key, V: Trace + Copy, M: Medium> HashMap<'h, K, V, M> {
 
     /// The value of a key.
     pub fn get(&self, key: &K) -> Option<V> {
-        self.find(key).0.map(|at| self.slot(at).value)
+        self.find(key).0.map(|at| self.value(at))
+    }
+
+    /// Whether there is a key.
+    pub fn contains_key(&self, key: &K) -> bool {
+        self.find(key).0.is_some()
     }
 
     /// Gives a key a value. That which it had before.
     ///
     /// # Errors
-    /// As for [`Heap::alloc`].
+    /// As for [`Heap::alloc`]; [`Error::Forked`], [`Error::InTransaction`].
     pub fn insert(&mut self, key: K, value: V) -> Result<Option<V>, Error> {
-        let mut change = Change::default();
-        let (found, mut place) = self.find(&key);
-        if let Some(at) = found {
-            let before = self.slot(at).value;
-            change.value(self.heap, at + core::mem::offset_of!(Slot<K, V>, value), &value)?;
-            change.commit(self.heap);
-            return Ok(Some(before));
+        self.change_or_insert(key, |_| value)
+    }
+
+    /// Gives a key that has none a value. That which it has.
+    ///
+    /// # Errors
+    /// As for [`HashMap::insert`].
+    pub fn get_or_insert_with(&mut self, key: K, value: impl FnOnce() -> V) -> Result<V, Error> {
+        if let Some(value) = self.get(&key) {
+            return Ok(value);
         }
-        let core = self.heap.core();
+        let value = value();
+        self.insert(key, value)?;
+        Ok(value)
+    }
+
+    /// Gives a key the value that `value` makes of the one that it has. What it made.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let heap = spandrel_pheap::Options::new().create(directory.path().join("h").to_str().unwrap())?;
+    /// let mut counts = spandrel_pheap::collections::HashMap::<u64, u64>::open(&heap, "counts")?;
+    /// assert_eq!(counts.update(5, |count| count.unwrap_or(0) + 1)?, 1);
+    /// assert_eq!(counts.update(5, |count| count.unwrap_or(0) + 1)?, 2);
+    /// # Ok::<(), spandrel_pheap::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`HashMap::insert`].
+    pub fn update(&mut self, key: K, value: impl FnOnce(Option<V>) -> V) -> Result<V, Error> {
+        let mut made = None;
+        self.change_or_insert(key, |before| *made.insert(value(before)))?;
+        made.ok_or(Error::Full)
+    }
+
+    fn change_or_insert(
+        &mut self,
+        key: K,
+        value: impl FnOnce(Option<V>) -> V,
+    ) -> Result<Option<V>, Error> {
+        let mut op = self.held.op()?;
+        let (found, mut place) = self.find(&key);
+        let before = found.map(|at| self.value(at));
+        let value = value(before);
+        if let Some(at) = found {
+            op.change(&[Part::of(at + offset_of!(Slot<K, V>, value), &value)])?;
+            return Ok(before);
+        }
         let (mut table, mut slots) = self.table();
-        let used = if slots == 0 { 0 } else { self.count(table + 8, slots) };
-        if place.is_none() || (used + 1) * 8 > slots * 7 {
-            self.rebuild()?;
-            (table, slots) = self.table();
-            place = self.find(&key).1;
+        let used = if slots == 0 { 0 } else { self.count(table + USED_AT, slots) };
+        // The slot of a removed key is in use already: to take it fills the table no more.
+        let is_removed = place.is_some_and(|at| op.core().load(at) == REMOVED);
+        if !is_removed && (place.is_none() || (used + 1) * 8 > slots * 7) {
+            match self.rebuild(&mut op, |_, _| true) {
+                Ok(()) => {
+                    (table, slots) = self.table();
+                    place = self.find(&key).1;
+                }
+                // Probing takes longer, and ends.
+                Err(Error::Full) if place.is_some() => {}
+                Err(why) => return Err(why),
+            }
         }
         debug_assert!(slots > 0);
         let at = place.ok_or(Error::Full)?;
-        let before = core.load(at);
-        let slot = Slot { tag: before, key, value };
-        // SAFETY: a slot that nobody looks at.
-        unsafe { self.heap.put(at, &slot) };
-        core.fence();
-        change.word(at, Self::tag_of(&key))?;
-        change.word(table, self.count(table, slots) as u64 + 1)?;
-        let used = self.count(table + 8, slots) as u64;
-        change.word(table + 8, used + u64::from(before == EMPTY))?;
-        change.commit(self.heap);
+        let tag = op.core().load(at);
+        // SAFETY: a slot without a key, whose tag says so until the next step.
+        unsafe {
+            op.put_aside(at + offset_of!(Slot<K, V>, key), bytes_of(&key))?;
+            op.put_aside(at + offset_of!(Slot<K, V>, value), bytes_of(&value))?;
+        }
+        op.fence();
+        let used = self.count(table + USED_AT, slots) as u64;
+        op.change(&[
+            Part::Word(at, Self::tag_of(&key)),
+            Part::Word(table, self.count(table, slots) as u64 + 1),
+            Part::Word(table + USED_AT, used + u64::from(tag == EMPTY)),
+        ])?;
         Ok(None)
     }
 
-    /// Makes a table with room for more, and without removed keys, and has it take the place of the old one.
-    fn rebuild(&mut self) -> Result<(), Error> {
+    /// Makes a table with room for more, without removed keys and those that are not to stay, and has it take the place of the old one.
+    fn rebuild(
+        &self,
+        op: &mut Op<'_, H::Medium>,
+        mut stays: impl FnMut(&K, &V) -> bool,
+    ) -> Result<(), Error> {
         let (old, _) = self.table();
-        let len = self.len();
         // Half full at most.
-        let slots = (len * 2 + 1).next_power_of_two().max(LEAST_SLOTS);
+        let slots = (self.len() * 2 + 1).next_power_of_two().max(LEAST_SLOTS);
         let bytes = slots.checked_mul(Self::SLOT).and_then(|bytes| bytes.checked_add(FIRST));
         let bytes = bytes.ok_or(Error::Size(slots))?;
-        let core = self.heap.core();
-        let new = core.offset(self.heap.alloc_zeroed(bytes)?.as_ptr());
-        for (key, value) in self.iter() {
+        let core = op.core();
+        let new = op.alloc_zeroed(bytes)?;
+        let mut len = 0;
+        for (key, value) in self.iter().filter(|(key, value)| stays(key, value)) {
             let tag = Self::tag_of(&key);
             let free = (0..slots)
                 .map(|step| Self::probed(new, slots, tag, step))
                 .find(|at| core.load(*at) == EMPTY);
+            let Some(at) = free else {
+                // More keys than the old table says: it is damaged.
+                // SAFETY: nothing leads to it yet.
+                unsafe { op.give_back(new) };
+                return Err(Error::Full);
+            };
+            core.store(at, tag);
             // SAFETY: a slot of an object that is nobody's yet.
-            unsafe { self.heap.put(free.ok_or(Error::Full)?, &Slot { tag, key, value }) };
+            unsafe {
+                core.medium.store(at + offset_of!(Slot<K, V>, key), bytes_of(&key));
+                core.medium.store(at + offset_of!(Slot<K, V>, value), bytes_of(&value));
+            }
+            len += 1;
         }
-        core.store(new, len as u64);
-        core.store(new + 8, len as u64);
-        core.store(new + 16, slots as u64);
+        core.store(new, len);
+        core.store(new + USED_AT, len);
+        core.store(new + SLOTS_AT, slots as u64);
         core.write_back(new, bytes);
         core.fence();
-        self.heap.publish(self.at, PPtr::<u8>::to(new).raw());
+        if let Err(why) = op.publish(self.held.at(), PPtr::<u8>::to(new).raw()) {
+            // SAFETY: nothing leads to it.
+            unsafe { op.give_back(new) };
+            return Err(why);
+        }
         if old != 0 {
             // SAFETY: nothing leads to it any more.
-            unsafe { self.heap.free(core.at(old))? };
+            unsafe { op.free(old)? };
         }
         Ok(())
     }
 
     /// Takes a key away. Its value.
-    pub fn remove(&mut self, key: &K) -> Option<V> {
-        let at = self.find(key).0?;
-        let value = self.slot(at).value;
+    ///
+    /// # Errors
+    /// [`Error::Forked`], [`Error::InTransaction`].
+    pub fn remove(&mut self, key: &K) -> Result<Option<V>, Error> {
+        let mut op = self.held.op()?;
+        let Some(at) = self.find(key).0 else { return Ok(None) };
+        let value = self.value(at);
+        let (table, slots) = self.table();
+        let len = self.count(table, slots).saturating_sub(1);
+        op.change(&[Part::Word(at, REMOVED), Part::Word(table, len as u64)])?;
+        Ok(Some(value))
+    }
+
+    /// Takes all keys away.
+    ///
+    /// # Errors
+    /// As for [`HashMap::remove`].
+    pub fn clear(&mut self) -> Result<(), Error> {
+        let mut op = self.held.op()?;
         let (table, _) = self.table();
-        let mut change = Change::default();
-        change.word(at, REMOVED).ok()?;
-        change.word(table, self.heap.core().load(table).saturating_sub(1)).ok()?;
-        change.commit(self.heap);
-        Some(value)
+        op.publish(self.held.at(), 0)?;
+        if table != 0 {
+            // SAFETY: nothing leads to it any more.
+            unsafe { op.free(table)? };
+        }
+        Ok(())
+    }
+
+    /// Takes all keys away, at once, for which `stays` says false.
+    ///
+    /// # Errors
+    /// As for [`HashMap::insert`].
+    pub fn retain(&mut self, stays: impl FnMut(&K, &V) -> bool) -> Result<(), Error> {
+        let mut op = self.held.op()?;
+        self.rebuild(&mut op, stays)
+    }
+
+    /// Where the slots with keys are.
+    fn slots(&self) -> impl Iterator<Item = usize> {
+        let (table, slots) = self.table();
+        let all = (0..slots).map(move |number| table + FIRST + number * Self::SLOT);
+        all.filter(|at| self.held.core().load(*at) & !REMOVED != EMPTY)
     }
 
     /// All keys and values, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (K, V)> {
-        let (table, slots) = self.table();
-        (0..slots).filter_map(move |number| {
-            let slot = self.slot(table + FIRST + number * Self::SLOT);
-            (slot.tag & !REMOVED != EMPTY).then_some((slot.key, slot.value))
-        })
+        self.slots().map(|at| (self.key(at), self.value(at)))
+    }
+
+    /// All keys, in no order.
+    pub fn keys(&self) -> impl Iterator<Item = K> {
+        self.slots().map(|at| self.key(at))
+    }
+
+    /// All values, in no order.
+    pub fn values(&self) -> impl Iterator<Item = V> {
+        self.slots().map(|at| self.value(at))
     }
 }

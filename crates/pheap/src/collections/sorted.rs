@@ -1,15 +1,19 @@
 //! A sorted map: a skip list. A key is there if the lowest list has it; the lists above are short cuts, which may be
 //! missing after a failure and are not missed.
 
+use core::fmt;
 use core::marker::PhantomData;
+use core::mem::offset_of;
+use core::ops::{Bound, RangeBounds};
 
-use spandrel_pmem::{Media, Medium};
+use spandrel_pmem::Medium as _;
 
-use super::Change;
+use super::held::{HeapRef, Held};
+use super::op::{Op, Part, bytes_of};
 use crate::error::Error;
 use crate::heap::Heap;
 use crate::layout::BLOCK_BYTES;
-use crate::pointer::{PPtr, offset_of};
+use crate::pointer::{PPtr, offset_of as offset_of_word};
 use crate::trace::{Trace, Tracer, hash, mix};
 
 /// Lists at most; each has a quarter of the keys of the one below.
@@ -29,6 +33,25 @@ struct Node<K, V> {
     key: K,
     value: V,
     links: [PPtr<Node<K, V>>; 0],
+}
+
+impl<K, V> SortedHead<K, V> {
+    /// The head of a map without keys, for a collection that a program's own object leads to; see [`SortedMap::of`].
+    pub const fn new() -> Self {
+        Self { links: [PPtr::NULL; LISTS], len: 0 }
+    }
+}
+
+impl<K, V> Default for SortedHead<K, V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K, V> fmt::Debug for SortedHead<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SortedHead").field("len", &self.len).finish_non_exhaustive()
+    }
 }
 
 // SAFETY: pointers and a number.
@@ -52,44 +75,70 @@ unsafe impl<K: Trace, V: Trace> Trace for Node<K, V> {
 }
 
 /// A sorted map in a heap.
-pub struct SortedMap<'h, K, V, M: Medium = Media> {
-    heap: &'h Heap<M>,
-    /// Where the head is.
-    at: usize,
+pub struct SortedMap<K, V, H = &'static Heap> {
+    held: Held<H>,
     of: PhantomData<(K, V)>,
 }
 
-impl<'h, K: Trace + Copy + Ord, V: Trace + Copy, M: Medium> SortedMap<'h, K, V, M> {
-    const FITS: () =
-        assert!(align_of::<Node<K, V>>() <= 16 && size_of::<V>() <= super::VALUE_BYTES);
-    const LINKS_AT: usize = core::mem::offset_of!(Node<K, V>, links);
-    const LEN_AT: usize = core::mem::offset_of!(SortedHead<K, V>, len);
+impl<K, V, H> fmt::Debug for SortedMap<K, V, H>
+where
+    K: Trace + Copy + Ord + fmt::Debug,
+    V: Trace + Copy + fmt::Debug,
+    H: HeapRef,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
 
+impl<K: Trace + Copy + Ord, V: Trace + Copy> SortedMap<K, V> {
     /// The map of a name, made if there is none.
     ///
     /// # Errors
-    /// As for [`Heap::root`] and [`Heap::alloc`].
-    pub fn open(heap: &'h Heap<M>, name: &str) -> Result<Self, Error> {
-        let new = |heap: &'h Heap<M>| {
-            heap.new_object(SortedHead::<K, V> { links: [PPtr::NULL; LISTS], len: 0 })
-        };
-        Self::of(heap, heap.root::<SortedHead<K, V>>(name)?.get_or(new)?)
+    /// [`Error::HandleLives`]: it has a handle; and as for [`Heap::root`] and [`Heap::alloc`].
+    pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<SortedMap<K, V, H>, Error> {
+        const { SortedMap::<K, V, H>::FITS };
+        let held = Held::open(heap, name, SortedHead::<K, V>::new)?;
+        Ok(SortedMap { held, of: PhantomData })
     }
 
     /// The map that a pointer leads to.
     ///
     /// # Errors
     /// [`Error::Foreign`].
-    pub fn of(heap: &'h Heap<M>, head: PPtr<SortedHead<K, V>>) -> Result<Self, Error> {
-        const { Self::FITS };
-        Ok(Self { heap, at: heap.place_of(head)?, of: PhantomData })
+    ///
+    /// # Safety
+    /// No other handle of the map lives as long as this one, and its head is not freed or replaced.
+    pub unsafe fn of<H: HeapRef>(
+        heap: H,
+        head: PPtr<SortedHead<K, V>>,
+    ) -> Result<SortedMap<K, V, H>, Error> {
+        const { SortedMap::<K, V, H>::FITS };
+        // SAFETY: promised by the caller.
+        Ok(SortedMap { held: unsafe { Held::of(heap, head)? }, of: PhantomData })
     }
+}
+
+/// A node's place, height and key.
+struct Found<K> {
+    at: usize,
+    height: usize,
+    key: K,
+}
+
+impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<K, V, H> {
+    const FITS: () = assert!(
+        align_of::<Node<K, V>>() <= 16,
+        "keys and values of a heap's map are aligned to 16 bytes at most"
+    );
+    const LINKS_AT: usize = offset_of!(Node<K, V>, links);
+    const LEN_AT: usize = offset_of!(SortedHead<K, V>, len);
 
     /// How many keys there are.
     pub fn len(&self) -> usize {
         // No more than there is room for, whatever a damaged heap says.
-        let core = self.heap.core();
-        (core.load(self.at + Self::LEN_AT) as usize).min(core.bytes())
+        let core = self.held.core();
+        (core.load(self.held.at() + Self::LEN_AT) as usize).min(core.bytes())
     }
 
     /// Whether there are none.
@@ -97,37 +146,49 @@ impl<'h, K: Trace + Copy + Ord, V: Trace + Copy, M: Medium> SortedMap<'h, K, V, 
         self.len() == 0
     }
 
-    /// What a node holds; `None`: the pointer leads to none.
-    fn node(&self, word: u64) -> Option<(usize, Node<K, V>)> {
-        let at = offset_of(word)?;
-        let bytes = self.heap.bytes();
+    /// The node that a link leads to; `None`: it leads to none.
+    fn node(&self, word: u64) -> Option<Found<K>> {
+        let at = offset_of_word(word)?;
+        let core = self.held.core();
+        let bytes = core.bytes();
         // Objects begin at a multiple of 16, behind the first block.
         let fits = at.is_multiple_of(16) && (BLOCK_BYTES..bytes).contains(&at);
         if !fits || bytes - at < size_of::<Node<K, V>>() {
             return None;
         }
-        let node = self.heap.core().at(at).as_ptr().cast::<Node<K, V>>();
-        // SAFETY: within the heap; any bytes are a value.
-        let node = unsafe { node.read_unaligned() };
-        let height = node.height as usize;
+        let height = core.load(at) as usize;
         let is_one = (1..=LISTS).contains(&height) && bytes - at >= Self::LINKS_AT + height * 8;
-        is_one.then_some((at, node))
+        // SAFETY: within the heap; any bytes are a key.
+        let key = || unsafe {
+            core.at(at + offset_of!(Node<K, V>, key)).as_ptr().cast::<K>().read_unaligned()
+        };
+        is_one.then(|| Found { at, height, key: key() })
+    }
+
+    fn value(&self, node: usize) -> V {
+        let at = self.held.core().at(node + offset_of!(Node<K, V>, value));
+        // SAFETY: of a node, which lies within the heap; any bytes are a value.
+        unsafe { at.as_ptr().cast::<V>().read_unaligned() }
     }
 
     /// Where the links before a key are, in each list, from the lowest on.
     fn before(&self, key: &K) -> [usize; LISTS] {
-        let mut places: [usize; LISTS] = core::array::from_fn(|list| self.at + list * 8);
-        let mut links = self.at;
+        self.before_by(|other| *other < *key)
+    }
+
+    /// The same behind all keys for which `is_before` says so.
+    fn before_by(&self, is_before: impl Fn(&K) -> bool) -> [usize; LISTS] {
+        let mut places: [usize; LISTS] = core::array::from_fn(|list| self.held.at() + list * 8);
+        let mut links = self.held.at();
         let mut last: Option<K> = None;
         for list in (0..LISTS).rev() {
-            while let Some((at, node)) = self.node(self.heap.core().load(links + list * 8)) {
+            while let Some(node) = self.node(self.held.core().load(links + list * 8)) {
                 // Keys that do not rise are damage, and might go round in circles.
-                let is_damaged =
-                    last.is_some_and(|last| node.key <= last) || node.height as usize <= list;
-                if node.key >= *key || is_damaged {
+                let is_damaged = last.is_some_and(|last| node.key <= last) || node.height <= list;
+                if !is_before(&node.key) || is_damaged {
                     break;
                 }
-                (links, last) = (at + Self::LINKS_AT, Some(node.key));
+                (links, last) = (node.at + Self::LINKS_AT, Some(node.key));
             }
             places[list] = links + list * 8;
         }
@@ -135,48 +196,102 @@ impl<'h, K: Trace + Copy + Ord, V: Trace + Copy, M: Medium> SortedMap<'h, K, V, 
     }
 
     /// The node of a key, behind its place in the lowest list.
-    fn at(&self, place: usize, key: &K) -> Option<(usize, Node<K, V>)> {
-        self.node(self.heap.core().load(place)).filter(|(_, node)| node.key == *key)
+    fn at(&self, place: usize, key: &K) -> Option<Found<K>> {
+        self.node(self.held.core().load(place)).filter(|node| node.key == *key)
     }
 
     /// The value of a key.
     pub fn get(&self, key: &K) -> Option<V> {
-        self.at(self.before(key)[0], key).map(|(_, node)| node.value)
+        self.at(self.before(key)[0], key).map(|node| self.value(node.at))
+    }
+
+    /// Whether there is a key.
+    pub fn contains_key(&self, key: &K) -> bool {
+        self.at(self.before(key)[0], key).is_some()
     }
 
     /// Gives a key a value. That which it had before.
     ///
     /// # Errors
-    /// As for [`Heap::alloc`].
+    /// As for [`Heap::alloc`]; [`Error::Forked`], [`Error::InTransaction`].
     pub fn insert(&mut self, key: K, value: V) -> Result<Option<V>, Error> {
-        let places = self.before(&key);
-        let mut change = Change::default();
-        if let Some((at, node)) = self.at(places[0], &key) {
-            change.value(self.heap, at + core::mem::offset_of!(Node<K, V>, value), &value)?;
-            change.commit(self.heap);
-            return Ok(Some(node.value));
+        self.change_or_insert(key, |_| value)
+    }
+
+    /// Gives a key that has none a value. That which it has.
+    ///
+    /// # Errors
+    /// As for [`SortedMap::insert`].
+    pub fn get_or_insert_with(&mut self, key: K, value: impl FnOnce() -> V) -> Result<V, Error> {
+        if let Some(value) = self.get(&key) {
+            return Ok(value);
         }
-        let core = self.heap.core();
-        let bytes = |height: usize| Self::LINKS_AT + height * 8;
+        let value = value();
+        self.insert(key, value)?;
+        Ok(value)
+    }
+
+    /// Gives a key the value that `value` makes of the one that it has. What it made.
+    ///
+    /// # Errors
+    /// As for [`SortedMap::insert`].
+    pub fn update(&mut self, key: K, value: impl FnOnce(Option<V>) -> V) -> Result<V, Error> {
+        let mut made = None;
+        self.change_or_insert(key, |before| *made.insert(value(before)))?;
+        made.ok_or(Error::Full)
+    }
+
+    fn change_or_insert(
+        &mut self,
+        key: K,
+        value: impl FnOnce(Option<V>) -> V,
+    ) -> Result<Option<V>, Error> {
+        let mut op = self.held.op()?;
+        let places = self.before(&key);
+        let found = self.at(places[0], &key);
+        let before = found.as_ref().map(|node| self.value(node.at));
+        let value = value(before);
+        if let Some(node) = found {
+            op.change(&[Part::of(node.at + offset_of!(Node<K, V>, value), &value)])?;
+            return Ok(before);
+        }
+        let core = op.core();
         let height = self.height();
-        let at = self.heap.new_bytes(bytes(height), 16)?;
-        let node = Node::<K, V> { height: height as u64, key, value, links: [] };
+        let bytes = Self::LINKS_AT + height * 8;
+        let at = op.alloc(bytes, 16)?;
+        core.store(at, height as u64);
         // SAFETY: an object that is nobody's yet.
-        unsafe { self.heap.put(at, &node) };
+        unsafe {
+            core.medium.store(at + offset_of!(Node<K, V>, key), bytes_of(&key));
+            core.medium.store(at + offset_of!(Node<K, V>, value), bytes_of(&value));
+        }
         for (list, place) in places.iter().enumerate().take(height) {
             core.store(at + Self::LINKS_AT + list * 8, core.load(*place));
         }
-        core.write_back(at, bytes(height));
+        core.write_back(at, bytes);
         core.fence();
         let word = PPtr::<u8>::to(at).raw();
-        change.word(places[0], word)?;
-        change.word(self.at + Self::LEN_AT, self.len() as u64 + 1)?;
-        change.commit(self.heap);
+        let len = Part::Word(self.held.at() + Self::LEN_AT, self.len() as u64 + 1);
+        if let Err(why) = op.change(&[Part::Word(places[0], word), len]) {
+            // SAFETY: nothing leads to it.
+            unsafe { op.give_back(at) };
+            return Err(why);
+        }
         for place in &places[1..height] {
-            core.store(*place, word);
-            core.write_back(*place, 8);
+            // Without this short cut it takes longer to find what is behind it.
+            let _ = Self::short_cut(&mut op, *place, word);
         }
         Ok(None)
+    }
+
+    /// Stores a link of an upper list, which a failure may undo.
+    fn short_cut(op: &mut Op<'_, H::Medium>, place: usize, word: u64) -> Result<(), Error> {
+        if op.transaction().is_some() {
+            return op.change(&[Part::Word(place, word)]);
+        }
+        op.core().store(place, word);
+        op.core().write_back(place, 8);
+        Ok(())
     }
 
     /// In how many lists a new node is: one in four of each list in the next.
@@ -186,44 +301,149 @@ impl<'h, K: Trace + Copy + Ord, V: Trace + Copy, M: Medium> SortedMap<'h, K, V, 
     }
 
     /// Takes a key away. Its value.
-    pub fn remove(&mut self, key: &K) -> Option<V> {
+    ///
+    /// # Errors
+    /// As for [`SortedMap::insert`].
+    pub fn remove(&mut self, key: &K) -> Result<Option<V>, Error> {
+        let mut op = self.held.op()?;
+        self.remove_in(&mut op, key)
+    }
+
+    fn remove_in(&self, op: &mut Op<'_, H::Medium>, key: &K) -> Result<Option<V>, Error> {
         let places = self.before(key);
-        let (at, node) = self.at(places[0], key)?;
-        let core = self.heap.core();
-        let word = PPtr::<u8>::to(at).raw();
+        let Some(node) = self.at(places[0], key) else { return Ok(None) };
+        let value = self.value(node.at);
+        let core = op.core();
+        let word = PPtr::<u8>::to(node.at).raw();
         for (list, place) in places.iter().enumerate().skip(1).rev() {
-            if core.load(*place) == word && list < node.height as usize {
-                core.store(*place, core.load(at + Self::LINKS_AT + list * 8));
-                core.write_back(*place, 8);
+            if core.load(*place) == word && list < node.height {
+                Self::short_cut(op, *place, core.load(node.at + Self::LINKS_AT + list * 8))?;
             }
         }
         // No short cut leads to it before the key is gone.
         core.fence();
-        let mut change = Change::default();
-        change.word(places[0], core.load(at + Self::LINKS_AT)).ok()?;
-        change.word(self.at + Self::LEN_AT, (self.len() as u64).saturating_sub(1)).ok()?;
-        change.commit(self.heap);
+        op.change(&[
+            Part::Word(places[0], core.load(node.at + Self::LINKS_AT)),
+            Part::Word(self.held.at() + Self::LEN_AT, (self.len() as u64).saturating_sub(1)),
+        ])?;
         // SAFETY: nothing leads to it any more. If it is no object the heap was damaged before.
-        let _ = unsafe { self.heap.free(core.at(at)) };
-        Some(node.value)
+        let _ = unsafe { op.free(node.at) };
+        Ok(Some(value))
+    }
+
+    /// Takes all keys away, at once.
+    ///
+    /// # Errors
+    /// As for [`SortedMap::insert`].
+    pub fn clear(&mut self) -> Result<(), Error> {
+        let mut op = self.held.op()?;
+        let first = op.core().load(self.held.at());
+        op.change(&core::array::from_fn::<_, { LISTS + 1 }, _>(|word| {
+            Part::Word(self.held.at() + word * 8, 0)
+        }))?;
+        let mut next = first;
+        let mut last: Option<K> = None;
+        while let Some(node) = self.node(next) {
+            if last.replace(node.key).is_some_and(|last| node.key <= last) {
+                break;
+            }
+            next = op.core().load(node.at + Self::LINKS_AT);
+            // SAFETY: nothing leads to it any more. If it is no object the heap was damaged before.
+            let _ = unsafe { op.free(node.at) };
+        }
+        Ok(())
+    }
+
+    /// Takes all keys away, at once, for which `stays` says false.
+    ///
+    /// # Errors
+    /// As for [`SortedMap::insert`].
+    pub fn retain(&mut self, mut stays: impl FnMut(&K, &V) -> bool) -> Result<(), Error> {
+        let transaction = self.held.transaction()?;
+        let mut from = Bound::Unbounded;
+        loop {
+            let mut behind = self.range((from, Bound::Unbounded));
+            let Some((key, _)) = behind.find(|(key, value)| !stays(key, value)) else { break };
+            drop(behind);
+            self.remove_in(&mut self.held.op()?, &key)?;
+            from = Bound::Excluded(key);
+        }
+        transaction.commit()
+    }
+
+    /// The first key and its value.
+    pub fn first(&self) -> Option<(K, V)> {
+        self.iter().next()
+    }
+
+    /// The last key and its value.
+    pub fn last(&self) -> Option<(K, V)> {
+        let place = self.before_by(|_| true)[0];
+        let at = place.checked_sub(Self::LINKS_AT)?;
+        (place != self.held.at()).then(|| {
+            let node = self.node(PPtr::<u8>::to(at).raw())?;
+            Some((node.key, self.value(node.at)))
+        })?
+    }
+
+    /// Takes the first key away, and returns it with its value.
+    ///
+    /// # Errors
+    /// As for [`SortedMap::insert`].
+    pub fn pop_first(&mut self) -> Result<Option<(K, V)>, Error> {
+        let Some((key, _)) = self.first() else { return Ok(None) };
+        Ok(self.remove(&key)?.map(|value| (key, value)))
+    }
+
+    /// Takes the last key away, and returns it with its value.
+    ///
+    /// # Errors
+    /// As for [`SortedMap::insert`].
+    pub fn pop_last(&mut self) -> Result<Option<(K, V)>, Error> {
+        let Some((key, _)) = self.last() else { return Ok(None) };
+        Ok(self.remove(&key)?.map(|value| (key, value)))
     }
 
     /// All keys and values from a key on, in order; `None`: from the first on.
     pub fn from(&self, key: Option<&K>) -> impl Iterator<Item = (K, V)> {
-        let mut place = key.map_or(self.at, |key| self.before(key)[0]);
+        self.range((key.map_or(Bound::Unbounded, |key| Bound::Included(*key)), Bound::Unbounded))
+    }
+
+    /// All keys of a range and their values, in order. A range that ends before it begins has none.
+    pub fn range(&self, range: impl RangeBounds<K>) -> impl Iterator<Item = (K, V)> {
+        let mut place = match range.start_bound() {
+            Bound::Unbounded => self.held.at(),
+            Bound::Included(from) => self.before(from)[0],
+            Bound::Excluded(from) => self.before_by(|key| *key <= *from)[0],
+        };
         let mut last: Option<K> = None;
         core::iter::from_fn(move || {
-            let (at, node) = self.node(self.heap.core().load(place))?;
-            if last.replace(node.key).is_some_and(|last| node.key <= last) {
+            let node = self.node(self.held.core().load(place))?;
+            let is_behind = match range.end_bound() {
+                Bound::Unbounded => false,
+                Bound::Included(to) => node.key > *to,
+                Bound::Excluded(to) => node.key >= *to,
+            };
+            if is_behind || last.replace(node.key).is_some_and(|last| node.key <= last) {
                 return None;
             }
-            place = at + Self::LINKS_AT;
-            Some((node.key, node.value))
+            place = node.at + Self::LINKS_AT;
+            Some((node.key, self.value(node.at)))
         })
     }
 
     /// All keys and values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (K, V)> {
-        self.from(None)
+        self.range(..)
+    }
+
+    /// All keys, in order.
+    pub fn keys(&self) -> impl Iterator<Item = K> {
+        self.iter().map(|(key, _)| key)
+    }
+
+    /// All values, in the order of their keys.
+    pub fn values(&self) -> impl Iterator<Item = V> {
+        self.iter().map(|(_, value)| value)
     }
 }

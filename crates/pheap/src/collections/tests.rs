@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use spandrel_pmem::simulator::{Bounds, Memory, Outcome, Point};
 
 use super::*;
-use crate::RootType;
+use crate::{Error, Heap, PPtr, RootType};
 use crate::layout::{BLOCK_BYTES, LEAST_BYTES};
 
 const UUID: [u64; 2] = [5, 6];
@@ -55,7 +55,7 @@ fn vectors_change_at_once() {
         |heap, number| {
             let mut vector = Vector::<[u64; 3], _>::open(heap, "v").unwrap();
             match number % 6 {
-                0 => drop(vector.pop()),
+                0 => drop(vector.pop().unwrap()),
                 1 if number > 6 => vector.set(number / 8, [number as u64; 3]).unwrap(),
                 2 => vector.extend(&[[number as u64; 3]; 3]).unwrap(),
                 _ => vector.push([number as u64, 1, 2]).unwrap(),
@@ -75,7 +75,7 @@ fn texts_change_at_once() {
         |heap, number| {
             let mut text = Text::open(heap, "t").unwrap();
             if number % 7 == 0 {
-                text.truncate(5);
+                text.truncate(5).unwrap();
             }
             text.push(["aé", "ßx", "漢字", "🙂"][number % 4]).unwrap();
         },
@@ -95,7 +95,7 @@ fn hash_tables_change_at_once() {
             let mut map = HashMap::<u64, (u64, u32), _>::open(heap, "m").unwrap();
             let key = number as u64 * 7 % 19;
             if number % 5 == 0 {
-                map.remove(&key);
+                map.remove(&key).unwrap();
             } else {
                 map.insert(key, (number as u64, 9)).unwrap();
             }
@@ -116,7 +116,7 @@ fn sorted_maps_change_at_once() {
             let mut map = SortedMap::<u64, [u8; 20], _>::open(heap, "s").unwrap();
             let key = number as u64 * 7 % 19;
             if number % 5 == 0 {
-                map.remove(&key);
+                map.remove(&key).unwrap();
             } else {
                 map.insert(key, [number as u8; 20]).unwrap();
             }
@@ -141,8 +141,8 @@ proptest! {
         let (mut model, mut tree) = (Model::new(), BTreeMap::new());
         for (what, key, value) in steps {
             if what == 0 {
-                prop_assert_eq!(map.remove(&key), model.remove(&key));
-                prop_assert_eq!(sorted.remove(&key), tree.remove(&key));
+                prop_assert_eq!(map.remove(&key).unwrap(), model.remove(&key));
+                prop_assert_eq!(sorted.remove(&key).unwrap(), tree.remove(&key));
             } else {
                 prop_assert_eq!(map.insert(key, value).unwrap(), model.insert(key, value));
                 prop_assert_eq!(sorted.insert(key, value).unwrap(), tree.insert(key, value));

@@ -1,32 +1,55 @@
 //! A text that grows.
 
-use spandrel_pmem::{Media, Medium};
+use core::fmt;
 
+use super::held::HeapRef;
 use super::{Vector, VectorHead};
 use crate::error::Error;
 use crate::heap::Heap;
 use crate::pointer::PPtr;
 
 /// A text in a heap: UTF-8, of which only whole characters are added or taken away.
-pub struct Text<'h, M: Medium = Media>(Vector<'h, u8, M>);
+pub struct Text<H = &'static Heap>(Vector<u8, H>);
 
-impl<'h, M: Medium> Text<'h, M> {
+impl<H: HeapRef> fmt::Debug for Text<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write;
+        f.write_char('"')?;
+        self.chars().flat_map(char::escape_debug).try_for_each(|part| f.write_char(part))?;
+        f.write_char('"')
+    }
+}
+
+impl<H: HeapRef> fmt::Display for Text<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write;
+        self.chars().try_for_each(|part| f.write_char(part))
+    }
+}
+
+impl Text {
     /// The text of a name, made if there is none.
     ///
     /// # Errors
     /// As for [`Vector::open`].
-    pub fn open(heap: &'h Heap<M>, name: &str) -> Result<Self, Error> {
-        Vector::open(heap, name).map(Self)
+    pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<Text<H>, Error> {
+        Vector::<u8>::open(heap, name).map(Text)
     }
 
     /// The text that a pointer leads to.
     ///
     /// # Errors
     /// As for [`Vector::of`].
-    pub fn of(heap: &'h Heap<M>, head: PPtr<VectorHead<u8>>) -> Result<Self, Error> {
-        Vector::of(heap, head).map(Self)
+    ///
+    /// # Safety
+    /// As for [`Vector::of`].
+    pub unsafe fn of<H: HeapRef>(heap: H, head: PPtr<VectorHead<u8>>) -> Result<Text<H>, Error> {
+        // SAFETY: promised by the caller.
+        unsafe { Vector::<u8>::of(heap, head) }.map(Text)
     }
+}
 
+impl<H: HeapRef> Text<H> {
     /// Bytes of the text.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -46,11 +69,20 @@ impl<'h, M: Medium> Text<'h, M> {
     }
 
     /// Cuts it off behind so many bytes, if a character ends there.
-    pub fn truncate(&mut self, len: usize) {
+    ///
+    /// # Errors
+    /// As for [`Vector::truncate`].
+    pub fn truncate(&mut self, len: usize) -> Result<(), Error> {
         let is_end = self.0.get(len).is_none_or(|byte| byte & 0xc0 != 0x80);
-        if is_end {
-            self.0.truncate(len);
-        }
+        self.0.truncate(if is_end { len } else { usize::MAX })
+    }
+
+    /// Takes all of it away.
+    ///
+    /// # Errors
+    /// As for [`Vector::clear`].
+    pub fn clear(&mut self) -> Result<(), Error> {
+        self.0.clear()
     }
 
     /// Its characters. What a damaged disk has made no characters of is the replacement character.

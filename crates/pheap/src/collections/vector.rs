@@ -1,10 +1,11 @@
 //! A growing array.
 
+use core::fmt;
 use core::marker::PhantomData;
+use core::ops::{Bound, Range, RangeBounds};
 
-use spandrel_pmem::{Media, Medium};
-
-use super::Change;
+use super::held::{HeapRef, Held};
+use super::op::{Op, Part, bytes_of};
 use crate::error::Error;
 use crate::heap::Heap;
 use crate::pointer::PPtr;
@@ -23,6 +24,31 @@ pub struct Elements<T> {
     /// The first lies at a multiple of 16.
     unused: u64,
     first: [T; 0],
+}
+
+impl<T> VectorHead<T> {
+    /// The head of a vector without elements, for a collection that a program's own object leads to; see [`Vector::of`].
+    pub const fn new() -> Self {
+        Self { elements: PPtr::NULL }
+    }
+}
+
+impl<T> Default for VectorHead<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> fmt::Debug for VectorHead<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VectorHead").field("elements", &self.elements).finish()
+    }
+}
+
+impl<T> fmt::Debug for Elements<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Elements").field("len", &self.len).finish_non_exhaustive()
+    }
 }
 
 // SAFETY: a pointer.
@@ -45,51 +71,82 @@ unsafe impl<T: Trace> Trace for Elements<T> {
 }
 
 /// A vector in a heap.
-pub struct Vector<'h, T, M: Medium = Media> {
-    heap: &'h Heap<M>,
-    /// Where the head is.
-    at: usize,
+pub struct Vector<T, H = &'static Heap> {
+    held: Held<H>,
     of: PhantomData<T>,
 }
 
 const FIRST: usize = 16;
 
-impl<'h, T: Trace + Copy, M: Medium> Vector<'h, T, M> {
-    /// Elements are aligned to 16 at most, and can be replaced as a whole.
-    const FITS: () = assert!(
-        align_of::<T>() <= 16 && size_of::<T>() <= super::VALUE_BYTES && size_of::<T>() > 0
-    );
+impl<T: Trace + Copy + fmt::Debug, H: HeapRef> fmt::Debug for Vector<T, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
 
+impl<T: Trace + Copy> Vector<T> {
     /// The vector of a name, made if there is none.
     ///
     /// # Errors
-    /// As for [`Heap::root`] and [`Heap::alloc`].
-    pub fn open(heap: &'h Heap<M>, name: &str) -> Result<Self, Error> {
-        let new = |heap: &'h Heap<M>| heap.new_object(VectorHead::<T> { elements: PPtr::NULL });
-        Self::of(heap, heap.root::<VectorHead<T>>(name)?.get_or(new)?)
+    /// [`Error::HandleLives`]: it has a handle; and as for [`Heap::root`] and [`Heap::alloc`].
+    pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<Vector<T, H>, Error> {
+        const { Vector::<T, H>::FITS };
+        Ok(Vector { held: Held::open(heap, name, VectorHead::<T>::new)?, of: PhantomData })
     }
 
     /// The vector that a pointer leads to.
     ///
     /// # Errors
     /// [`Error::Foreign`].
-    pub fn of(heap: &'h Heap<M>, head: PPtr<VectorHead<T>>) -> Result<Self, Error> {
-        const { Self::FITS };
-        Ok(Self { heap, at: heap.place_of(head)?, of: PhantomData })
+    ///
+    /// # Safety
+    /// No other handle of the vector lives as long as this one, and its head is not freed or replaced.
+    pub unsafe fn of<H: HeapRef>(
+        heap: H,
+        head: PPtr<VectorHead<T>>,
+    ) -> Result<Vector<T, H>, Error> {
+        const { Vector::<T, H>::FITS };
+        // SAFETY: promised by the caller.
+        Ok(Vector { held: unsafe { Held::of(heap, head)? }, of: PhantomData })
     }
+}
+
+/// What a vector's elements are made of when they are written anew.
+enum Piece<'v, T> {
+    Old(Range<usize>),
+    New(&'v [T]),
+}
+
+/// The bytes of several values.
+fn bytes_of_all<T: Copy>(values: &[T]) -> &[u8] {
+    // SAFETY: the values' own bytes, as long as they are borrowed.
+    unsafe { core::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+impl<T: Trace + Copy, H: HeapRef> Vector<T, H> {
+    const FITS: () = assert!(
+        align_of::<T>() <= 16 && size_of::<T>() > 0,
+        "elements of a heap's vector are aligned to 16 bytes at most, and not empty"
+    );
+    const SIZE: usize = size_of::<T>();
 
     /// Where the elements are, and how many there is room for.
     fn elements(&self) -> (usize, usize) {
-        let to = PPtr::<u8>::from_raw(self.heap.core().load(self.at)).offset();
-        let found =
-            to.and_then(|at| self.heap.core().object_of(at).filter(|found| found.start == at));
-        found.map_or((0, 0), |found| (found.start, (found.bytes - FIRST) / size_of::<T>()))
+        let core = self.held.core();
+        let to = PPtr::<u8>::from_raw(core.load(self.held.at())).offset();
+        let found = to.and_then(|at| core.object_of(at).filter(|found| found.start == at));
+        found.map_or((0, 0), |found| (found.start, (found.bytes - FIRST) / Self::SIZE))
+    }
+
+    /// Where the elements are, and how many there are.
+    fn parts(&self) -> (usize, usize) {
+        let (at, room) = self.elements();
+        (at, if at == 0 { 0 } else { (self.held.core().load(at) as usize).min(room) })
     }
 
     /// How many elements there are.
     pub fn len(&self) -> usize {
-        let (at, room) = self.elements();
-        if at == 0 { 0 } else { (self.heap.core().load(at) as usize).min(room) }
+        self.parts().1
     }
 
     /// Whether there are none.
@@ -97,27 +154,54 @@ impl<'h, T: Trace + Copy, M: Medium> Vector<'h, T, M> {
         self.len() == 0
     }
 
-    fn place(&self, index: usize) -> usize {
-        self.elements().0 + FIRST + index * size_of::<T>()
+    fn place(at: usize, index: usize) -> usize {
+        at + FIRST + index * Self::SIZE
+    }
+
+    /// An element of elements that begin at a place.
+    fn read(&self, at: usize, index: usize) -> T {
+        let place = self.held.core().at(Self::place(at, index));
+        // SAFETY: the callers have looked that it is one of the elements; any bytes are a value.
+        unsafe { place.as_ptr().cast::<T>().read_unaligned() }
     }
 
     /// An element.
     pub fn get(&self, index: usize) -> Option<T> {
-        // SAFETY: one of the elements; any bytes are a value.
-        (index < self.len()).then(|| unsafe {
-            self.heap.core().at(self.place(index)).as_ptr().cast::<T>().read_unaligned()
-        })
+        let (at, len) = self.parts();
+        (index < len).then(|| self.read(at, index))
+    }
+
+    /// The first element.
+    pub fn first(&self) -> Option<T> {
+        self.get(0)
+    }
+
+    /// The last element.
+    pub fn last(&self) -> Option<T> {
+        let (at, len) = self.parts();
+        len.checked_sub(1).map(|last| self.read(at, last))
     }
 
     /// All elements, in order.
-    pub fn iter(&self) -> impl Iterator<Item = T> {
-        (0..self.len()).filter_map(|index| self.get(index))
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = T> + ExactSizeIterator {
+        let (at, len) = self.parts();
+        (0..len).map(move |index| self.read(at, index))
+    }
+
+    /// Copies elements from an index on, as many as there are and `into` has room for. How many.
+    pub fn copy_to_slice(&self, from: usize, into: &mut [T]) -> usize {
+        let (at, len) = self.parts();
+        let count = len.saturating_sub(from).min(into.len());
+        for (number, place) in into.iter_mut().enumerate().take(count) {
+            *place = self.read(at, from + number);
+        }
+        count
     }
 
     /// Adds an element at the end.
     ///
     /// # Errors
-    /// As for [`Heap::alloc`].
+    /// As for [`Heap::alloc`]; [`Error::Forked`], [`Error::InTransaction`].
     pub fn push(&mut self, value: T) -> Result<(), Error> {
         self.extend(&[value])
     }
@@ -125,49 +209,81 @@ impl<'h, T: Trace + Copy, M: Medium> Vector<'h, T, M> {
     /// Adds elements at the end, all or none.
     ///
     /// # Errors
-    /// As for [`Heap::alloc`].
+    /// As for [`Vector::push`].
     pub fn extend(&mut self, values: &[T]) -> Result<(), Error> {
+        let mut op = self.held.op()?;
         let (at, room) = self.elements();
         let len = self.len();
-        let needed = len + values.len();
+        let needed = len.checked_add(values.len()).ok_or(Error::Size(usize::MAX))?;
         if needed > room {
-            return self.grow(values, needed.max(room * 2));
+            let room = needed.max(room * 2);
+            return self.renew(&mut op, room, &[Piece::Old(0..len), Piece::New(values)]);
         }
-        values.iter().enumerate().for_each(|(number, value)| {
-            // SAFETY: behind the last one, where there is room.
-            unsafe { self.heap.put(at + FIRST + (len + number) * size_of::<T>(), value) }
-        });
-        self.heap.core().fence();
-        self.heap.publish(at, needed as u64);
-        Ok(())
+        if values.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: behind the last one, where there is room.
+        unsafe { op.put_aside(Self::place(at, len), bytes_of_all(values))? };
+        op.fence();
+        op.publish(at, needed as u64)
     }
 
-    /// The same into a new object, which then takes the place of the old one.
-    fn grow(&mut self, values: &[T], room: usize) -> Result<(), Error> {
-        let (old, len) = (self.elements().0, self.len());
-        let bytes = room.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(FIRST));
-        let new = self.heap.new_bytes(bytes.ok_or(Error::Size(room))?, 16)?;
-        let core = self.heap.core();
-        core.store(new, (len + values.len()) as u64);
-        core.store(new + 8, 0);
-        let all = len * size_of::<T>();
-        if all > 0 {
-            // SAFETY: elements, and an object that is nobody's yet.
-            unsafe {
-                let from = core::slice::from_raw_parts(core.at(old + FIRST).as_ptr(), all);
-                core.medium.store(new + FIRST, from);
+    /// Writes elements into a new object with room for more, which then takes the place of the old one.
+    fn renew(
+        &self,
+        op: &mut Op<'_, H::Medium>,
+        room: usize,
+        pieces: &[Piece<'_, T>],
+    ) -> Result<(), Error> {
+        let (old, _) = self.elements();
+        let bytes = room.checked_mul(Self::SIZE).and_then(|bytes| bytes.checked_add(FIRST));
+        let new = op.alloc(bytes.ok_or(Error::Size(room))?, 16)?;
+        let core = op.core();
+        let mut len = 0;
+        for piece in pieces {
+            let to = Self::place(new, len);
+            match piece {
+                Piece::Old(range) if range.is_empty() => {}
+                Piece::Old(range) => {
+                    let from = core.at(Self::place(old, range.start));
+                    // SAFETY: elements, which this handle alone changes, and an object that is nobody's yet.
+                    unsafe {
+                        let bytes = range.len() * Self::SIZE;
+                        op.put(to, core::slice::from_raw_parts(from.as_ptr(), bytes));
+                    }
+                    len += range.len();
+                }
+                Piece::New(values) => {
+                    // SAFETY: an object that is nobody's yet.
+                    unsafe { op.put(to, bytes_of_all(values)) };
+                    len += values.len();
+                }
             }
         }
-        core.write_back(new, FIRST + all);
-        values.iter().enumerate().for_each(|(number, value)| {
-            // SAFETY: as above.
-            unsafe { self.heap.put(new + FIRST + (len + number) * size_of::<T>(), value) }
-        });
+        self.put_in_place(op, old, new, len)
+    }
+
+    /// Elements that were written take the place of the old ones.
+    fn put_in_place(
+        &self,
+        op: &mut Op<'_, H::Medium>,
+        old: usize,
+        new: usize,
+        len: usize,
+    ) -> Result<(), Error> {
+        let core = op.core();
+        core.store(new, len as u64);
+        core.store(new + 8, 0);
+        core.write_back(new, FIRST);
         core.fence();
-        self.heap.publish(self.at, PPtr::<u8>::to(new).raw());
+        if let Err(why) = op.publish(self.held.at(), PPtr::<u8>::to(new).raw()) {
+            // SAFETY: nothing leads to it.
+            unsafe { op.give_back(new) };
+            return Err(why);
+        }
         if old != 0 {
             // SAFETY: nothing leads to it any more.
-            unsafe { self.heap.free(core.at(old))? };
+            unsafe { op.free(old)? };
         }
         Ok(())
     }
@@ -175,29 +291,153 @@ impl<'h, T: Trace + Copy, M: Medium> Vector<'h, T, M> {
     /// Replaces an element.
     ///
     /// # Errors
-    /// [`Error::Size`]: there is none of that number.
+    /// [`Error::Size`]: there is none of that number; [`Error::Forked`], [`Error::InTransaction`].
     pub fn set(&mut self, index: usize, value: T) -> Result<(), Error> {
-        if index >= self.len() {
+        let mut op = self.held.op()?;
+        let (at, len) = self.parts();
+        if index >= len {
             return Err(Error::Size(index));
         }
-        let mut change = Change::default();
-        change.value(self.heap, self.place(index), &value)?;
-        change.commit(self.heap);
-        Ok(())
+        op.change(&[Part::Bytes(Self::place(at, index), bytes_of(&value))])
     }
 
     /// Takes the last element away.
-    pub fn pop(&mut self) -> Option<T> {
-        let last = self.len().checked_sub(1)?;
-        let value = self.get(last);
-        self.truncate(last);
-        value
+    ///
+    /// # Errors
+    /// [`Error::Forked`], [`Error::InTransaction`].
+    pub fn pop(&mut self) -> Result<Option<T>, Error> {
+        let Some(value) = self.last() else { return self.held.op().map(|_| None) };
+        self.truncate(self.len() - 1)?;
+        Ok(Some(value))
     }
 
     /// Leaves the first `len` elements.
-    pub fn truncate(&mut self, len: usize) {
-        if len < self.len() {
-            self.heap.publish(self.elements().0, len as u64);
+    ///
+    /// # Errors
+    /// As for [`Vector::pop`].
+    pub fn truncate(&mut self, len: usize) -> Result<(), Error> {
+        let mut op = self.held.op()?;
+        let (at, has) = self.parts();
+        if len < has { op.publish(at, len as u64) } else { Ok(()) }
+    }
+
+    /// Takes all elements away, and their room.
+    ///
+    /// # Errors
+    /// As for [`Vector::pop`].
+    pub fn clear(&mut self) -> Result<(), Error> {
+        let mut op = self.held.op()?;
+        let (at, _) = self.elements();
+        op.publish(self.held.at(), 0)?;
+        if at != 0 {
+            // SAFETY: nothing leads to it any more.
+            unsafe { op.free(at)? };
         }
+        Ok(())
+    }
+
+    /// Adds an element before that of a number: all from there on move.
+    ///
+    /// # Errors
+    /// [`Error::Size`]: there are fewer; and as for [`Vector::push`].
+    pub fn insert(&mut self, index: usize, value: T) -> Result<(), Error> {
+        let mut op = self.held.op()?;
+        let (room, len) = (self.elements().1, self.len());
+        if index > len {
+            return Err(Error::Size(index));
+        }
+        let room = if len < room { room } else { room * 2 + 1 };
+        let pieces = [Piece::Old(0..index), Piece::New(&[value]), Piece::Old(index..len)];
+        self.renew(&mut op, room, &pieces)
+    }
+
+    /// Takes an element away: all behind it move.
+    ///
+    /// # Errors
+    /// [`Error::Size`]: there is none of that number; and as for [`Vector::push`].
+    pub fn remove(&mut self, index: usize) -> Result<T, Error> {
+        let value = self.get(index).ok_or(Error::Size(index))?;
+        self.drain(index..=index, |_| ())?;
+        Ok(value)
+    }
+
+    /// Takes an element away, whose place the last one takes.
+    ///
+    /// # Errors
+    /// [`Error::Size`]: there is none of that number; and as for [`Vector::set`].
+    pub fn swap_remove(&mut self, index: usize) -> Result<T, Error> {
+        let mut op = self.held.op()?;
+        let (at, len) = self.parts();
+        if index >= len {
+            return Err(Error::Size(index));
+        }
+        let (value, last) = (self.read(at, index), self.read(at, len - 1));
+        let place = Part::Bytes(Self::place(at, index), bytes_of(&last));
+        op.change(&[place, Part::Word(at, len as u64 - 1)])?;
+        Ok(value)
+    }
+
+    /// Hands the elements of a range to `each`, in order, and then takes all of them away at once. Where the range is beyond the end it
+    /// has none.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let heap = spandrel_pheap::Options::new().create(directory.path().join("h").to_str().unwrap())?;
+    /// let mut numbers = spandrel_pheap::collections::Vector::<u64>::open(&heap, "numbers")?;
+    /// numbers.extend(&[1, 2, 3, 4, 5])?;
+    /// let mut taken = Vec::new();
+    /// numbers.drain(1..3, |number| taken.push(number))?;
+    /// assert_eq!((taken, numbers.iter().collect()), (vec![2, 3], vec![1, 4, 5]));
+    /// # Ok::<(), spandrel_pheap::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Vector::push`]. All elements are there then.
+    pub fn drain(
+        &mut self,
+        range: impl RangeBounds<usize>,
+        mut each: impl FnMut(T),
+    ) -> Result<(), Error> {
+        let mut op = self.held.op()?;
+        let (at, len) = self.parts();
+        let to = match range.end_bound() {
+            Bound::Unbounded => len,
+            Bound::Included(to) => to.saturating_add(1).min(len),
+            Bound::Excluded(to) => (*to).min(len),
+        };
+        let from = match range.start_bound() {
+            Bound::Unbounded => 0,
+            Bound::Included(from) => (*from).min(to),
+            Bound::Excluded(from) => from.saturating_add(1).min(to),
+        };
+        (from..to).for_each(|index| each(self.read(at, index)));
+        if from == to {
+            return Ok(());
+        }
+        if to == len {
+            return op.publish(at, from as u64);
+        }
+        let room = self.elements().1;
+        self.renew(&mut op, room, &[Piece::Old(0..from), Piece::Old(to..len)])
+    }
+
+    /// Takes all elements away, at once, for which `stays` says false.
+    ///
+    /// # Errors
+    /// As for [`Vector::push`]. All elements are there then.
+    pub fn retain(&mut self, mut stays: impl FnMut(&T) -> bool) -> Result<(), Error> {
+        let mut op = self.held.op()?;
+        let (old, len) = self.parts();
+        if len == 0 {
+            return Ok(());
+        }
+        let new = op.alloc(Self::place(0, len), 16)?;
+        let mut count = 0;
+        for value in self.iter().filter(|value| stays(value)) {
+            // SAFETY: an object that is nobody's yet, with room for all.
+            unsafe { op.put(Self::place(new, count), bytes_of(&value)) };
+            count += 1;
+        }
+        self.put_in_place(&mut op, old, new, count)
     }
 }

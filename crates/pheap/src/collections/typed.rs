@@ -1,0 +1,145 @@
+//! Objects and roots by type: what collections are made of, and what a program's own structures are made with.
+
+use core::fmt;
+
+use spandrel_pmem::{Media, Medium};
+
+use super::op::{Op, Part, bytes_of};
+use crate::error::Error;
+use crate::heap::Heap;
+use crate::pointer::PPtr;
+use crate::superblock::ROOTS;
+use crate::trace::Trace;
+
+/// A root of a name and a type.
+pub struct Root<'h, T, M: Medium = Media> {
+    heap: &'h Heap<M>,
+    index: usize,
+    to: core::marker::PhantomData<T>,
+}
+
+impl<T, M: Medium> fmt::Debug for Root<'_, T, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let to = PPtr::<u8>::from_raw(self.heap.core().load(ROOTS + self.index * 8));
+        f.debug_struct("Root").field("index", &self.index).field("to", &to).finish()
+    }
+}
+
+impl<T: Trace, M: Medium> Root<'_, T, M> {
+    /// What it leads to.
+    pub fn get(&self) -> PPtr<T> {
+        PPtr::from_raw(self.heap.core().load(ROOTS + self.index * 8))
+    }
+
+    /// Has it lead to that; durable when this returns, in a transaction when that has ended.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`]: that is no object that is large enough for a `T`; [`Error::Forked`].
+    pub fn set(&self, to: PPtr<T>) -> Result<(), Error> {
+        let core = self.heap.core();
+        if let Some(at) = to.offset() {
+            let found = core.object_of(at).filter(|found| found.start == at);
+            found.filter(|found| found.bytes >= size_of::<T>()).ok_or(Error::Foreign(at))?;
+        }
+        core.set_root(self.index, to.raw())
+    }
+
+    /// Its number among the 512.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+}
+
+/// Objects by type.
+impl<M: Medium> Heap<M> {
+    /// The root of that name, which leads to a `T`: null when it is new.
+    ///
+    /// # Errors
+    /// As for [`Heap::named_root`].
+    pub fn root<T: Trace>(&self, name: &str) -> Result<Root<'_, T, M>, Error> {
+        Ok(Root { heap: self, index: self.named_root::<T>(name)?, to: core::marker::PhantomData })
+    }
+
+    /// Allocates an object with a value, which is durable when this returns. A transaction that is rolled back frees it.
+    ///
+    /// # Errors
+    /// As for [`Heap::alloc`]; [`Error::Size`] for types that are aligned to more than 64 KiB.
+    pub fn new_object<T: Trace>(&self, value: T) -> Result<PPtr<T>, Error> {
+        let mut op = Op::begin(self.core())?;
+        let object = op.alloc(size_of::<T>(), align_of::<T>())?;
+        self.fill_with(object, value);
+        Ok(PPtr::to(object))
+    }
+
+    /// The same, and no transaction frees it.
+    pub(crate) fn new_object_now<T: Trace>(&self, value: T) -> Result<PPtr<T>, Error> {
+        let object = self.new_bytes(size_of::<T>(), align_of::<T>())?;
+        self.fill_with(object, value);
+        Ok(PPtr::to(object))
+    }
+
+    fn fill_with<T: Trace>(&self, object: usize, value: T) {
+        let bytes = core::ptr::NonNull::from(&value).cast::<u8>();
+        // SAFETY: the object has room for one, and is nobody else's.
+        unsafe {
+            let bytes = core::slice::from_raw_parts(bytes.as_ptr(), size_of::<T>());
+            self.core().medium.store(object, bytes);
+        }
+        self.core().write_back(object, size_of::<T>());
+        self.core().fence();
+        core::mem::forget(value);
+    }
+
+    /// An object's offset.
+    pub(crate) fn new_bytes(&self, bytes: usize, align: usize) -> Result<usize, Error> {
+        Ok(self.core().offset(self.alloc_aligned(bytes.max(1), align)?.as_ptr()))
+    }
+
+    /// Frees an object by its pointer, in a transaction when that has ended.
+    ///
+    /// # Errors
+    /// As for [`Heap::free`].
+    ///
+    /// # Safety
+    /// As for [`Heap::free`].
+    pub unsafe fn free_object<T>(&self, object: PPtr<T>) -> Result<(), Error> {
+        let mut op = Op::begin(self.core())?;
+        match object.offset() {
+            // SAFETY: promised by the caller; whether it is one is looked at.
+            Some(at) if at < self.bytes() => unsafe { op.free(at) },
+            Some(at) => Err(Error::Foreign(at)),
+            None => Ok(()),
+        }
+    }
+
+    /// A copy of an object's value.
+    ///
+    /// # Safety
+    /// Nobody writes to it meanwhile.
+    pub unsafe fn read<T: Trace + Copy>(&self, object: PPtr<T>) -> Option<T> {
+        // SAFETY: within the heap, and any bytes are a value.
+        self.address(object).map(|at| unsafe { at.as_ptr().read_unaligned() })
+    }
+
+    /// Replaces an object's value, all or nothing; durable when this returns, in a transaction when that has ended.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`]; [`Error::Full`]: there is no room to note what a large value was.
+    ///
+    /// # Safety
+    /// It is an object of that type, and nobody else reads or writes it meanwhile.
+    pub unsafe fn replace<T: Trace + Copy>(&self, object: PPtr<T>, value: T) -> Result<(), Error> {
+        let mut op = Op::begin(self.core())?;
+        let at = self.place_of(object)?;
+        op.change(&[Part::Bytes(at, bytes_of(&value))])
+    }
+
+    /// Where the object of a pointer is, if it is one that has room for a `T`: whatever a damaged heap holds, nothing else is written to.
+    pub(crate) fn place_of<T>(&self, object: PPtr<T>) -> Result<usize, Error> {
+        let found = object.offset().and_then(|at| {
+            let found = self.core().object_of(at)?;
+            (found.start == at && found.bytes >= size_of::<T>()).then_some(at)
+        });
+        found.ok_or(Error::Foreign(object.raw() as usize))
+    }
+}
