@@ -75,3 +75,5 @@ mod crash;
 mod damage;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod transaction_tests;
