@@ -24,9 +24,9 @@ const TYPES: &[RootType<'_>] = &[
 /// Collections of one heap.
 struct All<'h> {
     heap: &'h Heap<&'h Memory>,
-    map: HashMap<u64, u64, &'h Heap<&'h Memory>>,
-    sorted: SortedMap<u64, [u64; 2], &'h Heap<&'h Memory>>,
-    vector: Vector<u64, &'h Heap<&'h Memory>>,
+    map: HashMap<'h, u64, u64, &'h Heap<&'h Memory>>,
+    sorted: SortedMap<'h, u64, [u64; 2], &'h Heap<&'h Memory>>,
+    vector: Vector<'h, u64, &'h Heap<&'h Memory>>,
 }
 
 /// What they hold.
@@ -51,7 +51,8 @@ impl<'h> All<'h> {
             sorted: self.sorted.iter().collect(),
             vector: self.vector.iter().collect(),
             object: {
-                let to = self.heap.root::<[u64; 100]>("object").map_err(|why| why.to_string())?.get();
+                let to =
+                    self.heap.root::<[u64; 100]>("object").map_err(|why| why.to_string())?.get();
                 // SAFETY: no other thread has the heap.
                 let words = unsafe { self.heap.read(to) };
                 if words.is_some_and(|words| words != [words[0]; 100]) {

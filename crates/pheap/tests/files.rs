@@ -25,7 +25,7 @@ fn text(path: &Path) -> &str {
 
 const NUMBERS: &[RootType<'_>] = &[RootType::of::<VectorHead<u64>>("numbers")];
 
-fn numbers(heap: &Heap<Media>) -> Vector<u64, &Heap<Media>> {
+fn numbers(heap: &Heap<Media>) -> Vector<'_, u64> {
     Vector::open(heap, "numbers").unwrap()
 }
 

@@ -91,10 +91,10 @@ impl State {
 /// The same in the heap.
 struct Kept<'h> {
     heap: &'h Heap,
-    map: HashMap<u64, u64, &'h Heap>,
-    sorted: SortedMap<u32, [u8; 40], &'h Heap>,
-    numbers: Vector<u64, &'h Heap>,
-    text: Text<&'h Heap>,
+    map: HashMap<'h, u64, u64>,
+    sorted: SortedMap<'h, u32, [u8; 40]>,
+    numbers: Vector<'h, u64>,
+    text: Text<'h>,
 }
 
 const NAMES: [[&str; 4]; THREADS] =

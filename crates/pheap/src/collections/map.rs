@@ -98,9 +98,9 @@ unsafe impl<K: Trace, V: Trace> Trace for Slot<K, V> {
 }
 
 /// A hash table in a heap.
-pub struct HashMap<K, V, H = &'static Heap> {
+pub struct HashMap<'h, K, V, H = &'h Heap> {
     held: Held<H>,
-    of: PhantomData<(K, V)>,
+    of: PhantomData<(K, V, &'h ())>,
 }
 
 /// Where a table's first slot is.
@@ -108,7 +108,7 @@ const FIRST: usize = 32;
 const USED_AT: usize = 8;
 const SLOTS_AT: usize = 16;
 
-impl<K, V, H> fmt::Debug for HashMap<K, V, H>
+impl<K, V, H> fmt::Debug for HashMap<'_, K, V, H>
 where
     K: Key + fmt::Debug,
     V: Trace + Copy + fmt::Debug,
@@ -119,12 +119,12 @@ where
     }
 }
 
-impl<K: Key, V: Trace + Copy> HashMap<K, V> {
+impl<'h, K: Key, V: Trace + Copy> HashMap<'h, K, V> {
     /// The table of a name, made if there is none.
     ///
     /// # Errors
     /// [`Error::HandleLives`]: it has a handle; and as for [`Heap::root`] and [`Heap::alloc`].
-    pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<HashMap<K, V, H>, Error> {
+    pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<HashMap<'h, K, V, H>, Error> {
         const { HashMap::<K, V, H>::FITS };
         let held = Held::open(heap, name, MapHead::<K, V>::new)?;
         Ok(HashMap { held, of: PhantomData })
@@ -140,14 +140,14 @@ impl<K: Key, V: Trace + Copy> HashMap<K, V> {
     pub unsafe fn of<H: HeapRef>(
         heap: H,
         head: PPtr<MapHead<K, V>>,
-    ) -> Result<HashMap<K, V, H>, Error> {
+    ) -> Result<HashMap<'h, K, V, H>, Error> {
         const { HashMap::<K, V, H>::FITS };
         // SAFETY: promised by the caller.
         Ok(HashMap { held: unsafe { Held::of(heap, head)? }, of: PhantomData })
     }
 }
 
-impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<K, V, H> {
+impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
     const FITS: () = assert!(
         align_of::<Slot<K, V>>() <= 16,
         "keys and values of a heap's table are aligned to 16 bytes at most"

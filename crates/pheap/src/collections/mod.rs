@@ -2,7 +2,7 @@
 //! next checkpoint, and in a transaction ([`Heap::transaction`](crate::Heap::transaction)) together with all others of it.
 //!
 //! What lies in the heap is one object or more; a program has a handle, which keeps the heap open: by `&Heap`, or by `Arc<Heap>` for a
-//! handle that borrows nothing and can be shared (`Arc<RwLock<HashMap<u64, u64, Arc<Heap>>>>`). A named collection has one handle at a
+//! handle that borrows nothing and can be shared (`Arc<RwLock<HashMap<'static, u64, u64, Arc<Heap>>>>`). A named collection has one handle at a
 //! time: opening it again is refused ([`Error::HandleLives`](crate::Error::HandleLives)) until the first handle is dropped.
 //!
 //! ```
@@ -15,7 +15,7 @@
 //! # let path = path.to_str().unwrap();
 //! let heap = Arc::new(Options::new().create(path)?);
 //! let visits = HashMap::<u64, u64>::open(Arc::clone(&heap), "visits")?;
-//! let visits: Arc<RwLock<HashMap<u64, u64, Arc<Heap>>>> = Arc::new(RwLock::new(visits));
+//! let visits: Arc<RwLock<HashMap<'static, u64, u64, Arc<Heap>>>> = Arc::new(RwLock::new(visits));
 //! let counted = {
 //!     let visits = Arc::clone(&visits);
 //!     std::thread::spawn(move || visits.write().unwrap().insert(7, 1))

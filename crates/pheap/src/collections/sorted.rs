@@ -75,12 +75,12 @@ unsafe impl<K: Trace, V: Trace> Trace for Node<K, V> {
 }
 
 /// A sorted map in a heap.
-pub struct SortedMap<K, V, H = &'static Heap> {
+pub struct SortedMap<'h, K, V, H = &'h Heap> {
     held: Held<H>,
-    of: PhantomData<(K, V)>,
+    of: PhantomData<(K, V, &'h ())>,
 }
 
-impl<K, V, H> fmt::Debug for SortedMap<K, V, H>
+impl<K, V, H> fmt::Debug for SortedMap<'_, K, V, H>
 where
     K: Trace + Copy + Ord + fmt::Debug,
     V: Trace + Copy + fmt::Debug,
@@ -91,12 +91,12 @@ where
     }
 }
 
-impl<K: Trace + Copy + Ord, V: Trace + Copy> SortedMap<K, V> {
+impl<'h, K: Trace + Copy + Ord, V: Trace + Copy> SortedMap<'h, K, V> {
     /// The map of a name, made if there is none.
     ///
     /// # Errors
     /// [`Error::HandleLives`]: it has a handle; and as for [`Heap::root`] and [`Heap::alloc`].
-    pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<SortedMap<K, V, H>, Error> {
+    pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<SortedMap<'h, K, V, H>, Error> {
         const { SortedMap::<K, V, H>::FITS };
         let held = Held::open(heap, name, SortedHead::<K, V>::new)?;
         Ok(SortedMap { held, of: PhantomData })
@@ -112,7 +112,7 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy> SortedMap<K, V> {
     pub unsafe fn of<H: HeapRef>(
         heap: H,
         head: PPtr<SortedHead<K, V>>,
-    ) -> Result<SortedMap<K, V, H>, Error> {
+    ) -> Result<SortedMap<'h, K, V, H>, Error> {
         const { SortedMap::<K, V, H>::FITS };
         // SAFETY: promised by the caller.
         Ok(SortedMap { held: unsafe { Held::of(heap, head)? }, of: PhantomData })
@@ -126,7 +126,7 @@ struct Found<K> {
     key: K,
 }
 
-impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<K, V, H> {
+impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> {
     const FITS: () = assert!(
         align_of::<Node<K, V>>() <= 16,
         "keys and values of a heap's map are aligned to 16 bytes at most"

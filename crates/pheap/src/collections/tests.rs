@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use spandrel_pmem::simulator::{Bounds, Memory, Outcome, Point};
 
 use super::*;
-use crate::{Error, Heap, PPtr, RootType};
 use crate::layout::{BLOCK_BYTES, LEAST_BYTES};
+use crate::{Error, Heap, PPtr, RootType};
 
 const UUID: [u64; 2] = [5, 6];
 const BYTES: usize = LEAST_BYTES + 20 * BLOCK_BYTES;
@@ -173,4 +173,23 @@ fn objects_by_type_are_replaced_and_freed() {
     assert!(matches!(heap.root::<u64>("pair"), Err(Error::RootType { .. })));
     assert!(matches!(root.set(PPtr::to(64)), Err(Error::Foreign(64))));
     heap.close().unwrap();
+}
+
+#[test]
+fn a_full_heap_takes_inserts_again_after_keys_were_removed() {
+    let memory = Memory::new(BYTES);
+    let heap = Heap::create(&memory, UUID, 0, 0).unwrap();
+    let mut map = HashMap::<u64, [u64; 16]>::open(&heap, "map").unwrap();
+    let keys = (0..).take_while(|key| map.insert(*key, [*key; 16]).is_ok()).count() as u64;
+    while heap.alloc(16).is_ok() {}
+    assert_eq!(map.insert(keys, [1; 16]), Err(Error::Full));
+    for key in 0..keys / 2 {
+        assert_eq!(map.remove(&key).unwrap(), Some([key; 16]));
+    }
+    for key in keys..keys + keys / 2 {
+        assert_eq!(map.insert(key, [key; 16]), Ok(None), "{key} of {keys}");
+    }
+    assert_eq!(map.len() as u64, keys / 2 + keys - keys / 2);
+    assert!((keys / 2..keys + keys / 2).all(|key| map.get(&key) == Some([key; 16])));
+    assert!((0..keys / 2).all(|key| !map.contains_key(&key)));
 }

@@ -9,9 +9,9 @@ use crate::heap::Heap;
 use crate::pointer::PPtr;
 
 /// A text in a heap: UTF-8, of which only whole characters are added or taken away.
-pub struct Text<H = &'static Heap>(Vector<u8, H>);
+pub struct Text<'h, H = &'h Heap>(Vector<'h, u8, H>);
 
-impl<H: HeapRef> fmt::Debug for Text<H> {
+impl<H: HeapRef> fmt::Debug for Text<'_, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use fmt::Write;
         f.write_char('"')?;
@@ -20,19 +20,19 @@ impl<H: HeapRef> fmt::Debug for Text<H> {
     }
 }
 
-impl<H: HeapRef> fmt::Display for Text<H> {
+impl<H: HeapRef> fmt::Display for Text<'_, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use fmt::Write;
         self.chars().try_for_each(|part| f.write_char(part))
     }
 }
 
-impl Text {
+impl<'h> Text<'h> {
     /// The text of a name, made if there is none.
     ///
     /// # Errors
     /// As for [`Vector::open`].
-    pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<Text<H>, Error> {
+    pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<Text<'h, H>, Error> {
         Vector::<u8>::open(heap, name).map(Text)
     }
 
@@ -43,13 +43,16 @@ impl Text {
     ///
     /// # Safety
     /// As for [`Vector::of`].
-    pub unsafe fn of<H: HeapRef>(heap: H, head: PPtr<VectorHead<u8>>) -> Result<Text<H>, Error> {
+    pub unsafe fn of<H: HeapRef>(
+        heap: H,
+        head: PPtr<VectorHead<u8>>,
+    ) -> Result<Text<'h, H>, Error> {
         // SAFETY: promised by the caller.
         unsafe { Vector::<u8>::of(heap, head) }.map(Text)
     }
 }
 
-impl<H: HeapRef> Text<H> {
+impl<H: HeapRef> Text<'_, H> {
     /// Bytes of the text.
     pub fn len(&self) -> usize {
         self.0.len()

@@ -71,25 +71,25 @@ unsafe impl<T: Trace> Trace for Elements<T> {
 }
 
 /// A vector in a heap.
-pub struct Vector<T, H = &'static Heap> {
+pub struct Vector<'h, T, H = &'h Heap> {
     held: Held<H>,
-    of: PhantomData<T>,
+    of: PhantomData<(T, &'h ())>,
 }
 
 const FIRST: usize = 16;
 
-impl<T: Trace + Copy + fmt::Debug, H: HeapRef> fmt::Debug for Vector<T, H> {
+impl<T: Trace + Copy + fmt::Debug, H: HeapRef> fmt::Debug for Vector<'_, T, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }
 }
 
-impl<T: Trace + Copy> Vector<T> {
+impl<'h, T: Trace + Copy> Vector<'h, T> {
     /// The vector of a name, made if there is none.
     ///
     /// # Errors
     /// [`Error::HandleLives`]: it has a handle; and as for [`Heap::root`] and [`Heap::alloc`].
-    pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<Vector<T, H>, Error> {
+    pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<Vector<'h, T, H>, Error> {
         const { Vector::<T, H>::FITS };
         Ok(Vector { held: Held::open(heap, name, VectorHead::<T>::new)?, of: PhantomData })
     }
@@ -104,7 +104,7 @@ impl<T: Trace + Copy> Vector<T> {
     pub unsafe fn of<H: HeapRef>(
         heap: H,
         head: PPtr<VectorHead<T>>,
-    ) -> Result<Vector<T, H>, Error> {
+    ) -> Result<Vector<'h, T, H>, Error> {
         const { Vector::<T, H>::FITS };
         // SAFETY: promised by the caller.
         Ok(Vector { held: unsafe { Held::of(heap, head)? }, of: PhantomData })
@@ -123,7 +123,7 @@ fn bytes_of_all<T: Copy>(values: &[T]) -> &[u8] {
     unsafe { core::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
-impl<T: Trace + Copy, H: HeapRef> Vector<T, H> {
+impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
     const FITS: () = assert!(
         align_of::<T>() <= 16 && size_of::<T>() > 0,
         "elements of a heap's vector are aligned to 16 bytes at most, and not empty"
