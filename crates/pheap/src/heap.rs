@@ -104,16 +104,17 @@ impl<M: Medium> Heap<M> {
         };
         let canary = spandrel_os::clock::nanos().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ base;
         let core = Core::new(medium, identity, dirty, canary)?;
-        forget_asking(&core.medium);
-        // Durable before anything changes.
-        dirty.write(&core.medium);
-        core.medium.checkpoint()?;
-        if !was_clean {
-            crate::undo::replay(&core.medium)?;
-            core.needs_collection.store(true, Release);
-        }
-        core.number.store(registry::register()?, Release);
-        let mut heap = Self::place(core)?;
+        let mut heap = Self::place(core, |core| {
+            forget_asking(&core.medium);
+            // Durable before anything changes.
+            dirty.write(&core.medium);
+            core.medium.checkpoint()?;
+            if !was_clean {
+                crate::undo::replay(&core.medium)?;
+                core.needs_collection.store(true, Release);
+            }
+            Ok(())
+        })?;
         let collected = match types {
             Some(types) if !was_clean => Some(heap.collect(types)?),
             _ => None,
@@ -121,18 +122,28 @@ impl<M: Medium> Heap<M> {
         Ok((heap, Opened { was_clean, collected }))
     }
 
-    /// Puts it where it stays: caches know its address.
-    fn place(core: Core<M>) -> Result<Self, Error> {
-        let number = core.number.load(Relaxed);
-        let place = || {
-            let at = vm::reserve(core_bytes::<M>())?;
-            // SAFETY: just reserved.
-            unsafe { vm::open(at.as_ptr(), core_bytes::<M>()) }.then_some(at.cast::<Core<M>>())
-        };
-        let Some(at) = place() else {
+    /// Puts the core where it stays, as caches know its address. `begin` is called when nothing else can fail: what it writes to the
+    /// medium says that the heap is open.
+    fn place(
+        core: Core<M>,
+        begin: impl FnOnce(&Core<M>) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        let number = registry::register()?;
+        core.number.store(number, Release);
+        let Some(at) = vm::reserve(core_bytes::<M>()) else {
             registry::unregister(number, || ());
-            return Err(Error::Full);
+            return Err(Error::NoMemory);
         };
+        // SAFETY: just reserved.
+        let is_open = unsafe { vm::open(at.as_ptr(), core_bytes::<M>()) };
+        let begun = if is_open { begin(&core) } else { Err(Error::NoMemory) };
+        if let Err(why) = begun {
+            registry::unregister(number, || ());
+            // SAFETY: reserved above, and used by no other code.
+            unsafe { vm::release(at.as_ptr(), core_bytes::<M>()) };
+            return Err(why);
+        }
+        let at = at.cast::<Core<M>>();
         // SAFETY: mapped for it.
         unsafe { at.write(core) };
         Ok(Self { core: at })
@@ -175,7 +186,7 @@ impl<M: Medium> Heap<M> {
     /// reached then.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Size`], [`Error::Forked`], and [`Error::NeedsRecovery`] before [`Heap::collect`].
+    /// [`Error::is_full`], [`Error::Size`], [`Error::Forked`], and [`Error::NeedsRecovery`] before [`Heap::collect`].
     #[inline]
     pub fn alloc(&self, bytes: usize) -> Result<NonNull<u8>, Error> {
         match Class::of(bytes) {
