@@ -34,7 +34,9 @@ unsafe impl<M: Medium + Send> Sync for Heap<M> {}
 /// What a heap was like when it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Opened {
-    /// It had been closed. If not, it was recovered, or has to be.
+    /// It was made just now, and holds nothing; see [`Options::open_or_create`](crate::Options::open_or_create).
+    pub created: bool,
+    /// It had been closed, or is new. If not, it was recovered, or has to be.
     pub was_clean: bool,
     /// What recovery has found.
     pub collected: Option<Collected>,
@@ -119,7 +121,7 @@ impl<M: Medium> Heap<M> {
             Some(types) if !was_clean => Some(heap.collect(types)?),
             _ => None,
         };
-        Ok((heap, Opened { was_clean, collected }))
+        Ok((heap, Opened { created: false, was_clean, collected }))
     }
 
     /// Puts the core where it stays, as caches know its address. `begin` is called when nothing else can fail: what it writes to the

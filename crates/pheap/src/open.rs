@@ -176,6 +176,31 @@ impl<'a> Options<'a> {
             .inspect(|(heap, _)| bind(heap))
     }
 
+    /// Opens a heap, or makes it if there is none: [`Opened::created`] says which. One that was not closed is recovered.
+    ///
+    /// Of several processes that begin at once one makes it.
+    ///
+    /// # Errors
+    /// As for [`Options::open`] and [`Options::create`].
+    pub fn open_or_create(&self, path: impl AsRef<[u8]>) -> Result<(Heap<Media>, Opened), Error> {
+        /// Others may make or remove the file in between.
+        const TURNS: usize = 4;
+        let path = path.as_ref();
+        let mut last = Error::System(libc::ENOENT);
+        for _ in 0..TURNS {
+            match self.open(path) {
+                Err(Error::System(libc::ENOENT)) => {}
+                opened => return opened,
+            }
+            let new = Opened { created: true, was_clean: true, collected: None };
+            match self.create(path) {
+                Err(why @ Error::System(libc::EEXIST)) => last = why,
+                made => return made.map(|heap| (heap, new)),
+            }
+        }
+        Err(last)
+    }
+
     /// Makes what a new heap lies on; a fixed one at a base that is free.
     fn make_medium(&self, paths: &Paths, uuid: [u64; 2]) -> Result<(Media, Identity), Error> {
         let make = |base: u64, limit: usize| {
