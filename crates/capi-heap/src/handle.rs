@@ -29,7 +29,11 @@ impl Place {
         let at = vm::reserve(HANDLE_BYTES).ok_or(Error::NoMemory)?;
         let place = Self(at.cast());
         // SAFETY: just reserved.
-        if unsafe { vm::open(at.as_ptr(), HANDLE_BYTES) } { Ok(place) } else { Err(Error::NoMemory) }
+        if unsafe { vm::open(at.as_ptr(), HANDLE_BYTES) } {
+            Ok(place)
+        } else {
+            Err(Error::NoMemory)
+        }
     }
 
     pub fn types(&mut self) -> &mut Types {

@@ -13,9 +13,13 @@ use crate::error::Error;
 use crate::limits::PATH_BYTES;
 use crate::open::LOG;
 
+/// Bytes of a path in the short form.
+const SHORT_BYTES: usize = 200;
+
 /// An [`Error`] with the path of the file that is meant, which is the log's where that is wrong, and the process that has it open.
 ///
-/// It prints as `visits.heap: process 1234 (redis-server) has it open; close it there first`, also where `main` returns it.
+/// It prints as `visits.heap: process 1234 (redis-server) has it open; close it there first`, also where `main` returns it. The alternate
+/// form (`{:#}`) has the last 200 bytes of the path at most.
 pub struct OpenError {
     error: Error,
     path: Option<Text>,
@@ -82,8 +86,17 @@ impl OpenError {
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.path().is_empty() {
-            write_lossily(f, self.path())?;
+        let all = self.path();
+        let last = all.len().saturating_sub(SHORT_BYTES);
+        let path = match f.alternate() && last > 0 {
+            true => {
+                f.write_str("\u{2026}")?;
+                all.get(last..).unwrap_or(all)
+            }
+            false => all,
+        };
+        if !path.is_empty() {
+            write_lossily(f, path)?;
             f.write_str(": ")?;
         }
         self.write_reason(f)?;
@@ -247,6 +260,9 @@ mod tests {
         assert!(there == Error::System(libc::EEXIST) && there.holder().is_none());
         assert_eq!(Error::from(there), Error::System(libc::EEXIST));
         assert_eq!(OpenError::from(Error::RootsFull).to_string(), Error::RootsFull.to_string());
+        let long = "x".repeat(300);
+        let short = format!("{:#}", OpenError::new(&long, Error::NotAHeap));
+        assert!(short.starts_with(&format!("\u{2026}{}: it is no heap", &long[..200])), "{short}");
         let odd = OpenError::new(b"x\xffy", Error::NotAHeap).to_string();
         assert!(odd.starts_with("x\u{fffd}y: it is no heap"), "{odd}");
     }
