@@ -1,5 +1,6 @@
 //! An open heap.
 
+use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::*;
 
@@ -30,6 +31,18 @@ pub struct Heap<M: Medium = Media> {
 unsafe impl<M: Medium + Send> Send for Heap<M> {}
 // SAFETY: as above.
 unsafe impl<M: Medium + Send> Sync for Heap<M> {}
+
+impl<M: Medium> fmt::Debug for Heap<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Heap")
+            .field("base", &self.base())
+            .field("bytes", &self.bytes())
+            .field("limit", &self.medium().limit())
+            .field("fixed_base", &self.fixed_base())
+            .field("needs_recovery", &self.core().needs_collection.load(Relaxed))
+            .finish_non_exhaustive()
+    }
+}
 
 /// What a heap was like when it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -28,7 +28,7 @@ pub const WAIT: Duration = Duration::from_secs(10);
 pub(crate) const LOG: &[u8] = b".log";
 
 /// How a heap is made or opened.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
     size: usize,
     limit: Option<usize>,
