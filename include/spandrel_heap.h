@@ -8,7 +8,12 @@
  * errno set. Beside what is said with each,
  *   EINVAL   the heap is NULL,
  *   EPERM    the process is a child of the one that opened the heap: the child cannot use it,
- * and any number that the system has for a file that cannot be used. spandrel_heap_error_text tells more.
+ * where a function needs more of the file or of memory,
+ *   ENOSPC   the disk or the user's quota is full: make room on it,
+ *   EFBIG    the file may not become so long: `ulimit -f`, or a limit of the file system,
+ *   ENOMEM   the heap's own limit is reached (`limit` below), or there is no memory or address space (`ulimit -v`): the text says which,
+ * and any number that the system has for a file that cannot be used. spandrel_heap_error_text has the path, the reason in words and the
+ * way out.
  *
  * A heap may be used by all threads at once, but for spandrel_heap_collect, _set_trace, _set_types and _close. 64 heaps may be open.
  *
@@ -57,7 +62,8 @@ typedef struct spandrel_heap_root_type {
 typedef struct spandrel_heap_options {
     size_t struct_size;
     size_t size;     /* bytes that it is made with: 64 MiB; it grows */
-    size_t limit;    /* bytes that it may have at most, for which address space is set aside: 256 GiB */
+    size_t limit;    /* bytes that it may have at most, for which address space is set aside: 256 GiB, and less where there is less
+                      * (`ulimit -v`) or another fixed heap lies near */
     uint64_t layout; /* number of the program's layout of objects: a heap made with another is refused; 0: any */
     int fixed;       /* not 0: it is made for one address, at which it is opened ever after: addresses may be stored in it */
     int medium;      /* one of the above */
@@ -75,23 +81,26 @@ typedef struct spandrel_heap_collected {
     uint64_t cleared;      /* pointers that led nowhere and were cleared, in objects of known types */
 } spandrel_heap_collected;
 
-/* Makes a heap in a new file. NULL options: all as nobody says.
- *   EEXIST   there is such a file,
- *   EINVAL   fewer than 704 KiB,
- *   ENOMEM   no room on the disk or in the address space,
- *   EMFILE   64 heaps are open. */
+/* Makes a heap in a new file. NULL selects the defaults.
+ *   EEXIST        there is such a file, or such a log: the text says which,
+ *   EINVAL        fewer than 704 KiB; a wrong option,
+ *   ENAMETOOLONG  the name or the path leaves no room for that of the log: 251 bytes on most file systems,
+ *   EADDRINUSE    it is to be fixed, and no addresses are free that are as many as its limit,
+ *   ENOTSUP       a file on that file system cannot be a heap (hugetlbfs),
+ *   EMFILE        64 heaps are open, or as many files as the process may have (`ulimit -n`),
+ *   ENOSPC, EFBIG, ENOMEM as above. */
 spandrel_heap *spandrel_heap_start(const char *path, const spandrel_heap_options *options);
 
 /* Opens a heap that was closed.
  *   EUCLEAN      it was not closed: spandrel_heap_open, or spandrel_heap_start_off,
  *   ENOENT       there is none,
  *   EINVAL       the file is no heap, or one whose making was cut off,
- *   EWOULDBLOCK  somebody has it open,
- *   EEXIST       it is fixed, and something else lies at its address,
+ *   EWOULDBLOCK  a process has it open, which the text names,
+ *   EADDRINUSE   it is fixed, and something else lies at its address,
  *   EPROTOTYPE   it was made for another layout,
  *   ENOTSUP      it was made by another version,
  *   EBADMSG      it is damaged, or the log beside it is that of another heap,
- *   ENOMEM, EMFILE as above. */
+ *   ENAMETOOLONG, ENOMEM, EMFILE as above. */
 spandrel_heap *spandrel_heap_restart(const char *path, const spandrel_heap_options *options);
 
 /* Opens a heap, closed or not, and recovers nothing: if it was not closed, nothing can be allocated or freed (EUCLEAN) before
@@ -101,6 +110,11 @@ spandrel_heap *spandrel_heap_start_off(const char *path, const spandrel_heap_opt
 /* Opens a heap, and recovers it if it was not closed: what cannot be reached from its roots is free then. Fails as
  * spandrel_heap_restart does, but for EUCLEAN. */
 spandrel_heap *spandrel_heap_open(const char *path, const spandrel_heap_options *options);
+
+/* The same, and makes the heap if there is none: what most programs call. Of several processes that begin at once one makes it. Fails as
+ * spandrel_heap_open and spandrel_heap_start do. The second function tells whether the heap was made by the call that returned it: 1, or 0. */
+spandrel_heap *spandrel_heap_open_or_create(const char *path, const spandrel_heap_options *options);
+int spandrel_heap_is_new(const spandrel_heap *heap);
 
 /* Frees what cannot be reached from the roots. No other thread uses the heap meanwhile, and no pointers are needed that are not
  * in the heap: nobody else knows of them. `result` may be NULL. ENOMEM; EBADMSG: the heap is damaged. */
@@ -136,7 +150,8 @@ int spandrel_heap_close(spandrel_heap *heap);
  *   - in a fixed heap, addresses of objects, and of their insides,
  *   - in every heap, words of spandrel_heap_offset,
  * in words of 8 bytes that lie at a multiple of 8 in an object. malloc of 0 bytes has an object of its own.
- *   ENOMEM   the limit of the heap, the disk or the address space is reached,
+ *   ENOMEM   the limit of the heap is reached, or there is no memory,
+ *   ENOSPC, EFBIG: the file cannot become longer,
  *   EINVAL   more than any heap has; an alignment that is no power of two or more than 64 KiB,
  *   EUCLEAN  the heap has to be collected first,
  *   EFAULT   (realloc) it is no object of this heap. */
@@ -230,8 +245,9 @@ int spandrel_heap_fence(const spandrel_heap *heap);
  * cannot be made durable any more then. */
 int spandrel_heap_checkpoint(const spandrel_heap *heap);
 
-/* What the last of these functions that failed on this thread has to say, without a full stop; "" before any. There until the
- * thread asks again. */
+/* The text of the last of these functions that failed on this thread, without a full stop; "" before any: the path where a heap was to be
+ * made or opened (its end, of a long one), the reason in words, and the way out behind a semicolon. It is there until the thread calls this
+ * again, or fails to open a heap. */
 const char *spandrel_heap_error_text(void);
 
 /* For programs that know of one heap only (makalu.h): a heap may be set to be the default one, until it is closed.

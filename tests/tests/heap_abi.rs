@@ -92,6 +92,11 @@ fn a_list_of_addresses_outlives_killed_processes() {
 }
 
 #[test]
+fn errors_have_the_path_the_reason_and_the_way_out() {
+    Program::new("heap_errors.c").ends_well(&[]);
+}
+
+#[test]
 fn words_lead_to_objects_wherever_the_heap_is() {
     let program = Program::new("heap_offsets.c");
     program.is_killed(&["fill"]);

@@ -6,22 +6,29 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use spandrel_os::env::set_errno;
-use spandrel_pheap::Error;
+use spandrel_pheap::{Error, OpenError};
 
 /// Bytes of the longest text, with the zero that ends it; what is longer is cut.
-const TEXT_BYTES: usize = 192;
+const TEXT_BYTES: usize = 448;
 
-/// What is kept for each thread; zero when it begins. Texts are made when they are asked for: most failures are of callers who
-/// know what the number means.
+/// There has been no error on this thread. Zero: so it begins.
+#[allow(dead_code, reason = "the zero that all else is told from")]
+const NOTHING: usize = 0;
+/// There is an error, whose text is made when the program asks for it: most failures are of callers that know what the number means.
+const ERROR: usize = 1;
+/// There is a text: that of an error with a path, which is known only when it happens.
+const TEXT: usize = 2;
+
+/// What is kept for each thread.
 #[repr(C)]
 struct Last {
     error: MaybeUninit<Error>,
-    /// Not 0: there is an error. What begins as zeroes need not be one.
-    is_set: usize,
+    /// One of the above.
+    kept: usize,
     text: [u8; TEXT_BYTES],
 }
 
-const LAST_BYTES: usize = 256;
+const LAST_BYTES: usize = 512;
 const _: () = assert!(size_of::<Last>() <= LAST_BYTES && align_of::<Last>() <= 64);
 
 // Initial-exec, as the thread slot is: see `spandrel_sync::slot`.
@@ -55,11 +62,36 @@ fn last() -> *mut Last {
 
 #[cold]
 fn note(error: Error) {
-    // SAFETY: this thread's own, and nobody keeps a reference.
+    // SAFETY: this thread's own, and no function keeps a reference.
     let last = unsafe { &mut *last() };
     last.error.write(error);
-    last.is_set = 1;
+    last.kept = ERROR;
     set_errno(error.errno());
+}
+
+#[cold]
+fn note_with_path(error: &OpenError) {
+    // SAFETY: this thread's own, and no function keeps a reference.
+    let last = unsafe { &mut *last() };
+    last.write(format_args!("{error:#}"));
+    last.kept = TEXT;
+    set_errno(error.errno());
+}
+
+impl Last {
+    fn write(&mut self, text: fmt::Arguments<'_>) {
+        self.text.fill(0);
+        // A text never fails; it is cut.
+        let _ = Text { bytes: &mut self.text, len: 0 }.write_fmt(text);
+    }
+}
+
+/// For functions that make or open a heap, and return a pointer, or null.
+pub fn opened<T>(outcome: Result<*mut T, OpenError>) -> *mut T {
+    outcome.unwrap_or_else(|why| {
+        note_with_path(&why);
+        core::ptr::null_mut()
+    })
 }
 
 /// For functions that return 0, or -1.
@@ -114,18 +146,20 @@ impl Write for Text<'_> {
     }
 }
 
-/// What the last function of this thread that failed has to say of it; "" before any. The text is there until the thread asks
-/// again.
+/// The text of the last function of this thread that failed; "" before any. The text is there until the thread calls this again, or fails
+/// to open a heap.
 #[unsafe(no_mangle)]
 pub extern "C" fn spandrel_heap_error_text() -> *const c_char {
-    // SAFETY: this thread's own, and nobody keeps a reference.
+    // SAFETY: this thread's own, and no function keeps a reference.
     let last = unsafe { &mut *last() };
-    last.text.fill(0);
-    if last.is_set != 0 {
-        // SAFETY: set, so that it was written.
-        let error = unsafe { last.error.assume_init() };
-        // A text never fails; it is cut.
-        let _ = write!(Text { bytes: &mut last.text, len: 0 }, "{error}");
+    match last.kept {
+        ERROR => {
+            // SAFETY: it was written.
+            let error = unsafe { last.error.assume_init() };
+            last.write(format_args!("{error}"));
+        }
+        TEXT => {}
+        _ => last.text.fill(0),
     }
     last.text.as_ptr().cast()
 }

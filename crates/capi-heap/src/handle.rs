@@ -26,10 +26,14 @@ pub struct Place(NonNull<SpandrelHeap>);
 
 impl Place {
     pub fn new() -> Result<Self, Error> {
-        let at = vm::reserve(HANDLE_BYTES).ok_or(Error::Full)?;
+        let at = vm::reserve(HANDLE_BYTES).ok_or(Error::NoMemory)?;
         let place = Self(at.cast());
         // SAFETY: just reserved.
-        if unsafe { vm::open(at.as_ptr(), HANDLE_BYTES) } { Ok(place) } else { Err(Error::Full) }
+        if unsafe { vm::open(at.as_ptr(), HANDLE_BYTES) } {
+            Ok(place)
+        } else {
+            Err(Error::NoMemory)
+        }
     }
 
     pub fn types(&mut self) -> &mut Types {

@@ -1,9 +1,8 @@
 //! Heaps made, opened, closed.
 
 use core::ffi::{CStr, c_char, c_int};
-use core::ptr;
 
-use spandrel_pheap::{Error, Heap, Media, Opened, Options};
+use spandrel_pheap::{Error, Heap, Media, OpenError, Opened, Options};
 
 use crate::failure;
 use crate::handle::{self, Place, SpandrelHeap};
@@ -19,22 +18,22 @@ unsafe fn with(
     given: *const SpandrelHeapOptions,
     open: impl FnOnce(&[u8], Options<'_>) -> Result<(Heap<Media>, Opened), Error>,
 ) -> *mut SpandrelHeap {
+    if path.is_null() {
+        return failure::opened(Err(Error::System(libc::EINVAL).into()));
+    }
+    // SAFETY: promised by the caller.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
     let made = || {
-        if path.is_null() {
-            return Err(Error::System(libc::EINVAL));
-        }
         // SAFETY: promised by the caller.
         let given = unsafe { options::read(given)? };
         let options = given.options()?;
         let mut place = Place::new()?;
         // SAFETY: promised by the caller.
         unsafe { trace::set_all(place.types(), given.types, given.type_count)? };
-        // SAFETY: promised by the caller.
-        let path = unsafe { CStr::from_ptr(path) }.to_bytes();
         let (heap, opened) = open(path, options.roots(place.types().all()))?;
         Ok(place.fill(heap, opened))
     };
-    failure::word(made().map(Some)).unwrap_or(ptr::null_mut())
+    failure::opened(made().map_err(|why| OpenError::new(path, why)))
 }
 
 /// `MAK_start`: a heap in a new file.
@@ -46,7 +45,7 @@ pub unsafe extern "C" fn spandrel_heap_start(
     path: *const c_char,
     given: *const SpandrelHeapOptions,
 ) -> *mut SpandrelHeap {
-    let new = Opened { was_clean: true, collected: None };
+    let new = Opened { created: true, was_clean: true, collected: None };
     // SAFETY: passed on from the caller.
     unsafe { with(path, given, |path, options| Ok((options.create(path)?, new))) }
 }
@@ -95,6 +94,30 @@ pub unsafe extern "C" fn spandrel_heap_open(
     let open = |path: &[u8], options: Options<'_>| options.open(path);
     // SAFETY: passed on from the caller.
     unsafe { with(path, given, open) }
+}
+
+/// A heap, which is made if there is none, and recovered if it was not closed.
+///
+/// # Safety
+/// As for [`spandrel_heap_start`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spandrel_heap_open_or_create(
+    path: *const c_char,
+    given: *const SpandrelHeapOptions,
+) -> *mut SpandrelHeap {
+    let open = |path: &[u8], options: Options<'_>| options.open_or_create(path);
+    // SAFETY: passed on from the caller.
+    unsafe { with(path, given, open) }
+}
+
+/// Whether the heap was made by the call that returned it: 1, or 0, or -1: it is no handle.
+///
+/// # Safety
+/// Null, or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spandrel_heap_is_new(heap: *const SpandrelHeap) -> c_int {
+    // SAFETY: passed on from the caller.
+    failure::count(unsafe { handle::known(heap) }.map(|known| known.opened.created.into()))
 }
 
 /// `MAK_close`: 0, or -1: it has to be recovered then. The handle is none any more in either case.

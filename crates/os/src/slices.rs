@@ -216,7 +216,7 @@ fn reserve_drawn(len: usize, usable: impl Fn(usize) -> bool) -> Option<Slice> {
             }
             let tebibyte = range.start + pick;
             if usable(tebibyte)
-                && let Some(at) = vm::reserve_at(tebibyte * TIB, len)
+                && let Ok(at) = vm::reserve_at(tebibyte * TIB, len)
             {
                 return Some(Slice { base: at.as_ptr() as usize, len });
             }

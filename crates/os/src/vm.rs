@@ -26,18 +26,22 @@ pub fn reserve(len: usize) -> Option<NonNull<u8>> {
 }
 
 /// Reserves `len` bytes at exactly `base`, if nothing is mapped there.
-pub fn reserve_at(base: usize, len: usize) -> Option<NonNull<u8>> {
+///
+/// # Errors
+/// The error's number: `EEXIST` where something is mapped in the range, `ENOMEM` where a limit of the address space (`ulimit -v`) or of
+/// the number of mappings is reached, or the range is no part of the address space.
+pub fn reserve_at(base: usize, len: usize) -> Result<NonNull<u8>, i32> {
     let flags = RESERVED | MapFlags::FIXED_NOREPLACE;
     // SAFETY: FIXED_NOREPLACE never replaces a mapping.
     let at = unsafe { mm::mmap_anonymous(base as *mut c_void, len, ProtFlags::empty(), flags) };
-    let at = at.ok()?;
+    let at = at.map_err(Errno::raw_os_error)?;
     if at as usize != base {
         // A kernel before 4.17 takes the flag for a hint.
-        // SAFETY: the range was mapped by the call above and nobody knows it.
+        // SAFETY: the range was mapped by the call above, and no other code has its address.
         let _ = unsafe { mm::munmap(at, len) };
-        return None;
+        return Err(libc::EEXIST);
     }
-    NonNull::new(at.cast())
+    NonNull::new(at.cast()).ok_or(libc::EEXIST)
 }
 
 /// Maps `len` zero bytes that are zero again in a child of a fork. `None` where the kernel cannot

@@ -245,14 +245,16 @@ impl<M: Medium> Core<M> {
         let step = (now / 8).clamp(GROW_BLOCKS, REGION_BLOCKS);
         let wanted = least.max(now + step);
         match self.grow_to(blocks, wanted) {
-            Err(Error::Full) if wanted > least => self.grow_to(blocks, least),
+            Err(why) if why.is_full() && wanted > least => self.grow_to(blocks, least),
             grown => grown,
         }
     }
 
     /// Makes the heap longer, to so many blocks.
     fn grow_to(&self, blocks: &mut Blocks, count: usize) -> Result<(), Error> {
-        let bytes = count.checked_mul(BLOCK_BYTES).ok_or(Error::Full)?;
+        // Not the medium's refusal: its number for that is the one for want of memory.
+        let within = |bytes: &usize| *bytes <= self.medium.limit();
+        let bytes = count.checked_mul(BLOCK_BYTES).filter(within).ok_or(Error::Full)?;
         self.ensure_tables(blocks, count)?;
         // What is missing would be there again, as zeroes.
         self.check_present()?;

@@ -124,7 +124,7 @@ impl<M: Medium> Core<M> {
     /// The calling thread's cache, made if there is none.
     ///
     /// # Errors
-    /// [`Error::Forked`], and [`Error::Full`]: there is no memory for it.
+    /// [`Error::Forked`], and [`Error::NoMemory`].
     #[cold]
     fn make_cache(&self) -> Result<&Cache, Error> {
         self.check_process()?;
@@ -159,7 +159,7 @@ impl<M: Medium> Core<M> {
     }
 
     fn new_cache(&self, next: *mut Cache) -> Result<NonNull<Cache>, Error> {
-        let at = vm::map_wiped_on_fork(CACHE_BYTES).ok_or(Error::Full)?;
+        let at = vm::map_wiped_on_fork(CACHE_BYTES).ok_or(Error::NoMemory)?;
         let cache = at.cast::<Cache>();
         // SAFETY: just mapped, zero, and large enough for the cache and its stacks behind it.
         unsafe {

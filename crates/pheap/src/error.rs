@@ -1,4 +1,4 @@
-//! What can go wrong, by name.
+//! What can go wrong, by name, with the reason and the way out in words.
 
 use core::fmt;
 
@@ -6,8 +6,12 @@ use spandrel_pmem::Failed;
 
 use crate::layout::LEAST_BYTES;
 use crate::roots::RootName;
+use crate::system;
 
 /// Why something could not be done. The heap is as it was before.
+///
+/// It prints the reason and, behind a semicolon, the way out where there is one. [`Error::reason`] and [`Error::way_out`] have them apart.
+/// What opens and makes heaps in files returns an [`OpenError`](crate::OpenError), which has the path as well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -21,9 +25,9 @@ pub enum Error {
     Version(u64),
     /// The heap needs features that this version does not know, as bits.
     Features(u64),
-    /// The heap was made to lie on something that this version does not know, as its number.
+    /// The heap was made for a medium that this version does not know, as its number.
     Medium(u64),
-    /// The heap was made for another layout of the user's types than the one that was given.
+    /// The heap was made for another layout of the user's types than the given one.
     Layout {
         /// The heap's.
         heap: u64,
@@ -34,28 +38,38 @@ pub enum Error {
     Damaged {
         /// Offset in the file.
         at: u64,
-        /// What it means.
+        /// What lies there.
         what: &'static str,
     },
     /// The log beside the file is that of another heap: what the heap's own had would be lost.
     ForeignLog,
     /// The file is shorter than the heap.
     Truncated {
-        /// Bytes that it has.
+        /// Bytes of the file.
         has: u64,
-        /// Bytes that the heap had; 704 KiB if so little is left that nobody knows.
+        /// Bytes of the heap; 704 KiB where the file is too short to tell them.
         needs: u64,
     },
-    /// The heap has a fixed base, and something else lies there.
+    /// The heap has a fixed base, and something else is mapped there.
     BaseTaken(u64),
-    /// Somebody else has the heap open.
+    /// Among the addresses for fixed heaps nothing is free that is as long as the new heap's limit, in bytes.
+    WindowFull(usize),
+    /// The heap is open already, in another process or in this one.
     Locked,
-    /// Somebody else has the heap open, was asked for a copy, and has not come to a checkpoint in the time.
+    /// The process that has the heap open was asked for a copy, and came to no checkpoint in the time.
     NoCheckpoint,
     /// The heap was not closed, and was to be opened without recovery.
     NeedsRecovery,
-    /// No room: the limit of the heap, of the medium or of the address space is reached.
+    /// The limit of the heap is reached ([`Options::limit`](crate::Options::limit)).
     Full,
+    /// The disk or the user's quota is full (`ENOSPC`, `EDQUOT`).
+    DiskFull,
+    /// The file may not become so long: a limit of the process (`ulimit -f`), or one of the file system (`EFBIG`).
+    FileSize,
+    /// There is no memory, or no address space (`ENOMEM`; `ulimit -v`).
+    NoMemory,
+    /// The heap was opened to be read only.
+    ReadOnly,
     /// More bytes than any heap has, or an alignment that is no power of two or more than 64 KiB.
     Size(usize),
     /// There are 512 roots, from 0 on.
@@ -83,8 +97,24 @@ pub enum Error {
     InTransaction,
     /// The calling thread is inside an operation of a collection or a transaction of the heap, in which no checkpoint can begin.
     InOperation,
-    /// So many heaps are open in this process already.
+    /// As many heaps are open in this process as there may be at once.
     TooManyHeaps(usize),
+    /// The name of the file leaves no room for that of the log beside it.
+    NameTooLong {
+        /// Bytes of the name.
+        bytes: usize,
+        /// The most that the file system allows.
+        most: usize,
+    },
+    /// The path leaves no room for that of the log.
+    PathTooLong {
+        /// Bytes of the path.
+        bytes: usize,
+        /// The most that the kernel allows.
+        most: usize,
+    },
+    /// The file system cannot hold a heap: its name.
+    FileSystem(&'static str),
 }
 
 impl From<Failed> for Error {
@@ -92,13 +122,20 @@ impl From<Failed> for Error {
         match number {
             libc::EWOULDBLOCK => Self::Locked,
             libc::ETIMEDOUT => Self::NoCheckpoint,
-            libc::ENOSPC | libc::ENOMEM | libc::EDQUOT | libc::EFBIG => Self::Full,
+            libc::ENOSPC | libc::EDQUOT => Self::DiskFull,
+            libc::EFBIG => Self::FileSize,
+            libc::ENOMEM => Self::NoMemory,
             number => Self::System(number),
         }
     }
 }
 
 impl Error {
+    /// Whether there was no room, whatever is full: the heap, the disk, the file, memory.
+    pub fn is_full(self) -> bool {
+        matches!(self, Self::Full | Self::DiskFull | Self::FileSize | Self::NoMemory)
+    }
+
     /// The number for `errno` that C callers get.
     pub fn errno(self) -> i32 {
         match self {
@@ -108,90 +145,203 @@ impl Error {
             | Self::Size(_)
             | Self::RootIndex(_)
             | Self::RootName => libc::EINVAL,
-            Self::Version(_) | Self::Features(_) | Self::Medium(_) => libc::ENOTSUP,
+            Self::Version(_) | Self::Features(_) | Self::Medium(_) | Self::FileSystem(_) => {
+                libc::ENOTSUP
+            }
             Self::Layout { .. } | Self::RootType { .. } => libc::EPROTOTYPE,
             Self::Damaged { .. } | Self::Truncated { .. } | Self::ForeignLog => libc::EBADMSG,
-            Self::BaseTaken(_) => libc::EEXIST,
+            Self::BaseTaken(_) | Self::WindowFull(_) => libc::EADDRINUSE,
             Self::Locked => libc::EWOULDBLOCK,
             Self::NoCheckpoint => libc::ETIMEDOUT,
             Self::NeedsRecovery => libc::EUCLEAN,
-            Self::Full => libc::ENOMEM,
-            Self::RootsFull => libc::ENOSPC,
+            Self::Full | Self::NoMemory => libc::ENOMEM,
+            Self::DiskFull | Self::RootsFull => libc::ENOSPC,
+            Self::FileSize => libc::EFBIG,
+            Self::ReadOnly => libc::EROFS,
             Self::Foreign(_) | Self::DoubleFree(_) => libc::EFAULT,
             Self::Forked => libc::EPERM,
             Self::HandleLives(_) | Self::InTransaction => libc::EBUSY,
             Self::InOperation => libc::EDEADLK,
             Self::TooManyHeaps(_) => libc::EMFILE,
+            Self::NameTooLong { .. } | Self::PathTooLong { .. } => libc::ENAMETOOLONG,
+        }
+    }
+
+    /// What is wrong, without the way out.
+    pub fn reason(self) -> Reason {
+        Reason(self)
+    }
+
+    /// What the user can do about it; `None`: what was asked for is wrong, and that says it all.
+    pub fn way_out(self) -> Option<&'static str> {
+        Some(match self {
+            Self::System(number) => return system::way_out(number),
+            Self::NotAHeap => "name a heap, or another file for a new one",
+            Self::Unfinished => "remove it and create it anew",
+            Self::Version(_) | Self::Features(_) | Self::Medium(_) => {
+                "use the version of Spandrel that made it"
+            }
+            Self::Layout { .. } | Self::RootType { .. } => {
+                "open it with the types that it was made with"
+            }
+            Self::Damaged { .. } => "'spandrel heap check' lists what is damaged",
+            Self::ForeignLog => "move it away, and put the heap's own log there if it has one",
+            Self::Truncated { .. } => "only a copy of the heap has what is missing",
+            Self::BaseTaken(_) => "open it before what lies there, or in another process",
+            Self::WindowFull(_) => "close other fixed heaps, or make it with a smaller limit",
+            Self::Locked => "close it there first",
+            Self::NoCheckpoint => "have it call checkpoint now and then, wait longer, or close it",
+            Self::NeedsRecovery => "open it with recovery, or collect it first",
+            Self::Full => "free objects, or open it with a larger limit",
+            Self::DiskFull => "make room on the disk",
+            Self::FileSize => "have 'ulimit -f' allow more, or use a file system for larger files",
+            Self::NoMemory => {
+                "have 'ulimit -v' and the container allow more, or open it with a smaller limit"
+            }
+            Self::ReadOnly => "open it for writing",
+            Self::RootsFull => "remove a root",
+            Self::Forked => "open a heap of its own in the child",
+            Self::HandleLives(_) => "share the handle, under a lock where threads change it",
+            Self::InTransaction => "keep a collection that is under a lock locked until then",
+            Self::InOperation => "make it when the transaction has ended",
+            Self::TooManyHeaps(_) => "close one first",
+            Self::NameTooLong { .. } => "take a shorter name",
+            Self::PathTooLong { .. } => "take a path from a directory nearer to the file",
+            Self::FileSystem(_) => "make it on tmpfs, DAX or a disk",
+            Self::Size(_)
+            | Self::RootIndex(_)
+            | Self::RootName
+            | Self::Foreign(_)
+            | Self::DoubleFree(_) => return None,
+        })
+    }
+}
+
+/// What is wrong, in words; see [`Error::reason`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reason(Error);
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Error::System(number) => system::write(f, number),
+            Error::NotAHeap => f.write_str("it is no heap"),
+            Error::Unfinished => f.write_str("its creation was cut off: it holds nothing"),
+            Error::Version(version) => write!(
+                f,
+                "it has version {version} of the format; this program knows {}",
+                crate::superblock::VERSION
+            ),
+            Error::Features(bits) => {
+                write!(f, "it needs features ({bits:#x}) that this program does not know")
+            }
+            Error::Medium(number) => {
+                write!(f, "it was made for a medium ({number}) that this program does not know")
+            }
+            Error::Layout { heap, given } => {
+                write!(f, "it was made for types with the layout {heap:#018x}, not {given:#018x}")
+            }
+            Error::Damaged { at, what } => write!(f, "it is damaged at offset {at:#x}: {what}"),
+            Error::ForeignLog => f.write_str("it is the log of another heap"),
+            Error::Truncated { has, needs } => {
+                let whose = if needs == LEAST_BYTES as u64 { "any heap has" } else { "it had" };
+                write!(f, "it is cut off: {has} bytes, of {needs} that {whose}")
+            }
+            Error::BaseTaken(base) => {
+                write!(f, "it belongs at the address {base:#x}, and something else lies there")
+            }
+            Error::WindowFull(bytes) => {
+                write!(f, "no {bytes} bytes in a row are free among the addresses for fixed heaps")
+            }
+            Error::Locked => f.write_str("it is open already, in this process or another"),
+            Error::NoCheckpoint => f.write_str(
+                "the process that has it open was asked for a copy, and came to no checkpoint",
+            ),
+            Error::NeedsRecovery => f.write_str("it was not closed: it has to be recovered first"),
+            Error::Full => f.write_str("the heap has reached its limit"),
+            Error::DiskFull => f.write_str("the disk or the user's quota is full"),
+            Error::FileSize => f.write_str("the file may not become so long"),
+            Error::NoMemory => f.write_str("there is no memory or address space for it"),
+            Error::ReadOnly => f.write_str("it was opened to be read only"),
+            Error::Size(bytes) => write!(f, "no object has {bytes} bytes or that alignment"),
+            Error::RootIndex(index) => write!(f, "there is no root {index}: they are 0 to 511"),
+            Error::RootName => {
+                f.write_str("the name of a root has 1 to 40 bytes, none of them zero")
+            }
+            Error::RootsFull => f.write_str("all 512 roots are in use"),
+            Error::RootType { heap, given } => {
+                write!(f, "the root has a type with the layout {heap:#018x}, not {given:#018x}")
+            }
+            Error::Foreign(at) => write!(f, "{at:#x} is no object of this heap"),
+            Error::DoubleFree(at) => write!(f, "{at:#x} is free already"),
+            Error::Forked => f.write_str("it was opened by the parent of this process"),
+            Error::HandleLives(name) => {
+                write!(f, "the collection \"{}\" has a handle already", name.text())
+            }
+            Error::InTransaction => f.write_str(
+                "a transaction of another thread has changed the collection and has not ended",
+            ),
+            Error::InOperation => f.write_str(
+                "a checkpoint cannot begin inside a transaction or an operation of the same thread",
+            ),
+            Error::TooManyHeaps(most) => {
+                write!(f, "{most} heaps are open in this process, and more cannot be")
+            }
+            Error::NameTooLong { bytes, most } => write!(
+                f,
+                "its name has {bytes} bytes; {most} at most leave room for the name of its log"
+            ),
+            Error::PathTooLong { bytes, most } => write!(
+                f,
+                "its path has {bytes} bytes; {most} at most leave room for the path of its log"
+            ),
+            Error::FileSystem(name) => {
+                write!(f, "it lies on {name}, where a file cannot be a heap")
+            }
         }
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::System(number) => write!(f, "the system refused (error {number})"),
-            Self::NotAHeap => f.write_str("it is no heap"),
-            Self::Unfinished => f.write_str(
-                "its creation was cut off: it holds nothing; remove it and create it anew",
-            ),
-            Self::Version(version) => write!(
-                f,
-                "it has version {version} of the format; this program knows {}",
-                crate::superblock::VERSION
-            ),
-            Self::Features(bits) => {
-                write!(f, "it needs features ({bits:#x}) that this program does not know")
-            }
-            Self::Medium(number) => {
-                write!(f, "it was made for a medium ({number}) that this program does not know")
-            }
-            Self::Layout { heap, given } => {
-                write!(f, "it was made for types with the layout {heap:#018x}, not {given:#018x}")
-            }
-            Self::Damaged { at, what } => write!(f, "it is damaged at offset {at:#x}: {what}"),
-            Self::ForeignLog => f.write_str("the log beside it is that of another heap"),
-            Self::Truncated { has, needs } => {
-                let whose = if needs == LEAST_BYTES as u64 { "any heap has" } else { "it had" };
-                write!(f, "it is cut off: {has} bytes, of {needs} that {whose}")
-            }
-            Self::BaseTaken(base) => {
-                write!(f, "it belongs at the address {base:#x}, and something else lies there")
-            }
-            Self::Locked => f.write_str("somebody else has it open"),
-            Self::NoCheckpoint => {
-                f.write_str("somebody else has it open, and came to no checkpoint in the time")
-            }
-            Self::NeedsRecovery => f.write_str("it was not closed: it has to be recovered first"),
-            Self::Full => f.write_str(
-                "there is no room: the heap's limit, the disk or the address space is full",
-            ),
-            Self::Size(bytes) => write!(f, "no object has {bytes} bytes or that alignment"),
-            Self::RootIndex(index) => write!(f, "there is no root {index}: they are 0 to 511"),
-            Self::RootName => {
-                f.write_str("the name of a root has 1 to 40 bytes, none of them zero")
-            }
-            Self::RootsFull => f.write_str("all 512 roots are in use"),
-            Self::RootType { heap, given } => {
-                write!(f, "the root has a type with the layout {heap:#018x}, not {given:#018x}")
-            }
-            Self::Foreign(at) => write!(f, "{at:#x} is no object of this heap"),
-            Self::DoubleFree(at) => write!(f, "{at:#x} is free already"),
-            Self::Forked => f.write_str("it was opened by the parent of this process"),
-            Self::HandleLives(name) => write!(
-                f,
-                "the collection \"{}\" has a handle already: share that one, under a lock if threads change it",
-                name.text()
-            ),
-            Self::InTransaction => f.write_str(
-                "a transaction of another thread has changed the collection and has not ended: \
-                 a collection under a lock stays locked until then",
-            ),
-            Self::InOperation => f.write_str(
-                "a checkpoint cannot begin inside a transaction or an operation of the same thread",
-            ),
-            Self::TooManyHeaps(most) => write!(f, "{most} heaps are open already"),
-        }
+        self.reason().fmt(f)?;
+        self.way_out().map_or(Ok(()), |way| write!(f, "; {way}"))
     }
 }
 
 impl core::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn what_is_full_is_told_apart_with_its_own_way_out() {
+        for (number, error, errno, parts) in [
+            (libc::ENOSPC, Error::DiskFull, libc::ENOSPC, ["disk", "make room"]),
+            (libc::EDQUOT, Error::DiskFull, libc::ENOSPC, ["quota", "make room"]),
+            (libc::EFBIG, Error::FileSize, libc::EFBIG, ["file", "ulimit -f"]),
+            (libc::ENOMEM, Error::NoMemory, libc::ENOMEM, ["address space", "ulimit -v"]),
+        ] {
+            let made = Error::from(Failed(number));
+            assert_eq!((made, made.errno(), made.is_full()), (error, errno, true));
+            for part in parts {
+                assert!(made.to_string().contains(part), "{made}");
+            }
+        }
+        assert!(Error::Full.is_full() && Error::Full.to_string().contains("limit"));
+        assert!(!Error::Locked.is_full());
+    }
+
+    #[test]
+    fn the_systems_numbers_are_in_words_with_the_number() {
+        let text = |number| Error::System(number).reason().to_string();
+        assert_eq!(text(libc::ENOENT), "No such file or directory (os error 2)");
+        assert_eq!(text(libc::EACCES), "Permission denied (os error 13)");
+        assert!(text(9999).ends_with("(os error 9999)"), "{}", text(9999));
+        let full = Error::System(libc::EMFILE).to_string();
+        assert!(full.starts_with("Too many open files (os error 24); "), "{full}");
+        assert!(full.contains("ulimit -n"), "{full}");
+    }
+}

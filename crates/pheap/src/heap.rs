@@ -1,5 +1,6 @@
 //! An open heap.
 
+use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::*;
 
@@ -31,10 +32,24 @@ unsafe impl<M: Medium + Send> Send for Heap<M> {}
 // SAFETY: as above.
 unsafe impl<M: Medium + Send> Sync for Heap<M> {}
 
+impl<M: Medium> fmt::Debug for Heap<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Heap")
+            .field("base", &self.base())
+            .field("bytes", &self.bytes())
+            .field("limit", &self.medium().limit())
+            .field("fixed_base", &self.fixed_base())
+            .field("needs_recovery", &self.core().needs_collection.load(Relaxed))
+            .finish_non_exhaustive()
+    }
+}
+
 /// What a heap was like when it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Opened {
-    /// It had been closed. If not, it was recovered, or has to be.
+    /// It was made just now, and holds nothing; see [`Options::open_or_create`](crate::Options::open_or_create).
+    pub created: bool,
+    /// It had been closed, or is new. If not, it was recovered, or has to be.
     pub was_clean: bool,
     /// What recovery has found.
     pub collected: Option<Collected>,
@@ -104,38 +119,48 @@ impl<M: Medium> Heap<M> {
         };
         let canary = spandrel_os::clock::nanos().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ base;
         let core = Core::new(medium, identity, dirty, canary)?;
-        forget_asking(&core.medium);
-        // Durable before anything changes.
-        dirty.write(&core.medium);
-        core.medium.checkpoint()?;
-        if !was_clean {
-            crate::undo::replay(&core.medium)?;
-            crate::transaction_log::replay(&core.medium)?;
-            core.needs_collection.store(true, Release);
-        }
-        let number = registry::register()?;
-        core.number.store(number, Release);
-        core.gate.register(number);
-        let mut heap = Self::place(core)?;
+        let mut heap = Self::place(core, |core| {
+            forget_asking(&core.medium);
+            // Durable before anything changes.
+            dirty.write(&core.medium);
+            core.medium.checkpoint()?;
+            if !was_clean {
+                crate::undo::replay(&core.medium)?;
+                crate::transaction_log::replay(&core.medium)?;
+                core.needs_collection.store(true, Release);
+            }
+            Ok(())
+        })?;
         let collected = match types {
             Some(types) if !was_clean => Some(heap.collect(types)?),
             _ => None,
         };
-        Ok((heap, Opened { was_clean, collected }))
+        Ok((heap, Opened { created: false, was_clean, collected }))
     }
 
-    /// Puts it where it stays: caches know its address.
-    fn place(core: Core<M>) -> Result<Self, Error> {
-        let number = core.number.load(Relaxed);
-        let place = || {
-            let at = vm::reserve(core_bytes::<M>())?;
-            // SAFETY: just reserved.
-            unsafe { vm::open(at.as_ptr(), core_bytes::<M>()) }.then_some(at.cast::<Core<M>>())
-        };
-        let Some(at) = place() else {
+    /// Puts the core where it stays, as caches know its address. `begin` is called when nothing else can fail: what it writes to the
+    /// medium says that the heap is open.
+    fn place(
+        core: Core<M>,
+        begin: impl FnOnce(&Core<M>) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        let number = registry::register()?;
+        core.number.store(number, Release);
+        core.gate.register(number);
+        let Some(at) = vm::reserve(core_bytes::<M>()) else {
             registry::unregister(number, || ());
-            return Err(Error::Full);
+            return Err(Error::NoMemory);
         };
+        // SAFETY: just reserved.
+        let is_open = unsafe { vm::open(at.as_ptr(), core_bytes::<M>()) };
+        let begun = if is_open { begin(&core) } else { Err(Error::NoMemory) };
+        if let Err(why) = begun {
+            registry::unregister(number, || ());
+            // SAFETY: reserved above, and used by no other code.
+            unsafe { vm::release(at.as_ptr(), core_bytes::<M>()) };
+            return Err(why);
+        }
+        let at = at.cast::<Core<M>>();
         // SAFETY: mapped for it.
         unsafe { at.write(core) };
         Ok(Self { core: at })
@@ -178,7 +203,7 @@ impl<M: Medium> Heap<M> {
     /// reached then.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Size`], [`Error::Forked`], and [`Error::NeedsRecovery`] before [`Heap::collect`].
+    /// [`Error::is_full`], [`Error::Size`], [`Error::Forked`], and [`Error::NeedsRecovery`] before [`Heap::collect`].
     #[inline]
     pub fn alloc(&self, bytes: usize) -> Result<NonNull<u8>, Error> {
         match Class::of(bytes) {

@@ -43,17 +43,17 @@ impl<T: Zeroed> Table<T> {
     /// Reserves room for so many.
     ///
     /// # Errors
-    /// [`Error::Full`]: no address space.
+    /// [`Error::NoMemory`]: no address space.
     pub fn reserve(count: usize) -> Result<Self, Error> {
         let reserved = (count * size_of::<T>()).max(1).next_multiple_of(PAGE_BYTES);
-        let at = vm::reserve(reserved).ok_or(Error::Full)?.cast();
+        let at = vm::reserve(reserved).ok_or(Error::NoMemory)?.cast();
         Ok(Self { at, reserved, opened: AtomicUsize::new(0), of: PhantomData })
     }
 
     /// Has at least so many there. One thread at a time.
     ///
     /// # Errors
-    /// [`Error::Full`]: more than were reserved, or the kernel refused.
+    /// [`Error::Full`]: more than were reserved; [`Error::NoMemory`]: the kernel refused.
     pub fn ensure(&self, count: usize) -> Result<(), Error> {
         let opened = self.opened.load(Relaxed);
         let needed = count * size_of::<T>();
@@ -67,7 +67,7 @@ impl<T: Zeroed> Table<T> {
         // SAFETY: within the reservation.
         let is_open = unsafe { vm::open(self.at.as_ptr().cast::<u8>().add(opened), to - opened) };
         if !is_open {
-            return Err(Error::Full);
+            return Err(Error::NoMemory);
         }
         self.opened.store(to, Release);
         Ok(())

@@ -21,7 +21,7 @@ impl<M: Medium> Core<M> {
     /// Takes as many free objects as fit of one block (the incremental sweep of section 6.1), at least one, for somebody of a group of threads.
     ///
     /// # Errors
-    /// [`Error::Full`].
+    /// [`Error::is_full`].
     pub fn take_objects(
         &self,
         class: Class,

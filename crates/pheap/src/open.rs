@@ -5,31 +5,30 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
 use spandrel_os::image;
-use spandrel_pmem::{Choice, Failed, Media, Medium as _, Place, peek};
+use spandrel_pmem::{Choice, Media, Medium as _, Place, peek};
 
 use crate::error::Error;
 use crate::heap::{Heap, Opened};
 use crate::layout::LEAST_BYTES;
+use crate::limits::{PATH_BYTES, check_new, check_path};
 use crate::registry;
 use crate::roots::RootType;
 use crate::shared::Core;
 use crate::superblock::{ASKING, Identity};
+use crate::window;
 
 /// Bytes that a heap is made with, if nobody says.
 pub const SIZE: usize = 64 << 20;
-/// Bytes that it may have, if nobody says: address space, and nothing else.
+/// Bytes that it may have by default: address space, and nothing else. Where there is less (`ulimit -v`), or for a fixed heap where
+/// others lie near, it is less.
 pub const LIMIT: usize = 256 << 30;
 /// How long a copy waits for whoever has the heap open to come to a checkpoint, if nobody says.
 pub const WAIT: Duration = Duration::from_secs(10);
-/// Heaps with a base of their own lie from 88 to 103 TiB, which the allocators leave free.
-const WINDOW: core::ops::Range<u64> = 88 << 40..103 << 40;
-const GIB: u64 = 1 << 30;
 /// What a log is called: the heap's name, and this.
-const LOG: &[u8] = b".log";
-const PATH_BYTES: usize = 4096;
+pub(crate) const LOG: &[u8] = b".log";
 
 /// How a heap is made or opened.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
     size: usize,
     limit: Option<usize>,
@@ -149,18 +148,12 @@ impl<'a> Options<'a> {
     /// [`Error::System`] with `EEXIST` if there is a file of that name; [`Error::Size`]: a heap has 704 KiB at least;
     /// [`Error::Full`]. No file is left then that was not there before.
     pub fn create(&self, path: impl AsRef<[u8]>) -> Result<Heap<Media>, Error> {
+        check_new(path.as_ref(), LOG.len())?;
         let paths = Paths::new(path.as_ref())?;
         if self.size < LEAST_BYTES {
             return Err(Error::Size(self.size));
         }
-        let uuid = image::unique();
-        let room = WINDOW.end - WINDOW.start - (self.limit.unwrap_or(LIMIT) as u64).min(14 << 40);
-        let base = WINDOW.start + uuid[1] % (room / GIB) * GIB;
-        let base = if self.is_fixed { base } else { 0 };
-        let identity = Identity { uuid, base, medium: self.choice };
-        let media = self.with_limit(self.size, |limit| {
-            Media::create(&paths.place(&identity, self.choice, limit), self.size)
-        })?;
+        let (media, identity) = self.make_medium(&paths, image::unique())?;
         let heap = Heap::make(media, identity, self.layout);
         let settled = heap.and_then(|heap| {
             heap.medium().settle()?;
@@ -183,16 +176,57 @@ impl<'a> Options<'a> {
             .inspect(|(heap, _)| bind(heap))
     }
 
-    /// Opens what a heap lies on, and not the heap: for who mends it with [`repair`](crate::repair). Nobody else has it then.
+    /// Opens a heap, or makes it if there is none: [`Opened::created`] says which. One that was not closed is recovered.
+    ///
+    /// Of several processes that begin at once one makes it.
+    ///
+    /// # Errors
+    /// As for [`Options::open`] and [`Options::create`].
+    pub fn open_or_create(&self, path: impl AsRef<[u8]>) -> Result<(Heap<Media>, Opened), Error> {
+        /// Others may make or remove the file in between.
+        const TURNS: usize = 4;
+        let path = path.as_ref();
+        let mut last = Error::System(libc::ENOENT);
+        for _ in 0..TURNS {
+            match self.open(path) {
+                Err(Error::System(libc::ENOENT)) => {}
+                opened => return opened,
+            }
+            let new = Opened { created: true, was_clean: true, collected: None };
+            match self.create(path) {
+                Err(why @ Error::System(libc::EEXIST)) => last = why,
+                made => return made.map(|heap| (heap, new)),
+            }
+        }
+        Err(last)
+    }
+
+    /// Makes what a new heap lies on; a fixed one at a base that is free.
+    fn make_medium(&self, paths: &Paths, uuid: [u64; 2]) -> Result<(Media, Identity), Error> {
+        let make = |base: u64, limit: usize| {
+            let identity = Identity { uuid, base, medium: self.choice };
+            let media = Media::create(&paths.place(&identity, self.choice, limit), self.size);
+            media.map(|media| (media, identity)).map_err(|why| told(why.into(), &identity))
+        };
+        self.with_limit(self.size, |limit| match self.is_fixed {
+            false => make(0, limit),
+            true => window::place(uuid[1], limit.max(self.size), |base| make(base, limit)),
+        })
+    }
+
+    /// Opens what a heap lies on, and not the heap: to mend it with [`repair`](crate::repair). It is locked until the medium is dropped.
     ///
     /// # Errors
     /// As for [`Options::open`], but for what only the heap's records say.
     pub fn open_medium(&self, path: impl AsRef<[u8]>) -> Result<Media, Error> {
+        check_path(path.as_ref(), LOG.len())?;
         let paths = Paths::new(path.as_ref())?;
-        let identity = identify(&paths)?;
+        let (identity, bytes) = identify(&paths)?;
         let choice = if self.choice == Choice::Auto { identity.medium } else { self.choice };
-        let open = |limit| Media::open(&paths.place(&identity, choice, limit));
-        self.with_limit(0, open).map_err(|why| told(why, &identity))
+        self.with_limit(bytes, |limit| {
+            let media = Media::open(&paths.place(&identity, choice, limit));
+            media.map_err(|why| told(why.into(), &identity))
+        })
     }
 
     /// Opens a copy in memory of what a file holds, as of its last checkpoint if somebody has it open. What the file holds stays as it is.
@@ -213,27 +247,41 @@ impl<'a> Options<'a> {
     /// # Errors
     /// As for [`Options::copy`], but for what only the heap's records say.
     pub fn copy_medium(&self, path: impl AsRef<[u8]>) -> Result<Media, Error> {
+        check_path(path.as_ref(), LOG.len())?;
         let paths = Paths::new(path.as_ref())?;
-        let identity = identify(&paths)?;
+        let (identity, _) = identify(&paths)?;
         let place = Place { wait: self.wait, ..paths.place(&identity, Choice::Auto, 0) };
         Media::copy(&place).map_err(|why| told(why.into(), &identity))
     }
 
-    /// Tries with less address space if nobody has said how much there has to be.
-    fn with_limit(
+    /// Tries with less and less address space, unless the program has said how much there has to be: `ulimit -v` or a fixed heap's
+    /// neighbours may leave no more.
+    ///
+    /// A heap takes half of what address space is left at most, so that a program under such a limit has the other half.
+    fn with_limit<T>(
         &self,
         least: usize,
-        open: impl Fn(usize) -> Result<Media, Failed>,
-    ) -> Result<Media, Error> {
-        let mut limit = self.limit.unwrap_or(LIMIT);
+        open: impl Fn(usize) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if let Some(limit) = self.limit {
+            return open(limit);
+        }
+        let least = least.max(SIZE);
+        let mut limit = LIMIT.max(least);
+        while limit > least && !window::has_room(limit.saturating_mul(2)) {
+            limit = (limit / 2).max(least);
+        }
         loop {
             match open(limit) {
-                Err(Failed(libc::ENOMEM))
-                    if self.limit.is_none() && limit / 2 > least.max(GIB as usize) =>
-                {
-                    limit /= 2;
+                Err(Error::BaseTaken(base)) if window::begins_in_use(base) => {
+                    return Err(Error::BaseTaken(base));
                 }
-                opened => return Ok(opened?),
+                Err(Error::NoMemory | Error::WindowFull(_) | Error::BaseTaken(_))
+                    if limit > least =>
+                {
+                    limit = (limit / 2).max(least);
+                }
+                opened => return opened,
             }
         }
     }
@@ -262,7 +310,7 @@ pub unsafe fn with_fixed<R>(base: u64, work: impl FnOnce(&Heap<Media>) -> R) -> 
 /// What the system's numbers mean for a heap of that identity.
 fn told(why: Error, identity: &Identity) -> Error {
     match why {
-        Error::System(libc::EEXIST) => Error::BaseTaken(identity.base),
+        Error::System(libc::EADDRINUSE) => Error::BaseTaken(identity.base),
         Error::System(libc::EBADMSG) => Error::ForeignLog,
         why => why,
     }
@@ -276,8 +324,8 @@ pub fn copy(path: impl AsRef<[u8]>) -> Result<Media, Error> {
     Options::new().copy_medium(path)
 }
 
-/// What a file says that it is.
-fn identify(paths: &Paths) -> Result<Identity, Error> {
+/// What a file says that it is, and how many bytes it has.
+fn identify(paths: &Paths) -> Result<(Identity, usize), Error> {
     let mut bytes = [0; 64];
     let (read, has) = peek(Paths::of(&paths.file), &mut bytes)?;
     if read < bytes.len() {
@@ -289,5 +337,8 @@ fn identify(paths: &Paths) -> Result<Identity, Error> {
     let identity = Identity::parse(core::array::from_fn(|_| words.next().unwrap_or(0)))?;
     // The line is written last: there was more.
     let needs = LEAST_BYTES as u64;
-    if has < needs { Err(Error::Truncated { has, needs }) } else { Ok(identity) }
+    if has < needs {
+        return Err(Error::Truncated { has, needs });
+    }
+    Ok((identity, usize::try_from(has).map_err(|_| Error::FileSize)?))
 }

@@ -138,15 +138,15 @@ pub fn place(number: usize) -> Option<NonNull<*mut Cache>> {
 pub fn make_place(number: usize) -> Result<NonNull<*mut Cache>, Error> {
     let slot = thread_slot();
     if slot.heaps.get().is_null() {
-        let row = vm::reserve(PAGE_BYTES).ok_or(Error::Full)?;
+        let row = vm::reserve(PAGE_BYTES).ok_or(Error::NoMemory)?;
         // SAFETY: just reserved.
         if !unsafe { vm::open(row.as_ptr(), PAGE_BYTES) } {
-            return Err(Error::Full);
+            return Err(Error::NoMemory);
         }
         slot.heaps.set(row.as_ptr().cast());
         hear_of_end(row.as_ptr().cast());
     }
-    place(number).ok_or(Error::Full)
+    place(number).ok_or(Error::NoMemory)
 }
 
 /// Has [`ended`] called when the thread ends.

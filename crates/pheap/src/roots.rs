@@ -20,7 +20,7 @@ const SEAL_AT: usize = NAME_BYTES + 16;
 const _: () = assert!(SEAL_AT + 8 == LINE_BYTES);
 
 /// Of what type a root is, for whoever marks.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct RootType<'a> {
     pub(crate) name: &'a str,
     index: Option<usize>,

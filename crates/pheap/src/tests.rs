@@ -110,7 +110,7 @@ fn a_heap_that_was_closed_is_as_it_was() {
     heap.close().unwrap();
     let image = medium.journal().last();
     let (heap, opened) = Heap::open(memory(&image), 0, None).unwrap();
-    assert_eq!(opened, Opened { was_clean: true, collected: None });
+    assert_eq!(opened, Opened { was_clean: true, ..Opened::default() });
     assert_eq!(list(&heap).len(), 100);
     let mut count = 0;
     while heap.alloc(128).is_ok() {
@@ -285,7 +285,7 @@ fn nothing_is_allocated_before_recovery() {
     let image = heap.medium().journal().last();
     heap.abandon();
     let (mut heap, opened) = Heap::open(memory(&image), 0, None).unwrap();
-    assert_eq!(opened, Opened { was_clean: false, collected: None });
+    assert_eq!(opened, Opened::default());
     assert_eq!(heap.alloc(64), Err(Error::NeedsRecovery));
     assert_eq!(heap.collect(&[]).unwrap().live, 1);
     assert!(heap.alloc(64).is_ok());

@@ -1,6 +1,7 @@
 //! How recovery finds the pointers of an object: by its type.
 
 use core::cell::Cell;
+use core::fmt;
 
 use crate::pointer::PPtr;
 
@@ -34,7 +35,7 @@ pub(crate) unsafe extern "C" fn trace_at<T: Trace>(at: *const u8, tracer: &mut T
 }
 
 /// What a pointer leads to: so many values of a type, one behind the other.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub trace: Option<TraceFn>,
     pub bytes: usize,
@@ -89,6 +90,12 @@ impl Tracer<'_> {
     /// There are bytes of which nobody knows whether they are pointers: what looks like one keeps its object.
     pub fn words(&mut self, bytes: &[u8]) {
         self.0.words(bytes.as_ptr(), bytes.len());
+    }
+}
+
+impl fmt::Debug for Tracer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tracer").finish_non_exhaustive()
     }
 }
 

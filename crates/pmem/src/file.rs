@@ -115,7 +115,7 @@ impl File {
     /// given. `identity` is a number that no other image has.
     ///
     /// # Errors
-    /// The error's number: `EEXIST` if there is one, or something lies at `base`; `ENOSPC`; `EFBIG` beyond 16 TiB; `ENOMEM` if there is no
+    /// The error's number: `EEXIST` if there is one; `EADDRINUSE` if something lies at `base`; `ENOSPC`; `EFBIG` beyond 16 TiB; `ENOMEM` if there is no
     /// address space, ... No file is left then that was not there before.
     pub fn create(
         path: &CStr,
@@ -140,7 +140,7 @@ impl File {
     /// Opens a file as it was at the last checkpoint, at `base` if that is given. The log may be missing if the file was closed.
     ///
     /// # Errors
-    /// The error's number: `EWOULDBLOCK` if somebody else has it open, `EEXIST` if something lies at `base` already,
+    /// The error's number: `EWOULDBLOCK` if somebody else has it open, `EADDRINUSE` if something lies at `base` already,
     /// `EBADMSG` if the log is that of another image, `EFBIG` beyond 16 TiB, ...
     pub fn open(
         path: &CStr,

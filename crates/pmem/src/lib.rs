@@ -15,6 +15,7 @@
 #[macro_use]
 extern crate std;
 
+mod debug;
 pub mod file;
 mod files;
 pub mod line;

@@ -42,7 +42,7 @@ impl Mapped {
     /// Makes a file of `bytes` zeroes, with room to grow to `limit`, both rounded up to whole pages, and maps it, at `base` if that is given.
     ///
     /// # Errors
-    /// The error's number: `EEXIST` if there is one, or something lies at `base`; `ENOSPC`; `ENOMEM` if there is no address space, ... No file is
+    /// The error's number: `EEXIST` if there is one; `EADDRINUSE` if something lies at `base`; `ENOSPC`; `ENOMEM` if there is no address space, ... No file is
     /// left then that was not there before.
     pub fn create(
         path: &CStr,
@@ -63,7 +63,7 @@ impl Mapped {
     /// Maps a file as it is, at `base` if that is given.
     ///
     /// # Errors
-    /// The error's number: `EWOULDBLOCK` if somebody else has it open, `EEXIST` if something lies at `base` already, ...
+    /// The error's number: `EWOULDBLOCK` if somebody else has it open, `EADDRINUSE` if something lies at `base` already, ...
     pub fn open(path: &CStr, limit: usize, base: Option<usize>) -> Result<Self, Failed> {
         Self::of(files::locked(path)?, limit, base)
     }
@@ -241,7 +241,7 @@ mod tests {
         let other = Place::new();
         drop(Mapped::create(&other.path(), 4096, 4096, None).unwrap());
         let refused = Mapped::open(&other.path(), 4096, Some(at)).err();
-        assert_eq!(refused, Some(Failed(libc::EEXIST)));
+        assert_eq!(refused, Some(Failed(libc::EADDRINUSE)));
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
         let place = Place::new();
         let taken = crate::room::reserve(4096, None).unwrap().0.as_ptr() as usize;
         let made = Mapped::create(&place.path(), 4096, 4096, Some(taken));
-        assert_eq!(made.err(), Some(Failed(libc::EEXIST)));
+        assert_eq!(made.err(), Some(Failed(libc::EADDRINUSE)));
         assert!(!place.file().exists());
         std::fs::write(place.file(), "somebody's").unwrap();
         let made = Mapped::create(&place.path(), 4096, 4096, None);

@@ -14,16 +14,24 @@ use crate::unmap;
 const ALIGN_BYTES: usize = 2 << 20;
 
 /// Reserves so many bytes, as whole pages, at `base` or at any multiple of 2 MiB. Where, and how many.
+///
+/// # Errors
+/// The error's number: `EADDRINUSE` where something is mapped at `base` already (not `EEXIST`, which is a file's), `ENOMEM` where the
+/// address space has no room.
 pub fn reserve(bytes: usize, base: Option<usize>) -> Result<(NonNull<u8>, usize), Failed> {
     let reserved = try_reserve(bytes, base);
-    // What is in the way may be on its way out.
+    // A mapping in the way may be one that another thread is about to unmap.
     if reserved.is_err() && unmap::wait() { try_reserve(bytes, base) } else { reserved }
 }
 
 fn try_reserve(bytes: usize, base: Option<usize>) -> Result<(NonNull<u8>, usize), Failed> {
     let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
     if let Some(base) = base {
-        return vm::reserve_at(base, bytes).map(|at| (at, bytes)).ok_or(Failed(libc::EEXIST));
+        return match vm::reserve_at(base, bytes) {
+            Ok(at) => Ok((at, bytes)),
+            Err(libc::EEXIST) => Err(Failed(libc::EADDRINUSE)),
+            Err(why) => Err(Failed(why)),
+        };
     }
     let full = Failed(libc::ENOMEM);
     let all = bytes.checked_add(ALIGN_BYTES).ok_or(full)?;
@@ -58,7 +66,7 @@ pub struct Buffer {
     len: usize,
 }
 
-// SAFETY: its own.
+// SAFETY: the buffer owns the mapping.
 unsafe impl Send for Buffer {}
 
 impl Buffer {
@@ -73,9 +81,9 @@ impl Buffer {
         Ok(Self { at, len })
     }
 
-    /// All of it.
+    /// All bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: its own.
+        // SAFETY: the buffer owns so many mapped bytes, and is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
     }
 
@@ -87,7 +95,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: its own, and nobody uses it any more.
+        // SAFETY: its own, and no reference to it outlives it.
         unsafe { vm::release(self.at.as_ptr(), self.len) };
     }
 }
@@ -100,9 +108,11 @@ mod tests {
     fn reservations_are_aligned_and_growth_is_by_pages() {
         let (at, bytes) = reserve(5000, None).unwrap();
         assert_eq!((at.as_ptr() as usize % ALIGN_BYTES, bytes), (0, 8192));
-        assert_eq!(reserve(1, Some(at.as_ptr() as usize)), Err(Failed(libc::EEXIST)));
+        assert_eq!(reserve(1, Some(at.as_ptr() as usize)), Err(Failed(libc::EADDRINUSE)));
+        // Beyond the address space of a process.
+        assert_eq!(reserve(1, Some(1 << 56)), Err(Failed(libc::ENOMEM)));
         assert_eq!(reserve(usize::MAX / 2, None), Err(Failed(libc::ENOMEM)));
-        // SAFETY: nobody uses it.
+        // SAFETY: reserved above, and used by no other code.
         unsafe { vm::release(at.as_ptr(), bytes) };
         assert_eq!(grown(4096, 5000, 8192), Ok(Some(8192)));
         assert_eq!(grown(4096, 4000, 8192), Ok(None));

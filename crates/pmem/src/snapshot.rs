@@ -136,7 +136,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// The error's number: `EWOULDBLOCK` if somebody has it mapped who cannot be asked, or is not to be waited for, or it never stays the same;
-    /// `ETIMEDOUT` if he was waited for and did not lend it; `EEXIST` if something lies at the base; `EBADMSG` if the log is another
+    /// `ETIMEDOUT` if he was waited for and did not lend it; `EADDRINUSE` if something lies at the base; `EBADMSG` if the log is another
     /// file's; `ENOMEM`.
     pub fn take(place: &Place<'_>) -> Result<Self, Failed> {
         let until = u128::from(clock::nanos()) + place.wait.as_nanos();

@@ -10,7 +10,7 @@
 //! does the same with every image of a short count that a power failure may leave.
 
 use spandrel::heap::collections::{HashMap, Key, MapHead, Vector, VectorHead};
-use spandrel::heap::{Error, Heap, Medium, Opened, Options, RootType, Trace, Tracer};
+use spandrel::heap::{Error, Heap, Medium, Options, RootType, Trace, Tracer};
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
 
 type Failure = Box<dyn std::error::Error>;
@@ -72,11 +72,7 @@ fn main() -> Result<(), Failure> {
     if path == "--power-failure" {
         return power_failure();
     }
-    let options = Options::new().roots(TYPES);
-    let (heap, opened) = match std::path::Path::new(&path).exists() {
-        true => options.open(&path)?,
-        false => (options.size(1 << 20).create(&path)?, Opened::default()),
-    };
+    let (heap, opened) = Options::new().roots(TYPES).size(1 << 20).open_or_create(&path)?;
     if let Some(collected) = opened.collected {
         eprintln!("recovered: {} objects, {} given back", collected.live, collected.freed);
     }
@@ -148,6 +144,7 @@ fn count<M: Medium>(
 /// Counts a few lines on simulated memory, and goes on from every image that a failure of power may leave.
 #[cfg(feature = "simulator")]
 fn power_failure() -> Result<(), Failure> {
+    use spandrel::heap::Opened;
     use spandrel::heap::simulator::{Bounds, Memory, Point};
     use std::io::Cursor;
 

@@ -5,39 +5,65 @@
 //! any allocator, as next to nothing is made durable for it.
 //!
 //! ```
+//! use spandrel::heap::{self, collections::HashMap};
+//!
+//! # let directory = tempfile::tempdir()?;
+//! # std::env::set_current_dir(&directory)?;
+//! # let user = 7;
+//! # for visit in 1..3 {
+//! let heap = heap::open("visits.heap")?; // made if it is not there, recovered if the program was killed
+//! let mut visits = HashMap::<u64, u64>::open(&heap, "visits")?;
+//! visits.insert(user, visits.get(&user).unwrap_or(0) + 1)?; // all of it or nothing, whatever happens
+//! heap.checkpoint()?; // on an ordinary file: durable from here on
+//! # assert_eq!(visits.get(&user), Some(visit));
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Recovery looks at every word that may be a pointer. Told the types of the roots it looks at pointers alone, and is faster:
+//!
+//! ```
 //! use spandrel::heap::collections::{HashMap, MapHead, Vector, VectorHead};
 //! use spandrel::heap::{Options, RootType};
 //!
-//! # let directory = tempfile::tempdir().unwrap();
-//! # let path = directory.path().join("numbers.heap");
-//! # let path = path.to_str().unwrap();
 //! const TYPES: &[RootType] = &[
 //!     RootType::of::<VectorHead<u64>>("numbers"),
 //!     RootType::of::<MapHead<u64, u64>>("squares"),
 //! ];
 //!
-//! let heap = Options::new().create(path)?;
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let path = directory.path().join("numbers.heap");
+//! let (heap, opened) = Options::new().roots(TYPES).open_or_create(&path)?;
+//! assert!(opened.created);
 //! let mut numbers = Vector::<u64>::open(&heap, "numbers")?;
 //! let mut squares = HashMap::<u64, u64>::open(&heap, "squares")?;
 //! for number in 0..1000 {
 //!     numbers.push(number)?;
 //!     squares.insert(number, number * number)?;
 //! }
-//! heap.checkpoint()?; // on an ordinary file: all of it, or nothing
 //! heap.close()?;
 //!
 //! // The next program, perhaps after the first was killed.
-//! let (heap, opened) = Options::new().roots(TYPES).open(path)?;
-//! assert!(opened.was_clean);
+//! let (heap, opened) = Options::new().roots(TYPES).open_or_create(&path)?;
+//! assert!(!opened.created && opened.was_clean);
 //! assert_eq!(Vector::<u64>::open(&heap, "numbers")?.len(), 1000);
 //! assert_eq!(HashMap::<u64, u64>::open(&heap, "squares")?.get(&12), Some(144));
-//! # Ok::<(), spandrel::heap::Error>(())
+//! # Ok::<(), spandrel::heap::OpenError>(())
 //! ```
+//!
+//! [`Options::open`] and [`Options::create`] are for programs that know which of both it is to be. An error of these says which file it is about, why, and what can be done:
+//! `visits.heap: process 1234 (redis-server) has it open; close it there first`.
 //!
 //! Own structures are made of `#[derive(Trace)] #[repr(C)]` types and [`PPtr`]s. What survives which failure depends on what the
 //! file lies on: see [`Guarantee`].
 
+mod options;
+mod path;
+
+pub use options::{Options, copy, open};
+pub use path::AsPath;
 pub use spandrel_derive::Trace;
+// `Options` and `copy` of the room below take paths as bytes: those above hide them.
 pub use spandrel_pheap::*;
 
 use allocator_api2::alloc::{AllocError, Allocator, Layout};

@@ -24,7 +24,7 @@
 //! [`heap`](mod@heap): `malloc` whose objects are there again when the program is started the next time, also after it was killed.
 //!
 //! # Features
-//! `heap` (on unless it is turned off) is the recoverable heap.
+//! `heap` (on unless it is turned off) is the recoverable heap; `std` (likewise) has it take the paths of the standard library.
 //! `jemalloc`, `mimalloc` and `tcmalloc` build those allocators in (the last is
 //! Google's, and takes minutes). Without features no C is compiled; `auto` needs
 //! none: it stands on our own allocator and the page-mapped backend.
@@ -37,6 +37,10 @@
 //! Invariant: whatever was allocated under one mode may be freed and grown
 //! under any other.
 #![no_std]
+
+// For paths, and for nothing else.
+#[cfg(feature = "std")]
+extern crate std;
 
 mod global;
 mod handle;

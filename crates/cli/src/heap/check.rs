@@ -111,13 +111,14 @@ impl Told<'_> {
 
     fn give_up(&self, why: Error) -> Result<u8, Failure> {
         if self.as_json {
-            let why = why.to_string();
+            let why = why.reason().to_string();
             self.end(&json!({"sound": false, "damaged": null, "error": why}))?;
         } else {
             self.progress.out(format_args!(
-                "{}: damaged: {why}; nothing else of it can be looked at, or mended: take a copy of \
+                "{}: damaged: {}; nothing else of it can be looked at, or mended: take a copy of \
                  the heap, if there is one",
-                self.path.display()
+                self.path.display(),
+                why.reason()
             ))?;
         }
         Ok(DAMAGED)

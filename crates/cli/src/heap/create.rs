@@ -71,18 +71,23 @@ fn not_created(path: &Path, size: &str, why: Error) -> Failure {
             "--size: '{size}' is less than the 704 KiB that a heap has at least; name a size such as \
              64MiB"
         )),
-        Error::Full => Failure::refused(format!(
-            "{}: there is no room for {size} on the disk, or in the address space; name a smaller \
-             --size, or another place",
-            path.display()
+        Error::DiskFull => Failure::refused(format!(
+            "{}: {}; name a smaller --size than {size}, or another place",
+            path.display(),
+            why.reason()
         )),
-        Error::System(libc::EEXIST) if refuse_existing(path).is_err() => {
+        Error::NoMemory => Failure::refused(format!(
+            "{}: {}; name a smaller --size than {size}, or have 'ulimit -v' allow more",
+            path.display(),
+            why.reason()
+        )),
+        Error::System(libc::EEXIST) => {
             refuse_existing(path).err().unwrap_or_else(|| failed(path, why))
         }
-        Error::System(number) if number != libc::EEXIST => Failure::refused(format!(
+        Error::System(_) => Failure::refused(format!(
             "{}: {}; name a file that can be made",
             path.display(),
-            std::io::Error::from_raw_os_error(number)
+            why.reason()
         )),
         why => failed(path, why),
     }

@@ -1,27 +1,36 @@
 //! Why a heap could not be opened, copied or mended: the input, the reason, the way out.
 
-use super::{holder, log_of};
+use super::holder;
 use crate::failure::Failure;
-use spandrel_pheap::Error;
+use spandrel_pheap::{Error, OpenError};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Why a heap could not be used.
 pub fn failed(path: &Path, why: Error) -> Failure {
-    Failure::refused(format!("{}: {}", path.display(), text(path, why)))
+    Failure::refused(format!("{}: {}", meant(path, why), text(path, why)))
+}
+
+/// The file that an error is about: the heap's, or its log.
+fn meant(path: &Path, why: Error) -> String {
+    let error = OpenError::new(path.as_os_str().as_bytes(), why);
+    let meant = Path::new(OsStr::from_bytes(error.path()));
+    if error.path().is_empty() { path.display() } else { meant.display() }.to_string()
 }
 
 /// Why a heap could not be copied into memory.
 pub fn copy_failed(path: &Path, why: Error) -> Failure {
-    let holder = holder::of(path);
     let reason = match why {
         Error::Locked => format!(
-            "{holder} has it open, and it has no log, which would tell the last checkpoint; close it there first, or \
-             take --wait 10, with the right to write to it: it is lent where it comes to a checkpoint"
+            "{} has it open, and it has no log, which has the last checkpoint; close it there first, or take --wait 10, with \
+             the right to write to it: the process lends it at its next checkpoint",
+            holder::of(path)
         ),
         Error::NoCheckpoint => format!(
-            "{holder} has it open, and came to no checkpoint while it was waited for; have it call checkpoint \
-             (Heap::checkpoint, spandrel_heap_checkpoint) now and then, take a longer --wait SECONDS, or close it there \
-             first"
+            "{} has it open, and came to no checkpoint in the time; have it call checkpoint (Heap::checkpoint, \
+             spandrel_heap_checkpoint) now and then, take a longer --wait SECONDS, or close it there first",
+            holder::of(path)
         ),
         why => return failed(path, why),
     };
@@ -36,45 +45,44 @@ pub fn is_damage(why: &Error) -> bool {
 /// The reason and the way out.
 pub fn text(path: &Path, why: Error) -> String {
     let shown = path.display();
-    match why {
+    let way = match why {
         Error::System(libc::ENOENT) => {
-            "there is no such file; name a heap, which 'spandrel heap create' makes".into()
+            return "there is no such file; name a heap, which 'spandrel heap create' makes".into();
         }
         Error::System(libc::ELOOP) => {
-            "it is a symbolic link, which may lead elsewhere tomorrow; name the file itself".into()
+            return "it is a symbolic link, which may lead elsewhere tomorrow; name the file itself"
+                .into();
         }
         Error::System(libc::EINVAL | libc::EISDIR | libc::ENXIO) => {
-            "it is no file that holds bytes; name a heap, which 'spandrel heap create' makes".into()
+            return "it is no file that holds bytes; name a heap, which 'spandrel heap create' makes"
+                .into();
         }
-        Error::ForeignLog => format!(
-            "{} is the log of another heap; move it away, and put this heap's own there if it has one",
-            log_of(path).display()
-        ),
-        // Of one that is made: at the address that was drawn for it.
-        Error::System(libc::EEXIST) => {
-            "it belongs at an address where something else lies; try again: what lies where \
-             differs from one process to the next"
-                .into()
+        Error::Locked => return format!("{} has it open; close it there first", holder::of(path)),
+        Error::NoCheckpoint => {
+            return format!(
+                "{} has it open, and came to no checkpoint in the time; close it there first",
+                holder::of(path)
+            );
         }
-        Error::System(number) => format!(
-            "{}; name a file that can be read, and written where it is to change",
-            std::io::Error::from_raw_os_error(number)
-        ),
-        Error::NotAHeap => format!("{why}; name one, which 'spandrel heap create' makes"),
-        Error::Version(_) | Error::Features(_) | Error::Medium(_) => {
-            format!("{why}; use the version of spandrel that it was made with")
+        Error::System(libc::EMFILE | libc::ENFILE | libc::EROFS | libc::EEXIST) => None,
+        Error::System(_) => {
+            Some("name a file that can be read, and written where it is to change".into())
         }
-        Error::Damaged { .. } => format!(
-            "{why}; 'spandrel heap check {shown}' says what is damaged, 'spandrel heap repair \
-             {shown}' mends it with the least loss"
-        ),
-        Error::Truncated { .. } => format!("{why}; what is missing only a copy has: take that"),
+        Error::NotAHeap => Some("name one, which 'spandrel heap create' makes".into()),
+        Error::Damaged { .. } => Some(format!(
+            "'spandrel heap check {shown}' says what is damaged, 'spandrel heap repair {shown}' mends it with the least loss"
+        )),
+        Error::Truncated { .. } => Some("what is missing only a copy has: take that".into()),
         Error::BaseTaken(_) => {
-            format!("{why}; try again: what lies where differs from one process to the next")
+            Some("try again: what lies where differs from one process to the next".into())
         }
-        Error::Locked | Error::NoCheckpoint => format!("{why}; close it there first"),
-        Error::Full => format!("{why}; make room, or have 'ulimit -v' allow more"),
-        why => why.to_string(),
+        Error::Full => Some("free objects in the program that uses it".into()),
+        Error::NoMemory => Some("close other programs, or have 'ulimit -v' allow more".into()),
+        _ => None,
+    };
+    match way {
+        Some(way) => format!("{}; {way}", why.reason()),
+        None => why.to_string(),
     }
 }
 
@@ -91,6 +99,16 @@ mod tests {
             Error::System(libc::EACCES),
             Error::ForeignLog,
             Error::System(libc::EEXIST),
+            Error::System(libc::EMFILE),
+            Error::System(libc::EROFS),
+            Error::DiskFull,
+            Error::FileSize,
+            Error::NoMemory,
+            Error::WindowFull(1 << 40),
+            Error::TooManyHeaps(64),
+            Error::NameTooLong { bytes: 252, most: 251 },
+            Error::PathTooLong { bytes: 4096, most: 4091 },
+            Error::FileSystem("huge pages (hugetlbfs)"),
             Error::NotAHeap,
             Error::Unfinished,
             Error::Version(9),
@@ -106,8 +124,9 @@ mod tests {
             {
                 assert_eq!(failure.code, 2);
                 let message = failure.message;
-                assert!(message.starts_with("a.heap: ") && message.contains(';'), "{message}");
-                assert!(!message.contains("(error "), "{message}");
+                let begin = if why == Error::ForeignLog { "a.heap.log: " } else { "a.heap: " };
+                assert!(message.starts_with(begin) && message.contains("; "), "{message}");
+                assert!(!message.contains("somebody"), "{message}");
             }
         }
         assert!(is_damage(&damaged) && !is_damage(&Error::NotAHeap));

@@ -114,8 +114,9 @@ fn hopeless(path: &Path, why: Error) -> Result<u8, Failure> {
         return Err(copy_failed(path, why));
     }
     say::out(format_args!(
-        "{}: {why}; that cannot be mended: take a copy of the heap, if there is one",
-        path.display()
+        "{}: {}; that cannot be mended: take a copy of the heap, if there is one",
+        path.display(),
+        why.reason()
     ))?;
     Ok(DAMAGED)
 }

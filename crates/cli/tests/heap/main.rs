@@ -1,6 +1,7 @@
 //! `spandrel heap`: heaps of all kinds made, shown, mended and copied, damaged and open ones too; what is
 //! refused, and with which exit code.
 
+mod messages;
 mod open;
 
 use serde_json::Value;
@@ -487,6 +488,7 @@ fn a_log_of_another_heap_is_not_used() {
     other.checkpoint().unwrap();
     other.abandon();
     std::fs::copy(place.path("b.heap.log"), place.path("a.heap.log")).unwrap();
-    place.refuses(&["info", "a.heap"], &["a.heap.log is the log of another heap"]);
-    place.refuses(&["gc", "a.heap"], &["a.heap: ", "another heap"]);
+    place
+        .refuses(&["info", "a.heap"], &["a.heap.log: it is the log of another heap; move it away"]);
+    place.refuses(&["gc", "a.heap"], &["a.heap.log: ", "another heap"]);
 }

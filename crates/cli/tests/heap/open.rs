@@ -41,8 +41,8 @@ fn an_open_heap_with_a_log_is_that_of_the_last_checkpoint() {
     place.says(0, &["copy", "a.heap", "b.heap"]);
     let mode = std::fs::metadata(place.path("b.heap")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    place
-        .refuses(&["gc", "a.heap"], &["a.heap: somebody else has it open", "close it there first"]);
+    let whose = format!("a.heap: process {} (", std::process::id());
+    place.refuses(&["gc", "a.heap"], &[&whose, ") has it open; close it there first"]);
     // Whether there is anything to mend a copy tells.
     assert!(place.says(0, &["repair", "--write", "a.heap"]).contains("nothing to mend"));
     heap.close().unwrap();
@@ -72,9 +72,9 @@ fn an_open_heap_without_a_log_is_waited_for() {
             );
         };
         refuses("0", "no log");
-        refuses("0.1", "came to no checkpoint while it was waited for; have it call checkpoint");
+        refuses("0.1", "came to no checkpoint in the time; have it call checkpoint");
     }
-    place.refuses(&["gc", "a.heap"], &["a.heap: somebody else has it open"]);
+    place.refuses(&["gc", "a.heap"], &["a.heap: ", &whose, ") has it open; close it there first"]);
     place.refuses(&["info", "a.heap", "--wait", "soon"], &["--wait", "'soon'", "10 or 0.5"]);
     place.refuses(&["info", "a.heap", "--wait", "-1"], &["--wait", "10 or 0.5"]);
     heap.close().unwrap();

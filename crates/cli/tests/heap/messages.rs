@@ -1,0 +1,132 @@
+//! What is refused is refused with the file that is meant, the reason, and the way out.
+
+use super::{BYTES, Place, fill};
+use spandrel_pheap::{Choice, Options};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What a heap's log is called.
+fn log_of(name: &str) -> String {
+    format!("{name}.log")
+}
+
+#[test]
+fn what_is_wrong_with_the_log_is_said_of_the_log() {
+    let place = Place::new();
+    let log = log_of("a.heap");
+    place.create("a.heap", Choice::Logged).close().unwrap();
+    let _ = std::fs::remove_file(place.path(&log));
+    symlink("/etc/passwd", place.path(&log)).unwrap();
+    let begins = format!("{log}: it is a symbolic link");
+    place.refuses(&["gc", "a.heap"], &[&begins, "name the file itself"]);
+    place.refuses(&["info", "a.heap"], &[&begins]);
+    // Of the file what is wrong with the file.
+    symlink("a.heap", place.path("link")).unwrap();
+    place.refuses(&["gc", "link"], &["spandrel: link: it is a symbolic link"]);
+}
+
+#[test]
+#[ignore = "a process of another test: its child goes on with its heap, and it ends"]
+fn parent() {
+    let heap = Options::new().open(std::env::var("HEAP").unwrap()).unwrap().0;
+    // SAFETY: the child only sleeps.
+    match unsafe { libc::fork() } {
+        // SAFETY: as above; it ends the child.
+        0 => unsafe {
+            libc::sleep(60);
+            libc::_exit(0)
+        },
+        child => println!("\nchild {child}"),
+    }
+    std::mem::forget(heap);
+    // SAFETY: the process ends here, as one that is killed.
+    unsafe { libc::_exit(0) };
+}
+
+#[test]
+fn a_heap_is_held_by_the_child_of_a_process_that_has_ended() {
+    let place = Place::new();
+    place.create("a.heap", Choice::Logged).close().unwrap();
+    let mut parent = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "messages::parent", "--nocapture"])
+        .env("HEAP", place.path("a.heap"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(parent.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let child: i32 =
+        lines.find_map(|line| line.strip_prefix("child ")?.trim().parse().ok()).unwrap();
+    parent.wait().unwrap();
+    let named = format!("a.heap: process {child} (");
+    let done = place.run(&["gc", "a.heap"]);
+    // SAFETY: the process that was named above.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(done.err.contains(&named) && done.err.contains(") has it open; close"), "{done:?}");
+}
+
+/// Runs the command under a limit of the process. What it said, which was refused.
+fn limited(place: &Place, resource: libc::__rlimit_resource_t, most: u64, args: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+    command.arg("heap").args(args).current_dir(place.0.path());
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    // SAFETY: a system call, which allocates nothing.
+    unsafe {
+        command.pre_exec(move || match libc::setrlimit(resource, &limit) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        })
+    };
+    let done = command.output().unwrap();
+    assert_eq!(done.status.code(), Some(2), "{done:?}");
+    String::from_utf8(done.stderr).unwrap()
+}
+
+#[test]
+fn every_limit_is_met_when_a_heap_is_made() {
+    let place = Place::new();
+    let large = limited(&place, libc::RLIMIT_FSIZE, 1 << 20, &["create", "a.heap"]);
+    assert!(large.contains("a.heap: the file may not become so long; have 'ulimit -f'"), "{large}");
+    let space = ["create", "--size", "3GiB", "a.heap"];
+    let space = limited(&place, libc::RLIMIT_AS, 2 << 30, &space);
+    assert!(space.contains("a.heap: there is no memory or address space for it; "), "{space}");
+    assert!(space.contains("3GiB") && space.contains("ulimit -v"), "{space}");
+    let name = "x".repeat(252);
+    let parts = ["its name has 252 bytes; 251 at most", "; take a shorter name"];
+    place.refuses(&["create", &name], &parts);
+    assert!(place.names().is_empty());
+}
+
+#[test]
+fn fixed_heaps_are_made_shown_and_opened_under_ulimit_v() {
+    let place = Place::new();
+    for args in [
+        &["create", "--fixed", "--size", "2MiB", "a.heap"][..],
+        &["info", "a.heap"],
+        &["gc", "a.heap"],
+    ] {
+        let mut command = Command::new("bash");
+        let spandrel = env!("CARGO_BIN_EXE_spandrel");
+        command.args(["-c", "ulimit -v 4000000; exec \"$0\" heap \"$@\"", spandrel]).args(args);
+        let done = command.current_dir(place.0.path()).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    }
+    assert_eq!(std::fs::metadata(place.path("a.heap")).unwrap().len(), BYTES as u64);
+}
+
+#[test]
+fn nobody_is_somebody() {
+    let place = Place::new();
+    let heap = place.create("a.heap", Choice::Logged);
+    fill(&heap);
+    for command in ["gc", "info", "check", "repair"] {
+        let done = place.run(&[command, "a.heap"]);
+        let said = done.out + &done.err;
+        assert!(!said.contains("somebody"), "{said}");
+    }
+    assert!(Path::new(&place.path("a.heap")).exists());
+}

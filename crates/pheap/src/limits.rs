@@ -1,0 +1,71 @@
+//! What is looked at before a file is made or opened: names that leave no room for the log's, file systems that cannot hold a heap.
+//!
+//! Without these a heap could be made and not opened the second time, when its log is needed.
+
+use core::ffi::CStr;
+
+use spandrel_os::directory::{self, Allowed};
+
+use crate::error::Error;
+
+/// Bytes of a path, with the zero that ends it.
+pub const PATH_BYTES: usize = 4096;
+
+/// What the directory of a file allows.
+fn allowed(path: &[u8]) -> Allowed {
+    let mut buffer = [0; PATH_BYTES];
+    let end = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    match (path.get(..end).filter(|part| !part.is_empty()), buffer.get_mut(..end)) {
+        (Some(part), Some(place)) => place.copy_from_slice(part),
+        _ => buffer[0] = b'.',
+    }
+    directory::allowed(CStr::from_bytes_until_nul(&buffer).unwrap_or(c"."))
+}
+
+/// Refuses paths to which `log` bytes cannot be added.
+///
+/// # Errors
+/// [`Error::PathTooLong`], [`Error::NameTooLong`].
+pub fn check_path(path: &[u8], log: usize) -> Result<(), Error> {
+    check(path, log).map(drop)
+}
+
+/// The same, and refuses file systems where no heap can be made.
+///
+/// # Errors
+/// As for [`check_path`]; [`Error::FileSystem`].
+pub fn check_new(path: &[u8], log: usize) -> Result<(), Error> {
+    match check(path, log)? {
+        Allowed { is_huge_pages: true, .. } => Err(Error::FileSystem("huge pages (hugetlbfs)")),
+        _ => Ok(()),
+    }
+}
+
+fn check(path: &[u8], log: usize) -> Result<Allowed, Error> {
+    let most = PATH_BYTES - 1 - log;
+    if path.len() > most {
+        return Err(Error::PathTooLong { bytes: path.len(), most });
+    }
+    let allowed = allowed(path);
+    let bytes = path.rsplit(|byte| *byte == b'/').next().map_or(0, <[u8]>::len);
+    let most = allowed.name_bytes.saturating_sub(log);
+    if bytes > most { Err(Error::NameTooLong { bytes, most }) } else { Ok(allowed) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    #[test]
+    fn names_and_paths_leave_room_for_the_logs() {
+        let name = [b'x'; 255];
+        let most = allowed(b"/tmp/x").name_bytes;
+        assert_eq!(check_path(&name[..251.min(most - 4)], 4), Ok(()));
+        let refused = check_path(&[b"/tmp/", &name[..252]].concat(), 4);
+        assert_eq!(refused, Err(Error::NameTooLong { bytes: 252, most: most - 4 }));
+        let long = vec![b'/'; 4092];
+        assert_eq!(check_path(&long, 4), Err(Error::PathTooLong { bytes: 4092, most: 4091 }));
+        assert_eq!(check_path(&long[..4091], 4), Ok(()));
+    }
+}

@@ -1,0 +1,312 @@
+//! Why a heap in a file could not be made, opened or copied: the file, the reason in words, the way out.
+
+use core::ffi::CStr;
+use core::fmt;
+use core::ptr::NonNull;
+
+use spandrel_os::holder::{self, COMMAND_BYTES};
+use spandrel_os::image::{Access, Image};
+use spandrel_os::vm;
+use spandrel_pages::PAGE_BYTES;
+
+use crate::error::Error;
+use crate::limits::PATH_BYTES;
+use crate::open::LOG;
+
+/// Bytes of a path in the short form.
+const SHORT_BYTES: usize = 200;
+
+/// An [`Error`] with the path of the file that is meant, which is the log's where that is wrong, and the process that has it open.
+///
+/// It prints as `visits.heap: process 1234 (redis-server) has it open; close it there first`, also where `main` returns it. The alternate
+/// form (`{:#}`) has the last 200 bytes of the path at most.
+pub struct OpenError {
+    error: Error,
+    path: Option<Text>,
+    holder: Option<Holder>,
+}
+
+/// A process that has a heap open.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Holder {
+    process: u32,
+    command: [u8; COMMAND_BYTES],
+}
+
+impl OpenError {
+    /// The error of what was to be done with the heap of that path. Files and locks are looked at to tell which file and which process is
+    /// meant: soon after the error.
+    #[cold]
+    pub fn new(path: impl AsRef<[u8]>, error: Error) -> Self {
+        let path = path.as_ref();
+        let file = terminated(path, b"");
+        let log = terminated(path, LOG);
+        let (file, log) = (text_of(&file), text_of(&log));
+        let of_log = is_of_log(file, log, error);
+        let holder = match error {
+            Error::Locked | Error::NoCheckpoint => holder::of(file),
+            _ => None,
+        };
+        let holder = holder.map(|process| Holder { process, command: holder::command(process) });
+        let named = if of_log { log.to_bytes() } else { path };
+        Self { error, path: Text::new(named), holder }
+    }
+
+    /// What went wrong.
+    pub fn error(&self) -> Error {
+        self.error
+    }
+
+    /// Of which file: of the heap's, or of its log. Empty: not known.
+    pub fn path(&self) -> &[u8] {
+        self.path.as_ref().map_or(&[], Text::bytes)
+    }
+
+    /// The process that has the heap open, where the kernel names it. It is the one that locked the file, which a child may have outlived.
+    pub fn holder(&self) -> Option<u32> {
+        self.holder.map(|holder| holder.process)
+    }
+
+    /// The number for `errno` that C callers get.
+    pub fn errno(&self) -> i32 {
+        self.error.errno()
+    }
+
+    /// Writes what is wrong, without the path and the way out.
+    fn write_reason(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.holder, self.error) {
+            (Some(holder), Error::Locked) => write!(f, "{holder} has it open"),
+            (Some(holder), Error::NoCheckpoint) => {
+                write!(f, "{holder} has it open, was asked for a copy, and came to no checkpoint")
+            }
+            _ => fmt::Display::fmt(&self.error.reason(), f),
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = self.path();
+        let last = all.len().saturating_sub(SHORT_BYTES);
+        let path = match f.alternate() && last > 0 {
+            true => {
+                f.write_str("\u{2026}")?;
+                all.get(last..).unwrap_or(all)
+            }
+            false => all,
+        };
+        if !path.is_empty() {
+            write_lossily(f, path)?;
+            f.write_str(": ")?;
+        }
+        self.write_reason(f)?;
+        self.error.way_out().map_or(Ok(()), |way| write!(f, "; {way}"))
+    }
+}
+
+/// As it prints: this is what is seen of an error that `main` returns or `unwrap` finds.
+impl fmt::Debug for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} ({:?})", self.error)
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.process == spandrel_os::env::pid().unsigned_abs() {
+            return f.write_str("this process");
+        }
+        write!(f, "process {}", self.process)?;
+        let end = self.command.iter().position(|byte| *byte == 0).unwrap_or(COMMAND_BYTES);
+        match self.command.get(..end) {
+            Some(command) if !command.is_empty() => {
+                f.write_str(" (")?;
+                write_lossily(f, command)?;
+                f.write_str(")")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+impl PartialEq<Error> for OpenError {
+    fn eq(&self, other: &Error) -> bool {
+        self.error == *other
+    }
+}
+
+/// Without the path: for functions that use a heap as well as open it.
+impl From<OpenError> for Error {
+    fn from(why: OpenError) -> Self {
+        why.error
+    }
+}
+
+/// Without a path: for functions that open a heap as well as use it.
+impl From<Error> for OpenError {
+    fn from(error: Error) -> Self {
+        Self { error, path: None, holder: None }
+    }
+}
+
+/// Whether an error is one of the log's, and not of the file that is named.
+fn is_of_log(file: &CStr, log: &CStr, error: Error) -> bool {
+    let number = match error {
+        Error::ForeignLog => return true,
+        Error::System(number) => number,
+        _ => return false,
+    };
+    let fails = |path, access| match Image::open(path, access).err() {
+        // It was to be made: anything of that name is in the way.
+        why if number == libc::EEXIST => why != Some(libc::ENOENT),
+        why => why == Some(number),
+    };
+    let by =
+        [(file, Access::Read), (log, Access::Read), (file, Access::Write), (log, Access::Write)];
+    by.into_iter().find(|(path, access)| fails(path, *access)).is_some_and(|(path, _)| path == log)
+}
+
+/// A path and what follows it, with the zero that ends it; as much as fits.
+fn terminated(path: &[u8], end: &[u8]) -> [u8; PATH_BYTES] {
+    let mut bytes = [0; PATH_BYTES];
+    for (place, byte) in bytes.iter_mut().take(PATH_BYTES - 1).zip(path.iter().chain(end)) {
+        *place = *byte;
+    }
+    bytes
+}
+
+fn text_of(bytes: &[u8; PATH_BYTES]) -> &CStr {
+    CStr::from_bytes_until_nul(bytes).unwrap_or(c"")
+}
+
+/// Writes bytes that are text in most cases.
+fn write_lossily(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    for chunk in bytes.utf8_chunks() {
+        f.write_str(chunk.valid())?;
+        if !chunk.invalid().is_empty() {
+            f.write_str("\u{fffd}")?;
+        }
+    }
+    Ok(())
+}
+
+/// A text on a page of its own: there is no allocator here.
+struct Text {
+    at: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the page is its own, and does not change once it is filled.
+unsafe impl Send for Text {}
+// SAFETY: as above.
+unsafe impl Sync for Text {}
+
+impl Text {
+    /// As much as a page holds; `None`: there is no memory.
+    fn new(text: &[u8]) -> Option<Self> {
+        let text = text.get(..PAGE_BYTES).unwrap_or(text);
+        let at = vm::reserve(PAGE_BYTES)?;
+        // SAFETY: reserved above; once it is open it has room for the text.
+        unsafe {
+            if !vm::open(at.as_ptr(), PAGE_BYTES) {
+                vm::release(at.as_ptr(), PAGE_BYTES);
+                return None;
+            }
+            at.as_ptr().copy_from_nonoverlapping(text.as_ptr(), text.len());
+        }
+        Some(Self { at, len: text.len() })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped and filled until it is dropped.
+        unsafe { core::slice::from_raw_parts(self.at.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Text {
+    fn drop(&mut self) {
+        // SAFETY: its own page, to which no reference outlives it.
+        unsafe { vm::release(self.at.as_ptr(), PAGE_BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Choice, Options};
+    use std::format;
+    use std::os::unix::fs::symlink;
+    use std::string::{String, ToString};
+
+    fn log_of(path: &str) -> String {
+        format!("{path}{}", core::str::from_utf8(LOG).unwrap())
+    }
+
+    #[test]
+    fn an_error_has_the_path_the_reason_and_the_way_out() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a.heap").to_str().unwrap().to_string();
+        let error = |why: Option<Error>| OpenError::new(&path, why.unwrap());
+        let missing = error(Options::new().open(&path).err());
+        assert_eq!(missing.to_string(), format!("{path}: No such file or directory (os error 2)"));
+        std::fs::write(&path, "text").unwrap();
+        let no_heap = error(Options::new().open(&path).err()).to_string();
+        assert!(no_heap.starts_with(&format!("{path}: it is no heap; name a heap")), "{no_heap}");
+        let there = error(Options::new().create(&path).err());
+        assert!(there.to_string().starts_with(&format!("{path}: File exists")), "{there}");
+        assert_eq!((there.path(), there.errno()), (path.as_bytes(), libc::EEXIST));
+        assert!(there == Error::System(libc::EEXIST) && there.holder().is_none());
+        assert_eq!(Error::from(there), Error::System(libc::EEXIST));
+        assert_eq!(OpenError::from(Error::RootsFull).to_string(), Error::RootsFull.to_string());
+        let long = "x".repeat(300);
+        let short = format!("{:#}", OpenError::new(&long, Error::NotAHeap));
+        assert!(short.starts_with(&format!("\u{2026}{}: it is no heap", &long[..200])), "{short}");
+        let odd = OpenError::new(b"x\xffy", Error::NotAHeap).to_string();
+        assert!(odd.starts_with("x\u{fffd}y: it is no heap"), "{odd}");
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_log_is_said_of_the_log() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a.heap").to_str().unwrap().to_string();
+        let options = Options::new().size(1 << 20).medium(Choice::Logged);
+        options.create(&path).unwrap().close().unwrap();
+        let log = log_of(&path);
+        let _ = std::fs::remove_file(&log);
+        symlink("/etc/passwd", &log).unwrap();
+        let why = Options::new().open(&path).err().unwrap();
+        let text = OpenError::new(&path, why).to_string();
+        assert!(text.starts_with(&format!("{log}: Too many levels")), "{text}");
+        std::fs::remove_file(&path).unwrap();
+        let why = options.create(&path).err().unwrap();
+        let made = OpenError::new(&path, why);
+        assert_eq!((made.path(), made.error()), (log.as_bytes(), Error::System(libc::EEXIST)));
+        let foreign = OpenError::new(&path, Error::ForeignLog).to_string();
+        assert!(foreign.starts_with(&format!("{log}: it is the log of another")), "{foreign}");
+    }
+
+    #[test]
+    fn a_process_that_has_it_open_is_named() {
+        let place = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = place.path().join("a.heap").to_str().unwrap().to_string();
+        let heap = Options::new().size(1 << 20).create(&path).unwrap();
+        let why = Options::new().wait(core::time::Duration::ZERO).copy_medium(&path).err().unwrap();
+        let error = OpenError::new(&path, why);
+        assert_eq!(error.error(), Error::Locked);
+        match error.holder() {
+            Some(process) => {
+                assert_eq!(process, std::process::id());
+                let text = format!("{path}: this process has it open; close it there first");
+                assert_eq!(error.to_string(), text);
+            }
+            None => assert!(error.to_string().contains("in this process or another")),
+        }
+        drop(heap);
+        let holder = Holder { process: 1 << 30, command: *b"redis-server\0\0\0\0" };
+        let error = OpenError { holder: Some(holder), ..error };
+        let named = format!("{path}: process 1073741824 (redis-server) has it open; close it");
+        assert!(error.to_string().starts_with(&named), "{error}");
+    }
+}

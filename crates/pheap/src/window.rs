@@ -1,0 +1,123 @@
+//! Where fixed heaps lie: a window of the address space that the allocators leave free, and the places in it that are tried for a new one.
+
+use core::ops::Range;
+
+use spandrel_os::vm;
+use spandrel_pages::PAGE_BYTES;
+
+use crate::error::Error;
+
+/// Heaps with a base of their own lie from 88 to 103 TiB.
+pub const WINDOW: Range<u64> = 88 << 40..103 << 40;
+/// Bases are multiples of this from the beginning of the window on.
+pub const STEP: u64 = 1 << 30;
+/// Bases that are drawn before the window is searched from one end to the other: in a window that is half full one of so many is free
+/// as good as always. Drawn ones are rarely those of heaps of other processes, which a later process may open beside this one.
+const DRAWN: u64 = 64;
+
+/// The bases that are tried for a heap of that many bytes, in this order: drawn ones, then all.
+fn bases(random: u64, bytes: usize) -> impl Iterator<Item = u64> {
+    let room = (WINDOW.end - WINDOW.start).checked_sub(bytes as u64);
+    let places = room.map_or(0, |room| room / STEP + 1);
+    // Weyl's sequence: the golden ratio of 2^64 spreads what follows the first over the whole window.
+    let drawn =
+        (0..DRAWN).map(move |turn| random.wrapping_add(turn.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    let drawn = drawn.filter(move |_| places > 0).map(move |number| number % places.max(1));
+    drawn.chain(0..places).map(|place| WINDOW.start + place * STEP)
+}
+
+/// Has `make` make something of `bytes` bytes at the first base that is free.
+///
+/// # Errors
+/// What `make` says, but for [`Error::BaseTaken`]: another thread was faster, and the next base is tried. [`Error::WindowFull`]: no part
+/// of the window is long enough; [`Error::NoMemory`]: a limit of the address space forbids it.
+pub fn place<T>(
+    random: u64,
+    bytes: usize,
+    make: impl Fn(u64) -> Result<T, Error>,
+) -> Result<T, Error> {
+    for base in bases(random, bytes) {
+        match is_free(base, bytes)? {
+            false => {}
+            true => match make(base) {
+                Err(Error::BaseTaken(_)) => {}
+                made => return made,
+            },
+        }
+    }
+    Err(Error::WindowFull(bytes))
+}
+
+/// Whether nothing is mapped there.
+///
+/// # Errors
+/// [`Error::NoMemory`]: the kernel would map nothing so long anywhere.
+fn is_free(base: u64, bytes: usize) -> Result<bool, Error> {
+    let base = usize::try_from(base).map_err(|_| Error::NoMemory)?;
+    let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
+    match vm::reserve_at(base, bytes) {
+        Ok(at) => {
+            // SAFETY: reserved above, and used by no other code.
+            unsafe { vm::release(at.as_ptr(), bytes) };
+            Ok(true)
+        }
+        Err(libc::EEXIST) => Ok(false),
+        Err(libc::ENOMEM) => Err(Error::NoMemory),
+        Err(why) => Err(Error::System(why)),
+    }
+}
+
+/// Whether a heap at that base would begin where something is mapped: with less address space it would as well.
+pub fn begins_in_use(base: u64) -> bool {
+    matches!(is_free(base, PAGE_BYTES), Ok(false))
+}
+
+/// Whether the address space has room for so many bytes more.
+pub fn has_room(bytes: usize) -> bool {
+    let Some(at) = vm::reserve(bytes) else { return false };
+    // SAFETY: reserved above, and used by no other code.
+    unsafe { vm::release(at.as_ptr(), bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn bases_lie_in_the_window_and_the_search_ends() {
+        for bytes in [1 << 20, 256 << 30, 14 << 40, 15 << 40] {
+            let all: Vec<_> = bases(u64::MAX - 1, bytes).collect();
+            for base in &all {
+                assert!(WINDOW.contains(base) && base + bytes as u64 <= WINDOW.end, "{base:#x}");
+                assert_eq!((base - WINDOW.start) % STEP, 0);
+            }
+            assert!(all.contains(&WINDOW.start) && all.len() > DRAWN as usize);
+        }
+        assert_eq!(bases(7, (15 << 40) + 1).count(), 0);
+        let mut drawn: Vec<_> = bases(7, 256 << 30).take(DRAWN as usize).collect();
+        drawn.sort_unstable();
+        drawn.dedup();
+        assert_eq!(drawn.len(), DRAWN as usize, "drawn bases differ");
+    }
+
+    #[test]
+    fn a_base_that_is_taken_is_passed_over() {
+        let mut tried = Vec::new();
+        let tried = std::sync::Mutex::new(&mut tried);
+        let made = place(3, 1 << 30, |base| {
+            let mut tried = tried.lock().unwrap();
+            tried.push(base);
+            if tried.len() < 5 { Err(Error::BaseTaken(base)) } else { Ok(base) }
+        });
+        let base = made.unwrap();
+        assert_eq!(tried.lock().unwrap().last(), Some(&base));
+        let taken = vm::reserve_at(base as usize, 4096).unwrap();
+        assert!(begins_in_use(base) && is_free(base, 1 << 30) == Ok(false));
+        // SAFETY: reserved above.
+        unsafe { vm::release(taken.as_ptr(), 4096) };
+        assert!(!begins_in_use(base));
+        assert_eq!(place(3, 1 << 30, |_| Err::<(), _>(Error::Locked)), Err(Error::Locked));
+        assert_eq!(place(3, 16 << 40, |_| Ok(())), Err(Error::WindowFull(16 << 40)));
+    }
+}

@@ -1,0 +1,162 @@
+//! How a heap in a file is made or opened.
+
+use core::time::Duration;
+
+use spandrel_pheap::{Choice, Heap, Media, OpenError, Opened, RootType};
+
+use super::AsPath;
+
+/// How a heap is made or opened. What is not set has a default that suits most programs.
+///
+/// ```
+/// use spandrel::heap::Options;
+///
+/// # let directory = tempfile::tempdir().unwrap();
+/// let path = directory.path().join("visits.heap"); // a `PathBuf`, a `Path`, a `String`, a `&str`
+/// let (heap, opened) = Options::new().size(1 << 20).open_or_create(&path)?;
+/// assert!(opened.created);
+/// heap.close()?;
+/// let why = Options::new().create(&path).err().unwrap();
+/// assert!(why.to_string().ends_with("File exists (os error 17); open what is there, name another file, or remove it"));
+/// # Ok::<(), spandrel::heap::OpenError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options<'a>(spandrel_pheap::Options<'a>);
+
+impl<'a> Options<'a> {
+    /// The defaults: 64 MiB to begin with, at any address, on the medium that suits the file.
+    pub const fn new() -> Self {
+        Self(spandrel_pheap::Options::new())
+    }
+
+    /// Bytes that a new heap begins with, 704 KiB at least; it grows as it needs.
+    pub const fn size(self, bytes: usize) -> Self {
+        Self(self.0.size(bytes))
+    }
+
+    /// Bytes that the heap may have at most, for which address space is set aside: by default [`LIMIT`](super::LIMIT), or less where there
+    /// is less address space (`ulimit -v`).
+    pub const fn limit(self, bytes: usize) -> Self {
+        Self(self.0.limit(bytes))
+    }
+
+    /// A new heap gets an address of its own, at which it is opened ever after: addresses of objects may be stored in it.
+    pub const fn fixed(self) -> Self {
+        Self(self.0.fixed())
+    }
+
+    /// What the heap lies on. The file remembers what it was made with; another medium holds as long as the heap is open, and loses
+    /// nothing: what is only in the log of a heap that is to be mapped is written to the file first.
+    pub const fn medium(self, choice: Choice) -> Self {
+        Self(self.0.medium(choice))
+    }
+
+    /// A number for the layout of the program's types: a heap that was made with another one is refused. 0: any.
+    pub const fn layout(self, layout: u64) -> Self {
+        Self(self.0.layout(layout))
+    }
+
+    /// The types of the roots, for recovery. Below other roots every word is looked at.
+    pub const fn roots(self, types: &'a [RootType<'a>]) -> Self {
+        Self(self.0.roots(types))
+    }
+
+    /// The heap is not recovered when it is opened: nothing can be allocated then before [`Heap::collect`].
+    pub const fn offline(self) -> Self {
+        Self(self.0.offline())
+    }
+
+    /// How long [`Options::copy`] waits for a process that has the heap open without a log to come to a checkpoint: 10 s by default. Zero:
+    /// the process is not asked.
+    pub const fn wait(self, time: Duration) -> Self {
+        Self(self.0.wait(time))
+    }
+
+    /// Makes a heap in a new file.
+    ///
+    /// # Errors
+    /// [`System`](super::Error::System) with `EEXIST` if there is a file of that name, [`Size`](super::Error::Size),
+    /// [`NameTooLong`](super::Error::NameTooLong), and others that say what is full or missing. No file is left then that was not there
+    /// before.
+    pub fn create(&self, path: impl AsPath) -> Result<Heap, OpenError> {
+        with(path, |path| self.0.create(path))
+    }
+
+    /// Opens a heap, and recovers it if it was not closed.
+    ///
+    /// # Errors
+    /// [`System`](super::Error::System) with `ENOENT` if there is none, [`Locked`](super::Error::Locked) if it is open already, and others
+    /// that say what is wrong with the file.
+    pub fn open(&self, path: impl AsPath) -> Result<(Heap, Opened), OpenError> {
+        with(path, |path| self.0.open(path))
+    }
+
+    /// Opens a heap, or makes it if there is none: [`Opened::created`] says which. One that was not closed is recovered.
+    ///
+    /// Of several processes that begin at once one makes it.
+    ///
+    /// # Errors
+    /// As for [`Options::open`] and [`Options::create`].
+    pub fn open_or_create(&self, path: impl AsPath) -> Result<(Heap, Opened), OpenError> {
+        with(path, |path| self.0.open_or_create(path))
+    }
+
+    /// Opens what a heap lies on, and not the heap: to mend it with [`repair`](super::repair()). It is locked until the medium is dropped.
+    ///
+    /// # Errors
+    /// As for [`Options::open`], but for what only the heap's records say.
+    pub fn open_medium(&self, path: impl AsPath) -> Result<Media, OpenError> {
+        with(path, |path| self.0.open_medium(path))
+    }
+
+    /// Opens a copy in memory of a heap: of a closed one, or of the last checkpoint of one that is open. The file stays as it is.
+    ///
+    /// Where there is no log (on tmpfs, on persistent memory, and of heaps that were made [`Choice::Mapped`]) the process that has the heap
+    /// open is asked, and lends it at its next [`Heap::checkpoint`]. That takes the right to write to the file.
+    ///
+    /// # Errors
+    /// As for [`Options::open`]; [`NoCheckpoint`](super::Error::NoCheckpoint): the process was asked and has come to none in the time.
+    pub fn copy(&self, path: impl AsPath) -> Result<(Heap, Opened), OpenError> {
+        with(path, |path| self.0.copy(path))
+    }
+
+    /// The copy itself, which is not opened: to look at it with [`check`](super::check()), or to write it elsewhere.
+    ///
+    /// # Errors
+    /// As for [`Options::copy`], but for what only the heap's records say.
+    pub fn copy_medium(&self, path: impl AsPath) -> Result<Media, OpenError> {
+        with(path, |path| self.0.copy_medium(path))
+    }
+}
+
+/// Opens the heap of a file, or makes it, with all defaults: the shortest way in.
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # std::env::set_current_dir(&directory).unwrap();
+/// let heap = spandrel::heap::open("visits.heap")?;
+/// # Ok::<(), spandrel::heap::OpenError>(())
+/// ```
+///
+/// # Errors
+/// As for [`Options::open_or_create`].
+pub fn open(path: impl AsPath) -> Result<Heap, OpenError> {
+    Options::new().open_or_create(path).map(|(heap, _)| heap)
+}
+
+/// A copy in memory of what a file holds; see [`Options::copy_medium`].
+///
+/// # Errors
+/// As there.
+pub fn copy(path: impl AsPath) -> Result<Media, OpenError> {
+    Options::new().copy_medium(path)
+}
+
+/// Does something with a path, and gives its error the path.
+fn with<T>(
+    path: impl AsPath,
+    work: impl FnOnce(&[u8]) -> Result<T, spandrel_pheap::Error>,
+) -> Result<T, OpenError> {
+    let path = path.path_bytes();
+    work(path).map_err(|why| OpenError::new(path, why))
+}
