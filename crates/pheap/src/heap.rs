@@ -16,7 +16,9 @@ use crate::progress::Watcher;
 use crate::registry;
 use crate::roots::RootType;
 use crate::shared::Core;
-use crate::superblock::{Identity, Record, State, forget_asking};
+use crate::sums::Sums;
+use crate::superblock::{Identity, OLD_VERSION, Record, State, forget_asking};
+use crate::undo;
 
 /// What [`Heap::free`] calls instead of freeing, with the object and what was given with it.
 pub type FreeCallback = unsafe extern "C" fn(*mut u8, *mut u8);
@@ -38,6 +40,8 @@ pub struct Opened {
     pub was_clean: bool,
     /// What recovery has found.
     pub collected: Option<Collected>,
+    /// Copies of the heap's identity that were damaged and are whole again: 0 to 2.
+    pub mended: u64,
 }
 
 pub(crate) const fn core_bytes<M: Medium>() -> usize {
@@ -65,9 +69,9 @@ impl<M: Medium> Heap<M> {
         if !matches!(Identity::read(&medium), Err(Error::NotAHeap | Error::Unfinished)) {
             return Err(Error::NotAHeap);
         }
-        let state = State::Clean;
-        let bytes = bytes as u64;
-        Record { sequence: 0, state, bytes, generation: 0, layout, features: 0 }.write(&medium);
+        let (state, bytes, sums) = (State::Clean, bytes as u64, Sums::default());
+        let (sequence, generation, features, closed) = (0, 0, 0, 0);
+        Record { sequence, state, bytes, generation, layout, features, closed, sums }.put(&medium);
         identity.write(&medium);
         medium.checkpoint()?;
         Self::open(medium, layout, Some(&[])).map(|(heap, _)| heap)
@@ -86,8 +90,26 @@ impl<M: Medium> Heap<M> {
         layout: u64,
         types: Option<&[RootType<'_>]>,
     ) -> Result<(Self, Opened), Error> {
-        let identity = Identity::read(&medium)?;
-        let record = Record::read(&medium)?;
+        let number = registry::register()?;
+        // Registered first: a heap that is refused for want of a number is as it was.
+        let core = Self::prepare(medium, layout).and_then(|(core, was_clean, mended)| {
+            core.number.store(number, Release);
+            Ok((Self::place(core)?, was_clean, mended))
+        });
+        let (mut heap, was_clean, mended) =
+            core.inspect_err(|_| registry::unregister(number, || ()))?;
+        let collected = match types {
+            Some(types) if !was_clean => Some(heap.collect(types)?),
+            _ => None,
+        };
+        Ok((heap, Opened { was_clean, collected, mended }))
+    }
+
+    /// Looks at what a medium says of itself, and says there that the heap is open. Whether it had been closed, and how many
+    /// copies of its identity had to be mended.
+    fn prepare(medium: M, layout: u64) -> Result<(Core<M>, bool, u64), Error> {
+        let (identity, version) = Identity::find(&medium)?;
+        let mut record = Record::read(&medium)?;
         if layout != 0 && record.layout != 0 && layout != record.layout {
             return Err(Error::Layout { heap: record.layout, given: layout });
         }
@@ -96,43 +118,39 @@ impl<M: Medium> Heap<M> {
             return Err(Error::BaseTaken(identity.base));
         }
         let was_clean = record.state == State::Clean;
-        let dirty = Record {
-            state: State::Dirty,
-            bytes: (medium.bytes() / BLOCK_BYTES * BLOCK_BYTES) as u64,
-            generation: record.generation + 1,
-            ..record.next()
-        };
         let canary = spandrel_os::clock::nanos().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ base;
-        let core = Core::new(medium, identity, dirty, canary)?;
+        let core = Core::new(medium, identity, record, canary)?;
+        if version == OLD_VERSION {
+            record = core.upgrade(record)?;
+        } else if was_clean {
+            core.verify_closed(&record)?;
+            undo::forget(&core.medium, record.sums.undo);
+        }
         forget_asking(&core.medium);
+        // Damage would meet the next opening otherwise, without a second copy.
+        let mended = identity.mend(&core.medium);
+        record.state = State::Dirty;
+        record.bytes = (core.medium.bytes() / BLOCK_BYTES * BLOCK_BYTES) as u64;
+        record.generation += 1;
         // Durable before anything changes.
-        dirty.write(&core.medium);
+        record.put(&core.medium);
+        *core.record.lock() = record;
         core.medium.checkpoint()?;
         if !was_clean {
-            crate::undo::replay(&core.medium)?;
+            undo::replay(&core.medium, undo::Format::Checked)?;
             core.needs_collection.store(true, Release);
         }
-        core.number.store(registry::register()?, Release);
-        let mut heap = Self::place(core)?;
-        let collected = match types {
-            Some(types) if !was_clean => Some(heap.collect(types)?),
-            _ => None,
-        };
-        Ok((heap, Opened { was_clean, collected }))
+        Ok((core, was_clean, mended))
     }
 
     /// Puts it where it stays: caches know its address.
     fn place(core: Core<M>) -> Result<Self, Error> {
-        let number = core.number.load(Relaxed);
         let place = || {
             let at = vm::reserve(core_bytes::<M>())?;
             // SAFETY: just reserved.
             unsafe { vm::open(at.as_ptr(), core_bytes::<M>()) }.then_some(at.cast::<Core<M>>())
         };
-        let Some(at) = place() else {
-            registry::unregister(number, || ());
-            return Err(Error::Full);
-        };
+        let at = place().ok_or(Error::Full)?;
         // SAFETY: mapped for it.
         unsafe { at.write(core) };
         Ok(Self { core: at })
@@ -347,6 +365,8 @@ impl<M: Medium> Heap<M> {
         {
             return Err(foreign);
         }
+        // No header of a region changes before the region's sums were compared.
+        core.scan_to(block.region())?;
         match core.header(block)? {
             Header::Small(class) => {
                 let in_block = at - block.start();
@@ -362,6 +382,8 @@ impl<M: Medium> Heap<M> {
                 let count = count as usize;
                 let is_whole = block.in_region() + count > REGION_BLOCKS;
                 if is_whole {
+                    // Blocks of regions that are free before they were looked at would change their sums unseen.
+                    core.scan_to(block.plus(count - 1).region())?;
                     core.clear_regions(block, count);
                 }
                 core.set_header(block, Header::Free);
@@ -372,6 +394,8 @@ impl<M: Medium> Heap<M> {
                 }
                 Ok(())
             }
+            // What was set aside stays there until a recovery finds that nothing leads there.
+            Header::Lost => Ok(()),
             // Within a large object, or free.
             Header::Free => match core.object_of(at) {
                 Some(_) => Err(foreign),

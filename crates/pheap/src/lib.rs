@@ -24,6 +24,7 @@ mod class;
 mod collect;
 pub mod collections;
 mod error;
+mod exact;
 mod face;
 mod header;
 mod heap;
@@ -41,9 +42,11 @@ mod registry;
 mod repair;
 mod roots;
 mod shared;
+mod sums;
 mod superblock;
 pub mod trace;
 mod undo;
+mod upgrade;
 mod walk;
 mod workers;
 
@@ -56,7 +59,7 @@ pub use layout::{BLOCK_BYTES, LEAST_BYTES};
 pub use open::{LIMIT, Options, SIZE, WAIT, copy, with_fixed};
 pub use pointer::PPtr;
 pub use progress::Watcher;
-pub use repair::{repair, repair_watched};
+pub use repair::{Repaired, repair, repair_watched};
 pub use roots::{RootName, RootType};
 #[cfg(any(test, feature = "simulator"))]
 pub use spandrel_pmem::simulator;
