@@ -45,7 +45,7 @@ pub unsafe extern "C" fn spandrel_heap_start(
     path: *const c_char,
     given: *const SpandrelHeapOptions,
 ) -> *mut SpandrelHeap {
-    let new = Opened { created: true, was_clean: true, collected: None };
+    let new = Opened { created: true, was_clean: true, ..Opened::default() };
     // SAFETY: passed on from the caller.
     unsafe { with(path, given, |path, options| Ok((options.create(path)?, new))) }
 }

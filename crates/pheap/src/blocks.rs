@@ -209,6 +209,7 @@ impl<M: Medium> Core<M> {
     /// recovery frees it once more.
     pub fn clear_regions(&self, block: BlockId, count: usize) {
         static ZEROES: [u8; 4096] = [0; 4096];
+        let generation = self.record.lock().generation;
         let end = block.plus(count - 1).region() + 1;
         for region in block.region() + 1..end {
             let metadata = FIRST_BLOCK * BLOCK_BYTES;
@@ -216,6 +217,8 @@ impl<M: Medium> Core<M> {
                 // SAFETY: of an object that nobody has any more.
                 unsafe { self.medium.store(region * REGION_BYTES + at, &ZEROES) };
             }
+            self.set_stamp(region, generation);
+            self.set_region_sums(region, [0, 0]);
             self.medium.write_back(region * REGION_BYTES, metadata);
         }
         self.fence();
@@ -260,12 +263,18 @@ impl<M: Medium> Core<M> {
         self.check_present()?;
         self.medium.grow(bytes)?;
         let mut record = self.record.lock();
-        *record = record.next();
         record.bytes = bytes as u64;
-        record.write(&self.medium);
+        record.put(&self.medium);
+        let generation = record.generation;
         drop(record);
         self.note_bytes(bytes);
         let now = core::mem::replace(&mut blocks.count, count);
+        // Before a header there says anything.
+        for region in now.div_ceil(REGION_BLOCKS)..count.div_ceil(REGION_BLOCKS) {
+            self.set_stamp(region, generation);
+            self.set_region_sums(region, [0, 0]);
+        }
+        self.medium.fence();
         for region in now / REGION_BLOCKS..count.div_ceil(REGION_BLOCKS) {
             let from = now.max(first_block(region).0 as usize);
             let to = ((region + 1) * REGION_BLOCKS).min(count);
@@ -282,7 +291,8 @@ impl<M: Medium> Core<M> {
         blocks.free.ensure(count.div_ceil(WORD_BITS))?;
         self.infos.ensure(count)?;
         self.tags.ensure(count)?;
-        self.continues.ensure(count.div_ceil(REGION_BLOCKS))
+        self.continues.ensure(count.div_ceil(REGION_BLOCKS))?;
+        self.region_sums.ensure(2 * count.div_ceil(REGION_BLOCKS))
     }
 
     /// Looks at regions up to one, so that what is known of its blocks is known.
@@ -302,9 +312,18 @@ impl<M: Medium> Core<M> {
             return Ok(false);
         }
         if !self.is_continued(region) {
-            // What is damaged is found before anything is noted: the region is looked at again if somebody asks again.
-            self.each_header(region, blocks.count, |_, _| Ok(()))?;
+            // What is damaged is found before anything is noted or handed out: the region is looked at again when more is needed.
             let count = blocks.count;
+            let sums = self.verify_region(region).and_then(|sums| {
+                self.each_header(region, count, |block, header| self.verify_marks(block, header))?;
+                Ok(sums)
+            });
+            let sums = sums.map_err(|why| self.note_damage(why))?;
+            self.set_region_sums(region, sums);
+            // Durable before anything changes there, so that a failure finds the region's sums void.
+            if self.set_stamp(region, self.record.lock().generation) {
+                self.medium.fence();
+            }
             self.each_header(region, count, |block, header| {
                 self.scan_block(blocks, block, header);
                 Ok(())
@@ -378,7 +397,7 @@ impl<M: Medium> Core<M> {
                 unsafe { *self.info(block) = info };
                 self.set_tag(block, class.tag());
             }
-            Header::Large(_) => {}
+            Header::Large(_) | Header::Lost => {}
         }
     }
 

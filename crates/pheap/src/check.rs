@@ -1,7 +1,7 @@
 //! Whether a heap is sound: a look at all of it that changes nothing.
 //!
-//! It looks at a medium that nobody else has, as a copy is, before anything relies on what is there: headers, mark bits, roots, then what can be
-//! reached. What is damaged is named with its place, and the look goes on behind it.
+//! It looks at a medium that no other has, as a copy is, before anything relies on what is there: identity, records, sums, headers, mark bits,
+//! roots, then what can be reached. What is damaged is named with its place, and the look continues behind it as far as headers hold.
 
 use core::fmt;
 
@@ -17,7 +17,9 @@ use crate::pointer::offset_of;
 use crate::progress::Watcher;
 use crate::roots::RootType;
 use crate::shared::Core;
-use crate::superblock::{Identity, NAMES, ROOT_COUNT, ROOTS, Record, State};
+use crate::sums::{NAMES_SUM, REGIONS_SUM, ROOTS_SUM, region_line};
+use crate::superblock::{Identity, NAMES, ROOT_COUNT, ROOTS, Record, State, UNDO_LOG, VERSION};
+use crate::undo::{self, Format};
 
 /// What is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +32,8 @@ pub enum Kind {
     UsedTwice,
     /// It is allocated, and nothing leads to it. No damage: a collection frees it.
     Lost,
+    /// It was damaged, and a repair has put it right as it was.
+    Mended,
 }
 
 /// Something that was found.
@@ -87,18 +91,24 @@ pub struct Survey {
     pub lost_bytes: u64,
     /// Roots that lead somewhere.
     pub roots: u64,
+    /// Roots that have a name and are null: where objects are lost they may have been theirs.
+    pub null_named: u64,
+    /// The version of the format that it is of.
+    pub version: u64,
     /// What is damaged, used twice or dangling.
     pub damaged: u64,
 }
 
-/// Who looks, and who is told.
+/// A look that is under way.
 struct Look<'a, M: Medium> {
     core: &'a Core<&'a M>,
     survey: Survey,
+    /// Headers hold: pointers can be followed.
+    is_safe: bool,
     told: &'a mut dyn FnMut(&Finding),
 }
 
-/// Looks at a heap, of whose roots `types` says the types: only of typed objects it is certain what a pointer is. `told` hears of each thing
+/// Looks at a heap, of whose roots `types` has the types: only of typed objects it is certain what a pointer is. `told` is called with each thing
 /// that is wrong.
 ///
 /// # Errors
@@ -121,7 +131,7 @@ pub fn check_watched<M: Medium>(
     told: &mut dyn FnMut(&Finding),
     watcher: Option<Watcher<'_>>,
 ) -> Result<Survey, Error> {
-    let (identity, record) = (Identity::read(medium)?, Record::read(medium)?);
+    let ((identity, version), record) = (Identity::find(medium)?, Record::read(medium)?);
     let core = Core::new(medium, identity, record, 0)?;
     let mut classes = [ClassUse::default(); CLASSES];
     classes.iter_mut().zip(SIZES).for_each(|(class, bytes)| class.bytes = bytes.into());
@@ -138,16 +148,19 @@ pub fn check_watched<M: Medium>(
         lost: 0,
         lost_bytes: 0,
         roots: 0,
+        null_named: 0,
+        version,
         damaged: 0,
     };
-    let mut look = Look { core: &core, survey, told };
+    let mut look = Look { core: &core, survey, is_safe: true, told };
     let steps = 3 * (core.bytes() / BLOCK_BYTES) as u64;
     core.progress.watch(watcher, steps, || {
+        look.superblock();
         look.undo_log();
         look.headers();
         look.roots();
-        // Whoever marks relies on headers.
-        if look.survey.damaged == 0 {
+        // To follow pointers relies on headers.
+        if look.is_safe {
             look.reachable(types)?;
         }
         Ok(look.survey)
@@ -164,12 +177,66 @@ impl<M: Medium> Look<'_, M> {
         self.survey.record.state == State::Clean
     }
 
+    /// Whether the sums of all metadata hold.
+    fn has_sums(&self) -> bool {
+        self.is_closed() && self.survey.version == VERSION
+    }
+
+    /// Looks at the copies of the identity and of the record, and at the sums of what has one for all of the heap.
+    fn superblock(&mut self) {
+        if self.survey.version != VERSION {
+            return;
+        }
+        for at in self.survey.identity.damaged(&self.core.medium).into_iter().flatten() {
+            self.find(at, Kind::Damage, "one of the two copies of the heap's identity");
+        }
+        if !self.is_closed() {
+            return;
+        }
+        if self.survey.record.is_alone(&self.core.medium) {
+            let at = self.survey.record.other();
+            self.find(at, Kind::Damage, "one of the heap's two records");
+        }
+        let (sums, said) = (self.core.sums(), self.survey.record.sums);
+        if sums.roots != said.roots {
+            self.find(ROOTS, Kind::Damage, ROOTS_SUM);
+        }
+        if sums.names != said.names {
+            self.find(NAMES, Kind::Damage, NAMES_SUM);
+        }
+        if sums.regions != said.regions {
+            self.find(region_line(0), Kind::Damage, REGIONS_SUM);
+        }
+    }
+
+    /// Compares a region with its line.
+    fn region(&mut self, region: usize) {
+        if self.survey.version != VERSION {
+            return;
+        }
+        let outcome = if self.is_closed() {
+            self.core.verify_region(region).map(drop)
+        } else {
+            self.core.verify_headers_of(region)
+        };
+        if let Err(Error::Damaged { at, what }) = outcome {
+            self.find(at as usize, Kind::Damage, what);
+        }
+    }
+
     fn undo_log(&mut self) {
+        let format = if self.survey.version == VERSION { Format::Checked } else { Format::Old };
+        if self.has_sums() && !undo::is_settled(&self.core.medium, self.survey.record.sums.undo) {
+            let what = "the undo log of a heap that was closed: it is not what it was";
+            self.find(UNDO_LOG, Kind::Damage, what);
+            return;
+        }
         let is_transaction = crate::transaction_log::is_open(&self.core.medium);
-        match crate::undo::is_open(&self.core.medium).and_then(|is| Ok(is | is_transaction?)) {
+        let is_change = undo::is_open(&self.core.medium, format);
+        match is_change.and_then(|is| Ok(is | is_transaction?)) {
             Ok(is_open) if is_open && self.is_closed() => {
                 self.find(
-                    crate::superblock::UNDO_LOG,
+                    UNDO_LOG,
                     Kind::Damage,
                     "a change that was not ended, in a heap that was closed",
                 );
@@ -184,6 +251,7 @@ impl<M: Medium> Look<'_, M> {
         let count = self.core.bytes() / BLOCK_BYTES;
         let mut region = 0;
         while region * REGION_BLOCKS < count {
+            self.region(region);
             let end = ((region + 1) * REGION_BLOCKS).min(count);
             let mut block = first_block(region);
             while (block.0 as usize) < end {
@@ -215,6 +283,7 @@ impl<M: Medium> Look<'_, M> {
             Ok(Header::Large(blocks)) => {
                 let blocks = blocks as usize;
                 if self.core.check_large(block, blocks, count).is_err() {
+                    self.is_safe = false;
                     self.find(block.header(), Kind::Damage, "the length of a large object");
                     return 1;
                 }
@@ -227,12 +296,19 @@ impl<M: Medium> Look<'_, M> {
                     self.marks(covered, None);
                     if self.core.load(covered.header()) != 0 {
                         let what = "a block that is its own and part of a large object";
+                        self.is_safe = false;
                         self.find(covered.header(), Kind::UsedTwice, what);
                     }
                 }
                 blocks
             }
+            // What a repair has set aside is no damage any more.
+            Ok(Header::Lost) => {
+                self.marks(block, None);
+                1
+            }
             Err(_) => {
+                self.is_safe = false;
                 self.find(block.header(), Kind::Damage, "the header of a block");
                 1
             }
@@ -241,7 +317,8 @@ impl<M: Medium> Look<'_, M> {
 
     /// Looks at what stands behind a header: nothing does.
     fn behind(&mut self, block: BlockId) {
-        for at in (8..HEADER_BYTES).step_by(8).map(|at| block.header() + at) {
+        let first = if self.survey.version == VERSION { 16 } else { 8 };
+        for at in (first..HEADER_BYTES).step_by(8).map(|at| block.header() + at) {
             if self.core.load(at) != 0 {
                 self.find(at, Kind::Damage, "something behind the header of a block");
             }
@@ -261,6 +338,12 @@ impl<M: Medium> Look<'_, M> {
                 return;
             }
         }
+        if self.has_sums()
+            && let Ok(header) = self.core.header(block)
+            && let Err(Error::Damaged { at, what }) = self.core.verify_marks(block, header)
+        {
+            self.find(at as usize, Kind::Damage, what);
+        }
     }
 
     fn roots(&mut self) {
@@ -269,10 +352,23 @@ impl<M: Medium> Look<'_, M> {
             let word = self.core.load(at);
             if word != 0 {
                 self.survey.roots += 1;
-                let found = offset_of(word).and_then(|to| self.core.object_of(to));
-                if found.is_none() {
-                    self.find(at, Kind::Dangling, "a root that leads to no object");
+                let to = offset_of(word);
+                match to.and_then(|to| self.core.object_of(to)) {
+                    None => self.find(at, Kind::Dangling, "a root that leads to no object"),
+                    Some(found) if to != Some(found.start) => {
+                        self.find(
+                            at,
+                            Kind::Damage,
+                            "a root that leads into the middle of an object",
+                        );
+                    }
+                    Some(found) if self.is_closed() && !self.core.is_marked(&found) => {
+                        self.find(at, Kind::Dangling, "a root that leads to a free object");
+                    }
+                    Some(_) => {}
                 }
+            } else if self.core.root_name(index).is_some() {
+                self.survey.null_named += 1;
             }
             let has_seal = self.core.load(line + LINE_BYTES - 8) != 0;
             if has_seal && self.core.root_name(index).is_none() {
@@ -300,7 +396,7 @@ impl<M: Medium> Look<'_, M> {
 
     fn compare(&mut self, block: BlockId, header: Header, marks: &Marks) {
         match header {
-            Header::Free => {}
+            Header::Free | Header::Lost => {}
             Header::Small(class) => {
                 for word in 0..class.objects().div_ceil(64) {
                     let reached = marks.word(block, word);

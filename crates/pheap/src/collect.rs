@@ -18,6 +18,7 @@ use crate::objects::valid;
 use crate::partial::Partial;
 use crate::roots::RootType;
 use crate::shared::Core;
+use crate::sums::{marks_sum_at, mix};
 use crate::superblock::{ROOT_COUNT, ROOTS};
 use crate::trace::Target;
 use crate::workers::{self, Items, MOST};
@@ -100,6 +101,12 @@ impl<M: Medium> Core<M> {
         self.empties.store(0, Relaxed);
         let marked = blocks.count as u64;
         self.progress.reach(marked);
+        // From here on sums say nothing, whatever cuts this off.
+        let generation = self.record.lock().generation;
+        for region in self.own_regions() {
+            self.set_stamp(region, generation);
+        }
+        self.medium.fence();
         self.each_block(blocks.count, |block, header| {
             if block.0.is_multiple_of(REGION_BLOCKS as u32 / 4) {
                 self.progress.reach(marked + u64::from(block.0));
@@ -108,10 +115,12 @@ impl<M: Medium> Core<M> {
                 Header::Free => self.set_marks(block, None, marks),
                 Header::Small(class) => self.sweep_small(block, class, marks, collected),
                 Header::Large(count) => self.sweep_large(block, count as usize, marks, collected),
+                Header::Lost => self.sweep_lost(block, marks, collected),
             }
             Ok(())
         })?;
-        // Whoever gets a block that became free now finds that durable.
+        self.sum_all();
+        // A thread that gets a block which became free now finds that durable.
         self.fence();
         self.forget_blocks(&mut blocks);
         Ok(())
@@ -148,14 +157,24 @@ impl<M: Medium> Core<M> {
         }
     }
 
+    /// A block that was set aside is free when nothing leads there any more.
+    fn sweep_lost(&self, block: BlockId, marks: &Marks, collected: &mut Collected) {
+        self.set_marks(block, None, marks);
+        if (0..BITS_WORDS).all(|word| marks.word(block, word) == 0) {
+            collected.freed_blocks += 1;
+            self.free_header(block);
+        }
+    }
+
     /// Says that a block is free; durable after a fence.
     fn free_header(&self, block: BlockId) {
-        self.store(block.header(), Header::Free.word(block));
+        self.store_header(block, Header::Free);
         self.write_back(block.header(), 8);
     }
 
     /// Makes a block's mark bits those that were found, or none if it has no objects of a class.
     fn set_marks(&self, block: BlockId, class: Option<Class>, marks: &Marks) {
+        let mut sum = 0;
         for word in 0..BITS_WORDS {
             let at = block.bits() + word * 8;
             let found = class.map_or(0, |class| marks.word(block, word) & valid(class, word));
@@ -163,6 +182,12 @@ impl<M: Medium> Core<M> {
                 self.store(at, found);
                 self.lazy.touch(&self.medium, at);
             }
+            sum ^= mix(at, found);
+        }
+        let at = marks_sum_at(block);
+        if self.load(at) != sum {
+            self.store(at, sum);
+            self.lazy.touch(&self.medium, at);
         }
     }
 
@@ -171,6 +196,8 @@ impl<M: Medium> Core<M> {
     /// # Errors
     /// As for [`Core::mark`] and [`Core::sweep`].
     pub fn collect(&self, types: &[RootType]) -> Result<Collected, Error> {
+        // Recovery relies on headers, whatever else it makes anew.
+        self.verify_headers().map_err(|why| self.note_damage(why))?;
         let (marks, mut collected) = self.mark(types, Purpose::Collect)?;
         self.sweep(&marks, &mut collected)?;
         Ok(collected)

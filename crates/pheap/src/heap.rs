@@ -17,7 +17,9 @@ use crate::progress::Watcher;
 use crate::registry;
 use crate::roots::RootType;
 use crate::shared::Core;
-use crate::superblock::{Identity, Record, State, forget_asking};
+use crate::sums::Sums;
+use crate::superblock::{Identity, OLD_VERSION, Record, State, forget_asking};
+use crate::undo;
 
 /// What [`Heap::free`] calls instead of freeing, with the object and what was given with it.
 pub type FreeCallback = unsafe extern "C" fn(*mut u8, *mut u8);
@@ -53,6 +55,8 @@ pub struct Opened {
     pub was_clean: bool,
     /// What recovery has found.
     pub collected: Option<Collected>,
+    /// Copies of the heap's identity that were damaged and are whole again: 0 to 2.
+    pub mended: u64,
 }
 
 pub(crate) const fn core_bytes<M: Medium>() -> usize {
@@ -80,9 +84,9 @@ impl<M: Medium> Heap<M> {
         if !matches!(Identity::read(&medium), Err(Error::NotAHeap | Error::Unfinished)) {
             return Err(Error::NotAHeap);
         }
-        let state = State::Clean;
-        let bytes = bytes as u64;
-        Record { sequence: 0, state, bytes, generation: 0, layout, features: 0 }.write(&medium);
+        let (state, bytes, sums) = (State::Clean, bytes as u64, Sums::default());
+        let (sequence, generation, features, closed) = (0, 0, 0, 0);
+        Record { sequence, state, bytes, generation, layout, features, closed, sums }.put(&medium);
         identity.write(&medium);
         medium.checkpoint()?;
         Self::open(medium, layout, Some(&[])).map(|(heap, _)| heap)
@@ -101,8 +105,32 @@ impl<M: Medium> Heap<M> {
         layout: u64,
         types: Option<&[RootType<'_>]>,
     ) -> Result<(Self, Opened), Error> {
-        let identity = Identity::read(&medium)?;
-        let record = Record::read(&medium)?;
+        // A number and room first: a heap that is refused for want of them is as it was.
+        let number = registry::register()?;
+        let place = Self::place().inspect_err(|_| registry::unregister(number, || ()))?;
+        let prepared = Self::prepare(medium, layout).inspect_err(|_| {
+            registry::unregister(number, || ());
+            // SAFETY: reserved above, and used by no other code.
+            unsafe { vm::release(place.as_ptr().cast(), core_bytes::<M>()) };
+        });
+        let (core, was_clean, mended) = prepared?;
+        core.number.store(number, Release);
+        core.gate.register(number);
+        // SAFETY: mapped for it.
+        unsafe { place.write(core) };
+        let mut heap = Self { core: place };
+        let collected = match types {
+            Some(types) if !was_clean => Some(heap.collect(types)?),
+            _ => None,
+        };
+        Ok((heap, Opened { created: false, was_clean, collected, mended }))
+    }
+
+    /// Looks at what a medium says of itself, and says there that the heap is open. Whether it had been closed, and how many
+    /// copies of its identity had to be mended.
+    fn prepare(medium: M, layout: u64) -> Result<(Core<M>, bool, u64), Error> {
+        let (identity, version) = Identity::find(&medium)?;
+        let mut record = Record::read(&medium)?;
         if layout != 0 && record.layout != 0 && layout != record.layout {
             return Err(Error::Layout { heap: record.layout, given: layout });
         }
@@ -111,59 +139,38 @@ impl<M: Medium> Heap<M> {
             return Err(Error::BaseTaken(identity.base));
         }
         let was_clean = record.state == State::Clean;
-        let dirty = Record {
-            state: State::Dirty,
-            bytes: (medium.bytes() / BLOCK_BYTES * BLOCK_BYTES) as u64,
-            generation: record.generation + 1,
-            ..record.next()
-        };
         let canary = spandrel_os::clock::nanos().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ base;
-        let core = Core::new(medium, identity, dirty, canary)?;
-        let mut heap = Self::place(core, |core| {
-            forget_asking(&core.medium);
-            // Durable before anything changes.
-            dirty.write(&core.medium);
-            core.medium.checkpoint()?;
-            if !was_clean {
-                crate::undo::replay(&core.medium)?;
-                crate::transaction_log::replay(&core.medium)?;
-                core.needs_collection.store(true, Release);
-            }
-            Ok(())
-        })?;
-        let collected = match types {
-            Some(types) if !was_clean => Some(heap.collect(types)?),
-            _ => None,
-        };
-        Ok((heap, Opened { created: false, was_clean, collected }))
+        let core = Core::new(medium, identity, record, canary)?;
+        if version == OLD_VERSION {
+            record = core.upgrade(record)?;
+        } else if was_clean {
+            core.verify_closed(&record)?;
+            undo::forget(&core.medium, record.sums.undo);
+        }
+        forget_asking(&core.medium);
+        // Damage would meet the next opening otherwise, without a second copy.
+        let mended = identity.mend(&core.medium);
+        record.state = State::Dirty;
+        record.bytes = (core.medium.bytes() / BLOCK_BYTES * BLOCK_BYTES) as u64;
+        record.generation += 1;
+        // Durable before anything changes.
+        record.put(&core.medium);
+        *core.record.lock() = record;
+        core.medium.checkpoint()?;
+        if !was_clean {
+            undo::replay(&core.medium, undo::Format::Checked)?;
+            crate::transaction_log::replay(&core.medium)?;
+            core.needs_collection.store(true, Release);
+        }
+        Ok((core, was_clean, mended))
     }
 
-    /// Puts the core where it stays, as caches know its address. `begin` is called when nothing else can fail: what it writes to the
-    /// medium says that the heap is open.
-    fn place(
-        core: Core<M>,
-        begin: impl FnOnce(&Core<M>) -> Result<(), Error>,
-    ) -> Result<Self, Error> {
-        let number = registry::register()?;
-        core.number.store(number, Release);
-        core.gate.register(number);
-        let Some(at) = vm::reserve(core_bytes::<M>()) else {
-            registry::unregister(number, || ());
-            return Err(Error::NoMemory);
-        };
+    /// Room for the core, which stays where it is: caches know its address.
+    fn place() -> Result<NonNull<Core<M>>, Error> {
+        let at = vm::reserve(core_bytes::<M>()).ok_or(Error::NoMemory)?;
         // SAFETY: just reserved.
         let is_open = unsafe { vm::open(at.as_ptr(), core_bytes::<M>()) };
-        let begun = if is_open { begin(&core) } else { Err(Error::NoMemory) };
-        if let Err(why) = begun {
-            registry::unregister(number, || ());
-            // SAFETY: reserved above, and used by no other code.
-            unsafe { vm::release(at.as_ptr(), core_bytes::<M>()) };
-            return Err(why);
-        }
-        let at = at.cast::<Core<M>>();
-        // SAFETY: mapped for it.
-        unsafe { at.write(core) };
-        Ok(Self { core: at })
+        if is_open { Ok(at.cast()) } else { Err(Error::NoMemory) }
     }
 
     /// The heap that is placed there.
@@ -376,6 +383,8 @@ impl<M: Medium> Heap<M> {
         {
             return Err(foreign);
         }
+        // No header of a region changes before the region's sums were compared.
+        core.scan_to(block.region())?;
         match core.header(block)? {
             Header::Small(class) => {
                 let in_block = at - block.start();
@@ -391,6 +400,8 @@ impl<M: Medium> Heap<M> {
                 let count = count as usize;
                 let is_whole = block.in_region() + count > REGION_BLOCKS;
                 if is_whole {
+                    // Blocks of regions that are free before they were looked at would change their sums unseen.
+                    core.scan_to(block.plus(count - 1).region())?;
                     core.clear_regions(block, count);
                 }
                 core.set_header(block, Header::Free);
@@ -401,6 +412,8 @@ impl<M: Medium> Heap<M> {
                 }
                 Ok(())
             }
+            // What was set aside stays there until a recovery finds that nothing leads there.
+            Header::Lost => Ok(()),
             // Within a large object, or free.
             Header::Free => match core.object_of(at) {
                 Some(_) => Err(foreign),

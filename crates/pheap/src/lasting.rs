@@ -85,13 +85,19 @@ impl<M: Medium> Heap<M> {
             }
             core.drain_all();
             core.free_empties();
+            core.settle_lines();
             core.lazy.write_back(&core.medium);
             core.fence();
             // Before anything says that the heap is closed.
             core.medium.checkpoint()?;
+            // Damage was found: the next opening recovers what can be, and refuses what cannot.
+            if let Some(why) = *core.damage.lock() {
+                return Err(why);
+            }
             let mut record = core.record.lock();
-            *record = Record { state: State::Clean, ..record.next() };
-            record.write(&core.medium);
+            let closed = record.generation;
+            *record = Record { state: State::Clean, closed, sums: core.sums(), ..*record };
+            record.put(&core.medium);
             core.medium.checkpoint()?;
             Ok(core.medium.settle()?)
         })

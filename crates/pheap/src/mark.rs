@@ -14,7 +14,7 @@ use spandrel_pmem::Medium;
 
 use crate::error::Error;
 use crate::header::Header;
-use crate::layout::{BITS_WORDS, BLOCK_BYTES, BlockId};
+use crate::layout::{BITS_WORDS, BLOCK_BYTES, BlockId, GRANULE_BYTES};
 use crate::memory::{Table, Zeroed};
 use crate::pointer::offset_of;
 use crate::shared::Core;
@@ -116,6 +116,7 @@ impl<M: Medium> Core<M> {
         }
         match Header::parse(word, block)? {
             Header::Large(count) => self.in_large(block, count, at),
+            Header::Lost => Some(self.in_lost(block, at)),
             _ => self.large_before(block, at),
         }
     }
@@ -125,6 +126,23 @@ impl<M: Medium> Core<M> {
         (at < start + bytes).then_some(Found { block, number: 0, start, bytes })
     }
 
+    /// What may begin at a granule of a block that was set aside: the sizes of objects there are not known, so that it may be as long as
+    /// blocks that were set aside follow.
+    fn in_lost(&self, block: BlockId, at: usize) -> Found {
+        let last = (block.region() + 1) * crate::layout::REGION_BLOCKS;
+        let last = last.min(self.bytes() / BLOCK_BYTES) as u32;
+        let is_lost = |next: &u32| matches!(self.header(BlockId(*next)), Ok(Header::Lost));
+        let count = (block.0..last).take_while(is_lost).count();
+        let start = at & !(GRANULE_BYTES - 1);
+        let bytes = block.start() + count * BLOCK_BYTES - start;
+        Found { block, number: (start - block.start()) / GRANULE_BYTES, start, bytes }
+    }
+
+    /// Whether a block was set aside.
+    fn is_lost(&self, block: BlockId) -> bool {
+        Header::is_lost(self.load(block.header()))
+    }
+
     /// The large object that covers a block which says that it is free.
     fn large_before(&self, block: BlockId, at: usize) -> Option<Found> {
         let first = crate::layout::first_block(block.region());
@@ -132,7 +150,7 @@ impl<M: Medium> Core<M> {
         for block in before {
             match Header::parse(self.load(block.header()), block)? {
                 Header::Free => {}
-                Header::Small(_) => return None,
+                Header::Small(_) | Header::Lost => return None,
                 Header::Large(count) => return self.in_large(block, count, at),
             }
         }
@@ -140,10 +158,10 @@ impl<M: Medium> Core<M> {
     }
 
     /// Whether a heap's own mark bit says that an object is allocated.
-    fn is_marked(&self, found: &Found) -> bool {
-        let is_large = found.bytes >= BLOCK_BYTES;
+    pub fn is_marked(&self, found: &Found) -> bool {
+        let is_small = Header::class(self.load(found.block.header())).is_some();
         let word = self.load(found.block.bits() + found.number / WORD_BITS * 8);
-        is_large || word >> (found.number % WORD_BITS) & 1 == 1
+        !is_small || word >> (found.number % WORD_BITS) & 1 == 1
     }
 
     /// The offset that a word of an object without a type may mean.
@@ -316,13 +334,24 @@ impl<'a, M: Medium> Worker<'a, M> {
     #[inline]
     fn candidate(&mut self, word: u64) {
         if let Some(at) = self.core.meant(word)
-            && let Some(found) = self.core.object_of(at)
+            && let Some(found) = self.core.object_of(at).map(|found| self.whole(found))
             && (self.purpose != Purpose::LookAtAllocated || self.core.is_marked(&found))
             && self.mark(&found)
         {
             let to = Target { trace: None, bytes: 8, count: found.bytes / 8 };
             self.push(Item { at: found.start, to });
         }
+    }
+
+    /// Of a block that was set aside all words may be pointers, once.
+    #[inline]
+    fn whole(&self, found: Found) -> Found {
+        if !self.core.is_lost(found.block) {
+            return found;
+        }
+        // A granule that only the shortest objects begin at stands for the block.
+        let number = BLOCK_BYTES / GRANULE_BYTES - 1;
+        Found { number, start: found.block.start(), bytes: BLOCK_BYTES, ..found }
     }
 
     fn mark(&mut self, found: &Found) -> bool {

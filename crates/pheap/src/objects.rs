@@ -14,6 +14,7 @@ use crate::header::Header;
 use crate::layout::{BlockId, REGION_BYTES};
 use crate::partial::{Listed, Partial};
 use crate::shared::Core;
+use crate::sums::{delta, marks_sum_at};
 
 const WORD_BITS: usize = 64;
 
@@ -41,7 +42,7 @@ impl<M: Medium> Core<M> {
         };
         // SAFETY: the class's lock is held.
         let info = unsafe { &mut *self.info(block) };
-        let mut count = 0;
+        let (mut count, mut changed) = (0, 0);
         let words = class.objects().div_ceil(WORD_BITS);
         let first = info.first_word as usize;
         for word in first..words {
@@ -59,6 +60,7 @@ impl<M: Medium> Core<M> {
             }
             if taken != 0 {
                 self.store(at, marks | taken);
+                changed ^= delta(at, marks, marks | taken);
                 self.lazy.touch(&self.medium, at);
             }
             info.first_word = word as u16;
@@ -66,6 +68,7 @@ impl<M: Medium> Core<M> {
                 break;
             }
         }
+        self.note_marks(block, changed);
         let was_empty = info.live == 0;
         let is_full = info.live as usize + count >= class.objects();
         if was_empty || is_full {
@@ -95,6 +98,8 @@ impl<M: Medium> Core<M> {
         let mut partial = self.partial[class.index()].lock();
         self.adopt(class, &mut partial);
         let mut rest = objects;
+        // The block of the last word that was changed, and by how much its sum changes.
+        let mut changed: Option<(BlockId, u64)> = None;
         while let Some((first, others)) = rest.split_first() {
             // Those of the same word at once: what was allocated together is often freed together.
             let (block, word, mut bits) = self.mark_of(class, *first);
@@ -124,10 +129,30 @@ impl<M: Medium> Core<M> {
                 }
             }
             self.store(word, marks & !bits);
+            let by = delta(word, marks, marks & !bits);
+            match &mut changed {
+                Some((of, sum)) if *of == block => *sum ^= by,
+                other => {
+                    if let Some((of, sum)) = other.replace((block, by)) {
+                        self.note_marks(of, sum);
+                    }
+                }
+            }
             self.lazy.touch(&self.medium, word);
             self.note_returned(block, (word - block.bits()) / 8, count, &mut partial);
         }
+        if let Some((of, sum)) = changed {
+            self.note_marks(of, sum);
+        }
         outcome
+    }
+
+    /// The mark bits of a block have changed, and their sum by so much.
+    fn note_marks(&self, block: BlockId, by: u64) {
+        if by != 0 {
+            self.change_marks_sum(block, by);
+            self.lazy.touch(&self.medium, marks_sum_at(block));
+        }
     }
 
     /// Looks at regions that these objects lie in and that nobody has looked at.
@@ -172,6 +197,13 @@ impl<M: Medium> Core<M> {
         partial: &mut Partial,
     ) -> Result<BlockId, Error> {
         let block = self.take_blocks(1)?;
+        // Its sum says that none is set: a bit that is would be an object that is never handed out.
+        for at in (block.bits()..block.bits() + class.objects().div_ceil(WORD_BITS) * 8).step_by(8)
+        {
+            if self.load(at) != 0 {
+                self.store(at, 0);
+            }
+        }
         self.set_header(block, Header::Small(class));
         self.set_tag(block, class.tag());
         self.counters.fresh_blocks.fetch_add(1, Relaxed);

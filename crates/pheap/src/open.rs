@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
 use spandrel_os::image;
-use spandrel_pmem::{Choice, Media, Medium as _, Place, peek};
+use spandrel_pmem::{Choice, Media, Medium as _, Place, peek_at};
 
 use crate::error::Error;
 use crate::heap::{Heap, Opened};
@@ -14,7 +14,7 @@ use crate::limits::{PATH_BYTES, check_new, check_path};
 use crate::registry;
 use crate::roots::RootType;
 use crate::shared::Core;
-use crate::superblock::{ASKING, Identity};
+use crate::superblock::{ASKING, IDENTITY_COPY, Identity};
 use crate::window;
 
 /// Bytes that a heap is made with, if nobody says.
@@ -192,7 +192,7 @@ impl<'a> Options<'a> {
                 Err(Error::System(libc::ENOENT)) => {}
                 opened => return opened,
             }
-            let new = Opened { created: true, was_clean: true, collected: None };
+            let new = Opened { created: true, was_clean: true, ..Opened::default() };
             match self.create(path) {
                 Err(why @ Error::System(libc::EEXIST)) => last = why,
                 made => return made.map(|heap| (heap, new)),
@@ -326,15 +326,20 @@ pub fn copy(path: impl AsRef<[u8]>) -> Result<Media, Error> {
 
 /// What a file says that it is, and how many bytes it has.
 fn identify(paths: &Paths) -> Result<(Identity, usize), Error> {
-    let mut bytes = [0; 64];
-    let (read, has) = peek(Paths::of(&paths.file), &mut bytes)?;
-    if read < bytes.len() {
+    let line = |at: usize| {
+        let mut bytes = [0; 64];
+        let (read, has) = peek_at(Paths::of(&paths.file), at as u64, &mut bytes)?;
+        let mut words = bytes
+            .chunks_exact(8)
+            .map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
+        let words: [u64; 8] = core::array::from_fn(|_| words.next().unwrap_or(0));
+        Ok::<_, Error>((words, read, has))
+    };
+    let ((first, read, has), (copy, ..)) = (line(0)?, line(IDENTITY_COPY)?);
+    if read < 64 {
         return Err(Error::NotAHeap);
     }
-    let mut words = bytes
-        .chunks_exact(8)
-        .map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
-    let identity = Identity::parse(core::array::from_fn(|_| words.next().unwrap_or(0)))?;
+    let (identity, _) = Identity::choose(first, copy)?;
     // The line is written last: there was more.
     let needs = LEAST_BYTES as u64;
     if has < needs {

@@ -124,7 +124,7 @@ impl<M: Medium> Core<M> {
             for block in partial.empty {
                 count += self.each_from(block, |block| {
                     self.set_tag(block, 0);
-                    self.store(block.header(), Header::Free.word(block));
+                    self.store_header(block, Header::Free);
                     self.write_back(block.header(), 8);
                 });
             }

@@ -1,28 +1,57 @@
-//! What is damaged is replaced by what loses least.
+//! What is damaged is put right as it was, if the sums of a heap that was closed tell how ([`crate::exact`]); else it is replaced by
+//! what loses least.
+//!
+//! A repair never makes room of what it does not know. A block whose header is lost is set aside ([`Header::Lost`]): pointers that
+//! lead there stay good, and a recovery makes the block free when nothing leads there. Where headers or mark bits were lost the heap is
+//! left to be recovered, by the types that the program has; where only roots or names were, all objects stay allocated.
 
 use spandrel_pmem::{LINE_BYTES, Medium};
 
 use crate::check::{Finding, Kind, check_watched};
 use crate::error::Error;
-use crate::layout::{BLOCK_BYTES, first_block};
+use crate::exact::Left;
+use crate::header::Header;
+use crate::layout::{BITS_WORDS, BLOCK_BYTES, BlockId, REGION_BLOCKS, blocks_of, first_block};
+use crate::pointer::{TAG, offset_of};
 use crate::progress::Watcher;
 use crate::shared::Core;
-use crate::superblock::{Identity, NAMES, Record, State, UNDO_LOG, forget_asking};
+use crate::sums::{NAMES_SUM, REGIONS_SUM, ROOTS_SUM, marks_sum_at, region_line};
+use crate::superblock::{
+    Identity, NAMES, ROOT_COUNT, ROOTS, Record, State, VERSION, forget_asking,
+};
 
-/// Damages that are mended before the next look.
-const AT_ONCE: usize = 64;
+/// What a repair has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Repaired {
+    /// Words that are again what they were.
+    pub exact: u64,
+    /// Roots and names that were taken away, and what else was replaced.
+    pub cleared: u64,
+    /// Blocks that were set aside, as their headers were lost.
+    pub aside: u64,
+    /// Objects in these, as far as their mark bits say: of a heap that was closed.
+    pub objects: u64,
+    /// The heap is closed as it was. If not, it is recovered when it is opened.
+    pub is_closed: bool,
+}
 
-/// Mends a heap that nobody has open: headers that are none become free blocks, roots and names that are none are taken away, then
-/// all is collected. `told` hears of each thing that is lost so. How many there were.
+impl Repaired {
+    /// Damages that were mended, in whatever way.
+    pub fn count(&self) -> u64 {
+        self.exact + self.cleared + self.aside
+    }
+}
+
+/// Mends a heap that is not open anywhere. `told` is called with each thing: [`Kind::Mended`] if it is as it was, another kind if something
+/// is lost.
 ///
 /// # Errors
-/// As for [`check`](crate::check): it cannot be mended, or there is no memory. It is to be recovered then.
-pub fn repair<M: Medium>(medium: &M, told: &mut dyn FnMut(&Finding)) -> Result<u64, Error> {
+/// As for [`check`](crate::check): it cannot be mended, or there is no memory.
+pub fn repair<M: Medium>(medium: &M, told: &mut dyn FnMut(&Finding)) -> Result<Repaired, Error> {
     repair_watched(medium, told, None)
 }
 
-/// The same, and somebody is told how far it is: of each look at all of the heap anew, as nobody knows how many it takes, and of
-/// the collection.
+/// The same, with a watcher that is called with how far it is.
 ///
 /// # Errors
 /// As for [`repair`].
@@ -30,64 +59,258 @@ pub fn repair_watched<M: Medium>(
     medium: &M,
     told: &mut dyn FnMut(&Finding),
     watcher: Option<Watcher<'_>>,
-) -> Result<u64, Error> {
-    let (identity, record) = (Identity::read(medium)?, Record::read(medium)?);
+) -> Result<Repaired, Error> {
+    let ((identity, version), record) = (Identity::find(medium)?, Record::read(medium)?);
+    if check_watched(medium, &[], &mut |_| (), watcher)?.damaged == 0 {
+        return Ok(Repaired { is_closed: record.state == State::Clean, ..Repaired::default() });
+    }
     forget_asking(medium);
-    // From now on it is to be recovered, whatever happens.
-    let dirty = Record { state: State::Dirty, ..record.next() };
-    dirty.write(medium);
-    // What is left of the log is not of a change, whether it could be undone or not.
-    let _ = crate::undo::replay(medium);
-    crate::undo::wipe(medium);
-    if crate::transaction_log::replay(medium).is_err() {
-        crate::transaction_log::wipe(medium);
-    }
-    let mut count = 0;
-    loop {
-        let (mut words, mut found) = ([0; AT_ONCE], 0);
-        let mut hear = |finding: &Finding| {
-            if let (Some(at), Some(place)) = (word_of(finding), words.get_mut(found)) {
-                *place = at;
-                found += 1;
-                told(finding);
-            }
-        };
-        check_watched(medium, &[], &mut hear, watcher)?;
-        for at in &words[..found] {
-            // SAFETY: of the heap's metadata, and nobody has it.
-            unsafe { medium.store_word(*at, 0) };
-            medium.write_back(*at, 8);
-        }
-        medium.fence();
-        count += found as u64;
-        if found == 0 {
-            break;
-        }
-    }
-    let core = Core::new(medium, identity, dirty, 0)?;
-    let steps = 2 * (core.bytes() / BLOCK_BYTES) as u64;
-    core.progress.watch(watcher, steps, || core.collect(&[]))?;
-    core.lazy.write_back(&core.medium);
-    core.fence();
-    medium.checkpoint()?;
-    Record { state: State::Clean, ..dirty.next() }.write(medium);
+    let core = Core::new(medium, identity, record, 0)?;
+    let steps = (core.bytes() / BLOCK_BYTES) as u64;
+    let mut work = Work { core: &core, version, record, done: Repaired::default(), told };
+    let done = core.progress.watch(watcher, steps, || work.run());
     medium.checkpoint()?;
     medium.settle()?;
-    Ok(count)
+    Ok(done)
 }
 
-/// The word that is not what it should be: 0, which is right everywhere, takes its place.
-fn word_of(finding: &Finding) -> Option<usize> {
-    let at = finding.at as usize & !7;
-    if finding.kind == Kind::Lost || at >= first_block(0).start() && is_in_blocks(at) {
-        return None;
+/// A repair that is under way.
+struct Work<'a, M: Medium> {
+    core: &'a Core<&'a M>,
+    version: u64,
+    record: Record,
+    done: Repaired,
+    told: &'a mut dyn FnMut(&Finding),
+}
+
+impl<M: Medium> Work<'_, M> {
+    fn run(&mut self) -> Repaired {
+        let core = self.core;
+        if self.version == VERSION {
+            let damaged = core.identity.damaged(&core.medium);
+            core.identity.mend(&core.medium);
+            for at in damaged.into_iter().flatten() {
+                self.mended(at, "the heap's identity");
+            }
+        }
+        let was_closed = self.record.state == State::Clean;
+        let has_sums = was_closed && self.version == VERSION;
+        let left = if has_sums { self.restore() } else { Left::default() };
+        if has_sums && left.is_nothing() {
+            if self.record.is_alone(&core.medium) {
+                self.mended(self.record.other(), "one of the heap's records");
+                self.record.put(&core.medium);
+            }
+            self.done.is_closed = true;
+            return self.done;
+        }
+        self.tell(left);
+        // Sums tell that the metadata of regions is what it was: then all objects stay allocated, whatever roots were lost.
+        self.done.is_closed = has_sums && !left.headers && !left.marks;
+        if !self.done.is_closed {
+            // Durable before anything else changes: the next opening recovers the heap, whatever cuts this off.
+            self.record.state = State::Dirty;
+            self.record.put(&core.medium);
+            self.log();
+            self.set_aside(left.headers);
+        }
+        self.roots();
+        self.names();
+        self.finish();
+        self.done
     }
-    let is_name = (NAMES..UNDO_LOG).contains(&at);
-    Some(if is_name { at + LINE_BYTES - 8 } else { at })
-}
 
-/// Whether objects lie there, not metadata.
-fn is_in_blocks(at: usize) -> bool {
-    let block = crate::layout::BlockId::of(at);
-    block >= first_block(block.region())
+    fn mended(&mut self, at: usize, what: &'static str) {
+        self.done.exact += 1;
+        (self.told)(&Finding { at: at as u64, kind: Kind::Mended, what });
+    }
+
+    fn cleared(&mut self, at: usize, kind: Kind, what: &'static str) {
+        self.done.cleared += 1;
+        (self.told)(&Finding { at: at as u64, kind, what });
+    }
+
+    /// Puts right what sums tell.
+    fn restore(&mut self) -> Left {
+        let core = self.core;
+        let mut left = Left::default();
+        // A header that is right again may say that other regions have none.
+        for _ in 0..2 {
+            let record = self.record;
+            left = core.restore(&record, &mut |at, what| self.mended(at, what));
+            if left.is_nothing() {
+                core.own_regions().flat_map(blocks_of).for_each(|block| {
+                    core.clear_stray(block, &mut |at, what| self.mended(at, what));
+                });
+                break;
+            }
+            core.note_continued(core.bytes() / BLOCK_BYTES);
+        }
+        left
+    }
+
+    /// Tells what was lost of which only a sum says so.
+    fn tell(&mut self, left: Left) {
+        let core = self.core;
+        if left.roots {
+            self.cleared(ROOTS, Kind::Damage, ROOTS_SUM);
+        }
+        if left.names {
+            self.cleared(NAMES, Kind::Damage, NAMES_SUM);
+        }
+        if left.headers && core.sum_lines() != self.record.sums.regions {
+            self.cleared(region_line(0), Kind::Damage, REGIONS_SUM);
+        }
+        if left.marks {
+            for block in core.own_regions().flat_map(blocks_of) {
+                if let Ok(header) = core.header(block)
+                    && let Err(Error::Damaged { at, what }) = core.verify_marks(block, header)
+                {
+                    self.cleared(at as usize, Kind::Damage, what);
+                }
+            }
+        }
+    }
+
+    /// Of a log that is damaged nothing can be undone; else what was begun is.
+    fn log(&mut self) {
+        let format = if self.version == VERSION {
+            crate::undo::Format::Checked
+        } else {
+            crate::undo::Format::Old
+        };
+        if let Err(Error::Damaged { at, what }) = crate::undo::replay(&self.core.medium, format) {
+            self.cleared(at as usize, Kind::Damage, what);
+        }
+        crate::undo::wipe(&self.core.medium);
+        if let Err(Error::Damaged { at, what }) = crate::transaction_log::replay(&self.core.medium) {
+            self.cleared(at as usize, Kind::Damage, what);
+            crate::transaction_log::wipe(&self.core.medium);
+        }
+    }
+
+    /// Sets aside all blocks whose headers are none; where sums hold, in a region whose sum is another, all that are not certain.
+    fn set_aside(&mut self, has_sums: bool) {
+        let core = self.core;
+        let count = core.bytes() / BLOCK_BYTES;
+        let regions = count.div_ceil(REGION_BLOCKS);
+        for region in (0..regions).filter(|region| !core.is_continued(*region)) {
+            let is_void = has_sums && core.sum_region(region)[0] != core.line(region)[0];
+            let end = ((region + 1) * REGION_BLOCKS).min(count);
+            let mut block = first_block(region);
+            while (block.0 as usize) < end {
+                core.clear_behind(block, &mut |at, what| self.mended(at, what));
+                block = block.plus(self.look_at(block, count, is_void));
+            }
+        }
+        core.fence();
+        core.note_continued(count);
+    }
+
+    /// Sets a block aside if it must be. How many blocks were looked at.
+    fn look_at(&mut self, block: BlockId, count: usize, is_void: bool) -> usize {
+        let core = self.core;
+        match core.header(block) {
+            Ok(Header::Lost) => 1,
+            Ok(Header::Free) if !is_void => 1,
+            Ok(Header::Small(_)) if !is_void => 1,
+            Ok(Header::Small(_)) => {
+                let sum = core.load(marks_sum_at(block));
+                if sum == 0 || sum != core.sum_marks_of(block) {
+                    self.lose(block);
+                }
+                1
+            }
+            Ok(Header::Large(blocks)) => {
+                let blocks = blocks as usize;
+                if core.check_large(block, blocks, count).is_err() {
+                    self.lose(block);
+                    return 1;
+                }
+                let end = block.plus(blocks).0.min(((block.region() + 1) * REGION_BLOCKS) as u32);
+                let mut covered = (block.0 + 1..end).map(BlockId);
+                if covered.all(|block| core.load(block.header()) == 0) {
+                    return blocks;
+                }
+                // Which of the two is right is not known.
+                (block.0..end).for_each(|block| self.lose(BlockId(block)));
+                (end - block.0) as usize
+            }
+            Ok(Header::Free) | Err(_) => {
+                self.lose(block);
+                1
+            }
+        }
+    }
+
+    /// Sets a block aside.
+    fn lose(&mut self, block: BlockId) {
+        let core = self.core;
+        let bits = (0..BITS_WORDS).map(|word| core.load(block.bits() + word * 8).count_ones());
+        let objects = u64::from(bits.sum::<u32>());
+        let was_none = core.header(block).is_err();
+        let at = block.header();
+        core.store(at, Header::Lost.word(block));
+        core.medium.write_back(at, 8);
+        // Free blocks of a region of which nothing is certain are not worth a word.
+        if was_none || objects > 0 {
+            self.done.aside += 1;
+            self.done.objects += objects;
+            let what = "the header of a block, which is set aside";
+            (self.told)(&Finding { at: at as u64, kind: Kind::Damage, what });
+        }
+    }
+
+    /// Takes roots away that lead to no object; one that leads into the middle of an object leads to its beginning.
+    fn roots(&mut self) {
+        let core = self.core;
+        for at in (0..ROOT_COUNT).map(|index| ROOTS + index * 8) {
+            let word = core.load(at);
+            let to = offset_of(word);
+            let found = to.and_then(|to| core.object_of(to));
+            let (new, what) = match found {
+                None => (0, "a root that leads to no object"),
+                Some(found) if to == Some(found.start) => continue,
+                Some(found) => {
+                    (TAG | found.start as u64, "a root that leads into the middle of an object")
+                }
+            };
+            if word != new {
+                core.store(at, new);
+                core.medium.write_back(at, 8);
+                self.cleared(at, Kind::Dangling, what);
+            }
+        }
+    }
+
+    /// Takes names away that are none.
+    fn names(&mut self) {
+        let core = self.core;
+        for (index, line) in (0..ROOT_COUNT).map(|index| (index, NAMES + index * LINE_BYTES)) {
+            let seal = line + LINE_BYTES - 8;
+            if core.load(seal) != 0 && core.root_name(index).is_none() {
+                core.store(seal, 0);
+                core.medium.write_back(seal, 8);
+                self.cleared(line, Kind::Damage, "the name of a root");
+            }
+        }
+    }
+
+    /// Makes all sums those of what is there now.
+    fn finish(&mut self) {
+        let core = self.core;
+        if self.version == VERSION {
+            for region in core.own_regions() {
+                if core.stamp(region).is_err() {
+                    core.set_stamp(region, self.record.generation);
+                }
+            }
+            core.sum_all();
+        }
+        core.fence();
+        if self.version == VERSION {
+            self.record.sums = core.sums();
+            self.record.put(&core.medium);
+        }
+    }
 }

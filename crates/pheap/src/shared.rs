@@ -54,6 +54,10 @@ pub struct Core<M: Medium> {
     pub tags: Table<AtomicU8>,
     /// For each region whether an object of the one before goes on in it.
     pub continues: Table<AtomicU8>,
+    /// For each region that was looked at the two sums that its line gets when the heap is closed; see [`crate::sums`].
+    pub region_sums: Table<AtomicU64>,
+    /// The first damage that was found since the heap was opened: it is not closed then.
+    pub damage: Lock<Option<Error>>,
     pub blocks: Lock<Blocks>,
     /// Regions that were looked at since the heap was opened: all before this one. Changes under the lock of the blocks.
     pub scanned: AtomicUsize,
@@ -115,6 +119,8 @@ impl<M: Medium> Core<M> {
             infos: Table::reserve(most)?,
             tags: Table::reserve(most)?,
             continues: Table::reserve(most.div_ceil(REGION_BYTES / BLOCK_BYTES))?,
+            region_sums: Table::reserve(2 * most.div_ceil(REGION_BYTES / BLOCK_BYTES))?,
+            damage: Lock::new(None),
             blocks: Lock::new(blocks),
             scanned: AtomicUsize::new(0),
             found: [const { AtomicU32::new(0) }; CLASSES],
@@ -192,9 +198,15 @@ impl<M: Medium> Core<M> {
 
     /// Writes a header, and waits until it is durable.
     pub fn set_header(&self, block: BlockId, header: Header) {
-        self.store(block.header(), header.word(block));
+        self.store_header(block, header);
         self.write_back(block.header(), 8);
         self.fence();
+    }
+
+    /// Notes damage, so that the heap is left to be recovered.
+    pub fn note_damage(&self, why: Error) -> Error {
+        self.damage.lock().get_or_insert(why);
+        why
     }
 
     /// What is known of a block.

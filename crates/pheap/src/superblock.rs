@@ -1,8 +1,11 @@
-//! What a heap says of itself: the identity line, which never changes, and two records that are written in turns.
+//! What a heap says of itself: the identity line, which never changes and has a copy, and two records.
 //!
-//! The identity is the last thing that creation writes (section 11.1). A record is written over the older one of two, so that
-//! the newer one stays whole whatever happens meanwhile; which is newer its sequence number says, and whether it is whole its
-//! checksum.
+//! The identity is the last thing that creation writes (section 11.1), its copy before the line. A damaged line is taken from the
+//! copy.
+//!
+//! Whatever a record says is written to both of two places, the older one first: the newer one stays whole meanwhile, and afterwards
+//! damage to one of them changes nothing. The higher sequence number is the newer one's; whether a record is whole its checksum
+//! says.
 
 use core::hash::Hasher;
 
@@ -11,9 +14,12 @@ use twox_hash::XxHash64;
 
 use crate::error::Error;
 use crate::layout::{BLOCK_BYTES, LEAST_BYTES, SUPERBLOCK};
+use crate::sums::Sums;
 
 /// The version of the format.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
+/// The version that has no sums and no copy of the identity. Opening such a heap makes it one of [`VERSION`].
+pub const OLD_VERSION: u64 = 1;
 /// "SPANHEAP", as a file shows it.
 const MAGIC: u64 = u64::from_le_bytes(*b"SPANHEAP");
 /// Block, region and granule sizes as powers of two, and the number of classes: who has others reads other things.
@@ -36,10 +42,13 @@ pub const UNDO_LOG: usize = SUPERBLOCK + 11 * 4096;
 /// [`spandrel_pmem::loan`].
 pub const ASKING: usize = SUPERBLOCK + 12 * 4096;
 
+/// Where the copy of the identity line lies: on the superblock's last page. The two pages before it are the medium's.
+pub const IDENTITY_COPY: usize = SUPERBLOCK + 15 * 4096;
+
 const _: () = assert!(
     NAMES + ROOT_COUNT * 64 == UNDO_LOG
         && UNDO_LOG + 4096 == ASKING
-        && ASKING + 4096 <= SUPERBLOCK + BLOCK_BYTES
+        && IDENTITY_COPY + 4096 == SUPERBLOCK + BLOCK_BYTES
 );
 
 /// What never changes.
@@ -81,6 +90,10 @@ pub struct Record {
     pub layout: u64,
     /// Features that a program must know to read it.
     pub features: u64,
+    /// The generation that has closed it last: sums of regions that a later one has stamped are void.
+    pub closed: u64,
+    /// Sums of the metadata; they hold if it was closed.
+    pub sums: Sums,
 }
 
 const RECORD_WORDS: usize = 16;
@@ -110,27 +123,56 @@ fn store<const N: usize>(medium: &impl Medium, at: usize, words: [u64; N]) {
 
 impl Identity {
     fn words(&self) -> [u64; 8] {
+        self.words_of(VERSION)
+    }
+
+    fn words_of(&self, version: u64) -> [u64; 8] {
         let medium = MEDIA.iter().position(|choice| *choice == self.medium).unwrap_or(0) as u64;
         let [first, second] = self.uuid;
-        let mut words = [MAGIC, VERSION, GEOMETRY, first, second, self.base, medium, 0];
+        let mut words = [MAGIC, version, GEOMETRY, first, second, self.base, medium, 0];
         words[7] = checksum(&words[..7]);
         words
     }
 
-    /// Writes it, which makes the medium a heap.
+    /// Writes it and its copy, which makes the medium a heap.
     pub fn write(&self, medium: &impl Medium) {
+        self.write_at(medium, IDENTITY_COPY);
+        self.write_at(medium, 0);
+    }
+
+    /// Makes the line and its copy what they should be. How many of them were not.
+    pub fn mend(&self, medium: &impl Medium) -> u64 {
+        let damaged = self.damaged(medium);
+        damaged.into_iter().flatten().map(|at| self.write_at(medium, at)).count() as u64
+    }
+
+    /// Where the line or its copy is not what it should be.
+    pub fn damaged(&self, medium: &impl Medium) -> [Option<usize>; 2] {
+        let is_wrong = |at: &usize| words::<8>(medium, *at) != self.words();
+        [IDENTITY_COPY, 0].map(|at| Some(at).filter(is_wrong))
+    }
+
+    fn write_at(&self, medium: &impl Medium, at: usize) {
         let mut words = self.words();
         // The line is a heap's once its first word is.
         let magic = core::mem::take(&mut words[0]);
-        store(medium, 0, words);
-        store(medium, 0, [magic]);
+        store(medium, at, words);
+        store(medium, at, [magic]);
     }
 
-    /// Reads it.
+    /// Reads it, from its copy where the line is damaged.
     ///
     /// # Errors
     /// The medium is no heap, or one that cannot be read by this version.
     pub fn read(medium: &impl Medium) -> Result<Self, Error> {
+        Self::find(medium).map(|(identity, _)| identity)
+    }
+
+    /// The same, with the version that it was written by.
+    ///
+    /// # Errors
+    /// As for [`Identity::read`].
+    pub fn find(medium: &impl Medium) -> Result<(Self, u64), Error> {
         let has = medium.bytes();
         if has < 64 {
             return Err(Error::NotAHeap);
@@ -142,12 +184,30 @@ impl Identity {
             let cut_off = Error::Truncated { has: has as u64, needs: LEAST_BYTES as u64 };
             return Err(if is_rest { cut_off } else { Error::NotAHeap });
         }
-        match Self::parse(found) {
-            // Of zeroes only the records say that somebody began to make a heap.
+        match Self::choose(found, words(medium, IDENTITY_COPY)) {
+            // Of zeroes only the records say that the creation of a heap began.
             Err(Error::NotAHeap) if found == [0; 8] && record_at(medium, RECORDS[0]).is_some() => {
                 Err(Error::Unfinished)
             }
             parsed => parsed,
+        }
+    }
+
+    /// What a line says, or its copy if the line is damaged, and the version of it.
+    ///
+    /// # Errors
+    /// As for [`Identity::read`], of the line: the copy is none either.
+    pub fn choose(line: [u64; 8], copy: [u64; 8]) -> Result<(Self, u64), Error> {
+        // A line that is whole and cannot be read is no damage: a program of another version has written it.
+        let is_whole = line[0] == MAGIC && line[7] == checksum(&line[..7]);
+        match Self::parse(line) {
+            Ok(identity) => Ok((identity, line[1])),
+            Err(why) if is_whole => Err(why),
+            // Before there was a copy there were no lines of this version.
+            Err(why) => match Self::parse(copy) {
+                Ok(identity) if copy[1] == VERSION => Ok((identity, VERSION)),
+                _ => Err(why),
+            },
         }
     }
 
@@ -157,11 +217,12 @@ impl Identity {
     /// As for [`Identity::read`].
     pub fn parse(found: [u64; 8]) -> Result<Self, Error> {
         let [magic, version, geometry, first, second, base, medium, sum] = found;
+        let is_known = matches!(version, OLD_VERSION | VERSION);
         if magic != MAGIC {
-            let is_begun = magic == 0 && version == VERSION && geometry == GEOMETRY;
+            let is_begun = magic == 0 && is_known && geometry == GEOMETRY;
             return Err(if is_begun { Error::Unfinished } else { Error::NotAHeap });
         }
-        if version != VERSION {
+        if !is_known {
             return Err(Error::Version(version));
         }
         if sum != checksum(&found[..7]) || geometry != GEOMETRY {
@@ -186,14 +247,24 @@ pub fn forget_asking(medium: &impl Medium) {
 
 fn record_at(medium: &impl Medium, at: usize) -> Option<Record> {
     let words: [u64; RECORD_WORDS] = words(medium, at);
-    let [sequence, state, bytes, generation, layout, features, ..] = words;
+    let [sequence, state, bytes, generation, layout, features, closed, ..] = words;
     let state = match state {
         1 => State::Clean,
         2 => State::Dirty,
         _ => return None,
     };
     let is_whole = words[RECORD_WORDS - 1] == checksum(&words[..RECORD_WORDS - 1]);
-    is_whole.then_some(Record { sequence, state, bytes, generation, layout, features })
+    let sums = Sums { regions: words[7], roots: words[8], names: words[9], undo: words[10] };
+    is_whole.then_some(Record {
+        sequence,
+        state,
+        bytes,
+        generation,
+        layout,
+        features,
+        closed,
+        sums,
+    })
 }
 
 impl Record {
@@ -217,18 +288,35 @@ impl Record {
         Ok(record)
     }
 
-    /// Writes it over the older one, and waits for it.
-    pub fn write(&self, medium: &impl Medium) {
-        let Self { sequence, state, bytes, generation, layout, features } = *self;
-        let mut words = [0; RECORD_WORDS];
-        words[..6].copy_from_slice(&[sequence, state as u64, bytes, generation, layout, features]);
-        words[RECORD_WORDS - 1] = checksum(&words[..RECORD_WORDS - 1]);
-        store(medium, RECORDS[sequence as usize % 2], words);
+    /// Writes it over both, the older one first, and waits for each. It has the number of the second then.
+    pub fn put(&mut self, medium: &impl Medium) {
+        for _ in 0..RECORDS.len() {
+            self.sequence += 1;
+            store(medium, RECORDS[self.sequence as usize % 2], self.words());
+        }
     }
 
-    /// The next one after it.
-    pub fn next(&self) -> Self {
-        Self { sequence: self.sequence + 1, ..*self }
+    /// Whether the other place does not have the same with the number before this one's: a failure, or damage, has met it.
+    pub fn is_alone(&self, medium: &impl Medium) -> bool {
+        let other = record_at(medium, self.other());
+        let before = Self { sequence: self.sequence.wrapping_sub(1), ..*self };
+        other != Some(before)
+    }
+
+    /// Where the other record lies.
+    pub fn other(&self) -> usize {
+        RECORDS[(self.sequence as usize + 1) % 2]
+    }
+
+    fn words(&self) -> [u64; RECORD_WORDS] {
+        let Self { sequence, state, bytes, generation, layout, features, closed, sums } = *self;
+        let mut words = [0; RECORD_WORDS];
+        let of_record =
+            [sequence, state as u64, bytes, generation, layout, features, closed, sums.regions];
+        words[..8].copy_from_slice(&of_record);
+        words[8..11].copy_from_slice(&[sums.roots, sums.names, sums.undo]);
+        words[RECORD_WORDS - 1] = checksum(&words[..RECORD_WORDS - 1]);
+        words
     }
 }
 

@@ -230,10 +230,16 @@ fn heaps_of_others_are_refused() {
         image[at..at + bytes.len()].copy_from_slice(bytes);
         image
     };
-    assert_eq!(open(&with(8, &[9]), 77), Error::Version(9));
-    assert_eq!(open(&with(24, &[9]), 77), Error::Damaged { at: 0, what: "the heap's identity" });
-    assert_eq!(open(&with(0, &[0; 8]), 77), Error::Unfinished);
-    assert_eq!(open(&with(0, &[3; 8]), 77), Error::NotAHeap);
+    // Where the copy of the identity is damaged as well: else it takes the place of the line.
+    let identity = |at: usize, bytes: &[u8]| {
+        let mut image = with(at, bytes);
+        image[crate::superblock::IDENTITY_COPY..][..64].fill(0);
+        open(&image, 77)
+    };
+    assert_eq!(identity(8, &[9]), Error::Version(9));
+    assert_eq!(identity(24, &[9]), Error::Damaged { at: 0, what: "the heap's identity" });
+    assert_eq!(identity(0, &[0; 8]), Error::Unfinished);
+    assert_eq!(identity(0, &[3; 8]), Error::NotAHeap);
     let both = with(SUPERBLOCK, &[1; 8192]);
     assert!(matches!(open(&both, 77), Error::Damaged { .. }));
     let header = with(crate::layout::first_block(0).header(), &[1; 8]);

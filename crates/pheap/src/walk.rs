@@ -5,7 +5,7 @@ use spandrel_pmem::Medium;
 use crate::error::Error;
 use crate::header::Header;
 use crate::heap::Heap;
-use crate::layout::BLOCK_BYTES;
+use crate::layout::{BLOCK_BYTES, GRANULE_BYTES};
 use crate::mark::Purpose;
 use crate::roots::RootType;
 
@@ -35,6 +35,15 @@ impl<M: Medium> Heap<M> {
         core.each_block(core.bytes() / BLOCK_BYTES, |block, header| {
             match header {
                 Header::Free => {}
+                // Each granule that something leads to; how long an object there is, is not known.
+                Header::Lost => {
+                    let is_marked =
+                        |number: &usize| marks.word(block, number / 64) >> (number % 64) & 1 == 1;
+                    for number in (0..BLOCK_BYTES / GRANULE_BYTES).filter(is_marked) {
+                        let at = block.start() + number * GRANULE_BYTES;
+                        see(Object { at, bytes: GRANULE_BYTES });
+                    }
+                }
                 Header::Small(class) => {
                     let is_marked =
                         |number: &usize| marks.word(block, number / 64) >> (number % 64) & 1 == 1;

@@ -34,5 +34,5 @@ mod unmap;
 pub use file::File;
 pub use line::{LINE_BYTES, lines};
 pub use mapped::{Kind, Mapped};
-pub use media::{Choice, Guarantee, Media, Place, peek};
+pub use media::{Choice, Guarantee, Media, Place, peek, peek_at};
 pub use medium::{Failed, Medium};

@@ -136,6 +136,7 @@ fn kind(of: Kind) -> &'static str {
         Kind::Dangling => "dangling",
         Kind::UsedTwice => "used twice",
         Kind::Lost => "note",
+        Kind::Mended => "mended",
     }
 }
 
@@ -145,6 +146,7 @@ fn as_json(finding: &Finding) -> Value {
         Kind::Dangling => "dangling",
         Kind::UsedTwice => "used_twice",
         Kind::Lost => "lost",
+        Kind::Mended => "mended",
     };
     json!({"at": finding.at, "kind": kind, "what": finding.what})
 }
@@ -164,6 +166,15 @@ fn outcome(path: &Path, survey: &Survey) -> String {
     );
     if survey.lost == 0 {
         return live;
+    }
+    if survey.null_named > 0 {
+        return format!(
+            "{live}; nothing leads to {} ({}), and {} null: if objects are missing, take a copy of the heap \
+             before 'spandrel heap gc' frees these",
+            counted(survey.lost, "object", "objects"),
+            bytes(survey.lost_bytes as f64),
+            counted(survey.null_named, "root with a name is", "roots with names are"),
+        );
     }
     format!(
         "{live}; nothing leads to {} ({}), which 'spandrel heap gc' frees",

@@ -12,9 +12,6 @@ use spandrel_pheap::{Choice, ClassUse, ROOT_COUNT, Survey, check_watched};
 use spandrel_report::numbers::{bytes, count, counted};
 use std::path::Path;
 
-/// The only version of the format that a heap which was read may have.
-const VERSION: u64 = spandrel_pheap::VERSION;
-
 /// Shows a heap.
 pub fn run(args: &InfoArgs) -> Result<u8, Failure> {
     let path = &args.file;
@@ -44,8 +41,9 @@ fn text(path: &Path, survey: &Survey) -> String {
         text += &line;
     };
     say(format!(
-        "UUID {}, version {VERSION} of the format; opened {}",
+        "UUID {}, version {} of the format; opened {}",
         words::uuid(identity),
+        survey.version,
         counted(record.generation, "time", "times")
     ));
     let layout = words::layout(record.layout);
@@ -125,7 +123,7 @@ fn as_json(path: &Path, survey: &Survey) -> Value {
     json!({
         "format": 1,
         "heap": path.display().to_string(),
-        "version": VERSION,
+        "version": survey.version,
         "record": words::record(&survey.identity, &survey.record),
         "medium": words::survival(words::medium_of(path, &survey.identity)).json(),
         "block_bytes": BLOCK_BYTES,

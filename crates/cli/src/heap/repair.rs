@@ -1,4 +1,4 @@
-//! `spandrel heap repair`: what is damaged is cleared, in a copy first.
+//! `spandrel heap repair`: what is damaged is put right or cleared, in a copy first.
 
 use super::args::RepairArgs;
 use super::check::{DAMAGED, line};
@@ -7,7 +7,9 @@ use super::progress::Progress;
 use super::{beside, bytes_of, image, raw_copy};
 use crate::failure::Failure;
 use crate::say;
-use spandrel_pheap::{Error, Finding, Media, Options, Survey, check_watched, repair_watched};
+use spandrel_pheap::{
+    Error, Finding, Kind, Media, Options, Repaired, Survey, check_watched, repair_watched,
+};
 use spandrel_report::numbers::counted;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -34,13 +36,16 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
     }
     match mend(path, &copy)? {
         Err(why) => hopeless(path, why),
-        Ok((cleared, survey)) => {
+        Ok((repaired, survey)) => {
             let after = match survey.damaged {
                 0 => format!("'spandrel heap repair --write {}' does so", path.display()),
                 left => format!("{} would be left", counted(left, "damage", "damages")),
             };
-            let cleared = counted(cleared, "damage", "damages");
-            say::out(format_args!("{}: {cleared} would be cleared; {after}", path.display()))?;
+            say::out(format_args!(
+                "{}: {}; {after}",
+                path.display(),
+                done(&repaired, "would be ")
+            ))?;
             Ok(DAMAGED)
         }
     }
@@ -68,16 +73,46 @@ fn write(path: &Path, keeps: bool) -> Result<u8, Failure> {
             Ok(DAMAGED)
         }
         Err(why) => Err(Failure::refused(format!("{}{kept}", failed(path, why).message))),
-        Ok((cleared, survey)) => {
-            let cleared = counted(cleared, "damage", "damages");
+        Ok((repaired, survey)) => {
             let (now, code) = match survey.damaged {
-                0 => ("it is sound now".to_string(), 0),
+                0 if repaired.is_closed => ("it is sound now".to_string(), 0),
+                0 => (RECOVERED.to_string(), 0),
                 left => (format!("{} left", counted(left, "damage is", "damages are")), DAMAGED),
             };
-            say::out(format_args!("{}: {cleared} cleared; {now}{kept}", path.display()))?;
+            let done = done(&repaired, "");
+            say::out(format_args!("{}: {done}; {now}{kept}", path.display()))?;
             Ok(code)
         }
     }
+}
+
+/// What is left to do where more was lost than sums tell.
+const RECOVERED: &str = "it is left to be recovered, which the program that has its types does best: open it there first,      before 'spandrel heap gc'";
+
+/// What a repair has done, or would do.
+fn done(of: &Repaired, would_be: &str) -> String {
+    let mut parts = Vec::new();
+    if of.exact > 0 {
+        let places = counted(of.exact, "place", "places");
+        parts.push(format!("{places} {would_be}put right as before the damage"));
+    }
+    if of.cleared > 0 {
+        parts.push(format!("{} {would_be}cleared", counted(of.cleared, "damage", "damages")));
+    }
+    if of.aside > 0 {
+        let blocks = counted(of.aside, "block", "blocks");
+        let objects = match of.objects {
+            0 => String::new(),
+            some => format!(", with {}", counted(some, "object", "objects")),
+        };
+        parts.push(format!(
+            "{blocks}{objects} {would_be}set aside: what something leads to stays there, and cannot be freed"
+        ));
+    }
+    if parts.is_empty() {
+        return "nothing to mend".into();
+    }
+    parts.join("; ")
 }
 
 fn kept(backup: Option<PathBuf>) -> String {
@@ -87,20 +122,21 @@ fn kept(backup: Option<PathBuf>) -> String {
 }
 
 /// Mends what a medium holds, says how, and looks at it anew.
-fn mend(path: &Path, medium: &Media) -> Result<Result<(u64, Survey), Error>, Failure> {
+fn mend(path: &Path, medium: &Media) -> Result<Result<(Repaired, Survey), Error>, Failure> {
     let progress = Progress::share("mending", bytes_of(path));
     let watch = progress.watcher();
     let mut outcome = Ok(());
     let mut told = |finding: &Finding| {
         if outcome.is_ok() {
-            outcome = progress.out(format_args!("{}: cleared", line(finding)));
+            let lost = if finding.kind == Kind::Mended { "put right" } else { "cleared" };
+            outcome = progress.out(format_args!("{}: {lost}", line(finding)));
         }
     };
-    let cleared = repair_watched(medium, &mut told, Some(&watch));
+    let repaired = repair_watched(medium, &mut told, Some(&watch));
     drop(progress);
-    // Whoever reads no more has it mended all the same.
+    // The heap is mended, whether the messages are read or not.
     outcome?;
-    Ok(cleared.and_then(|cleared| Ok((cleared, look(path, medium)?))))
+    Ok(repaired.and_then(|repaired| Ok((repaired, look(path, medium)?))))
 }
 
 fn look(path: &Path, medium: &Media) -> Result<Survey, Error> {
