@@ -32,6 +32,11 @@ struct Program {
 
 impl Program {
     fn new(file: &str) -> Self {
+        Self::with(&abi_dir().join(file), &[])
+    }
+
+    /// A source with further flags.
+    fn with(source: &Path, flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         for name in ["libspandrel_heap.so", "libspandrel_heap.so.0"] {
             let link = folder.path().join(name);
@@ -39,15 +44,19 @@ impl Program {
         }
         let search = format!("-L{}", folder.path().display());
         let rpath = format!("-Wl,-rpath,{}", folder.path().display());
-        Self::linked(file, folder, &[&search, &rpath, "-lspandrel_heap"])
+        let link = [flags, &[&search, &rpath, "-lspandrel_heap"]].concat();
+        Self::compiled(source, folder, &link)
     }
 
     fn linked(file: &str, folder: tempfile::TempDir, link: &[&str]) -> Self {
-        let (compiler, standard) =
-            if file.ends_with(".cc") { ("g++", "-std=c++17") } else { ("cc", "-std=c11") };
+        Self::compiled(&abi_dir().join(file), folder, link)
+    }
+
+    fn compiled(source: &Path, folder: tempfile::TempDir, link: &[&str]) -> Self {
+        let is_cpp = source.extension().is_some_and(|ending| ending == "cc");
+        let (compiler, standard) = if is_cpp { ("g++", "-std=c++17") } else { ("cc", "-std=c11") };
         let path = folder.path().join("program");
-        let (source, output) = (abi_dir().join(file), path.display().to_string());
-        let source = source.display().to_string();
+        let (source, output) = (source.display().to_string(), path.display().to_string());
         let mut arguments = vec![standard, "-o", &output, &source];
         arguments.extend(link);
         compile(compiler, &arguments);
@@ -155,6 +164,58 @@ fn a_program_of_makalu_runs() {
 #[test]
 fn cpp_programs_use_the_headers() {
     Program::new("heap_cpp.cc").ends_well(&[]);
+}
+
+/// Where heaps lie in the memory of the machine, and on its disk.
+fn places() -> [PathBuf; 2] {
+    [PathBuf::from("/dev/shm"), std::env::temp_dir()]
+}
+
+#[test]
+fn a_list_of_the_wrapper_is_whole_whenever_its_process_is_killed() {
+    for place in places() {
+        let program = Program::new("heap_wrapper.cc").with_heaps_in(&place);
+        for milliseconds in [2, 5, 10, 20, 30, 50, 80] {
+            program.is_killed(&["churn", &format!("{}", milliseconds * 1000)]);
+            program.ends_well(&["verify"]);
+        }
+    }
+}
+
+#[test]
+fn the_wrapper_moves_closes_and_says_why_it_fails() {
+    for place in places() {
+        Program::new("heap_wrapper.cc").with_heaps_in(&place).ends_well(&["closed"]);
+        Program::new("heap_wrapper.cc").with_heaps_in(&place).ends_well(&["errors"]);
+    }
+}
+
+#[test]
+fn the_wrapper_needs_no_exceptions() {
+    let source = abi_dir().join("heap_wrapper_plain.cc");
+    Program::with(&source, &["-fno-exceptions", "-fno-rtti", "-pedantic"]).ends_well(&[]);
+}
+
+#[test]
+fn the_wrapper_compiles_without_warnings() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let alone = folder.path().join("alone.cc");
+    let text = "#include <spandrel_heap.hpp>\n#include <spandrel_heap.hpp>\nint main() {}\n";
+    std::fs::write(&alone, text).expect("write");
+    let wrapper = abi_dir().join("heap_wrapper.cc");
+    for compiler in ["g++", "clang++"] {
+        // The second compiler is not everywhere.
+        if compiler != "g++" && Command::new(compiler).arg("--version").output().is_err() {
+            continue;
+        }
+        for standard in ["-std=c++17", "-std=c++20"] {
+            for source in [&alone, &wrapper] {
+                let source = source.display().to_string();
+                let flags = ["-fsyntax-only", "-pedantic", "-Wconversion", "-Wshadow"];
+                compile(compiler, &[&flags[..], &[standard, &source]].concat());
+            }
+        }
+    }
 }
 
 #[test]
