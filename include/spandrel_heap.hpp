@@ -98,6 +98,13 @@ public:
         return make_with(spandrel_heap_start_off, path, how);
     }
 
+    /* Writes a copy of a heap, open or not, to a new file. See spandrel_heap_copy. */
+    static result<void> try_copy(const std::string &path, const std::string &to, unsigned wait_ms = 0) {
+        if (spandrel_heap_copy(path.c_str(), to.c_str(), wait_ms) == 0) return {};
+        const int number = errno;
+        return failure{number, path, spandrel_heap_error_text()};
+    }
+
     /* Closes the heap; it is gone in either case. A failure: the heap is recovered when it is opened. */
     result<void> try_close() {
         if (!handle()) return failed();
@@ -202,6 +209,7 @@ public:
     static heap create(const std::string &path, const options &how = {}) { return try_create(path, how).value(); }
     static heap open_or_create(const std::string &path, const options &how = {}) { return try_open_or_create(path, how).value(); }
     static heap open_offline(const std::string &path, const options &how = {}) { return try_open_offline(path, how).value(); }
+    static void copy(const std::string &path, const std::string &to, unsigned wait_ms = 0) { try_copy(path, to, wait_ms).value(); }
     void close() { try_close().value(); }
     void checkpoint() { try_checkpoint().value(); }
     collected collect() { return try_collect().value(); }

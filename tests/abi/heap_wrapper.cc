@@ -133,6 +133,10 @@ void closed(const char *path) {
     CHECK(in.collect().live == 3);
     in.close();
     CHECK(!in.handle());
+    const std::string copy = std::string(path) + ".copy";
+    heap::copy(path, copy);
+    heap other = heap::open(copy, options());
+    CHECK(!other.recovered() && other.root<note>(7)->number == 5);
 }
 
 template <class Work> spandrel::heap_error refused(int number, Work work) {
@@ -155,6 +159,8 @@ void errors(const char *path) {
     refused(ENOENT, [&] { heap::open_or_create(file + "/no/folder"); });
     heap in = heap::create(file, options().layout(3));
     refused(EEXIST, [&] { heap::create(file); });
+    refused(EEXIST, [&] { heap::copy(file, file); });
+    refused(ENOENT, [&] { heap::copy(absent, file + ".copy"); });
     refused(EWOULDBLOCK, [&] { heap::open_or_create(file, options().layout(3)); });
     auto list = in.root<board>("board");
     refused(EPROTOTYPE, [&] { in.root<other>("board"); });
