@@ -234,7 +234,7 @@ int spandrel_heap_checkpoint(const spandrel_heap *heap);
  * heap that is closed, or was not closed, is the file. Of an open one that keeps a log it is the last checkpoint. An open one
  * that is mapped is copied at the next spandrel_heap_checkpoint of its process, for which this function waits: wait_ms
  * milliseconds, or 10 seconds if that is 0. `to` is there whole or not at all, and durable when this returns.
- *   EEXIST       there is a file `to`, or a log of that name,
+ *   EEXIST       there is a file `to`, or a log of that name that is not empty,
  *   ETIMEDOUT    the heap is open and mapped, and came to no checkpoint in the time,
  *   EWOULDBLOCK  the heap is open and mapped, and its process cannot be asked,
  *   ENOMEM       no room on the disk or in memory; else as spandrel_heap_restart, but for EUCLEAN. */

@@ -26,6 +26,13 @@ struct failure {
     std::string path;   /* the heap's file; empty: the heap is closed */
     std::string reason; /* in words */
 
+    failure(int errno_, std::string path_, std::string reason_)
+        : number(errno_), path(std::move(path_)), reason(std::move(reason_)) {
+        /* The library's text begins with the path where a heap is made or opened. */
+        const std::string prefix = path + ": ";
+        if (reason.compare(0, prefix.size(), prefix) == 0) reason.erase(0, prefix.size());
+    }
+
     /* Path and reason in one line. */
     std::string text() const {
         const bool has_path = path.empty() || reason.find(path) != std::string::npos;

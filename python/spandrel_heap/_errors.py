@@ -63,11 +63,16 @@ _CLASSES: Dict[int, Type[HeapError]] = {
     errno.EWOULDBLOCK: HeapLockedError,
     errno.ENOMEM: HeapFullError,
     errno.ENOSPC: HeapFullError,
+    errno.EDQUOT: HeapFullError,
+    errno.EFBIG: HeapFullError,
     errno.EPROTOTYPE: HeapLayoutError,
     errno.EBADMSG: HeapDamagedError,
 }
 
 
 def error(number: int, path: str, reason: str) -> HeapError:
-    """The exception for a number."""
+    """The exception for a number. The library's text begins with the path where a heap is made or opened."""
+    prefix = path + ": "
+    if reason.startswith(prefix):
+        reason = reason[len(prefix) :]
     return _CLASSES.get(number, HeapError)(number, path, reason)

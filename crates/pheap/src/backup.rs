@@ -33,9 +33,11 @@ impl Path {
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
     }
 
-    fn is_free(&self) -> Result<(), Error> {
+    /// Whether there is no file of that name, or an empty one if `may_be_empty`.
+    fn check_free(&self, may_be_empty: bool) -> Result<(), Error> {
         match peek(self.as_c(), &mut []) {
             Err(Failed(libc::ENOENT)) => Ok(()),
+            Ok((_, 0)) if may_be_empty => Ok(()),
             Err(Failed(why @ (libc::ENOTDIR | libc::ENAMETOOLONG | libc::EACCES))) => {
                 Err(Error::System(why))
             }
@@ -51,12 +53,13 @@ impl Options<'_> {
     /// The new file is there whole or not at all, and durable when this returns.
     ///
     /// # Errors
-    /// As for [`Options::copy`]; [`Error::System`] with `EEXIST` if there is a file `to`, or a log beside it, which would be taken for
+    /// As for [`Options::copy`]; [`Error::System`] with `EEXIST` if there is a file `to`, or a log beside it that is not empty, which would be taken for
     /// that of the copy; [`Error::Full`].
     pub fn copy_to(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<State, Error> {
         let (to, log) = (Path::new([to.as_ref(), b""])?, Path::new([to.as_ref(), LOG])?);
-        to.is_free()?;
-        log.is_free()?;
+        to.check_free(false)?;
+        // A heap that was closed leaves an empty log.
+        log.check_free(true)?;
         let medium = self.copy_medium(from)?;
         // What is no heap is no backup.
         Identity::read(&medium)?;
@@ -181,7 +184,10 @@ mod tests {
         std::fs::write(folder.0.join("there"), b"kept").unwrap();
         std::fs::write(folder.0.join("logged.log"), b"kept").unwrap();
         std::os::unix::fs::symlink("nowhere", folder.0.join("link")).unwrap();
-        for to in ["there", "logged", "link", "heap", "."] {
+        std::fs::write(folder.0.join("empty.log"), b"").unwrap();
+        let copied = options().copy_to(folder.file("heap"), folder.file("empty"));
+        assert_eq!(copied, Ok(State::Clean));
+        for to in ["there", "logged", "link", "heap", "empty", "."] {
             let copied = options().copy_to(folder.file("heap"), folder.file(to));
             assert_eq!(copied, there, "{to}");
         }
