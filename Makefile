@@ -101,7 +101,7 @@ install: build
 		ln -sf lib$$name.so.0 $(DESTDIR)$(PREFIX)/lib/lib$$name.so && \
 		install -m 644 $(RELEASE)/lib$$name.a $(DESTDIR)$(PREFIX)/lib/ || exit; \
 	done
-	install -m 644 include/spandrel.h include/spandrel_heap.h include/makalu.h $(DESTDIR)$(PREFIX)/include/
+	install -m 644 include/spandrel.h include/spandrel_heap.h include/makalu.h include/*.hpp $(DESTDIR)$(PREFIX)/include/
 	install -m 755 $(RELEASE)/spandrel $(DESTDIR)$(PREFIX)/bin/
 	for name in spandrel spandrel-heap; do \
 		sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' packaging/$$name.pc.in \

@@ -6,6 +6,7 @@
 //! - [`job`]: start a program, wait for it within a time and a memory limit, keep what it wrote. A program
 //!   that hangs is a failure that shows the stacks of its threads, never a hang of the test.
 //! - [`subject`]: the library under test and the modes it is run in.
+//! - [`heap`]: compile one of them with the library of the recoverable heap.
 //! - [`abi`]: compile one of the C or C++ programs of `tests/abi` and run it in every mode.
 //!
 //! The environment of a test run:
@@ -21,6 +22,7 @@
 //! failure is the program's or the library's.
 
 pub mod abi;
+pub mod heap;
 pub mod job;
 pub mod subject;
 

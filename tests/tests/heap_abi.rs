@@ -4,81 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use spandrel_tests::abi::abi_dir;
-use spandrel_tests::subject::{release_dir, workspace};
-use spandrel_tests::{Finished, Job, subject};
-
-const STRICT: &[&str] = &["-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-O1", "-g", "-pthread"];
-
-fn built(name: &str) -> PathBuf {
-    let path = release_dir().join(name);
-    assert!(path.is_file(), "{} is missing: make build", path.display());
-    path
-}
-
-fn compile(compiler: &str, arguments: &[&str]) {
-    let include = format!("-I{}", workspace().join("include").display());
-    let output = Command::new(compiler).args(STRICT).arg(include).args(arguments).output();
-    let output = output.unwrap_or_else(|e| panic!("install {compiler}: make setup ({e})"));
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{compiler} {arguments:?}:\n{words}");
-}
-
-/// A program, the library beside it under the names that the linker and the loader look for, and room for heaps.
-struct Program {
-    path: PathBuf,
-    heaps: tempfile::TempDir,
-    _folder: tempfile::TempDir,
-}
-
-impl Program {
-    fn new(file: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        for name in ["libspandrel_heap.so", "libspandrel_heap.so.0"] {
-            let link = folder.path().join(name);
-            std::os::unix::fs::symlink(built("libspandrel_heap.so"), link).expect("a link");
-        }
-        let search = format!("-L{}", folder.path().display());
-        let rpath = format!("-Wl,-rpath,{}", folder.path().display());
-        Self::linked(file, folder, &[&search, &rpath, "-lspandrel_heap"])
-    }
-
-    fn linked(file: &str, folder: tempfile::TempDir, link: &[&str]) -> Self {
-        let (compiler, standard) =
-            if file.ends_with(".cc") { ("g++", "-std=c++17") } else { ("cc", "-std=c11") };
-        let path = folder.path().join("program");
-        let (source, output) = (abi_dir().join(file), path.display().to_string());
-        let source = source.display().to_string();
-        let mut arguments = vec![standard, "-o", &output, &source];
-        arguments.extend(link);
-        compile(compiler, &arguments);
-        let heaps = tempfile::tempdir().expect("a temporary folder");
-        Self { path, heaps, _folder: folder }
-    }
-
-    /// Heaps lie in this folder instead.
-    fn with_heaps_in(mut self, folder: &Path) -> Self {
-        self.heaps = tempfile::tempdir_in(folder).expect("a temporary folder");
-        self
-    }
-
-    fn job(&self, arguments: &[&str]) -> Job {
-        Job::new(&self.path).arg(self.heaps.path().join("heap")).args(arguments)
-    }
-
-    /// One run to its end.
-    #[track_caller]
-    fn ends_well(&self, arguments: &[&str]) {
-        self.job(arguments).run().expect_ok();
-    }
-
-    /// One run, which kills itself.
-    #[track_caller]
-    fn is_killed(&self, arguments: &[&str]) -> Finished {
-        let done = self.job(arguments).run();
-        assert_eq!(done.signal, Some(libc::SIGKILL), "{done}");
-        done
-    }
-}
+use spandrel_tests::heap::{Program, built, compile};
+use spandrel_tests::subject;
 
 #[test]
 fn a_list_of_addresses_outlives_killed_processes() {
@@ -131,8 +58,8 @@ fn objects_are_resized_and_wrong_frees_refused() {
 fn the_heap_lies_beside_another_malloc() {
     let program = Program::new("heap_objects.c");
     for mode in subject().modes(&["native", "auto"]) {
-        let heap = program.heaps.path().join(mode);
-        subject().job(&program.path, mode).arg(heap).run().expect_ok();
+        let heap = program.heaps().join(mode);
+        subject().job(program.path(), mode).arg(heap).run().expect_ok();
     }
 }
 
@@ -160,6 +87,58 @@ fn a_program_of_makalu_runs() {
 #[test]
 fn cpp_programs_use_the_headers() {
     Program::new("heap_cpp.cc").ends_well(&[]);
+}
+
+/// Where heaps lie in the memory of the machine, and on its disk.
+fn places() -> [PathBuf; 2] {
+    [PathBuf::from("/dev/shm"), std::env::temp_dir()]
+}
+
+#[test]
+fn a_list_of_the_wrapper_is_whole_whenever_its_process_is_killed() {
+    for place in places() {
+        let program = Program::new("heap_wrapper.cc").with_heaps_in(&place);
+        for milliseconds in [2, 5, 10, 20, 30, 50, 80] {
+            program.is_killed(&["churn", &format!("{}", milliseconds * 1000)]);
+            program.ends_well(&["verify"]);
+        }
+    }
+}
+
+#[test]
+fn the_wrapper_moves_closes_and_says_why_it_fails() {
+    for place in places() {
+        Program::new("heap_wrapper.cc").with_heaps_in(&place).ends_well(&["closed"]);
+        Program::new("heap_wrapper.cc").with_heaps_in(&place).ends_well(&["errors"]);
+    }
+}
+
+#[test]
+fn the_wrapper_needs_no_exceptions() {
+    let source = abi_dir().join("heap_wrapper_plain.cc");
+    Program::with(&source, &["-fno-exceptions", "-fno-rtti", "-pedantic"]).ends_well(&[]);
+}
+
+#[test]
+fn the_wrapper_compiles_without_warnings() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let alone = folder.path().join("alone.cc");
+    let text = "#include <spandrel_heap.hpp>\n#include <spandrel_heap.hpp>\nint main() {}\n";
+    std::fs::write(&alone, text).expect("write");
+    let wrapper = abi_dir().join("heap_wrapper.cc");
+    for compiler in ["g++", "clang++"] {
+        // The second compiler is not everywhere.
+        if compiler != "g++" && Command::new(compiler).arg("--version").output().is_err() {
+            continue;
+        }
+        for standard in ["-std=c++17", "-std=c++20"] {
+            for source in [&alone, &wrapper] {
+                let source = source.display().to_string();
+                let flags = ["-fsyntax-only", "-pedantic", "-Wconversion", "-Wshadow"];
+                compile(compiler, &[&flags[..], &[standard, &source]].concat());
+            }
+        }
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@
 #![no_std]
 
 mod collect;
+mod copy;
 mod failure;
 mod handle;
 mod objects;

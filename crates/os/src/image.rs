@@ -78,6 +78,12 @@ pub struct Image {
     locked_by: AtomicI32,
 }
 
+impl From<OwnedFd> for Image {
+    fn from(file: OwnedFd) -> Self {
+        Self { file, locked_by: AtomicI32::new(0) }
+    }
+}
+
 impl Drop for Image {
     fn drop(&mut self) {
         // Children that have inherited the descriptor have the lock as well, and need not end before others may have it. Nor may

@@ -26,4 +26,5 @@ pub mod rseq;
 pub mod slices;
 pub mod usage;
 pub mod vm;
+pub mod whole;
 pub mod written;

@@ -17,6 +17,7 @@ extern crate std;
 // What the derived code calls this crate, here as elsewhere.
 extern crate self as spandrel_pheap;
 
+mod backup;
 mod blocks;
 mod cache;
 mod check;

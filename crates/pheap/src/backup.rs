@@ -1,0 +1,205 @@
+//! Copies of heaps as files.
+
+use core::ffi::CStr;
+
+use spandrel_os::whole;
+use spandrel_pmem::{Failed, Medium as _, peek};
+
+use crate::error::Error;
+use crate::limits::PATH_BYTES;
+use crate::open::{LOG, Options};
+use crate::superblock::{Identity, Record, State};
+
+/// A path that ends with a zero byte.
+struct Path {
+    bytes: [u8; PATH_BYTES],
+}
+
+impl Path {
+    fn new(parts: [&[u8]; 2]) -> Result<Self, Error> {
+        let mut path = Self { bytes: [0; PATH_BYTES] };
+        let mut places = path.bytes.iter_mut();
+        for byte in parts.into_iter().flatten() {
+            if *byte == 0 {
+                return Err(Error::System(libc::EINVAL));
+            }
+            *places.next().ok_or(Error::System(libc::ENAMETOOLONG))? = *byte;
+        }
+        // The last byte stays zero.
+        places.next().ok_or(Error::System(libc::ENAMETOOLONG))?;
+        Ok(path)
+    }
+
+    fn as_c(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
+    }
+
+    /// Whether there is no file of that name, or an empty one if `may_be_empty`.
+    fn check_free(&self, may_be_empty: bool) -> Result<(), Error> {
+        match peek(self.as_c(), &mut []) {
+            Err(Failed(libc::ENOENT)) => Ok(()),
+            Ok((_, 0)) if may_be_empty => Ok(()),
+            Err(Failed(why @ (libc::ENOTDIR | libc::ENAMETOOLONG | libc::EACCES))) => {
+                Err(Error::System(why))
+            }
+            _ => Err(Error::System(libc::EEXIST)),
+        }
+    }
+}
+
+impl Options<'_> {
+    /// Writes a copy of a heap to a new file: a backup, also of a heap that is open. What the copy holds is that of
+    /// [`Options::copy`]; it is opened as any heap, and recovered then unless the heap was closed, which the result says.
+    ///
+    /// The new file is there whole or not at all, and durable when this returns.
+    ///
+    /// # Errors
+    /// As for [`Options::copy`]; [`Error::System`] with `EEXIST` if there is a file `to`, or a log beside it that is not empty, which would be taken for
+    /// that of the copy; [`Error::Full`].
+    pub fn copy_to(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<State, Error> {
+        let (to, log) = (Path::new([to.as_ref(), b""])?, Path::new([to.as_ref(), LOG])?);
+        to.check_free(false)?;
+        // A heap that was closed leaves an empty log.
+        log.check_free(true)?;
+        let medium = self.copy_medium(from)?;
+        // What is no heap is no backup.
+        Identity::read(&medium)?;
+        let record = Record::read(&medium)?;
+        // SAFETY: a medium has so many bytes, and of a copy no other thread knows.
+        let bytes = unsafe { core::slice::from_raw_parts(medium.base().as_ptr(), medium.bytes()) };
+        whole::write_new(to.as_c(), bytes).map_err(Failed)?;
+        Ok(record.state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heap::Heap;
+    use spandrel_os::image;
+    use spandrel_pmem::{Choice, Media};
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::PathBuf;
+    use std::string::String;
+    use std::time::Duration;
+    use std::vec::Vec;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let [one, two] = image::unique();
+            let path = std::env::temp_dir().join(format!("spandrel-{name}-{one:x}{two:x}"));
+            std::fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+
+        fn file(&self, name: &str) -> Vec<u8> {
+            self.0.join(name).as_os_str().as_bytes().to_vec()
+        }
+
+        fn names(&self) -> Vec<String> {
+            let name = |entry: std::io::Result<std::fs::DirEntry>| {
+                entry.unwrap().file_name().into_string().unwrap()
+            };
+            std::fs::read_dir(&self.0).unwrap().map(name).collect()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn options() -> Options<'static> {
+        Options::new().size(1 << 20).limit(1 << 30)
+    }
+
+    fn filled(heap: &Heap<Media>, word: u64) {
+        let object = heap.alloc(8).unwrap();
+        // SAFETY: an object of that size.
+        unsafe { object.cast::<u64>().write(word) };
+        heap.set_root(0, Some(object)).unwrap();
+    }
+
+    fn word(heap: &Heap<Media>) -> u64 {
+        // SAFETY: what was written there.
+        unsafe { heap.get_root(0).unwrap().unwrap().cast::<u64>().read() }
+    }
+
+    #[test]
+    fn a_closed_heap_is_copied_closed() {
+        let folder = Folder::new("backup-closed");
+        let heap = options().create(folder.file("heap")).unwrap();
+        filled(&heap, 1);
+        heap.close().unwrap();
+        let state = options().copy_to(folder.file("heap"), folder.file("copy")).unwrap();
+        assert_eq!(state, State::Clean);
+        let (copy, opened) = options().open(folder.file("copy")).unwrap();
+        assert!(opened.was_clean && word(&copy) == 1);
+        // Both live on.
+        let (heap, _) = options().open(folder.file("heap")).unwrap();
+        filled(&heap, 2);
+        heap.close().unwrap();
+        assert_eq!(word(&copy), 1);
+    }
+
+    #[test]
+    fn an_open_heap_with_a_log_is_copied_as_of_its_last_checkpoint() {
+        let folder = Folder::new("backup-logged");
+        let heap = options().medium(Choice::Logged).create(folder.file("heap")).unwrap();
+        filled(&heap, 1);
+        heap.checkpoint().unwrap();
+        filled(&heap, 2);
+        let state = options().copy_to(folder.file("heap"), folder.file("copy")).unwrap();
+        assert_eq!(state, State::Dirty);
+        let (copy, opened) = options().open(folder.file("copy")).unwrap();
+        assert!(!opened.was_clean && word(&copy) == 1 && word(&heap) == 2);
+    }
+
+    #[test]
+    fn an_open_heap_that_is_mapped_is_copied_at_its_next_checkpoint() {
+        let folder = Folder::new("backup-mapped");
+        let heap = options().medium(Choice::Mapped).create(folder.file("heap")).unwrap();
+        filled(&heap, 1);
+        let (from, to) = (folder.file("heap"), folder.file("copy"));
+        let soon = options().wait(Duration::from_millis(10)).copy_to(&from, &to);
+        assert_eq!(soon, Err(Error::NoCheckpoint));
+        assert_eq!(folder.names(), ["heap"]);
+        let copying = std::thread::spawn(move || options().copy_to(from, to));
+        while !copying.is_finished() {
+            heap.checkpoint().unwrap();
+        }
+        assert_eq!(copying.join().unwrap(), Ok(State::Dirty));
+        let (copy, _) = options().open(folder.file("copy")).unwrap();
+        assert_eq!(word(&copy), 1);
+    }
+
+    #[test]
+    fn nothing_is_written_over_and_what_is_no_heap_is_not_copied() {
+        let folder = Folder::new("backup-refused");
+        let heap = options().create(folder.file("heap")).unwrap();
+        heap.close().unwrap();
+        let there = Err(Error::System(libc::EEXIST));
+        std::fs::write(folder.0.join("there"), b"kept").unwrap();
+        std::fs::write(folder.0.join("logged.log"), b"kept").unwrap();
+        std::os::unix::fs::symlink("nowhere", folder.0.join("link")).unwrap();
+        std::fs::write(folder.0.join("empty.log"), b"").unwrap();
+        let copied = options().copy_to(folder.file("heap"), folder.file("empty"));
+        assert_eq!(copied, Ok(State::Clean));
+        for to in ["there", "logged", "link", "heap", "empty", "."] {
+            let copied = options().copy_to(folder.file("heap"), folder.file(to));
+            assert_eq!(copied, there, "{to}");
+        }
+        assert_eq!(std::fs::read(folder.0.join("there")).unwrap(), b"kept");
+        let copied = options().copy_to(folder.file("there"), folder.file("copy"));
+        assert_eq!(copied, Err(Error::NotAHeap));
+        let copied = options().copy_to(folder.file("heap"), folder.file("no/copy"));
+        assert_eq!(copied, Err(Error::System(libc::ENOENT)));
+        let copied = options().copy_to(folder.file("heap"), folder.file("a\0b"));
+        assert_eq!(copied, Err(Error::System(libc::EINVAL)));
+        let copied = options().copy_to(folder.file("heap"), folder.file(&"a".repeat(5000)));
+        assert_eq!(copied, Err(Error::System(libc::ENAMETOOLONG)));
+    }
+}

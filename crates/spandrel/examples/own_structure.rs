@@ -1,0 +1,78 @@
+//! A structure of one's own: a stack of notes, in which every change is one word that is published.
+//!
+//!     cargo run --example own_structure -- notes.heap push TEXT…
+//!     cargo run --example own_structure -- notes.heap pop | list
+//!
+//! A note is durable before the root leads to it, and is freed after the root leads past it. So a failure at any moment
+//! leaves the stack with the note or without it, and what nothing leads to is free when the heap is opened.
+
+use spandrel::heap::{Error, Heap, Options, PPtr, RootType, Trace};
+use std::path::Path;
+
+#[derive(Clone, Copy, Trace)]
+#[repr(C)]
+struct Note {
+    below: PPtr<Note>,
+    text: [u8; 40],
+}
+
+const TYPES: &[RootType<'_>] = &[RootType::of::<Note>("top")];
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(path), Some(verb)) = (arguments.next(), arguments.next()) else {
+        return Err("own_structure HEAP push TEXT… | pop | list".into());
+    };
+    let options = Options::new().size(1 << 20).roots(TYPES);
+    let heap =
+        if Path::new(&path).exists() { options.open(&path)?.0 } else { options.create(&path)? };
+    match verb.as_str() {
+        "push" => arguments.enumerate().try_for_each(|(number, text)| {
+            push(&heap, &text)?;
+            println!("{}", number + 1);
+            Ok::<(), Error>(())
+        })?,
+        "pop" => println!("{}", pop(&heap)?.ok_or("the stack is empty")?),
+        _ => {
+            let mut at = heap.root::<Note>("top")?.get();
+            while let Some(note) = read(&heap, at) {
+                println!("{}", note.words());
+                at = note.below;
+            }
+        }
+    }
+    heap.checkpoint()?;
+    heap.close()?;
+    Ok(())
+}
+
+/// Puts a note on the stack.
+fn push(heap: &Heap, words: &str) -> Result<(), Error> {
+    let top = heap.root::<Note>("top")?;
+    let mut text = [0; 40];
+    text.iter_mut().zip(words.bytes()).for_each(|(place, byte)| *place = byte);
+    let note = heap.new_object(Note { below: top.get(), text })?; // durable, and not in the stack yet
+    top.set(note) // publish
+}
+
+/// Takes the last note from the stack.
+fn pop(heap: &Heap) -> Result<Option<String>, Error> {
+    let top = heap.root::<Note>("top")?;
+    let gone = top.get();
+    let Some(note) = read(heap, gone) else { return Ok(None) };
+    top.set(note.below)?; // publish
+    // SAFETY: nothing leads to it any more.
+    unsafe { heap.free_object(gone)? }; // then free
+    Ok(Some(note.words()))
+}
+
+fn read(heap: &Heap, note: PPtr<Note>) -> Option<Note> {
+    // SAFETY: the heap has one thread, and only notes lie below this root.
+    unsafe { heap.read(note) }
+}
+
+impl Note {
+    fn words(&self) -> String {
+        String::from_utf8_lossy(&self.text).trim_end_matches('\0').to_owned()
+    }
+}

@@ -1,0 +1,1 @@
+"""Tests of the module; they run with the standard library's unittest."""

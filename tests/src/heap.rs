@@ -1,0 +1,113 @@
+//! C and C++ programs that are linked with `libspandrel_heap`, and folders for their heaps.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::abi::abi_dir;
+use crate::subject::{release_dir, workspace};
+use crate::{Finished, Job};
+
+const STRICT: &[&str] = &["-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-O1", "-g", "-pthread"];
+
+/// A file that `make build` makes.
+#[track_caller]
+pub fn built(name: &str) -> PathBuf {
+    let path = release_dir().join(name);
+    assert!(path.is_file(), "{} is missing: make build", path.display());
+    path
+}
+
+/// Compiles with our headers; warnings are errors.
+#[track_caller]
+pub fn compile(compiler: &str, arguments: &[&str]) {
+    let include = format!("-I{}", workspace().join("include").display());
+    let output = Command::new(compiler).args(STRICT).arg(include).args(arguments).output();
+    let output = output.unwrap_or_else(|e| panic!("install {compiler}: make setup ({e})"));
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{compiler} {arguments:?}:\n{words}");
+}
+
+/// A program, the library beside it under the names that the linker and the loader look for, and a folder for heaps.
+pub struct Program {
+    path: PathBuf,
+    heaps: TempDir,
+    _folder: TempDir,
+}
+
+impl Program {
+    /// A source of `tests/abi`, with the shared library.
+    #[track_caller]
+    pub fn new(file: &str) -> Self {
+        Self::with(&abi_dir().join(file), &[])
+    }
+
+    /// A source with further flags, with the shared library.
+    #[track_caller]
+    pub fn with(source: &Path, flags: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        for name in ["libspandrel_heap.so", "libspandrel_heap.so.0"] {
+            let link = folder.path().join(name);
+            std::os::unix::fs::symlink(built("libspandrel_heap.so"), link).expect("a link");
+        }
+        let search = format!("-L{}", folder.path().display());
+        let rpath = format!("-Wl,-rpath,{}", folder.path().display());
+        let link = [flags, &[&search, &rpath, "-lspandrel_heap"]].concat();
+        Self::compiled(source, folder, &link)
+    }
+
+    /// A source of `tests/abi` that is linked with what the arguments say.
+    #[track_caller]
+    pub fn linked(file: &str, folder: TempDir, link: &[&str]) -> Self {
+        Self::compiled(&abi_dir().join(file), folder, link)
+    }
+
+    #[track_caller]
+    fn compiled(source: &Path, folder: TempDir, link: &[&str]) -> Self {
+        let is_cpp = source.extension().is_some_and(|ending| ending == "cc");
+        let (compiler, standard) = if is_cpp { ("g++", "-std=c++17") } else { ("cc", "-std=c11") };
+        let path = folder.path().join("program");
+        let (source, output) = (source.display().to_string(), path.display().to_string());
+        let mut arguments = vec![standard, "-o", &output, &source];
+        arguments.extend(link);
+        compile(compiler, &arguments);
+        let heaps = tempfile::tempdir().expect("a temporary folder");
+        Self { path, heaps, _folder: folder }
+    }
+
+    /// Heaps lie in this folder instead.
+    #[must_use]
+    pub fn with_heaps_in(mut self, folder: &Path) -> Self {
+        self.heaps = tempfile::tempdir_in(folder).expect("a temporary folder");
+        self
+    }
+
+    /// The compiled program.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The folder of the heaps.
+    pub fn heaps(&self) -> &Path {
+        self.heaps.path()
+    }
+
+    fn job(&self, arguments: &[&str]) -> Job {
+        Job::new(&self.path).arg(self.heaps.path().join("heap")).args(arguments)
+    }
+
+    /// One run to its end. The first argument is the path of a heap.
+    #[track_caller]
+    pub fn ends_well(&self, arguments: &[&str]) {
+        self.job(arguments).run().expect_ok();
+    }
+
+    /// One run, which kills itself.
+    #[track_caller]
+    pub fn is_killed(&self, arguments: &[&str]) -> Finished {
+        let done = self.job(arguments).run();
+        assert_eq!(done.signal, Some(libc::SIGKILL), "{done}");
+        done
+    }
+}
