@@ -23,6 +23,18 @@ impl Image {
         }
     }
 
+    /// Locks a byte together with others that do so. The image is open for reading. False: another image has it alone.
+    ///
+    /// # Errors
+    /// As for [`Image::try_lock_byte`].
+    pub fn share_byte(&self, at: u64) -> Result<bool, i32> {
+        let mut lock = lock(libc::F_RDLCK, at);
+        match self.control(libc::F_OFD_SETLK, &mut lock) {
+            Err(libc::EAGAIN | libc::EACCES) => Ok(false),
+            outcome => outcome.map(|()| true),
+        }
+    }
+
     /// Unlocks a byte.
     pub fn unlock_byte(&self, at: u64) {
         // What this image has not locked stays as it is.

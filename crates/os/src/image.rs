@@ -48,26 +48,31 @@ pub fn unique() -> [u64; 2] {
     [crate::clock::nanos() ^ place << 20, crate::env::pid() as u64 ^ place.rotate_left(32)]
 }
 
+/// Calls again what a signal has interrupted.
+pub(crate) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            outcome => return outcome,
+        }
+    }
+}
+
 /// Takes the name of a file away.
 ///
 /// # Errors
 /// The error's number.
 pub fn remove(path: &CStr) -> Result<(), i32> {
-    fs::unlink(path).map_err(Errno::raw_os_error)
+    retry(|| fs::unlink(path)).map_err(Errno::raw_os_error)
 }
 
-/// Takes a file away that was made here and is of no use, if that can be done.
-pub fn discard(path: &CStr) {
-    let _ = remove(path);
-}
-
-/// Whether a file lies in the machine's memory: on tmpfs or on huge pages.
-pub fn is_in_memory(path: &CStr) -> bool {
-    /// `linux/magic.h`.
-    const TMPFS: u64 = 0x0102_1994;
-    const RAMFS: u64 = 0x8584_58f6;
-    const HUGETLBFS: u64 = 0x9584_58f6;
-    fs::statfs(path).is_ok_and(|status| [TMPFS, RAMFS, HUGETLBFS].contains(&(status.f_type as u64)))
+/// Gives a file another name, which no file has.
+///
+/// # Errors
+/// The error's number: `EEXIST` if there is a file of that name.
+pub fn rename(from: &CStr, to: &CStr) -> Result<(), i32> {
+    let flags = fs::RenameFlags::NOREPLACE;
+    retry(|| fs::renameat_with(fs::CWD, from, fs::CWD, to, flags)).map_err(Errno::raw_os_error)
 }
 
 /// An open image.
@@ -103,8 +108,13 @@ impl Image {
     pub fn create(path: &CStr) -> Result<Self, i32> {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(Errno::raw_os_error)?;
-        Ok(Self { file, locked_by: AtomicI32::new(0) })
+        let open = || fs::open(path, flags, Mode::RUSR | Mode::WUSR);
+        Ok(Self::of(retry(open).map_err(Errno::raw_os_error)?))
+    }
+
+    /// Of an open file.
+    pub(crate) fn of(file: OwnedFd) -> Self {
+        Self { file, locked_by: AtomicI32::new(0) }
     }
 
     /// Opens a file.
@@ -118,10 +128,11 @@ impl Image {
         };
         // A pipe that nobody writes to would be waited for.
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = fs::open(path, flags, Mode::empty()).map_err(Errno::raw_os_error)?;
-        let status = fs::fstat(&file).map_err(Errno::raw_os_error)?;
+        let open = || fs::open(path, flags, Mode::empty());
+        let file = retry(open).map_err(Errno::raw_os_error)?;
+        let status = retry(|| fs::fstat(&file)).map_err(Errno::raw_os_error)?;
         match FileType::from_raw_mode(status.st_mode) {
-            FileType::RegularFile => Ok(Self { file, locked_by: AtomicI32::new(0) }),
+            FileType::RegularFile => Ok(Self::of(file)),
             _ => Err(libc::EINVAL),
         }
     }
@@ -135,8 +146,24 @@ impl Image {
             Access::Write => FlockOperation::NonBlockingLockExclusive,
             Access::Read => FlockOperation::NonBlockingLockShared,
         };
-        fs::flock(&self.file, operation).map_err(Errno::raw_os_error)?;
+        retry(|| fs::flock(&self.file, operation)).map_err(Errno::raw_os_error)?;
         self.locked_by.store(crate::env::pid(), Relaxed);
+        Ok(())
+    }
+
+    /// Whether this process has locked it, and not one that this one is the child of.
+    pub fn is_locked(&self) -> bool {
+        self.locked_by.load(Relaxed) == crate::env::pid()
+    }
+
+    /// Makes it shorter.
+    ///
+    /// # Errors
+    /// The error's number.
+    pub fn shorten(&self, bytes: u64) -> Result<(), i32> {
+        if bytes < self.bytes()? {
+            retry(|| fs::ftruncate(&self.file, bytes)).map_err(Errno::raw_os_error)?;
+        }
         Ok(())
     }
 
@@ -151,8 +178,67 @@ impl Image {
     /// # Errors
     /// The error's number.
     pub fn bytes(&self) -> Result<u64, i32> {
-        let status = fs::fstat(&self.file).map_err(Errno::raw_os_error)?;
+        let status = retry(|| fs::fstat(&self.file)).map_err(Errno::raw_os_error)?;
         Ok(u64::try_from(status.st_size).unwrap_or(0))
+    }
+
+    /// Refuses what would end at an offset beyond the limit of the process for files (`RLIMIT_FSIZE`): the kernel would end the program by a
+    /// signal.
+    ///
+    /// # Errors
+    /// `EFBIG`.
+    pub fn check_limit(&self, end: u64) -> Result<(), i32> {
+        let limit = getrlimit(Resource::Fsize).current;
+        if limit.is_some_and(|most| most < end) { Err(libc::EFBIG) } else { Ok(()) }
+    }
+
+    /// Has room on the medium for every byte of the file: what is stored to its holes needs none then. A file in memory that has no holes costs
+    /// one look.
+    ///
+    /// # Errors
+    /// The error's number: `ENOSPC` if there is no room. The file holds what it held.
+    pub fn take_all_room(&self, in_memory: bool) -> Result<(), i32> {
+        let status = retry(|| fs::fstat(&self.file)).map_err(Errno::raw_os_error)?;
+        let bytes = u64::try_from(status.st_size).unwrap_or(0);
+        let has = u64::try_from(status.st_blocks).unwrap_or(0).saturating_mul(512);
+        // On a disk the blocks of a file include those that say where the others are.
+        if bytes == 0 || in_memory && has >= bytes {
+            return Ok(());
+        }
+        match self.allocate(0, bytes) {
+            Err(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => self.fill_holes(bytes),
+            taken => taken,
+        }
+    }
+
+    /// The same on file systems that cannot take room: zeroes are written to what holds none.
+    fn fill_holes(&self, bytes: u64) -> Result<(), i32> {
+        self.check_limit(bytes)?;
+        let mut at = 0;
+        while at < bytes {
+            let (data, end) = self.next_data(at)?.unwrap_or((bytes, bytes));
+            let hole = usize::try_from(data.min(bytes) - at).unwrap_or(usize::MAX);
+            fill(self.file.as_fd(), at, hole)?;
+            at = end.max(at + hole as u64);
+        }
+        Ok(())
+    }
+
+    /// Takes room from an offset on. A signal interrupts it, and the kernel may give back what was taken then: so smaller and smaller pieces are
+    /// taken, which signals that come all the time do not keep from being whole.
+    fn allocate(&self, from: u64, len: u64) -> Result<(), i32> {
+        const LEAST: u64 = 64 << 10;
+        let (mut at, end) = (from, from.saturating_add(len));
+        let mut piece = len;
+        while at < end {
+            let now = piece.min(end - at);
+            match fs::fallocate(&self.file, FallocateFlags::empty(), at, now) {
+                Ok(()) => at += now,
+                Err(Errno::INTR) => piece = (now / 2).max(LEAST),
+                Err(why) => return Err(why.raw_os_error()),
+            }
+        }
+        Ok(())
     }
 
     /// Makes it longer, with room on the medium for all of it: what is stored there later needs none.
@@ -160,31 +246,20 @@ impl Image {
     /// # Errors
     /// The error's number: `ENOSPC` if there is no room, `EFBIG` if a limit of the process forbids it.
     pub fn grow(&self, from: u64, to: u64) -> Result<(), i32> {
-        // Beyond it the kernel would end the program by a signal.
-        if getrlimit(Resource::Fsize).current.is_some_and(|most| most < to) {
-            return Err(libc::EFBIG);
-        }
+        self.check_limit(to)?;
         let len = to.saturating_sub(from);
-        let grown = match fs::fallocate(&self.file, FallocateFlags::empty(), from, len) {
+        let grown = match self.allocate(from, len) {
             // File systems that know no such call.
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+            Err(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => {
                 fill(self.file.as_fd(), from, usize::try_from(len).unwrap_or(usize::MAX))
             }
-            grown => grown.map_err(Errno::raw_os_error),
+            grown => grown,
         };
         if grown.is_err() {
             // Some of it may be there.
-            let _ = fs::ftruncate(&self.file, from);
+            let _ = retry(|| fs::ftruncate(&self.file, from));
         }
         grown
-    }
-
-    /// Makes it empty.
-    ///
-    /// # Errors
-    /// The error's number.
-    pub fn clear(&self) -> Result<(), i32> {
-        fs::ftruncate(&self.file, 0).map_err(Errno::raw_os_error)
     }
 
     /// Maps `len` bytes from `offset` on, whole pages, at `at`.
@@ -214,7 +289,7 @@ impl Image {
             .map_err(Errno::raw_os_error)
     }
 
-    /// Writes bytes at an offset.
+    /// Writes bytes at an offset. A limit of the process is the caller's to look at ([`Image::check_limit`]).
     ///
     /// # Errors
     /// The error's number.
@@ -264,7 +339,7 @@ impl Image {
     /// # Errors
     /// The error's number. What was written before may be lost then, also if it is asked again.
     pub fn sync(&self) -> Result<(), i32> {
-        fs::fdatasync(&self.file).map_err(Errno::raw_os_error)
+        retry(|| fs::fdatasync(&self.file)).map_err(Errno::raw_os_error)
     }
 }
 

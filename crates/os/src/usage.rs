@@ -29,6 +29,13 @@ pub fn of_process() -> Usage {
     }
 }
 
+/// Whether the calling thread is the only one of the process: no other can be made then but by it. False where that cannot be known.
+pub fn is_one_thread() -> bool {
+    // A directory has a link for itself, one for its parent, and one for each directory in it: each thread is one.
+    let status = crate::image::retry(|| rustix::fs::stat(c"/proc/self/task"));
+    status.is_ok_and(|status| status.st_nlink == 3)
+}
+
 /// The model of the processors, as `/proc/cpuinfo` has it; empty: it does not say.
 pub fn processor_model(buffer: &mut [u8; 1024]) -> &str {
     let text = crate::env::read_beginning(c"/proc/cpuinfo", buffer);

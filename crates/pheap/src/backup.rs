@@ -2,7 +2,7 @@
 
 use core::ffi::CStr;
 
-use spandrel_os::whole;
+use spandrel_os::draft;
 use spandrel_pmem::{Failed, Medium as _, peek};
 
 use crate::error::Error;
@@ -67,7 +67,7 @@ impl Options<'_> {
         let record = Record::read(&medium)?;
         // SAFETY: a medium has so many bytes, and of a copy no other thread knows.
         let bytes = unsafe { core::slice::from_raw_parts(medium.base().as_ptr(), medium.bytes()) };
-        whole::write_new(to.as_c(), bytes).map_err(Failed)?;
+        draft::write_new(to.as_c(), bytes).map_err(Failed)?;
         Ok(record.state)
     }
 }
@@ -183,9 +183,9 @@ mod tests {
         heap.close().unwrap();
         let there = Err(Error::System(libc::EEXIST));
         std::fs::write(folder.0.join("there"), b"kept").unwrap();
-        std::fs::write(folder.0.join("logged.log"), b"kept").unwrap();
+        std::fs::write(folder.0.join("logged.wal"), b"kept").unwrap();
         std::os::unix::fs::symlink("nowhere", folder.0.join("link")).unwrap();
-        std::fs::write(folder.0.join("empty.log"), b"").unwrap();
+        std::fs::write(folder.0.join("empty.wal"), b"").unwrap();
         let copied = options().copy_to(folder.file("heap"), folder.file("empty"));
         assert_eq!(copied, Ok(State::Clean));
         for to in ["there", "logged", "link", "heap", "empty", "."] {

@@ -6,6 +6,7 @@ use spandrel_pmem::Failed;
 
 use crate::layout::LEAST_BYTES;
 use crate::roots::RootName;
+use crate::superblock::TIE;
 use crate::system;
 
 /// Why something could not be done. The heap is as it was before.
@@ -43,6 +44,16 @@ pub enum Error {
     },
     /// The log beside the file is that of another heap: what the heap's own had would be lost.
     ForeignLog,
+    /// The log beside the file is of another state of the heap: of a copy, of an older one or of one that went on elsewhere.
+    StaleLog,
+    /// The heap was not closed, and its log is missing or empty: the file may have a part of a checkpoint.
+    MissingLog,
+    /// The log is damaged: checkpoints that were durable are missing in it.
+    DamagedLog,
+    /// A file that has the log's name is no log of a heap. It is left as it is.
+    NotALog,
+    /// The heap was to be mapped, and lies on a file system that copies what is written: a full disk would end the program by a signal.
+    CopyOnWrite,
     /// The file is shorter than the heap.
     Truncated {
         /// Bytes of the file.
@@ -117,9 +128,25 @@ pub enum Error {
     FileSystem(&'static str),
 }
 
+/// What is damaged where no line says which state the heap is in.
+const TIE_LINES: &str = "the lines that tie the heap to its log";
+/// The file system that cannot hold a heap.
+pub(crate) const HUGE_PAGES: &str = "huge pages (hugetlbfs)";
+
 impl From<Failed> for Error {
-    fn from(Failed(number): Failed) -> Self {
-        match number {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::FOREIGN_LOG => return Self::ForeignLog,
+            Failed::STALE_LOG => return Self::StaleLog,
+            Failed::MISSING_LOG => return Self::MissingLog,
+            Failed::DAMAGED_LOG => return Self::DamagedLog,
+            Failed::NOT_A_LOG => return Self::NotALog,
+            Failed::DAMAGED_TIE => return Self::Damaged { at: TIE as u64, what: TIE_LINES },
+            Failed::COPY_ON_WRITE => return Self::CopyOnWrite,
+            Failed::HUGE_PAGES => return Self::FileSystem(HUGE_PAGES),
+            _ => {}
+        }
+        match failed.0 {
             libc::EWOULDBLOCK => Self::Locked,
             libc::ETIMEDOUT => Self::NoCheckpoint,
             libc::ENOSPC | libc::EDQUOT => Self::DiskFull,
@@ -149,7 +176,14 @@ impl Error {
                 libc::ENOTSUP
             }
             Self::Layout { .. } | Self::RootType { .. } => libc::EPROTOTYPE,
-            Self::Damaged { .. } | Self::Truncated { .. } | Self::ForeignLog => libc::EBADMSG,
+            Self::Damaged { .. }
+            | Self::Truncated { .. }
+            | Self::ForeignLog
+            | Self::StaleLog
+            | Self::MissingLog
+            | Self::DamagedLog
+            | Self::NotALog => libc::EBADMSG,
+            Self::CopyOnWrite => libc::EOPNOTSUPP,
             Self::BaseTaken(_) | Self::WindowFull(_) => libc::EADDRINUSE,
             Self::Locked => libc::EWOULDBLOCK,
             Self::NoCheckpoint => libc::ETIMEDOUT,
@@ -186,6 +220,17 @@ impl Error {
             }
             Self::Damaged { .. } => "'spandrel heap check' lists what is damaged",
             Self::ForeignLog => "move it away, and put the heap's own log there if it has one",
+            Self::StaleLog => {
+                "put the file back beside it that it belongs to, or move it away if that one is gone"
+            }
+            Self::MissingLog => {
+                "put it back, or go on with what the file has: 'spandrel heap repair --forget-log'"
+            }
+            Self::DamagedLog => {
+                "take a backup, or go on with what the file has: 'spandrel heap repair --forget-log'"
+            }
+            Self::NotALog => "move it away, or name it otherwise",
+            Self::CopyOnWrite => "leave the choice of the medium to the heap, or take a log",
             Self::Truncated { .. } => "only a copy of the heap has what is missing",
             Self::BaseTaken(_) => "open it before what lies there, or in another process",
             Self::WindowFull(_) => "close other fixed heaps, or make it with a smaller limit",
@@ -243,6 +288,19 @@ impl fmt::Display for Reason {
             }
             Error::Damaged { at, what } => write!(f, "it is damaged at offset {at:#x}: {what}"),
             Error::ForeignLog => f.write_str("it is the log of another heap"),
+            Error::StaleLog => {
+                f.write_str("it is the log of another state of the heap, and not of what the file is")
+            }
+            Error::MissingLog => f.write_str(
+                "it is missing or empty, and the heap was not closed: the file may have a part of a checkpoint",
+            ),
+            Error::DamagedLog => {
+                f.write_str("it is damaged: checkpoints that were durable are missing in it")
+            }
+            Error::NotALog => f.write_str("it has the name of the heap's log, and is none"),
+            Error::CopyOnWrite => f.write_str(
+                "its file system copies what is written: mapped, a full disk would end the program by a signal",
+            ),
             Error::Truncated { has, needs } => {
                 let whose = if needs == LEAST_BYTES as u64 { "any heap has" } else { "it had" };
                 write!(f, "it is cut off: {has} bytes, of {needs} that {whose}")

@@ -71,17 +71,24 @@ impl Gate {
         registry::row(self.number.load(Relaxed)).is_some_and(|row| row.depth().get() > 0)
     }
 
+    /// Refuses a thread that is inside.
+    ///
+    /// # Errors
+    /// As for [`Gate::shut`].
+    pub fn check_outside(&self) -> Result<(), Error> {
+        self.origin.check()?;
+        let row = registry::make_row(self.number.load(Relaxed))?;
+        if row.depth().get() > 0 { Err(Error::InOperation) } else { Ok(()) }
+    }
+
     /// Shuts the gate: waits until every thread has left, and keeps others out until the guard is dropped. Operations of the
     /// calling thread pass meanwhile.
     ///
     /// # Errors
     /// [`Error::InOperation`]: the thread is inside itself; [`Error::Forked`]; [`Error::Full`] as for [`Gate::enter`].
     pub fn shut(&self) -> Result<Shut<'_>, Error> {
-        self.origin.check()?;
+        self.check_outside()?;
         let row = registry::make_row(self.number.load(Relaxed))?;
-        if row.depth().get() > 0 {
-            return Err(Error::InOperation);
-        }
         self.gate.shut();
         row.depth().set(1);
         Ok(Shut { gate: self, row, of_thread: PhantomData })

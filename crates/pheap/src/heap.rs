@@ -12,13 +12,14 @@ use crate::class::{Class, SMALL_CLASSES};
 use crate::collect::Collected;
 use crate::error::Error;
 use crate::header::Header;
-use crate::layout::{BLOCK_BYTES, BlockId, LEAST_BYTES, REGION_BLOCKS};
+use crate::layout::{BLOCK_BYTES, BlockId, LEAST_BYTES, REGION_BLOCKS, first_block};
 use crate::progress::Watcher;
 use crate::registry;
 use crate::roots::RootType;
 use crate::shared::Core;
 use crate::sums::Sums;
 use crate::superblock::{Identity, OLD_VERSION, Record, State, forget_asking};
+use crate::transaction_log;
 use crate::undo;
 
 /// What [`Heap::free`] calls instead of freeing, with the object and what was given with it.
@@ -63,32 +64,35 @@ pub(crate) const fn core_bytes<M: Medium>() -> usize {
     size_of::<Core<M>>().next_multiple_of(PAGE_BYTES)
 }
 
+/// Makes a medium of zeroes a heap that is closed and empty. All that is not zero lies before [`FORMATTED_BYTES`].
+///
+/// # Errors
+/// As for [`Heap::create`].
+pub(crate) fn format(medium: &impl Medium, identity: Identity, layout: u64) -> Result<(), Error> {
+    let bytes = medium.bytes() / BLOCK_BYTES * BLOCK_BYTES;
+    if bytes < LEAST_BYTES {
+        return Err(Error::Size(medium.bytes()));
+    }
+    if !matches!(Identity::read(medium), Err(Error::NotAHeap | Error::Unfinished)) {
+        return Err(Error::NotAHeap);
+    }
+    let (state, bytes, sums) = (State::Clean, bytes as u64, Sums::default());
+    let (sequence, generation, features, closed) = (0, 0, 0, 0);
+    Record { sequence, state, bytes, generation, layout, features, closed, sums }.put(medium);
+    identity.write(medium);
+    Ok(medium.checkpoint()?)
+}
+
+/// Bytes of a new heap of which some are not zero.
+pub(crate) const FORMATTED_BYTES: usize = first_block(0).start();
+
 impl<M: Medium> Heap<M> {
     /// Makes a heap of a medium of zeroes.
     ///
     /// # Errors
     /// [`Error::Size`]: the medium is too small; [`Error::NotAHeap`]: it is not zero where the heap's identity is to stand.
     pub fn create(medium: M, uuid: [u64; 2], base: u64, layout: u64) -> Result<Self, Error> {
-        Self::make(medium, Identity { uuid, base, medium: Choice::Auto }, layout)
-    }
-
-    /// The same with all that it is to say of itself for ever.
-    ///
-    /// # Errors
-    /// As for [`Heap::create`].
-    pub(crate) fn make(medium: M, identity: Identity, layout: u64) -> Result<Self, Error> {
-        let bytes = medium.bytes() / BLOCK_BYTES * BLOCK_BYTES;
-        if bytes < LEAST_BYTES {
-            return Err(Error::Size(medium.bytes()));
-        }
-        if !matches!(Identity::read(&medium), Err(Error::NotAHeap | Error::Unfinished)) {
-            return Err(Error::NotAHeap);
-        }
-        let (state, bytes, sums) = (State::Clean, bytes as u64, Sums::default());
-        let (sequence, generation, features, closed) = (0, 0, 0, 0);
-        Record { sequence, state, bytes, generation, layout, features, closed, sums }.put(&medium);
-        identity.write(&medium);
-        medium.checkpoint()?;
+        format(&medium, Identity { uuid, base, medium: Choice::Auto }, layout)?;
         Self::open(medium, layout, Some(&[])).map(|(heap, _)| heap)
     }
 
@@ -146,6 +150,7 @@ impl<M: Medium> Heap<M> {
         } else if was_clean {
             core.verify_closed(&record)?;
             undo::forget(&core.medium, record.sums.undo);
+            transaction_log::forget_closed(&core.medium);
         }
         forget_asking(&core.medium);
         // Damage would meet the next opening otherwise, without a second copy.
@@ -159,7 +164,7 @@ impl<M: Medium> Heap<M> {
         core.medium.checkpoint()?;
         if !was_clean {
             undo::replay(&core.medium, undo::Format::Checked)?;
-            crate::transaction_log::replay(&core.medium)?;
+            transaction_log::replay(&core.medium)?;
             core.needs_collection.store(true, Release);
         }
         Ok((core, was_clean, mended))

@@ -1,5 +1,6 @@
 //! What makes a heap durable, and how it is left: checkpoints, at which it is lent to whoever wants a copy, and its end.
 
+use core::cell::Cell;
 use core::sync::atomic::Ordering::*;
 
 use spandrel_os::vm;
@@ -22,43 +23,69 @@ impl<M: Medium> Core<M> {
         Ok(())
     }
 
-    /// Stands still until whoever asks for a copy has it. The calling thread holds no lock of the heap's.
+    /// Does something while nothing changes that the heap itself writes down: no collection is in the middle of an operation, as the gate is shut,
+    /// and headers, mark bits, roots, the undo log and the heap's length are all under these locks. What is copied page by page meanwhile is a
+    /// heap of one moment, whatever other threads store to their objects. The calling thread holds no lock of the heap's.
     ///
-    /// All that the heap itself writes down is under these locks: headers, mark bits, roots, the undo log, its length. So what is copied page by
-    /// page is a heap of one moment, whatever other threads store to their objects meanwhile.
-    #[cold]
-    fn lend(&self) {
+    /// # Errors
+    /// [`Error::InOperation`]: the thread is inside an operation itself. Nothing was done then.
+    fn still(&self, work: &mut dyn FnMut()) -> Result<(), Error> {
+        let _shut = self.gate.shut()?;
         let _roots = self.roots.lock();
         let _large = self.large.lock();
         let _partial = self.partial.each_ref().map(|partial| partial.lock());
         let _blocks = self.blocks.lock();
-        // Another thread may have lent it while this one waited.
-        if self.medium.is_asked(ASKING) {
-            self.medium.lend(ASKING);
-        }
+        work();
+        Ok(())
+    }
+
+    /// Makes all that was stored until now durable.
+    fn checkpoint(&self) -> Result<(), Error> {
+        let refused = Cell::new(None);
+        let outcome = self.medium.checkpoint_still(&|copy| {
+            if let Err(why) = self.still(copy) {
+                refused.set(Some(why));
+            }
+        });
+        refused.get().map_or(Ok(()), Err)?;
+        Ok(outcome?)
+    }
+
+    /// Stands still until the process that asks for a copy has it.
+    #[cold]
+    fn lend(&self) -> Result<(), Error> {
+        self.still(&mut || {
+            // Another thread may have lent it while this one waited.
+            if self.medium.is_asked(ASKING) {
+                self.medium.lend(ASKING);
+            }
+        })
     }
 }
 
 impl<M: Medium> Heap<M> {
-    /// Makes all that was written back until now durable, on every medium. On a file nothing else does, and nobody may write
-    /// meanwhile.
+    /// Makes what was stored until now durable, on every medium; on a file nothing else does. When it has returned, no failure loses what it
+    /// has: not of the process, not of the kernel, not of the power, and no later checkpoint harms it, whether that ends or not.
     ///
-    /// On a medium without a log it is the moment at which others may take a copy ([`Options::copy`](crate::Options::copy)): if somebody asks for
-    /// one, this returns when it is there, and threads that need more of the heap than they have wait as well.
+    /// Other threads may go on meanwhile. What the heap itself writes down is in a checkpoint as of one moment: the objects that are
+    /// allocated, the roots, each collection between two operations, each transaction as a whole or not at all. Objects that another thread stores
+    /// to just then are in it word by word as the copy finds them: each aligned word as some store has left it, those of before the call
+    /// always. Threads that begin an operation of a collection, or need a block or a root, wait while the pages are copied, and not while the disk
+    /// is waited for. A buffer that the kernel writes to by itself (`io_uring`, direct input that was begun before) is the program's to wait for.
+    ///
+    /// On a medium without a log it is the moment at which another process may take a copy ([`Options::copy`](crate::Options::copy)): if one
+    /// asks, this returns when the copy is there.
     ///
     /// # Errors
-    /// The device or the file system refused; [`Error::Truncated`]: somebody has cut the file off. The heap can only be abandoned then, and
-    /// what lies in the part that is gone must not be touched.
+    /// The device or the file system refused: what was durable before still is. [`Error::DiskFull`]: the next checkpoint tries again, with all
+    /// of it. [`Error::Truncated`]: the file was cut off; the heap can only be abandoned then, and what lies in the part that is gone must
+    /// not be touched. [`Error::InOperation`]: the calling thread is inside a transaction.
     pub fn checkpoint(&self) -> Result<(), Error> {
         let core = self.core();
-        // No operation of a collection and no transaction runs meanwhile.
-        let _shut = core.gate.shut()?;
+        core.gate.check_outside()?;
         core.check_present()?;
-        core.medium.checkpoint()?;
-        if core.medium.is_asked(ASKING) {
-            core.lend();
-        }
-        Ok(())
+        core.checkpoint()?;
+        if core.medium.is_asked(ASKING) { core.lend() } else { Ok(()) }
     }
 
     /// Closes the heap, so that it need not be recovered. Dropping it does the same, and says nothing of errors.

@@ -6,7 +6,7 @@ use core::ffi::CStr;
 
 use spandrel_os::directory::{self, Allowed};
 
-use crate::error::Error;
+use crate::error::{Error, HUGE_PAGES};
 
 /// Bytes of a path, with the zero that ends it.
 pub const PATH_BYTES: usize = 4096;
@@ -36,7 +36,7 @@ pub fn check_path(path: &[u8], log: usize) -> Result<(), Error> {
 /// As for [`check_path`]; [`Error::FileSystem`].
 pub fn check_new(path: &[u8], log: usize) -> Result<(), Error> {
     match check(path, log)? {
-        Allowed { is_huge_pages: true, .. } => Err(Error::FileSystem("huge pages (hugetlbfs)")),
+        Allowed { is_huge_pages: true, .. } => Err(Error::FileSystem(HUGE_PAGES)),
         _ => Ok(()),
     }
 }

@@ -5,16 +5,16 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
 use spandrel_os::image;
-use spandrel_pmem::{Choice, Media, Medium as _, Place, peek_at};
+use spandrel_pmem::{Choice, Draft, Media, Place, peek_at};
 
 use crate::error::Error;
-use crate::heap::{Heap, Opened};
+use crate::heap::{FORMATTED_BYTES, Heap, Opened, format};
 use crate::layout::LEAST_BYTES;
 use crate::limits::{PATH_BYTES, check_new, check_path};
 use crate::registry;
 use crate::roots::RootType;
 use crate::shared::Core;
-use crate::superblock::{ASKING, IDENTITY_COPY, Identity};
+use crate::superblock::{ASKING, IDENTITY_COPY, Identity, TIE, VERSION};
 use crate::window;
 
 /// Bytes that a heap is made with, if nobody says.
@@ -24,8 +24,12 @@ pub const SIZE: usize = 64 << 20;
 pub const LIMIT: usize = 256 << 30;
 /// How long a copy waits for whoever has the heap open to come to a checkpoint, if nobody says.
 pub const WAIT: Duration = Duration::from_secs(10);
-/// What a log is called: the heap's name, and this.
-pub(crate) const LOG: &[u8] = b".log";
+/// What a log is called: the heap's name, and this. Programs and rotations of logs know `.log`.
+pub(crate) const LOG: &[u8] = b".wal";
+/// What it was called in the first version of the format.
+const OLD_LOG: &[u8] = b".log";
+/// What a log that does not fit is called when it is set aside; no longer than the log's.
+const ASIDE: &[u8] = b".bad";
 
 /// How a heap is made or opened.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +42,7 @@ pub struct Options<'a> {
     types: &'a [RootType<'a>],
     recovers: bool,
     wait: Duration,
+    forgets_log: bool,
 }
 
 impl Default for Options<'_> {
@@ -46,34 +51,61 @@ impl Default for Options<'_> {
     }
 }
 
-/// A path that ends with a zero byte, and that of the log.
+/// A path that ends with a zero byte, and those of the files beside it.
 struct Paths {
     file: [u8; PATH_BYTES],
     log: [u8; PATH_BYTES],
+    old_log: [u8; PATH_BYTES],
+    aside: [u8; PATH_BYTES],
 }
 
 impl Paths {
     fn new(path: &[u8]) -> Result<Self, Error> {
-        let wrong = if path.contains(&0) { libc::EINVAL } else { libc::ENAMETOOLONG };
-        if path.contains(&0) || path.len() + LOG.len() >= PATH_BYTES {
-            return Err(Error::System(wrong));
-        }
-        let mut paths = Self { file: [0; PATH_BYTES], log: [0; PATH_BYTES] };
-        paths.file[..path.len()].copy_from_slice(path);
-        paths.log[..path.len()].copy_from_slice(path);
-        paths.log[path.len()..][..LOG.len()].copy_from_slice(LOG);
-        Ok(paths)
+        let with = |end: &[u8]| {
+            let wrong = if path.contains(&0) { libc::EINVAL } else { libc::ENAMETOOLONG };
+            let mut bytes = [0; PATH_BYTES];
+            let (name, rest) = bytes.split_at_mut_checked(path.len()).unwrap_or_default();
+            // A zero byte stays at the end.
+            let place = rest.get_mut(..end.len() + 1).and_then(|rest| rest.get_mut(..end.len()));
+            match place {
+                Some(place) if !path.contains(&0) => {
+                    name.copy_from_slice(path);
+                    place.copy_from_slice(end);
+                    Ok(bytes)
+                }
+                _ => Err(Error::System(wrong)),
+            }
+        };
+        Ok(Self { file: with(b"")?, log: with(LOG)?, old_log: with(OLD_LOG)?, aside: with(ASIDE)? })
     }
 
     fn of(bytes: &[u8; PATH_BYTES]) -> &CStr {
         CStr::from_bytes_until_nul(bytes).unwrap_or(c"")
     }
 
-    fn place(&self, identity: &Identity, choice: Choice, limit: usize) -> Place<'_> {
-        let base = usize::try_from(identity.base).ok().filter(|base| *base != 0);
-        let (path, log) = (Self::of(&self.file), Self::of(&self.log));
-        let (identity, asking, wait) = (identity.uuid[0], ASKING, Duration::ZERO);
-        Place { path, log, identity, choice, limit, base, asking, wait }
+    /// Where a heap lies that says so of itself, and how it is used if `wanted` leaves that to it.
+    fn place(
+        &self,
+        (identity, version): (&Identity, u64),
+        wanted: Choice,
+        limit: usize,
+    ) -> Place<'_> {
+        Place {
+            path: Self::of(&self.file),
+            log: Self::of(&self.log),
+            old_log: Self::of(&self.old_log),
+            aside: Self::of(&self.aside),
+            identity: identity.uuid[0],
+            choice: if wanted == Choice::Auto { identity.medium } else { wanted },
+            insists: wanted == Choice::Mapped,
+            limit,
+            base: usize::try_from(identity.base).ok().filter(|base| *base != 0),
+            asking: ASKING,
+            tie: TIE as u64,
+            is_old: version != VERSION,
+            wait: Duration::ZERO,
+            forgives: false,
+        }
     }
 }
 
@@ -89,6 +121,7 @@ impl<'a> Options<'a> {
             types: &[],
             recovers: true,
             wait: WAIT,
+            forgets_log: false,
         }
     }
 
@@ -142,27 +175,56 @@ impl<'a> Options<'a> {
         self
     }
 
+    /// A log that does not fit, is damaged or is missing is no reason to refuse the heap: it is set aside (`FILE.bad`), and the heap taken as the
+    /// file has it. What only the log has is given up, and the file may have a part of a checkpoint: a look at it with
+    /// [`check`](crate::check) belongs to it.
+    pub const fn forget_log(mut self) -> Self {
+        self.forgets_log = true;
+        self
+    }
+
     /// Makes a heap.
     ///
     /// # Errors
     /// [`Error::System`] with `EEXIST` if there is a file of that name; [`Error::Size`]: a heap has 704 KiB at least;
     /// [`Error::Full`]. No file is left then that was not there before.
     pub fn create(&self, path: impl AsRef<[u8]>) -> Result<Heap<Media>, Error> {
-        check_new(path.as_ref(), LOG.len())?;
-        let paths = Paths::new(path.as_ref())?;
+        /// Places of a fixed heap that are tried: another thread may map something there in between.
+        const TURNS: usize = 8;
+        let path = path.as_ref();
+        check_new(path, LOG.len())?;
+        let paths = Paths::new(path)?;
         if self.size < LEAST_BYTES {
             return Err(Error::Size(self.size));
         }
-        let (media, identity) = self.make_medium(&paths, image::unique())?;
-        let heap = Heap::make(media, identity, self.layout);
-        let settled = heap.and_then(|heap| {
-            heap.medium().settle()?;
-            bind(&heap);
-            Ok(heap)
-        });
-        settled.inspect_err(|_| {
-            image::discard(Paths::of(&paths.file));
-            image::discard(Paths::of(&paths.log));
+        let mut turns = 0;
+        loop {
+            turns += 1;
+            let uuid = image::unique();
+            let base = if self.is_fixed { self.find_base(uuid[1])? } else { 0 };
+            let identity = Identity { uuid, base, medium: self.choice };
+            let draft = Draft::new(self.size)?;
+            format(&draft, identity, self.layout)?;
+            let place = paths.place((&identity, VERSION), self.choice, 0);
+            draft.publish(&place, FORMATTED_BYTES)?;
+            match self.open(path) {
+                Ok((heap, _)) => return Ok(heap),
+                Err(why) => {
+                    // It holds nothing, and is of no use; there was no log of that name before.
+                    let _ = (image::remove(place.path), image::remove(place.log));
+                    if turns == TURNS || !matches!(why, Error::BaseTaken(_)) {
+                        return Err(why);
+                    }
+                }
+            }
+        }
+    }
+
+    /// An address at which a new heap finds room.
+    fn find_base(&self, drawn: u64) -> Result<u64, Error> {
+        self.with_limit(self.size, |limit| {
+            let bytes = limit.max(self.size);
+            window::place(drawn, bytes, Ok)
         })
     }
 
@@ -201,19 +263,6 @@ impl<'a> Options<'a> {
         Err(last)
     }
 
-    /// Makes what a new heap lies on; a fixed one at a base that is free.
-    fn make_medium(&self, paths: &Paths, uuid: [u64; 2]) -> Result<(Media, Identity), Error> {
-        let make = |base: u64, limit: usize| {
-            let identity = Identity { uuid, base, medium: self.choice };
-            let media = Media::create(&paths.place(&identity, self.choice, limit), self.size);
-            media.map(|media| (media, identity)).map_err(|why| told(why.into(), &identity))
-        };
-        self.with_limit(self.size, |limit| match self.is_fixed {
-            false => make(0, limit),
-            true => window::place(uuid[1], limit.max(self.size), |base| make(base, limit)),
-        })
-    }
-
     /// Opens what a heap lies on, and not the heap: to mend it with [`repair`](crate::repair). It is locked until the medium is dropped.
     ///
     /// # Errors
@@ -221,10 +270,10 @@ impl<'a> Options<'a> {
     pub fn open_medium(&self, path: impl AsRef<[u8]>) -> Result<Media, Error> {
         check_path(path.as_ref(), LOG.len())?;
         let paths = Paths::new(path.as_ref())?;
-        let (identity, bytes) = identify(&paths)?;
-        let choice = if self.choice == Choice::Auto { identity.medium } else { self.choice };
+        let (identity, version, bytes) = identify(&paths)?;
         self.with_limit(bytes, |limit| {
-            let media = Media::open(&paths.place(&identity, choice, limit));
+            let place = paths.place((&identity, version), self.choice, limit);
+            let media = Media::open(&Place { forgives: self.forgets_log, ..place });
             media.map_err(|why| told(why.into(), &identity))
         })
     }
@@ -249,8 +298,9 @@ impl<'a> Options<'a> {
     pub fn copy_medium(&self, path: impl AsRef<[u8]>) -> Result<Media, Error> {
         check_path(path.as_ref(), LOG.len())?;
         let paths = Paths::new(path.as_ref())?;
-        let (identity, _) = identify(&paths)?;
-        let place = Place { wait: self.wait, ..paths.place(&identity, Choice::Auto, 0) };
+        let (identity, version, _) = identify(&paths)?;
+        let place = paths.place((&identity, version), Choice::Auto, 0);
+        let place = Place { wait: self.wait, forgives: self.forgets_log, ..place };
         Media::copy(&place).map_err(|why| told(why.into(), &identity))
     }
 
@@ -311,7 +361,6 @@ pub unsafe fn with_fixed<R>(base: u64, work: impl FnOnce(&Heap<Media>) -> R) -> 
 fn told(why: Error, identity: &Identity) -> Error {
     match why {
         Error::System(libc::EADDRINUSE) => Error::BaseTaken(identity.base),
-        Error::System(libc::EBADMSG) => Error::ForeignLog,
         why => why,
     }
 }
@@ -324,8 +373,8 @@ pub fn copy(path: impl AsRef<[u8]>) -> Result<Media, Error> {
     Options::new().copy_medium(path)
 }
 
-/// What a file says that it is, and how many bytes it has.
-fn identify(paths: &Paths) -> Result<(Identity, usize), Error> {
+/// What a file says that it is, in which version, and how many bytes it has.
+fn identify(paths: &Paths) -> Result<(Identity, u64, usize), Error> {
     let line = |at: usize| {
         let mut bytes = [0; 64];
         let (read, has) = peek_at(Paths::of(&paths.file), at as u64, &mut bytes)?;
@@ -339,11 +388,11 @@ fn identify(paths: &Paths) -> Result<(Identity, usize), Error> {
     if read < 64 {
         return Err(Error::NotAHeap);
     }
-    let (identity, _) = Identity::choose(first, copy)?;
+    let (identity, version) = Identity::choose(first, copy)?;
     // The line is written last: there was more.
     let needs = LEAST_BYTES as u64;
     if has < needs {
         return Err(Error::Truncated { has, needs });
     }
-    Ok((identity, usize::try_from(has).map_err(|_| Error::FileSize)?))
+    Ok((identity, version, usize::try_from(has).map_err(|_| Error::FileSize)?))
 }

@@ -154,7 +154,11 @@ impl From<Error> for OpenError {
 /// Whether an error is one of the log's, and not of the file that is named.
 fn is_of_log(file: &CStr, log: &CStr, error: Error) -> bool {
     let number = match error {
-        Error::ForeignLog => return true,
+        Error::ForeignLog
+        | Error::StaleLog
+        | Error::MissingLog
+        | Error::DamagedLog
+        | Error::NotALog => return true,
         Error::System(number) => number,
         _ => return false,
     };
@@ -278,11 +282,11 @@ mod tests {
         symlink("/etc/passwd", &log).unwrap();
         let why = Options::new().open(&path).err().unwrap();
         let text = OpenError::new(&path, why).to_string();
-        assert!(text.starts_with(&format!("{log}: Too many levels")), "{text}");
+        assert!(text.starts_with(&format!("{log}: it has the name")), "{text}");
         std::fs::remove_file(&path).unwrap();
         let why = options.create(&path).err().unwrap();
         let made = OpenError::new(&path, why);
-        assert_eq!((made.path(), made.error()), (log.as_bytes(), Error::System(libc::EEXIST)));
+        assert_eq!((made.path(), made.error()), (log.as_bytes(), Error::NotALog));
         let foreign = OpenError::new(&path, Error::ForeignLog).to_string();
         assert!(foreign.starts_with(&format!("{log}: it is the log of another")), "{foreign}");
     }

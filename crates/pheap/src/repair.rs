@@ -17,7 +17,7 @@ use crate::progress::Watcher;
 use crate::shared::Core;
 use crate::sums::{NAMES_SUM, REGIONS_SUM, ROOTS_SUM, marks_sum_at, region_line};
 use crate::superblock::{
-    Identity, NAMES, ROOT_COUNT, ROOTS, Record, State, VERSION, forget_asking,
+    Identity, NAMES, ROOT_COUNT, ROOTS, Record, State, UNDO_LOG, VERSION, forget_asking,
 };
 
 /// What a repair has done.
@@ -95,6 +95,9 @@ impl<M: Medium> Work<'_, M> {
         }
         let was_closed = self.record.state == State::Clean;
         let has_sums = was_closed && self.version == VERSION;
+        if was_closed && crate::transaction_log::forget_closed(&core.medium) {
+            self.mended(UNDO_LOG, "the log of transactions, of which none was open");
+        }
         let left = if has_sums { self.restore() } else { Left::default() };
         if has_sums && left.is_nothing() {
             if self.record.is_alone(&core.medium) {
@@ -183,7 +186,8 @@ impl<M: Medium> Work<'_, M> {
             self.cleared(at as usize, Kind::Damage, what);
         }
         crate::undo::wipe(&self.core.medium);
-        if let Err(Error::Damaged { at, what }) = crate::transaction_log::replay(&self.core.medium) {
+        if let Err(Error::Damaged { at, what }) = crate::transaction_log::replay(&self.core.medium)
+        {
             self.cleared(at as usize, Kind::Damage, what);
             crate::transaction_log::wipe(&self.core.medium);
         }

@@ -42,12 +42,17 @@ pub const UNDO_LOG: usize = SUPERBLOCK + 11 * 4096;
 /// [`spandrel_pmem::loan`].
 pub const ASKING: usize = SUPERBLOCK + 12 * 4096;
 
-/// Where the copy of the identity line lies: on the superblock's last page. The two pages before it are the medium's.
+/// Where two pages lie that tie a heap on a file to its log: the medium's own. See [`spandrel_pmem::tie`].
+pub const TIE: usize = SUPERBLOCK + 13 * 4096;
+
+/// Where the copy of the identity line lies: on the superblock's last page.
 pub const IDENTITY_COPY: usize = SUPERBLOCK + 15 * 4096;
 
 const _: () = assert!(
     NAMES + ROOT_COUNT * 64 == UNDO_LOG
         && UNDO_LOG + 4096 == ASKING
+        && ASKING + 4096 == TIE
+        && TIE + spandrel_pmem::tie::BYTES == IDENTITY_COPY
         && IDENTITY_COPY + 4096 == SUPERBLOCK + BLOCK_BYTES
 );
 

@@ -448,6 +448,15 @@ pub fn replay(medium: &impl Medium) -> Result<(), Error> {
     Ok(())
 }
 
+/// Forgets what stands in the line of a heap that was closed: no transaction of it is open. Whether there was anything.
+pub fn forget_closed(medium: &impl Medium) -> bool {
+    let is_any = load(medium, FIRST_AT) != 0;
+    if is_any {
+        close(medium);
+    }
+    is_any
+}
+
 /// Forgets a log that is damaged.
 pub fn wipe(medium: &impl Medium) {
     close(medium);

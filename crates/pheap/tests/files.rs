@@ -96,7 +96,7 @@ fn what_a_heap_was_made_to_lie_on_is_remembered() {
         assert_eq!(numbers(&heap).iter().collect::<Vec<_>>(), kept);
         heap.close().unwrap();
         // The log of a heap that was closed may be lost: it is one with a log all the same.
-        let _ = std::fs::remove_file(path.with_extension("heap.log"));
+        let _ = std::fs::remove_file(path.with_extension("heap.wal"));
         let (heap, _) = Options::new().open(text(&path)).unwrap();
         assert_eq!(heap.medium().guarantee(), guarantee);
     }
@@ -155,7 +155,7 @@ fn a_log_that_cannot_be_used_is_not_passed_over() {
         numbers(&heap).push(1).unwrap();
         heap.checkpoint().unwrap();
         heap.abandon();
-        let (log, elsewhere) = (path.with_extension("heap.log"), place.path().join("elsewhere"));
+        let (log, elsewhere) = (path.with_extension("heap.wal"), place.path().join("elsewhere"));
         std::fs::rename(&log, &elsewhere).unwrap();
         std::os::unix::fs::symlink(&elsewhere, &log).unwrap();
         for choice in [Choice::Auto, Choice::Mapped, Choice::Logged] {
@@ -169,7 +169,7 @@ fn a_log_that_cannot_be_used_is_not_passed_over() {
         numbers(&other).push(2).unwrap();
         other.checkpoint().unwrap();
         other.abandon();
-        std::fs::rename(place.path().join("b.heap.log"), &log).unwrap();
+        std::fs::rename(place.path().join("b.heap.wal"), &log).unwrap();
         for choice in [Choice::Auto, Choice::Mapped, Choice::Logged] {
             let refused = Options::new().medium(choice).open(text(&path)).err();
             assert_eq!(refused, Some(Error::ForeignLog), "{choice:?}");

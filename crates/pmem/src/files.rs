@@ -1,52 +1,66 @@
-//! An image on an ordinary file and the log beside it: opened for one, and what the log has brought into the image.
+//! An image on an ordinary file and the log beside it: opened for one process, and what the log has brought into the image.
 
 use core::ffi::CStr;
 use core::time::Duration;
 
 use spandrel_os::clock;
-use spandrel_os::image::{Access, Image};
+use spandrel_os::draft::{self, Draft};
+use spandrel_os::image::{self, Access, Image};
 
+use crate::disk::{Disk, Which};
 use crate::loan::Nap;
-use crate::log::{BUFFER_BYTES, Disk, Log, Which};
+use crate::log::{BUFFER_BYTES, HEAD_BYTES, Log, head, parse_head};
+use crate::media::Place;
 use crate::medium::Failed;
+use crate::old_log::OldLog;
 use crate::room::Buffer;
+use crate::tie::{Found, Ties};
+use crate::wal::Wal;
 
 /// How long readers are waited for.
 const READERS: Duration = Duration::from_secs(10);
 
 /// The two files.
 pub struct Files {
+    /// What is kept.
     pub image: Image,
-    pub log: Image,
+    /// Its log, if there is one.
+    pub log: Option<Image>,
 }
 
 impl Files {
-    fn of(&self, which: Which) -> &Image {
+    fn of(&self, which: Which) -> Option<&Image> {
         match which {
-            Which::Image => &self.image,
-            Which::Log => &self.log,
+            Which::Image => Some(&self.image),
+            Which::Log => self.log.as_ref(),
         }
     }
 }
 
 impl Disk for Files {
     fn read(&self, which: Which, at: u64, into: &mut [u8]) -> Result<usize, Failed> {
-        self.of(which).read_at(into, at).map_err(Failed)
+        self.of(which).map_or(Ok(0), |file| file.read_at(into, at).map_err(Failed))
     }
 
     fn write(&self, which: Which, at: u64, bytes: &[u8]) -> Result<(), Failed> {
-        self.of(which).write_at(bytes, at).map_err(Failed)
+        let file = self.of(which).ok_or(Failed(libc::EBADF))?;
+        file.check_limit(at.saturating_add(bytes.len() as u64)).map_err(Failed)?;
+        file.write_at(bytes, at).map_err(Failed)
     }
 
     fn sync(&self, which: Which) -> Result<(), Failed> {
-        self.of(which).sync().map_err(Failed)
+        self.of(which).map_or(Ok(()), |file| file.sync().map_err(Failed))
+    }
+
+    fn bytes(&self, which: Which) -> Result<u64, Failed> {
+        self.of(which).map_or(Ok(0), |file| file.bytes().map_err(Failed))
     }
 }
 
-/// Opens a file for one who has it alone. Those who only read it, for a copy, are waited for.
+/// Locks a file for one process. Those that only read it, for a copy, are waited for.
 ///
 /// # Errors
-/// The error's number: `EWOULDBLOCK` if somebody has it, or many read it for long.
+/// The error's number: `EWOULDBLOCK` if another process has it, or many read it for long.
 pub fn locked(path: &CStr) -> Result<Image, Failed> {
     let image = Image::open(path, Access::Write).map_err(Failed)?;
     let until = u128::from(clock::nanos()) + READERS.as_nanos();
@@ -64,43 +78,123 @@ pub fn locked(path: &CStr) -> Result<Image, Failed> {
     }
 }
 
-/// Reads the log, and writes what it has to the image, which somebody has locked: there is no record in it then.
+/// Opens a log, if there is one.
 ///
 /// # Errors
-/// The disk's; `EBADMSG`: the log is that of another image.
-pub fn recover(files: &Files, identity: u64, buffer: &mut [u8]) -> Result<Log, Failed> {
-    let mut log = Log::open(files, identity, drawn(), buffer)?;
-    if let Some(bytes) = log.image_bytes() {
-        let now = files.image.bytes().map_err(Failed)?;
-        if bytes > now {
-            files.image.grow(now, bytes).map_err(Failed)?;
-        }
-        log.replay(files, buffer, |at, bytes| files.write(Which::Image, at, bytes))?;
-        log.begin_anew(files, drawn())?;
+/// The error's number.
+pub fn open_log(path: &CStr, access: Access) -> Result<Option<Image>, Failed> {
+    match Image::open(path, access) {
+        Ok(log) => Ok(Some(log)),
+        Err(libc::ENOENT) => Ok(None),
+        // A link or a directory is not ours.
+        Err(libc::ELOOP | libc::EINVAL | libc::EISDIR) => Err(Failed::NOT_A_LOG),
+        Err(why) => Err(Failed(why)),
     }
-    Ok(log)
 }
 
-/// The same for an image that is used without a log from now on: what is only in one would be lost.
+/// Makes the log of an image, which has none. An empty file of that name is taken away: nothing is in it.
+///
+/// # Errors
+/// The error's number; [`Failed::NOT_A_LOG`] if there is a file of that name that holds something.
+pub fn make_log(place: &Place<'_>) -> Result<Image, Failed> {
+    let draft = Draft::new(place.log).map_err(Failed)?;
+    let image = draft.image().map_err(Failed)?;
+    image.check_limit(HEAD_BYTES as u64).map_err(Failed)?;
+    image.write_at(&head(place.identity), 0).map_err(Failed)?;
+    image.sync().map_err(Failed)?;
+    refuse_log(place)?;
+    match draft.publish(place.log) {
+        Err(libc::EEXIST) => Err(Failed::NOT_A_LOG),
+        published => published.map_err(Failed),
+    }
+}
+
+/// Looks that no file has the log's name. An empty one is taken away.
+///
+/// # Errors
+/// The error's number; [`Failed::NOT_A_LOG`] and [`Failed::FOREIGN_LOG`]: it is not the log of an image that is made just now.
+pub fn refuse_log(place: &Place<'_>) -> Result<(), Failed> {
+    let Some(log) = open_log(place.log, Access::Read)? else { return Ok(()) };
+    if log.bytes().map_err(Failed)? == 0 {
+        return draft::remove_name(place.log, &log).map_err(Failed);
+    }
+    let mut bytes = [0; HEAD_BYTES];
+    let read = log.read_at(&mut bytes, 0).map_err(Failed)?;
+    parse_head(bytes.get(..read).unwrap_or(&[]), place.identity)?;
+    Err(Failed::FOREIGN_LOG)
+}
+
+/// Has an image that was locked hold all that its log has; see [`Wal::recover`].
+///
+/// # Errors
+/// As there, and those of [`Ties::read`]: nothing was written then.
+pub fn recover(files: &Files, place: &Place<'_>, buffer: &mut [u8]) -> Result<Wal, Failed> {
+    let ties = match Ties::read(files, place.tie, place.identity)? {
+        Found::Ties(ties) => ties,
+        Found::Nothing if place.is_old => {
+            let ties = Ties::new(place.tie, place.identity, 0);
+            Log::open(files, place.identity, buffer)?.fits(&ties.newest())?;
+            absorb_old(files, place, buffer)?;
+            ties
+        }
+        Found::Nothing => return Err(Failed::DAMAGED_TIE),
+    };
+    let numbers = (place.identity, drawn());
+    Wal::recover(files, numbers, ties, buffer, |bytes| lengthen(files, bytes))
+}
+
+fn lengthen(files: &Files, bytes: u64) -> Result<(), Failed> {
+    let now = files.image.bytes().map_err(Failed)?;
+    if bytes > now { files.image.grow(now, bytes).map_err(Failed) } else { Ok(()) }
+}
+
+/// Writes what a log of the first version has to the image. An old log that is another image's is left alone, as any other file of that name.
+fn absorb_old(files: &Files, place: &Place<'_>, buffer: &mut [u8]) -> Result<(), Failed> {
+    let Ok(file) = Image::open(place.old_log, Access::Read) else { return Ok(()) };
+    let Some(old) = OldLog::of(&file, place.identity)? else { return Ok(()) };
+    let write = |at: u64, bytes: &[u8]| files.write(Which::Image, at, bytes);
+    if let Some(bytes) = old.replay(buffer, write)? {
+        lengthen(files, bytes)?;
+        files.sync(Which::Image)?;
+    }
+    Ok(())
+}
+
+/// The same as [`recover`] for an image that is mapped from now on, which needs no log: it is taken away.
 ///
 /// # Errors
 /// As for [`recover`].
-pub fn absorb(image: Image, log: &CStr, identity: u64) -> Result<Image, Failed> {
-    let log = match Image::open(log, Access::Write) {
-        Err(libc::ENOENT) => return Ok(image),
-        opened => opened.map_err(Failed)?,
-    };
-    let files = Files { image, log };
+pub fn absorb(image: Image, place: &Place<'_>) -> Result<Image, Failed> {
+    let log = open_log(place.log, Access::Write)?;
+    let mut files = Files { image, log };
     let mut buffer = Buffer::new(BUFFER_BYTES)?;
-    recover(&files, identity, buffer.bytes())?;
-    // It says already that it has no record: if this fails it only takes room.
-    let _ = files.log.clear();
+    recover(&files, place, buffer.bytes())?;
+    if let Some(log) = files.log.take() {
+        // It continues no state that the image will be in: if this fails it only takes room.
+        let _ = draft::remove_name(place.log, &log);
+    }
     Ok(files.image)
+}
+
+/// Sets a log that does not fit aside, under a name of its own, and has the image say that it is complete as it is: whatever records had for
+/// it is given up.
+///
+/// # Errors
+/// The disk's; `EEXIST` if another log was set aside before.
+pub fn forgive(image: &Image, place: &Place<'_>) -> Result<(), Failed> {
+    match image::rename(place.log, place.aside) {
+        Err(libc::ENOENT) => {}
+        renamed => {
+            renamed.map_err(Failed)?;
+            draft::sync_directory_of(place.aside).map_err(Failed)?;
+        }
+    }
+    let lines = Ties::fresh(place.identity, drawn());
+    image.write_at(&lines, place.tie).map_err(Failed)?;
+    image.sync().map_err(Failed)
 }
 
 /// A number that no log of this image has had, as good as certain.
 pub fn drawn() -> u64 {
-    // SAFETY: it tells a number.
-    let process = unsafe { libc::getpid() }.unsigned_abs();
-    spandrel_os::clock::nanos().rotate_left(32) ^ u64::from(process)
+    image::unique()[0]
 }

@@ -15,7 +15,10 @@
 #[macro_use]
 extern crate std;
 
+mod capture;
 mod debug;
+pub mod disk;
+mod draft;
 pub mod file;
 mod files;
 pub mod line;
@@ -24,13 +27,21 @@ pub mod log;
 pub mod mapped;
 pub mod media;
 pub mod medium;
+mod old_log;
 pub mod persist;
+pub mod record;
 mod room;
+mod runs;
 #[cfg(any(test, feature = "simulator"))]
 pub mod simulator;
 pub mod snapshot;
+#[cfg(test)]
+mod testing;
+pub mod tie;
 mod unmap;
+pub mod wal;
 
+pub use draft::Draft;
 pub use file::File;
 pub use line::{LINE_BYTES, lines};
 pub use mapped::{Kind, Mapped};

@@ -28,6 +28,8 @@ pub const LINE_BYTES: usize = 3 * size_of::<u64>();
 const ASKER: u64 = FAR;
 /// Locked by whoever has the file mapped.
 const OWNER: u64 = FAR + 1;
+/// Locked, together with others, by processes that read the file and its log: the log stays as it is meanwhile, and only becomes longer.
+pub const READER: u64 = FAR + 2;
 /// An owner waits no longer for an asker that does nothing: it may have been stopped.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -209,36 +211,30 @@ mod tests {
     use super::*;
     use crate::mapped::Mapped;
     use crate::medium::Medium as _;
-    use std::ffi::CString;
+    use crate::testing::{ASKING as AT, Directory};
     use std::prelude::v1::*;
     use std::sync::atomic::AtomicBool;
     use std::thread;
 
-    const AT: usize = 4096;
-
     struct File {
-        place: tempfile::TempDir,
+        place: Directory,
         mapped: Mapped,
     }
 
     impl File {
         fn new() -> Self {
-            let place = tempfile::tempdir().unwrap();
-            let path = Self::path_in(&place);
-            let mapped = Mapped::create(&path, 8 * PAGE_BYTES, 1 << 20, None).unwrap();
-            Self { place, mapped }
-        }
-
-        fn path_in(place: &tempfile::TempDir) -> CString {
-            CString::new(place.path().join("image").to_str().unwrap()).unwrap()
+            let place = Directory::new();
+            place.make(8 * PAGE_BYTES).unwrap();
+            let image = crate::files::locked(place.place().path).unwrap();
+            Self { mapped: Mapped::of(image, 1 << 20, None).unwrap(), place }
         }
 
         fn ask(&self) -> Loan {
-            Loan::ask(&Self::path_in(&self.place), AT).unwrap()
+            Loan::ask(self.place.place().path, AT).unwrap()
         }
 
         fn image(&self) -> Image {
-            Image::open(&Self::path_in(&self.place), Access::Write).unwrap()
+            Image::open(self.place.place().path, Access::Write).unwrap()
         }
 
         fn line(&self) -> Line {
@@ -348,8 +344,7 @@ mod tests {
         drop(mapped);
         assert!(loan.is_kept());
         // It has the file to itself from then on: nobody else can have come.
-        let path = File::path_in(&place);
-        let image = Image::open(&path, Access::Write).unwrap();
+        let image = Image::open(place.place().path, Access::Write).unwrap();
         assert_eq!(image.lock(Access::Write), Err(libc::EWOULDBLOCK));
     }
 }

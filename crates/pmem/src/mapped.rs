@@ -1,18 +1,20 @@
 //! Media whose stores are the file's: persistent memory mapped past the page cache (DAX), or memory that outlives the
 //! process and not the machine (tmpfs, and any file as far as a crash of the process goes).
 
-use core::ffi::CStr;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
-use spandrel_os::image::{self, Access, Image, Mapping};
+use spandrel_os::image::{Image, Mapping};
+use spandrel_os::vm;
 use spandrel_pages::PAGE_BYTES;
 
-use crate::files;
+use crate::files::drawn;
+use crate::line::LINE_BYTES;
 use crate::loan;
 use crate::medium::{Failed, Medium};
 use crate::persist;
 use crate::room;
+use crate::tie::Ties;
 use crate::unmap;
 
 /// What stores survive.
@@ -39,46 +41,14 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// Makes a file of `bytes` zeroes, with room to grow to `limit`, both rounded up to whole pages, and maps it, at `base` if that is given.
+    /// Maps a file that was locked, with room to grow to `limit`, rounded up to whole pages, at `base` if that is given.
     ///
     /// # Errors
-    /// The error's number: `EEXIST` if there is one; `EADDRINUSE` if something lies at `base`; `ENOSPC`; `ENOMEM` if there is no address space, ... No file is
-    /// left then that was not there before.
-    pub fn create(
-        path: &CStr,
-        bytes: usize,
-        limit: usize,
-        base: Option<usize>,
-    ) -> Result<Self, Failed> {
-        let image = Image::create(path).map_err(Failed)?;
-        let make = |image: Image| {
-            image.lock(Access::Write).map_err(Failed)?;
-            let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
-            image.grow(0, bytes as u64).map_err(Failed)?;
-            Self::map(image, bytes, limit, base)
-        };
-        make(image).inspect_err(|_| image::discard(path))
-    }
-
-    /// Maps a file as it is, at `base` if that is given.
-    ///
-    /// # Errors
-    /// The error's number: `EWOULDBLOCK` if somebody else has it open, `EADDRINUSE` if something lies at `base` already, ...
-    pub fn open(path: &CStr, limit: usize, base: Option<usize>) -> Result<Self, Failed> {
-        Self::of(files::locked(path)?, limit, base)
-    }
-
-    /// Maps a file that was locked.
-    ///
-    /// # Errors
-    /// As for [`Mapped::open`].
-    pub(crate) fn of(image: Image, limit: usize, base: Option<usize>) -> Result<Self, Failed> {
+    /// The error's number: `EADDRINUSE` if something lies at `base` already, `ENOMEM` if there is no address space, ...
+    pub fn of(image: Image, limit: usize, base: Option<usize>) -> Result<Self, Failed> {
         let bytes =
             usize::try_from(image.bytes().map_err(Failed)?).map_err(|_| Failed(libc::EFBIG))?;
-        Self::map(image, bytes / PAGE_BYTES * PAGE_BYTES, limit, base)
-    }
-
-    fn map(image: Image, bytes: usize, limit: usize, base: Option<usize>) -> Result<Self, Failed> {
+        let bytes = bytes / PAGE_BYTES * PAGE_BYTES;
         let (base, reserved) = room::reserve(limit.max(bytes), base)?;
         let mut mapped =
             Self { image, base, reserved, bytes: AtomicUsize::new(0), kind: Kind::Dax };
@@ -91,6 +61,36 @@ impl Mapped {
         mapped.bytes.store(bytes, Release);
         loan::mark(&mapped.image);
         Ok(mapped)
+    }
+
+    /// Whether a file can be mapped so that its stores survive a loss of power.
+    pub fn is_persistent(image: &Image) -> bool {
+        let Ok((at, reserved)) = room::reserve(PAGE_BYTES, None) else { return false };
+        // SAFETY: just reserved, and released again.
+        unsafe {
+            let is_so = image.map(at.as_ptr(), 0, PAGE_BYTES, Mapping::Synchronous).is_ok();
+            vm::release(at.as_ptr(), reserved);
+            is_so
+        }
+    }
+
+    /// Has the image say that no log continues the state that it is in: its stores are no records. One line after the other becomes durable, so
+    /// that one is whole at any time.
+    pub(crate) fn forget_logs(&self, tie: u64, identity: u64) {
+        let lines = Ties::fresh(identity, drawn());
+        let Ok(at) = usize::try_from(tie) else { return };
+        if at + lines.len() > self.bytes() {
+            return;
+        }
+        for (number, line) in lines.chunks_exact(LINE_BYTES).enumerate() {
+            let at = at + number * LINE_BYTES;
+            if line.iter().any(|byte| *byte != 0) {
+                // SAFETY: of the pages that are this room's own.
+                unsafe { self.store(at, line) };
+                self.write_back(at, LINE_BYTES);
+                self.fence();
+            }
+        }
     }
 
     /// Where the line lies in which somebody may ask.
@@ -158,7 +158,7 @@ unsafe impl Medium for Mapped {
     }
 
     #[inline]
-    fn checkpoint(&self) -> Result<(), Failed> {
+    fn checkpoint_still(&self, _: &dyn Fn(&mut dyn FnMut())) -> Result<(), Failed> {
         persist::fence();
         Ok(())
     }
@@ -180,90 +180,93 @@ unsafe impl Medium for Mapped {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::CString;
-    use std::path::PathBuf;
+    use crate::files::locked;
+    use crate::testing::{Directory, FIRST};
     use std::prelude::v1::*;
-    use tempfile::TempDir;
 
-    struct Place(TempDir);
-
-    impl Place {
-        fn new() -> Self {
-            Self(tempfile::tempdir().unwrap())
-        }
-
-        fn file(&self) -> PathBuf {
-            self.0.path().join("image")
-        }
-
-        fn path(&self) -> CString {
-            CString::new(self.file().to_str().unwrap()).unwrap()
-        }
+    fn open(place: &Directory) -> Result<Mapped, Failed> {
+        let place = place.place();
+        Mapped::of(locked(place.path)?, place.limit, place.base)
     }
 
     #[test]
     fn what_is_stored_is_in_the_file_and_grows_where_it_is() {
-        let place = Place::new();
-        let mapped = Mapped::create(&place.path(), 5000, 1 << 20, None).unwrap();
-        assert_eq!(mapped.bytes(), 8192);
+        let mut place = Directory::new();
+        place.limit = 1 << 20;
+        place.make(30_000).unwrap();
+        let mapped = open(&place).unwrap();
+        assert_eq!(mapped.bytes(), 32_768);
         let base = mapped.base();
         mapped.grow(100_000).unwrap();
         assert_eq!((mapped.base(), mapped.bytes()), (base, 102_400));
         // SAFETY: nobody else has it.
         unsafe {
-            mapped.store_word(4096, 7);
+            mapped.store_word(FIRST, 7);
             mapped.store(102_390, b"the end");
         }
-        mapped.write_back(4096, 8);
+        mapped.write_back(FIRST, 8);
         mapped.checkpoint().unwrap();
         assert_eq!(mapped.grow(2 << 20), Err(Failed(libc::ENOMEM)));
-        assert_eq!(Mapped::open(&place.path(), 0, None).err(), Some(Failed(libc::EWOULDBLOCK)));
+        assert_eq!(open(&place).err(), Some(Failed(libc::EWOULDBLOCK)));
         drop(mapped);
-        let bytes = std::fs::read(place.file()).unwrap();
+        let bytes = std::fs::read(place.path("image")).unwrap();
         assert_eq!(
-            (bytes.len(), bytes[4096], &bytes[102_390..102_397]),
+            (bytes.len(), bytes[FIRST], &bytes[102_390..102_397]),
             (102_400, 7, &b"the end"[..])
         );
-        let again = Mapped::open(&place.path(), 0, None).unwrap();
+        let again = open(&place).unwrap();
         assert_eq!((again.bytes(), again.kind()), (102_400, Kind::Memory));
         // SAFETY: it is mapped.
-        assert_eq!(unsafe { again.base().as_ptr().add(4096).read() }, 7);
+        assert_eq!(unsafe { again.base().as_ptr().add(FIRST).read() }, 7);
     }
 
     #[test]
     fn a_base_that_is_taken_is_refused() {
-        let place = Place::new();
-        let first = Mapped::create(&place.path(), 4096, 4096, None).unwrap();
+        let mut place = Directory::new();
+        place.make(32 << 10).unwrap();
+        let first = open(&place).unwrap();
         let at = first.base().as_ptr() as usize;
         drop(first);
-        let second = Mapped::open(&place.path(), 4096, Some(at)).unwrap();
+        place.base = Some(at);
+        let second = open(&place).unwrap();
         assert_eq!(second.base().as_ptr() as usize, at);
-        let other = Place::new();
-        drop(Mapped::create(&other.path(), 4096, 4096, None).unwrap());
-        let refused = Mapped::open(&other.path(), 4096, Some(at)).err();
-        assert_eq!(refused, Some(Failed(libc::EADDRINUSE)));
-    }
-
-    #[test]
-    fn what_cannot_be_made_leaves_no_file() {
-        let place = Place::new();
-        let taken = crate::room::reserve(4096, None).unwrap().0.as_ptr() as usize;
-        let made = Mapped::create(&place.path(), 4096, 4096, Some(taken));
-        assert_eq!(made.err(), Some(Failed(libc::EADDRINUSE)));
-        assert!(!place.file().exists());
-        std::fs::write(place.file(), "somebody's").unwrap();
-        let made = Mapped::create(&place.path(), 4096, 4096, None);
-        assert_eq!(made.err(), Some(Failed(libc::EEXIST)));
-        assert!(place.file().exists());
+        let mut other = Directory::new();
+        other.make(32 << 10).unwrap();
+        other.base = Some(at);
+        assert_eq!(open(&other).err(), Some(Failed(libc::EADDRINUSE)));
     }
 
     #[test]
     fn a_full_medium_is_an_error() {
-        let place = Place::new();
+        let mut place = Directory::new();
         // Beyond what file systems have for one file, so that nothing is filled.
-        let mapped = Mapped::create(&place.path(), 4096, 1 << 45, None).unwrap();
+        place.limit = 1 << 45;
+        place.make(32 << 10).unwrap();
+        let mapped = open(&place).unwrap();
         let refused = mapped.grow(1 << 45);
         assert!(matches!(refused, Err(Failed(libc::ENOSPC | libc::EFBIG))), "{refused:?}");
-        assert_eq!(mapped.bytes(), 4096);
+        assert_eq!(mapped.bytes(), 32 << 10);
+    }
+
+    #[test]
+    fn no_log_continues_what_was_stored_to_a_mapping() {
+        let place = Directory::new();
+        place.make(64 << 10).unwrap();
+        let log = {
+            let file = crate::File::open(&place.place()).unwrap();
+            file.checkpoint().unwrap();
+            // SAFETY: nobody else has it.
+            unsafe { file.store_word(FIRST, 1) };
+            file.checkpoint().unwrap();
+            let log = std::fs::read(place.path("image.wal")).unwrap();
+            file.settle().unwrap();
+            log
+        };
+        let mapped = open(&place).unwrap();
+        mapped.forget_logs(crate::testing::TIE as u64, crate::testing::IDENTITY);
+        drop(mapped);
+        std::fs::write(place.path("image.wal"), log).unwrap();
+        let opened = crate::File::open(&place.place());
+        assert_eq!(opened.err(), Some(Failed::STALE_LOG));
     }
 }

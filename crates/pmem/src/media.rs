@@ -1,10 +1,12 @@
-//! Whatever a file lies on: one type for all media, chosen when the file is opened.
+//! The medium of a file: one type for all of them, chosen when the file is opened.
 
 use core::ffi::CStr;
 use core::ptr::NonNull;
 use core::time::Duration;
 
-use spandrel_os::image::{self, Access, Image};
+use spandrel_os::filesystem;
+use spandrel_os::image::{Access, Image};
+use spandrel_os::written::Written;
 
 use crate::file::File;
 use crate::files;
@@ -18,7 +20,8 @@ pub enum Choice {
     /// Mapped if it lies on persistent memory or on tmpfs, else with a log.
     #[default]
     Auto,
-    /// Stores are the file's: they survive the process, and a power failure only on persistent memory.
+    /// Stores are the file's: they survive the process, and a power failure only on persistent memory. Refused where a full disk would end
+    /// the program by a signal: on file systems that copy what is written.
     Mapped,
     /// The file changes from checkpoint to checkpoint; see [`File`].
     Logged,
@@ -33,7 +36,7 @@ pub enum Guarantee {
     Memory,
     /// All of them: with the next checkpoint.
     File,
-    /// Nothing: it is a copy that nobody keeps.
+    /// Nothing: it is a copy in memory.
     Copy,
 }
 
@@ -55,6 +58,32 @@ unsafe impl Send for Media {}
 // SAFETY: as the medium that it is.
 unsafe impl Sync for Media {}
 
+/// Bytes of a path at most, the zero byte at its end among them.
+pub const PATH_BYTES: usize = 4096;
+
+/// A path that is kept.
+#[derive(Clone, Copy)]
+pub struct Name([u8; PATH_BYTES]);
+
+impl Name {
+    /// Keeps a path.
+    ///
+    /// # Errors
+    /// `ENAMETOOLONG`.
+    pub fn of(path: &CStr) -> Result<Self, Failed> {
+        let mut bytes = [0; PATH_BYTES];
+        let path = path.to_bytes_with_nul();
+        let place = bytes.get_mut(..path.len()).ok_or(Failed(libc::ENAMETOOLONG))?;
+        place.copy_from_slice(path);
+        Ok(Self(bytes))
+    }
+
+    /// The path.
+    pub fn text(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or(c"")
+    }
+}
+
 /// Where a file lies, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
@@ -62,69 +91,69 @@ pub struct Place<'a> {
     pub path: &'a CStr,
     /// Its log, if it has one.
     pub log: &'a CStr,
+    /// What its log was called in the first version of the format.
+    pub old_log: &'a CStr,
+    /// What a log that does not fit is called when it is set aside.
+    pub aside: &'a CStr,
     /// A number that no other file has.
     pub identity: u64,
     /// How it is to be used.
     pub choice: Choice,
+    /// Where it cannot be mapped that is an error, and the log no way out.
+    pub insists: bool,
     /// Bytes that it may have at most.
     pub limit: usize,
     /// Where it is to be mapped; `None`: anywhere.
     pub base: Option<usize>,
-    /// Where in it somebody may ask for a copy who does not have it; see [`crate::loan`].
+    /// Where in it a process may ask for a copy that does not have it; see [`crate::loan`].
     pub asking: usize,
-    /// How long a copy waits for whoever has the file mapped.
+    /// Where in it two pages lie for what ties it to its log; see [`crate::tie`].
+    pub tie: u64,
+    /// It is of the first version of the format: the two pages may be empty, and the log may have its old name.
+    pub is_old: bool,
+    /// How long a copy waits for the process that has the file mapped.
     pub wait: Duration,
+    /// A log that does not fit is set aside, and the file taken as it is: what only the log has is given up.
+    pub forgives: bool,
 }
 
 impl Media {
-    /// Makes a file of so many zeroes.
+    /// Opens a file. [`Choice::Auto`]: one with a log is used with it, one without by what it lies on. One that is to be mapped gets first what is
+    /// only in its log.
     ///
     /// # Errors
-    /// As for [`Mapped::create`] and [`File::create`]. There is no file then that was not there before.
-    pub fn create(place: &Place<'_>, bytes: usize) -> Result<Self, Failed> {
-        let Place { path, log, identity, choice, limit, base, .. } = *place;
-        if choice != Choice::Logged {
-            let mapped = Mapped::create(path, bytes, limit, base)?;
-            if choice == Choice::Mapped || is_memory(&mapped, path) {
-                return Ok(Self::of(Inner::Mapped(mapped)));
-            }
-            drop(mapped);
-            image::remove(path).map_err(Failed)?;
-        }
-        Ok(Self::of(Inner::Logged(File::create(path, log, identity, bytes, limit, base)?)))
-    }
-
-    /// Opens a file. Where nobody says how, one with a log is used with it; one that is to be mapped gets first what is only in its log.
-    ///
-    /// # Errors
-    /// As for [`Mapped::open`] and [`File::open`]; `EBADMSG` if the log is another file's. What is in a log that cannot be used is never
-    /// passed over: the file is not opened then.
+    /// As for [`Mapped::of`] and [`File::open`]. What is in a log that cannot be used is never passed over: the file is not opened then.
     pub fn open(place: &Place<'_>) -> Result<Self, Failed> {
-        let Place { path, log, identity, choice, limit, base, .. } = *place;
-        match choice {
-            Choice::Logged => {}
-            Choice::Mapped => {
-                let image = files::absorb(files::locked(path)?, log, identity)?;
-                return Ok(Self::of(Inner::Mapped(Mapped::of(image, limit, base)?)));
-            }
-            Choice::Auto => {
-                let has_log = match Image::open(log, Access::Read) {
-                    Err(libc::ENOENT) => false,
-                    opened => opened.map(|_| true).map_err(Failed)?,
-                };
-                if !has_log {
-                    let mapped = Mapped::open(path, limit, base)?;
-                    if is_memory(&mapped, path) {
-                        return Ok(Self::of(Inner::Mapped(mapped)));
-                    }
-                }
-            }
+        let image = files::locked(place.path)?;
+        if image.has_huge_pages_only() {
+            return Err(Failed::HUGE_PAGES);
         }
-        Ok(Self::of(Inner::Logged(File::open(path, log, identity, limit, base)?)))
+        let in_memory = filesystem::is_in_memory(place.path);
+        let is_mapped = match place.choice {
+            Choice::Logged => false,
+            Choice::Mapped if !image.is_copied_on_write() => true,
+            Choice::Mapped if place.insists => return Err(Failed::COPY_ON_WRITE),
+            Choice::Mapped => false,
+            Choice::Auto if files::open_log(place.log, Access::Read)?.is_some() => false,
+            Choice::Auto if in_memory => true,
+            // Persistent memory is known when it is mapped.
+            Choice::Auto => Mapped::is_persistent(&image),
+        };
+        if is_mapped {
+            if place.forgives {
+                files::forgive(&image, place)?;
+            }
+            let image = files::absorb(image, place)?;
+            image.take_all_room(in_memory).map_err(Failed)?;
+            let mapped = Mapped::of(image, place.limit, place.base)?;
+            mapped.forget_logs(place.tie, place.identity);
+            return Ok(Self::of(Inner::Mapped(mapped)));
+        }
+        Ok(Self::of(Inner::Logged(File::of(image, place, Written::watch)?)))
     }
 
-    /// A copy in memory of what a file holds: that of a closed one, or of the last checkpoint, or, of one that somebody has mapped, as he
-    /// lends it. What the file holds stays as it is.
+    /// A copy in memory of what a file holds: that of a closed one, or of the last checkpoint, or, of one that is mapped, as its owner lends it.
+    /// What the file holds stays as it is.
     ///
     /// # Errors
     /// As for [`Snapshot::take`].
@@ -168,11 +197,6 @@ pub fn peek_at(path: &CStr, at: u64, into: &mut [u8]) -> Result<(usize, u64), Fa
     let image = Image::open(path, Access::Read).map_err(Failed)?;
     let read = image.read_at(into, at).map_err(Failed)?;
     Ok((read, image.bytes().map_err(Failed)?))
-}
-
-/// Whether stores survive as much on this medium as the machine they run on can promise.
-fn is_memory(mapped: &Mapped, path: &CStr) -> bool {
-    mapped.kind() == Kind::Dax || image::is_in_memory(path)
 }
 
 // SAFETY: each of them is one.
@@ -228,11 +252,19 @@ unsafe impl Medium for Media {
         }
     }
 
-    fn checkpoint(&self) -> Result<(), Failed> {
+    fn checkpoint_still(&self, still: &dyn Fn(&mut dyn FnMut())) -> Result<(), Failed> {
         match &self.inner {
-            Inner::Mapped(medium) => medium.checkpoint(),
-            Inner::Logged(medium) => medium.checkpoint(),
+            Inner::Mapped(medium) => medium.checkpoint_still(still),
+            Inner::Logged(medium) => medium.checkpoint_still(still),
             Inner::Copied(_) => Ok(()),
+        }
+    }
+
+    unsafe fn give_back(&self) -> usize {
+        match &self.inner {
+            // SAFETY: passed on from the caller.
+            Inner::Logged(medium) => unsafe { medium.give_back() },
+            Inner::Mapped(_) | Inner::Copied(_) => 0,
         }
     }
 

@@ -4,9 +4,46 @@ use core::ptr::NonNull;
 
 use crate::line::WORD_BYTES;
 
-/// Why something could not be made durable, as the kernel's error number.
+/// Why something could not be made durable: the kernel's error number, or one of the constants below, which no kernel has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failed(pub i32);
+
+impl Failed {
+    /// The log beside the image is that of another image.
+    pub const FOREIGN_LOG: Self = Self(0x1_0001);
+    /// The log beside the image is of another state of it: of a copy, of an older or a newer one.
+    pub const STALE_LOG: Self = Self(0x1_0002);
+    /// The image was not closed and its log is missing, or empty: the image may have parts of a checkpoint.
+    pub const MISSING_LOG: Self = Self(0x1_0003);
+    /// The log is damaged: records that were durable are missing.
+    pub const DAMAGED_LOG: Self = Self(0x1_0004);
+    /// What has the log's name is no log.
+    pub const NOT_A_LOG: Self = Self(0x1_0005);
+    /// The image does not say which state it is in.
+    pub const DAMAGED_TIE: Self = Self(0x1_0006);
+    /// The file system copies what is written (btrfs, or an extent that two files share): a full disk would end the program by a signal, so the
+    /// image cannot be mapped.
+    pub const COPY_ON_WRITE: Self = Self(0x1_0007);
+    /// The file system has huge pages only, and neither small mappings nor writes.
+    pub const HUGE_PAGES: Self = Self(0x1_0008);
+
+    /// Whether it is about the log, and not about the image.
+    pub fn is_of_log(self) -> bool {
+        matches!(
+            self,
+            Self::FOREIGN_LOG
+                | Self::STALE_LOG
+                | Self::MISSING_LOG
+                | Self::DAMAGED_LOG
+                | Self::NOT_A_LOG
+        )
+    }
+
+    /// Whether there is no room on the disk, for a limit of the process, of the user or of the disk itself: later there may be.
+    pub fn is_full(self) -> bool {
+        matches!(self.0, libc::ENOSPC | libc::EDQUOT | libc::EFBIG)
+    }
+}
 
 /// Bytes that outlive the process, once they are durable.
 ///
@@ -77,11 +114,29 @@ pub unsafe trait Medium: Sync {
     /// On a file nothing is durable before [`Medium::checkpoint`], and then all of it at once.
     fn fence(&self);
 
-    /// What was written back is durable now, on every medium. Nobody stores meanwhile.
+    /// What was stored until now is durable when this returns, on every medium, provided that it was written back. Threads may store
+    /// meanwhile. On a file the checkpoint is all or nothing, and what is stored while it copies a page is in it as the page's words were.
     ///
     /// # Errors
-    /// It is not: the device or the file system refused.
-    fn checkpoint(&self) -> Result<(), Failed>;
+    /// It is not durable: the device or the file system refused. Earlier checkpoints are not harmed.
+    fn checkpoint(&self) -> Result<(), Failed> {
+        self.checkpoint_still(&|copy| copy())
+    }
+
+    /// The same with a moment that the caller chooses: `still` calls what it is given, once, while nothing is stored that has to be of one
+    /// moment. A medium that copies nothing need not call it.
+    ///
+    /// # Errors
+    /// As for [`Medium::checkpoint`]. `still` may be called a second time.
+    fn checkpoint_still(&self, still: &dyn Fn(&mut dyn FnMut())) -> Result<(), Failed>;
+
+    /// Gives memory back that the medium holds beside the file, of what the last checkpoint has. Returns the number of bytes.
+    ///
+    /// # Safety
+    /// No other thread stores to the medium meanwhile, and no system call that was begun before does.
+    unsafe fn give_back(&self) -> usize {
+        0
+    }
 
     /// What was made durable is in one place, which can be copied or moved by itself: a log is emptied.
     ///
@@ -147,8 +202,13 @@ unsafe impl<M: Medium + ?Sized> Medium for &M {
         (**self).fence()
     }
 
-    fn checkpoint(&self) -> Result<(), Failed> {
-        (**self).checkpoint()
+    fn checkpoint_still(&self, still: &dyn Fn(&mut dyn FnMut())) -> Result<(), Failed> {
+        (**self).checkpoint_still(still)
+    }
+
+    unsafe fn give_back(&self) -> usize {
+        // SAFETY: passed on from the caller.
+        unsafe { (**self).give_back() }
     }
 
     fn settle(&self) -> Result<(), Failed> {

@@ -1,9 +1,10 @@
-//! A copy of what a file holds, in memory of its own: the file is read, and its log. What is done to the copy nobody keeps.
+//! A copy of what a file holds, in memory of its own: the file is read, and its log.
 //!
-//! Somebody may have the file open meanwhile. Who keeps a log writes a record to it before he writes anything of it to the file: so the
-//! file as it is read, whatever was being written to it, with all records of the log after it is the image of the last of them, if the log
-//! is still the same afterwards. Who has the file mapped says that, and is asked to lend it ([`loan`](crate::loan)). If nobody has it, nobody gets it as long as
-//! it is read.
+//! Another process may have the file open meanwhile. One that keeps a log writes a record to it before it writes anything of it to the file.
+//! So the file as it is read, whatever is written to it meanwhile, with all records of the log that are there after the reading, is the image of
+//! the last of them, provided that the log has not begun anew. A locked byte asks the owner to let it become longer instead, so that one reading
+//! is enough however many checkpoints are made. An owner that has the file mapped says that, and is asked to lend it
+//! ([`loan`](crate::loan)). A file that no process has is locked as long as it is read.
 
 use core::ptr::NonNull;
 use core::slice;
@@ -12,17 +13,23 @@ use spandrel_os::image::{Access, Image};
 use spandrel_os::{clock, vm};
 use spandrel_pages::PAGE_BYTES;
 
-use crate::loan::{self, Loan, Nap};
-use crate::log::{BUFFER_BYTES, Disk, Log, Which};
+use crate::disk::{Disk, Which};
+use crate::files::{drawn, open_log};
+use crate::loan::{self, Loan, Nap, READER};
+use crate::log::{BUFFER_BYTES, Fit, Log};
 use crate::media::Place;
 use crate::medium::{Failed, Medium};
+use crate::old_log::OldLog;
 use crate::room;
+use crate::tie::{Found, Tie, Ties};
 use crate::unmap;
 
-/// How often a file is read anew that changes meanwhile, however short the wait.
-const TRIES: usize = 100;
-/// What is read in one go: whoever lends the file hears that often that it is still being read.
+/// How often a file is read anew at least that changes meanwhile, however short the wait: its disk was full, or it was closed and opened.
+const TRIES: usize = 20;
+/// What is read in one go: an owner that lends the file hears that often that it is still being read.
 const PIECE_BYTES: usize = 8 << 20;
+/// Address space for an image that becomes longer while it is read.
+const SPARE_BYTES: usize = 1 << 30;
 
 /// See the head of this file.
 pub struct Snapshot {
@@ -59,6 +66,13 @@ impl Disk for Source {
     fn sync(&self, _: Which) -> Result<(), Failed> {
         Err(Failed(libc::EROFS))
     }
+
+    fn bytes(&self, which: Which) -> Result<u64, Failed> {
+        match which {
+            Which::Image => self.image.bytes().map_err(Failed),
+            Which::Log => self.log.as_ref().map_or(Ok(0), |log| log.bytes().map_err(Failed)),
+        }
+    }
 }
 
 /// What became of an attempt.
@@ -66,25 +80,27 @@ enum Read {
     Copied(Snapshot),
     /// It was changed meanwhile.
     Changed,
-    /// Somebody has it, and keeps no log.
+    /// Another process has it, and keeps no log.
     Held,
 }
 
 impl Source {
     fn open(place: &Place<'_>) -> Result<Self, Failed> {
         let image = Image::open(place.path, Access::Read).map_err(Failed)?;
-        let log = match Image::open(place.log, Access::Read) {
-            Ok(log) => Some(log),
-            Err(libc::ENOENT) => None,
-            Err(why) => return Err(Failed(why)),
-        };
-        Ok(Self { image, log })
+        Ok(Self { image, log: open_log(place.log, Access::Read)? })
+    }
+
+    /// What the file says of the state that it is in.
+    fn tie(&self, place: &Place<'_>) -> Result<Tie, Failed> {
+        match Ties::read(self, place.tie, place.identity)? {
+            Found::Ties(ties) => Ok(ties.newest()),
+            Found::Nothing if place.is_old => Ok(Ties::new(place.tie, place.identity, 0).newest()),
+            Found::Nothing => Err(Failed::DAMAGED_TIE),
+        }
     }
 
     /// Reads all of a file that stays as it is, or whose owner keeps a log.
     fn read(&self, place: &Place<'_>) -> Result<Read, Failed> {
-        let mut buffer = room::Buffer::new(BUFFER_BYTES)?;
-        let before = Log::open(self, place.identity, 0, buffer.bytes())?;
         let is_free = match self.image.lock(Access::Read) {
             Err(libc::EWOULDBLOCK) => false,
             locked => locked.map(|()| true).map_err(Failed)?,
@@ -92,34 +108,62 @@ impl Source {
         if !is_free && (self.log.is_none() || loan::is_marked(&self.image)) {
             return Ok(Read::Held);
         }
-        let bytes = before.image_bytes().unwrap_or(0);
-        let mut copy = Snapshot::room(&self.image, bytes, place.base)?;
+        // Without such locks a log that begins anew is seen below, and the file read once more.
+        let _ = self.image.share_byte(READER);
+        match self.read_logged(place) {
+            // What does not fit together while its owner is at it may fit the next time.
+            Err(why) if !is_free && (why.is_of_log() || why == Failed::DAMAGED_TIE) => {
+                let is_held = self.image.lock(Access::Read).is_err();
+                if is_held { Ok(Read::Changed) } else { Err(why) }
+            }
+            read => read,
+        }
+    }
+
+    fn read_logged(&self, place: &Place<'_>) -> Result<Read, Failed> {
+        let mut buffer = room::Buffer::new(BUFFER_BYTES)?;
+        let before = (self.tie(place)?, Log::open(self, place.identity, buffer.bytes())?);
+        let mut copy = Snapshot::room(&self.image, place.base)?;
         copy.fill(&self.image, &mut || ())?;
-        let all = copy.bytes_mut();
-        let replayed = before.replay(self, buffer.bytes(), |at, run| {
-            let at = usize::try_from(at).unwrap_or(usize::MAX);
-            let place = at.checked_add(run.len()).and_then(|to| all.get_mut(at..to));
-            place.ok_or(Failed(libc::EBADMSG))?.copy_from_slice(run);
-            Ok(())
-        });
-        let after = Log::open(self, place.identity, 0, buffer.bytes())?;
-        // Whoever keeps no log may have come, or have come and gone.
-        let is_same = before.is_same(&after)
-            && (is_free || !loan::is_marked(&self.image) && self.image.lock(Access::Read).is_err());
+        let (tie, log) = (self.tie(place)?, Log::open(self, place.identity, buffer.bytes())?);
+        let (old, old_log) = before;
+        // The log has begun anew, or the file was closed and opened.
+        let is_same = old_log.is_continued_by(&log)
+            && (tie.point == old.point
+                || Some(tie.point.epoch) == log.last().map(|last| last.epoch)
+                || Some(tie.point) == log.last());
         if !is_same {
             return Ok(Read::Changed);
         }
-        replayed.map(|()| Read::Copied(copy))
+        if place.is_old && old.point == Ties::new(place.tie, place.identity, 0).newest().point {
+            copy.absorb_old(place, buffer.bytes())?;
+        }
+        if log.fits(&old)? == Fit::Continues {
+            match copy.ensure(room_for(log.image_bytes())) {
+                Err(Failed(libc::EAGAIN)) => return Ok(Read::Changed),
+                ensured => ensured?,
+            }
+            let all = copy.bytes_mut();
+            log.replay(self, buffer.bytes(), |at, run| put(all, at, run))?;
+            // What was replayed is still there.
+            let again = Log::open(self, place.identity, buffer.bytes())?;
+            if !log.is_continued_by(&again) {
+                return Ok(Read::Changed);
+            }
+        }
+        copy.untie(place);
+        Ok(Read::Copied(copy))
     }
 
     /// Reads all of a file that its owner lends.
     fn read_lent(&self, place: &Place<'_>, loan: &Loan) -> Result<Read, Failed> {
-        let mut copy = Snapshot::room(&self.image, 0, place.base)?;
+        let mut copy = Snapshot::room(&self.image, place.base)?;
         copy.fill(&self.image, &mut || loan.beat())?;
         if !loan.is_kept() {
             return Ok(Read::Changed);
         }
-        // Nobody asks for the copy.
+        copy.untie(place);
+        // The copy itself is asked for by no process.
         if let Some(line) = copy
             .bytes_mut()
             .get_mut(place.asking..)
@@ -131,13 +175,26 @@ impl Source {
     }
 }
 
+/// Bytes in memory of what a record says.
+fn room_for(image_bytes: Option<u64>) -> usize {
+    usize::try_from(image_bytes.unwrap_or(0)).unwrap_or(usize::MAX)
+}
+
+/// Puts bytes into others.
+fn put(all: &mut [u8], at: u64, bytes: &[u8]) -> Result<(), Failed> {
+    let at = usize::try_from(at).unwrap_or(usize::MAX);
+    let place = at.checked_add(bytes.len()).and_then(|to| all.get_mut(at..to));
+    place.ok_or(Failed::DAMAGED_LOG)?.copy_from_slice(bytes);
+    Ok(())
+}
+
 impl Snapshot {
     /// Copies a file, at its base if it has one.
     ///
     /// # Errors
-    /// The error's number: `EWOULDBLOCK` if somebody has it mapped who cannot be asked, or is not to be waited for, or it never stays the same;
-    /// `ETIMEDOUT` if he was waited for and did not lend it; `EADDRINUSE` if something lies at the base; `EBADMSG` if the log is another
-    /// file's; `ENOMEM`.
+    /// The error's number: `EWOULDBLOCK` if a process has it mapped that cannot be asked, or is not to be waited for, or it never stays the same;
+    /// `ETIMEDOUT` if the process was waited for and did not lend it; `EADDRINUSE` if something lies at the base; what does not fit of a log (see
+    /// [`Failed`]); `ENOMEM`.
     pub fn take(place: &Place<'_>) -> Result<Self, Failed> {
         let until = u128::from(clock::nanos()) + place.wait.as_nanos();
         let is_over = || u128::from(clock::nanos()) >= until;
@@ -148,7 +205,7 @@ impl Snapshot {
                 (Read::Held, None) if is_over() => return Err(Failed(libc::EWOULDBLOCK)),
                 (Read::Held, None) => {
                     loan = Loan::ask(place.path, place.asking).ok();
-                    // Without the right to write to it nobody can ask.
+                    // To ask takes the right to write to it.
                     if loan.is_none() {
                         return Err(Failed(libc::EWOULDBLOCK));
                     }
@@ -173,21 +230,59 @@ impl Snapshot {
         }
     }
 
-    /// Room for a file, and for so many bytes at least: zeroes.
-    fn room(image: &Image, least: u64, base: Option<usize>) -> Result<Self, Failed> {
-        let bytes = least.max(image.bytes().map_err(Failed)?);
-        let bytes = usize::try_from(bytes).map_err(|_| Failed(libc::EFBIG))?;
-        let bytes = bytes / PAGE_BYTES * PAGE_BYTES;
-        let (at, reserved) = room::reserve(bytes, base)?;
-        let copy = Self { base: at, bytes, reserved };
-        // SAFETY: just reserved.
-        if !unsafe { vm::open(at.as_ptr(), reserved) } {
-            return Err(Failed(libc::ENOMEM));
-        }
-        // Most of it is filled at once, and whoever lends the file waits for that.
-        // SAFETY: its own.
-        unsafe { vm::advise_huge(at.as_ptr(), reserved) };
+    /// Room for a file: zeroes, and address space for what its log may have behind the file's end.
+    fn room(image: &Image, base: Option<usize>) -> Result<Self, Failed> {
+        let bytes = usize::try_from(image.bytes().map_err(Failed)?);
+        let bytes = bytes.map_err(|_| Failed(libc::EFBIG))? / PAGE_BYTES * PAGE_BYTES;
+        let spare = bytes.saturating_mul(2).saturating_add(SPARE_BYTES);
+        let room = room::reserve(spare, base).or_else(|_| room::reserve(bytes, base));
+        let (at, reserved) = room?;
+        let mut copy = Self { base: at, bytes: 0, reserved };
+        copy.ensure(bytes)?;
         Ok(copy)
+    }
+
+    /// Has at least so many bytes there. Its owner makes a file longer, and a record says so.
+    ///
+    /// # Errors
+    /// `EAGAIN`: there is no room for as many, as the file has become much longer since.
+    fn ensure(&mut self, bytes: usize) -> Result<(), Failed> {
+        if bytes <= self.bytes {
+            return Ok(());
+        }
+        let to = bytes.checked_next_multiple_of(PAGE_BYTES).filter(|to| *to <= self.reserved);
+        let to = to.ok_or(Failed(libc::EAGAIN))?;
+        let at = self.base.as_ptr().wrapping_add(self.bytes);
+        // SAFETY: within the reservation, behind what is open.
+        unsafe {
+            if !vm::open(at, to - self.bytes) {
+                return Err(Failed(libc::ENOMEM));
+            }
+            // Most of it is filled at once, and an owner that lends the file waits for that.
+            vm::advise_huge(at, to - self.bytes);
+        }
+        self.bytes = to;
+        Ok(())
+    }
+
+    /// Says of itself that it is complete, in a state that no log continues.
+    fn untie(&mut self, place: &Place<'_>) {
+        let lines = Ties::fresh(place.identity, drawn());
+        // One that is too short for it is no whole image, and is refused by what looks at it.
+        let _ = put(self.bytes_mut(), place.tie, &lines);
+    }
+
+    /// Takes what a log of the first version has.
+    fn absorb_old(&mut self, place: &Place<'_>, buffer: &mut [u8]) -> Result<(), Failed> {
+        let Ok(file) = Image::open(place.old_log, Access::Read) else { return Ok(()) };
+        let Some(old) = OldLog::of(&file, place.identity)? else { return Ok(()) };
+        // How long the image is with them is known first.
+        if let Some(bytes) = old.replay(buffer, |_, _| Ok(()))? {
+            self.ensure(room_for(Some(bytes)))?;
+            let all = self.bytes_mut();
+            old.replay(buffer, |at, run| put(all, at, run))?;
+        }
+        Ok(())
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
@@ -238,7 +333,7 @@ unsafe impl Medium for Snapshot {
 
     fn fence(&self) {}
 
-    fn checkpoint(&self) -> Result<(), Failed> {
+    fn checkpoint_still(&self, _: &dyn Fn(&mut dyn FnMut())) -> Result<(), Failed> {
         Ok(())
     }
 }

@@ -148,7 +148,7 @@ fn a_new_heap_is_what_was_asked_for() {
         said.contains("704 KiB, on ") && said.contains("all survives a crash of the"),
         "{said}"
     );
-    assert_eq!(place.names(), ["a.heap", "a.heap.log", "m.heap"]);
+    assert_eq!(place.names(), ["a.heap", "a.heap.wal", "m.heap"]);
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn damage_is_named_with_its_place_and_mended_only_where_asked() {
     let said = place.says(1, &["repair", "a.heap"]);
     assert!(said.contains(&named) && said.contains("repair --write a.heap"), "{said}");
     assert_eq!(place.bytes("a.heap"), bytes);
-    assert_eq!(place.names(), ["a.heap", "a.heap.log"]);
+    assert_eq!(place.names(), ["a.heap", "a.heap.wal"]);
 
     place.write("a.heap.before-repair", "somebody's");
     place.refuses(&["repair", "--write", "a.heap"], &["a.heap.before-repair: it is there already"]);
@@ -487,7 +487,7 @@ fn a_log_of_another_heap_is_not_used() {
     fill(&other);
     other.checkpoint().unwrap();
     other.abandon();
-    std::fs::copy(place.path("b.heap.log"), place.path("a.heap.log")).unwrap();
+    std::fs::copy(place.path("b.heap.wal"), place.path("a.heap.wal")).unwrap();
     place
         .refuses(&["info", "a.heap"], &["a.heap.log: it is the log of another heap; move it away"]);
     place.refuses(&["gc", "a.heap"], &["a.heap.log: ", "another heap"]);

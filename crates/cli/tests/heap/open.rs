@@ -13,13 +13,13 @@ fn one_that_was_not_closed_is_shown_so_and_recovered_by_collecting() {
     fill(&heap);
     heap.checkpoint().unwrap();
     heap.abandon();
-    let (before, log) = (place.bytes("a.heap"), place.bytes("a.heap.log"));
+    let (before, log) = (place.bytes("a.heap"), place.bytes("a.heap.wal"));
     assert!(place.says(0, &["info", "a.heap"]).contains("open, or not closed"));
     assert!(place.says(0, &["check", "a.heap"]).contains("sound"));
     place.says(0, &["dump", "a.heap"]);
     let said = place.says(0, &["copy", "a.heap", "b.heap"]);
     assert!(said.contains("recovered when it is opened"), "{said}");
-    assert!(before == place.bytes("a.heap") && log == place.bytes("a.heap.log"));
+    assert!(before == place.bytes("a.heap") && log == place.bytes("a.heap.wal"));
     assert!(place.says(0, &["gc", "a.heap"]).contains("it was not closed, and is recovered; "));
     assert!(place.says(0, &["info", "a.heap"]).contains(", closed\n"));
     for file in ["a.heap", "b.heap"] {
@@ -47,7 +47,7 @@ fn an_open_heap_with_a_log_is_that_of_the_last_checkpoint() {
     assert!(place.says(0, &["repair", "--write", "a.heap"]).contains("nothing to mend"));
     heap.close().unwrap();
     assert_eq!(numbers(&place.path("b.heap")), Vec::from_iter(0..100));
-    assert_eq!(place.names(), ["a.heap", "a.heap.log", "b.heap", "b.heap.log"]);
+    assert_eq!(place.names(), ["a.heap", "a.heap.wal", "b.heap", "b.heap.wal"]);
 }
 
 #[test]

@@ -20,6 +20,8 @@ const PAGEMAP_SCAN: u64 = request(b'f' as u64, 16, size_of::<ScanArguments>() as
 const SCAN_PROTECTS: u64 = 1;
 const SCAN_CHECKS: u64 = 1 << 1;
 const IS_WRITTEN: u64 = 1 << 1;
+const IS_OF_FILE: u64 = 1 << 2;
+const IS_PRESENT: u64 = 1 << 3;
 
 /// `_IOWR(group, number, size)`.
 const fn request(group: u64, number: u64, size: u64) -> u64 {
@@ -67,11 +69,18 @@ struct ScanArguments {
 
 fn ioctl<T>(file: &OwnedFd, request: u64, argument: &mut T) -> Result<i64, i32> {
     let errno = crate::env::errno();
-    // SAFETY: the argument is the one of the request, and the kernel writes within it, and to regions that it names.
-    let result = unsafe { libc::ioctl(file.as_raw_fd(), request as _, ptr::from_mut(argument)) };
-    let why = crate::env::errno();
+    let argument = ptr::from_mut(argument);
+    let outcome = loop {
+        // SAFETY: the argument is the one of the request, and the kernel writes within it, and to regions that it names.
+        let result = unsafe { libc::ioctl(file.as_raw_fd(), request as _, argument) };
+        match crate::env::errno() {
+            libc::EINTR if result < 0 => {}
+            why if result < 0 => break Err(why),
+            _ => break Ok(result.into()),
+        }
+    };
     crate::env::set_errno(errno);
-    if result < 0 { Err(why) } else { Ok(result.into()) }
+    outcome
 }
 
 pub fn watch(at: usize, len: usize) -> Result<How, i32> {
@@ -103,10 +112,44 @@ pub fn add(watch: &OwnedFd, pagemap: &OwnedFd, at: usize, len: usize) -> Result<
     take(pagemap, at, len, |_, _| {})
 }
 
+/// What a scan looks for.
+struct Wanted {
+    flags: u64,
+    /// Categories that a page is to be of, those of `inverted` excepted, which it is not to be of.
+    all: u64,
+    inverted: u64,
+    /// Categories of which it is to be of one at least; 0: any.
+    any: u64,
+}
+
+/// Names runs of pages that were written, which do not count as written from then on.
 pub fn take(
     pagemap: &OwnedFd,
     at: usize,
     len: usize,
+    run: impl FnMut(usize, usize),
+) -> Result<(), i32> {
+    let flags = SCAN_PROTECTS | SCAN_CHECKS;
+    scan(pagemap, at, len, &Wanted { flags, all: IS_WRITTEN, inverted: 0, any: 0 }, run)
+}
+
+/// Names runs of pages of the process's own that were not written since the last [`take`].
+pub fn clean(
+    pagemap: &OwnedFd,
+    at: usize,
+    len: usize,
+    run: impl FnMut(usize, usize),
+) -> Result<(), i32> {
+    let not = IS_WRITTEN | IS_OF_FILE;
+    // The mark of a page that was never there looks like one in swap.
+    scan(pagemap, at, len, &Wanted { flags: 0, all: not, inverted: not, any: IS_PRESENT }, run)
+}
+
+fn scan(
+    pagemap: &OwnedFd,
+    at: usize,
+    len: usize,
+    wanted: &Wanted,
     mut run: impl FnMut(usize, usize),
 ) -> Result<(), i32> {
     let (mut from, end) = (at as u64, (at + len) as u64);
@@ -114,17 +157,17 @@ pub fn take(
     while from < end {
         let mut scan = ScanArguments {
             size: size_of::<ScanArguments>() as u64,
-            flags: SCAN_PROTECTS | SCAN_CHECKS,
+            flags: wanted.flags,
             start: from,
             end,
             walk_end: 0,
             regions: regions.as_mut_ptr() as u64,
             regions_len: regions.len() as u64,
             max_pages: 0,
-            category_inverted: 0,
-            category_mask: IS_WRITTEN,
-            category_anyof_mask: 0,
-            return_mask: IS_WRITTEN,
+            category_inverted: wanted.inverted,
+            category_mask: wanted.all,
+            category_anyof_mask: wanted.any,
+            return_mask: wanted.all & !wanted.inverted | wanted.any,
         };
         let found = ioctl(pagemap, PAGEMAP_SCAN, &mut scan)?;
         let found = usize::try_from(found).unwrap_or(0);

@@ -1,17 +1,18 @@
-//! Which pages of a range were written since somebody looked.
+//! Which pages of a private file mapping were written.
 //!
-//! The kernel tells where it can (userfaultfd's asynchronous write protection and `PAGEMAP_SCAN`, Linux 6.7): a first
-//! write to a page costs a fault that the kernel ends by itself. Elsewhere pages are protected, and a handler of `SIGSEGV`
-//! notes the first write to each.
+//! The kernel tells exactly where it can (userfaultfd's asynchronous write protection and `PAGEMAP_SCAN`, Linux 6.7): a first write to a page
+//! costs a fault that the kernel ends by itself. Containers often forbid that call. Elsewhere the page table tells which pages the process has of
+//! its own: each page that was ever written is one, and which of them have changed since is seen by a comparison with the file. Neither way
+//! needs a signal or a protection that the program could notice: system calls may store to the pages, threads may block signals, and a
+//! handler of `SIGSEGV` is the program's own.
 
-mod faults;
+mod back;
 mod kernel;
+mod own;
 
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
 use rustix::fd::OwnedFd;
-
-use faults::Guarded;
 
 /// A range that is watched.
 #[derive(Debug)]
@@ -24,83 +25,90 @@ pub struct Written {
 #[derive(Debug)]
 enum How {
     Kernel { watch: OwnedFd, pagemap: OwnedFd },
-    Faults(&'static Guarded),
+    Own { pagemap: Option<OwnedFd> },
+}
+
+/// What [`Written::take`] names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Names {
+    /// Pages that were written since the last call.
+    Written,
+    /// Pages that were written at any time: which of them have changed the caller compares.
+    Candidates,
 }
 
 impl Written {
-    /// Watches a range of whole pages, of which none counts as written. It may become longer, to `limit` bytes.
-    ///
-    /// # Errors
-    /// The error's number: it cannot be watched, in either way.
+    /// Watches a range of whole pages, of which none counts as written.
     ///
     /// # Safety
-    /// The range is mapped for reading and writing, and the caller's; it is released after this.
-    pub unsafe fn watch(at: *mut u8, len: usize, limit: usize) -> Result<Self, i32> {
+    /// The range is a private mapping of a file for reading and writing, the caller's, and no page of it was written yet; it is released after
+    /// this.
+    pub unsafe fn watch(at: *mut u8, len: usize) -> Self {
         let at = at as usize;
-        let how = match kernel::watch(at, len) {
-            Ok(how) => how,
-            Err(_) => How::Faults(faults::watch(at, len, limit)?),
-        };
-        Ok(Self { at, len: AtomicUsize::new(len), how })
+        let how = kernel::watch(at, len).unwrap_or_else(|_| How::Own { pagemap: own::open() });
+        Self { at, len: AtomicUsize::new(len), how }
     }
 
-    /// The same by protection alone: for tests.
-    ///
-    /// # Errors
-    /// As for [`Written::watch`].
+    /// The same without the kernel's exact answer: for tests.
     ///
     /// # Safety
     /// As for [`Written::watch`].
-    pub unsafe fn watch_by_faults(at: *mut u8, len: usize, limit: usize) -> Result<Self, i32> {
-        let at = at as usize;
-        let how = How::Faults(faults::watch(at, len, limit)?);
-        Ok(Self { at, len: AtomicUsize::new(len), how })
+    pub unsafe fn watch_own(at: *mut u8, len: usize) -> Self {
+        let how = How::Own { pagemap: own::open() };
+        Self { at: at as usize, len: AtomicUsize::new(len), how }
     }
 
-    /// Watches what was mapped behind the range as well, up to `len` bytes of all; nobody has written there yet.
+    /// Watches what was mapped behind the range as well, up to `len` bytes of all; no page of it was written yet.
     ///
     /// # Errors
     /// The error's number. It is as it was then.
     ///
     /// # Safety
-    /// As for [`Written::watch`]; `len` is at most the limit, and nobody else makes the range longer.
+    /// As for [`Written::watch`]; one thread at a time makes the range longer.
     pub unsafe fn extend(&self, len: usize) -> Result<(), i32> {
         let before = self.len.load(Relaxed);
         let (at, more) = (self.at + before, len.saturating_sub(before));
-        match &self.how {
-            How::Kernel { watch, pagemap } => kernel::add(watch, pagemap, at, more)?,
-            How::Faults(guarded) => guarded.extend(at, more)?,
+        if let How::Kernel { watch, pagemap } = &self.how {
+            kernel::add(watch, pagemap, at, more)?;
         }
         self.len.store(len, Release);
         Ok(())
     }
 
-    /// Whether the kernel tells.
-    pub fn is_by_kernel(&self) -> bool {
-        matches!(self.how, How::Kernel { .. })
+    /// What [`Written::take`] names.
+    pub fn names(&self) -> Names {
+        match self.how {
+            How::Kernel { .. } => Names::Written,
+            How::Own { .. } => Names::Candidates,
+        }
     }
 
-    /// Names every run of pages that was written since the last call, by offset and length, in order; they do not count as
-    /// written from then on. What is written meanwhile is named now or the next time.
+    /// Names every run of pages, by offset and length, in order. What is written meanwhile is named now or the next time.
     ///
     /// # Errors
     /// The error's number. Runs that were not named may be lost.
     pub fn take(&self, mut run: impl FnMut(usize, usize)) -> Result<(), i32> {
+        let len = self.len.load(Acquire);
         match &self.how {
             How::Kernel { pagemap, .. } => {
-                let len = self.len.load(Acquire);
                 kernel::take(pagemap, self.at, len, |at, len| run(at - self.at, len))
             }
-            How::Faults(guarded) => guarded.take(|at, len| run(at - self.at, len)),
+            How::Own { pagemap } => own::pages(pagemap.as_ref(), self.at, len, |at, len| {
+                run(at - self.at, len);
+            }),
         }
     }
-}
 
-impl Drop for Written {
-    fn drop(&mut self) {
-        if let How::Faults(guarded) = self.how {
-            guarded.forget();
-        }
+    /// Gives the memory of pages back that are equal to what the file has: they read the same afterwards, from the file. Every store up to the
+    /// last call of [`Written::take`] is in the file. `is_equal` compares a page with the file, by its offset; it is called where the kernel
+    /// does not know which pages changed since. Signals wait meanwhile. Returns the number of bytes.
+    ///
+    /// # Safety
+    /// No other thread stores to the range meanwhile, and no system call that was begun before does.
+    pub unsafe fn give_back(&self, is_equal: impl FnMut(usize) -> bool) -> usize {
+        let len = self.len.load(Acquire);
+        // SAFETY: passed on from the caller.
+        unsafe { back::give(&self.how, self.at, len, is_equal) }
     }
 }
 
@@ -108,9 +116,69 @@ impl Drop for Written {
 mod tests {
     extern crate std;
     use super::*;
+    use crate::image::{Image, Mapping};
     use crate::vm;
     use spandrel_pages::PAGE_BYTES;
+    use std::ffi::CString;
+    use std::format;
     use std::vec::Vec;
+
+    /// A file of pages that hold their number, mapped privately.
+    struct Mapped {
+        image: Image,
+        at: *mut u8,
+        pages: usize,
+    }
+
+    impl Mapped {
+        fn new(name: &str, pages: usize) -> Self {
+            let path = format!("spandrel-written-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(path);
+            let path = CString::new(path.to_str().unwrap()).unwrap();
+            let image = Image::create(&path).unwrap();
+            crate::image::remove(&path).unwrap();
+            image.grow(0, (pages * PAGE_BYTES) as u64).unwrap();
+            for page in 0..pages {
+                image.write_at(&(page as u64).to_le_bytes(), (page * PAGE_BYTES) as u64).unwrap();
+            }
+            let at = vm::reserve(pages * PAGE_BYTES).unwrap().as_ptr();
+            // SAFETY: just reserved.
+            unsafe { image.map(at, 0, pages * PAGE_BYTES, Mapping::Private).unwrap() };
+            Self { image, at, pages }
+        }
+
+        fn word(&self, page: usize) -> *mut u64 {
+            assert!(page < self.pages);
+            self.at.wrapping_add(page * PAGE_BYTES).cast()
+        }
+
+        fn store(&self, page: usize, word: u64) {
+            // SAFETY: mapped, and the test's own.
+            unsafe { self.word(page).write_volatile(word) };
+        }
+
+        fn load(&self, page: usize) -> u64 {
+            // SAFETY: as above.
+            unsafe { self.word(page).read_volatile() }
+        }
+
+        fn own(&self) -> Vec<(usize, usize)> {
+            let mut runs = Vec::new();
+            let pagemap = own::open();
+            let add = |at: usize, len: usize| {
+                runs.push(((at - self.at as usize) / PAGE_BYTES, len / PAGE_BYTES));
+            };
+            own::pages(pagemap.as_ref(), self.at as usize, self.pages * PAGE_BYTES, add).unwrap();
+            runs
+        }
+    }
+
+    impl Drop for Mapped {
+        fn drop(&mut self) {
+            // SAFETY: the test's own.
+            unsafe { vm::release(self.at, self.pages * PAGE_BYTES) };
+        }
+    }
 
     fn runs(written: &Written) -> Vec<(usize, usize)> {
         let mut runs = Vec::new();
@@ -118,80 +186,83 @@ mod tests {
         runs
     }
 
-    type Watch = unsafe fn(*mut u8, usize, usize) -> Result<Written, i32>;
-
-    fn writes_are_named_once(watch: Watch) -> bool {
-        let pages = 1000;
-        let at = vm::reserve(pages * PAGE_BYTES).unwrap().as_ptr();
-        // SAFETY: the test's own memory.
-        unsafe {
-            assert!(vm::open(at, pages * PAGE_BYTES));
-            at.write_volatile(1);
-            let written = watch(at, (pages - 1) * PAGE_BYTES, pages * PAGE_BYTES).unwrap();
-            written.extend(pages * PAGE_BYTES).unwrap();
-            assert_eq!(runs(&written), []);
-            for page in [3, 4, 5, 64, 999] {
-                at.add(page * PAGE_BYTES + 17).write_volatile(1);
-            }
-            assert_eq!(at.add(4 * PAGE_BYTES + 17).read_volatile(), 1);
-            assert_eq!(at.add(7 * PAGE_BYTES).read_volatile(), 0, "reading is no writing");
-            assert_eq!(runs(&written), [(3, 3), (64, 1), (999, 1)]);
-            assert_eq!(runs(&written), []);
-            at.add(4 * PAGE_BYTES).write_volatile(2);
-            at.write_volatile(2);
-            assert_eq!(runs(&written), [(0, 1), (4, 1)]);
-            (0..pages).for_each(|page| at.add(page * PAGE_BYTES).write_volatile(3));
-            assert_eq!(runs(&written), [(0, pages)]);
-            let is_by_kernel = written.is_by_kernel();
-            drop(written);
-            at.write_volatile(4);
-            vm::release(at, pages * PAGE_BYTES);
-            is_by_kernel
-        }
-    }
+    const PAGES: usize = 1000;
 
     #[test]
-    fn the_kernel_tells_if_it_can() {
-        writes_are_named_once(Written::watch);
-    }
-
-    #[test]
-    fn protection_tells_where_the_kernel_does_not() {
-        assert!(!writes_are_named_once(Written::watch_by_faults));
-    }
-
-    #[test]
-    fn noting_a_write_leaves_errno_alone() {
-        let at = vm::reserve(2 * PAGE_BYTES).unwrap().as_ptr();
-        // SAFETY: the test's own memory.
-        unsafe {
-            assert!(vm::open(at, 2 * PAGE_BYTES));
-            let written = Written::watch_by_faults(at, 2 * PAGE_BYTES, 2 * PAGE_BYTES).unwrap();
-            crate::env::set_errno(77);
-            at.write_volatile(1);
-            assert_eq!(crate::env::errno(), 77);
-            assert_eq!(runs(&written), [(0, 1)]);
-            drop(written);
-            vm::release(at, 2 * PAGE_BYTES);
-        }
-    }
-
-    #[test]
-    fn threads_that_begin_at_once_are_all_heard() {
-        let begin = std::sync::Barrier::new(4);
-        let watch = || {
-            let at = vm::reserve(PAGE_BYTES).unwrap().as_ptr();
-            begin.wait();
-            // SAFETY: the thread's own memory.
-            unsafe {
-                assert!(vm::open(at, PAGE_BYTES));
-                let written = Written::watch_by_faults(at, PAGE_BYTES, PAGE_BYTES).unwrap();
-                at.write_volatile(1);
-                assert_eq!(runs(&written), [(0, 1)]);
-                drop(written);
-                vm::release(at, PAGE_BYTES);
-            }
+    fn the_kernel_names_each_write_once() {
+        let mapped = Mapped::new("kernel", PAGES);
+        // SAFETY: mapped, and not written yet.
+        let written = unsafe {
+            let written = Written::watch(mapped.at, (PAGES - 1) * PAGE_BYTES);
+            written.extend(PAGES * PAGE_BYTES).unwrap();
+            written
         };
-        std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(watch))));
+        if written.names() == Names::Candidates {
+            return;
+        }
+        assert_eq!(runs(&written), []);
+        [3, 4, 5, 64, 999].into_iter().for_each(|page| mapped.store(page, 1));
+        assert_eq!(mapped.load(7), 7, "reading is no writing");
+        assert_eq!(runs(&written), [(3, 3), (64, 1), (999, 1)]);
+        assert_eq!(runs(&written), []);
+        mapped.store(4, 2);
+        mapped.store(0, 2);
+        assert_eq!(runs(&written), [(0, 1), (4, 1)]);
+        (0..PAGES).for_each(|page| mapped.store(page, 3));
+        assert_eq!(runs(&written), [(0, PAGES)]);
+    }
+
+    #[test]
+    fn without_the_kernel_all_pages_of_its_own_are_candidates() {
+        let mapped = Mapped::new("own", PAGES);
+        // SAFETY: mapped, and not written yet.
+        let written = unsafe { Written::watch_own(mapped.at, PAGES * PAGE_BYTES) };
+        assert_eq!(written.names(), Names::Candidates);
+        assert!((0..PAGES).all(|page| mapped.load(page) == page as u64));
+        assert_eq!(runs(&written), []);
+        [3, 4, 5, 64, 999].into_iter().for_each(|page| mapped.store(page, 1));
+        let named = [(3, 3), (64, 1), (999, 1)];
+        assert_eq!((runs(&written), runs(&written)), (named.to_vec(), named.to_vec()));
+        // A system call stores as any other store does.
+        let read = mapped.image.read_at(
+            // SAFETY: mapped, and nothing else refers to it.
+            unsafe { core::slice::from_raw_parts_mut(mapped.at.add(8 * PAGE_BYTES), 8) },
+            0,
+        );
+        assert_eq!(read, Ok(8));
+        assert_eq!(runs(&written), [(3, 3), (8, 1), (64, 1), (999, 1)]);
+    }
+
+    #[test]
+    fn pages_that_are_equal_to_the_file_are_given_back_and_others_stay() {
+        for watch in
+            [Written::watch, Written::watch_own] as [unsafe fn(*mut u8, usize) -> Written; 2]
+        {
+            let mapped = Mapped::new("back", PAGES);
+            // SAFETY: mapped, and not written yet.
+            let written = unsafe { watch(mapped.at, PAGES * PAGE_BYTES) };
+            (0..100).for_each(|page| mapped.store(page, 7));
+            runs(&written);
+            for page in 0..100 {
+                mapped.image.write_at(&7u64.to_le_bytes(), (page * PAGE_BYTES) as u64).unwrap();
+            }
+            mapped.store(50, 8);
+            let is_equal = |at: usize| {
+                let mut word = [0; 8];
+                mapped.image.read_at(&mut word, at as u64).unwrap();
+                mapped.load(at / PAGE_BYTES) == u64::from_le_bytes(word)
+            };
+            // SAFETY: no other thread has the range.
+            let bytes = unsafe { written.give_back(is_equal) };
+            assert_eq!(bytes, 99 * PAGE_BYTES);
+            // Where the kernel watches the page table has marks in the place of pages.
+            if written.names() == Names::Candidates {
+                assert_eq!(mapped.own(), [(50, 1)]);
+            }
+            assert!((0..100).all(|page| mapped.load(page) == if page == 50 { 8 } else { 7 }));
+            assert_eq!(runs(&written), [(50, 1)]);
+            mapped.store(3, 9);
+            assert!(runs(&written).contains(&(3, 1)));
+        }
     }
 }

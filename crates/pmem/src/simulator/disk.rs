@@ -4,7 +4,7 @@ use std::prelude::v1::*;
 use std::sync::{Mutex, PoisonError};
 
 use super::journal::{Journal, Unit};
-use crate::log::Which;
+use crate::disk::Which;
 use crate::medium::Failed;
 
 /// Two files of fixed room on one disk: the image, and behind it the log.
@@ -63,7 +63,7 @@ impl Disk {
     }
 }
 
-impl crate::log::Disk for Disk {
+impl crate::disk::Disk for Disk {
     fn read(&self, which: Which, at: u64, into: &mut [u8]) -> Result<usize, Failed> {
         self.with(|state| {
             let (start, end) = self.place(which, state);
@@ -87,6 +87,13 @@ impl crate::log::Disk for Disk {
         })
     }
 
+    fn bytes(&self, which: Which) -> Result<u64, Failed> {
+        self.with(|state| {
+            let (start, end) = self.place(which, state);
+            Ok((end - start) as u64)
+        })
+    }
+
     fn sync(&self, which: Which) -> Result<(), Failed> {
         self.with(|state| {
             for (at, len) in state.unsynced[which as usize].drain(..) {
@@ -101,7 +108,7 @@ impl crate::log::Disk for Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::Disk as _;
+    use crate::disk::Disk as _;
     use crate::simulator::{Bounds, Point};
 
     #[test]

@@ -96,8 +96,8 @@ unsafe impl Medium for Memory {
         self.with(Journal::fence);
     }
 
-    fn checkpoint(&self) -> Result<(), Failed> {
-        self.fence();
+    fn checkpoint_still(&self, still: &dyn Fn(&mut dyn FnMut())) -> Result<(), Failed> {
+        still(&mut || self.fence());
         Ok(())
     }
 }

@@ -1,0 +1,97 @@
+//! What a file lies on, as far as it decides how the file can be used.
+
+use core::ffi::CStr;
+
+use rustix::fd::AsFd;
+use rustix::fs;
+
+use crate::image::{Image, retry};
+
+/// Kinds of file systems (`linux/magic.h`).
+const TMPFS: u64 = 0x0102_1994;
+const RAMFS: u64 = 0x8584_58f6;
+const HUGETLBFS: u64 = 0x9584_58f6;
+const BTRFS: u64 = 0x9123_683e;
+const BCACHEFS: u64 = 0xca45_1a4e;
+const ZFS: u64 = 0x2fc1_2fc1;
+const F2FS: u64 = 0xf2f5_2010;
+const NILFS: u64 = 0x3434;
+
+/// Whether a file lies in the machine's memory: on tmpfs or on huge pages.
+pub fn is_in_memory(path: &CStr) -> bool {
+    retry(|| fs::statfs(path))
+        .is_ok_and(|status| [TMPFS, RAMFS, HUGETLBFS].contains(&(status.f_type as u64)))
+}
+
+impl Image {
+    /// Whether the file system has huge pages only.
+    pub fn has_huge_pages_only(&self) -> bool {
+        retry(|| fs::fstatfs(&self.file)).is_ok_and(|status| status.f_type as u64 == HUGETLBFS)
+    }
+
+    /// Whether a store to the mapped file may need room that the file does not have yet: the file system writes to other blocks than it has
+    /// (btrfs and its like), or some of the file's blocks are those of another file as well.
+    pub fn is_copied_on_write(&self) -> bool {
+        let kind = retry(|| fs::fstatfs(&self.file)).map_or(0, |status| status.f_type as u64);
+        [BTRFS, BCACHEFS, ZFS, F2FS, NILFS].contains(&kind) || self.has_shared_extents()
+    }
+
+    /// Whether some extent is shared with another file (`FS_IOC_FIEMAP`). False where that cannot be known: file systems without the call
+    /// share nothing.
+    fn has_shared_extents(&self) -> bool {
+        use rustix::fd::AsRawFd;
+        const FIEMAP: u64 = 0xc020_660b;
+        const SHARED: u32 = 0x2000;
+        const LAST: u32 = 1;
+        const EXTENTS: usize = 32;
+        #[repr(C)]
+        #[derive(Clone, Copy, Default)]
+        struct Extent {
+            logical: u64,
+            physical: u64,
+            length: u64,
+            reserved: [u64; 2],
+            flags: u32,
+            more: [u32; 3],
+        }
+        #[repr(C)]
+        struct Map {
+            start: u64,
+            length: u64,
+            flags: u32,
+            mapped: u32,
+            room: u32,
+            reserved: u32,
+            extents: [Extent; EXTENTS],
+        }
+        let (mut start, errno) = (0, crate::env::errno());
+        let found = loop {
+            let mut map = Map {
+                start,
+                length: u64::MAX - start,
+                flags: 0,
+                mapped: 0,
+                room: EXTENTS as u32,
+                reserved: 0,
+                extents: [Extent::default(); EXTENTS],
+            };
+            let file = self.file.as_fd().as_raw_fd();
+            // SAFETY: the argument is the one of the request, with room for as many extents as it says.
+            if unsafe { libc::ioctl(file, FIEMAP as _, &raw mut map) } != 0 {
+                break false;
+            }
+            let extents = map.extents.get(..map.mapped as usize).unwrap_or(&[]);
+            if extents.iter().any(|extent| extent.flags & SHARED != 0) {
+                break true;
+            }
+            match extents.last() {
+                Some(last) if last.flags & LAST == 0 => {
+                    start = last.logical.saturating_add(last.length);
+                }
+                _ => break false,
+            }
+        };
+        crate::env::set_errno(errno);
+        found
+    }
+}

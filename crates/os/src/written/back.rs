@@ -1,0 +1,67 @@
+//! Memory of pages that are equal to what their file has is given back to the kernel.
+
+use spandrel_pages::PAGE_BYTES;
+
+use super::{How, kernel, own};
+use crate::vm;
+
+/// See [`super::Written::give_back`].
+///
+/// # Safety
+/// As there.
+pub unsafe fn give(
+    how: &How,
+    at: usize,
+    len: usize,
+    mut is_equal: impl FnMut(usize) -> bool,
+) -> usize {
+    // A handler may store to the range between a look at a page and its end.
+    let _signals = Blocked::new();
+    let mut bytes = 0;
+    let mut drop_run = |from: usize, len: usize| {
+        // SAFETY: equal to the file's, and no other thread stores there.
+        if len > 0 && unsafe { vm::discard(from as *mut u8, len) } {
+            bytes += len;
+        }
+    };
+    // What cannot be listed is not given back.
+    let _ = match how {
+        How::Kernel { pagemap, .. } => kernel::clean(pagemap, at, len, drop_run),
+        How::Own { pagemap: None } => Ok(()),
+        How::Own { pagemap } => own::pages(pagemap.as_ref(), at, len, |from, len| {
+            let mut begun = from;
+            for page in (from..from + len).step_by(PAGE_BYTES) {
+                if !is_equal(page - at) {
+                    drop_run(begun, page - begun);
+                    begun = page + PAGE_BYTES;
+                }
+            }
+            drop_run(begun, (from + len).saturating_sub(begun));
+        }),
+    };
+    bytes
+}
+
+/// All signals of the calling thread wait as long as this lives.
+struct Blocked(libc::sigset_t);
+
+impl Blocked {
+    fn new() -> Self {
+        // SAFETY: both sets are the function's own; a mask of zeroes is one.
+        unsafe {
+            let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            Self(before)
+        }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: the mask that was in force before.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, core::ptr::null_mut())
+        };
+    }
+}

@@ -1,0 +1,39 @@
+//! Two files on a disk, an image and the log of its changes, as the log's protocol sees them: so that a simulator can take their place.
+
+use crate::medium::Failed;
+
+/// One of the two files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Which {
+    /// The content.
+    Image,
+    /// The log of its changes.
+    Log,
+}
+
+/// Files as a disk has them: what was written is durable after [`Disk::sync`], in whole sectors, and perhaps before.
+pub trait Disk {
+    /// Reads from an offset on. Returns the number of bytes, which is smaller than the buffer at the end of the file only.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn read(&self, which: Which, at: u64, into: &mut [u8]) -> Result<usize, Failed>;
+
+    /// Writes all of these bytes.
+    ///
+    /// # Errors
+    /// The disk's: some may be written.
+    fn write(&self, which: Which, at: u64, bytes: &[u8]) -> Result<(), Failed>;
+
+    /// Waits until all that was written to the file is durable.
+    ///
+    /// # Errors
+    /// The disk's: what was written may be lost, and a second call does not help.
+    fn sync(&self, which: Which) -> Result<(), Failed>;
+
+    /// Bytes of the file.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn bytes(&self, which: Which) -> Result<u64, Failed>;
+}

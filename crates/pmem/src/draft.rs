@@ -1,0 +1,102 @@
+//! An image that is being made: memory that becomes a file when all of it is there. A failure before that leaves no file, and one after it the
+//! whole file.
+
+use core::ptr::NonNull;
+
+use spandrel_os::draft;
+use spandrel_os::image::Image;
+use spandrel_os::vm;
+use spandrel_pages::PAGE_BYTES;
+
+use crate::files::{drawn, refuse_log};
+use crate::media::{Choice, Place};
+use crate::medium::{Failed, Medium};
+use crate::room;
+use crate::tie::Ties;
+
+/// See the head of this file. Its bytes begin as zeroes.
+pub struct Draft {
+    base: NonNull<u8>,
+    bytes: usize,
+    reserved: usize,
+}
+
+// SAFETY: the memory is its own.
+unsafe impl Send for Draft {}
+// SAFETY: as above.
+unsafe impl Sync for Draft {}
+
+impl Draft {
+    /// So many bytes, rounded up to whole pages.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new(bytes: usize) -> Result<Self, Failed> {
+        let bytes =
+            bytes.max(1).checked_next_multiple_of(PAGE_BYTES).ok_or(Failed(libc::ENOMEM))?;
+        let (base, reserved) = room::reserve(bytes, None)?;
+        let draft = Self { base, bytes, reserved };
+        // SAFETY: just reserved.
+        if unsafe { vm::open(base.as_ptr(), reserved) } {
+            Ok(draft)
+        } else {
+            Err(Failed(libc::ENOMEM))
+        }
+    }
+
+    /// Makes the file, of the first `used` bytes of the draft and zeroes behind them, with room for all. It is complete and durable, and has no
+    /// log.
+    ///
+    /// # Errors
+    /// The error's number: `EEXIST` if there is a file of that name; [`Failed::NOT_A_LOG`] and [`Failed::FOREIGN_LOG`] if one has the name of the
+    /// log and holds something; [`Failed::COPY_ON_WRITE`]. There is no file then that was not there before.
+    pub fn publish(self, place: &Place<'_>, used: usize) -> Result<(), Failed> {
+        let file = draft::Draft::new(place.path).map_err(Failed)?;
+        let image = file.image().map_err(Failed)?;
+        if place.choice == Choice::Mapped && image.is_copied_on_write() {
+            return Err(Failed::COPY_ON_WRITE);
+        }
+        refuse_log(place)?;
+        image.grow(0, self.bytes as u64).map_err(Failed)?;
+        self.write(image, used.min(self.bytes), place)?;
+        image.sync().map_err(Failed)?;
+        file.publish(place.path).map(drop).map_err(Failed)
+    }
+
+    fn write(&self, image: &Image, used: usize, place: &Place<'_>) -> Result<(), Failed> {
+        // SAFETY: its own, and open.
+        let all = unsafe { core::slice::from_raw_parts(self.base.as_ptr(), used) };
+        for (number, page) in all.chunks(PAGE_BYTES).enumerate() {
+            if page.iter().any(|byte| *byte != 0) {
+                image.write_at(page, (number * PAGE_BYTES) as u64).map_err(Failed)?;
+            }
+        }
+        image.write_at(&Ties::fresh(place.identity, drawn()), place.tie).map_err(Failed)
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // SAFETY: its own.
+        unsafe { vm::release(self.base.as_ptr(), self.reserved) };
+    }
+}
+
+// SAFETY: the memory is mapped as long as this lives.
+unsafe impl Medium for Draft {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn write_back(&self, _: usize, _: usize) {}
+
+    fn fence(&self) {}
+
+    fn checkpoint_still(&self, _: &dyn Fn(&mut dyn FnMut())) -> Result<(), Failed> {
+        Ok(())
+    }
+}

@@ -1,0 +1,268 @@
+//! What a file keeps from checkpoint to checkpoint: whatever else happens to it, its log and its process.
+
+use super::*;
+use crate::media::Media;
+use crate::testing::{Directory, FIRST, LIMIT};
+use std::prelude::v1::*;
+
+type Watch = unsafe fn(*mut u8, usize) -> Written;
+/// Both ways to know what was written.
+const WAYS: [Watch; 2] = [Written::watch, Written::watch_own];
+
+fn open_by(place: &Directory, watch: Watch) -> Result<File, Failed> {
+    let place = place.place();
+    File::of(files::locked(place.path)?, &place, watch)
+}
+
+fn open(place: &Directory) -> Result<File, Failed> {
+    File::open(&place.place())
+}
+
+fn create(place: &Directory, bytes: usize, watch: Watch) -> File {
+    place.make(bytes).unwrap();
+    open_by(place, watch).unwrap()
+}
+
+fn store(file: &File, at: usize, word: u64) {
+    // SAFETY: the test's own.
+    unsafe { file.store_word(FIRST + at, word) };
+}
+
+fn load(file: &File, at: usize) -> u64 {
+    // SAFETY: it is mapped.
+    unsafe { file.base().as_ptr().add(FIRST + at).cast::<u64>().read_volatile() }
+}
+
+#[test]
+fn what_was_stored_since_the_last_checkpoint_is_gone() {
+    for watch in WAYS {
+        let place = Directory::new();
+        let file = create(&place, 1 << 20, watch);
+        store(&file, 0, 1);
+        store(&file, 512 << 10, 2);
+        file.checkpoint().unwrap();
+        store(&file, 0, 3);
+        store(&file, 4096, 4);
+        let copy = place.copy();
+        assert_eq!(open(&place).err(), Some(Failed(libc::EWOULDBLOCK)));
+        let words = |file: &File| [0, 4096, 512 << 10].map(|at| load(file, at));
+        assert_eq!(words(&open_by(&copy, watch).unwrap()), [1, 0, 2]);
+        file.checkpoint().unwrap();
+        assert_eq!(words(&file), [3, 4, 2]);
+        drop(file);
+        assert_eq!(words(&open_by(&place, watch).unwrap()), [3, 4, 2]);
+        assert_eq!(words(&open_by(&copy, watch).unwrap()), [1, 0, 2], "recovered, and left so");
+    }
+}
+
+#[test]
+fn it_grows_where_it_is_and_what_is_new_is_in_the_next_checkpoint() {
+    for watch in WAYS {
+        let place = Directory::new();
+        let file = create(&place, 64 << 10, watch);
+        file.checkpoint().unwrap();
+        let base = file.base();
+        file.grow(3 << 20).unwrap();
+        assert_eq!((file.base(), file.bytes()), (base, 3 << 20));
+        let last = (3 << 20) - 8 - FIRST;
+        store(&file, last, 5);
+        let before = place.copy();
+        file.checkpoint().unwrap();
+        store(&file, last, 6);
+        let after = open(&place.copy()).unwrap();
+        assert_eq!((after.bytes(), load(&after, last)), (3 << 20, 5));
+        assert_eq!(load(&open(&before).unwrap(), last), 0);
+        assert_eq!(file.grow(LIMIT + 1), Err(Failed(libc::ENOMEM)));
+    }
+}
+
+#[test]
+fn a_log_begins_anew_when_it_has_become_long() {
+    for watch in WAYS {
+        let place = Directory::new();
+        let file = create(&place, 41 << 20, watch);
+        for round in 1..=4 {
+            (0..40 << 20).step_by(4096).for_each(|at| store(&file, at, round));
+            file.checkpoint().unwrap();
+            store(&file, 0, 99);
+            let copy = open(&place.copy()).unwrap();
+            assert!((0..40 << 20).step_by(4096).all(|at| load(&copy, at) == round));
+        }
+        let log = std::fs::metadata(place.path("image.wal")).unwrap().len();
+        assert!(log < 100 << 20, "{log}");
+    }
+}
+
+/// What threads store while checkpoints are made: each of their words is in the first checkpoint that begins after it, and a checkpoint that has
+/// returned is never harmed by a later store.
+#[test]
+fn what_other_threads_store_is_in_the_next_checkpoint_and_harms_none() {
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+    const WORDS: usize = 64;
+    for watch in WAYS {
+        let place = Directory::new();
+        let file = create(&place, 1 << 20, watch);
+        let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1.. {
+                    // A page each, in order.
+                    (0..WORDS).for_each(|word| store(&file, word * 4096, round));
+                    done.store(round, Release);
+                    if is_over.load(Relaxed) {
+                        break;
+                    }
+                }
+            });
+            let mut last = 0;
+            for _ in 0..60 {
+                let least = done.load(Acquire);
+                file.checkpoint().unwrap();
+                let copy = open(&place.copy()).unwrap();
+                let words: Vec<u64> = (0..WORDS).map(|word| load(&copy, word * 4096)).collect();
+                assert!(words.iter().all(|word| *word >= least.max(last)), "{least}: {words:?}");
+                last = words.iter().copied().min().unwrap();
+            }
+            is_over.store(true, Relaxed);
+        });
+    }
+}
+
+#[test]
+fn a_log_of_another_image_is_refused_and_stays() {
+    let (place, mut other) = (Directory::new(), Directory::new());
+    let file = create(&place, 64 << 10, Written::watch);
+    store(&file, 0, 1);
+    file.checkpoint().unwrap();
+    drop(file);
+    other.identity += 1;
+    other.make(64 << 10).unwrap();
+    std::fs::copy(place.path("image.wal"), other.path("image.wal")).unwrap();
+    assert_eq!(open(&other).err(), Some(Failed::FOREIGN_LOG));
+    std::fs::copy(other.path("image.wal"), place.path("image.wal")).unwrap();
+    assert_eq!(load(&open(&place).unwrap(), 0), 1);
+}
+
+#[test]
+fn what_has_the_logs_name_and_is_none_is_left_alone() {
+    let place = Directory::new();
+    place.make(64 << 10).unwrap();
+    for text in ["a program's own text", "x"] {
+        std::fs::write(place.path("image.wal"), text).unwrap();
+        assert_eq!(open(&place).err(), Some(Failed::NOT_A_LOG));
+        assert_eq!(Media::open(&place.place()).err(), Some(Failed::NOT_A_LOG));
+        let another = Directory::new();
+        std::fs::write(another.path("image.wal"), text).unwrap();
+        assert_eq!(another.make(64 << 10), Err(Failed::NOT_A_LOG));
+        assert_eq!(another.names(), ["image.wal"]);
+        assert_eq!(std::fs::read_to_string(place.path("image.wal")).unwrap(), text);
+    }
+    std::fs::write(place.path("image.wal"), "").unwrap();
+    drop(open(&place).unwrap());
+    std::fs::remove_file(place.path("image.wal")).unwrap();
+    std::fs::create_dir(place.path("image.wal")).unwrap();
+    assert_eq!(open(&place).err(), Some(Failed::NOT_A_LOG));
+}
+
+#[test]
+fn what_is_settled_needs_no_log() {
+    let place = Directory::new();
+    let file = create(&place, 64 << 10, Written::watch);
+    store(&file, 4096, 1);
+    file.checkpoint().unwrap();
+    file.settle().unwrap();
+    drop(file);
+    assert_eq!(place.names(), ["image"]);
+    assert_eq!(load(&open(&place).unwrap(), 4096), 1);
+}
+
+#[test]
+fn what_was_not_settled_is_not_opened_without_its_log() {
+    let place = Directory::new();
+    let file = create(&place, 64 << 10, Written::watch);
+    store(&file, 0, 1);
+    file.checkpoint().unwrap();
+    drop(file);
+    let log = place.path("image.wal");
+    let kept = std::fs::read(&log).unwrap();
+    std::fs::remove_file(&log).unwrap();
+    assert_eq!(open(&place).err(), Some(Failed::MISSING_LOG));
+    // A log that was emptied is as good as none.
+    std::fs::write(&log, "").unwrap();
+    assert_eq!(open(&place).err(), Some(Failed::MISSING_LOG));
+    // Given up, what the log had is set aside and not looked at again.
+    std::fs::write(&log, &kept).unwrap();
+    let given_up = Place { forgives: true, ..place.place() };
+    drop(File::open(&given_up).unwrap());
+    assert!(std::fs::read(place.path("image.wal.aside")).unwrap() == kept);
+    drop(open(&place).unwrap());
+    std::fs::write(&log, &kept).unwrap();
+    assert_eq!(open(&place).err(), Some(Failed::STALE_LOG));
+}
+
+#[test]
+fn an_older_copy_refuses_the_log_of_a_newer_state() {
+    let place = Directory::new();
+    let file = create(&place, 64 << 10, Written::watch);
+    store(&file, 0, 1);
+    file.checkpoint().unwrap();
+    file.settle().unwrap();
+    let older = place.copy();
+    for word in 2..4 {
+        store(&file, 0, word);
+        file.checkpoint().unwrap();
+        file.settle().unwrap();
+    }
+    store(&file, 0, 9);
+    file.checkpoint().unwrap();
+    let crashed = place.copy();
+    std::fs::copy(older.path("image"), crashed.path("image")).unwrap();
+    assert_eq!(open(&crashed).err(), Some(Failed::STALE_LOG));
+}
+
+#[test]
+fn what_cannot_be_made_leaves_no_file() {
+    let place = Directory::new();
+    assert!(place.make(1 << 45).is_err());
+    assert_eq!(place.names(), [""; 0]);
+    place.make(64 << 10).unwrap();
+    assert_eq!(place.make(64 << 10), Err(Failed(libc::EEXIST)));
+    assert_eq!(place.names(), ["image"]);
+    let mut place = place;
+    place.limit = 17 << 40;
+    assert_eq!(open(&place).err(), Some(Failed(libc::EFBIG)));
+}
+
+#[test]
+fn a_checkpoint_that_failed_fails_again() {
+    let place = Directory::new();
+    let file = create(&place, 64 << 10, Written::watch);
+    store(&file, 0, 1);
+    let mut state = file.state.lock();
+    let failed: Result<(), Failed> = Err(Failed(libc::EIO));
+    assert_eq!(state.note(failed), failed);
+    drop(state);
+    assert_eq!(file.checkpoint(), failed);
+    assert_eq!(file.settle(), failed);
+}
+
+#[test]
+fn memory_that_the_file_has_is_given_back() {
+    for watch in WAYS {
+        let place = Directory::new();
+        let file = create(&place, 16 << 20, watch);
+        (0..8 << 20).step_by(4096).for_each(|at| store(&file, at, 3));
+        file.checkpoint().unwrap();
+        store(&file, 0, 4);
+        // SAFETY: no other thread has the file.
+        let bytes = unsafe { file.give_back() };
+        assert_eq!(bytes, (8 << 20) - 4096);
+        assert!((4096..8 << 20).step_by(4096).all(|at| load(&file, at) == 3));
+        assert_eq!(load(&file, 0), 4);
+        (0..8 << 20).step_by(8192).for_each(|at| store(&file, at, 5));
+        file.checkpoint().unwrap();
+        let copy = open(&place.copy()).unwrap();
+        let is_right = |at: usize| load(&copy, at) == if at % 8192 == 0 { 5 } else { 3 };
+        assert!((0..8 << 20).step_by(4096).all(is_right));
+    }
+}

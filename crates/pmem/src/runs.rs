@@ -1,0 +1,94 @@
+//! Runs of pages that a checkpoint is to have.
+
+use core::ptr::NonNull;
+use core::slice;
+
+use spandrel_pages::PAGE_BYTES;
+
+use crate::medium::Failed;
+use crate::room::Buffer;
+
+/// Runs of one checkpoint at most: of more the pages between are written as well.
+const MOST: usize = 1 << 20;
+
+/// First page and count of each.
+pub struct Runs {
+    memory: Buffer,
+    room: usize,
+    count: usize,
+}
+
+impl Runs {
+    /// For an image of so many pages, of which every other one may be a run.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new(pages: usize) -> Result<Self, Failed> {
+        let room = (pages / 2 + 1).min(MOST);
+        Ok(Self { memory: Buffer::new(room * size_of::<[u32; 2]>())?, room, count: 0 })
+    }
+
+    fn at(&self) -> NonNull<[u32; 2]> {
+        self.memory.at().cast()
+    }
+
+    /// Adds a run of bytes, whole pages, or makes one of all if there are too many.
+    pub fn add(&mut self, at: usize, len: usize) {
+        let run = [(at / PAGE_BYTES) as u32, (len / PAGE_BYTES) as u32];
+        if self.count < self.room {
+            // SAFETY: there is room for so many.
+            unsafe { self.at().add(self.count).write(run) };
+            self.count += 1;
+            return;
+        }
+        let all =
+            |[from, to]: [u32; 2], run: &[u32; 2]| [from.min(run[0]), to.max(run[0] + run[1])];
+        let [from, to] = self.all().iter().fold([run[0], run[0] + run[1]], all);
+        // SAFETY: there is room for one.
+        unsafe { self.at().write([from, to - from]) };
+        self.count = 1;
+    }
+
+    fn all(&self) -> &[[u32; 2]] {
+        // SAFETY: so many were written.
+        unsafe { slice::from_raw_parts(self.at().as_ptr(), self.count) }
+    }
+
+    /// Offset and length of each, in bytes.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.all()
+            .iter()
+            .map(|[page, count]| (*page as usize * PAGE_BYTES, *count as usize * PAGE_BYTES))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.count = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::prelude::v1::*;
+
+    #[test]
+    fn too_many_runs_become_one() {
+        let mut runs = Runs::new(6).unwrap();
+        for page in [0, 2, 4] {
+            runs.add(page * PAGE_BYTES, PAGE_BYTES);
+        }
+        assert_eq!(runs.iter().count(), 3);
+        let mut runs = Runs::new(2).unwrap();
+        let room = runs.room;
+        (0..=room).for_each(|run| runs.add(run * 2 * PAGE_BYTES, PAGE_BYTES));
+        assert_eq!(runs.iter().collect::<Vec<_>>(), [(0, (room * 2 + 1) * PAGE_BYTES)]);
+        runs.clear();
+        assert!(runs.is_empty());
+    }
+}

@@ -1,0 +1,384 @@
+//! The protocol of an image and its write-ahead log, step by step: what is written where, what is waited for, and what recovery does about it.
+//!
+//! ```text
+//! checkpoint   record to the log, sync of the log      it is durable, and returns after this
+//!              line to the image: under way            \ no sync: recovery writes them again
+//!              runs of the record to the image         /
+//! anew         line to the image: complete             the log is full, or the image is closed
+//!              sync of the image                       from here on the log's records are of no use, and the next one overwrites the first
+//! ```
+//!
+//! A record that continues the complete state begins the next epoch.
+
+use crate::disk::{Disk, Which};
+use crate::log::{Fit, Log};
+use crate::medium::Failed;
+use crate::record::Record;
+use crate::tie::Ties;
+
+/// The log of an image that is open, and what ties them together.
+pub struct Wal {
+    log: Log,
+    ties: Ties,
+    /// The epoch of the log's next first record.
+    epoch: u64,
+    /// The image lacks some of the log's records: the file system had no room for them.
+    is_behind: bool,
+}
+
+impl Wal {
+    /// Has an image hold all that its log has, durably; what it says of itself is that it is complete. The log has no record then. `epoch` is a
+    /// number that no log of it has had; `lengthen` makes the image as long as it is told.
+    ///
+    /// # Errors
+    /// The disk's; those of [`Log::open`] and [`Log::fits`]: nothing was written then.
+    pub fn recover<D: Disk>(
+        disk: &D,
+        (identity, epoch): (u64, u64),
+        mut ties: Ties,
+        buffer: &mut [u8],
+        lengthen: impl FnOnce(u64) -> Result<(), Failed>,
+    ) -> Result<Self, Failed> {
+        let mut log = Log::open(disk, identity, buffer)?;
+        match (log.fits(&ties.newest())?, log.last()) {
+            (Fit::Continues, Some(last)) => {
+                log.image_bytes().map_or(Ok(()), lengthen)?;
+                log.replay(disk, buffer, |at, bytes| disk.write(Which::Image, at, bytes))?;
+                // What the newest line says is durable before the other one is written.
+                disk.sync(Which::Image)?;
+                ties.write(disk, last, true)?;
+                disk.sync(Which::Image)?;
+                ties.synced(disk);
+            }
+            // The image has all of it, perhaps not durably.
+            (_, Some(_)) => disk.sync(Which::Image)?,
+            (_, None) => {}
+        }
+        log.forget();
+        Ok(Self { log, ties, epoch, is_behind: false })
+    }
+
+    /// Whether the log has no record.
+    pub fn is_empty(&self) -> bool {
+        self.log.last().is_none()
+    }
+
+    /// Bytes of the log's records.
+    pub fn bytes(&self) -> u64 {
+        self.log.bytes()
+    }
+
+    /// What the image has after the last record; `None`: there is no record.
+    pub fn image_bytes(&self) -> Option<u64> {
+        self.log.image_bytes()
+    }
+
+    /// Whether the image lacks some of the log's records.
+    pub fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
+    /// Begins a record.
+    pub fn record<'a, D: Disk>(&self, disk: &'a D, buffer: &'a mut [u8]) -> Record<'a, D> {
+        self.log.record(disk, (self.ties.newest().point, self.epoch), buffer)
+    }
+
+    /// Ends a record and makes it durable.
+    ///
+    /// # Errors
+    /// The disk's. Recovery may find it or not.
+    pub fn commit<D: Disk>(&mut self, record: Record<'_, D>, disk: &D) -> Result<(), Failed> {
+        self.log.commit(record, disk)
+    }
+
+    /// Writes the last record to the image. A disk without room for that is no error: the record is durable, and the image gets it before the log
+    /// begins anew.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn apply(&mut self, disk: &impl Disk, buffer: &mut [u8]) -> Result<(), Failed> {
+        let Some(last) = self.log.last() else { return Ok(()) };
+        // Before any page: an image with a part of a record says that it needs its log.
+        let mut outcome = self.ties.write(disk, last, false);
+        if outcome.is_ok() && !self.is_behind {
+            let write = |at: u64, bytes: &[u8]| disk.write(Which::Image, at, bytes);
+            outcome = self.log.replay_last(disk, buffer, write);
+        }
+        match outcome {
+            Err(why) if why.is_full() => {
+                self.is_behind = true;
+                Ok(())
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Has the image hold all records durably; the log has none then. `epoch` as for [`Wal::recover`].
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn begin_anew(
+        &mut self,
+        disk: &impl Disk,
+        buffer: &mut [u8],
+        epoch: u64,
+    ) -> Result<(), Failed> {
+        let Some(last) = self.log.last() else { return Ok(()) };
+        if self.is_behind {
+            let write = |at: u64, bytes: &[u8]| disk.write(Which::Image, at, bytes);
+            self.log.replay(disk, buffer, write)?;
+            self.is_behind = false;
+        }
+        self.ties.write(disk, last, true)?;
+        disk.sync(Which::Image)?;
+        self.ties.synced(disk);
+        self.log.forget();
+        self.epoch = epoch;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{Log, head};
+    use crate::simulator::{Bounds, Disk as Simulated, Outcome, Point, Unit};
+    use crate::tie::{self, Found};
+    use std::cell::RefCell;
+    use std::prelude::v1::*;
+    use std::{assert, assert_eq, assert_ne, format, matches, panic, vec};
+
+    const PAGES: usize = 4;
+    const TIE: u64 = (PAGES * 4096) as u64;
+    const IMAGE_BYTES: usize = PAGES * 4096 + tie::BYTES;
+    const LOG_BYTES: usize = 128 << 10;
+    const IDENTITY: u64 = 77;
+
+    /// An image as it is open: its bytes, and the log.
+    struct Store {
+        wal: Wal,
+        image: Vec<u8>,
+    }
+
+    /// An image of zeroes that says that it is complete, with an empty log.
+    fn fresh(unit: Unit) -> Simulated {
+        let mut both = vec![0; IMAGE_BYTES + LOG_BYTES];
+        both[TIE as usize..IMAGE_BYTES].copy_from_slice(&Ties::fresh(IDENTITY, 1));
+        let head = head(IDENTITY);
+        both[IMAGE_BYTES..IMAGE_BYTES + head.len()].copy_from_slice(&head);
+        Simulated::from_image(unit, IMAGE_BYTES, &both)
+    }
+
+    impl Store {
+        fn open(disk: &Simulated, epoch: u64) -> Result<Self, Failed> {
+            let mut buffer = vec![0; 1024];
+            let Found::Ties(ties) = Ties::read(disk, TIE, IDENTITY)? else {
+                return Err(Failed::DAMAGED_TIE);
+            };
+            let wal = Wal::recover(disk, (IDENTITY, epoch), ties, &mut buffer, |_| Ok(()))?;
+            let mut image = vec![0; PAGES * 4096];
+            disk.read(Which::Image, 0, &mut image)?;
+            Ok(Self { wal, image })
+        }
+
+        /// Every page that `round` changes, of which it is then full.
+        fn change(&mut self, round: u8) -> Vec<u64> {
+            // A record that is longer than the one in its place before begins to overwrite the one behind it.
+            let pages: Vec<u64> = if round == 1 { vec![0] } else { (0..4).collect() };
+            for page in &pages {
+                self.image[*page as usize * 4096..][..4096].fill(round);
+            }
+            pages
+        }
+
+        fn checkpoint(&mut self, disk: &Simulated, pages: &[u64]) -> Result<(), Failed> {
+            let mut buffer = vec![0; 1024];
+            let page = |at: u64| &self.image[at as usize * 4096..][..4096];
+            let mut record = self.wal.record(disk, &mut buffer);
+            record.set_image_bytes(IMAGE_BYTES as u64);
+            pages.iter().try_for_each(|at| record.run(at * 4096, page(*at)))?;
+            self.wal.commit(record, disk)?;
+            self.wal.apply(disk, &mut buffer)
+        }
+
+        fn round(&mut self, disk: &Simulated, round: u8) -> Result<(), Failed> {
+            let pages = self.change(round);
+            self.checkpoint(disk, &pages)?;
+            disk.note(round.into());
+            Ok(())
+        }
+    }
+
+    /// The image after each round: what recovery may find.
+    fn states(rounds: u8) -> Vec<Vec<u8>> {
+        let mut store = Store::open(&fresh(Unit::Sector), 1).unwrap();
+        let mut states = vec![store.image.clone()];
+        for round in 1..=rounds {
+            store.change(round);
+            states.push(store.image.clone());
+        }
+        states
+    }
+
+    fn every_failure_is_survived(unit: Unit) {
+        const ROUNDS: u8 = 6;
+        let states = states(ROUNDS);
+        let disk = fresh(unit);
+        let mut store = Store::open(&disk, 1000).unwrap();
+        for round in 1..=ROUNDS {
+            store.round(&disk, round).unwrap();
+            if round % 3 == 0 {
+                store.wal.begin_anew(&disk, &mut [0; 1024], 1000 + u64::from(round)).unwrap();
+            }
+        }
+        let seen = RefCell::new(vec![0; states.len()]);
+        let mut number = 0;
+        let check = |image: &[u8], point: &Point<'_>| {
+            let least = point.notes.last().map_or(0, |round| *round as usize);
+            let after = Simulated::from_image(unit, IMAGE_BYTES, image);
+            let store = Store::open(&after, 99).map_err(|why| format!("{why:?}"))?;
+            let found = states.iter().position(|state| *state == store.image);
+            let found = found.ok_or("a state that never was")?;
+            seen.borrow_mut()[found] += 1;
+            if found < least {
+                return Err(format!("round {found} after {least}"));
+            }
+            // And a failure while it recovers, and of what comes after it: of some, as there are many.
+            number += 1;
+            if number % 16 != 0 {
+                return Ok(());
+            }
+            let mut store = store;
+            store.round(&after, 77).map_err(|why| format!("{why:?}"))?;
+            let bounds = Bounds { drawn: 2, ..Bounds::default() };
+            let again = |image: &[u8], point: &Point<'_>| {
+                let after = Simulated::from_image(unit, IMAGE_BYTES, image);
+                let again = Store::open(&after, 100).map_err(|why| format!("{why:?}"))?;
+                let is_next = again.image == store.image;
+                if is_next || point.notes.is_empty() && again.image == states[found] {
+                    Ok(())
+                } else {
+                    Err("recovery that was cut off".into())
+                }
+            };
+            after.journal().images(&bounds, again).map(|_| ()).map_err(|found| found.to_string())
+        };
+        let bounds = Bounds { drawn: 64, ..Bounds::default() };
+        let outcome =
+            disk.journal().images(&bounds, check).unwrap_or_else(|found| std::panic!("{found}"));
+        assert!(matches!(outcome, Outcome { points: 8.., images: 400.., .. }), "{outcome:?}");
+        assert!(seen.borrow().iter().all(|seen| *seen > 0), "{seen:?}");
+    }
+
+    #[test]
+    fn every_failure_leaves_the_last_checkpoint_or_the_next() {
+        every_failure_is_survived(Unit::Sector);
+    }
+
+    #[test]
+    fn also_where_sectors_are_torn() {
+        every_failure_is_survived(Unit::TornSector);
+    }
+
+    fn image_of(disk: &Simulated) -> Vec<u8> {
+        disk.journal().last()
+    }
+
+    /// The image of one disk with the log of another.
+    fn mixed(image: &[u8], log: &[u8]) -> Simulated {
+        let both = [&image[..IMAGE_BYTES], &log[IMAGE_BYTES..]].concat();
+        Simulated::from_image(Unit::Sector, IMAGE_BYTES, &both)
+    }
+
+    /// Images and logs of one life are put together in every way: what comes of it is a state of that life, at least as new as the image and as
+    /// the log say that they are, or a refusal.
+    #[test]
+    fn a_log_is_applied_to_the_state_that_it_continues_and_to_no_other() {
+        let disk = fresh(Unit::Sector);
+        let states = states(6);
+        // What a state must not be older than: what the image held when it was complete, and what it was told.
+        let mut moments = vec![(0usize, true, image_of(&disk))];
+        let mut store = Store::open(&disk, 500).unwrap();
+        for round in 1..=6u8 {
+            store.round(&disk, round).unwrap();
+            moments.push((round.into(), false, image_of(&disk)));
+            if round % 2 == 0 {
+                store.wal.begin_anew(&disk, &mut [0; 1024], 500 + u64::from(round)).unwrap();
+                moments.push((round.into(), true, image_of(&disk)));
+            }
+        }
+        let mut applied = 0;
+        for (number, (round, is_complete, image)) in moments.iter().enumerate() {
+            for (other, (log_round, _, log)) in moments.iter().enumerate() {
+                let Ok(store) = Store::open(&mixed(image, log), 900) else {
+                    assert_ne!(number, other);
+                    continue;
+                };
+                let found = states.iter().position(|state| *state == store.image);
+                let found = found.unwrap_or_else(|| panic!("{number} with {other}: a mixture"));
+                assert!(found >= *round, "{number} with {other}: {found} after {round}");
+                let is_one =
+                    found == *round && *is_complete || found == *log_round || number == other;
+                assert!(is_one, "{number} with {other}: {found}");
+                applied += 1;
+            }
+        }
+        assert!(applied > moments.len(), "{applied}");
+    }
+
+    #[test]
+    fn an_image_that_went_on_elsewhere_refuses_the_log_that_it_left() {
+        let disk = fresh(Unit::Sector);
+        Store::open(&disk, 500).unwrap().round(&disk, 2).unwrap();
+        let left = image_of(&disk);
+        // Without its log it is refused, whatever it holds.
+        let empty = image_of(&fresh(Unit::Sector));
+        let alone = Store::open(&mixed(&left, &empty), 600);
+        assert_eq!(alone.err(), Some(Failed::MISSING_LOG));
+        // With its log it goes on, is closed, and comes back to a log of before.
+        let away = mixed(&left, &left);
+        let mut store = Store::open(&away, 600).unwrap();
+        store.round(&away, 3).unwrap();
+        store.wal.begin_anew(&away, &mut [0; 1024], 700).unwrap();
+        let home = Store::open(&mixed(&image_of(&away), &left), 800);
+        assert_eq!(home.err(), Some(Failed::STALE_LOG));
+    }
+
+    #[test]
+    fn no_bit_of_a_log_is_lost_in_silence() {
+        let disk = fresh(Unit::Sector);
+        let mut store = Store::open(&disk, 500).unwrap();
+        for round in 1..=3 {
+            store.round(&disk, round).unwrap();
+        }
+        let (sound, states) = (image_of(&disk), states(3));
+        let log = Log::open(&disk, IDENTITY, &mut [0; 1024]).unwrap();
+        let used = IMAGE_BYTES + 4096 + log.bytes() as usize;
+        // All of the headers, and some of the rest.
+        let bytes = (IMAGE_BYTES..used).filter(|at| at % 4096 < 200 || at % 97 == 0);
+        for (number, byte) in bytes.enumerate() {
+            let mut damaged = sound.clone();
+            damaged[byte] ^= 1 << (number % 8);
+            let after = Simulated::from_image(Unit::Sector, IMAGE_BYTES, &damaged);
+            match Store::open(&after, 900) {
+                Ok(store) => assert!(store.image == states[3], "byte {byte}"),
+                Err(why) => assert!(why.is_of_log(), "byte {byte}: {why:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_of_another_image_is_refused() {
+        let disk = fresh(Unit::Sector);
+        Store::open(&disk, 500).unwrap().round(&disk, 2).unwrap();
+        let mut buffer = [0; 1024];
+        assert_eq!(Log::open(&disk, 78, &mut buffer).err(), Some(Failed::FOREIGN_LOG));
+        for foreign in [&b"a text of another program"[..], b"SPANHEAP", &[0; 100]] {
+            let mut both = image_of(&disk);
+            both[IMAGE_BYTES..IMAGE_BYTES + foreign.len()].copy_from_slice(foreign);
+            let after = Simulated::from_image(Unit::Sector, IMAGE_BYTES, &both);
+            let opened = Log::open(&after, IDENTITY, &mut buffer);
+            assert_eq!(opened.err(), Some(Failed::NOT_A_LOG));
+        }
+    }
+}
