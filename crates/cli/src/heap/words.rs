@@ -2,7 +2,7 @@
 
 use super::log_of;
 use serde_json::{Value, json};
-use spandrel_os::image::is_in_memory;
+use spandrel_os::filesystem::is_in_memory;
 use spandrel_pheap::{Choice, Guarantee, Identity, Record, State};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
