@@ -20,6 +20,7 @@ extern crate self as spandrel_pheap;
 mod blocks;
 mod cache;
 mod check;
+mod checked;
 mod class;
 mod collect;
 pub mod collections;
@@ -52,6 +53,7 @@ mod walk;
 mod workers;
 
 pub use check::{ClassUse, Finding, Kind, Survey, check, check_watched};
+pub use checked::{Checked, Enumeration};
 pub use collect::Collected;
 pub use error::Error;
 pub use face::Counts;

@@ -37,8 +37,14 @@
 //! Own structures are made of `#[derive(Trace)] #[repr(C)]` types and [`PPtr`]s. What survives which failure depends on what the
 //! file lies on: see [`Guarantee`].
 
-pub use spandrel_derive::Trace;
+pub use spandrel_derive::{Enumeration, Trace};
 pub use spandrel_pheap::*;
+
+/// Collections that live in a heap; see [`spandrel_pheap::collections`].
+pub mod collections {
+    pub use spandrel_derive::Key;
+    pub use spandrel_pheap::collections::*;
+}
 
 use allocator_api2::alloc::{AllocError, Allocator, Layout};
 use core::ptr::NonNull;
