@@ -30,6 +30,8 @@ mod claim;
 mod held;
 mod key;
 mod map;
+#[cfg(test)]
+mod model_tests;
 mod op;
 mod queue;
 mod set;
