@@ -251,8 +251,8 @@ proptest! {
                 11 => {
                     map.retain(|key, value| (u64::from(key.0) + *value) % 4 != 0).unwrap();
                     model.retain(|key, value| (u64::from(key.0) + *value) % 4 != 0);
-                    set.retain(|element| element[0] % 5 != 0).unwrap();
-                    model_set.retain(|element: &[u16; 3]| element[0] % 5 != 0);
+                    set.retain(|element| !element[0].is_multiple_of(5)).unwrap();
+                    model_set.retain(|element: &[u16; 3]| !element[0].is_multiple_of(5));
                 }
                 12 if value % 6 == 0 => { map.clear().unwrap(); model.clear(); set.clear().unwrap(); model_set.clear(); }
                 _ => {

@@ -128,7 +128,9 @@ mod tests {
         texts.sort_unstable();
         let strs = texts.map(|text| Str::<8>::new(text).unwrap());
         assert!(strs.is_sorted());
-        assert!(strs.iter().zip(texts).all(|(one, two)| *one == two && one.to_string() == two));
+        assert!(
+            strs.iter().zip(texts).all(|(one, two)| *one == two && one.to_string().as_str() == two)
+        );
         assert_eq!(Str::<5>::new("漢字"), Err(Error::Size(6)));
         assert_eq!(Str::<5>::new("a\0"), Err(Error::Size(2)));
         assert_eq!(
