@@ -1,4 +1,5 @@
-//! `#[derive(Trace)]`: a structure says where its pointers are, field by field.
+//! `#[derive(Trace)]`: a structure says where its pointers are, field by field. `#[derive(Key)]`: tables look for it.
+//! `#[derive(Enumeration)]`: its values have numbers, which lie in a heap in its place.
 
 use proc_macro::TokenStream;
 use quote::quote;
@@ -23,7 +24,8 @@ use syn::{Data, DeriveInput, Error, Fields, Index, Meta, parse_macro_input, pars
 /// assert!(Node::HAS_POINTERS);
 /// ```
 ///
-/// What any bytes are not a value of does not lie in a heap:
+/// What any bytes are not a value of does not lie in a heap: a flag is a `Checked<bool>` there, and an enumeration `E` that derives
+/// `Enumeration` a `Checked<E>`.
 ///
 /// ```compile_fail
 /// # use spandrel_derive::Trace;
@@ -37,22 +39,58 @@ use syn::{Data, DeriveInput, Error, Fields, Index, Meta, parse_macro_input, pars
 #[proc_macro_derive(Trace)]
 pub fn derive_trace(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
-    expand(input).unwrap_or_else(Error::into_compile_error).into()
+    expand_trace(input).unwrap_or_else(Error::into_compile_error).into()
 }
 
-fn expand(input: DeriveInput) -> Result<proc_macro2::TokenStream, Error> {
-    let name = &input.ident;
-    let Data::Struct(data) = &input.data else {
-        let why = "only structures have `Trace` derived: of an enumeration or a union not all bytes are a value; \
-                   write a number, and a method that says what it means";
-        return Err(Error::new_spanned(name, why));
-    };
-    if !has_fixed_layout(&input) {
-        let why = "a structure in a heap is `#[repr(C)]`: else the next version of the compiler may lay it out differently";
-        return Err(Error::new_spanned(name, why));
-    }
-    let root = heap_crate();
-    let places: Vec<_> = match &data.fields {
+/// Writes `Key` for a structure of keys: maps and sets in a heap look for it. It takes `Clone`, `Copy`, `PartialEq`, `Eq` and `Trace`.
+///
+/// ```
+/// # use spandrel_derive::{Key, Trace};
+/// # use spandrel_pheap as heap;
+/// use heap::collections::{Key, Str};
+/// use heap::Trace; // spandrel::heap
+///
+/// #[derive(Clone, Copy, PartialEq, Eq, Trace, Key)]
+/// #[repr(C)]
+/// struct Place {
+///     country: Str<8>,
+///     number: u32,
+/// }
+/// let places = [5, 6].map(|number| Place { country: Str::cut("Norge"), number });
+/// assert_ne!(places[0].code(), places[1].code());
+/// ```
+#[proc_macro_derive(Key)]
+pub fn derive_key(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    expand_key(input).unwrap_or_else(Error::into_compile_error).into()
+}
+
+/// Writes `Enumeration` for an enumeration without fields that says of what type its numbers are: `Checked` of it lies in a heap.
+///
+/// ```
+/// # use spandrel_derive::Enumeration;
+/// # use spandrel_pheap as heap;
+/// use heap::{Checked, Enumeration}; // spandrel::heap
+///
+/// #[derive(Clone, Copy, PartialEq, Debug, Enumeration)]
+/// #[repr(u8)]
+/// enum Colour {
+///     Red = 1,
+///     Green,
+/// }
+/// assert_eq!(Colour::of_number(2), Some(Colour::Green));
+/// assert_eq!(Colour::of_number(3), None);
+/// assert_eq!(Checked::new(Colour::Red).get(), Some(Colour::Red));
+/// ```
+#[proc_macro_derive(Enumeration)]
+pub fn derive_enumeration(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    expand_enumeration(input).unwrap_or_else(Error::into_compile_error).into()
+}
+
+/// What a field is called, by its name or its number.
+fn places(fields: &Fields) -> Vec<proc_macro2::TokenStream> {
+    match fields {
         Fields::Named(fields) => fields
             .named
             .iter()
@@ -63,7 +101,30 @@ fn expand(input: DeriveInput) -> Result<proc_macro2::TokenStream, Error> {
             (0..fields.unnamed.len()).map(Index::from).map(|at| quote!(#at)).collect()
         }
         Fields::Unit => Vec::new(),
+    }
+}
+
+fn expand_trace(input: DeriveInput) -> Result<proc_macro2::TokenStream, Error> {
+    let name = &input.ident;
+    let Data::Struct(data) = &input.data else {
+        let why = format!(
+            "only structures have `Trace` derived: of an enumeration or a union not all bytes are a value. \
+             Derive `Enumeration` with `#[repr(u8)]` for an enumeration without fields, and let a field be a `Checked<{name}>`; \
+             for one with fields write a structure with such a number and the fields of all"
+        );
+        return Err(Error::new_spanned(name, why));
     };
+    if !has_repr(&input, &["C", "transparent"]) {
+        let why = "a structure in a heap is `#[repr(C)]`: else the next version of the compiler may lay it out differently";
+        return Err(Error::new_spanned(name, why));
+    }
+    for field in &data.fields {
+        if let Some(why) = hint(&field.ty) {
+            return Err(Error::new_spanned(&field.ty, why));
+        }
+    }
+    let root = heap_crate();
+    let places = places(&data.fields);
     let types: Vec<_> = data.fields.iter().map(|field| &field.ty).collect();
     let texts: Vec<_> = places.iter().map(ToString::to_string).collect();
     let mut generics = input.generics.clone();
@@ -94,6 +155,98 @@ fn expand(input: DeriveInput) -> Result<proc_macro2::TokenStream, Error> {
     })
 }
 
+/// What a field's type should be instead, for those that are often tried.
+fn hint(field: &syn::Type) -> Option<&'static str> {
+    let syn::Type::Path(path) = field else { return None };
+    match path.path.segments.last()?.ident.to_string().as_str() {
+        "bool" => Some("not all bytes are a `bool`: let it be a `Checked<bool>`"),
+        "char" => Some("not all bytes are a `char`: let it be a `Checked<char>`"),
+        "Option" => Some(
+            "not all bytes are an `Option`: a `PPtr` can be null, and beside a number lies a `Checked<bool>`",
+        ),
+        "String" => Some(
+            "what a `String` leads to does not lie in the heap: let it be a `Str<N>` of up to N bytes, or a `PPtr<VectorHead<u8>>`",
+        ),
+        _ => None,
+    }
+}
+
+fn expand_key(input: DeriveInput) -> Result<proc_macro2::TokenStream, Error> {
+    let name = &input.ident;
+    let Data::Struct(data) = &input.data else {
+        let why = format!(
+            "only structures have `Key` derived; of an enumeration that derives `Enumeration` a `Checked<{name}>` is a key"
+        );
+        return Err(Error::new_spanned(name, why));
+    };
+    let root = heap_crate();
+    let places = places(&data.fields);
+    let mut generics = input.generics.clone();
+    for parameter in input.generics.type_params() {
+        let parameter = &parameter.ident;
+        generics
+            .make_where_clause()
+            .predicates
+            .push(parse_quote!(#parameter: #root::collections::Key));
+    }
+    let (with, named, where_) = generics.split_for_impl();
+    Ok(quote! {
+        impl #with #root::collections::Key for #name #named #where_ {
+            fn code(&self) -> u64 {
+                let code = 5u64;
+                #( let code = #root::trace::mix(code, #root::collections::Key::code(&self.#places)); )*
+                code
+            }
+        }
+    })
+}
+
+fn expand_enumeration(input: DeriveInput) -> Result<proc_macro2::TokenStream, Error> {
+    let name = &input.ident;
+    let Data::Enum(data) = &input.data else {
+        let why = "only enumerations have `Enumeration` derived; a structure derives `Trace`";
+        return Err(Error::new_spanned(name, why));
+    };
+    if let Some(variant) = data.variants.iter().find(|variant| !variant.fields.is_empty()) {
+        let why = "an enumeration in a heap has no fields: write a structure with a number and the fields of all";
+        return Err(Error::new_spanned(variant, why));
+    }
+    let number = ["u8", "u16", "u32", "u64"].into_iter().find(|number| has_repr(&input, &[number]));
+    let Some(number) = number else {
+        let why = "an enumeration in a heap says of what type its numbers are, as by `#[repr(u8)]`: u8, u16, u32 or u64";
+        return Err(Error::new_spanned(name, why));
+    };
+    let number = syn::Ident::new(number, name.span());
+    let root = heap_crate();
+    let variants: Vec<_> = data.variants.iter().map(|variant| &variant.ident).collect();
+    let texts: Vec<_> = variants.iter().map(ToString::to_string).collect();
+    let (with, named, where_) = input.generics.split_for_impl();
+    let text = name.to_string();
+    Ok(quote! {
+        impl #with #root::Enumeration for #name #named #where_ {
+            type Number = #number;
+            const LAYOUT: u64 = {
+                let layout = #root::trace::hash(#text, 0);
+                #( let layout = #root::trace::mix(layout, #root::trace::hash(#texts, Self::#variants as u64)); )*
+                layout
+            };
+
+            fn number(self) -> #number {
+                self as #number
+            }
+
+            fn of_number(number: #number) -> ::core::option::Option<Self> {
+                #(
+                    if number == Self::#variants as #number {
+                        return ::core::option::Option::Some(Self::#variants);
+                    }
+                )*
+                ::core::option::Option::None
+            }
+        }
+    })
+}
+
 /// What the user calls the crate of the heap.
 fn heap_crate() -> proc_macro2::TokenStream {
     let own = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
@@ -103,14 +256,15 @@ fn heap_crate() -> proc_macro2::TokenStream {
     }
 }
 
-fn has_fixed_layout(input: &DeriveInput) -> bool {
+/// Whether a type's layout is one of those that are named.
+fn has_repr(input: &DeriveInput, named: &[&str]) -> bool {
     input.attrs.iter().any(|attribute| {
         let Meta::List(list) = &attribute.meta else { return false };
-        let mut is_fixed = false;
+        let mut is_one = false;
         let _ = list.parse_nested_meta(|meta| {
-            is_fixed |= meta.path.is_ident("C") || meta.path.is_ident("transparent");
+            is_one |= named.iter().any(|name| meta.path.is_ident(name));
             Ok(())
         });
-        list.path.is_ident("repr") && is_fixed
+        list.path.is_ident("repr") && is_one
     })
 }

@@ -21,6 +21,7 @@ mod backup;
 mod blocks;
 mod cache;
 mod check;
+mod checked;
 mod class;
 mod collect;
 pub mod collections;
@@ -60,6 +61,7 @@ mod window;
 mod workers;
 
 pub use check::{ClassUse, Finding, Kind, Survey, check, check_watched};
+pub use checked::{Checked, Enumeration};
 pub use collect::Collected;
 pub use error::{Error, Reason};
 pub use face::Counts;

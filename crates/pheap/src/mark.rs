@@ -389,11 +389,14 @@ impl<M: Medium> Mark for Worker<'_, M> {
         }
     }
 
-    fn behind(&mut self, at: *const u8, what: Target) {
+    fn behind(&mut self, at: *const u8, skipped: usize, what: Target) {
         let at = self.core.offset(at);
         let Some(found) = self.core.object_of(at).filter(|_| what.trace.is_some()) else { return };
-        let count = what.count.min((found.start + found.bytes - at) / what.bytes.max(1));
-        self.push(Item { at, to: Target { count, ..what } });
+        let fit = (found.start + found.bytes - at) / what.bytes.max(1);
+        let count = what.count.min(fit.saturating_sub(skipped));
+        if count > 0 {
+            self.push(Item { at: at + skipped * what.bytes, to: Target { count, ..what } });
+        }
     }
 
     fn words(&mut self, at: *const u8, bytes: usize) {

@@ -11,7 +11,13 @@ use crate::pointer::PPtr;
 ///
 /// # Safety
 /// Any bytes are a value of the type: a heap may hold what a damaged disk has made of it. So there is no `bool`, `char`,
-/// reference or enumeration in it. Whatever holds an object of the heap, [`Trace::trace`] names.
+/// reference or enumeration in it; [`Checked`](crate::Checked) holds the first two and the last. Whatever holds an object of the heap, [`Trace::trace`] names.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot lie in a heap: not all bytes are a value of it, or what it leads to is elsewhere",
+    note = "`bool`, `char` and enumerations with `#[derive(Enumeration)]` lie in a heap as `Checked<_>`",
+    note = "an `Option<PPtr<T>>` is a `PPtr<T>`, which can be null; a `String` is a `Str<N>`",
+    note = "a structure of the program's own takes `#[derive(Trace)]` and `#[repr(C)]`"
+)]
 pub unsafe trait Trace: Sized {
     /// A number that changes when the type's layout does: of its name, its fields' names, places and layouts.
     const LAYOUT: u64;
@@ -53,8 +59,8 @@ impl Target {
 pub(crate) trait Mark {
     /// The word at `place` is a pointer to that, or null, or neither: then it is cleared.
     fn pointer(&mut self, place: *const u64, to: Target);
-    /// Values lie there, in the object that is being looked at.
-    fn behind(&mut self, at: *const u8, what: Target);
+    /// Values lie there, in the object that is being looked at, behind as many of the type as are skipped.
+    fn behind(&mut self, at: *const u8, skipped: usize, what: Target);
     /// Bytes that may hold pointers anywhere.
     fn words(&mut self, at: *const u8, bytes: usize);
 }
@@ -70,7 +76,12 @@ impl Tracer<'_> {
 
     /// There are values behind this one, in the same object: `len` of them, as many as lie in the object at most.
     pub fn behind<T: Trace>(&mut self, first: *const T, len: usize) {
-        self.0.behind(first.cast(), Target::of::<T>(len));
+        self.0.behind(first.cast(), 0, Target::of::<T>(len));
+    }
+
+    /// The same of a part of these values: `len` of them, from a number on.
+    pub fn some_behind<T: Trace>(&mut self, first: *const T, from: usize, len: usize) {
+        self.0.behind(first.cast(), from, Target::of::<T>(len));
     }
 
     /// There is a pointer to `count` values of `bytes` bytes each, of which a function names the pointers; none: they have none.

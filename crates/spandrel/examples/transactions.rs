@@ -1,162 +1,174 @@
-//! A small library for transactions on top of a heap, and the proof that it holds: every image that a power failure may
-//! leave of ten transfers between accounts is recovered, and no money is lost and no object leaks.
+//! Transfers between accounts, each of them one transaction over three collections, and the proof that they are all or nothing: every image that
+//! a power failure may leave of ten transfers is recovered, and in each the money is all there, the record agrees with the
+//! accounts, and no object leaks.
 //!
 //!     cargo run --release --features simulator --example transactions
-//!
-//! A transaction may free objects and be cut off: then they must still be there. So the library has the heap hand it what is freed
-//! (`set_free_callback`), and frees that when the transaction has ended (`safe_free`). It needs nothing else of the heap.
 
-use spandrel::heap::collections::{Vector, VectorHead};
+use spandrel::heap::collections::{
+    HashMap, MapHead, SortedSet, SortedSetHead, Str, Vector, VectorHead,
+};
 use spandrel::heap::simulator::{Bounds, Memory, Point};
-use spandrel::heap::{Error, Heap, Medium, PPtr, RootType, Trace};
-use std::cell::RefCell;
-use std::ptr::NonNull;
+use spandrel::heap::{Checked, Enumeration, Error, Heap, Medium, RootType, Trace};
+use std::fmt;
 
-thread_local! {
-    /// What was freed in the transaction that the thread is in.
-    static FREED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+/// What became of a transfer.
+#[derive(Clone, Copy, PartialEq, Debug, Enumeration)]
+#[repr(u8)]
+enum Outcome {
+    Done = 1,
+    Corrected = 2,
 }
 
-/// Where a word was changed, and what was there.
-type Entry = [u64; 2];
-
-/// Transactions of one heap, one at a time.
-struct Transactions<'h, M: Medium> {
-    heap: &'h Heap<M>,
-    log: Vector<'h, Entry, M>,
-}
-
-impl<'h, M: Medium> Transactions<'h, M> {
-    /// To be called when the heap was opened, and before it is collected: undoes what was cut off.
-    fn open(heap: &'h Heap<M>) -> Result<Self, Error> {
-        let mut log = Vector::<Entry, M>::open(heap, "undo")?;
-        while let Some([at, before]) = log.get(log.len().wrapping_sub(1)) {
-            store(heap, at as usize, before);
-            heap.medium().fence();
-            log.pop();
-        }
-        extern "C" fn note(object: *mut u8, _: *mut u8) {
-            FREED.with_borrow_mut(|freed| freed.push(object as usize));
-        }
-        // SAFETY: it notes an address.
-        unsafe { heap.set_free_callback(Some(note), std::ptr::null_mut()) };
-        Ok(Self { heap, log })
-    }
-
-    /// All that `work` stores, or nothing of it.
-    fn run(&mut self, work: impl FnOnce(&mut Self) -> Result<(), Error>) -> Result<(), Error> {
-        work(self)?;
-        self.heap.medium().fence();
-        self.log.truncate(0);
-        for object in FREED.take() {
-            // SAFETY: it was freed, and the transaction is durable.
-            unsafe {
-                self.heap.safe_free(NonNull::new(object as *mut u8).ok_or(Error::Foreign(0))?)?
-            };
-        }
-        Ok(())
-    }
-
-    fn store(&mut self, place: PPtr<u64>, word: u64) -> Result<(), Error> {
-        let at = place.offset().ok_or(Error::Foreign(0))?;
-        // SAFETY: nobody else has the heap.
-        let before = unsafe { self.heap.read(place) }.ok_or(Error::Foreign(at))?;
-        self.log.push([at as u64, before])?;
-        store(self.heap, at, word);
-        Ok(())
-    }
-}
-
-fn store<M: Medium>(heap: &Heap<M>, at: usize, word: u64) {
-    // SAFETY: a word of an object; nobody else has the heap.
-    unsafe { heap.medium().store_word(at, word) };
-    heap.medium().write_back(at, 8);
-}
-
-/// What an account is: a pointer to how much there is, which is another object after each transfer.
-#[derive(Trace)]
+/// A transfer, as it is recorded.
+#[derive(Clone, Copy, Trace)]
 #[repr(C)]
-struct Accounts {
-    balances: [PPtr<u64>; 4],
+struct Transfer {
+    from: Name,
+    to: Name,
+    amount: i64,
+    outcome: Checked<Outcome>,
 }
 
-const TYPES: &[RootType<'_>] =
-    &[RootType::of::<Accounts>("accounts"), RootType::of::<VectorHead<Entry>>("undo")];
-const ALL: u64 = 400;
+type Name = Str<16>;
+type Accounts<'h, M> = HashMap<'h, Name, i64, &'h Heap<M>>;
 
-/// Moves an amount by two new objects; the old ones are freed.
-fn transfer(transactions: &mut Transactions<'_, &Memory>, round: u64) -> Result<(), Error> {
-    let (from, to) = ((round % 4) as usize, ((round * 3 + 1) % 4) as usize);
-    let accounts = transactions.heap.root::<Accounts>("accounts")?.get();
-    transactions.run(|all| {
-        for (account, add) in [(from, 0u64.wrapping_sub(round)), (to, round)] {
-            let place = PPtr::<u64>::to(accounts.offset().unwrap_or(0) + account * 8);
-            // SAFETY: nobody else has the heap.
-            let old = PPtr::<u64>::from_raw(unsafe { all.heap.read(place) }.unwrap_or(0));
-            // SAFETY: as above.
-            let balance = unsafe { all.heap.read(old) }.unwrap_or(0);
-            let new = all.heap.new_object(balance.wrapping_add(add))?;
-            all.store(place, new.raw())?;
-            // SAFETY: nothing leads to it, if the transaction ends.
-            unsafe { all.heap.free_object(old)? };
+const TYPES: &[RootType<'_>] = &[
+    RootType::of::<MapHead<Name, i64>>("accounts"),
+    RootType::of::<VectorHead<Transfer>>("transfers"),
+    RootType::of::<SortedSetHead<(i64, Name)>>("by balance"),
+];
+const NAMES: [&str; 4] = ["Ada", "Alan", "Grace", "Kurt"];
+const ALL: i64 = 400;
+
+/// Why a transfer was not made: the program's own reasons beside the heap's.
+#[derive(Debug)]
+enum Refused {
+    Heap(Error),
+    TooLittle(i64),
+}
+
+impl From<Error> for Refused {
+    fn from(why: Error) -> Self {
+        Self::Heap(why)
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Heap(why) => why.fmt(f),
+            Self::TooLittle(has) => write!(f, "there are only {has}"),
         }
-        Ok(())
-    })
+    }
 }
 
-/// What there is in all accounts.
-fn sum(heap: &Heap<&Memory>) -> Result<u64, Error> {
-    let accounts = heap.root::<Accounts>("accounts")?.get();
-    let balances = heap.address(accounts).map(|accounts| {
-        // SAFETY: nobody else has the heap.
-        unsafe { accounts.as_ref() }.balances
-    });
-    // SAFETY: as above.
-    Ok(balances.iter().flatten().filter_map(|balance| unsafe { heap.read(*balance) }).sum())
+impl std::error::Error for Refused {}
+
+struct Bank<'h, M: Medium> {
+    heap: &'h Heap<M>,
+    accounts: Accounts<'h, M>,
+    transfers: Vector<'h, Transfer, &'h Heap<M>>,
+    by_balance: SortedSet<'h, (i64, Name), &'h Heap<M>>,
+}
+
+impl<'h, M: Medium> Bank<'h, M> {
+    fn open(heap: &'h Heap<M>) -> Result<Self, Error> {
+        Ok(Self {
+            heap,
+            accounts: HashMap::<Name, i64>::open(heap, "accounts")?,
+            transfers: Vector::<Transfer>::open(heap, "transfers")?,
+            by_balance: SortedSet::<(i64, Name)>::open(heap, "by balance")?,
+        })
+    }
+
+    fn change(&mut self, name: Name, amount: i64) -> Result<(), Refused> {
+        let before = self.accounts.get(&name).unwrap_or(0);
+        self.by_balance.remove(&(before, name))?;
+        self.by_balance.insert((before + amount, name))?;
+        self.accounts.insert(name, before + amount)?;
+        // What was done before this is undone.
+        if before + amount < 0 { Err(Refused::TooLittle(before)) } else { Ok(()) }
+    }
+
+    /// All of a transfer, or nothing of it.
+    fn transfer(&mut self, from: Name, to: Name, amount: i64) -> Result<(), Refused> {
+        let heap = self.heap;
+        heap.try_transaction(|| {
+            self.change(to, amount)?;
+            self.change(from, -amount)?;
+            let outcome = Outcome::Done.into();
+            Ok(self.transfers.push(Transfer { from, to, amount, outcome })?)
+        })
+    }
+
+    /// Looks whether all agree.
+    fn check(&self) -> Result<(), String> {
+        let sum: i64 = self.accounts.values().sum();
+        let mut expected = NAMES.map(|_| ALL / NAMES.len() as i64);
+        for transfer in self.transfers.iter() {
+            for (name, amount) in
+                [(transfer.from, -transfer.amount), (transfer.to, transfer.amount)]
+            {
+                let place = NAMES.iter().position(|other| name == **other).ok_or("no name")?;
+                expected[place] += amount;
+            }
+            if transfer.outcome.get() != Some(Outcome::Done) {
+                return Err("an outcome that is none".into());
+            }
+        }
+        let balance = |name| self.accounts.get(&Name::cut(name)).unwrap_or(0);
+        let mut sorted: Vec<_> =
+            self.accounts.iter().map(|(name, balance)| (balance, name)).collect();
+        sorted.sort();
+        if !self.by_balance.iter().eq(sorted) {
+            return Err("the order is not that of the balances".into());
+        }
+        match (sum, NAMES.map(balance) == expected) {
+            (ALL, true) => Ok(()),
+            _ => Err(format!("{sum} in the accounts, {expected:?} recorded")),
+        }
+    }
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let memory = Memory::new(2 << 20);
     let heap = Heap::create(&memory, [1, 2], 0, 0)?;
-    let mut balances = [PPtr::NULL; 4];
-    for balance in &mut balances {
-        *balance = heap.new_object(ALL / 4)?;
-    }
-    heap.root::<Accounts>("accounts")?.set(heap.new_object(Accounts { balances })?)?;
-    let mut transactions = Transactions::open(&heap)?;
+    let mut bank = Bank::open(&heap)?;
+    heap.try_transaction(|| {
+        NAMES.iter().try_for_each(|name| bank.change(Name::cut(name), ALL / NAMES.len() as i64))
+    })?;
     memory.note(0);
-    for round in 1..=10 {
-        transfer(&mut transactions, round)?;
+    let mut refused = 0;
+    for round in 1..=10u64 {
+        let (from, to) = (NAMES[round as usize % 4], NAMES[(round as usize * 3 + 1) % 4]);
+        match bank.transfer(Name::cut(from), Name::cut(to), (round * round * 3) as i64) {
+            Err(Refused::TooLittle(_)) => refused += 1,
+            done => done?,
+        }
         memory.note(round);
     }
-    drop(transactions);
+    drop(bank);
     heap.close()?;
 
     let check = |image: &[u8], point: &Point<'_>| -> Result<(), String> {
         if point.notes.is_empty() {
             return Ok(());
         }
-        let look = || -> Result<(u64, u64), Error> {
-            let after = Memory::from_image(image);
-            // First the library, then the heap: what was freed in a transaction that was cut off is needed again.
-            let (mut heap, _) = Heap::open(&after, 0, None)?;
-            if let Err(Error::NeedsRecovery) = Transactions::open(&heap).map(drop) {
-                return Err(Error::NeedsRecovery);
-            }
-            let collected = heap.collect(TYPES)?;
-            Ok((sum(&heap)?, collected.live))
-        };
-        let (sum, live) = look().map_err(|why| why.to_string())?;
-        // Four balances and what leads to them, and the log of at most two objects.
-        match (sum, live) {
-            (ALL, 6..=7) => Ok(()),
-            _ => Err(format!("{sum} in the accounts, {live} objects")),
+        let after = Memory::from_image(image);
+        let (heap, _) = Heap::open(&after, 0, Some(TYPES)).map_err(|why| why.to_string())?;
+        Bank::open(&heap).map_err(|why| why.to_string())?.check()?;
+        heap.close().map_err(|why| why.to_string())?;
+        let survey = spandrel::heap::check(&after, TYPES, &mut |_| ());
+        let survey = survey.map_err(|why| why.to_string())?;
+        match (survey.damaged, survey.lost) {
+            (0, 0) => Ok(()),
+            (damaged, lost) => Err(format!("{damaged} damages, {lost} objects lost")),
         }
     };
-    let seen = memory.journal().images(&Bounds { most: 256, ..Bounds::default() }, check);
+    let seen = memory.journal().images(&Bounds { most: 24, ..Bounds::default() }, check);
     let seen = seen.map_err(|found| found.to_string())?;
     println!(
-        "{} moments, {} images: {ALL} in the accounts in each, and nothing leaks",
+        "{} moments, {} images: {ALL} in the accounts in each, {refused} transfers refused and nothing of them left, and nothing leaks",
         seen.points, seen.images
     );
     Ok(())

@@ -3,68 +3,25 @@
 //!     cargo run --release --example word_count -- words.heap FILE…
 //!
 //! Kill it with `kill -9` in the middle and start it again: no word is counted twice, and none is missed. In memory (tmpfs,
-//! DAX) each count is there as soon as it was made; on an ordinary file all of them become durable together, with each checkpoint.
+//! DAX) each line is counted as soon as its transaction has ended; on an ordinary file all of them become durable together, with each checkpoint.
 //!
 //!     cargo run --release --features simulator --example word_count -- --power-failure
 //!
 //! does the same with every image of a short count that a power failure may leave.
 
-use spandrel::heap::collections::{HashMap, Key, MapHead, Vector, VectorHead};
-use spandrel::heap::{Error, Heap, Medium, Options, RootType, Trace, Tracer};
+use spandrel::heap::collections::{HashMap, MapHead, Str, Vector, VectorHead};
+use spandrel::heap::{Error, Heap, Medium, Opened, Options, RootType};
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
 
 type Failure = Box<dyn std::error::Error>;
-
 /// A word: up to 24 bytes of it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(transparent)]
-struct Word([u8; 24]);
-
-// SAFETY: any bytes are one, and it holds nothing.
-unsafe impl Trace for Word {
-    const LAYOUT: u64 = <[u8; 24]>::LAYOUT;
-    const HAS_POINTERS: bool = false;
-
-    fn trace(&self, _: &mut Tracer<'_>) {}
-}
-
-impl Key for Word {
-    fn code(&self) -> u64 {
-        self.0.code()
-    }
-}
-
-impl Word {
-    fn new(text: &str) -> Self {
-        let mut bytes = [0; 24];
-        let text = text.as_bytes();
-        let len = text.len().min(bytes.len());
-        bytes[..len].copy_from_slice(&text[..len]);
-        Self(bytes)
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0).trim_end_matches('\0').to_string()
-    }
-}
-
-/// How often a word was seen.
-#[derive(Clone, Copy, Trace)]
-#[repr(C)]
-struct Seen {
-    times: u64,
-    /// The place behind the one where it was seen last. The place that the count has come to is stored after it: where
-    /// this lies beyond that, the word was counted, and the failure came in between.
-    until: u64,
-}
+type Word = Str<24>;
 
 const TYPES: &[RootType<'_>] =
-    &[RootType::of::<MapHead<Word, Seen>>("counts"), RootType::of::<VectorHead<u64>>("places")];
+    &[RootType::of::<MapHead<Word, u64>>("counts"), RootType::of::<VectorHead<u64>>("places")];
 
 /// Lines between two checkpoints.
 const LINES: usize = 2000;
-/// Places in a file are so many at most: what is above them in [`Seen::until`] is the file's number, plus 1.
-const FILE_SHIFT: u32 = 48;
 
 fn main() -> Result<(), Failure> {
     let mut words = std::env::args().skip(1);
@@ -92,8 +49,8 @@ fn main() -> Result<(), Failure> {
 
 /// All words, those first that were seen most often.
 fn most_often<M: Medium>(heap: &Heap<M>) -> Result<Vec<(u64, String)>, Error> {
-    let counts = HashMap::<Word, Seen>::open(heap, "counts")?;
-    let mut all: Vec<_> = counts.iter().map(|(word, seen)| (seen.times, word.text())).collect();
+    let counts = HashMap::<Word, u64>::open(heap, "counts")?;
+    let mut all: Vec<_> = counts.iter().map(|(word, times)| (times, word.to_string())).collect();
     all.sort_unstable_by(|one, two| two.cmp(one));
     Ok(all)
 }
@@ -106,7 +63,7 @@ fn count<M: Medium>(
     lines: usize,
     done: impl Fn(u64),
 ) -> Result<(), Failure> {
-    let mut counts = HashMap::<Word, Seen>::open(heap, "counts")?;
+    let mut counts = HashMap::<Word, u64>::open(heap, "counts")?;
     let mut places = Vector::<u64>::open(heap, "places")?;
     while places.len() <= number {
         places.push(0)?;
@@ -117,19 +74,17 @@ fn count<M: Medium>(
     for lines_read in 1.. {
         line.clear();
         let read = text.read_until(b'\n', &mut line)?;
-        let mut until = (number as u64 + 1) << FILE_SHIFT | place;
-        for word in String::from_utf8_lossy(&line).split(|c: char| !c.is_alphanumeric()) {
-            until += 1;
-            if !word.is_empty() {
-                let word = Word::new(&word.to_lowercase());
-                let seen = counts.get(&word).unwrap_or(Seen { times: 0, until: 0 });
-                if seen.until < until {
-                    counts.insert(word, Seen { times: seen.times + 1, until })?;
+        place += read as u64;
+        // The words of a line are counted together with the place behind it.
+        heap.transaction(|| {
+            for word in String::from_utf8_lossy(&line).split(|c: char| !c.is_alphanumeric()) {
+                if !word.is_empty() {
+                    let word = Word::cut(&word.to_lowercase());
+                    counts.update(word, |times| times.unwrap_or(0) + 1)?;
                 }
             }
-        }
-        place += read as u64;
-        places.set(number, place)?;
+            places.set(number, place)
+        })?;
         if read == 0 || lines_read % lines == 0 {
             heap.checkpoint()?;
         }

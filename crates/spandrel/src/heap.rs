@@ -62,9 +62,15 @@ mod path;
 
 pub use options::{Options, copy, open};
 pub use path::AsPath;
-pub use spandrel_derive::Trace;
+pub use spandrel_derive::{Enumeration, Trace};
 // `Options` and `copy` of the room below take paths as bytes: those above hide them.
 pub use spandrel_pheap::*;
+
+/// Collections that live in a heap; see [`spandrel_pheap::collections`].
+pub mod collections {
+    pub use spandrel_derive::Key;
+    pub use spandrel_pheap::collections::*;
+}
 
 use allocator_api2::alloc::{AllocError, Allocator, Layout};
 use core::ptr::NonNull;

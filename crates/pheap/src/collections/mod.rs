@@ -30,8 +30,13 @@ mod claim;
 mod held;
 mod key;
 mod map;
+#[cfg(test)]
+mod model_tests;
 mod op;
+mod queue;
+mod set;
 mod sorted;
+mod str;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -44,7 +49,10 @@ pub(crate) use held::Lent;
 pub use key::Key;
 pub use map::{HashMap, MapHead};
 pub(crate) use op::{Op, Part};
+pub use queue::{Queue, QueueHead, Ring};
+pub use set::{HashSet, SetHead, SortedSet, SortedSetHead};
 pub use sorted::{SortedHead, SortedMap};
+pub use str::Str;
 pub use text::Text;
 pub use typed::Root;
 pub use vector::{Elements, Vector, VectorHead};

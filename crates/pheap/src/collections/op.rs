@@ -163,6 +163,9 @@ impl<'c, M: Medium> Op<'c, M> {
     /// # Safety
     /// As for [`Op::put`].
     pub unsafe fn put_aside(&mut self, at: usize, bytes: &[u8]) -> Result<(), Error> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
         if self.log.is_some() {
             return self.change(&[Part::Bytes(at, bytes)]);
         }

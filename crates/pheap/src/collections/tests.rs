@@ -11,11 +11,11 @@ use super::*;
 use crate::layout::{BLOCK_BYTES, LEAST_BYTES};
 use crate::{Error, Heap, PPtr, RootType};
 
-const UUID: [u64; 2] = [5, 6];
-const BYTES: usize = LEAST_BYTES + 20 * BLOCK_BYTES;
+pub const UUID: [u64; 2] = [5, 6];
+pub const BYTES: usize = LEAST_BYTES + 20 * BLOCK_BYTES;
 
 /// Runs steps of which each leaves a state, and looks whether every failure leaves that before or after the step that it was in.
-fn every_failure_leaves_a_state<S: PartialEq + Debug + Clone>(
+pub fn every_failure_leaves_a_state<S: PartialEq + Debug + Clone>(
     steps: usize,
     step: impl Fn(&Heap<&Memory>, usize),
     state: impl Fn(&Heap<&Memory>) -> Result<S, Error>,

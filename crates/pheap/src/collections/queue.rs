@@ -1,0 +1,312 @@
+//! A queue: a ring of elements, of which one word says where it begins and one where it ends.
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use super::held::{HeapRef, Held};
+use super::op::{Op, bytes_of};
+use crate::error::Error;
+use crate::heap::Heap;
+use crate::pointer::PPtr;
+use crate::trace::{Trace, Tracer, hash, mix};
+
+/// What a root leads to that is a queue: a pointer to its ring.
+#[repr(C)]
+pub struct QueueHead<T> {
+    ring: PPtr<Ring<T>>,
+}
+
+/// The elements of a queue. The places of the first and of the one behind the last are counted on without end; where they are in the
+/// ring is what remains of a division by its room.
+#[repr(C)]
+pub struct Ring<T> {
+    begin: u64,
+    end: u64,
+    /// Elements that there is room for: a power of two.
+    room: u64,
+    /// The first lies at a multiple of 16.
+    unused: u64,
+    elements: [T; 0],
+}
+
+const END_AT: usize = 8;
+const ROOM_AT: usize = 16;
+const FIRST: usize = 32;
+const LEAST_ROOM: usize = 8;
+
+impl<T> QueueHead<T> {
+    /// The head of a queue without elements, for a collection that a program's own object leads to; see [`Queue::of`].
+    pub const fn new() -> Self {
+        Self { ring: PPtr::NULL }
+    }
+}
+
+impl<T> Default for QueueHead<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> fmt::Debug for QueueHead<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueHead").field("ring", &self.ring).finish()
+    }
+}
+
+impl<T> fmt::Debug for Ring<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { begin, end, room, .. } = self;
+        write!(f, "Ring({begin}..{end} of {room})")
+    }
+}
+
+// SAFETY: a pointer.
+unsafe impl<T: Trace> Trace for QueueHead<T> {
+    const LAYOUT: u64 = mix(hash("QueueHead", size_of::<T>() as u64), T::LAYOUT);
+
+    fn trace(&self, tracer: &mut Tracer<'_>) {
+        self.ring.trace(tracer);
+    }
+}
+
+// SAFETY: numbers, and elements of which any bytes are values.
+unsafe impl<T: Trace> Trace for Ring<T> {
+    const LAYOUT: u64 = <QueueHead<T>>::LAYOUT;
+    const HAS_POINTERS: bool = T::HAS_POINTERS;
+
+    fn trace(&self, tracer: &mut Tracer<'_>) {
+        // What a place holds that is not in use may have been freed.
+        let Some((from, first, rest)) = parts(self.begin, self.end, self.room) else { return };
+        tracer.some_behind::<T>(self.elements.as_ptr(), from, first);
+        tracer.behind::<T>(self.elements.as_ptr(), rest);
+    }
+}
+
+/// Where the first element is in the ring, how many there are from there to the ring's end, and how many from its beginning on.
+fn parts(begin: u64, end: u64, room: u64) -> Option<(usize, usize, usize)> {
+    if !room.is_power_of_two() {
+        return None;
+    }
+    let (len, from) = (end.wrapping_sub(begin).min(room), begin & (room - 1));
+    let first = len.min(room - from);
+    Some((from as usize, first as usize, (len - first) as usize))
+}
+
+/// A queue in a heap, to which elements are added and from which they are taken at both ends.
+pub struct Queue<'h, T, H = &'h Heap> {
+    held: Held<H>,
+    of: PhantomData<(T, &'h ())>,
+}
+
+impl<T: Trace + Copy + fmt::Debug, H: HeapRef> fmt::Debug for Queue<'_, T, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<'h, T: Trace + Copy> Queue<'h, T> {
+    /// The queue of a name, made if there is none.
+    ///
+    /// # Errors
+    /// [`Error::HandleLives`]: it has a handle; and as for [`Heap::root`] and [`Heap::alloc`].
+    pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<Queue<'h, T, H>, Error> {
+        const { Queue::<T, H>::FITS };
+        Ok(Queue { held: Held::open(heap, name, QueueHead::<T>::new)?, of: PhantomData })
+    }
+
+    /// The queue that a pointer leads to.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`].
+    ///
+    /// # Safety
+    /// No other handle of the queue lives as long as this one, and its head is not freed or replaced.
+    pub unsafe fn of<H: HeapRef>(
+        heap: H,
+        head: PPtr<QueueHead<T>>,
+    ) -> Result<Queue<'h, T, H>, Error> {
+        const { Queue::<T, H>::FITS };
+        // SAFETY: promised by the caller.
+        Ok(Queue { held: unsafe { Held::of(heap, head)? }, of: PhantomData })
+    }
+}
+
+/// A ring as it is.
+#[derive(Clone, Copy)]
+struct Now {
+    at: usize,
+    begin: u64,
+    len: usize,
+    room: usize,
+}
+
+impl<T: Trace + Copy, H: HeapRef> Queue<'_, T, H> {
+    const FITS: () = assert!(
+        align_of::<T>() <= 16 && size_of::<T>() > 0,
+        "elements of a heap's queue are aligned to 16 bytes at most, and not empty"
+    );
+
+    fn now(&self) -> Now {
+        let core = self.held.core();
+        let to = PPtr::<u8>::from_raw(core.load(self.held.at())).offset();
+        let found = to.and_then(|at| core.object_of(at).filter(|found| found.start == at));
+        let none = Now { at: 0, begin: 0, len: 0, room: 0 };
+        let Some(found) = found.filter(|found| found.bytes >= FIRST) else { return none };
+        let (at, begin) = (found.start, core.load(found.start));
+        let room = core.load(at + ROOM_AT);
+        let fits = (found.bytes - FIRST) / size_of::<T>();
+        if !room.is_power_of_two() || room as usize > fits {
+            return none;
+        }
+        let len = core.load(at + END_AT).wrapping_sub(begin).min(room) as usize;
+        Now { at, begin, len, room: room as usize }
+    }
+
+    /// Where the element of a number is, counted from the first one's.
+    fn place(now: Now, number: u64) -> usize {
+        let number = now.begin.wrapping_add(number) as usize & (now.room - 1);
+        now.at + FIRST + number * size_of::<T>()
+    }
+
+    fn read(&self, now: Now, number: usize) -> T {
+        let at = self.held.core().at(Self::place(now, number as u64));
+        // SAFETY: in the ring; any bytes are a value.
+        unsafe { at.as_ptr().cast::<T>().read_unaligned() }
+    }
+
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        self.now().len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// An element, counted from the front.
+    pub fn get(&self, index: usize) -> Option<T> {
+        let now = self.now();
+        (index < now.len).then(|| self.read(now, index))
+    }
+
+    /// The first element.
+    pub fn front(&self) -> Option<T> {
+        self.get(0)
+    }
+
+    /// The last element.
+    pub fn back(&self) -> Option<T> {
+        self.get(self.len().checked_sub(1)?)
+    }
+
+    /// All elements, from the front to the back.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = T> + ExactSizeIterator {
+        let now = self.now();
+        (0..now.len).map(move |number| self.read(now, number))
+    }
+
+    /// Adds an element at the back.
+    ///
+    /// # Errors
+    /// As for [`Heap::alloc`]; [`Error::Forked`], [`Error::InTransaction`].
+    pub fn push_back(&mut self, value: T) -> Result<(), Error> {
+        let mut op = self.held.op()?;
+        let now = self.with_room(&mut op)?;
+        // SAFETY: behind the last one, where there is room.
+        unsafe { op.put_aside(Self::place(now, now.len as u64), bytes_of(&value))? };
+        op.fence();
+        op.publish(now.at + END_AT, now.begin.wrapping_add(now.len as u64 + 1))
+    }
+
+    /// Adds an element at the front.
+    ///
+    /// # Errors
+    /// As for [`Queue::push_back`].
+    pub fn push_front(&mut self, value: T) -> Result<(), Error> {
+        let mut op = self.held.op()?;
+        let now = self.with_room(&mut op)?;
+        // SAFETY: before the first one, where there is room.
+        unsafe { op.put_aside(Self::place(now, u64::MAX), bytes_of(&value))? };
+        op.fence();
+        op.publish(now.at, now.begin.wrapping_sub(1))
+    }
+
+    /// Takes the first element away.
+    ///
+    /// # Errors
+    /// [`Error::Forked`], [`Error::InTransaction`].
+    pub fn pop_front(&mut self) -> Result<Option<T>, Error> {
+        let mut op = self.held.op()?;
+        let now = self.now();
+        if now.len == 0 {
+            return Ok(None);
+        }
+        let value = self.read(now, 0);
+        op.publish(now.at, now.begin.wrapping_add(1))?;
+        Ok(Some(value))
+    }
+
+    /// Takes the last element away.
+    ///
+    /// # Errors
+    /// As for [`Queue::pop_front`].
+    pub fn pop_back(&mut self) -> Result<Option<T>, Error> {
+        let mut op = self.held.op()?;
+        let now = self.now();
+        if now.len == 0 {
+            return Ok(None);
+        }
+        let value = self.read(now, now.len - 1);
+        op.publish(now.at + END_AT, now.begin.wrapping_add(now.len as u64 - 1))?;
+        Ok(Some(value))
+    }
+
+    /// Takes all elements away, and their room.
+    ///
+    /// # Errors
+    /// As for [`Queue::pop_front`].
+    pub fn clear(&mut self) -> Result<(), Error> {
+        let mut op = self.held.op()?;
+        let now = self.now();
+        op.publish(self.held.at(), 0)?;
+        if now.at != 0 {
+            // SAFETY: nothing leads to it any more.
+            unsafe { op.free(now.at)? };
+        }
+        Ok(())
+    }
+
+    /// The ring, with room for one more: a larger one, if need be, has taken its place.
+    fn with_room(&self, op: &mut Op<'_, H::Medium>) -> Result<Now, Error> {
+        let now = self.now();
+        if now.len < now.room {
+            return Ok(now);
+        }
+        let room = (now.room * 2).max(LEAST_ROOM);
+        let bytes = room.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(FIRST));
+        let new = op.alloc(bytes.ok_or(Error::Size(room))?, 16)?;
+        let core = op.core();
+        for number in 0..now.len {
+            let value = self.read(now, number);
+            // SAFETY: in an object that is nobody's yet.
+            unsafe { op.put(new + FIRST + number * size_of::<T>(), bytes_of(&value)) };
+        }
+        core.store(new, 0);
+        core.store(new + END_AT, now.len as u64);
+        core.store(new + ROOM_AT, room as u64);
+        core.store(new + ROOM_AT + 8, 0);
+        core.write_back(new, FIRST);
+        core.fence();
+        if let Err(why) = op.publish(self.held.at(), PPtr::<u8>::to(new).raw()) {
+            // SAFETY: nothing leads to it.
+            unsafe { op.give_back(new) };
+            return Err(why);
+        }
+        if now.at != 0 {
+            // SAFETY: nothing leads to it any more.
+            unsafe { op.free(now.at)? };
+        }
+        Ok(Now { at: new, begin: 0, len: now.len, room })
+    }
+}
