@@ -428,6 +428,7 @@ impl<M: Medium> Heap<M> {
         if bytes <= has && bytes * 2 >= has {
             return Ok(object);
         }
+        core.check_thread()?;
         if bytes > has && has >= BLOCK_BYTES && core.grow_large(object, bytes) {
             return Ok(object);
         }

@@ -50,6 +50,9 @@ impl<M: Medium> Heap<M> {
     /// what lies in the part that is gone must not be touched.
     pub fn checkpoint(&self) -> Result<(), Error> {
         let core = self.core();
+        if core.is_read_only.load(Relaxed) {
+            return Ok(());
+        }
         core.check_process()?;
         core.check_present()?;
         core.medium.checkpoint()?;
@@ -77,6 +80,9 @@ impl<M: Medium> Heap<M> {
 
     fn finish(&self) -> Result<(), Error> {
         self.let_go(|core| {
+            if core.is_read_only.load(Relaxed) {
+                return Ok(());
+            }
             core.check_process()?;
             core.check_present()?;
             if core.needs_collection.load(Acquire) {

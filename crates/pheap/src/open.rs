@@ -37,6 +37,7 @@ pub struct Options<'a> {
     layout: u64,
     types: &'a [RootType<'a>],
     recovers: bool,
+    is_read_only: bool,
     wait: Duration,
 }
 
@@ -88,6 +89,7 @@ impl<'a> Options<'a> {
             layout: 0,
             types: &[],
             recovers: true,
+            is_read_only: false,
             wait: WAIT,
         }
     }
@@ -135,6 +137,16 @@ impl<'a> Options<'a> {
         self
     }
 
+    /// The heap is opened to be read only: [`Options::open`] takes a copy in memory of its last checkpoint, as [`Options::copy`] does, and what
+    /// would change it is refused ([`Error::ReadOnly`]). Other processes may have it open, and go on. Neither the file nor its directory
+    /// need be writable.
+    ///
+    /// The copy takes as much memory as the heap has, and does not follow what is changed later.
+    pub const fn read_only(mut self) -> Self {
+        self.is_read_only = true;
+        self
+    }
+
     /// How long [`Options::copy`] waits for whoever has the heap open, where there is no log, to come to a checkpoint; 10 s if nobody says. Zero: he
     /// is not asked.
     pub const fn wait(mut self, time: Duration) -> Self {
@@ -148,6 +160,9 @@ impl<'a> Options<'a> {
     /// [`Error::System`] with `EEXIST` if there is a file of that name; [`Error::Size`]: a heap has 704 KiB at least;
     /// [`Error::Full`]. No file is left then that was not there before.
     pub fn create(&self, path: impl AsRef<[u8]>) -> Result<Heap<Media>, Error> {
+        if self.is_read_only {
+            return Err(Error::ReadOnly);
+        }
         check_new(path.as_ref(), LOG.len())?;
         let paths = Paths::new(path.as_ref())?;
         if self.size < LEAST_BYTES {
@@ -171,6 +186,11 @@ impl<'a> Options<'a> {
     /// # Errors
     /// As for [`Heap::open`]; [`Error::System`] with `ENOENT` if there is none, [`Error::Locked`].
     pub fn open(&self, path: impl AsRef<[u8]>) -> Result<(Heap<Media>, Opened), Error> {
+        if self.is_read_only {
+            return self.copy(path).inspect(|(heap, _)| {
+                heap.core().is_read_only.store(true, Relaxed);
+            });
+        }
         let media = self.open_medium(path)?;
         Heap::open(media, self.layout, self.recovers.then_some(self.types))
             .inspect(|(heap, _)| bind(heap))
@@ -189,7 +209,7 @@ impl<'a> Options<'a> {
         let mut last = Error::System(libc::ENOENT);
         for _ in 0..TURNS {
             match self.open(path) {
-                Err(Error::System(libc::ENOENT)) => {}
+                Err(Error::System(libc::ENOENT)) if !self.is_read_only => {}
                 opened => return opened,
             }
             let new = Opened { created: true, was_clean: true, collected: None };
@@ -219,6 +239,9 @@ impl<'a> Options<'a> {
     /// # Errors
     /// As for [`Options::open`], but for what only the heap's records say.
     pub fn open_medium(&self, path: impl AsRef<[u8]>) -> Result<Media, Error> {
+        if self.is_read_only {
+            return Err(Error::ReadOnly);
+        }
         check_path(path.as_ref(), LOG.len())?;
         let paths = Paths::new(path.as_ref())?;
         let (identity, bytes) = identify(&paths)?;

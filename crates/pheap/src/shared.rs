@@ -42,6 +42,8 @@ pub struct Core<M: Medium> {
     bytes: AtomicUsize,
     /// The process that opened it.
     process: i32,
+    /// It was opened to be read only: what changes it is refused.
+    pub is_read_only: AtomicBool,
     /// Its number among the open heaps of the process.
     pub number: AtomicUsize,
     pub identity: Identity,
@@ -104,6 +106,7 @@ impl<M: Medium> Core<M> {
             base,
             bytes: AtomicUsize::new(blocks.count * BLOCK_BYTES),
             process: env::pid(),
+            is_read_only: AtomicBool::new(false),
             number: AtomicUsize::new(usize::MAX),
             identity,
             record: Lock::new(record),
@@ -289,9 +292,12 @@ impl<M: Medium> Core<M> {
         true
     }
 
-    /// Refuses what a child of the process that opened the heap asks.
+    /// Refuses changes by a child of the process that opened the heap, and those of a heap that was opened to be read only.
     #[inline]
     pub fn check_process(&self) -> Result<(), Error> {
-        if env::pid() == self.process { Ok(()) } else { Err(Error::Forked) }
+        if env::pid() != self.process {
+            return Err(Error::Forked);
+        }
+        if self.is_read_only.load(Relaxed) { Err(Error::ReadOnly) } else { Ok(()) }
     }
 }

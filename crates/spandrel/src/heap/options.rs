@@ -66,6 +66,29 @@ impl<'a> Options<'a> {
         Self(self.0.offline())
     }
 
+    /// The heap is opened to be read only: [`Options::open`] takes a copy in memory of its last checkpoint, as [`Options::copy`] does, and what
+    /// would change it is refused ([`ReadOnly`](super::Error::ReadOnly)). Other processes may have it open, and go on. Neither the file nor
+    /// its directory need be writable.
+    ///
+    /// The copy takes as much memory as the heap has, and does not follow what is changed later.
+    ///
+    /// ```
+    /// use spandrel::heap::{Error, Options, collections::HashMap};
+    ///
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("visits.heap");
+    /// # let heap = spandrel::heap::open(&path)?;
+    /// # HashMap::<u64, u64>::open(&heap, "visits")?.insert(1, 2)?;
+    /// # heap.close()?;
+    /// let (heap, _) = Options::new().read_only().open(&path)?;
+    /// assert_eq!(HashMap::<u64, u64>::open(&heap, "visits")?.get(&1), Some(2));
+    /// assert_eq!(heap.alloc(100), Err(Error::ReadOnly));
+    /// # Ok::<(), spandrel::heap::OpenError>(())
+    /// ```
+    pub const fn read_only(self) -> Self {
+        Self(self.0.read_only())
+    }
+
     /// How long [`Options::copy`] waits for a process that has the heap open without a log to come to a checkpoint: 10 s by default. Zero:
     /// the process is not asked.
     pub const fn wait(self, time: Duration) -> Self {
