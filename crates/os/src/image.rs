@@ -181,6 +181,14 @@ impl Image {
         fs::ftruncate(&self.file, 0).map_err(Errno::raw_os_error)
     }
 
+    /// Makes it shorter: the bytes behind `bytes` are given back.
+    ///
+    /// # Errors
+    /// The error's number.
+    pub fn cut(&self, bytes: u64) -> Result<(), i32> {
+        fs::ftruncate(&self.file, bytes).map_err(Errno::raw_os_error)
+    }
+
     /// Maps `len` bytes from `offset` on, whole pages, at `at`.
     ///
     /// # Errors

@@ -33,6 +33,8 @@ pub struct Options<'a> {
     size: usize,
     limit: Option<usize>,
     is_fixed: bool,
+    /// The base of a heap that is made, if it is not to be found for it.
+    base: u64,
     choice: Choice,
     layout: u64,
     types: &'a [RootType<'a>],
@@ -85,6 +87,7 @@ impl<'a> Options<'a> {
             size: SIZE,
             limit: None,
             is_fixed: false,
+            base: 0,
             choice: Choice::Auto,
             layout: 0,
             types: &[],
@@ -109,6 +112,12 @@ impl<'a> Options<'a> {
     /// It is made for one address, at which it is opened ever after: addresses of objects may be stored in it.
     pub const fn fixed(mut self) -> Self {
         self.is_fixed = true;
+        self
+    }
+
+    /// It is made for that address, or for any if it is 0.
+    pub(crate) const fn at_base(mut self, base: u64) -> Self {
+        (self.base, self.is_fixed) = (base, false);
         self
     }
 
@@ -229,7 +238,7 @@ impl<'a> Options<'a> {
             media.map(|media| (media, identity)).map_err(|why| told(why.into(), &identity))
         };
         self.with_limit(self.size, |limit| match self.is_fixed {
-            false => make(0, limit),
+            false => make(self.base, limit),
             true => window::place(uuid[1], limit.max(self.size), |base| make(base, limit)),
         })
     }
