@@ -13,41 +13,50 @@ use crate::header::Header;
 use crate::heap::{Heap, Opened};
 use crate::layout::{BLOCK_BYTES, BlockId, first_block};
 use crate::open::Options;
+use crate::open_error::Text;
 use crate::pointer::PPtr;
 
 /// A heap that gets its objects. Dropped before [`Restoring::finish`], it is one that was not closed, with what it has got so far.
-pub struct Restoring {
+pub struct Restoring<'a> {
     heap: ManuallyDrop<Heap<Media>>,
+    /// How it is opened in the end, and where it is.
+    options: Options<'a>,
+    path: Text,
     /// Where the last object ends.
     end: usize,
 }
 
-impl core::fmt::Debug for Restoring {
+impl core::fmt::Debug for Restoring<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Restoring").field("heap", &*self.heap).field("end", &self.end).finish()
+        f.debug_struct("Restoring")
+            .field("heap", &*self.heap)
+            .field("end", &self.end)
+            .finish_non_exhaustive()
     }
 }
 
-impl Drop for Restoring {
+impl Drop for Restoring<'_> {
     fn drop(&mut self) {
         // SAFETY: taken once, as it is dropped once.
         unsafe { ManuallyDrop::take(&mut self.heap) }.abandon();
     }
 }
 
-impl Options<'_> {
+impl<'a> Options<'a> {
     /// Makes a heap that is to get objects which lay in another one. Its size and layout are those of the options, its base is `base`, or
     /// none if that is 0.
     ///
     /// # Errors
     /// As for [`Options::create`]; [`Error::BaseTaken`].
-    pub fn restore(&self, path: impl AsRef<[u8]>, base: u64) -> Result<Restoring, Error> {
+    pub fn restore(&self, path: impl AsRef<[u8]>, base: u64) -> Result<Restoring<'a>, Error> {
+        let path = path.as_ref();
+        let kept = Text::new(path).ok_or(Error::NoMemory)?;
         let heap = self.at_base(base).create(path)?;
-        Ok(Restoring { heap: ManuallyDrop::new(heap), end: 0 })
+        Ok(Restoring { heap: ManuallyDrop::new(heap), options: *self, path: kept, end: 0 })
     }
 }
 
-impl Restoring {
+impl Restoring<'_> {
     /// Puts an object at an offset, which has room for `bytes` bytes and begins with `held`; the rest of it is zero. Objects come in the
     /// order in which they lie.
     ///
@@ -117,15 +126,13 @@ impl Restoring {
     ///
     /// # Errors
     /// As for [`Heap::checkpoint`] and [`Options::open`].
-    pub fn finish(
-        self,
-        options: &Options<'_>,
-        path: impl AsRef<[u8]>,
-    ) -> Result<(Heap<Media>, Opened), Error> {
+    pub fn finish(self) -> Result<(Heap<Media>, Opened), Error> {
         self.heap.core().fence();
         self.heap.checkpoint()?;
+        let options = self.options;
+        let path = Text::new(self.path.bytes()).ok_or(Error::NoMemory)?;
         drop(self);
-        options.open(path)
+        options.open(path.bytes())
     }
 }
 
@@ -179,7 +186,7 @@ mod tests {
                 let name = (root == numbered).then_some(("numbers", 7));
                 restoring.root(root, name, PPtr::<u8>::from_raw(*word).offset()).unwrap();
             }
-            let (heap, opened) = restoring.finish(&options, path("b")).unwrap();
+            let (heap, opened) = restoring.finish().unwrap();
             assert_eq!(opened.collected.unwrap().live, sizes.len() as u64);
             assert!(read(&heap) == objects);
             assert_eq!(heap.fixed_base().unwrap_or(0), base);

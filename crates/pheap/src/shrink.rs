@@ -11,7 +11,6 @@ use spandrel_pmem::{Failed, Media, Medium};
 
 use crate::error::Error;
 use crate::header::Header;
-use crate::heap::Heap;
 use crate::layout::{BLOCK_BYTES, LEAST_BYTES, REGION_BLOCKS, first_block};
 use crate::limits::PATH_BYTES;
 use crate::open::Options;
@@ -60,11 +59,11 @@ impl<M: Medium> Core<M> {
 impl Options<'_> {
     /// Cuts a heap's file behind its last object. The heap must not be open; one that was not closed is recovered.
     ///
-    /// Objects stay where they are, so that one at the end keeps all before it. What cannot be reached stays as well: [`Heap::collect`] frees
+    /// Objects stay where they are, so that one at the end keeps all before it. What cannot be reached stays as well: [`Heap::collect`](crate::Heap::collect) frees
     /// it.
     ///
     /// # Errors
-    /// As for [`Options::open`] and [`Heap::close`]. The heap is whole in any case.
+    /// As for [`Options::open`] and [`Heap::close`](crate::Heap::close). The heap is whole in any case.
     pub fn shrink(&self, path: impl AsRef<[u8]>) -> Result<Shrunk, Error> {
         let path = path.as_ref();
         // Blocks without objects become free when it is closed.
@@ -110,7 +109,7 @@ fn cut(medium: &Media, path: &[u8], to: u64) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Choice, check};
+    use crate::{Choice, Heap, check};
     use proptest::prelude::*;
     use std::string::{String, ToString};
     use std::vec;

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use spandrel_pheap::{Choice, Heap, Media, OpenError, Opened, RootType};
+use spandrel_pheap::{Choice, Heap, Media, OpenError, Opened, Restoring, RootType, Shrunk};
 
 use super::AsPath;
 
@@ -130,6 +130,27 @@ impl<'a> Options<'a> {
     /// As for [`Options::open`], but for what only the heap's records say.
     pub fn open_medium(&self, path: impl AsPath) -> Result<Media, OpenError> {
         with(path, |path| self.0.open_medium(path))
+    }
+
+    /// Cuts a heap's file behind its last object. The heap must not be open; one that was not closed is recovered. A failure at any time
+    /// leaves it whole.
+    ///
+    /// Objects stay where they are, so that one at the end keeps all before it. What cannot be reached stays as well: [`Heap::collect`] frees
+    /// it.
+    ///
+    /// # Errors
+    /// As for [`Options::open`] and [`Heap::close`].
+    pub fn shrink(&self, path: impl AsPath) -> Result<Shrunk, OpenError> {
+        with(path, |path| self.0.shrink(path))
+    }
+
+    /// Makes a heap that is to get objects which lay in another one, at the same offsets; fixed at `base`, or at none if that is 0.
+    /// [`Restoring::finish`] opens it.
+    ///
+    /// # Errors
+    /// As for [`Options::create`]; [`BaseTaken`](super::Error::BaseTaken).
+    pub fn restore(&self, path: impl AsPath, base: u64) -> Result<Restoring<'a>, OpenError> {
+        with(path, |path| self.0.restore(path, base))
     }
 
     /// Opens a copy in memory of a heap: of a closed one, or of the last checkpoint of one that is open. The file stays as it is.
