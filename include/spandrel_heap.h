@@ -69,6 +69,8 @@ typedef struct spandrel_heap_options {
     int medium;      /* one of the above */
     const spandrel_heap_root_type *types; /* types of roots; of others every word is looked at. EINVAL: there is no such root, or no such name */
     size_t type_count;
+    int read_only; /* not 0: a copy in memory of the last checkpoint is opened, and what would change it is refused (EROFS). Other processes
+                    * may have the heap open. Neither the file nor its directory need be writable */
 } spandrel_heap_options;
 
 /* What a collection has found. Set struct_size. */

@@ -18,6 +18,7 @@ pub struct SpandrelHeapOptions {
     medium: c_int,
     pub types: *const SpandrelHeapRootType,
     pub type_count: usize,
+    read_only: c_int,
 }
 
 /// What nobody says.
@@ -30,6 +31,7 @@ const NOTHING: SpandrelHeapOptions = SpandrelHeapOptions {
     medium: 0,
     types: core::ptr::null(),
     type_count: 0,
+    read_only: 0,
 };
 
 /// What a caller says, who may have been compiled with an older header, or a newer one: of what he has and we do not know, nothing
@@ -77,6 +79,9 @@ impl SpandrelHeapOptions {
         if self.limit != 0 {
             options = options.limit(self.limit);
         }
-        Ok(if self.fixed != 0 { options.fixed() } else { options })
+        if self.fixed != 0 {
+            options = options.fixed();
+        }
+        Ok(if self.read_only != 0 { options.read_only() } else { options })
     }
 }

@@ -450,6 +450,7 @@ impl<M: Medium> Heap<M> {
         if bytes <= has && bytes * 2 >= has {
             return Ok(object);
         }
+        core.check_process()?;
         if bytes > has && has >= BLOCK_BYTES && core.grow_large(object, bytes) {
             return Ok(object);
         }

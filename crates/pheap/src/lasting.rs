@@ -82,6 +82,9 @@ impl<M: Medium> Heap<M> {
     /// not be touched. [`Error::InOperation`]: the calling thread is inside a transaction.
     pub fn checkpoint(&self) -> Result<(), Error> {
         let core = self.core();
+        if core.gate.origin().is_read_only() {
+            return Ok(());
+        }
         core.gate.check_outside()?;
         core.check_present()?;
         core.checkpoint()?;
@@ -106,6 +109,9 @@ impl<M: Medium> Heap<M> {
 
     fn finish(&self) -> Result<(), Error> {
         self.let_go(|core| {
+            if core.gate.origin().is_read_only() {
+                return Ok(());
+            }
             core.check_present()?;
             if core.needs_collection.load(Acquire) {
                 return Ok(());

@@ -37,10 +37,13 @@ pub struct Options<'a> {
     size: usize,
     limit: Option<usize>,
     is_fixed: bool,
+    /// The base of a heap that is made, if it is not to be found for it.
+    base: u64,
     choice: Choice,
     layout: u64,
     types: &'a [RootType<'a>],
     recovers: bool,
+    is_read_only: bool,
     wait: Duration,
     forgets_log: bool,
 }
@@ -116,10 +119,12 @@ impl<'a> Options<'a> {
             size: SIZE,
             limit: None,
             is_fixed: false,
+            base: 0,
             choice: Choice::Auto,
             layout: 0,
             types: &[],
             recovers: true,
+            is_read_only: false,
             wait: WAIT,
             forgets_log: false,
         }
@@ -140,6 +145,12 @@ impl<'a> Options<'a> {
     /// It is made for one address, at which it is opened ever after: addresses of objects may be stored in it.
     pub const fn fixed(mut self) -> Self {
         self.is_fixed = true;
+        self
+    }
+
+    /// It is made for that address, or for any if it is 0.
+    pub(crate) const fn at_base(mut self, base: u64) -> Self {
+        (self.base, self.is_fixed) = (base, false);
         self
     }
 
@@ -168,6 +179,16 @@ impl<'a> Options<'a> {
         self
     }
 
+    /// The heap is opened to be read only: [`Options::open`] takes a copy in memory of its last checkpoint, as [`Options::copy`] does, and what
+    /// would change it is refused ([`Error::ReadOnly`]). Other processes may have it open, and go on. Neither the file nor its directory
+    /// need be writable.
+    ///
+    /// The copy takes as much memory as the heap has, and does not follow what is changed later.
+    pub const fn read_only(mut self) -> Self {
+        self.is_read_only = true;
+        self
+    }
+
     /// How long [`Options::copy`] waits for whoever has the heap open, where there is no log, to come to a checkpoint; 10 s if nobody says. Zero: he
     /// is not asked.
     pub const fn wait(mut self, time: Duration) -> Self {
@@ -191,6 +212,9 @@ impl<'a> Options<'a> {
     pub fn create(&self, path: impl AsRef<[u8]>) -> Result<Heap<Media>, Error> {
         /// Places of a fixed heap that are tried: another thread may map something there in between.
         const TURNS: usize = 8;
+        if self.is_read_only {
+            return Err(Error::ReadOnly);
+        }
         let path = path.as_ref();
         check_new(path, LOG.len())?;
         let paths = Paths::new(path)?;
@@ -201,7 +225,7 @@ impl<'a> Options<'a> {
         loop {
             turns += 1;
             let uuid = image::unique();
-            let base = if self.is_fixed { self.find_base(uuid[1])? } else { 0 };
+            let base = if self.is_fixed { self.find_base(uuid[1])? } else { self.base };
             let identity = Identity { uuid, base, medium: self.choice };
             let draft = Draft::new(self.size)?;
             format(&draft, identity, self.layout)?;
@@ -233,6 +257,11 @@ impl<'a> Options<'a> {
     /// # Errors
     /// As for [`Heap::open`]; [`Error::System`] with `ENOENT` if there is none, [`Error::Locked`].
     pub fn open(&self, path: impl AsRef<[u8]>) -> Result<(Heap<Media>, Opened), Error> {
+        if self.is_read_only {
+            return self.copy(path).inspect(|(heap, _)| {
+                heap.core().gate.origin().make_read_only();
+            });
+        }
         let media = self.open_medium(path)?;
         Heap::open(media, self.layout, self.recovers.then_some(self.types))
             .inspect(|(heap, _)| bind(heap))
@@ -251,7 +280,7 @@ impl<'a> Options<'a> {
         let mut last = Error::System(libc::ENOENT);
         for _ in 0..TURNS {
             match self.open(path) {
-                Err(Error::System(libc::ENOENT)) => {}
+                Err(Error::System(libc::ENOENT)) if !self.is_read_only => {}
                 opened => return opened,
             }
             let new = Opened { created: true, was_clean: true, ..Opened::default() };
@@ -268,6 +297,9 @@ impl<'a> Options<'a> {
     /// # Errors
     /// As for [`Options::open`], but for what only the heap's records say.
     pub fn open_medium(&self, path: impl AsRef<[u8]>) -> Result<Media, Error> {
+        if self.is_read_only {
+            return Err(Error::ReadOnly);
+        }
         check_path(path.as_ref(), LOG.len())?;
         let paths = Paths::new(path.as_ref())?;
         let (identity, version, bytes) = identify(&paths)?;

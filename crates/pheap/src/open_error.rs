@@ -197,7 +197,7 @@ fn write_lossily(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
 }
 
 /// A text on a page of its own: there is no allocator here.
-struct Text {
+pub(crate) struct Text {
     at: NonNull<u8>,
     len: usize,
 }
@@ -209,7 +209,7 @@ unsafe impl Sync for Text {}
 
 impl Text {
     /// As much as a page holds; `None`: there is no memory.
-    fn new(text: &[u8]) -> Option<Self> {
+    pub(crate) fn new(text: &[u8]) -> Option<Self> {
         let text = text.get(..PAGE_BYTES).unwrap_or(text);
         let at = vm::reserve(PAGE_BYTES)?;
         // SAFETY: reserved above; once it is open it has room for the text.
@@ -223,7 +223,7 @@ impl Text {
         Some(Self { at, len: text.len() })
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: mapped and filled until it is dropped.
         unsafe { core::slice::from_raw_parts(self.at.as_ptr(), self.len) }
     }

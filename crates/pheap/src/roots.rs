@@ -192,16 +192,29 @@ impl<M: Medium> Core<M> {
         let is_unused =
             |index: &usize| self.root_name(*index).is_none() && self.load(ROOTS + index * 8) == 0;
         let index = (0..ROOT_COUNT).rev().find(is_unused).ok_or(Error::RootsFull)?;
+        self.write_name(index, &wanted);
+        Ok(index)
+    }
+
+    /// Gives a root of a heap that is being restored its name.
+    pub fn name_root(&self, index: usize, name: &str, layout: u64) -> Result<(), Error> {
+        self.root(index)?;
+        let name = RootName::new(name, layout)?;
+        let _roots = self.roots.lock();
+        self.write_name(index, &name);
+        Ok(())
+    }
+
+    /// The line is durable from its first store on: with the seal all of it is there.
+    fn write_name(&self, index: usize, name: &RootName) {
         let line = NAMES + index * LINE_BYTES;
-        // The line is durable from its first store on: with the seal all of it is there.
         self.store(line + SEAL_AT, 0);
-        for (number, word) in wanted.words().into_iter().enumerate() {
+        for (number, word) in name.words().into_iter().enumerate() {
             self.store(line + number * 8, word);
         }
-        self.store(line + SEAL_AT, wanted.seal());
+        self.store(line + SEAL_AT, name.seal());
         self.write_back(line, LINE_BYTES);
         self.fence();
-        Ok(index)
     }
 
     /// The number of the root of that name.

@@ -305,7 +305,8 @@ impl<M: Medium> Core<M> {
         true
     }
 
-    /// Refuses a child of the process that opened the heap, at the cost of one load.
+    /// Refuses changes by a child of the process that opened the heap, and those of a heap that was opened to be read only, at the cost of one
+    /// load.
     #[inline]
     pub fn check_process(&self) -> Result<(), Error> {
         self.gate.origin().check()

@@ -51,8 +51,6 @@ struct State {
     most: u64,
     /// The disk has failed: what is durable is not known.
     failed: Option<Failed>,
-    /// The image is complete, and nothing was stored since.
-    is_settled: bool,
 }
 
 impl State {
@@ -149,16 +147,7 @@ impl File {
             Names::Written => None,
             Names::Candidates => Some(Compared::new()?),
         };
-        let state = State {
-            wal,
-            runs,
-            buffer,
-            compared,
-            kept: 0,
-            most: 0,
-            failed: None,
-            is_settled: false,
-        };
+        let state = State { wal, runs, buffer, compared, kept: 0, most: 0, failed: None };
         let (bytes, state, growth) = (AtomicUsize::new(bytes), Lock::new(state), Lock::new(()));
         Ok(Self { files, base, reserved, bytes, written, growth, state, log_name })
     }
@@ -210,7 +199,6 @@ impl File {
         if state.wal.bytes() > LOG_BYTES && !self.has_reader() {
             state.begin_anew(&self.files)?;
         }
-        state.is_settled = false;
         let before = state.wal.bytes();
         let mut outcome = self.record(state, still);
         if outcome.is_err_and(Failed::is_full) && !state.wal.is_empty() {
@@ -271,7 +259,7 @@ impl Drop for File {
     fn drop(&mut self) {
         // A log that nothing is in is of no use to any program, and of harm beside a file that was put in the place of this one.
         if let Some(log) = &self.files.log
-            && self.state.lock().is_settled
+            && self.state.lock().wal.is_empty()
             && self.files.image.is_locked()
         {
             let _ = draft::remove_name(self.log_name.text(), log);
@@ -331,9 +319,7 @@ unsafe impl Medium for File {
     fn settle(&self) -> Result<(), Failed> {
         let mut state = self.state.lock();
         state.check()?;
-        state.begin_anew(&self.files)?;
-        state.is_settled = true;
-        Ok(())
+        state.begin_anew(&self.files)
     }
 
     unsafe fn give_back(&self) -> usize {

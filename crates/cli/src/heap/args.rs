@@ -27,6 +27,8 @@ pub enum HeapTask {
     Roots(RootsArgs),
     Copy(CopyArgs),
     Dump(DumpArgs),
+    Load(LoadArgs),
+    Shrink(ShrinkArgs),
 }
 
 /// How long somebody is waited for.
@@ -186,10 +188,11 @@ pub struct CopyArgs {
     pub wait: WaitArgs,
 }
 
-/// Write a heap's record, roots and all objects that can be reached as JSON.
+/// Write a heap's record, roots and all objects that can be reached as JSON, of which 'load' makes the heap again.
 ///
-/// An object is {"at": OFFSET, "bytes": BYTES, "pointers": [[WHERE, TO], …]}: where in it something looks like a
-/// pointer, and the offset of the object that it leads to.
+/// A root has the number, the name, the layout of its type, and the offset of the object that it leads to. An object is {"at": OFFSET,
+/// "bytes": BYTES, "pointers": [[WHERE, TO], …], "data": HEX}: where in it something looks like a pointer, the offset of the object that it
+/// leads to, and what it holds, without the zeroes at its end.
 #[derive(Parser, Debug)]
 pub struct DumpArgs {
     /// The heap
@@ -200,6 +203,35 @@ pub struct DumpArgs {
     #[arg(long, value_name = "FILE.json")]
     pub out: Option<PathBuf>,
 
+    /// Leave out what objects hold: nothing can be loaded from that
+    #[arg(long)]
+    pub outline: bool,
+
     #[command(flatten)]
     pub wait: WaitArgs,
+}
+
+/// Make a heap of what 'dump' wrote of one: the same objects at the same offsets, the same roots, names and types.
+///
+/// It is a new heap with a UUID of its own, closed, without what nothing led to. It appears whole or not at all.
+#[derive(Parser, Debug)]
+pub struct LoadArgs {
+    /// The file to make, which must not be there yet
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// What 'dump' wrote [default: standard input]
+    #[arg(long, value_name = "FILE.json")]
+    pub from: Option<PathBuf>,
+}
+
+/// Give the free blocks at the end of a heap back to the disk, after recovering it if it was not closed.
+///
+/// Objects stay where they are: one at the end keeps all before it. 'gc' before it frees what cannot be reached. A failure at any time
+/// leaves the heap whole.
+#[derive(Parser, Debug)]
+pub struct ShrinkArgs {
+    /// The heap, which no other process may have open
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
 }

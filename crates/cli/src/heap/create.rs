@@ -53,7 +53,7 @@ fn size(text: &str) -> Result<usize, Failure> {
 }
 
 /// Two files are made: neither may be there.
-fn refuse_existing(path: &Path) -> Result<(), Failure> {
+pub fn refuse_existing(path: &Path) -> Result<(), Failure> {
     for file in [path, &log_of(path)] {
         if file.symlink_metadata().is_ok() {
             return Err(Failure::refused(format!(

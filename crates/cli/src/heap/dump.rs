@@ -1,4 +1,4 @@
-//! `spandrel heap dump`: all that can be reached, as JSON.
+//! `spandrel heap dump`: all that can be reached, as JSON, of which `load` makes the heap again.
 
 use super::args::DumpArgs;
 use super::failed::failed;
@@ -12,6 +12,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write, stdout};
 use std::path::Path;
 
+/// The format of what is written. 1 had not what objects hold.
+pub const FORMAT: u64 = 2;
 /// What is written in one go.
 const BUFFER_BYTES: usize = 64 << 10;
 
@@ -45,11 +47,12 @@ pub fn run(args: &DumpArgs) -> Result<u8, Failure> {
     let said = said.map_err(|why| failed(path, why))?;
     let (heap, _) = Heap::open(medium, 0, None).map_err(|why| failed(path, why))?;
     let head = json!({
-        "format": 1, "heap": path.display().to_string(), "record": said,
+        "format": FORMAT, "heap": path.display().to_string(), "record": said,
         "roots": roots::all(&heap),
     });
     let head = head.to_string();
-    let mut sink = Sink { to: args.out.as_deref(), head: &head, writer: None };
+    let to = args.out.as_deref();
+    let mut sink = Sink { to, head: &head, is_outline: args.outline, writer: None };
     match write(&heap, &progress, &mut sink) {
         Ok(()) => Ok(0),
         Err(Trouble::Heap(why)) => Err(failed(path, why)),
@@ -70,6 +73,8 @@ struct Sink<'a> {
     to: Option<&'a Path>,
     /// An object; the list of what can be reached becomes its last member.
     head: &'a str,
+    /// What objects hold is left out.
+    is_outline: bool,
     writer: Option<BufWriter<Box<dyn Write>>>,
 }
 
@@ -101,7 +106,13 @@ impl Sink<'_> {
             }
         });
         outcome?;
-        write!(out, "]}}")
+        write!(out, "]")?;
+        if !self.is_outline {
+            write!(out, ",\"data\":\"")?;
+            write_held(out, heap, object)?;
+            write!(out, "\"")?;
+        }
+        write!(out, "}}")
     }
 
     /// Ends the list.
@@ -113,6 +124,19 @@ impl Sink<'_> {
         writeln!(out, "\n]}}")?;
         out.flush()
     }
+}
+
+/// Writes what an object holds as hex digits, without the zeroes at its end.
+fn write_held(out: &mut impl Write, heap: &Heap<Media>, object: Object) -> io::Result<()> {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let base = heap.base().as_ptr().cast_const();
+    // SAFETY: an object lies within the heap, which is a copy that no other code has.
+    let held = unsafe { std::slice::from_raw_parts(base.add(object.at), object.bytes) };
+    let len = held.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    for byte in held.iter().take(len) {
+        out.write_all(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]])?;
+    }
+    Ok(())
 }
 
 /// Writes object by object: a heap may be larger than memory.

@@ -10,9 +10,11 @@ mod gc;
 mod holder;
 mod image;
 mod info;
+mod load;
 mod progress;
 mod repair;
 mod roots;
+mod shrink;
 mod words;
 
 pub use args::HeapArgs;
@@ -39,6 +41,8 @@ pub fn run(args: &HeapArgs) -> Result<u8, Failure> {
         HeapTask::Roots(args) => roots::run(args),
         HeapTask::Copy(args) => copy::run(args),
         HeapTask::Dump(args) => dump::run(args),
+        HeapTask::Load(args) => load::run(args),
+        HeapTask::Shrink(args) => shrink::run(args),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `spandrel heap`: heaps of all kinds made, shown, mended and copied, damaged and open ones too; what is
 //! refused, and with which exit code.
 
+mod load;
 mod messages;
 mod open;
 

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use spandrel_pheap::{Choice, Heap, Media, OpenError, Opened, RootType};
+use spandrel_pheap::{Choice, Heap, Media, OpenError, Opened, Restoring, RootType, Shrunk};
 
 use super::AsPath;
 
@@ -66,6 +66,29 @@ impl<'a> Options<'a> {
         Self(self.0.offline())
     }
 
+    /// The heap is opened to be read only: [`Options::open`] takes a copy in memory of its last checkpoint, as [`Options::copy`] does, and what
+    /// would change it is refused ([`ReadOnly`](super::Error::ReadOnly)). Other processes may have it open, and go on. Neither the file nor
+    /// its directory need be writable.
+    ///
+    /// The copy takes as much memory as the heap has, and does not follow what is changed later.
+    ///
+    /// ```
+    /// use spandrel::heap::{Error, Options, collections::HashMap};
+    ///
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("visits.heap");
+    /// # let heap = spandrel::heap::open(&path)?;
+    /// # HashMap::<u64, u64>::open(&heap, "visits")?.insert(1, 2)?;
+    /// # heap.close()?;
+    /// let (heap, _) = Options::new().read_only().open(&path)?;
+    /// assert_eq!(HashMap::<u64, u64>::open(&heap, "visits")?.get(&1), Some(2));
+    /// assert_eq!(heap.alloc(100), Err(Error::ReadOnly));
+    /// # Ok::<(), spandrel::heap::OpenError>(())
+    /// ```
+    pub const fn read_only(self) -> Self {
+        Self(self.0.read_only())
+    }
+
     /// How long [`Options::copy`] waits for a process that has the heap open without a log to come to a checkpoint: 10 s by default. Zero:
     /// the process is not asked.
     pub const fn wait(self, time: Duration) -> Self {
@@ -107,6 +130,27 @@ impl<'a> Options<'a> {
     /// As for [`Options::open`], but for what only the heap's records say.
     pub fn open_medium(&self, path: impl AsPath) -> Result<Media, OpenError> {
         with(path, |path| self.0.open_medium(path))
+    }
+
+    /// Cuts a heap's file behind its last object. The heap must not be open; one that was not closed is recovered. A failure at any time
+    /// leaves it whole.
+    ///
+    /// Objects stay where they are, so that one at the end keeps all before it. What cannot be reached stays as well: [`Heap::collect`] frees
+    /// it.
+    ///
+    /// # Errors
+    /// As for [`Options::open`] and [`Heap::close`].
+    pub fn shrink(&self, path: impl AsPath) -> Result<Shrunk, OpenError> {
+        with(path, |path| self.0.shrink(path))
+    }
+
+    /// Makes a heap that is to get objects which lay in another one, at the same offsets; fixed at `base`, or at none if that is 0.
+    /// [`Restoring::finish`] opens it.
+    ///
+    /// # Errors
+    /// As for [`Options::create`]; [`BaseTaken`](super::Error::BaseTaken).
+    pub fn restore(&self, path: impl AsPath, base: u64) -> Result<Restoring<'a>, OpenError> {
+        with(path, |path| self.0.restore(path, base))
     }
 
     /// Opens a copy in memory of a heap: of a closed one, or of the last checkpoint of one that is open. The file stays as it is.

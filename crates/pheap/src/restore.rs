@@ -1,0 +1,238 @@
+//! A heap made anew of its objects, each where it lay: the way back from a list of them.
+//!
+//! Blocks get headers and objects their bytes; then the heap is left as a failure would leave it, and opened. Recovery finds what can be
+//! reached, and everything else about the heap follows from that. So this file need not know how a closed heap says what is free.
+
+use core::mem::ManuallyDrop;
+
+use spandrel_pmem::{Media, Medium};
+
+use crate::class::{Class, LARGEST};
+use crate::error::Error;
+use crate::header::Header;
+use crate::heap::{Heap, Opened};
+use crate::layout::{BLOCK_BYTES, BlockId, first_block};
+use crate::open::Options;
+use crate::open_error::Text;
+use crate::pointer::PPtr;
+
+/// A heap that gets its objects. Dropped before [`Restoring::finish`], it is one that was not closed, with what it has got so far.
+pub struct Restoring<'a> {
+    heap: ManuallyDrop<Heap<Media>>,
+    /// How it is opened in the end, and where it is.
+    options: Options<'a>,
+    path: Text,
+    /// Where the last object ends.
+    end: usize,
+}
+
+impl core::fmt::Debug for Restoring<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Restoring")
+            .field("heap", &*self.heap)
+            .field("end", &self.end)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Restoring<'_> {
+    fn drop(&mut self) {
+        // SAFETY: taken once, as it is dropped once.
+        unsafe { ManuallyDrop::take(&mut self.heap) }.abandon();
+    }
+}
+
+impl<'a> Options<'a> {
+    /// Makes a heap that is to get objects which lay in another one. Its size and layout are those of the options, its base is `base`, or
+    /// none if that is 0.
+    ///
+    /// # Errors
+    /// As for [`Options::create`]; [`Error::BaseTaken`].
+    pub fn restore(&self, path: impl AsRef<[u8]>, base: u64) -> Result<Restoring<'a>, Error> {
+        let path = path.as_ref();
+        let kept = Text::new(path).ok_or(Error::NoMemory)?;
+        let heap = self.at_base(base).create(path)?;
+        Ok(Restoring { heap: ManuallyDrop::new(heap), options: *self, path: kept, end: 0 })
+    }
+}
+
+impl Restoring<'_> {
+    /// Puts an object at an offset, which has room for `bytes` bytes and begins with `held`; the rest of it is zero. Objects come in the
+    /// order in which they lie.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]: no object of that size can lie there, or something of it lies in the one before.
+    pub fn object(&mut self, at: usize, bytes: usize, held: &[u8]) -> Result<(), Error> {
+        let wrong = |what| Error::Damaged { at: at as u64, what };
+        let core = self.heap.core();
+        let block = BlockId::of(at);
+        let end = at.checked_add(bytes).filter(|end| *end <= core.bytes());
+        let end = end.ok_or(wrong("an object that ends behind the heap"))?;
+        if at < self.end || bytes == 0 || held.len() > bytes {
+            return Err(wrong("an object that overlaps with the one before, or holds too much"));
+        }
+        if block < first_block(block.region()) {
+            return Err(wrong("an object where the heap keeps its own"));
+        }
+        let misplaced = wrong("an object that does not lie as objects of its size do");
+        let header = match bytes {
+            0..=LARGEST => {
+                let class = Class::of(bytes).filter(|class| class.bytes() == bytes);
+                let class = class.ok_or(misplaced)?;
+                let in_block = at - block.start();
+                let number = class.object_at(in_block);
+                if number * class.bytes() != in_block || number >= class.objects() {
+                    return Err(misplaced);
+                }
+                Header::Small(class)
+            }
+            _ => {
+                let count = bytes / BLOCK_BYTES;
+                if at != block.start() || !bytes.is_multiple_of(BLOCK_BYTES) {
+                    return Err(misplaced);
+                }
+                core.check_large(block, count, core.bytes() / BLOCK_BYTES)?;
+                Header::Large(u32::try_from(count).map_err(|_| misplaced)?)
+            }
+        };
+        match core.header(block)? {
+            Header::Free => core.set_header(block, header),
+            found if found == header && bytes <= LARGEST => {}
+            _ => return Err(wrong("an object in a block of objects of another size")),
+        }
+        // SAFETY: within the heap, and of a block that no other object has.
+        unsafe { core.medium.store(at, held) };
+        core.write_back(at, held.len());
+        self.end = end;
+        Ok(())
+    }
+
+    /// Sets a root to the object at an offset, or to nothing, and gives it its name and the layout of its type.
+    ///
+    /// # Errors
+    /// [`Error::RootIndex`], [`Error::RootName`].
+    pub fn root(
+        &mut self,
+        index: usize,
+        name: Option<(&str, u64)>,
+        to: Option<usize>,
+    ) -> Result<(), Error> {
+        let core = self.heap.core();
+        core.set_root(index, to.map_or(0, |at| PPtr::<u8>::to(at).raw()))?;
+        name.map_or(Ok(()), |(name, layout)| core.name_root(index, name, layout))
+    }
+
+    /// Opens the heap as it is now: what cannot be reached from its roots is free.
+    ///
+    /// # Errors
+    /// As for [`Heap::checkpoint`] and [`Options::open`].
+    pub fn finish(self) -> Result<(Heap<Media>, Opened), Error> {
+        self.heap.core().fence();
+        self.heap.checkpoint()?;
+        let options = self.options;
+        let path = Text::new(self.path.bytes()).ok_or(Error::NoMemory)?;
+        drop(self);
+        options.open(path.bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Choice;
+    use std::vec::Vec;
+
+    #[test]
+    fn objects_and_roots_are_where_they_were() {
+        for (choice, is_fixed) in
+            [(Choice::Mapped, false), (Choice::Logged, false), (Choice::Mapped, true)]
+        {
+            let place = tempfile::tempdir().unwrap();
+            let path = |name| place.path().join(name).to_str().unwrap().as_bytes().to_vec();
+            let options = Options::new().size(3 << 20).medium(choice).layout(77);
+            let made = if is_fixed { options.fixed() } else { options };
+            let heap = made.create(path("a")).unwrap();
+            let sizes = [16, 100, 5000, 70_000, 2_000_000, 90 << 20];
+            for (root, bytes) in sizes.into_iter().enumerate() {
+                let object = heap.alloc_zeroed(bytes).unwrap();
+                // SAFETY: within the object.
+                unsafe { object.as_ptr().write_bytes(root as u8 + 1, bytes.min(70_000)) };
+                heap.set_root(root, Some(object)).unwrap();
+            }
+            let numbered = heap.named_root_of("numbers", 7).unwrap();
+            let read = |heap: &Heap<Media>| {
+                let mut all = Vec::new();
+                let see = &mut |object: crate::Object| {
+                    // SAFETY: within the heap.
+                    let held = unsafe {
+                        let at = heap.base().add(object.at);
+                        core::slice::from_raw_parts(at.as_ptr(), object.bytes)
+                    };
+                    all.push((object, held.to_vec()));
+                };
+                heap.each_object(&[], see).unwrap();
+                all
+            };
+            let objects = read(&heap);
+            let (bytes, base) = (heap.bytes(), heap.fixed_base().unwrap_or(0));
+            let words: Vec<_> = (0..512).map(|root| heap.root_word(root).unwrap()).collect();
+            heap.close().unwrap();
+            let options = options.size(bytes);
+            let mut restoring = options.restore(path("b"), base).unwrap();
+            for (object, held) in &objects {
+                restoring.object(object.at, object.bytes, held).unwrap();
+            }
+            for (root, word) in words.iter().enumerate() {
+                let name = (root == numbered).then_some(("numbers", 7));
+                restoring.root(root, name, PPtr::<u8>::from_raw(*word).offset()).unwrap();
+            }
+            let (heap, opened) = restoring.finish().unwrap();
+            assert_eq!(opened.collected.unwrap().live, sizes.len() as u64);
+            assert!(read(&heap) == objects);
+            assert_eq!(heap.fixed_base().unwrap_or(0), base);
+            let again: Vec<_> = (0..512).map(|root| heap.root_word(root).unwrap()).collect();
+            assert_eq!(again, words);
+            assert_eq!(heap.named_root_of("numbers", 7), Ok(numbered));
+            for bytes in sizes {
+                heap.alloc(bytes).unwrap();
+            }
+            heap.close().unwrap();
+            let medium = crate::copy(path("b")).unwrap();
+            let survey = crate::check(&medium, &[], &mut |_| ()).unwrap();
+            assert_eq!((survey.damaged, survey.live), (0, sizes.len() as u64));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_an_object_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a").to_str().unwrap().as_bytes().to_vec();
+        let mut restoring = Options::new().size(4 << 20).restore(&path, 0).unwrap();
+        let first = crate::layout::LEAST_BYTES;
+        for (at, bytes) in [
+            (first, 17),
+            (first + 8, 16),
+            (first, 0),
+            (first, 40_000),
+            (first + 4096, BLOCK_BYTES),
+            (first, 64 << 20),
+            (BLOCK_BYTES, 16),
+            (usize::MAX - 8, 16),
+        ] {
+            let refused = restoring.object(at, bytes, &[]);
+            assert!(matches!(refused, Err(Error::Damaged { .. })), "{at:#x} {bytes}: {refused:?}");
+        }
+        restoring.object(first, 16, &[1; 16]).unwrap();
+        assert!(restoring.object(first, 16, &[]).is_err(), "the same again");
+        assert!(restoring.object(first + 48, 48, &[]).is_err(), "another size");
+        assert!(restoring.object(first + 32, 16, &[1; 17]).is_err(), "more than fits");
+        restoring.object(first + 16, 16, &[]).unwrap();
+        restoring.object(first + BLOCK_BYTES, 2 * BLOCK_BYTES, &[]).unwrap();
+        assert!(
+            restoring.object(first + 2 * BLOCK_BYTES, 16, &[]).is_err(),
+            "within the one before"
+        );
+        assert_eq!(restoring.root(512, None, None), Err(Error::RootIndex(512)));
+        assert_eq!(restoring.root(1, Some(("", 0)), None), Err(Error::RootName));
+    }
+}
