@@ -73,4 +73,8 @@ mod crash;
 #[cfg(test)]
 mod damage;
 #[cfg(test)]
+mod every_bit;
+#[cfg(test)]
+mod plain;
+#[cfg(test)]
 mod tests;
