@@ -9,7 +9,7 @@ use spandrel_pmem::simulator::Memory;
 use super::*;
 use crate::collections::{HashMap, MapHead, SortedHead, SortedMap, Text, Vector, VectorHead};
 use crate::header::Header;
-use crate::layout::{BLOCK_BYTES, BlockId, LEAST_BYTES, first_block};
+use crate::layout::{BLOCK_BYTES, BlockId, LEAST_BYTES, SUPERBLOCK, first_block};
 use crate::superblock::{NAMES, ROOTS, UNDO_LOG};
 
 const BYTES: usize = LEAST_BYTES + 24 * BLOCK_BYTES;
@@ -221,6 +221,39 @@ fn a_heap_whose_headers_are_others_is_not_opened() {
         let repaired = repair(&memory, &mut |_| ()).unwrap();
         assert!(repaired.is_closed && repaired.exact == 1, "{repaired:?}");
         assert_eq!(memory.journal().last(), sound);
+    }
+}
+
+/// A heap that was not closed has no sums to refuse it by: a damaged name may be the one that is looked for.
+#[test]
+fn no_root_gets_a_name_while_another_name_is_damaged() {
+    let memory = Memory::from_image(&image());
+    Heap::open(&memory, 0, Some(&types())).unwrap().0.abandon();
+    let mut damaged = memory.journal().last();
+    let map = damaged.windows(8).skip(NAMES).position(|bytes| bytes == b"map\0\0\0\0\0").unwrap();
+    damaged[NAMES + map] ^= 2;
+    let memory = Memory::from_image(&damaged);
+    let (heap, opened) = Heap::open(&memory, 0, Some(&types())).unwrap();
+    assert!(!opened.was_clean);
+    let refused = |name| matches!(heap.named_root::<u64>(name), Err(Error::Damaged { .. }));
+    assert!(refused("map") && refused("another"));
+    assert!(matches!(heap.remove_root("map"), Err(Error::Damaged { .. })));
+    assert!(Vector::<u64, _>::open(&heap, "numbers").is_ok(), "what is there is found");
+}
+
+/// The newest record of a heap that was not closed is damaged: the older one does not say that it was.
+#[test]
+fn no_damaged_record_makes_a_closed_heap_of_an_open_one() {
+    let memory = Memory::from_image(&image());
+    Heap::open(&memory, 0, Some(&types())).unwrap().0.abandon();
+    let open = memory.journal().last();
+    for at in [SUPERBLOCK, SUPERBLOCK + 4096] {
+        for bit in 0..128 * 8 {
+            let mut damaged = open.clone();
+            damaged[at + bit / 8] ^= 1 << (bit % 8);
+            let record = Record::read(&Memory::from_image(&damaged)).unwrap();
+            assert_eq!(record.state, State::Dirty, "{at:#x} bit {bit}");
+        }
     }
 }
 
