@@ -107,6 +107,7 @@ impl<M: Medium> Core<M> {
             self.set_stamp(region, generation);
         }
         self.medium.fence();
+        let mut kept = None;
         self.each_block(blocks.count, |block, header| {
             if block.0.is_multiple_of(REGION_BLOCKS as u32 / 4) {
                 self.progress.reach(marked + u64::from(block.0));
@@ -115,7 +116,12 @@ impl<M: Medium> Core<M> {
                 Header::Free => self.set_marks(block, None, marks),
                 Header::Small(class) => self.sweep_small(block, class, marks, collected),
                 Header::Large(count) => self.sweep_large(block, count as usize, marks, collected),
-                Header::Lost => self.sweep_lost(block, marks, collected),
+                Header::Lost => {
+                    let is_behind = kept == Some(block);
+                    if self.sweep_lost(block, is_behind, marks, collected) {
+                        kept = Some(block.plus(1));
+                    }
+                }
             }
             Ok(())
         })?;
@@ -157,13 +163,22 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// A block that was set aside is free when nothing leads there any more.
-    fn sweep_lost(&self, block: BlockId, marks: &Marks, collected: &mut Collected) {
+    /// A block that was set aside is free when nothing leads there any more, and not to one right before it: what begins there may go on
+    /// here. Whether it stays.
+    fn sweep_lost(
+        &self,
+        block: BlockId,
+        is_behind: bool,
+        marks: &Marks,
+        collected: &mut Collected,
+    ) -> bool {
         self.set_marks(block, None, marks);
-        if (0..BITS_WORDS).all(|word| marks.word(block, word) == 0) {
+        let stays = is_behind || (0..BITS_WORDS).any(|word| marks.word(block, word) != 0);
+        if !stays {
             collected.freed_blocks += 1;
             self.free_header(block);
         }
+        stays
     }
 
     /// Says that a block is free; durable after a fence.

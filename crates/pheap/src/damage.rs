@@ -9,7 +9,7 @@ use spandrel_pmem::simulator::Memory;
 use super::*;
 use crate::collections::{HashMap, MapHead, SortedHead, SortedMap, Text, Vector, VectorHead};
 use crate::header::Header;
-use crate::layout::{BLOCK_BYTES, BlockId, LEAST_BYTES, first_block};
+use crate::layout::{BLOCK_BYTES, BlockId, LEAST_BYTES, SUPERBLOCK, first_block};
 use crate::superblock::{NAMES, ROOTS, UNDO_LOG};
 
 const BYTES: usize = LEAST_BYTES + 24 * BLOCK_BYTES;
@@ -179,12 +179,15 @@ fn counts_of_a_damaged_heap_are_not_believed() {
     heap.abandon();
 }
 
-/// A damaged header is an error each time that somebody needs to know the region, and what lies before it is not noted twice.
+/// Damaged mark bits are an error each time that blocks of the region are needed, and what lies before them is not noted twice. Such
+/// a heap is not closed: the next opening makes the mark bits anew.
 #[test]
-fn a_region_with_a_damaged_header_can_be_asked_for_again() {
+fn a_region_with_damaged_mark_bits_can_be_asked_for_again() {
     let mut damaged = image();
-    let last = BlockId((BYTES / BLOCK_BYTES - 1) as u32);
-    damaged[last.header()..last.header() + 8].fill(9);
+    let word = |at: usize| u64::from_le_bytes(*damaged[at..].first_chunk().unwrap());
+    let is_small = |block: &BlockId| Header::class(word(block.header())).is_some();
+    let last = (0..(BYTES / BLOCK_BYTES) as u32).rev().map(BlockId).find(is_small).unwrap();
+    damaged[last.bits()] ^= 1;
     let memory = Memory::from_image(&damaged);
     let (heap, opened) = Heap::open(&memory, 0, None).unwrap();
     assert!(opened.was_clean);
@@ -194,7 +197,65 @@ fn a_region_with_a_damaged_header_can_be_asked_for_again() {
         }
     }
     fill(&heap);
-    heap.abandon();
+    assert!(matches!(heap.close(), Err(Error::Damaged { .. })));
+    let (heap, opened) = Heap::open(&memory, 0, Some(&types())).unwrap();
+    assert!(!opened.was_clean);
+    fill(&heap);
+    heap.close().unwrap();
+    let (survey, findings) = found(&memory.journal().last()).unwrap();
+    assert_eq!(survey.damaged, 0, "{findings:?}");
+}
+
+/// A header that is not what it was is an error of the opening: what looks at objects could not tell.
+#[test]
+fn a_heap_whose_headers_are_others_is_not_opened() {
+    let sound = image();
+    let small = Header::Small(crate::class::Class(3));
+    for (word, which) in [(small, 12), (Header::Free, 10), (Header::Large(2), 30)] {
+        let (mut damaged, block) = (sound.clone(), BlockId(which));
+        damaged[block.header()..][..8].copy_from_slice(&word.word(block).to_le_bytes());
+        assert_ne!(damaged, sound);
+        let memory = Memory::from_image(&damaged);
+        let opened = Heap::open(&memory, 0, Some(&types())).map(drop);
+        assert!(matches!(opened, Err(Error::Damaged { .. })), "{word:?}");
+        assert_eq!(memory.journal().last(), damaged, "nothing is written");
+        let repaired = repair(&memory, &mut |_| ()).unwrap();
+        assert!(repaired.is_closed && repaired.exact == 1, "{repaired:?}");
+        assert_eq!(memory.journal().last(), sound);
+    }
+}
+
+/// A heap that was not closed has no sums to refuse it by: a damaged name may be the one that is looked for.
+#[test]
+fn no_root_gets_a_name_while_another_name_is_damaged() {
+    let memory = Memory::from_image(&image());
+    Heap::open(&memory, 0, Some(&types())).unwrap().0.abandon();
+    let mut damaged = memory.journal().last();
+    let map = damaged.windows(8).skip(NAMES).position(|bytes| bytes == b"map\0\0\0\0\0").unwrap();
+    damaged[NAMES + map] ^= 2;
+    let memory = Memory::from_image(&damaged);
+    let (heap, opened) = Heap::open(&memory, 0, Some(&types())).unwrap();
+    assert!(!opened.was_clean);
+    let refused = |name| matches!(heap.named_root::<u64>(name), Err(Error::Damaged { .. }));
+    assert!(refused("map") && refused("another"));
+    assert!(matches!(heap.remove_root("map"), Err(Error::Damaged { .. })));
+    assert!(Vector::<u64, _>::open(&heap, "numbers").is_ok(), "what is there is found");
+}
+
+/// The newest record of a heap that was not closed is damaged: the older one does not say that it was.
+#[test]
+fn no_damaged_record_makes_a_closed_heap_of_an_open_one() {
+    let memory = Memory::from_image(&image());
+    Heap::open(&memory, 0, Some(&types())).unwrap().0.abandon();
+    let open = memory.journal().last();
+    for at in [SUPERBLOCK, SUPERBLOCK + 4096] {
+        for bit in 0..128 * 8 {
+            let mut damaged = open.clone();
+            damaged[at + bit / 8] ^= 1 << (bit % 8);
+            let record = Record::read(&Memory::from_image(&damaged)).unwrap();
+            assert_eq!(record.state, State::Dirty, "{at:#x} bit {bit}");
+        }
+    }
 }
 
 #[test]

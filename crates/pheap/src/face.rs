@@ -32,7 +32,7 @@ impl<M: Medium> Heap<M> {
     /// Sets one of the 512 roots (`MAK_set_root`): durable when this returns, on a file with the next checkpoint.
     ///
     /// # Errors
-    /// [`Error::RootIndex`], [`Error::Foreign`]: it is no object of this heap.
+    /// [`Error::RootIndex`], [`Error::Foreign`]: no object of this heap begins there.
     pub fn set_root(&self, index: usize, object: Option<NonNull<u8>>) -> Result<(), Error> {
         let word = self.core().root_word(object)?;
         self.core().set_root(index, word)
@@ -47,7 +47,8 @@ impl<M: Medium> Heap<M> {
         let places = words.get_mut(..roots.len()).ok_or(Error::RootIndex(roots.len()))?;
         for (place, (index, to)) in places.iter_mut().zip(roots) {
             if let Some(at) = to.offset() {
-                self.core().object_of(at).ok_or(Error::Foreign(at))?;
+                let found = self.core().object_of(at).filter(|found| found.start == at);
+                found.ok_or(Error::Foreign(at))?;
             }
             *place = (*index, to.raw());
         }
@@ -74,7 +75,8 @@ impl<M: Medium> Heap<M> {
     /// The number of the root of that name, which leads to a `T`. One that nobody has used gets the name if there is none.
     ///
     /// # Errors
-    /// [`Error::RootType`]: it leads to something else; [`Error::RootName`], [`Error::RootsFull`].
+    /// [`Error::RootType`]: it leads to something else; [`Error::RootName`], [`Error::RootsFull`]; [`Error::Damaged`]: there is none, and
+    /// the name of a root is damaged, which may have been this one.
     pub fn named_root<T: Trace>(&self, name: &str) -> Result<usize, Error> {
         self.core().named_root(name, T::LAYOUT)
     }

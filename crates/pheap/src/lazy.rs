@@ -1,8 +1,10 @@
 //! Lines of auxiliary metadata that were changed and not written back yet (section 8.1): they need to be durable only when the
 //! heap is closed, and to close it must not take longer the larger it is. So the table that remembers them is bounded; a
 //! line that would need the place of another has that written back.
+//!
+//! On a medium where lines are not what becomes durable ([`Medium::has_lines`]) nothing is remembered.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*, fence};
 
 use spandrel_pmem::{LINE_BYTES, Medium};
 
@@ -14,16 +16,30 @@ pub struct Lazy {
     /// The numbers of the lines, plus 1.
     lines: [AtomicU32; PLACES],
     evicted: AtomicU64,
+    /// No line has to be written back.
+    is_off: AtomicBool,
 }
 
 impl Lazy {
+    /// Remembers no line from now on: the medium has none.
+    pub fn turn_off(&self) {
+        self.is_off.store(true, Relaxed);
+    }
+
     /// Notes that a line was changed.
     #[inline]
     pub fn touch(&self, medium: &impl Medium, at: usize) {
+        if self.is_off.load(Relaxed) {
+            return;
+        }
         // A heap has fewer than 2^32 lines of mark bits: they are numbered by what lies between them.
         let line = at / LINE_BYTES;
         let number = Self::numbered(line);
         let place = &self.lines[number as usize % PLACES];
+        // The change of the line comes before the look at its place, for all processors. x86 lets a load pass the store before it: another
+        // thread could take the place and write the line back between the two, without the change, which nothing would write back then.
+        // After the fence a thread that takes the place later writes back the change as well. The swap below is such a fence itself.
+        fence(SeqCst);
         if place.load(Relaxed) == number {
             return;
         }

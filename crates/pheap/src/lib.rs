@@ -89,6 +89,12 @@ mod crash;
 #[cfg(test)]
 mod damage;
 #[cfg(test)]
+mod every_bit;
+#[cfg(test)]
+mod old_version;
+#[cfg(test)]
+mod plain;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod transaction_tests;

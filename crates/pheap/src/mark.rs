@@ -334,24 +334,40 @@ impl<'a, M: Medium> Worker<'a, M> {
     #[inline]
     fn candidate(&mut self, word: u64) {
         if let Some(at) = self.core.meant(word)
-            && let Some(found) = self.core.object_of(at).map(|found| self.whole(found))
+            && let Some(found) = self.core.object_of(at)
             && (self.purpose != Purpose::LookAtAllocated || self.core.is_marked(&found))
-            && self.mark(&found)
         {
-            let to = Target { trace: None, bytes: 8, count: found.bytes / 8 };
-            self.push(Item { at: found.start, to });
+            if self.core.is_lost(found.block) {
+                return self.blocks_set_aside(found.block);
+            }
+            if self.mark(&found) {
+                let to = Target { trace: None, bytes: 8, count: found.bytes / 8 };
+                self.push(Item { at: found.start, to });
+            }
         }
     }
 
-    /// Of a block that was set aside all words may be pointers, once.
-    #[inline]
-    fn whole(&self, found: Found) -> Found {
-        if !self.core.is_lost(found.block) {
-            return found;
-        }
-        // A granule that only the shortest objects begin at stands for the block.
+    /// A word may lead into a block that was set aside: all words of the block may be pointers, and of those that follow and were set aside
+    /// as well, as what begins there may go on in them. Each of them once.
+    #[cold]
+    fn blocks_set_aside(&mut self, first: BlockId) {
+        let mut block = first;
+        // A granule that only the shortest objects begin at stands for all of a block.
         let number = BLOCK_BYTES / GRANULE_BYTES - 1;
-        Found { number, start: found.block.start(), bytes: BLOCK_BYTES, ..found }
+        while block.start() < self.core.bytes() && self.core.is_lost(block) {
+            let start = block.start();
+            if !self.mark(&Found { block, number, start, bytes: BLOCK_BYTES }) {
+                return;
+            }
+            self.push(Item {
+                at: start,
+                to: Target { trace: None, bytes: 8, count: BLOCK_BYTES / 8 },
+            });
+            block = block.plus(1);
+            if block.in_region() == 0 {
+                return;
+            }
+        }
     }
 
     fn mark(&mut self, found: &Found) -> bool {

@@ -198,8 +198,11 @@ impl<M: Medium> Work<'_, M> {
         let core = self.core;
         let count = core.bytes() / BLOCK_BYTES;
         let regions = count.div_ceil(REGION_BLOCKS);
+        // Where it is not known which line is wrong none is believed.
+        let is_unknown = has_sums && core.sum_lines() != self.record.sums.regions;
         for region in (0..regions).filter(|region| !core.is_continued(*region)) {
-            let is_void = has_sums && core.sum_region(region)[0] != core.line(region)[0];
+            let differs = core.sum_region(region)[0] != core.line(region)[0];
+            let is_void = is_unknown || has_sums && differs;
             let end = ((region + 1) * REGION_BLOCKS).min(count);
             let mut block = first_block(region);
             while (block.0 as usize) < end {
@@ -265,7 +268,7 @@ impl<M: Medium> Work<'_, M> {
         }
     }
 
-    /// Takes roots away that lead to no object; one that leads into the middle of an object leads to its beginning.
+    /// Takes roots away that lead to no object, or to a free one where mark bits hold; one that leads into the middle of an object leads to its beginning.
     fn roots(&mut self) {
         let core = self.core;
         for at in (0..ROOT_COUNT).map(|index| ROOTS + index * 8) {
@@ -274,6 +277,9 @@ impl<M: Medium> Work<'_, M> {
             let found = to.and_then(|to| core.object_of(to));
             let (new, what) = match found {
                 None => (0, "a root that leads to no object"),
+                Some(found) if self.done.is_closed && !core.is_marked(&found) => {
+                    (0, "a root that leads to a free object")
+                }
                 Some(found) if to == Some(found.start) => continue,
                 Some(found) => {
                     (TAG | found.start as u64, "a root that leads into the middle of an object")

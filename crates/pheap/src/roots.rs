@@ -180,7 +180,7 @@ impl<M: Medium> Core<M> {
         let wanted = RootName::new(name, layout)?;
         let _inside = self.gate.enter()?;
         let _roots = self.roots.lock();
-        if let Some(index) = self.find_root(name) {
+        if let Some(index) = self.find_root(name)? {
             let heap = self.root_name(index).map_or(0, |name| name.layout);
             return if heap == layout {
                 Ok(index)
@@ -218,16 +218,35 @@ impl<M: Medium> Core<M> {
     }
 
     /// The number of the root of that name.
-    pub fn find_root(&self, name: &str) -> Option<usize> {
-        (0..ROOT_COUNT)
-            .find(|index| self.root_name(*index).is_some_and(|found| found.text() == name))
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]: there is none, and a line that has a seal is no name. It may have been that one: a new root of the name
+    /// would be an empty one in its place.
+    pub fn find_root(&self, name: &str) -> Result<Option<usize>, Error> {
+        let mut damaged = None;
+        for index in 0..ROOT_COUNT {
+            match self.root_name(index) {
+                Some(found) if found.text() == name => return Ok(Some(index)),
+                Some(_) => {}
+                None => {
+                    let line = NAMES + index * LINE_BYTES;
+                    if self.load(line + SEAL_AT) != 0 {
+                        damaged.get_or_insert(line);
+                    }
+                }
+            }
+        }
+        match damaged {
+            Some(line) => Err(Error::Damaged { at: line as u64, what: "the name of a root" }),
+            None => Ok(None),
+        }
     }
 
     /// Takes a root and its name away, both or neither.
     pub fn remove_root(&self, name: &str) -> Result<(), Error> {
         let mut op = Op::begin(self)?;
         let _roots = self.roots.lock();
-        let index = self.find_root(name).ok_or(Error::RootName)?;
+        let index = self.find_root(name)?.ok_or(Error::RootName)?;
         if collections::is_claimed(self.number.load(Relaxed), index) {
             return Err(self.root_name(index).map_or(Error::RootName, Error::HandleLives));
         }
@@ -244,8 +263,8 @@ impl<M: Medium> Core<M> {
         let Some(object) = object else { return Ok(0) };
         let at = self.offset(object.as_ptr());
         match self.object_of(at) {
-            Some(_) => Ok(crate::pointer::TAG | at as u64),
-            None => Err(Error::Foreign(object.as_ptr() as usize)),
+            Some(found) if found.start == at => Ok(crate::pointer::TAG | at as u64),
+            _ => Err(Error::Foreign(object.as_ptr() as usize)),
         }
     }
 }

@@ -138,6 +138,9 @@ impl<M: Medium> Core<M> {
             callback_data: AtomicPtr::new(ptr::null_mut()),
             medium,
         };
+        if !core.medium.has_lines() {
+            core.lazy.turn_off();
+        }
         let blocks = core.blocks.lock();
         core.ensure_tables(&blocks, blocks.count)?;
         core.note_continued(blocks.count);

@@ -239,6 +239,11 @@ unsafe impl Medium for Media {
     }
 
     #[inline]
+    fn has_lines(&self) -> bool {
+        matches!(&self.inner, Inner::Mapped(medium) if medium.kind() == Kind::Dax)
+    }
+
+    #[inline]
     fn write_back(&self, at: usize, len: usize) {
         if let Inner::Mapped(medium) = &self.inner {
             medium.write_back(at, len);

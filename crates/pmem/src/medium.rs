@@ -105,6 +105,13 @@ pub unsafe trait Medium: Sync {
         unsafe { self.base().as_ptr().add(at).cast::<u64>().write_volatile(word) }
     }
 
+    /// Whether what is stored becomes durable by lines that are written back. If not, all that was stored does at a checkpoint, and
+    /// lines that change need not be remembered for [`Medium::write_back`].
+    #[inline]
+    fn has_lines(&self) -> bool {
+        true
+    }
+
     /// Has the lines of these bytes written back (`pwb`): they are durable with the next [`Medium::fence`].
     fn write_back(&self, at: usize, len: usize);
 
@@ -190,6 +197,11 @@ unsafe impl<M: Medium + ?Sized> Medium for &M {
     unsafe fn store_word(&self, at: usize, word: u64) {
         // SAFETY: passed on from the caller.
         unsafe { (**self).store_word(at, word) }
+    }
+
+    #[inline]
+    fn has_lines(&self) -> bool {
+        (**self).has_lines()
     }
 
     #[inline]
