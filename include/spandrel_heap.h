@@ -131,16 +131,6 @@ int spandrel_heap_recovered(const spandrel_heap *heap, spandrel_heap_collected *
  * is not closed when the process ends has to be recovered. */
 int spandrel_heap_close(spandrel_heap *heap);
 
-/* Writes a copy of a heap to a new file, which is opened as any heap, whether or not a program has the heap open. The copy of a
- * heap that is closed, or was not closed, is the file. Of an open one that keeps a log it is the last checkpoint. An open one
- * that is mapped is copied at the next spandrel_heap_checkpoint of its process, for which this function waits: wait_ms
- * milliseconds, or 10 seconds if that is 0. `to` is there whole or not at all, and durable when this returns.
- *   EEXIST       there is a file `to`, or a log of that name that is not empty,
- *   ETIMEDOUT    the heap is open and mapped, and came to no checkpoint in the time,
- *   EWOULDBLOCK  the heap is open and mapped, and its process cannot be asked,
- *   ENOMEM       no room on the disk or in memory; else as spandrel_heap_restart, but for EUCLEAN. */
-int spandrel_heap_copy(const char *path, const char *to, unsigned int wait_ms);
-
 /* As malloc and its like, aligned to 16. An object stays after a failure if it can be reached then: have it written
  * back (spandrel_heap_persist) before a pointer leads to it. Which pointers are found without being told:
  *   - in a fixed heap, addresses of objects, and of their insides,
@@ -239,6 +229,16 @@ int spandrel_heap_fence(const spandrel_heap *heap);
  * copy): the function returns when that is done. EIO, ENOSPC, …: the disk refused; the heap
  * cannot be made durable any more then. */
 int spandrel_heap_checkpoint(const spandrel_heap *heap);
+
+/* Writes a copy of a heap to a new file, which is opened as any heap, whether or not a program has the heap open. The copy of a
+ * heap that is closed, or was not closed, is the file. Of an open one that keeps a log it is the last checkpoint. An open one
+ * that is mapped is copied at the next spandrel_heap_checkpoint of its process, for which this function waits: wait_ms
+ * milliseconds, or 10 seconds if that is 0. `to` is there whole or not at all, and durable when this returns.
+ *   EEXIST       there is a file `to`, or a log of that name that is not empty,
+ *   ETIMEDOUT    the heap is open and mapped, and came to no checkpoint in the time,
+ *   EWOULDBLOCK  the heap is open and mapped, and its process cannot be asked,
+ *   ENOMEM       no room on the disk or in memory; else as spandrel_heap_restart, but for EUCLEAN. */
+int spandrel_heap_copy(const char *path, const char *to, unsigned int wait_ms);
 
 /* What the last of these functions that failed on this thread has to say, without a full stop; "" before any. There until the
  * thread asks again. */

@@ -6,11 +6,8 @@ use spandrel_os::whole;
 use spandrel_pmem::{Failed, Medium as _, peek};
 
 use crate::error::Error;
-use crate::open::{LOG, Options};
+use crate::open::{LOG, Options, PATH_BYTES};
 use crate::superblock::{Identity, Record, State};
-
-/// Of the longest path, with the zero that ends it.
-const PATH_BYTES: usize = 4096;
 
 /// A path that ends with a zero byte.
 struct Path {

@@ -26,7 +26,7 @@ const WINDOW: core::ops::Range<u64> = 88 << 40..103 << 40;
 const GIB: u64 = 1 << 30;
 /// What a log is called: the heap's name, and this.
 pub(crate) const LOG: &[u8] = b".log";
-const PATH_BYTES: usize = 4096;
+pub(crate) const PATH_BYTES: usize = 4096;
 
 /// How a heap is made or opened.
 #[derive(Clone, Copy)]
