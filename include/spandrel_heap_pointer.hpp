@@ -46,7 +46,7 @@ struct declared {
 struct state {
     spandrel_heap *handle = nullptr; /* nullptr: closed */
     char *base = nullptr;
-    std::atomic<std::size_t> bytes{0}; /* at least so many; a heap grows */
+    std::atomic<std::size_t> bytes{0}; /* a lower bound: a heap grows */
     std::string path;
     std::vector<declared> types;
 

@@ -28,3 +28,8 @@ fn maps_and_lists_are_those_of_python() {
 fn a_process_that_is_killed_leaves_each_operation_done_or_not_begun() {
     tests_of("tests.test_killed");
 }
+
+#[test]
+fn damaged_structures_are_errors_and_never_end_the_process() {
+    tests_of("tests.test_damage");
+}

@@ -65,7 +65,7 @@ impl Options<'_> {
         // What is no heap is no backup.
         Identity::read(&medium)?;
         let record = Record::read(&medium)?;
-        // SAFETY: a medium has so many bytes, and of a copy no other thread knows.
+        // SAFETY: the medium maps its whole length, and no other thread has the copy.
         let bytes = unsafe { core::slice::from_raw_parts(medium.base().as_ptr(), medium.bytes()) };
         draft::write_new(to.as_c(), bytes).map_err(Failed)?;
         Ok(record.state)

@@ -70,11 +70,11 @@ fn a_structure_of_ones_own_is_whole_whenever_it_is_killed() {
             let said = output.stdout.iter().filter(|byte| **byte == b'\n').count();
             let mut found = run(&["list"]);
             found.reverse();
-            // In memory each note that was told is there, and perhaps one more; on a disk none is without a checkpoint, or all.
+            // In memory each note that was printed is there, and perhaps one more; on a disk all of a run, or none.
             let more = found.len() - known.len();
             let fits =
                 if is_in_memory { more == said || more == said + 1 } else { more % 5000 == 0 };
-            assert!(fits, "{more} notes, {said} told");
+            assert!(fits, "{more} notes, {said} printed");
             known.extend(texts.into_iter().take(more));
             assert_eq!(found, known);
         }
