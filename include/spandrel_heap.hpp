@@ -85,13 +85,7 @@ public:
     static result<heap> try_create(const std::string &path, const options &how = {}) { return make_with(spandrel_heap_start, path, how); }
     /* Opens a heap, or makes it if there is no such file. */
     static result<heap> try_open_or_create(const std::string &path, const options &how = {}) {
-        for (;;) {
-            result<heap> opened = try_open(path, how);
-            if (opened || opened.error().number != ENOENT) return opened;
-            result<heap> made = try_create(path, how);
-            /* Another process was faster. */
-            if (made || made.error().number != EEXIST) return made;
-        }
+        return make_with(spandrel_heap_open_or_create, path, how);
     }
     /* Opens a heap and recovers nothing: one that was not closed has to be collected before anything is allocated or freed. */
     static result<heap> try_open_offline(const std::string &path, const options &how = {}) {
@@ -196,6 +190,9 @@ public:
         const spandrel_heap_root all[] = {roots...};
         return done(spandrel_heap_set_roots(handle(), all, sizeof...(roots)));
     }
+
+    /* Whether the heap was made by the call that returned it. */
+    bool is_new() const noexcept { return spandrel_heap_is_new(handle()) == 1; }
 
     survives guarantee() const noexcept { return static_cast<survives>(spandrel_heap_guarantee(handle())); }
     std::size_t bytes() const noexcept { return spandrel_heap_bytes(handle()); }

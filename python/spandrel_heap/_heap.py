@@ -13,7 +13,7 @@ from typing import Iterator, MutableMapping, NamedTuple, Optional, Type, TypeVar
 
 from . import _library
 from ._dict import Dict
-from ._errors import HeapExistsError, HeapNotFoundError, HeapTypeError
+from ._errors import HeapTypeError
 from ._library import c_string, failed, library
 from ._list import List
 from ._memory import BytesLike, Memory, as_bytes
@@ -124,16 +124,7 @@ class Heap:
         cls, path: Path, *, size: int = 0, limit: int = 0, layout: int = 0, medium: Medium = Medium.AUTO
     ) -> Heap:
         """Opens a heap, or makes it if there is no such file."""
-        while True:
-            try:
-                return cls.open(path, limit=limit, layout=layout, medium=medium)
-            except HeapNotFoundError:
-                pass
-            try:
-                return cls.create(path, size=size, limit=limit, layout=layout, medium=medium)
-            except HeapExistsError:
-                # Another process was faster.
-                continue
+        return cls._started("open_or_create", path, size, limit, layout, medium)
 
     def __enter__(self) -> Heap:
         return self

@@ -48,6 +48,7 @@ class Found(ctypes.Structure):
 _FUNCTIONS = {
     "start": (c_void_p, [c_char_p, POINTER(Options)]),
     "open": (c_void_p, [c_char_p, POINTER(Options)]),
+    "open_or_create": (c_void_p, [c_char_p, POINTER(Options)]),
     "close": (c_int, [c_void_p]),
     "collect": (c_int, [c_void_p, POINTER(Found)]),
     "recovered": (c_int, [c_void_p, POINTER(Found)]),

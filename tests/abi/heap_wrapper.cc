@@ -107,7 +107,7 @@ void verify(const char *path) {
 void closed(const char *path) {
     {
         heap in = heap::open_or_create(path, options());
-        CHECK(!in.recovered() && in.path() == path && in.bytes() >= 2 << 20);
+        CHECK(in.is_new() && !in.recovered() && in.path() == path && in.bytes() >= 2 << 20);
         auto one = in.root<board>("board");
         auto two = in.root<note>(7);
         CHECK(!one && !two && two.index() == 7);
@@ -129,7 +129,7 @@ void closed(const char *path) {
         CHECK(in.guarantee() == spandrel::survives::process || in.guarantee() == spandrel::survives::file);
     } // closed by the destructor
     heap in = heap::open_or_create(path, options());
-    CHECK(!in.recovered() && in.root<note>(7)->number == 5);
+    CHECK(!in.is_new() && !in.recovered() && in.root<note>(7)->number == 5);
     CHECK(in.collect().live == 3);
     in.close();
     CHECK(!in.handle());

@@ -19,7 +19,7 @@ pub unsafe extern "C" fn spandrel_heap_copy(
 ) -> c_int {
     let copy = || {
         if path.is_null() || to.is_null() {
-            return Err(Error::System(libc::EINVAL));
+            return Err(Error::System(libc::EINVAL).into());
         }
         // SAFETY: promised by the caller.
         let (path, to) = unsafe { (CStr::from_ptr(path), CStr::from_ptr(to)) };
@@ -29,5 +29,5 @@ pub unsafe extern "C" fn spandrel_heap_copy(
         }
         options.copy_to(path.to_bytes(), to.to_bytes()).map(drop)
     };
-    failure::number(copy())
+    failure::done(copy())
 }

@@ -94,6 +94,17 @@ pub fn opened<T>(outcome: Result<*mut T, OpenError>) -> *mut T {
     })
 }
 
+/// For functions that write a copy of a heap, and return 0, or -1.
+pub fn done(outcome: Result<(), OpenError>) -> c_int {
+    outcome.map_or_else(
+        |why| {
+            note_with_path(&why);
+            -1
+        },
+        |()| 0,
+    )
+}
+
 /// For functions that return 0, or -1.
 pub fn number(outcome: Result<(), Error>) -> c_int {
     count(outcome.map(|()| 0))

@@ -3,11 +3,12 @@
 use core::ffi::CStr;
 
 use spandrel_os::draft;
-use spandrel_pmem::{Failed, Medium as _, peek};
+use spandrel_pmem::{Failed, Media, Medium as _, peek};
 
 use crate::error::Error;
-use crate::limits::PATH_BYTES;
+use crate::limits::{PATH_BYTES, check_path};
 use crate::open::{LOG, Options};
+use crate::open_error::OpenError;
 use crate::superblock::{Identity, Record, State};
 
 /// A path that ends with a zero byte.
@@ -54,22 +55,40 @@ impl Options<'_> {
     /// The new file is there whole or not at all, and durable when this returns.
     ///
     /// # Errors
-    /// As for [`Options::copy`]; [`Error::System`] with `EEXIST` if there is a file `to`, or a log beside it that is not empty, which would be taken for
-    /// that of the copy; [`Error::Full`].
-    pub fn copy_to(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<State, Error> {
-        let (to, log) = (Path::new([to.as_ref(), b""])?, Path::new([to.as_ref(), LOG])?);
-        to.check_free(false)?;
-        // A heap that was closed leaves an empty log.
-        log.check_free(true)?;
+    /// As for [`Options::copy`]; [`Error::System`] with `EEXIST` if there is a file `to`, or a log beside it that is not empty;
+    /// [`Error::DiskFull`]. The error has the path of the file that is meant.
+    pub fn copy_to(
+        &self,
+        from: impl AsRef<[u8]>,
+        to: impl AsRef<[u8]>,
+    ) -> Result<State, OpenError> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let target = new_file(to).map_err(|why| OpenError::new(to, why))?;
+        let (medium, state) = self.read_copy(from).map_err(|why| OpenError::new(from, why))?;
+        // SAFETY: the medium maps its whole length, and no other thread has the copy.
+        let bytes = unsafe { core::slice::from_raw_parts(medium.base().as_ptr(), medium.bytes()) };
+        draft::write_new(target.as_c(), bytes)
+            .map_err(|why| OpenError::new(to, Failed(why).into()))?;
+        Ok(state)
+    }
+
+    /// A copy in memory, and what its record says.
+    fn read_copy(&self, from: &[u8]) -> Result<(Media, State), Error> {
         let medium = self.copy_medium(from)?;
         // What is no heap is no backup.
         Identity::read(&medium)?;
         let record = Record::read(&medium)?;
-        // SAFETY: the medium maps its whole length, and no other thread has the copy.
-        let bytes = unsafe { core::slice::from_raw_parts(medium.base().as_ptr(), medium.bytes()) };
-        draft::write_new(to.as_c(), bytes).map_err(Failed)?;
-        Ok(record.state)
+        Ok((medium, record.state))
     }
+}
+
+/// The path of a heap that is to be written. A log beside it would be in the way of the copy's own; a heap that was closed leaves an empty one.
+fn new_file(path: &[u8]) -> Result<Path, Error> {
+    check_path(path, LOG.len())?;
+    let file = Path::new([path, b""])?;
+    file.check_free(false)?;
+    Path::new([path, LOG])?.check_free(true)?;
+    Ok(file)
 }
 
 #[cfg(test)]
@@ -78,6 +97,7 @@ mod tests {
     use crate::heap::Heap;
     use spandrel_os::image;
     use spandrel_pmem::{Choice, Media};
+    use std::borrow::ToOwned;
     use std::os::unix::ffi::OsStrExt;
     use std::path::PathBuf;
     use std::string::String;
@@ -165,13 +185,13 @@ mod tests {
         filled(&heap, 1);
         let (from, to) = (folder.file("heap"), folder.file("copy"));
         let soon = options().wait(Duration::from_millis(10)).copy_to(&from, &to);
-        assert_eq!(soon, Err(Error::NoCheckpoint));
+        assert_eq!(soon.unwrap_err(), Error::NoCheckpoint);
         assert_eq!(folder.names(), ["heap"]);
-        let copying = std::thread::spawn(move || options().copy_to(from, to));
+        let copying = std::thread::spawn(move || options().copy_to(from, to).ok());
         while !copying.is_finished() {
             heap.checkpoint().unwrap();
         }
-        assert_eq!(copying.join().unwrap(), Ok(State::Dirty));
+        assert_eq!(copying.join().unwrap(), Some(State::Dirty));
         let (copy, _) = options().open(folder.file("copy")).unwrap();
         assert_eq!(word(&copy), 1);
     }
@@ -181,25 +201,29 @@ mod tests {
         let folder = Folder::new("backup-refused");
         let heap = options().create(folder.file("heap")).unwrap();
         heap.close().unwrap();
-        let there = Err(Error::System(libc::EEXIST));
+        // The error, and the name of the file that it means.
+        let fails = |from: &str, to: &str| {
+            let why = options().copy_to(folder.file(from), folder.file(to)).unwrap_err();
+            let path = String::from_utf8(why.path().to_vec()).unwrap();
+            (why.error(), path.rsplit('/').next().unwrap_or("").to_owned())
+        };
+        let there = |name: &str| (Error::System(libc::EEXIST), name.to_owned());
         std::fs::write(folder.0.join("there"), b"kept").unwrap();
         std::fs::write(folder.0.join("logged.wal"), b"kept").unwrap();
         std::os::unix::fs::symlink("nowhere", folder.0.join("link")).unwrap();
         std::fs::write(folder.0.join("empty.wal"), b"").unwrap();
         let copied = options().copy_to(folder.file("heap"), folder.file("empty"));
-        assert_eq!(copied, Ok(State::Clean));
-        for to in ["there", "logged", "link", "heap", "empty", "."] {
-            let copied = options().copy_to(folder.file("heap"), folder.file(to));
-            assert_eq!(copied, there, "{to}");
+        assert_eq!(copied.unwrap(), State::Clean);
+        for to in ["there", "link", "heap", "empty", "."] {
+            assert_eq!(fails("heap", to), there(to));
         }
+        assert_eq!(fails("heap", "logged"), there("logged.wal"));
         assert_eq!(std::fs::read(folder.0.join("there")).unwrap(), b"kept");
-        let copied = options().copy_to(folder.file("there"), folder.file("copy"));
-        assert_eq!(copied, Err(Error::NotAHeap));
-        let copied = options().copy_to(folder.file("heap"), folder.file("no/copy"));
-        assert_eq!(copied, Err(Error::System(libc::ENOENT)));
-        let copied = options().copy_to(folder.file("heap"), folder.file("a\0b"));
-        assert_eq!(copied, Err(Error::System(libc::EINVAL)));
-        let copied = options().copy_to(folder.file("heap"), folder.file(&"a".repeat(5000)));
-        assert_eq!(copied, Err(Error::System(libc::ENAMETOOLONG)));
+        assert_eq!(fails("there", "copy"), (Error::NotAHeap, "there".to_owned()));
+        let absent = Error::System(libc::ENOENT);
+        assert_eq!(fails("none", "copy"), (absent, "none".to_owned()));
+        assert_eq!(fails("heap", "no/copy").0, absent);
+        assert_eq!(fails("heap", "a\0b").0, Error::System(libc::EINVAL));
+        assert_eq!(fails("heap", &"a".repeat(5000)).0.errno(), libc::ENAMETOOLONG);
     }
 }

@@ -6,7 +6,6 @@
 
 use spandrel::heap::collections::{HashMap, MapHead};
 use spandrel::heap::{Error, Heap, Options, RootType};
-use std::path::Path;
 
 /// A name, up to 24 bytes of it.
 type Name = [u8; 24];
@@ -17,9 +16,7 @@ const TYPES: &[RootType<'_>] = &[RootType::of::<MapHead<Name, u64>>("visits")];
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let path = arguments.next().ok_or("first_map HEAP NAME…")?;
-    let options = Options::new().size(1 << 20).roots(TYPES);
-    let heap =
-        if Path::new(&path).exists() { options.open(&path)?.0 } else { options.create(&path)? };
+    let (heap, _) = Options::new().size(1 << 20).roots(TYPES).open_or_create(&path)?;
     for name in arguments {
         println!("{name} {}", visit(&heap, &name)?);
     }

@@ -7,7 +7,6 @@
 //! leaves the stack with the note or without it, and what nothing leads to is free when the heap is opened.
 
 use spandrel::heap::{Error, Heap, Options, PPtr, RootType, Trace};
-use std::path::Path;
 
 #[derive(Clone, Copy, Trace)]
 #[repr(C)]
@@ -23,9 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (Some(path), Some(verb)) = (arguments.next(), arguments.next()) else {
         return Err("own_structure HEAP push TEXT… | pop | list".into());
     };
-    let options = Options::new().size(1 << 20).roots(TYPES);
-    let heap =
-        if Path::new(&path).exists() { options.open(&path)?.0 } else { options.create(&path)? };
+    let (heap, _) = Options::new().size(1 << 20).roots(TYPES).open_or_create(&path)?;
     match verb.as_str() {
         "push" => arguments.enumerate().try_for_each(|(number, text)| {
             push(&heap, &text)?;

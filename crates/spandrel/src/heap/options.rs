@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use spandrel_pheap::{Choice, Heap, Media, OpenError, Opened, Restoring, RootType, Shrunk};
+use spandrel_pheap::{Choice, Heap, Media, OpenError, Opened, Restoring, RootType, Shrunk, State};
 
 use super::AsPath;
 
@@ -170,6 +170,19 @@ impl<'a> Options<'a> {
     /// As for [`Options::copy`], but for what only the heap's records say.
     pub fn copy_medium(&self, path: impl AsPath) -> Result<Media, OpenError> {
         with(path, |path| self.0.copy_medium(path))
+    }
+
+    /// Writes a copy of a heap to a new file: a backup, also of a heap that is open. What the copy holds is that of [`Options::copy`]; it is
+    /// opened as any heap, and recovered then unless the heap was closed, which the result says.
+    ///
+    /// The new file is there whole or not at all, and durable when this returns. A thread that copies a mapped heap of its own process waits
+    /// for a checkpoint of another thread.
+    ///
+    /// # Errors
+    /// As for [`Options::copy`]; [`System`](super::Error::System) with `EEXIST` if there is a file `to`, or a log beside it that is not
+    /// empty; [`DiskFull`](super::Error::DiskFull). The error has the path of the file that is meant.
+    pub fn copy_to(&self, from: impl AsPath, to: impl AsPath) -> Result<State, OpenError> {
+        self.0.copy_to(from.path_bytes(), to.path_bytes())
     }
 }
 
