@@ -4,7 +4,7 @@
 use core::ptr::NonNull;
 
 use spandrel_os::draft;
-use spandrel_os::image::Image;
+use spandrel_os::image::{Access, Image};
 use spandrel_os::vm;
 use spandrel_pages::PAGE_BYTES;
 
@@ -55,6 +55,10 @@ impl Draft {
         let image = file.image().map_err(Failed)?;
         if place.choice == Choice::Mapped && image.is_copied_on_write() {
             return Err(Failed::COPY_ON_WRITE);
+        }
+        // A file of that name, and not its log, is what is in the way.
+        if !matches!(Image::open(place.path, Access::Read), Err(libc::ENOENT)) {
+            return Err(Failed(libc::EEXIST));
         }
         refuse_log(place)?;
         image.grow(0, self.bytes as u64).map_err(Failed)?;
