@@ -10,7 +10,7 @@
 //! does the same with every image of a short count that a power failure may leave.
 
 use spandrel::heap::collections::{HashMap, MapHead, Str, Vector, VectorHead};
-use spandrel::heap::{Error, Heap, Medium, Opened, Options, RootType};
+use spandrel::heap::{Error, Heap, Medium, Options, RootType};
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
 
 type Failure = Box<dyn std::error::Error>;

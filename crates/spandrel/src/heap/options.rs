@@ -95,6 +95,13 @@ impl<'a> Options<'a> {
         Self(self.0.wait(time))
     }
 
+    /// A log that does not fit, is damaged or is missing is no reason to refuse the heap: it is set aside (`FILE.bad`), and the heap is taken as the
+    /// file has it. What only the log has is given up, and the file may have a part of a checkpoint: a look at it with [`check`](super::check())
+    /// belongs to it.
+    pub const fn forget_log(self) -> Self {
+        Self(self.0.forget_log())
+    }
+
     /// Makes a heap in a new file.
     ///
     /// # Errors
