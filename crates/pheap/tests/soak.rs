@@ -1,12 +1,16 @@
 //! A process with several threads is killed at random moments, again and again. After each time the heap is recovered, looked at in
 //! full, and compared with a model that knows what had been done.
 //!
+//! No thread waits for another: while one makes a checkpoint the others go on with collections and transactions, allocate and free, and one
+//! stores to an object without any lock. What the model demands after a failure is what a checkpoint promises: of each thread's collections
+//! the state between two of its steps, no older than when the last checkpoint began that returned; of the object, words no older than that.
+//!
 //! `SPANDREL_SOAK` says how often; CI has 1,000 times, `make soak` 10,000.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::RwLock;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
@@ -16,17 +20,24 @@ use spandrel_pheap::collections::{
 use spandrel_pheap::{Choice, Heap, Kind, Options, RootType, check, copy};
 
 const THREADS: usize = 3;
-/// Steps between two checkpoints, on a file.
+/// Steps of a thread between two checkpoints that it makes, on a file.
 const CHECKPOINT_STEPS: u64 = 40;
+/// Words of the object that is stored to without a lock: each on a page of its own.
+const WORDS: usize = 24;
+const WORD_STEP: usize = 4096;
 
 /// What the worker says of itself, in a file that it has mapped: it is there when the worker was killed.
 #[repr(C)]
 struct Progress {
     /// Steps that each thread has done.
     done: [AtomicU64; THREADS],
-    /// Steps that were done at the beginning of the last checkpoint, and of the last that has ended.
-    begun: [AtomicU64; THREADS],
+    /// Rounds of stores to the object, the last.
+    stored: AtomicU64,
+    /// The same at the beginning of the last checkpoint that has ended.
     kept: [AtomicU64; THREADS],
+    kept_stores: AtomicU64,
+    /// Checkpoints that have ended.
+    checkpoints: AtomicU64,
 }
 
 impl Progress {
@@ -79,7 +90,13 @@ impl State {
             0 => drop(self.map.remove(&(key % 300))),
             1 | 2 => drop(self.map.insert(key % 300, step)),
             3 => drop(self.sorted.remove(&(key as u32 % 200))),
-            4 | 5 => drop(self.sorted.insert(key as u32 % 200, [step as u8; 40])),
+            4 => drop(self.sorted.insert(key as u32 % 200, [step as u8; 40])),
+            // Three collections at once.
+            5 => {
+                self.sorted.insert(key as u32 % 200, [step as u8; 40]);
+                self.map.insert(key % 300, step);
+                self.numbers.push(step);
+            }
             6 if self.numbers.len() > 3000 => drop(self.numbers.drain(100..)),
             6 => self.numbers.push(step),
             _ if self.text.len() > TEXT_BYTES => self.text.clear(),
@@ -130,7 +147,15 @@ impl<'h> Kept<'h> {
             0 => drop(self.map.remove(&(key % 300)).unwrap()),
             1 | 2 => drop(self.map.insert(key % 300, step).unwrap()),
             3 => drop(self.sorted.remove(&(key as u32 % 200)).unwrap()),
-            4 | 5 => drop(self.sorted.insert(key as u32 % 200, [step as u8; 40]).unwrap()),
+            4 => drop(self.sorted.insert(key as u32 % 200, [step as u8; 40]).unwrap()),
+            5 => self
+                .heap
+                .transaction(|| {
+                    self.sorted.insert(key as u32 % 200, [step as u8; 40])?;
+                    self.map.insert(key % 300, step)?;
+                    self.numbers.push(step)
+                })
+                .unwrap(),
             6 if self.numbers.len() > 3000 => self.numbers.truncate(100).unwrap(),
             6 => self.numbers.push(step).unwrap(),
             _ if self.text.len() > TEXT_BYTES => self.text.truncate(0).unwrap(),
@@ -164,28 +189,52 @@ fn worker() {
     let progress = Progress::map(Path::new(&progress));
     let types = types();
     let (heap, _) = Options::new().roots(&types).open(&path).unwrap();
-    // A checkpoint needs all others to wait.
-    let order = RwLock::new(());
+    let object = match heap.get_root(0).unwrap() {
+        Some(object) => object,
+        None => {
+            let object = heap.alloc_zeroed(WORDS * WORD_STEP).unwrap();
+            heap.set_root(0, Some(object)).unwrap();
+            object
+        }
+    };
+    let words: Vec<&AtomicU64> = (0..WORDS)
+        // SAFETY: within the object, which stays as long as the process does.
+        .map(|word| unsafe { object.add(word * WORD_STEP).cast().as_ref() })
+        .collect();
+    let one_at_a_time = Mutex::new(());
+    let checkpoint = || {
+        let _one = one_at_a_time.lock().unwrap();
+        let done = progress.done.each_ref().map(|done| done.load(Acquire));
+        let stored = progress.stored.load(Acquire);
+        heap.checkpoint().unwrap();
+        progress.kept.iter().zip(done).for_each(|(kept, done)| kept.store(done, Release));
+        progress.kept_stores.store(stored, Release);
+        progress.checkpoints.fetch_add(1, Relaxed);
+    };
     std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in progress.stored.load(Acquire) + 1.. {
+                words.iter().for_each(|word| word.store(round, Release));
+                progress.stored.store(round, Release);
+                // Objects come and go meanwhile.
+                let bytes = 16 + drawn(round, 9) as usize % 5000;
+                let object = heap.alloc(bytes).unwrap();
+                // SAFETY: the thread's own, and gone after this.
+                unsafe {
+                    object.write_bytes(1, bytes);
+                    heap.free(object).unwrap();
+                }
+            }
+        });
         for thread in 0..THREADS {
-            let (heap, order) = (&heap, &order);
+            let (heap, checkpoint) = (&heap, &checkpoint);
             scope.spawn(move || {
                 let mut kept = Kept::open(heap, thread);
                 for step in progress.done[thread].load(Acquire).. {
-                    let may = order.read().unwrap();
                     kept.step(thread, step);
                     progress.done[thread].store(step + 1, Release);
-                    drop(may);
                     if keeps_log && step % CHECKPOINT_STEPS == 0 {
-                        let _all_wait = order.write().unwrap();
-                        let copy = |from: &[AtomicU64; THREADS], to: &[AtomicU64; THREADS]| {
-                            to.iter()
-                                .zip(from)
-                                .for_each(|(to, from)| to.store(from.load(Acquire), Release));
-                        };
-                        copy(&progress.done, &progress.begun);
-                        heap.checkpoint().unwrap();
-                        copy(&progress.begun, &progress.kept);
+                        checkpoint();
                     }
                 }
             });
@@ -218,7 +267,9 @@ fn soak(directory: &Path, choice: Choice, times: u64) {
         let mut worker = start(&path, &progress_path, keeps_log);
         // It takes a while to begin: most are killed while they work, some before or while they recover.
         let begun = Instant::now();
-        let wait = Duration::from_micros(1000 + drawn(round, 1) % 30_000);
+        // A disk is waited for.
+        let most = if keeps_log { 120_000 } else { 30_000 };
+        let wait = Duration::from_micros(1000 + drawn(round, 1) % most);
         while begun.elapsed() < wait {
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -227,32 +278,36 @@ fn soak(directory: &Path, choice: Choice, times: u64) {
         let (heap, _) =
             Options::new().roots(&types).open(text).unwrap_or_else(|why| panic!("{round}: {why}"));
         for thread in 0..THREADS {
-            let load = |of: &[AtomicU64; THREADS]| of[thread].load(Acquire);
-            // What must be there, and what else may be.
-            let may = if keeps_log {
-                [load(&progress.kept), load(&progress.begun)]
-            } else {
-                [load(&progress.done), load(&progress.done) + 1]
-            };
+            let done = progress.done[thread].load(Acquire);
+            // What must be there at least; the step that was under way may be, too.
+            let least = if keeps_log { progress.kept[thread].load(Acquire) } else { done };
             let found = Kept::open(&heap, thread).state();
-            let mut is_one = false;
-            while steps[thread] <= may[1] {
-                is_one |= may.contains(&steps[thread]) && states[thread] == found;
-                if is_one || steps[thread] == may[1] {
-                    break;
-                }
+            while steps[thread] < least || states[thread] != found {
+                assert!(
+                    steps[thread] <= done,
+                    "round {round}, thread {thread}, {least} to {done}: {found:?}, not {:?}",
+                    states[thread]
+                );
                 states[thread].step(thread, steps[thread]);
                 steps[thread] += 1;
             }
-            assert!(
-                is_one,
-                "round {round}, thread {thread}, after {may:?}: {found:?}, not {:?}",
-                states[thread]
-            );
             all += steps[thread];
             progress.done[thread].store(steps[thread], Release);
-            progress.begun[thread].store(steps[thread], Release);
             progress.kept[thread].store(steps[thread], Release);
+        }
+        let stored = progress.stored.load(Acquire);
+        let least = if keeps_log { progress.kept_stores.load(Acquire) } else { stored };
+        if let Some(object) = heap.get_root(0).unwrap() {
+            // SAFETY: within the object.
+            let word = |word: usize| unsafe { object.add(word * WORD_STEP).cast::<u64>().read() };
+            let words: Vec<u64> = (0..WORDS).map(word).collect();
+            let is_kept = words.iter().all(|word| (least..=stored + 1).contains(word));
+            assert!(is_kept, "round {round}, {least} to {stored}: {words:?}");
+            let all = words.into_iter().min().unwrap_or(0);
+            progress.stored.store(all, Release);
+            progress.kept_stores.store(all, Release);
+        } else {
+            assert_eq!(least, 0, "round {round}: the object is gone");
         }
         heap.close().unwrap();
         let copied = copy(text).unwrap();
@@ -264,6 +319,8 @@ fn soak(directory: &Path, choice: Choice, times: u64) {
         assert!(survey.record.bytes < 64 << 20, "round {round}: it leaks: {survey:?}");
     }
     assert!(all > times, "{all} steps in {times} rounds: nothing was tested");
+    let checkpoints = progress.checkpoints.load(Acquire);
+    assert!(checkpoints > times / 2 || !keeps_log, "{checkpoints} checkpoints in {times} rounds");
 }
 
 fn times(of_thousand: u64) -> u64 {
