@@ -201,6 +201,8 @@ fn worker() {
         // SAFETY: within the object, which stays as long as the process does.
         .map(|word| unsafe { object.add(word * WORD_STEP).cast().as_ref() })
         .collect();
+    let stored = progress.stored.load(Acquire);
+    words.iter().for_each(|word| word.store(stored, Release));
     let one_at_a_time = Mutex::new(());
     let checkpoint = || {
         let _one = one_at_a_time.lock().unwrap();
@@ -213,7 +215,7 @@ fn worker() {
     };
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for round in progress.stored.load(Acquire) + 1.. {
+            for round in stored + 1.. {
                 words.iter().for_each(|word| word.store(round, Release));
                 progress.stored.store(round, Release);
                 // Objects come and go meanwhile.
@@ -303,9 +305,9 @@ fn soak(directory: &Path, choice: Choice, times: u64) {
             let words: Vec<u64> = (0..WORDS).map(word).collect();
             let is_kept = words.iter().all(|word| (least..=stored + 1).contains(word));
             assert!(is_kept, "round {round}, {least} to {stored}: {words:?}");
-            let all = words.into_iter().min().unwrap_or(0);
-            progress.stored.store(all, Release);
-            progress.kept_stores.store(all, Release);
+            // A checkpoint may have copied some words rounds after others.
+            progress.stored.store(words.iter().copied().max().unwrap_or(0), Release);
+            progress.kept_stores.store(words.iter().copied().min().unwrap_or(0), Release);
         } else {
             assert_eq!(least, 0, "round {round}: the object is gone");
         }
