@@ -6,13 +6,14 @@
 //! A note is durable before the root leads to it, and is freed after the root leads past it. So a failure at any moment
 //! leaves the stack with the note or without it, and what nothing leads to is free when the heap is opened.
 
+use spandrel::heap::collections::Str;
 use spandrel::heap::{Error, Heap, Options, PPtr, RootType, Trace};
 
 #[derive(Clone, Copy, Trace)]
 #[repr(C)]
 struct Note {
     below: PPtr<Note>,
-    text: [u8; 40],
+    text: Str<40>,
 }
 
 const TYPES: &[RootType<'_>] = &[RootType::of::<Note>("top")];
@@ -33,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         _ => {
             let mut at = heap.root::<Note>("top")?.get();
             while let Some(note) = read(&heap, at) {
-                println!("{}", note.words());
+                println!("{}", note.text);
                 at = note.below;
             }
         }
@@ -46,30 +47,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Puts a note on the stack.
 fn push(heap: &Heap, words: &str) -> Result<(), Error> {
     let top = heap.root::<Note>("top")?;
-    let mut text = [0; 40];
-    text.iter_mut().zip(words.bytes()).for_each(|(place, byte)| *place = byte);
-    let note = heap.new_object(Note { below: top.get(), text })?; // durable, and not in the stack yet
+    let note = heap.new_object(Note { below: top.get(), text: Str::new(words)? })?; // durable, and not in the stack yet
     top.set(note) // publish
 }
 
 /// Takes the last note from the stack.
-fn pop(heap: &Heap) -> Result<Option<String>, Error> {
+fn pop(heap: &Heap) -> Result<Option<Str<40>>, Error> {
     let top = heap.root::<Note>("top")?;
     let gone = top.get();
     let Some(note) = read(heap, gone) else { return Ok(None) };
     top.set(note.below)?; // publish
     // SAFETY: nothing leads to it any more.
     unsafe { heap.free_object(gone)? }; // then free
-    Ok(Some(note.words()))
+    Ok(Some(note.text))
 }
 
 fn read(heap: &Heap, note: PPtr<Note>) -> Option<Note> {
     // SAFETY: the heap has one thread, and only notes lie below this root.
     unsafe { heap.read(note) }
-}
-
-impl Note {
-    fn words(&self) -> String {
-        String::from_utf8_lossy(&self.text).trim_end_matches('\0').to_owned()
-    }
 }
