@@ -89,6 +89,8 @@ class Heap:
         is_recovered = memory.check(library().spandrel_heap_recovered(memory.handle(), ctypes.byref(found))) == 1
         self.recovered: Optional[Collected] = _collected(found) if is_recovered else None
         """What recovery has found; None: the heap had been closed, or is new."""
+        self.is_new: bool = memory.check(library().spandrel_heap_is_new(memory.handle())) == 1
+        """Whether the heap was made just now."""
         self.roots = Roots(self)
         """All roots that have a name."""
 

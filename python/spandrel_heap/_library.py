@@ -49,6 +49,7 @@ _FUNCTIONS = {
     "start": (c_void_p, [c_char_p, POINTER(Options)]),
     "open": (c_void_p, [c_char_p, POINTER(Options)]),
     "open_or_create": (c_void_p, [c_char_p, POINTER(Options)]),
+    "is_new": (c_int, [c_void_p]),
     "close": (c_int, [c_void_p]),
     "collect": (c_int, [c_void_p, POINTER(Found)]),
     "recovered": (c_int, [c_void_p, POINTER(Found)]),

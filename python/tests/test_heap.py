@@ -22,12 +22,14 @@ class Opening(unittest.TestCase):
             with self.subTest(place), heap_in(place) as path:
                 with sh.open_or_create(path, size=SMALL) as heap:
                     self.assertIsNone(heap.recovered)
+                    self.assertTrue(heap.is_new)
                     heap.roots["greeting"] = "hello"
                     heap.dict("ages")["Ada"] = b"36"
                     heap.list("lines").extend([b"one", b"two"])
                     self.assertIs(heap.dict("ages"), heap.dict("ages"))
                 with sh.open_or_create(path) as heap:
                     self.assertIsNone(heap.recovered)
+                    self.assertFalse(heap.is_new)
                     self.assertEqual(sorted(heap.roots), ["ages", "greeting", "lines"])
                     self.assertEqual(heap.roots["greeting"], b"hello")
                     self.assertEqual(dict(heap.dict("ages")), {b"Ada": b"36"})
