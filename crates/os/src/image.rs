@@ -211,7 +211,19 @@ impl Image {
         }
     }
 
-    /// The same on file systems that cannot take room: zeroes are written to what holds none.
+    /// Has room on the medium for its first bytes, and becomes no longer by that. Where the file system cannot do that nothing happens.
+    ///
+    /// # Errors
+    /// The error's number: `ENOSPC` if there is no room, `EFBIG` if a limit of the process forbids it.
+    pub fn reserve(&self, bytes: u64) -> Result<(), i32> {
+        self.check_limit(bytes)?;
+        match retry(|| fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, bytes)) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
+            reserved => reserved.map_err(Errno::raw_os_error),
+        }
+    }
+
+    /// As [`Image::take_all_room`], on file systems that cannot take room: zeroes are written to what holds none.
     fn fill_holes(&self, bytes: u64) -> Result<(), i32> {
         self.check_limit(bytes)?;
         let mut at = 0;

@@ -32,8 +32,14 @@ use crate::wal::Wal;
 
 /// A log that has become longer begins anew with the next checkpoint: the disk is waited for once more then.
 const LOG_BYTES: u64 = 64 * MIB as u64;
-/// What a log keeps when the disk is full: a checkpoint of half as much finds its room there.
-const LOG_LEAST: u64 = 4 * MIB as u64;
+/// Room that a log has for an image of so many bytes, however full the disk becomes: for all of its pages, as far as a log is not too long then.
+/// So a program that has filled the disk can make durable what it has stored, and what it frees.
+const fn log_room(image_bytes: u64) -> u64 {
+    let most = if image_bytes < LOG_BYTES { image_bytes } else { LOG_BYTES };
+    // Each run of pages has 16 bytes of its own, and a record a header.
+    FIRST + most + most / 256 + 4096
+}
+
 /// After so many bytes of checkpoints the memory of pages that the file has is given back. The next store to such a page copies it anew, a
 /// microsecond: little beside what its checkpoint takes.
 const KEPT_BYTES: usize = 32 * MIB;
@@ -47,8 +53,6 @@ struct State {
     compared: Option<Compared>,
     /// Bytes of checkpoints since memory was given back.
     kept: usize,
-    /// The largest record.
-    most: u64,
     /// The disk has failed: what is durable is not known.
     failed: Option<Failed>,
 }
@@ -129,6 +133,8 @@ impl File {
         if most.div_ceil(PAGE_BYTES) > u32::MAX as usize {
             return Err(large);
         }
+        // On a full disk a heap is opened all the same: to make room in it, or to be looked at.
+        let _ = files.reserve_log(log_room(bytes as u64));
         let runs = Runs::new(most.div_ceil(PAGE_BYTES))?;
         let (base, reserved) = room::reserve(most, place.base)?;
         // SAFETY: the reservation is nobody else's.
@@ -147,7 +153,7 @@ impl File {
             Names::Written => None,
             Names::Candidates => Some(Compared::new()?),
         };
-        let state = State { wal, runs, buffer, compared, kept: 0, most: 0, failed: None };
+        let state = State { wal, runs, buffer, compared, kept: 0, failed: None };
         let (bytes, state, growth) = (AtomicUsize::new(bytes), Lock::new(state), Lock::new(()));
         Ok(Self { files, base, reserved, bytes, written, growth, state, log_name })
     }
@@ -212,7 +218,6 @@ impl File {
         };
         if is_any {
             let bytes = state.wal.bytes().saturating_sub(before);
-            state.most = state.most.max(bytes);
             state.kept += usize::try_from(bytes).unwrap_or(usize::MAX).min(self.bytes());
             let applied = state.wal.apply(&self.files, state.buffer.bytes());
             state.note(applied)?;
@@ -241,17 +246,22 @@ impl File {
         unsafe { self.written.give_back(is_equal) }
     }
 
-    /// Has the log leave room on the disk: its records are in the image.
-    fn shorten_log(&self) -> Result<(), Failed> {
+    /// Has the log leave the room on the disk that an image of so many bytes does not need: its records are in the image.
+    fn shorten_log(&self, image_bytes: u64) -> Result<(), Failed> {
         let Some(mut state) = self.state.try_lock() else { return Err(Failed(libc::EBUSY)) };
         state.check()?;
-        let least = FIRST + LOG_LEAST.max(2 * state.most);
-        let has = self.files.bytes(Which::Log)?;
-        if has <= least {
+        let least = log_room(image_bytes);
+        if self.files.bytes(Which::Log)? <= least {
             return Err(Failed(libc::ENOSPC));
         }
         state.begin_anew(&self.files)?;
         self.files.log.as_ref().map_or(Ok(()), |log| log.shorten(least).map_err(Failed))
+    }
+
+    /// Makes the image longer, with room for a checkpoint of all of it.
+    fn lengthen(&self, from: u64, to: u64) -> Result<(), Failed> {
+        self.files.reserve_log(log_room(to))?;
+        self.files.image.grow(from, to).map_err(Failed)
     }
 }
 
@@ -291,9 +301,11 @@ unsafe impl Medium for File {
         let _growth = self.growth.lock();
         let from = self.bytes.load(Acquire);
         let Some(to) = room::grown(from, bytes, self.reserved)? else { return Ok(()) };
-        let grow = || self.files.image.grow(from as u64, to as u64).map_err(Failed);
-        match grow() {
-            Err(Failed(libc::ENOSPC | libc::EDQUOT)) if self.shorten_log().is_ok() => grow()?,
+        let (from_bytes, to_bytes) = (from as u64, to as u64);
+        match self.lengthen(from_bytes, to_bytes) {
+            Err(Failed(libc::ENOSPC | libc::EDQUOT)) if self.shorten_log(to_bytes).is_ok() => {
+                self.lengthen(from_bytes, to_bytes)?;
+            }
             grown => grown?,
         }
         // SAFETY: within the reservation, behind what is in use.

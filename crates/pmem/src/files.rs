@@ -37,6 +37,19 @@ impl Files {
     }
 }
 
+impl Files {
+    /// Has room on the disk for so many bytes of the log, which becomes no longer by that. In memory nothing is set aside.
+    ///
+    /// # Errors
+    /// The error's number: there is no room.
+    pub fn reserve_log(&self, bytes: u64) -> Result<(), Failed> {
+        match &self.log {
+            Some(log) if !log.is_in_memory() => log.reserve(bytes).map_err(Failed),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Disk for Files {
     fn read(&self, which: Which, at: u64, into: &mut [u8]) -> Result<usize, Failed> {
         self.of(which).map_or(Ok(0), |file| file.read_at(into, at).map_err(Failed))
