@@ -39,7 +39,7 @@ enum { SPANDREL_HEAP_ROOTS = 512 };
 enum {
     SPANDREL_HEAP_AUTO = 0,   /* what the file remembers; else mapped on persistent memory (DAX) and on tmpfs, elsewhere logged */
     SPANDREL_HEAP_MAPPED = 1, /* stores are the file's: they survive the process, and power only on persistent memory */
-    SPANDREL_HEAP_LOGGED = 2  /* the file changes from checkpoint to checkpoint: that survives power; PATH.log is used */
+    SPANDREL_HEAP_LOGGED = 2  /* the file changes from checkpoint to checkpoint: that survives power; PATH.wal is used */
 };
 
 /* Names the pointers of an object, by the functions below. It may be called for any object that is large enough, whatever it
@@ -101,7 +101,9 @@ spandrel_heap *spandrel_heap_start(const char *path, const spandrel_heap_options
  *   EADDRINUSE   it is fixed, and something else lies at its address,
  *   EPROTOTYPE   it was made for another layout,
  *   ENOTSUP      it was made by another version,
- *   EBADMSG      it is damaged, or the log beside it is that of another heap,
+ *   EBADMSG      it is damaged; or its log (PATH.wal) is missing, damaged, of another heap or another state of this one, or no log: the text
+ *                says which, and nothing was changed,
+ *   EOPNOTSUPP   it is to be mapped, on a file system that copies what is written: a full disk would end the program by a signal,
  *   ENAMETOOLONG, ENOMEM, EMFILE as above. */
 spandrel_heap *spandrel_heap_restart(const char *path, const spandrel_heap_options *options);
 
@@ -242,10 +244,18 @@ int spandrel_heap_persist(const spandrel_heap *heap, const void *address, size_t
 int spandrel_heap_write_back(const spandrel_heap *heap, const void *address, size_t length);
 int spandrel_heap_fence(const spandrel_heap *heap);
 
-/* Makes all that was stored durable, on every medium. Nobody stores meanwhile. A mapped heap is copied here if somebody asks (spandrel heap
- * copy): the function returns when that is done. EIO, ENOSPC, …: the disk refused; the heap
- * cannot be made durable any more then. */
+/* Makes what was stored until now durable, on every medium; on a logged heap nothing else does. When it has returned 0 no failure loses what it
+ * has, and no later checkpoint harms it, whether that ends or not. Other threads may go on meanwhile: what the heap itself writes down (objects
+ * that are allocated, roots) is in a checkpoint as of one moment; objects that a thread stores to just then are in it word by word, each aligned
+ * word as some store has left it, and those of before the call always. A mapped heap is copied here if a process asks for that (spandrel heap
+ * copy): the function returns when the copy is there. ENOSPC, EFBIG: no room on the disk; the next call tries again, with all of it. EDEADLK: the
+ * thread is inside a transaction. EIO, …: the disk refused: what was durable before still is, and nothing more can be made durable. */
 int spandrel_heap_checkpoint(const spandrel_heap *heap);
+
+/* Gives memory back that the process holds beside the file of a logged heap, for what the last checkpoint has: the pages read the same
+ * afterwards, from the file. Returns the number of bytes; of other media 0. While the process has one thread, checkpoints do it by themselves,
+ * after each 32 MiB; a process of several threads calls this where none of them stores to the heap. Errors as above. */
+size_t spandrel_heap_give_back(const spandrel_heap *heap);
 
 /* Writes a copy of a heap to a new file, which is opened as any heap, whether or not a program has the heap open. The copy of a
  * heap that is closed, or was not closed, is the file. Of an open one that keeps a log it is the last checkpoint. An open one

@@ -45,7 +45,7 @@ pub fn checkpoint(mut args: Args) -> Result<Report, String> {
     })();
     let closed = heap.close().map_err(|why| named(&why));
     meter.stop().record(&mut report);
-    for path in [&path, &plain, &format!("{path}.log")] {
+    for path in [&path, &plain, &format!("{path}.wal")] {
         let _ = std::fs::remove_file(path);
     }
     let (ours, theirs) = measured.map_err(|why| named(&why))?;

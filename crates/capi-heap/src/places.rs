@@ -133,12 +133,22 @@ pub unsafe extern "C" fn spandrel_heap_fence(handle: *const SpandrelHeap) -> c_i
     failure::number(unsafe { handle::heap(handle) }.map(|heap| heap.medium().fence()))
 }
 
-/// Makes all durable, on every medium: 0, or -1.
+/// Makes what was stored until now durable, on every medium: 0, or -1.
 ///
 /// # Safety
-/// Null, or a handle of a heap that nobody writes to meanwhile.
+/// Null, or a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spandrel_heap_checkpoint(handle: *const SpandrelHeap) -> c_int {
     // SAFETY: passed on from the caller.
     failure::number(unsafe { handle::heap(handle) }.and_then(Heap::checkpoint))
+}
+
+/// Gives memory back that the process holds beside the file: bytes.
+///
+/// # Safety
+/// Null, or a handle of a heap that no other thread stores to meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spandrel_heap_give_back(handle: *const SpandrelHeap) -> usize {
+    // SAFETY: passed on from the caller.
+    failure::word(unsafe { handle::heap(handle) }.and_then(|heap| unsafe { heap.give_back() }))
 }

@@ -31,12 +31,17 @@ impl<M: Medium> Core<M> {
     /// [`Error::InOperation`]: the thread is inside an operation itself. Nothing was done then.
     fn still(&self, work: &mut dyn FnMut()) -> Result<(), Error> {
         let _shut = self.gate.shut()?;
+        self.still_metadata(work);
+        Ok(())
+    }
+
+    /// The same for what is under locks alone.
+    fn still_metadata(&self, work: &mut dyn FnMut()) {
         let _roots = self.roots.lock();
         let _large = self.large.lock();
         let _partial = self.partial.each_ref().map(|partial| partial.lock());
         let _blocks = self.blocks.lock();
         work();
-        Ok(())
     }
 
     /// Makes all that was stored until now durable.
@@ -89,6 +94,28 @@ impl<M: Medium> Heap<M> {
         core.check_present()?;
         core.checkpoint()?;
         if core.medium.is_asked(ASKING) { core.lend() } else { Ok(()) }
+    }
+
+    /// Gives memory back that the process holds beside the file, on a medium with a log, for what the last checkpoint has: the pages read the same
+    /// afterwards, from the file. Returns the number of bytes. A process of one thread need not call it: its checkpoints do that, after each
+    /// 32 MiB.
+    ///
+    /// # Errors
+    /// [`Error::InOperation`], [`Error::Forked`].
+    ///
+    /// # Safety
+    /// No other thread stores to an object of the heap meanwhile, but by collections and transactions, which wait; no system call that was
+    /// begun before does.
+    pub unsafe fn give_back(&self) -> Result<usize, Error> {
+        let core = self.core();
+        core.gate.check_outside()?;
+        let _shut = core.gate.shut()?;
+        let bytes = Cell::new(0);
+        core.still_metadata(&mut || {
+            // SAFETY: promised by the caller for objects; all else is under the locks that are held.
+            bytes.set(unsafe { core.medium.give_back() });
+        });
+        Ok(bytes.get())
     }
 
     /// Closes the heap, so that it need not be recovered. Dropping it does the same, and says nothing of errors.

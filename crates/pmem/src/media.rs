@@ -113,7 +113,7 @@ pub struct Place<'a> {
     pub is_old: bool,
     /// How long a copy waits for the process that has the file mapped.
     pub wait: Duration,
-    /// A log that does not fit is set aside, and the file taken as it is: what only the log has is given up.
+    /// A log that does not fit is set aside, and the file taken as it is: what only the log has is given up. A copy passes it over.
     pub forgives: bool,
 }
 

@@ -137,7 +137,8 @@ pub unsafe trait Medium: Sync {
     /// As for [`Medium::checkpoint`]. `still` may be called a second time.
     fn checkpoint_still(&self, still: &dyn Fn(&mut dyn FnMut())) -> Result<(), Failed>;
 
-    /// Gives memory back that the medium holds beside the file, of what the last checkpoint has. Returns the number of bytes.
+    /// Gives memory back that the medium holds beside the file, of what the last checkpoint has. Returns the number of bytes: 0 also while a
+    /// checkpoint is under way.
     ///
     /// # Safety
     /// No other thread stores to the medium meanwhile, and no system call that was begun before does.

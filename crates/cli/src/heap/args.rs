@@ -7,8 +7,8 @@ use std::time::Duration;
 
 /// Make, look at, mend and copy recoverable heaps: files whose objects outlive the process.
 ///
-/// What only looks works on a copy in memory: the file stays as it is. Of a heap that somebody has open the last
-/// checkpoint is shown if it has a log (FILE.log); if it has none, whoever has it is asked for a copy, which he gives at his
+/// What only looks works on a copy in memory: the file stays as it is. Of a heap that is open the last
+/// checkpoint is shown if it has a log (FILE.wal); if it has none, the process is asked for a copy, which it gives at its
 /// next checkpoint (see --wait). The types of a program's objects are not known here: each
 /// word that may be a pointer is taken for one.
 #[derive(Parser, Debug)]
@@ -77,7 +77,7 @@ pub enum MediumArg {
     Auto,
     /// Stores are the file's: they survive the process, and a power failure on persistent memory only
     Mapped,
-    /// The file changes from checkpoint to checkpoint, with a log beside it: FILE.log
+    /// The file changes from checkpoint to checkpoint, with a log beside it: FILE.wal
     Logged,
 }
 
@@ -130,7 +130,7 @@ pub struct CheckArgs {
 /// 1 if it is not (without --write: if there is something to mend).
 #[derive(Parser, Debug)]
 pub struct RepairArgs {
-    /// The heap, which nobody else may have open
+    /// The heap, which no process may have open
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
@@ -142,6 +142,11 @@ pub struct RepairArgs {
     #[arg(long, requires = "write")]
     pub no_backup: bool,
 
+    /// Take the heap as its file has it, without a log that is missing, damaged or of another state: with --write the log is set aside as
+    /// FILE.bad. What only the log has is given up, and the file may have a part of a checkpoint
+    #[arg(long)]
+    pub forget_log: bool,
+
     #[command(flatten)]
     pub wait: WaitArgs,
 }
@@ -149,7 +154,7 @@ pub struct RepairArgs {
 /// Free what cannot be reached from a heap's roots, after recovering it if it was not closed.
 #[derive(Parser, Debug)]
 pub struct GcArgs {
-    /// The heap, which nobody else may have open
+    /// The heap, which no process may have open
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 }

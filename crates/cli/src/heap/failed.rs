@@ -68,6 +68,9 @@ pub fn text(path: &Path, why: Error) -> String {
         Error::System(_) => {
             Some("name a file that can be read, and written where it is to change".into())
         }
+        Error::MissingLog | Error::DamagedLog => Some(format!(
+            "put it back if there is one, or go on with what the file has: 'spandrel heap repair --forget-log {shown}'"
+        )),
         Error::NotAHeap => Some("name one, which 'spandrel heap create' makes".into()),
         Error::Damaged { .. } => Some(format!(
             "'spandrel heap check {shown}' says what is damaged, 'spandrel heap repair {shown}' mends it with the least loss"
@@ -124,7 +127,7 @@ mod tests {
             {
                 assert_eq!(failure.code, 2);
                 let message = failure.message;
-                let begin = if why == Error::ForeignLog { "a.heap.log: " } else { "a.heap: " };
+                let begin = if why == Error::ForeignLog { "a.heap.wal: " } else { "a.heap: " };
                 assert!(message.starts_with(begin) && message.contains("; "), "{message}");
                 assert!(!message.contains("somebody"), "{message}");
             }

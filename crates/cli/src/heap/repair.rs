@@ -4,7 +4,7 @@ use super::args::RepairArgs;
 use super::check::{DAMAGED, line};
 use super::failed::{copy_failed, failed, is_damage, text as reason};
 use super::progress::Progress;
-use super::{beside, bytes_of, image, raw_copy};
+use super::{beside, bytes_of, image};
 use crate::failure::Failure;
 use crate::say;
 use spandrel_pheap::{
@@ -17,13 +17,17 @@ use std::path::{Path, PathBuf};
 /// Mends a heap, or says how.
 pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
     let path = &args.file;
-    let copy = match raw_copy(path, &args.wait) {
+    let options = match args.forget_log {
+        true => Options::new().forget_log(),
+        false => Options::new(),
+    };
+    let copy = match options.wait(args.wait.wait).copy_medium(path.as_os_str().as_bytes()) {
         Ok(copy) => copy,
         Err(why) => return hopeless(path, why),
     };
     match look(path, &copy) {
         Err(why) => return hopeless(path, why),
-        Ok(survey) if survey.damaged == 0 => {
+        Ok(survey) if survey.damaged == 0 && !args.forget_log => {
             say::out(format_args!("{}: sound; there is nothing to mend", path.display()))?;
             return Ok(0);
         }
@@ -32,13 +36,14 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
     if args.write {
         // It may have to lie at the same address.
         drop(copy);
-        return write(path, !args.no_backup);
+        return write(path, options, !args.no_backup);
     }
     match mend(path, &copy)? {
         Err(why) => hopeless(path, why),
         Ok((repaired, survey)) => {
+            let log = if args.forget_log { "--forget-log " } else { "" };
             let after = match survey.damaged {
-                0 => format!("'spandrel heap repair --write {}' does so", path.display()),
+                0 => format!("'spandrel heap repair --write {log}{}' does so", path.display()),
                 left => format!("{} would be left", counted(left, "damage", "damages")),
             };
             say::out(format_args!(
@@ -52,7 +57,7 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
 }
 
 /// Mends the file.
-fn write(path: &Path, keeps: bool) -> Result<u8, Failure> {
+fn write(path: &Path, options: Options<'_>, keeps: bool) -> Result<u8, Failure> {
     let backup = keeps.then(|| beside(path, ".before-repair"));
     if let Some(backup) = backup.as_ref().filter(|backup| backup.symlink_metadata().is_ok()) {
         return Err(Failure::refused(format!(
@@ -61,7 +66,7 @@ fn write(path: &Path, keeps: bool) -> Result<u8, Failure> {
         )));
     }
     // Not the heap: to open that changes it.
-    let medium = Options::new().open_medium(path.as_os_str().as_bytes());
+    let medium = options.open_medium(path.as_os_str().as_bytes());
     let medium = medium.map_err(|why| failed(path, why))?;
     if let Some(backup) = &backup {
         image::write(&medium, backup)?;
