@@ -19,7 +19,7 @@ const LAYOUT_AT: usize = NAME_BYTES;
 const SEAL_AT: usize = NAME_BYTES + 16;
 const _: () = assert!(SEAL_AT + 8 == LINE_BYTES);
 
-/// Of what type a root is, for whoever marks.
+/// The type of a root, for marking.
 #[derive(Clone, Copy, Debug)]
 pub struct RootType<'a> {
     pub(crate) name: &'a str,
@@ -188,7 +188,7 @@ impl<M: Medium> Core<M> {
                 Err(Error::RootType { heap, given: layout })
             };
         }
-        // From the end: who uses numbers begins with the first.
+        // From the end: programs that use numbers begin with the first.
         let is_unused =
             |index: &usize| self.root_name(*index).is_none() && self.load(ROOTS + index * 8) == 0;
         let index = (0..ROOT_COUNT).rev().find(is_unused).ok_or(Error::RootsFull)?;

@@ -161,7 +161,7 @@ impl Log {
         self.last
     }
 
-    /// Has so many bytes of room for records.
+    /// Has at least `bytes` bytes of room for records.
     ///
     /// # Errors
     /// As for [`Heap::alloc`].

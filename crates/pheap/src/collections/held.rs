@@ -70,7 +70,7 @@ unsafe impl<H: Send> Send for Held<H> {}
 // SAFETY: as above.
 unsafe impl<H: Sync> Sync for Held<H> {}
 
-/// A heap that somebody keeps open, for the time of a borrow.
+/// A heap that a handle or a caller keeps open, for the time of a borrow.
 pub(crate) struct Lent<M: Medium>(ManuallyDrop<Heap<M>>);
 
 impl<M: Medium> Lent<M> {

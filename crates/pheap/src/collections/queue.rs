@@ -289,7 +289,7 @@ impl<T: Trace + Copy, H: HeapRef> Queue<'_, T, H> {
         let core = op.core();
         for number in 0..now.len {
             let value = self.read(now, number);
-            // SAFETY: in an object that is nobody's yet.
+            // SAFETY: in an object that nothing leads to yet.
             unsafe { op.put(new + FIRST + number * size_of::<T>(), bytes_of(&value)) };
         }
         core.store(new, 0);
