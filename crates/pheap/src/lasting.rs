@@ -16,7 +16,9 @@ use crate::superblock::{ASKING, Record, State};
 impl<M: Medium> Core<M> {
     /// Refuses to go on with a file that somebody has cut off.
     pub fn check_present(&self) -> Result<(), Error> {
-        let (has, needs) = (self.medium.present()?, self.medium.bytes());
+        // The length first: another thread may make the file longer in between.
+        let needs = self.medium.bytes();
+        let has = self.medium.present()?;
         if has < needs {
             return Err(Error::Truncated { has: has as u64, needs: needs as u64 });
         }
