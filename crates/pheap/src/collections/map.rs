@@ -376,7 +376,7 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
     /// Takes a key away. Its value.
     ///
     /// # Errors
-    /// [`Error::Forked`], [`Error::InTransaction`].
+    /// [`Error::Forked`], [`Error::InTransaction`]; in a transaction [`Error::Full`]: there is no room for its log.
     pub fn remove(&mut self, key: &K) -> Result<Option<V>, Error> {
         let mut op = self.held.op()?;
         let Some(at) = self.find(key).0 else { return Ok(None) };

@@ -235,7 +235,7 @@ impl<T: Trace + Copy, H: HeapRef> Queue<'_, T, H> {
     /// Takes the first element away.
     ///
     /// # Errors
-    /// [`Error::Forked`], [`Error::InTransaction`].
+    /// [`Error::Forked`], [`Error::InTransaction`]; in a transaction [`Error::Full`]: there is no room for its log.
     pub fn pop_front(&mut self) -> Result<Option<T>, Error> {
         let mut op = self.held.op()?;
         let now = self.now();

@@ -304,7 +304,7 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
     /// Takes the last element away.
     ///
     /// # Errors
-    /// [`Error::Forked`], [`Error::InTransaction`].
+    /// [`Error::Forked`], [`Error::InTransaction`]; in a transaction [`Error::Full`]: there is no room for its log.
     pub fn pop(&mut self) -> Result<Option<T>, Error> {
         let Some(value) = self.last() else { return self.held.op().map(|_| None) };
         self.truncate(self.len() - 1)?;
