@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::{arbitrary, fuzz_target};
 use spandrel_pheap::collections::{
-    HashMap, MapHead, SortedHead, SortedMap, Text, Vector, VectorHead,
+    HashMap, MapHead, Queue, QueueHead, SortedHead, SortedMap, Text, Vector, VectorHead,
 };
 use spandrel_pheap::{Heap, Medium, PPtr, RootType, check, repair};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -72,6 +72,7 @@ const TYPES: &[RootType<'_>] = &[
     RootType::of::<MapHead<u32, [u8; 24]>>("map"),
     RootType::of::<SortedHead<u64, PPtr<u64>>>("sorted"),
     RootType::of::<VectorHead<u8>>("text"),
+    RootType::of::<QueueHead<PPtr<u64>>>("queue"),
 ];
 
 fn fill(heap: &Heap<&Plain>) {
@@ -99,6 +100,15 @@ fn fill(heap: &Heap<&Plain>) {
     if let Ok(mut text) = Text::open(heap, "text") {
         let _ = text.push("a text");
         text.chars().take(1000).for_each(drop);
+    }
+    if let Ok(mut queue) = Queue::<PPtr<u64>, _>::open(heap, "queue") {
+        let _ = heap.transaction(|| {
+            for number in 0..20 {
+                queue.push_back(heap.new_object(number)?)?;
+            }
+            queue.pop_front()
+        });
+        queue.iter().take(1000).for_each(drop);
     }
     for bytes in [16, 3000, 100_000] {
         if let Ok(object) = heap.alloc(bytes) {

@@ -48,10 +48,27 @@ impl Gate {
     /// Begins an operation that changes something: waits while the gate is shut. Nested operations of a thread pass at once.
     ///
     /// # Errors
-    /// [`Error::Forked`]; [`Error::Full`]: the thread has no row yet, and there is no memory for one.
+    /// [`Error::Forked`], [`Error::ReadOnly`]; [`Error::Full`]: the thread has no row yet, and there is no memory for one.
     #[inline]
     pub fn enter(&self) -> Result<Entered<'_>, Error> {
         self.origin.check()?;
+        self.pass()
+    }
+
+    /// The same for an operation that may find that there is nothing to change, also in a heap that is read only. What it changes
+    /// after all it checks by itself.
+    ///
+    /// # Errors
+    /// As for [`Gate::enter`], without [`Error::ReadOnly`].
+    pub fn enter_to_look(&self) -> Result<Entered<'_>, Error> {
+        match self.origin.check() {
+            Ok(()) | Err(Error::ReadOnly) => self.pass(),
+            Err(why) => Err(why),
+        }
+    }
+
+    #[inline]
+    fn pass(&self) -> Result<Entered<'_>, Error> {
         let number = self.number.load(Relaxed);
         let row = match registry::row(number) {
             Some(row) => row,

@@ -16,7 +16,9 @@ use crate::superblock::{ASKING, Record, State};
 impl<M: Medium> Core<M> {
     /// Refuses to go on with a file that somebody has cut off.
     pub fn check_present(&self) -> Result<(), Error> {
-        let (has, needs) = (self.medium.present()?, self.medium.bytes());
+        // The length first: another thread may make the file longer in between.
+        let needs = self.medium.bytes();
+        let has = self.medium.present()?;
         if has < needs {
             return Err(Error::Truncated { has: has as u64, needs: needs as u64 });
         }
@@ -167,7 +169,9 @@ impl<M: Medium> Heap<M> {
         let core = self.core();
         // Before any lock: in a child of a fork another thread of the parent may have it. What the child has of the heap is not touched;
         // its mappings end with it.
-        core.check_process()?;
+        if core.gate.origin().is_forked() {
+            return Err(Error::Forked);
+        }
         let mut outcome = Ok(());
         let number = core.number.load(Relaxed);
         registry::unregister(number, || {

@@ -10,6 +10,7 @@
 //!
 //! This room must never know what medium it lies on.
 #![no_std]
+#![warn(missing_debug_implementations)]
 
 #[cfg(test)]
 #[macro_use]

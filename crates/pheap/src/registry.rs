@@ -38,8 +38,25 @@ pub fn bound(base: u64) -> Option<NonNull<()>> {
     NonNull::new(found.1.load(Relaxed))
 }
 
+/// A child of a fork finds the numbers unlocked: the fork waits for the thread that has them, and the child can open heaps of its own.
+fn hold_across_forks() {
+    static MADE: Once = Once::new();
+    extern "C" fn before() {
+        NUMBERS.acquire();
+    }
+    extern "C" fn after() {
+        // SAFETY: acquired by `before`, in the same thread or in the one that this is the child's copy of.
+        unsafe { NUMBERS.release() };
+    }
+    MADE.run(|| {
+        // SAFETY: the functions may run at any fork: they take a lock under which no thread forks.
+        unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
+    });
+}
+
 /// A number for a heap.
 pub fn register() -> Result<usize, Error> {
+    hold_across_forks();
     let mut numbers = NUMBERS.lock();
     let free = numbers.iter().position(|is_used| !is_used).ok_or(Error::TooManyHeaps(MOST))?;
     numbers[free] = true;
@@ -167,7 +184,7 @@ fn hear_of_end(row: *mut c_void) {
     }
 }
 
-/// A thread ends: what it kept goes back to the blocks.
+/// A thread ends: its free objects return to their blocks.
 extern "C" fn ended(row: *mut c_void) {
     let numbers = NUMBERS.lock();
     for number in 0..MOST {

@@ -95,6 +95,8 @@ impl Restoring<'_> {
                 Header::Large(u32::try_from(count).map_err(|_| misplaced)?)
             }
         };
+        // The region is one that this session changes: the sums of an earlier one hold no more.
+        core.scan_to(block.region())?;
         match core.header(block)? {
             Header::Free => core.set_header(block, header),
             found if found == header && bytes <= LARGEST => {}

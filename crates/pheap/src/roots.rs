@@ -19,7 +19,7 @@ const LAYOUT_AT: usize = NAME_BYTES;
 const SEAL_AT: usize = NAME_BYTES + 16;
 const _: () = assert!(SEAL_AT + 8 == LINE_BYTES);
 
-/// Of what type a root is, for whoever marks.
+/// The type of a root, for marking.
 #[derive(Clone, Copy, Debug)]
 pub struct RootType<'a> {
     pub(crate) name: &'a str,
@@ -178,7 +178,7 @@ impl<M: Medium> Core<M> {
     /// The number of the root of that name and type; the first unused one gets the name if there is none.
     pub fn named_root(&self, name: &str, layout: u64) -> Result<usize, Error> {
         let wanted = RootName::new(name, layout)?;
-        let _inside = self.gate.enter()?;
+        let _inside = self.gate.enter_to_look()?;
         let _roots = self.roots.lock();
         if let Some(index) = self.find_root(name)? {
             let heap = self.root_name(index).map_or(0, |name| name.layout);
@@ -188,7 +188,8 @@ impl<M: Medium> Core<M> {
                 Err(Error::RootType { heap, given: layout })
             };
         }
-        // From the end: who uses numbers begins with the first.
+        self.check_process()?;
+        // From the end: programs that use numbers begin with the first.
         let is_unused =
             |index: &usize| self.root_name(*index).is_none() && self.load(ROOTS + index * 8) == 0;
         let index = (0..ROOT_COUNT).rev().find(is_unused).ok_or(Error::RootsFull)?;

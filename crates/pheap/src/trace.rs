@@ -21,14 +21,14 @@ use crate::pointer::PPtr;
 pub unsafe trait Trace: Sized {
     /// A number that changes when the type's layout does: of its name, its fields' names, places and layouts.
     const LAYOUT: u64;
-    /// Whether there is any pointer in it: without one nobody looks.
+    /// Whether there is any pointer in it: without one recovery does not look at the value.
     const HAS_POINTERS: bool = true;
 
     /// Names the pointers of this value.
     fn trace(&self, tracer: &mut Tracer<'_>);
 }
 
-/// Names the pointers of the value at an address: [`Trace::trace`] for who has no type.
+/// Names the pointers of the value at an address: [`Trace::trace`] without a type.
 pub type TraceFn = unsafe extern "C" fn(*const u8, &mut Tracer<'_>);
 
 /// [`Trace::trace`] as a function of an address.
@@ -40,7 +40,7 @@ pub(crate) unsafe extern "C" fn trace_at<T: Trace>(at: *const u8, tracer: &mut T
     unsafe { (*at.cast::<T>()).trace(tracer) }
 }
 
-/// What a pointer leads to: so many values of a type, one behind the other.
+/// What a pointer leads to: `count` values of a type, one behind the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub trace: Option<TraceFn>,
@@ -55,7 +55,7 @@ impl Target {
     }
 }
 
-/// Who is told of pointers.
+/// What hears of pointers.
 pub(crate) trait Mark {
     /// The word at `place` is a pointer to that, or null, or neither: then it is cleared.
     fn pointer(&mut self, place: *const u64, to: Target);
@@ -98,7 +98,7 @@ impl Tracer<'_> {
         self.0.pointer(place, Target { trace, bytes, count });
     }
 
-    /// There are bytes of which nobody knows whether they are pointers: what looks like one keeps its object.
+    /// There are bytes that may be pointers or not: what looks like one keeps its object.
     pub fn words(&mut self, bytes: &[u8]) {
         self.0.words(bytes.as_ptr(), bytes.len());
     }
@@ -165,7 +165,7 @@ unsafe impl<T: Trace + Copy> Trace for Cell<T> {
     const HAS_POINTERS: bool = T::HAS_POINTERS;
 
     fn trace(&self, tracer: &mut Tracer<'_>) {
-        // SAFETY: where the cell is its value is; the tracer may clear a pointer in it, and nobody else has the heap.
+        // SAFETY: where the cell is its value is; the tracer may clear a pointer in it, and no other thread has the heap.
         unsafe { (*self.as_ptr()).trace(tracer) }
     }
 }

@@ -161,7 +161,7 @@ impl Log {
         self.last
     }
 
-    /// Has so many bytes of room for records.
+    /// Has at least `bytes` bytes of room for records.
     ///
     /// # Errors
     /// As for [`Heap::alloc`].
@@ -169,9 +169,9 @@ impl Log {
         if self.end - self.place >= bytes {
             return Ok(());
         }
-        let grown = if self.first == 0 { LEAST_CHUNK } else { self.end - self.chunk };
+        let last = if self.first == 0 { 0 } else { self.end - self.chunk };
         let least = bytes.checked_add(CHUNK_HEAD).ok_or(Error::Size(bytes))?;
-        let bytes = (grown * 2).clamp(LEAST_CHUNK, MOST_CHUNK).max(least).next_multiple_of(8);
+        let bytes = (last * 2).clamp(LEAST_CHUNK, MOST_CHUNK).max(least).next_multiple_of(8);
         let core = heap.core();
         let chunk = heap.new_bytes(bytes, GRANULE_BYTES)?;
         let pointer = PPtr::<u8>::to(chunk).raw();

@@ -241,3 +241,34 @@ fn a_child_that_is_made_in_a_transaction_neither_ends_it_nor_undoes_it() {
     }
     heap.close().unwrap();
 }
+
+#[test]
+fn a_child_opens_a_heap_of_its_own_whatever_the_parents_threads_open_and_close() {
+    let [place, _] = places();
+    let ends = AtomicBool::new(false);
+    let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    std::thread::scope(|scope| {
+        for thread in ["one", "two"] {
+            let (ends, path) = (&ends, path(thread));
+            scope.spawn(move || {
+                Options::new().size(1 << 20).create(&path).unwrap().close().unwrap();
+                while !ends.load(Relaxed) {
+                    let (heap, _) = Options::new().open(&path).unwrap();
+                    HashMap::<u64, u64>::open(&heap, "map").unwrap().insert(1, 1).unwrap();
+                }
+            });
+        }
+        for number in 0..100 {
+            let path = path(&format!("child {number}"));
+            let status = in_child(|| {
+                let heap = Options::new().size(1 << 20).create(&path).unwrap();
+                let mut map = HashMap::<u64, u64>::open(&heap, "map").unwrap();
+                map.insert(number, 5).unwrap();
+                heap.checkpoint().unwrap();
+                heap.close().is_ok()
+            });
+            assert_eq!(status, 0);
+        }
+        ends.store(true, Relaxed);
+    });
+}

@@ -34,7 +34,7 @@ fn a_second_handle_is_refused_until_the_first_is_dropped() {
     assert_eq!(lives(heap.remove_root("map")), "map");
     let why = HashMap::<u64, u64>::open(&heap, "map").unwrap_err().to_string();
     assert!(why.contains("\"map\"") && why.contains("lock"), "{why}");
-    // What has another type is told first, and other collections are not concerned.
+    // Another type is the first error; other collections are free.
     assert!(matches!(Text::open(&heap, "map"), Err(Error::RootType { .. })));
     map.insert(1, 1).unwrap();
     drop(map);

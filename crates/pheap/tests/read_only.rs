@@ -29,10 +29,10 @@ fn a_heap_is_read_where_nothing_may_be_written() {
         heap.close()
     };
     // As a user who may not: another one than the owner of the machine.
-    // SAFETY: system calls of this thread alone.
     let outcome = std::thread::scope(|scope| {
-        let as_other = || unsafe {
-            libc::syscall(libc::SYS_setresuid, -1, 65534, -1);
+        let as_other = || {
+            // SAFETY: changes this thread's user alone, as the C library's function would not.
+            unsafe { libc::syscall(libc::SYS_setresuid, -1, 65534, -1) };
             read()
         };
         scope.spawn(as_other).join().unwrap()

@@ -54,6 +54,48 @@
 //! [`Options::open`] and [`Options::create`] are for programs that know which of both it is to be. An error of these says which file it is about, why, and what can be done:
 //! `visits.heap: process 1234 (redis-server) has it open; close it there first`.
 //!
+//! Several operations, of any collections, are one transaction: all of them, or none.
+//!
+//! ```
+//! use spandrel::heap::collections::{HashMap, Key, Queue, Str};
+//! use spandrel::heap::{Checked, Enumeration, Heap, Options, Trace};
+//! use std::sync::{Arc, RwLock};
+//!
+//! #[derive(Clone, Copy, PartialEq, Eq, Debug, Trace, Key)]
+//! #[repr(C)]
+//! struct Article {
+//!     name: Str<24>,
+//!     size: u32,
+//! }
+//!
+//! #[derive(Clone, Copy, PartialEq, Debug, Enumeration)]
+//! #[repr(u8)]
+//! enum State {
+//!     Ordered,
+//!     Sent,
+//! }
+//!
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let path = directory.path().join("shop.heap");
+//! # let path = path.to_str().unwrap();
+//! let heap = Arc::new(Options::new().create(path)?);
+//! // Handles that have the heap borrow nothing: a server shares them under locks.
+//! let stock = RwLock::new(HashMap::<Article, u64>::open(Arc::clone(&heap), "stock")?);
+//! let orders = RwLock::new(Queue::<(Article, Checked<State>)>::open(Arc::clone(&heap), "orders")?);
+//! let order = |article: Article| {
+//!     let (mut stock, mut orders) = (stock.write().unwrap(), orders.write().unwrap());
+//!     heap.transaction(|| {
+//!         stock.update(article, |count| count.unwrap_or(10) - 1)?;
+//!         orders.push_back((article, State::Ordered.into()))
+//!     })
+//! };
+//! let article = Article { name: Str::new("boots")?, size: 43 };
+//! order(article)?;
+//! assert_eq!(stock.read().unwrap().get(&article), Some(9));
+//! assert_eq!(orders.read().unwrap().front().unwrap().1.get(), Some(State::Ordered));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Own structures are made of `#[derive(Trace)] #[repr(C)]` types and [`PPtr`]s. What survives which failure depends on what the
 //! file lies on: see [`Guarantee`].
 

@@ -70,7 +70,7 @@ unsafe impl<H: Send> Send for Held<H> {}
 // SAFETY: as above.
 unsafe impl<H: Sync> Sync for Held<H> {}
 
-/// A heap that somebody keeps open, for the time of a borrow.
+/// A heap that a handle or a caller keeps open, for the time of a borrow.
 pub(crate) struct Lent<M: Medium>(ManuallyDrop<Heap<M>>);
 
 impl<M: Medium> Lent<M> {
@@ -96,7 +96,7 @@ impl<H: HeapRef> Held<H> {
     pub fn open<T: Trace>(heap: H, name: &str, new: impl FnOnce() -> T) -> Result<Self, Error> {
         let opened = heap.heap();
         let core = opened.core();
-        let _inside = core.gate.enter()?;
+        let _inside = core.gate.enter_to_look()?;
         let index = opened.named_root::<T>(name)?;
         let lives = || core.root_name(index).map_or(Error::RootName, Error::HandleLives);
         let claim = Claim::take(core.number.load(Relaxed), index).ok_or_else(lives)?;

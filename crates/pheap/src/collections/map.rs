@@ -185,7 +185,7 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         key.code() | IS_KEY
     }
 
-    /// Where the slot is that is looked at after so many others.
+    /// Where the slot of a step of probing is.
     fn probed(table: usize, slots: usize, tag: u64, step: usize) -> usize {
         let number = ((tag >> 2) as usize + step) & (slots - 1);
         table + FIRST + number * Self::SLOT
@@ -349,7 +349,7 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
                 return Err(Error::Full);
             };
             core.store(at, tag);
-            // SAFETY: a slot of an object that is nobody's yet.
+            // SAFETY: a slot of an object that nothing leads to yet.
             unsafe {
                 core.medium.store(at + offset_of!(Slot<K, V>, key), bytes_of(&key));
                 core.medium.store(at + offset_of!(Slot<K, V>, value), bytes_of(&value));
@@ -376,7 +376,7 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
     /// Takes a key away. Its value.
     ///
     /// # Errors
-    /// [`Error::Forked`], [`Error::InTransaction`].
+    /// [`Error::Forked`], [`Error::InTransaction`]; in a transaction [`Error::Full`]: there is no room for its log.
     pub fn remove(&mut self, key: &K) -> Result<Option<V>, Error> {
         let mut op = self.held.op()?;
         let Some(at) = self.find(key).0 else { return Ok(None) };

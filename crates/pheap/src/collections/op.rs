@@ -148,7 +148,7 @@ impl<'c, M: Medium> Op<'c, M> {
     /// Stores bytes of an object that nothing leads to yet, and has them written back.
     ///
     /// # Safety
-    /// There is room for them, and nobody else reads or writes it.
+    /// There is room for them, and no other thread reads or writes it.
     pub unsafe fn put(&self, at: usize, bytes: &[u8]) {
         // SAFETY: promised by the caller.
         unsafe { self.core().medium.store(at, bytes) };

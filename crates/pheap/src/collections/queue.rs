@@ -235,7 +235,7 @@ impl<T: Trace + Copy, H: HeapRef> Queue<'_, T, H> {
     /// Takes the first element away.
     ///
     /// # Errors
-    /// [`Error::Forked`], [`Error::InTransaction`].
+    /// [`Error::Forked`], [`Error::InTransaction`]; in a transaction [`Error::Full`]: there is no room for its log.
     pub fn pop_front(&mut self) -> Result<Option<T>, Error> {
         let mut op = self.held.op()?;
         let now = self.now();
@@ -289,7 +289,7 @@ impl<T: Trace + Copy, H: HeapRef> Queue<'_, T, H> {
         let core = op.core();
         for number in 0..now.len {
             let value = self.read(now, number);
-            // SAFETY: in an object that is nobody's yet.
+            // SAFETY: in an object that nothing leads to yet.
             unsafe { op.put(new + FIRST + number * size_of::<T>(), bytes_of(&value)) };
         }
         core.store(new, 0);

@@ -260,7 +260,7 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
         let bytes = Self::LINKS_AT + height * 8;
         let at = op.alloc(bytes, 16)?;
         core.store(at, height as u64);
-        // SAFETY: an object that is nobody's yet.
+        // SAFETY: an object that nothing leads to yet.
         unsafe {
             core.medium.store(at + offset_of!(Node<K, V>, key), bytes_of(&key));
             core.medium.store(at + offset_of!(Node<K, V>, value), bytes_of(&value));

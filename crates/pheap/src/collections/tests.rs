@@ -164,7 +164,7 @@ fn objects_by_type_are_replaced_and_freed() {
     let root = heap.root::<(u64, [u8; 5])>("pair").unwrap();
     assert!(root.get().is_null());
     root.set(object).unwrap();
-    // SAFETY: nobody else has the heap.
+    // SAFETY: no other thread has the heap.
     unsafe {
         heap.replace(object, (8, [2; 5])).unwrap();
         assert_eq!(heap.read(root.get()), Some((8, [2; 5])));

@@ -71,7 +71,7 @@ impl<H: HeapRef> Text<'_, H> {
         self.0.extend(text.as_bytes())
     }
 
-    /// Cuts it off behind so many bytes, if a character ends there.
+    /// Cuts it off behind `len` bytes, if a character ends there.
     ///
     /// # Errors
     /// As for [`Vector::truncate`].

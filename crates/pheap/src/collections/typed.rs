@@ -80,7 +80,7 @@ impl<M: Medium> Heap<M> {
 
     fn fill_with<T: Trace>(&self, object: usize, value: T) {
         let bytes = core::ptr::NonNull::from(&value).cast::<u8>();
-        // SAFETY: the object has room for one, and is nobody else's.
+        // SAFETY: the object has room for one, and nothing leads to it yet.
         unsafe {
             let bytes = core::slice::from_raw_parts(bytes.as_ptr(), size_of::<T>());
             self.core().medium.store(object, bytes);
@@ -115,7 +115,7 @@ impl<M: Medium> Heap<M> {
     /// A copy of an object's value.
     ///
     /// # Safety
-    /// Nobody writes to it meanwhile.
+    /// No thread writes to it meanwhile.
     pub unsafe fn read<T: Trace + Copy>(&self, object: PPtr<T>) -> Option<T> {
         // SAFETY: within the heap, and any bytes are a value.
         self.address(object).map(|at| unsafe { at.as_ptr().read_unaligned() })
@@ -127,7 +127,7 @@ impl<M: Medium> Heap<M> {
     /// [`Error::Foreign`]; [`Error::Full`]: there is no room to note what a large value was.
     ///
     /// # Safety
-    /// It is an object of that type, and nobody else reads or writes it meanwhile.
+    /// It is an object of that type, and no other thread reads or writes it meanwhile.
     pub unsafe fn replace<T: Trace + Copy>(&self, object: PPtr<T>, value: T) -> Result<(), Error> {
         let mut op = Op::begin(self.core())?;
         let at = self.place_of(object)?;

@@ -246,7 +246,7 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
                 Piece::Old(range) if range.is_empty() => {}
                 Piece::Old(range) => {
                     let from = core.at(Self::place(old, range.start));
-                    // SAFETY: elements, which this handle alone changes, and an object that is nobody's yet.
+                    // SAFETY: elements, which this handle alone changes, and an object that nothing leads to yet.
                     unsafe {
                         let bytes = range.len() * Self::SIZE;
                         op.put(to, core::slice::from_raw_parts(from.as_ptr(), bytes));
@@ -254,7 +254,7 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
                     len += range.len();
                 }
                 Piece::New(values) => {
-                    // SAFETY: an object that is nobody's yet.
+                    // SAFETY: an object that nothing leads to yet.
                     unsafe { op.put(to, bytes_of_all(values)) };
                     len += values.len();
                 }
@@ -304,7 +304,7 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
     /// Takes the last element away.
     ///
     /// # Errors
-    /// [`Error::Forked`], [`Error::InTransaction`].
+    /// [`Error::Forked`], [`Error::InTransaction`]; in a transaction [`Error::Full`]: there is no room for its log.
     pub fn pop(&mut self) -> Result<Option<T>, Error> {
         let Some(value) = self.last() else { return self.held.op().map(|_| None) };
         self.truncate(self.len() - 1)?;
@@ -434,7 +434,7 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         let new = op.alloc(Self::place(0, len), 16)?;
         let mut count = 0;
         for value in self.iter().filter(|value| stays(value)) {
-            // SAFETY: an object that is nobody's yet, with room for all.
+            // SAFETY: an object that nothing leads to yet, with room for all.
             unsafe { op.put(Self::place(new, count), bytes_of(&value)) };
             count += 1;
         }
