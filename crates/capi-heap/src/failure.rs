@@ -12,7 +12,7 @@ use spandrel_pheap::{Error, OpenError};
 const TEXT_BYTES: usize = 448;
 
 /// There has been no error on this thread. Zero: so it begins.
-#[allow(dead_code, reason = "the zero that all else is told from")]
+#[allow(dead_code, reason = "zero, which the others differ from")]
 const NOTHING: usize = 0;
 /// There is an error, whose text is made when the program asks for it: most failures are of callers that know what the number means.
 const ERROR: usize = 1;

@@ -206,7 +206,7 @@ impl Error {
         Reason(self)
     }
 
-    /// What the user can do about it; `None`: what was asked for is wrong, and that says it all.
+    /// What the user can do about it; `None`: the reason says it all.
     pub fn way_out(self) -> Option<&'static str> {
         Some(match self {
             Self::System(number) => return system::way_out(number),

@@ -52,7 +52,7 @@ pub fn with(work: impl FnOnce()) {
     work();
 }
 
-/// Ends a heap: `work` lets go of its caches, and no thread ends meanwhile.
+/// Ends a heap: `work` releases its caches, and no thread ends meanwhile.
 pub fn unregister(number: usize, work: impl FnOnce()) {
     let mut numbers = NUMBERS.lock();
     if let Some((place, _)) = FIXED.get(number) {
@@ -167,7 +167,7 @@ fn hear_of_end(row: *mut c_void) {
     }
 }
 
-/// A thread ends: what it kept goes back to the blocks.
+/// A thread ends: the objects in its caches are returned to their blocks.
 extern "C" fn ended(row: *mut c_void) {
     let numbers = NUMBERS.lock();
     for number in 0..MOST {

@@ -127,7 +127,7 @@ fn within_address_space() {
             let _ = std::fs::remove_file(format!("{path}.log"));
         }
     }
-    // What the program itself has asked for is refused with the reason.
+    // A limit that the program sets itself is refused with the reason.
     let path = given("large");
     for options in [Options::new(), Options::new().fixed()] {
         assert_eq!(options.limit(16 << 30).create(&path).err(), Some(Error::NoMemory));

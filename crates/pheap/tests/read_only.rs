@@ -28,7 +28,7 @@ fn a_heap_is_read_where_nothing_may_be_written() {
         heap.checkpoint()?;
         heap.close()
     };
-    // As a user who may not: another one than the owner of the machine.
+    // As a user that may not write: another one than the owner of the machine.
     // SAFETY: system calls of this thread alone.
     let outcome = std::thread::scope(|scope| {
         let as_other = || unsafe {

@@ -12,7 +12,7 @@ use std::path::Path;
 /// What is looked at for anything but zeroes, and written in one go.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Writes all bytes of a medium, to which nobody stores, to a file that must not be there yet.
+/// Writes all bytes of a medium, to which no code stores, to a file that must not be there yet.
 pub fn write(medium: &impl Medium, path: &Path) -> Result<(), Failure> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
@@ -30,10 +30,10 @@ pub fn write(medium: &impl Medium, path: &Path) -> Result<(), Failure> {
 
 fn fill(medium: &impl Medium, file: &mut File) -> io::Result<()> {
     let progress = Progress::bar("writing", medium.bytes() as u64);
-    // Whoever maps the copy stores to all of it: there has to be room, of zeroes as well.
+    // A program that maps the copy stores to all of it: there has to be room, also for zeroes.
     let length = i64::try_from(medium.bytes()).map_err(io::Error::other)?;
     posix_fallocate(&file, 0, length)?;
-    // SAFETY: a medium has so many bytes, and nobody stores to this one.
+    // SAFETY: the medium has `bytes` bytes, and no code stores to this one.
     let all = unsafe { std::slice::from_raw_parts(medium.base().as_ptr(), medium.bytes()) };
     for (number, chunk) in all.chunks(CHUNK_BYTES).enumerate() {
         if chunk.iter().any(|byte| *byte != 0) {
