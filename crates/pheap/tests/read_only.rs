@@ -29,8 +29,8 @@ fn a_heap_is_read_where_nothing_may_be_written() {
         heap.close()
     };
     // As a user that may not write: another one than the owner of the machine.
-    // SAFETY: system calls of this thread alone.
     let outcome = std::thread::scope(|scope| {
+        // SAFETY: a system call that changes this thread alone.
         let as_other = || unsafe {
             libc::syscall(libc::SYS_setresuid, -1, 65534, -1);
             read()
