@@ -10,6 +10,7 @@ use spandrel_os::vm;
 use spandrel_pages::PAGE_BYTES;
 
 use crate::error::Error;
+use crate::layout::LEAST_BYTES;
 use crate::limits::PATH_BYTES;
 use crate::open::LOG;
 
@@ -79,6 +80,12 @@ impl OpenError {
             (Some(holder), Error::NoCheckpoint) => {
                 write!(f, "{holder} has it open, was asked for a copy, and came to no checkpoint")
             }
+            // Of the heap: an object's size is no matter of opening.
+            (_, Error::Size(bytes)) => write!(
+                f,
+                "a heap has {} KiB at least, and was to have {bytes} bytes; make it larger",
+                LEAST_BYTES >> 10
+            ),
             _ => fmt::Display::fmt(&self.error.reason(), f),
         }
     }
@@ -258,6 +265,8 @@ mod tests {
         std::fs::write(&path, "text").unwrap();
         let no_heap = error(Options::new().open(&path).err()).to_string();
         assert!(no_heap.starts_with(&format!("{path}: it is no heap; name a heap")), "{no_heap}");
+        let small = error(Options::new().size(1000).create(format!("{path}2")).err()).to_string();
+        assert!(small.contains("704 KiB at least, and was to have 1000 bytes; make"), "{small}");
         let there = error(Options::new().create(&path).err());
         assert!(there.to_string().starts_with(&format!("{path}: File exists")), "{there}");
         assert_eq!((there.path(), there.errno()), (path.as_bytes(), libc::EEXIST));

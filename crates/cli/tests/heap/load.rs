@@ -147,6 +147,7 @@ fn what_is_no_dump_is_refused_and_leaves_nothing() {
     refuses(&|dump| *dump = json!([1]), "invalid type");
     refuses(&|dump| dump["record"] = Value::Null, "invalid type");
     refuses(&|dump| dump["record"]["medium"] = json!("paper"), "'paper'");
+    refuses(&|dump| dump["record"]["bytes"] = json!(17), "17 bytes are less than any heap");
     refuses(&|dump| dump["record"]["layout"] = json!("12"), "'12' is no number");
     refuses(
         &|dump| drop(dump.as_object_mut().unwrap().remove("record")),
@@ -165,7 +166,7 @@ fn what_is_no_dump_is_refused_and_leaves_nothing() {
     place.write("more.json", format!("{whole}{whole}"));
     place.refuses(&["load", "b.heap", "--from", "more.json"], &["more.json: trailing"]);
     let left = ["a.heap", "cut.json", "more.json", "outline.json", "wrong.json"];
-    assert_eq!((place.names(), parts), (left.map(String::from).to_vec(), 12));
+    assert_eq!((place.names(), parts), (left.map(String::from).to_vec(), 13));
 }
 
 #[test]
