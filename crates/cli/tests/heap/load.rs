@@ -169,6 +169,44 @@ fn what_is_no_dump_is_refused_and_leaves_nothing() {
     assert_eq!((place.names(), parts), (left.map(String::from).to_vec(), 13));
 }
 
+/// Whatever stands in a dump: a message, or a heap that is sound.
+#[test]
+fn any_text_is_a_heap_or_a_message() {
+    let place = Place::new();
+    let heap = place.create("a.heap", Choice::Mapped);
+    fill(&heap);
+    heap.close().unwrap();
+    let whole = place.run(&["dump", "a.heap"]).out.into_bytes();
+    let mut draw = Draw(7);
+    let mut loaded = 0;
+    for turn in 0..80 {
+        let mut text = whole.clone();
+        for _ in 0..=turn % 4 {
+            let at = draw.below(text.len());
+            match draw.below(4) {
+                0 => text[at] ^= 1 << draw.below(7),
+                1 => drop(text.remove(at)),
+                2 => text.insert(at, b"0123456789abcdef\"{}[],-"[draw.below(23)]),
+                _ => text[at] = b"0123456789"[draw.below(10)],
+            }
+        }
+        place.write("a.json", &text);
+        let done = place.run(&["load", "b.heap", "--from", "a.json"]);
+        match done.code {
+            Some(0) => {
+                // A root or a pointer may lead to nothing now, and what it led to is gone.
+                let check = place.run(&["check", "b.heap"]);
+                assert!(matches!(check.code, Some(0 | 1)), "{check:?}");
+                std::fs::remove_file(place.path("b.heap")).unwrap();
+                loaded += 1;
+            }
+            code => assert!(code == Some(2) && done.err.contains("; "), "{done:?}"),
+        }
+        assert_eq!(place.names(), ["a.heap", "a.json"]);
+    }
+    assert!(loaded > 3, "{loaded}");
+}
+
 #[test]
 fn free_blocks_at_the_end_are_given_back() {
     let place = Place::new();
