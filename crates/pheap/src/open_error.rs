@@ -15,12 +15,12 @@ use crate::limits::PATH_BYTES;
 use crate::open::LOG;
 
 /// Bytes of a path in the short form.
-const SHORT_BYTES: usize = 200;
+const SHORT_BYTES: usize = 120;
 
 /// An [`Error`] with the path of the file that is meant, which is the log's where that is wrong, and the process that has it open.
 ///
 /// It prints as `visits.heap: process 1234 (redis-server) has it open; close it there first`, also where `main` returns it. The alternate
-/// form (`{:#}`) has the last 200 bytes of the path at most.
+/// form (`{:#}`) has the last 120 bytes of the path at most.
 pub struct OpenError {
     error: Error,
     path: Option<Text>,
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(OpenError::from(Error::RootsFull).to_string(), Error::RootsFull.to_string());
         let long = "x".repeat(300);
         let short = format!("{:#}", OpenError::new(&long, Error::NotAHeap));
-        assert!(short.starts_with(&format!("\u{2026}{}: it is no heap", &long[..200])), "{short}");
+        assert!(short.starts_with(&format!("\u{2026}{}: it is no heap", &long[..120])), "{short}");
         let odd = OpenError::new(b"x\xffy", Error::NotAHeap).to_string();
         assert!(odd.starts_with("x\u{fffd}y: it is no heap"), "{odd}");
     }
