@@ -176,7 +176,15 @@ fn is_of_log(file: &CStr, log: &CStr, error: Error) -> bool {
     };
     let by =
         [(file, Access::Read), (log, Access::Read), (file, Access::Write), (log, Access::Write)];
-    by.into_iter().find(|(path, access)| fails(path, *access)).is_some_and(|(path, _)| path == log)
+    let found = by.into_iter().find(|(path, access)| fails(path, *access));
+    // A log that is not there had to be made in a directory that must not be written.
+    let refused = matches!(number, libc::EACCES | libc::EPERM | libc::EROFS);
+    let missing = || {
+        refused
+            && Image::open(file, Access::Write).is_ok()
+            && Image::open(log, Access::Read).err() == Some(libc::ENOENT)
+    };
+    found.map_or_else(missing, |(path, _)| path == log)
 }
 
 /// A path and what follows it, with the zero that ends it; as much as fits.
