@@ -65,6 +65,17 @@ impl Gate {
         Ok(Entered { gate: self, row, of_thread: PhantomData })
     }
 
+    /// The same for an operation that changes something only if it has to: `None` where the heap may only be read, and no thread changes it.
+    ///
+    /// # Errors
+    /// [`Error::Forked`], [`Error::Full`].
+    pub fn enter_if_writable(&self) -> Result<Option<Entered<'_>>, Error> {
+        match self.enter() {
+            Err(Error::ReadOnly) => Ok(None),
+            entered => entered.map(Some),
+        }
+    }
+
     /// Whether the calling thread is inside.
     #[cfg(test)]
     pub fn is_inside(&self) -> bool {

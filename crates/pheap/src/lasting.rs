@@ -140,7 +140,9 @@ impl<M: Medium> Heap<M> {
         let core = self.core();
         // Before any lock: in a child of a fork another thread of the parent may have it. What the child has of the heap is not touched;
         // its mappings end with it.
-        core.check_process()?;
+        if core.gate.origin().is_forked() {
+            return Err(Error::Forked);
+        }
         let mut outcome = Ok(());
         let number = core.number.load(Relaxed);
         registry::unregister(number, || {

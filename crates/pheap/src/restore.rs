@@ -96,7 +96,13 @@ impl Restoring<'_> {
             }
         };
         match core.header(block)? {
-            Header::Free => core.set_header(block, header),
+            Header::Free => {
+                // The sums of the region say nothing from here on.
+                if core.set_stamp(block.region(), core.record.lock().generation) {
+                    core.fence();
+                }
+                core.set_header(block, header);
+            }
             found if found == header && bytes <= LARGEST => {}
             _ => return Err(wrong("an object in a block of objects of another size")),
         }

@@ -178,7 +178,8 @@ impl<M: Medium> Core<M> {
     /// The number of the root of that name and type; the first unused one gets the name if there is none.
     pub fn named_root(&self, name: &str, layout: u64) -> Result<usize, Error> {
         let wanted = RootName::new(name, layout)?;
-        let _inside = self.gate.enter()?;
+        // A root that is there can be had of a heap that may only be read.
+        let inside = self.gate.enter_if_writable()?;
         let _roots = self.roots.lock();
         if let Some(index) = self.find_root(name)? {
             let heap = self.root_name(index).map_or(0, |name| name.layout);
@@ -187,6 +188,9 @@ impl<M: Medium> Core<M> {
             } else {
                 Err(Error::RootType { heap, given: layout })
             };
+        }
+        if inside.is_none() {
+            return Err(Error::ReadOnly);
         }
         // From the end: who uses numbers begins with the first.
         let is_unused =

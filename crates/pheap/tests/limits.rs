@@ -100,7 +100,7 @@ fn a_log_that_cannot_be_made_is_named() {
     std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let path = path(&place, "a.heap");
     Options::new().size(MIB).medium(Choice::Logged).create(&path).unwrap().close().unwrap();
-    let log = format!("{path}.log");
+    let log = format!("{path}.wal");
     let _ = std::fs::remove_file(&log);
     let mode = |path: &Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -161,7 +161,7 @@ fn within_address_space() {
             heap.set_root(0, Some(heap.alloc(8 * MIB).unwrap())).unwrap();
             heap.close().unwrap();
             std::fs::remove_file(&path).unwrap();
-            let _ = std::fs::remove_file(format!("{path}.log"));
+            let _ = std::fs::remove_file(format!("{path}.wal"));
         }
     }
     // A limit that the program sets itself is refused with the reason.
@@ -236,7 +236,7 @@ fn names_that_leave_no_room_for_the_log_are_refused_when_a_heap_is_made() {
             options.open(path(&place, &name)).unwrap().0.close().unwrap();
             Options::new().copy(path(&place, &name)).unwrap();
             std::fs::remove_file(path(&place, &name)).unwrap();
-            let _ = std::fs::remove_file(path(&place, format!("{name}.log")));
+            let _ = std::fs::remove_file(path(&place, format!("{name}.wal")));
         }
         let long = path(&place, "y/".repeat(2100));
         assert!(matches!(Options::new().create(long).err(), Some(Error::PathTooLong { .. })));

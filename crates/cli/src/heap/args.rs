@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Make, look at, mend and copy recoverable heaps: files whose objects outlive the process.
 ///
 /// What only looks works on a copy in memory: the file stays as it is. Of a heap that a process has open the last
-/// checkpoint is shown if it has a log (FILE.log); if it has none, the process is asked for a copy, which it gives at its
+/// checkpoint is shown if it has a log (FILE.wal); if it has none, the process is asked for a copy, which it gives at its
 /// next checkpoint (see --wait). The types of a program's objects are not known here: each
 /// word that may be a pointer is taken for one.
 #[derive(Parser, Debug)]
@@ -77,7 +77,7 @@ pub enum MediumArg {
     Auto,
     /// Stores are the file's: they survive the process, and a power failure on persistent memory only
     Mapped,
-    /// The file changes from checkpoint to checkpoint, with a log beside it: FILE.log
+    /// The file changes from checkpoint to checkpoint, with a log beside it: FILE.wal
     Logged,
 }
 

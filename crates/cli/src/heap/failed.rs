@@ -124,7 +124,7 @@ mod tests {
             {
                 assert_eq!(failure.code, 2);
                 let message = failure.message;
-                let begin = if why == Error::ForeignLog { "a.heap.log: " } else { "a.heap: " };
+                let begin = if why == Error::ForeignLog { "a.heap.wal: " } else { "a.heap: " };
                 assert!(message.starts_with(begin) && message.contains("; "), "{message}");
                 assert!(!message.contains("somebody"), "{message}");
             }

@@ -65,7 +65,7 @@ fn beside(path: &Path, word: &str) -> PathBuf {
 
 /// The log of a heap, if it has one.
 fn log_of(path: &Path) -> PathBuf {
-    beside(path, ".log")
+    beside(path, ".wal")
 }
 
 /// Bytes of a file, by which progress is shown.

@@ -83,7 +83,7 @@ fn what_is_loaded_of_a_dump_is_the_heap() {
         assert!(place.says(0, &["check", "b.heap"]).contains("b.heap: sound; "));
         let info = place.run(&["info", "--json", "b.heap"]).json();
         assert_eq!((&info["record"]["closed"], &info["lost"]), (&true.into(), &0.into()));
-        let _ = std::fs::remove_file(place.path("a.heap.log"));
+        let _ = std::fs::remove_file(place.path("a.heap.wal"));
         assert_eq!(place.names(), ["a.heap", "a.json", "b.heap"]);
         // It goes on as any heap.
         let heap = Options::new().open(place.path("b.heap")).unwrap().0;

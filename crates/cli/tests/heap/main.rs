@@ -172,7 +172,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     let place = Place::new();
     place.create("there.heap", Choice::Logged).close().unwrap();
     place.write("text", "a text that is no heap, and longer than the identity of one: 64 bytes");
-    place.write("x.log", "somebody's");
+    place.write("x.wal", "somebody's");
     place.write("short", "short");
     symlink("there.heap", place.path("link")).unwrap();
     symlink("nowhere", place.path("dangling")).unwrap();
@@ -190,7 +190,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     }
     for (args, parts) in [
         (&["create", "there.heap"][..], &["there.heap: it is there already"][..]),
-        (&["create", "x"], &["x.log: it is there already"]),
+        (&["create", "x"], &["x.wal: it is there already"]),
         (&["create", "dangling"], &["dangling: it is there already"]),
         (&["create", "no/such.heap"], &["no/such.heap: No such file"]),
         (&["create", "y", "--size", "many"], &["--size: 'many'", "64KiB"]),
@@ -200,7 +200,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
         (&["create", "y", "--medium", "paper"], &["--medium", "'paper'", "logged"]),
         (&["copy", "there.heap", "text"], &["text: it is there already"]),
         (&["copy", "there.heap", "there.heap"], &["there.heap: it is there already"]),
-        (&["copy", "there.heap", "x"], &["x.log: it is there already"]),
+        (&["copy", "there.heap", "x"], &["x.wal: it is there already"]),
         (&["copy", "there.heap", "dangling"], &["dangling: it is there already"]),
         (&["copy", "there.heap", "no/y"], &["no/y: No such file"]),
         (&["copy", "text", "y"], &["text: it is no heap"]),
@@ -215,7 +215,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
         place.refuses(args, parts);
     }
     assert_eq!(place.names(), names);
-    assert_eq!(place.bytes("x.log"), b"somebody's");
+    assert_eq!(place.bytes("x.wal"), b"somebody's");
 }
 
 #[test]
@@ -490,6 +490,6 @@ fn a_log_of_another_heap_is_not_used() {
     other.abandon();
     std::fs::copy(place.path("b.heap.wal"), place.path("a.heap.wal")).unwrap();
     place
-        .refuses(&["info", "a.heap"], &["a.heap.log: it is the log of another heap; move it away"]);
-    place.refuses(&["gc", "a.heap"], &["a.heap.log: ", "another heap"]);
+        .refuses(&["info", "a.heap"], &["a.heap.wal: it is the log of another heap; move it away"]);
+    place.refuses(&["gc", "a.heap"], &["a.heap.wal: ", "another heap"]);
 }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 /// What a heap's log is called.
 fn log_of(name: &str) -> String {
-    format!("{name}.log")
+    format!("{name}.wal")
 }
 
 #[test]

@@ -96,7 +96,8 @@ impl<H: HeapRef> Held<H> {
     pub fn open<T: Trace>(heap: H, name: &str, new: impl FnOnce() -> T) -> Result<Self, Error> {
         let opened = heap.heap();
         let core = opened.core();
-        let _inside = core.gate.enter()?;
+        // To make what is not there is refused where the heap may only be read.
+        let _inside = core.gate.enter_if_writable()?;
         let index = opened.named_root::<T>(name)?;
         let lives = || core.root_name(index).map_or(Error::RootName, Error::HandleLives);
         let claim = Claim::take(core.number.load(Relaxed), index).ok_or_else(lives)?;
