@@ -48,7 +48,7 @@ fn an_open_heap_with_a_log_is_that_of_the_last_checkpoint() {
     assert!(place.says(0, &["repair", "--write", "a.heap"]).contains("nothing to mend"));
     heap.close().unwrap();
     assert_eq!(numbers(&place.path("b.heap")), Vec::from_iter(0..100));
-    assert_eq!(place.names(), ["a.heap", "a.heap.wal", "b.heap", "b.heap.wal"]);
+    assert_eq!(place.names(), ["a.heap", "b.heap"]);
 }
 
 #[test]
@@ -80,7 +80,8 @@ fn an_open_heap_without_a_log_is_waited_for() {
     place.refuses(&["info", "a.heap", "--wait", "-1"], &["--wait", "10 or 0.5"]);
     heap.close().unwrap();
     place.says(0, &["copy", "a.heap", "b.heap"]);
-    assert_eq!(place.bytes("a.heap"), place.bytes("b.heap"));
+    let objects = |name| place.run(&["dump", name]).json()["objects"].clone();
+    assert!(objects("a.heap") == objects("b.heap"), "a copy holds the same");
     assert_eq!(place.names(), ["a.heap", "b.heap"]);
 }
 
