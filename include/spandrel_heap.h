@@ -54,11 +54,11 @@ typedef struct spandrel_heap_root_type {
     size_t bytes;     /* not 0 */
     const char *name; /* the root of that name, which is copied; NULL: that of the number */
     uint64_t layout;  /* of a named root: the program's number of the type. A root that was named with another is refused
-                       * (EPROTOTYPE); 0: that of named roots of which nobody has said a type */
+                       * (EPROTOTYPE); 0: that of named roots without a type */
 } spandrel_heap_root_type;
 
 /* How a heap is made or opened. Set struct_size to sizeof the structure and all else to 0, then what you mean: fields may be added,
- * and 0 is what nobody says. EINVAL if a field is set that the library does not know. */
+ * and 0 selects the default. EINVAL if a field is set that the library does not know. */
 typedef struct spandrel_heap_options {
     size_t struct_size;
     size_t size;     /* bytes that it is made with: 64 MiB; it grows */
@@ -120,8 +120,8 @@ spandrel_heap *spandrel_heap_open(const char *path, const spandrel_heap_options 
 spandrel_heap *spandrel_heap_open_or_create(const char *path, const spandrel_heap_options *options);
 int spandrel_heap_is_new(const spandrel_heap *heap);
 
-/* Frees what cannot be reached from the roots. No other thread uses the heap meanwhile, and no pointers are needed that are not
- * in the heap: nobody else knows of them. `result` may be NULL. ENOMEM; EBADMSG: the heap is damaged. */
+/* Frees what cannot be reached from the roots. No other thread uses the heap meanwhile, and no object is needed that only
+ * pointers outside the heap lead to. `result` may be NULL. ENOMEM; EBADMSG: the heap is damaged. */
 int spandrel_heap_collect(spandrel_heap *heap, spandrel_heap_collected *result);
 
 /* Sets the type of a root, in the place of what the options said, for the next spandrel_heap_collect. No other thread uses the heap
@@ -137,7 +137,7 @@ void spandrel_heap_trace_pointer(spandrel_heap_tracer *tracer, const void *slot,
 void spandrel_heap_trace_array(spandrel_heap_tracer *tracer, const void *slot, spandrel_heap_trace trace, size_t bytes,
                                size_t count);
 
-/* There are bytes of which nobody knows whether they are pointers: every word of them is looked at. */
+/* There are bytes of which it is not known whether they are pointers: every word of them is looked at. */
 void spandrel_heap_trace_words(spandrel_heap_tracer *tracer, const void *address, size_t length);
 
 /* What became of a heap when it was opened: 0, it had been closed, or is new; 1, it was recovered, and `result`, which

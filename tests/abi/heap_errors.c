@@ -54,6 +54,19 @@ int main(int count, char **arguments) {
     heap = spandrel_heap_open_or_create(path, &options);
     CHECK(heap && spandrel_heap_is_new(heap) == 0 && spandrel_heap_get_root(heap, 0));
 
+    /* Read only: beside the one that is open, as of its last checkpoint. */
+    CHECK(spandrel_heap_checkpoint(heap) == 0);
+    spandrel_heap_options reading = heap_options();
+    reading.read_only = 1;
+    spandrel_heap *copy = spandrel_heap_open(path, &reading);
+    CHECK(copy && spandrel_heap_get_root(copy, 0) && spandrel_heap_usable_size(copy, spandrel_heap_get_root(copy, 0)) == 112);
+    FAILS(EROFS, !spandrel_heap_malloc(copy, 16));
+    CHECK(strstr(spandrel_heap_error_text(), "read only"));
+    FAILS(EROFS, spandrel_heap_set_root(copy, 0, NULL) == -1);
+    FAILS(EROFS, spandrel_heap_free(copy, spandrel_heap_get_root(copy, 0)) == -1);
+    CHECK(spandrel_heap_close(copy) == 0);
+    FAILS(EROFS, !spandrel_heap_start(path, &reading));
+
     /* What is full, and the way out. */
     limit(RLIMIT_FSIZE, 4 << 20);
     FAILS(EFBIG, !spandrel_heap_malloc(heap, 8 << 20));

@@ -8,11 +8,12 @@ use core::ptr::NonNull;
 use spandrel_os::env::set_errno;
 use spandrel_pheap::{Error, OpenError};
 
-/// Bytes of the longest text, with the zero that ends it; what is longer is cut.
-const TEXT_BYTES: usize = 448;
+/// Bytes of the longest text, with the zero that ends it; what is longer is cut. With the thread slot of the rooms below the library has 512
+/// bytes of initial-exec storage, which is what the C library keeps for libraries that are loaded later (`glibc.rtld.optional_static_tls`).
+const TEXT_BYTES: usize = 336;
 
 /// There has been no error on this thread. Zero: so it begins.
-#[allow(dead_code, reason = "the zero that all else is told from")]
+#[allow(dead_code, reason = "zero, which the others differ from")]
 const NOTHING: usize = 0;
 /// There is an error, whose text is made when the program asks for it: most failures are of callers that know what the number means.
 const ERROR: usize = 1;
@@ -28,7 +29,7 @@ struct Last {
     text: [u8; TEXT_BYTES],
 }
 
-const LAST_BYTES: usize = 512;
+const LAST_BYTES: usize = 384;
 const _: () = assert!(size_of::<Last>() <= LAST_BYTES && align_of::<Last>() <= 64);
 
 // Initial-exec, as the thread slot is: see `spandrel_sync::slot`.

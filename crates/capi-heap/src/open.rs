@@ -123,7 +123,7 @@ pub unsafe extern "C" fn spandrel_heap_is_new(heap: *const SpandrelHeap) -> c_in
 /// `MAK_close`: 0, or -1: it has to be recovered then. The handle is none any more in either case.
 ///
 /// # Safety
-/// Null, or a handle that nobody uses any more.
+/// Null, or a handle that no thread uses any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spandrel_heap_close(heap: *mut SpandrelHeap) -> c_int {
     // SAFETY: passed on from the caller.

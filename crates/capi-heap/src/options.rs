@@ -6,7 +6,7 @@ use spandrel_pheap::{Choice, Error, Options};
 
 use crate::trace::SpandrelHeapRootType;
 
-/// As in the header. 0 is what nobody says.
+/// As in the header. 0 selects the default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct SpandrelHeapOptions {
@@ -21,7 +21,7 @@ pub struct SpandrelHeapOptions {
     read_only: c_int,
 }
 
-/// What nobody says.
+/// The defaults.
 const NOTHING: SpandrelHeapOptions = SpandrelHeapOptions {
     struct_size: 0,
     size: 0,
@@ -34,11 +34,11 @@ const NOTHING: SpandrelHeapOptions = SpandrelHeapOptions {
     read_only: 0,
 };
 
-/// What a caller says, who may have been compiled with an older header, or a newer one: of what he has and we do not know, nothing
-/// may be set.
+/// The options of a caller, which may have been compiled with an older header or a newer one: of its fields that this library does not know
+/// none may be set.
 ///
 /// # Safety
-/// Null, or a structure of so many bytes as its first word says.
+/// Null, or a structure of as many bytes as its first word says.
 pub unsafe fn read(given: *const SpandrelHeapOptions) -> Result<SpandrelHeapOptions, Error> {
     let wrong = Error::System(libc::EINVAL);
     let mut known = NOTHING;
@@ -54,7 +54,7 @@ pub unsafe fn read(given: *const SpandrelHeapOptions) -> Result<SpandrelHeapOpti
         if given.iter().skip(both).any(|byte| *byte != 0) {
             return Err(wrong);
         }
-        // SAFETY: numbers and a pointer, and so many bytes of each.
+        // SAFETY: numbers and a pointer, and `both` bytes of each.
         unsafe {
             let to = (&raw mut known).cast::<u8>();
             core::ptr::copy_nonoverlapping(given.as_ptr(), to, both);
@@ -64,7 +64,7 @@ pub unsafe fn read(given: *const SpandrelHeapOptions) -> Result<SpandrelHeapOpti
 }
 
 impl SpandrelHeapOptions {
-    /// The same for who opens heaps, but for the types.
+    /// The same as the heap's crate has them, but for the types.
     pub fn options<'a>(&self) -> Result<Options<'a>, Error> {
         let choice = match self.medium {
             0 => Choice::Auto,

@@ -20,13 +20,16 @@ pub struct Allowed {
 
 /// Asks the kernel; what is usual where it does not answer.
 pub fn allowed(directory: &CStr) -> Allowed {
-    fs::statfs(directory).map_or(Allowed { name_bytes: NAME_BYTES, is_huge_pages: false }, |told| {
-        let most = usize::try_from(told.f_namelen).ok().filter(|most| *most > 0);
-        Allowed {
-            name_bytes: most.unwrap_or(NAME_BYTES),
-            is_huge_pages: told.f_type as u64 == HUGETLBFS,
-        }
-    })
+    fs::statfs(directory).map_or(
+        Allowed { name_bytes: NAME_BYTES, is_huge_pages: false },
+        |found| {
+            let most = usize::try_from(found.f_namelen).ok().filter(|most| *most > 0);
+            Allowed {
+                name_bytes: most.unwrap_or(NAME_BYTES),
+                is_huge_pages: found.f_type as u64 == HUGETLBFS,
+            }
+        },
+    )
 }
 
 #[cfg(test)]

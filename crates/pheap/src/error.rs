@@ -206,7 +206,7 @@ impl Error {
         Reason(self)
     }
 
-    /// What the user can do about it; `None`: what was asked for is wrong, and that says it all.
+    /// What the user can do about it; `None`: the reason says it all.
     pub fn way_out(self) -> Option<&'static str> {
         Some(match self {
             Self::System(number) => return system::way_out(number),
@@ -232,7 +232,9 @@ impl Error {
             Self::NotALog => "move it away, or name it otherwise",
             Self::CopyOnWrite => "leave the choice of the medium to the heap, or take a log",
             Self::Truncated { .. } => "only a copy of the heap has what is missing",
-            Self::BaseTaken(_) => "open it before what lies there, or in another process",
+            Self::BaseTaken(_) => {
+                "open it with a smaller limit, before what lies there, or in another process"
+            }
             Self::WindowFull(_) => "close other fixed heaps, or make it with a smaller limit",
             Self::Locked => "close it there first",
             Self::NoCheckpoint => "have it call checkpoint now and then, wait longer, or close it",

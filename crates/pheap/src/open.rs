@@ -17,12 +17,12 @@ use crate::shared::Core;
 use crate::superblock::{ASKING, IDENTITY_COPY, Identity, TIE, VERSION};
 use crate::window;
 
-/// Bytes that a heap is made with, if nobody says.
+/// Bytes that a heap is made with by default.
 pub const SIZE: usize = 64 << 20;
 /// Bytes that it may have by default: address space, and nothing else. Where there is less (`ulimit -v`), or for a fixed heap where
 /// others lie near, it is less.
 pub const LIMIT: usize = 256 << 30;
-/// How long a copy waits for whoever has the heap open to come to a checkpoint, if nobody says.
+/// How long a copy waits by default for the process that has the heap open to come to a checkpoint.
 pub const WAIT: Duration = Duration::from_secs(10);
 /// What a log is called: the heap's name, and this. Programs and rotations of logs know `.log`.
 pub(crate) const LOG: &[u8] = b".wal";
@@ -113,7 +113,7 @@ impl Paths {
 }
 
 impl<'a> Options<'a> {
-    /// What nobody says: 64 MiB to begin with, anywhere, on the medium that suits the file.
+    /// The defaults: 64 MiB to begin with, at any address, on the medium that suits the file.
     pub const fn new() -> Self {
         Self {
             size: SIZE,
@@ -154,8 +154,8 @@ impl<'a> Options<'a> {
         self
     }
 
-    /// What it lies on. The file remembers what it was made with, and who opens it need not say; said, it holds as long as the heap is open,
-    /// and loses nothing: what is only in the log of a heap that is to be mapped is written to the file first.
+    /// What the heap lies on. The file remembers what it was made with. Another medium holds as long as the heap is open, and loses nothing:
+    /// what is only in the log of a heap that is to be mapped is written to the file first.
     pub const fn medium(mut self, choice: Choice) -> Self {
         self.choice = choice;
         self
@@ -189,8 +189,8 @@ impl<'a> Options<'a> {
         self
     }
 
-    /// How long [`Options::copy`] waits for whoever has the heap open, where there is no log, to come to a checkpoint; 10 s if nobody says. Zero: he
-    /// is not asked.
+    /// How long [`Options::copy`] waits for the process that has the heap open, where there is no log, to come to a checkpoint: 10 s by
+    /// default. Zero: the process is not asked.
     pub const fn wait(mut self, time: Duration) -> Self {
         self.wait = time;
         self
@@ -310,20 +310,21 @@ impl<'a> Options<'a> {
         })
     }
 
-    /// Opens a copy in memory of what a file holds, as of its last checkpoint if somebody has it open. What the file holds stays as it is.
+    /// Opens a copy in memory of what a file holds, as of its last checkpoint if a process has it open. What the file holds stays as it is.
     ///
-    /// Where there is no log (on tmpfs, on persistent memory, and of heaps that were made [`Choice::Mapped`]) whoever has the heap open is asked, and lends it
-    /// at his next [`Heap::checkpoint`]; then he goes on. That takes the right to write to the file. Of objects that other threads of his
-    /// store to meanwhile the copy has something of before and something of after, as of any that a checkpoint finds them at.
+    /// Where there is no log (on tmpfs, on persistent memory, and of heaps that were made [`Choice::Mapped`]) the process that has the heap
+    /// open is asked, and lends it at its next [`Heap::checkpoint`]; then it goes on. That takes the right to write to the file. Of objects
+    /// that its other threads store to meanwhile the copy has something of before and something of after, as of any that a checkpoint finds
+    /// them at.
     ///
     /// # Errors
-    /// As for [`Options::open`]; [`Error::NoCheckpoint`]: he was asked and has not come to one in the time; [`Error::Locked`]: he could not be
-    /// asked, or was not to be.
+    /// As for [`Options::open`]; [`Error::NoCheckpoint`]: the process was asked and has not come to one in the time; [`Error::Locked`]: it
+    /// could not be asked, or was not to be.
     pub fn copy(&self, path: impl AsRef<[u8]>) -> Result<(Heap<Media>, Opened), Error> {
         Heap::open(self.copy_medium(path)?, self.layout, self.recovers.then_some(self.types))
     }
 
-    /// The copy itself, which is not opened: for who looks at it with [`check`](crate::check), or writes it elsewhere.
+    /// The copy itself, which is not opened: to look at it with [`check`](crate::check), or to write it elsewhere.
     ///
     /// # Errors
     /// As for [`Options::copy`], but for what only the heap's records say.
@@ -381,10 +382,10 @@ fn bind(heap: &Heap<Media>) {
 /// Does something with the heap that has this base, if this process has it open. See [`Options::fixed`].
 ///
 /// # Safety
-/// Nobody closes it meanwhile.
+/// No thread closes it meanwhile.
 pub unsafe fn with_fixed<R>(base: u64, work: impl FnOnce(&Heap<Media>) -> R) -> Option<R> {
     let core = registry::bound(base)?.cast::<Core<Media>>();
-    // Not dropped: it is somebody's.
+    // Not dropped: the program owns it.
     let heap = core::mem::ManuallyDrop::new(Heap::of(core));
     Some(work(&heap))
 }

@@ -10,16 +10,17 @@ use spandrel_os::vm;
 use spandrel_pages::PAGE_BYTES;
 
 use crate::error::Error;
+use crate::layout::LEAST_BYTES;
 use crate::limits::PATH_BYTES;
 use crate::open::LOG;
 
 /// Bytes of a path in the short form.
-const SHORT_BYTES: usize = 200;
+const SHORT_BYTES: usize = 120;
 
 /// An [`Error`] with the path of the file that is meant, which is the log's where that is wrong, and the process that has it open.
 ///
 /// It prints as `visits.heap: process 1234 (redis-server) has it open; close it there first`, also where `main` returns it. The alternate
-/// form (`{:#}`) has the last 200 bytes of the path at most.
+/// form (`{:#}`) has the last 120 bytes of the path at most.
 pub struct OpenError {
     error: Error,
     path: Option<Text>,
@@ -79,6 +80,12 @@ impl OpenError {
             (Some(holder), Error::NoCheckpoint) => {
                 write!(f, "{holder} has it open, was asked for a copy, and came to no checkpoint")
             }
+            // Of the heap: an object's size is no matter of opening.
+            (_, Error::Size(bytes)) => write!(
+                f,
+                "a heap has {} KiB at least, and was to have {bytes} bytes; make it larger",
+                LEAST_BYTES >> 10
+            ),
             _ => fmt::Display::fmt(&self.error.reason(), f),
         }
     }
@@ -169,7 +176,15 @@ fn is_of_log(file: &CStr, log: &CStr, error: Error) -> bool {
     };
     let by =
         [(file, Access::Read), (log, Access::Read), (file, Access::Write), (log, Access::Write)];
-    by.into_iter().find(|(path, access)| fails(path, *access)).is_some_and(|(path, _)| path == log)
+    let found = by.into_iter().find(|(path, access)| fails(path, *access));
+    // A log that is not there had to be made in a directory that must not be written.
+    let refused = matches!(number, libc::EACCES | libc::EPERM | libc::EROFS);
+    let missing = || {
+        refused
+            && Image::open(file, Access::Write).is_ok()
+            && Image::open(log, Access::Read).err() == Some(libc::ENOENT)
+    };
+    found.map_or_else(missing, |(path, _)| path == log)
 }
 
 /// A path and what follows it, with the zero that ends it; as much as fits.
@@ -258,6 +273,8 @@ mod tests {
         std::fs::write(&path, "text").unwrap();
         let no_heap = error(Options::new().open(&path).err()).to_string();
         assert!(no_heap.starts_with(&format!("{path}: it is no heap; name a heap")), "{no_heap}");
+        let small = error(Options::new().size(1000).create(format!("{path}2")).err()).to_string();
+        assert!(small.contains("704 KiB at least, and was to have 1000 bytes; make"), "{small}");
         let there = error(Options::new().create(&path).err());
         assert!(there.to_string().starts_with(&format!("{path}: File exists")), "{there}");
         assert_eq!((there.path(), there.errno()), (path.as_bytes(), libc::EEXIST));
@@ -266,7 +283,7 @@ mod tests {
         assert_eq!(OpenError::from(Error::RootsFull).to_string(), Error::RootsFull.to_string());
         let long = "x".repeat(300);
         let short = format!("{:#}", OpenError::new(&long, Error::NotAHeap));
-        assert!(short.starts_with(&format!("\u{2026}{}: it is no heap", &long[..200])), "{short}");
+        assert!(short.starts_with(&format!("\u{2026}{}: it is no heap", &long[..120])), "{short}");
         let odd = OpenError::new(b"x\xffy", Error::NotAHeap).to_string();
         assert!(odd.starts_with("x\u{fffd}y: it is no heap"), "{odd}");
     }

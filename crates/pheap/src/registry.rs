@@ -69,7 +69,7 @@ pub fn with(work: impl FnOnce()) {
     work();
 }
 
-/// Ends a heap: `work` lets go of its caches, and no thread ends meanwhile.
+/// Ends a heap: `work` releases its caches, and no thread ends meanwhile.
 pub fn unregister(number: usize, work: impl FnOnce()) {
     let mut numbers = NUMBERS.lock();
     if let Some((place, _)) = FIXED.get(number) {

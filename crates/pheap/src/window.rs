@@ -11,8 +11,8 @@ use crate::error::Error;
 pub const WINDOW: Range<u64> = 88 << 40..103 << 40;
 /// Bases are multiples of this from the beginning of the window on.
 pub const STEP: u64 = 1 << 30;
-/// Bases that are drawn before the window is searched from one end to the other: in a window that is half full one of so many is free
-/// as good as always. Drawn ones are rarely those of heaps of other processes, which a later process may open beside this one.
+/// Bases that are drawn before the window is searched from one end to the other: of 64 one is free as good as always in a window that is half
+/// full. Drawn ones are rarely those of heaps of other processes, which a later process may open beside this one.
 const DRAWN: u64 = 64;
 
 /// The bases that are tried for a heap of that many bytes, in this order: drawn ones, then all.
@@ -72,7 +72,7 @@ pub fn begins_in_use(base: u64) -> bool {
     matches!(is_free(base, PAGE_BYTES), Ok(false))
 }
 
-/// Whether the address space has room for so many bytes more.
+/// Whether the address space has room for `bytes` bytes more.
 pub fn has_room(bytes: usize) -> bool {
     let Some(at) = vm::reserve(bytes) else { return false };
     // SAFETY: reserved above, and used by no other code.

@@ -3,11 +3,12 @@
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use spandrel_pheap::{Choice, Error, Heap, Options};
+use spandrel_pheap::{Choice, Error, Heap, OpenError, Options};
 use tempfile::TempDir;
 
 const MIB: usize = 1 << 20;
@@ -81,6 +82,42 @@ fn forty_fixed_heaps_are_made_in_one_process_and_opened_in_another_order() {
     bases.sort_unstable();
     bases.dedup();
     assert_eq!(bases.len(), 40);
+    drop(open);
+    // Also where threads look for places at the same time.
+    std::thread::scope(|scope| {
+        let make = |number| options.fixed().create(path(&place, format!("of a thread {number}")));
+        let threads: Vec<_> = (0..32).map(|number| scope.spawn(move || make(number))).collect();
+        let made: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        made.into_iter().for_each(|heap| heap.unwrap().close().unwrap());
+    });
+}
+
+/// The file can be written, and the directory not: the log cannot be made.
+#[test]
+fn a_log_that_cannot_be_made_is_named() {
+    // Where another user comes to.
+    let place = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = path(&place, "a.heap");
+    Options::new().size(MIB).medium(Choice::Logged).create(&path).unwrap().close().unwrap();
+    let log = format!("{path}.wal");
+    let _ = std::fs::remove_file(&log);
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode(path.as_ref(), 0o666);
+    mode(place.path(), 0o555);
+    let refused = std::thread::scope(|scope| {
+        // SAFETY: a system call that changes this thread alone.
+        let as_other = || unsafe {
+            libc::syscall(libc::SYS_setresuid, -1, 65534, -1);
+            let why = Options::new().open(&path).err().unwrap();
+            OpenError::new(&path, why).to_string()
+        };
+        scope.spawn(as_other).join().unwrap()
+    });
+    mode(place.path(), 0o755);
+    assert!(refused.starts_with(&format!("{log}: Permission denied (os error 13); ")), "{refused}");
 }
 
 #[test]
@@ -124,10 +161,10 @@ fn within_address_space() {
             heap.set_root(0, Some(heap.alloc(8 * MIB).unwrap())).unwrap();
             heap.close().unwrap();
             std::fs::remove_file(&path).unwrap();
-            let _ = std::fs::remove_file(format!("{path}.log"));
+            let _ = std::fs::remove_file(format!("{path}.wal"));
         }
     }
-    // What the program itself has asked for is refused with the reason.
+    // A limit that the program sets itself is refused with the reason.
     let path = given("large");
     for options in [Options::new(), Options::new().fixed()] {
         assert_eq!(options.limit(16 << 30).create(&path).err(), Some(Error::NoMemory));
@@ -199,7 +236,7 @@ fn names_that_leave_no_room_for_the_log_are_refused_when_a_heap_is_made() {
             options.open(path(&place, &name)).unwrap().0.close().unwrap();
             Options::new().copy(path(&place, &name)).unwrap();
             std::fs::remove_file(path(&place, &name)).unwrap();
-            let _ = std::fs::remove_file(path(&place, format!("{name}.log")));
+            let _ = std::fs::remove_file(path(&place, format!("{name}.wal")));
         }
         let long = path(&place, "y/".repeat(2100));
         assert!(matches!(Options::new().create(long).err(), Some(Error::PathTooLong { .. })));

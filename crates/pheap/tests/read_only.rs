@@ -28,11 +28,11 @@ fn a_heap_is_read_where_nothing_may_be_written() {
         heap.checkpoint()?;
         heap.close()
     };
-    // As a user who may not: another one than the owner of the machine.
+    // As a user that may not write: another one than the owner of the machine.
     let outcome = std::thread::scope(|scope| {
-        let as_other = || {
-            // SAFETY: changes this thread's user alone, as the C library's function would not.
-            unsafe { libc::syscall(libc::SYS_setresuid, -1, 65534, -1) };
+        // SAFETY: a system call that changes this thread alone.
+        let as_other = || unsafe {
+            libc::syscall(libc::SYS_setresuid, -1, 65534, -1);
             read()
         };
         scope.spawn(as_other).join().unwrap()
@@ -52,6 +52,7 @@ fn all_that_would_change_it_is_refused() {
         owner.set_root(root, Some(object)).unwrap();
     }
     owner.named_root_of("name", 7).unwrap();
+    HashMap::<u64, u64>::open(&owner, "map").unwrap().insert(1, 2).unwrap();
     owner.checkpoint().unwrap();
     // Beside the process that has it open, and not recovered: as of the last checkpoint.
     let options = Options::new().read_only();
@@ -76,6 +77,14 @@ fn all_that_would_change_it_is_refused() {
     assert_eq!(heap.named_root_of("other", 7), refused.map(|()| 0));
     assert_eq!(heap.remove_root("name"), refused);
     assert_eq!(heap.collect(&[]).map(drop), refused);
+    // A key that is there is replaced where it lies, without an allocation.
+    let mut map = HashMap::<u64, u64>::open(&heap, "map").unwrap();
+    assert_eq!(map.insert(1, 3).map(drop), refused);
+    assert_eq!(map.insert(2, 3).map(drop), refused);
+    assert_eq!(map.remove(&1).map(drop), refused);
+    assert_eq!((map.get(&1), map.len()), (Some(2), 1));
+    drop(map);
+    assert_eq!(HashMap::<u64, u64>::open(&heap, "none").err(), refused.err());
     heap.checkpoint().unwrap();
     heap.close().unwrap();
     assert_eq!(

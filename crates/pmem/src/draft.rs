@@ -57,8 +57,10 @@ impl Draft {
             return Err(Failed::COPY_ON_WRITE);
         }
         // A file of that name, and not its log, is what is in the way.
-        if !matches!(Image::open(place.path, Access::Read), Err(libc::ENOENT)) {
-            return Err(Failed(libc::EEXIST));
+        match Image::open(place.path, Access::Read) {
+            Err(libc::ENOENT) => {}
+            Err(why @ (libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => return Err(Failed(why)),
+            _ => return Err(Failed(libc::EEXIST)),
         }
         refuse_log(place)?;
         image.grow(0, self.bytes as u64).map_err(Failed)?;

@@ -13,7 +13,7 @@ use crate::unmap;
 /// Objects of a medium begin at a multiple of their alignment if the medium does; and huge pages are of this size.
 const ALIGN_BYTES: usize = 2 << 20;
 
-/// Reserves so many bytes, as whole pages, at `base` or at any multiple of 2 MiB. Where, and how many.
+/// Reserves `bytes` bytes, as whole pages, at `base` or at any multiple of 2 MiB. Where, and how many.
 ///
 /// # Errors
 /// The error's number: `EADDRINUSE` where something is mapped at `base` already (not `EEXIST`, which is a file's), `ENOMEM` where the
@@ -48,7 +48,7 @@ fn try_reserve(bytes: usize, base: Option<usize>) -> Result<(NonNull<u8>, usize)
     }
 }
 
-/// How long a medium becomes that is to have at least so many bytes; `None`: it has them.
+/// How long a medium becomes that is to have at least `bytes` bytes; `None`: it has them.
 pub fn grown(from: usize, bytes: usize, reserved: usize) -> Result<Option<usize>, Failed> {
     let to = bytes.checked_next_multiple_of(PAGE_BYTES).filter(|to| *to <= reserved);
     to.map(|to| (to > from).then_some(to)).ok_or(Failed(libc::ENOMEM))
@@ -83,7 +83,7 @@ impl Buffer {
 
     /// All bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the buffer owns so many mapped bytes, and is borrowed exclusively.
+        // SAFETY: the buffer owns `len` mapped bytes, and is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
     }
 

@@ -20,7 +20,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Recovery looks at every word that may be a pointer. Told the types of the roots it looks at pointers alone, and is faster:
+//! Recovery looks at every word that may be a pointer. With the types of the roots it looks at pointers alone, and is faster:
 //!
 //! ```
 //! use spandrel::heap::collections::{HashMap, MapHead, Vector, VectorHead};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Make, look at, mend and copy recoverable heaps: files whose objects outlive the process.
 ///
-/// What only looks works on a copy in memory: the file stays as it is. Of a heap that is open the last
+/// What only looks works on a copy in memory: the file stays as it is. Of a heap that a process has open the last
 /// checkpoint is shown if it has a log (FILE.wal); if it has none, the process is asked for a copy, which it gives at its
 /// next checkpoint (see --wait). The types of a program's objects are not known here: each
 /// word that may be a pointer is taken for one.
@@ -31,10 +31,10 @@ pub enum HeapTask {
     Shrink(ShrinkArgs),
 }
 
-/// How long somebody is waited for.
+/// How long a process is waited for.
 #[derive(Parser, Debug)]
 pub struct WaitArgs {
-    /// How long whoever has the heap open without a log is waited for to come to a checkpoint; 0: not at all
+    /// How long a process that has the heap open without a log is waited for to come to a checkpoint; 0: not at all
     #[arg(
         long,
         value_name = "SECONDS",
@@ -107,7 +107,7 @@ pub struct InfoArgs {
     pub wait: WaitArgs,
 }
 
-/// Look whether a heap is sound: exit code 0 if it is, 1 if it is damaged, 2 if that cannot be told.
+/// Look whether a heap is sound: exit code 0 if it is, 1 if it is damaged, 2 if that cannot be seen.
 ///
 /// Objects that nothing leads to are no damage, and noted only: `gc` frees them.
 #[derive(Parser, Debug)]
@@ -130,7 +130,7 @@ pub struct CheckArgs {
 /// 1 if it is not (without --write: if there is something to mend).
 #[derive(Parser, Debug)]
 pub struct RepairArgs {
-    /// The heap, which no process may have open
+    /// The heap, which no other process may have open
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
@@ -154,7 +154,7 @@ pub struct RepairArgs {
 /// Free what cannot be reached from a heap's roots, after recovering it if it was not closed.
 #[derive(Parser, Debug)]
 pub struct GcArgs {
-    /// The heap, which no process may have open
+    /// The heap, which no other process may have open
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 }
@@ -176,9 +176,9 @@ pub struct RootsArgs {
 
 /// Copy a heap to a new file, as it was when it was closed or at the last checkpoint.
 ///
-/// The copy needs no log. It appears whole or not at all, and is its owner's alone. Somebody may have the heap open: with
-/// a log he does not notice; without one (on tmpfs, for example) he is asked, and stands still at his next checkpoint
-/// until all is read into memory. What his other threads were just changing is in the copy in part; it always recovers.
+/// The copy needs no log. It appears whole or not at all, and is its owner's alone. A process may have the heap open: with
+/// a log it does not notice; without one (on tmpfs, for example) it is asked, and stands still at its next checkpoint
+/// until all is read into memory. What its other threads were just changing is in the copy in part; it always recovers.
 #[derive(Parser, Debug)]
 pub struct CopyArgs {
     /// The heap

@@ -24,7 +24,7 @@ pub fn run(args: &CopyArgs) -> Result<u8, Failure> {
     let progress = Progress::spinner("reading", bytes_of(from));
     let medium = copied(from, &args.wait)?;
     drop(progress);
-    // Nobody keeps a copy of what is no heap.
+    // What is no heap is not kept.
     let read = Identity::read(&medium).and_then(|_| Record::read(&medium));
     let record = read.map_err(|why| failed(from, why))?;
     image::write(&medium, to)?;

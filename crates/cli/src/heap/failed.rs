@@ -101,6 +101,11 @@ mod tests {
             Error::System(libc::ELOOP),
             Error::System(libc::EACCES),
             Error::ForeignLog,
+            Error::StaleLog,
+            Error::MissingLog,
+            Error::DamagedLog,
+            Error::NotALog,
+            Error::CopyOnWrite,
             Error::System(libc::EEXIST),
             Error::System(libc::EMFILE),
             Error::System(libc::EROFS),
@@ -127,7 +132,15 @@ mod tests {
             {
                 assert_eq!(failure.code, 2);
                 let message = failure.message;
-                let begin = if why == Error::ForeignLog { "a.heap.wal: " } else { "a.heap: " };
+                let of_log = matches!(
+                    why,
+                    Error::ForeignLog
+                        | Error::StaleLog
+                        | Error::MissingLog
+                        | Error::DamagedLog
+                        | Error::NotALog
+                );
+                let begin = if of_log { "a.heap.wal: " } else { "a.heap: " };
                 assert!(message.starts_with(begin) && message.contains("; "), "{message}");
                 assert!(!message.contains("somebody"), "{message}");
             }

@@ -85,6 +85,9 @@ fn refused(path: &Path, from: Option<&Path>, why: Refused) -> Failure {
         Refused::Heap(Error::Damaged { at, what }) => {
             unreadable(from, &format_args!("it has {what}, at {at:#x}"))
         }
+        Refused::Heap(Error::Size(size)) => {
+            unreadable(from, &format_args!("{size} bytes are less than any heap has"))
+        }
         Refused::Heap(why @ (Error::RootIndex(_) | Error::RootName)) => unreadable(from, &why),
         Refused::Heap(why) => failed(path, why),
         Refused::Dump(why) => unreadable(from, &why),

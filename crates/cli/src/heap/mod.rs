@@ -51,7 +51,7 @@ fn copied(path: &Path, wait: &WaitArgs) -> Result<Media, Failure> {
     raw_copy(path, wait).map_err(|why| copy_failed(path, why))
 }
 
-/// The same, for those who tell damage from other errors.
+/// The same, for commands that tell damage from other errors.
 fn raw_copy(path: &Path, wait: &WaitArgs) -> Result<Media, Error> {
     Options::new().wait(wait.wait).copy_medium(path.as_os_str().as_bytes())
 }
@@ -68,7 +68,7 @@ fn log_of(path: &Path) -> PathBuf {
     beside(path, ".wal")
 }
 
-/// Bytes of a file, for those who tell how long something takes.
+/// Bytes of a file, by which progress is shown.
 fn bytes_of(path: &Path) -> u64 {
     path.metadata().map_or(0, |file| file.len())
 }

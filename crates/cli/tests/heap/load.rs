@@ -83,7 +83,7 @@ fn what_is_loaded_of_a_dump_is_the_heap() {
         assert!(place.says(0, &["check", "b.heap"]).contains("b.heap: sound; "));
         let info = place.run(&["info", "--json", "b.heap"]).json();
         assert_eq!((&info["record"]["closed"], &info["lost"]), (&true.into(), &0.into()));
-        let _ = std::fs::remove_file(place.path("a.heap.log"));
+        let _ = std::fs::remove_file(place.path("a.heap.wal"));
         assert_eq!(place.names(), ["a.heap", "a.json", "b.heap"]);
         // It goes on as any heap.
         let heap = Options::new().open(place.path("b.heap")).unwrap().0;
@@ -147,6 +147,7 @@ fn what_is_no_dump_is_refused_and_leaves_nothing() {
     refuses(&|dump| *dump = json!([1]), "invalid type");
     refuses(&|dump| dump["record"] = Value::Null, "invalid type");
     refuses(&|dump| dump["record"]["medium"] = json!("paper"), "'paper'");
+    refuses(&|dump| dump["record"]["bytes"] = json!(17), "17 bytes are less than any heap");
     refuses(&|dump| dump["record"]["layout"] = json!("12"), "'12' is no number");
     refuses(
         &|dump| drop(dump.as_object_mut().unwrap().remove("record")),
@@ -165,7 +166,45 @@ fn what_is_no_dump_is_refused_and_leaves_nothing() {
     place.write("more.json", format!("{whole}{whole}"));
     place.refuses(&["load", "b.heap", "--from", "more.json"], &["more.json: trailing"]);
     let left = ["a.heap", "cut.json", "more.json", "outline.json", "wrong.json"];
-    assert_eq!((place.names(), parts), (left.map(String::from).to_vec(), 12));
+    assert_eq!((place.names(), parts), (left.map(String::from).to_vec(), 13));
+}
+
+/// Whatever stands in a dump: a message, or a heap that is sound.
+#[test]
+fn any_text_is_a_heap_or_a_message() {
+    let place = Place::new();
+    let heap = place.create("a.heap", Choice::Mapped);
+    fill(&heap);
+    heap.close().unwrap();
+    let whole = place.run(&["dump", "a.heap"]).out.into_bytes();
+    let mut draw = Draw(7);
+    let mut loaded = 0;
+    for turn in 0..80 {
+        let mut text = whole.clone();
+        for _ in 0..=turn % 4 {
+            let at = draw.below(text.len());
+            match draw.below(4) {
+                0 => text[at] ^= 1 << draw.below(7),
+                1 => drop(text.remove(at)),
+                2 => text.insert(at, b"0123456789abcdef\"{}[],-"[draw.below(23)]),
+                _ => text[at] = b"0123456789"[draw.below(10)],
+            }
+        }
+        place.write("a.json", &text);
+        let done = place.run(&["load", "b.heap", "--from", "a.json"]);
+        match done.code {
+            Some(0) => {
+                // A root or a pointer may lead to nothing now, and what it led to is gone.
+                let check = place.run(&["check", "b.heap"]);
+                assert!(matches!(check.code, Some(0 | 1)), "{check:?}");
+                std::fs::remove_file(place.path("b.heap")).unwrap();
+                loaded += 1;
+            }
+            code => assert!(code == Some(2) && done.err.contains("; "), "{done:?}"),
+        }
+        assert_eq!(place.names(), ["a.heap", "a.json"]);
+    }
+    assert!(loaded > 3, "{loaded}");
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn a_new_heap_is_what_was_asked_for() {
     let mode = std::fs::metadata(place.path("a.heap")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let said = place.says(0, &["info", "a.heap"]);
-    for part in ["2.00 MiB, closed", "version 1 of", "address: any", "roots: 0 of 512", "22 free"] {
+    for part in ["2.00 MiB, closed", "version 2 of", "address: any", "roots: 0 of 512", "22 free"] {
         assert!(said.contains(part), "'{part}' is not in {said}");
     }
     assert_eq!(place.says(0, &["roots", "a.heap"]), "a.heap: no root is in use\n");
@@ -149,7 +149,7 @@ fn a_new_heap_is_what_was_asked_for() {
         said.contains("704 KiB, on ") && said.contains("all survives a crash of the"),
         "{said}"
     );
-    assert_eq!(place.names(), ["a.heap", "a.heap.wal", "m.heap"]);
+    assert_eq!(place.names(), ["a.heap", "m.heap"]);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     let place = Place::new();
     place.create("there.heap", Choice::Logged).close().unwrap();
     place.write("text", "a text that is no heap, and longer than the identity of one: 64 bytes");
-    place.write("x.log", "somebody's");
+    place.write("x.wal", "somebody's");
     place.write("short", "short");
     symlink("there.heap", place.path("link")).unwrap();
     symlink("nowhere", place.path("dangling")).unwrap();
@@ -190,7 +190,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     }
     for (args, parts) in [
         (&["create", "there.heap"][..], &["there.heap: it is there already"][..]),
-        (&["create", "x"], &["x.log: it is there already"]),
+        (&["create", "x"], &["x.wal: it is there already"]),
         (&["create", "dangling"], &["dangling: it is there already"]),
         (&["create", "no/such.heap"], &["no/such.heap: No such file"]),
         (&["create", "y", "--size", "many"], &["--size: 'many'", "64KiB"]),
@@ -200,7 +200,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
         (&["create", "y", "--medium", "paper"], &["--medium", "'paper'", "logged"]),
         (&["copy", "there.heap", "text"], &["text: it is there already"]),
         (&["copy", "there.heap", "there.heap"], &["there.heap: it is there already"]),
-        (&["copy", "there.heap", "x"], &["x.log: it is there already"]),
+        (&["copy", "there.heap", "x"], &["x.wal: it is there already"]),
         (&["copy", "there.heap", "dangling"], &["dangling: it is there already"]),
         (&["copy", "there.heap", "no/y"], &["no/y: No such file"]),
         (&["copy", "text", "y"], &["text: it is no heap"]),
@@ -215,7 +215,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
         place.refuses(args, parts);
     }
     assert_eq!(place.names(), names);
-    assert_eq!(place.bytes("x.log"), b"somebody's");
+    assert_eq!(place.bytes("x.wal"), b"somebody's");
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn a_heap_is_shown_with_all_that_it_holds() {
         (&info["lost"], &info["roots"], &info["damaged"]),
         (&20.into(), &3.into(), &0.into())
     );
-    assert_eq!((&info["record"]["closed"], &info["version"]), (&true.into(), &1.into()));
+    assert_eq!((&info["record"]["closed"], &info["version"]), (&true.into(), &2.into()));
     let of_32 = info["classes"].as_array().unwrap().iter().find(|class| class["bytes"] == 32);
     assert!(of_32.unwrap()["live"].as_u64().unwrap() >= 1, "{info}");
 
@@ -338,15 +338,16 @@ fn damage_is_named_with_its_place_and_mended_only_where_asked() {
     assert!(info.contains("not counted, as it is damaged in "), "{info}");
 
     let said = place.says(1, &["repair", "a.heap"]);
-    assert!(said.contains(&named) && said.contains("repair --write a.heap"), "{said}");
+    let mended = format!("{header:#012x}  mended      the header of a block: put right");
+    assert!(said.contains(&mended) && said.contains("repair --write a.heap"), "{said}");
     assert_eq!(place.bytes("a.heap"), bytes);
-    assert_eq!(place.names(), ["a.heap", "a.heap.wal"]);
+    assert_eq!(place.names(), ["a.heap"]);
 
     place.write("a.heap.before-repair", "somebody's");
     place.refuses(&["repair", "--write", "a.heap"], &["a.heap.before-repair: it is there already"]);
     std::fs::remove_file(place.path("a.heap.before-repair")).unwrap();
     let said = place.says(0, &["repair", "--write", "a.heap"]);
-    assert!(said.contains(&named) && said.contains("it is sound now"), "{said}");
+    assert!(said.contains(&mended) && said.contains("it is sound now"), "{said}");
     assert!(said.contains("kept in a.heap.before-repair"), "{said}");
     assert_eq!(place.bytes("a.heap.before-repair"), bytes);
     assert!(place.says(0, &["check", "a.heap"]).contains("sound"));
@@ -360,7 +361,7 @@ fn damage_is_named_with_its_place_and_mended_only_where_asked() {
 }
 
 #[test]
-fn roots_and_names_that_are_none_are_taken_away() {
+fn roots_and_names_that_were_others_are_put_right() {
     let place = Place::new();
     let heap = place.create("a.heap", Choice::Logged);
     fill(&heap);
@@ -371,19 +372,18 @@ fn roots_and_names_that_are_none_are_taken_away() {
     bytes[root..root + 8].fill(1);
     bytes[name] ^= 1;
     place.write("a.heap", &bytes);
-    for args in [&["check", "a.heap"][..], &["repair", "a.heap"]] {
-        let said = place.says(1, args);
-        for part in [
-            format!("{root:#012x}  dangling    a root that leads to no object"),
-            format!("{name:#012x}  damage      the name of a root"),
-        ] {
+    for (command, parts) in [
+        ("check", ["dangling    a root that leads to no object", "damage      the name of a root"]),
+        ("repair", ["mended      a root: put right", "mended      the name of a root: put right"]),
+    ] {
+        let said = place.says(1, &[command, "a.heap"]);
+        for (at, part) in [root, name].into_iter().zip(parts) {
+            let part = format!("{at:#012x}  {part}");
             assert!(said.contains(&part), "'{part}' is not in {said}");
         }
     }
-    let roots = place.run(&["roots", "--json", "a.heap"]).json();
-    assert_eq!(roots["roots"].as_array().unwrap().len(), 4);
-    assert_eq!(roots["roots"][2]["offset"], Value::Null);
-    assert!(place.says(0, &["repair", "--write", "a.heap"]).contains("2 damages cleared"));
+    place.refuses(&["roots", "a.heap"], &["a.heap: it is damaged", "heap repair a.heap"]);
+    assert!(place.says(0, &["repair", "--write", "a.heap"]).contains("2 places put right"));
     let roots = place.run(&["roots", "--json", "a.heap"]).json();
     assert_eq!(roots["roots"].as_array().unwrap().len(), 3, "that of the name leads to the vector");
 }
@@ -472,8 +472,13 @@ fn what_is_cut_off_is_damaged_and_nobody_can_mend_it() {
         assert!(said.contains(&format!("cut off: {left} bytes, of 720896 that any")), "{said}");
         place.refuses(&["info", "a.heap"], &["a.heap: it is cut off", "a copy"]);
     }
+    // Of one copy of the identity the other tells; without both there is no heap.
     let mut identity = whole;
     identity[40] ^= 1;
+    place.write("a.heap", &identity);
+    let said = place.says(1, &["repair", "a.heap"]);
+    assert!(said.contains("the heap's identity: put right"), "{said}");
+    identity[ROOTS - 8192 + 61440 + 40] ^= 1;
     place.write("a.heap", &identity);
     assert!(place.says(1, &["check", "a.heap"]).contains("offset 0x0: the heap's identity"));
     place.refuses(&["info", "a.heap"], &["offset 0x0", "heap check a.heap"]);
@@ -490,6 +495,6 @@ fn a_log_of_another_heap_is_not_used() {
     other.abandon();
     std::fs::copy(place.path("b.heap.wal"), place.path("a.heap.wal")).unwrap();
     place
-        .refuses(&["info", "a.heap"], &["a.heap.log: it is the log of another heap; move it away"]);
-    place.refuses(&["gc", "a.heap"], &["a.heap.log: ", "another heap"]);
+        .refuses(&["info", "a.heap"], &["a.heap.wal: it is the log of another heap; move it away"]);
+    place.refuses(&["gc", "a.heap"], &["a.heap.wal: ", "another heap"]);
 }

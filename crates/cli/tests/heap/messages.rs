@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 /// What a heap's log is called.
 fn log_of(name: &str) -> String {
-    format!("{name}.log")
+    format!("{name}.wal")
 }
 
 #[test]
@@ -20,8 +20,8 @@ fn what_is_wrong_with_the_log_is_said_of_the_log() {
     place.create("a.heap", Choice::Logged).close().unwrap();
     let _ = std::fs::remove_file(place.path(&log));
     symlink("/etc/passwd", place.path(&log)).unwrap();
-    let begins = format!("{log}: it is a symbolic link");
-    place.refuses(&["gc", "a.heap"], &[&begins, "name the file itself"]);
+    let begins = format!("spandrel: {log}: it has the name of the heap's log, and is none");
+    place.refuses(&["gc", "a.heap"], &[&begins, "move it away"]);
     place.refuses(&["info", "a.heap"], &[&begins]);
     // Of the file what is wrong with the file.
     symlink("a.heap", place.path("link")).unwrap();
