@@ -362,7 +362,13 @@ proptest! {
         }
         let _ = found(&image);
         let memory = Memory::from_image(&image);
-        let _ = repair(&memory, &mut |_| ());
+        if let Ok(repaired) = repair(&memory, &mut |_| ()) {
+            let (survey, findings) = found(&memory.journal().last()).unwrap();
+            prop_assert!(
+                findings.iter().all(|finding| finding.kind == Kind::Lost || finding.kind == Kind::Dangling),
+                "{repaired:?} {survey:?} {findings:?}"
+            );
+        }
         for types in [None, Some(&[][..])] {
             let memory = Memory::from_image(&image);
             if let Ok((mut heap, opened)) = Heap::open(&memory, 0, types) {

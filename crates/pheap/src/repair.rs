@@ -205,9 +205,11 @@ impl<M: Medium> Work<'_, M> {
             let differs = core.sum_region(region)[0] != core.line(region)[0];
             let is_void = is_unknown || has_sums && differs;
             let end = ((region + 1) * REGION_BLOCKS).min(count);
+            for block in blocks_of(region) {
+                core.clear_behind(block, &mut |at, what| self.mended(at, what));
+            }
             let mut block = first_block(region);
             while (block.0 as usize) < end {
-                core.clear_behind(block, &mut |at, what| self.mended(at, what));
                 block = block.plus(self.look_at(block, count, is_void));
             }
         }
