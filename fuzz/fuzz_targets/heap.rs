@@ -8,7 +8,7 @@ use libfuzzer_sys::{arbitrary, fuzz_target};
 use spandrel_pheap::collections::{
     HashMap, MapHead, Queue, QueueHead, SortedHead, SortedMap, Text, Vector, VectorHead,
 };
-use spandrel_pheap::{Heap, Medium, PPtr, RootType, check, repair};
+use spandrel_pheap::{Heap, Kind, Medium, PPtr, RootType, check, repair};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -185,7 +185,8 @@ fuzz_target!(|input: (bool, Vec<(Place, Word)>)| {
         // What was mended is sound.
         let mut findings = Vec::new();
         check(&plain, &[], &mut |finding| findings.push(*finding)).unwrap();
-        assert!(findings.is_empty(), "{findings:?}");
+        // Objects of roots that were lost stay allocated.
+        assert!(findings.iter().all(|finding| finding.kind == Kind::Lost), "{findings:?}");
     }
     let plain = Plain::new(&image);
     if let Ok((mut heap, _)) = Heap::open(&plain, 0, Some(types)) {

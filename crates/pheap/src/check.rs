@@ -18,7 +18,9 @@ use crate::progress::Watcher;
 use crate::roots::RootType;
 use crate::shared::Core;
 use crate::sums::{NAMES_SUM, REGIONS_SUM, ROOTS_SUM, region_line};
-use crate::superblock::{Identity, NAMES, ROOT_COUNT, ROOTS, Record, State, UNDO_LOG, VERSION};
+use crate::superblock::{
+    Identity, NAMES, ROOT_COUNT, ROOTS, Record, State, UNDO_LOG, VERSION, flipped_records,
+};
 use crate::undo::{self, Format};
 
 /// What is wrong.
@@ -191,6 +193,10 @@ impl<M: Medium> Look<'_, M> {
             self.find(at, Kind::Damage, "one of the two copies of the heap's identity");
         }
         if !self.is_closed() {
+            // The failure may have torn one: that is no damage.
+            for (at, _) in flipped_records(&self.core.medium) {
+                self.find(at, Kind::Damage, "one of the heap's two records");
+            }
             return;
         }
         if self.survey.record.is_alone(&self.core.medium) {

@@ -252,8 +252,56 @@ fn no_damaged_record_makes_a_closed_heap_of_an_open_one() {
         for bit in 0..128 * 8 {
             let mut damaged = open.clone();
             damaged[at + bit / 8] ^= 1 << (bit % 8);
-            let record = Record::read(&Memory::from_image(&damaged)).unwrap();
+            let memory = Memory::from_image(&damaged);
+            let record = Record::read(&memory).unwrap();
             assert_eq!(record.state, State::Dirty, "{at:#x} bit {bit}");
+            if bit % 37 == 0 {
+                assert_eq!(found(&damaged).unwrap().0.damaged, 1, "{at:#x} bit {bit}");
+                assert_eq!(repair(&memory, &mut |_| ()).unwrap().exact, 1);
+                assert!(memory.journal().last() == open, "{at:#x} bit {bit}");
+            }
+        }
+    }
+    // A bit of each.
+    let sound = image();
+    let mut damaged = sound.clone();
+    damaged[SUPERBLOCK + 7] ^= 1;
+    damaged[SUPERBLOCK + 4096 + 56] ^= 8;
+    let memory = Memory::from_image(&damaged);
+    assert!(matches!(Heap::open(&memory, 0, None).map(drop), Err(Error::Damaged { .. })));
+    let repaired = repair(&memory, &mut |_| ()).unwrap();
+    assert!(repaired.is_closed && repaired.exact == 2, "{repaired:?}");
+    assert!(memory.journal().last() == sound);
+}
+
+/// A word that could be of no other value: whatever took its place, the sums tell what it was.
+#[test]
+fn one_word_that_is_anything_is_put_right_as_it_was() {
+    let sound = image();
+    let word = |at: usize| u64::from_le_bytes(*sound[at..].first_chunk().unwrap());
+    let used = (0..(BYTES / BLOCK_BYTES) as u32).map(BlockId);
+    let used = used.skip_while(|block| *block < first_block(0));
+    let headers = used.filter(|block| word(block.header()) != 0).map(BlockId::header);
+    let mut places: Vec<usize> = headers.flat_map(|at| [at, at + 8]).collect();
+    places.extend([64, 72, 80]);
+    places.extend((ROOTS..NAMES).step_by(8).filter(|at| word(*at) != 0));
+    assert!(places.len() > 20, "{}", places.len());
+    for (number, at) in places.into_iter().enumerate() {
+        for other in [
+            0,
+            u64::MAX,
+            0x50a7_0000_0000_1230,
+            (number as u64).wrapping_mul(0x1234_5678_9abc_def1),
+        ] {
+            let mut damaged = sound.clone();
+            damaged[at..at + 8].copy_from_slice(&other.to_le_bytes());
+            if damaged == sound {
+                continue;
+            }
+            let memory = Memory::from_image(&damaged);
+            let repaired = repair(&memory, &mut |_| ()).unwrap();
+            assert!(repaired.is_closed && repaired.exact == 1, "{at:#x} {other:#x}: {repaired:?}");
+            assert!(memory.journal().last() == sound, "{at:#x} {other:#x}: not as it was");
         }
     }
 }
@@ -315,7 +363,13 @@ proptest! {
         }
         let _ = found(&image);
         let memory = Memory::from_image(&image);
-        let _ = repair(&memory, &mut |_| ());
+        if let Ok(repaired) = repair(&memory, &mut |_| ()) {
+            let (survey, findings) = found(&memory.journal().last()).unwrap();
+            prop_assert!(
+                findings.iter().all(|finding| finding.kind == Kind::Lost || finding.kind == Kind::Dangling),
+                "{repaired:?} {survey:?} {findings:?}"
+            );
+        }
         for types in [None, Some(&[][..])] {
             let memory = Memory::from_image(&image);
             if let Ok((mut heap, opened)) = Heap::open(&memory, 0, types) {

@@ -13,7 +13,7 @@ use crate::objects::valid;
 use crate::pointer::{TAG, offset_of};
 use crate::shared::Core;
 use crate::sums::{
-    HEADERS_AT, LINE_WORDS, MARKS_AT, STAMP_AT, delta, marks_sum_at, region_line, stamp_word,
+    HEADERS_AT, LINE_WORDS, MARKS_AT, STAMP_AT, delta, marks_sum_at, mix, region_line, stamp_word,
 };
 use crate::superblock::{NAMES, ROOT_COUNT, ROOTS, Record, UNDO_LOG};
 
@@ -217,30 +217,39 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Puts one root right, of which anything was damaged: each object is tried.
+    /// Puts one root right, of which anything was damaged: each object is tried, first as those roots that lead to none.
     fn restore_root(&self, differs_by: u64, told: Told<'_>) -> bool {
-        let count = self.bytes() / BLOCK_BYTES;
-        let mut place = None;
-        // A root that begins an object is less likely to be the damaged one: only the others are tried.
-        let mut suspects = [0; ROOT_COUNT];
         let is_suspect = |index: &usize| {
             let word = self.load(ROOTS + index * 8);
             word != 0 && !self.begins(word) || word == 0 && self.root_name(*index).is_some()
         };
-        let found = (0..ROOT_COUNT).filter(is_suspect);
-        let count_of =
-            suspects.iter_mut().zip(found).map(|(place, index)| *place = ROOTS + index * 8).count();
-        let suspects = suspects.get(..count_of).unwrap_or(&[]);
+        let place = self
+            .root_that_fits(differs_by, is_suspect)
+            .or_else(|| self.root_that_fits(differs_by, |index| !is_suspect(index)));
+        let Some((at, word)) = place else { return false };
+        self.mend(at, word);
+        told(at, "a root");
+        true
+    }
+
+    /// The root among some, and the object, by which the sum of roots is what it should be.
+    fn root_that_fits(&self, differs_by: u64, of: impl Fn(&usize) -> bool) -> Option<(usize, u64)> {
+        // What the mix of each of them should be.
+        let mut wanted = [(0, 0); ROOT_COUNT];
+        let roots = (0..ROOT_COUNT).filter(of).map(|index| ROOTS + index * 8);
+        let places = wanted.iter_mut().zip(roots);
+        let count =
+            places.map(|(place, at)| *place = (at, mix(at, self.load(at)) ^ differs_by)).count();
+        let wanted = wanted.get(..count)?;
+        let mut place = None;
         let mut try_all = |to: usize| {
             let word = TAG | to as u64;
-            if place.is_none()
-                && let Some(at) =
-                    suspects.iter().find(|at| delta(**at, self.load(**at), word) == differs_by)
-            {
-                place = Some((*at, word));
+            if place.is_none() {
+                let fitting = wanted.iter().find(|(at, sum)| mix(*at, word) == *sum);
+                place = fitting.map(|(at, _)| (*at, word));
             }
         };
-        let outcome = self.each_block(count, |block, header| {
+        let outcome = self.each_block(self.bytes() / BLOCK_BYTES, |block, header| {
             match header {
                 Header::Small(class) => self.each_allocated(block, class, &mut try_all),
                 Header::Large(_) => try_all(block.start()),
@@ -248,10 +257,7 @@ impl<M: Medium> Core<M> {
             }
             Ok(())
         });
-        let (Ok(()), Some((at, word))) = (outcome, place) else { return false };
-        self.mend(at, word);
-        told(at, "a root");
-        true
+        outcome.ok().and(place)
     }
 
     /// Whether a root's word leads to where an allocated object begins.

@@ -18,6 +18,7 @@ use crate::shared::Core;
 use crate::sums::{NAMES_SUM, REGIONS_SUM, ROOTS_SUM, marks_sum_at, region_line};
 use crate::superblock::{
     Identity, NAMES, ROOT_COUNT, ROOTS, Record, State, UNDO_LOG, VERSION, forget_asking,
+    mend_records,
 };
 
 /// What a repair has done.
@@ -60,14 +61,23 @@ pub fn repair_watched<M: Medium>(
     told: &mut dyn FnMut(&Finding),
     watcher: Option<Watcher<'_>>,
 ) -> Result<Repaired, Error> {
-    let ((identity, version), record) = (Identity::find(medium)?, Record::read(medium)?);
+    let (identity, version) = Identity::find(medium)?;
+    let mut exact = 0;
+    // First of all: without one of the two nothing can be looked at.
+    mend_records(medium, |at| {
+        exact += 1;
+        told(&Finding { at: at as u64, kind: Kind::Mended, what: "one of the heap's records" });
+    });
+    let record = Record::read(medium)?;
     if check_watched(medium, &[], &mut |_| (), watcher)?.damaged == 0 {
-        return Ok(Repaired { is_closed: record.state == State::Clean, ..Repaired::default() });
+        let is_closed = record.state == State::Clean;
+        return Ok(Repaired { exact, is_closed, ..Repaired::default() });
     }
     forget_asking(medium);
     let core = Core::new(medium, identity, record, 0)?;
     let steps = (core.bytes() / BLOCK_BYTES) as u64;
-    let mut work = Work { core: &core, version, record, done: Repaired::default(), told };
+    let done = Repaired { exact, ..Repaired::default() };
+    let mut work = Work { core: &core, version, record, done, told };
     let done = core.progress.watch(watcher, steps, || work.run());
     medium.checkpoint()?;
     medium.settle()?;
@@ -204,9 +214,11 @@ impl<M: Medium> Work<'_, M> {
             let differs = core.sum_region(region)[0] != core.line(region)[0];
             let is_void = is_unknown || has_sums && differs;
             let end = ((region + 1) * REGION_BLOCKS).min(count);
+            for block in blocks_of(region) {
+                core.clear_behind(block, &mut |at, what| self.mended(at, what));
+            }
             let mut block = first_block(region);
             while (block.0 as usize) < end {
-                core.clear_behind(block, &mut |at, what| self.mended(at, what));
                 block = block.plus(self.look_at(block, count, is_void));
             }
         }

@@ -251,8 +251,11 @@ pub fn forget_asking(medium: &impl Medium) {
 }
 
 fn record_at(medium: &impl Medium, at: usize) -> Option<Record> {
-    let words: [u64; RECORD_WORDS] = words(medium, at);
-    let [sequence, state, bytes, generation, layout, features, closed, ..] = words;
+    parse(&words(medium, at))
+}
+
+fn parse(words: &[u64; RECORD_WORDS]) -> Option<Record> {
+    let [sequence, state, bytes, generation, layout, features, closed, ..] = *words;
     let state = match state {
         1 => State::Clean,
         2 => State::Dirty,
@@ -270,6 +273,29 @@ fn record_at(medium: &impl Medium, at: usize) -> Option<Record> {
         closed,
         sums,
     })
+}
+
+/// A record that one flipped bit has made none: where, and what it was. One that a failure has torn is none of these.
+pub fn flipped_records(medium: &impl Medium) -> impl Iterator<Item = (usize, [u64; RECORD_WORDS])> {
+    RECORDS.into_iter().filter_map(|at| {
+        let found: [u64; RECORD_WORDS] = words(medium, at);
+        let mut flips = (0..RECORD_WORDS * 64).map(|bit| {
+            let mut flipped = found;
+            flipped[bit / 64] ^= 1 << (bit % 64);
+            flipped
+        });
+        let is_none = record_at(medium, at).is_none() && found != [0; RECORD_WORDS];
+        let was = if is_none { flips.find(|words| parse(words).is_some()) } else { None };
+        was.map(|words| (at, words))
+    })
+}
+
+/// Puts records right of which one bit was flipped: `told` is called with where they lie.
+pub fn mend_records(medium: &impl Medium, mut told: impl FnMut(usize)) {
+    for (at, words) in flipped_records(medium) {
+        store(medium, at, words);
+        told(at);
+    }
 }
 
 impl Record {

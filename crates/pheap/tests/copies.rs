@@ -140,6 +140,11 @@ fn created(path: &Path) -> Heap<Media> {
 
 /// A copy has both collections as they were at one checkpoint. How far they were.
 fn checked_copy(path: &Path) -> u64 {
+    copy_that_lacks(path, 0)
+}
+
+/// The same, where the map may lack as many of the last numbers: its owner was killed between the two.
+fn copy_that_lacks(path: &Path, most: u64) -> u64 {
     let medium = Options::new().copy_medium(text(path)).unwrap();
     // SAFETY: within the copy.
     let asked = unsafe { medium.base().add(ASKING).cast::<[u64; 3]>().read() };
@@ -152,7 +157,9 @@ fn checked_copy(path: &Path) -> u64 {
     let len = numbers.len() as u64;
     assert!((0..len).eq(numbers));
     for number in len.saturating_sub(1000)..len {
-        assert_eq!(map.get(&(number % 1000)), Some(number), "of {len}");
+        let may_lack =
+            number + most >= len && map.get(&(number % 1000)) == number.checked_sub(1000);
+        assert!(may_lack || map.get(&(number % 1000)) == Some(number), "{number} of {len}");
     }
     heap.close().unwrap();
     let survey = check(&medium, TYPES, &mut |finding| panic!("{finding}")).unwrap();
@@ -174,7 +181,7 @@ fn an_open_heap_is_copied_at_its_next_checkpoint() {
         last = owner.heard().unwrap();
     }
     drop(owner);
-    assert!(checked_copy(&path) > last, "also when nobody has it any more");
+    assert!(copy_that_lacks(&path, 1) > last, "also when it is not open any more");
 }
 
 #[test]

@@ -124,8 +124,9 @@ pub struct CheckArgs {
     pub wait: WaitArgs,
 }
 
-/// Mend a damaged heap with the least loss: what is no header, root or name is cleared.
+/// Mend a damaged heap: what its sums tell is put right as it was, the rest is set aside or cleared.
 ///
+/// Where headers or mark bits are lost the heap is left to be recovered by the program that has its types.
 /// Without --write nothing is changed, and said what would be. Exit code 0 if the heap is sound in the end,
 /// 1 if it is not (without --write: if there is something to mend).
 #[derive(Parser, Debug)]

@@ -26,12 +26,13 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
         Err(why) => return hopeless(path, why),
     };
     match look(path, &copy) {
-        Err(why) => return hopeless(path, why),
+        Err(why) if !is_damage(&why) => return hopeless(path, why),
         Ok(survey) if survey.damaged == 0 && !args.forget_log => {
             say::out(format_args!("{}: sound; there is nothing to mend", path.display()))?;
             return Ok(0);
         }
-        Ok(_) => {}
+        // Also where nothing can be looked at: both records may be mended.
+        _ => {}
     }
     if args.write {
         // It may have to lie at the same address.
@@ -92,7 +93,8 @@ fn write(path: &Path, options: Options<'_>, keeps: bool) -> Result<u8, Failure> 
 }
 
 /// What is left to do where more was lost than sums tell.
-const RECOVERED: &str = "it is left to be recovered, which the program that has its types does best: open it there first,      before 'spandrel heap gc'";
+const RECOVERED: &str = "it is left to be recovered, which the program that has its types does best: open it there first, \
+     before 'spandrel heap gc'";
 
 /// What a repair has done, or would do.
 fn done(of: &Repaired, would_be: &str) -> String {
