@@ -24,12 +24,6 @@ pub fn is_in_memory(path: &CStr) -> bool {
 }
 
 impl Image {
-    /// Whether it lies in the machine's memory.
-    pub fn is_in_memory(&self) -> bool {
-        retry(|| fs::fstatfs(&self.file))
-            .is_ok_and(|status| [TMPFS, RAMFS, HUGETLBFS].contains(&(status.f_type as u64)))
-    }
-
     /// Whether the file system has huge pages only.
     pub fn has_huge_pages_only(&self) -> bool {
         retry(|| fs::fstatfs(&self.file)).is_ok_and(|status| status.f_type as u64 == HUGETLBFS)

@@ -38,15 +38,12 @@ impl Files {
 }
 
 impl Files {
-    /// Has room on the disk for so many bytes of the log, which becomes no longer by that. In memory nothing is set aside.
+    /// Has room on the disk for so many bytes of the log, which becomes no longer by that.
     ///
     /// # Errors
     /// The error's number: there is no room.
     pub fn reserve_log(&self, bytes: u64) -> Result<(), Failed> {
-        match &self.log {
-            Some(log) if !log.is_in_memory() => log.reserve(bytes).map_err(Failed),
-            _ => Ok(()),
-        }
+        self.log.as_ref().map_or(Ok(()), |log| log.reserve(bytes).map_err(Failed))
     }
 }
 
