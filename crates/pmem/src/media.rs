@@ -12,6 +12,7 @@ use crate::file::File;
 use crate::files;
 use crate::mapped::{Kind, Mapped};
 use crate::medium::{Failed, Medium};
+use crate::room::Buffer;
 use crate::snapshot::Snapshot;
 
 /// How a file is to be used.
@@ -40,6 +41,8 @@ pub enum Guarantee {
     Copy,
 }
 
+// One for each open heap, and nothing here may allocate.
+#[expect(clippy::large_enum_variant)]
 enum Inner {
     Mapped(Mapped),
     Logged(File),
@@ -62,27 +65,30 @@ unsafe impl Sync for Media {}
 pub const PATH_BYTES: usize = 4096;
 
 /// A path that is kept.
-#[derive(Clone, Copy)]
-pub struct Name([u8; PATH_BYTES]);
+pub struct Name(Buffer);
 
 impl Name {
     /// Keeps a path.
     ///
     /// # Errors
-    /// `ENAMETOOLONG`.
+    /// `ENAMETOOLONG`, `ENOMEM`.
     pub fn of(path: &CStr) -> Result<Self, Failed> {
-        let mut bytes = [0; PATH_BYTES];
         let path = path.to_bytes_with_nul();
-        let place = bytes.get_mut(..path.len()).ok_or(Failed(libc::ENAMETOOLONG))?;
+        let mut kept = Buffer::new(PATH_BYTES)?;
+        let place = kept.bytes().get_mut(..path.len()).ok_or(Failed(libc::ENAMETOOLONG))?;
         place.copy_from_slice(path);
-        Ok(Self(bytes))
+        Ok(Self(kept))
     }
 
     /// The path.
     pub fn text(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.0).unwrap_or(c"")
+        // SAFETY: the buffer is this name's own, and a path with the zero byte at its end is in it.
+        unsafe { CStr::from_ptr(self.0.at().as_ptr().cast()) }
     }
 }
+
+// SAFETY: nothing changes it after it was made.
+unsafe impl Sync for Name {}
 
 /// Where a file lies, and how.
 #[derive(Clone, Copy, Debug)]
