@@ -26,26 +26,15 @@ pub trait Enumeration: Copy {
 /// The number of a value of an [`Enumeration`], in a heap. Any bytes are one, and what is no number of a value is found when it is read.
 ///
 /// ```
-/// # use spandrel_derive::{Enumeration, Trace};
-/// # use spandrel_pheap as heap;
-/// use heap::{Checked, Enumeration, Trace}; // spandrel::heap
-///
-/// #[derive(Clone, Copy, PartialEq, Debug, Enumeration)]
-/// #[repr(u8)]
-/// enum State {
-///     Idle,
-///     Busy = 7,
-/// }
-///
-/// #[derive(Clone, Copy, Trace)]
-/// #[repr(C)]
-/// struct Worker {
-///     state: Checked<State>,
-///     is_new: Checked<bool>,
-///     number: u32,
-/// }
-/// let worker = Worker { state: State::Busy.into(), is_new: true.into(), number: 5 };
-/// assert_eq!((worker.state.get(), worker.is_new.get()), (Some(State::Busy), Some(true)));
+/// use spandrel_pheap::{Checked, collections::HashMap};
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let heap = spandrel_pheap::Options::new().create(directory.path().join("h").to_str().unwrap())?;
+/// // The value of a flag and of a character.
+/// let mut marks = HashMap::<u64, (Checked<bool>, Checked<char>)>::open(&heap, "marks")?;
+/// marks.insert(1, (true.into(), 'ß'.into()))?;
+/// let (is_set, mark) = marks.get(&1).unwrap();
+/// assert_eq!((is_set.get(), mark.get()), (Some(true), Some('ß')));
+/// # Ok::<(), spandrel_pheap::Error>(())
 /// ```
 #[repr(transparent)]
 pub struct Checked<E: Enumeration> {

@@ -265,6 +265,8 @@ fn soak(directory: &Path, choice: Choice, times: u64) {
     let mut states = vec![State::default(); THREADS];
     let mut steps = [0u64; THREADS];
     let mut all = 0;
+    // The last value of any word that the parent has seen.
+    let mut last_stored = 0;
     for round in 0..times {
         let mut worker = start(&path, &progress_path, keeps_log);
         // It takes a while to begin: most are killed while they work, some before or while they recover.
@@ -298,7 +300,9 @@ fn soak(directory: &Path, choice: Choice, times: u64) {
             progress.kept[thread].store(steps[thread], Release);
         }
         let stored = progress.stored.load(Acquire);
-        let least = if keeps_log { progress.kept_stores.load(Acquire) } else { stored };
+        // A worker that was killed before its first store has left the words as the round before found them.
+        let is_older = keeps_log || stored == last_stored;
+        let least = if is_older { progress.kept_stores.load(Acquire) } else { stored };
         if let Some(object) = heap.get_root(0).unwrap() {
             // SAFETY: within the object.
             let word = |word: usize| unsafe { object.add(word * WORD_STEP).cast::<u64>().read() };
@@ -306,7 +310,8 @@ fn soak(directory: &Path, choice: Choice, times: u64) {
             let is_kept = words.iter().all(|word| (least..=stored + 1).contains(word));
             assert!(is_kept, "round {round}, {least} to {stored}: {words:?}");
             // A checkpoint may have copied some words rounds after others.
-            progress.stored.store(words.iter().copied().max().unwrap_or(0), Release);
+            last_stored = words.iter().copied().max().unwrap_or(0);
+            progress.stored.store(last_stored, Release);
             progress.kept_stores.store(words.iter().copied().min().unwrap_or(0), Release);
         } else {
             assert_eq!(least, 0, "round {round}: the object is gone");
