@@ -306,8 +306,11 @@ fn soak(directory: &Path, choice: Choice, times: u64) {
             let is_kept = words.iter().all(|word| (least..=stored + 1).contains(word));
             assert!(is_kept, "round {round}, {least} to {stored}: {words:?}");
             // A checkpoint may have copied some words rounds after others.
-            progress.stored.store(words.iter().copied().max().unwrap_or(0), Release);
-            progress.kept_stores.store(words.iter().copied().min().unwrap_or(0), Release);
+            let of = |word: Option<u64>| word.unwrap_or(0);
+            let [least, most] = [of(words.iter().copied().min()), of(words.iter().copied().max())];
+            // Mapped, the next process begins with the older of two rounds: killed before it has written all words, it leaves both.
+            progress.stored.store(if keeps_log { most } else { least }, Release);
+            progress.kept_stores.store(least, Release);
         } else {
             assert_eq!(least, 0, "round {round}: the object is gone");
         }
