@@ -262,6 +262,8 @@ impl<'a> Options<'a> {
                 heap.core().gate.origin().make_read_only();
             });
         }
+        // To open what it lies on may write to it already: what ties it to its log.
+        registry::check_free()?;
         let media = self.open_medium(path)?;
         Heap::open(media, self.layout, self.recovers.then_some(self.types))
             .inspect(|(heap, _)| bind(heap))

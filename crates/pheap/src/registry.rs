@@ -54,6 +54,13 @@ fn hold_across_forks() {
     });
 }
 
+/// Refuses one heap too many before anything is done to its file. Another thread may take the last number in between: [`register`] refuses then.
+pub fn check_free() -> Result<(), Error> {
+    hold_across_forks();
+    let is_full = NUMBERS.lock().iter().all(|is_used| *is_used);
+    if is_full { Err(Error::TooManyHeaps(MOST)) } else { Ok(()) }
+}
+
 /// A number for a heap.
 pub fn register() -> Result<usize, Error> {
     hold_across_forks();
