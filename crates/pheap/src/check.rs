@@ -203,7 +203,7 @@ impl<M: Medium> Look<'_, M> {
             let at = self.survey.record.other();
             self.find(at, Kind::Damage, "one of the heap's two records");
         }
-        let (sums, said) = (self.core.sums(), self.survey.record.sums);
+        let (sums, said) = (self.core.sums(self.survey.record.bytes), self.survey.record.sums);
         if sums.roots != said.roots {
             self.find(ROOTS, Kind::Damage, ROOTS_SUM);
         }
