@@ -1,4 +1,4 @@
-//! Which blocks are free, and who gets them: chunks of the paper (sections 5.6, 6.2 to 6.4, 7.2, 7.3).
+//! Which blocks are free, and how they are taken: chunks of the paper (sections 5.6, 6.2 to 6.4, 7.2, 7.3).
 //!
 //! A bit for each block says that it is free; free neighbours are found, not coalesced. The bits are transient: headers say
 //! the same for good. After a clean start regions are looked at one by one as blocks are needed, so that to open a
@@ -19,7 +19,7 @@ use crate::memory::{Table, Zeroed};
 use crate::partial::Listed;
 use crate::shared::Core;
 
-/// A heap grows by an eighth, and so many blocks at least (a mebibyte).
+/// A heap grows by an eighth, and by this number of blocks at least (a mebibyte).
 const GROW_BLOCKS: usize = 16;
 const WORD_BITS: usize = 64;
 
@@ -29,7 +29,7 @@ pub struct Info {
     /// Its neighbours in its list of those with free objects; 0: none.
     pub before: u32,
     pub after: u32,
-    /// Objects that are allocated, or in somebody's cache.
+    /// Objects that are allocated, or in a thread's cache.
     pub live: u32,
     /// No word of mark bits before this one has a free object.
     pub first_word: u16,
@@ -77,7 +77,7 @@ impl Blocks {
         self.word(number / WORD_BITS).is_some_and(|word| *word >> (number % WORD_BITS) & 1 == 1)
     }
 
-    /// The first of so many free blocks in a row. Metadata between regions is never free, so that no row crosses it.
+    /// The first of `count` free blocks in a row. Metadata between regions is never free, so that no row crosses it.
     fn find(&mut self, count: usize) -> Option<BlockId> {
         let words = self.count.div_ceil(WORD_BITS);
         let (mut run, mut is_first) = (0, true);
@@ -115,7 +115,7 @@ impl Blocks {
 }
 
 impl<M: Medium> Core<M> {
-    /// Takes so many blocks in a row. Nothing says so yet but the transient bits.
+    /// Takes `count` blocks in a row. Only the transient bits say so yet.
     pub fn take_blocks(&self, count: usize) -> Result<BlockId, Error> {
         if count > REGION_OBJECT_BLOCKS {
             self.free_empties();
@@ -134,7 +134,7 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Takes so many that are free.
+    /// Takes `count` blocks that are free.
     fn find_blocks(&self, blocks: &mut Blocks, count: usize) -> Result<Option<BlockId>, Error> {
         loop {
             if let Some(found) = blocks.find(count) {
@@ -152,7 +152,7 @@ impl<M: Medium> Core<M> {
         self.blocks.lock().set_free(block, count, true);
     }
 
-    /// Takes so many blocks from `block` on, if they are free.
+    /// Takes `count` blocks from `block` on, if they are free.
     pub fn take_blocks_at(&self, block: BlockId, count: usize) -> bool {
         let mut blocks = self.blocks.lock();
         let from = block.0 as usize;
@@ -197,7 +197,7 @@ impl<M: Medium> Core<M> {
         Ok(block)
     }
 
-    /// How many blocks an object gets that needs so many.
+    /// How many blocks an object gets that needs `count`.
     pub fn covered(block: BlockId, count: usize) -> usize {
         match count {
             0..=REGION_OBJECT_BLOCKS => count,
@@ -214,7 +214,7 @@ impl<M: Medium> Core<M> {
         for region in block.region() + 1..end {
             let metadata = FIRST_BLOCK * BLOCK_BYTES;
             for at in (0..metadata).step_by(ZEROES.len()) {
-                // SAFETY: of an object that nobody has any more.
+                // SAFETY: of an object that was freed.
                 unsafe { self.medium.store(region * REGION_BYTES + at, &ZEROES) };
             }
             self.set_stamp(region, generation);
@@ -253,7 +253,7 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Makes the heap longer, to so many blocks.
+    /// Makes the heap longer, to `count` blocks.
     fn grow_to(&self, blocks: &mut Blocks, count: usize) -> Result<(), Error> {
         // Not the medium's refusal: its number for that is the one for want of memory.
         let within = |bytes: &usize| *bytes <= self.medium.limit();
@@ -286,7 +286,7 @@ impl<M: Medium> Core<M> {
         Ok(())
     }
 
-    /// Has room in the transient tables for a heap of so many blocks.
+    /// Has room in the transient tables for a heap of `count` blocks.
     pub fn ensure_tables(&self, blocks: &Blocks, count: usize) -> Result<(), Error> {
         blocks.free.ensure(count.div_ceil(WORD_BITS))?;
         self.infos.ensure(count)?;
@@ -393,7 +393,7 @@ impl<M: Medium> Core<M> {
                 if live < class.objects() {
                     info.after = self.found[class.index()].swap(block.0, Release);
                 }
-                // SAFETY: nobody looks at it before the lock of the blocks is free.
+                // SAFETY: no thread looks at it before the lock of the blocks is free.
                 unsafe { *self.info(block) = info };
                 self.set_tag(block, class.tag());
             }

@@ -75,7 +75,7 @@ pub struct Survey {
     pub record: Record,
     /// Blocks for objects, and how many of them are free.
     pub blocks: u64,
-    /// Blocks that are nobody's.
+    /// Blocks that hold no object.
     pub free_blocks: u64,
     /// Objects of whole blocks.
     pub large_objects: u64,
@@ -123,7 +123,7 @@ pub fn check<M: Medium>(
     check_watched(medium, types, told, None)
 }
 
-/// The same, and somebody is told how far it is.
+/// The same, with a watcher that is called with how far it is.
 ///
 /// # Errors
 /// As for [`check`].
@@ -203,7 +203,7 @@ impl<M: Medium> Look<'_, M> {
             let at = self.survey.record.other();
             self.find(at, Kind::Damage, "one of the heap's two records");
         }
-        let (sums, said) = (self.core.sums(), self.survey.record.sums);
+        let (sums, said) = (self.core.sums(self.survey.record.bytes), self.survey.record.sums);
         if sums.roots != said.roots {
             self.find(ROOTS, Kind::Damage, ROOTS_SUM);
         }

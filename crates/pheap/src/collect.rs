@@ -48,7 +48,7 @@ impl<M: Medium> Core<M> {
     /// There is no memory for it, or a root is of another type than was said.
     pub fn mark(&self, types: &[RootType], purpose: Purpose) -> Result<(Marks, Collected), Error> {
         let count = self.bytes() / crate::layout::BLOCK_BYTES;
-        // Whoever follows pointers relies on headers.
+        // To follow pointers relies on headers.
         self.each_block(count, |_, _| Ok(()))?;
         let marks = Marks::new(count)?;
         let mut roots = [None; ROOT_COUNT];
@@ -67,7 +67,7 @@ impl<M: Medium> Core<M> {
                     return;
                 }
             };
-            // Root by root, so that whoever has lists that end soon takes more of them.
+            // Root by root, so that a thread whose lists end soon takes more of them.
             loop {
                 let index = next.fetch_add(1, Relaxed);
                 let Some(to) = roots.get(index) else { break };
@@ -88,7 +88,7 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Makes mark bits and headers what was found. Nobody has an object that was not.
+    /// Makes mark bits and headers what was found. No pointer leads to an object that was not.
     ///
     /// # Errors
     /// A header is none.
@@ -206,7 +206,7 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Marks, and makes free what was not reached. Nobody else has the heap, and no thread has free objects of it.
+    /// Marks, and makes free what was not reached. No other thread has the heap, and no cache has free objects of it.
     ///
     /// # Errors
     /// As for [`Core::mark`] and [`Core::sweep`].
@@ -218,7 +218,7 @@ impl<M: Medium> Core<M> {
         Ok(collected)
     }
 
-    /// [`RootType`]'s target for a root; `None`: nobody has said its type.
+    /// [`RootType`]'s target for a root; `None`: its type is not known.
     fn root_target(&self, index: usize, types: &[RootType]) -> Result<Option<Target>, Error> {
         let Some(name) = self.root_name(index) else {
             return Ok(types.iter().find(|root| root.is_index(index)).map(|root| root.target));

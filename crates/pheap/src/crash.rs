@@ -13,7 +13,7 @@ const UUID: [u64; 2] = [3, 4];
 /// Blocks for objects.
 const BLOCKS: usize = 5;
 const BYTES: usize = LEAST_BYTES + (BLOCKS - 1) * BLOCK_BYTES;
-/// Objects that are asked for to see what is free.
+/// Objects that are allocated to see what is free.
 const ASKED: usize = 1024;
 
 /// A stack of numbers: nodes of a pointer and a number.

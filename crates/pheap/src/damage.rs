@@ -1,4 +1,4 @@
-//! Heaps that a disk, a cable or somebody has damaged.
+//! Heaps that a disk, a cable or a person has damaged.
 
 use std::prelude::v1::*;
 

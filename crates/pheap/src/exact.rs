@@ -107,7 +107,7 @@ impl<M: Medium> Core<M> {
 
     /// Puts one region line right.
     fn restore_lines(&self, record: &Record, told: Told<'_>) -> bool {
-        let differs_by = self.sum_lines() ^ record.sums.regions;
+        let differs_by = self.sum_lines(record.bytes) ^ record.sums.regions;
         if differs_by == 0 {
             return true;
         }

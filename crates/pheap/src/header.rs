@@ -11,7 +11,7 @@ pub enum Header {
     Free,
     /// Objects of a class.
     Small(Class),
-    /// The first of so many blocks of one object. More than lie in a region: the object goes on in the next ones, in the place of
+    /// The first block of an object that has this number of blocks. More than lie in a region: the object goes on in the next ones, in the place of
     /// their metadata as well.
     Large(u32),
     /// Set aside by a repair: its header was damaged, and what it was is not known. Nothing is allocated or freed there; a recovery that

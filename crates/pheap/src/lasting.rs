@@ -158,7 +158,8 @@ impl<M: Medium> Heap<M> {
             }
             let mut record = core.record.lock();
             let closed = record.generation;
-            *record = Record { state: State::Clean, closed, sums: core.sums(), ..*record };
+            *record =
+                Record { state: State::Clean, closed, sums: core.sums(record.bytes), ..*record };
             record.put(&core.medium);
             core.medium.checkpoint()?;
             Ok(core.medium.settle()?)

@@ -77,7 +77,7 @@ impl BlockId {
         self.region() * REGION_BYTES + BITS_BLOCK * BLOCK_BYTES + self.in_region() * BITS_BYTES
     }
 
-    /// The one so many behind it.
+    /// The block that lies `count` behind it.
     #[inline]
     pub const fn plus(self, count: usize) -> Self {
         Self(self.0 + count as u32)

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*, fence};
 
 use spandrel_pmem::{LINE_BYTES, Medium};
 
-/// Places of the table: closing writes back so many lines at most.
+/// Places of the table: closing writes back no more lines than that.
 pub const PLACES: usize = 4096;
 
 /// See the head of this file.

@@ -92,6 +92,8 @@ mod damage;
 #[cfg(test)]
 mod every_bit;
 #[cfg(test)]
+mod long_objects;
+#[cfg(test)]
 mod old_version;
 #[cfg(test)]
 mod plain;

@@ -25,11 +25,11 @@ use crate::workers::{Items, SHARED};
 /// before it to be done, also for translations of addresses that are to be fetched: where they alternate these come one at a time, and are
 /// half of all time.
 const FETCHED: usize = 64;
-/// So many that wait are enough to leave half of them to somebody who has nothing.
+/// From this number of waiting items on half of them are left to a thread that has none.
 const SHARED_FROM: usize = 8;
 /// Values of an array, or words of an object without a type, that are looked at in one go.
 const PIECE: usize = 256;
-/// Items after which whoever waits is told how far it is: some milliseconds.
+/// Items after which the watcher is called: some milliseconds.
 const TOLD: u32 = 1 << 16;
 const WORD_BITS: usize = 64;
 
@@ -183,11 +183,11 @@ pub enum Purpose {
     /// To see what is there, of a heap whose mark bits say nothing.
     Look,
     /// To see what is there, of a heap whose mark bits are right: a word of an object without a type that leads to what is free is
-    /// not taken for a pointer. It is what somebody left there.
+    /// not taken for a pointer. It is what an earlier object left there.
     LookAtAllocated,
 }
 
-/// One of those who mark.
+/// One of the threads that mark.
 pub struct Worker<'a, M: Medium> {
     core: &'a Core<M>,
     marks: &'a Marks,
@@ -264,7 +264,7 @@ impl<'a, M: Medium> Worker<'a, M> {
         }
     }
 
-    /// Leaves some of what waits to those who have nothing.
+    /// Leaves some of what waits to threads that have nothing.
     fn share(&mut self) {
         let count = (self.height / 2).min(SHARED);
         let from = self.height - count;
@@ -393,7 +393,7 @@ impl<M: Medium> Mark for Worker<'_, M> {
             self.cleared += 1;
             if self.purpose == Purpose::Collect {
                 let at = self.core.offset(place.cast());
-                // SAFETY: of the heap, and nobody else has it.
+                // SAFETY: of the heap, and no other thread has it.
                 unsafe { self.core.medium.store_word(at, 0) };
                 self.core.medium.write_back(at, 8);
             }

@@ -1,4 +1,4 @@
-//! Objects and their mark bits: a bit that is set says that the object is allocated or in somebody's cache (section 5.1).
+//! Objects and their mark bits: a bit that is set says that the object is allocated or in a thread's cache (section 5.1).
 //!
 //! Bits change under the lock of the block's class. They are persistent, and need not be durable before the heap is closed.
 
@@ -19,7 +19,7 @@ use crate::sums::{delta, marks_sum_at};
 const WORD_BITS: usize = 64;
 
 impl<M: Medium> Core<M> {
-    /// Takes as many free objects as fit of one block (the incremental sweep of section 6.1), at least one, for somebody of a group of threads.
+    /// Takes as many free objects as fit of one block (the incremental sweep of section 6.1), at least one, for a thread of a group.
     ///
     /// # Errors
     /// [`Error::is_full`].
@@ -155,7 +155,7 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Looks at regions that these objects lie in and that nobody has looked at.
+    /// Looks at the regions that these objects lie in and that were not looked at yet.
     fn scan_all_of(&self, objects: &[NonNull<u8>]) -> Result<(), Error> {
         if self.scanned.load(Acquire) * REGION_BYTES >= self.bytes() {
             return Ok(());
@@ -175,7 +175,7 @@ impl<M: Medium> Core<M> {
         (block, block.bits() + number / WORD_BITS * 8, 1 << (number % WORD_BITS))
     }
 
-    /// So many objects of a block became free, with marks in one word.
+    /// `count` objects of a block became free, with marks in one word.
     fn note_returned(&self, block: BlockId, word: usize, count: u32, partial: &mut Partial) {
         // SAFETY: the class's lock is held.
         let info = unsafe { &mut *self.info(block) };
@@ -207,7 +207,7 @@ impl<M: Medium> Core<M> {
         self.set_header(block, Header::Small(class));
         self.set_tag(block, class.tag());
         self.counters.fresh_blocks.fetch_add(1, Relaxed);
-        // SAFETY: the block is nobody else's, and the class's lock is held.
+        // SAFETY: no other thread has the block, and the class's lock is held.
         let info = unsafe { &mut *self.info(block) };
         *info = Info { group: group as u8, ..Info::default() };
         self.list(block, info, partial);

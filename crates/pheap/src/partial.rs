@@ -3,7 +3,7 @@
 //! A list for each of a few groups of threads: a thread takes objects of blocks that its group had before, so that two threads that
 //! allocate and free at the same time do not take each other's cache lines all the time.
 //!
-//! A block without any object stays in a list of its own until somebody needs a block and there is none but of the heap's growth. So a class whose
+//! A block without any object stays in a list of its own until a block is needed and there is none but of the heap's growth. So a class whose
 //! objects come and go waits for no fence; `paper` says to give such a block back at once (section 7.2).
 
 use core::sync::atomic::Ordering::*;
@@ -53,7 +53,7 @@ impl Partial {
         heads.get_mut(info.group as usize)
     }
 
-    /// The block that somebody of a group takes objects from: one that it had before, or another one.
+    /// The block that a thread of a group takes objects from: one that it had before, or another one.
     fn first(&self, group: usize) -> Option<BlockId> {
         let others = self.used.iter().chain(&self.empty);
         let own = [self.used.get(group), self.empty.get(group)].into_iter().flatten();
@@ -62,7 +62,7 @@ impl Partial {
 }
 
 impl<M: Medium> Core<M> {
-    /// A block with free objects for somebody of a group, whose it is from now on.
+    /// A block with free objects for a thread of a group, to which it belongs from now on.
     pub fn first_with_room(&self, partial: &mut Partial, group: usize) -> Option<BlockId> {
         let block = partial.first(group)?;
         // SAFETY: the class's lock is held.
@@ -112,7 +112,7 @@ impl<M: Medium> Core<M> {
         (info.before, info.after, info.listed) = (0, 0, Listed::Nowhere);
     }
 
-    /// Makes blocks without objects free ones, of all classes that nobody is at. Whether there were any.
+    /// Makes blocks without objects free ones, of all classes whose lock is free. Whether there were any.
     pub fn free_empties(&self) -> bool {
         if self.empties.load(Relaxed) == 0 {
             return false;
@@ -131,7 +131,7 @@ impl<M: Medium> Core<M> {
             if count == 0 {
                 continue;
             }
-            // Whoever gets one of them finds that durable.
+            // A thread that gets one of them finds that durable.
             self.fence();
             for head in core::mem::replace(&mut partial.empty, [0; GROUPS]) {
                 self.each_from(head, |block| {

@@ -171,7 +171,7 @@ impl<M: Medium> Work<'_, M> {
         if left.names {
             self.cleared(NAMES, Kind::Damage, NAMES_SUM);
         }
-        if left.headers && core.sum_lines() != self.record.sums.regions {
+        if left.headers && core.sum_lines(self.record.bytes) != self.record.sums.regions {
             self.cleared(region_line(0), Kind::Damage, REGIONS_SUM);
         }
         if left.marks {
@@ -209,7 +209,7 @@ impl<M: Medium> Work<'_, M> {
         let count = core.bytes() / BLOCK_BYTES;
         let regions = count.div_ceil(REGION_BLOCKS);
         // Where it is not known which line is wrong none is believed.
-        let is_unknown = has_sums && core.sum_lines() != self.record.sums.regions;
+        let is_unknown = has_sums && core.sum_lines(self.record.bytes) != self.record.sums.regions;
         for region in (0..regions).filter(|region| !core.is_continued(*region)) {
             let differs = core.sum_region(region)[0] != core.line(region)[0];
             let is_void = is_unknown || has_sums && differs;
@@ -331,7 +331,7 @@ impl<M: Medium> Work<'_, M> {
         }
         core.fence();
         if self.version == VERSION {
-            self.record.sums = core.sums();
+            self.record.sums = core.sums(self.record.bytes);
             self.record.put(&core.medium);
         }
     }

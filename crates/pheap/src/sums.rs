@@ -221,9 +221,11 @@ impl<M: Medium> Core<M> {
         Ok(())
     }
 
-    /// The sum of all region lines, as they are.
-    pub fn sum_lines(&self) -> u64 {
-        self.own_regions().fold(0, |sum, region| {
+    /// The sum of the lines of all regions of a heap that has so many bytes by its record, as they are. A medium may be longer: of a
+    /// heap that was shrunk, until the file is cut.
+    pub fn sum_lines(&self, bytes: u64) -> u64 {
+        let own = self.own_regions().filter(|region| ((region * REGION_BYTES) as u64) < bytes);
+        own.fold(0, |sum, region| {
             let line = region_line(region);
             sum ^ self.sum_words(line..line + LINE_WORDS * 8)
         })
@@ -238,7 +240,7 @@ impl<M: Medium> Core<M> {
     /// # Errors
     /// [`Error::Damaged`] with the first place where they differ.
     pub fn verify_closed(&self, record: &Record) -> Result<(), Error> {
-        let sums = self.sums();
+        let sums = self.sums(record.bytes);
         let differ = [
             (sums.roots != record.sums.roots, ROOTS, ROOTS_SUM),
             (sums.names != record.sums.names, NAMES, NAMES_SUM),
@@ -250,10 +252,10 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// The sums that a closing record has, of what is there.
-    pub fn sums(&self) -> Sums {
+    /// The sums that a closing record of so many bytes has, of what is there.
+    pub fn sums(&self, bytes: u64) -> Sums {
         Sums {
-            regions: self.sum_lines(),
+            regions: self.sum_lines(bytes),
             roots: self.sum_words(ROOTS..NAMES),
             names: self.sum_words(NAMES..UNDO_LOG),
             undo: self.load(UNDO_LOG),

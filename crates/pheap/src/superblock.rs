@@ -22,7 +22,7 @@ pub const VERSION: u64 = 2;
 pub const OLD_VERSION: u64 = 1;
 /// "SPANHEAP", as a file shows it.
 const MAGIC: u64 = u64::from_le_bytes(*b"SPANHEAP");
-/// Block, region and granule sizes as powers of two, and the number of classes: who has others reads other things.
+/// Block, region and granule sizes as powers of two, and the number of classes: a program with others reads other things.
 const GEOMETRY: u64 = 16 | 26 << 8 | 4 << 16 | (crate::class::CLASSES as u64) << 24;
 /// Features that a program must know to read a heap; none so far.
 const KNOWN_FEATURES: u64 = 0;
@@ -38,7 +38,7 @@ pub const NAMES: usize = SUPERBLOCK + 3 * 4096;
 /// Where the undo log lies.
 pub const UNDO_LOG: usize = SUPERBLOCK + 11 * 4096;
 
-/// Where somebody may ask for a copy who does not have the heap: a line on a page of its own, which means nothing once nobody asks. See
+/// Where another process asks for a copy: a line on a page of its own, which means nothing when none asks. See
 /// [`spandrel_pmem::loan`].
 pub const ASKING: usize = SUPERBLOCK + 12 * 4096;
 
@@ -63,7 +63,7 @@ pub struct Identity {
     pub uuid: [u64; 2],
     /// The address that it belongs at; 0: any.
     pub base: u64,
-    /// What it was made to lie on; [`Choice::Auto`]: whatever suits the file. Who opens it and says nothing follows it.
+    /// What it was made to lie on; [`Choice::Auto`]: whatever suits the file. An opening that names no medium follows it.
     pub medium: Choice,
 }
 
@@ -111,7 +111,7 @@ fn checksum(words: &[u64]) -> u64 {
 
 /// Words of a medium, from an offset on.
 fn words<const N: usize>(medium: &impl Medium, at: usize) -> [u64; N] {
-    // SAFETY: the callers have looked that the medium is long enough; nobody writes there meanwhile.
+    // SAFETY: the callers have looked that the medium is long enough; no other thread writes there meanwhile.
     core::array::from_fn(|word| unsafe {
         medium.base().as_ptr().add(at + word * 8).cast::<u64>().read_volatile()
     })
@@ -239,12 +239,12 @@ impl Identity {
     }
 }
 
-/// Nobody asks for a copy yet: whoever does was somebody else's guest. Before anything else changes.
+/// Forgets a question for a copy that was asked of an earlier owner. Before anything else changes.
 pub fn forget_asking(medium: &impl Medium) {
     for at in (ASKING..ASKING + loan::LINE_BYTES).step_by(8) {
         let [left] = words(medium, at);
         if left != 0 {
-            // SAFETY: of the superblock, and nobody else stores there but who asks, a word of which nothing but the asking depends.
+            // SAFETY: of the superblock; only a process that asks stores there as well, and only the question depends on the word.
             unsafe { medium.store_word(at, 0) };
         }
     }

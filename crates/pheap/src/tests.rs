@@ -425,3 +425,32 @@ fn empty_blocks_stay_with_their_class_until_somebody_needs_them() {
     let large = heap.alloc(4 * BLOCK_BYTES);
     assert!(large.is_ok(), "{large:?}");
 }
+
+/// The file of a heap that was shrunk is longer than its record says, until it is cut: the regions behind are not the record's.
+#[test]
+fn a_medium_may_be_longer_than_a_heap_that_was_closed() {
+    let heap = create(3 * REGION_BYTES);
+    push(&heap, 1, 64).unwrap();
+    let far: Vec<_> = (0..2).map(|_| heap.alloc(60 << 20).unwrap()).collect();
+    for object in far {
+        // SAFETY: it is not used.
+        unsafe { heap.free(object).unwrap() };
+    }
+    let medium = *heap.medium();
+    heap.close().unwrap();
+    let mut record = Record::read(medium).unwrap();
+    record.bytes = REGION_BYTES as u64;
+    let core =
+        crate::shared::Core::new(medium, Identity::read(medium).unwrap(), record, 0).unwrap();
+    assert_ne!(core.sums(record.bytes), core.sums(3 * record.bytes));
+    record.sums = core.sums(record.bytes);
+    drop(core);
+    record.put(medium);
+    assert_eq!(check(medium, &[], &mut |_| ()).unwrap().damaged, 0);
+    let (heap, opened) = Heap::open(medium, 0, None).unwrap();
+    assert!(opened.was_clean && list(&heap) == [1]);
+    let far = heap.alloc(60 << 20).unwrap();
+    heap.set_root(1, Some(far)).unwrap();
+    heap.close().unwrap();
+    assert_eq!(check(medium, &[], &mut |_| ()).unwrap().damaged, 0);
+}

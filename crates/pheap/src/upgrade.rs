@@ -44,7 +44,7 @@ impl<M: Medium> Core<M> {
         self.sum_all();
         self.medium.fence();
         record.closed = record.generation;
-        record.sums = self.sums();
+        record.sums = self.sums(record.bytes);
         record.put(&self.medium);
         self.identity.write(&self.medium);
         self.medium.checkpoint()?;
