@@ -7,7 +7,7 @@ RELEASE := $(CARGO_TARGET_DIR)/release
 PREFIX ?= /usr/local
 VERSION := 0.1.0
 
-.PHONY: help run test build setup setup-run setup-bench check unit integration tsan soak bench peers install clean
+.PHONY: help run test build setup setup-run setup-bench locks check unit integration tsan soak bench peers install clean
 
 help:
 	@echo 'make run      set up, build, and show real programs on Spandrel beside the system allocator'
@@ -41,7 +41,13 @@ build:
 run: setup-run build
 	$(RELEASE)/spandrel bench apps
 
-test: setup check build unit integration
+test: setup locks check build unit integration
+
+# The lock file of each workspace is what its manifests say.
+locks:
+	for workspace in . fuzz bench-compare; do \
+		cargo metadata --locked --format-version 1 --manifest-path $$workspace/Cargo.toml > /dev/null || exit; \
+	done
 
 check:
 	cargo fmt --all --check

@@ -103,3 +103,8 @@ macro_rules! set_allocator_mode {
         $crate::scope($mode, || $body)
     };
 }
+
+/// The snippets of the project's README, which are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
