@@ -62,7 +62,10 @@ unsafe impl Medium for Plain {
 
     fn fence(&self) {}
 
-    fn checkpoint(&self) -> Result<(), spandrel_pmem::Failed> {
+    fn checkpoint_still(
+        &self,
+        _: &dyn Fn(&mut dyn FnMut()),
+    ) -> Result<(), spandrel_pmem::Failed> {
         Ok(())
     }
 }

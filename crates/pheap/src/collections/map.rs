@@ -301,7 +301,7 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
                     place = self.find(&key).1;
                 }
                 // Probing takes longer, and ends.
-                Err(Error::Full) if place.is_some() => {}
+                Err(why) if place.is_some() && why.is_full() => {}
                 Err(why) => return Err(why),
             }
         }

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, HashMap as Model};
 use std::fmt::Debug;
 use std::prelude::v1::*;
+use std::ptr::NonNull;
 
 use proptest::prelude::*;
 use spandrel_pmem::simulator::{Bounds, Memory, Outcome, Point};
+use spandrel_pmem::{Failed, Medium};
 
 use super::*;
 use crate::layout::{BLOCK_BYTES, LEAST_BYTES};
@@ -175,14 +177,12 @@ fn objects_by_type_are_replaced_and_freed() {
     heap.close().unwrap();
 }
 
-#[test]
-fn a_full_heap_takes_inserts_again_after_keys_were_removed() {
-    let memory = Memory::new(BYTES);
-    let heap = Heap::create(&memory, UUID, 0, 0).unwrap();
+fn takes_inserts_again<M: Medium>(medium: M) {
+    let heap = Heap::create(medium, UUID, 0, 0).unwrap();
     let mut map = HashMap::<u64, [u64; 16]>::open(&heap, "map").unwrap();
     let keys = (0..).take_while(|key| map.insert(*key, [*key; 16]).is_ok()).count() as u64;
     while heap.alloc(16).is_ok() {}
-    assert_eq!(map.insert(keys, [1; 16]), Err(Error::Full));
+    assert!(map.insert(keys, [1; 16]).is_err_and(Error::is_full));
     for key in 0..keys / 2 {
         assert_eq!(map.remove(&key).unwrap(), Some([key; 16]));
     }
@@ -192,4 +192,58 @@ fn a_full_heap_takes_inserts_again_after_keys_were_removed() {
     assert_eq!(map.len() as u64, keys / 2 + keys - keys / 2);
     assert!((keys / 2..keys + keys / 2).all(|key| map.get(&key) == Some([key; 16])));
     assert!((0..keys / 2).all(|key| !map.contains_key(&key)));
+}
+
+#[test]
+fn a_full_heap_takes_inserts_again_after_keys_were_removed() {
+    takes_inserts_again(Memory::new(BYTES));
+}
+
+/// Memory that might become longer, on a disk that is full.
+struct OnFullDisk<'a>(&'a Memory);
+
+// SAFETY: the bytes are the memory's.
+unsafe impl Medium for OnFullDisk<'_> {
+    fn base(&self) -> NonNull<u8> {
+        self.0.base()
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    fn limit(&self) -> usize {
+        2 * self.0.bytes()
+    }
+
+    fn grow(&self, _: usize) -> Result<(), Failed> {
+        Err(Failed(libc::ENOSPC))
+    }
+
+    unsafe fn store(&self, at: usize, bytes: &[u8]) {
+        // SAFETY: passed on from the caller.
+        unsafe { self.0.store(at, bytes) }
+    }
+
+    unsafe fn store_word(&self, at: usize, word: u64) {
+        // SAFETY: passed on from the caller.
+        unsafe { self.0.store_word(at, word) }
+    }
+
+    fn write_back(&self, at: usize, len: usize) {
+        self.0.write_back(at, len);
+    }
+
+    fn fence(&self) {
+        self.0.fence();
+    }
+
+    fn checkpoint_still(&self, still: &dyn Fn(&mut dyn FnMut())) -> Result<(), Failed> {
+        self.0.checkpoint_still(still)
+    }
+}
+
+#[test]
+fn a_heap_on_a_full_disk_takes_inserts_again_after_keys_were_removed() {
+    takes_inserts_again(OnFullDisk(&Memory::new(BYTES)));
 }
