@@ -26,7 +26,10 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
         Err(why) => return hopeless(path, why),
     };
     match look(path, &copy) {
-        Err(why) if !is_damage(&why) => return hopeless(path, why),
+        // What is missing no repair has.
+        Err(why) if !is_damage(&why) || matches!(why, Error::Truncated { .. }) => {
+            return hopeless(path, why);
+        }
         Ok(survey) if survey.damaged == 0 && !args.forget_log => {
             say::out(format_args!("{}: sound; there is nothing to mend", path.display()))?;
             return Ok(0);
