@@ -306,6 +306,29 @@ fn one_word_that_is_anything_is_put_right_as_it_was() {
     }
 }
 
+/// A session that allocates nothing changes no header: those of a heap that it did not close are compared and put right all the same.
+#[test]
+fn sums_hold_where_the_session_that_failed_has_changed_nothing() {
+    let memory = Memory::from_image(&image());
+    Heap::open(&memory, 0, Some(&types())).unwrap().0.abandon();
+    let open = memory.journal().last();
+    let block = first_block(0);
+    for word in [0, Header::Small(crate::class::Class(9)).word(block)] {
+        let mut damaged = open.clone();
+        damaged[block.header()..][..8].copy_from_slice(&word.to_le_bytes());
+        assert!(found(&damaged).unwrap().0.damaged > 0);
+        let memory = Memory::from_image(&damaged);
+        let opened = Heap::open(&memory, 0, Some(&types())).map(drop);
+        assert!(matches!(opened, Err(Error::Damaged { .. })), "{opened:?}");
+        let repaired = repair(&memory, &mut |_| ()).unwrap();
+        assert_eq!((repaired.exact, repaired.count(), repaired.is_closed), (1, 1, false));
+        let after = memory.journal().last();
+        assert_eq!(after[block.header()..][..8], open[block.header()..][..8]);
+        let (heap, _) = Heap::open(&memory, 0, Some(&types())).unwrap();
+        assert_eq!(Vector::<u64, _>::open(&heap, "numbers").unwrap().len(), 299);
+    }
+}
+
 #[test]
 fn a_log_of_any_words_is_emptied_by_a_repair() {
     let mut damaged = image();

@@ -132,7 +132,7 @@ impl<M: Medium> Core<M> {
     }
 
     /// Puts one header of a region right.
-    fn restore_header(&self, region: usize, sum: u64, told: Told<'_>) -> bool {
+    pub fn restore_header(&self, region: usize, sum: u64, told: Told<'_>) -> bool {
         let differs_by = self.sum_region(region)[0] ^ sum;
         if differs_by == 0 {
             return true;

@@ -117,6 +117,9 @@ impl<M: Medium> Work<'_, M> {
             self.done.is_closed = true;
             return self.done;
         }
+        if !has_sums && self.version == VERSION {
+            self.untouched();
+        }
         self.tell(left);
         // Sums tell that the metadata of regions is what it was: then all objects stay allocated, whatever roots were lost.
         self.done.is_closed = has_sums && !left.headers && !left.marks;
@@ -162,6 +165,18 @@ impl<M: Medium> Work<'_, M> {
         left
     }
 
+    /// Puts headers right in regions that the session which did not close the heap has not touched.
+    fn untouched(&mut self) {
+        let core = self.core;
+        for region in core.own_regions() {
+            if core.has_sums(region, self.record.closed) == Ok(true) {
+                let sum = core.line(region)[0];
+                core.restore_header(region, sum, &mut |at, what| self.mended(at, what));
+            }
+        }
+        core.note_continued(core.bytes() / BLOCK_BYTES);
+    }
+
     /// Tells what was lost of which only a sum says so.
     fn tell(&mut self, left: Left) {
         let core = self.core;
@@ -192,6 +207,9 @@ impl<M: Medium> Work<'_, M> {
         } else {
             crate::undo::Format::Old
         };
+        if self.version == VERSION && crate::undo::mend_version(&self.core.medium) {
+            self.mended(UNDO_LOG, "the version of the undo log");
+        }
         if let Err(Error::Damaged { at, what }) = crate::undo::replay(&self.core.medium, format) {
             self.cleared(at as usize, Kind::Damage, what);
         }
