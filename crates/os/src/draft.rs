@@ -120,7 +120,7 @@ impl Draft {
     /// # Errors
     /// The error's number.
     pub fn new(path: &CStr) -> Result<Self, i32> {
-        let mut directory = Path::directory(path)?;
+        let directory = Path::directory(path)?;
         let mode = Mode::RUSR | Mode::WUSR;
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         match retry(|| fs::open(directory.text(), flags | OFlags::TMPFILE, mode)) {
@@ -129,6 +129,11 @@ impl Draft {
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => {}
             Err(why) => return Err(why.raw_os_error()),
         }
+        Self::named(directory)
+    }
+
+    /// The same with a preliminary name in the directory.
+    fn named(mut directory: Path) -> Result<Self, i32> {
         directory.add(b"/")?;
         directory.add(PREFIX)?;
         let [number, _] = unique();
@@ -136,9 +141,10 @@ impl Draft {
             let digit = (number >> shift & 0xf) as usize;
             directory.add(&b"0123456789abcdef"[digit..digit + 1])?;
         }
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let file: OwnedFd =
-            retry(|| fs::open(directory.text(), flags, mode)).map_err(Errno::raw_os_error)?;
+        let open = || fs::open(directory.text(), flags, Mode::RUSR | Mode::WUSR);
+        let file: OwnedFd = retry(open).map_err(Errno::raw_os_error)?;
         Ok(Self { image: Some(Image::of(file)), name: Some(directory) })
     }
 
@@ -248,6 +254,21 @@ mod tests {
         let second = Draft::new(&path).unwrap();
         assert_eq!(second.publish(&path).unwrap_err(), libc::EEXIST);
         drop(Draft::new(&path).unwrap());
+        assert_eq!(place.names(), ["file"]);
+    }
+
+    #[test]
+    fn where_a_file_needs_a_name_it_has_a_preliminary_one() {
+        let place = Place::new("named");
+        let path = place.path("file");
+        let named = || Draft::named(Path::directory(&path).unwrap()).unwrap();
+        let draft = named();
+        assert!(place.names()[0].as_bytes().starts_with(PREFIX));
+        draft.image().unwrap().write_at(b"all of it", 0).unwrap();
+        drop(draft.publish(&path).unwrap());
+        assert_eq!(std::fs::read(place.0.join("file")).unwrap(), b"all of it");
+        assert_eq!(named().publish(&path).unwrap_err(), libc::EEXIST);
+        drop(named());
         assert_eq!(place.names(), ["file"]);
     }
 

@@ -111,14 +111,9 @@ impl File {
         watch: unsafe fn(*mut u8, usize) -> Written,
     ) -> Result<Self, Failed> {
         let log_name = Name::of(place.log)?;
-        if place.forgives {
-            files::forgive(&image, place)?;
-        }
         image.take_all_room(false).map_err(Failed)?;
-        let log = files::open_log(place.log, spandrel_os::image::Access::Write)?;
-        let mut files = Files { image, log };
         let mut buffer = Buffer::new(BUFFER_BYTES)?;
-        let wal = files::recover(&files, place, buffer.bytes())?;
+        let (mut files, wal) = files::recovered(image, place, buffer.bytes())?;
         let is_empty = files.bytes(Which::Log)? == 0;
         if is_empty {
             if let Some(empty) = files.log.take() {
@@ -269,8 +264,8 @@ impl Drop for File {
     fn drop(&mut self) {
         // A log that nothing is in is of no use to any program, and of harm beside a file that was put in the place of this one.
         if let Some(log) = &self.files.log
-            && self.state.lock().wal.is_empty()
             && self.files.image.is_locked()
+            && self.state.lock().wal.is_empty()
         {
             let _ = draft::remove_name(self.log_name.text(), log);
         }

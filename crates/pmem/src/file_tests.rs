@@ -190,11 +190,17 @@ fn what_was_not_settled_is_not_opened_without_its_log() {
     // A log that was emptied is as good as none.
     std::fs::write(&log, "").unwrap();
     assert_eq!(open(&place).err(), Some(Failed::MISSING_LOG));
-    // Given up, what the log had is set aside and not looked at again.
+    // One that fits is used, also where that is not demanded.
     std::fs::write(&log, &kept).unwrap();
     let given_up = Place { forgives: true, ..place.place() };
+    drop(File::open(&Place { forgives: true, ..place.copy().place() }).unwrap());
+    // Given up, what the log had is set aside and not looked at again.
+    let mut damaged = kept.clone();
+    damaged[4096 + 300] ^= 1;
+    std::fs::write(&log, &damaged).unwrap();
+    assert_eq!(open(&place).err(), Some(Failed::DAMAGED_LOG));
     drop(File::open(&given_up).unwrap());
-    assert!(std::fs::read(place.path("image.wal.aside")).unwrap() == kept);
+    assert!(std::fs::read(place.path("image.wal.aside")).unwrap() == damaged);
     drop(open(&place).unwrap());
     std::fs::write(&log, &kept).unwrap();
     assert_eq!(open(&place).err(), Some(Failed::STALE_LOG));

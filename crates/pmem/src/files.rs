@@ -59,7 +59,9 @@ impl Disk for Files {
     }
 
     fn sync(&self, which: Which) -> Result<(), Failed> {
-        self.of(which).map_or(Ok(()), |file| file.sync().map_err(Failed))
+        let synced = self.of(which).map_or(Ok(()), |file| file.sync().map_err(Failed));
+        // Whatever the reason is: what was written may be lost, and no later call tells. A full disk is no exception.
+        synced.map_err(|why| if why.is_full() { Failed(libc::EIO) } else { why })
     }
 
     fn bytes(&self, which: Which) -> Result<u64, Failed> {
@@ -138,7 +140,7 @@ pub fn refuse_log(place: &Place<'_>) -> Result<(), Failed> {
 ///
 /// # Errors
 /// As there, and those of [`Ties::read`]: nothing was written then.
-pub fn recover(files: &Files, place: &Place<'_>, buffer: &mut [u8]) -> Result<Wal, Failed> {
+fn recover(files: &Files, place: &Place<'_>, buffer: &mut [u8]) -> Result<Wal, Failed> {
     let ties = match Ties::read(files, place.tie, place.identity)? {
         Found::Ties(ties) => ties,
         Found::Nothing if place.is_old => {
@@ -170,15 +172,44 @@ fn absorb_old(files: &Files, place: &Place<'_>, buffer: &mut [u8]) -> Result<(),
     Ok(())
 }
 
-/// The same as [`recover`] for an image that is mapped from now on, which needs no log: it is taken away.
+/// Has an image that was locked hold all that its log has. A log that does not fit is set aside where the place forgives that.
 ///
 /// # Errors
-/// As for [`recover`].
-pub fn absorb(image: Image, place: &Place<'_>) -> Result<Image, Failed> {
-    let log = open_log(place.log, Access::Write)?;
+/// As for [`recover`] and [`open_log`].
+pub fn recovered(
+    image: Image,
+    place: &Place<'_>,
+    buffer: &mut [u8],
+) -> Result<(Files, Wal), Failed> {
+    let is_forgiven =
+        |why: Failed| place.forgives && (why.is_of_log() || why == Failed::DAMAGED_TIE);
+    let (mut log, mut is_set_aside) = (None, false);
+    match open_log(place.log, Access::Write) {
+        Err(why) if is_forgiven(why) => {
+            forgive(&image, place)?;
+            is_set_aside = true;
+        }
+        opened => log = opened?,
+    }
     let mut files = Files { image, log };
+    let wal = match recover(&files, place, buffer) {
+        Err(why) if is_forgiven(why) && !is_set_aside => {
+            forgive(&files.image, place)?;
+            files.log = None;
+            recover(&files, place, buffer)?
+        }
+        recovered => recovered?,
+    };
+    Ok((files, wal))
+}
+
+/// The same for an image that is mapped from now on, which needs no log: it is taken away.
+///
+/// # Errors
+/// As for [`recovered`].
+pub fn absorb(image: Image, place: &Place<'_>) -> Result<Image, Failed> {
     let mut buffer = Buffer::new(BUFFER_BYTES)?;
-    recover(&files, place, buffer.bytes())?;
+    let (mut files, _) = recovered(image, place, buffer.bytes())?;
     if let Some(log) = files.log.take() {
         // It continues no state that the image will be in: if this fails it only takes room.
         let _ = draft::remove_name(place.log, &log);
@@ -191,7 +222,7 @@ pub fn absorb(image: Image, place: &Place<'_>) -> Result<Image, Failed> {
 ///
 /// # Errors
 /// The disk's; `EEXIST` if another log was set aside before.
-pub fn forgive(image: &Image, place: &Place<'_>) -> Result<(), Failed> {
+fn forgive(image: &Image, place: &Place<'_>) -> Result<(), Failed> {
     match image::rename(place.log, place.aside) {
         Err(libc::ENOENT) => {}
         renamed => {

@@ -89,6 +89,8 @@ pub struct Log {
     image_bytes: Option<u64>,
     /// A record of the same epoch lies behind the last whole one that was found: some between them is missing.
     is_broken: bool,
+    /// There is something where records lie, whole or not.
+    is_any: bool,
 }
 
 impl Log {
@@ -102,6 +104,7 @@ impl Log {
             end: FIRST,
             image_bytes: None,
             is_broken: false,
+            is_any: false,
         }
     }
 
@@ -116,6 +119,7 @@ impl Log {
         if !parse_head(bytes.get(..read).unwrap_or(&[]), identity)? {
             return Ok(log);
         }
+        log.is_any = disk.bytes(Which::Log)? > FIRST;
         while let Some(header) = log.next(disk, buffer)? {
             if log.last.is_none() {
                 log.base = header.before;
@@ -188,7 +192,11 @@ impl Log {
     /// none; [`Failed::DAMAGED_LOG`]: fewer are there than were written to the image.
     pub fn fits(&self, tie: &Tie) -> Result<Fit, Failed> {
         let Some(last) = self.last else {
-            return if tie.is_complete { Ok(Fit::Nothing) } else { Err(Failed::MISSING_LOG) };
+            return match (tie.is_complete, self.is_any) {
+                (true, _) => Ok(Fit::Nothing),
+                (false, true) => Err(Failed::DAMAGED_LOG),
+                (false, false) => Err(Failed::MISSING_LOG),
+            };
         };
         if last.epoch != tie.point.epoch {
             let continues = tie.is_complete && self.base == tie.point;

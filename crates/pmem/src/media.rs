@@ -140,15 +140,12 @@ impl Media {
             Choice::Mapped if !image.is_copied_on_write() => true,
             Choice::Mapped if place.insists => return Err(Failed::COPY_ON_WRITE),
             Choice::Mapped => false,
-            Choice::Auto if files::open_log(place.log, Access::Read)?.is_some() => false,
+            Choice::Auto if !matches!(files::open_log(place.log, Access::Read), Ok(None)) => false,
             Choice::Auto if in_memory => true,
             // Persistent memory is known when it is mapped.
             Choice::Auto => Mapped::is_persistent(&image),
         };
         if is_mapped {
-            if place.forgives {
-                files::forgive(&image, place)?;
-            }
             let image = files::absorb(image, place)?;
             image.take_all_room(in_memory).map_err(Failed)?;
             let mapped = Mapped::of(image, place.limit, place.base)?;

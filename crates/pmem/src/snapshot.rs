@@ -87,7 +87,11 @@ enum Read {
 impl Source {
     fn open(place: &Place<'_>) -> Result<Self, Failed> {
         let image = Image::open(place.path, Access::Read).map_err(Failed)?;
-        Ok(Self { image, log: open_log(place.log, Access::Read)? })
+        let log = match open_log(place.log, Access::Read) {
+            Err(Failed::NOT_A_LOG) if place.forgives => None,
+            opened => opened?,
+        };
+        Ok(Self { image, log })
     }
 
     /// What the file says of the state that it is in.
@@ -108,12 +112,6 @@ impl Source {
         if !is_free && (self.log.is_none() || loan::is_marked(&self.image)) {
             return Ok(Read::Held);
         }
-        if place.forgives && is_free {
-            let mut copy = Snapshot::room(&self.image, place.base)?;
-            copy.fill(&self.image, &mut || ())?;
-            copy.untie(place);
-            return Ok(Read::Copied(copy));
-        }
         // Without such locks a log that begins anew is seen below, and the file read once more.
         let _ = self.image.share_byte(READER);
         match self.read_logged(place) {
@@ -121,6 +119,12 @@ impl Source {
             Err(why) if !is_free && (why.is_of_log() || why == Failed::DAMAGED_TIE) => {
                 let is_held = self.image.lock(Access::Read).is_err();
                 if is_held { Ok(Read::Changed) } else { Err(why) }
+            }
+            Err(why) if place.forgives && (why.is_of_log() || why == Failed::DAMAGED_TIE) => {
+                let mut copy = Snapshot::room(&self.image, place.base)?;
+                copy.fill(&self.image, &mut || ())?;
+                copy.untie(place);
+                Ok(Read::Copied(copy))
             }
             read => read,
         }
