@@ -36,12 +36,30 @@ impl Image {
         [BTRFS, BCACHEFS, ZFS, F2FS, NILFS].contains(&kind) || self.has_shared_extents()
     }
 
-    /// Whether some extent is shared with another file (`FS_IOC_FIEMAP`). False where that cannot be known: file systems without the call
-    /// share nothing.
+    /// Whether some extent is shared with another file. False where that cannot be known: file systems without the call share nothing.
     fn has_shared_extents(&self) -> bool {
+        const SHARED: u32 = 0x2000;
+        let mut is_shared = false;
+        let _ = self.each_extent(|_, _, flags| is_shared |= flags & SHARED != 0);
+        is_shared
+    }
+
+    /// Whether there is room on the medium for each of its first bytes, as far as the file system tells; what is set aside and was never
+    /// written has room.
+    pub fn has_room_for(&self, bytes: u64) -> bool {
+        let mut end = 0;
+        let listed = self.each_extent(|at, len, _| {
+            if at <= end {
+                end = end.max(at.saturating_add(len));
+            }
+        });
+        listed.is_ok() && end >= bytes
+    }
+
+    /// Calls `see` with each extent, in order: where it begins in the file, its bytes, its flags (`FS_IOC_FIEMAP`).
+    fn each_extent(&self, mut see: impl FnMut(u64, u64, u32)) -> Result<(), i32> {
         use rustix::fd::AsRawFd;
         const FIEMAP: u64 = 0xc020_660b;
-        const SHARED: u32 = 0x2000;
         const LAST: u32 = 1;
         const EXTENTS: usize = 32;
         #[repr(C)]
@@ -65,7 +83,7 @@ impl Image {
             extents: [Extent; EXTENTS],
         }
         let (mut start, errno) = (0, crate::env::errno());
-        let found = loop {
+        let listed = loop {
             let mut map = Map {
                 start,
                 length: u64::MAX - start,
@@ -78,20 +96,18 @@ impl Image {
             let file = self.file.as_fd().as_raw_fd();
             // SAFETY: the argument is the one of the request, with room for as many extents as it says.
             if unsafe { libc::ioctl(file, FIEMAP as _, &raw mut map) } != 0 {
-                break false;
+                break Err(crate::env::errno());
             }
             let extents = map.extents.get(..map.mapped as usize).unwrap_or(&[]);
-            if extents.iter().any(|extent| extent.flags & SHARED != 0) {
-                break true;
-            }
+            extents.iter().for_each(|extent| see(extent.logical, extent.length, extent.flags));
             match extents.last() {
                 Some(last) if last.flags & LAST == 0 => {
                     start = last.logical.saturating_add(last.length);
                 }
-                _ => break false,
+                _ => break Ok(()),
             }
         };
         crate::env::set_errno(errno);
-        found
+        listed
     }
 }

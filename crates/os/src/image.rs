@@ -207,6 +207,8 @@ impl Image {
         }
         match self.allocate(0, bytes) {
             Err(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => self.fill_holes(bytes),
+            // Some file systems want room for all of it before they look.
+            Err(libc::ENOSPC | libc::EDQUOT) if self.has_room_for(bytes) => Ok(()),
             taken => taken,
         }
     }

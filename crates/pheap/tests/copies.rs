@@ -432,6 +432,49 @@ fn what_askers_have_left_is_forgotten_by_who_opens() {
     assert_eq!(line(&Options::new().copy(text(&path)).unwrap().0), [0; 3]);
 }
 
+/// However often the owner makes checkpoints, and however short the wait: each copy is of one of them.
+#[test]
+fn a_heap_with_a_log_is_copied_while_checkpoints_never_end() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = heap_file(&disk);
+    let heap = Options::new().size(48 << 20).medium(Choice::Logged).create(text(&path)).unwrap();
+    let filling = heap.alloc(30 << 20).unwrap();
+    // SAFETY: the object has so many bytes.
+    unsafe { filling.write_bytes(1, 30 << 20) };
+    heap.set_root(0, Some(filling)).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let owner = scope.spawn(|| {
+            let mut numbers = Vector::<u64>::open(&heap, "numbers").unwrap();
+            let mut map = HashMap::<u64, u64>::open(&heap, "map").unwrap();
+            let mut count = 0u64;
+            while !is_over.load(Relaxed) {
+                heap.transaction(|| {
+                    numbers.push(count)?;
+                    map.insert(count % 1000, count).map(drop)
+                })
+                .unwrap();
+                heap.checkpoint().unwrap();
+                count += 1;
+            }
+            count
+        });
+        let _over = Over(&is_over);
+        let mut last = 0;
+        for _ in 0..8 {
+            let medium = Options::new().wait(Duration::ZERO).copy_medium(text(&path)).unwrap();
+            let (copy, _) = Heap::open(&medium, 0, Some(TYPES)).unwrap();
+            let count = numbers(&copy).len() as u64;
+            assert!(count >= last, "{count} after {last}");
+            let map = HashMap::<u64, u64, _>::open(&copy, "map").unwrap();
+            assert_eq!(map.len() as u64, count.min(1000));
+            last = count;
+        }
+        is_over.store(true, Relaxed);
+        assert!(owner.join().unwrap() > 0);
+    });
+}
+
 #[test]
 fn who_keeps_a_log_is_not_asked_whatever_is_beside_the_file() {
     let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -133,9 +133,10 @@ fn on_small_disk(test: &str, size: &str, keeps_log: bool) -> Option<Output> {
 
 #[test]
 fn a_disk_that_was_filled_takes_checkpoints_and_inserts_again() {
-    for keeps_log in [false, true] {
-        if let Some(output) = on_small_disk("filler", "60m", keeps_log) {
-            ended_well(&format!("log: {keeps_log}"), &output);
+    // Of more than a log keeps room for by itself, too.
+    for (size, keeps_log) in [("60m", false), ("60m", true), ("200m", true)] {
+        if let Some(output) = on_small_disk("filler", size, keeps_log) {
+            ended_well(&format!("{size}, log: {keeps_log}"), &output);
         }
     }
 }

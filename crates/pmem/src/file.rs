@@ -32,10 +32,10 @@ use crate::wal::Wal;
 
 /// A log that has become longer begins anew with the next checkpoint: the disk is waited for once more then.
 const LOG_BYTES: u64 = 64 * MIB as u64;
-/// Room that a log has for an image of so many bytes, however full the disk becomes: for all of its pages, as far as a log is not too long then.
-/// So a program that has filled the disk can make durable what it has stored, and what it frees.
-const fn log_room(image_bytes: u64) -> u64 {
-    let most = if image_bytes < LOG_BYTES { image_bytes } else { LOG_BYTES };
+/// Room that a log has for an image, however full the disk becomes: for all of its pages, as far as a log is not too long then, and for what is to
+/// be in the next checkpoint. So a program that has filled the disk can make durable what it has stored, and what it frees.
+fn log_room(image_bytes: u64, written_bytes: u64) -> u64 {
+    let most = image_bytes.min(LOG_BYTES).max(written_bytes);
     // Each run of pages has 16 bytes of its own, and a record a header.
     FIRST + most + most / 256 + 4096
 }
@@ -111,7 +111,8 @@ impl File {
         watch: unsafe fn(*mut u8, usize) -> Written,
     ) -> Result<Self, Failed> {
         let log_name = Name::of(place.log)?;
-        image.take_all_room(false).map_err(Failed)?;
+        // To write to a hole that finds no room is an error here, and no signal: on a full disk a heap is opened all the same.
+        let _ = image.take_all_room(false);
         let mut buffer = Buffer::new(BUFFER_BYTES)?;
         let (mut files, wal) = files::recovered(image, place, buffer.bytes())?;
         let is_empty = files.bytes(Which::Log)? == 0;
@@ -129,7 +130,7 @@ impl File {
             return Err(large);
         }
         // On a full disk a heap is opened all the same: to make room in it, or to be looked at.
-        let _ = files.reserve_log(log_room(bytes as u64));
+        let _ = files.reserve_log(log_room(bytes as u64, 0));
         let runs = Runs::new(most.div_ceil(PAGE_BYTES))?;
         let (base, reserved) = room::reserve(most, place.base)?;
         // SAFETY: the reservation is nobody else's.
@@ -241,11 +242,10 @@ impl File {
         unsafe { self.written.give_back(is_equal) }
     }
 
-    /// Has the log leave the room on the disk that an image of so many bytes does not need: its records are in the image.
-    fn shorten_log(&self, image_bytes: u64) -> Result<(), Failed> {
+    /// Has the log leave all room on the disk but so many bytes: its records are in the image.
+    fn shorten_log(&self, least: u64) -> Result<(), Failed> {
         let Some(mut state) = self.state.try_lock() else { return Err(Failed(libc::EBUSY)) };
         state.check()?;
-        let least = log_room(image_bytes);
         if self.files.bytes(Which::Log)? <= least {
             return Err(Failed(libc::ENOSPC));
         }
@@ -254,8 +254,8 @@ impl File {
     }
 
     /// Makes the image longer, with room for a checkpoint of all of it.
-    fn lengthen(&self, from: u64, to: u64) -> Result<(), Failed> {
-        self.files.reserve_log(log_room(to))?;
+    fn lengthen(&self, from: u64, to: u64, log: u64) -> Result<(), Failed> {
+        self.files.reserve_log(log)?;
         self.files.image.grow(from, to).map_err(Failed)
     }
 }
@@ -297,9 +297,10 @@ unsafe impl Medium for File {
         let from = self.bytes.load(Acquire);
         let Some(to) = room::grown(from, bytes, self.reserved)? else { return Ok(()) };
         let (from_bytes, to_bytes) = (from as u64, to as u64);
-        match self.lengthen(from_bytes, to_bytes) {
-            Err(Failed(libc::ENOSPC | libc::EDQUOT)) if self.shorten_log(to_bytes).is_ok() => {
-                self.lengthen(from_bytes, to_bytes)?;
+        let log = log_room(to_bytes, self.written.bytes() as u64 + (to_bytes - from_bytes));
+        match self.lengthen(from_bytes, to_bytes, log) {
+            Err(Failed(libc::ENOSPC | libc::EDQUOT)) if self.shorten_log(log).is_ok() => {
+                self.lengthen(from_bytes, to_bytes, log)?;
             }
             grown => grown?,
         }

@@ -133,6 +133,16 @@ pub fn take(
     scan(pagemap, at, len, &Wanted { flags, all: IS_WRITTEN, inverted: 0, any: 0 }, run)
 }
 
+/// The same, and they count as written as before.
+pub fn list(
+    pagemap: &OwnedFd,
+    at: usize,
+    len: usize,
+    run: impl FnMut(usize, usize),
+) -> Result<(), i32> {
+    scan(pagemap, at, len, &Wanted { flags: 0, all: IS_WRITTEN, inverted: 0, any: 0 }, run)
+}
+
 /// Names runs of pages of the process's own that were not written since the last [`take`].
 pub fn clean(
     pagemap: &OwnedFd,

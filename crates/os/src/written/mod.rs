@@ -99,6 +99,18 @@ impl Written {
         }
     }
 
+    /// Bytes of pages that the next [`Written::take`] would name, about: they count as written as before.
+    pub fn bytes(&self) -> usize {
+        let (len, mut bytes) = (self.len.load(Acquire), 0);
+        let count = |_: usize, len: usize| bytes += len;
+        // What cannot be listed is all of it.
+        let listed = match &self.how {
+            How::Kernel { pagemap, .. } => kernel::list(pagemap, self.at, len, count),
+            How::Own { pagemap } => own::pages(pagemap.as_ref(), self.at, len, count),
+        };
+        if listed.is_ok() { bytes } else { len }
+    }
+
     /// Gives the memory of pages back that are equal to what the file has: they read the same afterwards, from the file. Every store up to the
     /// last call of [`Written::take`] is in the file. `is_equal` compares a page with the file, by its offset; it is called where the kernel
     /// does not know which pages changed since. Signals wait meanwhile. Returns the number of bytes.
@@ -203,8 +215,9 @@ mod tests {
         assert_eq!(runs(&written), []);
         [3, 4, 5, 64, 999].into_iter().for_each(|page| mapped.store(page, 1));
         assert_eq!(mapped.load(7), 7, "reading is no writing");
+        assert_eq!(written.bytes(), 5 * PAGE_BYTES);
         assert_eq!(runs(&written), [(3, 3), (64, 1), (999, 1)]);
-        assert_eq!(runs(&written), []);
+        assert_eq!((runs(&written), written.bytes()), (Vec::new(), 0));
         mapped.store(4, 2);
         mapped.store(0, 2);
         assert_eq!(runs(&written), [(0, 1), (4, 1)]);

@@ -97,6 +97,14 @@ unsafe impl<K: Trace, V: Trace> Trace for Slot<K, V> {
     }
 }
 
+/// Whether a table of so many slots is to be made larger when `used` of them are in use: from seven eighths on; where that finds no room, with
+/// every 128th of the slots again, as a heap that is full says so slowly.
+fn wants_room(used: usize, slots: usize) -> bool {
+    let most = slots / 8 * 7;
+    used > most
+        && ((used - most - 1).is_multiple_of((slots / 128).max(1)) || used * 16 > slots * 15)
+}
+
 /// A hash table in a heap.
 pub struct HashMap<'h, K, V, H = &'h Heap> {
     held: Held<H>,
@@ -294,14 +302,14 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         let used = if slots == 0 { 0 } else { self.count(table + USED_AT, slots) };
         // The slot of a removed key is in use already: to take it fills the table no more.
         let is_removed = place.is_some_and(|at| op.core().load(at) == REMOVED);
-        if !is_removed && (place.is_none() || (used + 1) * 8 > slots * 7) {
+        if !is_removed && (place.is_none() || wants_room(used + 1, slots)) {
             match self.rebuild(&mut op, |_, _| true) {
                 Ok(()) => {
                     (table, slots) = self.table();
                     place = self.find(&key).1;
                 }
                 // Probing takes longer, and ends.
-                Err(why) if place.is_some() && why.is_full() => {}
+                Err(why) if place.is_some() && why.is_full() && (used + 1) * 16 <= slots * 15 => {}
                 Err(why) => return Err(why),
             }
         }
