@@ -114,7 +114,7 @@ struct Look<'a, M: Medium> {
 /// that is wrong.
 ///
 /// # Errors
-/// It is no heap, or one of which so much is damaged that nothing can be looked at; there is no memory.
+/// It is no heap, or its damage leaves nothing that can be looked at; there is no memory.
 pub fn check<M: Medium>(
     medium: &M,
     types: &[RootType<'_>],

@@ -32,7 +32,7 @@ use crate::wal::Wal;
 
 /// A log that has become longer begins anew with the next checkpoint: the disk is waited for once more then.
 const LOG_BYTES: u64 = 64 * MIB as u64;
-/// Room that a log has for an image of so many bytes, however full the disk becomes: for all of its pages, as far as a log is not too long then.
+/// Room that a log has for an image of that length, however full the disk becomes: for all of its pages, as far as a log is not too long then.
 /// So a program that has filled the disk can make durable what it has stored, and what it frees.
 const fn log_room(image_bytes: u64) -> u64 {
     let most = if image_bytes < LOG_BYTES { image_bytes } else { LOG_BYTES };
@@ -40,7 +40,7 @@ const fn log_room(image_bytes: u64) -> u64 {
     FIRST + most + most / 256 + 4096
 }
 
-/// After so many bytes of checkpoints the memory of pages that the file has is given back. The next store to such a page copies it anew, a
+/// After this number of bytes of checkpoints the memory of pages that the file has is released. The next store to such a page copies it anew, a
 /// microsecond: little beside what its checkpoint takes.
 const KEPT_BYTES: usize = 32 * MIB;
 
@@ -88,7 +88,7 @@ pub struct File {
     log_name: Name,
 }
 
-// SAFETY: the mappings are its own; who stores to the image must not do so to the same bytes as others; all else is locked.
+// SAFETY: the mappings are its own; threads that store to the image store to disjoint bytes (`Medium::store`); all else is locked.
 unsafe impl Send for File {}
 // SAFETY: as above.
 unsafe impl Sync for File {}
@@ -132,7 +132,7 @@ impl File {
         let _ = files.reserve_log(log_room(bytes as u64));
         let runs = Runs::new(most.div_ceil(PAGE_BYTES))?;
         let (base, reserved) = room::reserve(most, place.base)?;
-        // SAFETY: the reservation is nobody else's.
+        // SAFETY: the reservation is this medium's alone.
         let written = unsafe {
             let mapped = if bytes > 0 {
                 files.image.map(base.as_ptr(), 0, bytes, Mapping::Private)
@@ -241,7 +241,7 @@ impl File {
         unsafe { self.written.give_back(is_equal) }
     }
 
-    /// Has the log leave the room on the disk that an image of so many bytes does not need: its records are in the image.
+    /// Has the log leave the room on the disk that an image of that length does not need: its records are in the image.
     fn shorten_log(&self, image_bytes: u64) -> Result<(), Failed> {
         let Some(mut state) = self.state.try_lock() else { return Err(Failed(libc::EBUSY)) };
         state.check()?;
@@ -269,7 +269,7 @@ impl Drop for File {
         {
             let _ = draft::remove_name(self.log_name.text(), log);
         }
-        // SAFETY: who stored to it borrowed it.
+        // SAFETY: `drop` has the medium exclusively, so that no store to the mapping is under way.
         unsafe { unmap::release(self.base.as_ptr(), self.reserved, self.bytes()) };
     }
 }

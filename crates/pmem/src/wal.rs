@@ -28,7 +28,7 @@ pub struct Wal {
 
 impl Wal {
     /// Has an image hold all that its log has, durably; what it says of itself is that it is complete. The log has no record then. `epoch` is a
-    /// number that no log of it has had; `lengthen` makes the image as long as it is told.
+    /// number that no log of it has had; `lengthen` makes the image as long as its argument says.
     ///
     /// # Errors
     /// The disk's; those of [`Log::open`] and [`Log::fits`]: nothing was written then.
