@@ -180,7 +180,7 @@ impl<M: Medium> Heap<M> {
             core.drop_caches();
             collections::forget_claims(number);
         });
-        // SAFETY: placed there when the heap was opened; the heap is unregistered, and `finish` runs once.
+        // SAFETY: placed there when the heap was opened; the heap is unregistered, and `let_go` runs once.
         let core = unsafe {
             let core = self.core.read();
             vm::release(self.core.as_ptr().cast(), core_bytes::<M>());
