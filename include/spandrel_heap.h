@@ -169,7 +169,7 @@ void *spandrel_heap_realloc(spandrel_heap *heap, void *object, size_t size);
 
 /* Frees an object; NULL is nothing. Whatever led to it must durably do so no more, as an object that was freed may hold anything
  * after a failure.
- *   EFAULT   it is no object of this heap, or free already, as far as can be told,
+ *   EFAULT   it is no object of this heap, or free already, as far as the heap knows,
  *   EUCLEAN  the heap has to be collected first. */
 int spandrel_heap_free(spandrel_heap *heap, void *object);
 

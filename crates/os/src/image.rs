@@ -236,7 +236,7 @@ impl Image {
         Ok(())
     }
 
-    /// Takes room from an offset on. A signal interrupts it, and the kernel may give back what was taken then: so smaller and smaller pieces are
+    /// Takes room from an offset on. A signal interrupts it, and the kernel may release what was taken then: so smaller and smaller pieces are
     /// taken, which signals that come all the time do not keep from being whole.
     fn allocate(&self, from: u64, len: u64) -> Result<(), i32> {
         const LEAST: u64 = 64 << 10;

@@ -153,7 +153,7 @@ pub unsafe fn close(at: *mut u8, len: usize) -> bool {
         .inspect(|_| slices::name_again(at, len))
         .is_ok()
         // There are too many mappings, or the limit of the address space was
-        // lowered below what is in use: at least the pages go back.
+        // lowered below what is in use: at least the pages are released.
         // SAFETY: as above.
         || unsafe {
             discard(at, len) && mm::mprotect(at.cast(), len, MprotectFlags::empty()).is_ok()

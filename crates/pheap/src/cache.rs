@@ -201,7 +201,7 @@ impl<M: Medium> Core<M> {
         cache.pop(class).ok_or(Error::Full)
     }
 
-    /// Adds an object to a stack that is full: the older half goes back to its blocks.
+    /// Adds an object to a stack that is full: the older half is returned to its blocks.
     ///
     /// # Errors
     /// [`Error::DoubleFree`]: one of those was free already; all others went back.

@@ -83,7 +83,7 @@ pub struct Survey {
     pub large_blocks: u64,
     /// What lies in blocks of each class.
     pub classes: [ClassUse; CLASSES],
-    /// Objects that can be reached, as far as can be told without their types.
+    /// Objects that can be reached, as far as that is known without their types.
     pub live: u64,
     /// Bytes of these.
     pub live_bytes: u64,

@@ -326,7 +326,7 @@ fn pages() -> Vec<usize> {
 }
 
 /// Damage of whole pages: whatever it is, nothing is lost silently, and what a repair leaves is sound. Roots and names that it says are
-/// lost may be given back: what they lead to was not overwritten.
+/// lost may be set again: what they lead to was not overwritten.
 fn damage_pages(sound: &[u8], damaged: &[u8]) -> Result<&'static str, String> {
     if sound == damaged {
         return Ok("the same");

@@ -314,7 +314,7 @@ impl<M: Medium> Heap<M> {
     /// Frees an object. What led to it must durably do so no more: after a failure it may hold anything.
     ///
     /// # Errors
-    /// [`Error::Foreign`]: it is no object of this heap; [`Error::DoubleFree`]: it is free, as far as can be told: one that is freed twice
+    /// [`Error::Foreign`]: it is no object of this heap; [`Error::DoubleFree`]: it is free, as far as the heap knows: one that is freed twice
     /// is found the second time, or when the thread's cache is emptied.
     ///
     /// # Safety

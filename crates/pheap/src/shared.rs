@@ -84,7 +84,7 @@ pub struct Core<M: Medium> {
     /// What [`crate::Heap::free`] hands objects to instead; see [`crate::Heap::set_free_callback`].
     pub callback: AtomicPtr<()>,
     pub callback_data: AtomicPtr<u8>,
-    /// Last, so that it is let go of last: while the kernel unmaps it, memory of the others could not be given back.
+    /// Last, so that it is dropped last: while the kernel unmaps it, memory of the others could not be released.
     pub medium: M,
 }
 

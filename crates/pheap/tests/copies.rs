@@ -177,7 +177,7 @@ fn an_open_heap_is_copied_at_its_next_checkpoint() {
     for _ in 0..20 {
         let len = checked_copy(&path);
         assert!(len > last, "{len} after {last}");
-        // He goes on.
+        // The owner proceeds.
         last = owner.heard().unwrap();
     }
     drop(owner);
@@ -235,7 +235,7 @@ fn an_owner_that_is_killed_while_he_is_asked_has_left_his_heap() {
         drop(idle);
         assert_eq!(numbers(&copy.join().unwrap()), [5]);
     });
-    // What he was asked is forgotten.
+    // The request has left nothing behind.
     let (heap, _) = Options::new().roots(TYPES).open(text(&path)).unwrap();
     heap.checkpoint().unwrap();
     assert_eq!(numbers(&heap), [5]);
@@ -261,11 +261,11 @@ fn an_asker_that_is_killed_lets_go() {
             asker.heard().unwrap();
             let before = rounds.load(Relaxed);
             std::thread::sleep(Duration::from_millis(100));
-            assert!(rounds.load(Relaxed) <= before + 1, "he stands still");
+            assert!(rounds.load(Relaxed) <= before + 1, "the owner stands still");
             drop(asker);
             let begun = Instant::now();
             while rounds.load(Relaxed) < before + 10 {
-                assert!(begun.elapsed() < Duration::from_secs(5), "he goes on");
+                assert!(begun.elapsed() < Duration::from_secs(5), "the owner proceeds");
                 std::thread::sleep(Duration::from_millis(1));
             }
             let copy = Options::new().copy_medium(text(&path)).unwrap();

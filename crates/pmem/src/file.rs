@@ -51,7 +51,7 @@ struct State {
     buffer: Buffer,
     /// Where the kernel does not tell what was written.
     compared: Option<Compared>,
-    /// Bytes of checkpoints since memory was given back.
+    /// Bytes of checkpoints since memory was released.
     kept: usize,
     /// The disk has failed: what is durable is not known.
     failed: Option<Failed>,

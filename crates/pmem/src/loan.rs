@@ -146,7 +146,7 @@ impl Loan {
         Ok(loan)
     }
 
-    /// Whether the owner stands still. It is asked for again if it has forgotten.
+    /// Whether the owner stands still. An owner that has forgotten the request gets it again.
     pub fn is_granted(&mut self) -> bool {
         self.has_turn = self.has_turn || self.image.try_lock_byte(ASKER) == Ok(true);
         if !self.has_turn {

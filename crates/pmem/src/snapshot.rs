@@ -173,7 +173,7 @@ impl Source {
             return Ok(Read::Changed);
         }
         copy.untie(place);
-        // The copy itself is asked for by no process.
+        // No process asks for the copy itself.
         if let Some(line) = copy
             .bytes_mut()
             .get_mut(place.asking..)

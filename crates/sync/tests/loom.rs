@@ -37,7 +37,7 @@ impl Value {
 }
 
 #[test]
-fn a_lock_admits_one_at_a_time_and_wakes_whoever_waits() {
+fn a_lock_admits_one_at_a_time_and_wakes_a_waiter() {
     // The main thread is the third.
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
