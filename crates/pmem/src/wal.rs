@@ -296,7 +296,7 @@ mod tests {
     fn a_log_is_applied_to_the_state_that_it_continues_and_to_no_other() {
         let disk = fresh(Unit::Sector);
         let states = states(6);
-        // What a state must not be older than: what the image held when it was complete, and what was reported to it as durable.
+        // Each moment: the oldest state that may be found then, whether the image was complete, and the image.
         let mut moments = vec![(0usize, true, image_of(&disk))];
         let mut store = Store::open(&disk, 500).unwrap();
         for round in 1..=6u8 {
