@@ -10,7 +10,7 @@
  *   EPERM    the process is a child of the one that opened the heap: the child cannot use it,
  * where a function needs more of the file or of memory,
  *   ENOSPC   the disk or the user's quota is full: make room on it,
- *   EFBIG    the file may not become so long: `ulimit -f`, or a limit of the file system,
+ *   EFBIG    the file would exceed a limit: `ulimit -f`, or one of the file system,
  *   ENOMEM   the heap's own limit is reached (`limit` below), or there is no memory or address space (`ulimit -v`): the text says which,
  * and any number that the system has for a file that cannot be used. spandrel_heap_error_text has the path, the reason in words and the
  * way out.
@@ -150,7 +150,7 @@ int spandrel_heap_recovered(const spandrel_heap *heap, spandrel_heap_collected *
 int spandrel_heap_close(spandrel_heap *heap);
 
 /* As malloc and its like, aligned to 16. An object stays after a failure if it can be reached then: have it written
- * back (spandrel_heap_persist) before a pointer leads to it. Which pointers are found without being told:
+ * back (spandrel_heap_persist) before a pointer leads to it. Pointers that are found without a declared type:
  *   - in a fixed heap, addresses of objects, and of their insides,
  *   - in every heap, words of spandrel_heap_offset,
  * in words of 8 bytes that lie at a multiple of 8 in an object. malloc of 0 bytes has an object of its own.
@@ -169,7 +169,7 @@ void *spandrel_heap_realloc(spandrel_heap *heap, void *object, size_t size);
 
 /* Frees an object; NULL is nothing. Whatever led to it must durably do so no more, as an object that was freed may hold anything
  * after a failure.
- *   EFAULT   it is no object of this heap, or free already, as far as can be told,
+ *   EFAULT   it is no object of this heap, or free already, as far as the heap knows,
  *   EUCLEAN  the heap has to be collected first. */
 int spandrel_heap_free(spandrel_heap *heap, void *object);
 

@@ -26,7 +26,7 @@ const LAYOUT: Layout = match Layout::from_size_align(BYTES, BLOCK) {
     Err(_) => panic!("a power of two"),
 };
 
-// SAFETY: bytes that are this process's; the heap orders who stores.
+// SAFETY: the bytes are this process's; the heap orders the stores of threads.
 unsafe impl Sync for Plain {}
 
 impl Plain {
@@ -115,7 +115,7 @@ fn fill(heap: &Heap<&Plain>) {
     }
     for bytes in [16, 3000, 100_000] {
         if let Ok(object) = heap.alloc(bytes) {
-            // SAFETY: nobody else has it.
+            // SAFETY: the target owns the object.
             let _ = unsafe { heap.free(object) };
         }
     }
@@ -130,7 +130,7 @@ fn sound() -> &'static [u8] {
         let large = heap.alloc_zeroed(3 * BLOCK).unwrap();
         heap.set_root(0, Some(large)).unwrap();
         heap.close().unwrap();
-        // SAFETY: so many are there, and nobody writes any more.
+        // SAFETY: the mapping has `BYTES` bytes, and the heap is closed: no thread writes any more.
         unsafe { std::slice::from_raw_parts(plain.0.as_ptr(), BYTES) }.to_vec()
     })
 }

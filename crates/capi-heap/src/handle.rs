@@ -12,7 +12,7 @@ use crate::failure;
 use crate::types::Types;
 
 /// An open heap, what was found when it was opened, and the types of its roots. On pages of its own, as there is no allocator here;
-/// those of types that nobody has named are never touched.
+/// those of types without a name are never touched.
 pub struct SpandrelHeap {
     pub heap: Heap<Media>,
     pub opened: Opened,
@@ -67,10 +67,10 @@ static DEFAULT: AtomicPtr<SpandrelHeap> = AtomicPtr::new(ptr::null_mut());
 /// Takes the heap out of its handle, which is none any more.
 ///
 /// # Safety
-/// Null, or a handle that nobody uses any more.
+/// Null, or a handle that no thread uses any more.
 pub unsafe fn take(handle: *mut SpandrelHeap) -> Result<Heap<Media>, Error> {
     let place = Place(NonNull::new(handle).ok_or(Error::System(libc::EINVAL))?);
-    // Whoever asks for the default heap is to find none rather than this one.
+    // A handle that is taken is no longer the default heap.
     let _ = DEFAULT.compare_exchange(handle, ptr::null_mut(), AcqRel, Relaxed);
     // SAFETY: put there, and read once.
     let heap = unsafe { (&raw const (*handle).heap).read() };
@@ -98,10 +98,10 @@ pub unsafe fn known<'a>(handle: *const SpandrelHeap) -> Result<&'a SpandrelHeap,
     unsafe { handle.as_ref() }.ok_or(Error::System(libc::EINVAL))
 }
 
-/// All of a handle, for somebody who has it alone.
+/// All of a handle, for a thread that has it alone.
 ///
 /// # Safety
-/// Null, or a handle that nobody else uses meanwhile.
+/// Null, or a handle that no other thread uses meanwhile.
 pub unsafe fn alone<'a>(
     handle: *mut SpandrelHeap,
 ) -> Result<(&'a mut Heap<Media>, &'a mut Opened, &'a mut Types), Error> {

@@ -1,6 +1,6 @@
 //! libspandrel_heap: the recoverable heap for C and C++, `spandrel_heap.h`.
 //!
-//! A library of its own: who wants a recoverable heap need not get another malloc with it.
+//! A library of its own: a program that uses a recoverable heap need not load another malloc with it.
 //!
 //! Invariants: the library exports what these files define and nothing else; no function unwinds; what fails says why, in
 //! `errno` and as text, and leaves the heap as it was.
@@ -32,7 +32,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
 }
 
 // The core library is compiled for unwinding and names the personality routine.
-// Nothing unwinds through here: whoever tries ends the process
+// Nothing unwinds through here: the routine ends a process that tries
 // (`_URC_FATAL_PHASE1_ERROR`, 3).
 core::arch::global_asm!(
     ".weak rust_eh_personality",

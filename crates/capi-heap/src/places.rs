@@ -8,7 +8,7 @@ use spandrel_pheap::{Error, Guarantee, Heap, Media, Medium as _, PPtr};
 use crate::failure;
 use crate::handle::{self, SpandrelHeap};
 
-/// The offset of so many bytes, if they lie in the heap.
+/// The offset of `len` bytes, if they lie in the heap.
 pub fn offset(heap: &Heap<Media>, at: *const c_void, len: usize) -> Result<usize, Error> {
     let offset = (at as usize).wrapping_sub(heap.base().as_ptr() as usize);
     let fits = offset < heap.bytes() && len <= heap.bytes() - offset;

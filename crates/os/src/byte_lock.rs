@@ -1,5 +1,5 @@
-//! Locks of single bytes of images, which may lie beyond all that an image holds: signs between processes that the kernel takes
-//! away with whoever has set them.
+//! Locks of single bytes of images, which may lie beyond all that an image holds: signs between processes. The kernel removes
+//! them when the process that has set them ends.
 //!
 //! They belong to the open file (`F_OFD_SETLK`), not to the process: two images of one file are two also within a process.
 
@@ -11,7 +11,7 @@ use crate::image::Image;
 pub const FAR: u64 = 1 << 62;
 
 impl Image {
-    /// Locks a byte, until it is unlocked or the image is dropped. The image is open for writing. Whether nobody else has it.
+    /// Locks a byte, until it is unlocked or the image is dropped. The image is open for writing. False: another image has locked the byte.
     ///
     /// # Errors
     /// The error's number: the file system has no such locks.
@@ -41,7 +41,7 @@ impl Image {
         let _ = self.control(libc::F_OFD_SETLK, &mut lock(libc::F_UNLCK, at));
     }
 
-    /// Whether another image has locked a byte. False where that cannot be told.
+    /// Whether another image has locked a byte. False where the file system has no such locks.
     pub fn is_byte_locked(&self, at: u64) -> bool {
         let mut lock = lock(libc::F_WRLCK, at);
         self.control(libc::F_OFD_GETLK, &mut lock).is_ok()

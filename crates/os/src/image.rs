@@ -126,7 +126,7 @@ impl Image {
             Access::Write => OFlags::RDWR,
             Access::Read => OFlags::RDONLY,
         };
-        // A pipe that nobody writes to would be waited for.
+        // Without `NONBLOCK`, opening a pipe without a writer would block.
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let open = || fs::open(path, flags, Mode::empty());
         let file = retry(open).map_err(Errno::raw_os_error)?;
@@ -238,7 +238,7 @@ impl Image {
         Ok(())
     }
 
-    /// Takes room from an offset on. A signal interrupts it, and the kernel may give back what was taken then: so smaller and smaller pieces are
+    /// Takes room from an offset on. A signal interrupts it, and the kernel may release what was taken then: so smaller and smaller pieces are
     /// taken, which signals that come all the time do not keep from being whole.
     fn allocate(&self, from: u64, len: u64) -> Result<(), i32> {
         const LEAST: u64 = 64 << 10;
@@ -282,7 +282,7 @@ impl Image {
     /// The error's number: `EOPNOTSUPP` if it cannot be mapped so.
     ///
     /// # Safety
-    /// The range lies in a reservation of the caller's that nobody uses.
+    /// The range lies in a reservation of the caller's, and no thread uses it.
     pub unsafe fn map(
         &self,
         at: *mut u8,

@@ -5,7 +5,7 @@
 //! counts why. An address belongs to exactly one owner at any time; the owner
 //! table changes only for address ranges that are reserved and not yet handed out.
 //!
-//! This room must never know what a policy is or who asks for memory.
+//! This room must never know what a policy is or which caller asks for memory.
 #![no_std]
 
 pub mod barrier;

@@ -1,4 +1,4 @@
-//! The plan of the address space: who owns an address is one load away.
+//! The plan of the address space: the owner of an address is one load away.
 //!
 //! The 47-bit user address space is divided into granules of 256 MiB, one byte
 //! each in a static table. A *slice* is a run of granules reserved for one
@@ -58,7 +58,7 @@ pub fn set_counted(on: bool) {
     mark(&OWNERS, on);
 }
 
-/// Marks owner bytes, whoever else changes them.
+/// Marks owner bytes; other threads may change them meanwhile.
 fn mark(owners: &[AtomicU8], on: bool) {
     for owner in owners {
         if on {
@@ -76,13 +76,13 @@ static PUBLISHED: [AtomicU64; MOST_PUBLISHED] = [const { AtomicU64::new(0) }; MO
 const MOST_PUBLISHED: usize = 16;
 
 /// As [`set_counted`] for a short time, for what lies in slices: some microseconds. Objects of the C
-/// library are not looked at. Not to be called while somebody else calls it or [`set_counted`].
+/// library are not looked at. The caller excludes concurrent calls of it and of [`set_counted`].
 pub fn look_at_frees(on: bool) {
     COUNTING.store(on, SeqCst);
     for slice in &PUBLISHED {
         let range = slice.load(Acquire);
         let (first, end) = ((range >> 32) as usize, range as u32 as usize);
-        // Plain stores: nobody else changes the owner of what a slice has.
+        // Plain stores: no other thread changes the owner of what a slice has.
         for owner in OWNERS.get(first..end).unwrap_or_default() {
             let id = owner.load(Relaxed) & !COUNTED;
             owner.store(if on { id | COUNTED } else { id }, Relaxed);
@@ -161,7 +161,7 @@ fn publish(slice: Slice, owner: AllocatorId) {
     }
     let range = (first as u64) << 32 | end as u64;
     let is_noted = |place: &AtomicU64| place.compare_exchange(0, range, AcqRel, Relaxed).is_ok();
-    // Where there is no place for it nobody looks at its frees.
+    // Frees in a slice without a place are not counted.
     let _ = PUBLISHED.iter().any(is_noted);
     NAMES.store(vm::name(slice.base as *mut u8, slice.len, name_of(owner)), Relaxed);
     live::add_slice(owner, slice.base, slice.base + slice.len);

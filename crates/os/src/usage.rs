@@ -67,7 +67,7 @@ pub fn fault_nanos() -> u64 {
     let measured = crate::vm::map_wiped_on_fork(len).map_or(USUAL_NANOS, |at| {
         let before = crate::clock::nanos();
         for page in 0..PAGES {
-            // SAFETY: fresh memory of so many pages, which nobody else knows of.
+            // SAFETY: the mapping is fresh, has `PAGES` pages, and no other thread has its address.
             unsafe { at.as_ptr().add(page * spandrel_pages::PAGE_BYTES).write_volatile(1) };
         }
         let nanos = crate::clock::nanos().saturating_sub(before) / PAGES as u64;
@@ -75,7 +75,7 @@ pub fn fault_nanos() -> u64 {
         unsafe { libc::munmap(at.as_ptr().cast(), len) };
         nanos
     });
-    // Whoever had to wait in between knows nothing.
+    // Bounds: a thread that was preempted meanwhile has measured the wait, not the faults.
     let nanos = measured.clamp(USUAL_NANOS / 4, USUAL_NANOS * 10);
     NANOS.store(nanos, Relaxed);
     nanos

@@ -50,7 +50,7 @@ pub fn map_wiped_on_fork(len: usize) -> Option<NonNull<u8>> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new private mapping at an address of the kernel's choice.
     let at = unsafe { mm::mmap_anonymous(ptr::null_mut(), len, access, MapFlags::PRIVATE) }.ok()?;
-    // SAFETY: the mapping was just made, and nobody knows it.
+    // SAFETY: the mapping was just made, and no other thread has its address.
     unsafe {
         if mm::madvise(at, len, Advice::LinuxWipeOnFork).is_err() {
             let _ = mm::munmap(at, len);
@@ -64,7 +64,7 @@ pub fn map_wiped_on_fork(len: usize) -> Option<NonNull<u8>> {
 /// the process and of overcommitted memory say so only then.
 pub fn would_map(len: usize) -> bool {
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new private mapping at an address of the kernel's choice, which nobody else knows.
+    // SAFETY: a new private mapping at an address of the kernel's choice; no other thread has its address.
     unsafe {
         mm::mmap_anonymous(ptr::null_mut(), len, access, MapFlags::PRIVATE)
             .is_ok_and(|at| mm::munmap(at, len).is_ok())
@@ -104,7 +104,7 @@ pub fn resident(at: *mut u8, len: usize) -> Option<usize> {
 /// Gives a range back to the kernel altogether.
 ///
 /// # Safety
-/// The range is a mapping of the caller's, and nobody uses it any more.
+/// The range is a mapping of the caller's, and no thread uses it any more.
 pub unsafe fn release(at: *mut u8, len: usize) -> bool {
     // SAFETY: passed on from the caller.
     unsafe { mm::munmap(at.cast(), len) }.is_ok()
@@ -136,7 +136,7 @@ pub unsafe fn open_to_read(at: *mut u8, len: usize) -> bool {
 /// The range lies in a reservation of the caller's; its contents are given up.
 pub unsafe fn open_fresh(at: *mut u8, len: usize) -> bool {
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the caller owns the range, so that replacing it harms nobody.
+    // SAFETY: the caller owns the range, so that replacing it changes no other mapping.
     unsafe { mm::mmap_anonymous(at.cast(), len, access, RESERVED | MapFlags::FIXED) }
         .inspect(|_| slices::name_again(at, len))
         .is_ok()
@@ -153,7 +153,7 @@ pub unsafe fn close(at: *mut u8, len: usize) -> bool {
         .inspect(|_| slices::name_again(at, len))
         .is_ok()
         // There are too many mappings, or the limit of the address space was
-        // lowered below what is in use: at least the pages go back.
+        // lowered below what is in use: at least the pages are released.
         // SAFETY: as above.
         || unsafe {
             discard(at, len) && mm::mprotect(at.cast(), len, MprotectFlags::empty()).is_ok()
@@ -293,7 +293,7 @@ pub unsafe fn collapse(at: *mut u8, len: usize) -> Whole {
     }
 }
 
-/// So many ranges in a row may be refused as invalid before the kernel is taken for one that does
+/// The kernel may refuse this number of ranges in a row as invalid before it is taken for one that does
 /// not know the advice.
 const MOST_INVALID: u32 = 8;
 /// In [`INVALID`]: the kernel knows it.
@@ -349,7 +349,7 @@ pub unsafe fn move_pages(from: *mut u8, to: *mut u8, len: usize) -> Move {
     match unsafe { mm::mremap(from.cast(), len, len + PAGE_BYTES, MremapFlags::empty()) } {
         Err(Errno::FAULT) => return Move::SeveralMappings,
         // Nothing was mapped behind it: a slice ends here.
-        // SAFETY: the page was mapped by the call above and nobody knows it.
+        // SAFETY: the page was mapped by the call above, and no other thread has its address.
         Ok(_) => unsafe {
             release(from.add(len), PAGE_BYTES);
         },
@@ -391,7 +391,7 @@ pub fn address_space_limit() -> Option<usize> {
         .and_then(|limit| usize::try_from(limit).ok())
 }
 
-/// Whether opening memory counts against a limit although nobody touches it:
+/// Whether opening memory counts against a limit although no thread touches it:
 /// under `vm.overcommit_memory` = 2, or with a limit on the data segment.
 pub fn is_charged_when_opened() -> bool {
     let mut buffer = [0u8; 8];

@@ -333,7 +333,7 @@ impl<M: Medium> Core<M> {
         Ok(true)
     }
 
-    /// Notes which regions are parts of an object that begins in one before: that has to be known before anybody looks for a header there.
+    /// Notes which regions are parts of an object that begins in one before: that has to be known before a thread looks for a header there.
     pub fn note_continued(&self, count: usize) {
         let mut region = 0;
         while region * REGION_BLOCKS < count {

@@ -2,7 +2,7 @@
 //! is persistent but the object itself.
 //!
 //! The paper's lists go through the objects; these are stacks beside the heap, so that an object is not touched before
-//! somebody uses it. A stack that is full gives the older half back to the blocks (section 7.1), one that is empty is
+//! it is used. A stack that is full returns the older half to the blocks (section 7.1), one that is empty is
 //! filled from one block (section 6.1).
 //!
 //! In the child of a fork all caches are empty: their memory is wiped. So a child comes the slow way, on which it is refused.
@@ -64,7 +64,7 @@ pub struct Cache {
     /// The heap, and how to give all objects back to it.
     pub core: *const (),
     pub drain: Option<unsafe fn(*const (), &Cache)>,
-    /// Where the thread that it belongs to looks for it; null: it belongs to nobody. Under the lock of the heap's caches.
+    /// Where the thread that it belongs to looks for it; null: no thread has it. Under the lock of the heap's caches.
     place: Cell<*mut *mut Cache>,
     /// The next one of the heap's.
     next: *mut Cache,
@@ -150,7 +150,7 @@ impl<M: Medium> Core<M> {
                 made
             }
         };
-        // SAFETY: nobody else's now.
+        // SAFETY: under the caches' lock, and its `place` is null: no thread has the cache.
         unsafe {
             cache.as_ref().place.set(place.as_ptr());
             *place.as_ptr() = cache.as_ptr();
@@ -201,7 +201,7 @@ impl<M: Medium> Core<M> {
         cache.pop(class).ok_or(Error::Full)
     }
 
-    /// Adds an object to a stack that is full: the older half goes back to its blocks.
+    /// Adds an object to a stack that is full: the older half is returned to its blocks.
     ///
     /// # Errors
     /// [`Error::DoubleFree`]: one of those was free already; all others went back.
@@ -220,7 +220,7 @@ impl<M: Medium> Core<M> {
             }
             let len = bin.len.get() as usize;
             let half = len / 2;
-            // SAFETY: so many are there.
+            // SAFETY: the bin's first `len` objects are set.
             let all = unsafe { core::slice::from_raw_parts_mut(bin.objects, len) };
             outcome = self.return_objects(class, &all[..half]);
             all.copy_within(half.., 0);
@@ -235,26 +235,26 @@ impl<M: Medium> Core<M> {
         for (class, bin) in cache.bins.iter().enumerate() {
             let len = bin.len.take() as usize;
             if len > 0 {
-                // SAFETY: so many are there.
+                // SAFETY: the bin's first `len` objects are set.
                 let all = unsafe { core::slice::from_raw_parts(bin.objects, len) };
                 let _ = self.return_objects(Class(class as u8), all);
             }
         }
     }
 
-    /// Gives all objects of all caches back. Nobody uses the heap meanwhile.
+    /// Returns all objects of all caches. No other thread uses the heap meanwhile.
     pub fn drain_all(&self) {
         let caches = self.caches.lock();
         let mut next = caches.first;
         while let Some(cache) = NonNull::new(next) {
-            // SAFETY: this heap's, and nobody uses it.
+            // SAFETY: the list has this heap's caches, which are mapped; no other thread uses the heap.
             let cache = unsafe { cache.as_ref() };
             self.drain_cache(cache);
             next = cache.next;
         }
     }
 
-    /// Lets go of all caches. Nobody uses the heap any more.
+    /// Lets go of all caches. No other thread uses the heap any more.
     pub fn drop_caches(&self) {
         // In the child of a fork the caches do not know whose they are: they were wiped. The child's one thread does.
         if let Some(place) = registry::place(self.number.load(Relaxed)) {
@@ -264,7 +264,7 @@ impl<M: Medium> Core<M> {
         let mut caches = self.caches.lock();
         let mut next = core::mem::replace(&mut caches.first, ptr::null_mut());
         while let Some(cache) = NonNull::new(next) {
-            // SAFETY: this heap's, and nobody uses it.
+            // SAFETY: the list has this heap's caches, which are mapped; no other thread uses the heap.
             unsafe {
                 next = cache.as_ref().next;
                 let place = cache.as_ref().place.get();
@@ -277,7 +277,7 @@ impl<M: Medium> Core<M> {
     }
 }
 
-/// [`Cache::drain`] for one kind of medium: the thread ends, and somebody else may have the cache.
+/// [`Cache::drain`] for one kind of medium: the thread ends, and another thread may have the cache.
 ///
 /// # Safety
 /// The heap is open, and the calling thread has the cache.

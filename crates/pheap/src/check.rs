@@ -83,7 +83,7 @@ pub struct Survey {
     pub large_blocks: u64,
     /// What lies in blocks of each class.
     pub classes: [ClassUse; CLASSES],
-    /// Objects that can be reached, as far as can be told without their types.
+    /// Objects that can be reached, as far as that is known without their types.
     pub live: u64,
     /// Bytes of these.
     pub live_bytes: u64,
@@ -114,7 +114,7 @@ struct Look<'a, M: Medium> {
 /// that is wrong.
 ///
 /// # Errors
-/// It is no heap, or one of which so much is damaged that nothing can be looked at; there is no memory.
+/// It is no heap, or its damage leaves nothing that can be looked at; there is no memory.
 pub fn check<M: Medium>(
     medium: &M,
     types: &[RootType<'_>],

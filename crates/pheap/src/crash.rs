@@ -135,7 +135,7 @@ fn no_state_is_lost_none_leaks_and_none_is_given_out_twice() {
     memory.note(0);
     let mut states: States = vec![vec![]];
     let mut now = Vec::new();
-    // Small, medium and large ones, so that blocks are taken and given back.
+    // Small, medium and large ones, so that blocks are taken and freed.
     for (number, bytes) in [(1, 64), (2, 5000), (3, 64), (4, 70_000), (5, 1024)] {
         stack.push(number, bytes);
         now.insert(0, number);

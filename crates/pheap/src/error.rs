@@ -75,7 +75,7 @@ pub enum Error {
     Full,
     /// The disk or the user's quota is full (`ENOSPC`, `EDQUOT`).
     DiskFull,
-    /// The file may not become so long: a limit of the process (`ulimit -f`), or one of the file system (`EFBIG`).
+    /// The file would exceed a limit: one of the process (`ulimit -f`), or one of the file system (`EFBIG`).
     FileSize,
     /// There is no memory, or no address space (`ENOMEM`; `ulimit -v`).
     NoMemory,

@@ -118,7 +118,7 @@ fn verify(heap: &Heap<&Plain>) -> Result<u64, String> {
     };
     let large = heap.root_word(0).ok().and_then(|word| object(word, 3 * BLOCK_BYTES));
     let large = large.ok_or("the large object is missing")?;
-    // SAFETY: an object of so many words.
+    // SAFETY: the object has `3 * BLOCK_BYTES` bytes.
     let is_word = |word: usize| unsafe { large.add(word).read() } == numbers(word as u64) >> 16;
     if !(0..3 * BLOCK_BYTES / 8).all(is_word) {
         return Err("the large object".into());
@@ -326,7 +326,7 @@ fn pages() -> Vec<usize> {
 }
 
 /// Damage of whole pages: whatever it is, nothing is lost silently, and what a repair leaves is sound. Roots and names that it says are
-/// lost may be given back: what they lead to was not overwritten.
+/// lost may be set again: what they lead to was not overwritten.
 fn damage_pages(sound: &[u8], damaged: &[u8]) -> Result<&'static str, String> {
     if sound == damaged {
         return Ok("the same");

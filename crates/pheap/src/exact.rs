@@ -279,7 +279,7 @@ impl<M: Medium> Core<M> {
     }
 }
 
-/// All that the header of a block could say, in a heap of so many blocks.
+/// All that the header of a block could say, in a heap of `count` blocks.
 fn could_be(block: BlockId, count: usize) -> impl Iterator<Item = Header> {
     let at = block.0 as usize;
     let region_end = (block.region() + 1) * REGION_BLOCKS;

@@ -18,7 +18,7 @@ pub struct Counts {
     pub flushes: u64,
     /// Fences that were waited for.
     pub fences: u64,
-    /// Lines of mark bits that were written back for want of room in the table, which nobody waited for.
+    /// Lines of mark bits that were written back for want of room in the table. No thread waited for them.
     pub lazy_flushes: u64,
     /// Blocks that got a header.
     pub fresh_blocks: u64,
@@ -72,7 +72,7 @@ impl<M: Medium> Heap<M> {
         self.core().root(index)
     }
 
-    /// The number of the root of that name, which leads to a `T`. One that nobody has used gets the name if there is none.
+    /// The number of the root of that name, which leads to a `T`. If no root has the name, an unused root gets it.
     ///
     /// # Errors
     /// [`Error::RootType`]: it leads to something else; [`Error::RootName`], [`Error::RootsFull`]; [`Error::Damaged`]: there is none, and
@@ -107,7 +107,7 @@ impl<M: Medium> Heap<M> {
         PPtr::from_raw(TAG | self.core().offset(object.as_ptr().cast()) as u64)
     }
 
-    /// Where the object of a pointer is; `None`: it is null, or leads out of the heap. Whether there is one nobody looks.
+    /// Where the object of a pointer is; `None`: it is null, or leads out of the heap. Whether an object lies there is not checked.
     #[inline]
     pub fn address<T>(&self, pointer: PPtr<T>) -> Option<NonNull<T>> {
         let at = pointer.offset()?;

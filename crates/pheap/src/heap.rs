@@ -211,7 +211,7 @@ impl<M: Medium> Heap<M> {
         self.core().bytes()
     }
 
-    /// Allocates an object of at least so many bytes, aligned to 16; what it holds is anything. It is there after a failure if it can be
+    /// Allocates an object of at least `bytes` bytes, aligned to 16; what it holds is anything. It is there after a failure if it can be
     /// reached then.
     ///
     /// # Errors
@@ -290,8 +290,8 @@ impl<M: Medium> Heap<M> {
         }
     }
 
-    /// The same, and all bytes of it are zero, those that were not asked for as well: what was there before does not keep
-    /// other objects when there is nobody who knows its type.
+    /// The same, and all bytes of it are zero, those beyond `bytes` as well: a collection that does not know its type then finds
+    /// no pointers there that the object before has left.
     ///
     /// # Errors
     /// As for [`Heap::alloc`].
@@ -306,7 +306,7 @@ impl<M: Medium> Heap<M> {
         let at = self.core().offset(object.as_ptr());
         for from in (0..bytes).step_by(ZEROES.len()) {
             let part = (bytes - from).min(ZEROES.len());
-            // SAFETY: an object that nobody else has.
+            // SAFETY: the object was just allocated, and its caller has not got it yet.
             unsafe { self.core().medium.store(at + from, &ZEROES[..part]) };
         }
     }
@@ -314,11 +314,11 @@ impl<M: Medium> Heap<M> {
     /// Frees an object. What led to it must durably do so no more: after a failure it may hold anything.
     ///
     /// # Errors
-    /// [`Error::Foreign`]: it is no object of this heap; [`Error::DoubleFree`]: it is free, as far as can be told: one that is freed twice
+    /// [`Error::Foreign`]: it is no object of this heap; [`Error::DoubleFree`]: it is free, as far as the heap knows: one that is freed twice
     /// is found the second time, or when the thread's cache is emptied.
     ///
     /// # Safety
-    /// Nobody uses it any more.
+    /// No thread uses it any more.
     #[inline]
     pub unsafe fn free(&self, object: NonNull<u8>) -> Result<(), Error> {
         if self.core().callback.load(Relaxed).is_null() {
@@ -435,14 +435,14 @@ impl<M: Medium> Heap<M> {
         self.core().usable(object)
     }
 
-    /// Has an object of at least so many bytes that begins with what the object held: the same one if it has room, and is
+    /// Has an object of at least `bytes` bytes that begins with what the object held: the same one if it has room, and is
     /// not more than twice as large.
     ///
     /// # Errors
     /// As for [`Heap::alloc`] and [`Heap::free`]; the object is as it was.
     ///
     /// # Safety
-    /// Nobody else uses it; it is the new object's, which was not written back, unless this fails.
+    /// No other thread uses it; it is the new object's, which was not written back, unless this fails.
     pub unsafe fn realloc(&self, object: NonNull<u8>, bytes: usize) -> Result<NonNull<u8>, Error> {
         let core = self.core();
         core.check_process()?;
@@ -456,11 +456,11 @@ impl<M: Medium> Heap<M> {
         }
         let new = self.alloc(bytes)?;
         let (at, kept) = (core.offset(new.as_ptr()), has.min(bytes));
-        // SAFETY: both are objects with so many bytes; the new one is nobody else's, the old one's bytes do not change.
+        // SAFETY: both objects have `kept` bytes; the new one is this call's alone, and the caller keeps the old one's bytes unchanged.
         unsafe {
             core.medium.store(at, core::slice::from_raw_parts(object.as_ptr(), kept));
             if let Err(why) = self.free(object) {
-                // It was free already: nobody gets the new one.
+                // It was free already: the new object is freed.
                 self.safe_free(new)?;
                 return Err(why);
             }
@@ -481,7 +481,7 @@ impl<M: Medium> Heap<M> {
     }
 
     /// Frees all that cannot be reached from the roots (section 9.2), of which `types` says the types; of others each word is
-    /// looked at. The program must not have pointers to objects but from the roots: nobody else knows of them.
+    /// looked at. The program must not keep pointers to objects other than in the heap: a collection does not see them.
     ///
     /// # Errors
     /// A root has another type, or there is no memory. The heap is as it was then, and has to be recovered if it had to be.
@@ -489,7 +489,7 @@ impl<M: Medium> Heap<M> {
         self.collect_watched(types, None)
     }
 
-    /// The same, and somebody is told how far it is.
+    /// The same, with its progress reported to `watcher`.
     ///
     /// # Errors
     /// As for [`Heap::collect`].

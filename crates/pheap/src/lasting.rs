@@ -1,4 +1,4 @@
-//! What makes a heap durable, and how it is left: checkpoints, at which it is lent to whoever wants a copy, and its end.
+//! What makes a heap durable, and how it is left: checkpoints, at which it is lent to a process that wants a copy, and its end.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::*;
@@ -14,7 +14,7 @@ use crate::shared::Core;
 use crate::superblock::{ASKING, Record, State};
 
 impl<M: Medium> Core<M> {
-    /// Refuses to go on with a file that somebody has cut off.
+    /// Refuses to go on with a file that another process has truncated.
     pub fn check_present(&self) -> Result<(), Error> {
         // The length first: another thread may make the file longer in between.
         let needs = self.medium.bytes();
@@ -180,7 +180,7 @@ impl<M: Medium> Heap<M> {
             core.drop_caches();
             collections::forget_claims(number);
         });
-        // SAFETY: placed there, and nobody has it any more.
+        // SAFETY: placed there when the heap was opened; the heap is unregistered, and `let_go` runs once.
         let core = unsafe {
             let core = self.core.read();
             vm::release(self.core.as_ptr().cast(), core_bytes::<M>());

@@ -91,7 +91,7 @@ pub const fn first_block(region: usize) -> BlockId {
     BlockId((region * REGION_BLOCKS + first) as u32)
 }
 
-/// All blocks of a region that have a header, whether the heap is so long or not.
+/// All blocks of a region that have a header, whether the heap reaches them or not.
 pub fn blocks_of(region: usize) -> impl Iterator<Item = BlockId> {
     let end = ((region + 1) * REGION_BLOCKS) as u32;
     (first_block(region).0..end).map(BlockId)

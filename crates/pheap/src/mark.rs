@@ -202,7 +202,7 @@ pub struct Worker<'a, M: Medium> {
     pub marked: u64,
     pub marked_bytes: u64,
     looked: u32,
-    /// Blocks of what was marked that were told of.
+    /// Blocks of what was marked that the progress has counted.
     told: u64,
     purpose: Purpose,
     pub failed: Option<Error>,

@@ -23,7 +23,7 @@ unsafe impl Zeroed for core::sync::atomic::AtomicU8 {}
 // SAFETY: numbers.
 unsafe impl Zeroed for core::sync::atomic::AtomicU64 {}
 
-/// Opened in steps of so many bytes, so that a heap that grows by a block does not ask the kernel each time.
+/// Opened in steps of this number of bytes, so that a heap that grows by a block does not ask the kernel each time.
 const STEP_BYTES: usize = 16 * PAGE_BYTES;
 
 /// A row that becomes longer.
@@ -40,7 +40,7 @@ unsafe impl<T: Send> Send for Table<T> {}
 unsafe impl<T: Sync> Sync for Table<T> {}
 
 impl<T: Zeroed> Table<T> {
-    /// Reserves room for so many.
+    /// Reserves room for `count` elements.
     ///
     /// # Errors
     /// [`Error::NoMemory`]: no address space.
@@ -50,7 +50,7 @@ impl<T: Zeroed> Table<T> {
         Ok(Self { at, reserved, opened: AtomicUsize::new(0), of: PhantomData })
     }
 
-    /// Has at least so many there. One thread at a time.
+    /// Opens at least `count` elements. One thread at a time.
     ///
     /// # Errors
     /// [`Error::Full`]: more than were reserved; [`Error::NoMemory`]: the kernel refused.
@@ -73,7 +73,7 @@ impl<T: Zeroed> Table<T> {
         Ok(())
     }
 
-    /// Has all that are there on pages of their own, large ones if the kernel gives such: somebody will write here and there all over, and
+    /// Has all that are there on pages of their own, large ones if the kernel has them: threads will write to scattered elements, and
     /// a page that was read before it is written costs two faults and an interrupt of every other processor.
     pub fn populate(&self) {
         let (at, bytes) = (self.at.as_ptr().cast(), self.opened.load(Relaxed));
@@ -88,7 +88,7 @@ impl<T: Zeroed> Table<T> {
     #[inline]
     pub fn all(&self) -> &[T] {
         let count = self.opened.load(Relaxed) / size_of::<T>();
-        // SAFETY: so many were opened, and zero is a value.
+        // SAFETY: `count` elements are open, and zero is a value (`Zeroed`).
         unsafe { slice::from_raw_parts(self.at.as_ptr(), count) }
     }
 

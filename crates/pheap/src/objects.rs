@@ -147,7 +147,7 @@ impl<M: Medium> Core<M> {
         outcome
     }
 
-    /// The mark bits of a block have changed, and their sum by so much.
+    /// Changes the sum of a block's mark bits by `by`, as the bits have changed.
     fn note_marks(&self, block: BlockId, by: u64) {
         if by != 0 {
             self.change_marks_sum(block, by);

@@ -22,7 +22,7 @@ use crate::progress::Progress;
 use crate::superblock::{Identity, Record};
 use crate::transaction::Transactions;
 
-/// What was done since the heap was opened; all but `lazy` counts what somebody waited for.
+/// What was done since the heap was opened; all but `lazy` counts what a thread waited for.
 #[derive(Default)]
 pub struct Counters {
     /// Lines written back.
@@ -49,7 +49,7 @@ pub struct Core<M: Medium> {
     pub record: Lock<Record>,
     pub lazy: Lazy,
     pub infos: Table<Info>,
-    /// For each block the tag of the class of its small objects ([`Class::tag`]), if that is known; so that whoever frees an object
+    /// For each block the tag of the class of its small objects ([`Class::tag`]), if that is known; so that a thread that frees an object
     /// looks at nothing in the heap but the object.
     pub tags: Table<AtomicU8>,
     /// For each region whether an object of the one before goes on in it.
@@ -79,12 +79,12 @@ pub struct Core<M: Medium> {
     pub progress: Progress,
     /// Caches of threads, and those of threads that have ended.
     pub caches: Lock<Caches>,
-    /// The heap was not closed, and nobody knows yet what can be reached.
+    /// The heap was not closed, and what can be reached is not known yet.
     pub needs_collection: AtomicBool,
     /// What [`crate::Heap::free`] hands objects to instead; see [`crate::Heap::set_free_callback`].
     pub callback: AtomicPtr<()>,
     pub callback_data: AtomicPtr<u8>,
-    /// Last, so that it is let go of last: while the kernel unmaps it, memory of the others could not be given back.
+    /// Last, so that it is dropped last: while the kernel unmaps it, memory of the others could not be released.
     pub medium: M,
 }
 

@@ -1,4 +1,4 @@
-//! Room given back: a file is cut behind the last block that is in use.
+//! Room released to the disk: a file is cut behind the last block that is in use.
 //!
 //! The order makes any failure harmless. First the heap is closed with a record that says the shorter length: all behind it is free, by
 //! headers that are durable. Then the file is cut. Between the two the file is longer than its record says, and the next

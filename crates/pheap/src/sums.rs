@@ -221,7 +221,7 @@ impl<M: Medium> Core<M> {
         Ok(())
     }
 
-    /// The sum of the lines of all regions of a heap that has so many bytes by its record, as they are. A medium may be longer: of a
+    /// The sum of the lines of all regions of a heap that has `bytes` bytes by its record, as they are. A medium may be longer: of a
     /// heap that was shrunk, until the file is cut.
     pub fn sum_lines(&self, bytes: u64) -> u64 {
         let own = self.own_regions().filter(|region| ((region * REGION_BYTES) as u64) < bytes);
@@ -252,7 +252,7 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// The sums that a closing record of so many bytes has, of what is there.
+    /// The sums that a closing record with `bytes` bytes has, of what is there.
     pub fn sums(&self, bytes: u64) -> Sums {
         Sums {
             regions: self.sum_lines(bytes),
@@ -305,7 +305,7 @@ impl<M: Medium> Core<M> {
         self.change_region_sum(block.region(), 0, delta(at, old, word));
     }
 
-    /// The mark bits of a block have changed, and their sum by so much. Under the lock of the block's class.
+    /// Changes the sum of a block's mark bits by `by`, as the bits have changed. Under the lock of the block's class.
     pub fn change_marks_sum(&self, block: BlockId, by: u64) {
         let at = marks_sum_at(block);
         let old = self.load(at);

@@ -35,7 +35,7 @@ unsafe impl Trace for Pointers {
 
     fn trace(&self, tracer: &mut Tracer<'_>) {
         for number in 0..self.count as usize {
-            // SAFETY: the test has made the object so long.
+            // SAFETY: the test has allocated the object with room for `count` pointers.
             unsafe { (*self.first.as_ptr().add(number)).trace(tracer) };
         }
     }
@@ -103,7 +103,7 @@ fn a_heap_that_was_closed_is_as_it_was() {
     let heap = create(LEAST_BYTES + 3 * BLOCK_BYTES);
     (0..100).for_each(|number| push(&heap, number, 128).unwrap());
     let (kept, other) = (heap.alloc(128).unwrap(), heap.alloc(128).unwrap());
-    // SAFETY: nobody uses it.
+    // SAFETY: the test owns the object.
     unsafe { heap.free(other).unwrap() };
     heap.set_root(1, Some(kept)).unwrap();
     let medium = *heap.medium();
@@ -148,7 +148,7 @@ fn objects_move_when_they_have_to() {
     let heap = create(LEAST_BYTES + 8 * BLOCK_BYTES);
     let object = heap.alloc(100).unwrap();
     let at = heap.core().offset(object.as_ptr());
-    // SAFETY: nobody else has it.
+    // SAFETY: the test owns the object.
     unsafe {
         heap.medium().store(at, &[7; 100]);
         assert_eq!(heap.realloc(object, 112).unwrap(), object);
@@ -172,7 +172,7 @@ fn objects_longer_than_a_region_cover_the_next() {
     let heap = create(4 * REGION_BYTES);
     let long = heap.alloc(100 << 20).unwrap();
     let at = heap.core().offset(long.as_ptr());
-    // SAFETY: nobody else has it; within it, where the metadata of a region was.
+    // SAFETY: the test owns the object; the range lies within it, where the metadata of a region was.
     unsafe { heap.medium().store(at + REGION_BYTES, &[0xff; 4096]) };
     let inside = heap.core().object_of(at + (90 << 20)).unwrap();
     assert_eq!(inside.start, at);
@@ -182,7 +182,7 @@ fn objects_longer_than_a_region_cover_the_next() {
     assert_eq!(opened.collected.unwrap().live, 2);
     let long = heap.core().at(at);
     heap.set_root(5, None).unwrap();
-    // SAFETY: nobody uses it.
+    // SAFETY: the test owns the object.
     unsafe { heap.free(long).unwrap() };
     let mut small = 0;
     while heap.alloc(1 << 20).is_ok() {
@@ -256,7 +256,7 @@ fn marks_below_a_large_object_are_forgotten() {
     heap.set_root(0, Some(large)).unwrap();
     let (heap, _) = again(heap);
     heap.set_root(0, None).unwrap();
-    // SAFETY: nobody uses it.
+    // SAFETY: the test owns the object.
     unsafe { heap.free(heap.core().at(at)).unwrap() };
     let mut count = 0;
     while heap.alloc(1024).is_ok() {
@@ -311,7 +311,7 @@ fn a_fresh_block_costs_one_flush_and_one_fence_and_a_used_one_nothing() {
     objects.insert(heap.alloc(64).unwrap(), ());
     let after = heap.counters();
     assert_eq!((after.flushes, after.fences), (before.flushes + 1, before.fences + 1));
-    // SAFETY: nobody uses them.
+    // SAFETY: the test owns the objects.
     unsafe {
         objects.keys().for_each(|object| heap.free(*object).unwrap());
         heap.free(first).unwrap();
@@ -334,11 +334,11 @@ fn a_random_life_agrees_with_a_model() {
         // Objects by offset: how many bytes, and what they are full of.
         let mut objects: Vec<(usize, usize, u8)> = Vec::new();
         let full = |heap: &Simulated, (at, bytes, fill): (usize, usize, u8)| {
-            // SAFETY: an object of so many bytes.
+            // SAFETY: the object has `bytes` bytes.
             let held = unsafe { core::slice::from_raw_parts(heap.core().at(at).as_ptr(), bytes) };
             held[8..].iter().all(|byte| *byte == fill)
         };
-        // SAFETY: it is nobody's any more.
+        // SAFETY: the test has removed the object from its list.
         let free = |heap: &Simulated, at| unsafe { heap.free(heap.core().at(at)).unwrap() };
         for (number, (what, value)) in steps.into_iter().enumerate() {
             let fill = number as u8;
@@ -346,7 +346,7 @@ fn a_random_life_agrees_with_a_model() {
                 0 => {
                     let Ok(object) = heap.alloc(value + 8) else { continue };
                     let at = heap.core().offset(object.as_ptr());
-                    // SAFETY: it has room for so many.
+                    // SAFETY: the object has room for `value + 8` bytes.
                     unsafe { heap.medium().store(at, &vec![fill; value + 8]) };
                     heap.core().store(at, 0);
                     objects.push((at, value + 8, fill));
@@ -391,7 +391,7 @@ fn a_random_life_agrees_with_a_model() {
 }
 
 #[test]
-fn empty_blocks_stay_with_their_class_until_somebody_needs_them() {
+fn empty_blocks_stay_with_their_class_until_another_needs_them() {
     let heap = create(LEAST_BYTES + 3 * BLOCK_BYTES);
     let fill = |bytes: usize| {
         let mut objects = Vec::new();
@@ -401,7 +401,7 @@ fn empty_blocks_stay_with_their_class_until_somebody_needs_them() {
         objects
     };
     let free = |objects: Vec<core::ptr::NonNull<u8>>| {
-        // SAFETY: nobody uses them.
+        // SAFETY: the test owns the objects.
         objects.into_iter().for_each(|object| unsafe { heap.free(object).unwrap() });
     };
     for round in 0..3 {

@@ -237,7 +237,7 @@ impl Log {
         }
     }
 
-    /// The object that was noted last was given back.
+    /// The object that was noted last was freed.
     pub fn forget_alloc<M: Medium>(&mut self, heap: &Heap<M>, at: usize) {
         let core = heap.core();
         self.each(&core.medium, 0, |record, kind, object| {

@@ -1,4 +1,4 @@
-//! All objects that can be reached, for those who want to see them.
+//! All objects that can be reached, in order.
 
 use spandrel_pmem::Medium;
 
@@ -19,7 +19,7 @@ pub struct Object {
 }
 
 impl<M: Medium> Heap<M> {
-    /// Shows every object that can be reached from the roots, in the order in which they lie. Nobody changes the heap meanwhile.
+    /// Shows every object that can be reached from the roots, in the order in which they lie. No thread changes the heap meanwhile.
     ///
     /// # Errors
     /// As for [`Heap::collect`].

@@ -51,7 +51,7 @@ pub fn place<T>(
 /// Whether nothing is mapped there.
 ///
 /// # Errors
-/// [`Error::NoMemory`]: the kernel would map nothing so long anywhere.
+/// [`Error::NoMemory`]: the kernel would map nothing of that length anywhere.
 fn is_free(base: u64, bytes: usize) -> Result<bool, Error> {
     let base = usize::try_from(base).map_err(|_| Error::NoMemory)?;
     let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);

@@ -1,4 +1,4 @@
-//! Copies of heaps that somebody has open, and who keeps no log: he lends them at his next checkpoint.
+//! Copies of heaps that a process has open without a log: the owner lends the heap at its next checkpoint.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use spandrel_pheap::{
 use spandrel_pmem::loan::Loan;
 use tempfile::TempDir;
 
-/// Where the line lies in which somebody asks: part of the format.
+/// Where the line lies in which a process asks for a copy: part of the format.
 const ASKING: usize = 638_976;
 
 const TYPES: &[RootType<'_>] = &[
@@ -148,8 +148,8 @@ fn copy_that_lacks(path: &Path, most: u64) -> u64 {
     let medium = Options::new().copy_medium(text(path)).unwrap();
     // SAFETY: within the copy.
     let asked = unsafe { medium.base().add(ASKING).cast::<[u64; 3]>().read() };
-    // The second word is what an owner has left that was killed while he lent it.
-    assert_eq!(asked[0], 0, "nobody asks the copy");
+    // The second word is the remainder of an owner that was killed while it lent the heap.
+    assert_eq!(asked[0], 0, "no process asks the copy");
     let (heap, opened) = Heap::open(&medium, 0, Some(TYPES)).unwrap();
     assert!(!opened.was_clean);
     let numbers = numbers(&heap);
@@ -177,7 +177,7 @@ fn an_open_heap_is_copied_at_its_next_checkpoint() {
     for _ in 0..20 {
         let len = checked_copy(&path);
         assert!(len > last, "{len} after {last}");
-        // He goes on.
+        // The owner proceeds.
         last = owner.heard().unwrap();
     }
     drop(owner);
@@ -200,7 +200,7 @@ fn two_may_ask_at_once() {
 }
 
 #[test]
-fn who_makes_no_checkpoint_is_not_waited_for_for_ever() {
+fn an_owner_without_checkpoints_is_not_waited_for_for_ever() {
     let place = in_memory();
     let path = heap_file(&place);
     let heap = created(&path);
@@ -213,7 +213,7 @@ fn who_makes_no_checkpoint_is_not_waited_for_for_ever() {
     assert_eq!(why, Some(Error::NoCheckpoint));
     assert!((250..5000).contains(&took.as_millis()), "{took:?}");
     assert_eq!(copied(0).0, Some(Error::Locked));
-    // Nobody is asked any more: the owner is not kept.
+    // The request has ended: the owner does not wait.
     let begun = Instant::now();
     heap.checkpoint().unwrap();
     assert!(begun.elapsed() < Duration::from_secs(1));
@@ -235,7 +235,7 @@ fn an_owner_that_is_killed_while_he_is_asked_has_left_his_heap() {
         drop(idle);
         assert_eq!(numbers(&copy.join().unwrap()), [5]);
     });
-    // What he was asked is forgotten.
+    // The request has left nothing behind.
     let (heap, _) = Options::new().roots(TYPES).open(text(&path)).unwrap();
     heap.checkpoint().unwrap();
     assert_eq!(numbers(&heap), [5]);
@@ -261,11 +261,11 @@ fn an_asker_that_is_killed_lets_go() {
             asker.heard().unwrap();
             let before = rounds.load(Relaxed);
             std::thread::sleep(Duration::from_millis(100));
-            assert!(rounds.load(Relaxed) <= before + 1, "he stands still");
+            assert!(rounds.load(Relaxed) <= before + 1, "the owner stands still");
             drop(asker);
             let begun = Instant::now();
             while rounds.load(Relaxed) < before + 10 {
-                assert!(begun.elapsed() < Duration::from_secs(5), "he goes on");
+                assert!(begun.elapsed() < Duration::from_secs(5), "the owner proceeds");
                 std::thread::sleep(Duration::from_millis(1));
             }
             let copy = Options::new().copy_medium(text(&path)).unwrap();
@@ -303,7 +303,7 @@ unsafe impl Trace for Link {
     }
 }
 
-/// One of those who use a heap without a thought of who else does.
+/// A thread that uses a heap as if it were alone.
 fn use_it(heap: &Heap<Media>, number: usize, is_over: &AtomicBool) {
     let mut random = 88_172_645_463_325_252 + number as u64;
     let mut next = |below: usize| {
@@ -367,7 +367,7 @@ fn use_it(heap: &Heap<Media>, number: usize, is_over: &AtomicBool) {
 }
 
 fn free(heap: &Heap<Media>, object: std::ptr::NonNull<u8>) {
-    // SAFETY: whoever calls this has it alone.
+    // SAFETY: the calling thread owns the object.
     unsafe { heap.free(object).unwrap() };
 }
 
@@ -410,7 +410,7 @@ fn copies_are_of_one_moment_also_where_other_threads_go_on() {
 }
 
 #[test]
-fn what_askers_have_left_is_forgotten_by_who_opens() {
+fn opening_clears_what_askers_have_left() {
     let place = in_memory();
     let path = heap_file(&place);
     created(&path).close().unwrap();
@@ -425,7 +425,7 @@ fn what_askers_have_left_is_forgotten_by_who_opens() {
     assert!(opened.was_clean);
     assert_eq!(line(&heap), [0; 3]);
     heap.close().unwrap();
-    // Nor does it matter to who only looks.
+    // A copy is not affected either.
     std::fs::write(&path, &bytes).unwrap();
     let copy = Options::new().copy_medium(text(&path)).unwrap();
     check(&copy, &[], &mut |finding| panic!("{finding}")).unwrap();
@@ -476,7 +476,7 @@ fn a_heap_with_a_log_is_copied_while_checkpoints_never_end() {
 }
 
 #[test]
-fn who_keeps_a_log_is_not_asked_whatever_is_beside_the_file() {
+fn an_owner_with_a_log_is_not_asked_whatever_is_beside_the_file() {
     let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = heap_file(&disk);
     // No record is in the log yet.
@@ -489,7 +489,7 @@ fn who_keeps_a_log_is_not_asked_whatever_is_beside_the_file() {
     vector.push(2).unwrap();
     assert_eq!(numbers(&options.copy(text(&path)).unwrap().0), [1]);
     heap.close().unwrap();
-    // And who keeps none, with an empty one beside it, is.
+    // An owner without a log, with an empty one beside its file, is asked.
     let (heap, _) = Options::new().medium(Choice::Mapped).open(text(&path)).unwrap();
     std::fs::write(path.with_extension("heap.wal"), "").unwrap();
     assert_eq!(options.copy(text(&path)).err(), Some(Error::Locked));
@@ -498,7 +498,7 @@ fn who_keeps_a_log_is_not_asked_whatever_is_beside_the_file() {
 }
 
 #[test]
-fn who_reads_is_waited_for() {
+fn opening_waits_for_readers() {
     for place in [in_memory(), tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()] {
         let path = heap_file(&place);
         Options::new().size(1 << 20).create(text(&path)).unwrap().close().unwrap();

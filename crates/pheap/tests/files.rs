@@ -69,7 +69,7 @@ fn the_medium_suits_the_file() {
     heap.checkpoint().unwrap();
     numbers(&heap).push(2).unwrap();
     let (copy, opened) = Options::new().roots(NUMBERS).copy(text(&path)).unwrap();
-    assert!(!opened.was_clean, "a heap that somebody has open is not closed");
+    assert!(!opened.was_clean, "an open heap is not closed");
     assert_eq!(numbers(&copy).iter().collect::<Vec<_>>(), [1], "as of the last checkpoint");
     heap.close().unwrap();
 }
@@ -102,7 +102,7 @@ fn what_a_heap_was_made_to_lie_on_is_remembered() {
     }
 }
 
-/// Whoever says another medium than the heap was made for gets it, for that time, and loses nothing that was promised.
+/// A medium in the options overrides the heap's own for that time, and nothing that was promised is lost.
 #[test]
 fn an_option_is_followed_and_what_is_only_in_a_log_is_not_lost() {
     for place in places() {
@@ -264,13 +264,13 @@ fn a_full_heap_is_an_error_and_goes_on() {
         }
     };
     assert_eq!(full, Error::Full);
-    // SAFETY: nobody uses it.
+    // SAFETY: the test owns the object.
     unsafe { heap.free(objects.pop().unwrap()).unwrap() };
     assert!(heap.alloc(10_000).is_ok());
 }
 
 #[test]
-fn who_waits_is_told_how_far_it_is() {
+fn a_watcher_hears_how_far_a_collection_is() {
     let [place, _] = places();
     let path = heap_file(&place);
     let mut heap = Options::new().size(1 << 20).create(text(&path)).unwrap();
@@ -298,7 +298,7 @@ fn who_waits_is_told_how_far_it_is() {
     assert_eq!(heap.collect_watched(&[], Some(&watch)).unwrap().live, 200_000);
     rising(1);
     heap.collect(&[]).unwrap();
-    assert!(told.lock().unwrap().is_empty(), "nobody watches");
+    assert!(told.lock().unwrap().is_empty(), "there is no watcher");
     heap.close().unwrap();
     let medium = spandrel_pheap::copy(text(&path)).unwrap();
     let survey = spandrel_pheap::check_watched(&medium, &[], &mut |_| (), Some(&watch)).unwrap();
@@ -336,7 +336,7 @@ fn a_child_of_a_fork_is_refused() {
             assert_eq!(status, 0);
         }
     }
-    // SAFETY: nobody else uses them, and the child stored nothing to what they share.
+    // SAFETY: the test owns both objects, and the child stored nothing to what they share.
     unsafe {
         assert_eq!(object.cast::<u64>().read(), 7);
         heap.free(object).unwrap();
@@ -360,7 +360,7 @@ fn threads_share_a_heap_and_what_they_keep_comes_back() {
         });
         scope.spawn(|| {
             for object in take {
-                // SAFETY: it was sent by whoever had it.
+                // SAFETY: the sending thread has given up the object with the message.
                 unsafe { heap.free(std::ptr::NonNull::new(object as *mut u8).unwrap()).unwrap() };
             }
         });

@@ -91,7 +91,7 @@ fn limited() {
     let object = heap.alloc(12 << 20).unwrap();
     heap.set_root(0, Some(object)).unwrap();
     for round in 1..9 {
-        // SAFETY: the object has so many bytes.
+        // SAFETY: the object has 12 MiB.
         unsafe { object.write_bytes(round, 12 << 20) };
         heap.checkpoint().unwrap();
     }
@@ -110,7 +110,7 @@ fn arguments(test: &str) -> [&str; 6] {
     ["--ignored", "--exact", test, "--nocapture", "--test-threads", "1"]
 }
 
-/// Runs a test on a file system in memory of so many bytes; `None`: this machine lets nobody mount one.
+/// Runs a test on a file system in memory of that size; `None`: this machine does not allow the mount.
 fn on_small_disk(test: &str, size: &str, keeps_log: bool) -> Option<Output> {
     let place = tempfile::tempdir().unwrap();
     let script = "mount -t tmpfs -o size=\"$1\" small \"$2\" || exit 77; shift 2; exec \"$@\"";

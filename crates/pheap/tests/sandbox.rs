@@ -53,7 +53,7 @@ fn worker() {
     heap.checkpoint().unwrap();
     // The kernel stores to an object.
     let file = std::fs::File::open("/proc/self/exe").unwrap();
-    // SAFETY: the object has so many bytes.
+    // SAFETY: the object has 1 MiB.
     let bytes = unsafe { std::slice::from_raw_parts_mut(object.as_ptr(), 1 << 20) };
     std::io::Read::read_exact(&mut &file, bytes).unwrap();
     heap.checkpoint().unwrap();
@@ -96,7 +96,7 @@ fn check(path: &Path) {
     let map = HashMap::<u64, u64, _>::open(&heap, "map").unwrap();
     assert!((0..5000).all(|number| map.get(&number) == Some(number * 3)) && map.len() == 5000);
     let object = heap.get_root(0).unwrap().unwrap();
-    // SAFETY: the object has so many bytes.
+    // SAFETY: the object has 1 MiB.
     let held = unsafe { std::slice::from_raw_parts(object.as_ptr(), 1 << 20) };
     let exe = std::fs::read(std::env::current_exe().unwrap()).unwrap();
     assert!(held == &exe[..1 << 20], "what the kernel stored is there");

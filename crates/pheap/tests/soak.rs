@@ -161,11 +161,11 @@ impl<'h> Kept<'h> {
             _ if self.text.len() > TEXT_BYTES => self.text.truncate(0).unwrap(),
             _ => self.text.push(["words ", "ä ", "and "][key as usize % 3]).unwrap(),
         }
-        // What nobody keeps: a failure finds it, and it is free afterwards.
+        // An object without a pointer to it: a failure finds it, and it is free afterwards.
         let bytes = 16 + key as usize % if step.is_multiple_of(50) { 200_000 } else { 3000 };
         let object = self.heap.alloc(bytes).unwrap();
         if !step.is_multiple_of(9) {
-            // SAFETY: nobody else has it.
+            // SAFETY: the test owns the object.
             unsafe { self.heap.free(object).unwrap() };
         }
     }

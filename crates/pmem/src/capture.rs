@@ -155,7 +155,7 @@ mod tests {
         let words: Vec<u64> =
             (0..512u64).map(|word| word.wrapping_mul(0x0101_0101_0101_0101)).collect();
         let mut bytes = vec![0; 4096];
-        // SAFETY: so many are there.
+        // SAFETY: `words` has 4096 bytes.
         unsafe { copy_words(words.as_ptr().cast(), &mut bytes) };
         let back: Vec<u64> =
             bytes.chunks_exact(8).map(|b| u64::from_ne_bytes(b.try_into().unwrap())).collect();

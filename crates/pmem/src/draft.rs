@@ -27,7 +27,7 @@ unsafe impl Send for Draft {}
 unsafe impl Sync for Draft {}
 
 impl Draft {
-    /// So many bytes, rounded up to whole pages.
+    /// A draft of `bytes` bytes, rounded up to whole pages.
     ///
     /// # Errors
     /// `ENOMEM`.

@@ -40,7 +40,7 @@ fn log_room(image_bytes: u64, written_bytes: u64) -> u64 {
     FIRST + most + most / 256 + 4096
 }
 
-/// After so many bytes of checkpoints the memory of pages that the file has is given back. The next store to such a page copies it anew, a
+/// After this number of bytes of checkpoints the memory of pages that the file has is released. The next store to such a page copies it anew, a
 /// microsecond: little beside what its checkpoint takes.
 const KEPT_BYTES: usize = 32 * MIB;
 
@@ -51,7 +51,7 @@ struct State {
     buffer: Buffer,
     /// Where the kernel does not tell what was written.
     compared: Option<Compared>,
-    /// Bytes of checkpoints since memory was given back.
+    /// Bytes of checkpoints since memory was released.
     kept: usize,
     /// The disk has failed: what is durable is not known.
     failed: Option<Failed>,
@@ -88,7 +88,7 @@ pub struct File {
     log_name: Name,
 }
 
-// SAFETY: the mappings are its own; who stores to the image must not do so to the same bytes as others; all else is locked.
+// SAFETY: the mappings are its own; threads that store to the image store to disjoint bytes (`Medium::store`); all else is locked.
 unsafe impl Send for File {}
 // SAFETY: as above.
 unsafe impl Sync for File {}
@@ -133,7 +133,7 @@ impl File {
         let _ = files.reserve_log(log_room(bytes as u64, 0));
         let runs = Runs::new(most.div_ceil(PAGE_BYTES))?;
         let (base, reserved) = room::reserve(most, place.base)?;
-        // SAFETY: the reservation is nobody else's.
+        // SAFETY: the reservation is this medium's alone.
         let written = unsafe {
             let mapped = if bytes > 0 {
                 files.image.map(base.as_ptr(), 0, bytes, Mapping::Private)
@@ -269,7 +269,7 @@ impl Drop for File {
         {
             let _ = draft::remove_name(self.log_name.text(), log);
         }
-        // SAFETY: who stored to it borrowed it.
+        // SAFETY: `drop` has the medium exclusively, so that no store to the mapping is under way.
         unsafe { unmap::release(self.base.as_ptr(), self.reserved, self.bytes()) };
     }
 }

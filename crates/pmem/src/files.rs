@@ -38,7 +38,7 @@ impl Files {
 }
 
 impl Files {
-    /// Has room on the disk for so many bytes of the log, which becomes no longer by that.
+    /// Reserves room on the disk for that number of bytes of the log, which becomes no longer by that.
     ///
     /// # Errors
     /// The error's number: there is no room.

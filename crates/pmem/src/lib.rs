@@ -1,6 +1,6 @@
 //! Persistent memory: how bytes become durable, on what media, and what a power failure may leave of them.
 //!
-//! Whoever keeps something here stores through a [`Medium`] and says with [`Medium::write_back`], [`Medium::fence`] and
+//! A structure that lies here stores through a [`Medium`] and says with [`Medium::write_back`], [`Medium::fence`] and
 //! [`Medium::checkpoint`] in which order it becomes durable. So the [`simulator`] can take a medium's place, write down all
 //! stores and show every image that a power failure may leave at any moment.
 //!

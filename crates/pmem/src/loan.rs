@@ -1,13 +1,13 @@
-//! A file that somebody has mapped is lent: who wants a copy asks in the file itself, and who has it stands still where it says that all
-//! is well, until the copy is there.
+//! Lends a mapped file: a process that wants a copy asks in the file itself. The owner, the process that has the file mapped, stands still at
+//! a moment at which the file is consistent, until the copy is made.
 //!
-//! Three words of a line are for that, and mean nothing once nobody asks: a number that the asker has drawn, the same number
-//! as long as the owner stands still, and one that changes as long as the asker copies. So an owner whom nobody asks reads one word of memory, and nothing of it
-//! need survive anything. That there is an asker, and one only, and that somebody has the file mapped, are locks of bytes beyond the end of
-//! the file, which the kernel takes away with whoever has them.
+//! Three words of a line carry the protocol, and mean nothing without an asker: a number that the asker has drawn, the same number
+//! as long as the owner stands still, and one that changes as long as the asker copies. An owner without one reads one word of memory, and nothing of it
+//! need survive anything. That there is an asker, and one only, and that a process has the file mapped, are locks of bytes beyond the end of
+//! the file, which the kernel removes when the process that has them ends.
 //!
-//! The number in the second word is what an asker relies on: if it is still there when all was read, nothing was stored meanwhile. Whoever opens the
-//! file clears the words before anything else, and an owner whose asker does nothing for long takes it back.
+//! The number in the second word is what an asker relies on: if it is still there when all was read, nothing was stored meanwhile. A process that opens the
+//! file clears the words before anything else, and an owner withdraws the number when the asker makes no progress for `PATIENCE`.
 
 use core::ffi::CStr;
 use core::ptr::NonNull;
@@ -24,9 +24,9 @@ use crate::room;
 
 /// Bytes of the line.
 pub const LINE_BYTES: usize = 3 * size_of::<u64>();
-/// Locked by whoever asks.
+/// Locked by the process that asks.
 const ASKER: u64 = FAR;
-/// Locked by whoever has the file mapped.
+/// Locked by the process that has the file mapped.
 const OWNER: u64 = FAR + 1;
 /// Locked, together with others, by processes that read the file and its log: the log stays as it is meanwhile, and only becomes longer.
 pub const READER: u64 = FAR + 2;
@@ -39,7 +39,7 @@ struct Line(NonNull<AtomicU64>);
 
 impl Line {
     fn word(&self, number: usize) -> &AtomicU64 {
-        // SAFETY: three words, which are mapped as long as whoever has made this lives, and are written as words by everybody.
+        // SAFETY: the creator of the line keeps its three words mapped, and all processes access them as atomic words.
         unsafe { self.0.add(number).as_ref() }
     }
 
@@ -58,16 +58,16 @@ impl Line {
 
 /// Says that the file is mapped.
 pub fn mark(image: &Image) {
-    // Where there are no such locks nobody can ask either; a file without a log is locked all the same.
+    // Without such locks no process can ask either; a file without a log is locked all the same.
     let _ = image.try_lock_byte(OWNER);
 }
 
-/// Whether somebody has the file mapped.
+/// Whether a process has the file mapped.
 pub fn is_marked(image: &Image) -> bool {
     image.is_byte_locked(OWNER)
 }
 
-/// Whether somebody asks.
+/// Whether a process asks.
 ///
 /// # Safety
 /// The line at that address is mapped.
@@ -77,7 +77,7 @@ pub unsafe fn is_asked(line: NonNull<u8>) -> bool {
     unsafe { line.cast::<AtomicU64>().as_ref() }.load(Relaxed) != 0
 }
 
-/// Stands still until whoever asks has a copy, has ended, or has done nothing for long.
+/// Stands still until the asker has a copy, has ended, or has made no progress for `PATIENCE`.
 ///
 /// # Safety
 /// The line at that address is mapped from the image.
@@ -90,7 +90,7 @@ fn lend_for(image: &Image, line: Line, patience: Duration) {
     let (mut beat, mut heard) = (line.beat().load(Relaxed), clock::nanos());
     let mut nap = Nap::new();
     while number != 0 && line.wanted().load(Acquire) == number {
-        // Nobody asks: the word is what somebody has left.
+        // The asker has ended: the word is its remainder.
         if image.try_lock_byte(ASKER) == Ok(true) {
             line.wanted().store(0, Relaxed);
             line.granted().store(0, Release);
@@ -146,7 +146,7 @@ impl Loan {
         Ok(loan)
     }
 
-    /// Whether the owner stands still. It is asked for again if it has forgotten.
+    /// Whether the owner stands still. An owner that has forgotten the request gets it again.
     pub fn is_granted(&mut self) -> bool {
         self.has_turn = self.has_turn || self.image.try_lock_byte(ASKER) == Ok(true);
         if !self.has_turn {
@@ -197,7 +197,7 @@ impl Nap {
         Self(Self::LONGEST / 32)
     }
 
-    /// Until somebody else has done something.
+    /// Sleeps, each time twice as long, so that other threads and processes proceed.
     pub(crate) fn take(&mut self) {
         let time = libc::timespec { tv_sec: 0, tv_nsec: self.0 };
         // SAFETY: it reads the time.
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lends_stands_still_until_the_copy_is_there() {
+    fn the_owner_stands_still_until_the_copy_is_there() {
         let file = File::new();
         assert!(is_marked(&file.image()) && !file.mapped.is_asked(AT));
         let mut loan = file.ask();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_asker_has_left_is_cleared_and_nobody_waits() {
+    fn what_a_dead_asker_has_left_is_cleared_and_the_owner_does_not_wait() {
         let file = File::new();
         file.line().wanted().store(7, SeqCst);
         file.line().granted().store(7, SeqCst);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_nothing_for_long_has_no_copy() {
+    fn an_asker_that_does_nothing_for_long_has_no_copy() {
         let file = File::new();
         let mut loan = file.ask();
         loan.is_granted();
@@ -343,7 +343,7 @@ mod tests {
         let File { place, mapped } = file;
         drop(mapped);
         assert!(loan.is_kept());
-        // It has the file to itself from then on: nobody else can have come.
+        // The loan has locked the file for itself: no other process can have opened it.
         let image = Image::open(place.place().path, Access::Write).unwrap();
         assert_eq!(image.lock(Access::Write), Err(libc::EWOULDBLOCK));
     }

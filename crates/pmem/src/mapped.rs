@@ -35,7 +35,7 @@ pub struct Mapped {
     kind: Kind,
 }
 
-// SAFETY: the mapping is its own, and who stores to it must not do so to the same bytes as others.
+// SAFETY: the mapping is its own, and threads that store to it store to disjoint bytes (`Medium::store`).
 unsafe impl Send for Mapped {}
 // SAFETY: as above.
 unsafe impl Sync for Mapped {}
@@ -52,7 +52,7 @@ impl Mapped {
         let (base, reserved) = room::reserve(limit.max(bytes), base)?;
         let mut mapped =
             Self { image, base, reserved, bytes: AtomicUsize::new(0), kind: Kind::Dax };
-        // SAFETY: the reservation is nobody else's.
+        // SAFETY: the reservation is this medium's alone.
         let map = |how| unsafe { mapped.image.map(base.as_ptr(), 0, bytes, how) };
         if bytes > 0 && map(Mapping::Synchronous).is_err() {
             map(Mapping::Shared).map_err(Failed)?;
@@ -93,7 +93,7 @@ impl Mapped {
         }
     }
 
-    /// Where the line lies in which somebody may ask.
+    /// The address of the line in which another process may ask for a copy.
     #[inline]
     fn line(&self, at: usize) -> Option<NonNull<u8>> {
         let is_within = at.is_multiple_of(8) && at + loan::LINE_BYTES <= self.bytes();
@@ -109,7 +109,7 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: who stored to it borrowed it.
+        // SAFETY: `drop` has the medium exclusively, so that no store to the mapping is under way.
         unsafe { unmap::release(self.base.as_ptr(), self.reserved, self.bytes()) };
     }
 }
@@ -199,7 +199,7 @@ mod tests {
         let base = mapped.base();
         mapped.grow(100_000).unwrap();
         assert_eq!((mapped.base(), mapped.bytes()), (base, 102_400));
-        // SAFETY: nobody else has it.
+        // SAFETY: the test owns the mapping.
         unsafe {
             mapped.store_word(FIRST, 7);
             mapped.store(102_390, b"the end");
@@ -255,7 +255,7 @@ mod tests {
         let log = {
             let file = crate::File::open(&place.place()).unwrap();
             file.checkpoint().unwrap();
-            // SAFETY: nobody else has it.
+            // SAFETY: the test owns the mapping.
             unsafe { file.store_word(FIRST, 1) };
             file.checkpoint().unwrap();
             let log = std::fs::read(place.path("image.wal")).unwrap();

@@ -72,8 +72,8 @@ pub unsafe trait Medium: Sync {
         if bytes <= self.bytes() { Ok(()) } else { Err(Failed(libc::ENOMEM)) }
     }
 
-    /// Bytes that are still there: fewer than [`Medium::bytes`] if somebody has cut the file off. What lies beyond them must not be touched:
-    /// the kernel ends whoever does (`SIGBUS`).
+    /// Bytes that are still there: fewer than [`Medium::bytes`] if another process has truncated the file. What lies beyond them must not be touched:
+    /// the kernel ends a process that does (`SIGBUS`).
     ///
     /// # Errors
     /// The file system's.
@@ -84,11 +84,11 @@ pub unsafe trait Medium: Sync {
     /// Stores bytes. What crosses words may be torn.
     ///
     /// # Safety
-    /// They lie on the medium, and nobody else reads or writes them meanwhile.
+    /// They lie on the medium, and no other thread reads or writes them meanwhile.
     #[inline]
     unsafe fn store(&self, at: usize, bytes: &[u8]) {
         debug_assert!(at + bytes.len() <= self.bytes());
-        // SAFETY: promised by the caller; what the caller has does not overlap with what is nobody else's.
+        // SAFETY: the caller has the range to itself, so that `bytes` lies elsewhere and the two do not overlap.
         unsafe {
             self.base().as_ptr().add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         }
@@ -154,13 +154,13 @@ pub unsafe trait Medium: Sync {
         Ok(())
     }
 
-    /// Whether somebody asks for a copy, in the line at that offset; see [`crate::loan`]. The offset is a multiple of 8, and the line on the medium.
+    /// Whether a process asks for a copy, in the line at that offset; see [`crate::loan`]. The offset is a multiple of 8, and the line on the medium.
     #[inline]
     fn is_asked(&self, _at: usize) -> bool {
         false
     }
 
-    /// Stands still until whoever asks has his copy, or has given up. Nobody stores meanwhile.
+    /// Stands still until the asker has its copy, or has given up. No thread stores meanwhile.
     fn lend(&self, _at: usize) {}
 }
 

@@ -32,7 +32,7 @@ pub const ALIGN_BYTES: u64 = 4096;
 /// The least that a buffer must hold.
 pub const BUFFER_BYTES: usize = 64 << 10;
 
-/// A state of an image: after so many records of an epoch.
+/// A state of an image: after a number of records of an epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Point {
     /// The epoch, a number that was drawn.
@@ -198,7 +198,7 @@ impl<'a, D: Disk> Record<'a, D> {
         })
     }
 
-    /// Adds a run of so many bytes, which `fill` puts piece by piece, in order, into the record's own buffer. What is summed is what is written:
+    /// Adds a run of that length, which `fill` puts piece by piece, in order, into the record's own buffer. What is summed is what is written:
     /// the bytes are read once.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// For an image of so many pages, of which every other one may be a run.
+    /// For an image of that number of pages, of which every other one may be a run.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -36,7 +36,7 @@ impl Runs {
     pub fn add(&mut self, at: usize, len: usize) {
         let run = [(at / PAGE_BYTES) as u32, (len / PAGE_BYTES) as u32];
         if self.count < self.room {
-            // SAFETY: there is room for so many.
+            // SAFETY: `count < room`, and the memory has room for `room` runs.
             unsafe { self.at().add(self.count).write(run) };
             self.count += 1;
             return;
@@ -50,7 +50,7 @@ impl Runs {
     }
 
     fn all(&self) -> &[[u32; 2]] {
-        // SAFETY: so many were written.
+        // SAFETY: the first `count` runs were written.
         unsafe { slice::from_raw_parts(self.at().as_ptr(), self.count) }
     }
 

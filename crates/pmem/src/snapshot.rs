@@ -173,7 +173,7 @@ impl Source {
             return Ok(Read::Changed);
         }
         copy.untie(place);
-        // The copy itself is asked for by no process.
+        // No process asks for the copy itself.
         if let Some(line) = copy
             .bytes_mut()
             .get_mut(place.asking..)
@@ -252,7 +252,7 @@ impl Snapshot {
         Ok(copy)
     }
 
-    /// Has at least so many bytes there. Its owner makes a file longer, and a record says so.
+    /// Makes sure that at least that number of bytes is there. The owner makes a file longer, and a record says so.
     ///
     /// # Errors
     /// `EAGAIN`: there is no room for as many, as the file has become much longer since.

@@ -13,7 +13,7 @@ use crate::medium::Failed;
 
 pub const IDENTITY: u64 = 7;
 pub const LIMIT: usize = 1 << 30;
-/// Where the pages lie that tie an image to its log, and the line in which a copy is asked for.
+/// Where the pages lie that tie an image to its log, and the line in which a process asks for a copy.
 pub const TIE: usize = 4096;
 pub const ASKING: usize = TIE + crate::tie::BYTES;
 /// What follows them is the tests' own.

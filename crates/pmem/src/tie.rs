@@ -6,7 +6,7 @@
 //!  0  magic "SPNDTIE2"
 //!  8  identity     of the image
 //! 16  counter      the line with the highest one is the newest
-//! 24  epoch        \ the state: after so many records of an epoch of the log
+//! 24  epoch        \ the state: after that number of records of an epoch of the log
 //! 32  sequence     /
 //! 40  1: complete, the image needs no log; 2: under way, the image may have parts of records, and the log has them all
 //! 48  zero

@@ -28,7 +28,7 @@ pub struct Wal {
 
 impl Wal {
     /// Has an image hold all that its log has, durably; what it says of itself is that it is complete. The log has no record then. `epoch` is a
-    /// number that no log of it has had; `lengthen` makes the image as long as it is told.
+    /// number that no log of it has had; `lengthen` makes the image as long as its argument says.
     ///
     /// # Errors
     /// The disk's; those of [`Log::open`] and [`Log::fits`]: nothing was written then.
@@ -296,7 +296,7 @@ mod tests {
     fn a_log_is_applied_to_the_state_that_it_continues_and_to_no_other() {
         let disk = fresh(Unit::Sector);
         let states = states(6);
-        // What a state must not be older than: what the image held when it was complete, and what it was told.
+        // Each moment: the oldest state that may be found then, whether the image was complete, and the image.
         let mut moments = vec![(0usize, true, image_of(&disk))];
         let mut store = Store::open(&disk, 500).unwrap();
         for round in 1..=6u8 {

@@ -34,7 +34,7 @@ fn a_hash_map_lies_in_a_heap_and_is_there_again() {
     // SAFETY: what is allocated through it is used while the heap is open.
     let allocator = unsafe { InHeap::new(&heap) }.unwrap();
     let at = heap.alloc(size_of::<Map>()).unwrap().cast::<Map>();
-    // SAFETY: an object that has room for the map, and is nobody else's.
+    // SAFETY: the object has room for the map, and the test owns it.
     let map = unsafe {
         at.write(Map::with_hasher_in(BuildHasherDefault::default(), allocator));
         &mut *at.as_ptr()
@@ -107,7 +107,7 @@ fn derived_types_are_followed() {
     heap.abandon();
     let (heap, opened) = Options::new().roots(TYPES).open(path).unwrap();
     assert_eq!(opened.collected.unwrap().live, 200);
-    // SAFETY: nobody else has the heap.
+    // SAFETY: the test owns the heap; no thread stores to it.
     let node = unsafe { heap.address(heap.root::<Node>("list").unwrap().get()).unwrap().as_ref() };
     // SAFETY: as above.
     let part = unsafe { heap.read(node.parts[0].0) };

@@ -26,18 +26,18 @@ impl Value {
     }
 
     fn add(&self) {
-        // SAFETY: loom checks that nobody else has the cell.
+        // SAFETY: loom checks that no other thread has the cell.
         self.0.with_mut(|value| unsafe { *value += 1 });
     }
 
     fn get(&self) -> u32 {
-        // SAFETY: loom checks that nobody writes to the cell.
+        // SAFETY: loom checks that no thread writes to the cell.
         self.0.with(|value| unsafe { *value })
     }
 }
 
 #[test]
-fn a_lock_admits_one_at_a_time_and_wakes_whoever_waits() {
+fn a_lock_admits_one_at_a_time_and_wakes_a_waiter() {
     // The main thread is the third.
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
@@ -118,7 +118,7 @@ fn a_start_is_run_once_and_seen_by_all() {
 }
 
 #[test]
-fn who_finds_a_start_done_sees_it_and_who_runs_it_is_told() {
+fn a_thread_that_finds_a_start_done_sees_it_and_the_running_thread_knows() {
     loom::model(|| {
         let once = Arc::new((Once::new(), Value::new()));
         let other = once.clone();
@@ -210,8 +210,8 @@ const LIVE: u8 = 1;
 const EMPTY: u8 = 2;
 
 /// A slot of the page-mapped backend: its record belongs to the owner of the
-/// object or, between `visit` and `depart`, to whoever trims; once it is empty,
-/// to whoever has the lists' lock.
+/// object or, between `visit` and `depart`, to the thread that trims; once it is empty,
+/// to the thread that has the lists' lock.
 struct Slot {
     state: AtomicU8,
     handshake: Handshake,
@@ -236,7 +236,7 @@ impl Slot {
         self.handshake.leave();
     }
 
-    /// The owner gives its object back; somebody gets the slot from its list.
+    /// The owner frees its object; another thread gets the slot from its list.
     fn free(&self) {
         self.handshake.enter();
         self.state.store(EMPTY, Release);
@@ -245,7 +245,7 @@ impl Slot {
         self.record.add();
     }
 
-    /// Trims behind the object, if it is one: the lock is given back meanwhile.
+    /// Trims behind the object, if it is one: the lock is released meanwhile.
     fn trim(&self) -> bool {
         let lists = self.lists.lock();
         let visiting = self.handshake.visit(|| self.state.load(Acquire) == LIVE);

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Make, look at, mend and copy recoverable heaps: files whose objects outlive the process.
 ///
 /// What only looks works on a copy in memory: the file stays as it is. Of a heap that a process has open the last
-/// checkpoint is shown if it has a log (FILE.wal); if it has none, the process is asked for a copy, which it gives at its
+/// checkpoint is shown if it has a log (FILE.wal); if it has none, a copy is requested of the process, which admits it at its
 /// next checkpoint (see --wait). The types of a program's objects are not known here: each
 /// word that may be a pointer is taken for one.
 #[derive(Parser, Debug)]

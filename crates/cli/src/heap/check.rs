@@ -10,7 +10,7 @@ use spandrel_pheap::{Error, Finding, Kind, Survey, check_watched};
 use spandrel_report::numbers::{bytes, count, counted};
 use std::path::Path;
 
-/// Objects that nothing leads to are no damage: of more of them only the number is told.
+/// Objects that nothing leads to are no damage: beyond this number of them only their count is printed.
 const MOST_LOST: u64 = 16;
 
 /// Exit code of a damaged heap.
@@ -30,20 +30,20 @@ pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
     }
     match survey {
         Ok(survey) => told.sum(&survey),
-        // So much of it is damaged that there is nothing to look at.
+        // The damage leaves nothing that can be looked at.
         Err(why) if is_damage(&why) => told.give_up(why),
         Err(why) => Err(copy_failed(path, why)),
     }
 }
 
-/// Who hears of findings, and writes them as they come: there may be many.
+/// Receives findings, and writes them as they come: there may be many.
 struct Told<'a> {
     path: &'a Path,
     as_json: bool,
     progress: Progress,
     heard: u64,
     lost: u64,
-    /// Nobody reads what is written any more.
+    /// Set once the output is closed: no more is written then.
     failed: Option<Failure>,
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The process that has locked a file, in words; `another process` where that cannot be told.
+/// The process that has locked a file, in words; `another process` where the kernel does not say which.
 pub fn of(path: &Path) -> String {
     let process = by_descriptors(path).or_else(|| by_list(path));
     let Some(process) = process else { return "another process".into() };

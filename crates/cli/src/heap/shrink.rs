@@ -1,4 +1,4 @@
-//! `spandrel heap shrink`: free blocks at the end of a heap are given back to the disk.
+//! `spandrel heap shrink`: free blocks at the end of a heap are released to the disk.
 
 use super::args::ShrinkArgs;
 use super::failed::failed;

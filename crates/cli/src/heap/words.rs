@@ -32,7 +32,7 @@ pub fn choice(of: Choice) -> &'static str {
     }
 }
 
-/// What is known of whether somebody has it open.
+/// What is known of whether a process has the heap open.
 pub fn state(state: State) -> &'static str {
     match state {
         State::Clean => "closed",
@@ -100,7 +100,7 @@ impl Survival {
     }
 }
 
-/// What a heap of that identity lies on for whoever opens it without saying how. It is not opened for that: it may be somebody's.
+/// What a heap of that identity lies on when it is opened without a medium in the options. It is not opened for that: another process may have it.
 pub fn medium_of(path: &Path, identity: &Identity) -> Guarantee {
     let Ok(name) = CString::new(path.as_os_str().as_bytes()) else { return Guarantee::File };
     let is_mapped = match identity.medium {

@@ -101,7 +101,7 @@ fn fill(heap: &Heap) -> Filled {
     let at = |object| heap.pointer::<u8>(object).offset().unwrap();
     let [first, second] = [32, 512].map(|bytes| heap.alloc_zeroed(bytes).unwrap());
     let large = heap.alloc_zeroed(3 * BLOCK_BYTES).unwrap();
-    // SAFETY: an object of so many bytes, and nobody else's.
+    // SAFETY: the object has 32 bytes, and the test owns it.
     unsafe { first.cast::<PPtr<u8>>().add(1).write(heap.pointer(second)) };
     heap.set_root(0, Some(first)).unwrap();
     heap.set_root(1, Some(large)).unwrap();
@@ -110,7 +110,7 @@ fn fill(heap: &Heap) -> Filled {
     Filled { first: at(first), second: at(second), large: at(large) }
 }
 
-/// Allocates so many objects of 1000 bytes that nothing leads to.
+/// Allocates `count` objects of 1000 bytes that nothing leads to.
 fn lose(heap: &Heap, count: usize) {
     for _ in 0..count {
         heap.alloc_zeroed(1000).unwrap();
@@ -313,7 +313,7 @@ fn what_a_heap_was_made_to_lie_on_is_followed_everywhere() {
     place.says(0, &["repair", "--write", "--no-backup", "m.heap"]);
     assert_eq!(numbers(&place.path("m.heap")), Vec::from_iter(0..100));
     assert_eq!(numbers(&place.path("c.heap")), Vec::from_iter(0..100));
-    assert_eq!(place.names(), ["c.heap", "m.heap"], "nobody needed a log");
+    assert_eq!(place.names(), ["c.heap", "m.heap"], "no command needed a log");
 }
 
 #[test]
@@ -432,7 +432,7 @@ fn any_damage_ends_in_an_exit_code() {
 }
 
 #[test]
-fn who_reads_no_more_is_told_nothing() {
+fn a_closed_output_ends_a_command_without_a_message() {
     let place = Place::new();
     let heap = place.create("a.heap", Choice::Mapped);
     heap.close().unwrap();
@@ -447,7 +447,7 @@ fn who_reads_no_more_is_told_nothing() {
 }
 
 #[test]
-fn what_is_cut_off_is_damaged_and_nobody_can_mend_it() {
+fn what_is_cut_off_is_damaged_and_cannot_be_mended() {
     let place = Place::new();
     let heap = place.create("a.heap", Choice::Mapped);
     fill(&heap);

@@ -119,7 +119,7 @@ fn fixed_heaps_are_made_shown_and_opened_under_ulimit_v() {
 }
 
 #[test]
-fn nobody_is_somebody() {
+fn messages_have_no_pronoun_for_a_process() {
     let place = Place::new();
     let heap = place.create("a.heap", Choice::Logged);
     fill(&heap);

@@ -1,4 +1,4 @@
-//! Heaps that somebody has open, or has not closed.
+//! Heaps that a process has open, or has not closed.
 
 use super::{Place, fill, numbers};
 use spandrel_pheap::{Choice, Options};

@@ -1,4 +1,4 @@
-//! Memory of pages that are equal to what their file has is given back to the kernel.
+//! Memory of pages that are equal to what their file has is released to the kernel.
 
 use spandrel_pages::PAGE_BYTES;
 
@@ -24,7 +24,7 @@ pub unsafe fn give(
             bytes += len;
         }
     };
-    // What cannot be listed is not given back.
+    // What cannot be listed is not released.
     let _ = match how {
         How::Kernel { pagemap, .. } => kernel::clean(pagemap, at, len, drop_run),
         How::Own { pagemap: None } => Ok(()),

@@ -18,7 +18,7 @@ pub struct Memory {
     journal: Mutex<Journal>,
 }
 
-// SAFETY: the memory is its own, and who stores to it must not do so to the same bytes as others; the journal is locked.
+// SAFETY: the memory is its own, and threads that store to it store to disjoint bytes (`Medium::store`); the journal is locked.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -37,7 +37,7 @@ impl Memory {
         let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
             handle_alloc_error(layout)
         };
-        // SAFETY: there is room for so many.
+        // SAFETY: the allocation has at least `image.len()` bytes, and is new: they do not overlap.
         unsafe { base.as_ptr().copy_from_nonoverlapping(image.as_ptr(), image.len()) };
         Self { base, layout, journal: Mutex::new(Journal::new(Unit::Line, image.to_vec())) }
     }
@@ -76,7 +76,7 @@ unsafe impl Medium for Memory {
 
     unsafe fn store(&self, at: usize, bytes: &[u8]) {
         self.with(|journal| journal.store(at, bytes));
-        // SAFETY: promised by the caller; the journal has looked whether there are so many.
+        // SAFETY: promised by the caller; the journal has checked that the range lies within the memory.
         unsafe {
             self.base.as_ptr().add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         }
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn what_is_stored_is_there_and_in_the_journal() {
         let memory = Memory::new(8192);
-        // SAFETY: nobody else has it.
+        // SAFETY: the test owns the memory.
         unsafe {
             memory.store(100, b"hello");
             memory.store_word(8, 5);
