@@ -25,7 +25,7 @@ use twox_hash::XxHash64;
 
 use crate::disk::{Disk, Which};
 use crate::medium::Failed;
-use crate::record::{ALIGN_BYTES, HEADER_BYTES, Header, Point, Record, replay, word};
+use crate::record::{ALIGN_BYTES, HEADER_BYTES, Header, Point, Record, replay, replay_own, word};
 use crate::tie::Tie;
 
 pub use crate::record::BUFFER_BYTES;
@@ -260,7 +260,7 @@ impl Log {
         Ok(())
     }
 
-    /// The same for the last record alone.
+    /// The same for the last record alone, which was made durable by [`Log::commit`].
     ///
     /// # Errors
     /// As for [`Log::replay`].
@@ -271,7 +271,7 @@ impl Log {
         apply: impl FnMut(u64, &[u8]) -> Result<(), Failed>,
     ) -> Result<(), Failed> {
         match self.last {
-            Some(_) => replay(disk, self.last_at, buffer, apply).map(|_| ()),
+            Some(_) => replay_own(disk, self.last_at, buffer, apply),
             None => Ok(()),
         }
     }
