@@ -1,5 +1,6 @@
 //! Roots: where all that a heap keeps hangs (section 5.4). There are 512, by number; some have a name and a type.
 
+use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::*;
 
@@ -68,11 +69,18 @@ impl<'a> RootType<'a> {
 }
 
 /// The name of a root.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RootName {
     bytes: [u8; NAME_BYTES],
     /// The layout of its type; see [`Trace::LAYOUT`].
     pub layout: u64,
+}
+
+/// As text: names are seen in errors.
+impl fmt::Debug for RootName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} ({:#018x})", self.text(), self.layout)
+    }
 }
 
 impl RootName {
