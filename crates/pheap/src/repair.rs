@@ -71,6 +71,11 @@ pub fn repair_watched<M: Medium>(
     let record = Record::read(medium)?;
     if check_watched(medium, &[], &mut |_| (), watcher)?.damaged == 0 {
         let is_closed = record.state == State::Clean;
+        if exact > 0 {
+            // On a file nothing else makes it durable.
+            medium.checkpoint()?;
+            medium.settle()?;
+        }
         return Ok(Repaired { exact, is_closed, ..Repaired::default() });
     }
     forget_asking(medium);

@@ -453,3 +453,30 @@ fn what_is_cut_off_while_it_is_open_is_said_to_be() {
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 3 << 20);
     }
 }
+
+/// What a repair has put right is in the file when it returns, on every medium.
+#[test]
+fn a_repair_of_one_of_two_records_is_in_the_file() {
+    for place in places() {
+        let path = heap_file(&place);
+        let heap = Options::new().size(1 << 20).create(text(&path)).unwrap();
+        numbers(&heap).push(1).unwrap();
+        heap.close().unwrap();
+        // A bit of each record of the superblock, one at a time.
+        for at in [0x90039, 0x91043] {
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes[at] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+            let damaged = |path: &Path| {
+                let copy = spandrel_pheap::copy(text(path)).unwrap();
+                spandrel_pheap::check(&copy, NUMBERS, &mut |_| ()).unwrap().damaged
+            };
+            assert_eq!(damaged(&path), 1, "{at:#x}");
+            let medium = Options::new().open_medium(text(&path)).unwrap();
+            let repaired = spandrel_pheap::repair(&medium, &mut |_| ()).unwrap();
+            drop(medium);
+            assert!(repaired.exact == 1 && repaired.is_closed, "{repaired:?}");
+            assert_eq!(damaged(&path), 0, "{at:#x}");
+        }
+    }
+}

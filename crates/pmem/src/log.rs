@@ -145,10 +145,9 @@ impl Log {
             Some(last) => header.point == last.next() && header.before == last,
             None => header.point.sequence == 1,
         };
-        let Some(header) = Header::parse(&bytes).filter(follows) else { return Ok(None) };
-        if header.identity != self.identity {
-            return Err(Failed::FOREIGN_LOG);
-        }
+        // The file begins as a log of this image: a record of another one is a damaged one.
+        let is_own = |header: &Header| header.identity == self.identity && follows(header);
+        let Some(header) = Header::parse(&bytes).filter(is_own) else { return Ok(None) };
         Ok(header.is_whole(disk, self.end, buffer)?.then_some(header))
     }
 

@@ -40,7 +40,7 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
     if args.write {
         // It may have to lie at the same address.
         drop(copy);
-        return write(path, options, !args.no_backup);
+        return write(path, options, (!args.no_backup, args.forget_log));
     }
     match mend(path, &copy)? {
         Err(why) => hopeless(path, why),
@@ -61,12 +61,23 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
 }
 
 /// Mends the file.
-fn write(path: &Path, options: Options<'_>, keeps: bool) -> Result<u8, Failure> {
+fn write(
+    path: &Path,
+    options: Options<'_>,
+    (keeps, forgets_log): (bool, bool),
+) -> Result<u8, Failure> {
     let backup = keeps.then(|| beside(path, ".before-repair"));
     if let Some(backup) = backup.as_ref().filter(|backup| backup.symlink_metadata().is_ok()) {
         return Err(Failure::refused(format!(
             "{}: it is there already, and may be the better heap; move it away, or take --no-backup",
             backup.display()
+        )));
+    }
+    let aside = beside(path, ".bad");
+    if forgets_log && aside.symlink_metadata().is_ok() {
+        return Err(Failure::refused(format!(
+            "{}: it is there already, and may be a log that was set aside before; move it away",
+            aside.display()
         )));
     }
     // Not the heap: to open that changes it.

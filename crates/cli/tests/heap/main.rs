@@ -346,6 +346,11 @@ fn damage_is_named_with_its_place_and_mended_only_where_asked() {
     place.write("a.heap.before-repair", "somebody's");
     place.refuses(&["repair", "--write", "a.heap"], &["a.heap.before-repair: it is there already"]);
     std::fs::remove_file(place.path("a.heap.before-repair")).unwrap();
+    // A log that was set aside before is not written over.
+    place.write("a.heap.bad", "a log of before");
+    let forgetting = ["repair", "--write", "--no-backup", "--forget-log", "a.heap"];
+    place.refuses(&forgetting, &["a.heap.bad: it is there already"]);
+    std::fs::remove_file(place.path("a.heap.bad")).unwrap();
     let said = place.says(0, &["repair", "--write", "a.heap"]);
     assert!(said.contains(&mended) && said.contains("it is sound now"), "{said}");
     assert!(said.contains("kept in a.heap.before-repair"), "{said}");
