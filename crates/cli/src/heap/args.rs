@@ -179,7 +179,8 @@ pub struct RootsArgs {
 ///
 /// The copy needs no log. It appears whole or not at all, and is its owner's alone. A process may have the heap open: with
 /// a log it does not notice; without one (on tmpfs, for example) it is asked, and stands still at its next checkpoint
-/// until all is read into memory. What its other threads were just changing is in the copy in part; it always recovers.
+/// until all is read into memory. The copy is of one moment but for objects that a thread stores to directly
+/// just then, which are in it word by word; it always recovers.
 #[derive(Parser, Debug)]
 pub struct CopyArgs {
     /// The heap
