@@ -97,12 +97,18 @@ unsafe impl<K: Trace, V: Trace> Trace for Slot<K, V> {
     }
 }
 
-/// Whether a table of so many slots is to be made larger when `used` of them are in use: from seven eighths on; where that finds no room, with
-/// every 128th of the slots again, as a heap that is full says so slowly.
-fn wants_room(used: usize, slots: usize) -> bool {
+/// Whether a table of so many slots with `len` keys is to be made anew when `used` of its slots are in use: from seven eighths on; where that finds no
+/// room, with every 128th of the slots again, as a heap that is full says so slowly.
+fn wants_room(used: usize, len: usize, slots: usize) -> bool {
     let most = slots / 8 * 7;
     used > most
-        && ((used - most - 1).is_multiple_of((slots / 128).max(1)) || used * 16 > slots * 15)
+        && ((used - most - 1).is_multiple_of((slots / 128).max(1)) || is_crowded(len, slots))
+}
+
+/// Whether a table has more keys than it may have even where there is no room for a larger one. Slots of removed keys do not count: they are taken
+/// again.
+fn is_crowded(len: usize, slots: usize) -> bool {
+    len * 16 > slots * 15
 }
 
 /// A hash table in a heap.
@@ -300,16 +306,17 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         }
         let (mut table, mut slots) = self.table();
         let used = if slots == 0 { 0 } else { self.count(table + USED_AT, slots) };
+        let len = self.len() + 1;
         // The slot of a removed key is in use already: to take it fills the table no more.
         let is_removed = place.is_some_and(|at| op.core().load(at) == REMOVED);
-        if !is_removed && (place.is_none() || wants_room(used + 1, slots)) {
+        if !is_removed && (place.is_none() || wants_room(used + 1, len, slots)) {
             match self.rebuild(&mut op, |_, _| true) {
                 Ok(()) => {
                     (table, slots) = self.table();
                     place = self.find(&key).1;
                 }
                 // Probing takes longer, and ends.
-                Err(why) if place.is_some() && why.is_full() && (used + 1) * 16 <= slots * 15 => {}
+                Err(why) if place.is_some() && why.is_full() && !is_crowded(len, slots) => {}
                 Err(why) => return Err(why),
             }
         }
