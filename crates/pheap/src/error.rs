@@ -320,7 +320,7 @@ impl fmt::Display for Reason {
             Error::NeedsRecovery => f.write_str("it was not closed: it has to be recovered first"),
             Error::Full => f.write_str("the heap has reached its limit"),
             Error::DiskFull => f.write_str("the disk or the user's quota is full"),
-            Error::FileSize => f.write_str("the file may not become so long"),
+            Error::FileSize => f.write_str("the file would exceed its size limit"),
             Error::NoMemory => f.write_str("there is no memory or address space for it"),
             Error::ReadOnly => f.write_str("it was opened to be read only"),
             Error::Size(bytes) => write!(f, "no object has {bytes} bytes or that alignment"),

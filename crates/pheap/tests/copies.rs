@@ -439,7 +439,7 @@ fn a_heap_with_a_log_is_copied_while_checkpoints_never_end() {
     let path = heap_file(&disk);
     let heap = Options::new().size(48 << 20).medium(Choice::Logged).create(text(&path)).unwrap();
     let filling = heap.alloc(30 << 20).unwrap();
-    // SAFETY: the object has so many bytes.
+    // SAFETY: the object has 30 MiB.
     unsafe { filling.write_bytes(1, 30 << 20) };
     heap.set_root(0, Some(filling)).unwrap();
     let is_over = AtomicBool::new(false);

@@ -242,7 +242,7 @@ impl File {
         unsafe { self.written.give_back(is_equal) }
     }
 
-    /// Has the log leave all room on the disk but so many bytes: its records are in the image.
+    /// Shortens the log to `least` bytes: the image has all of its records.
     fn shorten_log(&self, least: u64) -> Result<(), Failed> {
         let Some(mut state) = self.state.try_lock() else { return Err(Failed(libc::EBUSY)) };
         state.check()?;

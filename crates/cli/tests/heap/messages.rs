@@ -90,7 +90,10 @@ fn limited(place: &Place, resource: libc::__rlimit_resource_t, most: u64, args: 
 fn every_limit_is_met_when_a_heap_is_made() {
     let place = Place::new();
     let large = limited(&place, libc::RLIMIT_FSIZE, 1 << 20, &["create", "a.heap"]);
-    assert!(large.contains("a.heap: the file may not become so long; have 'ulimit -f'"), "{large}");
+    assert!(
+        large.contains("a.heap: the file would exceed its size limit; have 'ulimit -f'"),
+        "{large}"
+    );
     let space = ["create", "--size", "3GiB", "a.heap"];
     let space = limited(&place, libc::RLIMIT_AS, 2 << 30, &space);
     assert!(space.contains("a.heap: there is no memory or address space for it; "), "{space}");

@@ -97,8 +97,8 @@ unsafe impl<K: Trace, V: Trace> Trace for Slot<K, V> {
     }
 }
 
-/// Whether a table of so many slots with `len` keys is to be made anew when `used` of its slots are in use: from seven eighths on; where that finds no
-/// room, with every 128th of the slots again, as a heap that is full says so slowly.
+/// Whether a table of `slots` slots with `len` keys is made anew when `used` of its slots are in use. That begins at seven eighths. A full heap refuses
+/// slowly: each further 128th of the slots is a further attempt.
 fn wants_room(used: usize, len: usize, slots: usize) -> bool {
     let most = slots / 8 * 7;
     used > most
