@@ -67,7 +67,7 @@ typedef struct spandrel_heap_options {
     uint64_t layout; /* number of the program's layout of objects: a heap made with another is refused; 0: any */
     int fixed;       /* not 0: it is made for one address, at which it is opened ever after: addresses may be stored in it */
     int medium;      /* one of the above */
-    const spandrel_heap_root_type *types; /* types of roots; of others every word is looked at. EINVAL: there is no such root, or no such name */
+    const spandrel_heap_root_type *types; /* types of roots; of others every word is looked at. EINVAL: no such root, or a wrong name */
     size_t type_count;
     int read_only; /* not 0: a copy in memory of the last checkpoint is opened, and what would change it is refused (EROFS). Other processes
                     * may have the heap open. Neither the file nor its directory need be writable */
@@ -101,8 +101,8 @@ spandrel_heap *spandrel_heap_start(const char *path, const spandrel_heap_options
  *   EADDRINUSE   it is fixed, and something else lies at its address,
  *   EPROTOTYPE   it was made for another layout,
  *   ENOTSUP      it was made by another version,
- *   EBADMSG      it is damaged; or its log (PATH.wal) is missing, damaged, of another heap or another state of this one, or no log: the text
- *                says which, and nothing was changed,
+ *   EBADMSG      it is damaged; or its log (PATH.wal) is missing, damaged, of another heap or another state of this one, or no log: the
+ *                text says which, and nothing was changed,
  *   EOPNOTSUPP   it is to be mapped, on a file system that copies what is written: a full disk would end the program by a signal,
  *   ENAMETOOLONG, ENOMEM, EMFILE as above. */
 spandrel_heap *spandrel_heap_restart(const char *path, const spandrel_heap_options *options);
@@ -115,8 +115,9 @@ spandrel_heap *spandrel_heap_start_off(const char *path, const spandrel_heap_opt
  * spandrel_heap_restart does, but for EUCLEAN. */
 spandrel_heap *spandrel_heap_open(const char *path, const spandrel_heap_options *options);
 
-/* The same, and makes the heap if there is none: what most programs call. Of several processes that begin at once one makes it. Fails as
- * spandrel_heap_open and spandrel_heap_start do. The second function tells whether the heap was made by the call that returned it: 1, or 0. */
+/* Opens a heap as spandrel_heap_open does, and makes it if there is none: what most programs call. Of several processes that begin at once
+ * one makes it. Fails as spandrel_heap_open and spandrel_heap_start do. The second function returns 1 if the call that returned the heap
+ * has made it, else 0. */
 spandrel_heap *spandrel_heap_open_or_create(const char *path, const spandrel_heap_options *options);
 int spandrel_heap_is_new(const spandrel_heap *heap);
 
@@ -200,8 +201,8 @@ typedef struct spandrel_heap_root {
     void *object;
 } spandrel_heap_root;
 
-/* Sets several roots, 63 at most: after any failure all of them are set or none. Fails as spandrel_heap_set_root and spandrel_heap_named_root
- * do; no root is set then, but names may have been given. */
+/* Sets several roots, 63 at most: after any failure all of them are set or none. Fails as spandrel_heap_set_root and
+ * spandrel_heap_named_root do; no root is set then, but unused roots may have got names. */
 int spandrel_heap_set_roots(spandrel_heap *heap, const spandrel_heap_root *roots, size_t count);
 
 /* The number of the root of that name, for the functions of numbers; an unused root gets the name if there is none, and the layout that
@@ -244,17 +245,21 @@ int spandrel_heap_persist(const spandrel_heap *heap, const void *address, size_t
 int spandrel_heap_write_back(const spandrel_heap *heap, const void *address, size_t length);
 int spandrel_heap_fence(const spandrel_heap *heap);
 
-/* Makes what was stored until now durable, on every medium; on a logged heap nothing else does. When it has returned 0 no failure loses what it
- * has, and no later checkpoint harms it, whether that ends or not. Other threads may go on meanwhile: what the heap itself writes down (objects
- * that are allocated, roots) is in a checkpoint as of one moment; objects that a thread stores to just then are in it word by word, each aligned
- * word as some store has left it, and those of before the call always. A mapped heap is copied here if a process asks for that (spandrel heap
- * copy): the function returns when the copy is there. ENOSPC, EFBIG: no room on the disk; the next call tries again, with all of it. EDEADLK: the
- * thread is inside a transaction. EIO, …: the disk refused: what was durable before still is, and nothing more can be made durable. */
+/* Makes what was stored until now durable, on every medium; on a logged heap nothing else does. When it has returned 0, no failure loses
+ * that, and no later checkpoint harms it, complete or not.
+ *
+ * Other threads may store meanwhile. The checkpoint has what was stored before the call; the heap's own structures (allocated objects,
+ * roots) as of one moment; and what a thread stores meanwhile word by word, each aligned word as some store has left it.
+ *
+ * If another process waits to copy a mapped heap (spandrel_heap_copy), it is copied here, and the function returns when the copy is done.
+ *   ENOSPC, EFBIG  no room on the disk: the next call tries again, with all of it,
+ *   EIO, ...       the disk refused: what was durable before still is, and no later call makes more durable. */
 int spandrel_heap_checkpoint(const spandrel_heap *heap);
 
-/* Gives memory back that the process holds beside the file of a logged heap, for what the last checkpoint has: the pages read the same
- * afterwards, from the file. Returns the number of bytes; of other media 0. While the process has one thread, checkpoints do it by themselves,
- * after each 32 MiB; a process of several threads calls this where none of them stores to the heap. Errors as above. */
+/* Releases memory that the process holds beside the file of a logged heap, for pages that the last checkpoint has: they read the same
+ * afterwards, from the file. Returns the number of bytes; on other media 0. In a process with one thread checkpoints do it by themselves,
+ * after each 32 MiB; a process with several threads calls this while none of them stores to the heap. Fails as spandrel_heap_checkpoint
+ * does. */
 size_t spandrel_heap_give_back(const spandrel_heap *heap);
 
 /* Writes a copy of a heap to a new file, which is opened as any heap, whether or not a program has the heap open. The copy of a
@@ -263,13 +268,13 @@ size_t spandrel_heap_give_back(const spandrel_heap *heap);
  * milliseconds, or 10 seconds if that is 0. `to` is there whole or not at all, and durable when this returns.
  *   EEXIST       there is a file `to`, or a log of that name that is not empty,
  *   ETIMEDOUT    the heap is open and mapped, and came to no checkpoint in the time,
- *   EWOULDBLOCK  the heap is open and mapped, and its process cannot be asked,
- *   ENOMEM       no room on the disk or in memory; else as spandrel_heap_restart, but for EUCLEAN. */
+ *   EWOULDBLOCK  the heap is open and mapped, and no checkpoint of its process can be requested,
+ *   ENOSPC, EFBIG, ENOMEM as above; else as spandrel_heap_restart, but for EUCLEAN. */
 int spandrel_heap_copy(const char *path, const char *to, unsigned int wait_ms);
 
-/* The text of the last of these functions that failed on this thread, without a full stop; "" before any: the path where a heap was to be
- * made or opened (its end, of a long one), the reason in words, and the way out behind a semicolon. It is there until the thread calls this
- * again, or fails to open a heap. */
+/* The text of the last of these functions that failed on this thread, without a full stop; "" before any. It has the path where a heap was
+ * to be made, opened or copied (of a long path the end), the reason in words, and the way out behind a semicolon. The text stays until the
+ * thread calls this function again, or fails to make, open or copy a heap. */
 const char *spandrel_heap_error_text(void);
 
 /* For programs that know of one heap only (makalu.h): a heap may be set to be the default one, until it is closed.

@@ -76,7 +76,7 @@ public:
         }
         return *this;
     }
-    /* Closes the heap. A failure of that leaves a heap that is recovered when it is opened: close() tells of it. */
+    /* Closes the heap. An error is lost here, and the next opening recovers the heap; close() reports it. */
     ~heap() { release(); }
 
     /* Opens a heap, and recovers it if it was not closed. */
@@ -99,7 +99,7 @@ public:
         return failure{number, path, spandrel_heap_error_text()};
     }
 
-    /* Closes the heap; it is gone in either case. A failure: the heap is recovered when it is opened. */
+    /* Closes the heap. After an error the heap is closed as well, and the next opening recovers it. */
     result<void> try_close() {
         if (!handle()) return failed();
         if (spandrel_heap_close(state_->taken()) == 0) return {};
@@ -118,7 +118,7 @@ public:
         return found;
     }
 
-    /* What recovery has found when the heap was opened; nothing: it had been closed, is new, or is not collected yet. */
+    /* What recovery has found when the heap was opened; empty: the heap had been closed, is new, or is not collected yet. */
     std::optional<collected> recovered() const {
         collected found = {};
         found.struct_size = sizeof found;
@@ -154,7 +154,7 @@ public:
         return persisted<char>(room, text.size() + 1);
     }
 
-    /* Frees an object, to which nothing in the heap may lead any more; null is nothing. EFAULT: it is no object, or free already. */
+    /* Frees an object, to which nothing in the heap may lead any more; null is ignored. EFAULT: it is no object, or free already. */
     template <class T> result<void> try_destroy(ptr<T> object) {
         void *at = spandrel_heap_at(handle(), object.word());
         if (!at && object) return failed();
@@ -169,11 +169,11 @@ public:
         return ptr<T>::from_word(spandrel_heap_offset(handle(), address));
     }
 
-    /* Writes an object of the heap back and waits. */
+    /* Writes an object of the heap back and waits. EFAULT: it lies elsewhere. */
     template <class T> result<void> try_persist(const T &object) { return done(spandrel_heap_persist(handle(), &object, sizeof object)); }
 
-    /* Replaces a word of the heap and persists it: after any failure the old word is there or the new one. What the new one leads to is
-     * persisted before; what the old one led to may be destroyed afterwards. */
+    /* Replaces a word of the heap and persists it: after any failure the old word is there or the new one. The caller persists what the new
+     * word leads to before, and destroys what the old word led to afterwards. EFAULT: the word lies elsewhere; it is replaced. */
     template <class W> result<void> try_publish(W &slot, typename detail::same<W>::type word) {
         static_assert(sizeof(W) == 8 && alignof(W) == 8 && std::is_trivially_copyable_v<W>, "one word is replaced as a whole");
         __atomic_store(&slot, &word, __ATOMIC_RELEASE);
@@ -191,7 +191,7 @@ public:
         return done(spandrel_heap_set_roots(handle(), all, sizeof...(roots)));
     }
 
-    /* Whether the heap was made by the call that returned it. */
+    /* Whether the call that returned the heap has made it. */
     bool is_new() const noexcept { return spandrel_heap_is_new(handle()) == 1; }
 
     survives guarantee() const noexcept { return static_cast<survives>(spandrel_heap_guarantee(handle())); }
@@ -291,22 +291,27 @@ private:
         if (!is_known) {
             const spandrel_heap_root_type c = type.c();
             if (spandrel_heap_set_types(handle(), &c, 1) != 0) return failed();
-            state_->types.push_back(type);
         }
-        if (type.name.empty()) return spandrel::root<T>(state_, type.index);
-        const int index = spandrel_heap_named_root(handle(), type.name.c_str());
-        if (index < 0) return failed();
-        return spandrel::root<T>(state_, static_cast<unsigned>(index));
+        unsigned index = type.index;
+        if (!type.name.empty()) {
+            const int named = spandrel_heap_named_root(handle(), type.name.c_str());
+            if (named < 0) return failed();
+            index = static_cast<unsigned>(named);
+        }
+        /* Last: a type that the root refuses is not remembered, so that the right one is declared afterwards. */
+        if (!is_known) state_->types.push_back(std::move(type));
+        return spandrel::root<T>(state_, index);
     }
 };
 
 /* A root, which leads to a T or to nothing. */
 template <class T> class root {
 public:
-    /* The pointer to what it leads to, or null. */
+    /* The pointer to the object that the root leads to, or null. */
     ptr<T> get() const noexcept { return ptr<T>::from_word(state_->word(address())); }
 
-    /* Has it lead to an object: durable when this returns; on a logged heap with the next checkpoint, as all else. */
+    /* Sets the root to an object, or to null: durable when this returns; on a logged heap with the next checkpoint, as all else.
+     * EFAULT: the pointer leads to no object of this heap. EINVAL: the heap is closed. */
     result<void> try_set(ptr<T> object) {
         void *at = spandrel_heap_at(state_->handle, object.word());
         if (!at && object) return state_->failed();
@@ -316,12 +321,12 @@ public:
     void set(ptr<T> object) { try_set(object).value(); }
 #endif
 
-    /* The object; it must lead to one. */
+    /* The object that the root leads to; it must lead to one. */
     T *operator->() const noexcept { return address(); }
     T &operator*() const noexcept { return *address(); }
     explicit operator bool() const noexcept { return address() != nullptr; }
 
-    /* Its number among the 512. */
+    /* The root's number, 0 to 511. */
     unsigned index() const noexcept { return index_; }
 
     /* For heap::set_roots. A word that is no pointer stays an address outside the heap, which set_roots refuses. */
@@ -342,7 +347,7 @@ private:
     unsigned index_;
 };
 
-/* As long as it lives, p-> and *p mean this heap, in this thread. The heap stays open meanwhile. */
+/* While it lives, p-> and *p mean this heap, in this thread. The program keeps the heap open until then. */
 class use_heap {
 public:
     explicit use_heap(const heap &used) noexcept : before_(std::exchange(detail::current, used.state_.get())) {}

@@ -50,7 +50,7 @@ struct state {
     std::string path;
     std::vector<declared> types;
 
-    /* The handle, for closing: from here on no pointer leads anywhere. */
+    /* Takes the handle, to close it: no pointer leads to an object afterwards. */
     spandrel_heap *taken() noexcept {
         bytes = 0;
         return std::exchange(handle, nullptr);

@@ -121,7 +121,7 @@ class Dict(Structure, MutableMapping[bytes, bytes]):
         return None, free
 
     def _grow(self, memory: Memory) -> None:
-        """Another table: for twice as many entries, without those that were removed."""
+        """Replaces the table by a larger one, a third full at most, without removed entries."""
         slots = _LEAST_SLOTS
         while slots < 3 * (self._len + 1):
             slots *= 2
@@ -178,7 +178,7 @@ class Dict(Structure, MutableMapping[bytes, bytes]):
                 raise KeyError(key)
             before = memory.words[index]
             behind = self._first + ((index + 1 - self._first) & (self._slots - 1))
-            # No key was put behind this one: no search has to pass here.
+            # The next slot is empty: no search has to pass this one.
             is_last = memory.words[behind] == _EMPTY
             memory.publish(8 * index, _EMPTY if is_last else _REMOVED)
             self._len -= 1
@@ -228,7 +228,7 @@ class Dict(Structure, MutableMapping[bytes, bytes]):
             return super().pop(as_bytes(key), *default)
 
     def popitem(self) -> Tuple[bytes, bytes]:
-        """Removes an entry, whichever it is, and returns it."""
+        """Removes an arbitrary entry, and returns it."""
         with self._memory.lock:
             return super().popitem()
 
@@ -242,11 +242,13 @@ class Dict(Structure, MutableMapping[bytes, bytes]):
     def free_all(self) -> None:
         """Frees all objects of the map, which no root leads to any more."""
         with self._entered() as memory:
+            head = self._head
+            assert head is not None
+            # First: after an exception below no use of this map reaches what was freed.
+            self.detach()
             _free_entries(memory, self._words())
             memory.free(self._table)
-            assert self._head is not None
-            memory.free(self._head)
-            self.detach()
+            memory.free(head)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._memory.path!r}>"

@@ -42,7 +42,7 @@ class HeapLockedError(HeapError, BlockingIOError):
 
 
 class HeapFullError(HeapError):
-    """No room: the heap's limit, the disk or the address space is full, or all 512 roots are in use."""
+    """No room: the limit of the heap or of its file, the disk or the address space is full, or all 512 roots are in use."""
 
 
 class HeapLayoutError(HeapError):

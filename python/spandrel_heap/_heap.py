@@ -211,6 +211,8 @@ class Heap:
     def _structure(self, kind: Type[_S], name: str) -> _S:
         with self._memory.lock:
             if self._word(name) == 0:
+                # A wrong name is an error before anything is allocated.
+                self._index(name)
                 self._set(name, kind.new(self._memory))
             value = self._value(name)
             if isinstance(value, kind):
@@ -266,7 +268,7 @@ class Heap:
         raise self._wrong_kind(name)
 
     def _free(self, name: str, word: int) -> None:
-        """Frees what a root led to. The objects of another program are left to the next collection."""
+        """Frees the objects that a root led to. Objects of an unknown kind are left to the next collection."""
         memory = self._memory
         kind = memory.kind(word)
         structure = self._structures.pop(name, None)
@@ -302,6 +304,8 @@ class Roots(MutableMapping[str, Value]):
         content, heap = as_bytes(value), self._heap
         with heap._memory.lock:
             before = heap._word(name)
+            # A wrong name is an error before anything is allocated.
+            heap._index(name)
             heap._set(name, heap._memory.new_blob(content))
             if before:
                 heap._free(name, before)

@@ -39,8 +39,8 @@ def _new_array(memory: Memory, words: ListOf[int]) -> int:
 class List(Structure, MutableSequence[bytes]):
     """A persistent list of bytes; a str is stored as UTF-8 and read as bytes.
 
-    Every operation is all or nothing when the process is killed, also `extend`, `clear` and what is done to a slice. Those at the
-    end of the list and the replacement of an item take constant time, all else as long as the list.
+    Every operation is all or nothing when the process is killed, also `extend`, `clear` and those of slices. An operation at the
+    end of the list and the replacement of an item take constant time, amortised; every other one takes time linear in the list.
     """
 
     KIND = int.from_bytes(b"PyList_1", "little")
@@ -64,7 +64,7 @@ class List(Structure, MutableSequence[bytes]):
         memory.target(word, _ARRAY_HEAD.size + 8 * capacity)
         self._array, self._capacity, self._len = at, capacity, length
         self._first = (at + _ARRAY_HEAD.size) >> 3
-        # An append that was cut off: the objects of slots beyond the length belong to no other list.
+        # A failure has cut off an append or a pop: no other slot leads to the objects of slots beyond the length.
         for slot, left in enumerate(memory.words[self._first + length : self._first + capacity].tolist()):
             if left:
                 memory.publish(8 * (self._first + length + slot), 0)
@@ -86,9 +86,17 @@ class List(Structure, MutableSequence[bytes]):
         self._len = length
 
     def _replace(self, memory: Memory, words: ListOf[int]) -> None:
-        """Has the list hold these slots instead, and frees the items that are not among them."""
+        """Replaces the slots by these, and frees the items that are not among them. If that fails, the new items are freed."""
         before, old = self._array, self._words()
-        self._publish_target(_new_array(memory, words))
+        try:
+            new = _new_array(memory, words)
+        except BaseException:
+            known = set(old)
+            for word in words:
+                if word not in known:
+                    memory.free_word(word)
+            raise
+        self._publish_target(new)
         self._load()
         kept = set(words)
         for word in old:
@@ -207,12 +215,14 @@ class List(Structure, MutableSequence[bytes]):
     def free_all(self) -> None:
         """Frees all objects of the list, which no root leads to any more."""
         with self._entered() as memory:
+            head = self._head
+            assert head is not None
+            # First: after an exception below no use of this list reaches what was freed.
+            self.detach()
             for word in self._words():
                 memory.free_word(word)
             memory.free(self._array)
-            assert self._head is not None
-            memory.free(self._head)
-            self.detach()
+            memory.free(head)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._memory.path!r}>"

@@ -54,7 +54,7 @@ class Memory:
         _OPEN.add(self)
 
     def _map(self) -> None:
-        """Looks at all bytes that the heap has by now; it grows in place."""
+        """Makes views of all bytes of the heap, which grows in place."""
         self._length: int = library().spandrel_heap_bytes(self._handle)
         self.bytes = memoryview((ctypes.c_ubyte * self._length).from_address(self._base)).cast("B")
         self.words = self.bytes.cast("Q")
@@ -67,7 +67,7 @@ class Memory:
             self._forget()
             self._close.detach()
             handle, self._handle = self._handle, None
-            # A child has no part in the heap, and the parent does not notice.
+            # In a child the library refuses to close the heap of the parent, which is no error here.
             if library().spandrel_heap_close(handle) != 0 and not self._is_child:
                 raise failed(self.path)
 
@@ -77,7 +77,7 @@ class Memory:
         self._length = 0
 
     def after_fork(self) -> None:
-        """In a child: the heap is the parent's, and what the child stores would be in the parent's file."""
+        """Ends the use of the heap in the child of a fork: a store of the child would change the parent's file."""
         self.lock = threading.RLock()
         self._close.detach()
         self._forget()
@@ -158,7 +158,7 @@ class Memory:
         return offset
 
     def damaged(self, reason: str) -> HeapDamagedError:
-        """The exception for what no operation leaves behind."""
+        """The exception for a state that no operation leaves."""
         return HeapDamagedError(errno.EBADMSG, self.path, f"the heap is damaged: {reason}")
 
     def kind(self, word: int) -> int:
@@ -182,7 +182,7 @@ class Memory:
         return self.pointer(offset)
 
     def new_blobs(self, values: List[bytes]) -> List[int]:
-        """Several of them, all or none."""
+        """Objects of bytes, persisted, all or none: the words that lead to them."""
         made: List[int] = []
         try:
             for value in values:

@@ -1,4 +1,4 @@
-"""What maps and lists have in common: a head object that a root leads to, and what the process knows of it."""
+"""The common part of maps and lists: a head object that a root leads to, and the state that the process keeps of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Structure:
         return memory.pointer(memory.new_words(cls.KIND, memory.pointer(to)))
 
     def detach(self) -> None:
-        """The root leads elsewhere now: the structure can no longer be used."""
+        """Ends the use of the structure: its root leads elsewhere."""
         self._head = None
 
     @contextlib.contextmanager
@@ -58,6 +58,6 @@ class Structure:
         return self._memory.words[(self._head >> 3) + 1]
 
     def _publish_target(self, offset: int) -> None:
-        """Has the head lead to another object."""
+        """Sets the head to another object."""
         assert self._head is not None
         self._memory.publish(self._head + 8, self._memory.pointer(offset))

@@ -1,4 +1,4 @@
-"""What a damaged disk has made of maps and lists is an error, or is used; it never ends the process, and never takes for ever."""
+"""Damaged maps and lists: every use is an error or works. None ends the process, and none loops without end."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@
         }                                                                                                       \
     } while (0)
 
-/* That something fails, and with which number. */
+/* Checks that a call fails, with this errno. */
 #define FAILS(number, condition)                                                                                \
     do {                                                                                                        \
         errno = 0;                                                                                              \
@@ -45,7 +45,7 @@ static inline spandrel_heap_collected heap_collected(void) {
     return collected;
 }
 
-/* Ends as nobody can prevent. */
+/* Ends by a signal that no handler can catch. */
 static inline void die(void) {
     kill(getpid(), SIGKILL);
     _exit(1);

@@ -46,7 +46,7 @@ static void fill(const char *path) {
     uint64_t word = plant(DEPTH, 1);
     CHECK(spandrel_heap_fence(heap) == 0);
     CHECK(spandrel_heap_set_root(heap, (unsigned int)trees, spandrel_heap_at(heap, word)) == 0);
-    /* A tree that nobody can find again. */
+    /* A tree that no root leads to. */
     CHECK(plant(DEPTH, 1));
     die();
 }
@@ -70,7 +70,10 @@ static void verify(const char *path) {
         CHECK(spandrel_heap_close(heap) == 0);
         /* Next time it lies elsewhere: this page is taken as soon as the library's thread has unmapped what lay there. */
         int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
-        while (mmap(before, 4096, PROT_NONE, flags, -1, 0) != before) usleep(1000);
+        for (int tries = 0; mmap(before, 4096, PROT_NONE, flags, -1, 0) != before; tries++) {
+            CHECK(tries < 60000);
+            usleep(1000);
+        }
     }
 }
 

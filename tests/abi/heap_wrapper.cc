@@ -187,6 +187,7 @@ void errors(const char *path) {
     // The name has the layout that it was given, whatever the next program says.
     heap again = heap::open(file, spandrel::options().layout(3));
     refused(EPROTOTYPE, [&] { again.root<other>("board"); });
+    CHECK(again.try_root<board>("board")); // the wrong type is not remembered
     CHECK(again.try_root<other>("new")->index() != again.try_root<other>("newer")->index());
 }
 
@@ -202,6 +203,7 @@ void kill_after(int microseconds) {
 int main(int words, char **word) {
     CHECK(words >= 3);
     const std::string mode = word[2];
+    CHECK(mode == "churn" || mode == "verify" || mode == "closed" || mode == "errors");
     if (mode == "churn") {
         CHECK(words == 4);
         heap in = heap::open_or_create(word[1], options());

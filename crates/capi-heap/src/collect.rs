@@ -18,10 +18,10 @@ pub struct SpandrelHeapCollected {
     cleared: u64,
 }
 
-/// Whether there is room for an answer, or nobody wants one.
+/// Checks that the caller's structure has a size.
 ///
 /// # Safety
-/// Null, or a structure of so many bytes as its first word says.
+/// Null, or a structure of as many bytes as its first word says.
 unsafe fn check(out: *const SpandrelHeapCollected) -> Result<(), Error> {
     // SAFETY: promised by the caller.
     if !out.is_null() && unsafe { (*out).struct_size } < size_of::<usize>() {
@@ -30,7 +30,7 @@ unsafe fn check(out: *const SpandrelHeapCollected) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes as much as the caller knows of; what we do not know is zero.
+/// Writes the fields that the caller's structure has; fields that this library does not know become zero.
 ///
 /// # Safety
 /// As for [`check`], which has found nothing.
@@ -60,7 +60,7 @@ unsafe fn answer(out: *mut SpandrelHeapCollected, found: &Collected) {
 /// `MAK_collect`: frees what cannot be reached from the roots.
 ///
 /// # Safety
-/// `handle` is null or a handle that nobody else uses meanwhile, `out` null or as its first word says.
+/// `handle` is null or a handle that no other thread uses meanwhile, `out` null or as its first word says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spandrel_heap_collect(
     handle: *mut SpandrelHeap,
@@ -83,11 +83,11 @@ pub unsafe extern "C" fn spandrel_heap_collect(
     failure::number(collect())
 }
 
-/// What became of a heap that was opened: 0, it had been closed, or is new; 1, it was recovered, and what that has found is told;
-/// -1 with EUCLEAN, it has to be collected first.
+/// How a heap was opened: 0, it had been closed, or is new; 1, it was recovered, and `out` gets what that has found; -1 with EUCLEAN, it
+/// has to be collected first.
 ///
 /// # Safety
-/// As for [`spandrel_heap_collect`], and others may use the heap.
+/// As for [`spandrel_heap_collect`], but other threads may use the heap.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spandrel_heap_recovered(
     handle: *const SpandrelHeap,

@@ -8,19 +8,19 @@ use core::ptr::NonNull;
 use spandrel_os::env::set_errno;
 use spandrel_pheap::{Error, OpenError};
 
-/// Bytes of the longest text, with the zero that ends it; what is longer is cut. With the thread slot of the rooms below the library has 512
-/// bytes of initial-exec storage, which is what the C library keeps for libraries that are loaded later (`glibc.rtld.optional_static_tls`).
+/// Bytes of the longest text, with the zero that ends it; a longer text is cut. With the thread slot of the rooms below, the library has
+/// 512 bytes of initial-exec storage: glibc keeps that much for libraries that are loaded later (`glibc.rtld.optional_static_tls`).
 const TEXT_BYTES: usize = 312;
 
-/// There has been no error on this thread. Zero: so it begins.
-#[allow(dead_code, reason = "zero, which the others differ from")]
+/// No function of this thread has failed. Zero, which the storage of a thread begins with.
+#[allow(dead_code, reason = "the value that a thread begins with; the others differ from it")]
 const NOTHING: usize = 0;
-/// There is an error, whose text is made when the program asks for it: most failures are of callers that know what the number means.
+/// There is an error. Its text is made by `spandrel_heap_error_text`: most callers only use the number.
 const ERROR: usize = 1;
-/// There is a text: that of an error with a path, which is known only when it happens.
+/// There is a text, made when the error happened: only then its path is known.
 const TEXT: usize = 2;
 
-/// What is kept for each thread.
+/// The last error of a thread.
 #[repr(C)]
 struct Last {
     error: MaybeUninit<Error>,
@@ -82,12 +82,12 @@ fn note_with_path(error: &OpenError) {
 impl Last {
     fn write(&mut self, text: fmt::Arguments<'_>) {
         self.text.fill(0);
-        // A text never fails; it is cut.
+        // Writing a text never fails: a long text is cut.
         let _ = Text { bytes: &mut self.text, len: 0 }.write_fmt(text);
     }
 }
 
-/// For functions that make or open a heap, and return a pointer, or null.
+/// The result of a function that makes or opens a heap: a pointer, or null.
 pub fn opened<T>(outcome: Result<*mut T, OpenError>) -> *mut T {
     outcome.unwrap_or_else(|why| {
         note_with_path(&why);
@@ -95,7 +95,7 @@ pub fn opened<T>(outcome: Result<*mut T, OpenError>) -> *mut T {
     })
 }
 
-/// For functions that write a copy of a heap, and return 0, or -1.
+/// The result of a function that writes a copy of a heap: 0, or -1.
 pub fn done(outcome: Result<(), OpenError>) -> c_int {
     outcome.map_or_else(
         |why| {
@@ -106,12 +106,12 @@ pub fn done(outcome: Result<(), OpenError>) -> c_int {
     )
 }
 
-/// For functions that return 0, or -1.
+/// The result of a function that returns 0, or -1.
 pub fn number(outcome: Result<(), Error>) -> c_int {
     count(outcome.map(|()| 0))
 }
 
-/// For functions that return a number, or -1.
+/// The result of a function that returns a number, or -1.
 pub fn count(outcome: Result<c_int, Error>) -> c_int {
     outcome.unwrap_or_else(|why| {
         note(why);
@@ -119,7 +119,7 @@ pub fn count(outcome: Result<c_int, Error>) -> c_int {
     })
 }
 
-/// For functions that return a size or a word, or 0.
+/// The result of a function that returns a size or a word, or 0.
 pub fn word<T: Default>(outcome: Result<T, Error>) -> T {
     outcome.unwrap_or_else(|why| {
         note(why);
@@ -127,7 +127,7 @@ pub fn word<T: Default>(outcome: Result<T, Error>) -> T {
     })
 }
 
-/// For functions that return an object, or null.
+/// The result of a function that returns an object, or null.
 #[inline]
 pub fn object(outcome: Result<NonNull<u8>, Error>) -> *mut c_void {
     match outcome {
@@ -139,7 +139,7 @@ pub fn object(outcome: Result<NonNull<u8>, Error>) -> *mut c_void {
     }
 }
 
-/// A text that ends with a zero, however long it would be.
+/// A text that is cut so that a zero fits behind it.
 struct Text<'a> {
     bytes: &'a mut [u8; TEXT_BYTES],
     len: usize,
@@ -158,8 +158,8 @@ impl Write for Text<'_> {
     }
 }
 
-/// The text of the last function of this thread that failed; "" before any. The text is there until the thread calls this again, or fails
-/// to open a heap.
+/// The text of the last function that failed on this thread; "" before any. The text stays until the thread calls this function again, or
+/// fails to make, open or copy a heap.
 #[unsafe(no_mangle)]
 pub extern "C" fn spandrel_heap_error_text() -> *const c_char {
     // SAFETY: this thread's own, and no function keeps a reference.

@@ -11,8 +11,8 @@ use spandrel_pheap::{Error, Heap, Media, Opened};
 use crate::failure;
 use crate::types::Types;
 
-/// An open heap, what was found when it was opened, and the types of its roots. On pages of its own, as there is no allocator here;
-/// those of types without a name are never touched.
+/// An open heap, what was found when it was opened, and the types of its roots. It lies on pages of its own, as this library has no
+/// allocator; pages of the type table without a type are never touched.
 pub struct SpandrelHeap {
     pub heap: Heap<Media>,
     pub opened: Opened,
@@ -61,10 +61,10 @@ impl Drop for Place {
     }
 }
 
-/// What there is for programs that know of one heap only; see `makalu.h`.
+/// The heap of programs with one heap only; see `makalu.h`.
 static DEFAULT: AtomicPtr<SpandrelHeap> = AtomicPtr::new(ptr::null_mut());
 
-/// Takes the heap out of its handle, which is none any more.
+/// Takes the heap out of its handle, and frees the handle.
 ///
 /// # Safety
 /// Null, or a handle that no thread uses any more.
@@ -98,7 +98,7 @@ pub unsafe fn known<'a>(handle: *const SpandrelHeap) -> Result<&'a SpandrelHeap,
     unsafe { handle.as_ref() }.ok_or(Error::System(libc::EINVAL))
 }
 
-/// All of a handle, for a thread that has it alone.
+/// All of a handle, mutable.
 ///
 /// # Safety
 /// Null, or a handle that no other thread uses meanwhile.
@@ -117,7 +117,7 @@ pub extern "C" fn spandrel_heap_default() -> *mut SpandrelHeap {
     DEFAULT.load(Acquire)
 }
 
-/// Makes a heap the default one, or null none: 0, or EBUSY: there is one already.
+/// Makes a heap the default one; null: no heap is. 0, or -1 with EBUSY: there is one already.
 ///
 /// # Safety
 /// Null, or a handle.

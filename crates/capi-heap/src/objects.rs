@@ -56,7 +56,7 @@ pub unsafe extern "C" fn spandrel_heap_aligned_alloc(
 /// `MAK_realloc`.
 ///
 /// # Safety
-/// `handle` is null or a handle; nobody else uses the object.
+/// `handle` is null or a handle; no other thread uses the object.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spandrel_heap_realloc(
     handle: *mut SpandrelHeap,
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn spandrel_heap_realloc(
             return spandrel_heap_malloc(handle, size);
         };
         if size == 0 {
-            // Null either way; a wrong one says so.
+            // The result is null in either case; `errno` says whether the object was wrong.
             spandrel_heap_free(handle, object.as_ptr().cast());
             return core::ptr::null_mut();
         }
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn spandrel_heap_realloc(
 /// `MAK_free`: 0, or -1.
 ///
 /// # Safety
-/// `handle` is null or a handle; nobody uses the object any more.
+/// `handle` is null or a handle; no thread uses the object any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spandrel_heap_free(
     handle: *mut SpandrelHeap,

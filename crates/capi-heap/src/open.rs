@@ -9,7 +9,7 @@ use crate::handle::{self, Place, SpandrelHeap};
 use crate::options::{self, SpandrelHeapOptions};
 use crate::trace;
 
-/// Has a heap made or opened, and gives it a handle.
+/// Makes or opens a heap by `open`, and returns its handle.
 ///
 /// # Safety
 /// `path` is null or a string, `given` null or the options.
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn spandrel_heap_restart(
 ) -> *mut SpandrelHeap {
     let open = |path: &[u8], options: Options<'_>| {
         let (heap, opened) = options.offline().open(path)?;
-        // Dropped, one that was not closed stays so.
+        // A heap that was not closed stays so when it is dropped here.
         if opened.was_clean { Ok((heap, opened)) } else { Err(Error::NeedsRecovery) }
     };
     // SAFETY: passed on from the caller.
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn spandrel_heap_open_or_create(
     unsafe { with(path, given, open) }
 }
 
-/// Whether the heap was made by the call that returned it: 1, or 0, or -1: it is no handle.
+/// Whether the call that returned the heap has made it: 1, or 0; -1: the handle is null.
 ///
 /// # Safety
 /// Null, or a handle.
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn spandrel_heap_is_new(heap: *const SpandrelHeap) -> c_in
     failure::count(unsafe { handle::known(heap) }.map(|known| known.opened.created.into()))
 }
 
-/// `MAK_close`: 0, or -1: it has to be recovered then. The handle is none any more in either case.
+/// `MAK_close`: 0, or -1: the next opening recovers the heap. The handle is freed in either case.
 ///
 /// # Safety
 /// Null, or a handle that no thread uses any more.

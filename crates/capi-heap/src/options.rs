@@ -34,8 +34,8 @@ const NOTHING: SpandrelHeapOptions = SpandrelHeapOptions {
     read_only: 0,
 };
 
-/// The options of a caller, which may have been compiled with an older header or a newer one: of its fields that this library does not know
-/// none may be set.
+/// The options of a caller, which may have been compiled with an older header or a newer one: fields that this library does not know must
+/// be zero.
 ///
 /// # Safety
 /// Null, or a structure of as many bytes as its first word says.
@@ -64,7 +64,7 @@ pub unsafe fn read(given: *const SpandrelHeapOptions) -> Result<SpandrelHeapOpti
 }
 
 impl SpandrelHeapOptions {
-    /// The same as the heap's crate has them, but for the types.
+    /// The options as the heap's crate takes them, without the types.
     pub fn options<'a>(&self) -> Result<Options<'a>, Error> {
         let choice = match self.medium {
             0 => Choice::Auto,

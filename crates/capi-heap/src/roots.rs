@@ -37,7 +37,7 @@ pub unsafe extern "C" fn spandrel_heap_set_root(
     failure::number(heap.and_then(|heap| heap.set_root(index as usize, object)))
 }
 
-/// `MAK_get_root`: null, if nobody has set it.
+/// `MAK_get_root`: null, if the root is not set.
 ///
 /// # Safety
 /// Null, or a handle.
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn spandrel_heap_get_root(
 /// Sets several roots, all or none of which are durable: 0, or -1.
 ///
 /// # Safety
-/// `handle` is null or a handle; so many are there, unless there are none, and names are strings.
+/// `handle` is null or a handle; `roots` is null or `count` roots, whose names are null or strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spandrel_heap_set_roots(
     handle: *mut SpandrelHeap,

@@ -1,4 +1,4 @@
-//! Types of roots: functions of the program that name the pointers of an object, so that recovery need not look at every word.
+//! Types of roots: functions of the program that name the pointers of an object. Without one, recovery looks at every word.
 
 use core::ffi::{CStr, c_char, c_int, c_uint};
 
@@ -23,7 +23,7 @@ pub struct SpandrelHeapRootType {
 }
 
 impl SpandrelHeapRootType {
-    /// What it is about.
+    /// The root that the type is of.
     ///
     /// # Safety
     /// The name is null or a string.
@@ -57,10 +57,10 @@ pub unsafe fn root_name<'a>(name: *const c_char) -> Result<&'a str, Error> {
     if (1..=NAME_BYTES).contains(&name.len()) { Ok(name) } else { Err(Error::RootName) }
 }
 
-/// Says the types of roots that somebody gives: all of them, or none if one of them cannot be.
+/// Declares the types of roots: all of them, or none if one of them is wrong.
 ///
 /// # Safety
-/// So many are there, unless there are none; names are strings, and the functions are those of such objects.
+/// `given` is null or `count` types; names are null or strings, and each function may be called for any object of its type's size.
 pub unsafe fn set_all(
     types: &mut Types,
     given: *const SpandrelHeapRootType,
@@ -76,7 +76,7 @@ pub unsafe fn set_all(
         // SAFETY: promised by the caller.
         new += usize::from(!types.has(&unsafe { root.root()? }));
     }
-    // One that is given twice is counted twice.
+    // A new root that is given twice counts twice: the check may refuse a full table too early, and never too late.
     if !types.has_room(new) {
         return Err(Error::RootsFull);
     }
@@ -87,10 +87,10 @@ pub unsafe fn set_all(
     Ok(())
 }
 
-/// Says of what types roots are from now on, all of them or none: 0, or -1.
+/// Declares the types of roots, all of them or none: 0, or -1.
 ///
 /// # Safety
-/// `handle` is null or a handle that nobody else uses meanwhile; the rest is as for [`set_all`].
+/// `handle` is null or a handle that no other thread uses meanwhile; the rest is as for [`set_all`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spandrel_heap_set_types(
     handle: *mut SpandrelHeap,
@@ -103,10 +103,10 @@ pub unsafe extern "C" fn spandrel_heap_set_types(
     })
 }
 
-/// Says of what type a root is from now on: 0, or -1.
+/// Declares the type of a root: 0, or -1.
 ///
 /// # Safety
-/// `handle` is null or a handle that nobody else uses meanwhile; the function is one of such objects.
+/// `handle` is null or a handle that no other thread uses meanwhile; the function may be called for any object of that size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spandrel_heap_set_trace(
     handle: *mut SpandrelHeap,
@@ -119,9 +119,9 @@ pub unsafe extern "C" fn spandrel_heap_set_trace(
     unsafe { spandrel_heap_set_types(handle, &raw const root, 1) }
 }
 
-/// Tells of a pointer to `count` values of `bytes` bytes.
+/// Names a pointer to `count` values of `bytes` bytes.
 ///
-/// A word without the mark of a pointer may be an address in a fixed heap: it is looked at as one that nobody knows.
+/// A word without a pointer's tag may be an address in a fixed heap: it is looked at as a word of unknown type.
 ///
 /// # Safety
 /// `tracer` is what a function was called with, `slot` a word of the object, and `trace` a function of such values.
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn spandrel_heap_trace_array(
     }
 }
 
-/// Tells of a pointer to one value.
+/// Names a pointer to one value.
 ///
 /// # Safety
 /// As for [`spandrel_heap_trace_array`].
@@ -159,10 +159,10 @@ pub unsafe extern "C" fn spandrel_heap_trace_pointer(
     unsafe { spandrel_heap_trace_array(tracer, slot, trace, bytes, 1) }
 }
 
-/// Tells of bytes that may hold pointers anywhere.
+/// Names bytes that may hold pointers anywhere.
 ///
 /// # Safety
-/// `tracer` is what a function was called with, and so many bytes of the object lie there.
+/// `tracer` is what a function was called with, and `bytes` bytes of the object lie at `at`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spandrel_heap_trace_words(
     tracer: *mut Tracer<'_>,

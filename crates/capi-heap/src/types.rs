@@ -1,4 +1,4 @@
-//! The types of roots that a program has told, with their names: a table that lies in the heap's handle.
+//! The types of roots that a program has declared, with their names: a table in the heap's handle.
 
 use core::mem::MaybeUninit;
 
@@ -10,7 +10,7 @@ use crate::trace::ROOTS;
 /// The longest name of a root.
 pub const NAME_BYTES: usize = 40;
 
-/// The layout of what a named root of a C program leads to, if the program has not numbered it: nobody knows it, and every word is looked at.
+/// The layout of a named root for which the program has declared none: recovery looks at every word of the object.
 const UNTYPED: u64 = hash("C", 0);
 
 /// Which root a type is of.
@@ -42,7 +42,8 @@ impl Key {
     }
 }
 
-/// See the head of this file. Zeroes are none. It stays where it is, as types lead to names in it; pages of it that nobody needs are never touched.
+/// See the head of this file. Zeroes are an empty table. It must not move, as types lead to names in it. Pages without a type are never
+/// touched.
 pub struct Types {
     count: usize,
     types: [MaybeUninit<RootType<'static>>; ROOTS],
@@ -51,7 +52,7 @@ pub struct Types {
 
 impl Types {
     pub fn all(&self) -> &[RootType<'static>] {
-        // SAFETY: so many were written.
+        // SAFETY: `set` has written the first `count` types.
         unsafe { core::slice::from_raw_parts(self.types.as_ptr().cast(), self.count) }
     }
 
@@ -59,12 +60,12 @@ impl Types {
         self.keys.iter().take(self.count).position(|key| key.is(root))
     }
 
-    /// Whether the type of a root was told.
+    /// Whether the root has a declared type.
     pub fn has(&self, root: &Root<'_>) -> bool {
         self.position(root).is_some()
     }
 
-    /// Whether there is room for so many more.
+    /// Whether there is room for `more` types.
     pub fn has_room(&self, more: usize) -> bool {
         more <= ROOTS - self.count
     }
@@ -75,10 +76,10 @@ impl Types {
         key.map_or(UNTYPED, |key| key.layout)
     }
 
-    /// Says the type of a root, of whose objects a function names the pointers.
+    /// Declares the type of a root: `trace` names the pointers of its object.
     ///
     /// # Safety
-    /// The function is one of such objects, and the table stays where it is as long as anybody uses [`Types::all`].
+    /// `trace` may be called for any object of `bytes` bytes, and the table does not move while [`Types::all`] is in use.
     pub unsafe fn set(
         &mut self,
         root: &Root<'_>,
@@ -91,7 +92,7 @@ impl Types {
             return;
         };
         key.layout = if layout == 0 { UNTYPED } else { layout };
-        // SAFETY: promised by the caller; the name is the table's own, and does not change any more.
+        // SAFETY: promised by the caller; the name lies in the table, and never changes once it is set.
         let new = unsafe {
             match *root {
                 Root::Numbered(number) => {

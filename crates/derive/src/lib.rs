@@ -1,14 +1,16 @@
-//! `#[derive(Trace)]`: a structure says where its pointers are, field by field. `#[derive(Key)]`: tables look for it.
-//! `#[derive(Enumeration)]`: its values have numbers, which lie in a heap in its place.
+//! Derives for types that lie in a recoverable heap:
+//! - `#[derive(Trace)]` names the pointers of a structure, field by field, for recovery,
+//! - `#[derive(Key)]` makes a structure a key of hash tables and sets,
+//! - `#[derive(Enumeration)]` numbers the values of an enumeration: the heap stores the numbers.
 
 use proc_macro::TokenStream;
 use quote::quote;
 use syn::{Data, DeriveInput, Error, Fields, Index, Meta, parse_macro_input, parse_quote};
 
-/// Writes `Trace` for a structure of types that have it.
+/// Implements `Trace` for a structure whose fields have it.
 ///
-/// The structure is `#[repr(C)]` or `#[repr(transparent)]`: what was stored by one program must lie where the next one looks for it, and of other
-/// structures the compiler chooses the places anew each time.
+/// The structure is `#[repr(C)]` or `#[repr(transparent)]`: the next program must find each field where this one has stored it, and the
+/// compiler may lay out other structures differently each time.
 ///
 /// ```
 /// # use spandrel_derive::Trace;
@@ -24,8 +26,8 @@ use syn::{Data, DeriveInput, Error, Fields, Index, Meta, parse_macro_input, pars
 /// assert!(Node::HAS_POINTERS);
 /// ```
 ///
-/// What any bytes are not a value of does not lie in a heap: a flag is a `Checked<bool>` there, and an enumeration `E` that derives
-/// `Enumeration` a `Checked<E>`.
+/// Any bytes must be a value of each field. So a flag is a `Checked<bool>` in a heap, and an enumeration `E` that derives `Enumeration` is
+/// a `Checked<E>`.
 ///
 /// ```compile_fail
 /// # use spandrel_derive::Trace;
@@ -42,7 +44,8 @@ pub fn derive_trace(input: TokenStream) -> TokenStream {
     expand_trace(input).unwrap_or_else(Error::into_compile_error).into()
 }
 
-/// Writes `Key` for a structure of keys: maps and sets in a heap look for it. It takes `Clone`, `Copy`, `PartialEq`, `Eq` and `Trace`.
+/// Implements `Key` for a structure whose fields have it: hash tables and sets in a heap take it as a key. The structure also derives
+/// `Clone`, `Copy`, `PartialEq`, `Eq` and `Trace`.
 ///
 /// ```
 /// # use spandrel_derive::{Key, Trace};
@@ -65,7 +68,8 @@ pub fn derive_key(input: TokenStream) -> TokenStream {
     expand_key(input).unwrap_or_else(Error::into_compile_error).into()
 }
 
-/// Writes `Enumeration` for an enumeration without fields that says of what type its numbers are: `Checked` of it lies in a heap.
+/// Implements `Enumeration` for an enumeration without fields that names the type of its numbers (`#[repr(u8)]`, `u16`, `u32` or `u64`): a
+/// `Checked` of it lies in a heap.
 ///
 /// ```
 /// # use spandrel_derive::Enumeration;
@@ -88,7 +92,7 @@ pub fn derive_enumeration(input: TokenStream) -> TokenStream {
     expand_enumeration(input).unwrap_or_else(Error::into_compile_error).into()
 }
 
-/// What a field is called, by its name or its number.
+/// The names of the fields, or their numbers.
 fn places(fields: &Fields) -> Vec<proc_macro2::TokenStream> {
     match fields {
         Fields::Named(fields) => fields
@@ -155,7 +159,7 @@ fn expand_trace(input: DeriveInput) -> Result<proc_macro2::TokenStream, Error> {
     })
 }
 
-/// What a field's type should be instead, for those that are often tried.
+/// What the type of a field is in a heap, for the types of the standard library that programs try first.
 fn hint(field: &syn::Type) -> Option<&'static str> {
     let syn::Type::Path(path) = field else { return None };
     match path.path.segments.last()?.ident.to_string().as_str() {
@@ -247,7 +251,7 @@ fn expand_enumeration(input: DeriveInput) -> Result<proc_macro2::TokenStream, Er
     })
 }
 
-/// What the user calls the crate of the heap.
+/// The path of the heap's crate in the program that derives.
 fn heap_crate() -> proc_macro2::TokenStream {
     let own = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
     match own.as_str() {
@@ -256,7 +260,7 @@ fn heap_crate() -> proc_macro2::TokenStream {
     }
 }
 
-/// Whether a type's layout is one of those that are named.
+/// Whether a type has one of these representations.
 fn has_repr(input: &DeriveInput, named: &[&str]) -> bool {
     input.attrs.iter().any(|attribute| {
         let Meta::List(list) = &attribute.meta else { return false };

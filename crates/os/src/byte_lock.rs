@@ -1,43 +1,46 @@
-//! Locks of single bytes of images, which may lie beyond all that an image holds: signs between processes. The kernel removes
-//! them when the process that has set them ends.
+//! Locks of single bytes of images, which may lie beyond the end of the file: signs between processes. The kernel removes a lock when the
+//! last process that has the open file ends or closes it.
 //!
-//! They belong to the open file (`F_OFD_SETLK`), not to the process: two images of one file are two also within a process.
+//! A lock belongs to the open file (`F_OFD_SETLK`), not to the process: two images of one file exclude each other also within a process,
+//! and a forked child shares the locks of the images that it has inherited.
 
 use rustix::fd::AsRawFd;
 
 use crate::image::Image;
 
-/// The first of the bytes that are locked so: no file is as long.
+/// The first of the bytes that are locked: beyond the end of every file.
 pub const FAR: u64 = 1 << 62;
 
 impl Image {
-    /// Locks a byte, until it is unlocked or the image is dropped. The image is open for writing. False: another image has locked the byte.
+    /// Locks a byte exclusively. The image is open for writing. False: another image has locked the byte.
+    ///
+    /// An image that has locked the whole file ([`Image::lock`]) unlocks its bytes when it is dropped. Another one calls
+    /// [`Image::unlock_byte`]: a forked child would keep the lock.
     ///
     /// # Errors
     /// The error's number: the file system has no such locks.
     pub fn try_lock_byte(&self, at: u64) -> Result<bool, i32> {
-        let mut lock = lock(libc::F_WRLCK, at);
-        match self.control(libc::F_OFD_SETLK, &mut lock) {
-            Err(libc::EAGAIN | libc::EACCES) => Ok(false),
-            outcome => outcome.map(|()| true),
-        }
+        self.try_lock_as(libc::F_WRLCK, at)
     }
 
-    /// Locks a byte together with others that do so. The image is open for reading. False: another image has it alone.
+    /// Locks a byte together with other images that share it. The image is open for reading. False: another image has locked the byte
+    /// exclusively. The lock ends as that of [`Image::try_lock_byte`].
     ///
     /// # Errors
     /// As for [`Image::try_lock_byte`].
     pub fn share_byte(&self, at: u64) -> Result<bool, i32> {
-        let mut lock = lock(libc::F_RDLCK, at);
-        match self.control(libc::F_OFD_SETLK, &mut lock) {
+        self.try_lock_as(libc::F_RDLCK, at)
+    }
+
+    fn try_lock_as(&self, kind: i32, at: u64) -> Result<bool, i32> {
+        match self.control(libc::F_OFD_SETLK, &mut lock(kind, at)) {
             Err(libc::EAGAIN | libc::EACCES) => Ok(false),
             outcome => outcome.map(|()| true),
         }
     }
 
-    /// Unlocks a byte.
+    /// Unlocks a byte. Does nothing if another image has locked it.
     pub fn unlock_byte(&self, at: u64) {
-        // What this image has not locked stays as it is.
         let _ = self.control(libc::F_OFD_SETLK, &mut lock(libc::F_UNLCK, at));
     }
 
@@ -48,16 +51,16 @@ impl Image {
             && i32::from(lock.l_type) != libc::F_UNLCK
     }
 
-    /// Unlocks all bytes that were locked so.
+    /// Unlocks all bytes from [`FAR`] on.
     pub(crate) fn unlock_bytes(&self) {
-        // To the end of all files.
+        // A length of 0: to the end.
         let _ = self
             .control(libc::F_OFD_SETLK, &mut libc::flock { l_len: 0, ..lock(libc::F_UNLCK, FAR) });
     }
 
     fn control(&self, command: i32, lock: &mut libc::flock) -> Result<(), i32> {
         let errno = crate::env::errno();
-        // SAFETY: a lock is read and written.
+        // SAFETY: the argument of these commands is a `flock`, which the kernel reads and writes.
         let done = unsafe { libc::fcntl(self.file.as_raw_fd(), command, &raw mut *lock) };
         let outcome = if done == -1 { Err(crate::env::errno()) } else { Ok(()) };
         crate::env::set_errno(errno);
@@ -71,26 +74,23 @@ fn lock(kind: i32, at: u64) -> libc::flock {
         l_whence: libc::SEEK_SET as i16,
         l_start: at as i64,
         l_len: 1,
-        // It must be so: the lock is no process's.
+        // The kernel demands 0 for locks of open files.
         l_pid: 0,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    extern crate std;
     use super::*;
     use crate::image::Access;
-    use std::ffi::CString;
-    use std::format;
+    use crate::testing::Directory;
 
     #[test]
     fn a_byte_has_one_owner_also_within_a_process() {
-        let path = std::env::temp_dir().join(format!("spandrel-bytes-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
-        let name = CString::new(path.to_str().unwrap()).unwrap();
-        let first = Image::create(&name).unwrap();
-        let second = Image::open(&name, Access::Write).unwrap();
+        let directory = Directory::new();
+        let path = directory.path("image");
+        let first = Image::create(&path).unwrap();
+        let second = Image::open(&path, Access::Write).unwrap();
         first.lock(Access::Write).unwrap();
         assert!(!second.is_byte_locked(FAR));
         assert_eq!(first.try_lock_byte(FAR), Ok(true));
@@ -105,6 +105,5 @@ mod tests {
         assert_eq!(second.try_lock_byte(FAR), Ok(true));
         drop(second);
         assert_eq!(first.try_lock_byte(FAR + 1), Ok(true));
-        std::fs::remove_file(&path).unwrap();
     }
 }

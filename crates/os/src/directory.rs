@@ -4,23 +4,24 @@ use core::ffi::CStr;
 
 use rustix::fs;
 
-/// The longest name, where the file system does not tell.
-const NAME_BYTES: usize = 255;
-/// `linux/magic.h`.
-const HUGETLBFS: u64 = 0x9584_58f6;
+use crate::filesystem::HUGETLBFS;
+use crate::image::retry;
 
-/// What is known of a directory.
+/// The longest name of a file, where the file system does not report one (`NAME_MAX`).
+const NAME_BYTES: usize = 255;
+
+/// The limits of a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Allowed {
     /// Bytes of the longest name of a file.
     pub name_bytes: usize,
-    /// It lies on huge pages (hugetlbfs), whose files can be mapped and not written.
+    /// The directory lies on hugetlbfs, whose files can be mapped but not written.
     pub is_huge_pages: bool,
 }
 
-/// Asks the kernel; what is usual where it does not answer.
+/// The limits of a directory, as the kernel reports them; the usual ones if it reports an error.
 pub fn allowed(directory: &CStr) -> Allowed {
-    fs::statfs(directory).map_or(
+    retry(|| fs::statfs(directory)).map_or(
         Allowed { name_bytes: NAME_BYTES, is_huge_pages: false },
         |found| {
             let most = usize::try_from(found.f_namelen).ok().filter(|most| *most > 0);

@@ -1,28 +1,33 @@
-//! Files that get their name when they are whole: what is cut off leaves nothing, and what has a name is what it should be.
+//! Files that get their name when they are complete: a file of that name is never a part of one.
 //!
-//! A draft has no name at all where the file system can do that (`O_TMPFILE`), so that also a killed process leaves nothing. Elsewhere its name
-//! begins with `.spandrel-` until it is published.
+//! A draft has no name where the file system can do that (`O_TMPFILE`): a killed process leaves no file. Elsewhere it has a preliminary
+//! name, which begins with `.spandrel-`, until it is published: a killed process leaves that file.
 
 use core::ffi::CStr;
 
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, RenameFlags};
+use rustix::fs::{self, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::image::{Image, retry, unique};
+use crate::image::{Image, rename, retry, unique};
 
+/// Bytes of a path at most, the zero byte at its end among them (`PATH_MAX`).
 const PATH_BYTES: usize = 4096;
-/// What the names of drafts begin with, where they need one.
+/// The beginning of preliminary names.
 const PREFIX: &[u8] = b".spandrel-";
 
-/// A path in a buffer of its own.
+/// A path in a buffer.
 struct Path {
     bytes: [u8; PATH_BYTES],
     len: usize,
 }
 
 impl Path {
-    /// The directory that a path names a file of.
+    fn new() -> Self {
+        Self { bytes: [0; PATH_BYTES], len: 0 }
+    }
+
+    /// The directory of the file that a path names.
     fn directory(path: &CStr) -> Result<Self, i32> {
         let path = path.to_bytes();
         let directory = match path.iter().rposition(|byte| *byte == b'/') {
@@ -30,13 +35,13 @@ impl Path {
             Some(end) => &path[..end],
             None => b".",
         };
-        let mut found = Self { bytes: [0; PATH_BYTES], len: 0 };
+        let mut found = Self::new();
         found.add(directory).map(|()| found)
     }
 
     fn add(&mut self, part: &[u8]) -> Result<(), i32> {
         let end = self.len + part.len();
-        // A zero byte stays behind it.
+        // The last byte of the buffer stays zero.
         let place = self.bytes.get_mut(self.len..end).filter(|_| end < PATH_BYTES);
         place.ok_or(libc::ENAMETOOLONG)?.copy_from_slice(part);
         self.len = end;
@@ -48,26 +53,38 @@ impl Path {
     }
 }
 
-/// Has what was named, renamed or removed in the directory of a path survive a loss of power.
+/// Makes the names in the directory of a path durable. Does nothing where the process may not read the directory, or the file system has no
+/// such call.
 ///
 /// # Errors
 /// The error's number.
 pub fn sync_directory_of(path: &CStr) -> Result<(), i32> {
+    sync_directory(open_directory(path)?.as_ref())
+}
+
+/// Opens the directory of a path. `None`: the process may write to it, but not read it.
+fn open_directory(path: &CStr) -> Result<Option<OwnedFd>, i32> {
     let directory = Path::directory(path)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let open = || fs::open(directory.text(), flags, Mode::empty());
-    let synced = retry(open).and_then(|open| retry(|| fs::fsync(&open)));
-    match synced {
-        // File systems that know no such thing, and directories that may be written to but not read.
-        Err(Errno::INVAL | Errno::ACCESS | Errno::ROFS | Errno::BADF) => Ok(()),
+    match retry(|| fs::open(directory.text(), flags, Mode::empty())) {
+        Err(Errno::ACCESS) => Ok(None),
+        opened => opened.map(Some).map_err(Errno::raw_os_error),
+    }
+}
+
+fn sync_directory(directory: Option<&OwnedFd>) -> Result<(), i32> {
+    let Some(directory) = directory else { return Ok(()) };
+    match retry(|| fs::fsync(directory)) {
+        // File systems without the call.
+        Err(Errno::INVAL | Errno::ROFS | Errno::BADF) => Ok(()),
         synced => synced.map_err(Errno::raw_os_error),
     }
 }
 
-/// Removes the name of an image, if it is still that image's name.
+/// Removes the name of an image, if it is still that image's name. The removal need not survive a loss of power.
 ///
 /// # Errors
-/// The error's number.
+/// The error's number: `ESTALE` if another file has the name.
 pub fn remove_name(path: &CStr, image: &Image) -> Result<(), i32> {
     let named = retry(|| fs::lstat(path)).map_err(Errno::raw_os_error)?;
     let is = retry(|| fs::fstat(&image.file)).map_err(Errno::raw_os_error)?;
@@ -77,14 +94,14 @@ pub fn remove_name(path: &CStr, image: &Image) -> Result<(), i32> {
     retry(|| fs::unlink(path)).map_err(Errno::raw_os_error)
 }
 
-/// Writes a new file, for its owner alone, durable when this returns. Room is taken for all of it, also for zeroes.
+/// Writes a new file for its owner alone, with room on the medium for all of its bytes. The file is durable when this returns.
 ///
 /// # Errors
 /// The error's number: `EEXIST` if there is a file of that name, `ENOSPC` and `EFBIG` if there is no room. No file is left then.
 pub fn write_new(path: &CStr, bytes: &[u8]) -> Result<(), i32> {
-    /// What is written in one call, and left out where all of it is zero.
+    /// Bytes of one write. A chunk of zeroes is not written: the new file has zeroes there.
     const CHUNK_BYTES: usize = 256 << 10;
-    // Before anything is written; the name at the end is refused as well.
+    // A name that is taken is refused before the work, and once more when the file gets its name.
     if retry(|| fs::lstat(path)).is_ok() {
         return Err(libc::EEXIST);
     }
@@ -100,7 +117,7 @@ pub fn write_new(path: &CStr, bytes: &[u8]) -> Result<(), i32> {
     draft.publish(path).map(drop)
 }
 
-/// A file that has no name yet, or a preliminary one.
+/// A file that has no name yet, or a preliminary one. Dropping a draft removes the file.
 pub struct Draft {
     image: Option<Image>,
     name: Option<Path>,
@@ -115,7 +132,7 @@ impl Drop for Draft {
 }
 
 impl Draft {
-    /// Makes an empty file for its owner alone, in the directory of a path.
+    /// Makes an empty file for its owner alone, in the directory of a path, which the draft is to be published under.
     ///
     /// # Errors
     /// The error's number.
@@ -124,15 +141,22 @@ impl Draft {
         let mode = Mode::RUSR | Mode::WUSR;
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         match retry(|| fs::open(directory.text(), flags | OFlags::TMPFILE, mode)) {
-            Ok(file) => return Ok(Self { image: Some(Image::of(file)), name: None }),
-            // File systems that have none, and kernels.
+            Ok(file) => {
+                let image = Image::of(file);
+                // The file gets its name through `/proc`, which a sandbox may lack.
+                let descriptor = Self::descriptor(&image)?;
+                if retry(|| fs::stat(descriptor.text())).is_ok() {
+                    return Ok(Self { image: Some(image), name: None });
+                }
+            }
+            // File systems and kernels without files that have no name.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => {}
             Err(why) => return Err(why.raw_os_error()),
         }
         Self::named(directory)
     }
 
-    /// The same with a preliminary name in the directory.
+    /// An empty file with a preliminary name in the directory.
     fn named(mut directory: Path) -> Result<Self, i32> {
         directory.add(b"/")?;
         directory.add(PREFIX)?;
@@ -151,45 +175,49 @@ impl Draft {
     /// The file.
     ///
     /// # Errors
-    /// None, as long as it was not published.
+    /// None: a draft has its file until it is published.
     pub fn image(&self) -> Result<&Image, i32> {
         self.image.as_ref().ok_or(libc::EBADF)
     }
 
-    /// Gives it its name, which no other file has. The caller has synced the file; its name survives a loss of power when this returns.
+    /// Gives the file its name, which no other file has. The caller has synced the file. Its name survives a loss of power when this
+    /// returns.
     ///
     /// # Errors
-    /// The error's number: `EEXIST` if there is a file of that name, whatever it is.
+    /// The error's number: `EEXIST` if there is a file of that name, or a directory, a link, ... The file is removed then.
     pub fn publish(mut self, path: &CStr) -> Result<Image, i32> {
         let image = self.image.take().ok_or(libc::EBADF)?;
+        // Before the file has its name: a process without free descriptors leaves no file.
+        let directory = open_directory(path)?;
         match &self.name {
             None => Self::link(&image, path)?,
             Some(name) => {
-                let flags = RenameFlags::NOREPLACE;
-                match retry(|| fs::renameat_with(CWD, name.text(), CWD, path, flags)) {
-                    // Known by nearly all file systems; a link does it elsewhere, and the drop takes the first name away.
-                    Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                        retry(|| fs::link(name.text(), path)).map_err(Errno::raw_os_error)?;
-                    }
-                    renamed => {
-                        renamed.map_err(Errno::raw_os_error)?;
-                        self.name = None;
-                    }
-                }
+                rename(name.text(), path)?;
+                self.name = None;
             }
         }
-        sync_directory_of(path)?;
+        if let Err(why) = sync_directory(directory.as_ref()) {
+            let _ = remove_name(path, &image);
+            return Err(why);
+        }
         Ok(image)
     }
 
     fn link(image: &Image, path: &CStr) -> Result<(), i32> {
-        // Without privilege since Linux 6.10.
+        // Linux 6.10 and later demand no privilege for this.
         match retry(|| fs::linkat(&image.file, c"", CWD, path, AtFlags::EMPTY_PATH)) {
             Ok(()) => return Ok(()),
             Err(Errno::EXIST) => return Err(libc::EEXIST),
             Err(_) => {}
         }
-        let mut name = Path { bytes: [0; PATH_BYTES], len: 0 };
+        let name = Self::descriptor(image)?;
+        retry(|| fs::linkat(CWD, name.text(), CWD, path, AtFlags::SYMLINK_FOLLOW))
+            .map_err(Errno::raw_os_error)
+    }
+
+    /// The path of an open file in `/proc`.
+    fn descriptor(image: &Image) -> Result<Path, i32> {
+        let mut name = Path::new();
         name.add(b"/proc/self/fd/")?;
         let number = image.file.as_raw_fd();
         let mut scale = 1_000_000_000;
@@ -200,8 +228,7 @@ impl Draft {
             }
             scale /= 10;
         }
-        retry(|| fs::linkat(CWD, name.text(), CWD, path, AtFlags::SYMLINK_FOLLOW))
-            .map_err(Errno::raw_os_error)
+        Ok(name)
     }
 }
 
@@ -209,79 +236,49 @@ impl Draft {
 mod tests {
     extern crate std;
     use super::*;
-    use std::ffi::CString;
-    use std::format;
-    use std::os::unix::ffi::OsStrExt;
-    use std::path::PathBuf;
-    use std::vec::Vec;
-
-    struct Place(PathBuf);
-
-    impl Place {
-        fn new(name: &str) -> Self {
-            let path =
-                std::env::temp_dir().join(format!("spandrel-draft-{name}-{}", std::process::id()));
-            let _ = std::fs::remove_dir_all(&path);
-            std::fs::create_dir(&path).unwrap();
-            Self(path)
-        }
-
-        fn path(&self, name: &str) -> CString {
-            CString::new(self.0.join(name).as_os_str().as_bytes()).unwrap()
-        }
-
-        fn names(&self) -> Vec<std::ffi::OsString> {
-            std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name()).collect()
-        }
-    }
-
-    impl Drop for Place {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
+    use crate::testing::Directory;
 
     #[test]
     fn a_file_has_its_name_when_it_is_whole() {
-        let place = Place::new("whole");
-        let path = place.path("file");
+        let directory = Directory::new();
+        let path = directory.path("file");
         let draft = Draft::new(&path).unwrap();
         draft.image().unwrap().write_at(b"all of it", 0).unwrap();
-        assert!(!place.0.join("file").exists());
+        assert!(!directory.at("file").exists());
         draft.image().unwrap().sync().unwrap();
         drop(draft.publish(&path).unwrap());
-        assert_eq!(std::fs::read(place.0.join("file")).unwrap(), b"all of it");
+        assert_eq!(std::fs::read(directory.at("file")).unwrap(), b"all of it");
         let second = Draft::new(&path).unwrap();
         assert_eq!(second.publish(&path).unwrap_err(), libc::EEXIST);
         drop(Draft::new(&path).unwrap());
-        assert_eq!(place.names(), ["file"]);
+        assert_eq!(directory.names(), ["file"]);
     }
 
     #[test]
     fn where_a_file_needs_a_name_it_has_a_preliminary_one() {
-        let place = Place::new("named");
-        let path = place.path("file");
+        let directory = Directory::new();
+        let path = directory.path("file");
         let named = || Draft::named(Path::directory(&path).unwrap()).unwrap();
         let draft = named();
-        assert!(place.names()[0].as_bytes().starts_with(PREFIX));
+        assert!(directory.names()[0].as_bytes().starts_with(PREFIX));
         draft.image().unwrap().write_at(b"all of it", 0).unwrap();
         drop(draft.publish(&path).unwrap());
-        assert_eq!(std::fs::read(place.0.join("file")).unwrap(), b"all of it");
+        assert_eq!(std::fs::read(directory.at("file")).unwrap(), b"all of it");
         assert_eq!(named().publish(&path).unwrap_err(), libc::EEXIST);
         drop(named());
-        assert_eq!(place.names(), ["file"]);
+        assert_eq!(directory.names(), ["file"]);
     }
 
     #[test]
     fn a_name_is_removed_if_it_is_still_the_images() {
-        let place = Place::new("name");
-        let path = place.path("file");
+        let directory = Directory::new();
+        let path = directory.path("file");
         let image = Image::create(&path).unwrap();
-        std::fs::rename(place.0.join("file"), place.0.join("kept")).unwrap();
-        std::fs::write(place.0.join("file"), "another").unwrap();
+        std::fs::rename(directory.at("file"), directory.at("kept")).unwrap();
+        std::fs::write(directory.at("file"), "another").unwrap();
         assert_eq!(remove_name(&path, &image), Err(libc::ESTALE));
-        assert_eq!(std::fs::read(place.0.join("file")).unwrap(), b"another");
-        remove_name(&place.path("kept"), &image).unwrap();
-        assert_eq!(place.names(), ["file"]);
+        assert_eq!(std::fs::read(directory.at("file")).unwrap(), b"another");
+        remove_name(&directory.path("kept"), &image).unwrap();
+        assert_eq!(directory.names(), ["file"]);
     }
 }

@@ -62,7 +62,7 @@ pub fn append(path: &CStr, of: Identity, offset: u64, len: usize) -> Result<NonN
 /// Takes a mapping of [`append`] away.
 ///
 /// # Safety
-/// Nobody uses it any more.
+/// No thread uses it any more.
 pub unsafe fn unmap(at: NonNull<u8>, len: usize) {
     // SAFETY: passed on from the caller. It cannot fail for a whole mapping.
     let _ = unsafe { mm::munmap(at.as_ptr().cast::<c_void>(), len) };
@@ -95,11 +95,12 @@ fn identify(file: &OwnedFd) -> Result<Identity, i32> {
     Ok(Identity { device: status.st_dev, inode: status.st_ino })
 }
 
-/// Writes zeroes.
+/// Writes `len` zeroes.
 pub(crate) fn fill(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<(), i32> {
     static ZERO: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
-    for page in 0..len / PAGE_BYTES {
-        write_at(file, &ZERO, offset + (page * PAGE_BYTES) as u64)?;
+    for at in (0..len).step_by(PAGE_BYTES) {
+        let part = ZERO.get(..len - at).unwrap_or(&ZERO);
+        write_at(file, part, offset.saturating_add(at as u64))?;
     }
     Ok(())
 }
@@ -124,69 +125,51 @@ pub(crate) fn write_at(file: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) 
 mod tests {
     extern crate std;
     use super::*;
-    use std::ffi::CString;
+    use crate::testing::Directory;
     use std::os::unix::ffi::OsStrExt;
-    use std::path::PathBuf;
-    use std::{format, vec};
-
-    struct Place(PathBuf);
-
-    impl Place {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("spandrel-{name}-{}", std::process::id()));
-            let _ = std::fs::remove_file(&path);
-            Self(path)
-        }
-
-        fn path(&self) -> CString {
-            CString::new(self.0.as_os_str().as_bytes()).unwrap()
-        }
-    }
-
-    impl Drop for Place {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_file(&self.0);
-        }
-    }
+    use std::vec;
 
     #[test]
     fn what_is_written_to_memory_is_in_the_file() {
-        let place = Place::new("append");
-        let file = create(&place.path(), b"head").unwrap();
-        assert_eq!(create(&place.path(), b"head"), Err(libc::EEXIST));
-        let block = append(&place.path(), file, PAGE_BYTES as u64, PAGE_BYTES).unwrap();
+        let directory = Directory::new();
+        let path = directory.path("file");
+        let file = create(&path, b"head").unwrap();
+        assert_eq!(create(&path, b"head"), Err(libc::EEXIST));
+        let block = append(&path, file, PAGE_BYTES as u64, PAGE_BYTES).unwrap();
         // SAFETY: the block was mapped above.
         unsafe { block.add(7).write(42) };
         let mut expected = vec![0; 2 * PAGE_BYTES];
         expected[..4].copy_from_slice(b"head");
         expected[PAGE_BYTES + 7] = 42;
-        assert_eq!(std::fs::read(&place.0).unwrap(), expected);
-        amend(&place.path(), file, 1, b"xy").unwrap();
-        assert_eq!(&std::fs::read(&place.0).unwrap()[..4], b"hxyd");
+        assert_eq!(std::fs::read(directory.at("file")).unwrap(), expected);
+        amend(&path, file, 1, b"xy").unwrap();
+        assert_eq!(&std::fs::read(directory.at("file")).unwrap()[..4], b"hxyd");
         // SAFETY: it is not used any more.
         unsafe { unmap(block, PAGE_BYTES) };
     }
 
     #[test]
     fn another_file_of_the_same_name_is_left_alone() {
-        let place = Place::new("stale");
-        let file = create(&place.path(), b"").unwrap();
-        let kept = place.0.with_extension("kept");
-        std::fs::rename(&place.0, &kept).unwrap();
-        std::fs::write(&place.0, b"somebody's").unwrap();
-        assert_eq!(append(&place.path(), file, 0, PAGE_BYTES), Err(libc::ESTALE));
-        assert_eq!(amend(&place.path(), file, 0, b"x"), Err(libc::ESTALE));
-        assert_eq!(std::fs::read(&place.0).unwrap(), b"somebody's");
-        std::fs::remove_file(kept).unwrap();
+        let directory = Directory::new();
+        let path = directory.path("file");
+        let file = create(&path, b"").unwrap();
+        std::fs::rename(directory.at("file"), directory.at("kept")).unwrap();
+        std::fs::write(directory.at("file"), b"another program's").unwrap();
+        assert_eq!(append(&path, file, 0, PAGE_BYTES), Err(libc::ESTALE));
+        assert_eq!(amend(&path, file, 0, b"x"), Err(libc::ESTALE));
+        assert_eq!(std::fs::read(directory.at("file")).unwrap(), b"another program's");
     }
 
     #[test]
     fn file_systems_without_preallocation_are_filled() {
-        let place = Place::new("fill");
-        create(&place.path(), b"").unwrap();
-        let file = fs::open(&*place.path(), OFlags::RDWR, Mode::empty()).unwrap();
-        fill(file.as_fd(), 0, 2 * PAGE_BYTES).unwrap();
-        assert_eq!(std::fs::read(&place.0).unwrap(), vec![0; 2 * PAGE_BYTES]);
+        let directory = Directory::new();
+        let path = directory.path("file");
+        create(&path, b"").unwrap();
+        let file = fs::open(&*path, OFlags::RDWR, Mode::empty()).unwrap();
+        for bytes in [2 * PAGE_BYTES, 2 * PAGE_BYTES + 5] {
+            fill(file.as_fd(), 0, bytes).unwrap();
+            assert_eq!(std::fs::read(directory.at("file")).unwrap(), vec![0; bytes]);
+        }
     }
 
     #[test]

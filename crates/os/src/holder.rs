@@ -6,23 +6,23 @@ use rustix::fs;
 
 use crate::lines;
 
-/// The longest name of a command, as the kernel keeps it.
+/// Bytes of the name of a command at most, as the kernel keeps it (`TASK_COMM_LEN`).
 pub const COMMAND_BYTES: usize = 16;
 
-/// The process that has locked a file by `flock`. `None`: none has, or it is one of another container, or the file system has other numbers
-/// for its files there (btrfs, overlayfs).
+/// The process that has locked a file by `flock`. `None`: no process has, or the process is one of another container, or the file system
+/// has other numbers for its files in `/proc/locks` (btrfs, overlayfs).
 ///
-/// It may have ended: a child that it has forked has the lock from then on.
+/// The process may have ended: a forked child keeps its lock.
 pub fn of(path: &CStr) -> Option<u32> {
     let file = fs::lstat(path).ok()?;
     lines::find(c"/proc/locks", |line| pid(line, file.st_dev, file.st_ino))
 }
 
-/// The command of a process; empty: there is no such process.
+/// The name of the command of a process, with zeroes behind it; empty: there is no such process.
 pub fn command(process: u32) -> [u8; COMMAND_BYTES] {
     let mut path = *b"/proc/0000000000/comm\0";
     let mut rest = process;
-    // Leading zeroes name no process.
+    // `/proc` has names without leading zeroes.
     let digits = process.checked_ilog10().map_or(1, |log| log as usize + 1);
     for at in (6..6 + digits).rev() {
         path[at] = b'0' + (rest % 10) as u8;
@@ -58,8 +58,7 @@ mod tests {
 
     use super::*;
     use crate::image::{Access, Image};
-    use std::ffi::CString;
-    use std::format;
+    use crate::testing::Directory;
 
     #[test]
     fn lines_of_locks() {
@@ -75,15 +74,14 @@ mod tests {
 
     #[test]
     fn the_process_that_has_a_lock_and_its_command() {
-        let path = std::env::temp_dir().join(format!("spandrel-holder-{}", std::process::id()));
-        let name = CString::new(path.to_str().unwrap()).unwrap();
-        let image = Image::create(&name).unwrap();
-        assert_eq!(of(&name), None);
+        let directory = Directory::new();
+        let path = directory.path("image");
+        let image = Image::create(&path).unwrap();
+        assert_eq!(of(&path), None);
         image.lock(Access::Write).unwrap();
-        let found = of(&name);
+        let found = of(&path);
         // Some file systems have other numbers for their files there.
         assert!(found.is_none_or(|process| process == std::process::id()), "{found:?}");
-        std::fs::remove_file(&path).unwrap();
         let comm = std::fs::read("/proc/self/comm").unwrap();
         let command = command(std::process::id());
         assert!(command.starts_with(comm.trim_ascii_end()), "{command:?}");

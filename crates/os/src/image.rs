@@ -13,12 +13,12 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::file::{fill, write_at};
 
-/// What an image is opened for.
+/// What an image is opened or locked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// By one.
+    /// Reading and writing; a lock excludes all others.
     Write,
-    /// By many.
+    /// Reading; a lock excludes those for writing.
     Read,
 }
 
@@ -31,11 +31,11 @@ pub enum Mapping {
     Shared,
     /// Stores stay in this process.
     Private,
-    /// There are none.
+    /// The mapping allows no stores.
     ReadOnly,
 }
 
-/// A number that no other file has, as good as certain.
+/// Two numbers that no other file has: 128 random bits.
 pub fn unique() -> [u64; 2] {
     let mut bytes = [0u8; 16];
     let drawn = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::NONBLOCK);
@@ -43,12 +43,12 @@ pub fn unique() -> [u64; 2] {
     if drawn == Ok(16) {
         return [half(0), half(8)];
     }
-    // Time, process and where the kernel has put the stack.
+    // Early in the boot the kernel has no random bits yet: the time, the process and the address of the stack differ.
     let place = &raw const bytes as u64;
     [crate::clock::nanos() ^ place << 20, crate::env::pid() as u64 ^ place.rotate_left(32)]
 }
 
-/// Calls again what a signal has interrupted.
+/// Repeats a system call as often as a signal interrupts it.
 pub(crate) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {
@@ -58,7 +58,7 @@ pub(crate) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, 
     }
 }
 
-/// Takes the name of a file away.
+/// Removes the name of a file.
 ///
 /// # Errors
 /// The error's number.
@@ -72,27 +72,28 @@ pub fn remove(path: &CStr) -> Result<(), i32> {
 /// The error's number: `EEXIST` if there is a file of that name.
 pub fn rename(from: &CStr, to: &CStr) -> Result<(), i32> {
     let flags = fs::RenameFlags::NOREPLACE;
-    retry(|| fs::renameat_with(fs::CWD, from, fs::CWD, to, flags)).map_err(Errno::raw_os_error)
+    let renamed = match retry(|| fs::renameat_with(fs::CWD, from, fs::CWD, to, flags)) {
+        // File systems without the flag, such as NFS: a link does not replace a file either.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            retry(|| fs::link(from, to)).and_then(|()| retry(|| fs::unlink(from)))
+        }
+        renamed => renamed,
+    };
+    renamed.map_err(Errno::raw_os_error)
 }
 
 /// An open image.
 #[derive(Debug)]
 pub struct Image {
     pub(crate) file: OwnedFd,
-    /// The process that has locked it; 0: none.
+    /// The process that has locked the file (`flock`); 0: none.
     locked_by: AtomicI32,
-}
-
-impl From<OwnedFd> for Image {
-    fn from(file: OwnedFd) -> Self {
-        Self { file, locked_by: AtomicI32::new(0) }
-    }
 }
 
 impl Drop for Image {
     fn drop(&mut self) {
-        // Children that have inherited the descriptor have the lock as well, and need not end before others may have it. Nor may
-        // they give it back for their parent.
+        // A lock belongs to the open file, which a forked child shares. So closing alone would keep the file locked until the child ends,
+        // and the child must not unlock the file of its parent.
         if self.locked_by.load(Relaxed) == crate::env::pid() {
             let _ = fs::flock(&self.file, FlockOperation::Unlock);
             self.unlock_bytes();
@@ -112,7 +113,7 @@ impl Image {
         Ok(Self::of(retry(open).map_err(Errno::raw_os_error)?))
     }
 
-    /// Of an open file.
+    /// The image of an open file.
     pub(crate) fn of(file: OwnedFd) -> Self {
         Self { file, locked_by: AtomicI32::new(0) }
     }
@@ -120,7 +121,8 @@ impl Image {
     /// Opens a file.
     ///
     /// # Errors
-    /// The error's number: `ELOOP` if it is a symbolic link, `EINVAL` if it is none that holds bytes.
+    /// The error's number: `ELOOP` if it is a symbolic link, `EINVAL` if it is not a regular file, `EISDIR` if it is a directory to write
+    /// to.
     pub fn open(path: &CStr, access: Access) -> Result<Self, i32> {
         let flags = match access {
             Access::Write => OFlags::RDWR,
@@ -137,10 +139,10 @@ impl Image {
         }
     }
 
-    /// Locks it, for one writer or for many readers, until it is dropped, or closed by all processes that have inherited it.
+    /// Locks the file, for one writer or for many readers, until the image is dropped or unlocked.
     ///
     /// # Errors
-    /// The error's number: `EWOULDBLOCK` if others have it.
+    /// The error's number: `EWOULDBLOCK` if the lock of another image excludes this one.
     pub fn lock(&self, access: Access) -> Result<(), i32> {
         let operation = match access {
             Access::Write => FlockOperation::NonBlockingLockExclusive,
@@ -151,12 +153,12 @@ impl Image {
         Ok(())
     }
 
-    /// Whether this process has locked it, and not one that this one is the child of.
+    /// Whether this process has locked the file. False in a forked child of the process that has.
     pub fn is_locked(&self) -> bool {
         self.locked_by.load(Relaxed) == crate::env::pid()
     }
 
-    /// Makes it shorter.
+    /// Makes the file shorter: `bytes` bytes at most.
     ///
     /// # Errors
     /// The error's number.
@@ -167,13 +169,13 @@ impl Image {
         Ok(())
     }
 
-    /// Gives the lock back before.
+    /// Unlocks the file before the image is dropped.
     pub fn unlock(&self) {
         let _ = fs::flock(&self.file, FlockOperation::Unlock);
         self.locked_by.store(0, Relaxed);
     }
 
-    /// Its length.
+    /// The length of the file in bytes.
     ///
     /// # Errors
     /// The error's number.
@@ -182,8 +184,8 @@ impl Image {
         Ok(u64::try_from(status.st_size).unwrap_or(0))
     }
 
-    /// Refuses what would end at an offset beyond the limit of the process for files (`RLIMIT_FSIZE`): the kernel would end the program by a
-    /// signal.
+    /// Refuses a write that would end beyond the process's limit of the size of files (`RLIMIT_FSIZE`): the kernel would send a signal
+    /// that ends the program (`SIGXFSZ`).
     ///
     /// # Errors
     /// `EFBIG`.
@@ -192,8 +194,8 @@ impl Image {
         if limit.is_some_and(|most| most < end) { Err(libc::EFBIG) } else { Ok(()) }
     }
 
-    /// Has room on the medium for every byte of the file: what is stored to its holes needs none then. A file in memory that has no holes costs
-    /// one look.
+    /// Allocates room on the medium for every byte of the file: a store to a hole needs none then. For a file in memory without holes
+    /// this is one system call.
     ///
     /// # Errors
     /// The error's number: `ENOSPC` if there is no room. The file holds what it held.
@@ -205,27 +207,28 @@ impl Image {
         if bytes == 0 || in_memory && has >= bytes {
             return Ok(());
         }
-        match self.allocate(0, bytes) {
+        match self.allocate(FallocateFlags::empty(), 0, bytes) {
             Err(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => self.fill_holes(bytes),
-            // Some file systems want room for all of it before they look.
+            // Some file systems demand room for the whole range before they look which of it is allocated already.
             Err(libc::ENOSPC | libc::EDQUOT) if self.has_room_for(bytes) => Ok(()),
             taken => taken,
         }
     }
 
-    /// Has room on the medium for its first bytes, and becomes no longer by that. Where the file system cannot do that nothing happens.
+    /// Allocates room on the medium for the first `bytes` bytes; the length of the file stays. Does nothing where the file system has no
+    /// such call.
     ///
     /// # Errors
     /// The error's number: `ENOSPC` if there is no room, `EFBIG` if a limit of the process forbids it.
     pub fn reserve(&self, bytes: u64) -> Result<(), i32> {
         self.check_limit(bytes)?;
-        match retry(|| fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, bytes)) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
-            reserved => reserved.map_err(Errno::raw_os_error),
+        match self.allocate(FallocateFlags::KEEP_SIZE, 0, bytes) {
+            Err(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => Ok(()),
+            reserved => reserved,
         }
     }
 
-    /// As [`Image::take_all_room`], on file systems that cannot take room: zeroes are written to what holds none.
+    /// As [`Image::take_all_room`], on file systems that cannot allocate: writes zeroes to the holes.
     fn fill_holes(&self, bytes: u64) -> Result<(), i32> {
         self.check_limit(bytes)?;
         let mut at = 0;
@@ -238,31 +241,32 @@ impl Image {
         Ok(())
     }
 
-    /// Takes room from an offset on. A signal interrupts it, and the kernel may release what was taken then: so smaller and smaller pieces are
-    /// taken, which signals that come all the time do not keep from being whole.
-    fn allocate(&self, from: u64, len: u64) -> Result<(), i32> {
-        const LEAST: u64 = 64 << 10;
+    /// Allocates `len` bytes from an offset on. A signal interrupts the call, and the kernel may release what the call has allocated. Each
+    /// interrupted call is followed by one for a smaller piece, so that frequent signals (a profiler's timer) do not stop the progress.
+    fn allocate(&self, flags: FallocateFlags, from: u64, len: u64) -> Result<(), i32> {
+        const LEAST_BYTES: u64 = 64 << 10;
         let (mut at, end) = (from, from.saturating_add(len));
         let mut piece = len;
         while at < end {
             let now = piece.min(end - at);
-            match fs::fallocate(&self.file, FallocateFlags::empty(), at, now) {
+            match fs::fallocate(&self.file, flags, at, now) {
                 Ok(()) => at += now,
-                Err(Errno::INTR) => piece = (now / 2).max(LEAST),
+                Err(Errno::INTR) => piece = (now / 2).max(LEAST_BYTES),
                 Err(why) => return Err(why.raw_os_error()),
             }
         }
         Ok(())
     }
 
-    /// Makes it longer, with room on the medium for all of it: what is stored there later needs none.
+    /// Makes the file longer, from `from` to `to` bytes, with room on the medium for all of them: later stores need none. The new bytes
+    /// are zero.
     ///
     /// # Errors
     /// The error's number: `ENOSPC` if there is no room, `EFBIG` if a limit of the process forbids it.
     pub fn grow(&self, from: u64, to: u64) -> Result<(), i32> {
         self.check_limit(to)?;
         let len = to.saturating_sub(from);
-        let grown = match self.allocate(from, len) {
+        let grown = match self.allocate(FallocateFlags::empty(), from, len) {
             // File systems that know no such call.
             Err(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => {
                 fill(self.file.as_fd(), from, usize::try_from(len).unwrap_or(usize::MAX))
@@ -270,7 +274,7 @@ impl Image {
             grown => grown,
         };
         if grown.is_err() {
-            // Some of it may be there.
+            // The file may have become longer by a part of it.
             let _ = retry(|| fs::ftruncate(&self.file, from));
         }
         grown
@@ -279,7 +283,7 @@ impl Image {
     /// Maps `len` bytes from `offset` on, whole pages, at `at`.
     ///
     /// # Errors
-    /// The error's number: `EOPNOTSUPP` if it cannot be mapped so.
+    /// The error's number: `EOPNOTSUPP` if the file system has no such mapping.
     ///
     /// # Safety
     /// The range lies in a reservation of the caller's, and no thread uses it.
@@ -303,7 +307,7 @@ impl Image {
             .map_err(Errno::raw_os_error)
     }
 
-    /// Writes bytes at an offset. A limit of the process is the caller's to look at ([`Image::check_limit`]).
+    /// Writes bytes at an offset. The caller has checked the limit of the process ([`Image::check_limit`]).
     ///
     /// # Errors
     /// The error's number.
@@ -311,7 +315,7 @@ impl Image {
         write_at(self.file.as_fd(), bytes, offset)
     }
 
-    /// Reads as many bytes as there are from an offset on, up to those that fit; how many.
+    /// Reads bytes from an offset on until the buffer is full or the file ends. Returns their number.
     ///
     /// # Errors
     /// The error's number.
@@ -328,7 +332,8 @@ impl Image {
         Ok(read)
     }
 
-    /// The next bytes from an offset on that are not a hole: where they begin and end. `None`: behind it all is zero.
+    /// The offsets at which the next bytes from an offset on that are not a hole begin and end. `None`: all bytes from the offset on are
+    /// zero.
     ///
     /// # Errors
     /// The error's number.
@@ -339,7 +344,7 @@ impl Image {
                 end.map(|end| Some((start, end))).map_err(Errno::raw_os_error)
             }
             Err(Errno::NXIO) => Ok(None),
-            // File systems that do not tell.
+            // File systems that do not report holes.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => {
                 let end = self.bytes()?;
                 Ok((from < end).then_some((from, end)))
@@ -351,7 +356,7 @@ impl Image {
     /// Waits until all that was written is on the medium.
     ///
     /// # Errors
-    /// The error's number. What was written before may be lost then, also if it is asked again.
+    /// The error's number. What was written before may be lost then, and a later call does not report that again.
     pub fn sync(&self) -> Result<(), i32> {
         retry(|| fs::fdatasync(&self.file)).map_err(Errno::raw_os_error)
     }
@@ -361,40 +366,17 @@ impl Image {
 mod tests {
     extern crate std;
     use super::*;
-    use std::ffi::CString;
-    use std::format;
-    use std::os::unix::ffi::OsStrExt;
+    use crate::testing::Directory;
     use std::os::unix::fs::{PermissionsExt, symlink};
-    use std::path::PathBuf;
-
-    struct Place(PathBuf);
-
-    impl Place {
-        fn new(name: &str) -> Self {
-            let path =
-                std::env::temp_dir().join(format!("spandrel-image-{name}-{}", std::process::id()));
-            let _ = std::fs::remove_file(&path);
-            Self(path)
-        }
-
-        fn path(&self) -> CString {
-            CString::new(self.0.as_os_str().as_bytes()).unwrap()
-        }
-    }
-
-    impl Drop for Place {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_file(&self.0);
-        }
-    }
 
     #[test]
     fn an_image_is_its_owners_and_made_once() {
-        let place = Place::new("create");
-        let image = Image::create(&place.path()).unwrap();
-        let mode = std::fs::metadata(&place.0).unwrap().permissions().mode();
+        let directory = Directory::new();
+        let path = directory.path("image");
+        let image = Image::create(&path).unwrap();
+        let mode = std::fs::metadata(directory.at("image")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(Image::create(&place.path()).unwrap_err(), libc::EEXIST);
+        assert_eq!(Image::create(&path).unwrap_err(), libc::EEXIST);
         image.grow(0, 8192).unwrap();
         assert_eq!(image.bytes(), Ok(8192));
         image.write_at(b"here", 100).unwrap();
@@ -410,29 +392,44 @@ mod tests {
 
     #[test]
     fn links_and_pipes_are_no_images() {
-        let (place, link) = (Place::new("target"), Place::new("link"));
-        Image::create(&place.path()).unwrap();
-        symlink(&place.0, &link.0).unwrap();
-        assert_eq!(Image::open(&link.path(), Access::Write).unwrap_err(), libc::ELOOP);
-        assert_eq!(Image::create(&link.path()).unwrap_err(), libc::EEXIST);
-        let pipe = Place::new("pipe");
+        let directory = Directory::new();
+        let [target, link, pipe] = ["target", "link", "pipe"].map(|name| directory.path(name));
+        Image::create(&target).unwrap();
+        symlink(directory.at("target"), directory.at("link")).unwrap();
+        assert_eq!(Image::open(&link, Access::Write).unwrap_err(), libc::ELOOP);
+        assert_eq!(Image::create(&link).unwrap_err(), libc::EEXIST);
         // SAFETY: a path that ends with a zero byte.
-        assert_eq!(unsafe { libc::mkfifo(pipe.path().as_ptr(), 0o600) }, 0);
-        assert_eq!(Image::open(&pipe.path(), Access::Read).unwrap_err(), libc::EINVAL);
+        assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+        assert_eq!(Image::open(&pipe, Access::Read).unwrap_err(), libc::EINVAL);
+    }
+
+    #[test]
+    fn a_new_name_replaces_no_file_and_room_adds_no_length() {
+        let directory = Directory::new();
+        let [path, other] = ["image", "other"].map(|name| directory.path(name));
+        let image = Image::create(&path).unwrap();
+        image.reserve(1 << 20).unwrap();
+        assert_eq!(image.bytes(), Ok(0));
+        Image::create(&other).unwrap();
+        assert_eq!(rename(&path, &other), Err(libc::EEXIST));
+        remove(&other).unwrap();
+        rename(&path, &other).unwrap();
+        assert_eq!(directory.names(), ["other"]);
     }
 
     #[test]
     fn one_writes_or_many_read() {
-        let place = Place::new("lock");
-        let first = Image::create(&place.path()).unwrap();
-        let second = Image::open(&place.path(), Access::Read).unwrap();
-        let third = Image::open(&place.path(), Access::Read).unwrap();
+        let directory = Directory::new();
+        let path = directory.path("image");
+        let first = Image::create(&path).unwrap();
+        let second = Image::open(&path, Access::Read).unwrap();
+        let third = Image::open(&path, Access::Read).unwrap();
         first.lock(Access::Write).unwrap();
         assert_eq!(second.lock(Access::Read), Err(libc::EWOULDBLOCK));
         drop(first);
         second.lock(Access::Read).unwrap();
         third.lock(Access::Read).unwrap();
-        let writer = Image::open(&place.path(), Access::Write).unwrap();
+        let writer = Image::open(&path, Access::Write).unwrap();
         assert_eq!(writer.lock(Access::Write), Err(libc::EWOULDBLOCK));
         second.unlock();
         assert_eq!(writer.lock(Access::Write), Err(libc::EWOULDBLOCK));

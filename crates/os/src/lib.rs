@@ -26,6 +26,8 @@ pub mod message;
 pub mod pressure;
 pub mod rseq;
 pub mod slices;
+#[cfg(test)]
+mod testing;
 pub mod usage;
 pub mod vm;
 pub mod written;

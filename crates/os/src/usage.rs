@@ -29,9 +29,10 @@ pub fn of_process() -> Usage {
     }
 }
 
-/// Whether the calling thread is the only one of the process: no other can be made then but by it. False where that cannot be known.
+/// Whether the calling thread is the only one of the process, so that only this thread can make another. False where the kernel gives no
+/// answer.
 pub fn is_one_thread() -> bool {
-    // A directory has a link for itself, one for its parent, and one for each directory in it: each thread is one.
+    // A directory has a link from itself, one from its parent, and one from each directory in it: here one for each thread.
     let status = crate::image::retry(|| rustix::fs::stat(c"/proc/self/task"));
     status.is_ok_and(|status| status.st_nlink == 3)
 }

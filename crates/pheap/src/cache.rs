@@ -204,7 +204,7 @@ impl<M: Medium> Core<M> {
     /// Adds an object to a stack that is full: the older half is returned to its blocks.
     ///
     /// # Errors
-    /// [`Error::DoubleFree`]: one of those was free already; all others went back.
+    /// [`Error::DoubleFree`]: one of those was free already; all others were returned.
     #[cold]
     #[inline(never)]
     pub fn overflow(&self, class: Class, object: NonNull<u8>) -> Result<(), Error> {
@@ -230,7 +230,7 @@ impl<M: Medium> Core<M> {
         outcome
     }
 
-    /// Gives all objects of a cache back to their blocks, and whatever is wrong with one of them is too late to tell.
+    /// Returns all objects of a cache to their blocks. An object that was freed twice is skipped: no caller is left to get the error.
     fn drain_cache(&self, cache: &Cache) {
         for (class, bin) in cache.bins.iter().enumerate() {
             let len = bin.len.take() as usize;
@@ -254,13 +254,8 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Lets go of all caches. No other thread uses the heap any more.
+    /// Releases all caches, in the process that opened the heap. No other thread uses the heap any more.
     pub fn drop_caches(&self) {
-        // In the child of a fork the caches do not know whose they are: they were wiped. The child's one thread does.
-        if let Some(place) = registry::place(self.number.load(Relaxed)) {
-            // SAFETY: the thread's own row.
-            unsafe { *place.as_ptr() = ptr::null_mut() };
-        }
         let mut caches = self.caches.lock();
         let mut next = core::mem::replace(&mut caches.first, ptr::null_mut());
         while let Some(cache) = NonNull::new(next) {

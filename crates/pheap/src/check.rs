@@ -26,13 +26,13 @@ use crate::undo::{self, Format};
 /// What is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Something says what nothing has written there.
+    /// Bytes are not what the heap wrote there.
     Damage,
     /// A pointer leads to what is free.
     Dangling,
-    /// Two say that it is theirs.
+    /// A block has a header of its own and is part of a large object.
     UsedTwice,
-    /// It is allocated, and nothing leads to it. No damage: a collection frees it.
+    /// An allocated object that cannot be reached. This is no damage: a collection frees it.
     Lost,
     /// It was damaged, and a repair has put it right as it was.
     Mended,
@@ -43,9 +43,9 @@ pub enum Kind {
 pub struct Finding {
     /// Offset in the file.
     pub at: u64,
-    /// What kind of thing is wrong.
+    /// The kind of the finding.
     pub kind: Kind,
-    /// What it is.
+    /// The finding in words.
     pub what: &'static str,
 }
 

@@ -133,18 +133,14 @@ impl<M: Medium> Core<M> {
     }
 
     fn sweep_small(&self, block: BlockId, class: Class, marks: &Marks, collected: &mut Collected) {
-        let before = self.marked(block, |word| self.load(block.bits() + word * 8));
-        let live = self.marked(block, |word| marks.word(block, word) & valid(class, word));
+        let before = count_marks(|word| self.load(block.bits() + word * 8));
+        let live = count_marks(|word| marks.word(block, word) & valid(class, word));
         collected.freed += before.saturating_sub(live);
         self.set_marks(block, Some(class), marks);
         if live == 0 {
             collected.freed_blocks += 1;
             self.free_header(block);
         }
-    }
-
-    fn marked(&self, _: BlockId, word: impl Fn(usize) -> u64) -> u64 {
-        (0..BITS_WORDS).map(|number| u64::from(word(number).count_ones())).sum()
     }
 
     fn sweep_large(&self, block: BlockId, count: usize, marks: &Marks, collected: &mut Collected) {
@@ -231,6 +227,11 @@ impl<M: Medium> Core<M> {
         }
         Ok(Some(root.target))
     }
+}
+
+/// The marks of a block, of which `word` has each word.
+fn count_marks(word: impl Fn(usize) -> u64) -> u64 {
+    (0..BITS_WORDS).map(|number| u64::from(word(number).count_ones())).sum()
 }
 
 const _: () = assert!(size_of::<Info>() <= 16);

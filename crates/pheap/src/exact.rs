@@ -20,8 +20,8 @@ use crate::superblock::{NAMES, ROOT_COUNT, ROOTS, Record, UNDO_LOG};
 /// Generations that a damaged stamp is tried to have been, back from the last one.
 const GENERATIONS: u64 = 1 << 16;
 
-/// What was put right, where.
-pub type Told<'a> = &'a mut dyn FnMut(usize, &'static str);
+/// Called with the offset of each word that was put right, and its kind.
+pub type Report<'a> = &'a mut dyn FnMut(usize, &'static str);
 
 /// What could not be put right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -51,28 +51,28 @@ impl<M: Medium> Core<M> {
     }
 
     /// Puts right what the sums of a closing record tell. What they do not is left as it is.
-    pub fn restore(&self, record: &Record, told: Told<'_>) -> Left {
+    pub fn restore(&self, record: &Record, report: Report<'_>) -> Left {
         let mut left = Left::default();
         let sums = record.sums;
         if !crate::undo::is_settled(&self.medium, sums.undo) {
             crate::undo::forget(&self.medium, sums.undo);
-            told(UNDO_LOG, "the undo log: emptied, as it was");
+            report(UNDO_LOG, "the undo log: emptied, as it was");
         }
         let names = self.sum_words(NAMES..UNDO_LOG) ^ sums.names;
-        left.names = !self.flip(NAMES..UNDO_LOG, names, "the name of a root", told);
-        left.headers = !self.restore_lines(record, told);
+        left.names = !self.flip(NAMES..UNDO_LOG, names, "the name of a root", report);
+        left.headers = !self.restore_lines(record, report);
         for region in self.own_regions() {
             let line = self.line(region);
-            left.headers |= !self.restore_header(region, line[0], told);
-            left.marks |= !self.restore_marks_sums(region, line[1], told);
+            left.headers |= !self.restore_header(region, line[0], report);
+            left.marks |= !self.restore_marks_sums(region, line[1], report);
             // Without headers it is not known which bits there are.
             if !left.headers && !left.marks {
-                left.marks |= !self.restore_marks(region, told);
+                left.marks |= !self.restore_marks(region, report);
             }
         }
         let roots = self.sum_words(ROOTS..NAMES) ^ sums.roots;
-        left.roots = !self.flip(ROOTS..NAMES, roots, "a root", told)
-            && (left.headers || !self.restore_root(roots, told));
+        left.roots = !self.flip(ROOTS..NAMES, roots, "a root", report)
+            && (left.headers || !self.restore_root(roots, report));
         self.medium.fence();
         left
     }
@@ -83,7 +83,7 @@ impl<M: Medium> Core<M> {
         mut words: core::ops::Range<usize>,
         differs_by: u64,
         what: &'static str,
-        told: Told<'_>,
+        report: Report<'_>,
     ) -> bool {
         if differs_by == 0 {
             return true;
@@ -101,12 +101,12 @@ impl<M: Medium> Core<M> {
         });
         let Some((at, word)) = place else { return false };
         self.mend(at, word);
-        told(at, what);
+        report(at, what);
         true
     }
 
     /// Puts one region line right.
-    fn restore_lines(&self, record: &Record, told: Told<'_>) -> bool {
+    fn restore_lines(&self, record: &Record, report: Report<'_>) -> bool {
         let differs_by = self.sum_lines(record.bytes) ^ record.sums.regions;
         if differs_by == 0 {
             return true;
@@ -122,17 +122,17 @@ impl<M: Medium> Core<M> {
             for (at, word) in candidates.map(|(at, word)| (line + at, word)) {
                 if delta(at, self.load(at), word) == differs_by {
                     self.mend(at, word);
-                    told(at, what);
+                    report(at, what);
                     return true;
                 }
             }
         }
         let mut lines = self.own_regions().map(region_line);
-        lines.any(|line| self.flip(line..line + LINE_WORDS * 8, differs_by, what, told))
+        lines.any(|line| self.flip(line..line + LINE_WORDS * 8, differs_by, what, report))
     }
 
     /// Puts one header of a region right.
-    pub fn restore_header(&self, region: usize, sum: u64, told: Told<'_>) -> bool {
+    pub fn restore_header(&self, region: usize, sum: u64, report: Report<'_>) -> bool {
         let differs_by = self.sum_region(region)[0] ^ sum;
         if differs_by == 0 {
             return true;
@@ -143,7 +143,7 @@ impl<M: Medium> Core<M> {
             let fits = |header: &Header| delta(at, old, header.word(block)) == differs_by;
             if let Some(header) = could_be(block, count).find(fits) {
                 self.mend(at, header.word(block));
-                told(at, "the header of a block");
+                report(at, "the header of a block");
                 return true;
             }
         }
@@ -151,7 +151,7 @@ impl<M: Medium> Core<M> {
     }
 
     /// Puts the sum of one block's mark bits right: it is damaged itself if it does not fit and the bits do.
-    fn restore_marks_sums(&self, region: usize, sum: u64, told: Told<'_>) -> bool {
+    fn restore_marks_sums(&self, region: usize, sum: u64, report: Report<'_>) -> bool {
         let differs_by = self.sum_region(region)[1] ^ sum;
         if differs_by == 0 {
             return true;
@@ -162,10 +162,10 @@ impl<M: Medium> Core<M> {
             let of_bits = self.sum_marks_of(block);
             if delta(at, self.load(at), of_bits) == differs_by {
                 self.mend(at, of_bits);
-                told(at, what);
+                report(at, what);
                 return true;
             }
-            if self.flip(at..at + 8, differs_by, what, told) {
+            if self.flip(at..at + 8, differs_by, what, report) {
                 return true;
             }
         }
@@ -181,19 +181,19 @@ impl<M: Medium> Core<M> {
     }
 
     /// Puts one mark bit of each block of a region right, and clears those of what is no object.
-    fn restore_marks(&self, region: usize, told: Told<'_>) -> bool {
+    fn restore_marks(&self, region: usize, report: Report<'_>) -> bool {
         let mut is_whole = true;
         for block in blocks_of(region) {
-            self.clear_stray(block, told);
+            self.clear_stray(block, report);
             let differs_by = self.sum_marks_of(block) ^ self.load(marks_sum_at(block));
             let bits = block.bits()..block.bits() + BITS_WORDS * 8;
-            is_whole &= self.flip(bits, differs_by, "a mark bit", told);
+            is_whole &= self.flip(bits, differs_by, "a mark bit", report);
         }
         is_whole
     }
 
     /// Clears mark bits of what is no object, and what stands behind the words of a header: nothing does.
-    pub fn clear_stray(&self, block: BlockId, told: Told<'_>) {
+    pub fn clear_stray(&self, block: BlockId, report: Report<'_>) {
         let Ok(header) = self.header(block) else { return };
         for word in 0..BITS_WORDS {
             let may = if let Header::Small(class) = header { valid(class, word) } else { 0 };
@@ -201,24 +201,24 @@ impl<M: Medium> Core<M> {
             let bits = self.load(at);
             if bits & !may != 0 {
                 self.mend(at, bits & may);
-                told(at, "a mark bit of what is no object");
+                report(at, "a mark bit of what is no object");
             }
         }
-        self.clear_behind(block, told);
+        self.clear_behind(block, report);
     }
 
     /// Clears what stands behind the words of a header.
-    pub fn clear_behind(&self, block: BlockId, told: Told<'_>) {
+    pub fn clear_behind(&self, block: BlockId, report: Report<'_>) {
         for at in (block.header() + 16..block.header() + 64).step_by(8) {
             if self.load(at) != 0 {
                 self.mend(at, 0);
-                told(at, "something behind the header of a block");
+                report(at, "something behind the header of a block");
             }
         }
     }
 
     /// Puts one root right, of which anything was damaged: each object is tried, first as those roots that lead to none.
-    fn restore_root(&self, differs_by: u64, told: Told<'_>) -> bool {
+    fn restore_root(&self, differs_by: u64, report: Report<'_>) -> bool {
         let is_suspect = |index: &usize| {
             let word = self.load(ROOTS + index * 8);
             word != 0 && !self.begins(word) || word == 0 && self.root_name(*index).is_some()
@@ -228,7 +228,7 @@ impl<M: Medium> Core<M> {
             .or_else(|| self.root_that_fits(differs_by, |index| !is_suspect(index)));
         let Some((at, word)) = place else { return false };
         self.mend(at, word);
-        told(at, "a root");
+        report(at, "a root");
         true
     }
 

@@ -1,5 +1,8 @@
-//! Whether a heap may be changed: by the process that opened it, unless it was opened to be read only. A child of a fork has the parent's mappings, locks as other threads held
-//! them, and no thread that would release them: whatever changes the heap checks this first, before it takes a lock.
+//! The process that opened a heap, which alone may change it.
+//!
+//! A child of a fork has the parent's mappings, and its locks as other threads held them, but no thread that would release them. So each
+//! operation that changes the heap calls [`Origin::check`] before it takes a lock. Heaps that were opened to be read only are refused by
+//! the same load.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -9,27 +12,28 @@ use spandrel_pages::PAGE_BYTES;
 
 use crate::error::Error;
 
-/// What the word says in the process that opened the heap; 0 in a child of it.
+/// The word in the process that opened the heap: changes are allowed. The word is 0 in a child.
 const WRITABLE: u32 = 1;
+/// The same for a heap that was opened to be read only.
 const READ_ONLY: u32 = 2;
 
-/// The process that opened a heap, and whether it may change it.
+/// See the head of this file.
 pub struct Origin {
-    /// The kernel wipes the page in a child of a fork, so the check is one load and no system call. `None`: the kernel does not wipe pages
-    /// (before Linux 4.14), and the check compares process numbers.
+    /// The kernel wipes the page in a child of a fork, so the check is one load and no system call. `None`: there is no memory, or the
+    /// kernel is older than Linux 4.14 and wipes no pages; the check compares process numbers.
     word: Option<NonNull<AtomicU32>>,
     process: i32,
-    /// The same for a kernel that does not wipe pages.
+    /// Whether [`READ_ONLY`] was stored, also without the word and in a child.
     is_read_only: AtomicBool,
 }
 
-// SAFETY: the word is atomic, and its page is unmapped by the owner alone.
+// SAFETY: the word is atomic, and only the drop of this value unmaps its page.
 unsafe impl Send for Origin {}
 // SAFETY: as above.
 unsafe impl Sync for Origin {}
 
 impl Origin {
-    /// The calling process.
+    /// The calling process, which may change the heap.
     pub fn new() -> Self {
         let word = vm::map_wiped_on_fork(PAGE_BYTES).map(NonNull::cast::<AtomicU32>);
         if let Some(word) = word {
@@ -53,7 +57,7 @@ impl Origin {
         self.is_read_only.load(Relaxed)
     }
 
-    /// Whether the calling process is a child of that one, by a fork.
+    /// Whether the calling process is a child of the one that opened the heap, by a fork.
     #[inline]
     pub fn is_forked(&self) -> bool {
         match self.word {
@@ -87,7 +91,7 @@ impl Origin {
 impl Drop for Origin {
     fn drop(&mut self) {
         if let Some(word) = self.word {
-            // SAFETY: its own page.
+            // SAFETY: the page was mapped by `new`, and no reference to it outlives this value.
             unsafe { vm::release(word.as_ptr().cast(), PAGE_BYTES) };
         }
     }

@@ -1,10 +1,8 @@
-//! The gate of an open heap: every operation that changes several objects or roots is inside while it runs, and a checkpoint shuts the
-//! gate while it copies pages. So a checkpoint holds each collection as of a moment between two operations.
+//! The gate of an open heap. A thread is inside while it runs an operation that changes several objects or roots. A checkpoint shuts the
+//! gate while it copies pages: so it holds each collection as of a moment between two operations.
 //!
-//! Allocating and freeing pass no gate: their structures are under locks of their own.
+//! Allocating and freeing do not enter the gate: locks guard their structures.
 
-use core::cell::Cell;
-use core::marker::PhantomData;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
 use spandrel_sync as sync;
@@ -16,7 +14,7 @@ use crate::registry::{self, Row};
 /// Cache lines that threads inside are counted on.
 const SHARDS: usize = 16;
 
-/// The gate, and what identifies the heap in the threads' rows.
+/// A gate, and the heap's number in the rows of threads.
 pub struct Gate {
     gate: sync::Gate<SHARDS>,
     /// The heap's number among the open heaps of the process; see [`crate::registry`].
@@ -25,7 +23,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// An open gate of the calling process. No operation passes before [`Gate::register`].
+    /// An open gate of the calling process. Operations are refused before [`Gate::register`].
     pub fn new() -> Self {
         Self {
             gate: sync::Gate::new(),
@@ -34,7 +32,7 @@ impl Gate {
         }
     }
 
-    /// The heap has that number from now on.
+    /// Sets the heap's number.
     pub fn register(&self, number: usize) {
         self.number.store(number, Release);
     }
@@ -48,15 +46,15 @@ impl Gate {
     /// Begins an operation that changes something: waits while the gate is shut. Nested operations of a thread pass at once.
     ///
     /// # Errors
-    /// [`Error::Forked`], [`Error::ReadOnly`]; [`Error::Full`]: the thread has no row yet, and there is no memory for one.
+    /// [`Error::Forked`], [`Error::ReadOnly`]; [`Error::NoMemory`]: the thread has no row yet, and there is no memory for one.
     #[inline]
     pub fn enter(&self) -> Result<Entered<'_>, Error> {
         self.origin.check()?;
         self.pass()
     }
 
-    /// The same for an operation that may find that there is nothing to change, also in a heap that is read only. What it changes
-    /// after all it checks by itself.
+    /// Begins an operation that may change nothing, also in a heap that is read only. The operation checks [`Origin::check`] itself before
+    /// it changes anything.
     ///
     /// # Errors
     /// As for [`Gate::enter`], without [`Error::ReadOnly`].
@@ -79,7 +77,7 @@ impl Gate {
             self.gate.enter(row.shard());
         }
         depth.set(depth.get() + 1);
-        Ok(Entered { gate: self, row, of_thread: PhantomData })
+        Ok(Entered { gate: self, row })
     }
 
     /// Whether the calling thread is inside.
@@ -88,36 +86,39 @@ impl Gate {
         registry::row(self.number.load(Relaxed)).is_some_and(|row| row.depth().get() > 0)
     }
 
-    /// Refuses a thread that is inside.
+    /// Refuses a thread that is inside an operation of the heap.
     ///
     /// # Errors
     /// As for [`Gate::shut`].
     pub fn check_outside(&self) -> Result<(), Error> {
+        self.row_outside().map(drop)
+    }
+
+    /// The row of a thread that is in no operation of the heap.
+    fn row_outside(&self) -> Result<Row, Error> {
         self.origin.check()?;
         let row = registry::make_row(self.number.load(Relaxed))?;
-        if row.depth().get() > 0 { Err(Error::InOperation) } else { Ok(()) }
+        if row.depth().get() > 0 { Err(Error::InOperation) } else { Ok(row) }
     }
 
     /// Shuts the gate: waits until every thread has left, and keeps others out until the guard is dropped. Operations of the
     /// calling thread pass meanwhile.
     ///
     /// # Errors
-    /// [`Error::InOperation`]: the thread is inside itself; [`Error::Forked`]; [`Error::Full`] as for [`Gate::enter`].
+    /// [`Error::InOperation`]: the thread is inside an operation; [`Error::Forked`], [`Error::ReadOnly`], [`Error::NoMemory`] as for
+    /// [`Gate::enter`].
     pub fn shut(&self) -> Result<Shut<'_>, Error> {
-        self.check_outside()?;
-        let row = registry::make_row(self.number.load(Relaxed))?;
+        let row = self.row_outside()?;
         self.gate.shut();
         row.depth().set(1);
-        Ok(Shut { gate: self, row, of_thread: PhantomData })
+        Ok(Shut { gate: self, row })
     }
 }
 
-/// An operation that runs. It ends where the guard is dropped.
+/// An operation that runs. It ends where the guard is dropped, in the same thread: a [`Row`] is not [`Send`].
 pub struct Entered<'g> {
     gate: &'g Gate,
     row: Row,
-    /// The depth is that of one thread.
-    of_thread: PhantomData<*const Cell<u32>>,
 }
 
 impl Entered<'_> {
@@ -138,11 +139,10 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// A gate that is shut. It opens where the guard is dropped.
+/// A gate that is shut. It opens where the guard is dropped, in the same thread.
 pub struct Shut<'g> {
     gate: &'g Gate,
     row: Row,
-    of_thread: PhantomData<*const Cell<u32>>,
 }
 
 impl Drop for Shut<'_> {

@@ -157,7 +157,8 @@ impl<M: Medium> Heap<M> {
         let mended = identity.mend(&core.medium);
         record.state = State::Dirty;
         record.bytes = (core.medium.bytes() / BLOCK_BYTES * BLOCK_BYTES) as u64;
-        record.generation += 1;
+        // A damaged record may have the last number.
+        record.generation = record.generation.wrapping_add(1);
         // Durable before anything changes.
         record.put(&core.medium);
         *core.record.lock() = record;
@@ -173,9 +174,14 @@ impl<M: Medium> Heap<M> {
     /// Room for the core, which stays where it is: caches know its address.
     fn place() -> Result<NonNull<Core<M>>, Error> {
         let at = vm::reserve(core_bytes::<M>()).ok_or(Error::NoMemory)?;
-        // SAFETY: just reserved.
-        let is_open = unsafe { vm::open(at.as_ptr(), core_bytes::<M>()) };
-        if is_open { Ok(at.cast()) } else { Err(Error::NoMemory) }
+        // SAFETY: reserved above, and used by no other code.
+        unsafe {
+            if vm::open(at.as_ptr(), core_bytes::<M>()) {
+                return Ok(at.cast());
+            }
+            vm::release(at.as_ptr(), core_bytes::<M>());
+        }
+        Err(Error::NoMemory)
     }
 
     /// The heap that is placed there.

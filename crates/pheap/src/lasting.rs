@@ -33,17 +33,12 @@ impl<M: Medium> Core<M> {
     /// [`Error::InOperation`]: the thread is inside an operation itself. Nothing was done then.
     fn still(&self, work: &mut dyn FnMut()) -> Result<(), Error> {
         let _shut = self.gate.shut()?;
-        self.still_metadata(work);
-        Ok(())
-    }
-
-    /// The same for what is under locks alone.
-    fn still_metadata(&self, work: &mut dyn FnMut()) {
         let _roots = self.roots.lock();
         let _large = self.large.lock();
         let _partial = self.partial.each_ref().map(|partial| partial.lock());
         let _blocks = self.blocks.lock();
         work();
+        Ok(())
     }
 
     /// Makes all that was stored until now durable.
@@ -103,21 +98,19 @@ impl<M: Medium> Heap<M> {
     /// 32 MiB.
     ///
     /// # Errors
-    /// [`Error::InOperation`], [`Error::Forked`].
+    /// [`Error::InOperation`], [`Error::Forked`], [`Error::ReadOnly`], [`Error::NoMemory`].
     ///
     /// # Safety
     /// No other thread stores to an object of the heap meanwhile, but by collections and transactions, which wait; no system call that was
     /// begun before does.
     pub unsafe fn give_back(&self) -> Result<usize, Error> {
         let core = self.core();
-        core.gate.check_outside()?;
-        let _shut = core.gate.shut()?;
-        let bytes = Cell::new(0);
-        core.still_metadata(&mut || {
+        let mut bytes = 0;
+        core.still(&mut || {
             // SAFETY: promised by the caller for objects; all else is under the locks that are held.
-            bytes.set(unsafe { core.medium.give_back() });
-        });
-        Ok(bytes.get())
+            bytes = unsafe { core.medium.give_back() };
+        })?;
+        Ok(bytes)
     }
 
     /// Closes the heap, so that it need not be recovered. Dropping it does the same, and says nothing of errors.
@@ -130,7 +123,7 @@ impl<M: Medium> Heap<M> {
         outcome
     }
 
-    /// Lets go of the heap as a failure would: it is to be recovered. What was stored is on the medium or not.
+    /// Releases the heap without closing it, as a failure would: the next opening recovers it.
     pub fn abandon(self) {
         self.let_go(|_| Ok(())).unwrap_or_default();
         core::mem::forget(self);

@@ -1,6 +1,7 @@
-//! What is looked at before a file is made or opened: names that leave no room for the log's, file systems that cannot hold a heap.
+//! Limits that are checked before a file is made or opened: names that leave no room for the log's name, and file systems that cannot hold
+//! a heap.
 //!
-//! Without these a heap could be made and not opened the second time, when its log is needed.
+//! Without these checks a heap could be made that cannot be opened the second time, when its log is needed.
 
 use core::ffi::CStr;
 
@@ -11,7 +12,7 @@ use crate::error::{Error, HUGE_PAGES};
 /// Bytes of a path, with the zero that ends it.
 pub const PATH_BYTES: usize = 4096;
 
-/// What the directory of a file allows.
+/// The limits of the file system that a path's directory lies on.
 fn allowed(path: &[u8]) -> Allowed {
     let mut buffer = [0; PATH_BYTES];
     let end = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
@@ -22,7 +23,7 @@ fn allowed(path: &[u8]) -> Allowed {
     directory::allowed(CStr::from_bytes_until_nul(&buffer).unwrap_or(c"."))
 }
 
-/// Refuses paths to which `log` bytes cannot be added.
+/// Refuses a path that is too long for the path of its log, which has `log` bytes more.
 ///
 /// # Errors
 /// [`Error::PathTooLong`], [`Error::NameTooLong`].
@@ -30,7 +31,7 @@ pub fn check_path(path: &[u8], log: usize) -> Result<(), Error> {
     check(path, log).map(drop)
 }
 
-/// The same, and refuses file systems where no heap can be made.
+/// The same for a new heap: file systems that cannot hold one are refused as well.
 ///
 /// # Errors
 /// As for [`check_path`]; [`Error::FileSystem`].

@@ -4,7 +4,7 @@ use core::ffi::CStr;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
-use spandrel_os::image;
+use spandrel_os::image::{self, Access, Image};
 use spandrel_pmem::{Choice, Draft, Media, Place, peek_at};
 
 use crate::error::Error;
@@ -14,21 +14,21 @@ use crate::limits::{PATH_BYTES, check_new, check_path};
 use crate::registry;
 use crate::roots::RootType;
 use crate::shared::Core;
-use crate::superblock::{ASKING, IDENTITY_COPY, Identity, TIE, VERSION};
+use crate::superblock::{ASKING, IDENTITY_COPY, Identity, TIE, VERSION, line_words};
 use crate::window;
 
 /// Bytes that a heap is made with by default.
 pub const SIZE: usize = 64 << 20;
-/// Bytes that it may have by default: address space, and nothing else. Where there is less (`ulimit -v`), or for a fixed heap where
-/// others lie near, it is less.
+/// The default of [`Options::limit`] in bytes. It costs address space and no memory. It is less where the address space is limited
+/// (`ulimit -v`), and for a fixed heap that has neighbours.
 pub const LIMIT: usize = 256 << 30;
 /// How long a copy waits by default for the process that has the heap open to come to a checkpoint.
 pub const WAIT: Duration = Duration::from_secs(10);
-/// What a log is called: the heap's name, and this. Programs and rotations of logs know `.log`.
+/// The name of a log is the heap's name and this suffix. It is not `.log`, which programs that rotate logs look for.
 pub(crate) const LOG: &[u8] = b".wal";
-/// What it was called in the first version of the format.
+/// The suffix in the first version of the format.
 const OLD_LOG: &[u8] = b".log";
-/// What a log that does not fit is called when it is set aside; no longer than the log's.
+/// The suffix of a log that does not fit and is set aside; no longer than [`LOG`].
 const ASIDE: &[u8] = b".bad";
 
 /// How a heap is made or opened.
@@ -37,7 +37,7 @@ pub struct Options<'a> {
     size: usize,
     limit: Option<usize>,
     is_fixed: bool,
-    /// The base of a heap that is made, if it is not to be found for it.
+    /// The base of a new heap; 0: none, or one that is found if `is_fixed` is set.
     base: u64,
     choice: Choice,
     layout: u64,
@@ -54,7 +54,7 @@ impl Default for Options<'_> {
     }
 }
 
-/// A path that ends with a zero byte, and those of the files beside it.
+/// The path of a heap and those of the files beside it, each with a zero byte at its end.
 struct Paths {
     file: [u8; PATH_BYTES],
     log: [u8; PATH_BYTES],
@@ -86,7 +86,7 @@ impl Paths {
         CStr::from_bytes_until_nul(bytes).unwrap_or(c"")
     }
 
-    /// Where a heap lies that says so of itself, and how it is used if `wanted` leaves that to it.
+    /// The place of a heap with that identity, and how the heap is used: as `wanted`, or as it was made if that is [`Choice::Auto`].
     fn place(
         &self,
         (identity, version): (&Identity, u64),
@@ -130,75 +130,74 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Bytes that it is made with; it grows as it needs.
+    /// Bytes of a new heap, which grows as it needs.
     pub const fn size(mut self, bytes: usize) -> Self {
         self.size = bytes;
         self
     }
 
-    /// Bytes that it may have at most: the address space that is set aside for it.
+    /// The most bytes that the heap may have: the address space that is reserved for it.
     pub const fn limit(mut self, bytes: usize) -> Self {
         self.limit = Some(bytes);
         self
     }
 
-    /// It is made for one address, at which it is opened ever after: addresses of objects may be stored in it.
+    /// A new heap gets a base: an address at which it is always mapped, so that addresses of objects may be stored in it.
     pub const fn fixed(mut self) -> Self {
         self.is_fixed = true;
         self
     }
 
-    /// It is made for that address, or for any if it is 0.
+    /// A new heap gets that base, or none if it is 0.
     pub(crate) const fn at_base(mut self, base: u64) -> Self {
         (self.base, self.is_fixed) = (base, false);
         self
     }
 
-    /// What the heap lies on. The file remembers what it was made with. Another medium holds as long as the heap is open, and loses nothing:
-    /// what is only in the log of a heap that is to be mapped is written to the file first.
+    /// The medium of the heap. The file remembers the medium that it was made with. Another medium holds as long as the heap is open, and
+    /// loses nothing: what only the log has is written to the file before that is mapped.
     pub const fn medium(mut self, choice: Choice) -> Self {
         self.choice = choice;
         self
     }
 
-    /// A number for the layout of the program's types: a heap that was made with another one is refused. 0: any.
+    /// A number for the layout of the program's types. A heap that was made with another number is refused; 0: any.
     pub const fn layout(mut self, layout: u64) -> Self {
         self.layout = layout;
         self
     }
 
-    /// Of what types its roots are, for recovery. Of others every word is looked at.
+    /// The types of roots, for recovery. Without a type each word that looks like a pointer is followed.
     pub const fn roots(mut self, types: &'a [RootType<'a>]) -> Self {
         self.types = types;
         self
     }
 
-    /// It is not recovered when it is opened: nothing can be allocated then before [`Heap::collect`].
+    /// A heap that was not closed is opened without recovery: it refuses allocations before [`Heap::collect`].
     pub const fn offline(mut self) -> Self {
         self.recovers = false;
         self
     }
 
-    /// The heap is opened to be read only: [`Options::open`] takes a copy in memory of its last checkpoint, as [`Options::copy`] does, and what
-    /// would change it is refused ([`Error::ReadOnly`]). Other processes may have it open, and go on. Neither the file nor its directory
-    /// need be writable.
+    /// The heap is opened to be read only: [`Options::open`] takes a copy in memory of the last checkpoint, as [`Options::copy`] does, and
+    /// changes are refused ([`Error::ReadOnly`]). Other processes may have the heap open. Neither the file nor its directory need be
+    /// writable.
     ///
-    /// The copy takes as much memory as the heap has, and does not follow what is changed later.
+    /// The copy takes as many bytes of memory as the heap has, and does not follow later changes.
     pub const fn read_only(mut self) -> Self {
         self.is_read_only = true;
         self
     }
 
-    /// How long [`Options::copy`] waits for the process that has the heap open, where there is no log, to come to a checkpoint: 10 s by
-    /// default. Zero: the process is not asked.
+    /// The time that [`Options::copy`] waits for a checkpoint of the process that has the heap open, where there is no log: 10 s by
+    /// default. Zero: no copy is requested of the process.
     pub const fn wait(mut self, time: Duration) -> Self {
         self.wait = time;
         self
     }
 
-    /// A log that does not fit, is damaged or is missing is no reason to refuse the heap: it is set aside (`FILE.bad`), and the heap taken as the
-    /// file has it. What only the log has is given up, and the file may have a part of a checkpoint: a look at it with
-    /// [`check`](crate::check) belongs to it.
+    /// Opens a heap whose log does not fit, is damaged or is missing: the log is set aside (`FILE.bad`), and the heap is what the file has.
+    /// What only the log has is given up. The file may have a part of a checkpoint: run [`check`](crate::check) afterwards.
     pub const fn forget_log(mut self) -> Self {
         self.forgets_log = true;
         self
@@ -207,10 +206,12 @@ impl<'a> Options<'a> {
     /// Makes a heap.
     ///
     /// # Errors
-    /// [`Error::System`] with `EEXIST` if there is a file of that name; [`Error::Size`]: a heap has 704 KiB at least;
-    /// [`Error::Full`]. No file is left then that was not there before.
+    /// [`Error::System`] with `EEXIST`: there is a file of that name. [`Error::Size`]: a heap has 704 KiB at least.
+    /// [`Error::Full`], [`Error::DiskFull`], [`Error::FileSize`], [`Error::NoMemory`]: there is no room. [`Error::WindowFull`],
+    /// [`Error::TooManyHeaps`], [`Error::NameTooLong`], [`Error::PathTooLong`], [`Error::FileSystem`]: a limit is reached. No file is left
+    /// then that was not there before. [`Error::Locked`]: another process opened the new heap before this call did, and keeps it.
     pub fn create(&self, path: impl AsRef<[u8]>) -> Result<Heap<Media>, Error> {
-        /// Places of a fixed heap that are tried: another thread may map something there in between.
+        /// Bases that are tried for a fixed heap: another thread may map memory at the one that was found free.
         const TURNS: usize = 8;
         if self.is_read_only {
             return Err(Error::ReadOnly);
@@ -234,9 +235,9 @@ impl<'a> Options<'a> {
             match self.open(path) {
                 Ok((heap, _)) => return Ok(heap),
                 Err(why) => {
-                    // It holds nothing, and is of no use; there was no log of that name before.
-                    let _ = (image::remove(place.path), image::remove(place.log));
-                    if turns == TURNS || !matches!(why, Error::BaseTaken(_)) {
+                    withdraw(&place);
+                    let is_found = self.is_fixed && matches!(why, Error::BaseTaken(_));
+                    if turns == TURNS || !is_found {
                         return Err(why);
                     }
                 }
@@ -244,7 +245,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// An address at which a new heap finds room.
+    /// A base for a new heap.
     fn find_base(&self, drawn: u64) -> Result<u64, Error> {
         self.with_limit(self.size, |limit| {
             let bytes = limit.max(self.size);
@@ -262,21 +263,21 @@ impl<'a> Options<'a> {
                 heap.core().gate.origin().make_read_only();
             });
         }
-        // To open what it lies on may write to it already: what ties it to its log.
+        // First, as opening the medium may already write to the file: the tie to its log.
         registry::check_free()?;
         let media = self.open_medium(path)?;
         Heap::open(media, self.layout, self.recovers.then_some(self.types))
             .inspect(|(heap, _)| bind(heap))
     }
 
-    /// Opens a heap, or makes it if there is none: [`Opened::created`] says which. One that was not closed is recovered.
+    /// Opens a heap, or makes it if there is none: [`Opened::created`] says which. A heap that was not closed is recovered.
     ///
     /// Of several processes that begin at once one makes it.
     ///
     /// # Errors
     /// As for [`Options::open`] and [`Options::create`].
     pub fn open_or_create(&self, path: impl AsRef<[u8]>) -> Result<(Heap<Media>, Opened), Error> {
-        /// Others may make or remove the file in between.
+        /// Other processes may make or remove the file in between.
         const TURNS: usize = 4;
         let path = path.as_ref();
         let mut last = Error::System(libc::ENOENT);
@@ -294,10 +295,10 @@ impl<'a> Options<'a> {
         Err(last)
     }
 
-    /// Opens what a heap lies on, and not the heap: to mend it with [`repair`](crate::repair). It is locked until the medium is dropped.
+    /// Opens the medium of a heap, to mend it with [`repair`](crate::repair). The file is locked until the medium is dropped.
     ///
     /// # Errors
-    /// As for [`Options::open`], but for what only the heap's records say.
+    /// As for [`Options::open`], except those that follow from the heap's records.
     pub fn open_medium(&self, path: impl AsRef<[u8]>) -> Result<Media, Error> {
         if self.is_read_only {
             return Err(Error::ReadOnly);
@@ -308,41 +309,40 @@ impl<'a> Options<'a> {
         self.with_limit(bytes, |limit| {
             let place = paths.place((&identity, version), self.choice, limit);
             let media = Media::open(&Place { forgives: self.forgets_log, ..place });
-            media.map_err(|why| told(why.into(), &identity))
+            media.map_err(|why| translated(why.into(), &identity))
         })
     }
 
-    /// Opens a copy in memory of what a file holds, as of its last checkpoint if a process has it open. What the file holds stays as it is.
+    /// Opens a copy in memory of a heap, as of its last checkpoint if a process has it open. The file does not change.
     ///
     /// Where there is no log (on tmpfs, on persistent memory, and of heaps that were made [`Choice::Mapped`]) the process that has the heap
-    /// open is asked, and lends it at its next [`Heap::checkpoint`]; then it goes on. That takes the right to write to the file. Of objects
-    /// that its other threads store to meanwhile the copy has something of before and something of after, as of any that a checkpoint finds
-    /// them at.
+    /// open is asked, and lends it at its next [`Heap::checkpoint`]; then it goes on. That takes the right to write to the file. An object
+    /// that another thread of that process stores to meanwhile is in the copy word by word, as in a checkpoint.
     ///
     /// # Errors
-    /// As for [`Options::open`]; [`Error::NoCheckpoint`]: the process was asked and has not come to one in the time; [`Error::Locked`]: it
-    /// could not be asked, or was not to be.
+    /// As for [`Options::open`]; [`Error::NoCheckpoint`]: the process made no checkpoint in the time; [`Error::Locked`]: the process could
+    /// not be asked, or [`Options::wait`] is zero.
     pub fn copy(&self, path: impl AsRef<[u8]>) -> Result<(Heap<Media>, Opened), Error> {
         Heap::open(self.copy_medium(path)?, self.layout, self.recovers.then_some(self.types))
     }
 
-    /// The copy itself, which is not opened: to look at it with [`check`](crate::check), or to write it elsewhere.
+    /// The medium of such a copy, for [`check`](crate::check), or to write it elsewhere.
     ///
     /// # Errors
-    /// As for [`Options::copy`], but for what only the heap's records say.
+    /// As for [`Options::copy`], except those that follow from the heap's records.
     pub fn copy_medium(&self, path: impl AsRef<[u8]>) -> Result<Media, Error> {
         check_path(path.as_ref(), LOG.len())?;
         let paths = Paths::new(path.as_ref())?;
         let (identity, version, _) = identify(&paths)?;
         let place = paths.place((&identity, version), Choice::Auto, 0);
         let place = Place { wait: self.wait, forgives: self.forgets_log, ..place };
-        Media::copy(&place).map_err(|why| told(why.into(), &identity))
+        Media::copy(&place).map_err(|why| translated(why.into(), &identity))
     }
 
-    /// Tries with less and less address space, unless the program has said how much there has to be: `ulimit -v` or a fixed heap's
-    /// neighbours may leave no more.
+    /// Calls `open` with the program's limit, or, without one, with [`LIMIT`] and half of it each time that fails for want of address
+    /// space: `ulimit -v` or a fixed heap's neighbours may leave less.
     ///
-    /// A heap takes half of what address space is left at most, so that a program under such a limit has the other half.
+    /// The first limit is at most half of the address space that is left, so that a program under `ulimit -v` has the other half.
     fn with_limit<T>(
         &self,
         least: usize,
@@ -372,7 +372,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// A heap with a base of its own can be found by that, as long as it is open.
+/// Registers a fixed heap by its base, for [`with_fixed`].
 fn bind(heap: &Heap<Media>) {
     let core = heap.core();
     if core.identity.base != 0 {
@@ -381,7 +381,7 @@ fn bind(heap: &Heap<Media>) {
     }
 }
 
-/// Does something with the heap that has this base, if this process has it open. See [`Options::fixed`].
+/// Calls `work` with the fixed heap that has this base; `None`: this process does not have it open. See [`Options::fixed`].
 ///
 /// # Safety
 /// No thread closes it meanwhile.
@@ -392,15 +392,25 @@ pub unsafe fn with_fixed<R>(base: u64, work: impl FnOnce(&Heap<Media>) -> R) -> 
     Some(work(&heap))
 }
 
-/// What the system's numbers mean for a heap of that identity.
-fn told(why: Error, identity: &Identity) -> Error {
+/// Removes the file of a new heap that could not be opened, and its log: no log had that name before. The file has had its name since it
+/// was published, and another process may have opened it: that process has it locked, and the file stays.
+fn withdraw(place: &Place<'_>) {
+    if let Ok(image) = Image::open(place.path, Access::Write)
+        && image.lock(Access::Write).is_ok()
+    {
+        let _ = (image::remove(place.path), image::remove(place.log));
+    }
+}
+
+/// What the system's error means for a heap of that identity.
+fn translated(why: Error, identity: &Identity) -> Error {
     match why {
         Error::System(libc::EADDRINUSE) => Error::BaseTaken(identity.base),
         why => why,
     }
 }
 
-/// A copy in memory of what a file holds; see [`Options::copy_medium`].
+/// The medium of a copy in memory; see [`Options::copy_medium`].
 ///
 /// # Errors
 /// As there.
@@ -408,23 +418,19 @@ pub fn copy(path: impl AsRef<[u8]>) -> Result<Media, Error> {
     Options::new().copy_medium(path)
 }
 
-/// What a file says that it is, in which version, and how many bytes it has.
+/// The identity and the format's version that a file has, and its length in bytes.
 fn identify(paths: &Paths) -> Result<(Identity, u64, usize), Error> {
     let line = |at: usize| {
         let mut bytes = [0; 64];
         let (read, has) = peek_at(Paths::of(&paths.file), at as u64, &mut bytes)?;
-        let mut words = bytes
-            .chunks_exact(8)
-            .map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
-        let words: [u64; 8] = core::array::from_fn(|_| words.next().unwrap_or(0));
-        Ok::<_, Error>((words, read, has))
+        Ok::<_, Error>((line_words(&bytes), read, has))
     };
     let ((first, read, has), (copy, ..)) = (line(0)?, line(IDENTITY_COPY)?);
     if read < 64 {
         return Err(Error::NotAHeap);
     }
     let (identity, version) = Identity::choose(first, copy)?;
-    // The line is written last: there was more.
+    // The identity line is the last that creation writes: the file was longer.
     let needs = LEAST_BYTES as u64;
     if has < needs {
         return Err(Error::Truncated { has, needs });

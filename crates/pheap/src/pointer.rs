@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 use core::{cmp, fmt, hash};
 
 /// What stands in the upper 16 bits of a pointer that is not null. No address of a process has it, and few numbers do: so a
-/// pointer is recognised among bytes of which nobody knows the types.
+/// pointer is recognised among bytes of unknown type.
 pub const TAG: u64 = 0x50a7 << TAG_SHIFT;
 const TAG_SHIFT: u32 = 48;
 

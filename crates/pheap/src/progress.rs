@@ -1,14 +1,14 @@
-//! How far something is that takes long on a large heap: told to whoever waits for it, now and then.
+//! The progress of work that takes long on a large heap: a watcher is called with it now and then.
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
 use spandrel_sync::Lock;
 
-/// What is told how far something is: steps that are done, and how many there are. It is called by any of the threads that work, by one at a time,
-/// and must not use the heap. Steps are blocks, as often as each is looked at.
+/// A function that is called with the number of steps that are done, and that of all steps. Any of the threads that work calls it, one at
+/// a time. It must not use the heap. A step is a look at a block.
 pub type Watcher<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
-/// A watcher, as long as somebody watches.
+/// The watcher of work that runs.
 struct Watched(*const (dyn Fn(u64, u64) + Sync));
 
 // SAFETY: it may be called by any thread.
@@ -18,7 +18,7 @@ unsafe impl Send for Watched {}
 pub struct Progress {
     watcher: Lock<Option<Watched>>,
     done: AtomicU64,
-    /// 0: nobody watches.
+    /// 0: there is no watcher.
     all: AtomicU64,
 }
 
@@ -33,12 +33,12 @@ impl Drop for Forget<'_> {
 }
 
 impl Progress {
-    /// Nobody watches.
+    /// Without a watcher.
     pub const fn new() -> Self {
         Self { watcher: Lock::new(None), done: AtomicU64::new(0), all: AtomicU64::new(0) }
     }
 
-    /// Has the watcher told of work of so many steps; in the end all of them are done.
+    /// Runs `work` of `all` steps, and calls the watcher with its progress; at the end all steps are done.
     pub fn watch<R>(&self, watcher: Option<Watcher<'_>>, all: u64, work: impl FnOnce() -> R) -> R {
         let Some(watcher) = watcher else { return work() };
         let watcher = core::ptr::from_ref(watcher);
@@ -58,7 +58,7 @@ impl Progress {
         outcome
     }
 
-    /// So many steps more are done.
+    /// Adds `steps` to the steps that are done.
     pub fn add(&self, steps: u64) {
         if self.all.load(Relaxed) != 0 {
             self.done.fetch_add(steps, Relaxed);
@@ -66,7 +66,7 @@ impl Progress {
         }
     }
 
-    /// So many steps are done at least.
+    /// At least `steps` steps are done.
     pub fn reach(&self, steps: u64) {
         if self.all.load(Relaxed) != 0 {
             self.done.fetch_max(steps, Relaxed);

@@ -1,5 +1,5 @@
-//! Which heaps are open in this process, and where each thread finds its words for each of them: a number for each heap, and a row
-//! for each thread, which has a cache, a depth (see [`crate::gate`]) and a transaction for each number.
+//! The open heaps of this process. Each heap has a number. Each thread has a row, which has a cache, a depth (see [`crate::gate`]) and a
+//! transaction for each number.
 
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -16,14 +16,15 @@ use crate::error::Error;
 /// Heaps that may be open at once in a process.
 pub const MOST: usize = 64;
 
-/// Which numbers are in use. Held while a heap is closed and while a thread ends, so that they do not meet.
+/// The numbers that are in use. The lock is held while a heap is closed, while a thread ends and across a fork, so that none of these
+/// overlap.
 static NUMBERS: Lock<[bool; MOST]> = Lock::new([false; MOST]);
 
-/// Heaps of files with a base of their own: the base, and where the heap is. Written under [`NUMBERS`].
+/// Fixed heaps by number: the base, 0 without one, and the address of the heap's core. Written under [`NUMBERS`].
 static FIXED: [(AtomicU64, AtomicPtr<()>); MOST] =
     [const { (AtomicU64::new(0), AtomicPtr::new(ptr::null_mut())) }; MOST];
 
-/// The heap of that number is to be found by its base.
+/// Registers the base of a fixed heap, by which [`bound`] finds it.
 pub fn bind(number: usize, base: u64, core: *mut ()) {
     let _numbers = NUMBERS.lock();
     if let Some((place, heap)) = FIXED.get(number) {
@@ -32,20 +33,20 @@ pub fn bind(number: usize, base: u64, core: *mut ()) {
     }
 }
 
-/// Where the heap of that base is, if it is open.
+/// The core of the fixed heap with that base; `None`: it is not open.
 pub fn bound(base: u64) -> Option<NonNull<()>> {
     let found = FIXED.iter().find(|(place, _)| base != 0 && place.load(Acquire) == base)?;
     NonNull::new(found.1.load(Relaxed))
 }
 
-/// A child of a fork finds the numbers unlocked: the fork waits for the thread that has them, and the child can open heaps of its own.
+/// Has each fork wait for the thread that holds the numbers: so a child finds them unlocked, and can open heaps of its own.
 fn hold_across_forks() {
     static MADE: Once = Once::new();
     extern "C" fn before() {
         NUMBERS.acquire();
     }
     extern "C" fn after() {
-        // SAFETY: acquired by `before`, in the same thread or in the one that this is the child's copy of.
+        // SAFETY: `before` acquired it, in the same thread, or in the parent's thread that this one is the copy of.
         unsafe { NUMBERS.release() };
     }
     MADE.run(|| {
@@ -54,14 +55,21 @@ fn hold_across_forks() {
     });
 }
 
-/// Refuses one heap too many before anything is done to its file. Another thread may take the last number in between: [`register`] refuses then.
+/// Refuses a heap for which no number is free, before its file is changed. Another thread may take the last number in between: [`register`]
+/// refuses then.
+///
+/// # Errors
+/// [`Error::TooManyHeaps`].
 pub fn check_free() -> Result<(), Error> {
     hold_across_forks();
     let is_full = NUMBERS.lock().iter().all(|is_used| *is_used);
     if is_full { Err(Error::TooManyHeaps(MOST)) } else { Ok(()) }
 }
 
-/// A number for a heap.
+/// Takes a number for a heap.
+///
+/// # Errors
+/// [`Error::TooManyHeaps`].
 pub fn register() -> Result<usize, Error> {
     hold_across_forks();
     let mut numbers = NUMBERS.lock();
@@ -70,13 +78,13 @@ pub fn register() -> Result<usize, Error> {
     Ok(free)
 }
 
-/// No thread ends while `work` is done.
+/// Calls `work` while no thread of the process ends.
 pub fn with(work: impl FnOnce()) {
     let _numbers = NUMBERS.lock();
     work();
 }
 
-/// Ends a heap: `work` releases its caches, and no thread ends meanwhile.
+/// Releases the number of a heap. `work` closes the heap and releases its caches first; no thread of the process ends meanwhile.
 pub fn unregister(number: usize, work: impl FnOnce()) {
     let mut numbers = NUMBERS.lock();
     if let Some((place, _)) = FIXED.get(number) {
@@ -88,7 +96,7 @@ pub fn unregister(number: usize, work: impl FnOnce()) {
     }
 }
 
-/// A thread's words for all heaps: a page of the thread's own, zero at first.
+/// A thread's words for all heaps: a page of its own, which begins as zeroes.
 #[repr(C)]
 struct Words {
     caches: [Cell<*mut Cache>; MOST],
@@ -108,11 +116,11 @@ pub struct Row {
 impl Row {
     #[inline]
     fn words(&self) -> &Words {
-        // SAFETY: mapped until the thread ends; the type is neither `Send` nor `Sync`.
+        // SAFETY: mapped until the thread ends; the raw pointer makes the type neither `Send` nor `Sync`.
         unsafe { self.words.as_ref() }
     }
 
-    /// How many operations of the heap the thread is inside, one within the other.
+    /// The number of nested operations of the heap that the thread is inside.
     #[inline]
     pub fn depth(&self) -> &Cell<u32> {
         &self.words().depths[self.number % MOST]
@@ -124,14 +132,14 @@ impl Row {
         &self.words().transactions[self.number % MOST]
     }
 
-    /// A number that differs between threads: of the row's page.
+    /// The number of the row's page, which differs between threads.
     #[inline]
     pub fn shard(&self) -> usize {
         self.words.as_ptr() as usize / PAGE_BYTES
     }
 }
 
-/// The calling thread's words for a heap; `None`: it has none for any heap yet, or the heap has no number.
+/// The calling thread's words for a heap; `None`: the thread has no row yet, or the heap has no number.
 #[inline]
 pub fn row(number: usize) -> Option<Row> {
     let words = NonNull::new(ThreadSlot::current_heaps().cast::<Words>())?;
@@ -141,31 +149,37 @@ pub fn row(number: usize) -> Option<Row> {
 /// The same, made if they are not there.
 ///
 /// # Errors
-/// [`Error::Full`]: there is no memory for them.
+/// [`Error::NoMemory`].
 pub fn make_row(number: usize) -> Result<Row, Error> {
     if row(number).is_none() {
         make_place(number)?;
     }
-    row(number).ok_or(Error::Full)
+    row(number).ok_or(Error::NoMemory)
 }
 
-/// Where the calling thread's cache of a heap is, or null; `None`: it has had no cache of any heap yet.
+/// The place of the pointer to the calling thread's cache of a heap, which may be null; `None`: the thread has no row yet.
 #[inline]
 pub fn place(number: usize) -> Option<NonNull<*mut Cache>> {
     let row = NonNull::new(ThreadSlot::current_heaps().cast::<*mut Cache>())?;
-    // SAFETY: a row begins with a place for each number; an unregistered heap has none.
+    // SAFETY: `caches` is the first field of `Words`, and has a place for each number below `MOST`.
     (number < MOST).then(|| unsafe { row.add(number) })
 }
 
 /// The same, made if it is not there.
+///
+/// # Errors
+/// [`Error::NoMemory`].
 #[cold]
 pub fn make_place(number: usize) -> Result<NonNull<*mut Cache>, Error> {
     let slot = thread_slot();
     if slot.heaps.get().is_null() {
         let row = vm::reserve(PAGE_BYTES).ok_or(Error::NoMemory)?;
-        // SAFETY: just reserved.
-        if !unsafe { vm::open(row.as_ptr(), PAGE_BYTES) } {
-            return Err(Error::NoMemory);
+        // SAFETY: reserved above, and used by no other code.
+        unsafe {
+            if !vm::open(row.as_ptr(), PAGE_BYTES) {
+                vm::release(row.as_ptr(), PAGE_BYTES);
+                return Err(Error::NoMemory);
+            }
         }
         slot.heaps.set(row.as_ptr().cast());
         hear_of_end(row.as_ptr().cast());
@@ -179,27 +193,27 @@ fn hear_of_end(row: *mut c_void) {
     static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
     MADE.run(|| {
         let mut key = 0;
-        // SAFETY: the function takes what was set.
+        // SAFETY: `ended` takes the row that is set below.
         if unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } == 0 {
             KEY.store(key, Release);
         }
     });
     let key = KEY.load(Acquire);
     if key != u32::MAX {
-        // SAFETY: a key that was made. If it fails the thread's objects are lost until the heap is closed, which finds them.
+        // SAFETY: the key was made above. If this fails, the thread's free objects stay in its caches until the heap is closed.
         unsafe { libc::pthread_setspecific(key, row) };
     }
 }
 
-/// A thread ends: its free objects return to their blocks.
+/// Runs when a thread ends: returns its free objects to their blocks.
 extern "C" fn ended(row: *mut c_void) {
     let numbers = NUMBERS.lock();
     for number in 0..MOST {
-        // SAFETY: the thread's row, and its own caches; heaps that are closed have taken theirs away.
+        // SAFETY: the thread's row, and its own caches: a heap that is closed sets its place in each row to null, under the same lock.
         unsafe {
             let place = row.cast::<*mut Cache>().add(number);
             let cache = core::mem::replace(&mut *place, ptr::null_mut());
-            // Wiped in the child of a fork.
+            // In the child of a fork the cache was wiped, and has no `drain`.
             if let Some((cache, drain)) =
                 cache.as_ref().and_then(|cache| Some((cache, cache.drain?)))
             {

@@ -1,7 +1,7 @@
-//! A heap made anew of its objects, each where it lay: the way back from a list of them.
+//! Restoring: a heap is made from a list of objects, each at the offset that it had.
 //!
-//! Blocks get headers and objects their bytes; then the heap is left as a failure would leave it, and opened. Recovery finds what can be
-//! reached, and everything else about the heap follows from that. So this file need not know how a closed heap says what is free.
+//! Blocks get headers, and objects get their bytes. Then the heap is abandoned, as a failure would leave it, and opened. Recovery marks
+//! what can be reached, and all other metadata follows from the marks: this file need not know how a closed heap says what is free.
 
 use core::mem::ManuallyDrop;
 
@@ -16,10 +16,11 @@ use crate::open::Options;
 use crate::open_error::Text;
 use crate::pointer::PPtr;
 
-/// A heap that gets its objects. Dropped before [`Restoring::finish`], it is one that was not closed, with what it has got so far.
+/// A heap that is being restored. Dropped before [`Restoring::finish`], it is a heap that was not closed, with the objects that it has so
+/// far.
 pub struct Restoring<'a> {
     heap: ManuallyDrop<Heap<Media>>,
-    /// How it is opened in the end, and where it is.
+    /// How the restored heap is opened, and its path.
     options: Options<'a>,
     path: Text,
     /// Where the last object ends.
@@ -37,14 +38,14 @@ impl core::fmt::Debug for Restoring<'_> {
 
 impl Drop for Restoring<'_> {
     fn drop(&mut self) {
-        // SAFETY: taken once, as it is dropped once.
+        // SAFETY: `drop` runs once, and no other code takes the heap.
         unsafe { ManuallyDrop::take(&mut self.heap) }.abandon();
     }
 }
 
 impl<'a> Options<'a> {
-    /// Makes a heap that is to get objects which lay in another one. Its size and layout are those of the options, its base is `base`, or
-    /// none if that is 0.
+    /// Makes a heap for objects that lay in another heap. Size and layout are those of the options. The heap is fixed at `base`; 0: it has
+    /// no base of its own.
     ///
     /// # Errors
     /// As for [`Options::create`]; [`Error::BaseTaken`].
@@ -95,20 +96,21 @@ impl Restoring<'_> {
                 Header::Large(u32::try_from(count).map_err(|_| misplaced)?)
             }
         };
-        // The region is one that this session changes: the sums of an earlier one hold no more.
+        // Compares the region's sums before a header of it changes, and stamps it, so that a failure finds the sums void.
         core.scan_to(block.region())?;
         match core.header(block)? {
             Header::Free => {
-                // The sums of the region say nothing from here on.
-                if core.set_stamp(block.region(), core.record.lock().generation) {
-                    core.fence();
-                }
                 core.set_header(block, header);
+                // The object's bytes lie where the regions that it goes on in would have metadata: a later scan must not read them as such.
+                if let Header::Large(count) = header {
+                    let last = block.plus(count as usize - 1).region();
+                    (block.region() + 1..=last).for_each(|region| core.set_continues(region, true));
+                }
             }
             found if found == header && bytes <= LARGEST => {}
             _ => return Err(wrong("an object in a block of objects of another size")),
         }
-        // SAFETY: within the heap, and of a block that no other object has.
+        // SAFETY: within the heap by the checks above, and behind the object before; no other thread has the heap.
         unsafe { core.medium.store(at, held) };
         core.write_back(at, held.len());
         self.end = end;
@@ -130,7 +132,7 @@ impl Restoring<'_> {
         name.map_or(Ok(()), |(name, layout)| core.name_root(index, name, layout))
     }
 
-    /// Opens the heap as it is now: what cannot be reached from its roots is free.
+    /// Opens the restored heap with recovery: what cannot be reached from its roots becomes free.
     ///
     /// # Errors
     /// As for [`Heap::checkpoint`] and [`Options::open`].
@@ -148,6 +150,8 @@ impl Restoring<'_> {
 mod tests {
     use super::*;
     use crate::Choice;
+    use crate::layout::REGION_BYTES;
+    use std::vec;
     use std::vec::Vec;
 
     #[test]
@@ -211,6 +215,27 @@ mod tests {
             let survey = crate::check(&medium, &[], &mut |_| ()).unwrap();
             assert_eq!((survey.damaged, survey.live), (0, sizes.len() as u64));
         }
+    }
+
+    /// The long object's bytes lie where the second region that it covers would have its metadata.
+    #[test]
+    fn an_object_behind_one_that_is_longer_than_a_region_is_restored() {
+        let place = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = place.path().join("a").to_str().unwrap().as_bytes().to_vec();
+        let [long, small] = [1, 3].map(|region| first_block(region).start());
+        let options = Options::new().size(small + BLOCK_BYTES);
+        let mut restoring = options.restore(&path, 0).unwrap();
+        let held = vec![0xa5; 2 * REGION_BYTES + BLOCK_BYTES - long];
+        restoring.object(long, 3 * REGION_BYTES - long, &held).unwrap();
+        restoring.object(small, 64, &[7; 64]).unwrap();
+        restoring.root(0, None, Some(long)).unwrap();
+        restoring.root(1, None, Some(small)).unwrap();
+        let (heap, opened) = restoring.finish().unwrap();
+        assert_eq!(opened.collected.unwrap().live, 2);
+        let object = heap.get_root(1).unwrap().unwrap();
+        // SAFETY: the object has 64 bytes.
+        assert_eq!(unsafe { object.cast::<[u8; 64]>().read() }, [7; 64]);
+        heap.close().unwrap();
     }
 
     #[test]

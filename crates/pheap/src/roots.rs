@@ -152,18 +152,13 @@ impl<M: Medium> Core<M> {
             return Err(Error::RootIndex(roots.len()));
         }
         let mut op = Op::begin(self)?;
-        let _roots = self.roots.lock();
-        if op.transaction().is_some() {
-            return roots
-                .iter()
-                .try_for_each(|(index, word)| op.change(&[Part::Word(ROOTS + index * 8, *word)]));
+        let mut parts = [const { Part::Word(0, 0) }; ENTRIES];
+        for (part, (index, word)) in parts.iter_mut().zip(roots) {
+            *part = Part::Word(ROOTS + index * 8, *word);
         }
-        let mut words = [(0, 0); ENTRIES];
-        for (place, (index, word)) in words.iter_mut().zip(roots) {
-            *place = (ROOTS + index * 8, *word);
-        }
-        change(&self.medium, &words[..roots.len()]);
-        Ok(())
+        // Outside of a transaction the change takes the lock itself.
+        let _roots = op.transaction().map(|_| self.roots.lock());
+        op.change(&parts[..roots.len()])
     }
 
     /// Changes several words of objects, all or none of which are durable.

@@ -16,7 +16,7 @@ use crate::limits::PATH_BYTES;
 use crate::open::Options;
 use crate::shared::Core;
 use crate::sums::region_line;
-use crate::superblock::{Identity, Record, State};
+use crate::superblock::{Identity, Record, State, line_words};
 
 /// How long a file was, and is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,15 +85,16 @@ impl Options<'_> {
             heap.core().set_blocks(blocks);
         }
         heap.close()?;
-        if to < from {
-            cut(&self.open_medium(path)?, path, to as u64)?;
-        }
-        Ok(Shrunk { from: from as u64, to: to as u64 })
+        let is_cut = to < from && cut(&self.open_medium(path)?, path, to as u64)?;
+        Ok(Shrunk { from: from as u64, to: if is_cut { to } else { from } as u64 })
     }
 }
 
-/// Cuts the file of a heap that was closed so short. The medium has it locked.
-fn cut(medium: &Media, path: &[u8], to: u64) -> Result<(), Error> {
+/// Cuts the file of a heap that was closed to `to` bytes. The medium has it locked. False: the heap was used since, and nothing was cut.
+///
+/// # Errors
+/// The disk's, and as for [`Identity::parse`].
+fn cut(medium: &Media, path: &[u8], to: u64) -> Result<bool, Error> {
     let record = Record::read(medium)?;
     let system = |why| Error::from(Failed(why));
     let mut name = [0; PATH_BYTES];
@@ -102,16 +103,15 @@ fn cut(medium: &Media, path: &[u8], to: u64) -> Result<(), Error> {
     let image = Image::open(name, Access::Write).map_err(system)?;
     let mut line = [0; 64];
     let read = image.read_at(&mut line, 0).map_err(system)?;
-    let mut words =
-        line.chunks_exact(8).map(|word| word.first_chunk().copied().map_or(0, u64::from_le_bytes));
-    let found = Identity::parse(core::array::from_fn(|_| words.next().unwrap_or(0)));
+    let found = Identity::parse(line_words(&line));
     // Another process may have opened it in between, or put another file there: then it stays as it is.
     let is_ours = read == line.len() && found? == Identity::read(medium)?;
-    if is_ours && record.state == State::Clean && record.bytes == to {
+    let is_unused = record.state == State::Clean && record.bytes == to;
+    if is_ours && is_unused {
         image.shorten(to).map_err(system)?;
         image.sync().map_err(system)?;
     }
-    Ok(())
+    Ok(is_ours && is_unused)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 
 use core::hash::Hasher;
 
-use spandrel_pmem::{Choice, Medium, loan};
+use spandrel_pmem::{Choice, LINE_BYTES, Medium, loan};
 use twox_hash::XxHash64;
 
 use crate::error::Error;
@@ -117,9 +117,16 @@ fn words<const N: usize>(medium: &impl Medium, at: usize) -> [u64; N] {
     })
 }
 
+/// The words of a line that was read from a file.
+pub fn line_words(line: &[u8; LINE_BYTES]) -> [u64; LINE_BYTES / 8] {
+    let (words, _) = line.as_chunks::<8>();
+    core::array::from_fn(|number| words.get(number).copied().map_or(0, u64::from_le_bytes))
+}
+
+/// Stores words of a medium from an offset on, and waits until they are durable.
 fn store<const N: usize>(medium: &impl Medium, at: usize, words: [u64; N]) {
     for (number, word) in words.into_iter().enumerate() {
-        // SAFETY: as above.
+        // SAFETY: within the superblock, which every heap has; no other thread reads or writes it meanwhile.
         unsafe { medium.store_word(at + number * 8, word) };
     }
     medium.write_back(at, N * 8);
@@ -290,11 +297,11 @@ pub fn flipped_records(medium: &impl Medium) -> impl Iterator<Item = (usize, [u6
     })
 }
 
-/// Puts records right of which one bit was flipped: `told` is called with where they lie.
-pub fn mend_records(medium: &impl Medium, mut told: impl FnMut(usize)) {
+/// Puts records right of which one bit was flipped, and calls `report` with the offset of each.
+pub fn mend_records(medium: &impl Medium, mut report: impl FnMut(usize)) {
     for (at, words) in flipped_records(medium) {
         store(medium, at, words);
-        told(at);
+        report(at);
     }
 }
 
@@ -322,7 +329,8 @@ impl Record {
     /// Writes it over both, the older one first, and waits for each. It has the number of the second then.
     pub fn put(&mut self, medium: &impl Medium) {
         for _ in 0..RECORDS.len() {
-            self.sequence += 1;
+            // A damaged record may have the last number.
+            self.sequence = self.sequence.wrapping_add(1);
             store(medium, RECORDS[self.sequence as usize % 2], self.words());
         }
     }

@@ -13,19 +13,29 @@ use crate::shared::Core;
 pub use crate::transaction_log::{Log, Transactions};
 
 impl<M: Medium> Heap<M> {
-    /// Does several operations all or none of which are there after a failure: those of any collections of this heap, of [`Root::set`],
-    /// [`Heap::set_root`], [`Heap::set_roots`], [`Heap::remove_root`], [`Heap::replace`], [`Heap::new_object`] and
-    /// [`Heap::free_object`] that the calling thread does within `work`. On a file all of them are durable with the next checkpoint,
-    /// or none.
+    /// Runs `work` as a transaction: after a failure at any time all of its operations are there, or none. On a file they are durable
+    /// with the next checkpoint.
     ///
-    /// If `work` fails or panics, all of it is undone. A transaction within another one is part of it, and undone by itself if it fails.
-    /// Objects that are freed within a transaction are freed when it has ended.
+    /// Part of a transaction is what the calling thread does within `work`:
+    /// - each operation that changes a collection of this heap,
+    /// - [`Root::set`], [`Heap::set_root`], [`Heap::set_roots`], [`Heap::remove_root`],
+    /// - [`Heap::replace`], [`Heap::new_object`], and [`Heap::free_object`], which takes effect when the transaction has ended.
     ///
-    /// One transaction of a heap runs at a time; another thread's waits. Other threads see what was changed before the transaction ends,
-    /// and must not change it: a collection under a lock stays locked until the transaction has ended, or their operations are
-    /// refused ([`Error::InTransaction`]). Within a transaction there is no checkpoint ([`Error::InOperation`]), and nothing must wait
-    /// for another thread that uses the heap. Not part of it are [`Heap::alloc`], [`Heap::free`], stores of the program's own, and
-    /// the making of a collection or of a root's name.
+    /// No part of it are [`Heap::alloc`], [`Heap::free`], stores of the program's own, and the creation of a collection or of a root's
+    /// name.
+    ///
+    /// An error or a panic of `work` rolls all of it back. A nested transaction is part of the outer one; its own error rolls back only
+    /// the nested one.
+    ///
+    /// Rules:
+    /// - One transaction of a heap runs at a time: that of another thread waits.
+    /// - Other threads see changes before the transaction ends, and must not change the same collections and roots. A program takes the
+    ///   locks of its collections before the transaction, and releases them after it. An operation of another thread by the same handle is
+    ///   refused ([`Error::InTransaction`]).
+    /// - `work` must not wait for another thread that uses the heap: that thread may wait for the end of the transaction.
+    /// - A checkpoint within a transaction is refused ([`Error::InOperation`]).
+    ///
+    /// The log takes room in the heap: 32 bytes for each change, beside the words that it overwrites, until the transaction ends.
     ///
     /// ```
     /// use spandrel_pheap::{Error, Options};
@@ -42,7 +52,7 @@ impl<M: Medium> Heap<M> {
     ///     accounts.insert(2, 50)?;
     ///     transfers.push([1, 2, 50])
     /// })?;
-    /// // What fails leaves nothing.
+    /// // An error rolls back.
     /// let failed = heap.transaction(|| {
     ///     accounts.insert(1, 0)?;
     ///     Err::<(), _>(Error::Full)
@@ -54,12 +64,12 @@ impl<M: Medium> Heap<M> {
     /// [`Root::set`]: crate::collections::Root::set
     ///
     /// # Errors
-    /// That of `work`; [`Error::Forked`], [`Error::NeedsRecovery`], [`Error::Full`]. Nothing has changed then.
+    /// The error of `work`; [`Error::Forked`], [`Error::ReadOnly`], [`Error::NeedsRecovery`], [`Error::Full`]. Nothing has changed then.
     pub fn transaction<R>(&self, work: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
         self.try_transaction(work)
     }
 
-    /// The same with an error of the program's own.
+    /// As [`Heap::transaction`], with an error type of the program's own.
     ///
     /// # Errors
     /// As for [`Heap::transaction`].
@@ -75,21 +85,21 @@ impl<M: Medium> Heap<M> {
     }
 }
 
-/// A transaction that is open. Dropped, it is rolled back.
+/// An open transaction. A drop without [`Transaction::commit`] rolls it back.
 pub struct Transaction<'c, M: Medium> {
     heap: Lent<M>,
     core: &'c Core<M>,
     log: NonNull<Log>,
-    /// Where the log was when the transaction began.
+    /// The log's position when the transaction began: a rollback stops there.
     begin: usize,
     is_done: bool,
-    /// `None`: it is part of another one.
+    /// `None`: the transaction is nested in another one.
     lock: Option<LockGuard<'c, ()>>,
     inside: Entered<'c>,
 }
 
 impl<'c, M: Medium> Transaction<'c, M> {
-    /// Begins one, or a part of the one that the thread is in.
+    /// Begins a transaction, nested in the one that the thread is in. Waits for the end of another thread's.
     ///
     /// # Errors
     /// As for [`Heap::transaction`].
@@ -99,8 +109,8 @@ impl<'c, M: Medium> Transaction<'c, M> {
         let heap = Lent::of(NonNull::from(core));
         let row = inside.row();
         let word = row.transaction();
-        if let Some(log) = crate::transaction_log::at(word.get()) {
-            // SAFETY: the log of the transaction that this thread is in, of which it has no other reference now.
+        if let Some(log) = NonNull::new(word.get().cast::<Log>()) {
+            // SAFETY: the log of the transaction that this thread is in; no other reference to it lives.
             let begin = unsafe { log.as_ref() }.position();
             return Ok(Self { heap, core, log, begin, is_done: false, lock: None, inside });
         }
@@ -112,10 +122,10 @@ impl<'c, M: Medium> Transaction<'c, M> {
         Ok(Self { heap, core, log, begin: 0, is_done: false, lock: Some(lock), inside })
     }
 
-    /// Ends it with all that was changed.
+    /// Makes all changes durable; those of a nested transaction become durable with the outer one.
     ///
     /// # Errors
-    /// [`Error::Forked`]: this is a child that was made within the transaction, which is the parent's.
+    /// [`Error::Forked`]: the process is a child that was forked within the transaction, which is the parent's.
     pub fn commit(mut self) -> Result<(), Error> {
         self.core.check_process()?;
         self.is_done = true;

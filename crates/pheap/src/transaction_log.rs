@@ -1,6 +1,6 @@
-//! The log of a transaction: what was there before each change, so that all of them can be undone, at once or by recovery.
+//! The undo log of a transaction: each record holds the words of one place before they change. A rollback or recovery restores them.
 //!
-//! Format. A line of the superblock, behind the version of the undo log ([`crate::undo`]), says whether a transaction is open:
+//! Format. One line of the superblock, behind the version of the undo log of 63 entries ([`crate::undo`]), names the open transaction:
 //!
 //! | offset in the line | word |
 //! |---|---|
@@ -9,16 +9,31 @@
 //! | +48 | where the first chunk is, as a pointer; 0: no transaction is open |
 //! | +56 | check of the three |
 //!
-//! A chunk is an object of the heap: +0 where the next chunk is, +8 bytes of that, +16 check of both, +24 unused, and records from
-//! +32 on. A record is +0 where (an offset in the heap), +8 how many words, shifted left by 8, and the kind, +16 where the record
-//! before is, 0 for the first, +24 check of the record and its place, the version and the words, and then the words that were there.
-//! What does not have its check was not written to the end, and ends the log: no word that it names has changed. Where a transaction
-//! within another one was undone, a record says so, and that the record before it is the last one before that transaction.
+//! A chunk is an object of the heap. Records begin at +32, one behind the other.
 //!
-//! Order: records are durable before the words that they name change; the changes are durable before the line says that no
-//! transaction is open. Undoing goes from the last record to the first, and may be cut off and begun again.
+//! | offset in a chunk | word |
+//! |---|---|
+//! | +0 | where the next chunk is, as a pointer |
+//! | +8 | bytes of the next chunk |
+//! | +16 | check of both, the version and this chunk's place; it does not hold in the last chunk |
+//! | +24 | unused |
+//!
+//! | offset in a record | word |
+//! |---|---|
+//! | +0 | offset in the heap of the words, or of the object |
+//! | +8 | number of words, shifted left by 8, and the kind in the lower 8 bits |
+//! | +16 | where the record before is; 0: this is the first |
+//! | +24 | check of the record, its place, the version and the words |
+//! | +32 | the words before the change |
+//!
+//! A record whose check does not hold was not written to the end, and ends the log: no word that it names has changed. An
+//! [`UNDONE`] record ends a nested transaction that was rolled back: its record before is the last one before that transaction.
+//!
+//! Order:
+//! 1. Records are durable before the words that they name change.
+//! 2. Changes are durable before the line says that no transaction is open.
+//! 3. Undo runs from the last record to the first. It is idempotent: recovery that is cut off begins it anew.
 
-use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
 use spandrel_pmem::Medium;
@@ -51,22 +66,22 @@ const RECORD_CHECK_AT: usize = 24;
 /// Room that words leave in a chunk for records of allocated and freed objects.
 const SPARE: usize = 2048;
 
-/// Words that were there.
+/// Words before their change.
 const WORDS: u64 = 1;
-/// An object that was allocated, or 0. Means something only to the process that wrote it, and is not part of the check.
+/// An object that was allocated; 0: a rollback frees none. Recovery ignores the place, which is not part of the check.
 const ALLOCATED: u64 = 2;
-/// An object to be freed at the end, or 0; as above.
+/// An object that the commit frees; 0: it frees none. Recovery ignores the place, as above.
 const FREED: u64 = 3;
-/// The records between this one and the one before it, as it names that, were undone.
+/// A nested transaction was rolled back: its records lie between this one and the one that this one names as the record before.
 const UNDONE: u64 = 4;
 
 fn load(medium: &impl Medium, at: usize) -> u64 {
-    // SAFETY: the callers have looked that the word is on the medium; words of the log and those that it names are this thread's.
+    // SAFETY: the callers have checked that the word lies on the medium. The words of the log, and those that it names, are this thread's.
     unsafe { medium.base().as_ptr().add(at).cast::<u64>().read_volatile() }
 }
 
 fn store(medium: &impl Medium, at: usize, word: u64) {
-    // SAFETY: as above.
+    // SAFETY: as for `load`.
     unsafe { medium.store_word(at, word) };
 }
 
@@ -74,7 +89,7 @@ fn check(words: &[u64]) -> u64 {
     words.iter().fold(0x7472_616e_7361_6374, |sum, word| mix(sum, *word))
 }
 
-/// What is checked of a record: all but where an object is that was allocated or freed.
+/// The check of a record: of all words but the place of an object that was allocated or freed.
 fn record_check(medium: &impl Medium, record: usize, version: u64) -> u64 {
     let size = load(medium, record + SIZE_AT);
     let at = if size & 0xff == WORDS { load(medium, record) } else { 0 };
@@ -84,15 +99,15 @@ fn record_check(medium: &impl Medium, record: usize, version: u64) -> u64 {
     (0..words).fold(head, |sum, number| mix(sum, each(number)))
 }
 
-/// Transactions of a heap.
+/// The transactions of a heap, of which one runs at a time.
 pub struct Transactions {
-    /// Held by the transaction that is open.
+    /// The open transaction holds it.
     pub lock: Lock<()>,
     /// The open transaction's number; 0: none is.
     open: AtomicU64,
-    /// Of the last one that was begun.
+    /// The number of the last transaction that was begun.
     last: AtomicU64,
-    /// The open transaction's log, which the thread that holds the lock uses.
+    /// The log of the open transaction. Only the thread that holds the lock uses it.
     log: core::cell::UnsafeCell<Log>,
 }
 
@@ -115,7 +130,7 @@ impl Transactions {
         self.open.load(Acquire)
     }
 
-    /// Begins one. The calling thread holds the lock.
+    /// Begins a transaction. The calling thread holds the lock.
     pub fn begin(&self) -> *mut Log {
         let id = self.last.fetch_add(1, Relaxed) + 1;
         // SAFETY: the calling thread holds the lock, and no log is in use.
@@ -124,7 +139,7 @@ impl Transactions {
         self.log.get()
     }
 
-    /// No transaction is open any more. The calling thread holds the lock.
+    /// Ends the open transaction. The calling thread holds the lock.
     pub fn end(&self) {
         self.open.store(0, Release);
     }
@@ -134,7 +149,7 @@ impl Transactions {
 pub struct Log {
     id: u64,
     version: u64,
-    /// The first chunk; 0: nothing was logged yet.
+    /// The first chunk; 0: the log has no chunk yet.
     first: usize,
     first_bytes: usize,
     /// The last chunk, and where its room ends.
@@ -156,12 +171,12 @@ impl Log {
         self.id
     }
 
-    /// Where the last record is: what a transaction within this one is rolled back to.
+    /// Where the last record is: a nested transaction that begins here is rolled back to it.
     pub fn position(&self) -> usize {
         self.last
     }
 
-    /// Has at least `bytes` bytes of room for records.
+    /// Makes room for `bytes` bytes of records, in a new chunk if the last one has less.
     ///
     /// # Errors
     /// As for [`Heap::alloc`].
@@ -175,16 +190,17 @@ impl Log {
         let core = heap.core();
         let chunk = heap.new_bytes(bytes, GRANULE_BYTES)?;
         let pointer = PPtr::<u8>::to(chunk).raw();
-        // The check of a chunk without a next one does not hold.
+        // The last chunk has a check that does not hold.
         core.store(chunk + NEXT_CHECK_AT, 0);
         core.write_back(chunk, CHUNK_HEAD);
         if self.first == 0 {
-            // What an earlier log has left in the chunk has another version, also if that one's line was not durable.
+            // The version differs from that of every earlier log, whose records the chunk may hold, also where that log's line was
+            // not durable: the clock is part of it.
             self.version = mix(core.load(VERSION_AT).wrapping_add(1), spandrel_os::clock::nanos());
             core.store(BYTES_AT, bytes as u64);
             core.store(VERSION_AT, self.version);
             core.store(CHECK_AT, check(&[bytes as u64, self.version, pointer]));
-            // Last: of a line the words that were stored first are durable first.
+            // Last: words of one line become durable in the order of their stores.
             core.store(FIRST_AT, pointer);
             core.write_back(LINE, 32);
             (self.first, self.first_bytes) = (chunk, bytes);
@@ -199,7 +215,7 @@ impl Log {
         Ok(())
     }
 
-    /// Writes a record, for which there is room.
+    /// Writes a record. The last chunk has room for it.
     fn note<M: Medium>(&mut self, heap: &Heap<M>, kind: u64, at: usize, words: usize) {
         let (core, record) = (heap.core(), self.place);
         core.store(record, at as u64);
@@ -214,7 +230,7 @@ impl Log {
         self.last = record;
     }
 
-    /// Notes what words hold. They may change after the next fence.
+    /// Logs what words hold. The caller changes them after the next fence.
     ///
     /// # Errors
     /// As for [`Log::reserve`].
@@ -229,15 +245,15 @@ impl Log {
         Ok(())
     }
 
-    /// Notes an object that was allocated: it is freed if the transaction is rolled back. Without room for that it stays until the
-    /// next recovery.
+    /// Logs an allocated object: a rollback frees it. If the log has no room (the heap is full), an object of a transaction that is
+    /// rolled back stays allocated until the next recovery or collection.
     pub fn note_alloc<M: Medium>(&mut self, heap: &Heap<M>, at: usize) {
         if self.reserve(heap, RECORD_HEAD).is_ok() {
             self.note(heap, ALLOCATED, at, 0);
         }
     }
 
-    /// The object that was noted last was freed.
+    /// The transaction has freed an object that it allocated: a rollback does not free it again. Takes time linear in the log.
     pub fn forget_alloc<M: Medium>(&mut self, heap: &Heap<M>, at: usize) {
         let core = heap.core();
         self.each(&core.medium, 0, |record, kind, object| {
@@ -247,20 +263,21 @@ impl Log {
         });
     }
 
-    /// Notes an object that is to be freed at the transaction's end. Without room for that it stays until the next recovery.
+    /// Logs an object that the commit frees. If the log has no room (the heap is full), the object stays allocated until the next
+    /// recovery or collection.
     pub fn note_free<M: Medium>(&mut self, heap: &Heap<M>, at: usize) {
         if self.reserve(heap, RECORD_HEAD).is_ok() {
             self.note(heap, FREED, at, 0);
         }
     }
 
-    /// Calls for each record behind `from`, the last first: where it is, its kind, and what it names.
+    /// Calls `call` for each record behind `from`, the last first, with its place, its kind and the place that it names.
     fn each(&self, medium: &impl Medium, from: usize, call: impl FnMut(usize, u64, usize)) {
         each(medium, self.last, from, call);
     }
 
-    /// Has all words be what they were when the log was at a position, and frees what was allocated since. At position 0 the transaction
-    /// has ended with that.
+    /// Restores all words to what they held when the log was at `position`, and frees the objects that were allocated since. At
+    /// position 0 that ends the log.
     pub fn roll_back<M: Medium>(&mut self, heap: &Heap<M>, position: usize) {
         let core = heap.core();
         self.each(&core.medium, position, |record, kind, _| {
@@ -273,18 +290,19 @@ impl Log {
         if position == 0 {
             self.close(heap);
         } else if self.reserve(heap, RECORD_HEAD).is_ok() {
-            // Recovery does not undo it once more: objects of it may be another thread's by then.
+            // Recovery must not restore these words again: their objects are freed below, and another thread may own them by then.
             self.last = position;
             self.note(heap, UNDONE, 0, 0);
             core.fence();
         } else {
-            // Undone once more it is the same. Its objects stay until the next recovery.
+            // No room for that record: recovery restores the words again, to the same values. So their objects are not freed, and stay
+            // allocated until the next recovery or collection.
             self.each(&core.medium, position, |record, kind, _| forget(core, record, kind));
             return;
         }
         each(&core.medium, last, position, |_, kind, at| {
             if kind == ALLOCATED && at != 0 {
-                // SAFETY: allocated since, and nothing leads to it any more.
+                // SAFETY: the transaction allocated it, and all words that led to it are restored.
                 let _ = unsafe { heap.safe_free(core.at(at)) };
             }
         });
@@ -293,7 +311,7 @@ impl Log {
         }
     }
 
-    /// Ends the transaction with all that it has changed.
+    /// Makes all changes durable, ends the log, and frees the objects that the transaction has freed.
     pub fn commit<M: Medium>(&mut self, heap: &Heap<M>) {
         if self.first == 0 {
             return;
@@ -303,14 +321,14 @@ impl Log {
         self.close(heap);
         self.each(&core.medium, 0, |_, kind, at| {
             if kind == FREED && at != 0 {
-                // SAFETY: nothing leads to it, durably.
+                // SAFETY: the transaction is durable, and with it that nothing leads to the object.
                 let _ = unsafe { heap.free(core.at(at)) };
             }
         });
         self.give_back(heap);
     }
 
-    /// No transaction is open, durably.
+    /// Makes it durable that no transaction is open.
     fn close<M: Medium>(&self, heap: &Heap<M>) {
         if self.first != 0 {
             close(&heap.core().medium);
@@ -323,7 +341,7 @@ impl Log {
         let mut chunk = self.first;
         while chunk != 0 {
             let next = if chunk == self.chunk { None } else { offset_of(core.load(chunk)) };
-            // SAFETY: the log's own, and nothing leads to it any more.
+            // SAFETY: the log owns its chunks, and the superblock leads to none of them any more.
             let _ = unsafe { heap.safe_free(core.at(chunk)) };
             chunk = next.unwrap_or(0);
         }
@@ -331,7 +349,7 @@ impl Log {
     }
 }
 
-/// Calls for each record from the last one back to `from`, which is not one of them.
+/// Calls `call` for each record from `last` back to `from`, without `from`.
 fn each(medium: &impl Medium, last: usize, from: usize, mut call: impl FnMut(usize, u64, usize)) {
     let mut record = last;
     while record != from && record != 0 {
@@ -342,14 +360,14 @@ fn each(medium: &impl Medium, last: usize, from: usize, mut call: impl FnMut(usi
     }
 }
 
-/// A record of an object names none any more.
+/// Clears the place in a record of an object.
 fn forget<M: Medium>(core: &Core<M>, record: usize, kind: u64) {
     if kind == ALLOCATED || kind == FREED {
         core.store(record, 0);
     }
 }
 
-/// The words that a record names are what they were.
+/// Stores the words of a record where they were.
 fn restore(medium: &impl Medium, record: usize) {
     let (at, words) = (load(medium, record) as usize, load(medium, record + SIZE_AT) >> 8);
     for number in 0..words as usize {
@@ -364,15 +382,20 @@ fn close(medium: &impl Medium) {
     medium.fence();
 }
 
-fn is_object(medium: &impl Medium, at: usize, bytes: usize) -> bool {
+/// Whether a chunk of `bytes` bytes may begin at an offset: its head and all of it lie on the medium.
+fn is_chunk(medium: &impl Medium, at: usize, bytes: usize) -> bool {
     let has = medium.bytes();
-    at.is_multiple_of(GRANULE_BYTES) && at >= BLOCK_BYTES && bytes <= has && at <= has - bytes
+    at.is_multiple_of(GRANULE_BYTES)
+        && at >= BLOCK_BYTES
+        && (CHUNK_HEAD..=has).contains(&bytes)
+        && at <= has - bytes
 }
 
-/// The last record of a transaction that was open when the heap was left, and its version; `None`: none was.
+/// The last record of the transaction that is open (0: it has no record); `None`: no transaction is open.
 ///
 /// # Errors
-/// [`Error::Damaged`]: the line in the superblock is none, or a record names what is no part of the heap.
+/// [`Error::Damaged`]: the check of the line in the superblock does not hold, or a record names a place outside of the heap's objects and
+/// roots.
 fn last_record(medium: &impl Medium) -> Result<Option<usize>, Error> {
     let (bytes, first) = (load(medium, BYTES_AT), load(medium, FIRST_AT));
     let version = load(medium, VERSION_AT);
@@ -385,9 +408,9 @@ fn last_record(medium: &impl Medium) -> Result<Option<usize>, Error> {
     }
     let mut chunk = offset_of(first).ok_or(damaged(LINE))?;
     let (mut bytes, mut last) = (bytes as usize, 0);
-    // A chain of chunks that are checked ends: each has its place in its check.
+    // The bound ends a chain of damaged chunks that leads round in a circle.
     for _ in 0..=medium.bytes() / LEAST_CHUNK {
-        if !is_object(medium, chunk, bytes) {
+        if !is_chunk(medium, chunk, bytes) {
             return Err(damaged(LINE));
         }
         let (mut record, end) = (chunk + CHUNK_HEAD, chunk + bytes);
@@ -423,7 +446,7 @@ fn last_record(medium: &impl Medium) -> Result<Option<usize>, Error> {
     Ok(Some(last))
 }
 
-/// Whether a transaction was begun and not ended.
+/// Whether a transaction is open.
 ///
 /// # Errors
 /// As for [`replay`].
@@ -431,10 +454,10 @@ pub fn is_open(medium: &impl Medium) -> Result<bool, Error> {
     last_record(medium).map(|last| last.is_some())
 }
 
-/// Undoes a transaction that was begun and not ended. May be cut off and begun again.
+/// Undoes the transaction that is open. It is idempotent: a failure meanwhile has recovery begin it anew.
 ///
 /// # Errors
-/// [`Error::Damaged`]: the log is. Nothing has changed then.
+/// [`Error::Damaged`]: the log is damaged. No word has changed then.
 pub fn replay(medium: &impl Medium) -> Result<(), Error> {
     let Some(mut record) = last_record(medium)? else { return Ok(()) };
     while record != 0 {
@@ -448,7 +471,7 @@ pub fn replay(medium: &impl Medium) -> Result<(), Error> {
     Ok(())
 }
 
-/// Forgets what stands in the line of a heap that was closed: no transaction of it is open. Whether there was anything.
+/// Clears the line of a heap that was closed, of which no transaction is open. Returns whether the line was damaged.
 pub fn forget_closed(medium: &impl Medium) -> bool {
     let is_any = load(medium, FIRST_AT) != 0;
     if is_any {
@@ -457,12 +480,7 @@ pub fn forget_closed(medium: &impl Medium) -> bool {
     is_any
 }
 
-/// Forgets a log that is damaged.
+/// Discards a damaged log.
 pub fn wipe(medium: &impl Medium) {
     close(medium);
-}
-
-/// The log that a thread's word leads to.
-pub fn at(word: *mut ()) -> Option<ptr::NonNull<Log>> {
-    ptr::NonNull::new(word.cast())
 }

@@ -65,7 +65,7 @@ impl<'h> All<'h> {
         if lens != (state.map.len(), state.sorted.len()) {
             return Err(format!("{lens:?} keys of {state:?}"));
         }
-        // By the short cuts.
+        // By the upper levels.
         if let Some(key) = state.sorted.keys().find(|key| !self.sorted.contains_key(key)) {
             return Err(format!("{key} is not found"));
         }

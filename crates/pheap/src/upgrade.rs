@@ -7,7 +7,6 @@
 use spandrel_pmem::Medium;
 
 use crate::error::Error;
-use crate::header::Header;
 use crate::layout::{BLOCK_BYTES, blocks_of};
 use crate::shared::Core;
 use crate::sums::marks_sum_at;
@@ -31,11 +30,7 @@ impl<M: Medium> Core<M> {
         for block in
             self.own_regions().flat_map(blocks_of).filter(|block| (block.0 as usize) < count)
         {
-            let sum = match self.header(block) {
-                Ok(Header::Small(class)) => self.sum_marks(block, class),
-                _ => 0,
-            };
-            let at = marks_sum_at(block);
+            let (at, sum) = (marks_sum_at(block), self.sum_marks_of(block));
             if self.load(at) != sum {
                 self.store(at, sum);
                 self.medium.write_back(at, 8);

@@ -1,4 +1,5 @@
-//! Where fixed heaps lie: a window of the address space that the allocators leave free, and the places in it that are tried for a new one.
+//! The window of the address space in which fixed heaps lie, which the allocators leave free, and the bases in it that are tried for a new
+//! heap.
 
 use core::ops::Range;
 
@@ -7,12 +8,12 @@ use spandrel_pages::PAGE_BYTES;
 
 use crate::error::Error;
 
-/// Heaps with a base of their own lie from 88 to 103 TiB.
+/// Fixed heaps lie from 88 to 103 TiB.
 pub const WINDOW: Range<u64> = 88 << 40..103 << 40;
 /// Bases are multiples of this from the beginning of the window on.
 pub const STEP: u64 = 1 << 30;
-/// Bases that are drawn before the window is searched from one end to the other: of 64 one is free as good as always in a window that is half
-/// full. Drawn ones are rarely those of heaps of other processes, which a later process may open beside this one.
+/// Bases that are drawn before the window is searched from one end to the other. In a window that is half full all 64 are taken once in
+/// 2^64 times. Drawn bases differ between processes, so that a later process can open the heaps of several side by side.
 const DRAWN: u64 = 64;
 
 /// The bases that are tried for a heap of that many bytes, in this order: drawn ones, then all.
@@ -26,10 +27,11 @@ fn bases(random: u64, bytes: usize) -> impl Iterator<Item = u64> {
     drawn.chain(0..places).map(|place| WINDOW.start + place * STEP)
 }
 
-/// Has `make` make something of `bytes` bytes at the first base that is free.
+/// Calls `make` with the first base at which `bytes` bytes are free. Costs two system calls for each base that is tried, 15,424 bases at
+/// most.
 ///
 /// # Errors
-/// What `make` says, but for [`Error::BaseTaken`]: another thread was faster, and the next base is tried. [`Error::WindowFull`]: no part
+/// Those of `make`, except [`Error::BaseTaken`]: another thread was faster, and the next base is tried. [`Error::WindowFull`]: no part
 /// of the window is long enough; [`Error::NoMemory`]: a limit of the address space forbids it.
 pub fn place<T>(
     random: u64,
@@ -48,7 +50,7 @@ pub fn place<T>(
     Err(Error::WindowFull(bytes))
 }
 
-/// Whether nothing is mapped there.
+/// Whether nothing is mapped in `bytes` bytes from a base on.
 ///
 /// # Errors
 /// [`Error::NoMemory`]: the kernel would map nothing of that length anywhere.
@@ -67,7 +69,7 @@ fn is_free(base: u64, bytes: usize) -> Result<bool, Error> {
     }
 }
 
-/// Whether a heap at that base would begin where something is mapped: with less address space it would as well.
+/// Whether the first page of a heap at that base is taken. Then a smaller limit does not help.
 pub fn begins_in_use(base: u64) -> bool {
     matches!(is_free(base, PAGE_BYTES), Ok(false))
 }

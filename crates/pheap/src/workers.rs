@@ -9,13 +9,14 @@ use crate::mark::Item;
 /// Items that are handed over at once.
 pub const SHARED: usize = 64;
 
-/// What waits for whoever has nothing.
+/// The items that wait for a thread that has none.
 pub type Items = Pool<Item, SHARED>;
 
 /// Threads that mark at most.
 pub const MOST: usize = 16;
 
-/// Runs a piece of work on so many threads, at most [`MOST`], this one among them. For each that the kernel refuses `is_missing` is called.
+/// Runs `work` on `threads` threads, at most [`MOST`], the calling one among them. Calls `is_missing` for each thread that the kernel
+/// refuses.
 pub fn run(threads: usize, work: &(dyn Fn() + Sync), is_missing: impl Fn()) {
     struct Start<'a>(&'a (dyn Fn() + Sync));
     extern "C" fn begin(start: *mut c_void) -> *mut c_void {

@@ -1,5 +1,4 @@
-//! An image that is being made: memory that becomes a file when all of it is there. A failure before that leaves no file, and one after it the
-//! whole file.
+//! An image that is being made: memory that becomes a file when it is complete. A failure leaves no file, or the whole file.
 
 use core::ptr::NonNull;
 
@@ -21,7 +20,7 @@ pub struct Draft {
     reserved: usize,
 }
 
-// SAFETY: the memory is its own.
+// SAFETY: the memory belongs to the value, and has no link to the thread that made it.
 unsafe impl Send for Draft {}
 // SAFETY: as above.
 unsafe impl Sync for Draft {}
@@ -44,19 +43,19 @@ impl Draft {
         }
     }
 
-    /// Makes the file, of the first `used` bytes of the draft and zeroes behind them, with room for all. It is complete and durable, and has no
-    /// log.
+    /// Makes the file: the first `used` bytes of the draft and zeroes behind them, with room on the medium for all. The file is complete
+    /// and durable, and has no log.
     ///
     /// # Errors
-    /// The error's number: `EEXIST` if there is a file of that name; [`Failed::NOT_A_LOG`] and [`Failed::FOREIGN_LOG`] if one has the name of the
-    /// log and holds something; [`Failed::COPY_ON_WRITE`]. There is no file then that was not there before.
+    /// The error's number: `EEXIST` if there is a file of that name; [`Failed::NOT_A_LOG`] and [`Failed::FOREIGN_LOG`] if a file that is
+    /// not empty has the log's name; [`Failed::COPY_ON_WRITE`]. No file is left then.
     pub fn publish(self, place: &Place<'_>, used: usize) -> Result<(), Failed> {
         let file = draft::Draft::new(place.path).map_err(Failed)?;
         let image = file.image().map_err(Failed)?;
         if place.choice == Choice::Mapped && image.is_copied_on_write() {
             return Err(Failed::COPY_ON_WRITE);
         }
-        // A file of that name, and not its log, is what is in the way.
+        // Before the log is looked at: of a file that is there already, the file is the reason and not its log.
         match Image::open(place.path, Access::Read) {
             Err(libc::ENOENT) => {}
             Err(why @ (libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => return Err(Failed(why)),
@@ -70,7 +69,8 @@ impl Draft {
     }
 
     fn write(&self, image: &Image, used: usize, place: &Place<'_>) -> Result<(), Failed> {
-        // SAFETY: its own, and open.
+        // SAFETY: the first `bytes` bytes of the reservation are open, `used` is not more, and no thread stores to a draft that is
+        // published.
         let all = unsafe { core::slice::from_raw_parts(self.base.as_ptr(), used) };
         for (number, page) in all.chunks(PAGE_BYTES).enumerate() {
             if page.iter().any(|byte| *byte != 0) {
@@ -83,7 +83,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // SAFETY: its own.
+        // SAFETY: `drop` has the draft exclusively, and the reservation belongs to it.
         unsafe { vm::release(self.base.as_ptr(), self.reserved) };
     }
 }

@@ -1,13 +1,18 @@
-//! Lends a mapped file: a process that wants a copy asks in the file itself. The owner, the process that has the file mapped, stands still at
-//! a moment at which the file is consistent, until the copy is made.
+//! Lends a mapped file: a process that wants a copy, the asker, requests it in the file itself. The owner, the process that has the file
+//! mapped, stands still at a moment at which the file is consistent, until the copy is made.
 //!
-//! Three words of a line carry the protocol, and mean nothing without an asker: a number that the asker has drawn, the same number
-//! as long as the owner stands still, and one that changes as long as the asker copies. An owner without one reads one word of memory, and nothing of it
-//! need survive anything. That there is an asker, and one only, and that a process has the file mapped, are locks of bytes beyond the end of
-//! the file, which the kernel removes when the process that has them ends.
+//! Three words of a line carry the protocol. They need not be durable, and mean nothing without an asker:
 //!
-//! The number in the second word is what an asker relies on: if it is still there when all was read, nothing was stored meanwhile. A process that opens the
-//! file clears the words before anything else, and an owner withdraws the number when the asker makes no progress for `PATIENCE`.
+//! - the request: a number that the asker has drawn;
+//! - the grant: the same number while the owner stands still;
+//! - the beat, which changes while the asker copies.
+//!
+//! An owner without an asker reads one word of memory. Locks of bytes beyond the end of the file show that there is an asker, one at a
+//! time, and that a process has the file mapped. The kernel removes them when that process ends.
+//!
+//! The asker relies on the grant: if the number is still there when all was read, nothing was stored meanwhile. A process that opens the
+//! file clears the words before any other store. An owner withdraws the grant when the asker makes no progress for `PATIENCE`. Each
+//! request has a number of its own, so that the asker does not take a grant that is being withdrawn for the next one.
 
 use core::ffi::CStr;
 use core::ptr::NonNull;
@@ -16,7 +21,7 @@ use core::time::Duration;
 
 use spandrel_os::byte_lock::FAR;
 use spandrel_os::image::{self, Access, Image, Mapping};
-use spandrel_os::{clock, vm};
+use spandrel_os::{clock, env, vm};
 use spandrel_pages::PAGE_BYTES;
 
 use crate::medium::Failed;
@@ -28,12 +33,12 @@ pub const LINE_BYTES: usize = 3 * size_of::<u64>();
 const ASKER: u64 = FAR;
 /// Locked by the process that has the file mapped.
 const OWNER: u64 = FAR + 1;
-/// Locked, together with others, by processes that read the file and its log: the log stays as it is meanwhile, and only becomes longer.
+/// Shared by processes that read the file and its log: records are only added to the log meanwhile.
 pub const READER: u64 = FAR + 2;
-/// An owner waits no longer for an asker that does nothing: it may have been stopped.
+/// The longest time that an owner waits for an asker without a beat: the asker may have been stopped.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The words of the line, by their places.
+/// The words of the line.
 #[derive(Clone, Copy)]
 struct Line(NonNull<AtomicU64>);
 
@@ -56,9 +61,9 @@ impl Line {
     }
 }
 
-/// Says that the file is mapped.
+/// Marks the file as mapped, until the image is dropped.
 pub fn mark(image: &Image) {
-    // Without such locks no process can ask either; a file without a log is locked all the same.
+    // Where the file system has no such locks there is no asker either.
     let _ = image.try_lock_byte(OWNER);
 }
 
@@ -90,7 +95,7 @@ fn lend_for(image: &Image, line: Line, patience: Duration) {
     let (mut beat, mut heard) = (line.beat().load(Relaxed), clock::nanos());
     let mut nap = Nap::new();
     while number != 0 && line.wanted().load(Acquire) == number {
-        // The asker has ended: the word is its remainder.
+        // The asker has ended, and has left its request.
         if image.try_lock_byte(ASKER) == Ok(true) {
             line.wanted().store(0, Relaxed);
             line.granted().store(0, Release);
@@ -103,18 +108,18 @@ fn lend_for(image: &Image, line: Line, patience: Duration) {
             (beat, heard) = (last, now);
         }
         if u128::from(now - heard) > patience.as_nanos() {
-            // It asks again when it goes on.
+            // The asker makes a new request when it proceeds.
             let _ = line.wanted().compare_exchange(number, 0, Relaxed, Relaxed);
             break;
         }
         nap.take();
     }
     line.granted().store(0, Release);
-    // Before anything that is stored from now on, also for other processors.
+    // Every processor sees the grant withdrawn before any later store.
     core::sync::atomic::fence(SeqCst);
 }
 
-/// What an asker has.
+/// An asker's request, and the grant.
 pub struct Loan {
     image: Image,
     line: Line,
@@ -146,26 +151,33 @@ impl Loan {
         Ok(loan)
     }
 
-    /// Whether the owner stands still. An owner that has forgotten the request gets it again.
+    /// Whether the owner stands still. Makes a new request if the owner has withdrawn the grant.
     pub fn is_granted(&mut self) -> bool {
         self.has_turn = self.has_turn || self.image.try_lock_byte(ASKER) == Ok(true);
         if !self.has_turn {
             return false;
         }
         if self.line.wanted().load(Relaxed) != self.number {
+            // The owner may be about to withdraw the grant of the old number.
+            self.number = image::unique()[0] | 1;
             self.line.wanted().store(self.number, Release);
         }
         self.line.granted().load(Acquire) == self.number
     }
 
-    /// The copy goes on.
+    /// The file as this loan has opened it.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// Shows the owner that the copy makes progress.
     pub fn beat(&self) {
         self.line.beat().fetch_add(1, Relaxed);
     }
 
-    /// Whether the owner has stood still until now, or has ended: what was read is of one moment then.
+    /// Whether the owner has stood still since the grant, or has ended: what was read since is of one moment then.
     pub fn is_kept(&self) -> bool {
-        // What was read was read before this.
+        // All reads of the copy come before the load of the grant.
         core::sync::atomic::fence(SeqCst);
         let is_free = || self.image.lock(Access::Read).is_ok();
         let has_owner = is_marked(&self.image) || is_free();
@@ -181,7 +193,7 @@ impl Drop for Loan {
             let _ = wanted.compare_exchange(self.number, 0, AcqRel, Relaxed);
             self.image.unlock_byte(ASKER);
         }
-        // SAFETY: its own.
+        // SAFETY: the page was mapped by this loan, whose line is used no more.
         unsafe { vm::release(self.page.as_ptr(), PAGE_BYTES) };
     }
 }
@@ -200,8 +212,11 @@ impl Nap {
     /// Sleeps, each time twice as long, so that other threads and processes proceed.
     pub(crate) fn take(&mut self) {
         let time = libc::timespec { tv_sec: 0, tv_nsec: self.0 };
-        // SAFETY: it reads the time.
-        unsafe { libc::nanosleep(&raw const time, core::ptr::null_mut()) };
+        let errno = env::errno();
+        // By the call itself: the C library's function is one where a thread may be cancelled, and an owner holds locks here.
+        // SAFETY: the time is valid, and a null pointer refuses the remaining time.
+        unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, core::ptr::null_mut::<u8>()) };
+        env::set_errno(errno);
         self.0 = (self.0 * 2).min(Self::LONGEST);
     }
 }

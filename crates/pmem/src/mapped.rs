@@ -44,7 +44,8 @@ impl Mapped {
     /// Maps a file that was locked, with room to grow to `limit`, rounded up to whole pages, at `base` if that is given.
     ///
     /// # Errors
-    /// The error's number: `EADDRINUSE` if something lies at `base` already, `ENOMEM` if there is no address space, ...
+    /// The error's number: `EADDRINUSE` if something is mapped at `base`, `ENOMEM` if there is no address space, or that of the file
+    /// system.
     pub fn of(image: Image, limit: usize, base: Option<usize>) -> Result<Self, Failed> {
         let bytes =
             usize::try_from(image.bytes().map_err(Failed)?).map_err(|_| Failed(libc::EFBIG))?;
@@ -74,8 +75,8 @@ impl Mapped {
         }
     }
 
-    /// Has the image say that no log continues the state that it is in: its stores are no records. One line after the other becomes durable, so
-    /// that one is whole at any time.
+    /// Writes lines to the image that say that no log continues its state, as no log records the stores to a mapping. One line after the
+    /// other becomes durable, so that one is whole at any time.
     pub(crate) fn forget_logs(&self, tie: u64, identity: u64) {
         let lines = Ties::fresh(identity, drawn());
         let Ok(at) = usize::try_from(tie) else { return };
@@ -85,7 +86,7 @@ impl Mapped {
         for (number, line) in lines.chunks_exact(LINE_BYTES).enumerate() {
             let at = at + number * LINE_BYTES;
             if line.iter().any(|byte| *byte != 0) {
-                // SAFETY: of the pages that are this room's own.
+                // SAFETY: the line is within the medium, and no other code stores to the two pages of the tie.
                 unsafe { self.store(at, line) };
                 self.write_back(at, LINE_BYTES);
                 self.fence();
@@ -165,13 +166,13 @@ unsafe impl Medium for Mapped {
 
     #[inline]
     fn is_asked(&self, at: usize) -> bool {
-        // SAFETY: on the medium, as the caller promises, which is mapped.
+        // SAFETY: `line` has checked that the words are within the mapping.
         self.line(at).is_some_and(|line| unsafe { loan::is_asked(line) })
     }
 
     fn lend(&self, at: usize) {
         if let Some(line) = self.line(at) {
-            // SAFETY: mapped from the image.
+            // SAFETY: the line is within the mapping of the image.
             unsafe { loan::lend(&self.image, line) };
         }
     }

@@ -51,14 +51,14 @@ enum Inner {
 
 /// An open file. See the head of this file.
 pub struct Media {
-    /// That of the medium, so that to store need not ask which it is.
+    /// The base of the medium in `inner`: a store needs no branch by the kind of the medium.
     base: NonNull<u8>,
     inner: Inner,
 }
 
-// SAFETY: as the medium that it is.
+// SAFETY: `base` is an address of the medium in `inner`, which is `Send` and `Sync`.
 unsafe impl Send for Media {}
-// SAFETY: as the medium that it is.
+// SAFETY: as above.
 unsafe impl Sync for Media {}
 
 /// Bytes of a path at most, the zero byte at its end among them.
@@ -105,30 +105,32 @@ pub struct Place<'a> {
     pub identity: u64,
     /// How it is to be used.
     pub choice: Choice,
-    /// Where it cannot be mapped that is an error, and the log no way out.
+    /// With [`Choice::Mapped`]: a file that cannot be mapped is an error. Otherwise such a file is used with a log.
     pub insists: bool,
     /// Bytes that it may have at most.
     pub limit: usize,
     /// Where it is to be mapped; `None`: anywhere.
     pub base: Option<usize>,
-    /// Where in it a process may ask for a copy that does not have it; see [`crate::loan`].
+    /// Offset of the line in which another process requests a copy; see [`crate::loan`].
     pub asking: usize,
-    /// Where in it two pages lie for what ties it to its log; see [`crate::tie`].
+    /// Offset of the two pages that tie the file to its log; see [`crate::tie`].
     pub tie: u64,
-    /// It is of the first version of the format: the two pages may be empty, and the log may have its old name.
+    /// The file is of the first version of the format: the two pages may be zero, and the log may have its old name.
     pub is_old: bool,
     /// How long a copy waits for the process that has the file mapped.
     pub wait: Duration,
-    /// A log that does not fit is set aside, and the file taken as it is: what only the log has is given up. A copy passes it over.
+    /// A log that does not fit is set aside, and the file is opened without it: what only the log has is given up. A copy ignores such a
+    /// log.
     pub forgives: bool,
 }
 
 impl Media {
-    /// Opens a file. [`Choice::Auto`]: one with a log is used with it, one without by what it lies on. One that is to be mapped gets first what is
-    /// only in its log.
+    /// Opens a file. With [`Choice::Auto`] a file that has a log is used with it; the file system decides about one without a log. A file
+    /// that is to be mapped first gets the records of its log.
     ///
     /// # Errors
-    /// As for [`Mapped::of`] and [`File::open`]. What is in a log that cannot be used is never passed over: the file is not opened then.
+    /// As for [`Mapped::of`] and [`File::open`]; [`Failed::HUGE_PAGES`], [`Failed::COPY_ON_WRITE`]. A file whose log cannot be used is
+    /// not opened, unless [`Place::forgives`].
     pub fn open(place: &Place<'_>) -> Result<Self, Failed> {
         let image = files::locked(place.path)?;
         if image.has_huge_pages_only() {
@@ -155,8 +157,8 @@ impl Media {
         Ok(Self::of(Inner::Logged(File::of(image, place, Written::watch)?)))
     }
 
-    /// A copy in memory of what a file holds: that of a closed one, or of the last checkpoint, or, of one that is mapped, as its owner lends it.
-    /// What the file holds stays as it is.
+    /// A copy in memory of a file: as it was closed, as of the last checkpoint of its owner, or, of a file that is mapped, as its owner
+    /// lends it. The content of the file does not change.
     ///
     /// # Errors
     /// As for [`Snapshot::take`].
@@ -184,7 +186,7 @@ impl Media {
     }
 }
 
-/// Reads the first bytes of a file, as they are there: how many were read, and how many the file has.
+/// Reads the first bytes of a file. Returns the number of bytes that were read, and the length of the file.
 ///
 /// # Errors
 /// The error's number: `ELOOP` for a symbolic link, `EINVAL` for what is no file.
@@ -202,7 +204,7 @@ pub fn peek_at(path: &CStr, at: u64, into: &mut [u8]) -> Result<(usize, u64), Fa
     Ok((read, image.bytes().map_err(Failed)?))
 }
 
-// SAFETY: each of them is one.
+// SAFETY: `base` and `bytes` are those of the medium in `inner`, which lives as long as this and keeps the promise.
 unsafe impl Medium for Media {
     #[inline]
     fn base(&self) -> NonNull<u8> {
@@ -229,7 +231,7 @@ unsafe impl Medium for Media {
         match &self.inner {
             Inner::Mapped(medium) => medium.limit(),
             Inner::Logged(medium) => medium.limit(),
-            Inner::Copied(medium) => medium.bytes(),
+            Inner::Copied(medium) => medium.limit(),
         }
     }
 
@@ -237,7 +239,7 @@ unsafe impl Medium for Media {
         match &self.inner {
             Inner::Mapped(medium) => medium.grow(bytes),
             Inner::Logged(medium) => medium.grow(bytes),
-            Inner::Copied(_) => Err(Failed(libc::ENOMEM)),
+            Inner::Copied(medium) => medium.grow(bytes),
         }
     }
 

@@ -11,7 +11,7 @@ pub struct Failed(pub i32);
 impl Failed {
     /// The log beside the image is that of another image.
     pub const FOREIGN_LOG: Self = Self(0x1_0001);
-    /// The log beside the image is of another state of it: of a copy, of an older or a newer one.
+    /// The log beside the image continues another state of it: that of a copy, an older or a newer one.
     pub const STALE_LOG: Self = Self(0x1_0002);
     /// The image was not closed and its log is missing, or empty: the image may have parts of a checkpoint.
     pub const MISSING_LOG: Self = Self(0x1_0003);
@@ -21,13 +21,13 @@ impl Failed {
     pub const NOT_A_LOG: Self = Self(0x1_0005);
     /// The image does not say which state it is in.
     pub const DAMAGED_TIE: Self = Self(0x1_0006);
-    /// The file system copies what is written (btrfs, or an extent that two files share): a full disk would end the program by a signal, so the
-    /// image cannot be mapped.
+    /// The image cannot be mapped: the file system writes to new blocks (btrfs, or an extent that two files share), and a store on a full
+    /// disk would end the program by a signal.
     pub const COPY_ON_WRITE: Self = Self(0x1_0007);
     /// The file system has huge pages only, and neither small mappings nor writes.
     pub const HUGE_PAGES: Self = Self(0x1_0008);
 
-    /// Whether it is about the log, and not about the image.
+    /// Whether the error is one of the log, and not of the image.
     pub fn is_of_log(self) -> bool {
         matches!(
             self,
@@ -39,7 +39,7 @@ impl Failed {
         )
     }
 
-    /// Whether there is no room on the disk, for a limit of the process, of the user or of the disk itself: later there may be.
+    /// Whether there is no room on the disk, or within a limit of the process or of the user. There may be later.
     pub fn is_full(self) -> bool {
         matches!(self.0, libc::ENOSPC | libc::EDQUOT | libc::EFBIG)
     }
@@ -53,27 +53,27 @@ impl Failed {
 /// The bytes from [`Medium::base`] on, as many as [`Medium::bytes`] says, can be read and written as long as the medium
 /// lives, and stay where they are.
 pub unsafe trait Medium: Sync {
-    /// Where its bytes lie in this process; at a multiple of 4 KiB.
+    /// The address of the first byte: a multiple of 4 KiB.
     fn base(&self) -> NonNull<u8>;
 
-    /// How many there are. They may become more, and never fewer.
+    /// The number of bytes. It may grow, and never shrinks.
     fn bytes(&self) -> usize;
 
-    /// How many there may be at most.
+    /// The largest number of bytes that the medium can grow to.
     fn limit(&self) -> usize {
         self.bytes()
     }
 
-    /// Makes it longer, to `bytes` at least, with room on the medium for all of them; the new ones are zero.
+    /// Makes the medium longer, to `bytes` bytes at least, with room for all of them; the new ones are zero.
     ///
     /// # Errors
-    /// `ENOSPC`: the medium is full; `ENOMEM`: beyond the limit. It is as it was then.
+    /// `ENOSPC`: the medium is full; `ENOMEM`: beyond the limit. The medium is unchanged then.
     fn grow(&self, bytes: usize) -> Result<(), Failed> {
         if bytes <= self.bytes() { Ok(()) } else { Err(Failed(libc::ENOMEM)) }
     }
 
-    /// Bytes that are still there: fewer than [`Medium::bytes`] if another process has truncated the file. What lies beyond them must not be touched:
-    /// the kernel ends a process that does (`SIGBUS`).
+    /// The number of bytes that the file still has: fewer than [`Medium::bytes`] if another process has truncated it. An access beyond
+    /// them ends the process (`SIGBUS`).
     ///
     /// # Errors
     /// The file system's.
@@ -130,23 +130,23 @@ pub unsafe trait Medium: Sync {
         self.checkpoint_still(&|copy| copy())
     }
 
-    /// The same with a moment that the caller chooses: `still` calls what it is given, once, while nothing is stored that has to be of one
-    /// moment. A medium that copies nothing need not call it.
+    /// As [`Medium::checkpoint`], of a moment that the caller chooses: `still` calls its argument once, while no thread stores what has
+    /// to be of one moment. A medium that copies nothing need not call `still`; a file may call it twice, if the disk was full.
     ///
     /// # Errors
-    /// As for [`Medium::checkpoint`]. `still` may be called a second time.
+    /// As for [`Medium::checkpoint`].
     fn checkpoint_still(&self, still: &dyn Fn(&mut dyn FnMut())) -> Result<(), Failed>;
 
-    /// Gives memory back that the medium holds beside the file, of what the last checkpoint has. Returns the number of bytes: 0 also while a
-    /// checkpoint is under way.
+    /// Releases memory that the medium holds beside the file, of pages that are as of the last checkpoint. Returns the number of bytes: 0
+    /// while a checkpoint is under way.
     ///
     /// # Safety
-    /// No other thread stores to the medium meanwhile, and no system call that was begun before does.
+    /// No other thread stores to the medium meanwhile, nor does an asynchronous system call that was begun before.
     unsafe fn give_back(&self) -> usize {
         0
     }
 
-    /// What was made durable is in one place, which can be copied or moved by itself: a log is emptied.
+    /// Brings all that is durable into the file, which can be copied or moved by itself then: the log has no records any more.
     ///
     /// # Errors
     /// As for [`Medium::checkpoint`].
@@ -154,17 +154,18 @@ pub unsafe trait Medium: Sync {
         Ok(())
     }
 
-    /// Whether a process asks for a copy, in the line at that offset; see [`crate::loan`]. The offset is a multiple of 8, and the line on the medium.
+    /// Whether another process requests a copy, in the line at that offset; see [`crate::loan`]. The offset is a multiple of 8, and the
+    /// line lies on the medium.
     #[inline]
     fn is_asked(&self, _at: usize) -> bool {
         false
     }
 
-    /// Stands still until the asker has its copy, or has given up. No thread stores meanwhile.
+    /// Waits until the other process has its copy, has ended, or makes no progress. The caller makes sure that no thread stores meanwhile.
     fn lend(&self, _at: usize) {}
 }
 
-// SAFETY: what it refers to is one, and lives longer.
+// SAFETY: the medium that the reference points to keeps the promise, and lives longer than the reference.
 unsafe impl<M: Medium + ?Sized> Medium for &M {
     #[inline]
     fn base(&self) -> NonNull<u8> {

@@ -1,5 +1,4 @@
-//! Logs of the first version of the format, as they are read once more: the image gets what they hold, and a log of the present kind takes
-//! their place.
+//! Logs of the first version of the format. They are only read: the image gets their records, and a log of the present version follows.
 //!
 //! ```text
 //! record, at a multiple of 4096        all numbers are little-endian
@@ -64,7 +63,7 @@ impl<'a> OldLog<'a> {
         Ok((is_log && word(&bytes[24..]) == identity).then_some(Self { file, identity }))
     }
 
-    /// Hands the runs of all records out, in order, and then the bytes that the image has with them; `None`: there is no record.
+    /// Calls `apply` with the runs of all records, in order. Returns the length of the image with them; `None`: there is no record.
     ///
     /// # Errors
     /// The disk's, or that of `apply`; [`Failed::DAMAGED_LOG`] if a run lies beyond the image.

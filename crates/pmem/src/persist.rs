@@ -1,4 +1,4 @@
-//! How the processor is told to write lines back: CLWB, which keeps them, where there is that, else CLFLUSHOPT or CLFLUSH.
+//! Instructions that write lines back: CLWB, which keeps them in the cache, where the processor has it, else CLFLUSHOPT or CLFLUSH.
 
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count, _mm_sfence};

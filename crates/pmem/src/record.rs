@@ -17,6 +17,7 @@
 
 use core::hash::Hasher;
 
+use spandrel_pages::PAGE_BYTES;
 use twox_hash::XxHash64;
 
 use crate::disk::{Disk, Which};
@@ -65,7 +66,7 @@ pub struct Header {
     pub checksum: u64,
 }
 
-/// A word of a row of bytes; 0 if there are fewer than 8.
+/// The first 8 bytes as a little-endian number; 0 if there are fewer.
 pub fn word(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
@@ -95,7 +96,7 @@ impl Header {
         bytes
     }
 
-    /// The header that bytes say; `None`: they are none.
+    /// The header that the first bytes encode; `None`: they are not a header.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (head, rest) = bytes.get(..HEADER_BYTES)?.split_at(72);
         let mut words = head.chunks_exact(8).map(word);
@@ -150,7 +151,7 @@ impl Header {
     }
 }
 
-/// A record that is being written. Until its header is written, last of all, it is none.
+/// A record that is being written. Recovery finds none before its header is written, last of all.
 pub struct Record<'a, D> {
     disk: &'a D,
     buffer: &'a mut [u8],
@@ -198,8 +199,8 @@ impl<'a, D: Disk> Record<'a, D> {
         })
     }
 
-    /// Adds a run of that length, which `fill` puts piece by piece, in order, into the record's own buffer. What is summed is what is written:
-    /// the bytes are read once.
+    /// Adds a run of that length, which `fill` stores piece by piece, in order, in the record's buffer. The checksum is of the bytes that
+    /// are written: the memory of the run is read once.
     ///
     /// # Errors
     /// As for [`Record::run`].
@@ -213,19 +214,26 @@ impl<'a, D: Disk> Record<'a, D> {
         self.put(8, |part| part.copy_from_slice(&(bytes as u64).to_le_bytes()))?;
         let mut rest = bytes;
         while rest > 0 {
-            if self.filled == self.buffer.len() {
+            if self.room() == 0 {
                 self.flush()?;
             }
-            let now = rest.min(self.buffer.len() - self.filled);
+            let now = rest.min(self.room());
             self.put(now, &mut fill)?;
             rest -= now;
         }
         Ok(())
     }
 
+    /// Bytes that the buffer takes before it is written. Parts end at pages of the log, so no page is written twice.
+    fn room(&self) -> usize {
+        let most = self.buffer.len();
+        let begun = usize::try_from(self.at % ALIGN_BYTES).unwrap_or(0) % most.max(1);
+        most.saturating_sub(begun + self.filled)
+    }
+
     /// Adds bytes, no more than a buffer holds.
     fn put(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Failed> {
-        if self.buffer.len() - self.filled < len {
+        if self.room() < len {
             self.flush()?;
         }
         let part = self.buffer.get_mut(self.filled..self.filled + len);
@@ -257,12 +265,12 @@ impl<'a, D: Disk> Record<'a, D> {
     }
 }
 
-/// Hands the runs of the record at `at` out, in order: where in the image, and what. They come in parts that fit the buffer. Returns the
-/// header.
+/// Calls `apply` with each run of the record at `at`, in order: the offset in the image, and the bytes, in parts that fit the buffer.
+/// Returns the header.
 ///
 /// # Errors
-/// The disk's, or that of `apply`; [`Failed::DAMAGED_LOG`] if the record is not whole or a run lies beyond the image: some of it was handed out
-/// then.
+/// The disk's, or that of `apply`; [`Failed::DAMAGED_LOG`] if the record is not whole or a run lies beyond the image. Some runs may have
+/// been applied then.
 pub(crate) fn replay(
     disk: &impl Disk,
     at: u64,
@@ -273,7 +281,7 @@ pub(crate) fn replay(
     if header.sealed(hasher) == header.checksum { Ok(header) } else { Err(Failed::DAMAGED_LOG) }
 }
 
-/// The same for a record that this process has just made durable: its sum is known to fit.
+/// As [`replay`], for a record that this process has just made durable: its checksum need not be computed again.
 ///
 /// # Errors
 /// As for [`replay`].
@@ -298,34 +306,86 @@ fn walk(
     disk.read(Which::Log, at, &mut bytes)?;
     let header = Header::parse(&bytes).ok_or(wrong)?;
     let mut hasher = header.hasher();
-    let mut run_at = at + HEADER_BYTES as u64;
-    let end = run_at.checked_add(header.payload).ok_or(wrong)?;
-    while run_at < end {
-        let mut run = [0; RUN_BYTES];
-        if disk.read(Which::Log, run_at, &mut run)? < RUN_BYTES {
-            return Err(wrong);
+    let at = at + HEADER_BYTES as u64;
+    let end = at.checked_add(header.payload).ok_or(wrong)?;
+    let mut payload = Payload { disk, at, end, buffer, from: 0, to: 0 };
+    while payload.left() > 0 {
+        let head = payload.take(RUN_BYTES as u64)?;
+        let (mut offset, mut rest) = (word(head), word(head.get(8..).unwrap_or(&[])));
+        if sums {
+            hasher.write(head);
         }
-        hasher.write(&run);
-        let (mut offset, mut rest) = (word(&run), word(run.get(8..).unwrap_or(&[])));
-        run_at += RUN_BYTES as u64;
         let fits = offset.checked_add(rest).is_some_and(|to| to <= header.image_bytes)
-            && run_at.checked_add(rest).is_some_and(|to| to <= end);
+            && rest <= payload.left();
         if !fits {
             return Err(wrong);
         }
         while rest > 0 {
-            let most = usize::try_from(rest).map_or(buffer.len(), |rest| rest.min(buffer.len()));
-            let part = buffer.get_mut(..most).ok_or(wrong)?;
-            if disk.read(Which::Log, run_at, part)? < most {
-                return Err(wrong);
-            }
+            let part = payload.take(rest)?;
             if sums {
                 hasher.write(part);
             }
             apply(offset, part)?;
-            let most = most as u64;
-            (offset, run_at, rest) = (offset + most, run_at + most, rest - most);
+            (offset, rest) = (offset + part.len() as u64, rest - part.len() as u64);
         }
     }
     Ok((header, hasher))
+}
+
+/// The bytes of a record's runs, read a buffer at a time: runs of one page are many, and a system call for each costs as much as what it
+/// reads.
+struct Payload<'a, D> {
+    disk: &'a D,
+    /// Where in the log the buffer's next bytes lie, and where the record ends.
+    at: u64,
+    end: u64,
+    buffer: &'a mut [u8],
+    /// What was read and not taken.
+    from: usize,
+    to: usize,
+}
+
+impl<D: Disk> Payload<'_, D> {
+    /// Bytes that were not taken.
+    fn left(&self) -> u64 {
+        (self.end - self.at) + (self.to - self.from) as u64
+    }
+
+    /// The next bytes: `most` of them, or as many whole pages as the buffer has of more.
+    ///
+    /// # Errors
+    /// The disk's; [`Failed::DAMAGED_LOG`]: there are fewer.
+    fn take(&mut self, most: u64) -> Result<&[u8], Failed> {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        if self.to - self.from < most.min(PAGE_BYTES) {
+            self.refill()?;
+        }
+        let has = self.to - self.from;
+        let pages = has / PAGE_BYTES * PAGE_BYTES;
+        let len = if has >= most {
+            most
+        } else if pages > 0 {
+            pages
+        } else {
+            has
+        };
+        let part = self.buffer.get(self.from..self.from + len).filter(|part| !part.is_empty());
+        self.from += len;
+        part.ok_or(Failed::DAMAGED_LOG)
+    }
+
+    /// Fills the buffer behind what was not taken.
+    fn refill(&mut self) -> Result<(), Failed> {
+        self.buffer.copy_within(self.from..self.to, 0);
+        (self.from, self.to) = (0, self.to - self.from);
+        let rest = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
+        let into = self.buffer.get_mut(self.to..).unwrap_or(&mut []);
+        let most = rest.min(into.len());
+        let into = into.get_mut(..most).unwrap_or(&mut []);
+        if self.disk.read(Which::Log, self.at, into)? < most {
+            return Err(Failed::DAMAGED_LOG);
+        }
+        (self.at, self.to) = (self.at + most as u64, self.to + most);
+        Ok(())
+    }
 }

@@ -10,10 +10,10 @@ use spandrel_pages::PAGE_BYTES;
 use crate::medium::Failed;
 use crate::unmap;
 
-/// Objects of a medium begin at a multiple of their alignment if the medium does; and huge pages are of this size.
+/// The size of a huge page. An object of a medium whose offset is aligned is aligned in memory if the medium is.
 const ALIGN_BYTES: usize = 2 << 20;
 
-/// Reserves `bytes` bytes, as whole pages, at `base` or at any multiple of 2 MiB. Where, and how many.
+/// Reserves `bytes` bytes, rounded up to whole pages, at `base` or at any multiple of 2 MiB. Returns the address and the number of bytes.
 ///
 /// # Errors
 /// The error's number: `EADDRINUSE` where something is mapped at `base` already (not `EEXIST`, which is a file's), `ENOMEM` where the
@@ -25,7 +25,8 @@ pub fn reserve(bytes: usize, base: Option<usize>) -> Result<(NonNull<u8>, usize)
 }
 
 fn try_reserve(bytes: usize, base: Option<usize>) -> Result<(NonNull<u8>, usize), Failed> {
-    let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
+    let full = Failed(libc::ENOMEM);
+    let bytes = bytes.max(1).checked_next_multiple_of(PAGE_BYTES).ok_or(full)?;
     if let Some(base) = base {
         return match vm::reserve_at(base, bytes) {
             Ok(at) => Ok((at, bytes)),
@@ -33,7 +34,6 @@ fn try_reserve(bytes: usize, base: Option<usize>) -> Result<(NonNull<u8>, usize)
             Err(why) => Err(Failed(why)),
         };
     }
-    let full = Failed(libc::ENOMEM);
     let all = bytes.checked_add(ALIGN_BYTES).ok_or(full)?;
     let at = vm::reserve(all).ok_or(full)?;
     let before = at.as_ptr().align_offset(ALIGN_BYTES);
@@ -48,19 +48,25 @@ fn try_reserve(bytes: usize, base: Option<usize>) -> Result<(NonNull<u8>, usize)
     }
 }
 
-/// How long a medium becomes that is to have at least `bytes` bytes; `None`: it has them.
+/// The new length of a medium that is to have at least `bytes` bytes; `None`: it has them.
+///
+/// # Errors
+/// `ENOMEM`: beyond the reservation.
 pub fn grown(from: usize, bytes: usize, reserved: usize) -> Result<Option<usize>, Failed> {
     let to = bytes.checked_next_multiple_of(PAGE_BYTES).filter(|to| *to <= reserved);
     to.map(|to| (to > from).then_some(to)).ok_or(Failed(libc::ENOMEM))
 }
 
-/// How much of a medium its file still has.
+/// The number of bytes of a medium that its file still has.
+///
+/// # Errors
+/// The error's number.
 pub fn present(image: &Image, bytes: usize) -> Result<usize, Failed> {
     let has = image.bytes().map_err(Failed)?;
     Ok(usize::try_from(has).map_or(bytes, |has| has.min(bytes)))
 }
 
-/// Memory of a fixed size.
+/// Memory of a fixed size, in whole pages.
 pub struct Buffer {
     at: NonNull<u8>,
     len: usize,
@@ -70,15 +76,16 @@ pub struct Buffer {
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    /// Zeroes.
+    /// A buffer of `len` zeroes, rounded up to whole pages.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
     pub fn new(len: usize) -> Result<Self, Failed> {
-        let len = len.max(1).next_multiple_of(PAGE_BYTES);
-        let at = vm::reserve(len).ok_or(Failed(libc::ENOMEM))?;
-        // SAFETY: just reserved.
-        if !unsafe { vm::open(at.as_ptr(), len) } {
-            return Err(Failed(libc::ENOMEM));
-        }
-        Ok(Self { at, len })
+        let full = Failed(libc::ENOMEM);
+        let len = len.max(1).checked_next_multiple_of(PAGE_BYTES).ok_or(full)?;
+        let buffer = Self { at: vm::reserve(len).ok_or(full)?, len };
+        // SAFETY: the range was reserved by the call above.
+        if unsafe { vm::open(buffer.at.as_ptr(), len) } { Ok(buffer) } else { Err(full) }
     }
 
     /// All bytes.
@@ -87,7 +94,7 @@ impl Buffer {
         unsafe { slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
     }
 
-    /// Where it is.
+    /// The address of the first byte.
     pub fn at(&self) -> NonNull<u8> {
         self.at
     }
@@ -111,7 +118,9 @@ mod tests {
         assert_eq!(reserve(1, Some(at.as_ptr() as usize)), Err(Failed(libc::EADDRINUSE)));
         // Beyond the address space of a process.
         assert_eq!(reserve(1, Some(1 << 56)), Err(Failed(libc::ENOMEM)));
-        assert_eq!(reserve(usize::MAX / 2, None), Err(Failed(libc::ENOMEM)));
+        for bytes in [usize::MAX / 2, usize::MAX] {
+            assert_eq!(reserve(bytes, None), Err(Failed(libc::ENOMEM)));
+        }
         // SAFETY: reserved above, and used by no other code.
         unsafe { vm::release(at.as_ptr(), bytes) };
         assert_eq!(grown(4096, 5000, 8192), Ok(Some(8192)));

@@ -1,4 +1,4 @@
-//! Runs of pages that a checkpoint is to have.
+//! Runs of pages for a checkpoint.
 
 use core::ptr::NonNull;
 use core::slice;
@@ -8,10 +8,10 @@ use spandrel_pages::PAGE_BYTES;
 use crate::medium::Failed;
 use crate::room::Buffer;
 
-/// Runs of one checkpoint at most: of more the pages between are written as well.
+/// Runs of one checkpoint at most. More runs become one, which has the pages between them as well.
 const MOST: usize = 1 << 20;
 
-/// First page and count of each.
+/// The first page and the number of pages of each run.
 pub struct Runs {
     memory: Buffer,
     room: usize,
@@ -19,7 +19,7 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// For an image of that number of pages, of which every other one may be a run.
+    /// No runs, with room for those of an image of `pages` pages: at most every other page begins a run.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -32,7 +32,7 @@ impl Runs {
         self.memory.at().cast()
     }
 
-    /// Adds a run of bytes, whole pages, or makes one of all if there are too many.
+    /// Adds a run of whole pages, by offset and length in bytes. Without room for it all runs become one.
     pub fn add(&mut self, at: usize, len: usize) {
         let run = [(at / PAGE_BYTES) as u32, (len / PAGE_BYTES) as u32];
         if self.count < self.room {

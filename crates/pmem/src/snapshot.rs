@@ -1,10 +1,14 @@
-//! A copy of what a file holds, in memory of its own: the file is read, and its log.
+//! A copy in memory of a file and its log.
 //!
-//! Another process may have the file open meanwhile. One that keeps a log writes a record to it before it writes anything of it to the file.
-//! So the file as it is read, whatever is written to it meanwhile, with all records of the log that are there after the reading, is the image of
-//! the last of them, provided that the log has not begun anew. A locked byte asks the owner to let it become longer instead, so that one reading
-//! is enough however many checkpoints are made. An owner that has the file mapped says that, and is asked to lend it
-//! ([`loan`](crate::loan)). A file that no process has is locked as long as it is read.
+//! Another process, the owner, may have the file open meanwhile:
+//!
+//! - An owner that keeps a log writes each record to the log before it writes the runs of the record to the file. So the file as it is
+//!   read, whatever the owner writes to it meanwhile, together with all records that the log has after the reading, is the image of the
+//!   last record, provided that the log has not begun anew. A shared byte lock makes the owner lengthen the log instead, so that one
+//!   reading is enough for any number of checkpoints.
+//! - An owner that has the file mapped marks that, and lends the file ([`loan`](crate::loan)).
+//!
+//! A file without an owner is locked while it is read.
 
 use core::ptr::NonNull;
 use core::slice;
@@ -24,9 +28,9 @@ use crate::room;
 use crate::tie::{Found, Tie, Ties};
 use crate::unmap;
 
-/// How often a file is read anew at least that changes meanwhile, however short the wait: its disk was full, or it was closed and opened.
+/// Readings of a file that changes meanwhile, at least, however short the wait: the disk was full, or the file was closed and opened.
 const TRIES: usize = 20;
-/// What is read in one go: an owner that lends the file hears that often that it is still being read.
+/// Bytes of one read, each of which is a beat for an owner that lends the file.
 const PIECE_BYTES: usize = 8 << 20;
 /// Address space for an image that becomes longer while it is read.
 const SPARE_BYTES: usize = 1 << 30;
@@ -38,7 +42,7 @@ pub struct Snapshot {
     reserved: usize,
 }
 
-// SAFETY: the memory is its own.
+// SAFETY: the memory belongs to the value, and has no link to the thread that made it.
 unsafe impl Send for Snapshot {}
 // SAFETY: as above.
 unsafe impl Sync for Snapshot {}
@@ -75,13 +79,20 @@ impl Disk for Source {
     }
 }
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 enum Read {
     Copied(Snapshot),
-    /// It was changed meanwhile.
+    /// The file was changed meanwhile.
     Changed,
-    /// Another process has it, and keeps no log.
+    /// Another process has the file, and keeps no log.
     Held,
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        // A child that is forked meanwhile shares the lock. With it the log of the owner would become longer until the child ends.
+        self.image.unlock_byte(READER);
+    }
 }
 
 impl Source {
@@ -94,7 +105,7 @@ impl Source {
         Ok(Self { image, log })
     }
 
-    /// What the file says of the state that it is in.
+    /// The newest line of the file: the state that it is in.
     fn tie(&self, place: &Place<'_>) -> Result<Tie, Failed> {
         match Ties::read(self, place.tie, place.identity)? {
             Found::Ties(ties) => Ok(ties.newest()),
@@ -112,10 +123,10 @@ impl Source {
         if !is_free && (self.log.is_none() || loan::is_marked(&self.image)) {
             return Ok(Read::Held);
         }
-        // Without such locks a log that begins anew is seen below, and the file read once more.
+        // Where the file system has no such locks, a log that begins anew is noticed below, and the file is read once more.
         let _ = self.image.share_byte(READER);
         match self.read_logged(place) {
-            // What does not fit together while its owner is at it may fit the next time.
+            // The owner may have changed the file between two reads.
             Err(why) if !is_free && (why.is_of_log() || why == Failed::DAMAGED_TIE) => {
                 let is_held = self.image.lock(Access::Read).is_err();
                 if is_held { Ok(Read::Changed) } else { Err(why) }
@@ -140,8 +151,7 @@ impl Source {
         // The log has begun anew, or the file was closed and opened.
         let is_same = old_log.is_continued_by(&log)
             && (tie.point == old.point
-                || Some(tie.point.epoch) == log.last().map(|last| last.epoch)
-                || Some(tie.point) == log.last());
+                || Some(tie.point.epoch) == log.last().map(|last| last.epoch));
         if !is_same {
             return Ok(Read::Changed);
         }
@@ -165,15 +175,15 @@ impl Source {
         Ok(Read::Copied(copy))
     }
 
-    /// Reads all of a file that its owner lends.
-    fn read_lent(&self, place: &Place<'_>, loan: &Loan) -> Result<Read, Failed> {
-        let mut copy = Snapshot::room(&self.image, place.base)?;
-        copy.fill(&self.image, &mut || loan.beat())?;
+    /// Reads all of a file that its owner lends: the file that the loan is of, which another one may have replaced since.
+    fn read_lent(place: &Place<'_>, loan: &Loan) -> Result<Read, Failed> {
+        let mut copy = Snapshot::room(loan.image(), place.base)?;
+        copy.fill(loan.image(), &mut || loan.beat())?;
         if !loan.is_kept() {
             return Ok(Read::Changed);
         }
         copy.untie(place);
-        // No process asks for the copy itself.
+        // The copy has no asker.
         if let Some(line) = copy
             .bytes_mut()
             .get_mut(place.asking..)
@@ -185,12 +195,15 @@ impl Source {
     }
 }
 
-/// Bytes in memory of what a record says.
+/// The length in memory of an image that a record gives the length of.
 fn room_for(image_bytes: Option<u64>) -> usize {
     usize::try_from(image_bytes.unwrap_or(0)).unwrap_or(usize::MAX)
 }
 
-/// Puts bytes into others.
+/// Copies bytes to an offset.
+///
+/// # Errors
+/// [`Failed::DAMAGED_LOG`]: they do not fit.
 fn put(all: &mut [u8], at: u64, bytes: &[u8]) -> Result<(), Failed> {
     let at = usize::try_from(at).unwrap_or(usize::MAX);
     let place = at.checked_add(bytes.len()).and_then(|to| all.get_mut(at..to));
@@ -202,9 +215,13 @@ impl Snapshot {
     /// Copies a file, at its base if it has one.
     ///
     /// # Errors
-    /// The error's number: `EWOULDBLOCK` if a process has it mapped that cannot be asked, or is not to be waited for, or it never stays the same;
-    /// `ETIMEDOUT` if the process was waited for and did not lend it; `EADDRINUSE` if something lies at the base; what does not fit of a log (see
-    /// [`Failed`]); `ENOMEM`.
+    /// - `EWOULDBLOCK`: another process has the file mapped, and this one may not write to the file or is not to wait; or the file
+    ///   changed during every reading;
+    /// - `ETIMEDOUT`: the owner did not lend the file within the wait;
+    /// - `EADDRINUSE`: something is mapped at the base;
+    /// - `ENOMEM`;
+    /// - the errors of a log that does not fit (see [`Failed`]);
+    /// - other numbers: the file system's.
     pub fn take(place: &Place<'_>) -> Result<Self, Failed> {
         let until = u128::from(clock::nanos()) + place.wait.as_nanos();
         let is_over = || u128::from(clock::nanos()) >= until;
@@ -215,14 +232,14 @@ impl Snapshot {
                 (Read::Held, None) if is_over() => return Err(Failed(libc::EWOULDBLOCK)),
                 (Read::Held, None) => {
                     loan = Loan::ask(place.path, place.asking).ok();
-                    // To ask takes the right to write to it.
+                    // A request needs the right to write to the file.
                     if loan.is_none() {
                         return Err(Failed(libc::EWOULDBLOCK));
                     }
                     continue;
                 }
                 (Read::Held, Some(loan)) => match loan.is_granted() {
-                    true => source.read_lent(place, loan)?,
+                    true => Source::read_lent(place, loan)?,
                     false => Read::Held,
                 },
                 (read, _) => read,
@@ -240,7 +257,7 @@ impl Snapshot {
         }
     }
 
-    /// Room for a file: zeroes, and address space for what its log may have behind the file's end.
+    /// An empty copy: zeroes for the file, and address space for what the log may have behind the file's end.
     fn room(image: &Image, base: Option<usize>) -> Result<Self, Failed> {
         let bytes = usize::try_from(image.bytes().map_err(Failed)?);
         let bytes = bytes.map_err(|_| Failed(libc::EFBIG))? / PAGE_BYTES * PAGE_BYTES;
@@ -252,10 +269,10 @@ impl Snapshot {
         Ok(copy)
     }
 
-    /// Makes sure that at least that number of bytes is there. The owner makes a file longer, and a record says so.
+    /// Lengthens the copy to `bytes` bytes at least: a record may be of a longer image than the file was.
     ///
     /// # Errors
-    /// `EAGAIN`: there is no room for as many, as the file has become much longer since.
+    /// `EAGAIN`: beyond the address space of the copy, as the file has become much longer since; `ENOMEM`.
     fn ensure(&mut self, bytes: usize) -> Result<(), Failed> {
         if bytes <= self.bytes {
             return Ok(());
@@ -268,25 +285,25 @@ impl Snapshot {
             if !vm::open(at, to - self.bytes) {
                 return Err(Failed(libc::ENOMEM));
             }
-            // Most of it is filled at once, and an owner that lends the file waits for that.
+            // Most of it is filled at once, while an owner may stand still: huge pages save faults.
             vm::advise_huge(at, to - self.bytes);
         }
         self.bytes = to;
         Ok(())
     }
 
-    /// Says of itself that it is complete, in a state that no log continues.
+    /// Writes lines to the copy that say that it is complete, in a state that no log continues.
     fn untie(&mut self, place: &Place<'_>) {
         let lines = Ties::fresh(place.identity, drawn());
-        // One that is too short for it is no whole image, and is refused by what looks at it.
+        // A copy that is too short for the lines is refused by its reader, as a damaged image.
         let _ = put(self.bytes_mut(), place.tie, &lines);
     }
 
-    /// Takes what a log of the first version has.
+    /// Writes the records of a log of the first version to the copy.
     fn absorb_old(&mut self, place: &Place<'_>, buffer: &mut [u8]) -> Result<(), Failed> {
         let Ok(file) = Image::open(place.old_log, Access::Read) else { return Ok(()) };
         let Some(old) = OldLog::of(&file, place.identity)? else { return Ok(()) };
-        // How long the image is with them is known first.
+        // A first pass finds the length of the image.
         if let Some(bytes) = old.replay(buffer, |_, _| Ok(()))? {
             self.ensure(room_for(Some(bytes)))?;
             let all = self.bytes_mut();
@@ -296,26 +313,27 @@ impl Snapshot {
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: its own, and open.
+        // SAFETY: the first `bytes` bytes of the reservation are open, and the copy is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.base.as_ptr(), self.bytes) }
     }
 
-    /// Reads what a file holds, and takes no memory for its holes.
-    fn fill(&mut self, image: &Image, goes_on: &mut dyn FnMut()) -> Result<(), Failed> {
+    /// Reads a file, up to the length of the copy. Holes take no memory. Calls `beat` after each piece.
+    fn fill(&mut self, image: &Image, beat: &mut dyn FnMut()) -> Result<(), Failed> {
         let (mut at, all) = (0, self.bytes_mut());
-        // It may have become longer meanwhile.
+        // The file may have become longer meanwhile.
         while at < all.len() {
             let Some((start, end)) = image.next_data(at as u64).map_err(Failed)? else { break };
             let end = usize::try_from(end).unwrap_or(usize::MAX).min(all.len());
             at = usize::try_from(start).unwrap_or(usize::MAX);
             let Some(data) = all.get_mut(at..end) else { break };
             for piece in data.chunks_mut(PIECE_BYTES) {
-                at += image.read_at(piece, at as u64).map_err(Failed)?;
-                goes_on();
-            }
-            // It was cut off meanwhile.
-            if at < end {
-                break;
+                let read = image.read_at(piece, at as u64).map_err(Failed)?;
+                // The file was cut off meanwhile.
+                if read < piece.len() {
+                    return Ok(());
+                }
+                at += read;
+                beat();
             }
         }
         Ok(())
@@ -324,7 +342,7 @@ impl Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        // SAFETY: its own.
+        // SAFETY: `drop` has the copy exclusively, and the reservation belongs to it.
         unsafe { unmap::release(self.base.as_ptr(), self.reserved, self.bytes) };
     }
 }

@@ -1,5 +1,5 @@
-//! What ties an image to its log: a line in the image that says which state the image is in, so that a log is applied to the very state that
-//! it continues and to no other (a copy of the image, an older one that was put back, one that was used elsewhere meanwhile).
+//! The tie of an image to its log: a line in the image that names the state of the image. So a log is applied to the state that it
+//! continues and to no other (a copy of the image, an older one that was put back, one that was used elsewhere meanwhile).
 //!
 //! ```text
 //! a line of 64 bytes                   all numbers are little-endian
@@ -13,9 +13,9 @@
 //! 56  checksum     XXH64 of the 56 bytes before it
 //! ```
 //!
-//! Three lines in two pages of their own. The first two are written in turns, in such a way that the one that is known to be durable stays as
-//! it is until the other one is durable. The third is a second copy of a complete state, for a page that a disk has lost; it is written when
-//! the first copy is durable, and nothing waits for it.
+//! Three lines lie in two pages of their own. The first two are written in turns: the one that is known to be durable stays until the
+//! other one is durable. The third is a second copy of a complete state, for a page that a disk has lost. It is written when the first
+//! copy is durable, and nothing waits for it.
 
 use core::hash::Hasher;
 
@@ -163,7 +163,7 @@ impl Ties {
         }
     }
 
-    /// The lines of an image in memory that says of itself that it is complete, in a state that no log continues, as bytes of its two pages.
+    /// The bytes of the two pages of an image that is complete, in a state that no log continues.
     pub fn fresh(identity: u64, epoch: u64) -> [u8; BYTES] {
         let mut all = [0; BYTES];
         let point = Point { epoch, sequence: 0 };

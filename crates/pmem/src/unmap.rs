@@ -1,6 +1,6 @@
-//! Mappings that nobody uses any more. The kernel takes a page at a time out of the page table, 20 ms for a gibibyte: of a large one a
-//! thread waits for that, and not whoever closes what lay there. It does so piece by piece: as long as the kernel is at one, nobody else in
-//! the process can map anything.
+//! Unmapping of mappings that no thread uses any more. The kernel removes one page at a time from the page table, 20 ms for a gibibyte.
+//! For a large mapping a thread of its own calls the kernel, so that the closing thread need not wait. It does so piece by piece: during
+//! a call no other thread of the process can map anything.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::*};
@@ -29,15 +29,15 @@ impl Job {
     }
 }
 
-/// One that comes when all of these are taken waits for the kernel itself.
+/// Without a free one the releasing thread calls the kernel itself.
 static JOBS: [Job; 16] = [const { Job::new() }; 16];
 /// The process whose threads these are: a child of a fork has none of them.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
-/// Takes a reservation away, in which so many bytes were mapped. Its address space may be free somewhat later: see [`wait`].
+/// Unmaps a reservation, of which the first `mapped` bytes were in use. Its address space may be free somewhat later: see [`wait`].
 ///
 /// # Safety
-/// It is the caller's, and nobody uses it any more.
+/// The reservation belongs to the caller, and no thread uses it any more.
 pub unsafe fn release(at: *mut u8, reserved: usize, mapped: usize) {
     if mapped < LARGE_BYTES || !beside(at, reserved, mapped) {
         // SAFETY: promised by the caller.
@@ -45,7 +45,7 @@ pub unsafe fn release(at: *mut u8, reserved: usize, mapped: usize) {
     }
 }
 
-/// Waits until the address space of all that was released is free. Whether there was any to wait for.
+/// Waits until the address space of all that was released is free. False: there was nothing to wait for.
 pub fn wait() -> bool {
     let is_busy = || JOBS.iter().any(|job| job.at.load(Acquire) != 0);
     if PROCESS.load(Acquire) != env::pid() || !is_busy() {
@@ -91,7 +91,7 @@ extern "C" fn run(job: *mut c_void) -> *mut c_void {
     let (at, reserved) = (job.at.load(Relaxed) as *mut u8, job.reserved.load(Relaxed));
     let mapped = job.mapped.load(Relaxed);
     for from in (0..mapped).step_by(PIECE_BYTES) {
-        // SAFETY: promised by whoever released it; what is in a file stays there.
+        // SAFETY: the caller of `release` has promised that no thread uses the range; what is in a file stays there.
         unsafe { vm::discard(at.wrapping_add(from), PIECE_BYTES.min(mapped - from)) };
     }
     // SAFETY: as above.

@@ -1,6 +1,7 @@
-//! Transfers between accounts, each of them one transaction over three collections, and the proof that they are all or nothing: every image that
-//! a power failure may leave of ten transfers is recovered, and in each the money is all there, the record agrees with the
-//! accounts, and no object leaks.
+//! Transfers between accounts, each one transaction over three collections.
+//!
+//! The proof that a transfer is all or nothing: the program recovers every image that a power failure may leave of ten transfers. In each
+//! image the sum is the same, the record agrees with the accounts, and no object leaks.
 //!
 //!     cargo run --release --features simulator --example transactions
 
@@ -101,7 +102,7 @@ impl<'h, M: Medium> Bank<'h, M> {
         })
     }
 
-    /// Looks whether all agree.
+    /// Checks that the three collections agree.
     fn check(&self) -> Result<(), String> {
         let sum: i64 = self.accounts.values().sum();
         let mut expected = NAMES.map(|_| ALL / NAMES.len() as i64);

@@ -1,9 +1,9 @@
-//! Counts words into a heap, and goes on where it was when it is started again, however it ended.
+//! Counts words into a heap, and continues where it stopped when it is started again, however it ended.
 //!
 //!     cargo run --release --example word_count -- words.heap FILE…
 //!
-//! Kill it with `kill -9` in the middle and start it again: no word is counted twice, and none is missed. In memory (tmpfs,
-//! DAX) each line is counted as soon as its transaction has ended; on an ordinary file all of them become durable together, with each checkpoint.
+//! Kill it with `kill -9` in the middle and start it again: no word is counted twice, and none is missed. On tmpfs and DAX a line is
+//! durable when its transaction has ended; on an ordinary file all lines become durable together, with each checkpoint.
 //!
 //!     cargo run --release --features simulator --example word_count -- --power-failure
 //!

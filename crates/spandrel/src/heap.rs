@@ -51,8 +51,8 @@
 //! # Ok::<(), spandrel::heap::OpenError>(())
 //! ```
 //!
-//! [`Options::open`] and [`Options::create`] are for programs that know which of both it is to be. An error of these says which file it is about, why, and what can be done:
-//! `visits.heap: process 1234 (redis-server) has it open; close it there first`.
+//! [`Options::open`] opens a heap that must exist, and [`Options::create`] makes one that must not. Their errors name the file, the reason
+//! and the way out: `visits.heap: process 1234 (redis-server) has it open; close it there first`.
 //!
 //! Several operations, of any collections, are one transaction: all of them, or none.
 //!

@@ -28,7 +28,7 @@ impl<const SHARDS: usize> Gate<SHARDS> {
         Self { state: CachePadded::new(AtomicU32::new(OPEN)), inside: core::array::from_fn(zero) }
     }
 
-    /// The shard's count.
+    /// The number of threads inside of a shard.
     #[inline]
     fn count(&self, shard: usize) -> &AtomicU32 {
         &self.inside[shard % SHARDS]
@@ -61,7 +61,7 @@ impl<const SHARDS: usize> Gate<SHARDS> {
         }
     }
 
-    /// Leaves.
+    /// Leaves the gate, by the shard of [`Gate::enter`].
     #[inline]
     pub fn leave(&self, shard: usize) {
         let is_last = self.count(shard).fetch_sub(1, Release) == 1;
@@ -88,7 +88,7 @@ impl<const SHARDS: usize> Gate<SHARDS> {
         }
     }
 
-    /// Opens what [`Gate::shut`] has shut.
+    /// Opens the gate after [`Gate::shut`]. The calling thread has shut it.
     pub fn open(&self) {
         self.state.store(OPEN, Release);
         wake_all(&self.state);

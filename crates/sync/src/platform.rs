@@ -18,7 +18,7 @@ mod real {
         unsafe { libc::syscall(libc::SYS_gettid) as u32 }
     }
 
-    /// Lets others run, for who waits without a word to sleep on and has looked so many times.
+    /// Lets other threads run, for a thread that waits without a word to sleep on and has looked `looks` times.
     pub fn linger(looks: u32) {
         const QUICK_LOOKS: u32 = 100;
         const PAUSE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
@@ -29,7 +29,7 @@ mod real {
         }
         let errno = spandrel_os::env::errno();
         // By the call itself: the C library's function is one where a thread may be cancelled.
-        // SAFETY: the time is valid, and what is left of it is not asked for.
+        // SAFETY: the time is valid, and a null pointer refuses the remaining time.
         unsafe { libc::syscall(libc::SYS_nanosleep, &PAUSE, core::ptr::null_mut::<u8>()) };
         spandrel_os::env::set_errno(errno);
     }
@@ -39,7 +39,7 @@ mod real {
         futex(word, libc::FUTEX_WAIT, expected, None);
     }
 
-    /// The same, for so many milliseconds at most.
+    /// As [`wait`], for `ms` milliseconds at most.
     pub fn wait_for(word: &AtomicU32, expected: u32, ms: u32) {
         futex(word, libc::FUTEX_WAIT, expected, Some(ms));
     }

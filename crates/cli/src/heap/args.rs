@@ -1,4 +1,4 @@
-//! What may be asked of `spandrel heap`.
+//! The arguments of `spandrel heap`.
 
 use clap::{Parser, Subcommand, ValueEnum};
 use spandrel_pheap::Choice;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 /// Make, look at, mend and copy recoverable heaps: files whose objects outlive the process.
 ///
-/// What only looks works on a copy in memory: the file stays as it is. Of a heap that a process has open the last
-/// checkpoint is shown if it has a log (FILE.wal); if it has none, a copy is requested of the process, which admits it at its
-/// next checkpoint (see --wait). The types of a program's objects are not known here: each
-/// word that may be a pointer is taken for one.
+/// 'info', 'check', 'roots', 'copy' and 'dump' work on a copy in memory: the file stays as it is. A process may have the heap open.
+/// If the heap has a log (FILE.wal), the copy is its last checkpoint. If it has none, the process allows the copy at its next
+/// checkpoint (see --wait). The command does not know the types of a program's objects: each word that may be a pointer is taken
+/// for one.
 #[derive(Parser, Debug)]
 pub struct HeapArgs {
     #[command(subcommand)]
@@ -31,10 +31,10 @@ pub enum HeapTask {
     Shrink(ShrinkArgs),
 }
 
-/// How long a process is waited for.
+/// The time that a command waits for a process.
 #[derive(Parser, Debug)]
 pub struct WaitArgs {
-    /// How long a process that has the heap open without a log is waited for to come to a checkpoint; 0: not at all
+    /// The longest wait for the next checkpoint of a process that has the heap open without a log; 0: no wait
     #[arg(
         long,
         value_name = "SECONDS",
@@ -57,32 +57,32 @@ pub struct CreateArgs {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// How large it is in the beginning, 704KiB at least; it grows as it needs
+    /// The size of the new heap, 704KiB at least; the heap grows when it is full
     #[arg(long, value_name = "SIZE", default_value = "64MiB", allow_negative_numbers = true)]
     pub size: String,
 
-    /// It has an address of its own, at which it is opened ever after: addresses may be stored in it
+    /// Give the heap an address of its own, at which it is always mapped: addresses may be stored in it
     #[arg(long)]
     pub fixed: bool,
 
-    /// What it lies on, from now on
+    /// The medium of the heap, which the file remembers
     #[arg(long, value_name = "MEDIUM", default_value = "auto")]
     pub medium: MediumArg,
 }
 
-/// What a heap may lie on, as users type it.
+/// The medium of a heap, as users type it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum MediumArg {
     /// Mapped on persistent memory and in tmpfs, else logged
     Auto,
-    /// Stores are the file's: they survive the process, and a power failure on persistent memory only
+    /// The file itself is mapped: stores survive the process, and a power failure on persistent memory only
     Mapped,
-    /// The file changes from checkpoint to checkpoint, with a log beside it: FILE.wal
+    /// The file changes at checkpoints only, with a log beside it (FILE.wal): checkpoints survive a power failure
     Logged,
 }
 
 impl MediumArg {
-    /// The same, as the heap has it.
+    /// The medium, as the library names it.
     pub fn choice(self) -> Choice {
         match self {
             Self::Auto => Choice::Auto,
@@ -107,9 +107,9 @@ pub struct InfoArgs {
     pub wait: WaitArgs,
 }
 
-/// Look whether a heap is sound: exit code 0 if it is, 1 if it is damaged, 2 if that cannot be seen.
+/// Check whether a heap is sound: exit code 0 if it is, 1 if it is damaged, 2 if the check is not possible.
 ///
-/// Objects that nothing leads to are no damage, and noted only: `gc` frees them.
+/// Objects that nothing leads to are no damage; the check only counts them, and 'gc' frees them.
 #[derive(Parser, Debug)]
 pub struct CheckArgs {
     /// The heap
@@ -124,27 +124,27 @@ pub struct CheckArgs {
     pub wait: WaitArgs,
 }
 
-/// Mend a damaged heap: what its sums tell is put right as it was, the rest is set aside or cleared.
+/// Mend a damaged heap: what its checksums determine is restored exactly, the rest is set aside or cleared.
 ///
-/// Where headers or mark bits are lost the heap is left to be recovered by the program that has its types.
-/// Without --write nothing is changed, and said what would be. Exit code 0 if the heap is sound in the end,
-/// 1 if it is not (without --write: if there is something to mend).
+/// Where headers or mark bits are lost the heap is recovered when it is opened next, best by the program that has its types. Without
+/// --write the command only says what it would do. Exit code 0 if the heap is sound in the end, 1 if it is not (without --write: if
+/// there is something to mend).
 #[derive(Parser, Debug)]
 pub struct RepairArgs {
     /// The heap, which no other process may have open
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// Mend the file, not a copy of it in memory
+    /// Mend the file; without this a copy in memory is mended
     #[arg(long)]
     pub write: bool,
 
-    /// Keep no FILE.before-repair
+    /// Write no copy of the damaged heap to FILE.before-repair
     #[arg(long, requires = "write")]
     pub no_backup: bool,
 
-    /// Take the heap as its file has it, without a log that is missing, damaged or of another state: with --write the log is set aside as
-    /// FILE.bad. What only the log has is given up, and the file may have a part of a checkpoint
+    /// Use the heap as the file has it if its log is missing, damaged or of another state; with --write the log is renamed to FILE.bad.
+    /// Checkpoints that only the log has are given up, and the file may have a part of a checkpoint
     #[arg(long)]
     pub forget_log: bool,
 
@@ -152,7 +152,7 @@ pub struct RepairArgs {
     pub wait: WaitArgs,
 }
 
-/// Free what cannot be reached from a heap's roots, after recovering it if it was not closed.
+/// Free what cannot be reached from a heap's roots; a heap that was not closed is recovered first.
 #[derive(Parser, Debug)]
 pub struct GcArgs {
     /// The heap, which no other process may have open
@@ -160,7 +160,7 @@ pub struct GcArgs {
     pub file: PathBuf,
 }
 
-/// List a heap's roots: number, name, offset and bytes of the object, layout of its type.
+/// List a heap's roots: number, name, offset and size of the object, layout of its type.
 #[derive(Parser, Debug)]
 pub struct RootsArgs {
     /// The heap
@@ -177,10 +177,10 @@ pub struct RootsArgs {
 
 /// Copy a heap to a new file, as it was when it was closed or at the last checkpoint.
 ///
-/// The copy needs no log. It appears whole or not at all, and is its owner's alone. A process may have the heap open: with
-/// a log it does not notice; without one (on tmpfs, for example) it is asked, and stands still at its next checkpoint
-/// until all is read into memory. The copy is of one moment but for objects that a thread stores to directly
-/// just then, which are in it word by word; it always recovers.
+/// The copy needs no log. It appears whole or not at all, and only its owner may read it. A process may have the heap open. If the
+/// heap has a log, the process does not notice the copy. If it has none (on tmpfs, for example), the process stands still at its next
+/// checkpoint until the copy is in memory. The copy is of one moment, except for objects that a thread stores to during the copy,
+/// whose words are old or new; it can always be recovered.
 #[derive(Parser, Debug)]
 pub struct CopyArgs {
     /// The heap
@@ -195,22 +195,22 @@ pub struct CopyArgs {
     pub wait: WaitArgs,
 }
 
-/// Write a heap's record, roots and all objects that can be reached as JSON, of which 'load' makes the heap again.
+/// Write a heap's record, its roots and all objects that can be reached as JSON, of which 'load' makes the heap again.
 ///
-/// A root has the number, the name, the layout of its type, and the offset of the object that it leads to. An object is {"at": OFFSET,
-/// "bytes": BYTES, "pointers": [[WHERE, TO], …], "data": HEX}: where in it something looks like a pointer, the offset of the object that it
-/// leads to, and what it holds, without the zeroes at its end.
+/// A root has its number, its name, the layout of its type, and the offset of its object. An object is {"at": OFFSET, "bytes": BYTES,
+/// "pointers": [[WHERE, TO], …], "data": HEX}. WHERE is the place in the object of a word that looks like a pointer, TO the offset of
+/// the object that it leads to, HEX the contents without the zeroes at their end.
 #[derive(Parser, Debug)]
 pub struct DumpArgs {
     /// The heap
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// Where it goes [default: standard output]
+    /// The file to write [default: standard output]
     #[arg(long, value_name = "FILE.json")]
     pub out: Option<PathBuf>,
 
-    /// Leave out what objects hold: nothing can be loaded from that
+    /// Leave out the contents of objects: 'load' cannot read such a dump
     #[arg(long)]
     pub outline: bool,
 
@@ -218,24 +218,24 @@ pub struct DumpArgs {
     pub wait: WaitArgs,
 }
 
-/// Make a heap of what 'dump' wrote of one: the same objects at the same offsets, the same roots, names and types.
+/// Make a heap of a dump: the same objects at the same offsets, the same roots, names and types.
 ///
-/// It is a new heap with a UUID of its own, closed, without what nothing led to. It appears whole or not at all.
+/// The new heap has a UUID of its own, is closed, and has no objects that nothing leads to. It appears whole or not at all.
 #[derive(Parser, Debug)]
 pub struct LoadArgs {
     /// The file to make, which must not be there yet
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// What 'dump' wrote [default: standard input]
+    /// The file that 'dump' wrote [default: standard input]
     #[arg(long, value_name = "FILE.json")]
     pub from: Option<PathBuf>,
 }
 
-/// Give the free blocks at the end of a heap back to the disk, after recovering it if it was not closed.
+/// Release the free blocks at the end of a heap to the disk; a heap that was not closed is recovered first.
 ///
-/// Objects stay where they are: one at the end keeps all before it. 'gc' before it frees what cannot be reached. A failure at any time
-/// leaves the heap whole.
+/// Objects stay where they are: blocks before the last object stay in the file. Objects that cannot be reached stay as well; 'gc' frees
+/// them. A failure at any time leaves the heap whole.
 #[derive(Parser, Debug)]
 pub struct ShrinkArgs {
     /// The heap, which no other process may have open

@@ -36,14 +36,14 @@ pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
     }
 }
 
-/// Receives findings, and writes them as they come: there may be many.
+/// Writes each finding as it is found: there may be many.
 struct Told<'a> {
     path: &'a Path,
     as_json: bool,
     progress: Progress,
     heard: u64,
     lost: u64,
-    /// Set once the output is closed: no more is written then.
+    /// Set once the output is closed: nothing is written from then on.
     failed: Option<Failure>,
 }
 
@@ -115,10 +115,11 @@ impl Told<'_> {
             self.end(&json!({"sound": false, "damaged": null, "error": why}))?;
         } else {
             self.progress.out(format_args!(
-                "{}: damaged: {}; nothing else of it can be looked at, or mended: take a copy of \
-                 the heap, if there is one",
+                "{}: damaged: {}; nothing else of it can be looked at; 'spandrel heap repair {}' says \
+                 whether it can be mended",
                 self.path.display(),
-                why.reason()
+                why.reason(),
+                self.path.display()
             ))?;
         }
         Ok(DAMAGED)

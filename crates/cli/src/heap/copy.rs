@@ -3,7 +3,7 @@
 use super::args::CopyArgs;
 use super::failed::failed;
 use super::progress::Progress;
-use super::{bytes_of, copied, image, log_of, words};
+use super::{bytes_of, copied, image, refuse_existing, words};
 use crate::failure::Failure;
 use crate::say;
 use spandrel_pheap::{Identity, Medium, Record, State};
@@ -12,15 +12,8 @@ use spandrel_report::numbers::bytes;
 /// Copies a heap.
 pub fn run(args: &CopyArgs) -> Result<u8, Failure> {
     let (from, to) = (&args.from, &args.to);
-    // A log that is there already would be taken for the copy's.
-    for file in [to, &log_of(to)] {
-        if file.symlink_metadata().is_ok() {
-            return Err(Failure::refused(format!(
-                "{}: it is there already, and may hold something; name another file, or remove it",
-                file.display()
-            )));
-        }
-    }
+    // A log beside it would be taken for the copy's.
+    refuse_existing(to)?;
     let progress = Progress::spinner("reading", bytes_of(from));
     let medium = copied(from, &args.wait)?;
     drop(progress);

@@ -2,7 +2,7 @@
 
 use super::args::CreateArgs;
 use super::failed::failed;
-use super::{log_of, words};
+use super::{refuse_existing, words};
 use crate::failure::Failure;
 use crate::say;
 use spandrel_pages::ByteSize;
@@ -52,19 +52,6 @@ fn size(text: &str) -> Result<usize, Failure> {
     Ok(size.0)
 }
 
-/// Two files are made: neither may be there.
-pub fn refuse_existing(path: &Path) -> Result<(), Failure> {
-    for file in [path, &log_of(path)] {
-        if file.symlink_metadata().is_ok() {
-            return Err(Failure::refused(format!(
-                "{}: it is there already, and may hold something; name another file, or remove it",
-                file.display()
-            )));
-        }
-    }
-    Ok(())
-}
-
 fn not_created(path: &Path, size: &str, why: Error) -> Failure {
     match why {
         Error::Size(_) => Failure::refused(format!(
@@ -84,6 +71,8 @@ fn not_created(path: &Path, size: &str, why: Error) -> Failure {
         Error::System(libc::EEXIST) => {
             refuse_existing(path).err().unwrap_or_else(|| failed(path, why))
         }
+        // These have a way out of their own.
+        Error::System(libc::EMFILE | libc::ENFILE | libc::EIO) => failed(path, why),
         Error::System(_) => Failure::refused(format!(
             "{}: {}; name a file that can be made",
             path.display(),

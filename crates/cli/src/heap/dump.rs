@@ -3,7 +3,7 @@
 use super::args::DumpArgs;
 use super::failed::failed;
 use super::progress::Progress;
-use super::{bytes_of, copied, roots, words};
+use super::{bytes_of, copied, log_of, roots, words};
 use crate::failure::Failure;
 use crate::files::{self, not_written};
 use serde_json::json;
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write, stdout};
 use std::path::Path;
 
-/// The format of what is written. 1 had not what objects hold.
+/// The format of what is written. Format 1 did not have what objects hold.
 pub const FORMAT: u64 = 2;
 /// What is written in one go.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -38,7 +38,8 @@ impl From<io::Error> for Trouble {
 /// Writes a heap as JSON.
 pub fn run(args: &DumpArgs) -> Result<u8, Failure> {
     let path = &args.file;
-    files::check(&[("--out", args.out.as_deref())], std::slice::from_ref(path))?;
+    // Neither the heap nor its log is written over.
+    files::check(&[("--out", args.out.as_deref())], &[path.clone(), log_of(path)])?;
     let progress = Progress::bar("writing", bytes_of(path));
     let medium = copied(path, &args.wait)?;
     // To open a heap changes what it says of itself.
@@ -68,7 +69,7 @@ fn unwritten(out: Option<&Path>, why: &io::Error) -> Failure {
     }
 }
 
-/// Where it goes. What is there stays until there is something to write: a damaged heap has nothing.
+/// Where the dump is written. A file that is there stays as it is until the first object is written, so that a damaged heap leaves it.
 struct Sink<'a> {
     to: Option<&'a Path>,
     /// An object; the list of what can be reached becomes its last member.

@@ -23,13 +23,13 @@ fn meant(path: &Path, why: Error) -> String {
 pub fn copy_failed(path: &Path, why: Error) -> Failure {
     let reason = match why {
         Error::Locked => format!(
-            "{} has it open, and it has no log, which has the last checkpoint; close it there first, or take --wait 10, with \
-             the right to write to it: the process lends it at its next checkpoint",
+            "{} has it open, and it has no log, of which a copy could be made at once; close it there first, or take --wait 10 with \
+             the right to write to the file: the process allows a copy at its next checkpoint",
             holder::of(path)
         ),
         Error::NoCheckpoint => format!(
             "{} has it open, and came to no checkpoint in the time; have it call checkpoint (Heap::checkpoint, \
-             spandrel_heap_checkpoint) now and then, take a longer --wait SECONDS, or close it there first",
+             spandrel_heap_checkpoint) regularly, take a longer --wait SECONDS, or close it there first",
             holder::of(path)
         ),
         why => return failed(path, why),
@@ -37,7 +37,7 @@ pub fn copy_failed(path: &Path, why: Error) -> Failure {
     Failure::refused(format!("{}: {reason}", path.display()))
 }
 
-/// Whether the heap is damaged, and not the question wrong.
+/// Whether the error is damage of the heap: exit code 1, not 2.
 pub fn is_damage(why: &Error) -> bool {
     matches!(why, Error::Damaged { .. } | Error::Truncated { .. })
 }
@@ -50,7 +50,7 @@ pub fn text(path: &Path, why: Error) -> String {
             return "there is no such file; name a heap, which 'spandrel heap create' makes".into();
         }
         Error::System(libc::ELOOP) => {
-            return "it is a symbolic link, which may lead elsewhere tomorrow; name the file itself"
+            return "it is a symbolic link, and heaps are not opened through links; name the file itself"
                 .into();
         }
         Error::System(libc::EINVAL | libc::EISDIR | libc::ENXIO) => {
@@ -64,20 +64,21 @@ pub fn text(path: &Path, why: Error) -> String {
                 holder::of(path)
             );
         }
-        Error::System(libc::EMFILE | libc::ENFILE | libc::EROFS | libc::EEXIST) => None,
-        Error::System(_) => {
+        Error::System(_) if why.way_out().is_none() => {
             Some("name a file that can be read, and written where it is to change".into())
         }
         Error::MissingLog | Error::DamagedLog => Some(format!(
-            "put it back if there is one, or go on with what the file has: 'spandrel heap repair --forget-log {shown}'"
+            "put it back if there is one, or use the heap as the file has it: 'spandrel heap repair --forget-log {shown}'"
         )),
         Error::NotAHeap => Some("name one, which 'spandrel heap create' makes".into()),
         Error::Damaged { .. } => Some(format!(
             "'spandrel heap check {shown}' says what is damaged, 'spandrel heap repair {shown}' mends it with the least loss"
         )),
-        Error::Truncated { .. } => Some("what is missing only a copy has: take that".into()),
+        Error::Truncated { .. } => {
+            Some("use a copy of the heap: only that has what is missing".into())
+        }
         Error::BaseTaken(_) => {
-            Some("try again: what lies where differs from one process to the next".into())
+            Some("run the command again: each process has other addresses in use".into())
         }
         Error::Full => Some("free objects in the program that uses it".into()),
         Error::NoMemory => Some("close other programs, or have 'ulimit -v' allow more".into()),
@@ -142,7 +143,6 @@ mod tests {
                 );
                 let begin = if of_log { "a.heap.wal: " } else { "a.heap: " };
                 assert!(message.starts_with(begin) && message.contains("; "), "{message}");
-                assert!(!message.contains("somebody"), "{message}");
             }
         }
         assert!(is_damage(&damaged) && !is_damage(&Error::NotAHeap));

@@ -12,7 +12,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// What is looked at for anything but zeroes, and written in one go.
+/// Bytes that are written in one call, or skipped if they are all zero.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// Writes all bytes of a medium, to which no code stores, to a file that must not be there yet.

@@ -3,7 +3,7 @@
 use super::args::LoadArgs;
 use super::dump::FORMAT;
 use super::failed::failed;
-use super::{create, log_of};
+use super::{log_of, refuse_existing};
 use crate::failure::Failure;
 use crate::say;
 use nix::fcntl::{RenameFlags, renameat2};
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 /// Makes a heap of a dump.
 pub fn run(args: &LoadArgs) -> Result<u8, Failure> {
     let path = &args.file;
-    create::refuse_existing(path)?;
+    refuse_existing(path)?;
     let from = args.from.as_deref();
     let source: Box<dyn Read> = match from {
         None => Box::new(stdin()),
@@ -31,7 +31,7 @@ pub fn run(args: &LoadArgs) -> Result<u8, Failure> {
             Box::new(file)
         }
     };
-    // It appears whole or not at all: it is made beside its place, in a directory of its own, as a log may lie beside it.
+    // The heap appears whole or not at all: it is made in a directory of its own, with its log, and renamed in the end.
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
     let made = tempfile::Builder::new().prefix(".spandrel-heap-").tempdir_in(directory);
@@ -74,7 +74,7 @@ fn unreadable(from: Option<&Path>, why: &dyn fmt::Display) -> Failure {
     ))
 }
 
-/// What stands in a dump, or its heap, cannot be used.
+/// Why a dump, or the heap that is made of it, cannot be used.
 enum Refused {
     Heap(Error),
     Dump(String),
@@ -131,7 +131,7 @@ impl Loading {
         Self { path, restoring: None, objects: 0, refused: None }
     }
 
-    /// Has an error of the heap's end the reading.
+    /// Keeps an error of the heap or of the dump, which ends the reading.
     fn note<T, E: serde::de::Error>(&mut self, outcome: Result<T, Refused>) -> Result<T, E> {
         outcome.map_err(|why| {
             self.refused = Some(why);
@@ -179,7 +179,7 @@ impl Loading {
         self.restoring()?.object(object.at, object.bytes, &held).map_err(Refused::Heap)
     }
 
-    /// Ends it: objects, and bytes of the heap.
+    /// Closes the heap. Returns the number of its objects, and its bytes.
     fn finish(&mut self) -> Result<(u64, usize), Refused> {
         self.restoring()?;
         let Some(restoring) = self.restoring.take() else { return Ok((0, 0)) };
@@ -191,13 +191,13 @@ impl Loading {
     }
 }
 
-/// A number such as `0x2a`.
+/// Parses a number such as `0x2a`.
 fn number(text: &str) -> Result<u64, Refused> {
     let digits = text.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
     digits.ok_or_else(|| Refused::Dump(format!("'{text}' is no number such as 0x2a")))
 }
 
-/// The bytes of pairs of hex digits.
+/// Parses pairs of hex digits.
 fn held(data: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let (pairs, rest) = data.as_bytes().as_chunks::<2>();
@@ -254,7 +254,7 @@ impl<'de> Visitor<'de> for &mut Loading {
     }
 }
 
-/// The list of objects, which are taken one by one: a heap may be larger than memory.
+/// The list of objects, which is read object by object: a heap may be larger than memory.
 struct Objects<'a>(&'a mut Loading);
 
 impl<'de> DeserializeSeed<'de> for Objects<'_> {

@@ -21,16 +21,16 @@ pub use args::HeapArgs;
 
 use crate::failure::Failure;
 use args::{HeapTask, WaitArgs};
-use failed::copy_failed;
+use failed::{copy_failed, failed};
 use spandrel_pheap::{Error, Media, Options};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes of a block, as files are counted.
 const BLOCK_BYTES: u64 = spandrel_pheap::BLOCK_BYTES as u64;
 
-/// Does what was asked.
+/// Runs the subcommand.
 pub fn run(args: &HeapArgs) -> Result<u8, Failure> {
     match &args.task {
         HeapTask::Create(args) => create::run(args),
@@ -66,6 +66,35 @@ fn beside(path: &Path, word: &str) -> PathBuf {
 /// The log of a heap, if it has one.
 fn log_of(path: &Path) -> PathBuf {
     beside(path, ".wal")
+}
+
+/// Refuses the name of a heap that is to be made where a file has it or the name of its log, where it leaves no room for the name of a
+/// log, and where it is itself the name of another heap's log.
+fn refuse_existing(path: &Path) -> Result<(), Failure> {
+    for file in [path, &log_of(path)] {
+        if file.symlink_metadata().is_ok() {
+            return Err(Failure::refused(format!(
+                "{}: it is there already, and may hold something; name another file, or remove it",
+                file.display()
+            )));
+        }
+    }
+    let name = path.as_os_str().as_bytes();
+    // There is no such file, so that this looks at the name alone.
+    if let Err(why @ (Error::NameTooLong { .. } | Error::PathTooLong { .. })) =
+        Options::new().copy_medium(name)
+    {
+        return Err(failed(path, why));
+    }
+    let heap = name.strip_suffix(b".wal").map(|heap| Path::new(OsStr::from_bytes(heap)));
+    if let Some(heap) = heap.filter(|heap| heap.is_file()) {
+        return Err(Failure::refused(format!(
+            "{}: the log of {} has that name; name another file",
+            path.display(),
+            heap.display()
+        )));
+    }
+    Ok(())
 }
 
 /// Bytes of a file, by which progress is shown.

@@ -1,4 +1,4 @@
-//! Whoever waits for a large heap sees that something happens: a bar on a terminal, nothing elsewhere.
+//! Progress with large heaps: a bar on a terminal, nothing elsewhere.
 
 use crate::failure::Failure;
 use crate::say;
@@ -7,32 +7,32 @@ use std::fmt::Display;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// A heap that is smaller takes no longer than a moment.
+/// A smaller heap takes less than a second, and has no bar.
 const LEAST_BYTES: u64 = 256 << 20;
 const SPINNER: &str = "{spinner} {msg}  {elapsed}";
 const SHARE: &str = "{spinner} {msg} [{bar:32}] {percent}%  {elapsed}";
 const BAR: &str = "{spinner} {msg} [{bar:32}] {binary_bytes}/{binary_total_bytes}  {elapsed}";
 
-/// A bar, or none. Dropped, it is gone.
+/// A bar, or none. The bar disappears when this is dropped.
 pub struct Progress(Option<ProgressBar>);
 
 impl Progress {
-    /// Something of which nobody knows how long it takes, with so many bytes.
+    /// A spinner, for work of which the length is not known. `bytes` is the size of the heap.
     pub fn spinner(what: &str, bytes: u64) -> Self {
         Self::new(what, bytes, SPINNER)
     }
 
-    /// Something that is told how far it is.
+    /// A bar over bytes, which [`Progress::at`] moves.
     pub fn bar(what: &str, bytes: u64) -> Self {
         Self::new(what, bytes, BAR)
     }
 
-    /// Something that says itself how many steps it takes; see [`Progress::watcher`].
+    /// A bar over steps, which [`Progress::watcher`] moves.
     pub fn share(what: &str, bytes: u64) -> Self {
         Self::new(what, bytes, SHARE)
     }
 
-    /// What is told how many steps are done, and of how many.
+    /// A function that takes the number of steps that are done, and the number of all.
     pub fn watcher(&self) -> impl Fn(u64, u64) + Sync + use<> {
         let bar = self.0.clone();
         move |done, all| {
@@ -55,7 +55,7 @@ impl Progress {
         Self(Some(bar))
     }
 
-    /// So many bytes are done.
+    /// Shows that `bytes` bytes are done.
     pub fn at(&self, bytes: u64) {
         if let Some(bar) = &self.0 {
             bar.set_position(bytes);

@@ -21,26 +21,41 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
         true => Options::new().forget_log(),
         false => Options::new(),
     };
-    let copy = match options.wait(args.wait.wait).copy_medium(path.as_os_str().as_bytes()) {
+    let copied = |options: Options<'static>| {
+        options.wait(args.wait.wait).copy_medium(path.as_os_str().as_bytes())
+    };
+    // A log that fits is not given up. One copy at a time: a fixed heap's has the heap's address.
+    let gives_up = args.forget_log && copied(Options::new()).is_err();
+    let copy = match copied(options) {
         Ok(copy) => copy,
+        // The lines that tie the heap to its log are damaged: they are made anew where the log is given up.
+        Err(why) if is_damage(&why) && copied(options.forget_log()).is_ok() => {
+            say::out(format_args!(
+                "{}: {}; use the heap as the file has it: 'spandrel heap repair --forget-log {}'",
+                path.display(),
+                why.reason(),
+                path.display()
+            ))?;
+            return Ok(DAMAGED);
+        }
         Err(why) => return hopeless(path, why),
     };
     match look(path, &copy) {
-        // What is missing no repair has.
+        // No repair makes up for missing bytes.
         Err(why) if !is_damage(&why) || matches!(why, Error::Truncated { .. }) => {
             return hopeless(path, why);
         }
-        Ok(survey) if survey.damaged == 0 && !args.forget_log => {
+        Ok(survey) if survey.damaged == 0 && !gives_up => {
             say::out(format_args!("{}: sound; there is nothing to mend", path.display()))?;
             return Ok(0);
         }
-        // Also where nothing can be looked at: both records may be mended.
+        // A heap of which nothing can be looked at is among these: both of its records may be mended.
         _ => {}
     }
     if args.write {
-        // It may have to lie at the same address.
+        // The file may have to be mapped at the address of the copy.
         drop(copy);
-        return write(path, options, (!args.no_backup, args.forget_log));
+        return write(path, options, (!args.no_backup, args.forget_log, gives_up));
     }
     match mend(path, &copy)? {
         Err(why) => hopeless(path, why),
@@ -53,7 +68,7 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
             say::out(format_args!(
                 "{}: {}; {after}",
                 path.display(),
-                done(&repaired, "would be ")
+                done(&repaired, gives_up, "would be ")
             ))?;
             Ok(DAMAGED)
         }
@@ -64,7 +79,7 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
 fn write(
     path: &Path,
     options: Options<'_>,
-    (keeps, forgets_log): (bool, bool),
+    (keeps, forgets_log, gives_up): (bool, bool, bool),
 ) -> Result<u8, Failure> {
     let backup = keeps.then(|| beside(path, ".before-repair"));
     if let Some(backup) = backup.as_ref().filter(|backup| backup.symlink_metadata().is_ok()) {
@@ -80,7 +95,7 @@ fn write(
             aside.display()
         )));
     }
-    // Not the heap: to open that changes it.
+    // The medium, and not the heap: opening the heap changes it.
     let medium = options.open_medium(path.as_os_str().as_bytes());
     let medium = medium.map_err(|why| failed(path, why))?;
     if let Some(backup) = &backup {
@@ -99,7 +114,7 @@ fn write(
                 0 => (RECOVERED.to_string(), 0),
                 left => (format!("{} left", counted(left, "damage is", "damages are")), DAMAGED),
             };
-            let done = done(&repaired, "");
+            let done = done(&repaired, gives_up, "");
             say::out(format_args!("{}: {done}; {now}{kept}", path.display()))?;
             Ok(code)
         }
@@ -107,12 +122,15 @@ fn write(
 }
 
 /// What is left to do where more was lost than sums tell.
-const RECOVERED: &str = "it is left to be recovered, which the program that has its types does best: open it there first, \
+const RECOVERED: &str = "it is to be recovered when it is opened; open it with the program that has its types, \
      before 'spandrel heap gc'";
 
 /// What a repair has done, or would do.
-fn done(of: &Repaired, would_be: &str) -> String {
+fn done(of: &Repaired, gives_up: bool, would_be: &str) -> String {
     let mut parts = Vec::new();
+    if gives_up {
+        parts.push(format!("the log {would_be}given up, and the heap taken as the file has it"));
+    }
     if of.exact > 0 {
         let places = counted(of.exact, "place", "places");
         parts.push(format!("{places} {would_be}put right as before the damage"));
@@ -127,7 +145,7 @@ fn done(of: &Repaired, would_be: &str) -> String {
             some => format!(", with {}", counted(some, "object", "objects")),
         };
         parts.push(format!(
-            "{blocks}{objects} {would_be}set aside: what something leads to stays there, and cannot be freed"
+            "{blocks}{objects} {would_be}set aside: objects there that can be reached stay, and cannot be freed"
         ));
     }
     if parts.is_empty() {
@@ -165,13 +183,13 @@ fn look(path: &Path, medium: &Media) -> Result<Survey, Error> {
     check_watched(medium, &[], &mut |_| (), Some(&progress.watcher()))
 }
 
-/// Nothing of it can be mended.
+/// Nothing of the heap can be mended.
 fn hopeless(path: &Path, why: Error) -> Result<u8, Failure> {
     if !is_damage(&why) {
         return Err(copy_failed(path, why));
     }
     say::out(format_args!(
-        "{}: {}; that cannot be mended: take a copy of the heap, if there is one",
+        "{}: {}; that cannot be mended: use a copy of the heap, if there is one",
         path.display(),
         why.reason()
     ))?;

@@ -24,6 +24,6 @@ fn text(of: Shrunk) -> String {
             "{}; its last block is in use, or it is as small as a heap can be",
             bytes(to as f64)
         ),
-        given => format!("{} given back; it has {} now", bytes(given as f64), bytes(to as f64)),
+        given => format!("{} released; it has {} now", bytes(given as f64), bytes(to as f64)),
     }
 }

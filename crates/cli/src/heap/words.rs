@@ -1,4 +1,4 @@
-//! How a heap's figures are written for people and for machines.
+//! A heap's figures as text and as JSON.
 
 use super::log_of;
 use serde_json::{Value, json};
@@ -8,12 +8,12 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// 32 digits.
+/// A UUID: 32 hex digits in two halves.
 pub fn uuid(identity: &Identity) -> String {
     identity.uuid.map(|half| format!("{half:016x}")).join("-")
 }
 
-/// An address or a hash: more than numbers of JSON hold for certain.
+/// An address or a hash, as text: numbers of JSON are exact up to 53 bits only.
 pub fn hex(number: u64) -> String {
     format!("{number:#018x}")
 }
@@ -40,7 +40,7 @@ pub fn state(state: State) -> &'static str {
     }
 }
 
-/// What a heap says of itself.
+/// A heap's identity and record as JSON.
 pub fn record(identity: &Identity, record: &Record) -> Value {
     json!({
         "uuid": uuid(identity),
@@ -100,7 +100,7 @@ impl Survival {
     }
 }
 
-/// What a heap of that identity lies on when it is opened without a medium in the options. It is not opened for that: another process may have it.
+/// The guarantee of a heap that is opened without a medium in the options. The heap is not opened here: another process may have it.
 pub fn medium_of(path: &Path, identity: &Identity) -> Guarantee {
     let Ok(name) = CString::new(path.as_os_str().as_bytes()) else { return Guarantee::File };
     let is_mapped = match identity.medium {

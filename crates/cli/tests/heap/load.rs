@@ -208,7 +208,7 @@ fn any_text_is_a_heap_or_a_message() {
 }
 
 #[test]
-fn free_blocks_at_the_end_are_given_back() {
+fn free_blocks_at_the_end_are_released() {
     let place = Place::new();
     let heap = place.create("a.heap", Choice::Logged);
     fill(&heap);
@@ -218,7 +218,7 @@ fn free_blocks_at_the_end_are_given_back() {
     heap.close().unwrap();
     let before = place.bytes("a.heap").len();
     let said = place.says(0, &["shrink", "a.heap"]);
-    assert!(said.starts_with("a.heap: ") && said.contains(" given back; it has "), "{said}");
+    assert!(said.starts_with("a.heap: ") && said.contains(" released; it has "), "{said}");
     let after = place.bytes("a.heap").len();
     assert!(before > 40 << 20 && after < 4 << 20, "{before} to {after}");
     let said = place.says(0, &["shrink", "a.heap"]);

@@ -172,11 +172,12 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     let place = Place::new();
     place.create("there.heap", Choice::Logged).close().unwrap();
     place.write("text", "a text that is no heap, and longer than the identity of one: 64 bytes");
-    place.write("x.wal", "somebody's");
+    place.write("x.wal", "another file");
     place.write("short", "short");
     symlink("there.heap", place.path("link")).unwrap();
     symlink("nowhere", place.path("dangling")).unwrap();
     let names = place.names();
+    let long = "x".repeat(252);
     for command in ["info", "check", "repair", "gc", "roots", "dump"] {
         for (file, parts) in [
             ("none.heap", &["none.heap: ", "no such file", "heap create"][..]),
@@ -201,11 +202,15 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
         (&["copy", "there.heap", "text"], &["text: it is there already"]),
         (&["copy", "there.heap", "there.heap"], &["there.heap: it is there already"]),
         (&["copy", "there.heap", "x"], &["x.wal: it is there already"]),
+        (&["copy", "there.heap", "there.heap.wal"], &["there.heap.wal: the log of there.heap has"]),
+        (&["copy", "there.heap", long.as_str()], &["its name has 252 bytes", "a shorter name"]),
+        (&["load", long.as_str(), "--from", "text"], &["its name has 252 bytes"]),
         (&["copy", "there.heap", "dangling"], &["dangling: it is there already"]),
         (&["copy", "there.heap", "no/y"], &["no/y: No such file"]),
         (&["copy", "text", "y"], &["text: it is no heap"]),
         (&["copy", "none.heap", "y"], &["none.heap: there is no such file"]),
         (&["dump", "there.heap", "--out", "there.heap"], &["--out: ", "that is read"]),
+        (&["dump", "there.heap", "--out", "there.heap.wal"], &["--out: ", "that is read"]),
         (&["dump", "there.heap", "--out", "no/y"], &["no/y: No such file"]),
         (&["repair", "there.heap", "--no-backup"], &["--write"]),
         (&["repair", "--write", "text"], &["text: it is no heap"]),
@@ -215,7 +220,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
         place.refuses(args, parts);
     }
     assert_eq!(place.names(), names);
-    assert_eq!(place.bytes("x.wal"), b"somebody's");
+    assert_eq!(place.bytes("x.wal"), b"another file");
 }
 
 #[test]
@@ -343,7 +348,7 @@ fn damage_is_named_with_its_place_and_mended_only_where_asked() {
     assert_eq!(place.bytes("a.heap"), bytes);
     assert_eq!(place.names(), ["a.heap"]);
 
-    place.write("a.heap.before-repair", "somebody's");
+    place.write("a.heap.before-repair", "another file");
     place.refuses(&["repair", "--write", "a.heap"], &["a.heap.before-repair: it is there already"]);
     std::fs::remove_file(place.path("a.heap.before-repair")).unwrap();
     // A log that was set aside before is not written over.
@@ -488,6 +493,30 @@ fn what_is_cut_off_is_damaged_and_cannot_be_mended() {
     assert!(place.says(1, &["check", "a.heap"]).contains("offset 0x0: the heap's identity"));
     place.refuses(&["info", "a.heap"], &["offset 0x0", "heap check a.heap"]);
     assert!(place.says(1, &["repair", "a.heap"]).contains("cannot be mended"));
+}
+
+#[test]
+fn a_heap_whose_ties_to_its_log_are_damaged_is_used_as_the_file_has_it() {
+    let place = Place::new();
+    let heap = place.create("a.heap", Choice::Logged);
+    fill(&heap);
+    heap.close().unwrap();
+    let mut bytes = place.bytes("a.heap");
+    let ties = ROOTS - 8192 + 53_248;
+    bytes[ties..ties + 8192].fill(0xff);
+    place.write("a.heap", &bytes);
+    let said = place.says(1, &["check", "a.heap"]);
+    assert!(said.contains("heap to its log") && said.contains("heap repair a.heap"), "{said}");
+    let said = place.says(1, &["repair", "a.heap"]);
+    assert!(said.contains("heap repair --forget-log a.heap"), "{said}");
+    let said = place.says(1, &["repair", "--forget-log", "a.heap"]);
+    assert!(said.contains("the log would be given up") && said.contains("--write"), "{said}");
+    assert_eq!(place.bytes("a.heap"), bytes);
+    let said = place.says(0, &["repair", "--forget-log", "--write", "--no-backup", "a.heap"]);
+    assert!(said.contains("the log given up") && said.contains("it is sound now"), "{said}");
+    assert_eq!(numbers(&place.path("a.heap")), Vec::from_iter(0..100));
+    let said = place.says(0, &["repair", "--forget-log", "a.heap"]);
+    assert_eq!(said, "a.heap: sound; there is nothing to mend\n");
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! What is refused is refused with the file that is meant, the reason, and the way out.
 
-use super::{BYTES, Place, fill};
+use super::{BYTES, Place};
 use spandrel_pheap::{Choice, Options};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// What a heap's log is called.
@@ -119,17 +118,4 @@ fn fixed_heaps_are_made_shown_and_opened_under_ulimit_v() {
         assert!(done.status.success(), "{done:?}");
     }
     assert_eq!(std::fs::metadata(place.path("a.heap")).unwrap().len(), BYTES as u64);
-}
-
-#[test]
-fn messages_have_no_pronoun_for_a_process() {
-    let place = Place::new();
-    let heap = place.create("a.heap", Choice::Logged);
-    fill(&heap);
-    for command in ["gc", "info", "check", "repair"] {
-        let done = place.run(&[command, "a.heap"]);
-        let said = done.out + &done.err;
-        assert!(!said.contains("somebody"), "{said}");
-    }
-    assert!(Path::new(&place.path("a.heap")).exists());
 }

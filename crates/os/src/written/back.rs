@@ -1,4 +1,4 @@
-//! Memory of pages that are equal to what their file has is released to the kernel.
+//! Releases the memory of pages that are equal to the file's to the kernel.
 
 use spandrel_pages::PAGE_BYTES;
 
@@ -15,16 +15,16 @@ pub unsafe fn give(
     len: usize,
     mut is_equal: impl FnMut(usize) -> bool,
 ) -> usize {
-    // A handler may store to the range between a look at a page and its end.
+    // A signal handler could store to a page between the comparison and the release.
     let _signals = Blocked::new();
     let mut bytes = 0;
     let mut drop_run = |from: usize, len: usize| {
-        // SAFETY: equal to the file's, and no other thread stores there.
+        // SAFETY: the pages are equal to the file's, and neither another thread nor a signal handler stores to them meanwhile.
         if len > 0 && unsafe { vm::discard(from as *mut u8, len) } {
             bytes += len;
         }
     };
-    // What cannot be listed is not released.
+    // Pages that the kernel does not list are not released.
     let _ = match how {
         How::Kernel { pagemap, .. } => kernel::clean(pagemap, at, len, drop_run),
         How::Own { pagemap: None } => Ok(()),
@@ -42,12 +42,12 @@ pub unsafe fn give(
     bytes
 }
 
-/// All signals of the calling thread wait as long as this lives.
+/// Blocks all signals of the calling thread until it is dropped.
 struct Blocked(libc::sigset_t);
 
 impl Blocked {
     fn new() -> Self {
-        // SAFETY: both sets are the function's own; a mask of zeroes is one.
+        // SAFETY: both sets are local variables, and all zeroes is a valid set.
         unsafe {
             let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
             libc::sigfillset(&raw mut all);
@@ -59,7 +59,7 @@ impl Blocked {
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        // SAFETY: the mask that was in force before.
+        // SAFETY: the set is the valid mask that was in force before.
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, core::ptr::null_mut())
         };

@@ -1,12 +1,10 @@
-//! The kernel tells: `linux/userfaultfd.h` and `linux/fs.h`.
+//! The kernel's record of writes: asynchronous write protection (`linux/userfaultfd.h`) and `PAGEMAP_SCAN` (`linux/fs.h`).
 
 use core::ptr;
 
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
-use rustix::fs::{self, Mode, OFlags};
-use rustix::io::Errno;
 
-use super::How;
+use super::{How, own};
 
 const UFFD_API: u64 = 0xAA;
 const USER_MODE_ONLY: i32 = 1;
@@ -71,7 +69,7 @@ fn ioctl<T>(file: &OwnedFd, request: u64, argument: &mut T) -> Result<i64, i32> 
     let errno = crate::env::errno();
     let argument = ptr::from_mut(argument);
     let outcome = loop {
-        // SAFETY: the argument is the one of the request, and the kernel writes within it, and to regions that it names.
+        // SAFETY: the argument is the one of the request. The kernel writes to it, and to the `regions_len` regions that it points to.
         let result = unsafe { libc::ioctl(file.as_raw_fd(), request as _, argument) };
         match crate::env::errno() {
             libc::EINTR if result < 0 => {}
@@ -83,24 +81,31 @@ fn ioctl<T>(file: &OwnedFd, request: u64, argument: &mut T) -> Result<i64, i32> 
     outcome
 }
 
+/// Watches a range of whole pages, of which none counts as written.
+///
+/// # Errors
+/// The error's number: the kernel is older than 6.7, or forbids the call.
 pub fn watch(at: usize, len: usize) -> Result<How, i32> {
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY;
     let errno = crate::env::errno();
-    // SAFETY: it makes a descriptor.
+    // SAFETY: the call makes a descriptor, and accesses no memory of the process.
     let watch = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
     let why = crate::env::errno();
     crate::env::set_errno(errno);
     let watch = i32::try_from(watch).ok().filter(|watch| *watch >= 0).ok_or(why)?;
-    // SAFETY: just made.
+    // SAFETY: the descriptor was made by the call above, and has no other owner.
     let watch = unsafe { OwnedFd::from_raw_fd(watch) };
     let features = FEATURE_WP | FEATURE_WP_UNPOPULATED | FEATURE_WP_ASYNC;
     ioctl(&watch, UFFDIO_API, &mut Api { api: UFFD_API, features, ioctls: 0 })?;
-    let pagemap = fs::open(c"/proc/self/pagemap", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        .map_err(Errno::raw_os_error)?;
+    let pagemap = own::open().ok_or(libc::ENOENT)?;
     add(&watch, &pagemap, at, len)?;
     Ok(How::Kernel { watch, pagemap })
 }
 
+/// Watches one more range of whole pages, of which none counts as written.
+///
+/// # Errors
+/// The error's number.
 pub fn add(watch: &OwnedFd, pagemap: &OwnedFd, at: usize, len: usize) -> Result<(), i32> {
     if len == 0 {
         return Ok(());
@@ -108,21 +113,21 @@ pub fn add(watch: &OwnedFd, pagemap: &OwnedFd, at: usize, len: usize) -> Result<
     let (start, length) = (at as u64, len as u64);
     let mut range = Register { start, len: length, mode: REGISTER_MODE_WP, ioctls: 0 };
     ioctl(watch, UFFDIO_REGISTER, &mut range)?;
-    // Whether it can, and nothing counts as written.
+    // An error here means that the kernel cannot report writes to such pages.
     take(pagemap, at, len, |_, _| {})
 }
 
 /// What a scan looks for.
 struct Wanted {
     flags: u64,
-    /// Categories that a page is to be of, those of `inverted` excepted, which it is not to be of.
+    /// Categories that a page must have. Those that are in `inverted` as well it must not have.
     all: u64,
     inverted: u64,
-    /// Categories of which it is to be of one at least; 0: any.
+    /// Categories of which a page must have one at least; 0: no condition.
     any: u64,
 }
 
-/// Names runs of pages that were written, which do not count as written from then on.
+/// Calls `run` with the address and length of each run of pages that were written. They do not count as written from then on.
 pub fn take(
     pagemap: &OwnedFd,
     at: usize,
@@ -133,7 +138,7 @@ pub fn take(
     scan(pagemap, at, len, &Wanted { flags, all: IS_WRITTEN, inverted: 0, any: 0 }, run)
 }
 
-/// The same, and they count as written as before.
+/// As [`take`], but the pages count as written as before.
 pub fn list(
     pagemap: &OwnedFd,
     at: usize,
@@ -143,7 +148,7 @@ pub fn list(
     scan(pagemap, at, len, &Wanted { flags: 0, all: IS_WRITTEN, inverted: 0, any: 0 }, run)
 }
 
-/// Names runs of pages of the process's own that were not written since the last [`take`].
+/// As [`list`], for pages that the process has a copy of and that were not written since the last [`take`].
 pub fn clean(
     pagemap: &OwnedFd,
     at: usize,
@@ -151,7 +156,7 @@ pub fn clean(
     run: impl FnMut(usize, usize),
 ) -> Result<(), i32> {
     let not = IS_WRITTEN | IS_OF_FILE;
-    // The mark of a page that was never there looks like one in swap.
+    // A page must be present: the kernel's mark of a page that never was looks like a page in swap.
     scan(pagemap, at, len, &Wanted { flags: 0, all: not, inverted: not, any: IS_PRESENT }, run)
 }
 

@@ -1,10 +1,14 @@
 //! Which pages of a private file mapping were written.
 //!
-//! The kernel tells exactly where it can (userfaultfd's asynchronous write protection and `PAGEMAP_SCAN`, Linux 6.7): a first write to a page
-//! costs a fault that the kernel ends by itself. Containers often forbid that call. Elsewhere the page table tells which pages the process has of
-//! its own: each page that was ever written is one, and which of them have changed since is seen by a comparison with the file. Neither way
-//! needs a signal or a protection that the program could notice: system calls may store to the pages, threads may block signals, and a
-//! handler of `SIGSEGV` is the program's own.
+//! Two ways:
+//!
+//! - The kernel records writes exactly (userfaultfd's asynchronous write protection and `PAGEMAP_SCAN`, Linux 6.7): a first write to a page
+//!   costs a fault, which the kernel handles by itself. Containers often forbid that call.
+//! - Elsewhere the page table shows which pages the process has a copy of: all that were ever written. A comparison with the file shows
+//!   which of them have changed.
+//!
+//! Neither way needs a signal or a protection that the program could notice: system calls may store to the pages, threads may block
+//! signals, and a handler of `SIGSEGV` is the program's own.
 
 mod back;
 mod kernel;
@@ -33,7 +37,7 @@ enum How {
 pub enum Names {
     /// Pages that were written since the last call.
     Written,
-    /// Pages that were written at any time: which of them have changed the caller compares.
+    /// Pages that were written at any time. The caller compares them with the file.
     Candidates,
 }
 
@@ -41,15 +45,15 @@ impl Written {
     /// Watches a range of whole pages, of which none counts as written.
     ///
     /// # Safety
-    /// The range is a private mapping of a file for reading and writing, the caller's, and no page of it was written yet; it is released after
-    /// this.
+    /// The range is a private mapping of a file, for reading and writing, that belongs to the caller. No page of it was written yet. It is
+    /// unmapped only after the last call of this value.
     pub unsafe fn watch(at: *mut u8, len: usize) -> Self {
         let at = at as usize;
         let how = kernel::watch(at, len).unwrap_or_else(|_| How::Own { pagemap: own::open() });
         Self { at, len: AtomicUsize::new(len), how }
     }
 
-    /// The same without the kernel's exact answer: for tests.
+    /// As [`Written::watch`], without the kernel's record of writes: for tests.
     ///
     /// # Safety
     /// As for [`Written::watch`].
@@ -58,10 +62,10 @@ impl Written {
         Self { at: at as usize, len: AtomicUsize::new(len), how }
     }
 
-    /// Watches what was mapped behind the range as well, up to `len` bytes of all; no page of it was written yet.
+    /// Watches a longer range, of `len` bytes in all. No page behind the old end was written yet.
     ///
     /// # Errors
-    /// The error's number. It is as it was then.
+    /// The error's number. The range stays as long as it was then.
     ///
     /// # Safety
     /// As for [`Written::watch`]; one thread at a time makes the range longer.
@@ -83,7 +87,8 @@ impl Written {
         }
     }
 
-    /// Names every run of pages, by offset and length, in order. What is written meanwhile is named now or the next time.
+    /// Calls `run` with the offset and length of every run of pages, in order. A page that is written meanwhile is named now or the next
+    /// time.
     ///
     /// # Errors
     /// The error's number. Runs that were not named may be lost.
@@ -99,11 +104,11 @@ impl Written {
         }
     }
 
-    /// Bytes of pages that the next [`Written::take`] would name, about: they count as written as before.
+    /// About the number of bytes that the next [`Written::take`] would name. The pages count as written as before.
     pub fn bytes(&self) -> usize {
         let (len, mut bytes) = (self.len.load(Acquire), 0);
         let count = |_: usize, len: usize| bytes += len;
-        // What cannot be listed is all of it.
+        // Where the kernel lists no pages, any may be written.
         let listed = match &self.how {
             How::Kernel { pagemap, .. } => kernel::list(pagemap, self.at, len, count),
             How::Own { pagemap } => own::pages(pagemap.as_ref(), self.at, len, count),
@@ -111,12 +116,15 @@ impl Written {
         if listed.is_ok() { bytes } else { len }
     }
 
-    /// Gives the memory of pages back that are equal to what the file has: they read the same afterwards, from the file. Every store up to the
-    /// last call of [`Written::take`] is in the file. `is_equal` compares a page with the file, by its offset; it is called where the kernel
-    /// does not know which pages changed since. Signals wait meanwhile. Returns the number of bytes.
+    /// Releases the memory of pages that are equal to the file's: they read the same afterwards, from the file. Returns the number of
+    /// bytes.
+    ///
+    /// `is_equal` compares the page at an offset with the file, where the kernel does not record writes. Signals of the calling thread are
+    /// blocked meanwhile.
     ///
     /// # Safety
-    /// No other thread stores to the range meanwhile, and no system call that was begun before does.
+    /// The file has every store up to the last call of [`Written::take`]. No other thread stores to the range meanwhile, nor does an
+    /// asynchronous system call that was begun before.
     pub unsafe fn give_back(&self, is_equal: impl FnMut(usize) -> bool) -> usize {
         let len = self.len.load(Acquire);
         // SAFETY: passed on from the caller.

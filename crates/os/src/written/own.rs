@@ -1,4 +1,4 @@
-//! Pages that a process has of its own in a private mapping of a file: those that were ever written, by the page table
+//! Pages that a process has a copy of in a private mapping of a file, which are those that were ever written. The page table shows them
 //! (`Documentation/admin-guide/mm/pagemap.rst`).
 
 use rustix::fd::OwnedFd;
@@ -7,11 +7,11 @@ use spandrel_pages::PAGE_BYTES;
 
 use crate::image::retry;
 
-/// Bits of an entry: the page is in memory, in swap, the file's.
+/// Bits of an entry: the page is in memory, is in swap, belongs to the file.
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const OF_FILE: u64 = 1 << 61;
-/// Entries that are read in one go.
+/// Entries of one read: 4 KiB.
 const ENTRIES: usize = 512;
 
 /// The page table of the process; `None`: there is no `/proc`.
@@ -20,7 +20,7 @@ pub fn open() -> Option<OwnedFd> {
     retry(|| fs::open(c"/proc/self/pagemap", flags, Mode::empty())).ok()
 }
 
-/// Names runs of such pages in a range, by address and length, in order. Without a page table it is the whole range.
+/// Calls `run` with the address and length of each run of such pages in a range, in order. Without a page table it is the whole range.
 ///
 /// # Errors
 /// The error's number.

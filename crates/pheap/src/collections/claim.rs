@@ -8,10 +8,10 @@ use core::sync::atomic::{AtomicU64, Ordering::*};
 use crate::registry::MOST;
 use crate::superblock::ROOT_COUNT;
 
-/// For each root of each open heap the token of its handle; 0: it has none.
+/// For each root of each open heap the token of its handle; 0: the root has no handle.
 static CLAIMS: [[AtomicU64; ROOT_COUNT]; MOST] =
     [const { [const { AtomicU64::new(0) }; ROOT_COUNT] }; MOST];
-/// Tokens are used once.
+/// The last token; each is used once.
 static TOKENS: AtomicU64 = AtomicU64::new(0);
 
 /// The right to be the handle of a root's collection, until it is dropped.
@@ -27,14 +27,14 @@ fn place(number: usize, index: usize) -> Option<&'static AtomicU64> {
 }
 
 impl Claim {
-    /// Claims a root of the heap of that number; `None`: a handle has it.
+    /// Claims a root of the heap of that number; `None`: another handle has the claim.
     pub fn take(number: usize, index: usize) -> Option<Self> {
         let token = TOKENS.fetch_add(1, Relaxed) + 1;
         let is_taken = place(number, index)?.compare_exchange(0, token, Acquire, Relaxed).is_ok();
         is_taken.then_some(Self { number, index, token })
     }
 
-    /// A claim of nothing, for a collection that no root leads to.
+    /// A claim of no root, for a collection that a pointer leads to.
     pub const fn none() -> Self {
         Self { number: usize::MAX, index: 0, token: 0 }
     }
@@ -42,7 +42,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // A heap that was closed has no claims left, and its successor has other tokens.
+        // The heap may be closed, and another one may have its number: that one's claims have other tokens.
         if let Some(place) = place(self.number, self.index) {
             let _ = place.compare_exchange(self.token, 0, Release, Relaxed);
         }
@@ -57,7 +57,7 @@ pub fn is_taken(number: usize, index: usize) -> bool {
 /// The heap of that number is closed: its claims end.
 pub fn forget(number: usize) {
     for place in CLAIMS.get(number).into_iter().flatten() {
-        // Most of the table was never written to.
+        // A store would allocate a page of the table that no claim has touched.
         if place.load(Relaxed) != 0 {
             place.store(0, Release);
         }

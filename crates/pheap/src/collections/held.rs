@@ -1,4 +1,4 @@
-//! What each handle of a collection has: its heap, where its head lies, and its claim.
+//! The common part of all handles of collections: the heap, the place of the collection's head, and the claim.
 
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
@@ -53,13 +53,13 @@ where
 
 /// The handle of one collection. No `Drop` of its own: a handle that borrows a heap may be dropped after that was closed.
 pub(crate) struct Held<H> {
-    /// Until the handle is dropped.
+    /// No other handle of a named collection lives meanwhile.
     _claim: Claim,
     /// The heap's [`Core`], which stays where it is as long as the heap is open.
     core: NonNull<()>,
     /// Where the collection's head is.
     at: usize,
-    /// The last transaction that changed the collection; 0: none did.
+    /// The last transaction that used this handle to change the collection; 0: none did.
     joined: AtomicU64,
     /// Keeps the heap open. Never handed out, and never borrowed mutably.
     _keeps: H,
@@ -96,19 +96,19 @@ impl<H: HeapRef> Held<H> {
     pub fn open<T: Trace>(heap: H, name: &str, new: impl FnOnce() -> T) -> Result<Self, Error> {
         let opened = heap.heap();
         let core = opened.core();
-        let _inside = core.gate.enter_to_look()?;
+        let inside = core.gate.enter_to_look()?;
         let index = opened.named_root::<T>(name)?;
         let lives = || core.root_name(index).map_or(Error::RootName, Error::HandleLives);
         let claim = Claim::take(core.number.load(Relaxed), index).ok_or_else(lives)?;
         let mut head = PPtr::<T>::from_raw(core.load(ROOTS + index * 8));
         if head.is_null() {
-            // Not part of a transaction that the thread may be in: the handle outlives one that is rolled back.
+            // The head is no part of a transaction that the thread is in: the handle outlives a rollback.
             head = opened.new_object_now(new())?;
             core.set_root_now(index, head.raw())?;
         }
         let at = opened.place_of(head)?;
         let core = opened.core.cast();
-        drop(_inside);
+        drop(inside);
         Ok(Self { _claim: claim, core, at, joined: AtomicU64::new(0), _keeps: heap })
     }
 
@@ -123,9 +123,7 @@ impl<H: HeapRef> Held<H> {
         let (at, core) = (heap.heap().place_of(head)?, heap.heap().core.cast());
         Ok(Self { _claim: Claim::none(), core, at, joined: AtomicU64::new(0), _keeps: heap })
     }
-}
 
-impl<H: HeapRef> Held<H> {
     /// The heap.
     #[inline]
     pub fn core(&self) -> &Core<H::Medium> {
@@ -159,15 +157,13 @@ impl<H: HeapRef> Held<H> {
         }
         Ok(op)
     }
-}
 
-impl<H: HeapRef> Held<H> {
     /// Begins a transaction of several operations that change the collection.
     ///
     /// # Errors
     /// As for [`Held::op`] and [`Heap::transaction`].
     pub fn transaction(&self) -> Result<Transaction<'_, H::Medium>, Error> {
-        // Refused before it waits for the transaction that it is refused for.
+        // An operation that is refused must not wait first, for the very transaction that it is refused for.
         drop(self.op()?);
         Transaction::begin(self.core())
     }

@@ -2,19 +2,18 @@
 
 use crate::trace::{Trace, mix};
 
-/// What a hash table looks for. `#[derive(Key)]` writes this for a structure of keys.
+/// A key of a hash table. `#[derive(Key)]` implements it for a structure of keys.
 ///
-/// The number that a key has is stored: it must be the same in the next program, which `core::hash::Hash` does not
-/// promise.
+/// The table stores the code of a key, so that the next program must compute the same one: `core::hash::Hash` does not promise that.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no key of a hash table in a heap",
     note = "keys are integers, arrays, tuples, `Str<N>` for text of up to N bytes, and structures with `#[derive(Clone, Copy, PartialEq, Eq, Trace, Key)]`"
 )]
 pub trait Key: Trace + Copy + Eq {
-    /// A number that equal keys have in common, and others rarely.
+    /// The hash code: equal for equal keys, and rarely equal for others.
     fn code(&self) -> u64;
 
-    /// The number of several.
+    /// The hash code of a sequence of keys.
     fn code_of(all: &[Self]) -> u64 {
         all.iter().fold(mix(all.len() as u64, 2), |code, key| mix(code, key.code()))
     }
@@ -38,7 +37,7 @@ impl Key for u8 {
     }
 
     fn code_of(all: &[u8]) -> u64 {
-        // FNV-1a, and mixed, as its low bits are what slots are chosen by.
+        // FNV-1a, mixed: the low bits choose the slot, and those of FNV-1a alone are weak.
         let fnv = |code: u64, byte: &u8| (code ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         mix(all.iter().fold(0xcbf2_9ce4_8422_2325, fnv), all.len() as u64)
     }

@@ -1,4 +1,4 @@
-//! A hash table: one object, of which the slots are probed one after the other.
+//! A hash table with open addressing and linear probing, in one object.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -14,7 +14,7 @@ use crate::heap::Heap;
 use crate::pointer::PPtr;
 use crate::trace::{Trace, Tracer, hash, mix};
 
-/// What a root leads to that is a hash table.
+/// The head of a hash table: what its root leads to.
 #[repr(C)]
 pub struct MapHead<K, V> {
     table: PPtr<Table<K, V>>,
@@ -23,7 +23,7 @@ pub struct MapHead<K, V> {
 #[repr(C)]
 struct Table<K, V> {
     len: u64,
-    /// Slots that are not empty, also those of which the key was removed.
+    /// Slots that are not empty: those with keys, and tombstones ([`REMOVED`]).
     used: u64,
     slots: u64,
     /// The first lies at a multiple of 16.
@@ -33,20 +33,21 @@ struct Table<K, V> {
 
 #[repr(C)]
 struct Slot<K, V> {
-    /// What is there: [`EMPTY`], [`REMOVED`], or the key's code.
+    /// [`EMPTY`], [`REMOVED`], or the code of the slot's key.
     tag: u64,
     key: K,
     value: V,
 }
 
 const EMPTY: u64 = 0;
+/// A tombstone: a search passes it, and an insertion may take it.
 const REMOVED: u64 = 1;
-/// A code is none of those.
+/// The bit that each tag of a key has, and neither of the two above.
 const IS_KEY: u64 = 2;
 const LEAST_SLOTS: usize = 8;
 
 impl<K, V> MapHead<K, V> {
-    /// The head of a table without keys, for a collection that a program's own object leads to; see [`HashMap::of`].
+    /// The head of a table without keys, for a program's own object that leads to a table; see [`HashMap::of`].
     pub const fn new() -> Self {
         Self { table: PPtr::NULL }
     }
@@ -64,7 +65,7 @@ impl<K, V> fmt::Debug for MapHead<K, V> {
     }
 }
 
-// SAFETY: a pointer.
+// SAFETY: the head is one pointer, which `trace` names.
 unsafe impl<K: Trace, V: Trace> Trace for MapHead<K, V> {
     const LAYOUT: u64 =
         mix(mix(hash("MapHead", size_of::<Slot<K, V>>() as u64), K::LAYOUT), V::LAYOUT);
@@ -74,7 +75,7 @@ unsafe impl<K: Trace, V: Trace> Trace for MapHead<K, V> {
     }
 }
 
-// SAFETY: numbers, and slots.
+// SAFETY: any bytes are numbers and slots, and `trace` names the slots.
 unsafe impl<K: Trace, V: Trace> Trace for Table<K, V> {
     const LAYOUT: u64 = <MapHead<K, V>>::LAYOUT;
     const HAS_POINTERS: bool = K::HAS_POINTERS || V::HAS_POINTERS;
@@ -84,7 +85,7 @@ unsafe impl<K: Trace, V: Trace> Trace for Table<K, V> {
     }
 }
 
-// SAFETY: a number, a key and a value.
+// SAFETY: any bytes are a number, a key and a value, and `trace` names both of a slot that has them.
 unsafe impl<K: Trace, V: Trace> Trace for Slot<K, V> {
     const LAYOUT: u64 = <MapHead<K, V>>::LAYOUT;
     const HAS_POINTERS: bool = K::HAS_POINTERS || V::HAS_POINTERS;
@@ -97,21 +98,23 @@ unsafe impl<K: Trace, V: Trace> Trace for Slot<K, V> {
     }
 }
 
-/// Whether a table of `slots` slots with `len` keys is made anew when `used` of its slots are in use. That begins at seven eighths. A full heap refuses
-/// slowly: each further 128th of the slots is a further attempt.
+/// Whether an insertion rebuilds a table of `slots` slots with `len` keys, of which `used` slots would be in use.
+///
+/// From seven eighths on it does. A rebuild that finds no room in the heap takes time linear in the table, so that the next attempt
+/// waits for another 128th of the slots.
 fn wants_room(used: usize, len: usize, slots: usize) -> bool {
     let most = slots / 8 * 7;
     used > most
         && ((used - most - 1).is_multiple_of((slots / 128).max(1)) || is_crowded(len, slots))
 }
 
-/// Whether a table has more keys than it may have even where there is no room for a larger one. Slots of removed keys do not count: they are taken
-/// again.
+/// Whether a table has too many keys for another insertion without a rebuild, also where the heap has no room for a larger one: above
+/// fifteen sixteenths of the slots. Tombstones do not count, as insertions take them.
 fn is_crowded(len: usize, slots: usize) -> bool {
     len * 16 > slots * 15
 }
 
-/// A hash table in a heap.
+/// A hash table in a heap. Insertions take constant expected time, amortised: one in a while rebuilds the table.
 pub struct HashMap<'h, K, V, H = &'h Heap> {
     held: Held<H>,
     of: PhantomData<(K, V, &'h ())>,
@@ -134,17 +137,17 @@ where
 }
 
 impl<'h, K: Key, V: Trace + Copy> HashMap<'h, K, V> {
-    /// The table of a name, made if there is none.
+    /// Opens the table that a named root leads to, and creates it if there is none.
     ///
     /// # Errors
-    /// [`Error::HandleLives`]: it has a handle; and as for [`Heap::root`] and [`Heap::alloc`].
+    /// [`Error::HandleLives`]: the table has a handle; and as for [`Heap::root`] and [`Heap::alloc`].
     pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<HashMap<'h, K, V, H>, Error> {
         const { HashMap::<K, V, H>::FITS };
         let held = Held::open(heap, name, MapHead::<K, V>::new)?;
         Ok(HashMap { held, of: PhantomData })
     }
 
-    /// The table that a pointer leads to.
+    /// The handle of the table that a pointer leads to.
     ///
     /// # Errors
     /// [`Error::Foreign`].
@@ -168,7 +171,7 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
     );
     const SLOT: usize = size_of::<Slot<K, V>>();
 
-    /// Where the table is, and how many slots it has: a power of two, or none.
+    /// Where the table is, and its number of slots: a power of two, or 0.
     fn table(&self) -> (usize, usize) {
         let core = self.held.core();
         let to = PPtr::<u8>::from_raw(core.load(self.held.at())).offset();
@@ -179,18 +182,18 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         if fits { (found.start, slots) } else { (0, 0) }
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub fn len(&self) -> usize {
         let (at, slots) = self.table();
         if slots == 0 { 0 } else { self.count(at, slots) }
     }
 
-    /// A count of a table: no more than there are slots, whatever a damaged one says.
+    /// A count of a table, capped at its slots: a damaged table may hold any number.
     fn count(&self, at: usize, slots: usize) -> usize {
         (self.held.core().load(at) as usize).min(slots)
     }
 
-    /// Whether there are none.
+    /// Whether the table has no key.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -199,7 +202,7 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         key.code() | IS_KEY
     }
 
-    /// Where the slot of a step of probing is.
+    /// Where the slot of a probe step is.
     fn probed(table: usize, slots: usize, tag: u64, step: usize) -> usize {
         let number = ((tag >> 2) as usize + step) & (slots - 1);
         table + FIRST + number * Self::SLOT
@@ -224,7 +227,7 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         unsafe { self.read(slot + offset_of!(Slot<K, V>, value)) }
     }
 
-    /// The slot that has a key, or else the first that it may be put into.
+    /// The slot of a key, and without one the slot that an insertion takes: the first tombstone on the way, or the empty slot at its end.
     fn find(&self, key: &K) -> (Option<usize>, Option<usize>) {
         let (table, slots) = self.table();
         let tag = Self::tag_of(key);
@@ -241,25 +244,25 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         (None, place)
     }
 
-    /// The value of a key.
+    /// The value of a key. Expected time constant.
     pub fn get(&self, key: &K) -> Option<V> {
         self.find(key).0.map(|at| self.value(at))
     }
 
-    /// Whether there is a key.
+    /// Whether the table has a key.
     pub fn contains_key(&self, key: &K) -> bool {
         self.find(key).0.is_some()
     }
 
-    /// Gives a key a value. That which it had before.
+    /// Sets the value of a key, and returns the value that it had before.
     ///
     /// # Errors
-    /// As for [`Heap::alloc`]; [`Error::Forked`], [`Error::InTransaction`].
+    /// As for [`Heap::alloc`]; [`Error::Forked`], [`Error::ReadOnly`], [`Error::InTransaction`].
     pub fn insert(&mut self, key: K, value: V) -> Result<Option<V>, Error> {
         self.change_or_insert(key, |_| value)
     }
 
-    /// Gives a key that has none a value. That which it has.
+    /// The value of a key; a key without one gets that of `value` first.
     ///
     /// # Errors
     /// As for [`HashMap::insert`].
@@ -272,7 +275,7 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         Ok(value)
     }
 
-    /// Gives a key the value that `value` makes of the one that it has. What it made.
+    /// Sets the value of a key to what `value` makes of the one that it has, and returns the new value.
     ///
     /// ```
     /// # let directory = tempfile::tempdir().unwrap();
@@ -307,7 +310,7 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         let (mut table, mut slots) = self.table();
         let used = if slots == 0 { 0 } else { self.count(table + USED_AT, slots) };
         let len = self.len() + 1;
-        // The slot of a removed key is in use already: to take it fills the table no more.
+        // A tombstone counts as used already: taking it does not fill the table.
         let is_removed = place.is_some_and(|at| op.core().load(at) == REMOVED);
         if !is_removed && (place.is_none() || wants_room(used + 1, len, slots)) {
             match self.rebuild(&mut op, |_, _| true) {
@@ -315,7 +318,7 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
                     (table, slots) = self.table();
                     place = self.find(&key).1;
                 }
-                // Probing takes longer, and ends.
+                // The heap has no room for a larger table. This one still has a free slot; probe sequences become longer.
                 Err(why) if place.is_some() && why.is_full() && !is_crowded(len, slots) => {}
                 Err(why) => return Err(why),
             }
@@ -323,7 +326,7 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         debug_assert!(slots > 0);
         let at = place.ok_or(Error::Full)?;
         let tag = op.core().load(at);
-        // SAFETY: a slot without a key, whose tag says so until the next step.
+        // SAFETY: the tag says until the next step that the slot has no key, so no thread reads these bytes.
         unsafe {
             op.put_aside(at + offset_of!(Slot<K, V>, key), bytes_of(&key))?;
             op.put_aside(at + offset_of!(Slot<K, V>, value), bytes_of(&value))?;
@@ -338,14 +341,13 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         Ok(None)
     }
 
-    /// Makes a table with room for more, without removed keys and those that are not to stay, and has it take the place of the old one.
+    /// Replaces the table by a new one, half full at most, without tombstones and without the keys for which `stays` returns false.
     fn rebuild(
         &self,
         op: &mut Op<'_, H::Medium>,
         mut stays: impl FnMut(&K, &V) -> bool,
     ) -> Result<(), Error> {
         let (old, _) = self.table();
-        // Half full at most.
         let slots = (self.len() * 2 + 1).next_power_of_two().max(LEAST_SLOTS);
         let bytes = slots.checked_mul(Self::SLOT).and_then(|bytes| bytes.checked_add(FIRST));
         let bytes = bytes.ok_or(Error::Size(slots))?;
@@ -358,7 +360,7 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
                 .map(|step| Self::probed(new, slots, tag, step))
                 .find(|at| core.load(*at) == EMPTY);
             let Some(at) = free else {
-                // More keys than the old table says: it is damaged.
+                // The old table has more keys than its count says, so it is damaged.
                 // SAFETY: nothing leads to it yet.
                 unsafe { op.give_back(new) };
                 return Err(Error::Full);
@@ -388,10 +390,10 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         Ok(())
     }
 
-    /// Takes a key away. Its value.
+    /// Removes a key, and returns its value.
     ///
     /// # Errors
-    /// [`Error::Forked`], [`Error::InTransaction`]; in a transaction [`Error::Full`]: there is no room for its log.
+    /// [`Error::Forked`], [`Error::ReadOnly`], [`Error::InTransaction`]; in a transaction [`Error::Full`]: there is no room for its log.
     pub fn remove(&mut self, key: &K) -> Result<Option<V>, Error> {
         let mut op = self.held.op()?;
         let Some(at) = self.find(key).0 else { return Ok(None) };
@@ -402,7 +404,7 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         Ok(Some(value))
     }
 
-    /// Takes all keys away.
+    /// Removes all keys, at once. Frees the table.
     ///
     /// # Errors
     /// As for [`HashMap::remove`].
@@ -417,7 +419,7 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         Ok(())
     }
 
-    /// Takes all keys away, at once, for which `stays` says false.
+    /// Removes all keys for which `stays` returns false, at once. The keys that stay move to a new table, for which the heap needs room.
     ///
     /// # Errors
     /// As for [`HashMap::insert`].
@@ -426,24 +428,24 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         self.rebuild(&mut op, stays)
     }
 
-    /// Where the slots with keys are.
+    /// The places of the slots with keys.
     fn slots(&self) -> impl Iterator<Item = usize> {
         let (table, slots) = self.table();
         let all = (0..slots).map(move |number| table + FIRST + number * Self::SLOT);
         all.filter(|at| self.held.core().load(*at) & !REMOVED != EMPTY)
     }
 
-    /// All keys and values, in no order.
+    /// All keys and their values, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (K, V)> {
         self.slots().map(|at| (self.key(at), self.value(at)))
     }
 
-    /// All keys, in no order.
+    /// All keys, in no particular order.
     pub fn keys(&self) -> impl Iterator<Item = K> {
         self.slots().map(|at| self.key(at))
     }
 
-    /// All values, in no order.
+    /// All values, in no particular order.
     pub fn values(&self) -> impl Iterator<Item = V> {
         self.slots().map(|at| self.value(at))
     }

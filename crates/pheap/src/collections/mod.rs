@@ -1,9 +1,13 @@
-//! Collections that live in a heap. Every operation is all or nothing after a failure: durable when it returns, on a file with the
-//! next checkpoint, and in a transaction ([`Heap::transaction`](crate::Heap::transaction)) together with all others of it.
+//! Collections that lie in a heap. Every operation is all or nothing after a failure. It is durable
+//! - when it returns, on memory and persistent memory,
+//! - with the next checkpoint, on a file,
+//! - together with all others of its transaction, in one ([`Heap::transaction`](crate::Heap::transaction)).
 //!
-//! What lies in the heap is one object or more; a program has a handle, which keeps the heap open: by `&Heap`, or by `Arc<Heap>` for a
-//! handle that borrows nothing and can be shared (`Arc<RwLock<HashMap<'static, u64, u64, Arc<Heap>>>>`). A named collection has one handle at a
-//! time: opening it again is refused ([`Error::HandleLives`](crate::Error::HandleLives)) until the first handle is dropped.
+//! A program uses a collection through a handle, which keeps the heap open by `&Heap`, or by an `Arc<Heap>`. A handle with an `Arc<Heap>`
+//! borrows nothing and can be shared: `Arc<RwLock<HashMap<'static, u64, u64, Arc<Heap>>>>`.
+//!
+//! A named collection has one handle at a time: to open it again is an error ([`Error::HandleLives`](crate::Error::HandleLives)) until the
+//! first handle is dropped.
 //!
 //! ```
 //! use spandrel_pheap::{Heap, Options};

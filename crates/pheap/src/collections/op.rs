@@ -1,4 +1,4 @@
-//! An operation that changes a collection: all of what it changes, or nothing, is there after a failure.
+//! An operation that changes a collection: after a failure all of its changes are there, or none.
 
 use core::ptr::NonNull;
 
@@ -12,7 +12,8 @@ use crate::shared::Core;
 use crate::transaction::{Log, Transaction};
 use crate::undo::ENTRIES;
 
-/// Bytes of a transaction's log that are set aside for the small records of one operation, so that none of them fails.
+/// Bytes of a transaction's log that are reserved for an operation's records of allocated and freed objects: none of these fails for
+/// want of room before the log has taken 64 of them.
 const RESERVE: usize = 2048;
 
 /// One of several places that change together.
@@ -24,12 +25,12 @@ pub(crate) enum Part<'v> {
 }
 
 impl<'v> Part<'v> {
-    /// A value.
+    /// The bytes of a value.
     pub fn of<T: Copy>(at: usize, value: &'v T) -> Self {
         Self::Bytes(at, bytes_of(value))
     }
 
-    /// Where its first word is, and how many words it touches.
+    /// Where the first word is, and the number of words that the part touches.
     fn words(&self) -> (usize, usize) {
         match *self {
             Self::Word(at, _) => (at, 1),
@@ -41,7 +42,7 @@ impl<'v> Part<'v> {
     }
 }
 
-/// A value's bytes; what lies between its fields is any.
+/// The bytes of a value; padding between its fields has any content.
 pub(crate) fn bytes_of<T: Copy>(value: &T) -> &[u8] {
     let bytes = NonNull::from(value).cast::<u8>();
     // SAFETY: the value's own bytes, as long as it is borrowed.
@@ -57,10 +58,10 @@ pub(crate) struct Op<'c, M: Medium> {
 }
 
 impl<'c, M: Medium> Op<'c, M> {
-    /// Begins an operation, part of the transaction that the thread is in.
+    /// Begins an operation. It is part of the transaction that the thread is in.
     ///
     /// # Errors
-    /// [`Error::Forked`]; [`Error::Full`]: there is no room for the records of a transaction.
+    /// [`Error::Forked`], [`Error::ReadOnly`]; [`Error::Full`]: there is no room for the records of a transaction.
     #[inline]
     pub fn begin(core: &'c Core<M>) -> Result<Self, Error> {
         let inside = core.gate.enter()?;
@@ -89,7 +90,7 @@ impl<'c, M: Medium> Op<'c, M> {
         self.core
     }
 
-    /// Allocates an object, which a transaction that is rolled back frees.
+    /// Allocates an object. The rollback of a transaction frees it.
     ///
     /// # Errors
     /// As for [`Heap::alloc`].
@@ -99,7 +100,7 @@ impl<'c, M: Medium> Op<'c, M> {
         Ok(at)
     }
 
-    /// The same of zeroes.
+    /// Allocates an object of zeroes. The rollback of a transaction frees it.
     ///
     /// # Errors
     /// As for [`Heap::alloc`].
@@ -115,7 +116,7 @@ impl<'c, M: Medium> Op<'c, M> {
         }
     }
 
-    /// Gives an object that was allocated in this operation back.
+    /// Frees an object that this operation has allocated.
     ///
     /// # Safety
     /// Nothing leads to it.
@@ -123,14 +124,14 @@ impl<'c, M: Medium> Op<'c, M> {
         if let Some((log, heap)) = self.log() {
             log.forget_alloc(heap, at);
         }
-        // SAFETY: promised by the caller. What cannot be freed the next recovery finds.
+        // SAFETY: promised by the caller. An object that cannot be freed is free after the next recovery.
         let _ = unsafe { self.heap.safe_free(self.core().at(at)) };
     }
 
-    /// Frees an object, in a transaction when that has ended.
+    /// Frees an object; in a transaction its commit does.
     ///
     /// # Errors
-    /// As for [`Heap::free`].
+    /// As for [`Heap::free`]. In a transaction none: the commit ignores an object that cannot be freed.
     ///
     /// # Safety
     /// Nothing leads to it any more.
@@ -145,7 +146,7 @@ impl<'c, M: Medium> Op<'c, M> {
         }
     }
 
-    /// Stores bytes of an object that nothing leads to yet, and has them written back.
+    /// Stores bytes of an object that nothing leads to yet, and writes them back.
     ///
     /// # Safety
     /// There is room for them, and no other thread reads or writes it.
@@ -155,10 +156,11 @@ impl<'c, M: Medium> Op<'c, M> {
         self.core().write_back(at, bytes.len());
     }
 
-    /// Stores bytes of an object that is in use, in a place that means nothing yet, and has them written back.
+    /// Stores bytes at an unused place of an object in use, and writes them back. A transaction logs what was there: before it the place
+    /// may have been in use.
     ///
     /// # Errors
-    /// [`Error::Full`]: there is no room in the transaction's log for what was there, which means something if it is rolled back.
+    /// [`Error::Full`]: there is no room in the transaction's log.
     ///
     /// # Safety
     /// As for [`Op::put`].
@@ -179,7 +181,7 @@ impl<'c, M: Medium> Op<'c, M> {
         self.core().fence();
     }
 
-    /// Stores a word, which is durable when this returns, in a transaction when that has ended.
+    /// Stores a word. It is durable when this returns; in a transaction, when that has ended.
     ///
     /// # Errors
     /// As for [`Op::change`].
@@ -196,7 +198,7 @@ impl<'c, M: Medium> Op<'c, M> {
     /// Changes several places, all or none of which are durable.
     ///
     /// # Errors
-    /// [`Error::Full`]: there is no room to note what was there. Nothing has changed.
+    /// [`Error::Full`]: there is no room to log what was there. Nothing has changed.
     pub fn change(&mut self, parts: &[Part<'_>]) -> Result<(), Error> {
         if let Some((log, heap)) = self.log() {
             for part in parts {
@@ -222,7 +224,7 @@ impl<'c, M: Medium> Op<'c, M> {
         Ok(())
     }
 
-    /// More than the undo log holds: a transaction by itself.
+    /// Changes more words than the undo log holds, in a transaction of its own. It waits for one of another thread.
     #[cold]
     fn change_much(&mut self, parts: &[Part<'_>]) -> Result<(), Error> {
         let transaction = Transaction::begin(self.core)?;
@@ -242,7 +244,7 @@ impl<'c, M: Medium> Op<'c, M> {
     }
 }
 
-/// What the words of the parts become.
+/// Calls `each` for every word of the parts, with its place and its new content.
 fn each_word<M: Medium>(core: &Core<M>, parts: &[Part<'_>], mut each: impl FnMut(usize, u64)) {
     for part in parts {
         match *part {

@@ -1,4 +1,4 @@
-//! A queue: a ring of elements, of which one word says where it begins and one where it ends.
+//! A double-ended queue: a ring buffer with one word for its begin and one for its end.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -10,19 +10,18 @@ use crate::heap::Heap;
 use crate::pointer::PPtr;
 use crate::trace::{Trace, Tracer, hash, mix};
 
-/// What a root leads to that is a queue: a pointer to its ring.
+/// The head of a queue, what its root leads to: a pointer to the ring.
 #[repr(C)]
 pub struct QueueHead<T> {
     ring: PPtr<Ring<T>>,
 }
 
-/// The elements of a queue. The places of the first and of the one behind the last are counted on without end; where they are in the
-/// ring is what remains of a division by its room.
+/// The ring buffer of a queue. `begin` and `end` count without bound and wrap at 2⁶⁴; modulo `room` they are places in the ring.
 #[repr(C)]
 pub struct Ring<T> {
     begin: u64,
     end: u64,
-    /// Elements that there is room for: a power of two.
+    /// The number of elements that there is room for: a power of two.
     room: u64,
     /// The first lies at a multiple of 16.
     unused: u64,
@@ -35,7 +34,7 @@ const FIRST: usize = 32;
 const LEAST_ROOM: usize = 8;
 
 impl<T> QueueHead<T> {
-    /// The head of a queue without elements, for a collection that a program's own object leads to; see [`Queue::of`].
+    /// The head of a queue without elements, for a program's own object that leads to a queue; see [`Queue::of`].
     pub const fn new() -> Self {
         Self { ring: PPtr::NULL }
     }
@@ -60,7 +59,7 @@ impl<T> fmt::Debug for Ring<T> {
     }
 }
 
-// SAFETY: a pointer.
+// SAFETY: the head is one pointer, which `trace` names.
 unsafe impl<T: Trace> Trace for QueueHead<T> {
     const LAYOUT: u64 = mix(hash("QueueHead", size_of::<T>() as u64), T::LAYOUT);
 
@@ -69,20 +68,21 @@ unsafe impl<T: Trace> Trace for QueueHead<T> {
     }
 }
 
-// SAFETY: numbers, and elements of which any bytes are values.
+// SAFETY: any bytes are numbers and elements, and `trace` names the elements in use.
 unsafe impl<T: Trace> Trace for Ring<T> {
     const LAYOUT: u64 = <QueueHead<T>>::LAYOUT;
     const HAS_POINTERS: bool = T::HAS_POINTERS;
 
     fn trace(&self, tracer: &mut Tracer<'_>) {
-        // What a place holds that is not in use may have been freed.
+        // Places that are not in use may hold pointers to objects that were freed.
         let Some((from, first, rest)) = parts(self.begin, self.end, self.room) else { return };
         tracer.some_behind::<T>(self.elements.as_ptr(), from, first);
         tracer.behind::<T>(self.elements.as_ptr(), rest);
     }
 }
 
-/// Where the first element is in the ring, how many there are from there to the ring's end, and how many from its beginning on.
+/// The place of the first element in the ring, the number of elements from there to the ring's end, and the number from the ring's
+/// beginning on. `None`: the ring is damaged.
 fn parts(begin: u64, end: u64, room: u64) -> Option<(usize, usize, usize)> {
     if !room.is_power_of_two() {
         return None;
@@ -92,7 +92,7 @@ fn parts(begin: u64, end: u64, room: u64) -> Option<(usize, usize, usize)> {
     Some((from as usize, first as usize, (len - first) as usize))
 }
 
-/// A queue in a heap, to which elements are added and from which they are taken at both ends.
+/// A double-ended queue in a heap. Elements are pushed and popped at both ends in constant time, amortised.
 pub struct Queue<'h, T, H = &'h Heap> {
     held: Held<H>,
     of: PhantomData<(T, &'h ())>,
@@ -105,16 +105,16 @@ impl<T: Trace + Copy + fmt::Debug, H: HeapRef> fmt::Debug for Queue<'_, T, H> {
 }
 
 impl<'h, T: Trace + Copy> Queue<'h, T> {
-    /// The queue of a name, made if there is none.
+    /// Opens the queue that a named root leads to, and creates it if there is none.
     ///
     /// # Errors
-    /// [`Error::HandleLives`]: it has a handle; and as for [`Heap::root`] and [`Heap::alloc`].
+    /// [`Error::HandleLives`]: the queue has a handle; and as for [`Heap::root`] and [`Heap::alloc`].
     pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<Queue<'h, T, H>, Error> {
         const { Queue::<T, H>::FITS };
         Ok(Queue { held: Held::open(heap, name, QueueHead::<T>::new)?, of: PhantomData })
     }
 
-    /// The queue that a pointer leads to.
+    /// The handle of the queue that a pointer leads to.
     ///
     /// # Errors
     /// [`Error::Foreign`].
@@ -131,7 +131,7 @@ impl<'h, T: Trace + Copy> Queue<'h, T> {
     }
 }
 
-/// A ring as it is.
+/// The state of a ring; all 0: the queue has none.
 #[derive(Clone, Copy)]
 struct Now {
     at: usize,
@@ -162,7 +162,7 @@ impl<T: Trace + Copy, H: HeapRef> Queue<'_, T, H> {
         Now { at, begin, len, room: room as usize }
     }
 
-    /// Where the element of a number is, counted from the first one's.
+    /// Where the element of a number is; the first one's is 0.
     fn place(now: Now, number: u64) -> usize {
         let number = now.begin.wrapping_add(number) as usize & (now.room - 1);
         now.at + FIRST + number * size_of::<T>()
@@ -174,17 +174,17 @@ impl<T: Trace + Copy, H: HeapRef> Queue<'_, T, H> {
         unsafe { at.as_ptr().cast::<T>().read_unaligned() }
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.now().len
     }
 
-    /// Whether there are none.
+    /// Whether the queue has no element.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// An element, counted from the front.
+    /// The element of an index, counted from the front; `None`: there are fewer elements.
     pub fn get(&self, index: usize) -> Option<T> {
         let now = self.now();
         (index < now.len).then(|| self.read(now, index))
@@ -206,36 +206,36 @@ impl<T: Trace + Copy, H: HeapRef> Queue<'_, T, H> {
         (0..now.len).map(move |number| self.read(now, number))
     }
 
-    /// Adds an element at the back.
+    /// Appends an element at the back.
     ///
     /// # Errors
-    /// As for [`Heap::alloc`]; [`Error::Forked`], [`Error::InTransaction`].
+    /// As for [`Heap::alloc`]; [`Error::Forked`], [`Error::ReadOnly`], [`Error::InTransaction`].
     pub fn push_back(&mut self, value: T) -> Result<(), Error> {
         let mut op = self.held.op()?;
         let now = self.with_room(&mut op)?;
-        // SAFETY: behind the last one, where there is room.
+        // SAFETY: there is room behind the last element, and no thread reads there.
         unsafe { op.put_aside(Self::place(now, now.len as u64), bytes_of(&value))? };
         op.fence();
         op.publish(now.at + END_AT, now.begin.wrapping_add(now.len as u64 + 1))
     }
 
-    /// Adds an element at the front.
+    /// Prepends an element at the front.
     ///
     /// # Errors
     /// As for [`Queue::push_back`].
     pub fn push_front(&mut self, value: T) -> Result<(), Error> {
         let mut op = self.held.op()?;
         let now = self.with_room(&mut op)?;
-        // SAFETY: before the first one, where there is room.
+        // SAFETY: there is room before the first element, and no thread reads there.
         unsafe { op.put_aside(Self::place(now, u64::MAX), bytes_of(&value))? };
         op.fence();
         op.publish(now.at, now.begin.wrapping_sub(1))
     }
 
-    /// Takes the first element away.
+    /// Removes the first element, and returns it.
     ///
     /// # Errors
-    /// [`Error::Forked`], [`Error::InTransaction`]; in a transaction [`Error::Full`]: there is no room for its log.
+    /// [`Error::Forked`], [`Error::ReadOnly`], [`Error::InTransaction`]; in a transaction [`Error::Full`]: there is no room for its log.
     pub fn pop_front(&mut self) -> Result<Option<T>, Error> {
         let mut op = self.held.op()?;
         let now = self.now();
@@ -247,7 +247,7 @@ impl<T: Trace + Copy, H: HeapRef> Queue<'_, T, H> {
         Ok(Some(value))
     }
 
-    /// Takes the last element away.
+    /// Removes the last element, and returns it.
     ///
     /// # Errors
     /// As for [`Queue::pop_front`].
@@ -262,7 +262,7 @@ impl<T: Trace + Copy, H: HeapRef> Queue<'_, T, H> {
         Ok(Some(value))
     }
 
-    /// Takes all elements away, and their room.
+    /// Removes all elements, and frees the ring.
     ///
     /// # Errors
     /// As for [`Queue::pop_front`].
@@ -277,7 +277,7 @@ impl<T: Trace + Copy, H: HeapRef> Queue<'_, T, H> {
         Ok(())
     }
 
-    /// The ring, with room for one more: a larger one, if need be, has taken its place.
+    /// The ring, with room for one more element: a full ring is replaced by one that is twice as large.
     fn with_room(&self, op: &mut Op<'_, H::Medium>) -> Result<Now, Error> {
         let now = self.now();
         if now.len < now.room {
@@ -289,7 +289,7 @@ impl<T: Trace + Copy, H: HeapRef> Queue<'_, T, H> {
         let core = op.core();
         for number in 0..now.len {
             let value = self.read(now, number);
-            // SAFETY: in an object that nothing leads to yet.
+            // SAFETY: nothing leads to the new ring yet.
             unsafe { op.put(new + FIRST + number * size_of::<T>(), bytes_of(&value)) };
         }
         core.store(new, 0);

@@ -1,4 +1,4 @@
-//! Sets: tables and sorted maps of keys without values.
+//! Sets: maps of keys without values.
 
 use core::fmt;
 use core::ops::RangeBounds;
@@ -10,15 +10,15 @@ use crate::heap::Heap;
 use crate::pointer::PPtr;
 use crate::trace::Trace;
 
-/// What a root leads to that is a set, in no order.
+/// The head of a hash set: what its root leads to.
 pub type SetHead<K> = MapHead<K, ()>;
-/// What a root leads to that is a sorted set.
+/// The head of a sorted set: what its root leads to.
 pub type SortedSetHead<K> = SortedHead<K, ()>;
 
-/// A set in a heap, in no order.
+/// A hash set in a heap: a [`HashMap`] of keys without values.
 pub struct HashSet<'h, K, H = &'h Heap>(HashMap<'h, K, (), H>);
 
-/// A sorted set in a heap.
+/// A sorted set in a heap: a [`SortedMap`] of keys without values.
 pub struct SortedSet<'h, K, H = &'h Heap>(SortedMap<'h, K, (), H>);
 
 impl<K: Key + fmt::Debug, H: HeapRef> fmt::Debug for HashSet<'_, K, H> {
@@ -33,11 +33,11 @@ impl<K: Trace + Copy + Ord + fmt::Debug, H: HeapRef> fmt::Debug for SortedSet<'_
     }
 }
 
-/// What both sets have.
+/// The methods that both sets have.
 macro_rules! set {
     ($set:ident, $map:ident, $head:ident, $($bound:ident)+) => {
         impl<'h, K: $($bound +)+> $set<'h, K> {
-            /// The set of a name, made if there is none.
+            /// Opens the set that a named root leads to, and creates it if there is none.
             ///
             /// # Errors
             #[doc = concat!("As for [`", stringify!($map), "::open`].")]
@@ -45,7 +45,7 @@ macro_rules! set {
                 $map::<K, ()>::open(heap, name).map($set)
             }
 
-            /// The set that a pointer leads to.
+            /// The handle of the set that a pointer leads to.
             ///
             /// # Errors
             /// [`Error::Foreign`].
@@ -62,22 +62,22 @@ macro_rules! set {
         }
 
         impl<K: $($bound +)+, H: HeapRef> $set<'_, K, H> {
-            /// How many keys there are.
+            /// The number of keys.
             pub fn len(&self) -> usize {
                 self.0.len()
             }
 
-            /// Whether there are none.
+            /// Whether the set has no key.
             pub fn is_empty(&self) -> bool {
                 self.0.is_empty()
             }
 
-            /// Whether there is a key.
+            /// Whether the set has a key.
             pub fn contains(&self, key: &K) -> bool {
                 self.0.contains_key(key)
             }
 
-            /// Adds a key. Whether it was not there.
+            /// Inserts a key, and returns whether the set did not have it.
             ///
             /// # Errors
             #[doc = concat!("As for [`", stringify!($map), "::insert`].")]
@@ -85,7 +85,7 @@ macro_rules! set {
                 self.0.insert(key, ()).map(|before| before.is_none())
             }
 
-            /// Takes a key away. Whether it was there.
+            /// Removes a key, and returns whether the set had it.
             ///
             /// # Errors
             #[doc = concat!("As for [`", stringify!($map), "::remove`].")]
@@ -93,7 +93,7 @@ macro_rules! set {
                 self.0.remove(key).map(|before| before.is_some())
             }
 
-            /// Takes all keys away, at once.
+            /// Removes all keys, at once.
             ///
             /// # Errors
             #[doc = concat!("As for [`", stringify!($map), "::clear`].")]
@@ -101,7 +101,7 @@ macro_rules! set {
                 self.0.clear()
             }
 
-            /// Takes all keys away, at once, for which `stays` says false.
+            /// Removes all keys for which `stays` returns false, at once.
             ///
             /// # Errors
             #[doc = concat!("As for [`", stringify!($map), "::retain`].")]
@@ -116,7 +116,7 @@ set!(HashSet, HashMap, MapHead, Key);
 set!(SortedSet, SortedMap, SortedHead, Trace Copy Ord);
 
 impl<K: Key, H: HeapRef> HashSet<'_, K, H> {
-    /// All keys, in no order.
+    /// All keys, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = K> {
         self.0.keys()
     }
@@ -143,7 +143,7 @@ impl<K: Trace + Copy + Ord, H: HeapRef> SortedSet<'_, K, H> {
         self.0.last().map(|(key, ())| key)
     }
 
-    /// Takes the first key away.
+    /// Removes the first key, and returns it.
     ///
     /// # Errors
     /// As for [`SortedMap::pop_first`].
@@ -151,7 +151,7 @@ impl<K: Trace + Copy + Ord, H: HeapRef> SortedSet<'_, K, H> {
         Ok(self.0.pop_first()?.map(|(key, ())| key))
     }
 
-    /// Takes the last key away.
+    /// Removes the last key, and returns it.
     ///
     /// # Errors
     /// As for [`SortedMap::pop_last`].

@@ -1,5 +1,7 @@
-//! A sorted map: a skip list. A key is there if the lowest list has it; the lists above are short cuts, which may be
-//! missing after a failure and are not missed.
+//! A sorted map: a skip list.
+//!
+//! Invariant: the map has a key if the lowest level has its node. Links of upper levels only make searches faster: after a failure some
+//! may be missing, and each that is there leads to a node of the lowest level.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -16,19 +18,19 @@ use crate::layout::BLOCK_BYTES;
 use crate::pointer::{PPtr, offset_of as offset_of_word};
 use crate::trace::{Trace, Tracer, hash, mix};
 
-/// Lists at most; each has a quarter of the keys of the one below.
-const LISTS: usize = 16;
+/// Levels at most. Each has a quarter of the nodes of the level below, expected.
+const LEVELS: usize = 16;
 
-/// What a root leads to that is a sorted map.
+/// The head of a sorted map: what its root leads to.
 #[repr(C)]
 pub struct SortedHead<K, V> {
-    links: [PPtr<Node<K, V>>; LISTS],
+    links: [PPtr<Node<K, V>>; LEVELS],
     len: u64,
 }
 
 #[repr(C)]
 struct Node<K, V> {
-    /// Lists that it is in.
+    /// The number of levels that link the node.
     height: u64,
     key: K,
     value: V,
@@ -36,9 +38,9 @@ struct Node<K, V> {
 }
 
 impl<K, V> SortedHead<K, V> {
-    /// The head of a map without keys, for a collection that a program's own object leads to; see [`SortedMap::of`].
+    /// The head of a map without keys, for a program's own object that leads to a map; see [`SortedMap::of`].
     pub const fn new() -> Self {
-        Self { links: [PPtr::NULL; LISTS], len: 0 }
+        Self { links: [PPtr::NULL; LEVELS], len: 0 }
     }
 }
 
@@ -54,27 +56,27 @@ impl<K, V> fmt::Debug for SortedHead<K, V> {
     }
 }
 
-// SAFETY: pointers and a number.
+// SAFETY: any bytes are pointers and a number, and `trace` names the pointers.
 unsafe impl<K: Trace, V: Trace> Trace for SortedHead<K, V> {
-    const LAYOUT: u64 = mix(mix(hash("SortedHead", LISTS as u64), K::LAYOUT), V::LAYOUT);
+    const LAYOUT: u64 = mix(mix(hash("SortedHead", LEVELS as u64), K::LAYOUT), V::LAYOUT);
 
     fn trace(&self, tracer: &mut Tracer<'_>) {
         self.links.trace(tracer);
     }
 }
 
-// SAFETY: a number, a key, a value, and pointers behind them.
+// SAFETY: any bytes are a number, a key, a value and links, and `trace` names all but the number.
 unsafe impl<K: Trace, V: Trace> Trace for Node<K, V> {
     const LAYOUT: u64 = <SortedHead<K, V>>::LAYOUT;
 
     fn trace(&self, tracer: &mut Tracer<'_>) {
         self.key.trace(tracer);
         self.value.trace(tracer);
-        tracer.behind::<PPtr<Self>>(self.links.as_ptr(), (self.height as usize).min(LISTS));
+        tracer.behind::<PPtr<Self>>(self.links.as_ptr(), (self.height as usize).min(LEVELS));
     }
 }
 
-/// A sorted map in a heap.
+/// A sorted map in a heap. Searches, insertions and removals take expected time logarithmic in the number of keys.
 pub struct SortedMap<'h, K, V, H = &'h Heap> {
     held: Held<H>,
     of: PhantomData<(K, V, &'h ())>,
@@ -92,17 +94,17 @@ where
 }
 
 impl<'h, K: Trace + Copy + Ord, V: Trace + Copy> SortedMap<'h, K, V> {
-    /// The map of a name, made if there is none.
+    /// Opens the map that a named root leads to, and creates it if there is none.
     ///
     /// # Errors
-    /// [`Error::HandleLives`]: it has a handle; and as for [`Heap::root`] and [`Heap::alloc`].
+    /// [`Error::HandleLives`]: the map has a handle; and as for [`Heap::root`] and [`Heap::alloc`].
     pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<SortedMap<'h, K, V, H>, Error> {
         const { SortedMap::<K, V, H>::FITS };
         let held = Held::open(heap, name, SortedHead::<K, V>::new)?;
         Ok(SortedMap { held, of: PhantomData })
     }
 
-    /// The map that a pointer leads to.
+    /// The handle of the map that a pointer leads to.
     ///
     /// # Errors
     /// [`Error::Foreign`].
@@ -134,19 +136,19 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
     const LINKS_AT: usize = offset_of!(Node<K, V>, links);
     const LEN_AT: usize = offset_of!(SortedHead<K, V>, len);
 
-    /// How many keys there are.
+    /// The number of keys.
     pub fn len(&self) -> usize {
-        // No more than there is room for, whatever a damaged heap says.
+        // Capped, as a damaged head may hold any number.
         let core = self.held.core();
         (core.load(self.held.at() + Self::LEN_AT) as usize).min(core.bytes())
     }
 
-    /// Whether there are none.
+    /// Whether the map has no key.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The node that a link leads to; `None`: it leads to none.
+    /// The node that a link leads to; `None`: the link is null, or damaged.
     fn node(&self, word: u64) -> Option<Found<K>> {
         let at = offset_of_word(word)?;
         let core = self.held.core();
@@ -157,7 +159,7 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
             return None;
         }
         let height = core.load(at) as usize;
-        let is_one = (1..=LISTS).contains(&height) && bytes - at >= Self::LINKS_AT + height * 8;
+        let is_one = (1..=LEVELS).contains(&height) && bytes - at >= Self::LINKS_AT + height * 8;
         // SAFETY: within the heap; any bytes are a key.
         let key = || unsafe {
             core.at(at + offset_of!(Node<K, V>, key)).as_ptr().cast::<K>().read_unaligned()
@@ -171,54 +173,54 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
         unsafe { at.as_ptr().cast::<V>().read_unaligned() }
     }
 
-    /// Where the links before a key are, in each list, from the lowest on.
-    fn before(&self, key: &K) -> [usize; LISTS] {
+    /// Where the link before a key is, at each level from the lowest on.
+    fn before(&self, key: &K) -> [usize; LEVELS] {
         self.before_by(|other| *other < *key)
     }
 
-    /// The same behind all keys for which `is_before` says so.
-    fn before_by(&self, is_before: impl Fn(&K) -> bool) -> [usize; LISTS] {
-        let mut places: [usize; LISTS] = core::array::from_fn(|list| self.held.at() + list * 8);
+    /// Where the link behind all keys for which `is_before` holds is, at each level from the lowest on.
+    fn before_by(&self, is_before: impl Fn(&K) -> bool) -> [usize; LEVELS] {
+        let mut places: [usize; LEVELS] = core::array::from_fn(|level| self.held.at() + level * 8);
         let mut links = self.held.at();
         let mut last: Option<K> = None;
-        for list in (0..LISTS).rev() {
-            while let Some(node) = self.node(self.held.core().load(links + list * 8)) {
-                // Keys that do not rise are damage, and might go round in circles.
-                let is_damaged = last.is_some_and(|last| node.key <= last) || node.height <= list;
+        for level in (0..LEVELS).rev() {
+            while let Some(node) = self.node(self.held.core().load(links + level * 8)) {
+                // Keys that do not rise are damage: the links may form a cycle.
+                let is_damaged = last.is_some_and(|last| node.key <= last) || node.height <= level;
                 if !is_before(&node.key) || is_damaged {
                     break;
                 }
                 (links, last) = (node.at + Self::LINKS_AT, Some(node.key));
             }
-            places[list] = links + list * 8;
+            places[level] = links + level * 8;
         }
         places
     }
 
-    /// The node of a key, behind its place in the lowest list.
+    /// The node of a key, which the link at `place` leads to if the map has it.
     fn at(&self, place: usize, key: &K) -> Option<Found<K>> {
         self.node(self.held.core().load(place)).filter(|node| node.key == *key)
     }
 
-    /// The value of a key.
+    /// The value of a key. Expected time logarithmic in the number of keys, as of every search.
     pub fn get(&self, key: &K) -> Option<V> {
         self.at(self.before(key)[0], key).map(|node| self.value(node.at))
     }
 
-    /// Whether there is a key.
+    /// Whether the map has a key.
     pub fn contains_key(&self, key: &K) -> bool {
         self.at(self.before(key)[0], key).is_some()
     }
 
-    /// Gives a key a value. That which it had before.
+    /// Sets the value of a key, and returns the value that it had before.
     ///
     /// # Errors
-    /// As for [`Heap::alloc`]; [`Error::Forked`], [`Error::InTransaction`].
+    /// As for [`Heap::alloc`]; [`Error::Forked`], [`Error::ReadOnly`], [`Error::InTransaction`].
     pub fn insert(&mut self, key: K, value: V) -> Result<Option<V>, Error> {
         self.change_or_insert(key, |_| value)
     }
 
-    /// Gives a key that has none a value. That which it has.
+    /// The value of a key; a key without one gets that of `value` first.
     ///
     /// # Errors
     /// As for [`SortedMap::insert`].
@@ -231,7 +233,7 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
         Ok(value)
     }
 
-    /// Gives a key the value that `value` makes of the one that it has. What it made.
+    /// Sets the value of a key to what `value` makes of the one that it has, and returns the new value.
     ///
     /// # Errors
     /// As for [`SortedMap::insert`].
@@ -265,8 +267,8 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
             core.medium.store(at + offset_of!(Node<K, V>, key), bytes_of(&key));
             core.medium.store(at + offset_of!(Node<K, V>, value), bytes_of(&value));
         }
-        for (list, place) in places.iter().enumerate().take(height) {
-            core.store(at + Self::LINKS_AT + list * 8, core.load(*place));
+        for (level, place) in places.iter().enumerate().take(height) {
+            core.store(at + Self::LINKS_AT + level * 8, core.load(*place));
         }
         core.write_back(at, bytes);
         core.fence();
@@ -278,14 +280,14 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
             return Err(why);
         }
         for place in &places[1..height] {
-            // Without this short cut it takes longer to find what is behind it.
-            let _ = Self::short_cut(&mut op, *place, word);
+            // Without this link searches take longer, and find the same.
+            let _ = Self::set_upper_link(&mut op, *place, word);
         }
         Ok(None)
     }
 
-    /// Stores a link of an upper list, which a failure may undo.
-    fn short_cut(op: &mut Op<'_, H::Medium>, place: usize, word: u64) -> Result<(), Error> {
+    /// Stores a link of an upper level. Outside of a transaction it becomes durable with the next fence.
+    fn set_upper_link(op: &mut Op<'_, H::Medium>, place: usize, word: u64) -> Result<(), Error> {
         if op.transaction().is_some() {
             return op.change(&[Part::Word(place, word)]);
         }
@@ -294,13 +296,13 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
         Ok(())
     }
 
-    /// In how many lists a new node is: one in four of each list in the next.
+    /// The number of levels of a new node: one in four nodes of a level is in the next.
     fn height(&self) -> usize {
         let drawn = mix(spandrel_os::clock::nanos(), self.len() as u64);
-        (drawn.trailing_zeros() as usize / 2 + 1).min(LISTS)
+        (drawn.trailing_zeros() as usize / 2 + 1).min(LEVELS)
     }
 
-    /// Takes a key away. Its value.
+    /// Removes a key, and returns its value.
     ///
     /// # Errors
     /// As for [`SortedMap::insert`].
@@ -315,12 +317,12 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
         let value = self.value(node.at);
         let core = op.core();
         let word = PPtr::<u8>::to(node.at).raw();
-        for (list, place) in places.iter().enumerate().skip(1).rev() {
-            if core.load(*place) == word && list < node.height {
-                Self::short_cut(op, *place, core.load(node.at + Self::LINKS_AT + list * 8))?;
+        for (level, place) in places.iter().enumerate().skip(1).rev() {
+            if core.load(*place) == word && level < node.height {
+                Self::set_upper_link(op, *place, core.load(node.at + Self::LINKS_AT + level * 8))?;
             }
         }
-        // No short cut leads to it before the key is gone.
+        // Durable before the lowest level changes: no link may lead to a node that is freed.
         core.fence();
         op.change(&[
             Part::Word(places[0], core.load(node.at + Self::LINKS_AT)),
@@ -331,14 +333,14 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
         Ok(Some(value))
     }
 
-    /// Takes all keys away, at once.
+    /// Removes all keys, at once. Takes time linear in their number, as it frees each node.
     ///
     /// # Errors
     /// As for [`SortedMap::insert`].
     pub fn clear(&mut self) -> Result<(), Error> {
         let mut op = self.held.op()?;
         let first = op.core().load(self.held.at());
-        op.change(&core::array::from_fn::<_, { LISTS + 1 }, _>(|word| {
+        op.change(&core::array::from_fn::<_, { LEVELS + 1 }, _>(|word| {
             Part::Word(self.held.at() + word * 8, 0)
         }))?;
         let mut next = first;
@@ -354,7 +356,7 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
         Ok(())
     }
 
-    /// Takes all keys away, at once, for which `stays` says false.
+    /// Removes all keys for which `stays` returns false, at once: in a transaction, which may wait for one of another thread.
     ///
     /// # Errors
     /// As for [`SortedMap::insert`].
@@ -371,7 +373,7 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
         transaction.commit()
     }
 
-    /// The first key and its value.
+    /// The first key and its value, in constant time.
     pub fn first(&self) -> Option<(K, V)> {
         self.iter().next()
     }
@@ -386,7 +388,7 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
         })?
     }
 
-    /// Takes the first key away, and returns it with its value.
+    /// Removes the first key, and returns it with its value.
     ///
     /// # Errors
     /// As for [`SortedMap::insert`].
@@ -395,7 +397,7 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
         Ok(self.remove(&key)?.map(|value| (key, value)))
     }
 
-    /// Takes the last key away, and returns it with its value.
+    /// Removes the last key, and returns it with its value.
     ///
     /// # Errors
     /// As for [`SortedMap::insert`].
@@ -404,12 +406,12 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
         Ok(self.remove(&key)?.map(|value| (key, value)))
     }
 
-    /// All keys and values from a key on, in order; `None`: from the first on.
+    /// All keys from `key` on and their values, in order; `None`: from the first on.
     pub fn from(&self, key: Option<&K>) -> impl Iterator<Item = (K, V)> {
         self.range((key.map_or(Bound::Unbounded, |key| Bound::Included(*key)), Bound::Unbounded))
     }
 
-    /// All keys of a range and their values, in order. A range that ends before it begins has none.
+    /// All keys of a range and their values, in order. A range that ends before it begins is empty.
     pub fn range(&self, range: impl RangeBounds<K>) -> impl Iterator<Item = (K, V)> {
         let mut place = match range.start_bound() {
             Bound::Unbounded => self.held.at(),

@@ -22,7 +22,7 @@ use crate::trace::{Trace, Tracer, hash, mix};
 #[repr(transparent)]
 pub struct Str<const N: usize>([u8; N]);
 
-// SAFETY: any bytes are one, and it holds nothing.
+// SAFETY: any bytes are a value, which has no pointers.
 unsafe impl<const N: usize> Trace for Str<N> {
     const LAYOUT: u64 = mix(hash("Str", N as u64), 0);
     const HAS_POINTERS: bool = false;
@@ -55,14 +55,14 @@ impl<const N: usize> Str<N> {
         }
     }
 
-    /// As many characters from a text's beginning as there is room for, up to the first that is zero.
+    /// The longest prefix of a text that fits, up to its first zero byte.
     pub fn cut(text: &str) -> Self {
         let text = text.split('\0').next().unwrap_or("");
         let len = (0..=text.len().min(N)).rev().find(|len| text.is_char_boundary(*len));
         Self::new(&text[..len.unwrap_or(0)]).unwrap_or(Self::EMPTY)
     }
 
-    /// As text; of what a damaged disk has made no text of, the part before that.
+    /// The text; of bytes that a damaged disk has left without a meaning, the valid prefix.
     pub fn as_str(&self) -> &str {
         let len = self.0.iter().position(|byte| *byte == 0).unwrap_or(N);
         let bytes = &self.0[..len];

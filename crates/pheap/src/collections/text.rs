@@ -1,4 +1,4 @@
-//! A text that grows.
+//! A text that grows: a vector of bytes of UTF-8.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::heap::Heap;
 use crate::pointer::PPtr;
 
-/// A text in a heap: UTF-8, of which only whole characters are added or taken away.
+/// A text in a heap: UTF-8, to which only whole characters are appended, and of which only whole characters are removed.
 pub struct Text<'h, H = &'h Heap>(Vector<'h, u8, H>);
 
 impl<H: HeapRef> fmt::Debug for Text<'_, H> {
@@ -28,7 +28,7 @@ impl<H: HeapRef> fmt::Display for Text<'_, H> {
 }
 
 impl<'h> Text<'h> {
-    /// The text of a name, made if there is none.
+    /// Opens the text that a named root leads to, and creates it if there is none.
     ///
     /// # Errors
     /// As for [`Vector::open`].
@@ -36,7 +36,7 @@ impl<'h> Text<'h> {
         Vector::<u8>::open(heap, name).map(Text)
     }
 
-    /// The text that a pointer leads to.
+    /// The handle of the text that a pointer leads to.
     ///
     /// # Errors
     /// As for [`Vector::of`].
@@ -53,17 +53,17 @@ impl<'h> Text<'h> {
 }
 
 impl<H: HeapRef> Text<'_, H> {
-    /// Bytes of the text.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether it is empty.
+    /// Whether the text is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds to the end.
+    /// Appends a text.
     ///
     /// # Errors
     /// As for [`Vector::extend`].
@@ -71,7 +71,7 @@ impl<H: HeapRef> Text<'_, H> {
         self.0.extend(text.as_bytes())
     }
 
-    /// Cuts it off behind `len` bytes, if a character ends there.
+    /// Removes all but the first `len` bytes. A `len` within a character changes nothing.
     ///
     /// # Errors
     /// As for [`Vector::truncate`].
@@ -80,7 +80,7 @@ impl<H: HeapRef> Text<'_, H> {
         self.0.truncate(if is_end { len } else { usize::MAX })
     }
 
-    /// Takes all of it away.
+    /// Removes all of it, and frees the room.
     ///
     /// # Errors
     /// As for [`Vector::clear`].
@@ -88,7 +88,7 @@ impl<H: HeapRef> Text<'_, H> {
         self.0.clear()
     }
 
-    /// Its characters. What a damaged disk has made no characters of is the replacement character.
+    /// The characters. Bytes that a damaged disk has left without a meaning are read as the replacement character.
     pub fn chars(&self) -> impl Iterator<Item = char> {
         let mut at = 0;
         core::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! Objects and roots by type: what collections are made of, and what a program's own structures are made with.
+//! Objects and roots by type, for collections and for a program's own structures.
 
 use core::fmt;
 
@@ -26,15 +26,18 @@ impl<T, M: Medium> fmt::Debug for Root<'_, T, M> {
 }
 
 impl<T: Trace, M: Medium> Root<'_, T, M> {
-    /// What it leads to.
+    /// The object that the root leads to, or null.
     pub fn get(&self) -> PPtr<T> {
         PPtr::from_raw(self.heap.core().load(ROOTS + self.index * 8))
     }
 
-    /// Has it lead to that; durable when this returns, in a transaction when that has ended.
+    /// Sets the root to an object, or to null. It is durable when this returns; in a transaction, when that has ended.
+    ///
+    /// A collection that the root leads to must have no handle: its handle would go on with the old one.
     ///
     /// # Errors
-    /// [`Error::Foreign`]: that is no object that is large enough for a `T`; [`Error::Forked`].
+    /// [`Error::Foreign`]: the pointer leads to no object that is large enough for a `T`; [`Error::Forked`], [`Error::ReadOnly`]; in a
+    /// transaction [`Error::Full`]: there is no room for its log.
     pub fn set(&self, to: PPtr<T>) -> Result<(), Error> {
         let core = self.heap.core();
         if let Some(at) = to.offset() {
@@ -52,7 +55,7 @@ impl<T: Trace, M: Medium> Root<'_, T, M> {
 
 /// Objects by type.
 impl<M: Medium> Heap<M> {
-    /// The root of that name, which leads to a `T`: null when it is new.
+    /// The root of a name, which leads to a `T`. A new root is null.
     ///
     /// # Errors
     /// As for [`Heap::named_root`].
@@ -60,7 +63,8 @@ impl<M: Medium> Heap<M> {
         Ok(Root { heap: self, index: self.named_root::<T>(name)?, to: core::marker::PhantomData })
     }
 
-    /// Allocates an object with a value, which is durable when this returns. A transaction that is rolled back frees it.
+    /// Allocates an object with a value. The value is durable when this returns. The rollback of a transaction frees the object, so that a
+    /// transaction must free it with [`Heap::free_object`] and not with [`Heap::free`].
     ///
     /// # Errors
     /// As for [`Heap::alloc`]; [`Error::Size`] for types that are aligned to more than 64 KiB.
@@ -71,7 +75,7 @@ impl<M: Medium> Heap<M> {
         Ok(PPtr::to(object))
     }
 
-    /// The same, and no transaction frees it.
+    /// Allocates an object with a value. No rollback frees it.
     pub(crate) fn new_object_now<T: Trace>(&self, value: T) -> Result<PPtr<T>, Error> {
         let object = self.new_bytes(size_of::<T>(), align_of::<T>())?;
         self.fill_with(object, value);
@@ -90,29 +94,30 @@ impl<M: Medium> Heap<M> {
         core::mem::forget(value);
     }
 
-    /// An object's offset.
+    /// Allocates an object of at least one byte, and returns its offset.
     pub(crate) fn new_bytes(&self, bytes: usize, align: usize) -> Result<usize, Error> {
         Ok(self.core().offset(self.alloc_aligned(bytes.max(1), align)?.as_ptr()))
     }
 
-    /// Frees an object by its pointer, in a transaction when that has ended.
+    /// Frees an object by its pointer; in a transaction, when that has ended. Null is ignored.
     ///
     /// # Errors
-    /// As for [`Heap::free`].
+    /// As for [`Heap::free`]. In a transaction only [`Error::Foreign`] for what lies beyond the heap: its end ignores an object that cannot
+    /// be freed.
     ///
     /// # Safety
     /// As for [`Heap::free`].
     pub unsafe fn free_object<T>(&self, object: PPtr<T>) -> Result<(), Error> {
         let mut op = Op::begin(self.core())?;
         match object.offset() {
-            // SAFETY: promised by the caller; whether it is one is looked at.
+            // SAFETY: promised by the caller.
             Some(at) if at < self.bytes() => unsafe { op.free(at) },
             Some(at) => Err(Error::Foreign(at)),
             None => Ok(()),
         }
     }
 
-    /// A copy of an object's value.
+    /// A copy of an object's value; `None`: the pointer is null, or leads out of the heap.
     ///
     /// # Safety
     /// No thread writes to it meanwhile.
@@ -121,10 +126,11 @@ impl<M: Medium> Heap<M> {
         self.address(object).map(|at| unsafe { at.as_ptr().read_unaligned() })
     }
 
-    /// Replaces an object's value, all or nothing; durable when this returns, in a transaction when that has ended.
+    /// Replaces an object's value, all or nothing. It is durable when this returns; in a transaction, when that has ended.
     ///
     /// # Errors
-    /// [`Error::Foreign`]; [`Error::Full`]: there is no room to note what a large value was.
+    /// [`Error::Foreign`]; [`Error::Full`]: there is no room to log a large value, or a transaction's change; [`Error::Forked`],
+    /// [`Error::ReadOnly`].
     ///
     /// # Safety
     /// It is an object of that type, and no other thread reads or writes it meanwhile.
@@ -134,7 +140,8 @@ impl<M: Medium> Heap<M> {
         op.change(&[Part::Bytes(at, bytes_of(&value))])
     }
 
-    /// Where the object of a pointer is, if it is one that has room for a `T`: whatever a damaged heap holds, nothing else is written to.
+    /// The offset of the object of a pointer. It is checked that an object with room for a `T` begins there: pointers of a damaged heap
+    /// lead anywhere.
     pub(crate) fn place_of<T>(&self, object: PPtr<T>) -> Result<usize, Error> {
         let found = object.offset().and_then(|at| {
             let found = self.core().object_of(at)?;

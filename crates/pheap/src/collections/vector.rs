@@ -11,13 +11,13 @@ use crate::heap::Heap;
 use crate::pointer::PPtr;
 use crate::trace::{Trace, Tracer, hash, mix};
 
-/// What a root leads to that is a vector: a pointer to its elements, so that they may move.
+/// The head of a vector, what its root leads to: a pointer to the elements, which move when the vector grows.
 #[repr(C)]
 pub struct VectorHead<T> {
     elements: PPtr<Elements<T>>,
 }
 
-/// The elements of a vector: how many, and behind that each of them.
+/// The elements of a vector: their number, and the elements behind it.
 #[repr(C)]
 pub struct Elements<T> {
     len: u64,
@@ -27,7 +27,7 @@ pub struct Elements<T> {
 }
 
 impl<T> VectorHead<T> {
-    /// The head of a vector without elements, for a collection that a program's own object leads to; see [`Vector::of`].
+    /// The head of a vector without elements, for a program's own object that leads to a vector; see [`Vector::of`].
     pub const fn new() -> Self {
         Self { elements: PPtr::NULL }
     }
@@ -51,7 +51,7 @@ impl<T> fmt::Debug for Elements<T> {
     }
 }
 
-// SAFETY: a pointer.
+// SAFETY: the head is one pointer, which `trace` names.
 unsafe impl<T: Trace> Trace for VectorHead<T> {
     const LAYOUT: u64 = mix(hash("VectorHead", 0), T::LAYOUT);
 
@@ -60,7 +60,7 @@ unsafe impl<T: Trace> Trace for VectorHead<T> {
     }
 }
 
-// SAFETY: numbers, and elements of which any bytes are values.
+// SAFETY: any bytes are numbers and elements, and `trace` names the elements.
 unsafe impl<T: Trace> Trace for Elements<T> {
     const LAYOUT: u64 = mix(hash("Elements", 0), T::LAYOUT);
     const HAS_POINTERS: bool = T::HAS_POINTERS;
@@ -70,7 +70,7 @@ unsafe impl<T: Trace> Trace for Elements<T> {
     }
 }
 
-/// A vector in a heap.
+/// A vector in a heap. [`Vector::push`] takes constant time, amortised; it moves all elements when it doubles their room.
 pub struct Vector<'h, T, H = &'h Heap> {
     held: Held<H>,
     of: PhantomData<(T, &'h ())>,
@@ -85,16 +85,16 @@ impl<T: Trace + Copy + fmt::Debug, H: HeapRef> fmt::Debug for Vector<'_, T, H> {
 }
 
 impl<'h, T: Trace + Copy> Vector<'h, T> {
-    /// The vector of a name, made if there is none.
+    /// Opens the vector that a named root leads to, and creates it if there is none.
     ///
     /// # Errors
-    /// [`Error::HandleLives`]: it has a handle; and as for [`Heap::root`] and [`Heap::alloc`].
+    /// [`Error::HandleLives`]: the vector has a handle; and as for [`Heap::root`] and [`Heap::alloc`].
     pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<Vector<'h, T, H>, Error> {
         const { Vector::<T, H>::FITS };
         Ok(Vector { held: Held::open(heap, name, VectorHead::<T>::new)?, of: PhantomData })
     }
 
-    /// The vector that a pointer leads to.
+    /// The handle of the vector that a pointer leads to.
     ///
     /// # Errors
     /// [`Error::Foreign`].
@@ -111,7 +111,7 @@ impl<'h, T: Trace + Copy> Vector<'h, T> {
     }
 }
 
-/// What a vector's elements are made of when they are written anew.
+/// A run of elements of a vector that is written anew.
 enum Piece<'v, T> {
     Old(Range<usize>),
     New(&'v [T]),
@@ -130,7 +130,7 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
     );
     const SIZE: usize = size_of::<T>();
 
-    /// Where the elements are, and how many there is room for.
+    /// Where the elements are, and the number that there is room for.
     fn elements(&self) -> (usize, usize) {
         let core = self.held.core();
         let to = PPtr::<u8>::from_raw(core.load(self.held.at())).offset();
@@ -138,18 +138,18 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         found.map_or((0, 0), |found| (found.start, (found.bytes - FIRST) / Self::SIZE))
     }
 
-    /// Where the elements are, and how many there are.
+    /// Where the elements are, and their number.
     fn parts(&self) -> (usize, usize) {
         let (at, room) = self.elements();
         (at, if at == 0 { 0 } else { (self.held.core().load(at) as usize).min(room) })
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.parts().1
     }
 
-    /// Whether there are none.
+    /// Whether the vector has no element.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -158,14 +158,14 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         at + FIRST + index * Self::SIZE
     }
 
-    /// An element of elements that begin at a place.
+    /// The element of an index, of elements that begin at `at`.
     fn read(&self, at: usize, index: usize) -> T {
         let place = self.held.core().at(Self::place(at, index));
-        // SAFETY: the callers have looked that it is one of the elements; any bytes are a value.
+        // SAFETY: the callers have checked that the index is below the number of elements; any bytes are a value.
         unsafe { place.as_ptr().cast::<T>().read_unaligned() }
     }
 
-    /// An element.
+    /// The element of an index; `None`: there are fewer elements.
     pub fn get(&self, index: usize) -> Option<T> {
         let (at, len) = self.parts();
         (index < len).then(|| self.read(at, index))
@@ -188,7 +188,7 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         (0..len).map(move |index| self.read(at, index))
     }
 
-    /// Copies elements from an index on, as many as there are and `into` has room for. How many.
+    /// Copies the elements from an index on to `into`, as many as it has room for, and returns their number.
     pub fn copy_to_slice(&self, from: usize, into: &mut [T]) -> usize {
         let (at, len) = self.parts();
         let count = len.saturating_sub(from).min(into.len());
@@ -198,15 +198,15 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         count
     }
 
-    /// Adds an element at the end.
+    /// Appends an element.
     ///
     /// # Errors
-    /// As for [`Heap::alloc`]; [`Error::Forked`], [`Error::InTransaction`].
+    /// As for [`Heap::alloc`]; [`Error::Forked`], [`Error::ReadOnly`], [`Error::InTransaction`].
     pub fn push(&mut self, value: T) -> Result<(), Error> {
         self.extend(&[value])
     }
 
-    /// Adds elements at the end, all or none.
+    /// Appends elements, all or none.
     ///
     /// # Errors
     /// As for [`Vector::push`].
@@ -222,13 +222,13 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         if values.is_empty() {
             return Ok(());
         }
-        // SAFETY: behind the last one, where there is room.
+        // SAFETY: there is room behind the last element, and no thread reads there.
         unsafe { op.put_aside(Self::place(at, len), bytes_of_all(values))? };
         op.fence();
         op.publish(at, needed as u64)
     }
 
-    /// Writes elements into a new object with room for more, which then takes the place of the old one.
+    /// Replaces the object of the elements by a new one, with room for `room` elements, that holds the pieces.
     fn renew(
         &self,
         op: &mut Op<'_, H::Medium>,
@@ -246,7 +246,7 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
                 Piece::Old(range) if range.is_empty() => {}
                 Piece::Old(range) => {
                     let from = core.at(Self::place(old, range.start));
-                    // SAFETY: elements, which this handle alone changes, and an object that nothing leads to yet.
+                    // SAFETY: only this handle changes the elements, and nothing leads to the new object yet.
                     unsafe {
                         let bytes = range.len() * Self::SIZE;
                         op.put(to, core::slice::from_raw_parts(from.as_ptr(), bytes));
@@ -254,7 +254,7 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
                     len += range.len();
                 }
                 Piece::New(values) => {
-                    // SAFETY: an object that nothing leads to yet.
+                    // SAFETY: nothing leads to the new object yet.
                     unsafe { op.put(to, bytes_of_all(values)) };
                     len += values.len();
                 }
@@ -263,7 +263,7 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         self.put_in_place(op, old, new, len)
     }
 
-    /// Elements that were written take the place of the old ones.
+    /// Publishes the object `new` with its `len` elements, and frees the old one.
     fn put_in_place(
         &self,
         op: &mut Op<'_, H::Medium>,
@@ -291,7 +291,8 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
     /// Replaces an element.
     ///
     /// # Errors
-    /// [`Error::Size`]: there is none of that number; [`Error::Forked`], [`Error::InTransaction`].
+    /// [`Error::Size`]: there is no element of that index; [`Error::Full`]: there is no room to log a large element, or a
+    /// transaction's change; [`Error::Forked`], [`Error::ReadOnly`], [`Error::InTransaction`].
     pub fn set(&mut self, index: usize, value: T) -> Result<(), Error> {
         let mut op = self.held.op()?;
         let (at, len) = self.parts();
@@ -301,17 +302,17 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         op.change(&[Part::Bytes(Self::place(at, index), bytes_of(&value))])
     }
 
-    /// Takes the last element away.
+    /// Removes the last element, and returns it.
     ///
     /// # Errors
-    /// [`Error::Forked`], [`Error::InTransaction`]; in a transaction [`Error::Full`]: there is no room for its log.
+    /// [`Error::Forked`], [`Error::ReadOnly`], [`Error::InTransaction`]; in a transaction [`Error::Full`]: there is no room for its log.
     pub fn pop(&mut self) -> Result<Option<T>, Error> {
         let Some(value) = self.last() else { return self.held.op().map(|_| None) };
         self.truncate(self.len() - 1)?;
         Ok(Some(value))
     }
 
-    /// Leaves the first `len` elements.
+    /// Removes all elements but the first `len`. The room stays.
     ///
     /// # Errors
     /// As for [`Vector::pop`].
@@ -321,7 +322,7 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         if len < has { op.publish(at, len as u64) } else { Ok(()) }
     }
 
-    /// Takes all elements away, and their room.
+    /// Removes all elements, and frees their room.
     ///
     /// # Errors
     /// As for [`Vector::pop`].
@@ -336,10 +337,10 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         Ok(())
     }
 
-    /// Adds an element before that of a number: all from there on move.
+    /// Inserts an element before the one of an index. Writes all elements to a new object.
     ///
     /// # Errors
-    /// [`Error::Size`]: there are fewer; and as for [`Vector::push`].
+    /// [`Error::Size`]: the index is beyond the end; and as for [`Vector::push`].
     pub fn insert(&mut self, index: usize, value: T) -> Result<(), Error> {
         let mut op = self.held.op()?;
         let (room, len) = (self.elements().1, self.len());
@@ -351,20 +352,20 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         self.renew(&mut op, room, &pieces)
     }
 
-    /// Takes an element away: all behind it move.
+    /// Removes an element, and returns it. Writes all other elements to a new object, unless it is the last one.
     ///
     /// # Errors
-    /// [`Error::Size`]: there is none of that number; and as for [`Vector::push`].
+    /// [`Error::Size`]: there is no element of that index; and as for [`Vector::push`].
     pub fn remove(&mut self, index: usize) -> Result<T, Error> {
         let value = self.get(index).ok_or(Error::Size(index))?;
         self.drain(index..=index, |_| ())?;
         Ok(value)
     }
 
-    /// Takes an element away, whose place the last one takes.
+    /// Removes an element, and returns it. The last element takes its place, in constant time.
     ///
     /// # Errors
-    /// [`Error::Size`]: there is none of that number; and as for [`Vector::set`].
+    /// [`Error::Size`]: there is no element of that index; and as for [`Vector::set`].
     pub fn swap_remove(&mut self, index: usize) -> Result<T, Error> {
         let mut op = self.held.op()?;
         let (at, len) = self.parts();
@@ -377,8 +378,9 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         Ok(value)
     }
 
-    /// Hands the elements of a range to `each`, in order, and then takes all of them away at once. Where the range is beyond the end it
-    /// has none.
+    /// Calls `each` with the elements of a range, in order, and then removes all of them at once. The range is cut at the vector's end.
+    ///
+    /// Writes all other elements to a new object, unless the range reaches the end.
     ///
     /// ```
     /// # let directory = tempfile::tempdir().unwrap();
@@ -421,7 +423,7 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         self.renew(&mut op, room, &[Piece::Old(0..from), Piece::Old(to..len)])
     }
 
-    /// Takes all elements away, at once, for which `stays` says false.
+    /// Removes all elements for which `stays` returns false, at once. Writes the others to a new object.
     ///
     /// # Errors
     /// As for [`Vector::push`]. All elements are there then.
@@ -434,7 +436,7 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         let new = op.alloc(Self::place(0, len), 16)?;
         let mut count = 0;
         for value in self.iter().filter(|value| stays(value)) {
-            // SAFETY: an object that nothing leads to yet, with room for all.
+            // SAFETY: nothing leads to the new object yet, and it has room for all elements.
             unsafe { op.put(Self::place(new, count), bytes_of(&value)) };
             count += 1;
         }

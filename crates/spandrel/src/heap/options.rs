@@ -66,9 +66,9 @@ impl<'a> Options<'a> {
         Self(self.0.offline())
     }
 
-    /// The heap is opened to be read only: [`Options::open`] takes a copy in memory of its last checkpoint, as [`Options::copy`] does, and what
-    /// would change it is refused ([`ReadOnly`](super::Error::ReadOnly)). Other processes may have it open, and go on. Neither the file nor
-    /// its directory need be writable.
+    /// The heap is opened read only: [`Options::open`] takes a copy in memory of its last checkpoint, as [`Options::copy`] does, and
+    /// operations that would change it are refused ([`ReadOnly`](super::Error::ReadOnly)). Other processes may have it open meanwhile.
+    /// Neither the file nor its directory need be writable.
     ///
     /// The copy takes as much memory as the heap has, and does not follow what is changed later.
     ///
@@ -89,15 +89,14 @@ impl<'a> Options<'a> {
         Self(self.0.read_only())
     }
 
-    /// How long [`Options::copy`] waits for a process that has the heap open without a log to come to a checkpoint: 10 s by default. Zero:
-    /// the process is not asked.
+    /// How long [`Options::copy`] waits for a checkpoint of a process that has the heap open without a log: 10 s by default. Zero: it
+    /// does not wait, and no copy of such a heap is made.
     pub const fn wait(self, time: Duration) -> Self {
         Self(self.0.wait(time))
     }
 
-    /// A log that does not fit, is damaged or is missing is no reason to refuse the heap: it is set aside (`FILE.bad`), and the heap is taken as the
-    /// file has it. What only the log has is given up, and the file may have a part of a checkpoint: a look at it with [`check`](super::check())
-    /// belongs to it.
+    /// Opens the heap as the file has it, also where its log does not fit, is damaged or is missing. The log is set aside as `FILE.bad`,
+    /// and what only the log has is lost. The file may have a part of a checkpoint: [`check`](super::check()) it afterwards.
     pub const fn forget_log(self) -> Self {
         Self(self.0.forget_log())
     }
@@ -142,8 +141,8 @@ impl<'a> Options<'a> {
     /// Cuts a heap's file behind its last object. The heap must not be open; one that was not closed is recovered. A failure at any time
     /// leaves it whole.
     ///
-    /// Objects stay where they are, so that one at the end keeps all before it. What cannot be reached stays as well: [`Heap::collect`] frees
-    /// it.
+    /// Objects do not move, so that an object at the end keeps all blocks before it. Objects that cannot be reached stay as well:
+    /// [`Heap::collect`] frees them.
     ///
     /// # Errors
     /// As for [`Options::open`] and [`Heap::close`].
@@ -179,10 +178,10 @@ impl<'a> Options<'a> {
         with(path, |path| self.0.copy_medium(path))
     }
 
-    /// Writes a copy of a heap to a new file: a backup, also of a heap that is open. What the copy holds is that of [`Options::copy`]; it is
-    /// opened as any heap, and recovered then unless the heap was closed, which the result says.
+    /// Writes a copy of a heap to a new file: a backup, also of a heap that is open. The copy holds what [`Options::copy`] has. It opens as
+    /// any heap; the result says whether that recovers it, which it does unless the heap was closed.
     ///
-    /// The new file is there whole or not at all, and durable when this returns. A thread that copies a mapped heap of its own process waits
+    /// The new file is there whole or not at all, and durable when this returns. The copy of a mapped heap that this process has open waits
     /// for a checkpoint of another thread.
     ///
     /// # Errors
@@ -193,7 +192,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Opens the heap of a file, or makes it, with all defaults: the shortest way in.
+/// Opens the heap of a file, or makes it, with the defaults.
 ///
 /// ```
 /// # let directory = tempfile::tempdir().unwrap();
@@ -216,7 +215,7 @@ pub fn copy(path: impl AsPath) -> Result<Media, OpenError> {
     Options::new().copy_medium(path)
 }
 
-/// Does something with a path, and gives its error the path.
+/// Runs `work` with a path, and adds the path to its error.
 fn with<T>(
     path: impl AsPath,
     work: impl FnOnce(&[u8]) -> Result<T, spandrel_pheap::Error>,

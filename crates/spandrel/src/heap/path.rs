@@ -1,10 +1,10 @@
-//! What a path may be given as.
+//! The types that are paths.
 
 use core::ffi::CStr;
 
-/// A path: a `str`, `Path` or `OsStr`, what owns one of these, or bytes.
+/// A path: a `str`, `Path`, `OsStr` or `CStr`, an owner of one of these, or bytes.
 ///
-/// It is a trait of its own, and not `AsRef<Path>`, as bytes are paths as well, also without the standard library.
+/// It is not `AsRef<Path>`: bytes are paths as well, also without the standard library.
 pub trait AsPath {
     /// The bytes of the path, as the kernel has them.
     fn path_bytes(&self) -> &[u8];
