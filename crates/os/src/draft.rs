@@ -86,9 +86,7 @@ fn sync_directory(directory: Option<&OwnedFd>) -> Result<(), i32> {
 /// # Errors
 /// The error's number: `ESTALE` if another file has the name.
 pub fn remove_name(path: &CStr, image: &Image) -> Result<(), i32> {
-    let named = retry(|| fs::lstat(path)).map_err(Errno::raw_os_error)?;
-    let is = retry(|| fs::fstat(&image.file)).map_err(Errno::raw_os_error)?;
-    if (named.st_dev, named.st_ino) != (is.st_dev, is.st_ino) {
+    if !image.is_named(path)? {
         return Err(libc::ESTALE);
     }
     retry(|| fs::unlink(path)).map_err(Errno::raw_os_error)

@@ -158,6 +158,19 @@ impl Image {
         self.locked_by.load(Relaxed) == crate::env::pid()
     }
 
+    /// Whether the path is this file's name: another file may have taken the name since, or none has it.
+    ///
+    /// # Errors
+    /// The error's number.
+    pub fn is_named(&self, path: &CStr) -> Result<bool, i32> {
+        let named = match retry(|| fs::lstat(path)) {
+            Err(Errno::NOENT) => return Ok(false),
+            named => named.map_err(Errno::raw_os_error)?,
+        };
+        let is = retry(|| fs::fstat(&self.file)).map_err(Errno::raw_os_error)?;
+        Ok((named.st_dev, named.st_ino) == (is.st_dev, is.st_ino))
+    }
+
     /// Makes the file shorter: `bytes` bytes at most.
     ///
     /// # Errors
@@ -415,6 +428,18 @@ mod tests {
         remove(&other).unwrap();
         rename(&path, &other).unwrap();
         assert_eq!(directory.names(), ["other"]);
+    }
+
+    #[test]
+    fn a_name_is_that_of_one_file() {
+        let directory = Directory::new();
+        let (path, other) = (directory.path("image"), directory.path("other"));
+        let (first, second) = (Image::create(&path).unwrap(), Image::create(&other).unwrap());
+        assert_eq!((first.is_named(&path), second.is_named(&path)), (Ok(true), Ok(false)));
+        remove(&path).unwrap();
+        assert_eq!(first.is_named(&path), Ok(false));
+        rename(&other, &path).unwrap();
+        assert_eq!((first.is_named(&path), second.is_named(&path)), (Ok(false), Ok(true)));
     }
 
     #[test]

@@ -19,11 +19,17 @@ pub trait Disk {
     /// The disk's.
     fn read(&self, which: Which, at: u64, into: &mut [u8]) -> Result<usize, Failed>;
 
-    /// Writes all of these bytes.
+    /// Writes all of these bytes. They end within what [`Disk::allow`] has allowed.
     ///
     /// # Errors
     /// The disk's: some may be written.
     fn write(&self, which: Which, at: u64, bytes: &[u8]) -> Result<(), Failed>;
+
+    /// Refuses writes beyond a limit of the process. One call serves any number of writes that end at `end` or before.
+    ///
+    /// # Errors
+    /// `EFBIG`.
+    fn allow(&self, which: Which, end: u64) -> Result<(), Failed>;
 
     /// Waits until all that was written to the file is durable.
     ///

@@ -22,9 +22,10 @@ use crate::capture::{self, Compared};
 use crate::disk::{Disk, Which};
 use crate::files::{self, Files, drawn, make_log};
 use crate::loan::READER;
-use crate::log::{BUFFER_BYTES, FIRST};
+use crate::log::FIRST;
 use crate::media::{Name, Place};
 use crate::medium::{Failed, Medium};
+use crate::record;
 use crate::room::{self, Buffer};
 use crate::runs::Runs;
 use crate::unmap;
@@ -39,6 +40,10 @@ fn log_room(image_bytes: u64, written_bytes: u64) -> u64 {
     // Each run of pages has 16 bytes of its own, and a record a header.
     FIRST + most + most / 256 + 4096
 }
+
+/// Bytes of the buffer in which records are made. The image is written from the buffer; a record that is longer is read from the log again. Only
+/// pages that records have filled take memory.
+const RECORD_BYTES: usize = 8 * MIB;
 
 /// After this number of bytes of checkpoints the memory of pages that the file has is released. The next store to such a page copies it anew, a
 /// microsecond: little beside what its checkpoint takes.
@@ -113,7 +118,7 @@ impl File {
         let log_name = Name::of(place.log)?;
         // To write to a hole that finds no room is an error here, and no signal: on a full disk a heap is opened all the same.
         let _ = image.take_all_room(false);
-        let mut buffer = Buffer::new(BUFFER_BYTES)?;
+        let mut buffer = Buffer::new(RECORD_BYTES)?;
         let (mut files, wal) = files::recovered(image, place, buffer.bytes())?;
         let is_empty = files.bytes(Which::Log)? == 0;
         if is_empty {
@@ -159,36 +164,48 @@ impl File {
         self.files.image.is_byte_locked(READER)
     }
 
-    /// Writes a record of what was written, and waits for it. False: nothing was.
-    fn record(&self, state: &mut State, still: &dyn Fn(&mut dyn FnMut())) -> Result<bool, Failed> {
+    /// Writes a record of the pages that were written, and waits for it. `None`: there are none, or `still` has not called its argument.
+    fn record(
+        &self,
+        state: &mut State,
+        still: &dyn Fn(&mut dyn FnMut()),
+    ) -> Result<Option<record::Written>, Failed> {
         let State { wal, runs, buffer, compared, .. } = state;
         let mut record = wal.record(&self.files, buffer.bytes());
-        let mut outcome = Ok(());
+        // A page may be equal to that of an image which lacks a record, and differ from that record's.
+        let mut compared = compared.as_mut().filter(|_| !wal.is_behind());
+        let mut outcome = None;
         still(&mut || {
             record.set_image_bytes(self.bytes() as u64);
-            outcome = (|| {
+            outcome = Some((|| {
+                let is_again = !runs.is_empty();
                 let taken = self.written.take(|at, len| runs.add(at, len));
-                // What the kernel does not name is lost.
+                if is_again {
+                    // Pages of an attempt that failed, which other threads have written again: a record has room for each page once.
+                    runs.merge();
+                }
+                // A write that the kernel does not report would be lost.
                 taken.map_err(|_| Failed(libc::EIO))?;
                 let base = self.base.as_ptr().cast_const();
                 // SAFETY: all runs are of the image, which is mapped.
                 unsafe {
-                    match compared {
+                    match &mut compared {
                         Some(compared) => compared.add(&mut record, runs, base, &self.files.image),
                         None => capture::all(&mut record, runs, base),
                     }
                 }
-            })();
+            })());
         });
+        let Some(outcome) = outcome else { return Ok(None) };
         outcome?;
         let is_as_long = wal.image_bytes().is_none_or(|bytes| bytes == record.image_bytes());
         if record.is_empty() && is_as_long {
             runs.clear();
-            return Ok(false);
+            return Ok(None);
         }
-        wal.commit(record, &self.files)?;
+        let written = wal.commit(record, &self.files)?;
         runs.clear();
-        Ok(true)
+        Ok(Some(written))
     }
 
     fn checkpoint_with(
@@ -208,14 +225,14 @@ impl File {
             state.begin_anew(&self.files)?;
             outcome = self.record(state, still);
         }
-        let is_any = match outcome {
-            Ok(is_any) => is_any,
+        let written = match outcome {
+            Ok(written) => written,
             Err(why) => return state.note(Err(why)),
         };
-        if is_any {
+        if let Some(written) = written {
             let bytes = state.wal.bytes().saturating_sub(before);
             state.kept += usize::try_from(bytes).unwrap_or(usize::MAX).min(self.bytes());
-            let applied = state.wal.apply(&self.files, state.buffer.bytes());
+            let applied = state.wal.apply(&self.files, written, state.buffer.bytes());
             state.note(applied)?;
         }
         if state.kept >= KEPT_BYTES && usage::is_one_thread() {
@@ -333,6 +350,8 @@ unsafe impl Medium for File {
     unsafe fn give_back(&self) -> usize {
         // The caller may hold locks that a checkpoint waits for.
         let Some(mut state) = self.state.try_lock() else { return 0 };
+        // The checkpoints of one thread keep it: they would fill it again.
+        state.buffer.release();
         // SAFETY: passed on from the caller.
         unsafe { self.give_back_with(&mut state) }
     }

@@ -55,6 +55,77 @@ fn what_was_stored_since_the_last_checkpoint_is_gone() {
     }
 }
 
+/// The image lacks a record, and has by chance what the page has again: that the page is equal to the image says nothing then.
+#[test]
+fn a_page_is_compared_with_no_image_that_lacks_a_record() {
+    for watch in WAYS {
+        let place = Directory::new();
+        let file = create(&place, 1 << 20, watch);
+        store(&file, 0, 1);
+        file.checkpoint().unwrap();
+        file.state.lock().wal.fall_behind();
+        for word in [2, 1] {
+            store(&file, 0, word);
+            file.checkpoint().unwrap();
+            assert_eq!(load(&open(&place.copy()).unwrap(), 0), word);
+        }
+        file.settle().unwrap();
+        assert_eq!(load(&open(&place.copy()).unwrap(), 0), 1);
+    }
+}
+
+/// An attempt that found the disk full leaves its pages to the next one; threads write to some of them in between.
+#[test]
+fn a_page_is_in_a_record_once_however_many_attempts_failed() {
+    for watch in WAYS {
+        let place = Directory::new();
+        let file = create(&place, 1 << 20, watch);
+        file.checkpoint().unwrap();
+        file.settle().unwrap();
+        for _ in 0..3 {
+            file.state.lock().runs.add(FIRST, 4096);
+        }
+        store(&file, 0, 5);
+        file.checkpoint().unwrap();
+        assert_eq!(file.state.lock().wal.bytes(), 8192, "one page, and its header");
+        assert_eq!(load(&open(&place.copy()).unwrap(), 0), 5);
+    }
+}
+
+#[test]
+fn a_checkpoint_that_the_caller_refuses_changes_nothing() {
+    let place = Directory::new();
+    let file = create(&place, 1 << 20, Written::watch);
+    store(&file, 0, 1);
+    file.checkpoint().unwrap();
+    store(&file, 0, 2);
+    file.checkpoint_still(&|_| ()).unwrap();
+    let copy = open(&place.copy()).unwrap();
+    assert_eq!((copy.bytes(), load(&copy, 0)), (1 << 20, 1));
+    file.checkpoint().unwrap();
+    assert_eq!(load(&open(&place.copy()).unwrap(), 0), 2);
+}
+
+#[test]
+fn records_of_any_length_are_in_the_image() {
+    for (watch, bytes) in
+        WAYS.into_iter().flat_map(|w| [4096, RECORD_BYTES, 3 * RECORD_BYTES / 2].map(|b| (w, b)))
+    {
+        let place = Directory::new();
+        let file = create(&place, bytes + (1 << 20), watch);
+        for round in 1..=2 {
+            (0..bytes).step_by(4096).for_each(|at| store(&file, at, round * (at as u64 + 1)));
+            file.checkpoint().unwrap();
+            // Without the log: the image itself.
+            let image = std::fs::read(place.path("image")).unwrap();
+            for at in (0..bytes).step_by(4096) {
+                let word = image[FIRST + at..].first_chunk().map(|word| u64::from_le_bytes(*word));
+                assert_eq!(word, Some(round * (at as u64 + 1)), "{at}");
+            }
+        }
+    }
+}
+
 #[test]
 fn it_grows_where_it_is_and_what_is_new_is_in_the_next_checkpoint() {
     for watch in WAYS {

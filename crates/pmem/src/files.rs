@@ -54,8 +54,11 @@ impl Disk for Files {
 
     fn write(&self, which: Which, at: u64, bytes: &[u8]) -> Result<(), Failed> {
         let file = self.of(which).ok_or(Failed(libc::EBADF))?;
-        file.check_limit(at.saturating_add(bytes.len() as u64)).map_err(Failed)?;
         file.write_at(bytes, at).map_err(Failed)
+    }
+
+    fn allow(&self, which: Which, end: u64) -> Result<(), Failed> {
+        self.of(which).map_or(Ok(()), |file| file.check_limit(end).map_err(Failed))
     }
 
     fn sync(&self, which: Which) -> Result<(), Failed> {
@@ -69,22 +72,24 @@ impl Disk for Files {
     }
 }
 
-/// Locks a file for one process. Those that only read it, for a copy, are waited for.
+/// Opens a file and locks it for one process. Processes that only read it, for a copy, are waited for.
 ///
 /// # Errors
 /// The error's number: `EWOULDBLOCK` if another process has it, or many read it for long.
 pub fn locked(path: &CStr) -> Result<Image, Failed> {
-    let image = Image::open(path, Access::Write).map_err(Failed)?;
     let until = u128::from(clock::nanos()) + READERS.as_nanos();
     let mut nap = Nap::new();
     loop {
+        let image = Image::open(path, Access::Write).map_err(Failed)?;
         match image.lock(Access::Write) {
             Err(libc::EWOULDBLOCK) if u128::from(clock::nanos()) < until => {
-                // Not among readers.
+                // A lock of a reader would not be refused.
                 image.lock(Access::Read).map_err(Failed)?;
                 image.unlock();
                 nap.take();
             }
+            // A file that lost its name before it was locked is not the one that others find.
+            Ok(()) if !image.is_named(path).map_err(Failed)? => {}
             locked => return locked.map(|()| image).map_err(Failed),
         }
     }
@@ -145,7 +150,7 @@ fn recover(files: &Files, place: &Place<'_>, buffer: &mut [u8]) -> Result<Wal, F
         Found::Ties(ties) => ties,
         Found::Nothing if place.is_old => {
             let ties = Ties::new(place.tie, place.identity, 0);
-            Log::open(files, place.identity, buffer)?.fits(&ties.newest())?;
+            Log::open(files, place.identity, &ties.newest(), buffer)?.fits(&ties.newest())?;
             absorb_old(files, place, buffer)?;
             ties
         }
@@ -164,7 +169,10 @@ fn lengthen(files: &Files, bytes: u64) -> Result<(), Failed> {
 fn absorb_old(files: &Files, place: &Place<'_>, buffer: &mut [u8]) -> Result<(), Failed> {
     let Ok(file) = Image::open(place.old_log, Access::Read) else { return Ok(()) };
     let Some(old) = OldLog::of(&file, place.identity)? else { return Ok(()) };
-    let write = |at: u64, bytes: &[u8]| files.write(Which::Image, at, bytes);
+    let write = |at: u64, bytes: &[u8]| {
+        files.allow(Which::Image, at.saturating_add(bytes.len() as u64))?;
+        files.write(Which::Image, at, bytes)
+    };
     if let Some(bytes) = old.replay(buffer, write)? {
         lengthen(files, bytes)?;
         files.sync(Which::Image)?;

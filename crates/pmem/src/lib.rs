@@ -30,6 +30,7 @@ pub mod medium;
 mod old_log;
 pub mod persist;
 pub mod record;
+mod replay;
 mod room;
 mod runs;
 #[cfg(any(test, feature = "simulator"))]

@@ -25,7 +25,8 @@ use twox_hash::XxHash64;
 
 use crate::disk::{Disk, Which};
 use crate::medium::Failed;
-use crate::record::{ALIGN_BYTES, HEADER_BYTES, Header, Point, Record, replay, replay_own, word};
+use crate::record::{ALIGN_BYTES, HEADER_BYTES, Header, Point, Record, Written, word};
+use crate::replay::{replay, replay_written};
 use crate::tie::Tie;
 
 pub use crate::record::BUFFER_BYTES;
@@ -108,11 +109,16 @@ impl Log {
         }
     }
 
-    /// Reads a log from the beginning, as far as its records are whole.
+    /// Reads the log of an image in that state from the beginning, as far as its records are whole.
     ///
     /// # Errors
     /// As for [`parse_head`].
-    pub fn open(disk: &impl Disk, identity: u64, buffer: &mut [u8]) -> Result<Self, Failed> {
+    pub fn open(
+        disk: &impl Disk,
+        identity: u64,
+        tie: &Tie,
+        buffer: &mut [u8],
+    ) -> Result<Self, Failed> {
         let mut log = Self::empty(identity);
         let mut bytes = [0; HEAD_BYTES];
         let read = disk.read(Which::Log, 0, &mut bytes)?;
@@ -129,9 +135,15 @@ impl Log {
             log.end = header.behind(log.end);
             log.image_bytes = Some(header.image_bytes);
         }
-        if let Some(last) = log.last {
-            log.is_broken = log.has_later(disk, last, buffer)?;
-        }
+        // A checkpoint writes a record when the one before it is durable: the first one too, if those behind it continue this very image.
+        log.is_broken = match log.last {
+            Some(last) => log.has_later(disk, buffer, |header| {
+                header.point.epoch == last.epoch && header.point.sequence > last.sequence
+            })?,
+            None => log.has_later(disk, buffer, |header| {
+                header.base == tie.point && header.point.sequence > 1
+            })?,
+        };
         Ok(log)
     }
 
@@ -142,8 +154,10 @@ impl Log {
             return Ok(None);
         }
         let follows = |header: &Header| match self.last {
-            Some(last) => header.point == last.next() && header.before == last,
-            None => header.point.sequence == 1,
+            Some(last) => {
+                header.point == last.next() && header.before == last && header.base == self.base
+            }
+            None => header.point.sequence == 1 && header.before == header.base,
         };
         // The file begins as a log of this image: a record of another one is a damaged one.
         let is_own = |header: &Header| header.identity == self.identity && follows(header);
@@ -151,18 +165,19 @@ impl Log {
         Ok(header.is_whole(disk, self.end, buffer)?.then_some(header))
     }
 
-    /// Whether a whole record of the same epoch lies behind the end: a checkpoint writes one when that before it is durable.
-    fn has_later(&self, disk: &impl Disk, last: Point, buffer: &mut [u8]) -> Result<bool, Failed> {
+    /// Whether a whole record of that kind lies behind the end. The buffer has whole pages, or fits a page a whole number of times.
+    fn has_later(
+        &self,
+        disk: &impl Disk,
+        buffer: &mut [u8],
+        is_later: impl Fn(&Header) -> bool,
+    ) -> Result<bool, Failed> {
         let bytes = disk.bytes(Which::Log)?;
         let mut at = self.end;
         while at < bytes {
             let read = disk.read(Which::Log, at, buffer)?;
             let mut heads = buffer.get(..read).unwrap_or(&[]).chunks(ALIGN_BYTES as usize);
-            let is_later = |header: &Header| {
-                header.point.epoch == last.epoch
-                    && header.point.sequence > last.sequence
-                    && header.identity == self.identity
-            };
+            let is_later = |header: &Header| header.identity == self.identity && is_later(header);
             let found = heads.position(|part| Header::parse(part).is_some_and(|h| is_later(&h)));
             let Some(number) = found else {
                 if read < buffer.len() {
@@ -192,6 +207,7 @@ impl Log {
     pub fn fits(&self, tie: &Tie) -> Result<Fit, Failed> {
         let Some(last) = self.last else {
             return match (tie.is_complete, self.is_any) {
+                (true, _) if self.is_broken => Err(Failed::DAMAGED_LOG),
                 (true, _) => Ok(Fit::Nothing),
                 (false, true) => Err(Failed::DAMAGED_LOG),
                 (false, false) => Err(Failed::MISSING_LOG),
@@ -259,20 +275,18 @@ impl Log {
         Ok(())
     }
 
-    /// The same for the last record alone, which was made durable by [`Log::commit`].
+    /// As [`Log::replay`], for the last record alone, which [`Log::commit`] has made durable. `buffer` is the one that it was written from, unchanged.
     ///
     /// # Errors
     /// As for [`Log::replay`].
     pub fn replay_last(
         &self,
         disk: &impl Disk,
+        record: Written,
         buffer: &mut [u8],
         apply: impl FnMut(u64, &[u8]) -> Result<(), Failed>,
     ) -> Result<(), Failed> {
-        match self.last {
-            Some(_) => replay_own(disk, self.last_at, buffer, apply),
-            None => Ok(()),
-        }
+        replay_written(disk, self.last_at, record, buffer, apply)
     }
 
     /// Begins a record; [`Record::set_image_bytes`] belongs to it. `base` is the state of the image, and `epoch` a number that no log of it has
@@ -283,10 +297,11 @@ impl Log {
         (base, epoch): (Point, u64),
         buffer: &'a mut [u8],
     ) -> Record<'a, D> {
-        let before = self.last.unwrap_or(base);
+        let (before, base) = self.last.map_or((base, base), |last| (last, self.base));
         let point = self.last.map_or(Point { epoch, sequence: 1 }, Point::next);
         let identity = self.identity;
-        let header = Header { point, identity, image_bytes: 0, payload: 0, before, checksum: 0 };
+        let header =
+            Header { point, identity, image_bytes: 0, payload: 0, before, base, checksum: 0 };
         Record::new(disk, self.end, header, buffer)
     }
 
@@ -294,17 +309,16 @@ impl Log {
     ///
     /// # Errors
     /// The disk's. Recovery may find it or not.
-    pub fn commit<D: Disk>(&mut self, record: Record<'_, D>, disk: &D) -> Result<(), Failed> {
-        let header = record.end()?;
+    pub fn commit<D: Disk>(&mut self, record: Record<'_, D>, disk: &D) -> Result<Written, Failed> {
+        let written = record.end()?;
         disk.sync(Which::Log)?;
-        if self.last.is_none() {
-            self.base = header.before;
-        }
+        let header = written.header;
+        self.base = header.base;
         self.last = Some(header.point);
         self.image_bytes = Some(header.image_bytes);
         self.last_at = self.end;
         self.end = header.behind(self.end);
-        Ok(())
+        Ok(written)
     }
 
     /// Forgets all records: the image is complete and durable with them, and says so.

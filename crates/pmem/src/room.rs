@@ -94,6 +94,12 @@ impl Buffer {
         unsafe { slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
     }
 
+    /// Releases the memory of the buffer to the kernel: all bytes are zero then.
+    pub fn release(&mut self) {
+        // SAFETY: the buffer owns the mapping, and is borrowed exclusively.
+        unsafe { vm::discard(self.at.as_ptr(), self.len) };
+    }
+
     /// The address of the first byte.
     pub fn at(&self) -> NonNull<u8> {
         self.at

@@ -49,6 +49,27 @@ impl Runs {
         self.count = 1;
     }
 
+    /// Sorts the runs, and makes one of those that overlap or touch: no page is in two. Complexity: that of a sort.
+    pub fn merge(&mut self) {
+        // SAFETY: the first `count` runs were written, and `self` is borrowed exclusively.
+        let all = unsafe { slice::from_raw_parts_mut(self.at().as_ptr(), self.count) };
+        all.sort_unstable();
+        let mut merged = 0;
+        for number in 1..all.len() {
+            let Some(&[at, pages]) = all.get(number) else { break };
+            match all.get_mut(merged) {
+                Some(last) if at <= last[0] + last[1] => {
+                    last[1] = last[1].max(at + pages - last[0]);
+                }
+                _ => {
+                    merged += 1;
+                    all.swap(merged, number);
+                }
+            }
+        }
+        self.count = self.count.min(merged + 1);
+    }
+
     fn all(&self) -> &[[u32; 2]] {
         // SAFETY: the first `count` runs were written.
         unsafe { slice::from_raw_parts(self.at().as_ptr(), self.count) }
@@ -76,6 +97,20 @@ impl Runs {
 mod tests {
     use super::*;
     use std::prelude::v1::*;
+
+    #[test]
+    fn no_page_is_in_two_runs_after_a_merge() {
+        let mut runs = Runs::new(100).unwrap();
+        runs.merge();
+        assert!(runs.is_empty());
+        for [page, count] in [[9, 2], [20, 1], [2, 3], [4, 1], [1, 1], [10, 5], [30, 2], [2, 9]] {
+            runs.add(page * PAGE_BYTES, count * PAGE_BYTES);
+        }
+        runs.merge();
+        let pages = |(at, len)| (at / PAGE_BYTES, len / PAGE_BYTES);
+        let all: Vec<_> = runs.iter().map(pages).collect();
+        assert_eq!(all, [(1, 14), (20, 1), (30, 2)]);
+    }
 
     #[test]
     fn too_many_runs_become_one() {

@@ -67,6 +67,10 @@ impl Disk for Source {
         Err(Failed(libc::EROFS))
     }
 
+    fn allow(&self, _: Which, _: u64) -> Result<(), Failed> {
+        Err(Failed(libc::EROFS))
+    }
+
     fn sync(&self, _: Which) -> Result<(), Failed> {
         Err(Failed(libc::EROFS))
     }
@@ -143,11 +147,13 @@ impl Source {
 
     fn read_logged(&self, place: &Place<'_>) -> Result<Read, Failed> {
         let mut buffer = room::Buffer::new(BUFFER_BYTES)?;
-        let before = (self.tie(place)?, Log::open(self, place.identity, buffer.bytes())?);
+        let mut log_of = |tie: &Tie| Log::open(self, place.identity, tie, buffer.bytes());
+        let old = self.tie(place)?;
+        let old_log = log_of(&old)?;
         let mut copy = Snapshot::room(&self.image, place.base)?;
         copy.fill(&self.image, &mut || ())?;
-        let (tie, log) = (self.tie(place)?, Log::open(self, place.identity, buffer.bytes())?);
-        let (old, old_log) = before;
+        let tie = self.tie(place)?;
+        let log = log_of(&tie)?;
         // The log has begun anew, or the file was closed and opened.
         let is_same = old_log.is_continued_by(&log)
             && (tie.point == old.point
@@ -166,7 +172,7 @@ impl Source {
             let all = copy.bytes_mut();
             log.replay(self, buffer.bytes(), |at, run| put(all, at, run))?;
             // What was replayed is still there.
-            let again = Log::open(self, place.identity, buffer.bytes())?;
+            let again = Log::open(self, place.identity, &tie, buffer.bytes())?;
             if !log.is_continued_by(&again) {
                 return Ok(Read::Changed);
             }

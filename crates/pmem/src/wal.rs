@@ -13,7 +13,7 @@
 use crate::disk::{Disk, Which};
 use crate::log::{Fit, Log};
 use crate::medium::Failed;
-use crate::record::Record;
+use crate::record::{Record, Written};
 use crate::tie::Ties;
 
 /// The log of an image that is open, and what ties them together.
@@ -39,10 +39,11 @@ impl Wal {
         buffer: &mut [u8],
         lengthen: impl FnOnce(u64) -> Result<(), Failed>,
     ) -> Result<Self, Failed> {
-        let mut log = Log::open(disk, identity, buffer)?;
+        let mut log = Log::open(disk, identity, &ties.newest(), buffer)?;
         match (log.fits(&ties.newest())?, log.last()) {
             (Fit::Continues, Some(last)) => {
                 log.image_bytes().map_or(Ok(()), lengthen)?;
+                allow_image(disk)?;
                 log.replay(disk, buffer, |at, bytes| disk.write(Which::Image, at, bytes))?;
                 // What the newest line says is durable before the other one is written.
                 disk.sync(Which::Image)?;
@@ -78,6 +79,12 @@ impl Wal {
         self.is_behind
     }
 
+    /// As if the file system had no room for the records that follow.
+    #[cfg(test)]
+    pub fn fall_behind(&mut self) {
+        self.is_behind = true;
+    }
+
     /// Begins a record.
     pub fn record<'a, D: Disk>(&self, disk: &'a D, buffer: &'a mut [u8]) -> Record<'a, D> {
         self.log.record(disk, (self.ties.newest().point, self.epoch), buffer)
@@ -87,22 +94,27 @@ impl Wal {
     ///
     /// # Errors
     /// The disk's. Recovery may find it or not.
-    pub fn commit<D: Disk>(&mut self, record: Record<'_, D>, disk: &D) -> Result<(), Failed> {
+    pub fn commit<D: Disk>(&mut self, record: Record<'_, D>, disk: &D) -> Result<Written, Failed> {
         self.log.commit(record, disk)
     }
 
-    /// Writes the last record to the image. A disk without room for that is no error: the record is durable, and the image gets it before the log
-    /// begins anew.
+    /// Writes the record that was committed last to the image; `buffer` is the one that it was written from, unchanged. A disk without room for that
+    /// is no error: the record is durable, and the image gets it before the log begins anew.
     ///
     /// # Errors
     /// The disk's.
-    pub fn apply(&mut self, disk: &impl Disk, buffer: &mut [u8]) -> Result<(), Failed> {
+    pub fn apply(
+        &mut self,
+        disk: &impl Disk,
+        record: Written,
+        buffer: &mut [u8],
+    ) -> Result<(), Failed> {
         let Some(last) = self.log.last() else { return Ok(()) };
         // Before any page: an image with a part of a record says that it needs its log.
-        let mut outcome = self.ties.write(disk, last, false);
+        let mut outcome = allow_image(disk).and_then(|()| self.ties.write(disk, last, false));
         if outcome.is_ok() && !self.is_behind {
             let write = |at: u64, bytes: &[u8]| disk.write(Which::Image, at, bytes);
-            outcome = self.log.replay_last(disk, buffer, write);
+            outcome = self.log.replay_last(disk, record, buffer, write);
         }
         match outcome {
             Err(why) if why.is_full() => {
@@ -124,6 +136,7 @@ impl Wal {
         epoch: u64,
     ) -> Result<(), Failed> {
         let Some(last) = self.log.last() else { return Ok(()) };
+        allow_image(disk)?;
         if self.is_behind {
             let write = |at: u64, bytes: &[u8]| disk.write(Which::Image, at, bytes);
             self.log.replay(disk, buffer, write)?;
@@ -136,6 +149,11 @@ impl Wal {
         self.epoch = epoch;
         Ok(())
     }
+}
+
+/// Refuses an image that is longer than the process may write.
+fn allow_image(disk: &impl Disk) -> Result<(), Failed> {
+    disk.allow(Which::Image, disk.bytes(Which::Image)?)
 }
 
 #[cfg(test)]
@@ -158,6 +176,8 @@ mod tests {
     struct Store {
         wal: Wal,
         image: Vec<u8>,
+        /// Records of some rounds are longer than it, and some are not.
+        buffer: Vec<u8>,
     }
 
     /// An image of zeroes that says that it is complete, with an empty log.
@@ -171,14 +191,14 @@ mod tests {
 
     impl Store {
         fn open(disk: &Simulated, epoch: u64) -> Result<Self, Failed> {
-            let mut buffer = vec![0; 1024];
+            let mut buffer = vec![0; 8192];
             let Found::Ties(ties) = Ties::read(disk, TIE, IDENTITY)? else {
                 return Err(Failed::DAMAGED_TIE);
             };
             let wal = Wal::recover(disk, (IDENTITY, epoch), ties, &mut buffer, |_| Ok(()))?;
             let mut image = vec![0; PAGES * 4096];
             disk.read(Which::Image, 0, &mut image)?;
-            Ok(Self { wal, image })
+            Ok(Self { wal, image, buffer })
         }
 
         /// Every page that `round` changes, of which it is then full.
@@ -192,13 +212,14 @@ mod tests {
         }
 
         fn checkpoint(&mut self, disk: &Simulated, pages: &[u64]) -> Result<(), Failed> {
-            let mut buffer = vec![0; 1024];
-            let page = |at: u64| &self.image[at as usize * 4096..][..4096];
-            let mut record = self.wal.record(disk, &mut buffer);
+            let Self { wal, image, buffer } = self;
+            let page = |at: u64| &image[at as usize * 4096..][..4096];
+            let mut record = wal.record(disk, buffer);
             record.set_image_bytes(IMAGE_BYTES as u64);
             pages.iter().try_for_each(|at| record.run(at * 4096, page(*at)))?;
-            self.wal.commit(record, disk)?;
-            self.wal.apply(disk, &mut buffer)
+            let written = wal.commit(record, disk)?;
+            assert_eq!(written.is_kept, pages.len() == 1);
+            wal.apply(disk, written, buffer)
         }
 
         fn round(&mut self, disk: &Simulated, round: u8) -> Result<(), Failed> {
@@ -353,7 +374,7 @@ mod tests {
             store.round(&disk, round).unwrap();
         }
         let (sound, states) = (image_of(&disk), states(3));
-        let log = Log::open(&disk, IDENTITY, &mut [0; 1024]).unwrap();
+        let log = Log::open(&disk, IDENTITY, &store.wal.ties.newest(), &mut [0; 1024]).unwrap();
         let used = IMAGE_BYTES + 4096 + log.bytes() as usize;
         // All of the headers, and some of the rest.
         let bytes = (IMAGE_BYTES..used).filter(|at| at % 4096 < 200 || at % 97 == 0);
@@ -368,17 +389,37 @@ mod tests {
         }
     }
 
+    /// The image on the disk is still that with which the log began: its line that says more was never waited for.
+    #[test]
+    fn no_bit_of_a_first_record_is_lost_in_silence_if_there_is_a_second() {
+        let disk = fresh(Unit::Sector);
+        let image = image_of(&disk);
+        let mut store = Store::open(&disk, 500).unwrap();
+        (1..=3).for_each(|round| store.round(&disk, round).unwrap());
+        let (log, states) = (image_of(&disk), states(3));
+        assert!(Store::open(&mixed(&image, &log), 900).unwrap().image == states[3]);
+        let first = IMAGE_BYTES + 4096;
+        for byte in (first..first + 200).chain((first + 200..first + 8000).step_by(97)) {
+            let mut damaged = log.clone();
+            damaged[byte] ^= 1 << (byte % 8);
+            match Store::open(&mixed(&image, &damaged), 900) {
+                Ok(store) => assert!(store.image == states[3], "byte {byte}"),
+                Err(why) => assert_eq!(why, Failed::DAMAGED_LOG, "byte {byte}"),
+            }
+        }
+    }
+
     #[test]
     fn a_log_of_another_image_is_refused() {
         let disk = fresh(Unit::Sector);
         Store::open(&disk, 500).unwrap().round(&disk, 2).unwrap();
-        let mut buffer = [0; 1024];
-        assert_eq!(Log::open(&disk, 78, &mut buffer).err(), Some(Failed::FOREIGN_LOG));
+        let (mut buffer, tie) = ([0; 1024], Ties::new(TIE, IDENTITY, 1).newest());
+        assert_eq!(Log::open(&disk, 78, &tie, &mut buffer).err(), Some(Failed::FOREIGN_LOG));
         for foreign in [&b"a text of another program"[..], b"SPANHEAP", &[0; 100]] {
             let mut both = image_of(&disk);
             both[IMAGE_BYTES..IMAGE_BYTES + foreign.len()].copy_from_slice(foreign);
             let after = Simulated::from_image(Unit::Sector, IMAGE_BYTES, &both);
-            let opened = Log::open(&after, IDENTITY, &mut buffer);
+            let opened = Log::open(&after, IDENTITY, &tie, &mut buffer);
             assert_eq!(opened.err(), Some(Failed::NOT_A_LOG));
         }
     }

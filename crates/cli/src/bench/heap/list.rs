@@ -76,7 +76,7 @@ impl Sizes {
         resur: &[200, 400, 600, 800, 1024, 2048, 3072],
         open: &[64, 1024, 3072],
         pages: 1024,
-        checkpoints: 40,
+        checkpoints: 80,
         bodies: 100_000,
         steps: 2,
         board: 16,
@@ -98,7 +98,7 @@ impl Sizes {
 
     const QUICK: Self = Self {
         resur: &[200],
-        checkpoints: 20,
+        checkpoints: 40,
         bodies: 20_000,
         board: 11,
         order: 400,
