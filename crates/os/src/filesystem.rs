@@ -30,7 +30,7 @@ impl Image {
     }
 
     /// Whether a store to the mapped file may need room that the file does not have yet: the file system never overwrites a block (btrfs
-    /// and its like), or the file shares some blocks with another file.
+    /// and its like), or the file shares some blocks with another file. An overlay does not tell which file system it lies on: false there.
     pub fn is_copied_on_write(&self) -> bool {
         let kind = retry(|| fs::fstatfs(&self.file)).map_or(0, |status| status.f_type as u64);
         [BTRFS, BCACHEFS, ZFS, F2FS, NILFS].contains(&kind) || self.has_shared_extents()
@@ -101,7 +101,11 @@ impl Image {
             let extents = map.extents.get(..map.mapped as usize).unwrap_or(&[]);
             extents.iter().for_each(|extent| see(extent.logical, extent.length, extent.flags));
             match extents.last() {
-                Some(last) if last.flags & LAST == 0 => {
+                // Without progress the file system is wrong, and the loop would not end.
+                Some(last)
+                    if last.flags & LAST == 0
+                        && last.logical.saturating_add(last.length) > start =>
+                {
                     start = last.logical.saturating_add(last.length);
                 }
                 _ => break Ok(()),

@@ -352,10 +352,11 @@ impl Image {
     /// The error's number.
     pub fn next_data(&self, from: u64) -> Result<Option<(u64, u64)>, i32> {
         match fs::seek(&self.file, SeekFrom::Data(from)) {
-            Ok(start) => {
-                let end = fs::seek(&self.file, SeekFrom::Hole(start));
-                end.map(|end| Some((start, end))).map_err(Errno::raw_os_error)
-            }
+            Ok(start) => match fs::seek(&self.file, SeekFrom::Hole(start)) {
+                // Another process has truncated the file in between.
+                Err(Errno::NXIO) => Ok(None),
+                end => end.map(|end| Some((start, end))).map_err(Errno::raw_os_error),
+            },
             Err(Errno::NXIO) => Ok(None),
             // File systems that do not report holes.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => {

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::*};
 use spandrel_os::image::{Image, Mapping};
 use spandrel_os::vm;
 use spandrel_pages::PAGE_BYTES;
+use spandrel_sync::Lock;
 
 use crate::files::drawn;
 use crate::line::LINE_BYTES;
@@ -32,6 +33,7 @@ pub struct Mapped {
     base: NonNull<u8>,
     reserved: usize,
     bytes: AtomicUsize,
+    growth: Lock<()>,
     kind: Kind,
 }
 
@@ -51,8 +53,8 @@ impl Mapped {
             usize::try_from(image.bytes().map_err(Failed)?).map_err(|_| Failed(libc::EFBIG))?;
         let bytes = bytes / PAGE_BYTES * PAGE_BYTES;
         let (base, reserved) = room::reserve(limit.max(bytes), base)?;
-        let mut mapped =
-            Self { image, base, reserved, bytes: AtomicUsize::new(0), kind: Kind::Dax };
+        let (growth, kind) = (Lock::new(()), Kind::Dax);
+        let mut mapped = Self { image, base, reserved, bytes: AtomicUsize::new(0), growth, kind };
         // SAFETY: the reservation is this medium's alone.
         let map = |how| unsafe { mapped.image.map(base.as_ptr(), 0, bytes, how) };
         if bytes > 0 && map(Mapping::Synchronous).is_err() {
@@ -134,6 +136,7 @@ unsafe impl Medium for Mapped {
     }
 
     fn grow(&self, bytes: usize) -> Result<(), Failed> {
+        let _growth = self.growth.lock();
         let from = self.bytes.load(Acquire);
         let Some(to) = room::grown(from, bytes, self.reserved)? else { return Ok(()) };
         self.image.grow(from as u64, to as u64).map_err(Failed)?;

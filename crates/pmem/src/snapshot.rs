@@ -165,10 +165,12 @@ impl Source {
             copy.absorb_old(place, buffer.bytes())?;
         }
         if log.fits(&old)? == Fit::Continues {
-            match copy.ensure(room_for(log.image_bytes())) {
-                Err(Failed(libc::EAGAIN)) => return Ok(Read::Changed),
-                ensured => ensured?,
+            let bytes = room_for(log.image_bytes());
+            // The file has become much longer since: another attempt sets more aside, unless the process has no more.
+            if bytes > copy.reserved && copy.reserved >= copy.bytes.saturating_mul(2) {
+                return Ok(Read::Changed);
             }
+            copy.ensure(bytes)?;
             let all = copy.bytes_mut();
             log.replay(self, buffer.bytes(), |at, run| put(all, at, run))?;
             // What was replayed is still there.
@@ -278,13 +280,13 @@ impl Snapshot {
     /// Lengthens the copy to `bytes` bytes at least: a record may be of a longer image than the file was.
     ///
     /// # Errors
-    /// `EAGAIN`: beyond the address space of the copy, as the file has become much longer since; `ENOMEM`.
+    /// `ENOMEM`: also if that is more than the address space that was set aside.
     fn ensure(&mut self, bytes: usize) -> Result<(), Failed> {
         if bytes <= self.bytes {
             return Ok(());
         }
         let to = bytes.checked_next_multiple_of(PAGE_BYTES).filter(|to| *to <= self.reserved);
-        let to = to.ok_or(Failed(libc::EAGAIN))?;
+        let to = to.ok_or(Failed(libc::ENOMEM))?;
         let at = self.base.as_ptr().wrapping_add(self.bytes);
         // SAFETY: within the reservation, behind what is open.
         unsafe {

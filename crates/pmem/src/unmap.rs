@@ -15,9 +15,10 @@ const PIECE_BYTES: usize = 16 << 20;
 /// It calls the kernel, and nothing else.
 const STACK_BYTES: usize = 64 << 10;
 
-/// What a thread takes away.
+/// What a thread unmaps.
 struct Job {
-    /// Where it begins; 0: nothing.
+    /// The process whose thread does it; 0: there is no job. A child of a fork has none of its parent's threads, and takes their jobs' places.
+    owner: AtomicI32,
     at: AtomicUsize,
     reserved: AtomicUsize,
     mapped: AtomicUsize,
@@ -25,14 +26,23 @@ struct Job {
 
 impl Job {
     const fn new() -> Self {
-        Self { at: AtomicUsize::new(0), reserved: AtomicUsize::new(0), mapped: AtomicUsize::new(0) }
+        Self {
+            owner: AtomicI32::new(0),
+            at: AtomicUsize::new(0),
+            reserved: AtomicUsize::new(0),
+            mapped: AtomicUsize::new(0),
+        }
+    }
+
+    /// Takes the job's place for the process. False: a job of the process has it.
+    fn claim(&self, process: i32) -> bool {
+        let owner = self.owner.load(Relaxed);
+        owner != process && self.owner.compare_exchange(owner, process, AcqRel, Relaxed).is_ok()
     }
 }
 
 /// Without a free one the releasing thread calls the kernel itself.
 static JOBS: [Job; 16] = [const { Job::new() }; 16];
-/// The process whose threads these are: a child of a fork has none of them.
-static PROCESS: AtomicI32 = AtomicI32::new(0);
 
 /// Unmaps a reservation, of which the first `mapped` bytes were in use. Its address space may be free somewhat later: see [`wait`].
 ///
@@ -47,8 +57,9 @@ pub unsafe fn release(at: *mut u8, reserved: usize, mapped: usize) {
 
 /// Waits until the address space of all that was released is free. False: there was nothing to wait for.
 pub fn wait() -> bool {
-    let is_busy = || JOBS.iter().any(|job| job.at.load(Acquire) != 0);
-    if PROCESS.load(Acquire) != env::pid() || !is_busy() {
+    let process = env::pid();
+    let is_busy = || JOBS.iter().any(|job| job.owner.load(Acquire) == process);
+    if !is_busy() {
         return false;
     }
     let mut looks = 0;
@@ -59,15 +70,11 @@ pub fn wait() -> bool {
     true
 }
 
-/// Has a thread do it. False: there is none.
+/// Starts a thread that unmaps the range. False: there is none.
 fn beside(at: *mut u8, reserved: usize, mapped: usize) -> bool {
     let process = env::pid();
-    if PROCESS.swap(process, AcqRel) != process {
-        // The parent's, if there are any.
-        JOBS.iter().for_each(|job| job.at.store(0, Relaxed));
-    }
-    let is_taken = |job: &&Job| job.at.compare_exchange(0, at as usize, AcqRel, Relaxed).is_ok();
-    let Some(job) = JOBS.iter().find(is_taken) else { return false };
+    let Some(job) = JOBS.iter().find(|job| job.claim(process)) else { return false };
+    job.at.store(at as usize, Relaxed);
     job.reserved.store(reserved, Relaxed);
     job.mapped.store(mapped, Relaxed);
     let argument = core::ptr::from_ref(job).cast_mut().cast();
@@ -79,7 +86,7 @@ fn beside(at: *mut u8, reserved: usize, mapped: usize) -> bool {
             true
         }
         Err(_) => {
-            job.at.store(0, Release);
+            job.owner.store(0, Release);
             false
         }
     }
@@ -96,7 +103,7 @@ extern "C" fn run(job: *mut c_void) -> *mut c_void {
     }
     // SAFETY: as above.
     unsafe { vm::release(at, reserved) };
-    job.at.store(0, Release);
+    job.owner.store(0, Release);
     core::ptr::null_mut()
 }
 
