@@ -69,8 +69,9 @@ typedef struct spandrel_heap_options {
     int medium;      /* one of the above */
     const spandrel_heap_root_type *types; /* types of roots; of others every word is looked at. EINVAL: no such root, or a wrong name */
     size_t type_count;
-    int read_only; /* not 0: a copy in memory of the last checkpoint is opened, and what would change it is refused (EROFS). Other processes
-                    * may have the heap open. Neither the file nor its directory need be writable */
+    int read_only; /* not 0: a copy in memory of the last checkpoint is opened, and what would change it is refused (EROFS). Another process
+                    * may have the heap open. Neither the file nor its directory need be writable, with one exception: if another process has
+                    * the heap open and mapped, the copy is requested through the file, which takes the right to write to it */
 } spandrel_heap_options;
 
 /* What a collection has found. Set struct_size. */
@@ -126,7 +127,9 @@ int spandrel_heap_is_new(const spandrel_heap *heap);
 int spandrel_heap_collect(spandrel_heap *heap, spandrel_heap_collected *result);
 
 /* Sets the type of a root, in the place of what the options said, for the next spandrel_heap_collect. No other thread uses the heap
- * meanwhile. EINVAL: there is no such root, or `bytes` is 0. The second sets several, all or none of them, named ones too. */
+ * meanwhile. The second sets several, all or none of them, named ones too.
+ *   EINVAL      there is no such root, or `bytes` is 0,
+ *   EPROTOTYPE  the heap has the root of that name with another layout. */
 int spandrel_heap_set_trace(spandrel_heap *heap, unsigned int index, spandrel_heap_trace trace, size_t bytes);
 int spandrel_heap_set_types(spandrel_heap *heap, const spandrel_heap_root_type *types, size_t count);
 

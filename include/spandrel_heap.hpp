@@ -65,7 +65,8 @@ private:
 /* What a collection has found: fields of spandrel_heap_collected. */
 using collected = spandrel_heap_collected;
 
-/* An open heap. A heap that was moved from, or closed, refuses all operations with EINVAL. */
+/* An open heap. A heap that was moved from, or closed, refuses all operations with EINVAL; so does every heap paths and names with a zero
+ * byte in them. */
 class heap {
 public:
     heap(heap &&) noexcept = default;
@@ -94,9 +95,10 @@ public:
 
     /* Writes a copy of a heap, open or not, to a new file. See spandrel_heap_copy. */
     static result<void> try_copy(const std::string &path, const std::string &to, unsigned wait_ms = 0) {
+        if (detail::is_cut(path) || detail::is_cut(to)) return detail::cut(path);
         if (spandrel_heap_copy(path.c_str(), to.c_str(), wait_ms) == 0) return {};
         const int number = errno;
-        return failure{number, path, spandrel_heap_error_text()};
+        return failure::of_file(number, path, spandrel_heap_error_text());
     }
 
     /* Closes the heap. After an error the heap is closed as well, and the next opening recovers it. */
@@ -260,8 +262,12 @@ private:
     }
 
     template <class Open> static result<heap> make_with(Open open, const std::string &path, const options &how) {
+        if (detail::is_cut(path)) return detail::cut(path);
         std::vector<spandrel_heap_root_type> types;
-        for (const detail::declared &type : how.types_) types.push_back(type.c());
+        for (const detail::declared &type : how.types_) {
+            if (detail::is_cut(type.name)) return detail::cut(path);
+            types.push_back(type.c());
+        }
         spandrel_heap_options c = how.c_;
         c.struct_size = sizeof c;
         c.types = types.data();
@@ -272,7 +278,7 @@ private:
         state->handle = open(path.c_str(), &c);
         if (!state->handle) {
             const int number = errno;
-            return failure{number, path, spandrel_heap_error_text()};
+            return failure::of_file(number, path, spandrel_heap_error_text());
         }
         state->base = static_cast<char *>(spandrel_heap_base(state->handle));
         state->bytes = spandrel_heap_bytes(state->handle);
@@ -281,6 +287,7 @@ private:
 
     template <class T> result<spandrel::root<T>> rooted(detail::declared type) {
         if (!handle()) return failed();
+        if (detail::is_cut(type.name)) return detail::cut(state_->path);
         bool is_known = false;
         for (const detail::declared &known : state_->types) {
             if (!known.same_root(type)) continue;
@@ -304,15 +311,16 @@ private:
     }
 };
 
-/* A root, which leads to a T or to nothing. */
+/* A root, which leads to a T or to nothing. One that was moved from leads to nothing, and refuses to be set with EINVAL. */
 template <class T> class root {
 public:
     /* The pointer to the object that the root leads to, or null. */
-    ptr<T> get() const noexcept { return ptr<T>::from_word(state_->word(address())); }
+    ptr<T> get() const noexcept { return ptr<T>::from_word(state_ ? state_->word(address()) : 0); }
 
     /* Sets the root to an object, or to null: durable when this returns; on a logged heap with the next checkpoint, as all else.
      * EFAULT: the pointer leads to no object of this heap. EINVAL: the heap is closed. */
     result<void> try_set(ptr<T> object) {
+        if (!state_) return failure{EINVAL, {}, "the root was moved from"};
         void *at = spandrel_heap_at(state_->handle, object.word());
         if (!at && object) return state_->failed();
         return state_->done(spandrel_heap_set_root(state_->handle, index_, at));
@@ -331,7 +339,7 @@ public:
 
     /* For heap::set_roots. A word that is no pointer stays an address outside the heap, which set_roots refuses. */
     spandrel_heap_root to(ptr<T> object) const noexcept {
-        void *at = state_->template at<T>(object.word());
+        void *at = state_ ? state_->template at<T>(object.word()) : nullptr;
         return {nullptr, index_, at || !object ? at : reinterpret_cast<void *>(object.word())};
     }
 
@@ -340,7 +348,7 @@ private:
     root(std::shared_ptr<detail::state> state, unsigned index) noexcept : state_(std::move(state)), index_(index) {}
 
     T *address() const noexcept {
-        return state_->handle ? static_cast<T *>(spandrel_heap_get_root(state_->handle, index_)) : nullptr;
+        return state_ && state_->handle ? static_cast<T *>(spandrel_heap_get_root(state_->handle, index_)) : nullptr;
     }
 
     std::shared_ptr<detail::state> state_;

@@ -88,6 +88,12 @@ struct state {
     }
 };
 
+/* Whether C would take less of a text than all of it. */
+inline bool is_cut(const std::string &text) { return text.find('\0') != std::string::npos; }
+
+/* The failure for such a path or name. */
+inline failure cut(const std::string &path) { return {EINVAL, path, "a path or name has a zero byte, which would cut it off"}; }
+
 inline thread_local state *current = nullptr;
 
 } // namespace detail

@@ -5,6 +5,7 @@
 #ifndef SPANDREL_HEAP_RESULT_HPP
 #define SPANDREL_HEAP_RESULT_HPP
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,16 +28,37 @@ struct failure {
     std::string reason; /* in words */
 
     failure(int errno_, std::string path_, std::string reason_)
-        : number(errno_), path(std::move(path_)), reason(std::move(reason_)) {
-        /* The library's text begins with the path where a heap is made or opened. */
-        const std::string prefix = path + ": ";
-        if (reason.compare(0, prefix.size(), prefix) == 0) reason.erase(0, prefix.size());
+        : number(errno_), path(std::move(path_)), reason(std::move(reason_)) {}
+
+    /* Of a function that makes, opens or copies a heap: its text begins with the path of the heap, or with that of another file, which is
+     * the one that is meant. */
+    static failure of_file(int errno_, std::string path_, std::string text_) {
+        failure made(errno_, std::move(path_), std::move(text_));
+        made.names_other_ = !made.drop(made.path + ": ") && !made.drop(made.short_path() + ": ");
+        return made;
     }
 
     /* Path and reason in one line. */
     std::string text() const {
-        const bool has_path = path.empty() || reason.find(path) != std::string::npos;
-        return has_path ? reason : path + ": " + reason;
+        if (path.empty() || names_other_) return reason;
+        std::string shown = path; /* a zero byte would cut the line off */
+        for (std::size_t at = 0; (at = shown.find('\0', at)) != std::string::npos;) shown.replace(at, 1, "\\0");
+        return shown + ": " + reason;
+    }
+
+private:
+    bool names_other_ = false; /* the reason begins with the path of another file */
+
+    bool drop(const std::string &prefix) {
+        const bool begins = reason.compare(0, prefix.size(), prefix) == 0;
+        if (begins) reason.erase(0, prefix.size());
+        return begins;
+    }
+
+    /* A long path as the library's text has it. */
+    std::string short_path() const {
+        constexpr std::size_t most = 120;
+        return path.size() > most ? "\xe2\x80\xa6" + path.substr(path.size() - most) : path;
     }
 };
 

@@ -60,6 +60,8 @@ class Dict(Structure, MutableMapping[bytes, bytes]):
     _used: int
     _len: int
     _changes = 0
+    _begin = 0
+    """The slot at which iterators begin: those before it are empty where entries are taken away in the order of the slots."""
 
     @classmethod
     def new(cls, memory: Memory) -> int:
@@ -80,7 +82,7 @@ class Dict(Structure, MutableMapping[bytes, bytes]):
         self._len = self._used - words.count(_REMOVED)
 
     def _set_table(self, table: int, slots: int) -> None:
-        self._table, self._slots = table, slots
+        self._table, self._slots, self._begin = table, slots, 0
         self._first = (table + _TABLE_HEAD.size) >> 3
         # Iterators see that the map has changed.
         self._changes += 1
@@ -176,15 +178,28 @@ class Dict(Structure, MutableMapping[bytes, bytes]):
             index, _ = self._find(wanted, _hash(wanted))
             if index is None:
                 raise KeyError(key)
-            before = memory.words[index]
-            behind = self._first + ((index + 1 - self._first) & (self._slots - 1))
-            # The next slot is empty: no search has to pass this one.
-            is_last = memory.words[behind] == _EMPTY
-            memory.publish(8 * index, _EMPTY if is_last else _REMOVED)
-            self._len -= 1
-            self._used -= is_last
-            self._changes += 1
-            memory.free_word(before)
+            self._remove(memory, index)
+
+    def _remove(self, memory: Memory, index: int) -> None:
+        """Removes the entry of a slot."""
+        before = memory.words[index]
+        behind = self._first + ((index + 1 - self._first) & (self._slots - 1))
+        # The next slot is empty: no search has to pass this one.
+        is_last = memory.words[behind] == _EMPTY
+        memory.publish(8 * index, _EMPTY if is_last else _REMOVED)
+        self._len -= 1
+        self._used -= is_last
+        self._changes += 1
+        memory.free_word(before)
+
+    def _go_on(self, memory: Memory) -> bool:
+        """Has iterators begin at the next entry: empty slots are passed once. Whether there is an entry."""
+        words, first, mask = memory.words, self._first, self._slots - 1
+        for at in range(self._begin, self._begin + self._slots):
+            if words[first + (at & mask)] > _REMOVED:
+                self._begin = at & mask
+                return True
+        return False
 
     def __contains__(self, key: object) -> bool:
         if not isinstance(key, (bytes, bytearray, memoryview, str)):
@@ -198,17 +213,18 @@ class Dict(Structure, MutableMapping[bytes, bytes]):
             return self._len
 
     def __iter__(self) -> Iterator[bytes]:
-        with self._entered():
-            changes, slots = self._changes, self._slots
-        for at in range(slots):
+        with self._entered() as memory:
+            self._go_on(memory)
+            changes, begin, slots = self._changes, self._begin, self._slots
+        for at in range(begin, begin + slots):
             with self._entered() as memory:
                 if self._changes != changes:
                     raise RuntimeError("the map changed during iteration")
-                word = memory.words[self._first + at]
+                word = memory.words[self._first + (at & slots - 1)]
                 if word <= _REMOVED:
                     continue
-                _, begin, middle, _ = self._entry(word)
-                key = bytes(memory.bytes[begin:middle])
+                _, start, middle, _ = self._entry(word)
+                key = bytes(memory.bytes[start:middle])
             yield key
 
     def clear(self) -> None:
@@ -229,8 +245,14 @@ class Dict(Structure, MutableMapping[bytes, bytes]):
 
     def popitem(self) -> Tuple[bytes, bytes]:
         """Removes an arbitrary entry, and returns it."""
-        with self._memory.lock:
-            return super().popitem()
+        with self._entered() as memory:
+            if not self._go_on(memory):
+                raise KeyError("the map is empty")
+            index = self._first + self._begin
+            _, begin, middle, end = self._entry(memory.words[index])
+            item = bytes(memory.bytes[begin:middle]), bytes(memory.bytes[middle:end])
+            self._remove(memory, index)
+            return item
 
     def setdefault(self, key: BytesLike, default: BytesLike = b"") -> bytes:
         """The value of a key, which gets the default if it has none."""

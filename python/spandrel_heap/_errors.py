@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from typing import Dict, Tuple, Type
 
 
@@ -17,16 +18,19 @@ class HeapError(OSError):
     the cause in words.
     """
 
+    _names_other = False
+    """The reason begins with the path of another file, which is the one that is meant: of the log, or of a copy."""
+
     def __init__(self, number: int, path: str, reason: str) -> None:
         super().__init__(number, reason, path)
         self.path = path
         self.reason = reason
 
     def __str__(self) -> str:
-        return self.reason if self.path in self.reason else f"{self.path}: {self.reason}"
+        return self.reason if self._names_other else f"{self.path}: {self.reason}"
 
-    def __reduce__(self) -> Tuple[Type[HeapError], Tuple[int, str, str]]:
-        return type(self), (self.errno or 0, self.path, self.reason)
+    def __reduce__(self) -> Tuple[Type[HeapError], Tuple[int, str, str], Dict[str, bool]]:
+        return type(self), (self.errno or 0, self.path, self.reason), {"_names_other": self._names_other}
 
 
 class HeapNotFoundError(HeapError, FileNotFoundError):
@@ -57,6 +61,9 @@ class HeapTypeError(HeapError, TypeError):
     """The root leads to an object of another kind."""
 
 
+_SHORT_BYTES = 120
+"""Bytes of a long path in the library's text: its end."""
+
 _CLASSES: Dict[int, Type[HeapError]] = {
     errno.ENOENT: HeapNotFoundError,
     errno.EEXIST: HeapExistsError,
@@ -70,9 +77,10 @@ _CLASSES: Dict[int, Type[HeapError]] = {
 }
 
 
-def error(number: int, path: str, reason: str) -> HeapError:
-    """The exception for a number. The library's text begins with the path where a heap is made or opened."""
-    prefix = path + ": "
-    if reason.startswith(prefix):
-        reason = reason[len(prefix) :]
-    return _CLASSES.get(number, HeapError)(number, path, reason)
+def error(number: int, path: str, text: str, names_file: bool) -> HeapError:
+    """The exception for a number. The text of a function that makes, opens or copies a heap names a file: it begins with the path."""
+    prefixes = (f"{path}: ", f"\u2026{os.fsdecode(os.fsencode(path)[-_SHORT_BYTES:])}: ") if names_file else ()
+    prefix = next((prefix for prefix in prefixes if text.startswith(prefix)), "")
+    why = _CLASSES.get(number, HeapError)(number, path, text[len(prefix) :])
+    why._names_other = names_file and not prefix
+    return why

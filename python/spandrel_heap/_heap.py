@@ -95,24 +95,42 @@ class Heap:
         """All roots that have a name."""
 
     @classmethod
-    def _started(cls, start: str, path: Path, size: int, limit: int, layout: int, medium: Medium) -> Heap:
+    def _started(
+        cls, start: str, path: Path, size: int, limit: int, layout: int, medium: Medium, read_only: bool = False
+    ) -> Heap:
         name = _path(path)
         options = _library.Options(
-            struct_size=ctypes.sizeof(_library.Options), size=size, limit=limit, layout=layout, medium=medium
+            struct_size=ctypes.sizeof(_library.Options),
+            size=size,
+            limit=limit,
+            layout=layout,
+            medium=medium,
+            read_only=read_only,
         )
         handle = getattr(library(), "spandrel_heap_" + start)(name, ctypes.byref(options))
         if handle is None:
-            raise failed(os.fsdecode(name))
-        return cls(Memory(handle, os.fsdecode(name)))
+            raise failed(os.fsdecode(name), names_file=True)
+        return cls(Memory(handle, os.fsdecode(name), read_only))
 
     @classmethod
-    def open(cls, path: Path, *, limit: int = 0, layout: int = 0, medium: Medium = Medium.AUTO) -> Heap:
+    def open(
+        cls,
+        path: Path,
+        *,
+        limit: int = 0,
+        layout: int = 0,
+        medium: Medium = Medium.AUTO,
+        read_only: bool = False,
+    ) -> Heap:
         """Opens a heap, and recovers it if it was not closed.
 
         `limit` is how many bytes the heap may have at most (0: 256 GiB), `layout` the program's number of its layout of
         objects (0: any).
+
+        With `read_only` a copy in memory of the last checkpoint is opened, and changes are refused (`EROFS`). Another process may
+        have the heap open. The file need not be writable, unless another process has the heap open and mapped.
         """
-        return cls._started("open", path, 0, limit, layout, medium)
+        return cls._started("open", path, 0, limit, layout, medium, read_only)
 
     @classmethod
     def create(
@@ -344,4 +362,4 @@ def copy(path: Path, to: Path, wait: float = _WAIT_SECONDS) -> None:
     name = _path(path)
     milliseconds = max(1, round(1000 * wait))
     if library().spandrel_heap_copy(name, _path(to), milliseconds) != 0:
-        raise failed(os.fsdecode(name))
+        raise failed(os.fsdecode(name), names_file=True)

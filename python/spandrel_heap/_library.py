@@ -28,6 +28,7 @@ class Options(ctypes.Structure):
         ("medium", c_int),
         ("types", c_void_p),
         ("type_count", c_size_t),
+        ("read_only", c_int),
     ]
 
 
@@ -101,8 +102,8 @@ def c_string(text: bytes, what: str) -> bytes:
     return text
 
 
-def failed(path: str) -> HeapError:
-    """The exception for the function of the library that has just failed in this thread."""
+def failed(path: str, names_file: bool = False) -> HeapError:
+    """The exception for the function of the library that has just failed in this thread; `names_file`: it makes, opens or copies a heap."""
     number = ctypes.get_errno()
     text: bytes = library().spandrel_heap_error_text() or b""
-    return error(number, path, text.decode(errors="replace") or os.strerror(number))
+    return error(number, path, text.decode(errors="replace") or os.strerror(number), names_file)

@@ -41,8 +41,9 @@ def as_bytes(value: BytesLike) -> bytes:
 class Memory:
     """An open heap and its bytes. Callers hold `lock`."""
 
-    def __init__(self, handle: int, path: str) -> None:
+    def __init__(self, handle: int, path: str, is_read_only: bool = False) -> None:
         self.path = path
+        self._is_read_only = is_read_only
         self.lock = threading.RLock()
         self._handle: Optional[int] = handle
         self._base: int = library().spandrel_heap_base(handle)
@@ -56,7 +57,8 @@ class Memory:
     def _map(self) -> None:
         """Makes views of all bytes of the heap, which grows in place."""
         self._length: int = library().spandrel_heap_bytes(self._handle)
-        self.bytes = memoryview((ctypes.c_ubyte * self._length).from_address(self._base)).cast("B")
+        memory = memoryview((ctypes.c_ubyte * self._length).from_address(self._base)).cast("B")
+        self.bytes = memory.toreadonly() if self._is_read_only else memory
         self.words = self.bytes.cast("Q")
 
     def close(self) -> None:
@@ -130,6 +132,8 @@ class Memory:
     def publish(self, offset: int, word: int) -> None:
         """Replaces a word, all or nothing, and persists it."""
         handle = self.handle()
+        if self._is_read_only:
+            raise HeapError(errno.EROFS, self.path, "the heap was opened read only, and refuses changes")
         self.words[offset >> 3] = word
         self.check(library().spandrel_heap_persist(handle, self._base + offset, 8))
 

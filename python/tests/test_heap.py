@@ -83,7 +83,70 @@ class Opening(unittest.TestCase):
                 self.assertEqual(heap.dict("ages")["Ada"], b"36")
 
 
+    def test_a_heap_that_is_open_is_read_as_of_its_last_checkpoint(self) -> None:
+        with heap_in(PLACES[1]) as path, sh.create(path, size=SMALL, medium=sh.Medium.LOGGED) as heap:
+            ages, lines = heap.dict("ages"), heap.list("lines")
+            ages["Ada"], heap.roots["greeting"] = b"36", b"hello"
+            lines.extend([b"one", b"two"])
+            heap.checkpoint()
+            ages["Ada"] = b"37"
+            with sh.open(path, read_only=True) as copy:
+                read = copy.dict("ages")
+                self.assertEqual((dict(read), copy.roots["greeting"]), ({b"Ada": b"36"}, b"hello"))
+                self.assertEqual(copy.list("lines")[:], [b"one", b"two"])
+                changes = (
+                    lambda: read.update(Ada=b"0"),
+                    lambda: read.pop("Ada"),
+                    read.popitem,
+                    read.clear,
+                    lambda: copy.list("lines").append(b"three"),
+                    copy.list("lines").clear,
+                    copy.list("lines").reverse,
+                    lambda: copy.dict("new"),
+                    lambda: copy.roots.update(greeting=b"x"),
+                    lambda: copy.roots.pop("greeting"),
+                )
+                for change in changes:
+                    with self.assertRaises(sh.HeapError) as why:
+                        change()
+                    self.assertEqual(why.exception.errno, errno.EROFS)
+                self.assertEqual((dict(read), copy.roots["greeting"]), ({b"Ada": b"36"}, b"hello"))
+                self.assertEqual(copy.list("lines")[:], [b"one", b"two"])
+            self.assertEqual(ages["Ada"], b"37")
+
+
 class Errors(unittest.TestCase):
+    def test_the_path_is_there_whatever_the_reason_has_in_it(self) -> None:
+        self.assertEqual(str(sh.HeapError(errno.EINVAL, "heap", "the heap is closed")), "heap: the heap is closed")
+        with heap_in(PLACES[1]) as path:
+            directory = os.getcwd()
+            os.chdir(os.path.dirname(path))
+            try:
+                heap = sh.create("heap", size=SMALL, medium=sh.Medium.LOGGED)
+                heap.close()
+                with self.assertRaises(sh.HeapError) as closed:
+                    heap.checkpoint()
+                self.assertEqual(str(closed.exception), "heap: the heap is closed")
+                with self.assertRaises(FileExistsError) as there:
+                    sh.create("heap")
+                self.assertRegex(str(there.exception), "^heap: File exists")
+                with self.assertRaises(FileNotFoundError) as none:
+                    sh.copy("heap", "no/such")
+                self.assertRegex(str(none.exception), "^no/such: No such file")
+                again = pickle.loads(pickle.dumps(none.exception))
+                self.assertEqual(str(again), str(none.exception))
+                os.makedirs("heap.wal")
+                with self.assertRaises(sh.HeapDamagedError) as log:
+                    sh.open("heap")
+                self.assertRegex(str(log.exception), "^heap.wal: ")
+                os.rmdir("heap.wal")
+            finally:
+                os.chdir(directory)
+            with self.assertRaises(FileNotFoundError) as far:
+                sh.open(path + "x" * 150)
+            self.assertEqual(str(far.exception), f"{far.exception.filename}: {far.exception.reason}")  # type: ignore[attr-defined]
+            self.assertRegex(far.exception.reason, "^No such file")  # type: ignore[attr-defined]
+
     def test_errors_have_path_reason_and_a_class_of_python(self) -> None:
         with heap_in(PLACES[1]) as path:
             with self.assertRaises(FileNotFoundError) as none:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import unittest
+import unittest.mock
 from typing import Any
 
 import spandrel_heap as sh
@@ -76,6 +77,39 @@ class Dicts(unittest.TestCase):
             while names:
                 seen.add(names.popitem()[0])
             self.assertGreaterEqual(len(seen), 99)
+
+
+    def test_a_map_is_drained_in_one_pass(self) -> None:
+        with heap_in(PLACES[0]) as path, sh.create(path, size=SMALL) as heap:
+            names = heap.dict("names")
+            count, drained = 2000, []
+            names.update({str(number): str(number) for number in range(count)})
+            looks = 0
+            enter = sh.Dict._entered
+
+            def counting(self: sh.Dict) -> Any:
+                nonlocal looks
+                looks += 1
+                return enter(self)
+
+            with unittest.mock.patch.object(sh.Dict, "_entered", counting):
+                for _ in range(count // 2):
+                    drained.append(names.popitem())
+                for _ in range(count // 4):
+                    key = next(iter(names))
+                    drained.append((key, names.pop(key)))
+            # Each slot that an iterator passes is a look.
+            self.assertLess(looks, 12 * count)
+            self.assertEqual(len(names), count // 4)
+            # Entries before the place that was reached are found as well.
+            names.update({str(number): str(number) for number in range(count, count + 200)})
+            self.assertEqual(len(list(names)), count // 4 + 200)
+            while names:
+                drained.append(names.popitem())
+            self.assertEqual(sorted(drained), sorted((str(number).encode(),) * 2 for number in range(count + 200)))
+            with self.assertRaises(KeyError):
+                names.popitem()
+            self.assertEqual(list(names), [])
 
 
 class Lists(unittest.TestCase):

@@ -92,6 +92,12 @@ int main(int count, char **arguments) {
     strcpy(other + 600, "/a.heap");
     FAILS(ENAMETOOLONG, !spandrel_heap_open(other, &options));
     CHECK(strstr(spandrel_heap_error_text(), "xxx/a.heap: "));
+    /* A text is cut between two characters. No byte of this path is a character: each is replaced by one of three bytes. */
+    memset(other, 0xff, 200);
+    other[200] = 0;
+    FAILS(ENOENT, !spandrel_heap_open(other, &options));
+    const char *text = spandrel_heap_error_text();
+    CHECK(strlen(text) == 309 && strcmp(text + 306, "\xef\xbf\xbd") == 0);
     memset(other, 'x', 252);
     other[252] = 0;
     FAILS(ENAMETOOLONG, !spandrel_heap_start(other, &options));

@@ -89,9 +89,17 @@ static void refused(void) {
     wrong[1].bytes = 0;
     FAILS(EINVAL, spandrel_heap_set_types(heap, wrong, 2) == -1);
     CHECK(spandrel_heap_named_root(heap, "first") == first); /* none of them was taken */
-    CHECK(spandrel_heap_set_types(heap, wrong, 1) == 0);
-    FAILS(EPROTOTYPE, spandrel_heap_named_root(heap, "first") == -1);
-    FAILS(EPROTOTYPE, spandrel_heap_collect(heap, NULL) == -1);
+    /* A type that the heap refuses is not declared, nor are those beside it. */
+    FAILS(EPROTOTYPE, spandrel_heap_set_types(heap, wrong, 1) == -1);
+    CHECK(strstr(spandrel_heap_error_text(), "layout"));
+    wrong[1] = types[2];
+    wrong[1].trace = NULL;
+    FAILS(EPROTOTYPE, spandrel_heap_set_types(heap, wrong, 2) == -1);
+    wrong[0].layout = 0;
+    FAILS(EPROTOTYPE, spandrel_heap_set_types(heap, wrong, 1) == -1);
+    CHECK(spandrel_heap_named_root(heap, "first") == first);
+    spandrel_heap_collected kept = heap_collected();
+    CHECK(spandrel_heap_collect(heap, &kept) == 0 && kept.live == 6);
     CHECK(spandrel_heap_set_types(heap, types, 3) == 0);
     wrong[0].name = "a name of more than forty bytes is not one of a root";
     FAILS(EINVAL, spandrel_heap_set_types(heap, wrong, 1) == -1);

@@ -177,6 +177,27 @@ void errors(const char *path) {
     refused(EFAULT, [&] { list.set(wrong); });
     refused(EFAULT, [&] { in.set_roots(list.to(wrong)); });
     CHECK(!in.ptr_to(&file));
+    // What C would take a part of.
+    const std::string cut(file + std::string("\0.other", 7));
+    CHECK(refused(EINVAL, [&] { heap::open_or_create(cut); }).path() == cut);
+    refused(EINVAL, [&] { heap::copy(cut, file + ".copy"); });
+    refused(EINVAL, [&] { heap::copy(file, cut); });
+    refused(EINVAL, [&] { in.root<board>(std::string("board\0x", 7)); });
+    refused(EINVAL, [&] { heap::open(absent, options().root<board>(std::string("a\0b", 3))); });
+    // A root that was moved from leads to nothing.
+    auto moved = std::move(list);
+    CHECK(!list && !list.get() && !moved);
+    refused(EINVAL, [&] { list.set(nullptr); });
+    refused(EFAULT, [&] { in.set_roots(list.to(in.make<board>())); });
+    list = std::move(moved);
+    // The path is there once, whatever the reason has in it.
+    const spandrel::failure closed_(EINVAL, "heap", "the heap is closed");
+    CHECK(closed_.text() == "heap: the heap is closed");
+    CHECK(spandrel::failure::of_file(ENOENT, "heap", "heap: no heap").text() == "heap: no heap");
+    CHECK(spandrel::failure::of_file(EBADMSG, "heap", "heap.wal: no log").text() == "heap.wal: no log");
+    const std::string far = std::string(200, 'x') + "/heap";
+    const auto far_ = spandrel::failure::of_file(ENOENT, far, "\xe2\x80\xa6" + far.substr(85) + ": no heap");
+    CHECK(far_.reason == "no heap" && far_.text() == far + ": no heap");
     in.close();
     refused(EINVAL, [&] { in.close(); });
     refused(EINVAL, [&] { in.make<board>(); });

@@ -83,7 +83,7 @@ impl Last {
     fn write(&mut self, text: fmt::Arguments<'_>) {
         self.text.fill(0);
         // Writing a text never fails: a long text is cut.
-        let _ = Text { bytes: &mut self.text, len: 0 }.write_fmt(text);
+        let _ = Text { bytes: &mut self.text, len: 0, is_cut: false }.write_fmt(text);
     }
 }
 
@@ -139,15 +139,22 @@ pub fn object(outcome: Result<NonNull<u8>, Error>) -> *mut c_void {
     }
 }
 
-/// A text that is cut so that a zero fits behind it.
+/// A text that is cut so that a zero fits behind it, and between two characters.
 struct Text<'a> {
     bytes: &'a mut [u8; TEXT_BYTES],
     len: usize,
+    is_cut: bool,
 }
 
 impl Write for Text<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let take = text.len().min(TEXT_BYTES - 1 - self.len);
+        if self.is_cut {
+            return Ok(());
+        }
+        let room = TEXT_BYTES - 1 - self.len;
+        self.is_cut = text.len() > room;
+        let take = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+        let take = take.unwrap_or(0);
         if let (Some(to), Some(from)) =
             (self.bytes.get_mut(self.len..self.len + take), text.as_bytes().get(..take))
         {

@@ -29,7 +29,7 @@ unsafe fn with(
         let options = given.options()?;
         let mut place = Place::new()?;
         // SAFETY: promised by the caller.
-        unsafe { trace::set_all(place.types(), given.types, given.type_count)? };
+        unsafe { trace::set_all(place.types(), None, given.types, given.type_count)? };
         let (heap, opened) = open(path, options.roots(place.types().all()))?;
         Ok(place.fill(heap, opened))
     };

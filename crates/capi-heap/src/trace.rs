@@ -2,11 +2,11 @@
 
 use core::ffi::{CStr, c_char, c_int, c_uint};
 
-use spandrel_pheap::{Error, PPtr, TraceFn, Tracer};
+use spandrel_pheap::{Error, Heap, Media, PPtr, TraceFn, Tracer};
 
 use crate::failure;
 use crate::handle::{self, SpandrelHeap};
-use crate::types::{NAME_BYTES, Root, Types};
+use crate::types::{NAME_BYTES, Root, Types, declared};
 
 /// Roots of a heap.
 pub const ROOTS: usize = 512;
@@ -57,12 +57,23 @@ pub unsafe fn root_name<'a>(name: *const c_char) -> Result<&'a str, Error> {
     if (1..=NAME_BYTES).contains(&name.len()) { Ok(name) } else { Err(Error::RootName) }
 }
 
-/// Declares the types of roots: all of them, or none if one of them is wrong.
+/// Refuses a type of a named root that the heap has with another layout: once it was declared, each collection would fail.
+fn check_layout(heap: &Heap<Media>, name: &str, layout: u64) -> Result<(), Error> {
+    let given = declared(layout);
+    let mut found = (0..ROOTS).filter_map(|index| heap.root_name(index));
+    match found.find(|found| found.text() == name) {
+        Some(found) if found.layout != given => Err(Error::RootType { heap: found.layout, given }),
+        _ => Ok(()),
+    }
+}
+
+/// Declares the types of roots: all of them, or none if one of them is wrong, or another one than the heap has.
 ///
 /// # Safety
 /// `given` is null or `count` types; names are null or strings, and each function may be called for any object of its type's size.
 pub unsafe fn set_all(
     types: &mut Types,
+    heap: Option<&Heap<Media>>,
     given: *const SpandrelHeapRootType,
     count: usize,
 ) -> Result<(), Error> {
@@ -75,6 +86,12 @@ pub unsafe fn set_all(
     for root in given {
         // SAFETY: promised by the caller.
         new += usize::from(!types.has(&unsafe { root.root()? }));
+    }
+    for given in given {
+        // SAFETY: promised by the caller.
+        if let (Some(heap), Root::Named(name)) = (heap, unsafe { given.root()? }) {
+            check_layout(heap, name, given.layout)?;
+        }
     }
     // A new root that is given twice counts twice: the check may refuse a full table too early, and never too late.
     if !types.has_room(new) {
@@ -99,7 +116,7 @@ pub unsafe extern "C" fn spandrel_heap_set_types(
 ) -> c_int {
     // SAFETY: passed on from the caller.
     failure::number(unsafe {
-        handle::alone(handle).and_then(|(_, _, types)| set_all(types, given, count))
+        handle::alone(handle).and_then(|(heap, _, types)| set_all(types, Some(heap), given, count))
     })
 }
 

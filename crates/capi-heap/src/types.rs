@@ -13,6 +13,11 @@ pub const NAME_BYTES: usize = 40;
 /// The layout of a named root for which the program has declared none: recovery looks at every word of the object.
 const UNTYPED: u64 = hash("C", 0);
 
+/// The layout of a named root with that number of the program's.
+pub const fn declared(layout: u64) -> u64 {
+    if layout == 0 { UNTYPED } else { layout }
+}
+
 /// Which root a type is of.
 pub enum Root<'a> {
     Numbered(usize),
@@ -91,7 +96,7 @@ impl Types {
         let (Some(key), Some(place)) = (self.keys.get_mut(at), self.types.get_mut(at)) else {
             return;
         };
-        key.layout = if layout == 0 { UNTYPED } else { layout };
+        key.layout = declared(layout);
         // SAFETY: promised by the caller; the name lies in the table, and never changes once it is set.
         let new = unsafe {
             match *root {

@@ -5,7 +5,8 @@
 
 use proc_macro::TokenStream;
 use quote::quote;
-use syn::{Data, DeriveInput, Error, Fields, Index, Meta, parse_macro_input, parse_quote};
+use syn::punctuated::Punctuated;
+use syn::{Data, DeriveInput, Error, Fields, Index, Meta, Token, parse_macro_input, parse_quote};
 
 /// Implements `Trace` for a structure whose fields have it.
 ///
@@ -264,11 +265,66 @@ fn heap_crate() -> proc_macro2::TokenStream {
 fn has_repr(input: &DeriveInput, named: &[&str]) -> bool {
     input.attrs.iter().any(|attribute| {
         let Meta::List(list) = &attribute.meta else { return false };
-        let mut is_one = false;
-        let _ = list.parse_nested_meta(|meta| {
-            is_one |= named.iter().any(|name| meta.path.is_ident(name));
-            Ok(())
-        });
-        list.path.is_ident("repr") && is_one
+        // As a list: of `align(16)` the parentheses are a part, and do not end it.
+        let all = list.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated);
+        let is_one = |meta: &Meta| named.iter().any(|name| meta.path().is_ident(name));
+        list.path.is_ident("repr") && all.is_ok_and(|all| all.iter().any(is_one))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_representation_is_found_among_others_in_any_order() {
+        let has = |input: &DeriveInput| has_repr(input, &["C", "transparent"]);
+        assert!(has(&parse_quote!(
+            #[repr(align(16), C)]
+            struct One {
+                two: u64,
+            }
+        )));
+        assert!(has(&parse_quote!(
+            #[repr(C, packed(2))]
+            struct One {
+                two: u64,
+            }
+        )));
+        assert!(has(&parse_quote!(
+            #[repr(align(16))]
+            #[repr(C)]
+            struct One {
+                two: u64,
+            }
+        )));
+        assert!(!has(&parse_quote!(
+            #[repr(align(16))]
+            struct One {
+                two: u64,
+            }
+        )));
+        assert!(!has(&parse_quote!(
+            #[repr(packed, Rust)]
+            #[doc(C)]
+            struct One {
+                two: u64,
+            }
+        )));
+        let input = parse_quote!(
+            #[repr(align(8), u16)]
+            enum One {
+                Two,
+            }
+        );
+        assert!(has_repr(&input, &["u16"]) && !has_repr(&input, &["u8"]));
+        expand_trace(parse_quote!(
+            #[repr(align(16), C)]
+            struct One {
+                two: u64,
+            }
+        ))
+        .unwrap();
+        expand_enumeration(input).unwrap();
+    }
 }

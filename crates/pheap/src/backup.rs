@@ -1,50 +1,23 @@
 //! Copies of heaps as files.
 
-use core::ffi::CStr;
-
 use spandrel_os::draft;
 use spandrel_pmem::{Failed, Media, Medium as _, peek};
 
 use crate::error::Error;
-use crate::limits::{PATH_BYTES, check_path};
+use crate::limits::{CPath, check_path};
 use crate::open::{LOG, Options};
 use crate::open_error::OpenError;
 use crate::superblock::{Identity, Record, State};
 
-/// A path that ends with a zero byte.
-struct Path {
-    bytes: [u8; PATH_BYTES],
-}
-
-impl Path {
-    fn new(parts: [&[u8]; 2]) -> Result<Self, Error> {
-        let mut path = Self { bytes: [0; PATH_BYTES] };
-        let mut places = path.bytes.iter_mut();
-        for byte in parts.into_iter().flatten() {
-            if *byte == 0 {
-                return Err(Error::System(libc::EINVAL));
-            }
-            *places.next().ok_or(Error::System(libc::ENAMETOOLONG))? = *byte;
+/// Refuses a path where a file is, or one that is not empty if `may_be_empty`.
+fn check_free(path: &CPath, may_be_empty: bool) -> Result<(), Error> {
+    match peek(path.as_c(), &mut []) {
+        Err(Failed(libc::ENOENT)) => Ok(()),
+        Ok((_, 0)) if may_be_empty => Ok(()),
+        Err(Failed(why @ (libc::ENOTDIR | libc::ENAMETOOLONG | libc::EACCES))) => {
+            Err(Error::System(why))
         }
-        // The last byte stays zero.
-        places.next().ok_or(Error::System(libc::ENAMETOOLONG))?;
-        Ok(path)
-    }
-
-    fn as_c(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
-    }
-
-    /// Whether there is no file of that name, or an empty one if `may_be_empty`.
-    fn check_free(&self, may_be_empty: bool) -> Result<(), Error> {
-        match peek(self.as_c(), &mut []) {
-            Err(Failed(libc::ENOENT)) => Ok(()),
-            Ok((_, 0)) if may_be_empty => Ok(()),
-            Err(Failed(why @ (libc::ENOTDIR | libc::ENAMETOOLONG | libc::EACCES))) => {
-                Err(Error::System(why))
-            }
-            _ => Err(Error::System(libc::EEXIST)),
-        }
+        _ => Err(Error::System(libc::EEXIST)),
     }
 }
 
@@ -83,11 +56,11 @@ impl Options<'_> {
 }
 
 /// The path of a heap that is to be written. A log beside it would be in the way of the copy's own; a heap that was closed leaves an empty one.
-fn new_file(path: &[u8]) -> Result<Path, Error> {
+fn new_file(path: &[u8]) -> Result<CPath, Error> {
     check_path(path, LOG.len())?;
-    let file = Path::new([path, b""])?;
-    file.check_free(false)?;
-    Path::new([path, LOG])?.check_free(true)?;
+    let file = CPath::new(path, b"")?;
+    check_free(&file, false)?;
+    check_free(&CPath::new(path, LOG)?, true)?;
     Ok(file)
 }
 

@@ -22,6 +22,8 @@ use crate::shared::Core;
 /// A heap grows by an eighth, and by this number of blocks at least (a mebibyte).
 const GROW_BLOCKS: usize = 16;
 const WORD_BITS: usize = 64;
+/// A large object covers a block that has a header.
+pub const USED_TWICE: &str = "a block that is its own and part of a large object";
 
 /// What is known of a block of small or medium objects, under the lock of its class.
 #[derive(Default)]
@@ -360,6 +362,23 @@ impl<M: Medium> Core<M> {
         (0..count.div_ceil(REGION_BLOCKS))
             .filter(|region| !self.is_continued(*region))
             .try_for_each(|region| self.each_header(region, count, &mut see))
+    }
+
+    /// Verifies the headers of a region: each large object lies within the heap, and covers no block that has a header of its own. Sums do not
+    /// say that: those of a forged file may fit.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] with the first place where that is not so.
+    pub fn verify_lengths_of(&self, region: usize) -> Result<(), Error> {
+        let end = ((region + 1) * REGION_BLOCKS) as u32;
+        self.each_header(region, self.bytes() / BLOCK_BYTES, |block, header| {
+            let Header::Large(count) = header else { return Ok(()) };
+            let mut covered = (block.0 + 1..block.plus(count as usize).0.min(end)).map(BlockId);
+            match covered.find(|block| self.load(block.header()) != 0) {
+                Some(block) => Err(Error::Damaged { at: block.header() as u64, what: USED_TWICE }),
+                None => Ok(()),
+            }
+        })
     }
 
     /// The same of a region.

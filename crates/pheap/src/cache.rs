@@ -254,18 +254,32 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Releases all caches, in the process that opened the heap. No other thread uses the heap any more.
+    /// Takes all caches from their threads, under the registry's lock: the end of a thread does not touch the heap any more. No other thread
+    /// uses the heap.
+    pub fn take_caches_from_threads(&self) {
+        let caches = self.caches.lock();
+        let mut next = caches.first;
+        while let Some(cache) = NonNull::new(next) {
+            // SAFETY: the list has this heap's caches, which are mapped; a place is that of a thread that has not ended, as a thread that ends
+            // takes its cache's place away under the same locks.
+            unsafe {
+                let cache = cache.as_ref();
+                if let Some(place) = cache.place.replace(ptr::null_mut()).as_mut() {
+                    *place = ptr::null_mut();
+                }
+                next = cache.next;
+            }
+        }
+    }
+
+    /// Releases all caches, in the process that opened the heap. No thread has one of them any more.
     pub fn drop_caches(&self) {
         let mut caches = self.caches.lock();
         let mut next = core::mem::replace(&mut caches.first, ptr::null_mut());
         while let Some(cache) = NonNull::new(next) {
-            // SAFETY: the list has this heap's caches, which are mapped; no other thread uses the heap.
+            // SAFETY: the list has this heap's caches, which are mapped, and no thread has a pointer to one.
             unsafe {
                 next = cache.as_ref().next;
-                let place = cache.as_ref().place.get();
-                if !place.is_null() {
-                    *place = ptr::null_mut();
-                }
                 vm::release(cache.as_ptr().cast(), CACHE_BYTES);
             }
         }

@@ -1,12 +1,14 @@
-//! Whether a heap is sound: a look at all of it that changes nothing.
+//! The check of a whole heap, which changes nothing.
 //!
-//! It looks at a medium that no other has, as a copy is, before anything relies on what is there: identity, records, sums, headers, mark bits,
-//! roots, then what can be reached. What is damaged is named with its place, and the look continues behind it as far as headers hold.
+//! The medium belongs to the check alone, as a copy does. The check compares the identity, the records, the sums, the headers, the mark bits and
+//! the roots, and then marks the reachable objects. Each finding has an offset. The check continues behind a damage as far as headers are
+//! valid.
 
 use core::fmt;
 
 use spandrel_pmem::{LINE_BYTES, Medium};
 
+use crate::blocks::USED_TWICE;
 use crate::class::{CLASSES, Class, SIZES};
 use crate::error::Error;
 use crate::header::Header;
@@ -23,22 +25,22 @@ use crate::superblock::{
 };
 use crate::undo::{self, Format};
 
-/// What is wrong.
+/// The kind of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Bytes are not what the heap wrote there.
+    /// Bytes differ from those that the heap wrote.
     Damage,
-    /// A pointer leads to what is free.
+    /// A pointer leads to a free object, or to none.
     Dangling,
     /// A block has a header of its own and is part of a large object.
     UsedTwice,
     /// An allocated object that cannot be reached. This is no damage: a collection frees it.
     Lost,
-    /// It was damaged, and a repair has put it right as it was.
+    /// A damaged word, which has its old value again by a repair.
     Mended,
 }
 
-/// Something that was found.
+/// A finding of a check or of a repair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Finding {
     /// Offset in the file.
@@ -55,7 +57,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What lies in blocks of one class.
+/// The use of the blocks of one class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ClassUse {
     /// Bytes of an object.
@@ -66,14 +68,14 @@ pub struct ClassUse {
     pub live: u64,
 }
 
-/// What was seen of a heap.
+/// The outcome of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct Survey {
-    /// What never changes.
+    /// The identity, which never changes.
     pub identity: Identity,
-    /// What it says of itself.
+    /// The newer of the two records.
     pub record: Record,
-    /// Blocks for objects, and how many of them are free.
+    /// Blocks for objects, free ones included.
     pub blocks: u64,
     /// Blocks that hold no object.
     pub free_blocks: u64,
@@ -81,9 +83,9 @@ pub struct Survey {
     pub large_objects: u64,
     /// Their blocks.
     pub large_blocks: u64,
-    /// What lies in blocks of each class.
+    /// The use of the blocks of each class.
     pub classes: [ClassUse; CLASSES],
-    /// Objects that can be reached, as far as that is known without their types.
+    /// Objects that can be reached. Without the types of roots this is an estimate.
     pub live: u64,
     /// Bytes of these.
     pub live_bytes: u64,
@@ -91,46 +93,46 @@ pub struct Survey {
     pub lost: u64,
     /// Bytes of these.
     pub lost_bytes: u64,
-    /// Roots that lead somewhere.
+    /// Roots that are not null.
     pub roots: u64,
-    /// Roots that have a name and are null: where objects are lost they may have been theirs.
+    /// Roots that have a name and are null: lost objects may have been theirs.
     pub null_named: u64,
-    /// The version of the format that it is of.
+    /// The version of the format.
     pub version: u64,
-    /// What is damaged, used twice or dangling.
+    /// The number of findings that are damage, used twice or dangling.
     pub damaged: u64,
 }
 
-/// A look that is under way.
+/// The state of a check.
 struct Look<'a, M: Medium> {
     core: &'a Core<&'a M>,
     survey: Survey,
-    /// Headers hold: pointers can be followed.
+    /// All headers are valid: pointers can be followed.
     is_safe: bool,
-    told: &'a mut dyn FnMut(&Finding),
+    report: &'a mut dyn FnMut(&Finding),
 }
 
-/// Looks at a heap, of whose roots `types` has the types: only of typed objects it is certain what a pointer is. `told` is called with each thing
-/// that is wrong.
+/// Checks a heap. `types` are the types of roots: only in typed objects it is certain which words are pointers. `report` is called with each
+/// finding.
 ///
 /// # Errors
-/// It is no heap, or its damage leaves nothing that can be looked at; there is no memory.
+/// The medium is no heap, or its damage leaves nothing to check; there is no memory.
 pub fn check<M: Medium>(
     medium: &M,
     types: &[RootType<'_>],
-    told: &mut dyn FnMut(&Finding),
+    report: &mut dyn FnMut(&Finding),
 ) -> Result<Survey, Error> {
-    check_watched(medium, types, told, None)
+    check_watched(medium, types, report, None)
 }
 
-/// The same, with a watcher that is called with how far it is.
+/// As [`check`], with a watcher that is called with the progress.
 ///
 /// # Errors
 /// As for [`check`].
 pub fn check_watched<M: Medium>(
     medium: &M,
     types: &[RootType<'_>],
-    told: &mut dyn FnMut(&Finding),
+    report: &mut dyn FnMut(&Finding),
     watcher: Option<Watcher<'_>>,
 ) -> Result<Survey, Error> {
     let ((identity, version), record) = (Identity::find(medium)?, Record::read(medium)?);
@@ -154,7 +156,7 @@ pub fn check_watched<M: Medium>(
         version,
         damaged: 0,
     };
-    let mut look = Look { core: &core, survey, is_safe: true, told };
+    let mut look = Look { core: &core, survey, is_safe: true, report };
     let steps = 3 * (core.bytes() / BLOCK_BYTES) as u64;
     core.progress.watch(watcher, steps, || {
         look.superblock();
@@ -172,7 +174,7 @@ pub fn check_watched<M: Medium>(
 impl<M: Medium> Look<'_, M> {
     fn find(&mut self, at: usize, kind: Kind, what: &'static str) {
         self.survey.damaged += u64::from(kind != Kind::Lost);
-        (self.told)(&Finding { at: at as u64, kind, what });
+        (self.report)(&Finding { at: at as u64, kind, what });
     }
 
     fn is_closed(&self) -> bool {
@@ -301,9 +303,8 @@ impl<M: Medium> Look<'_, M> {
                     self.behind(covered);
                     self.marks(covered, None);
                     if self.core.load(covered.header()) != 0 {
-                        let what = "a block that is its own and part of a large object";
                         self.is_safe = false;
-                        self.find(covered.header(), Kind::UsedTwice, what);
+                        self.find(covered.header(), Kind::UsedTwice, USED_TWICE);
                     }
                 }
                 blocks

@@ -10,6 +10,8 @@ use super::*;
 use crate::collections::{HashMap, MapHead, SortedHead, SortedMap, Text, Vector, VectorHead};
 use crate::header::Header;
 use crate::layout::{BLOCK_BYTES, BlockId, LEAST_BYTES, SUPERBLOCK, first_block};
+use crate::shared::Core;
+use crate::sums::Sums;
 use crate::superblock::{NAMES, ROOTS, UNDO_LOG};
 
 const BYTES: usize = LEAST_BYTES + 24 * BLOCK_BYTES;
@@ -222,6 +224,93 @@ fn a_heap_whose_headers_are_others_is_not_opened() {
         let repaired = repair(&memory, &mut |_| ()).unwrap();
         assert!(repaired.is_closed && repaired.exact == 1, "{repaired:?}");
         assert_eq!(memory.journal().last(), sound);
+    }
+}
+
+/// An image whose metadata was changed by a program that has made all sums fit.
+fn forged(image: &[u8], change: impl FnOnce(&Core<&Memory>, &mut Record)) -> Vec<u8> {
+    let memory = Memory::from_image(image);
+    let (identity, mut record) = (Identity::read(&memory).unwrap(), Record::read(&memory).unwrap());
+    let core = Core::new(&memory, identity, record, 0).unwrap();
+    change(&core, &mut record);
+    core.sum_all();
+    record.sums = Sums { undo: record.sums.undo, ..core.sums(record.bytes) };
+    record.put(&&memory);
+    drop(core);
+    memory.journal().last()
+}
+
+/// The large object of [`image`], with a header that says another length.
+fn with_length(image: &[u8], blocks: u32) -> (Vec<u8>, BlockId) {
+    let mut at = first_block(0);
+    let forged = forged(image, |core, _| {
+        while !matches!(core.header(at), Ok(Header::Large(_))) {
+            at = at.plus(1);
+        }
+        core.store_header(at, Header::Large(blocks));
+    });
+    (forged, at)
+}
+
+/// What a repair leaves of a forged image is a heap that opens.
+fn is_mended(forged: &[u8]) {
+    let memory = Memory::from_image(forged);
+    let repaired = repair(&memory, &mut |_| ()).unwrap();
+    assert!(!repaired.is_closed);
+    let (survey, findings) = found(&memory.journal().last()).unwrap();
+    assert_eq!(survey.damaged, 0, "{findings:?}");
+    let (heap, opened) = Heap::open(&memory, 0, Some(&types())).unwrap();
+    assert!(!opened.was_clean && Vector::<u64, _>::open(&heap, "numbers").unwrap().len() == 299);
+}
+
+#[test]
+fn no_large_object_is_longer_than_its_heap_whatever_the_sums_say() {
+    for blocks in [28, 1015, 100_000, u32::MAX] {
+        let (long, at) = with_length(&image(), blocks);
+        let memory = Memory::from_image(&long);
+        let opened = Heap::open(&memory, 0, Some(&types())).map(drop);
+        let length =
+            Error::Damaged { at: at.header() as u64, what: "the length of a large object" };
+        assert_eq!(opened, Err(length), "{blocks} blocks");
+        assert!(memory.journal().last() == long, "nothing is written");
+        is_mended(&long);
+        // Before a recovery, which refuses the heap.
+        let dirty = forged(&long, |_, record| record.state = State::Dirty);
+        let memory = Memory::from_image(&dirty);
+        let (mut heap, _) = Heap::open(&memory, 0, None).unwrap();
+        for inside in [at.start(), at.start() + BLOCK_BYTES + 8] {
+            assert!(heap.core().object_of(inside).is_none(), "{blocks} blocks");
+        }
+        assert!(matches!(heap.usable_bytes(heap.core().at(at.start())), Err(Error::Foreign(_))));
+        assert_eq!(heap.collect(&types()).map(drop), Err(length));
+        heap.abandon();
+    }
+}
+
+#[test]
+fn no_large_object_covers_another_whatever_the_sums_say() {
+    let image = image();
+    let (_, large) = with_length(&image, 3);
+    let twice = forged(&image, |core, _| {
+        core.store_header(large.plus(1), Header::Small(crate::class::Class(3)));
+    });
+    let memory = Memory::from_image(&twice);
+    let opened = Heap::open(&memory, 0, Some(&types())).map(drop);
+    let at = large.plus(1).header() as u64;
+    assert_eq!(opened, Err(Error::Damaged { at, what: crate::blocks::USED_TWICE }));
+    is_mended(&twice);
+}
+
+#[test]
+fn no_word_of_a_record_becomes_the_version_of_the_undo_log_that_is_none() {
+    for word in [1, u64::MAX, 1 << 63] {
+        let wrong = forged(&image(), |_, record| record.sums.undo = word);
+        let memory = Memory::from_image(&wrong);
+        let opened = Heap::open(&memory, 0, Some(&types())).map(drop);
+        assert!(matches!(opened, Err(Error::Damaged { .. })), "{word:#x}: {opened:?}");
+        assert!(memory.journal().last() == wrong, "nothing is written");
+        assert_eq!(found(&wrong).unwrap().0.damaged, 1);
+        is_mended(&wrong);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong, by name, with the reason and the way out in words.
+//! The errors of a heap: names, reasons in words, and ways out.
 
 use core::fmt;
 
@@ -9,18 +9,18 @@ use crate::roots::RootName;
 use crate::superblock::TIE;
 use crate::system;
 
-/// Why something could not be done. The heap is as it was before.
+/// The error of an operation, which has changed nothing.
 ///
-/// It prints the reason and, behind a semicolon, the way out where there is one. [`Error::reason`] and [`Error::way_out`] have them apart.
-/// What opens and makes heaps in files returns an [`OpenError`](crate::OpenError), which has the path as well.
+/// It prints the reason and, behind a semicolon, the way out, if there is one. [`Error::reason`] and [`Error::way_out`] return each alone.
+/// [`OpenError`](crate::OpenError) has the path of the file as well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The kernel refused; its error's number.
+    /// An error of the kernel, with its number.
     System(i32),
     /// The file is no heap.
     NotAHeap,
-    /// The file is a heap whose creation was cut off: it holds nothing.
+    /// The creation of the heap was cut off: the file has no objects.
     Unfinished,
     /// The heap is of another version of the format.
     Version(u64),
@@ -35,14 +35,14 @@ pub enum Error {
         /// The given one.
         given: u64,
     },
-    /// The heap is damaged: where in the file, and what is wrong there.
+    /// The heap is damaged.
     Damaged {
         /// Offset in the file.
         at: u64,
-        /// What lies there.
+        /// The damaged structure.
         what: &'static str,
     },
-    /// The log beside the file is that of another heap: what the heap's own had would be lost.
+    /// The log beside the file belongs to another heap.
     ForeignLog,
     /// The log beside the file is of another state of the heap: of a copy, of an older one or of one that went on elsewhere.
     StaleLog,
@@ -50,9 +50,12 @@ pub enum Error {
     MissingLog,
     /// The log is damaged: checkpoints that were durable are missing in it.
     DamagedLog,
-    /// A file that has the log's name is no log of a heap. It is left as it is.
+    /// The two pages that tie the heap to its log are damaged: nothing says which state the file is in.
+    /// [`Options::forget_log`](crate::Options::forget_log) writes new ones.
+    DamagedTie,
+    /// A file that has the log's name is no log of a heap. The file stays as it is.
     NotALog,
-    /// The heap was to be mapped, and lies on a file system that copies what is written: a full disk would end the program by a signal.
+    /// The file system copies on write, and the caller demands a mapped heap: a full disk would end the program by a signal.
     CopyOnWrite,
     /// The file is shorter than the heap.
     Truncated {
@@ -61,15 +64,15 @@ pub enum Error {
         /// Bytes of the heap; 704 KiB where the file is too short to tell them.
         needs: u64,
     },
-    /// The heap has a fixed base, and something else is mapped there.
+    /// Something else is mapped at the fixed base of the heap.
     BaseTaken(u64),
-    /// Among the addresses for fixed heaps nothing is free that is as long as the new heap's limit, in bytes.
+    /// The range of addresses for fixed heaps has no free part of this number of bytes, the limit of the new heap.
     WindowFull(usize),
     /// The heap is open already, in another process or in this one.
     Locked,
-    /// The process that has the heap open was asked for a copy, and came to no checkpoint in the time.
+    /// The process that has the heap open made no checkpoint in the time that the copy waits for one.
     NoCheckpoint,
-    /// The heap was not closed, and was to be opened without recovery.
+    /// The heap was not closed, and was opened without recovery.
     NeedsRecovery,
     /// The limit of the heap is reached ([`Options::limit`](crate::Options::limit)).
     Full,
@@ -96,19 +99,19 @@ pub enum Error {
         /// The given one.
         given: u64,
     },
-    /// What is to be freed, resized or made a root is no object of this heap: the address, or the offset.
+    /// No object of this heap has this address, offset or pointer.
     Foreign(usize),
-    /// What is to be freed is free already: its address.
+    /// The object with this address is free already.
     DoubleFree(usize),
     /// The process is a child of the one that opened the heap.
     Forked,
-    /// The collection of that root has a handle already, which has to be dropped first.
+    /// The collection of the root has a handle already. The program drops that handle first.
     HandleLives(RootName),
-    /// A transaction of another thread has changed the collection and has not ended.
+    /// A transaction that has not ended has changed the collection, and is another thread's; or it has changed the collection's root.
     InTransaction,
     /// The calling thread is inside an operation of a collection or a transaction of the heap, in which no checkpoint can begin.
     InOperation,
-    /// As many heaps are open in this process as there may be at once.
+    /// The process has the largest number of open heaps.
     TooManyHeaps(usize),
     /// The name of the file leaves no room for that of the log beside it.
     NameTooLong {
@@ -128,8 +131,6 @@ pub enum Error {
     FileSystem(&'static str),
 }
 
-/// What is damaged where no line says which state the heap is in.
-const TIE_LINES: &str = "the lines that tie the heap to its log";
 /// The file system that cannot hold a heap.
 pub(crate) const HUGE_PAGES: &str = "huge pages (hugetlbfs)";
 
@@ -141,7 +142,7 @@ impl From<Failed> for Error {
             Failed::MISSING_LOG => return Self::MissingLog,
             Failed::DAMAGED_LOG => return Self::DamagedLog,
             Failed::NOT_A_LOG => return Self::NotALog,
-            Failed::DAMAGED_TIE => return Self::Damaged { at: TIE as u64, what: TIE_LINES },
+            Failed::DAMAGED_TIE => return Self::DamagedTie,
             Failed::COPY_ON_WRITE => return Self::CopyOnWrite,
             Failed::HUGE_PAGES => return Self::FileSystem(HUGE_PAGES),
             _ => {}
@@ -158,12 +159,12 @@ impl From<Failed> for Error {
 }
 
 impl Error {
-    /// Whether there was no room, whatever is full: the heap, the disk, the file, memory.
+    /// Whether the heap, the disk, the file or memory is full.
     pub fn is_full(self) -> bool {
         matches!(self, Self::Full | Self::DiskFull | Self::FileSize | Self::NoMemory)
     }
 
-    /// The number for `errno` that C callers get.
+    /// The number for `errno` of C callers.
     pub fn errno(self) -> i32 {
         match self {
             Self::System(number) => number,
@@ -182,6 +183,7 @@ impl Error {
             | Self::StaleLog
             | Self::MissingLog
             | Self::DamagedLog
+            | Self::DamagedTie
             | Self::NotALog => libc::EBADMSG,
             Self::CopyOnWrite => libc::EOPNOTSUPP,
             Self::BaseTaken(_) | Self::WindowFull(_) => libc::EADDRINUSE,
@@ -201,12 +203,12 @@ impl Error {
         }
     }
 
-    /// What is wrong, without the way out.
+    /// The reason, without the way out.
     pub fn reason(self) -> Reason {
         Reason(self)
     }
 
-    /// What the user can do about it; `None`: the reason says it all.
+    /// The next step of the user; `None`: it follows from the reason.
     pub fn way_out(self) -> Option<&'static str> {
         Some(match self {
             Self::System(number) => return system::way_out(number),
@@ -228,6 +230,9 @@ impl Error {
             }
             Self::DamagedLog => {
                 "take a backup, or go on with what the file has: 'spandrel heap repair --forget-log'"
+            }
+            Self::DamagedTie => {
+                "take a backup, or go on with what the file has: 'spandrel heap repair --forget-log', or the option forget_log"
             }
             Self::NotALog => "move it away, or name it otherwise",
             Self::CopyOnWrite => "leave the choice of the medium to the heap, or take a log",
@@ -264,7 +269,7 @@ impl Error {
     }
 }
 
-/// What is wrong, in words; see [`Error::reason`].
+/// The reason of an error in words; see [`Error::reason`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reason(Error);
 
@@ -298,6 +303,9 @@ impl fmt::Display for Reason {
             ),
             Error::DamagedLog => {
                 f.write_str("it is damaged: checkpoints that were durable are missing in it")
+            }
+            Error::DamagedTie => {
+                write!(f, "it is damaged at offset {TIE:#x}: the lines that tie the heap to its log")
             }
             Error::NotALog => f.write_str("it has the name of the heap's log, and is none"),
             Error::CopyOnWrite => f.write_str(
@@ -339,7 +347,7 @@ impl fmt::Display for Reason {
                 write!(f, "the collection \"{}\" has a handle already", name.text())
             }
             Error::InTransaction => f.write_str(
-                "a transaction of another thread has changed the collection and has not ended",
+                "a transaction that has not ended has changed the collection or its root",
             ),
             Error::InOperation => f.write_str(
                 "a checkpoint cannot begin inside a transaction or an operation of the same thread",

@@ -231,6 +231,7 @@ fn places() -> Vec<(&'static str, Range<usize>, bool)> {
         ("mark bits", bits..BLOCK_BYTES + BLOCKS * BITS_BYTES, true),
         ("records", SUPERBLOCK..SUPERBLOCK + 128, true),
         ("behind the first record", SUPERBLOCK + 128..SUPERBLOCK + 256, false),
+        ("large change", SUPERBLOCK + 2048..SUPERBLOCK + 2112, false),
         ("the other record", SUPERBLOCK + PAGE..SUPERBLOCK + PAGE + 128, true),
         ("roots", ROOTS..NAMES, true),
         ("names", NAMES..UNDO_LOG, true),

@@ -10,10 +10,11 @@ use crate::class::{CLASSES, Class};
 use crate::header::Header;
 use crate::layout::{BITS_WORDS, BLOCK_BYTES, BlockId, REGION_BLOCKS, blocks_of, first_block};
 use crate::objects::valid;
-use crate::pointer::{TAG, offset_of};
+use crate::pointer::offset_of;
 use crate::shared::Core;
 use crate::sums::{
     HEADERS_AT, LINE_WORDS, MARKS_AT, STAMP_AT, delta, marks_sum_at, mix, region_line, stamp_word,
+    word_of_mix,
 };
 use crate::superblock::{NAMES, ROOT_COUNT, ROOTS, Record, UNDO_LOG};
 
@@ -64,6 +65,7 @@ impl<M: Medium> Core<M> {
         for region in self.own_regions() {
             let line = self.line(region);
             left.headers |= !self.restore_header(region, line[0], report);
+            left.headers |= self.verify_lengths_of(region).is_err();
             left.marks |= !self.restore_marks_sums(region, line[1], report);
             // Without headers it is not known which bits there are.
             if !left.headers && !left.marks {
@@ -217,65 +219,32 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Puts one root right, of which anything was damaged: each object is tried, first as those roots that lead to none.
+    /// Puts one root right, of which anything was damaged. The sum says which word each root would have to be; one of these words leads to an
+    /// object. Roots that lead to no object are tried first.
     fn restore_root(&self, differs_by: u64, report: Report<'_>) -> bool {
         let is_suspect = |index: &usize| {
             let word = self.load(ROOTS + index * 8);
             word != 0 && !self.begins(word) || word == 0 && self.root_name(*index).is_some()
         };
-        let place = self
-            .root_that_fits(differs_by, is_suspect)
-            .or_else(|| self.root_that_fits(differs_by, |index| !is_suspect(index)));
-        let Some((at, word)) = place else { return false };
+        let fitting = |index: usize| {
+            let at = ROOTS + index * 8;
+            let word = word_of_mix(at, mix(at, self.load(at)) ^ differs_by);
+            self.begins(word).then_some((at, word))
+        };
+        let mut suspects = (0..ROOT_COUNT).filter(is_suspect);
+        let place = suspects.find_map(fitting);
+        let Some((at, word)) = place.or_else(|| (0..ROOT_COUNT).find_map(fitting)) else {
+            return false;
+        };
         self.mend(at, word);
         report(at, "a root");
         true
-    }
-
-    /// The root among some, and the object, by which the sum of roots is what it should be.
-    fn root_that_fits(&self, differs_by: u64, of: impl Fn(&usize) -> bool) -> Option<(usize, u64)> {
-        // What the mix of each of them should be.
-        let mut wanted = [(0, 0); ROOT_COUNT];
-        let roots = (0..ROOT_COUNT).filter(of).map(|index| ROOTS + index * 8);
-        let places = wanted.iter_mut().zip(roots);
-        let count =
-            places.map(|(place, at)| *place = (at, mix(at, self.load(at)) ^ differs_by)).count();
-        let wanted = wanted.get(..count)?;
-        let mut place = None;
-        let mut try_all = |to: usize| {
-            let word = TAG | to as u64;
-            if place.is_none() {
-                let fitting = wanted.iter().find(|(at, sum)| mix(*at, word) == *sum);
-                place = fitting.map(|(at, _)| (*at, word));
-            }
-        };
-        let outcome = self.each_block(self.bytes() / BLOCK_BYTES, |block, header| {
-            match header {
-                Header::Small(class) => self.each_allocated(block, class, &mut try_all),
-                Header::Large(_) => try_all(block.start()),
-                Header::Free | Header::Lost => {}
-            }
-            Ok(())
-        });
-        outcome.ok().and(place)
     }
 
     /// Whether a root's word leads to where an allocated object begins.
     pub fn begins(&self, word: u64) -> bool {
         let found = offset_of(word).and_then(|at| Some((at, self.object_of(at)?)));
         found.is_some_and(|(at, found)| at == found.start && self.is_marked(&found))
-    }
-
-    /// Calls `see` with where each object of a block begins that its mark bits say is allocated.
-    fn each_allocated(&self, block: BlockId, class: Class, mut see: impl FnMut(usize)) {
-        for word in 0..class.objects().div_ceil(64) {
-            let mut bits = self.load(block.bits() + word * 8) & valid(class, word);
-            while bits != 0 {
-                let number = word * 64 + bits.trailing_zeros() as usize;
-                bits &= bits - 1;
-                see(block.start() + number * class.bytes());
-            }
-        }
     }
 }
 

@@ -32,7 +32,8 @@ impl<M: Medium> Heap<M> {
     /// Sets one of the 512 roots (`MAK_set_root`): durable when this returns, on a file with the next checkpoint.
     ///
     /// # Errors
-    /// [`Error::RootIndex`], [`Error::Foreign`]: no object of this heap begins there.
+    /// [`Error::RootIndex`], [`Error::Foreign`]: no object of this heap begins there; [`Error::HandleLives`]: the root leads to a collection
+    /// that has a handle; [`Error::InTransaction`]: a transaction of another thread has changed the root or its collection and has not ended.
     pub fn set_root(&self, index: usize, object: Option<NonNull<u8>>) -> Result<(), Error> {
         let word = self.core().root_word(object)?;
         self.core().set_root(index, word)
@@ -41,14 +42,15 @@ impl<M: Medium> Heap<M> {
     /// Sets several roots, all or none of which are durable; 63 at most.
     ///
     /// # Errors
-    /// As for [`Heap::set_root`].
+    /// As for [`Heap::set_root`]; [`Error::Foreign`] also for a word that is neither null nor a pointer.
     pub fn set_roots(&self, roots: &[(usize, PPtr<u8>)]) -> Result<(), Error> {
         let mut words = [(0, 0); crate::undo::ENTRIES];
         let places = words.get_mut(..roots.len()).ok_or(Error::RootIndex(roots.len()))?;
         for (place, (index, to)) in places.iter_mut().zip(roots) {
-            if let Some(at) = to.offset() {
-                let found = self.core().object_of(at).filter(|found| found.start == at);
-                found.ok_or(Error::Foreign(at))?;
+            let found = to.offset().and_then(|at| Some((at, self.core().object_of(at)?)));
+            if !to.is_null() && found.is_none_or(|(at, found)| found.start != at) {
+                // The word itself, if it is no pointer.
+                return Err(Error::Foreign(to.offset().unwrap_or(to.raw() as usize)));
             }
             *place = (*index, to.raw());
         }
@@ -76,7 +78,8 @@ impl<M: Medium> Heap<M> {
     ///
     /// # Errors
     /// [`Error::RootType`]: it leads to something else; [`Error::RootName`], [`Error::RootsFull`]; [`Error::Damaged`]: there is none, and
-    /// the name of a root is damaged, which may have been this one.
+    /// the name of a root is damaged, which may have been this one; [`Error::InTransaction`]: a transaction that has not ended has removed
+    /// the root of that name.
     pub fn named_root<T: Trace>(&self, name: &str) -> Result<usize, Error> {
         self.core().named_root(name, T::LAYOUT)
     }
@@ -97,7 +100,7 @@ impl<M: Medium> Heap<M> {
     /// Takes the root of a name away, and the name.
     ///
     /// # Errors
-    /// [`Error::RootName`]: there is none.
+    /// [`Error::RootName`]: there is none; [`Error::HandleLives`], [`Error::InTransaction`] as for [`Heap::set_root`].
     pub fn remove_root(&self, name: &str) -> Result<(), Error> {
         self.core().remove_root(name)
     }

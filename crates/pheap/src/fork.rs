@@ -7,7 +7,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-use spandrel_os::{env, vm};
+use spandrel_os::vm;
 use spandrel_pages::PAGE_BYTES;
 
 use crate::error::Error;
@@ -19,11 +19,9 @@ const READ_ONLY: u32 = 2;
 
 /// See the head of this file.
 pub struct Origin {
-    /// The kernel wipes the page in a child of a fork, so the check is one load and no system call. `None`: there is no memory, or the
-    /// kernel is older than Linux 4.14 and wipes no pages; the check compares process numbers.
-    word: Option<NonNull<AtomicU32>>,
-    process: i32,
-    /// Whether [`READ_ONLY`] was stored, also without the word and in a child.
+    /// On a page that the kernel wipes in a child of a fork: the check is one load and no system call.
+    word: NonNull<AtomicU32>,
+    /// Whether [`READ_ONLY`] was stored, also in a child.
     is_read_only: AtomicBool,
 }
 
@@ -34,22 +32,26 @@ unsafe impl Sync for Origin {}
 
 impl Origin {
     /// The calling process, which may change the heap.
-    pub fn new() -> Self {
-        let word = vm::map_wiped_on_fork(PAGE_BYTES).map(NonNull::cast::<AtomicU32>);
-        if let Some(word) = word {
-            // SAFETY: just mapped.
-            unsafe { word.as_ref() }.store(WRITABLE, Relaxed);
-        }
-        Self { word, process: env::pid(), is_read_only: AtomicBool::new(false) }
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`], also on kernels that wipe no pages (before Linux 4.14).
+    pub fn new() -> Result<Self, Error> {
+        let word = vm::map_wiped_on_fork(PAGE_BYTES).ok_or(Error::NoMemory)?.cast();
+        let origin = Self { word, is_read_only: AtomicBool::new(false) };
+        origin.word().store(WRITABLE, Relaxed);
+        Ok(origin)
+    }
+
+    #[inline]
+    fn word(&self) -> &AtomicU32 {
+        // SAFETY: the page is mapped as long as this value lives.
+        unsafe { self.word.as_ref() }
     }
 
     /// Refuses changes from now on.
     pub fn make_read_only(&self) {
         self.is_read_only.store(true, Relaxed);
-        if let Some(word) = self.word {
-            // SAFETY: mapped as long as this lives.
-            unsafe { word.as_ref() }.store(READ_ONLY, Relaxed);
-        }
+        self.word().store(READ_ONLY, Relaxed);
     }
 
     /// Whether changes are refused.
@@ -60,11 +62,7 @@ impl Origin {
     /// Whether the calling process is a child of the one that opened the heap, by a fork.
     #[inline]
     pub fn is_forked(&self) -> bool {
-        match self.word {
-            // SAFETY: mapped as long as this lives.
-            Some(word) => unsafe { word.as_ref() }.load(Relaxed) == 0,
-            None => env::pid() != self.process,
-        }
+        self.word().load(Relaxed) == 0
     }
 
     /// Refuses a child of a fork, and changes of a heap that was opened to be read only.
@@ -73,26 +71,17 @@ impl Origin {
     /// [`Error::Forked`], [`Error::ReadOnly`].
     #[inline]
     pub fn check(&self) -> Result<(), Error> {
-        // SAFETY: mapped as long as this lives.
-        let is_writable = self.word.map(|word| unsafe { word.as_ref() }.load(Relaxed) == WRITABLE);
-        if is_writable == Some(true) { Ok(()) } else { self.refusal() }
-    }
-
-    #[cold]
-    fn refusal(&self) -> Result<(), Error> {
-        match (self.is_forked(), self.is_read_only()) {
-            (true, _) => Err(Error::Forked),
-            (_, true) => Err(Error::ReadOnly),
-            _ => Ok(()),
+        match self.word().load(Relaxed) {
+            WRITABLE => Ok(()),
+            READ_ONLY => Err(Error::ReadOnly),
+            _ => Err(Error::Forked),
         }
     }
 }
 
 impl Drop for Origin {
     fn drop(&mut self) {
-        if let Some(word) = self.word {
-            // SAFETY: the page was mapped by `new`, and no reference to it outlives this value.
-            unsafe { vm::release(word.as_ptr().cast(), PAGE_BYTES) };
-        }
+        // SAFETY: the page was mapped by `new`, and no reference to it outlives this value.
+        unsafe { vm::release(self.word.as_ptr().cast(), PAGE_BYTES) };
     }
 }

@@ -17,6 +17,9 @@ const SHARDS: usize = 16;
 /// A gate, and the heap's number in the rows of threads.
 pub struct Gate {
     gate: sync::Gate<SHARDS>,
+    /// The gate of transactions, which is shut first: while a checkpoint waits for the end of a transaction, operations outside of transactions
+    /// pass. The transaction may wait for a lock of the program's that such a thread holds.
+    transactions: sync::Gate<SHARDS>,
     /// The heap's number among the open heaps of the process; see [`crate::registry`].
     number: AtomicUsize,
     origin: Origin,
@@ -24,12 +27,16 @@ pub struct Gate {
 
 impl Gate {
     /// An open gate of the calling process. Operations are refused before [`Gate::register`].
-    pub fn new() -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// As for [`Origin::new`].
+    pub fn new() -> Result<Self, Error> {
+        Ok(Self {
             gate: sync::Gate::new(),
+            transactions: sync::Gate::new(),
             number: AtomicUsize::new(usize::MAX),
-            origin: Origin::new(),
-        }
+            origin: Origin::new()?,
+        })
     }
 
     /// Sets the heap's number.
@@ -65,19 +72,36 @@ impl Gate {
         }
     }
 
+    /// The calling thread's row.
+    #[inline]
+    fn row(&self) -> Result<Row, Error> {
+        let number = self.number.load(Relaxed);
+        registry::row(number).map_or_else(|| registry::make_row(number), Ok)
+    }
+
     #[inline]
     fn pass(&self) -> Result<Entered<'_>, Error> {
-        let number = self.number.load(Relaxed);
-        let row = match registry::row(number) {
-            Some(row) => row,
-            None => registry::make_row(number)?,
-        };
+        let row = self.row()?;
         let depth = row.depth();
         if depth.get() == 0 {
             self.gate.enter(row.shard());
         }
         depth.set(depth.get() + 1);
         Ok(Entered { gate: self, row })
+    }
+
+    /// Begins a transaction: waits while a checkpoint waits for those that run. A thread that is inside passes at once.
+    ///
+    /// # Errors
+    /// As for [`Gate::enter`].
+    pub fn begin(&self) -> Result<Begun<'_>, Error> {
+        self.origin.check()?;
+        let row = self.row()?;
+        let passed = (row.depth().get() == 0).then(|| {
+            self.transactions.enter(row.shard());
+            Passed { gate: &self.transactions, shard: row.shard() }
+        });
+        Ok(Begun { inside: self.pass()?, _passed: passed })
     }
 
     /// Whether the calling thread is inside.
@@ -101,14 +125,15 @@ impl Gate {
         if row.depth().get() > 0 { Err(Error::InOperation) } else { Ok(row) }
     }
 
-    /// Shuts the gate: waits until every thread has left, and keeps others out until the guard is dropped. Operations of the
-    /// calling thread pass meanwhile.
+    /// Shuts the gate: waits until every transaction has ended, then until every thread has left, and keeps others out until the guard is
+    /// dropped. Operations of the calling thread pass meanwhile.
     ///
     /// # Errors
     /// [`Error::InOperation`]: the thread is inside an operation; [`Error::Forked`], [`Error::ReadOnly`], [`Error::NoMemory`] as for
     /// [`Gate::enter`].
     pub fn shut(&self) -> Result<Shut<'_>, Error> {
         let row = self.row_outside()?;
+        self.transactions.shut();
         self.gate.shut();
         row.depth().set(1);
         Ok(Shut { gate: self, row })
@@ -139,6 +164,32 @@ impl Drop for Entered<'_> {
     }
 }
 
+/// A transaction that runs. It ends where the guard is dropped.
+pub struct Begun<'g> {
+    inside: Entered<'g>,
+    /// `None`: the thread was inside already. Dropped last.
+    _passed: Option<Passed<'g>>,
+}
+
+impl<'g> Begun<'g> {
+    /// The operation that the transaction is.
+    pub fn inside(&self) -> &Entered<'g> {
+        &self.inside
+    }
+}
+
+/// The count of a transaction.
+struct Passed<'g> {
+    gate: &'g sync::Gate<SHARDS>,
+    shard: usize,
+}
+
+impl Drop for Passed<'_> {
+    fn drop(&mut self) {
+        self.gate.leave(self.shard);
+    }
+}
+
 /// A gate that is shut. It opens where the guard is dropped, in the same thread.
 pub struct Shut<'g> {
     gate: &'g Gate,
@@ -149,6 +200,7 @@ impl Drop for Shut<'_> {
     fn drop(&mut self) {
         self.row.depth().set(0);
         self.gate.gate.open();
+        self.gate.transactions.open();
     }
 }
 
@@ -162,7 +214,7 @@ mod tests {
     use super::*;
 
     fn gate() -> (Gate, usize) {
-        let (gate, number) = (Gate::new(), registry::register().unwrap());
+        let (gate, number) = (Gate::new().unwrap(), registry::register().unwrap());
         gate.register(number);
         (gate, number)
     }
@@ -190,7 +242,7 @@ mod tests {
             }
             ends.store(true, Relaxed);
         });
-        registry::unregister(number, || ());
+        registry::unregister(number);
     }
 
     #[test]
@@ -203,7 +255,7 @@ mod tests {
         assert!(!gate.is_inside());
         drop(gate.shut().unwrap());
         drop(gate.enter().unwrap());
-        registry::unregister(number, || ());
+        registry::unregister(number);
     }
 
     #[test]
@@ -215,6 +267,6 @@ mod tests {
             drop(std::hint::black_box(gate.enter().unwrap()));
         }
         std::println!("{:.1} ns", begin.elapsed().as_secs_f64() * 100.0);
-        registry::unregister(number, || ());
+        registry::unregister(number);
     }
 }

@@ -53,6 +53,32 @@ impl<M: Medium> Core<M> {
         Ok(outcome?)
     }
 
+    /// Makes the heap durable with a record that says that it is closed. A heap that needs a collection, or that has damage, stays one that is
+    /// to be recovered. No thread has a cache of the heap any more, and no thread uses the heap.
+    fn close(&self) -> Result<(), Error> {
+        self.check_present()?;
+        if self.needs_collection.load(Acquire) {
+            return Ok(());
+        }
+        self.drain_all();
+        self.free_empties();
+        self.settle_lines();
+        self.lazy.write_back(&self.medium);
+        self.fence();
+        // Before anything says that the heap is closed.
+        self.medium.checkpoint()?;
+        // Damage was found: the next opening recovers what can be, and refuses what cannot.
+        if let Some(why) = *self.damage.lock() {
+            return Err(why);
+        }
+        let mut record = self.record.lock();
+        let closed = record.generation;
+        *record = Record { state: State::Clean, closed, sums: self.sums(record.bytes), ..*record };
+        record.put(&self.medium);
+        self.medium.checkpoint()?;
+        Ok(self.medium.settle()?)
+    }
+
     /// Stands still until the process that asks for a copy has it.
     #[cold]
     fn lend(&self) -> Result<(), Error> {
@@ -125,54 +151,33 @@ impl<M: Medium> Heap<M> {
 
     /// Releases the heap without closing it, as a failure would: the next opening recovers it.
     pub fn abandon(self) {
-        self.let_go(|_| Ok(())).unwrap_or_default();
+        self.let_go(false).unwrap_or_default();
         core::mem::forget(self);
     }
 
     fn finish(&self) -> Result<(), Error> {
-        self.let_go(|core| {
-            if core.gate.origin().is_read_only() {
-                return Ok(());
-            }
-            core.check_present()?;
-            if core.needs_collection.load(Acquire) {
-                return Ok(());
-            }
-            core.drain_all();
-            core.free_empties();
-            core.settle_lines();
-            core.lazy.write_back(&core.medium);
-            core.fence();
-            // Before anything says that the heap is closed.
-            core.medium.checkpoint()?;
-            // Damage was found: the next opening recovers what can be, and refuses what cannot.
-            if let Some(why) = *core.damage.lock() {
-                return Err(why);
-            }
-            let mut record = core.record.lock();
-            let closed = record.generation;
-            *record =
-                Record { state: State::Clean, closed, sums: core.sums(record.bytes), ..*record };
-            record.put(&core.medium);
-            core.medium.checkpoint()?;
-            Ok(core.medium.settle()?)
-        })
+        self.let_go(true)
     }
 
-    fn let_go(&self, last: impl FnOnce(&Core<M>) -> Result<(), Error>) -> Result<(), Error> {
+    /// Releases the heap. If `closes` is set and the heap can be closed, its record says so first.
+    ///
+    /// The registry is locked only while threads lose their caches of this heap, and while its number becomes free. Between the two the disk
+    /// is waited for, and threads end, heaps are opened and processes fork meanwhile.
+    fn let_go(&self, closes: bool) -> Result<(), Error> {
         let core = self.core();
+        let origin = core.gate.origin();
         // Before any lock: in a child of a fork another thread of the parent may have it. What the child has of the heap is not touched;
         // its mappings end with it.
-        if core.gate.origin().is_forked() {
+        if origin.is_forked() {
             return Err(Error::Forked);
         }
-        let mut outcome = Ok(());
+        let closes = closes && !origin.is_read_only();
         let number = core.number.load(Relaxed);
-        registry::unregister(number, || {
-            outcome = last(core);
-            core.drop_caches();
-            collections::forget_claims(number);
-        });
+        registry::unbind(number, || core.take_caches_from_threads());
+        let outcome = if closes { core.close() } else { Ok(()) };
+        core.drop_caches();
+        collections::forget_claims(number);
+        registry::unregister(number);
         // SAFETY: placed there when the heap was opened; the heap is unregistered, and `let_go` runs once.
         let core = unsafe {
             let core = self.core.read();
@@ -187,5 +192,120 @@ impl<M: Medium> Heap<M> {
 impl<M: Medium> Drop for Heap<M> {
     fn drop(&mut self) {
         let _ = self.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::ptr::NonNull;
+    use core::sync::atomic::AtomicBool;
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use spandrel_pmem::Failed;
+    use spandrel_pmem::simulator::Memory;
+
+    use super::*;
+    use crate::check;
+
+    const BYTES: usize = 2 << 20;
+    /// The disk of this test answers after this time at the latest.
+    const MOST: Duration = Duration::from_secs(20);
+
+    /// A medium whose checkpoints wait while `is_slow` is set.
+    struct Slow<'a> {
+        memory: &'a Memory,
+        is_slow: &'a AtomicBool,
+        is_waited_for: &'a AtomicBool,
+    }
+
+    // SAFETY: the bytes are those of `memory`.
+    unsafe impl Medium for Slow<'_> {
+        fn base(&self) -> NonNull<u8> {
+            self.memory.base()
+        }
+
+        fn bytes(&self) -> usize {
+            self.memory.bytes()
+        }
+
+        unsafe fn store(&self, at: usize, bytes: &[u8]) {
+            // SAFETY: passed on from the caller.
+            unsafe { self.memory.store(at, bytes) }
+        }
+
+        unsafe fn store_word(&self, at: usize, word: u64) {
+            // SAFETY: passed on from the caller.
+            unsafe { self.memory.store_word(at, word) }
+        }
+
+        fn write_back(&self, at: usize, len: usize) {
+            self.memory.write_back(at, len);
+        }
+
+        fn fence(&self) {
+            self.memory.fence();
+        }
+
+        fn checkpoint_still(&self, still: &dyn Fn(&mut dyn FnMut())) -> Result<(), Failed> {
+            let begun = Instant::now();
+            while self.is_slow.load(Acquire) && begun.elapsed() < MOST {
+                self.is_waited_for.store(true, Release);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            self.memory.checkpoint_still(still)
+        }
+    }
+
+    fn wait_for(flag: &AtomicBool) {
+        while !flag.load(Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Threads end, also those that had a cache of the heap; other heaps are opened and closed; the process forks.
+    #[test]
+    fn a_heap_that_waits_for_its_disk_when_it_is_closed_delays_nothing_else() {
+        let (memory, other) = (Memory::new(BYTES), Memory::new(BYTES));
+        let (is_slow, is_waited_for, has_cache) =
+            (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+        let slow = Slow { memory: &memory, is_slow: &is_slow, is_waited_for: &is_waited_for };
+        let heap = Arc::new(Heap::create(slow, [1, 2], 0, 0).unwrap());
+        is_slow.store(true, Release);
+        std::thread::scope(|scope| {
+            let threads_own = Arc::clone(&heap);
+            let (has_cache, is_waited_for) = (&has_cache, &is_waited_for);
+            let with_cache = scope.spawn(move || {
+                let object = threads_own.alloc(64).unwrap();
+                // SAFETY: the thread's own object.
+                unsafe { threads_own.free(object).unwrap() };
+                drop(threads_own);
+                has_cache.store(true, Release);
+                wait_for(is_waited_for);
+            });
+            wait_for(has_cache);
+            let close = scope.spawn(move || Arc::into_inner(heap).unwrap().close());
+            wait_for(is_waited_for);
+            with_cache.join().unwrap();
+            let heap = Heap::create(&other, [3, 4], 0, 0).unwrap();
+            let heap = scope.spawn(move || heap.alloc(64).map(|_| heap)).join().unwrap().unwrap();
+            heap.close().unwrap();
+            // SAFETY: the child ends at once.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: no destructor has to run in the child.
+                unsafe { libc::_exit(0) };
+            }
+            let mut status = -1;
+            // SAFETY: waits for the child.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0);
+            assert!(!close.is_finished(), "the disk has not answered yet");
+            is_slow.store(false, Release);
+            close.join().unwrap().unwrap();
+        });
+        let last = Memory::from_image(&memory.journal().last());
+        let survey = check(&last, &[], &mut |found| std::panic!("{found}")).unwrap();
+        assert_eq!((survey.record.state, survey.damaged, survey.lost), (State::Clean, 0, 0));
     }
 }

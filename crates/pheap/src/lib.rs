@@ -1,14 +1,16 @@
 //! The recoverable heap: `malloc` whose objects outlive the process, after Makalu (OOPSLA '16).
 //!
-//! Objects are allocated and freed as in any heap; which of them are still there after a failure follows from what can be reached
-//! from the roots. So neither allocating nor freeing need make anything durable, except that a block of 64 KiB gets a header.
-//! `docs/recoverable-heap.md` has the format byte by byte, and what survives which failure on which medium.
+//! Objects are allocated and freed as in any heap. After a failure the objects that are reachable from the roots are there again. So neither an
+//! allocation nor a free makes anything durable, with one exception: a block of 64 KiB gets a header. `docs/recoverable-heap.md` has the format
+//! byte by byte, and the failures that each medium survives.
 //!
-//! Invariants: a header is durable before an object of its block is handed out, and a free block's header says durably that it is
-//! free before the block is used again. The record says durably that the heap is open before anything changes, and that it is closed after all
-//! else is durable. Mark bits are right while the heap is open, and after it was closed.
+//! Invariants:
+//! - A header is durable before an object of its block is handed out.
+//! - The header of a free block says durably that the block is free before the block is used again.
+//! - The record says durably that the heap is open before anything changes. It says that the heap is closed after all else is durable.
+//! - Mark bits are right while the heap is open, and after it was closed.
 //!
-//! This room must never know what medium it lies on.
+//! This room must never know the kind of the medium.
 #![no_std]
 #![warn(missing_debug_implementations)]
 
@@ -18,6 +20,7 @@ extern crate std;
 // What the derived code calls this crate, here as elsewhere.
 extern crate self as spandrel_pheap;
 
+mod allocate;
 mod backup;
 mod blocks;
 mod cache;
@@ -57,6 +60,8 @@ mod system;
 pub mod trace;
 mod transaction;
 mod transaction_log;
+mod transaction_readers;
+mod transaction_recovery;
 mod undo;
 mod upgrade;
 mod walk;

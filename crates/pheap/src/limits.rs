@@ -12,15 +12,39 @@ use crate::error::{Error, HUGE_PAGES};
 /// Bytes of a path, with the zero that ends it.
 pub const PATH_BYTES: usize = 4096;
 
+/// A path with the zero byte at its end that the kernel needs.
+pub struct CPath([u8; PATH_BYTES]);
+
+impl CPath {
+    /// The path of a heap, or of a file beside it, which has a suffix.
+    ///
+    /// # Errors
+    /// [`Error::System`] with `EINVAL` for a path with a zero byte, and with `ENAMETOOLONG`.
+    pub fn new(path: &[u8], suffix: &[u8]) -> Result<Self, Error> {
+        if path.contains(&0) {
+            return Err(Error::System(libc::EINVAL));
+        }
+        let mut bytes = [0; PATH_BYTES];
+        // The last byte stays zero.
+        let mut places = bytes.iter_mut().take(PATH_BYTES - 1);
+        for byte in path.iter().chain(suffix) {
+            *places.next().ok_or(Error::System(libc::ENAMETOOLONG))? = *byte;
+        }
+        Ok(Self(bytes))
+    }
+
+    /// The path as the kernel takes it.
+    pub fn as_c(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or(c"")
+    }
+}
+
 /// The limits of the file system that a path's directory lies on.
 fn allowed(path: &[u8]) -> Allowed {
-    let mut buffer = [0; PATH_BYTES];
     let end = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-    match (path.get(..end).filter(|part| !part.is_empty()), buffer.get_mut(..end)) {
-        (Some(part), Some(place)) => place.copy_from_slice(part),
-        _ => buffer[0] = b'.',
-    }
-    directory::allowed(CStr::from_bytes_until_nul(&buffer).unwrap_or(c"."))
+    let directory = path.get(..end).filter(|part| !part.is_empty()).unwrap_or(b".");
+    let directory = CPath::new(directory, b"");
+    directory::allowed(directory.as_ref().map_or(c".", CPath::as_c))
 }
 
 /// Refuses a path that is too long for the path of its log, which has `log` bytes more.
@@ -57,6 +81,18 @@ fn check(path: &[u8], log: usize) -> Result<Allowed, Error> {
 mod tests {
     use super::*;
     use std::vec;
+
+    #[test]
+    fn a_path_is_whole_with_its_zero_byte_or_refused() {
+        let text = |path: &[u8], suffix: &[u8]| {
+            CPath::new(path, suffix).map(|path| path.as_c().to_bytes().to_vec())
+        };
+        assert_eq!(text(b"a.heap", b".wal"), Ok(b"a.heap.wal".to_vec()));
+        assert_eq!(text(b"a\0b", b""), Err(Error::System(libc::EINVAL)));
+        let long = vec![b'x'; PATH_BYTES - 5];
+        assert_eq!(text(&long, b".wal").map(|path| path.len()), Ok(PATH_BYTES - 1));
+        assert_eq!(text(&long, b".wall"), Err(Error::System(libc::ENAMETOOLONG)));
+    }
 
     #[test]
     fn names_and_paths_leave_room_for_the_logs() {

@@ -1,11 +1,10 @@
-//! Marking: which objects are reachable from the roots (section 9.2).
+//! Marking: the objects that are reachable from the roots (section 9.2).
 //!
-//! Typed objects are followed by the pointers that their types name; of others every word is looked at. An object is marked when it is first
-//! met, and waits for its turn on a stack; between the two its first line is fetched, so that several misses are under way at
-//! once. An array is followed piece by piece, so that a stack holds no more than objects that were met, and pieces of the
-//! arrays among them.
+//! The types of typed objects name their pointers. Of an object without a type every word is a candidate. An object is marked when it is first
+//! found, and then waits on a stack. Its first line is prefetched meanwhile, so that several cache misses overlap. An array is followed piece
+//! by piece: so a stack holds at most the objects that were found, and a piece of each array among them.
 //!
-//! Marks are set in transient memory: the heap's own mark bits are what they were, until all is known.
+//! Marks are bits in transient memory. The heap's own mark bits change only after all marks are set.
 
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use core::sync::atomic::{AtomicU64, Ordering::*};
@@ -29,11 +28,11 @@ const FETCHED: usize = 64;
 const SHARED_FROM: usize = 8;
 /// Values of an array, or words of an object without a type, that are looked at in one go.
 const PIECE: usize = 256;
-/// Items after which the watcher is called: some milliseconds.
-const TOLD: u32 = 1 << 16;
+/// A worker reports its progress after this number of items, which take some milliseconds.
+const REPORT_ITEMS: u32 = 1 << 16;
 const WORD_BITS: usize = 64;
 
-/// What waits to be looked at.
+/// An object, or a part of an array, that waits.
 #[derive(Clone, Copy)]
 pub struct Item {
     at: usize,
@@ -58,7 +57,7 @@ pub struct Found {
     pub bytes: usize,
 }
 
-/// The marks of a heap while it is looked at.
+/// The marks of a heap during a collection or a check.
 pub struct Marks {
     words: Table<AtomicU64>,
 }
@@ -123,7 +122,9 @@ impl<M: Medium> Core<M> {
 
     fn in_large(&self, block: BlockId, count: u32, at: usize) -> Option<Found> {
         let (start, bytes) = (block.start(), count as usize * BLOCK_BYTES);
-        (at < start + bytes).then_some(Found { block, number: 0, start, bytes })
+        let end = start + bytes;
+        // The header of a heap that was not closed may have any length until a collection has compared it.
+        (at < end && end <= self.bytes()).then_some(Found { block, number: 0, start, bytes })
     }
 
     /// What may begin at a granule of a block that was set aside: the sizes of objects there are not known, so that it may be as long as
@@ -203,7 +204,7 @@ pub struct Worker<'a, M: Medium> {
     pub marked_bytes: u64,
     looked: u32,
     /// Blocks of what was marked that the progress has counted.
-    told: u64,
+    reported: u64,
     purpose: Purpose,
     pub failed: Option<Error>,
 }
@@ -230,7 +231,7 @@ impl<'a, M: Medium> Worker<'a, M> {
             marked: 0,
             marked_bytes: 0,
             looked: 0,
-            told: 0,
+            reported: 0,
             purpose,
             failed: None,
         })
@@ -251,9 +252,9 @@ impl<'a, M: Medium> Worker<'a, M> {
             while let Some(item) = self.next() {
                 self.look_at(item);
                 self.looked = self.looked.wrapping_add(1);
-                if self.looked.is_multiple_of(TOLD) {
+                if self.looked.is_multiple_of(REPORT_ITEMS) {
                     let blocks = self.marked_bytes / BLOCK_BYTES as u64;
-                    self.core.progress.add(blocks - core::mem::replace(&mut self.told, blocks));
+                    self.core.progress.add(blocks - core::mem::replace(&mut self.reported, blocks));
                 }
                 if self.height > SHARED_FROM && self.pool.is_wanted() {
                     self.share();

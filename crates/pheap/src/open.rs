@@ -1,20 +1,20 @@
 //! Heaps in files: made, opened, copied.
 
-use core::ffi::CStr;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
+use spandrel_os::draft;
 use spandrel_os::image::{self, Access, Image};
 use spandrel_pmem::{Choice, Draft, Media, Place, peek_at};
 
 use crate::error::Error;
 use crate::heap::{FORMATTED_BYTES, Heap, Opened, format};
 use crate::layout::LEAST_BYTES;
-use crate::limits::{PATH_BYTES, check_new, check_path};
+use crate::limits::{CPath, check_new, check_path};
 use crate::registry;
 use crate::roots::RootType;
 use crate::shared::Core;
-use crate::superblock::{ASKING, IDENTITY_COPY, Identity, TIE, VERSION, line_words};
+use crate::superblock::{ASKING, IDENTITY_COPY, Identity, Record, TIE, VERSION, line_words};
 use crate::window;
 
 /// Bytes that a heap is made with by default.
@@ -54,36 +54,18 @@ impl Default for Options<'_> {
     }
 }
 
-/// The path of a heap and those of the files beside it, each with a zero byte at its end.
+/// The path of a heap, and those of the files beside it.
 struct Paths {
-    file: [u8; PATH_BYTES],
-    log: [u8; PATH_BYTES],
-    old_log: [u8; PATH_BYTES],
-    aside: [u8; PATH_BYTES],
+    file: CPath,
+    log: CPath,
+    old_log: CPath,
+    aside: CPath,
 }
 
 impl Paths {
     fn new(path: &[u8]) -> Result<Self, Error> {
-        let with = |end: &[u8]| {
-            let wrong = if path.contains(&0) { libc::EINVAL } else { libc::ENAMETOOLONG };
-            let mut bytes = [0; PATH_BYTES];
-            let (name, rest) = bytes.split_at_mut_checked(path.len()).unwrap_or_default();
-            // A zero byte stays at the end.
-            let place = rest.get_mut(..end.len() + 1).and_then(|rest| rest.get_mut(..end.len()));
-            match place {
-                Some(place) if !path.contains(&0) => {
-                    name.copy_from_slice(path);
-                    place.copy_from_slice(end);
-                    Ok(bytes)
-                }
-                _ => Err(Error::System(wrong)),
-            }
-        };
+        let with = |suffix| CPath::new(path, suffix);
         Ok(Self { file: with(b"")?, log: with(LOG)?, old_log: with(OLD_LOG)?, aside: with(ASIDE)? })
-    }
-
-    fn of(bytes: &[u8; PATH_BYTES]) -> &CStr {
-        CStr::from_bytes_until_nul(bytes).unwrap_or(c"")
     }
 
     /// The place of a heap with that identity, and how the heap is used: as `wanted`, or as it was made if that is [`Choice::Auto`].
@@ -94,10 +76,10 @@ impl Paths {
         limit: usize,
     ) -> Place<'_> {
         Place {
-            path: Self::of(&self.file),
-            log: Self::of(&self.log),
-            old_log: Self::of(&self.old_log),
-            aside: Self::of(&self.aside),
+            path: self.file.as_c(),
+            log: self.log.as_c(),
+            old_log: self.old_log.as_c(),
+            aside: self.aside.as_c(),
             identity: identity.uuid[0],
             choice: if wanted == Choice::Auto { identity.medium } else { wanted },
             insists: wanted == Choice::Mapped,
@@ -206,7 +188,7 @@ impl<'a> Options<'a> {
     /// Makes a heap.
     ///
     /// # Errors
-    /// [`Error::System`] with `EEXIST`: there is a file of that name. [`Error::Size`]: a heap has 704 KiB at least.
+    /// [`Error::System`] with `EEXIST`: there is a file of that name, also one that another process has begun to use since. [`Error::Size`]: a heap has 704 KiB at least.
     /// [`Error::Full`], [`Error::DiskFull`], [`Error::FileSize`], [`Error::NoMemory`]: there is no room. [`Error::WindowFull`],
     /// [`Error::TooManyHeaps`], [`Error::NameTooLong`], [`Error::PathTooLong`], [`Error::FileSystem`]: a limit is reached. No file is left
     /// then that was not there before. [`Error::Locked`]: another process opened the new heap before this call did, and keeps it.
@@ -225,23 +207,31 @@ impl<'a> Options<'a> {
         let mut turns = 0;
         loop {
             turns += 1;
-            let uuid = image::unique();
-            let base = if self.is_fixed { self.find_base(uuid[1])? } else { self.base };
-            let identity = Identity { uuid, base, medium: self.choice };
-            let draft = Draft::new(self.size)?;
-            format(&draft, identity, self.layout)?;
-            let place = paths.place((&identity, VERSION), self.choice, 0);
-            draft.publish(&place, FORMATTED_BYTES)?;
-            match self.open(path) {
-                Ok((heap, _)) => return Ok(heap),
-                Err(why) => {
-                    withdraw(&place);
-                    let is_found = self.is_fixed && matches!(why, Error::BaseTaken(_));
-                    if turns == TURNS || !is_found {
-                        return Err(why);
-                    }
-                }
+            self.publish(&paths)?;
+            match self.open_new(path, &paths) {
+                Err(Error::BaseTaken(_)) if self.is_fixed && turns < TURNS => {}
+                opened => return opened,
             }
+        }
+    }
+
+    /// Writes a new heap to its file, which other processes can open from then on.
+    fn publish(&self, paths: &Paths) -> Result<(), Error> {
+        let uuid = image::unique();
+        let base = if self.is_fixed { self.find_base(uuid[1])? } else { self.base };
+        let identity = Identity { uuid, base, medium: self.choice };
+        let draft = Draft::new(self.size)?;
+        format(&draft, identity, self.layout)?;
+        draft.publish(&paths.place((&identity, VERSION), self.choice, 0), FORMATTED_BYTES)?;
+        Ok(())
+    }
+
+    /// Opens a heap that this call has published. A heap that another process has used since is that process's, as if its file had been there
+    /// before. A heap that cannot be opened, and that no other process has used, is removed.
+    fn open_new(&self, path: &[u8], paths: &Paths) -> Result<Heap<Media>, Error> {
+        match self.open(path).inspect_err(|_| withdraw(paths))? {
+            (heap, Opened { created: true, .. }) => Ok(heap),
+            _ => Err(Error::System(libc::EEXIST)),
         }
     }
 
@@ -272,7 +262,7 @@ impl<'a> Options<'a> {
 
     /// Opens a heap, or makes it if there is none: [`Opened::created`] says which. A heap that was not closed is recovered.
     ///
-    /// Of several processes that begin at once one makes it.
+    /// If several processes begin at once, one of them gets the new heap. That may be another one than the process that has written the file.
     ///
     /// # Errors
     /// As for [`Options::open`] and [`Options::create`].
@@ -392,13 +382,18 @@ pub unsafe fn with_fixed<R>(base: u64, work: impl FnOnce(&Heap<Media>) -> R) -> 
     Some(work(&heap))
 }
 
-/// Removes the file of a new heap that could not be opened, and its log: no log had that name before. The file has had its name since it
-/// was published, and another process may have opened it: that process has it locked, and the file stays.
-fn withdraw(place: &Place<'_>) {
-    if let Ok(image) = Image::open(place.path, Access::Write)
+/// Removes the file of a new heap that could not be opened, and its log: no log had that name before.
+///
+/// The file has had its name since it was published, and another process may have opened it. The file stays if that process has it open, and
+/// if the record says that it was opened: the heap may hold that process's data.
+fn withdraw(paths: &Paths) {
+    if let Ok(image) = Image::open(paths.file.as_c(), Access::Write)
         && image.lock(Access::Write).is_ok()
+        && let Ok(Some(record)) = Record::of_file(|into, at| image.read_at(into, at))
+        && record.generation == 0
+        && draft::remove_name(paths.file.as_c(), &image).is_ok()
     {
-        let _ = (image::remove(place.path), image::remove(place.log));
+        let _ = image::remove(paths.log.as_c());
     }
 }
 
@@ -422,7 +417,7 @@ pub fn copy(path: impl AsRef<[u8]>) -> Result<Media, Error> {
 fn identify(paths: &Paths) -> Result<(Identity, u64, usize), Error> {
     let line = |at: usize| {
         let mut bytes = [0; 64];
-        let (read, has) = peek_at(Paths::of(&paths.file), at as u64, &mut bytes)?;
+        let (read, has) = peek_at(paths.file.as_c(), at as u64, &mut bytes)?;
         Ok::<_, Error>((line_words(&bytes), read, has))
     };
     let ((first, read, has), (copy, ..)) = (line(0)?, line(IDENTITY_COPY)?);
@@ -436,4 +431,84 @@ fn identify(paths: &Paths) -> Result<(Identity, u64, usize), Error> {
         return Err(Error::Truncated { has, needs });
     }
     Ok((identity, version, usize::try_from(has).map_err(|_| Error::FileSize)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::prelude::v1::*;
+
+    use super::*;
+    use crate::collections::HashMap;
+
+    /// A heap with its name, which the call that makes it has not opened yet.
+    struct New {
+        place: tempfile::TempDir,
+        options: Options<'static>,
+    }
+
+    impl New {
+        fn published() -> [Self; 2] {
+            [Choice::Mapped, Choice::Logged].map(|choice| {
+                let place = tempfile::tempdir().unwrap();
+                let options = Options::new().size(1 << 20).medium(choice).layout(7);
+                let new = Self { place, options };
+                options.publish(&Paths::new(new.path().as_bytes()).unwrap()).unwrap();
+                new
+            })
+        }
+
+        fn path(&self) -> String {
+            self.place.path().join("a.heap").to_str().unwrap().to_string()
+        }
+
+        /// The end of `create`. With another layout than that of the new heap it fails.
+        fn opened(&self, layout: u64) -> Result<Heap<Media>, Error> {
+            let path = self.path();
+            self.options.layout(layout).open_new(path.as_bytes(), &Paths::new(path.as_bytes())?)
+        }
+
+        /// Another process, or another thread: its file descriptors are its own.
+        fn used_by_another(&self) -> Heap<Media> {
+            let (heap, opened) = Options::new().open(self.path()).unwrap();
+            assert!(opened.was_clean && opened.created, "the first that opens it");
+            HashMap::<u64, u64>::open(&heap, "map").unwrap().insert(1, 2).unwrap();
+            heap
+        }
+
+        fn has_its_data(&self) -> bool {
+            let (heap, opened) = Options::new().open_or_create(self.path()).unwrap();
+            assert!(!opened.created);
+            HashMap::<u64, u64>::open(&heap, "map").unwrap().get(&1) == Some(2)
+        }
+    }
+
+    #[test]
+    fn a_new_heap_that_another_process_has_opened_first_is_that_process_s() {
+        for new in New::published() {
+            let other = new.used_by_another();
+            assert_eq!(new.opened(7).err(), Some(Error::Locked));
+            other.checkpoint().unwrap();
+            other.abandon();
+            assert!(new.has_its_data());
+        }
+    }
+
+    #[test]
+    fn a_new_heap_that_another_process_has_used_is_not_removed() {
+        for new in New::published() {
+            new.used_by_another().close().unwrap();
+            assert_eq!(new.opened(7).err(), Some(Error::System(libc::EEXIST)));
+            assert!(new.has_its_data());
+            assert_eq!(new.opened(8).err(), Some(Error::Layout { heap: 7, given: 8 }));
+            assert!(new.has_its_data());
+        }
+    }
+
+    #[test]
+    fn a_new_heap_that_cannot_be_opened_leaves_no_file() {
+        for new in New::published() {
+            assert_eq!(new.opened(8).err(), Some(Error::Layout { heap: 7, given: 8 }));
+            assert_eq!(std::fs::read_dir(new.place.path()).unwrap().count(), 0);
+        }
+    }
 }

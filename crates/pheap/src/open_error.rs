@@ -1,4 +1,4 @@
-//! Why a heap in a file could not be made, opened or copied: the file, the reason in words, the way out.
+//! The error of making, opening or copying a heap in a file: the path, the reason in words, the way out.
 
 use core::ffi::CStr;
 use core::fmt;
@@ -11,16 +11,16 @@ use spandrel_pages::PAGE_BYTES;
 
 use crate::error::Error;
 use crate::layout::LEAST_BYTES;
-use crate::limits::PATH_BYTES;
+use crate::limits::CPath;
 use crate::open::LOG;
 
 /// Bytes of a path in the short form.
 const SHORT_BYTES: usize = 120;
 
-/// An [`Error`] with the path of the file that is meant, which is the log's where that is wrong, and the process that has it open.
+/// An [`Error`] with the path of the file, and the process that has the heap open. The path is the log's if the error is one of the log.
 ///
 /// It prints as `visits.heap: process 1234 (redis-server) has it open; close it there first`, also where `main` returns it. The alternate
-/// form (`{:#}`) has the last 120 bytes of the path at most.
+/// form (`{:#}`) has at most the last 120 bytes of the path.
 pub struct OpenError {
     error: Error,
     path: Option<Text>,
@@ -35,14 +35,14 @@ struct Holder {
 }
 
 impl OpenError {
-    /// The error of what was to be done with the heap of that path. Files and locks are looked at to tell which file and which process is
-    /// meant: soon after the error.
+    /// Adds the path and the process to an error of the heap with that path. The call examines files and locks, and therefore belongs directly
+    /// behind the call that failed.
     #[cold]
     pub fn new(path: impl AsRef<[u8]>, error: Error) -> Self {
         let path = path.as_ref();
-        let file = terminated(path, b"");
-        let log = terminated(path, LOG);
-        let (file, log) = (text_of(&file), text_of(&log));
+        // A path that the kernel does not take names no file.
+        let (file, log) = (CPath::new(path, b"").ok(), CPath::new(path, LOG).ok());
+        let [file, log] = [&file, &log].map(|path| path.as_ref().map_or(c"", CPath::as_c));
         let of_log = is_of_log(file, log, error);
         let holder = match error {
             Error::Locked | Error::NoCheckpoint => holder::of(file),
@@ -53,34 +53,34 @@ impl OpenError {
         Self { error, path: Text::new(named), holder }
     }
 
-    /// What went wrong.
+    /// The error without the path.
     pub fn error(&self) -> Error {
         self.error
     }
 
-    /// Of which file: of the heap's, or of its log. Empty: not known.
+    /// The path of the heap or of its log; empty: not known.
     pub fn path(&self) -> &[u8] {
         self.path.as_ref().map_or(&[], Text::bytes)
     }
 
-    /// The process that has the heap open, where the kernel names it. It is the one that locked the file, which a child may have outlived.
+    /// The process that has locked the file, if the kernel names it. A child that shares the lock may have outlived that process.
     pub fn holder(&self) -> Option<u32> {
         self.holder.map(|holder| holder.process)
     }
 
-    /// The number for `errno` that C callers get.
+    /// The number for `errno` of C callers.
     pub fn errno(&self) -> i32 {
         self.error.errno()
     }
 
-    /// Writes what is wrong, without the path and the way out.
+    /// Writes the reason, without the path and the way out.
     fn write_reason(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.holder, self.error) {
             (Some(holder), Error::Locked) => write!(f, "{holder} has it open"),
             (Some(holder), Error::NoCheckpoint) => {
                 write!(f, "{holder} has it open, was asked for a copy, and came to no checkpoint")
             }
-            // Of the heap: an object's size is no matter of opening.
+            // The size of the heap, not of an object.
             (_, Error::Size(bytes)) => write!(
                 f,
                 "a heap has {} KiB at least, and was to have {bytes} bytes; make it larger",
@@ -111,7 +111,7 @@ impl fmt::Display for OpenError {
     }
 }
 
-/// As it prints: this is what is seen of an error that `main` returns or `unwrap` finds.
+/// As it prints: `main` and `unwrap` show an error in this form.
 impl fmt::Debug for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self} ({:?})", self.error)
@@ -158,7 +158,7 @@ impl From<Error> for OpenError {
     }
 }
 
-/// Whether an error is one of the log's, and not of the file that is named.
+/// Whether an error is one of the log, and not of the heap's file.
 fn is_of_log(file: &CStr, log: &CStr, error: Error) -> bool {
     let number = match error {
         Error::ForeignLog
@@ -170,14 +170,14 @@ fn is_of_log(file: &CStr, log: &CStr, error: Error) -> bool {
         _ => return false,
     };
     let fails = |path, access| match Image::open(path, access).err() {
-        // It was to be made: anything of that name is in the way.
+        // A new file needs the name: any file of that name is in the way.
         why if number == libc::EEXIST => why != Some(libc::ENOENT),
         why => why == Some(number),
     };
     let by =
         [(file, Access::Read), (log, Access::Read), (file, Access::Write), (log, Access::Write)];
     let found = by.into_iter().find(|(path, access)| fails(path, *access));
-    // A log that is not there had to be made in a directory that must not be written.
+    // The log is missing, and the directory allows no new file.
     let refused = matches!(number, libc::EACCES | libc::EPERM | libc::EROFS);
     let missing = || {
         refused
@@ -187,20 +187,7 @@ fn is_of_log(file: &CStr, log: &CStr, error: Error) -> bool {
     found.map_or_else(missing, |(path, _)| path == log)
 }
 
-/// A path and what follows it, with the zero that ends it; as much as fits.
-fn terminated(path: &[u8], end: &[u8]) -> [u8; PATH_BYTES] {
-    let mut bytes = [0; PATH_BYTES];
-    for (place, byte) in bytes.iter_mut().take(PATH_BYTES - 1).zip(path.iter().chain(end)) {
-        *place = *byte;
-    }
-    bytes
-}
-
-fn text_of(bytes: &[u8; PATH_BYTES]) -> &CStr {
-    CStr::from_bytes_until_nul(bytes).unwrap_or(c"")
-}
-
-/// Writes bytes that are text in most cases.
+/// Writes bytes as text, with a replacement character for others.
 fn write_lossily(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     for chunk in bytes.utf8_chunks() {
         f.write_str(chunk.valid())?;

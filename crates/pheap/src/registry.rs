@@ -4,11 +4,11 @@
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
-use spandrel_os::vm;
+use spandrel_os::{env, vm};
 use spandrel_pages::PAGE_BYTES;
-use spandrel_sync::{Lock, Once, ThreadSlot, thread_slot};
+use spandrel_sync::{Lock, ThreadSlot, thread_slot};
 
 use crate::cache::Cache;
 use crate::error::Error;
@@ -16,8 +16,8 @@ use crate::error::Error;
 /// Heaps that may be open at once in a process.
 pub const MOST: usize = 64;
 
-/// The numbers that are in use. The lock is held while a heap is closed, while a thread ends and across a fork, so that none of these
-/// overlap.
+/// The numbers that are in use. The lock is held while a heap that is closed takes its caches from threads, while a thread ends and across a
+/// fork, so that none of these overlap. No disk is waited for under it.
 static NUMBERS: Lock<[bool; MOST]> = Lock::new([false; MOST]);
 
 /// Fixed heaps by number: the base, 0 without one, and the address of the heap's core. Written under [`NUMBERS`].
@@ -39,20 +39,41 @@ pub fn bound(base: u64) -> Option<NonNull<()>> {
     NonNull::new(found.1.load(Relaxed))
 }
 
+/// Whether forks wait for the numbers: [`AT_FORK_NEW`], [`AT_FORK_DONE`], or the number of the process of which a thread is about to register
+/// the functions.
+static AT_FORK: AtomicI32 = AtomicI32::new(AT_FORK_NEW);
+const AT_FORK_NEW: i32 = 0;
+const AT_FORK_DONE: i32 = -1;
+
 /// Has each fork wait for the thread that holds the numbers: so a child finds them unlocked, and can open heaps of its own.
+///
+/// Another thread may fork while the first one registers the functions. The thread that registers does not exist in the child. The child finds
+/// the number of its parent, and registers the functions itself.
 fn hold_across_forks() {
-    static MADE: Once = Once::new();
     extern "C" fn before() {
         NUMBERS.acquire();
     }
     extern "C" fn after() {
+        // The functions are registered, also if the thread that did it had not noted that before the fork.
+        AT_FORK.store(AT_FORK_DONE, Release);
         // SAFETY: `before` acquired it, in the same thread, or in the parent's thread that this one is the copy of.
         unsafe { NUMBERS.release() };
     }
-    MADE.run(|| {
-        // SAFETY: the functions may run at any fork: they take a lock under which no thread forks.
-        unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
-    });
+    loop {
+        let found = AT_FORK.load(Acquire);
+        if found == AT_FORK_DONE {
+            return;
+        }
+        let process = env::pid();
+        if found == process {
+            // SAFETY: no preconditions. The other thread needs some microseconds.
+            unsafe { libc::sched_yield() };
+        } else if AT_FORK.compare_exchange(found, process, Acquire, Relaxed).is_ok() {
+            // SAFETY: the functions may run at any fork: they take a lock under which no thread forks.
+            unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
+            AT_FORK.store(AT_FORK_DONE, Release);
+        }
+    }
 }
 
 /// Refuses a heap for which no number is free, before its file is changed. Another thread may take the last number in between: [`register`]
@@ -84,14 +105,19 @@ pub fn with(work: impl FnOnce()) {
     work();
 }
 
-/// Releases the number of a heap. `work` closes the heap and releases its caches first; no thread of the process ends meanwhile.
-pub fn unregister(number: usize, work: impl FnOnce()) {
-    let mut numbers = NUMBERS.lock();
+/// Has [`bound`] find a heap no more, and calls `work`, which takes the heap's caches from all threads; no thread of the process ends meanwhile.
+/// Afterwards no thread has anything of the heap, and [`unregister`] follows.
+pub fn unbind(number: usize, work: impl FnOnce()) {
+    let _numbers = NUMBERS.lock();
     if let Some((place, _)) = FIXED.get(number) {
         place.store(0, Release);
     }
     work();
-    if let Some(place) = numbers.get_mut(number) {
+}
+
+/// Releases the number of a heap that has no caches.
+pub fn unregister(number: usize) {
+    if let Some(place) = NUMBERS.lock().get_mut(number) {
         *place = false;
     }
 }
@@ -189,17 +215,17 @@ pub fn make_place(number: usize) -> Result<NonNull<*mut Cache>, Error> {
 
 /// Has [`ended`] called when the thread ends.
 fn hear_of_end(row: *mut c_void) {
-    static MADE: Once = Once::new();
-    static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
-    MADE.run(|| {
-        let mut key = 0;
-        // SAFETY: `ended` takes the row that is set below.
-        if unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } == 0 {
-            KEY.store(key, Release);
-        }
-    });
-    let key = KEY.load(Acquire);
-    if key != u32::MAX {
+    const NONE: u32 = u32::MAX;
+    static KEY: AtomicU32 = AtomicU32::new(NONE);
+    // Forks wait for this lock: the child finds a key, or none, and no thread that is about to make one.
+    let numbers = NUMBERS.lock();
+    let mut key = KEY.load(Relaxed);
+    // SAFETY: `ended` takes the row that is set below.
+    if key == NONE && unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } == 0 {
+        KEY.store(key, Relaxed);
+    }
+    drop(numbers);
+    if key != NONE {
         // SAFETY: the key was made above. If this fails, the thread's free objects stay in its caches until the heap is closed.
         unsafe { libc::pthread_setspecific(key, row) };
     }
@@ -225,4 +251,28 @@ extern "C" fn ended(row: *mut c_void) {
     thread_slot().heaps.set(ptr::null_mut());
     // SAFETY: mapped for this thread.
     unsafe { vm::release(row.cast(), PAGE_BYTES) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The parent forked while another of its threads was about to register the functions.
+    #[test]
+    fn a_child_does_not_wait_for_a_thread_that_only_its_parent_has() {
+        hold_across_forks();
+        // SAFETY: the child uses nothing but the registry, and ends without destructors.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::alarm(20);
+                AT_FORK.store(libc::getppid(), Release);
+                let _ = check_free();
+                libc::_exit(i32::from(AT_FORK.load(Acquire) != AT_FORK_DONE));
+            }
+            let mut status = -1;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            assert_eq!(status, 0);
+        }
+    }
 }

@@ -1,9 +1,10 @@
-//! What is damaged is put right as it was, if the sums of a heap that was closed tell how ([`crate::exact`]); else it is replaced by
-//! what loses least.
+//! Repair of a damaged heap.
 //!
-//! A repair never makes room of what it does not know. A block whose header is lost is set aside ([`Header::Lost`]): pointers that
-//! lead there stay good, and a recovery makes the block free when nothing leads there. Where headers or mark bits were lost the heap is
-//! left to be recovered, by the types that the program has; where only roots or names were, all objects stay allocated.
+//! The sums of a heap that was closed determine most words exactly ([`crate::exact`]). Any other damage is replaced so that the loss is least.
+//!
+//! A repair frees no block that it does not know. A block with a lost header is set aside ([`Header::Lost`]). Pointers to its objects stay
+//! valid. A recovery frees the block when no pointer leads to it. Where headers or mark bits were lost, the heap stays one that was not closed,
+//! and the program recovers it with its types. Where only roots or names were lost, all objects stay allocated.
 
 use spandrel_pmem::{LINE_BYTES, Medium};
 
@@ -21,44 +22,44 @@ use crate::superblock::{
     mend_records,
 };
 
-/// What a repair has done.
+/// The outcome of a repair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Repaired {
-    /// Words that are again what they were.
+    /// Words that have their old value again.
     pub exact: u64,
-    /// Roots and names that were taken away, and what else was replaced.
+    /// Roots and names that were removed, and other words that were replaced.
     pub cleared: u64,
-    /// Blocks that were set aside, as their headers were lost.
+    /// Blocks with lost headers, which were set aside.
     pub aside: u64,
-    /// Objects in these, as far as their mark bits say: of a heap that was closed.
+    /// Objects in these blocks by their mark bits, in a heap that was closed.
     pub objects: u64,
-    /// The heap is closed as it was. If not, it is recovered when it is opened.
+    /// The heap is closed as before. If not, the next opening recovers it.
     pub is_closed: bool,
 }
 
 impl Repaired {
-    /// Damages that were mended, in whatever way.
+    /// The number of damages that were mended.
     pub fn count(&self) -> u64 {
         self.exact + self.cleared + self.aside
     }
 }
 
-/// Mends a heap that is not open anywhere. `told` is called with each thing: [`Kind::Mended`] if it is as it was, another kind if something
-/// is lost.
+/// Mends a heap that no process has open. `report` is called with each damage: [`Kind::Mended`] if the word has its old value again, another
+/// kind if something is lost.
 ///
 /// # Errors
-/// As for [`check`](crate::check): it cannot be mended, or there is no memory.
-pub fn repair<M: Medium>(medium: &M, told: &mut dyn FnMut(&Finding)) -> Result<Repaired, Error> {
-    repair_watched(medium, told, None)
+/// As for [`check`](crate::check): the heap cannot be mended, or there is no memory.
+pub fn repair<M: Medium>(medium: &M, report: &mut dyn FnMut(&Finding)) -> Result<Repaired, Error> {
+    repair_watched(medium, report, None)
 }
 
-/// The same, with a watcher that is called with how far it is.
+/// As [`repair`], with a watcher that is called with the progress.
 ///
 /// # Errors
 /// As for [`repair`].
 pub fn repair_watched<M: Medium>(
     medium: &M,
-    told: &mut dyn FnMut(&Finding),
+    report: &mut dyn FnMut(&Finding),
     watcher: Option<Watcher<'_>>,
 ) -> Result<Repaired, Error> {
     let (identity, version) = Identity::find(medium)?;
@@ -66,7 +67,7 @@ pub fn repair_watched<M: Medium>(
     // First of all: without one of the two nothing can be looked at.
     mend_records(medium, |at| {
         exact += 1;
-        told(&Finding { at: at as u64, kind: Kind::Mended, what: "one of the heap's records" });
+        report(&Finding { at: at as u64, kind: Kind::Mended, what: "one of the heap's records" });
     });
     let record = Record::read(medium)?;
     if check_watched(medium, &[], &mut |_| (), watcher)?.damaged == 0 {
@@ -82,20 +83,20 @@ pub fn repair_watched<M: Medium>(
     let core = Core::new(medium, identity, record, 0)?;
     let steps = (core.bytes() / BLOCK_BYTES) as u64;
     let done = Repaired { exact, ..Repaired::default() };
-    let mut work = Work { core: &core, version, record, done, told };
+    let mut work = Work { core: &core, version, record, done, report };
     let done = core.progress.watch(watcher, steps, || work.run());
     medium.checkpoint()?;
     medium.settle()?;
     Ok(done)
 }
 
-/// A repair that is under way.
+/// The state of a repair.
 struct Work<'a, M: Medium> {
     core: &'a Core<&'a M>,
     version: u64,
     record: Record,
     done: Repaired,
-    told: &'a mut dyn FnMut(&Finding),
+    report: &'a mut dyn FnMut(&Finding),
 }
 
 impl<M: Medium> Work<'_, M> {
@@ -109,7 +110,9 @@ impl<M: Medium> Work<'_, M> {
             }
         }
         let was_closed = self.record.state == State::Clean;
-        let has_sums = was_closed && self.version == VERSION;
+        // A record without a version of the undo log was written by another program: none of its sums is believed.
+        let has_sums =
+            was_closed && self.version == VERSION && crate::undo::is_version(self.record.sums.undo);
         if was_closed && crate::transaction_log::forget_closed(&core.medium) {
             self.mended(UNDO_LOG, "the log of transactions, of which none was open");
         }
@@ -125,7 +128,7 @@ impl<M: Medium> Work<'_, M> {
         if !has_sums && self.version == VERSION {
             self.untouched();
         }
-        self.tell(left);
+        self.report_sums(left);
         // Sums tell that the metadata of regions is what it was: then all objects stay allocated, whatever roots were lost.
         self.done.is_closed = has_sums && !left.headers && !left.marks;
         if !self.done.is_closed {
@@ -143,15 +146,15 @@ impl<M: Medium> Work<'_, M> {
 
     fn mended(&mut self, at: usize, what: &'static str) {
         self.done.exact += 1;
-        (self.told)(&Finding { at: at as u64, kind: Kind::Mended, what });
+        (self.report)(&Finding { at: at as u64, kind: Kind::Mended, what });
     }
 
     fn cleared(&mut self, at: usize, kind: Kind, what: &'static str) {
         self.done.cleared += 1;
-        (self.told)(&Finding { at: at as u64, kind, what });
+        (self.report)(&Finding { at: at as u64, kind, what });
     }
 
-    /// Puts right what sums tell.
+    /// Corrects the words that the sums determine.
     fn restore(&mut self) -> Left {
         let core = self.core;
         let mut left = Left::default();
@@ -182,8 +185,8 @@ impl<M: Medium> Work<'_, M> {
         core.note_continued(core.bytes() / BLOCK_BYTES);
     }
 
-    /// Tells what was lost of which only a sum says so.
-    fn tell(&mut self, left: Left) {
+    /// Reports losses that only a sum shows.
+    fn report_sums(&mut self, left: Left) {
         let core = self.core;
         if left.roots {
             self.cleared(ROOTS, Kind::Damage, ROOTS_SUM);
@@ -205,7 +208,7 @@ impl<M: Medium> Work<'_, M> {
         }
     }
 
-    /// Of a log that is damaged nothing can be undone; else what was begun is.
+    /// Undoes the change in the undo log, or empties the log if it is damaged.
     fn log(&mut self) {
         let format = if self.version == VERSION {
             crate::undo::Format::Checked
@@ -249,7 +252,7 @@ impl<M: Medium> Work<'_, M> {
         core.note_continued(count);
     }
 
-    /// Sets a block aside if it must be. How many blocks were looked at.
+    /// Sets a block aside if its header is lost. Returns the number of blocks that were examined.
     fn look_at(&mut self, block: BlockId, count: usize, is_void: bool) -> usize {
         let core = self.core;
         match core.header(block) {
@@ -299,7 +302,7 @@ impl<M: Medium> Work<'_, M> {
             self.done.aside += 1;
             self.done.objects += objects;
             let what = "the header of a block, which is set aside";
-            (self.told)(&Finding { at: at as u64, kind: Kind::Damage, what });
+            (self.report)(&Finding { at: at as u64, kind: Kind::Damage, what });
         }
     }
 
@@ -328,7 +331,7 @@ impl<M: Medium> Work<'_, M> {
         }
     }
 
-    /// Takes names away that are none.
+    /// Removes damaged names.
     fn names(&mut self) {
         let core = self.core;
         for (index, line) in (0..ROOT_COUNT).map(|index| (index, NAMES + index * LINE_BYTES)) {
@@ -341,7 +344,7 @@ impl<M: Medium> Work<'_, M> {
         }
     }
 
-    /// Makes all sums those of what is there now.
+    /// Writes all sums anew.
     fn finish(&mut self) {
         let core = self.core;
         if self.version == VERSION {

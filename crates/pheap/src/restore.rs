@@ -62,14 +62,18 @@ impl Restoring<'_> {
     /// order in which they lie.
     ///
     /// # Errors
-    /// [`Error::Damaged`]: no object of that size can lie there, or something of it lies in the one before.
+    /// [`Error::Damaged`]: no object of that size can lie there, or something of it lies in the one before; its length is not known (0
+    /// bytes: a repair has set its block aside).
     pub fn object(&mut self, at: usize, bytes: usize, held: &[u8]) -> Result<(), Error> {
         let wrong = |what| Error::Damaged { at: at as u64, what };
         let core = self.heap.core();
         let block = BlockId::of(at);
         let end = at.checked_add(bytes).filter(|end| *end <= core.bytes());
         let end = end.ok_or(wrong("an object that ends behind the heap"))?;
-        if at < self.end || bytes == 0 || held.len() > bytes {
+        if bytes == 0 {
+            return Err(wrong("an object of unknown length"));
+        }
+        if at < self.end || held.len() > bytes {
             return Err(wrong("an object that overlaps with the one before, or holds too much"));
         }
         if block < first_block(block.region()) {

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::*;
 
 use spandrel_pmem::{LINE_BYTES, Medium};
 
-use crate::collections::{self, Op, Part};
+use crate::collections::{self, Claim, Op, Part};
 use crate::error::Error;
 use crate::shared::Core;
 use crate::superblock::{NAMES, ROOT_COUNT, ROOTS};
@@ -122,27 +122,67 @@ impl<M: Medium> Core<M> {
         Ok(self.load(ROOTS + index * 8))
     }
 
+    /// Refuses to change a root that a collection has a handle on, or that a transaction of another thread has changed, or whose collection
+    /// it has changed. The caller has the lock of the roots.
+    fn check_root_is_free(&self, op: &Op<'_, M>, index: usize) -> Result<(), Error> {
+        let number = self.number.load(Relaxed);
+        if collections::is_claimed(number, index) {
+            return Err(self.root_name(index).map_or(Error::RootName, Error::HandleLives));
+        }
+        let open = self.transactions.open_id();
+        if op.transaction() != Some(open) && collections::touched(number, index).is_by(open) {
+            return Err(Error::InTransaction);
+        }
+        Ok(())
+    }
+
+    /// Changes words of roots and names, all or none of which are durable. The caller has the lock of the roots.
+    fn change_roots(
+        &self,
+        op: &mut Op<'_, M>,
+        words: &[(usize, u64)],
+        roots: impl Iterator<Item = usize>,
+    ) -> Result<(), Error> {
+        let Some(id) = op.transaction() else {
+            change(&self.medium, words);
+            return Ok(());
+        };
+        let mut parts = [const { Part::Word(0, 0) }; ENTRIES];
+        for (part, (at, word)) in parts.iter_mut().zip(words) {
+            *part = Part::Word(*at, *word);
+        }
+        op.change(&parts[..words.len()])?;
+        roots.for_each(|index| collections::touch_root(self.number.load(Relaxed), index, id));
+        Ok(())
+    }
+
     /// Sets a root: durable when this returns, in a transaction when that has ended.
     pub fn set_root(&self, index: usize, word: u64) -> Result<(), Error> {
         self.root(index)?;
         let mut op = Op::begin(self)?;
-        if op.transaction().is_none() {
-            return self.set_root_now(index, word);
-        }
         let _roots = self.roots.lock();
-        op.change(&[Part::Word(ROOTS + index * 8, word)])
+        self.check_root_is_free(&op, index)?;
+        if op.transaction().is_none() {
+            self.store_root(index, word);
+            return Ok(());
+        }
+        self.change_roots(&mut op, &[(ROOTS + index * 8, word)], core::iter::once(index))
     }
 
-    /// Sets a root, and waits until it is durable, also in a transaction.
+    /// Sets a root that the caller has claimed, and waits until it is durable, also in a transaction.
     pub fn set_root_now(&self, index: usize, word: u64) -> Result<(), Error> {
         self.root(index)?;
         self.check_process()?;
         let _roots = self.roots.lock();
+        self.store_root(index, word);
+        Ok(())
+    }
+
+    fn store_root(&self, index: usize, word: u64) {
         let at = ROOTS + index * 8;
         self.store(at, word);
         self.write_back(at, 8);
         self.fence();
-        Ok(())
     }
 
     /// Sets several, all or none of which are durable.
@@ -152,13 +192,13 @@ impl<M: Medium> Core<M> {
             return Err(Error::RootIndex(roots.len()));
         }
         let mut op = Op::begin(self)?;
-        let mut parts = [const { Part::Word(0, 0) }; ENTRIES];
-        for (part, (index, word)) in parts.iter_mut().zip(roots) {
-            *part = Part::Word(ROOTS + index * 8, *word);
+        let mut words = [(0, 0); ENTRIES];
+        for (place, (index, word)) in words.iter_mut().zip(roots) {
+            *place = (ROOTS + index * 8, *word);
         }
-        // Outside of a transaction the change takes the lock itself.
-        let _roots = op.transaction().map(|_| self.roots.lock());
-        op.change(&parts[..roots.len()])
+        let _roots = self.roots.lock();
+        roots.iter().try_for_each(|(index, _)| self.check_root_is_free(&op, *index))?;
+        self.change_roots(&mut op, &words[..roots.len()], roots.iter().map(|(index, _)| *index))
     }
 
     /// Changes several words of objects, all or none of which are durable.
@@ -169,20 +209,52 @@ impl<M: Medium> Core<M> {
 
     /// The name of a root, if it has one.
     pub fn root_name(&self, index: usize) -> Option<RootName> {
+        let name = self.name_at(index);
+        let seal = self.load(NAMES + index * LINE_BYTES + SEAL_AT);
+        (seal == name.seal() && !name.text().is_empty()).then_some(name)
+    }
+
+    /// What stands in the place of a root's name, sealed or not.
+    fn name_at(&self, index: usize) -> RootName {
         let line = NAMES + index * LINE_BYTES;
         let mut bytes = [0; NAME_BYTES];
         for (word, place) in bytes.chunks_exact_mut(8).enumerate() {
             place.copy_from_slice(&self.load(line + word * 8).to_le_bytes());
         }
-        let name = RootName { bytes, layout: self.load(line + LAYOUT_AT) };
-        (self.load(line + SEAL_AT) == name.seal() && !name.text().is_empty()).then_some(name)
+        RootName { bytes, layout: self.load(line + LAYOUT_AT) }
     }
 
     /// The number of the root of that name and type; the first unused one gets the name if there is none.
     pub fn named_root(&self, name: &str, layout: u64) -> Result<usize, Error> {
-        let wanted = RootName::new(name, layout)?;
         let _inside = self.gate.enter_to_look()?;
         let _roots = self.roots.lock();
+        self.find_or_name_root(name, layout)
+    }
+
+    /// The same, claimed for the handle of its collection. Both at once: no thread removes or sets the root in between.
+    ///
+    /// # Errors
+    /// As for [`Core::named_root`]; [`Error::HandleLives`]; [`Error::InTransaction`]: a transaction that has not ended has changed the
+    /// collection, and is another thread's, or has changed the root. Its rollback would leave the handle with the head that the root
+    /// leads to no more.
+    pub fn claim_root(&self, name: &str, layout: u64) -> Result<(usize, Claim), Error> {
+        let inside = self.gate.enter_to_look()?;
+        let _roots = self.roots.lock();
+        let index = self.find_or_name_root(name, layout)?;
+        let number = self.number.load(Relaxed);
+        let lives = || self.root_name(index).map_or(Error::RootName, Error::HandleLives);
+        let claim = Claim::take(number, index).ok_or_else(lives)?;
+        let touched = collections::touched(number, index);
+        let is_own = !inside.row().transaction().get().is_null();
+        if touched.is_by(self.transactions.open_id()) && (touched.is_of_root() || !is_own) {
+            return Err(Error::InTransaction);
+        }
+        Ok((index, claim))
+    }
+
+    /// See [`Core::named_root`]. The caller has the lock of the roots.
+    fn find_or_name_root(&self, name: &str, layout: u64) -> Result<usize, Error> {
+        let wanted = RootName::new(name, layout)?;
         if let Some(index) = self.find_root(name)? {
             let heap = self.root_name(index).map_or(0, |name| name.layout);
             return if heap == layout {
@@ -192,9 +264,18 @@ impl<M: Medium> Core<M> {
             };
         }
         self.check_process()?;
+        // A transaction that has removed a root may be rolled back: the root has its name again then.
+        let (number, open) = (self.number.load(Relaxed), self.transactions.open_id());
+        let is_open = |index: usize| collections::touched(number, index).is_by(open);
+        if (0..ROOT_COUNT).any(|index| is_open(index) && self.name_at(index).text() == name) {
+            return Err(Error::InTransaction);
+        }
         // From the end: programs that use numbers begin with the first.
-        let is_unused =
-            |index: &usize| self.root_name(*index).is_none() && self.load(ROOTS + index * 8) == 0;
+        let is_unused = |index: &usize| {
+            self.root_name(*index).is_none()
+                && self.load(ROOTS + index * 8) == 0
+                && !is_open(*index)
+        };
         let index = (0..ROOT_COUNT).rev().find(is_unused).ok_or(Error::RootsFull)?;
         self.write_name(index, &wanted);
         Ok(index)
@@ -251,15 +332,9 @@ impl<M: Medium> Core<M> {
         let mut op = Op::begin(self)?;
         let _roots = self.roots.lock();
         let index = self.find_root(name)?.ok_or(Error::RootName)?;
-        if collections::is_claimed(self.number.load(Relaxed), index) {
-            return Err(self.root_name(index).map_or(Error::RootName, Error::HandleLives));
-        }
+        self.check_root_is_free(&op, index)?;
         let words = [(ROOTS + index * 8, 0), (NAMES + index * LINE_BYTES + SEAL_AT, 0)];
-        if op.transaction().is_some() {
-            return op.change(&words.map(|(at, word)| Part::Word(at, word)));
-        }
-        change(&self.medium, &words);
-        Ok(())
+        self.change_roots(&mut op, &words, core::iter::once(index))
     }
 
     /// The word that stands for an object: a pointer to where it begins.

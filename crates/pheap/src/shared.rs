@@ -1,4 +1,4 @@
-//! What all parts of an open heap share.
+//! The core of an open heap: the state that all its parts share.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{
@@ -22,7 +22,7 @@ use crate::progress::Progress;
 use crate::superblock::{Identity, Record};
 use crate::transaction::Transactions;
 
-/// What was done since the heap was opened; all but `lazy` counts what a thread waited for.
+/// Counters of work since the heap was opened.
 #[derive(Default)]
 pub struct Counters {
     /// Lines written back.
@@ -41,50 +41,49 @@ pub struct Counters {
 pub struct Core<M: Medium> {
     base: *mut u8,
     bytes: AtomicUsize,
-    /// What operations and checkpoints pass, and the process that opened the heap.
+    /// The gate of operations and checkpoints, with the process that opened the heap.
     pub gate: Gate,
-    /// Its number among the open heaps of the process.
+    /// The number of the heap in [`crate::registry`].
     pub number: AtomicUsize,
     pub identity: Identity,
     pub record: Lock<Record>,
     pub lazy: Lazy,
     pub infos: Table<Info>,
-    /// For each block the tag of the class of its small objects ([`Class::tag`]), if that is known; so that a thread that frees an object
-    /// looks at nothing in the heap but the object.
+    /// For each scanned block the tag of the class of its small objects ([`Class::tag`]): a free reads nothing of the heap but the object.
     pub tags: Table<AtomicU8>,
-    /// For each region whether an object of the one before goes on in it.
+    /// For each region whether an object of the region before continues in it.
     pub continues: Table<AtomicU8>,
-    /// For each region that was looked at the two sums that its line gets when the heap is closed; see [`crate::sums`].
+    /// For each scanned region the two sums that its line gets when the heap is closed; see [`crate::sums`].
     pub region_sums: Table<AtomicU64>,
-    /// The first damage that was found since the heap was opened: it is not closed then.
+    /// The first damage that was found since the heap was opened. A heap with damage is not closed.
     pub damage: Lock<Option<Error>>,
     pub blocks: Lock<Blocks>,
-    /// Regions that were looked at since the heap was opened: all before this one. Changes under the lock of the blocks.
+    /// The number of scanned regions: all before this one. It changes under the lock of the blocks.
     pub scanned: AtomicUsize,
-    /// Blocks with free objects that were found so and are not in their class's list yet; under the same lock.
+    /// For each class the scanned blocks with free objects that are not in the class's list yet; under the same lock.
     pub found: [AtomicU32; CLASSES],
     pub partial: [CachePadded<Lock<Partial>>; CLASSES],
-    /// Blocks of a class without any object, in all of these.
+    /// The number of blocks without objects in all of these lists.
     pub empties: CachePadded<AtomicUsize>,
     /// Roots and their names.
     pub roots: Lock<()>,
     /// Transactions over several operations.
     pub transactions: Transactions,
-    /// Headers of large objects, and what they cover. Before the lock of the blocks.
+    /// Headers of large objects, and the blocks that they cover. Acquired before the lock of the blocks.
     pub large: Lock<()>,
-    /// Mixed with an object's offset it stands in a free object that is in a cache.
+    /// A free object in a cache begins with this word mixed with its offset.
     pub canary: u64,
     pub counters: CachePadded<Counters>,
-    /// How far a collection is, or a look at all of the heap.
+    /// The progress of a collection or of a check.
     pub progress: Progress,
     /// Caches of threads, and those of threads that have ended.
     pub caches: Lock<Caches>,
-    /// The heap was not closed, and what can be reached is not known yet.
+    /// The heap was not closed, and no collection has marked its reachable objects yet.
     pub needs_collection: AtomicBool,
-    /// What [`crate::Heap::free`] hands objects to instead; see [`crate::Heap::set_free_callback`].
+    /// The callback of [`crate::Heap::free`]; see [`crate::Heap::set_free_callback`].
     pub callback: AtomicPtr<()>,
     pub callback_data: AtomicPtr<u8>,
-    /// Last, so that it is dropped last: while the kernel unmaps it, memory of the others could not be released.
+    /// The last field is dropped last: while the kernel unmaps the medium, the memory of other fields could not be released.
     pub medium: M,
 }
 
@@ -93,15 +92,15 @@ pub struct Caches {
     pub first: *mut Cache,
 }
 
-// SAFETY: the pointers are to memory of the heap's own, which the lock guards.
+// SAFETY: the pointers lead to caches of the heap, which the lock guards.
 unsafe impl Send for Caches {}
-// SAFETY: all that changes is atomic or under a lock, or belongs to one thread.
+// SAFETY: each field is atomic, under a lock, constant, or of one thread.
 unsafe impl<M: Medium + Send> Send for Core<M> {}
 // SAFETY: as above.
 unsafe impl<M: Medium> Sync for Core<M> {}
 
 impl<M: Medium> Core<M> {
-    /// For a medium that holds a heap; nothing is known of its blocks yet.
+    /// The core of a heap on a medium. No block is scanned yet.
     pub fn new(medium: M, identity: Identity, record: Record, canary: u64) -> Result<Self, Error> {
         let base = medium.base().as_ptr();
         let most = medium.limit() / BLOCK_BYTES;
@@ -110,7 +109,7 @@ impl<M: Medium> Core<M> {
         let core = Self {
             base,
             bytes: AtomicUsize::new(blocks.count * BLOCK_BYTES),
-            gate: Gate::new(),
+            gate: Gate::new()?,
             number: AtomicUsize::new(usize::MAX),
             identity,
             record: Lock::new(record),
@@ -148,7 +147,7 @@ impl<M: Medium> Core<M> {
         Ok(core)
     }
 
-    /// Where the heap begins.
+    /// The address of the heap.
     #[inline]
     pub fn base(&self) -> *mut u8 {
         self.base
@@ -164,14 +163,14 @@ impl<M: Medium> Core<M> {
         self.bytes.store(bytes, Release);
     }
 
-    /// Where an offset is. It is within the heap.
+    /// The address of an offset within the heap.
     #[inline]
     pub fn at(&self, offset: usize) -> NonNull<u8> {
         // SAFETY: within the medium; what is mapped does not begin at null.
         unsafe { NonNull::new_unchecked(self.base.add(offset)) }
     }
 
-    /// The offset of an address; more than the heap has, if it is elsewhere.
+    /// The offset of an address. An address outside of the heap has an offset of at least the heap's length.
     #[inline]
     pub fn offset(&self, at: *const u8) -> usize {
         (at as usize).wrapping_sub(self.base as usize)
@@ -199,27 +198,27 @@ impl<M: Medium> Core<M> {
         Header::parse(self.load(block.header()), block).ok_or(damaged)
     }
 
-    /// Writes a header, and waits until it is durable.
+    /// Stores a header, and waits until it is durable.
     pub fn set_header(&self, block: BlockId, header: Header) {
         self.store_header(block, header);
         self.write_back(block.header(), 8);
         self.fence();
     }
 
-    /// Notes damage, so that the heap is left to be recovered.
+    /// Records damage: the heap is not closed then, and the next opening recovers it.
     pub fn note_damage(&self, why: Error) -> Error {
         self.damage.lock().get_or_insert(why);
         why
     }
 
-    /// What is known of a block.
+    /// The transient state of a block.
     #[inline]
     pub fn info(&self, block: BlockId) -> *mut Info {
         // A block of the heap has its place.
         self.infos.pointer(block.0 as usize).unwrap_or(ptr::null_mut())
     }
 
-    /// Whether an object of the region before goes on in this one.
+    /// Whether an object of the region before continues in this one.
     #[inline]
     pub fn is_continued(&self, region: usize) -> bool {
         self.continues.all().get(region).is_some_and(|continued| continued.load(Relaxed) != 0)
@@ -231,69 +230,69 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Writes back, counted.
+    /// Writes lines back, and counts them.
     pub fn write_back(&self, at: usize, len: usize) {
         self.counters.flushes.fetch_add(spandrel_pmem::lines(at, len).len() as u64, Relaxed);
         self.medium.write_back(at, len);
     }
 
-    /// Waits, counted.
+    /// Fences, and counts the fence.
     pub fn fence(&self) {
         self.counters.fences.fetch_add(1, Relaxed);
         self.medium.fence();
     }
 
-    /// Refuses what must not be done before a collection.
+    /// Refuses an operation that needs a collection first.
     pub fn check_collected(&self) -> Result<(), Error> {
         if self.needs_collection.load(Relaxed) { Err(Error::NeedsRecovery) } else { Ok(()) }
     }
 
-    /// The class of a small object that begins at an offset, or beyond the heap, as far as is known.
+    /// The class of the small object that begins at an offset; `None` also for blocks that are not scanned.
     #[inline]
     pub fn small_at(&self, at: usize) -> Option<Class> {
         let tag = self.tags.all().get(at / BLOCK_BYTES)?.load(Relaxed);
         Class::that_begins(tag, at % BLOCK_BYTES)
     }
 
-    /// Notes what a block has: objects of a class, or none that are small.
+    /// Sets the tag of a block: a class, or 0 for no small objects.
     pub fn set_tag(&self, block: BlockId, tag: u8) {
         if let Some(place) = self.tags.all().get(block.0 as usize) {
             place.store(tag, Relaxed);
         }
     }
 
-    /// What stands in a free object, in the place of its first word.
+    /// The first word of a free object in a cache.
     #[inline]
     fn canary_of(&self, at: usize) -> u64 {
         self.canary ^ at as u64
     }
 
-    /// Whether the object at an offset says that it is free.
+    /// Whether the first word of an object marks it as free.
     #[inline]
     pub fn has_canary(&self, at: usize) -> bool {
         self.load(at) == self.canary_of(at)
     }
 
-    /// Has an object say that it is free.
+    /// Marks an object as free by its first word.
     #[inline]
     pub fn set_canary(&self, at: usize) {
         self.store(at, self.canary_of(at));
     }
 
-    /// An object is not free any more.
+    /// Removes the mark of a free object.
     #[inline]
     pub fn forget_canary(&self, at: usize) {
         self.store(at, 0);
     }
 
-    /// Bytes that an object has room for.
+    /// The number of bytes that an object has room for.
     pub fn usable(&self, object: NonNull<u8>) -> Result<usize, Error> {
         let at = self.offset(object.as_ptr());
         let found = self.object_of(at).filter(|found| found.start == at);
         found.map(|found| found.bytes).ok_or(Error::Foreign(object.as_ptr() as usize))
     }
 
-    /// Makes a large object longer where it is, if what lies behind it is free.
+    /// Makes a large object longer in place, if the blocks behind it are free.
     pub fn grow_large(&self, object: NonNull<u8>, bytes: usize) -> bool {
         let _large = self.large.lock();
         let block = BlockId::of(self.offset(object.as_ptr()));

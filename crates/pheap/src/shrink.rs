@@ -4,19 +4,17 @@
 //! headers that are durable. Then the file is cut. Between the two the file is longer than its record says, and the next
 //! opening has free blocks at its end again.
 
-use core::ffi::CStr;
-
 use spandrel_os::image::{Access, Image};
-use spandrel_pmem::{Failed, LINE_BYTES, Media, Medium};
+use spandrel_pmem::{Failed, LINE_BYTES, Medium, peek};
 
 use crate::error::Error;
 use crate::header::Header;
 use crate::layout::{BLOCK_BYTES, LEAST_BYTES, REGION_BLOCKS, first_block};
-use crate::limits::PATH_BYTES;
-use crate::open::Options;
+use crate::limits::CPath;
+use crate::open::{LOG, Options};
 use crate::shared::Core;
 use crate::sums::region_line;
-use crate::superblock::{Identity, Record, State, line_words};
+use crate::superblock::{Record, State};
 
 /// How long a file was, and is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,39 +83,41 @@ impl Options<'_> {
             heap.core().set_blocks(blocks);
         }
         heap.close()?;
-        let is_cut = to < from && cut(&self.open_medium(path)?, path, to as u64)?;
+        let is_cut = to < from && cut(path, to as u64)?;
         Ok(Shrunk { from: from as u64, to: if is_cut { to } else { from } as u64 })
     }
 }
 
-/// Cuts the file of a heap that was closed to `to` bytes. The medium has it locked. False: the heap was used since, and nothing was cut.
+/// Cuts the file of a heap that was closed to `to` bytes. False: the heap was used since, or another file has its path, and nothing was cut.
+///
+/// One descriptor has the lock, the record and the cut. So what is cut is a file of which the record says that it has `to` bytes, whichever
+/// file has the path now.
 ///
 /// # Errors
-/// The disk's, and as for [`Identity::parse`].
-fn cut(medium: &Media, path: &[u8], to: u64) -> Result<bool, Error> {
-    let record = Record::read(medium)?;
+/// The disk's.
+fn cut(path: &[u8], to: u64) -> Result<bool, Error> {
     let system = |why| Error::from(Failed(why));
-    let mut name = [0; PATH_BYTES];
-    name.get_mut(..path.len()).ok_or(Error::System(libc::ENAMETOOLONG))?.copy_from_slice(path);
-    let name = CStr::from_bytes_until_nul(&name).map_err(|_| Error::System(libc::EINVAL))?;
-    let image = Image::open(name, Access::Write).map_err(system)?;
-    let mut line = [0; 64];
-    let read = image.read_at(&mut line, 0).map_err(system)?;
-    let found = Identity::parse(line_words(&line));
-    // Another process may have opened it in between, or put another file there: then it stays as it is.
-    let is_ours = read == line.len() && found? == Identity::read(medium)?;
-    let is_unused = record.state == State::Clean && record.bytes == to;
-    if is_ours && is_unused {
+    let image = Image::open(CPath::new(path, b"")?.as_c(), Access::Write).map_err(system)?;
+    match image.lock(Access::Write) {
+        Err(libc::EWOULDBLOCK) => return Ok(false),
+        locked => locked.map_err(system)?,
+    }
+    // A heap that was closed has no log, or an empty one. What a log has would come after the record.
+    let log = peek(CPath::new(path, LOG)?.as_c(), &mut []);
+    let has_log = !matches!(log, Err(Failed(libc::ENOENT)) | Ok((_, 0)));
+    let record = Record::of_file(|into, at| image.read_at(into, at)).map_err(system)?;
+    let is_closed = record.is_some_and(|record| record.state == State::Clean && record.bytes == to);
+    if is_closed && !has_log {
         image.shorten(to).map_err(system)?;
         image.sync().map_err(system)?;
     }
-    Ok(is_ours && is_unused)
+    Ok(is_closed && !has_log)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Choice, Heap, check};
+    use crate::{Choice, Heap, Media, check};
     use proptest::prelude::*;
     use std::string::{String, ToString};
     use std::vec;
@@ -251,6 +251,38 @@ mod tests {
             let shrunk = options(choice).shrink(place.path()).unwrap();
             assert_eq!(shrunk.from, before);
             place.is_sound();
+        }
+    }
+
+    /// An older copy of the heap, as a program puts a backup back: it has the same identity.
+    #[test]
+    fn another_file_that_has_got_the_path_is_not_cut() {
+        for choice in [Choice::Mapped, Choice::Logged] {
+            let place = Place(tempfile::tempdir().unwrap());
+            let heap = options(choice).create(place.path()).unwrap();
+            put(&heap, 0, 70_000);
+            put(&heap, 1, 8 << 20);
+            heap.close().unwrap();
+            let backup = place.0.path().join("backup");
+            std::fs::copy(place.path(), &backup).unwrap();
+            let before = place.bytes();
+            let (heap, _) = options(choice).open(place.path()).unwrap();
+            take(&heap, 1);
+            heap.close().unwrap();
+            let (heap, _) = options(choice).open(place.path()).unwrap();
+            let blocks = heap.core().needed_blocks().unwrap();
+            heap.core().set_blocks(blocks);
+            heap.close().unwrap();
+            let to = (blocks * BLOCK_BYTES) as u64;
+            assert!(to < before);
+            std::fs::rename(&backup, place.path()).unwrap();
+            assert_eq!(cut(place.path().as_bytes(), to), Ok(false));
+            assert_eq!(place.bytes(), before);
+            let (heap, _) = options(choice).open(place.path()).unwrap();
+            // Nor is a heap that is open.
+            assert_eq!(cut(place.path().as_bytes(), before), Ok(false));
+            holds(&heap, 0, 70_000);
+            holds(&heap, 1, 8 << 20);
         }
     }
 

@@ -1,15 +1,16 @@
-//! Sums of the heap's metadata: a heap that was closed says what its metadata was, down to each bit.
+//! Sums of the metadata of a heap that was closed. They find each bit of the metadata that has changed since.
 //!
-//! The sums are a chain. The closing record has one of the roots, one of the names and one of the region lines. A region line
-//! has one of the headers of its region, and one of their second words. The second word of a header is the sum of its block's
-//! mark bits.
+//! The sums are a chain.
+//! - The closing record has a sum of the roots, one of the names, and one of the region lines.
+//! - A region line has a sum of the headers of its region, and one of their second words.
+//! - The second word of a header is the sum of its block's mark bits.
 //!
-//! A sum is the exclusive or of [`mix`] of each word and its place. So a word that changes costs two mixes, whatever the sum
-//! covers; words that are zero add nothing, as a fresh medium needs; and the difference between two sums tells which single
-//! word or bit differs ([`crate::exact`]).
+//! A sum is the exclusive or of [`mix`] of each word and its offset. So a word that changes costs two mixes, whatever the sum covers. Words
+//! that are zero add nothing: the sums of a new medium are zero. The difference between two sums determines the single word or bit that
+//! differs ([`crate::exact`]).
 //!
-//! Sums hold for regions that no session has changed since the heap was closed. A session stamps a region with its generation
-//! before it changes anything there, durably; a stamp above the generation of the last closing record makes the region's sums void.
+//! The sums of a region are valid until a session changes the region. A session first stores its generation as the region's stamp, durably. A
+//! stamp above the generation of the last closing record makes the sums of the region void.
 
 use core::sync::atomic::Ordering::*;
 
@@ -19,10 +20,12 @@ use crate::class::Class;
 use crate::error::Error;
 use crate::header::{Header, check};
 use crate::layout::{
-    BITS_WORDS, BlockId, FIRST_BLOCK, HEADER_BYTES, REGION_BLOCKS, REGION_BYTES, blocks_of,
+    BITS_WORDS, BlockId, FIRST_BLOCK, HEADER_BYTES, REGION_BLOCKS, REGION_BYTES, SUPERBLOCK,
+    blocks_of,
 };
 use crate::shared::Core;
 use crate::superblock::{NAMES, ROOTS, Record, UNDO_LOG};
+use crate::undo::is_version;
 
 /// Where the line of a region lies: in the place of the header of its block 1, which has none.
 pub const fn region_line(region: usize) -> usize {
@@ -54,6 +57,19 @@ pub fn mix(at: usize, word: u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
+/// The word that has this mix in its place: the inverse of [`mix`].
+pub fn word_of_mix(at: usize, mixed: u64) -> u64 {
+    if mixed == 0 {
+        return 0;
+    }
+    // Each step of SplitMix64's finisher backwards. The factors are the inverses of those in `mix`.
+    let unshift = |word: u64, by: u32| word ^ word >> by ^ word >> (2 * by);
+    let mut word = unshift(mixed, 31);
+    word = unshift(word.wrapping_mul(0x3196_42b2_d24d_8ec3), 27);
+    word = unshift(word.wrapping_mul(0x96de_1b17_3f11_9089), 30);
+    word.wrapping_sub((at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
 /// What a sum changes by when a word changes.
 #[inline]
 pub fn delta(at: usize, old: u64, new: u64) -> u64 {
@@ -80,6 +96,9 @@ pub const NAMES_SUM: &str = "the names of roots: their sum is another";
 /// The region lines are not those that were written.
 pub const REGIONS_SUM: &str = "the lines of regions: their sum is another";
 
+/// The record has a word in the place of the undo log's version that is none.
+const UNDO_VERSION: &str = "the heap's record: the version of the undo log";
+
 /// A stamp as a word: the generation, and a check of it and of its place. Generation 0 is 0, as a fresh region has it.
 pub fn stamp_word(region: usize, generation: u64) -> u64 {
     if generation == 0 {
@@ -96,10 +115,10 @@ impl<M: Medium> Core<M> {
         (0..count).filter(|region| !self.is_continued(*region))
     }
 
-    /// The generation that a region was stamped with.
+    /// The generation in the stamp of a region.
     ///
     /// # Errors
-    /// [`Error::Damaged`]: no session has written what stands there.
+    /// [`Error::Damaged`]: the word is no stamp of this region.
     pub fn stamp(&self, region: usize) -> Result<u64, Error> {
         let at = region_line(region) + STAMP_AT;
         let word = self.load(at);
@@ -110,7 +129,7 @@ impl<M: Medium> Core<M> {
         Ok(generation)
     }
 
-    /// Stamps a region with this session's generation, which is durable after a fence. Whether it was not yet.
+    /// Stores this session's generation as the stamp of a region. It is durable after a fence. False: the region had that stamp.
     pub fn set_stamp(&self, region: usize, generation: u64) -> bool {
         let (at, word) = (region_line(region) + STAMP_AT, stamp_word(region, generation));
         if self.load(at) == word {
@@ -161,7 +180,7 @@ impl<M: Medium> Core<M> {
         self.medium.write_back(line, LINE_BYTES);
     }
 
-    /// Compares the headers of a region, and the sums of mark bits behind them, with the region's line. Its sums.
+    /// Compares the headers of a region, and the sums of mark bits in their second words, with the region's line. Returns the sums.
     ///
     /// # Errors
     /// [`Error::Damaged`] with the first place where they differ.
@@ -231,24 +250,28 @@ impl<M: Medium> Core<M> {
         })
     }
 
-    /// Compares what a heap that was closed says of its roots, names, regions and headers with what is there.
+    /// Compares the roots, names, region lines and headers of a heap that was closed with their sums, and the lengths of large objects with the
+    /// heap. A forged file may have sums that fit, and a length that does not.
     ///
-    /// A thousandth of the heap is read for that, a line for each block: an object whose header is another than it was would seem to
-    /// be shorter, or not there, to all that look at it, and none of these could tell why. Mark bits matter to those that allocate and free,
-    /// and are compared region by region as these come there.
+    /// The comparison reads a line for each block, which is a thousandth of the heap. With a wrong header an object would be shorter, or
+    /// missing, in every later operation. Mark bits matter only to allocation and freeing: they are compared when a region is first used.
     ///
     /// # Errors
     /// [`Error::Damaged`] with the first place where they differ.
     pub fn verify_closed(&self, record: &Record) -> Result<(), Error> {
         let sums = self.sums(record.bytes);
         let differ = [
+            (!is_version(record.sums.undo), SUPERBLOCK, UNDO_VERSION),
             (sums.roots != record.sums.roots, ROOTS, ROOTS_SUM),
             (sums.names != record.sums.names, NAMES, NAMES_SUM),
             (sums.regions != record.sums.regions, region_line(0), REGIONS_SUM),
         ];
         match differ.into_iter().find(|(differs, ..)| *differs) {
             Some((_, at, what)) => Err(Error::Damaged { at: at as u64, what }),
-            None => self.own_regions().try_for_each(|region| self.verify_region(region).map(drop)),
+            None => self.own_regions().try_for_each(|region| {
+                self.verify_region(region)?;
+                self.verify_lengths_of(region)
+            }),
         }
     }
 
@@ -262,7 +285,7 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Writes the sums of all regions that were looked at in this session into their lines. They are durable after a fence.
+    /// Writes the sums of all regions that were scanned in this session into their lines. They are durable after a fence.
     pub fn settle_lines(&self) {
         let scanned = self.scanned.load(Acquire);
         for region in self.own_regions().take_while(|region| *region < scanned) {
@@ -270,7 +293,7 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Makes the lines of all regions what is there.
+    /// Writes the lines of all regions from the headers as they are.
     pub fn sum_all(&self) {
         self.own_regions().for_each(|region| self.set_line(region, self.sum_region(region)));
     }
@@ -282,7 +305,7 @@ impl<M: Medium> Core<M> {
         })
     }
 
-    /// Notes the sums of a region that is looked at.
+    /// Sets the transient sums of a region that is scanned.
     pub fn set_region_sums(&self, region: usize, sums: [u64; 2]) {
         for (which, sum) in sums.into_iter().enumerate() {
             if let Some(place) = self.region_sums.all().get(region * 2 + which) {
@@ -345,6 +368,15 @@ mod tests {
             seen.clear();
         }
         assert_eq!(mix(77, 0), 0);
+    }
+
+    #[test]
+    fn the_word_of_a_mix_is_found() {
+        for at in (0..1 << 20).step_by(4096 + 8) {
+            for word in [0, 1, u64::MAX, 0x50a7_0000_0012_3450, mix(at, 3)] {
+                assert_eq!(word_of_mix(at, mix(at, word)), word, "{at:#x}");
+            }
+        }
     }
 
     #[test]

@@ -326,6 +326,26 @@ impl Record {
         Ok(record)
     }
 
+    /// The newer of the two records of a file that no process has open; `None`: neither is whole. `read` reads bytes from an offset on.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn of_file(
+        read: impl Fn(&mut [u8], u64) -> Result<usize, i32>,
+    ) -> Result<Option<Self>, i32> {
+        let mut newest: Option<Self> = None;
+        for at in RECORDS {
+            // What the file does not have stays zero, and is no record.
+            let mut bytes = [0; RECORD_WORDS * 8];
+            read(&mut bytes, at as u64)?;
+            let (words, _) = bytes.as_chunks::<8>();
+            let word = |number: usize| words.get(number).copied().map_or(0, u64::from_le_bytes);
+            let found = parse(&core::array::from_fn(word));
+            newest = newest.into_iter().chain(found).max_by_key(|record| record.sequence);
+        }
+        Ok(newest)
+    }
+
     /// Writes it over both, the older one first, and waits for each. It has the number of the second then.
     pub fn put(&mut self, medium: &impl Medium) {
         for _ in 0..RECORDS.len() {

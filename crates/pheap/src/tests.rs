@@ -454,3 +454,19 @@ fn a_medium_may_be_longer_than_a_heap_that_was_closed() {
     heap.close().unwrap();
     assert_eq!(check(medium, &[], &mut |_| ()).unwrap().damaged, 0);
 }
+
+#[test]
+fn a_word_that_is_no_pointer_becomes_no_root() {
+    let heap = create(LEAST_BYTES);
+    let object = heap.alloc(64).unwrap();
+    let pointer = heap.pointer(object);
+    for word in [1, 0x7fff_ffff_f000, u64::MAX, pointer.raw() ^ 1 << 63] {
+        let wrong = [(0, pointer), (1, PPtr::from_raw(word))];
+        assert_eq!(heap.set_roots(&wrong), Err(Error::Foreign(word as usize)));
+        assert_eq!(heap.get_root(0), Ok(None));
+    }
+    let middle = PPtr::from_raw(pointer.raw() + 16);
+    assert!(matches!(heap.set_roots(&[(0, middle)]), Err(Error::Foreign(_))));
+    heap.set_roots(&[(0, pointer), (1, PPtr::NULL)]).unwrap();
+    assert_eq!(heap.get_root(0), Ok(Some(object)));
+}

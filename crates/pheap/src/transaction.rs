@@ -7,10 +7,11 @@ use spandrel_sync::LockGuard;
 
 use crate::collections::Lent;
 use crate::error::Error;
-use crate::gate::Entered;
+use crate::gate::Begun;
 use crate::heap::Heap;
 use crate::shared::Core;
-pub use crate::transaction_log::{Log, Transactions};
+pub use crate::transaction_log::{Line, Log, Transactions};
+pub use crate::transaction_readers::KeptOut;
 
 impl<M: Medium> Heap<M> {
     /// Runs `work` as a transaction: after a failure at any time all of its operations are there, or none. On a file they are durable
@@ -29,9 +30,12 @@ impl<M: Medium> Heap<M> {
     ///
     /// Rules:
     /// - One transaction of a heap runs at a time: that of another thread waits.
-    /// - Other threads see changes before the transaction ends, and must not change the same collections and roots. A program takes the
-    ///   locks of its collections before the transaction, and releases them after it. An operation of another thread by the same handle is
-    ///   refused ([`Error::InTransaction`]).
+    /// - Other threads see changes before the transaction ends, and do not change the same collections and roots. A program takes the locks
+    ///   of its collections before the transaction, and releases them after it. Before the end other threads neither change nor open a
+    ///   collection that the transaction has changed, nor set, remove or open a root that it has changed ([`Error::InTransaction`]). The
+    ///   transaction's thread does not open a collection by such a root either.
+    /// - Another thread that has the handle of a changed collection reads what the transaction has stored so far. If the transaction is then
+    ///   rolled back, each read has all of it or nothing. An iterator goes on with what was restored: it may leave keys out or repeat them.
     /// - `work` must not wait for another thread that uses the heap: that thread may wait for the end of the transaction.
     /// - A checkpoint within a transaction is refused ([`Error::InOperation`]).
     ///
@@ -95,7 +99,7 @@ pub struct Transaction<'c, M: Medium> {
     is_done: bool,
     /// `None`: the transaction is nested in another one.
     lock: Option<LockGuard<'c, ()>>,
-    inside: Entered<'c>,
+    begun: Begun<'c>,
 }
 
 impl<'c, M: Medium> Transaction<'c, M> {
@@ -104,22 +108,22 @@ impl<'c, M: Medium> Transaction<'c, M> {
     /// # Errors
     /// As for [`Heap::transaction`].
     pub fn begin(core: &'c Core<M>) -> Result<Self, Error> {
-        let inside = core.gate.enter()?;
+        let begun = core.gate.begin()?;
         core.check_collected()?;
         let heap = Lent::of(NonNull::from(core));
-        let row = inside.row();
+        let row = begun.inside().row();
         let word = row.transaction();
         if let Some(log) = NonNull::new(word.get().cast::<Log>()) {
             // SAFETY: the log of the transaction that this thread is in; no other reference to it lives.
             let begin = unsafe { log.as_ref() }.position();
-            return Ok(Self { heap, core, log, begin, is_done: false, lock: None, inside });
+            return Ok(Self { heap, core, log, begin, is_done: false, lock: None, begun });
         }
         let lock = core.transactions.lock.lock();
         let log = core.transactions.begin();
         word.set(log.cast());
         // SAFETY: the address of a field.
         let log = unsafe { NonNull::new_unchecked(log) };
-        Ok(Self { heap, core, log, begin: 0, is_done: false, lock: Some(lock), inside })
+        Ok(Self { heap, core, log, begin: 0, is_done: false, lock: Some(lock), begun })
     }
 
     /// Makes all changes durable; those of a nested transaction become durable with the outer one.
@@ -129,11 +133,19 @@ impl<'c, M: Medium> Transaction<'c, M> {
     pub fn commit(mut self) -> Result<(), Error> {
         self.core.check_process()?;
         self.is_done = true;
-        if self.lock.is_some() {
-            // SAFETY: as in `begin`.
-            unsafe { self.log.as_mut() }.commit(&self.heap);
-        }
+        let Some(lock) = self.lock.take() else { return Ok(()) };
+        // SAFETY: as in `begin`.
+        unsafe { self.log.as_mut() }.commit(&self.heap);
+        let log = self.end();
+        drop(lock);
+        log.free_all(&self.heap);
         Ok(())
+    }
+
+    /// The thread is in the transaction no more. It holds the lock.
+    fn end(&self) -> Log {
+        self.begun.inside().row().transaction().set(core::ptr::null_mut());
+        self.core.transactions.end()
     }
 }
 
@@ -145,8 +157,7 @@ impl<M: Medium> Drop for Transaction<'_, M> {
             unsafe { self.log.as_mut() }.roll_back(&self.heap, self.begin);
         }
         if self.lock.is_some() {
-            self.inside.row().transaction().set(core::ptr::null_mut());
-            self.core.transactions.end();
+            self.end();
         }
     }
 }

@@ -1,12 +1,17 @@
 //! The undo log of a transaction: each record holds the words of one place before they change. A rollback or recovery restores them.
 //!
-//! Format. One line of the superblock, behind the version of the undo log of 63 entries ([`crate::undo`]), names the open transaction:
+//! A change of one operation that has more words than the undo log of 63 entries ([`crate::undo`]) has such a log of its own, so that it
+//! waits for no transaction.
+//!
+//! Format. Each of two lines of the superblock names an open log: that of a transaction the line with the version of the undo log, that of
+//! a large change the line at +2048 in the first record's page.
 //!
 //! | offset in the line | word |
 //! |---|---|
+//! | +24 | where the last record is that is known to be durable, in the lower 48 bits; in the upper ones a check of it and the version |
 //! | +32 | bytes of the first chunk |
-//! | +40 | the transaction's version, a number that no earlier log had |
-//! | +48 | where the first chunk is, as a pointer; 0: no transaction is open |
+//! | +40 | the log's version, a number that no earlier log had |
+//! | +48 | where the first chunk is, as a pointer; 0: no log is open |
 //! | +56 | check of the three |
 //!
 //! A chunk is an object of the heap. Records begin at +32, one behind the other.
@@ -26,71 +31,125 @@
 //! | +24 | check of the record, its place, the version and the words |
 //! | +32 | the words before the change |
 //!
-//! A record whose check does not hold was not written to the end, and ends the log: no word that it names has changed. An
-//! [`UNDONE`] record ends a nested transaction that was rolled back: its record before is the last one before that transaction.
+//! A record whose check does not hold was not written to the end, and ends the log: no word that it names has changed. If it comes before
+//! the record that the line names as durable, the log is damaged. An [`UNDONE`] record ends a nested transaction that was rolled back: its record before is the last one before that transaction.
 //!
 //! Order:
 //! 1. Records are durable before the words that they name change.
-//! 2. Changes are durable before the line says that no transaction is open.
-//! 3. Undo runs from the last record to the first. It is idempotent: recovery that is cut off begins it anew.
+//! 2. Changes are durable before the line says that no log is open.
+//! 3. The line names a record as durable when it is, and before the words that it names change. The line itself may become durable later.
+//! 4. Undo runs from the last record to the first. It is idempotent: recovery that is cut off begins it anew.
 
+use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
 use spandrel_pmem::Medium;
-use spandrel_sync::Lock;
+use spandrel_sync::{CachePadded, Lock};
 
 use crate::error::Error;
 use crate::heap::Heap;
-use crate::layout::{BLOCK_BYTES, GRANULE_BYTES};
+use crate::layout::{BLOCK_BYTES, GRANULE_BYTES, SUPERBLOCK};
 use crate::pointer::{PPtr, offset_of};
 use crate::shared::Core;
-use crate::superblock::{ROOTS, UNDO_LOG};
+use crate::superblock::UNDO_LOG;
 use crate::trace::mix;
+use crate::transaction_readers::Rollbacks;
+pub use crate::transaction_recovery::{forget_closed, is_open, replay, wipe};
 
-const LINE: usize = UNDO_LOG + 32;
-const BYTES_AT: usize = LINE;
-const VERSION_AT: usize = LINE + 8;
-const FIRST_AT: usize = LINE + 16;
-const CHECK_AT: usize = LINE + 24;
+/// A line of the superblock that names an open log.
+#[derive(Clone, Copy)]
+pub struct Line(usize);
 
-const NEXT_BYTES_AT: usize = 8;
-const NEXT_CHECK_AT: usize = 16;
-const CHUNK_HEAD: usize = 32;
-const LEAST_CHUNK: usize = 4096;
+impl Line {
+    /// Of the open transaction.
+    pub const TRANSACTION: Self = Self(UNDO_LOG);
+    /// Of a large change outside of transactions.
+    pub const CHANGE: Self = Self(SUPERBLOCK + 2048);
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::TRANSACTION, Self::CHANGE];
+
+    /// Where the line is.
+    pub const fn at(self) -> usize {
+        self.0
+    }
+
+    pub const fn durable_at(self) -> usize {
+        self.0 + 24
+    }
+
+    pub const fn bytes_at(self) -> usize {
+        self.0 + 32
+    }
+
+    pub const fn version_at(self) -> usize {
+        self.0 + 40
+    }
+
+    pub const fn first_at(self) -> usize {
+        self.0 + 48
+    }
+
+    pub const fn check_at(self) -> usize {
+        self.0 + 56
+    }
+
+    fn write_back(self, medium: &impl Medium) {
+        medium.write_back(self.durable_at(), 40);
+    }
+
+    /// Makes it durable that no log is open.
+    pub fn close(self, medium: &impl Medium) {
+        store(medium, self.durable_at(), 0);
+        store(medium, self.first_at(), 0);
+        self.write_back(medium);
+        medium.fence();
+    }
+}
+
+/// The word that names a record as durable.
+pub fn durable_word(record: usize, version: u64) -> u64 {
+    const LOW: u64 = (1 << 48) - 1;
+    record as u64 & LOW | check(&[version, record as u64]) & !LOW
+}
+
+pub const NEXT_BYTES_AT: usize = 8;
+pub const NEXT_CHECK_AT: usize = 16;
+pub const CHUNK_HEAD: usize = 32;
+pub const LEAST_CHUNK: usize = 4096;
 const MOST_CHUNK: usize = BLOCK_BYTES;
 
-const RECORD_HEAD: usize = 32;
-const SIZE_AT: usize = 8;
-const BEFORE_AT: usize = 16;
-const RECORD_CHECK_AT: usize = 24;
+pub const RECORD_HEAD: usize = 32;
+pub const SIZE_AT: usize = 8;
+pub const BEFORE_AT: usize = 16;
+pub const RECORD_CHECK_AT: usize = 24;
 /// Room that words leave in a chunk for records of allocated and freed objects.
 const SPARE: usize = 2048;
 
 /// Words before their change.
-const WORDS: u64 = 1;
+pub const WORDS: u64 = 1;
 /// An object that was allocated; 0: a rollback frees none. Recovery ignores the place, which is not part of the check.
 const ALLOCATED: u64 = 2;
 /// An object that the commit frees; 0: it frees none. Recovery ignores the place, as above.
 const FREED: u64 = 3;
 /// A nested transaction was rolled back: its records lie between this one and the one that this one names as the record before.
-const UNDONE: u64 = 4;
+pub const UNDONE: u64 = 4;
 
-fn load(medium: &impl Medium, at: usize) -> u64 {
+pub fn load(medium: &impl Medium, at: usize) -> u64 {
     // SAFETY: the callers have checked that the word lies on the medium. The words of the log, and those that it names, are this thread's.
     unsafe { medium.base().as_ptr().add(at).cast::<u64>().read_volatile() }
 }
 
-fn store(medium: &impl Medium, at: usize, word: u64) {
+pub fn store(medium: &impl Medium, at: usize, word: u64) {
     // SAFETY: as for `load`.
     unsafe { medium.store_word(at, word) };
 }
 
-fn check(words: &[u64]) -> u64 {
+pub fn check(words: &[u64]) -> u64 {
     words.iter().fold(0x7472_616e_7361_6374, |sum, word| mix(sum, *word))
 }
 
 /// The check of a record: of all words but the place of an object that was allocated or freed.
-fn record_check(medium: &impl Medium, record: usize, version: u64) -> u64 {
+pub fn record_check(medium: &impl Medium, record: usize, version: u64) -> u64 {
     let size = load(medium, record + SIZE_AT);
     let at = if size & 0xff == WORDS { load(medium, record) } else { 0 };
     let head = check(&[version, record as u64, at, size, load(medium, record + BEFORE_AT)]);
@@ -99,16 +158,21 @@ fn record_check(medium: &impl Medium, record: usize, version: u64) -> u64 {
     (0..words).fold(head, |sum, number| mix(sum, each(number)))
 }
 
-/// The transactions of a heap, of which one runs at a time.
+/// The number of the last transaction that was begun, of any heap: no two transactions of a process have one number.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// The transactions of a heap, of which one runs at a time, and the large changes, of which one runs at a time as well.
 pub struct Transactions {
+    /// The open transaction's number; 0: none is. On a line of its own: each read of a collection loads it.
+    open: CachePadded<AtomicU64>,
     /// The open transaction holds it.
     pub lock: Lock<()>,
-    /// The open transaction's number; 0: none is.
-    open: AtomicU64,
-    /// The number of the last transaction that was begun.
-    last: AtomicU64,
     /// The log of the open transaction. Only the thread that holds the lock uses it.
-    log: core::cell::UnsafeCell<Log>,
+    log: UnsafeCell<Log>,
+    /// A large change holds it. The thread waits for nothing but the allocator meanwhile.
+    pub large: Lock<()>,
+    /// The rollbacks of transactions.
+    pub rollbacks: Rollbacks,
 }
 
 // SAFETY: the log is used by the thread that holds the lock.
@@ -117,10 +181,11 @@ unsafe impl Sync for Transactions {}
 impl Transactions {
     pub const fn new() -> Self {
         Self {
+            open: CachePadded::new(AtomicU64::new(0)),
             lock: Lock::new(()),
-            open: AtomicU64::new(0),
-            last: AtomicU64::new(0),
-            log: core::cell::UnsafeCell::new(Log::new(0)),
+            log: UnsafeCell::new(Log::new(0, Line::TRANSACTION)),
+            large: Lock::new(()),
+            rollbacks: Rollbacks::new(),
         }
     }
 
@@ -132,22 +197,26 @@ impl Transactions {
 
     /// Begins a transaction. The calling thread holds the lock.
     pub fn begin(&self) -> *mut Log {
-        let id = self.last.fetch_add(1, Relaxed) + 1;
+        let id = LAST.fetch_add(1, Relaxed) + 1;
         // SAFETY: the calling thread holds the lock, and no log is in use.
-        unsafe { self.log.get().write(Log::new(id)) };
+        unsafe { self.log.get().write(Log::new(id, Line::TRANSACTION)) };
         self.open.store(id, Release);
         self.log.get()
     }
 
-    /// Ends the open transaction. The calling thread holds the lock.
-    pub fn end(&self) {
+    /// Ends the open transaction, and returns its log. The calling thread holds the lock, and has no reference to the log.
+    pub fn end(&self) -> Log {
+        // SAFETY: as above.
+        let log = unsafe { self.log.get().replace(Log::new(0, Line::TRANSACTION)) };
         self.open.store(0, Release);
+        log
     }
 }
 
-/// The log of the transaction that is open.
+/// A log that is open.
 pub struct Log {
     id: u64,
+    line: Line,
     version: u64,
     /// The first chunk; 0: the log has no chunk yet.
     first: usize,
@@ -161,9 +230,10 @@ pub struct Log {
 }
 
 impl Log {
-    const fn new(id: u64) -> Self {
+    /// An empty log: that of the transaction of a number, or that of a large change (number 0).
+    pub const fn new(id: u64, line: Line) -> Self {
         let (first, first_bytes, chunk, end, place, last) = (0, 0, 0, 0, 0, 0);
-        Self { id, version: 0, first, first_bytes, chunk, end, place, last }
+        Self { id, line, version: 0, first, first_bytes, chunk, end, place, last }
     }
 
     /// The transaction's number.
@@ -196,13 +266,16 @@ impl Log {
         if self.first == 0 {
             // The version differs from that of every earlier log, whose records the chunk may hold, also where that log's line was
             // not durable: the clock is part of it.
-            self.version = mix(core.load(VERSION_AT).wrapping_add(1), spandrel_os::clock::nanos());
-            core.store(BYTES_AT, bytes as u64);
-            core.store(VERSION_AT, self.version);
-            core.store(CHECK_AT, check(&[bytes as u64, self.version, pointer]));
+            let line = self.line;
+            self.version =
+                mix(core.load(line.version_at()).wrapping_add(1), spandrel_os::clock::nanos());
+            core.store(line.durable_at(), 0);
+            core.store(line.bytes_at(), bytes as u64);
+            core.store(line.version_at(), self.version);
+            core.store(line.check_at(), check(&[bytes as u64, self.version, pointer]));
             // Last: words of one line become durable in the order of their stores.
-            core.store(FIRST_AT, pointer);
-            core.write_back(LINE, 32);
+            core.store(line.first_at(), pointer);
+            line.write_back(&core.medium);
             (self.first, self.first_bytes) = (chunk, bytes);
         } else {
             let sum = check(&[self.version, self.chunk as u64, pointer, bytes as u64]);
@@ -245,6 +318,15 @@ impl Log {
         Ok(())
     }
 
+    /// The records are durable: there was a fence. Recovery then tells a damaged record from one that was not written to the end.
+    pub fn note_durable<M: Medium>(&self, heap: &Heap<M>) {
+        if self.first != 0 {
+            let at = self.line.durable_at();
+            heap.core().store(at, durable_word(self.last, self.version));
+            heap.core().write_back(at, 8);
+        }
+    }
+
     /// Logs an allocated object: a rollback frees it. If the log has no room (the heap is full), an object of a transaction that is
     /// rolled back stays allocated until the next recovery or collection.
     pub fn note_alloc<M: Medium>(&mut self, heap: &Heap<M>, at: usize) {
@@ -280,10 +362,12 @@ impl Log {
     /// position 0 that ends the log.
     pub fn roll_back<M: Medium>(&mut self, heap: &Heap<M>, position: usize) {
         let core = heap.core();
-        self.each(&core.medium, position, |record, kind, _| {
-            if kind == WORDS {
-                restore(&core.medium, record);
-            }
+        core.transactions.rollbacks.run(|| {
+            self.each(&core.medium, position, |record, kind, _| {
+                if kind == WORDS {
+                    restore(&core.medium, record);
+                }
+            });
         });
         core.fence();
         let last = self.last;
@@ -294,6 +378,7 @@ impl Log {
             self.last = position;
             self.note(heap, UNDONE, 0, 0);
             core.fence();
+            self.note_durable(heap);
         } else {
             // No room for that record: recovery restores the words again, to the same values. So their objects are not freed, and stay
             // allocated until the next recovery or collection.
@@ -311,14 +396,18 @@ impl Log {
         }
     }
 
-    /// Makes all changes durable, ends the log, and frees the objects that the transaction has freed.
+    /// Makes all changes durable, and ends the log. [`Log::free_all`] frees what it has.
     pub fn commit<M: Medium>(&mut self, heap: &Heap<M>) {
-        if self.first == 0 {
-            return;
+        if self.first != 0 {
+            heap.core().fence();
+            self.close(heap);
         }
+    }
+
+    /// Frees the objects that the transaction has freed, and the log. The free callback may run meanwhile, and use the heap: no thread is
+    /// in the transaction any more.
+    pub fn free_all<M: Medium>(mut self, heap: &Heap<M>) {
         let core = heap.core();
-        core.fence();
-        self.close(heap);
         self.each(&core.medium, 0, |_, kind, at| {
             if kind == FREED && at != 0 {
                 // SAFETY: the transaction is durable, and with it that nothing leads to the object.
@@ -328,10 +417,10 @@ impl Log {
         self.give_back(heap);
     }
 
-    /// Makes it durable that no transaction is open.
+    /// Makes it durable that the log is not open.
     fn close<M: Medium>(&self, heap: &Heap<M>) {
         if self.first != 0 {
-            close(&heap.core().medium);
+            self.line.close(&heap.core().medium);
         }
     }
 
@@ -345,7 +434,7 @@ impl Log {
             let _ = unsafe { heap.safe_free(core.at(chunk)) };
             chunk = next.unwrap_or(0);
         }
-        *self = Self::new(self.id);
+        *self = Self::new(self.id, self.line);
     }
 }
 
@@ -368,119 +457,10 @@ fn forget<M: Medium>(core: &Core<M>, record: usize, kind: u64) {
 }
 
 /// Stores the words of a record where they were.
-fn restore(medium: &impl Medium, record: usize) {
+pub fn restore(medium: &impl Medium, record: usize) {
     let (at, words) = (load(medium, record) as usize, load(medium, record + SIZE_AT) >> 8);
     for number in 0..words as usize {
         store(medium, at + number * 8, load(medium, record + RECORD_HEAD + number * 8));
     }
     medium.write_back(at, words as usize * 8);
-}
-
-fn close(medium: &impl Medium) {
-    store(medium, FIRST_AT, 0);
-    medium.write_back(LINE, 32);
-    medium.fence();
-}
-
-/// Whether a chunk of `bytes` bytes may begin at an offset: its head and all of it lie on the medium.
-fn is_chunk(medium: &impl Medium, at: usize, bytes: usize) -> bool {
-    let has = medium.bytes();
-    at.is_multiple_of(GRANULE_BYTES)
-        && at >= BLOCK_BYTES
-        && (CHUNK_HEAD..=has).contains(&bytes)
-        && at <= has - bytes
-}
-
-/// The last record of the transaction that is open (0: it has no record); `None`: no transaction is open.
-///
-/// # Errors
-/// [`Error::Damaged`]: the check of the line in the superblock does not hold, or a record names a place outside of the heap's objects and
-/// roots.
-fn last_record(medium: &impl Medium) -> Result<Option<usize>, Error> {
-    let (bytes, first) = (load(medium, BYTES_AT), load(medium, FIRST_AT));
-    let version = load(medium, VERSION_AT);
-    if first == 0 {
-        return Ok(None);
-    }
-    let damaged = |at: usize| Error::Damaged { at: at as u64, what: "the log of a transaction" };
-    if load(medium, CHECK_AT) != check(&[bytes, version, first]) {
-        return Err(damaged(LINE));
-    }
-    let mut chunk = offset_of(first).ok_or(damaged(LINE))?;
-    let (mut bytes, mut last) = (bytes as usize, 0);
-    // The bound ends a chain of damaged chunks that leads round in a circle.
-    for _ in 0..=medium.bytes() / LEAST_CHUNK {
-        if !is_chunk(medium, chunk, bytes) {
-            return Err(damaged(LINE));
-        }
-        let (mut record, end) = (chunk + CHUNK_HEAD, chunk + bytes);
-        while end.saturating_sub(record) >= RECORD_HEAD {
-            let (size, at) = (load(medium, record + SIZE_AT), load(medium, record) as usize);
-            let words = (size >> 8) as usize;
-            let needs = words.checked_mul(8).and_then(|bytes| bytes.checked_add(RECORD_HEAD));
-            let Some(needs) = needs.filter(|needs| *needs <= end - record) else { break };
-            let is_whole = load(medium, record + RECORD_CHECK_AT)
-                == record_check(medium, record, version)
-                && (size & 0xff == UNDONE || load(medium, record + BEFORE_AT) as usize == last);
-            if !is_whole {
-                break;
-            }
-            let is_word = at.is_multiple_of(8)
-                && at >= ROOTS
-                && !(UNDO_LOG..UNDO_LOG + 4096).contains(&at)
-                && at <= medium.bytes() - words * 8;
-            if size & 0xff == WORDS && !is_word {
-                return Err(damaged(record));
-            }
-            last = record;
-            record += needs;
-        }
-        let (next, next_bytes) = (load(medium, chunk), load(medium, chunk + NEXT_BYTES_AT));
-        if load(medium, chunk + NEXT_CHECK_AT) != check(&[version, chunk as u64, next, next_bytes])
-        {
-            break;
-        }
-        chunk = offset_of(next).ok_or(damaged(chunk))?;
-        bytes = next_bytes as usize;
-    }
-    Ok(Some(last))
-}
-
-/// Whether a transaction is open.
-///
-/// # Errors
-/// As for [`replay`].
-pub fn is_open(medium: &impl Medium) -> Result<bool, Error> {
-    last_record(medium).map(|last| last.is_some())
-}
-
-/// Undoes the transaction that is open. It is idempotent: a failure meanwhile has recovery begin it anew.
-///
-/// # Errors
-/// [`Error::Damaged`]: the log is damaged. No word has changed then.
-pub fn replay(medium: &impl Medium) -> Result<(), Error> {
-    let Some(mut record) = last_record(medium)? else { return Ok(()) };
-    while record != 0 {
-        if load(medium, record + SIZE_AT) & 0xff == WORDS {
-            restore(medium, record);
-        }
-        record = load(medium, record + BEFORE_AT) as usize;
-    }
-    medium.fence();
-    close(medium);
-    Ok(())
-}
-
-/// Clears the line of a heap that was closed, of which no transaction is open. Returns whether the line was damaged.
-pub fn forget_closed(medium: &impl Medium) -> bool {
-    let is_any = load(medium, FIRST_AT) != 0;
-    if is_any {
-        close(medium);
-    }
-    is_any
-}
-
-/// Discards a damaged log.
-pub fn wipe(medium: &impl Medium) {
-    close(medium);
 }

@@ -1,12 +1,13 @@
-//! The undo log (section 8): several words change together, or not at all, of core metadata or of objects.
+//! The undo log (section 8). With it, several words of metadata or of objects change together, or none of them does.
 //!
-//! An entry is a line: where, what was there, a check of both, and last the log's version. A line is durable from its first
-//! store on, so that an entry with the version is whole. The version is one word; raising it makes all entries void.
+//! An entry is a line with four words: the offset, the old word, a check of both, and the log's version. A line becomes durable in the order of
+//! its stores, so an entry that has the version is whole. The version of the log is one word. A change ends when the version is raised: all
+//! entries are void then.
 //!
-//! Stale entries never come back: the version has a check, so has each entry, and what is left in the log of a heap that was
-//! closed is wiped if anything of it is later than the version ([`forget`]).
+//! Stale entries are never undone: the version and each entry have a check, and opening a heap that was closed wipes a log with an entry above
+//! the version ([`forget`]).
 //!
-//! What one word says ([`crate::header`]) needs no log.
+//! A header is one word ([`crate::header`]), and needs no log.
 
 use spandrel_pmem::Medium;
 
@@ -51,13 +52,17 @@ fn sealed(version: u64) -> u64 {
     if low == 0 { 0 } else { low | check(low, BlockId(u32::MAX)) << 48 }
 }
 
+/// Whether a word is a version with its check.
+pub fn is_version(word: u64) -> bool {
+    word == sealed(word & ((1 << 48) - 1))
+}
+
 /// The log's version.
 fn version(medium: &impl Medium, format: Format) -> Result<u64, Error> {
     let word = word(medium, UNDO_LOG);
-    let low = word & ((1 << 48) - 1);
     match format {
         Format::Old => Ok(word),
-        Format::Checked if word == sealed(low) => Ok(low),
+        Format::Checked if is_version(word) => Ok(word & ((1 << 48) - 1)),
         Format::Checked => {
             Err(Error::Damaged { at: UNDO_LOG as u64, what: "the version of the undo log" })
         }
@@ -111,9 +116,9 @@ fn set_version(medium: &impl Medium, word: u64) {
     medium.fence();
 }
 
-/// The entries of a change that was begun and not ended, the last first; `Err`: one is not what was written.
+/// The entries of a change that was begun and not ended, the last first; `Err`: an entry is damaged.
 ///
-/// Of entries that were not waited for any may be missing; then no word was stored yet.
+/// Before the first fence of a change any of its entries may be missing; no word has changed then.
 fn open_entries(
     medium: &impl Medium,
     format: Format,
@@ -146,10 +151,11 @@ pub fn is_open(medium: &impl Medium, format: Format) -> Result<bool, Error> {
     open_entries(medium, format)?.try_fold(false, |_, entry| entry.map(|_| true))
 }
 
-/// Undoes what was begun and not ended (section 11.4, step 1). May be cut off and begun again. Whether there was anything.
+/// Undoes a change that was begun and not ended (section 11.4, step 1). A failure in between is harmless: the undo begins again. False: there
+/// was no such change.
 ///
 /// # Errors
-/// The log is damaged: its version, or an entry. Nothing has changed then.
+/// The version or an entry of the log is damaged. Nothing has changed then.
 pub fn replay(medium: &impl Medium, format: Format) -> Result<bool, Error> {
     if !is_open(medium, format)? {
         return Ok(false);
@@ -165,20 +171,19 @@ pub fn replay(medium: &impl Medium, format: Format) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Puts the log's version right if one bit of it was flipped, as its check tells. Whether it was.
+/// Corrects the log's version if its check determines one flipped bit. False: nothing was corrected.
 pub fn mend_version(medium: &impl Medium) -> bool {
     let found = word(medium, UNDO_LOG);
-    let is_whole = |word: &u64| *word == sealed(*word & ((1 << 48) - 1));
-    let mut flips = (0..64).map(|bit| found ^ 1 << bit).filter(is_whole);
+    let mut flips = (0..64).map(|bit| found ^ 1 << bit).filter(|word| is_version(*word));
     // More than one is left once in a thousand times: then it is not known.
-    let (Some(right), None, false) = (flips.next(), flips.next(), is_whole(&found)) else {
+    let (Some(right), None, false) = (flips.next(), flips.next(), is_version(found)) else {
         return false;
     };
     set_version(medium, right);
     true
 }
 
-/// Whether the log of a heap that was closed is as it was then, and nothing in it is later than its version.
+/// Whether the log of a heap that was closed has the version of the closing record, and no entry above it.
 pub fn is_settled(medium: &impl Medium, at_closing: u64) -> bool {
     let is_past = |version: u64| {
         (0..ENTRIES).all(|number| word(medium, entry(number) + VERSION_AT) <= version)
@@ -186,7 +191,8 @@ pub fn is_settled(medium: &impl Medium, at_closing: u64) -> bool {
     word(medium, UNDO_LOG) == at_closing && version(medium, Format::Checked).is_ok_and(is_past)
 }
 
-/// Empties the log of a heap that was closed where it is not settled: no change of it is under way, whatever stands there.
+/// Empties the log of a heap that was closed, if it is not settled: no change is under way in such a heap. `at_closing` is the version of the
+/// closing record, which [`is_version`] has accepted.
 pub fn forget(medium: &impl Medium, at_closing: u64) {
     if !is_settled(medium, at_closing) {
         wipe(medium);

@@ -5,7 +5,7 @@ use spandrel_pmem::Medium;
 use crate::error::Error;
 use crate::header::Header;
 use crate::heap::Heap;
-use crate::layout::{BLOCK_BYTES, GRANULE_BYTES};
+use crate::layout::{BITS_WORDS, BLOCK_BYTES};
 use crate::mark::Purpose;
 use crate::roots::RootType;
 
@@ -14,12 +14,29 @@ use crate::roots::RootType;
 pub struct Object {
     /// Where it begins: an offset in the heap.
     pub at: usize,
-    /// Bytes that it has room for.
+    /// Bytes that it has room for. 0: this is a block that a repair has set aside, with objects of unknown lengths.
     pub bytes: usize,
 }
 
 impl<M: Medium> Heap<M> {
+    /// The number of blocks that a repair has set aside: the lengths of the objects in them are not known, so that a list of the heap's
+    /// objects does not have all that the heap has.
+    ///
+    /// # Errors
+    /// A header is damaged.
+    pub fn blocks_aside(&self) -> Result<u64, Error> {
+        let (core, mut count) = (self.core(), 0);
+        core.each_block(core.bytes() / BLOCK_BYTES, |_, header| {
+            count += u64::from(header == Header::Lost);
+            Ok(())
+        })?;
+        Ok(count)
+    }
+
     /// Shows every object that can be reached from the roots, in the order in which they lie. No thread changes the heap meanwhile.
+    ///
+    /// A block that a repair has set aside is shown once if something leads there, with [`Object::bytes`] 0, as the lengths of the objects
+    /// in it are not known. [`Restoring::object`](crate::Restoring::object) refuses it.
     ///
     /// # Errors
     /// As for [`Heap::collect`].
@@ -35,13 +52,9 @@ impl<M: Medium> Heap<M> {
         core.each_block(core.bytes() / BLOCK_BYTES, |block, header| {
             match header {
                 Header::Free => {}
-                // Each granule that something leads to; how long an object there is, is not known.
                 Header::Lost => {
-                    let is_marked =
-                        |number: &usize| marks.word(block, number / 64) >> (number % 64) & 1 == 1;
-                    for number in (0..BLOCK_BYTES / GRANULE_BYTES).filter(is_marked) {
-                        let at = block.start() + number * GRANULE_BYTES;
-                        see(Object { at, bytes: GRANULE_BYTES });
+                    if (0..BITS_WORDS).any(|word| marks.word(block, word) != 0) {
+                        see(Object { at: block.start(), bytes: 0 });
                     }
                 }
                 Header::Small(class) => {
@@ -62,14 +75,56 @@ impl<M: Medium> Heap<M> {
         })
     }
 
-    /// Shows what looks like a pointer in an object: where it stands in it, and the object that it leads to.
+    /// Shows what looks like a pointer in an object, or in a block that was set aside: where it stands in it, and the object that it leads to.
     pub fn each_pointer(&self, object: Object, see: &mut dyn FnMut(usize, Object)) {
         let core = self.core();
-        let end = (object.at + object.bytes).min(core.bytes());
+        let bytes = if object.bytes == 0 { BLOCK_BYTES } else { object.bytes };
+        let end = (object.at + bytes).min(core.bytes());
         for at in (object.at..end).step_by(8) {
             if let Some(found) = core.meant(core.load(at)).and_then(|to| core.object_of(to)) {
                 see(at - object.at, Object { at: found.start, bytes: found.bytes });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::BlockId;
+    use crate::{Media, Options};
+    use std::vec::Vec;
+
+    /// What `dump` relies on: an object of which the length is not known is not taken for one of 16 bytes.
+    #[test]
+    fn a_block_that_was_set_aside_is_no_object_that_has_a_length() {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name| place.path().join(name).to_str().unwrap().as_bytes().to_vec();
+        let heap = Options::new().size(2 << 20).create(path("a")).unwrap();
+        let at = |object| heap.pointer::<u8>(object).offset().unwrap();
+        let (kept, lost) = (heap.alloc_zeroed(64).unwrap(), heap.alloc_zeroed(500).unwrap());
+        heap.set_root(0, Some(kept)).unwrap();
+        heap.set_root(1, Some(lost)).unwrap();
+        assert_eq!(heap.blocks_aside(), Ok(0));
+        let seen = |heap: &Heap<Media>| {
+            let mut all = Vec::new();
+            heap.each_object(&[], &mut |object| all.push((object.at, object.bytes))).unwrap();
+            all.sort_unstable();
+            all
+        };
+        let mut expected = [(at(kept), 64), (at(lost), 512)];
+        expected.sort_unstable();
+        assert_eq!(seen(&heap), expected);
+        let block = BlockId::of(at(lost));
+        heap.core().store(block.header(), Header::Lost.word(block));
+        assert_eq!(heap.blocks_aside(), Ok(1));
+        let lost_at = block.start();
+        assert_eq!(seen(&heap).iter().filter(|found| **found == (lost_at, 0)).count(), 1);
+        // A list of such objects makes no heap.
+        let mut restoring = Options::new().size(2 << 20).restore(path("b"), 0).unwrap();
+        let refused = restoring.object(lost_at, 0, &[]);
+        assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
+        drop(restoring);
+        heap.abandon();
     }
 }

@@ -181,6 +181,33 @@ fn a_log_that_cannot_be_used_is_not_passed_over() {
     }
 }
 
+/// Where the two pages of the tie lie: part of the format.
+const TIE: std::ops::Range<usize> = 643_072..651_264;
+
+#[test]
+fn a_damaged_tie_is_an_error_that_names_the_way_out() {
+    for (place, choice) in places().iter().zip([Choice::Mapped, Choice::Logged]) {
+        let path = heap_file(place);
+        let heap = Options::new().size(1 << 20).medium(choice).create(text(&path)).unwrap();
+        numbers(&heap).push(1).unwrap();
+        heap.close().unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[TIE].fill(0xff);
+        std::fs::write(&path, &bytes).unwrap();
+        let why = Options::new().open(text(&path)).err().unwrap();
+        assert_eq!((why, why.errno()), (Error::DamagedTie, libc::EBADMSG));
+        assert!(
+            why.to_string().ends_with("repair --forget-log', or the option forget_log"),
+            "{why}"
+        );
+        assert!(std::fs::read(&path).unwrap() == bytes, "nothing is written");
+        let (heap, _) = Options::new().forget_log().open(text(&path)).unwrap();
+        assert_eq!(numbers(&heap).iter().collect::<Vec<_>>(), [1]);
+        heap.close().unwrap();
+        Options::new().open(text(&path)).unwrap();
+    }
+}
+
 #[test]
 fn one_has_it_and_it_is_no_link() {
     for place in places() {

@@ -143,7 +143,8 @@ pub struct RepairArgs {
     #[arg(long, requires = "write")]
     pub no_backup: bool,
 
-    /// Use the heap as the file has it if its log is missing, damaged or of another state; with --write the log is renamed to FILE.bad.
+    /// Use the heap as the file has it if its log is missing, damaged or of another state; with --write the log is renamed to FILE.bad,
+    /// after FILE was copied to FILE.before-repair.
     /// Checkpoints that only the log has are given up, and the file may have a part of a checkpoint
     #[arg(long)]
     pub forget_log: bool,
@@ -153,6 +154,9 @@ pub struct RepairArgs {
 }
 
 /// Free what cannot be reached from a heap's roots; a heap that was not closed is recovered first.
+///
+/// The command does not know the types of the program's objects. Open a heap that was not closed with its program first: that recovers it
+/// with its types, where this command keeps each object that some word of another one looks like a pointer to.
 #[derive(Parser, Debug)]
 pub struct GcArgs {
     /// The heap, which no other process may have open
@@ -199,14 +203,16 @@ pub struct CopyArgs {
 ///
 /// A root has its number, its name, the layout of its type, and the offset of its object. An object is {"at": OFFSET, "bytes": BYTES,
 /// "pointers": [[WHERE, TO], …], "data": HEX}. WHERE is the place in the object of a word that looks like a pointer, TO the offset of
-/// the object that it leads to, HEX the contents without the zeroes at their end.
+/// the object that it leads to, HEX the contents without the zeroes at their end. A heap of which a repair has set blocks aside is
+/// refused without --outline, as the lengths of the objects there are not known: 'copy' takes all of it. An outline has each such block
+/// once, with "bytes": null.
 #[derive(Parser, Debug)]
 pub struct DumpArgs {
     /// The heap
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// The file to write [default: standard output]
+    /// The file to write, which appears whole or not at all [default: standard output]
     #[arg(long, value_name = "FILE.json")]
     pub out: Option<PathBuf>,
 
@@ -220,7 +226,8 @@ pub struct DumpArgs {
 
 /// Make a heap of a dump: the same objects at the same offsets, the same roots, names and types.
 ///
-/// The new heap has a UUID of its own, is closed, and has no objects that nothing leads to. It appears whole or not at all.
+/// The new heap has a UUID of its own, is closed, and has no objects that nothing leads to. It appears whole or not at all. Until then it
+/// lies in a directory .spandrel-heap-XXXXXX beside FILE, which only SIGKILL leaves behind.
 #[derive(Parser, Debug)]
 pub struct LoadArgs {
     /// The file to make, which must not be there yet
@@ -235,7 +242,8 @@ pub struct LoadArgs {
 /// Release the free blocks at the end of a heap to the disk; a heap that was not closed is recovered first.
 ///
 /// Objects stay where they are: blocks before the last object stay in the file. Objects that cannot be reached stay as well; 'gc' frees
-/// them. A failure at any time leaves the heap whole.
+/// them. The command does not know the types of the program's objects: open a heap that was not closed with its program first, which
+/// recovers it with its types. A failure at any time leaves the heap whole.
 #[derive(Parser, Debug)]
 pub struct ShrinkArgs {
     /// The heap, which no other process may have open

@@ -3,6 +3,7 @@
 use super::args::CheckArgs;
 use super::failed::{copy_failed, is_damage};
 use super::progress::Progress;
+use super::shell::command;
 use super::{bytes_of, raw_copy};
 use crate::failure::Failure;
 use serde_json::{Value, json};
@@ -115,11 +116,10 @@ impl Told<'_> {
             self.end(&json!({"sound": false, "damaged": null, "error": why}))?;
         } else {
             self.progress.out(format_args!(
-                "{}: damaged: {}; nothing else of it can be looked at; 'spandrel heap repair {}' says \
-                 whether it can be mended",
+                "{}: damaged: {}; nothing else of it can be looked at; {} says whether it can be mended",
                 self.path.display(),
                 why.reason(),
-                self.path.display()
+                command("repair", self.path)
             ))?;
         }
         Ok(DAMAGED)
@@ -155,9 +155,9 @@ fn as_json(finding: &Finding) -> Value {
 fn outcome(path: &Path, survey: &Survey) -> String {
     if survey.damaged > 0 {
         return format!(
-            "damaged, in {}; 'spandrel heap repair {}' says how it can be mended",
+            "damaged, in {}; {} says how it can be mended",
             counted(survey.damaged, "place", "places"),
-            path.display()
+            command("repair", path)
         );
     }
     let live = format!(
@@ -171,16 +171,18 @@ fn outcome(path: &Path, survey: &Survey) -> String {
     if survey.null_named > 0 {
         return format!(
             "{live}; nothing leads to {} ({}), and {} null: if objects are missing, take a copy of the heap \
-             before 'spandrel heap gc' frees these",
+             before {} frees these",
             counted(survey.lost, "object", "objects"),
             bytes(survey.lost_bytes as f64),
             counted(survey.null_named, "root with a name is", "roots with names are"),
+            command("gc", path),
         );
     }
     format!(
-        "{live}; nothing leads to {} ({}), which 'spandrel heap gc' frees",
+        "{live}; nothing leads to {} ({}), which {} frees",
         counted(survey.lost, "object", "objects"),
-        bytes(survey.lost_bytes as f64)
+        bytes(survey.lost_bytes as f64),
+        command("gc", path)
     )
 }
 

@@ -1,36 +1,46 @@
 //! `spandrel heap copy`: a heap, as of its last checkpoint, in another file.
 
 use super::args::CopyArgs;
-use super::failed::failed;
+use super::failed::copy_failed;
 use super::progress::Progress;
-use super::{bytes_of, copied, image, refuse_existing, words};
+use super::{bytes_of, log_of, refuse_existing, words};
 use crate::failure::Failure;
+use crate::files::not_written;
 use crate::say;
-use spandrel_pheap::{Identity, Medium, Record, State};
+use spandrel_pheap::{OpenError, Options, State};
 use spandrel_report::numbers::bytes;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Copies a heap.
 pub fn run(args: &CopyArgs) -> Result<u8, Failure> {
     let (from, to) = (&args.from, &args.to);
     // A log beside it would be taken for the copy's.
     refuse_existing(to)?;
-    let progress = Progress::spinner("reading", bytes_of(from));
-    let medium = copied(from, &args.wait)?;
+    let progress = Progress::spinner("copying", bytes_of(from));
+    let options = Options::new().wait(args.wait.wait);
+    let copied = options.copy_to(from.as_os_str().as_bytes(), to.as_os_str().as_bytes());
+    let state = copied.map_err(|why| not_copied(args, &why))?;
     drop(progress);
-    // What is no heap is not kept.
-    let read = Identity::read(&medium).and_then(|_| Record::read(&medium));
-    let record = read.map_err(|why| failed(from, why))?;
-    image::write(&medium, to)?;
-    let note = match record.state {
+    let note = match state {
         State::Clean => "",
         State::Dirty => "; it is recovered when it is opened",
     };
     say::out(format_args!(
         "{}: {} of {}, {}{note}",
         to.display(),
-        bytes(medium.bytes() as f64),
+        bytes(bytes_of(to) as f64),
         from.display(),
-        words::state(record.state),
+        words::state(state),
     ))?;
     Ok(0)
+}
+
+fn not_copied(args: &CopyArgs, why: &OpenError) -> Failure {
+    let named = Path::new(OsStr::from_bytes(why.path()));
+    match named == args.to || named == log_of(&args.to) {
+        true => not_written(named, &why.error().reason()),
+        false => copy_failed(&args.from, why.error()),
+    }
 }

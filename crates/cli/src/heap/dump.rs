@@ -2,13 +2,14 @@
 
 use super::args::DumpArgs;
 use super::failed::failed;
+use super::output::Output;
 use super::progress::Progress;
 use super::{bytes_of, copied, log_of, roots, words};
 use crate::failure::Failure;
 use crate::files::{self, not_written};
 use serde_json::json;
 use spandrel_pheap::{Error, Heap, Identity, Media, Object, Record};
-use std::fs::File;
+use spandrel_report::numbers::counted;
 use std::io::{self, BufWriter, ErrorKind, Write, stdout};
 use std::path::Path;
 
@@ -40,6 +41,8 @@ pub fn run(args: &DumpArgs) -> Result<u8, Failure> {
     let path = &args.file;
     // Neither the heap nor its log is written over.
     files::check(&[("--out", args.out.as_deref())], &[path.clone(), log_of(path)])?;
+    let to = args.out.as_deref();
+    let output = to.map(Output::begin).transpose().map_err(|why| unwritten(to, &why))?;
     let progress = Progress::bar("writing", bytes_of(path));
     let medium = copied(path, &args.wait)?;
     // To open a heap changes what it says of itself.
@@ -47,18 +50,36 @@ pub fn run(args: &DumpArgs) -> Result<u8, Failure> {
         .and_then(|identity| Ok(words::record(&identity, &Record::read(&medium)?)));
     let said = said.map_err(|why| failed(path, why))?;
     let (heap, _) = Heap::open(medium, 0, None).map_err(|why| failed(path, why))?;
+    refuse_set_aside(args, &heap)?;
     let head = json!({
         "format": FORMAT, "heap": path.display().to_string(), "record": said,
         "roots": roots::all(&heap),
     });
     let head = head.to_string();
-    let to = args.out.as_deref();
-    let mut sink = Sink { to, head: &head, is_outline: args.outline, writer: None };
-    match write(&heap, &progress, &mut sink) {
+    let out = output.map_or(Out::Standard, Out::File);
+    let out = BufWriter::with_capacity(BUFFER_BYTES, out);
+    let mut sink = Sink { out, head: &head, is_outline: args.outline, has_begun: false };
+    let written = write(&heap, &progress, &mut sink);
+    match written.and_then(|()| Ok(sink.finish()?)) {
         Ok(()) => Ok(0),
         Err(Trouble::Heap(why)) => Err(failed(path, why)),
-        Err(Trouble::Output(why)) => Err(unwritten(args.out.as_deref(), &why)),
+        Err(Trouble::Output(why)) => Err(unwritten(to, &why)),
     }
+}
+
+/// Refuses to dump a heap without all that is in it: where the length of objects is not known, their contents are not either.
+fn refuse_set_aside(args: &DumpArgs, heap: &Heap<Media>) -> Result<(), Failure> {
+    let path = &args.file;
+    let aside = heap.blocks_aside().map_err(|why| failed(path, why))?;
+    if aside == 0 || args.outline {
+        return Ok(());
+    }
+    Err(Failure::refused(format!(
+        "{}: a repair has set {} aside, in which the lengths of objects are not known; 'spandrel heap copy' takes all of the heap, \
+         --outline lists its objects without their contents",
+        path.display(),
+        counted(aside, "block", "blocks"),
+    )))
 }
 
 fn unwritten(out: Option<&Path>, why: &io::Error) -> Failure {
@@ -69,36 +90,60 @@ fn unwritten(out: Option<&Path>, why: &io::Error) -> Failure {
     }
 }
 
-/// Where the dump is written. A file that is there stays as it is until the first object is written, so that a damaged heap leaves it.
+/// Where bytes go.
+enum Out {
+    Standard,
+    File(Output),
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Standard => stdout().write(bytes),
+            Self::File(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Standard => stdout().flush(),
+            Self::File(file) => file.flush(),
+        }
+    }
+}
+
+/// The dump that is written. Nothing is written before the first object was found, so that of a damaged heap there is no part.
 struct Sink<'a> {
-    to: Option<&'a Path>,
+    out: BufWriter<Out>,
     /// An object; the list of what can be reached becomes its last member.
     head: &'a str,
     /// What objects hold is left out.
     is_outline: bool,
-    writer: Option<BufWriter<Box<dyn Write>>>,
+    has_begun: bool,
 }
 
 impl Sink<'_> {
     /// Begins the list.
     fn begin(&mut self) -> io::Result<()> {
-        let out: Box<dyn Write> = match self.to {
-            None => Box::new(stdout()),
-            Some(path) => Box::new(File::create(path)?),
-        };
-        let out = self.writer.insert(BufWriter::with_capacity(BUFFER_BYTES, out));
-        write!(out, "{},\"objects\":[", self.head.strip_suffix('}').unwrap_or(self.head))
+        self.has_begun = true;
+        let head = self.head.strip_suffix('}').unwrap_or(self.head);
+        write!(self.out, "{head},\"objects\":[")
     }
 
     /// Writes an item of the list.
     fn item(&mut self, heap: &Heap<Media>, object: Object) -> io::Result<()> {
-        let comma = if self.writer.is_some() { "," } else { "" };
-        if self.writer.is_none() {
+        let comma = if self.has_begun { "," } else { "" };
+        if !self.has_begun {
             self.begin()?;
         }
-        let Some(out) = &mut self.writer else { return Ok(()) };
+        let out = &mut self.out;
         let Object { at, bytes } = object;
-        write!(out, "{comma}\n{{\"at\":{at},\"bytes\":{bytes},\"pointers\":[")?;
+        write!(out, "{comma}\n{{\"at\":{at},\"bytes\":")?;
+        match bytes {
+            0 => write!(out, "null")?,
+            known => write!(out, "{known}")?,
+        }
+        write!(out, ",\"pointers\":[")?;
         let (mut outcome, mut comma) = (Ok(()), "");
         heap.each_pointer(object, &mut |place, to| {
             if outcome.is_ok() {
@@ -118,12 +163,20 @@ impl Sink<'_> {
 
     /// Ends the list.
     fn end(&mut self) -> io::Result<()> {
-        if self.writer.is_none() {
+        if !self.has_begun {
             self.begin()?;
         }
-        let Some(out) = &mut self.writer else { return Ok(()) };
-        writeln!(out, "\n]}}")?;
-        out.flush()
+        writeln!(self.out, "\n]}}")
+    }
+
+    /// Writes what is left. A file gets its name.
+    fn finish(self) -> io::Result<()> {
+        let mut out = self.out.into_inner()?;
+        out.flush()?;
+        match out {
+            Out::Standard => Ok(()),
+            Out::File(file) => file.finish(),
+        }
     }
 }
 

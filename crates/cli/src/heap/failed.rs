@@ -1,6 +1,7 @@
 //! Why a heap could not be opened, copied or mended: the input, the reason, the way out.
 
 use super::holder;
+use super::shell::command;
 use crate::failure::Failure;
 use spandrel_pheap::{Error, OpenError};
 use std::ffi::OsStr;
@@ -39,12 +40,11 @@ pub fn copy_failed(path: &Path, why: Error) -> Failure {
 
 /// Whether the error is damage of the heap: exit code 1, not 2.
 pub fn is_damage(why: &Error) -> bool {
-    matches!(why, Error::Damaged { .. } | Error::Truncated { .. })
+    matches!(why, Error::Damaged { .. } | Error::DamagedTie | Error::Truncated { .. })
 }
 
 /// The reason and the way out.
 pub fn text(path: &Path, why: Error) -> String {
-    let shown = path.display();
     let way = match why {
         Error::System(libc::ENOENT) => {
             return "there is no such file; name a heap, which 'spandrel heap create' makes".into();
@@ -68,11 +68,14 @@ pub fn text(path: &Path, why: Error) -> String {
             Some("name a file that can be read, and written where it is to change".into())
         }
         Error::MissingLog | Error::DamagedLog => Some(format!(
-            "put it back if there is one, or use the heap as the file has it: 'spandrel heap repair --forget-log {shown}'"
+            "put it back if there is one, or use the heap as the file has it: {}",
+            command("repair --forget-log", path)
         )),
         Error::NotAHeap => Some("name one, which 'spandrel heap create' makes".into()),
-        Error::Damaged { .. } => Some(format!(
-            "'spandrel heap check {shown}' says what is damaged, 'spandrel heap repair {shown}' mends it with the least loss"
+        Error::Damaged { .. } | Error::DamagedTie => Some(format!(
+            "{} says what is damaged, {} mends it with the least loss",
+            command("check", path),
+            command("repair", path)
         )),
         Error::Truncated { .. } => {
             Some("use a copy of the heap: only that has what is missing".into())

@@ -1,98 +1,97 @@
-//! The bytes of a medium as a file: there whole, or not at all.
+//! A heap's file, or its log, byte by byte in another file.
 
+use super::directory_of;
 use super::progress::Progress;
-use crate::failure::Failure;
-use crate::files::not_written;
-use nix::fcntl::{AT_FDCWD, AtFlags, posix_fallocate};
-use nix::unistd::linkat;
-use spandrel_pheap::Medium;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use spandrel_os::draft::Draft;
+use spandrel_os::image::{Access, Image};
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Bytes that are written in one call, or skipped if they are all zero.
+/// Bytes of one write.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Writes all bytes of a medium, to which no code stores, to a file that must not be there yet.
-pub fn write(medium: &impl Medium, path: &Path) -> Result<(), Failure> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = directory.unwrap_or(Path::new("."));
-    let written = match nameless(directory) {
-        Ok(file) => write_nameless(medium, file, path),
-        // File systems without nameless files (NFS, FUSE).
-        Err(_) => write_named(medium, directory, path),
-    };
-    // The name is durable once the directory is.
-    let durable = written.and_then(|()| File::open(directory)?.sync_all());
-    durable.map_err(|why| not_written(path, &why))
+/// Opens a file, and locks it as those do that read it: no process opens the heap for writing until the image is dropped.
+///
+/// # Errors
+/// The error's number: `EWOULDBLOCK` if a process has the heap open.
+pub fn locked(path: &Path) -> Result<Image, i32> {
+    let image = open(path)?;
+    image.lock(Access::Read)?;
+    Ok(image)
 }
 
-/// A file that has no name: if the command is killed it is gone.
-fn nameless(directory: &Path) -> io::Result<File> {
-    // For its owner alone, as a heap's own file.
-    let mut options = OpenOptions::new();
-    options.write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(directory)
+/// Opens a file to read it.
+///
+/// # Errors
+/// The error's number.
+pub fn open(path: &Path) -> Result<Image, i32> {
+    Image::open(&c_string(path)?, Access::Read)
 }
 
-fn write_nameless(medium: &impl Medium, mut file: File, path: &Path) -> io::Result<()> {
-    fill(medium, &mut file)?;
-    let place = format!("/proc/self/fd/{}", file.as_raw_fd());
-    linkat(AT_FDCWD, place.as_str(), AT_FDCWD, path, AtFlags::AT_SYMLINK_FOLLOW)?;
-    Ok(())
+/// Writes the bytes of a file to a new file, which appears whole or not at all, and is durable when this returns.
+pub fn duplicate(from: &Image, to: &Path) -> io::Result<()> {
+    duplicated(from, to).map_err(io::Error::from_raw_os_error)
 }
 
-fn write_named(medium: &impl Medium, directory: &Path, path: &Path) -> io::Result<()> {
-    let mut file = tempfile::Builder::new().prefix(".spandrel-heap-").tempfile_in(directory)?;
-    fill(medium, file.as_file_mut())?;
-    file.persist_noclobber(path)?;
-    Ok(())
-}
-
-fn fill(medium: &impl Medium, file: &mut File) -> io::Result<()> {
-    let progress = Progress::bar("writing", medium.bytes() as u64);
-    // A program that maps the copy stores to all of it: there has to be room, also for zeroes.
-    let length = i64::try_from(medium.bytes()).map_err(io::Error::other)?;
-    posix_fallocate(&file, 0, length)?;
-    // SAFETY: the medium has `bytes` bytes, and no code stores to this one.
-    let all = unsafe { std::slice::from_raw_parts(medium.base().as_ptr(), medium.bytes()) };
-    for (number, chunk) in all.chunks(CHUNK_BYTES).enumerate() {
-        if chunk.iter().any(|byte| *byte != 0) {
-            let at = (number * CHUNK_BYTES) as u64;
-            file.seek(SeekFrom::Start(at))?;
-            file.write_all(chunk)?;
+fn duplicated(from: &Image, to: &Path) -> Result<(), i32> {
+    let (name, bytes) = (c_string(to)?, from.bytes()?);
+    let progress = Progress::bar("writing", bytes);
+    let draft = Draft::new(&name)?;
+    let image = draft.image()?;
+    image.grow(0, bytes)?;
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let mut at = 0;
+    while let Some((start, end)) = from.next_data(at)? {
+        at = start;
+        while at < end {
+            let most = usize::try_from(end - at).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+            let read = from.read_at(&mut buffer[..most], at)?;
+            if read == 0 {
+                break;
+            }
+            image.write_at(&buffer[..read], at)?;
+            at += read as u64;
             progress.at(at);
         }
+        at = end;
     }
-    file.sync_all()
+    image.sync()?;
+    draft.publish(&name).map(drop)
+}
+
+fn c_string(path: &Path) -> Result<CString, i32> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| libc::EINVAL)
+}
+
+/// Gives a file another name, which no file has, and makes that durable.
+pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    let renamed = || spandrel_os::image::rename(&c_string(from)?, &c_string(to)?);
+    renamed().map_err(io::Error::from_raw_os_error)?;
+    std::fs::File::open(directory_of(to))?.sync_all()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spandrel_pheap::Options;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::FileExt;
 
     #[test]
-    fn a_file_with_and_without_a_name_in_the_meantime() {
+    fn a_duplicate_has_the_same_bytes_and_replaces_nothing() {
         let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("a.heap");
-        let bytes = path.as_os_str().as_encoded_bytes();
-        Options::new().size(1 << 20).create(bytes).unwrap().close().unwrap();
-        let medium = spandrel_pheap::copy(bytes).unwrap();
-        // SAFETY: the medium has as many bytes, and no code stores to it.
-        let whole = unsafe { std::slice::from_raw_parts(medium.base().as_ptr(), medium.bytes()) };
-        let nameless = place.path().join("nameless");
-        write(&medium, &nameless).unwrap();
-        let named = place.path().join("named");
-        write_named(&medium, place.path(), &named).unwrap();
-        for copy in [nameless, named] {
-            assert!(std::fs::read(&copy).unwrap() == whole);
-            assert_eq!(std::fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
-            let again = write(&medium, &copy).unwrap_err();
-            assert!(again.message.contains("File exists"), "{}", again.message);
-        }
-        assert!(write(&medium, &place.path().join("no/such")).is_err());
+        let [from, to] = ["from", "to"].map(|name| place.path().join(name));
+        let file = std::fs::File::create(&from).unwrap();
+        file.set_len(3 << 20).unwrap();
+        file.write_all_at(&[7; 300_000], 1_000_001).unwrap();
+        file.write_all_at(b"end", (3 << 20) - 3).unwrap();
+        let image = locked(&from).unwrap();
+        duplicate(&image, &to).unwrap();
+        assert!(std::fs::read(&from).unwrap() == std::fs::read(&to).unwrap());
+        let again = duplicate(&image, &to).unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(rename(&from, &to).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        rename(&from, &place.path().join("other")).unwrap();
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 2);
     }
 }

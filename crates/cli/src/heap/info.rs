@@ -3,6 +3,7 @@
 use super::args::InfoArgs;
 use super::failed::failed;
 use super::progress::Progress;
+use super::shell::command;
 use super::{BLOCK_BYTES, bytes_of, copied, words};
 use crate::bench::table;
 use crate::failure::Failure;
@@ -79,9 +80,9 @@ fn text(path: &Path, survey: &Survey) -> String {
 fn objects(path: &Path, survey: &Survey) -> String {
     if survey.damaged > 0 {
         return format!(
-            "objects: not counted, as it is damaged in {}; 'spandrel heap check {}' lists them",
+            "objects: not counted, as it is damaged in {}; {} lists them",
             counted(survey.damaged, "place", "places"),
-            path.display()
+            command("check", path)
         );
     }
     let lost = match survey.lost {

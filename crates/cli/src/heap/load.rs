@@ -3,10 +3,9 @@
 use super::args::LoadArgs;
 use super::dump::FORMAT;
 use super::failed::failed;
-use super::{log_of, refuse_existing};
+use super::{directory_of, ended, image, log_of, refuse_existing};
 use crate::failure::Failure;
 use crate::say;
-use nix::fcntl::{RenameFlags, renameat2};
 use serde::Deserialize;
 use serde::de::{
     DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
@@ -32,10 +31,9 @@ pub fn run(args: &LoadArgs) -> Result<u8, Failure> {
         }
     };
     // The heap appears whole or not at all: it is made in a directory of its own, with its log, and renamed in the end.
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = directory.unwrap_or(Path::new("."));
-    let made = tempfile::Builder::new().prefix(".spandrel-heap-").tempdir_in(directory);
+    let made = tempfile::Builder::new().prefix(".spandrel-heap-").tempdir_in(directory_of(path));
     let made = made.map_err(|why| crate::files::not_written(path, &why))?;
+    ended::removes(made.path().to_path_buf());
     let mut loading = Loading::new(made.path().join("heap"));
     let mut input = serde_json::Deserializer::from_reader(BufReader::new(source));
     let read = loading.deserialize(&mut input).and_then(|()| input.end());
@@ -44,15 +42,7 @@ pub fn run(args: &LoadArgs) -> Result<u8, Failure> {
     }
     read.map_err(|why| unreadable(from, &why))?;
     let (objects, size) = loading.finish().map_err(|why| refused(path, from, why))?;
-    let moved = renameat2(
-        nix::fcntl::AT_FDCWD,
-        &loading.path,
-        nix::fcntl::AT_FDCWD,
-        path,
-        RenameFlags::RENAME_NOREPLACE,
-    );
-    let moved = moved.map_err(std::io::Error::from);
-    let moved = moved.and_then(|()| File::open(directory)?.sync_all());
+    let moved = image::rename(&loading.path, path);
     moved.map_err(|why| crate::files::not_written(path, &why))?;
     say::out(format_args!(
         "{}: {}, with {}",

@@ -5,15 +5,18 @@ mod check;
 mod copy;
 mod create;
 mod dump;
+mod ended;
 mod failed;
 mod gc;
 mod holder;
 mod image;
 mod info;
 mod load;
+mod output;
 mod progress;
 mod repair;
 mod roots;
+mod shell;
 mod shrink;
 mod words;
 
@@ -68,11 +71,23 @@ fn log_of(path: &Path) -> PathBuf {
     beside(path, ".wal")
 }
 
-/// Refuses the name of a heap that is to be made where a file has it or the name of its log, where it leaves no room for the name of a
-/// log, and where it is itself the name of another heap's log.
+/// The directory that a file lies in.
+fn directory_of(path: &Path) -> &Path {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    directory.unwrap_or(Path::new("."))
+}
+
+/// Refuses the name of a heap that is to be made where a file has it, or where a file that is not empty has the name of its log, where it
+/// leaves no room for the name of a log, and where it is itself the name of another heap's log.
 fn refuse_existing(path: &Path) -> Result<(), Failure> {
-    for file in [path, &log_of(path)] {
-        if file.symlink_metadata().is_ok() {
+    let log = log_of(path);
+    // A heap that was closed leaves an empty log.
+    let is_in_the_way = |file: &Path| {
+        let found = file.symlink_metadata();
+        found.is_ok_and(|found| file != log || !found.is_file() || found.len() > 0)
+    };
+    for file in [path, &log] {
+        if is_in_the_way(file) {
             return Err(Failure::refused(format!(
                 "{}: it is there already, and may hold something; name another file, or remove it",
                 file.display()

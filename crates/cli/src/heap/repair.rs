@@ -4,14 +4,17 @@ use super::args::RepairArgs;
 use super::check::{DAMAGED, line};
 use super::failed::{copy_failed, failed, is_damage, text as reason};
 use super::progress::Progress;
-use super::{beside, bytes_of, image};
+use super::shell::command;
+use super::{beside, bytes_of, image, log_of};
 use crate::failure::Failure;
+use crate::files::not_written;
 use crate::say;
 use spandrel_pheap::{
     Error, Finding, Kind, Media, Options, Repaired, Survey, check_watched, repair_watched,
 };
 use spandrel_report::numbers::counted;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Mends a heap, or says how.
@@ -31,10 +34,10 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
         // The lines that tie the heap to its log are damaged: they are made anew where the log is given up.
         Err(why) if is_damage(&why) && copied(options.forget_log()).is_ok() => {
             say::out(format_args!(
-                "{}: {}; use the heap as the file has it: 'spandrel heap repair --forget-log {}'",
+                "{}: {}; use the heap as the file has it: {}",
                 path.display(),
                 why.reason(),
-                path.display()
+                command("repair --forget-log", path)
             ))?;
             return Ok(DAMAGED);
         }
@@ -60,9 +63,10 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
     match mend(path, &copy)? {
         Err(why) => hopeless(path, why),
         Ok((repaired, survey)) => {
-            let log = if args.forget_log { "--forget-log " } else { "" };
+            let words =
+                if args.forget_log { "repair --write --forget-log" } else { "repair --write" };
             let after = match survey.damaged {
-                0 => format!("'spandrel heap repair --write {log}{}' does so", path.display()),
+                0 => format!("{} does so", command(words, path)),
                 left => format!("{} would be left", counted(left, "damage", "damages")),
             };
             say::out(format_args!(
@@ -81,11 +85,12 @@ fn write(
     options: Options<'_>,
     (keeps, forgets_log, gives_up): (bool, bool, bool),
 ) -> Result<u8, Failure> {
-    let backup = keeps.then(|| beside(path, ".before-repair"));
-    if let Some(backup) = backup.as_ref().filter(|backup| backup.symlink_metadata().is_ok()) {
+    let backup = beside(path, ".before-repair");
+    let backups = [log_of(&backup), backup];
+    if let Some(there) = backups.iter().find(|file| keeps && file.symlink_metadata().is_ok()) {
         return Err(Failure::refused(format!(
             "{}: it is there already, and may be the better heap; move it away, or take --no-backup",
-            backup.display()
+            there.display()
         )));
     }
     let aside = beside(path, ".bad");
@@ -95,13 +100,20 @@ fn write(
             aside.display()
         )));
     }
+    // First: to open the medium already changes the file, and sets a log aside.
+    let mut kept = if keeps { back_up(path, gives_up)? } else { Vec::new() };
+    let before = state(path);
     // The medium, and not the heap: opening the heap changes it.
     let medium = options.open_medium(path.as_os_str().as_bytes());
-    let medium = medium.map_err(|why| failed(path, why))?;
-    if let Some(backup) = &backup {
-        image::write(&medium, backup)?;
+    let is_set_aside = gives_up && aside.symlink_metadata().is_ok();
+    if medium.is_err() && state(path) == before && !is_set_aside {
+        // Of what did not change no copy is needed.
+        kept.drain(..).for_each(|file| drop(std::fs::remove_file(file)));
     }
-    let kept = kept(backup);
+    kept.extend(is_set_aside.then_some(aside));
+    let kept = as_it_was(&kept);
+    let medium =
+        medium.map_err(|why| Failure::refused(format!("{}{kept}", failed(path, why).message)))?;
     match mend(path, &medium)? {
         Err(why) if is_damage(&why) => {
             say::out(format_args!("{}: {}{kept}", path.display(), reason(path, why)))?;
@@ -154,10 +166,42 @@ fn done(of: &Repaired, gives_up: bool, would_be: &str) -> String {
     parts.join("; ")
 }
 
-fn kept(backup: Option<PathBuf>) -> String {
-    backup.map_or_else(String::new, |backup| {
-        format!("; as it was before it is kept in {}", backup.display())
-    })
+/// Copies the file as it is, and its log unless that is set aside: no process changes them meanwhile. The names of the copies.
+fn back_up(path: &Path, sets_log_aside: bool) -> Result<Vec<PathBuf>, Failure> {
+    let unread = |why| match why {
+        libc::EWOULDBLOCK => failed(path, Error::Locked),
+        why => failed(path, Error::System(why)),
+    };
+    let heap = image::locked(path).map_err(unread)?;
+    let log = image::open(&log_of(path)).ok();
+    let log = log.filter(|log| !sets_log_aside && log.bytes().is_ok_and(|bytes| bytes > 0));
+    let backup = beside(path, ".before-repair");
+    let copies = [(Some(heap), backup.clone()), (log, log_of(&backup))];
+    let mut kept = Vec::new();
+    for (image, to) in copies.iter().filter_map(|(image, to)| Some((image.as_ref()?, to))) {
+        if let Err(why) = image::duplicate(image, to) {
+            kept.iter().for_each(|file| drop(std::fs::remove_file(file)));
+            return Err(not_written(to, &why));
+        }
+        kept.push(to.clone());
+    }
+    Ok(kept)
+}
+
+/// A file's identity, length and times of changes: a file of the same state was not written to.
+fn state(path: &Path) -> Option<[i64; 6]> {
+    let file = path.symlink_metadata().ok()?;
+    let (number, bytes) = (file.ino() as i64, file.len() as i64);
+    Some([number, bytes, file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()])
+}
+
+/// Where files are as they were.
+fn as_it_was(files: &[PathBuf]) -> String {
+    let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!("; as it was before it is kept in {}", names.join(" and ")),
+    }
 }
 
 /// Mends what a medium holds, says how, and looks at it anew.

@@ -3,6 +3,7 @@
 use super::log_of;
 use serde_json::{Value, json};
 use spandrel_os::filesystem::is_in_memory;
+use spandrel_os::image::{Access, Image};
 use spandrel_pheap::{Choice, Guarantee, Identity, Record, State};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -103,14 +104,38 @@ impl Survival {
 /// The guarantee of a heap that is opened without a medium in the options. The heap is not opened here: another process may have it.
 pub fn medium_of(path: &Path, identity: &Identity) -> Guarantee {
     let Ok(name) = CString::new(path.as_os_str().as_bytes()) else { return Guarantee::File };
-    let is_mapped = match identity.medium {
-        Choice::Auto => !log_of(path).exists() && (is_dax(&name) || is_in_memory(&name)),
-        choice => choice == Choice::Mapped,
+    let image = Image::open(&name, Access::Read);
+    let lies = Lies {
+        has_log: log_of(path).symlink_metadata().is_ok(),
+        is_dax: is_dax(&name),
+        is_in_memory: is_in_memory(&name),
+        is_copied_on_write: image.is_ok_and(|image| image.is_copied_on_write()),
     };
-    match is_mapped {
-        true if is_dax(&name) => Guarantee::Dax,
-        true => Guarantee::Memory,
-        false => Guarantee::File,
+    lies.guarantee(identity.medium)
+}
+
+/// How a heap's file lies.
+#[derive(Clone, Copy, Default)]
+struct Lies {
+    has_log: bool,
+    is_dax: bool,
+    is_in_memory: bool,
+    is_copied_on_write: bool,
+}
+
+impl Lies {
+    /// As `Media::open` decides.
+    fn guarantee(self, made: Choice) -> Guarantee {
+        let is_mapped = match made {
+            Choice::Logged => false,
+            Choice::Mapped => !self.is_copied_on_write,
+            Choice::Auto => !self.has_log && (self.is_dax || self.is_in_memory),
+        };
+        match is_mapped {
+            true if self.is_dax => Guarantee::Dax,
+            true => Guarantee::Memory,
+            false => Guarantee::File,
+        }
     }
 }
 
@@ -140,6 +165,26 @@ mod tests {
         let identity = Identity { uuid: [1, 0xab << 56], base: 0, medium: Choice::Auto };
         assert_eq!(uuid(&identity), "0000000000000001-ab00000000000000");
         assert_eq!((layout(0), layout(255)), (None, Some("0x00000000000000ff".into())));
+    }
+
+    #[test]
+    fn a_heap_has_the_guarantee_that_the_library_gives_it() {
+        let nowhere = Lies::default();
+        let copied = Lies { is_copied_on_write: true, ..nowhere };
+        let (memory, dax) =
+            (Lies { is_in_memory: true, ..nowhere }, Lies { is_dax: true, ..nowhere });
+        for (lies, made, expected) in [
+            (nowhere, Choice::Mapped, Guarantee::Memory),
+            (copied, Choice::Mapped, Guarantee::File),
+            (dax, Choice::Mapped, Guarantee::Dax),
+            (nowhere, Choice::Auto, Guarantee::File),
+            (memory, Choice::Auto, Guarantee::Memory),
+            (dax, Choice::Auto, Guarantee::Dax),
+            (Lies { has_log: true, ..memory }, Choice::Auto, Guarantee::File),
+            (dax, Choice::Logged, Guarantee::File),
+        ] {
+            assert_eq!(lies.guarantee(made), expected);
+        }
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! `dump` and `load`: what is loaded of a dump is the heap that was dumped. And `shrink`.
 
+use super::messages::limited;
 use super::{BYTES, Place, fill, lose, numbers};
 use serde_json::{Value, json};
 use spandrel_pheap::{BLOCK_BYTES, Choice, Heap, Options};
+use std::io::Write;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// What is the same of two heaps of which one is the other, loaded.
 fn compared(place: &Place, file: &str) -> Value {
@@ -205,6 +209,121 @@ fn any_text_is_a_heap_or_a_message() {
         assert_eq!(place.names(), ["a.heap", "a.json"]);
     }
     assert!(loaded > 3, "{loaded}");
+}
+
+#[test]
+fn a_load_that_a_signal_ends_leaves_nothing() {
+    let place = Place::new();
+    let heap = place.create("a.heap", Choice::Logged);
+    fill(&heap);
+    heap.close().unwrap();
+    let dump = place.run(&["dump", "a.heap"]).out;
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+        let mut load = Command::new(env!("CARGO_BIN_EXE_spandrel"))
+            .args(["heap", "load", "b.heap"])
+            .current_dir(place.0.path())
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // The heap is half made when the input pauses.
+        let mut input = load.stdin.take().unwrap();
+        input.write_all(&dump.as_bytes()[..dump.len() - 4]).unwrap();
+        let (begun, soon) = (Instant::now(), Duration::from_secs(20));
+        let is_half_made = || {
+            let made = place.names().into_iter().find(|name| name.starts_with(".spandrel-heap-"));
+            made.is_some_and(|made| place.0.path().join(made).join("heap").exists())
+        };
+        while !is_half_made() && begun.elapsed() < soon {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(is_half_made());
+        // SAFETY: a signal to a process of this test.
+        assert_eq!(unsafe { libc::kill(load.id() as i32, signal) }, 0);
+        assert_eq!(load.wait().unwrap().signal(), Some(signal));
+        assert_eq!(place.names(), ["a.heap"]);
+    }
+}
+
+/// A command that gets `EINVAL` of `renameat2`, as on NFS and FUSE.
+fn without_renameat2(place: &Place, args: &[&str]) -> std::process::Output {
+    let filter = |code: u32, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let program = [
+        filter(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        filter(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, libc::SYS_renameat2 as u32),
+        filter(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32),
+        filter(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let forbid = move || {
+        let len = program.len() as u16;
+        let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
+        // SAFETY: a filter that outlives the call, which the kernel copies.
+        let done = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const program) == 0
+        };
+        if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+    // SAFETY: two system calls, which allocate nothing.
+    unsafe { command.pre_exec(forbid) };
+    command.arg("heap").args(args).current_dir(place.0.path()).output().unwrap()
+}
+
+#[test]
+fn a_heap_is_loaded_where_a_file_cannot_be_renamed_without_replacing() {
+    let place = Place::new();
+    let heap = place.create("a.heap", Choice::Logged);
+    fill(&heap);
+    heap.close().unwrap();
+    place.says(0, &["dump", "a.heap", "--out", "a.json"]);
+    let done = without_renameat2(&place, &["load", "b.heap", "--from", "a.json"]);
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(numbers(&place.path("b.heap")), Vec::from_iter(0..100));
+    assert_eq!(place.names(), ["a.heap", "a.json", "b.heap"]);
+}
+
+#[test]
+fn a_dump_appears_whole_or_not_at_all() {
+    let place = Place::new();
+    let heap = place.create("a.heap", Choice::Logged);
+    fill(&heap);
+    let large = heap.alloc_zeroed(24 << 20).unwrap();
+    // SAFETY: the object has as many bytes.
+    unsafe { large.as_ptr().write_bytes(0xab, 24 << 20) };
+    heap.set_root(7, Some(large)).unwrap();
+    heap.close().unwrap();
+    place.write("a.json", "an earlier dump");
+    for out in ["a.json", "b.json"] {
+        let args = ["dump", "a.heap", "--out", out];
+        let said = limited(&place, libc::RLIMIT_FSIZE, 1 << 20, &args);
+        assert!(said.contains(&format!("{out}: File too large")), "{said}");
+        assert_eq!(place.bytes("a.json"), b"an earlier dump");
+        assert_eq!(place.names(), ["a.heap", "a.json"]);
+    }
+    let mut was_killed = 0;
+    for milliseconds in [5, 10, 20, 40, 80, 160, 320] {
+        let mut dump = Command::new(env!("CARGO_BIN_EXE_spandrel"))
+            .args(["heap", "dump", "a.heap", "--out", "a.json"])
+            .current_dir(place.0.path())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        dump.kill().unwrap();
+        if dump.wait().unwrap().success() {
+            break;
+        }
+        was_killed += 1;
+        let found = place.bytes("a.json");
+        assert!(found == b"an earlier dump" || found.ends_with(b"]}\n"), "{}", found.len());
+        assert_eq!(place.names(), ["a.heap", "a.json"]);
+    }
+    assert!(was_killed > 0, "the first dump was done before it was killed");
+    place.says(0, &["dump", "a.heap", "--out", "a.json"]);
+    assert!(serde_json::from_slice::<Value>(&place.bytes("a.json")).is_ok());
+    // A pipe is written to at once.
+    assert!(place.says(0, &["dump", "a.heap", "--out", "/dev/stdout"]).ends_with("]}\n"));
+    assert_eq!(place.names(), ["a.heap", "a.json"]);
 }
 
 #[test]

@@ -69,7 +69,12 @@ fn a_heap_is_held_by_the_child_of_a_process_that_has_ended() {
 }
 
 /// Runs the command under a limit of the process. What it said, which was refused.
-fn limited(place: &Place, resource: libc::__rlimit_resource_t, most: u64, args: &[&str]) -> String {
+pub fn limited(
+    place: &Place,
+    resource: libc::__rlimit_resource_t,
+    most: u64,
+    args: &[&str],
+) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
     command.arg("heap").args(args).current_dir(place.0.path());
     let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
@@ -118,4 +123,14 @@ fn fixed_heaps_are_made_shown_and_opened_under_ulimit_v() {
         assert!(done.status.success(), "{done:?}");
     }
     assert_eq!(std::fs::metadata(place.path("a.heap")).unwrap().len(), BYTES as u64);
+}
+
+#[test]
+fn commands_that_recover_without_types_say_what_to_do_first() {
+    let place = Place::new();
+    for command in ["gc", "shrink"] {
+        let said = place.says(0, &[command, "--help"]);
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains("was not closed with its program first"), "{said}");
+    }
 }

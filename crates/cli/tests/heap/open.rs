@@ -121,6 +121,17 @@ fn an_open_heap_without_a_log_is_shown_and_copied_where_it_comes_to_a_checkpoint
 }
 
 #[test]
+fn an_empty_log_beside_a_copy_is_no_obstacle() {
+    let place = Place::new();
+    let heap = place.create("a.heap", Choice::Logged);
+    fill(&heap);
+    heap.close().unwrap();
+    place.write("b.heap.wal", "");
+    place.says(0, &["copy", "a.heap", "b.heap"]);
+    assert_eq!(numbers(&place.path("b.heap")), Vec::from_iter(0..100));
+}
+
+#[test]
 fn a_copy_that_is_killed_leaves_nothing() {
     let place = Place::new();
     let heap = Options::new().size(192 << 20).medium(Choice::Mapped).create(place.path("a.heap"));

@@ -4,11 +4,9 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::mem::offset_of;
 
-use spandrel_pmem::Medium as _;
-
 use super::Key;
 use super::held::{HeapRef, Held};
-use super::op::{Op, Part, bytes_of};
+use super::op::{Fresh, Op, Part, bytes_of, store};
 use crate::error::Error;
 use crate::heap::Heap;
 use crate::pointer::PPtr;
@@ -140,7 +138,8 @@ impl<'h, K: Key, V: Trace + Copy> HashMap<'h, K, V> {
     /// Opens the table that a named root leads to, and creates it if there is none.
     ///
     /// # Errors
-    /// [`Error::HandleLives`]: the table has a handle; and as for [`Heap::root`] and [`Heap::alloc`].
+    /// [`Error::HandleLives`]: the table has a handle; [`Error::InTransaction`]: a transaction of another thread that has not ended has changed
+    /// the table, or one of any thread its root; and as for [`Heap::root`] and [`Heap::alloc`].
     pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<HashMap<'h, K, V, H>, Error> {
         const { HashMap::<K, V, H>::FITS };
         let held = Held::open(heap, name, MapHead::<K, V>::new)?;
@@ -153,7 +152,8 @@ impl<'h, K: Key, V: Trace + Copy> HashMap<'h, K, V> {
     /// [`Error::Foreign`].
     ///
     /// # Safety
-    /// No other handle of the table lives as long as this one, and its head is not freed or replaced.
+    /// No other handle of the table lives as long as this one, and its head is not freed or replaced. If a transaction has changed the table by
+    /// another handle, that has ended, or it is the calling thread's.
     pub unsafe fn of<H: HeapRef>(
         heap: H,
         head: PPtr<MapHead<K, V>>,
@@ -184,6 +184,7 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
 
     /// The number of keys.
     pub fn len(&self) -> usize {
+        let _look = self.held.look();
         let (at, slots) = self.table();
         if slots == 0 { 0 } else { self.count(at, slots) }
     }
@@ -246,11 +247,13 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
 
     /// The value of a key. Expected time constant.
     pub fn get(&self, key: &K) -> Option<V> {
+        let _look = self.held.look();
         self.find(key).0.map(|at| self.value(at))
     }
 
     /// Whether the table has a key.
     pub fn contains_key(&self, key: &K) -> bool {
+        let _look = self.held.look();
         self.find(key).0.is_some()
     }
 
@@ -304,6 +307,9 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         let before = found.map(|at| self.value(at));
         let value = value(before);
         if let Some(at) = found {
+            if size_of::<V>() == 0 {
+                return Ok(before);
+            }
             op.change(&[Part::of(at + offset_of!(Slot<K, V>, value), &value)])?;
             return Ok(before);
         }
@@ -313,7 +319,7 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         // A tombstone counts as used already: taking it does not fill the table.
         let is_removed = place.is_some_and(|at| op.core().load(at) == REMOVED);
         if !is_removed && (place.is_none() || wants_room(used + 1, len, slots)) {
-            match self.rebuild(&mut op, |_, _| true) {
+            match self.rebuild(&mut op, |_| true) {
                 Ok(()) => {
                     (table, slots) = self.table();
                     place = self.find(&key).1;
@@ -341,53 +347,44 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         Ok(None)
     }
 
-    /// Replaces the table by a new one, half full at most, without tombstones and without the keys for which `stays` returns false.
+    /// Replaces the table by a new one, half full at most, without tombstones and without the keys of slots for which `stays` returns
+    /// false.
     fn rebuild(
         &self,
         op: &mut Op<'_, H::Medium>,
-        mut stays: impl FnMut(&K, &V) -> bool,
+        mut stays: impl FnMut(usize) -> bool,
     ) -> Result<(), Error> {
-        let (old, _) = self.table();
+        let (old, old_slots) = self.table();
         let slots = (self.len() * 2 + 1).next_power_of_two().max(LEAST_SLOTS);
         let bytes = slots.checked_mul(Self::SLOT).and_then(|bytes| bytes.checked_add(FIRST));
         let bytes = bytes.ok_or(Error::Size(slots))?;
         let core = op.core();
-        let new = op.alloc_zeroed(bytes)?;
+        let at = op.alloc_zeroed(bytes)?;
+        // An error or a panic of the closure frees it.
+        let new = Fresh::new(op, at);
         let mut len = 0;
-        for (key, value) in self.iter().filter(|(key, value)| stays(key, value)) {
+        for from in self.used(old, old_slots).filter(|from| stays(*from)) {
+            let (key, value) = (self.key(from), self.value(from));
             let tag = Self::tag_of(&key);
             let free = (0..slots)
-                .map(|step| Self::probed(new, slots, tag, step))
+                .map(|step| Self::probed(at, slots, tag, step))
                 .find(|at| core.load(*at) == EMPTY);
-            let Some(at) = free else {
-                // The old table has more keys than its count says, so it is damaged.
-                // SAFETY: nothing leads to it yet.
-                unsafe { op.give_back(new) };
-                return Err(Error::Full);
-            };
-            core.store(at, tag);
+            // If there is none, the old table has more keys than its count says, so it is damaged.
+            let to = free.ok_or(Error::Full)?;
+            core.store(to, tag);
             // SAFETY: a slot of an object that nothing leads to yet.
             unsafe {
-                core.medium.store(at + offset_of!(Slot<K, V>, key), bytes_of(&key));
-                core.medium.store(at + offset_of!(Slot<K, V>, value), bytes_of(&value));
+                store(&core.medium, to + offset_of!(Slot<K, V>, key), bytes_of(&key));
+                store(&core.medium, to + offset_of!(Slot<K, V>, value), bytes_of(&value));
             }
             len += 1;
         }
-        core.store(new, len);
-        core.store(new + USED_AT, len);
-        core.store(new + SLOTS_AT, slots as u64);
-        core.write_back(new, bytes);
-        core.fence();
-        if let Err(why) = op.publish(self.held.at(), PPtr::<u8>::to(new).raw()) {
-            // SAFETY: nothing leads to it.
-            unsafe { op.give_back(new) };
-            return Err(why);
-        }
-        if old != 0 {
-            // SAFETY: nothing leads to it any more.
-            unsafe { op.free(old)? };
-        }
-        Ok(())
+        core.store(at, len);
+        core.store(at + USED_AT, len);
+        core.store(at + SLOTS_AT, slots as u64);
+        core.write_back(at, bytes);
+        // SAFETY: only the head leads to the old table.
+        unsafe { new.put_in_place(self.held.at(), old) }
     }
 
     /// Removes a key, and returns its value.
@@ -412,41 +409,58 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         let mut op = self.held.op()?;
         let (table, _) = self.table();
         op.publish(self.held.at(), 0)?;
-        if table != 0 {
-            // SAFETY: nothing leads to it any more.
-            unsafe { op.free(table)? };
-        }
+        // SAFETY: nothing leads to it any more.
+        unsafe { op.free_replaced(table) };
         Ok(())
     }
 
-    /// Removes all keys for which `stays` returns false, at once. The keys that stay move to a new table, for which the heap needs room.
+    /// Removes all keys for which `stays` returns false, at once. The keys that stay move to a new table, for which the heap needs room,
+    /// unless all stay.
     ///
     /// # Errors
     /// As for [`HashMap::insert`].
-    pub fn retain(&mut self, stays: impl FnMut(&K, &V) -> bool) -> Result<(), Error> {
+    pub fn retain(&mut self, mut stays: impl FnMut(&K, &V) -> bool) -> Result<(), Error> {
         let mut op = self.held.op()?;
-        self.rebuild(&mut op, stays)
+        let (table, slots) = self.table();
+        let mut stays = |at| stays(&self.key(at), &self.value(at));
+        let Some(first) = self.used(table, slots).find(|at| !stays(*at)) else { return Ok(()) };
+        self.rebuild(&mut op, |at| at < first || at > first && stays(at))
     }
 
-    /// The places of the slots with keys.
-    fn slots(&self) -> impl Iterator<Item = usize> {
-        let (table, slots) = self.table();
+    /// The places of the slots with keys of a table.
+    fn used(&self, table: usize, slots: usize) -> impl Iterator<Item = usize> {
         let all = (0..slots).map(move |number| table + FIRST + number * Self::SLOT);
         all.filter(|at| self.held.core().load(*at) & !REMOVED != EMPTY)
     }
 
+    /// What `read` makes of each slot with a key.
+    fn each<R>(&self, read: impl Fn(usize) -> R) -> impl Iterator<Item = R> {
+        let _look = self.held.look();
+        let mut watch = self.held.watch();
+        let (mut table, mut slots) = self.table();
+        (0..slots).filter_map(move |number| {
+            let (_look, is_void) = self.held.step(&mut watch);
+            if is_void {
+                (table, slots) = self.table();
+            }
+            let at = table + FIRST + number * Self::SLOT;
+            let is_key = number < slots && self.held.core().load(at) & !REMOVED != EMPTY;
+            is_key.then(|| read(at))
+        })
+    }
+
     /// All keys and their values, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (K, V)> {
-        self.slots().map(|at| (self.key(at), self.value(at)))
+        self.each(|at| (self.key(at), self.value(at)))
     }
 
     /// All keys, in no particular order.
     pub fn keys(&self) -> impl Iterator<Item = K> {
-        self.slots().map(|at| self.key(at))
+        self.each(|at| self.key(at))
     }
 
     /// All values, in no particular order.
     pub fn values(&self) -> impl Iterator<Item = V> {
-        self.slots().map(|at| self.value(at))
+        self.each(|at| self.value(at))
     }
 }

@@ -7,7 +7,8 @@
 //! borrows nothing and can be shared: `Arc<RwLock<HashMap<'static, u64, u64, Arc<Heap>>>>`.
 //!
 //! A named collection has one handle at a time: to open it again is an error ([`Error::HandleLives`](crate::Error::HandleLives)) until the
-//! first handle is dropped.
+//! first handle is dropped. Its root is neither set nor removed meanwhile. What a transaction has changed, other threads neither change nor
+//! open before it ends ([`Error::InTransaction`](crate::Error::InTransaction)).
 //!
 //! ```
 //! use spandrel_pheap::{Heap, Options};
@@ -39,6 +40,8 @@ mod model_tests;
 mod op;
 mod queue;
 mod set;
+#[cfg(test)]
+mod sharing_tests;
 mod sorted;
 mod str;
 #[cfg(test)]
@@ -47,7 +50,9 @@ mod text;
 mod typed;
 mod vector;
 
-pub(crate) use claim::{forget as forget_claims, is_taken as is_claimed};
+pub(crate) use claim::{
+    Claim, forget as forget_claims, is_taken as is_claimed, touch_root, touched,
+};
 pub use held::HeapRef;
 pub(crate) use held::Lent;
 pub use key::Key;

@@ -1,5 +1,7 @@
 //! An operation that changes a collection: after a failure all of its changes are there, or none.
 
+use core::arch::asm;
+use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ptr::NonNull;
 
 use spandrel_pmem::Medium;
@@ -8,8 +10,9 @@ use super::held::Lent;
 use crate::error::Error;
 use crate::gate::Entered;
 use crate::heap::Heap;
+use crate::pointer::PPtr;
 use crate::shared::Core;
-use crate::transaction::{Log, Transaction};
+use crate::transaction::{Line, Log};
 use crate::undo::ENTRIES;
 
 /// Bytes of a transaction's log that are reserved for an operation's records of allocated and freed objects: none of these fails for
@@ -21,7 +24,7 @@ pub(crate) enum Part<'v> {
     /// A word, at a multiple of 8.
     Word(usize, u64),
     /// Bytes, which may begin and end within words.
-    Bytes(usize, &'v [u8]),
+    Bytes(usize, &'v [MaybeUninit<u8>]),
 }
 
 impl<'v> Part<'v> {
@@ -42,18 +45,50 @@ impl<'v> Part<'v> {
     }
 }
 
-/// The bytes of a value; padding between its fields has any content.
-pub(crate) fn bytes_of<T: Copy>(value: &T) -> &[u8] {
-    let bytes = NonNull::from(value).cast::<u8>();
-    // SAFETY: the value's own bytes, as long as it is borrowed.
-    unsafe { core::slice::from_raw_parts(bytes.as_ptr(), size_of::<T>()) }
+/// The bytes of a value. Those between its fields may have no value.
+pub(crate) fn bytes_of<T>(value: &T) -> &[MaybeUninit<u8>] {
+    bytes_of_all(core::slice::from_ref(value))
+}
+
+/// The bytes of several values, as above.
+pub(crate) fn bytes_of_all<T>(values: &[T]) -> &[MaybeUninit<u8>] {
+    // SAFETY: the values' own bytes, as long as they are borrowed; a `MaybeUninit` may have no value.
+    unsafe { core::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+/// Bytes that are stored at once where they may include padding. What the undo log holds is one piece, so that no word of it is in two.
+const PIECE: usize = 512;
+const _: () = assert!(PIECE >= ENTRIES * 8);
+
+/// A copy of bytes of which each has a value: of padding any.
+fn settled<'b>(buffer: &'b mut [MaybeUninit<u8>; PIECE], bytes: &[MaybeUninit<u8>]) -> &'b [u8] {
+    let buffer = &mut buffer[..bytes.len()];
+    buffer.copy_from_slice(bytes);
+    let at = buffer.as_mut_ptr().cast::<u8>();
+    // SAFETY: no instruction. To the compiler it may have written all of the buffer, as it has the buffer's address: so no byte of it is
+    // without a value any more.
+    unsafe { asm!("/* {0} */", in(reg) at, options(nostack, preserves_flags)) };
+    // SAFETY: as above; within the buffer, which is borrowed as long.
+    unsafe { core::slice::from_raw_parts(at, bytes.len()) }
+}
+
+/// Stores bytes, of which padding may have no value.
+///
+/// # Safety
+/// As for [`Medium::store`].
+pub(crate) unsafe fn store(medium: &impl Medium, at: usize, bytes: &[MaybeUninit<u8>]) {
+    let mut buffer = [MaybeUninit::uninit(); PIECE];
+    for (number, piece) in bytes.chunks(PIECE).enumerate() {
+        // SAFETY: promised by the caller.
+        unsafe { medium.store(at + number * PIECE, settled(&mut buffer, piece)) };
+    }
 }
 
 /// See the head of this file.
 pub(crate) struct Op<'c, M: Medium> {
     core: &'c Core<M>,
     heap: Lent<M>,
-    inside: Entered<'c>,
+    _inside: Entered<'c>,
     log: Option<NonNull<Log>>,
 }
 
@@ -66,7 +101,7 @@ impl<'c, M: Medium> Op<'c, M> {
     pub fn begin(core: &'c Core<M>) -> Result<Self, Error> {
         let inside = core.gate.enter()?;
         let log = NonNull::new(inside.row().transaction().get().cast::<Log>());
-        let mut op = Self { core, heap: Lent::of(NonNull::from(core)), inside, log };
+        let mut op = Self { core, heap: Lent::of(NonNull::from(core)), _inside: inside, log };
         if let Some((log, heap)) = op.log() {
             log.reserve(heap, RESERVE)?;
         }
@@ -146,13 +181,25 @@ impl<'c, M: Medium> Op<'c, M> {
         }
     }
 
+    /// Frees an object that a change has replaced; 0: none. The change has taken effect: if the object cannot be freed, the heap was damaged
+    /// before, and a collection frees it.
+    ///
+    /// # Safety
+    /// Nothing leads to it any more.
+    pub unsafe fn free_replaced(&mut self, at: usize) {
+        if at != 0 {
+            // SAFETY: promised by the caller.
+            let _ = unsafe { self.free(at) };
+        }
+    }
+
     /// Stores bytes of an object that nothing leads to yet, and writes them back.
     ///
     /// # Safety
     /// There is room for them, and no other thread reads or writes it.
-    pub unsafe fn put(&self, at: usize, bytes: &[u8]) {
+    pub unsafe fn put(&self, at: usize, bytes: &[MaybeUninit<u8>]) {
         // SAFETY: promised by the caller.
-        unsafe { self.core().medium.store(at, bytes) };
+        unsafe { store(&self.core().medium, at, bytes) };
         self.core().write_back(at, bytes.len());
     }
 
@@ -164,7 +211,7 @@ impl<'c, M: Medium> Op<'c, M> {
     ///
     /// # Safety
     /// As for [`Op::put`].
-    pub unsafe fn put_aside(&mut self, at: usize, bytes: &[u8]) -> Result<(), Error> {
+    pub unsafe fn put_aside(&mut self, at: usize, bytes: &[MaybeUninit<u8>]) -> Result<(), Error> {
         if bytes.is_empty() {
             return Ok(());
         }
@@ -206,6 +253,7 @@ impl<'c, M: Medium> Op<'c, M> {
                 log.note_words(heap, at, words)?;
             }
             heap.core().fence();
+            log.note_durable(heap);
             self.store(parts);
             return Ok(());
         }
@@ -224,15 +272,37 @@ impl<'c, M: Medium> Op<'c, M> {
         Ok(())
     }
 
-    /// Changes more words than the undo log holds, in a transaction of its own. It waits for one of another thread.
+    /// Changes more words than the undo log holds.
     #[cold]
     fn change_much(&mut self, parts: &[Part<'_>]) -> Result<(), Error> {
-        let transaction = Transaction::begin(self.core)?;
-        self.log = NonNull::new(self.inside.row().transaction().get().cast());
-        let outcome = self.change(parts);
-        self.log = None;
-        outcome?;
-        transaction.commit()
+        self.at_once(|op| op.change(parts))
+    }
+
+    /// Runs `work` with a log of its own: after a failure all of its changes are there, or none; after an error none. Waits for such changes
+    /// of other threads, which wait for nothing but the allocator, and not for transactions: the caller may hold a lock of the program that
+    /// the thread of a transaction waits for. `work` calls no code of the program but comparisons of keys.
+    ///
+    /// The operation is outside of transactions.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn at_once(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        debug_assert!(self.log.is_none());
+        let core = self.core;
+        let lock = core.transactions.large.lock();
+        let mut log = Log::new(0, Line::CHANGE);
+        let log = NonNull::from(&mut log);
+        self.log = Some(log);
+        let own = OwnLog { op: self, log };
+        // An error or a panic drops the log, which undoes what was done.
+        work(&mut *own.op)?;
+        let log = own.commit();
+        drop(lock);
+        log.free_all(&self.heap);
+        Ok(())
     }
 
     fn store(&self, parts: &[Part<'_>]) {
@@ -244,22 +314,100 @@ impl<'c, M: Medium> Op<'c, M> {
     }
 }
 
+/// The log of a large change. A drop without [`OwnLog::commit`] undoes the change.
+struct OwnLog<'o, 'c, M: Medium> {
+    op: &'o mut Op<'c, M>,
+    /// The log lies in the frame of [`Op::at_once`], which outlives this.
+    log: NonNull<Log>,
+}
+
+impl<M: Medium> OwnLog<'_, '_, M> {
+    /// Ends the log, and returns it.
+    fn commit(self) -> Log {
+        let mut own = ManuallyDrop::new(self);
+        own.op.log = None;
+        let mut log = own.log;
+        // SAFETY: see the field; the operation uses it no more.
+        let log = unsafe { log.as_mut() };
+        log.commit(&own.op.heap);
+        core::mem::replace(log, Log::new(0, Line::CHANGE))
+    }
+}
+
+impl<M: Medium> Drop for OwnLog<'_, '_, M> {
+    fn drop(&mut self) {
+        self.op.log = None;
+        // SAFETY: see the field; the operation uses it no more.
+        unsafe { self.log.as_mut() }.roll_back(&self.op.heap, 0);
+    }
+}
+
+/// An object that an operation has allocated. It is freed again if it is not put in place: after an error, and after a panic of a closure of
+/// the program.
+pub(crate) struct Fresh<'o, 'c, M: Medium> {
+    op: &'o mut Op<'c, M>,
+    at: usize,
+}
+
+impl<'o, 'c, M: Medium> Fresh<'o, 'c, M> {
+    /// An object that the operation has allocated, and that nothing leads to.
+    pub fn new(op: &'o mut Op<'c, M>, at: usize) -> Self {
+        Self { op, at }
+    }
+
+    /// Where it is.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Its operation.
+    pub fn op(&self) -> &Op<'c, M> {
+        self.op
+    }
+
+    /// Has the head at `head` lead to the object instead of to `old` (0: to nothing), and frees that one. What was put into the object is
+    /// durable before.
+    ///
+    /// # Errors
+    /// As for [`Op::publish`]. Nothing has changed then.
+    ///
+    /// # Safety
+    /// Nothing but the head leads to the old object.
+    pub unsafe fn put_in_place(self, head: usize, old: usize) -> Result<(), Error> {
+        self.op.fence();
+        self.op.publish(head, PPtr::<u8>::to(self.at).raw())?;
+        let mut fresh = ManuallyDrop::new(self);
+        // SAFETY: promised by the caller.
+        unsafe { fresh.op.free_replaced(old) };
+        Ok(())
+    }
+}
+
+impl<M: Medium> Drop for Fresh<'_, '_, M> {
+    fn drop(&mut self) {
+        // SAFETY: nothing leads to it.
+        unsafe { self.op.give_back(self.at) };
+    }
+}
+
 /// Calls `each` for every word of the parts, with its place and its new content.
 fn each_word<M: Medium>(core: &Core<M>, parts: &[Part<'_>], mut each: impl FnMut(usize, u64)) {
     for part in parts {
         match *part {
             Part::Word(at, word) => each(at, word),
             Part::Bytes(at, bytes) => {
-                let mut rest = bytes;
-                let mut place = at;
-                while !rest.is_empty() {
-                    let (from, skipped) = (place & !7, place % 8);
-                    let count = rest.len().min(8 - skipped);
-                    let (now, later) = rest.split_at(count);
-                    let mut word = core.load(from).to_le_bytes();
-                    word[skipped..skipped + count].copy_from_slice(now);
-                    each(from, u64::from_le_bytes(word));
-                    (rest, place) = (later, from + 8);
+                let (mut place, mut buffer) = (at, [MaybeUninit::uninit(); PIECE]);
+                for piece in bytes.chunks(PIECE) {
+                    let mut rest = settled(&mut buffer, piece);
+                    while !rest.is_empty() {
+                        let (from, skipped) = (place & !7, place % 8);
+                        let count = rest.len().min(8 - skipped);
+                        let (now, later) = rest.split_at(count);
+                        let mut word = core.load(from).to_le_bytes();
+                        word[skipped..skipped + count].copy_from_slice(now);
+                        each(from, u64::from_le_bytes(word));
+                        (rest, place) = (later, place + count);
+                    }
                 }
             }
         }

@@ -3,8 +3,8 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use super::held::{HeapRef, Held};
-use super::op::{Op, bytes_of};
+use super::held::{HeapRef, Held, Numbered};
+use super::op::{Fresh, Op, bytes_of};
 use crate::error::Error;
 use crate::heap::Heap;
 use crate::pointer::PPtr;
@@ -108,7 +108,8 @@ impl<'h, T: Trace + Copy> Queue<'h, T> {
     /// Opens the queue that a named root leads to, and creates it if there is none.
     ///
     /// # Errors
-    /// [`Error::HandleLives`]: the queue has a handle; and as for [`Heap::root`] and [`Heap::alloc`].
+    /// [`Error::HandleLives`]: the queue has a handle; [`Error::InTransaction`]: a transaction of another thread that has not ended has changed
+    /// the queue, or one of any thread its root; and as for [`Heap::root`] and [`Heap::alloc`].
     pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<Queue<'h, T, H>, Error> {
         const { Queue::<T, H>::FITS };
         Ok(Queue { held: Held::open(heap, name, QueueHead::<T>::new)?, of: PhantomData })
@@ -120,7 +121,8 @@ impl<'h, T: Trace + Copy> Queue<'h, T> {
     /// [`Error::Foreign`].
     ///
     /// # Safety
-    /// No other handle of the queue lives as long as this one, and its head is not freed or replaced.
+    /// No other handle of the queue lives as long as this one, and its head is not freed or replaced. If a transaction has changed the queue by
+    /// another handle, that has ended, or it is the calling thread's.
     pub unsafe fn of<H: HeapRef>(
         heap: H,
         head: PPtr<QueueHead<T>>,
@@ -176,6 +178,7 @@ impl<T: Trace + Copy, H: HeapRef> Queue<'_, T, H> {
 
     /// The number of elements.
     pub fn len(&self) -> usize {
+        let _look = self.held.look();
         self.now().len
     }
 
@@ -186,6 +189,7 @@ impl<T: Trace + Copy, H: HeapRef> Queue<'_, T, H> {
 
     /// The element of an index, counted from the front; `None`: there are fewer elements.
     pub fn get(&self, index: usize) -> Option<T> {
+        let _look = self.held.look();
         let now = self.now();
         (index < now.len).then(|| self.read(now, index))
     }
@@ -197,13 +201,25 @@ impl<T: Trace + Copy, H: HeapRef> Queue<'_, T, H> {
 
     /// The last element.
     pub fn back(&self) -> Option<T> {
-        self.get(self.len().checked_sub(1)?)
+        let _look = self.held.look();
+        let now = self.now();
+        now.len.checked_sub(1).map(|last| self.read(now, last))
     }
 
     /// All elements, from the front to the back.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = T> + ExactSizeIterator {
-        let now = self.now();
-        (0..now.len).map(move |number| self.read(now, number))
+        let _look = self.held.look();
+        let mut watch = self.held.watch();
+        let mut now = self.now();
+        let numbers = 0..now.len;
+        let read = move |number| {
+            let (_look, is_void) = self.held.step(&mut watch);
+            if is_void {
+                now = self.now();
+            }
+            (number < now.len).then(|| self.read(now, number))
+        };
+        Numbered { numbers, read }
     }
 
     /// Appends an element at the back.
@@ -270,10 +286,8 @@ impl<T: Trace + Copy, H: HeapRef> Queue<'_, T, H> {
         let mut op = self.held.op()?;
         let now = self.now();
         op.publish(self.held.at(), 0)?;
-        if now.at != 0 {
-            // SAFETY: nothing leads to it any more.
-            unsafe { op.free(now.at)? };
-        }
+        // SAFETY: nothing leads to it any more.
+        unsafe { op.free_replaced(now.at) };
         Ok(())
     }
 
@@ -285,28 +299,20 @@ impl<T: Trace + Copy, H: HeapRef> Queue<'_, T, H> {
         }
         let room = (now.room * 2).max(LEAST_ROOM);
         let bytes = room.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(FIRST));
-        let new = op.alloc(bytes.ok_or(Error::Size(room))?, 16)?;
-        let core = op.core();
+        let at = op.alloc(bytes.ok_or(Error::Size(room))?, 16)?;
+        let (core, new) = (op.core(), Fresh::new(op, at));
         for number in 0..now.len {
             let value = self.read(now, number);
             // SAFETY: nothing leads to the new ring yet.
-            unsafe { op.put(new + FIRST + number * size_of::<T>(), bytes_of(&value)) };
+            unsafe { new.op().put(at + FIRST + number * size_of::<T>(), bytes_of(&value)) };
         }
-        core.store(new, 0);
-        core.store(new + END_AT, now.len as u64);
-        core.store(new + ROOM_AT, room as u64);
-        core.store(new + ROOM_AT + 8, 0);
-        core.write_back(new, FIRST);
-        core.fence();
-        if let Err(why) = op.publish(self.held.at(), PPtr::<u8>::to(new).raw()) {
-            // SAFETY: nothing leads to it.
-            unsafe { op.give_back(new) };
-            return Err(why);
-        }
-        if now.at != 0 {
-            // SAFETY: nothing leads to it any more.
-            unsafe { op.free(now.at)? };
-        }
-        Ok(Now { at: new, begin: 0, len: now.len, room })
+        core.store(at, 0);
+        core.store(at + END_AT, now.len as u64);
+        core.store(at + ROOM_AT, room as u64);
+        core.store(at + ROOM_AT + 8, 0);
+        core.write_back(at, FIRST);
+        // SAFETY: only the head leads to the old ring.
+        unsafe { new.put_in_place(self.held.at(), now.at)? };
+        Ok(Now { at, begin: 0, len: now.len, room })
     }
 }

@@ -8,15 +8,17 @@ use core::marker::PhantomData;
 use core::mem::offset_of;
 use core::ops::{Bound, RangeBounds};
 
-use spandrel_pmem::Medium as _;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::held::{HeapRef, Held};
-use super::op::{Op, Part, bytes_of};
+use super::op::{Op, Part, bytes_of, store};
 use crate::error::Error;
 use crate::heap::Heap;
-use crate::layout::BLOCK_BYTES;
+use crate::layout::{BlockId, first_block};
+use crate::memory::Table;
 use crate::pointer::{PPtr, offset_of as offset_of_word};
 use crate::trace::{Trace, Tracer, hash, mix};
+use crate::transaction::Transaction;
 
 /// Levels at most. Each has a quarter of the nodes of the level below, expected.
 const LEVELS: usize = 16;
@@ -97,7 +99,8 @@ impl<'h, K: Trace + Copy + Ord, V: Trace + Copy> SortedMap<'h, K, V> {
     /// Opens the map that a named root leads to, and creates it if there is none.
     ///
     /// # Errors
-    /// [`Error::HandleLives`]: the map has a handle; and as for [`Heap::root`] and [`Heap::alloc`].
+    /// [`Error::HandleLives`]: the map has a handle; [`Error::InTransaction`]: a transaction of another thread that has not ended has changed
+    /// the map, or one of any thread its root; and as for [`Heap::root`] and [`Heap::alloc`].
     pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<SortedMap<'h, K, V, H>, Error> {
         const { SortedMap::<K, V, H>::FITS };
         let held = Held::open(heap, name, SortedHead::<K, V>::new)?;
@@ -110,7 +113,8 @@ impl<'h, K: Trace + Copy + Ord, V: Trace + Copy> SortedMap<'h, K, V> {
     /// [`Error::Foreign`].
     ///
     /// # Safety
-    /// No other handle of the map lives as long as this one, and its head is not freed or replaced.
+    /// No other handle of the map lives as long as this one, and its head is not freed or replaced. If a transaction has changed the map by
+    /// another handle, that has ended, or it is the calling thread's.
     pub unsafe fn of<H: HeapRef>(
         heap: H,
         head: PPtr<SortedHead<K, V>>,
@@ -138,6 +142,7 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
 
     /// The number of keys.
     pub fn len(&self) -> usize {
+        let _look = self.held.look();
         // Capped, as a damaged head may hold any number.
         let core = self.held.core();
         (core.load(self.held.at() + Self::LEN_AT) as usize).min(core.bytes())
@@ -153,9 +158,12 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
         let at = offset_of_word(word)?;
         let core = self.held.core();
         let bytes = core.bytes();
-        // Objects begin at a multiple of 16, behind the first block.
-        let fits = at.is_multiple_of(16) && (BLOCK_BYTES..bytes).contains(&at);
-        if !fits || bytes - at < size_of::<Node<K, V>>() {
+        // Objects begin at a multiple of 16, behind the metadata of a region: a link there would have it changed.
+        let fits = || {
+            let block = BlockId::of(at);
+            at.is_multiple_of(16) && block >= first_block(block.region())
+        };
+        if at >= bytes || !fits() || bytes - at < size_of::<Node<K, V>>() {
             return None;
         }
         let height = core.load(at) as usize;
@@ -204,11 +212,13 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
 
     /// The value of a key. Expected time logarithmic in the number of keys, as of every search.
     pub fn get(&self, key: &K) -> Option<V> {
+        let _look = self.held.look();
         self.at(self.before(key)[0], key).map(|node| self.value(node.at))
     }
 
     /// Whether the map has a key.
     pub fn contains_key(&self, key: &K) -> bool {
+        let _look = self.held.look();
         self.at(self.before(key)[0], key).is_some()
     }
 
@@ -254,6 +264,9 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
         let before = found.as_ref().map(|node| self.value(node.at));
         let value = value(before);
         if let Some(node) = found {
+            if size_of::<V>() == 0 {
+                return Ok(before);
+            }
             op.change(&[Part::of(node.at + offset_of!(Node<K, V>, value), &value)])?;
             return Ok(before);
         }
@@ -264,8 +277,8 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
         core.store(at, height as u64);
         // SAFETY: an object that nothing leads to yet.
         unsafe {
-            core.medium.store(at + offset_of!(Node<K, V>, key), bytes_of(&key));
-            core.medium.store(at + offset_of!(Node<K, V>, value), bytes_of(&value));
+            store(&core.medium, at + offset_of!(Node<K, V>, key), bytes_of(&key));
+            store(&core.medium, at + offset_of!(Node<K, V>, value), bytes_of(&value));
         }
         for (level, place) in places.iter().enumerate().take(height) {
             core.store(at + Self::LINKS_AT + level * 8, core.load(*place));
@@ -356,21 +369,52 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
         Ok(())
     }
 
-    /// Removes all keys for which `stays` returns false, at once: in a transaction, which may wait for one of another thread.
+    /// Removes all keys for which `stays` returns false, at once.
+    ///
+    /// Takes memory of the process meanwhile, a bit for each key; and room in the heap, about 130 bytes for each key that is removed.
     ///
     /// # Errors
     /// As for [`SortedMap::insert`].
     pub fn retain(&mut self, mut stays: impl FnMut(&K, &V) -> bool) -> Result<(), Error> {
-        let transaction = self.held.transaction()?;
-        let mut from = Bound::Unbounded;
+        let mut op = self.held.op()?;
+        // The closure runs before anything changes, and under no lock.
+        let bits = self.keys().count();
+        let goes = Table::<AtomicU64>::reserve(bits.div_ceil(64))?;
+        goes.ensure(bits.div_ceil(64))?;
+        let mut are_any = false;
+        for (number, (key, value)) in self.iter().enumerate() {
+            if let Some(word) = goes.all().get(number / 64).filter(|_| !stays(&key, &value)) {
+                word.fetch_or(1 << (number % 64), Relaxed);
+                are_any = true;
+            }
+        }
+        if !are_any {
+            return Ok(());
+        }
+        if op.transaction().is_none() {
+            return op.at_once(|op| self.remove_all(op, &goes));
+        }
+        let nested = Transaction::begin(op.core())?;
+        self.remove_all(&mut op, &goes)?;
+        nested.commit()
+    }
+
+    /// Removes the keys of which the bit is set, by their numbers in order.
+    fn remove_all(&self, op: &mut Op<'_, H::Medium>, goes: &Table<AtomicU64>) -> Result<(), Error> {
+        let is_gone = |number: usize| {
+            let word = goes.all().get(number / 64).map_or(0, |word| word.load(Relaxed));
+            word >> (number % 64) & 1 != 0
+        };
+        let (mut from, mut number) = (Bound::Unbounded, 0);
         loop {
-            let mut behind = self.range((from, Bound::Unbounded));
-            let Some((key, _)) = behind.find(|(key, value)| !stays(key, value)) else { break };
-            drop(behind);
-            self.remove_in(&mut self.held.op()?, &key)?;
+            let key = self.range((from, Bound::Unbounded)).map(|(key, _)| key).find(|_| {
+                number += 1;
+                is_gone(number - 1)
+            });
+            let Some(key) = key else { return Ok(()) };
+            self.remove_in(op, &key)?;
             from = Bound::Excluded(key);
         }
-        transaction.commit()
     }
 
     /// The first key and its value, in constant time.
@@ -380,6 +424,7 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
 
     /// The last key and its value.
     pub fn last(&self) -> Option<(K, V)> {
+        let _look = self.held.look();
         let place = self.before_by(|_| true)[0];
         let at = place.checked_sub(Self::LINKS_AT)?;
         (place != self.held.at()).then(|| {
@@ -411,15 +456,26 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
         self.range((key.map_or(Bound::Unbounded, |key| Bound::Included(*key)), Bound::Unbounded))
     }
 
-    /// All keys of a range and their values, in order. A range that ends before it begins is empty.
-    pub fn range(&self, range: impl RangeBounds<K>) -> impl Iterator<Item = (K, V)> {
-        let mut place = match range.start_bound() {
+    /// Where the link to the first key of a range is.
+    fn begin_of(&self, bound: Bound<&K>) -> usize {
+        match bound {
             Bound::Unbounded => self.held.at(),
             Bound::Included(from) => self.before(from)[0],
             Bound::Excluded(from) => self.before_by(|key| *key <= *from)[0],
-        };
+        }
+    }
+
+    /// All keys of a range and their values, in order. A range that ends before it begins is empty.
+    pub fn range(&self, range: impl RangeBounds<K>) -> impl Iterator<Item = (K, V)> {
+        let _look = self.held.look();
+        let mut watch = self.held.watch();
+        let mut place = self.begin_of(range.start_bound());
         let mut last: Option<K> = None;
         core::iter::from_fn(move || {
+            let (_look, is_void) = self.held.step(&mut watch);
+            if is_void {
+                place = self.begin_of(last.as_ref().map_or(range.start_bound(), Bound::Excluded));
+            }
             let node = self.node(self.held.core().load(place))?;
             let is_behind = match range.end_bound() {
                 Bound::Unbounded => false,

@@ -4,7 +4,7 @@ use core::fmt;
 
 use spandrel_pmem::{Media, Medium};
 
-use super::op::{Op, Part, bytes_of};
+use super::op::{Op, Part, bytes_of, store};
 use crate::error::Error;
 use crate::heap::Heap;
 use crate::pointer::PPtr;
@@ -33,11 +33,11 @@ impl<T: Trace, M: Medium> Root<'_, T, M> {
 
     /// Sets the root to an object, or to null. It is durable when this returns; in a transaction, when that has ended.
     ///
-    /// A collection that the root leads to must have no handle: its handle would go on with the old one.
-    ///
     /// # Errors
-    /// [`Error::Foreign`]: the pointer leads to no object that is large enough for a `T`; [`Error::Forked`], [`Error::ReadOnly`]; in a
-    /// transaction [`Error::Full`]: there is no room for its log.
+    /// [`Error::Foreign`]: the pointer leads to no object that is large enough for a `T`; [`Error::HandleLives`]: the root leads to a
+    /// collection that has a handle, which would go on with the old one; [`Error::InTransaction`]: a transaction of another thread has
+    /// changed the root or its collection and has not ended; [`Error::Forked`], [`Error::ReadOnly`]; in a transaction [`Error::Full`]:
+    /// there is no room for its log.
     pub fn set(&self, to: PPtr<T>) -> Result<(), Error> {
         let core = self.heap.core();
         if let Some(at) = to.offset() {
@@ -83,12 +83,8 @@ impl<M: Medium> Heap<M> {
     }
 
     fn fill_with<T: Trace>(&self, object: usize, value: T) {
-        let bytes = core::ptr::NonNull::from(&value).cast::<u8>();
         // SAFETY: the object has room for one, and nothing leads to it yet.
-        unsafe {
-            let bytes = core::slice::from_raw_parts(bytes.as_ptr(), size_of::<T>());
-            self.core().medium.store(object, bytes);
-        }
+        unsafe { store(&self.core().medium, object, bytes_of(&value)) };
         self.core().write_back(object, size_of::<T>());
         self.core().fence();
         core::mem::forget(value);

@@ -4,8 +4,8 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Bound, Range, RangeBounds};
 
-use super::held::{HeapRef, Held};
-use super::op::{Op, Part, bytes_of};
+use super::held::{HeapRef, Held, Numbered};
+use super::op::{Fresh, Op, Part, bytes_of, bytes_of_all};
 use crate::error::Error;
 use crate::heap::Heap;
 use crate::pointer::PPtr;
@@ -88,7 +88,8 @@ impl<'h, T: Trace + Copy> Vector<'h, T> {
     /// Opens the vector that a named root leads to, and creates it if there is none.
     ///
     /// # Errors
-    /// [`Error::HandleLives`]: the vector has a handle; and as for [`Heap::root`] and [`Heap::alloc`].
+    /// [`Error::HandleLives`]: the vector has a handle; [`Error::InTransaction`]: a transaction of another thread that has not ended has changed
+    /// the vector, or one of any thread its root; and as for [`Heap::root`] and [`Heap::alloc`].
     pub fn open<H: HeapRef>(heap: H, name: &str) -> Result<Vector<'h, T, H>, Error> {
         const { Vector::<T, H>::FITS };
         Ok(Vector { held: Held::open(heap, name, VectorHead::<T>::new)?, of: PhantomData })
@@ -100,7 +101,8 @@ impl<'h, T: Trace + Copy> Vector<'h, T> {
     /// [`Error::Foreign`].
     ///
     /// # Safety
-    /// No other handle of the vector lives as long as this one, and its head is not freed or replaced.
+    /// No other handle of the vector lives as long as this one, and its head is not freed or replaced. If a transaction has changed the vector by
+    /// another handle, that has ended, or it is the calling thread's.
     pub unsafe fn of<H: HeapRef>(
         heap: H,
         head: PPtr<VectorHead<T>>,
@@ -115,12 +117,6 @@ impl<'h, T: Trace + Copy> Vector<'h, T> {
 enum Piece<'v, T> {
     Old(Range<usize>),
     New(&'v [T]),
-}
-
-/// The bytes of several values.
-fn bytes_of_all<T: Copy>(values: &[T]) -> &[u8] {
-    // SAFETY: the values' own bytes, as long as they are borrowed.
-    unsafe { core::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
 impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
@@ -146,6 +142,7 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
 
     /// The number of elements.
     pub fn len(&self) -> usize {
+        let _look = self.held.look();
         self.parts().1
     }
 
@@ -167,6 +164,7 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
 
     /// The element of an index; `None`: there are fewer elements.
     pub fn get(&self, index: usize) -> Option<T> {
+        let _look = self.held.look();
         let (at, len) = self.parts();
         (index < len).then(|| self.read(at, index))
     }
@@ -178,18 +176,29 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
 
     /// The last element.
     pub fn last(&self) -> Option<T> {
+        let _look = self.held.look();
         let (at, len) = self.parts();
         len.checked_sub(1).map(|last| self.read(at, last))
     }
 
     /// All elements, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = T> + ExactSizeIterator {
-        let (at, len) = self.parts();
-        (0..len).map(move |index| self.read(at, index))
+        let _look = self.held.look();
+        let mut watch = self.held.watch();
+        let (mut at, mut len) = self.parts();
+        let read = move |index| {
+            let (_look, is_void) = self.held.step(&mut watch);
+            if is_void {
+                (at, len) = self.parts();
+            }
+            (index < len).then(|| self.read(at, index))
+        };
+        Numbered { numbers: 0..len, read }
     }
 
     /// Copies the elements from an index on to `into`, as many as it has room for, and returns their number.
     pub fn copy_to_slice(&self, from: usize, into: &mut [T]) -> usize {
+        let _look = self.held.look();
         let (at, len) = self.parts();
         let count = len.saturating_sub(from).min(into.len());
         for (number, place) in into.iter_mut().enumerate().take(count) {
@@ -216,8 +225,8 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         let len = self.len();
         let needed = len.checked_add(values.len()).ok_or(Error::Size(usize::MAX))?;
         if needed > room {
-            let room = needed.max(room * 2);
-            return self.renew(&mut op, room, &[Piece::Old(0..len), Piece::New(values)]);
+            let pieces = [Piece::Old(0..len), Piece::New(values)];
+            return self.renew_longer(&mut op, needed.max(room * 2), needed, &pieces);
         }
         if values.is_empty() {
             return Ok(());
@@ -228,6 +237,20 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         op.publish(at, needed as u64)
     }
 
+    /// As [`Vector::renew`], with room for `least` elements if the heap has none for `room`.
+    fn renew_longer(
+        &self,
+        op: &mut Op<'_, H::Medium>,
+        room: usize,
+        least: usize,
+        pieces: &[Piece<'_, T>],
+    ) -> Result<(), Error> {
+        match self.renew(op, room, pieces) {
+            Err(why) if why.is_full() && least < room => self.renew(op, least, pieces),
+            outcome => outcome,
+        }
+    }
+
     /// Replaces the object of the elements by a new one, with room for `room` elements, that holds the pieces.
     fn renew(
         &self,
@@ -236,56 +259,61 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         pieces: &[Piece<'_, T>],
     ) -> Result<(), Error> {
         let (old, _) = self.elements();
-        let bytes = room.checked_mul(Self::SIZE).and_then(|bytes| bytes.checked_add(FIRST));
-        let new = op.alloc(bytes.ok_or(Error::Size(room))?, 16)?;
-        let core = op.core();
+        let new = Self::fresh(op, room)?;
         let mut len = 0;
         for piece in pieces {
-            let to = Self::place(new, len);
-            match piece {
-                Piece::Old(range) if range.is_empty() => {}
-                Piece::Old(range) => {
-                    let from = core.at(Self::place(old, range.start));
-                    // SAFETY: only this handle changes the elements, and nothing leads to the new object yet.
-                    unsafe {
-                        let bytes = range.len() * Self::SIZE;
-                        op.put(to, core::slice::from_raw_parts(from.as_ptr(), bytes));
-                    }
-                    len += range.len();
-                }
-                Piece::New(values) => {
-                    // SAFETY: nothing leads to the new object yet.
-                    unsafe { op.put(to, bytes_of_all(values)) };
-                    len += values.len();
-                }
-            }
+            len += self.put_piece(&new, len, old, piece);
         }
-        self.put_in_place(op, old, new, len)
+        self.put_in_place(new, old, len)
     }
 
-    /// Publishes the object `new` with its `len` elements, and frees the old one.
+    /// A new object with room for `room` elements.
+    fn fresh<'o, 'c>(
+        op: &'o mut Op<'c, H::Medium>,
+        room: usize,
+    ) -> Result<Fresh<'o, 'c, H::Medium>, Error> {
+        let bytes = room.checked_mul(Self::SIZE).and_then(|bytes| bytes.checked_add(FIRST));
+        let at = op.alloc(bytes.ok_or(Error::Size(room))?, 16)?;
+        Ok(Fresh::new(op, at))
+    }
+
+    /// Writes a piece to a new object, which has room for it behind its first `len` elements. Returns the number of elements.
+    fn put_piece(
+        &self,
+        new: &Fresh<'_, '_, H::Medium>,
+        len: usize,
+        old: usize,
+        piece: &Piece<'_, T>,
+    ) -> usize {
+        let (count, bytes) = match piece {
+            Piece::Old(range) if range.is_empty() => return 0,
+            Piece::Old(range) => {
+                let from = self.held.core().at(Self::place(old, range.start)).cast();
+                // SAFETY: elements of the old object, that only this handle changes.
+                let bytes =
+                    unsafe { core::slice::from_raw_parts(from.as_ptr(), range.len() * Self::SIZE) };
+                (range.len(), bytes)
+            }
+            Piece::New(values) => (values.len(), bytes_of_all(values)),
+        };
+        // SAFETY: nothing leads to the new object yet.
+        unsafe { new.op().put(Self::place(new.at(), len), bytes) };
+        count
+    }
+
+    /// Publishes a new object with its `len` elements, and frees the old one.
     fn put_in_place(
         &self,
-        op: &mut Op<'_, H::Medium>,
+        new: Fresh<'_, '_, H::Medium>,
         old: usize,
-        new: usize,
         len: usize,
     ) -> Result<(), Error> {
-        let core = op.core();
-        core.store(new, len as u64);
-        core.store(new + 8, 0);
-        core.write_back(new, FIRST);
-        core.fence();
-        if let Err(why) = op.publish(self.held.at(), PPtr::<u8>::to(new).raw()) {
-            // SAFETY: nothing leads to it.
-            unsafe { op.give_back(new) };
-            return Err(why);
-        }
-        if old != 0 {
-            // SAFETY: nothing leads to it any more.
-            unsafe { op.free(old)? };
-        }
-        Ok(())
+        let core = self.held.core();
+        core.store(new.at(), len as u64);
+        core.store(new.at() + 8, 0);
+        core.write_back(new.at(), FIRST);
+        // SAFETY: only the head leads to the old object.
+        unsafe { new.put_in_place(self.held.at(), old) }
     }
 
     /// Replaces an element.
@@ -330,10 +358,8 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         let mut op = self.held.op()?;
         let (at, _) = self.elements();
         op.publish(self.held.at(), 0)?;
-        if at != 0 {
-            // SAFETY: nothing leads to it any more.
-            unsafe { op.free(at)? };
-        }
+        // SAFETY: nothing leads to it any more.
+        unsafe { op.free_replaced(at) };
         Ok(())
     }
 
@@ -349,7 +375,7 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         }
         let room = if len < room { room } else { room * 2 + 1 };
         let pieces = [Piece::Old(0..index), Piece::New(&[value]), Piece::Old(index..len)];
-        self.renew(&mut op, room, &pieces)
+        self.renew_longer(&mut op, room, len + 1, &pieces)
     }
 
     /// Removes an element, and returns it. Writes all other elements to a new object, unless it is the last one.
@@ -423,23 +449,24 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         self.renew(&mut op, room, &[Piece::Old(0..from), Piece::Old(to..len)])
     }
 
-    /// Removes all elements for which `stays` returns false, at once. Writes the others to a new object.
+    /// Removes all elements for which `stays` returns false, at once. Writes the others to a new object, unless all stay.
     ///
     /// # Errors
     /// As for [`Vector::push`]. All elements are there then.
     pub fn retain(&mut self, mut stays: impl FnMut(&T) -> bool) -> Result<(), Error> {
         let mut op = self.held.op()?;
         let (old, len) = self.parts();
-        if len == 0 {
+        let Some(first) = (0..len).find(|index| !stays(&self.read(old, *index))) else {
             return Ok(());
+        };
+        // A panic of the closure frees the new object.
+        let new = Self::fresh(&mut op, len - 1)?;
+        let mut count = self.put_piece(&new, 0, old, &Piece::Old(0..first));
+        for index in first + 1..len {
+            if stays(&self.read(old, index)) {
+                count += self.put_piece(&new, count, old, &Piece::Old(index..index + 1));
+            }
         }
-        let new = op.alloc(Self::place(0, len), 16)?;
-        let mut count = 0;
-        for value in self.iter().filter(|value| stays(value)) {
-            // SAFETY: nothing leads to the new object yet, and it has room for all elements.
-            unsafe { op.put(Self::place(new, count), bytes_of(&value)) };
-            count += 1;
-        }
-        self.put_in_place(&mut op, old, new, count)
+        self.put_in_place(new, old, count)
     }
 }

@@ -67,8 +67,9 @@ impl<'a> Options<'a> {
     }
 
     /// The heap is opened read only: [`Options::open`] takes a copy in memory of its last checkpoint, as [`Options::copy`] does, and
-    /// operations that would change it are refused ([`ReadOnly`](super::Error::ReadOnly)). Other processes may have it open meanwhile.
-    /// Neither the file nor its directory need be writable.
+    /// operations that would change it are refused ([`ReadOnly`](super::Error::ReadOnly)). Another process may have it open meanwhile.
+    /// Neither the file nor its directory need be writable, with one exception: where another process has a mapped heap open, the copy is
+    /// requested of that process through the file, which takes the right to write to it.
     ///
     /// The copy takes as much memory as the heap has, and does not follow what is changed later.
     ///

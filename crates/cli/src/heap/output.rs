@@ -1,0 +1,179 @@
+//! A file that the command writes: under its name when it is complete. Until then an earlier file of that name stays.
+
+use super::directory_of;
+use super::ended;
+use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::unistd::linkat;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+
+/// The beginning of preliminary names.
+const PREFIX: &str = ".spandrel-dump-";
+/// Without the bits of the process's umask.
+const MODE: u32 = 0o666;
+
+/// See the head of this file. Dropped before [`Output::finish`] it leaves nothing.
+pub enum Output {
+    /// A device, a pipe, or a file in a directory that must not be written: bytes go there at once.
+    Direct(File),
+    /// The file has no name yet: it is gone when the command is killed.
+    Nameless { file: File, path: PathBuf },
+    /// On file systems without nameless files.
+    Named { file: NamedTempFile, path: PathBuf },
+}
+
+impl Output {
+    /// Begins a file. Called before there are other threads.
+    pub fn begin(path: &Path) -> io::Result<Self> {
+        // A write beyond `ulimit -f` is an error, and no signal.
+        // SAFETY: to ignore a signal calls no function.
+        let _ = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
+        let before = path.metadata().ok();
+        let is_file = before.as_ref().is_none_or(|before| before.is_file());
+        // `/dev/stdout` may be a file, which another process has open.
+        if !is_file || ["/dev", "/proc"].iter().any(|place| path.starts_with(place)) {
+            return File::create(path).map(Self::Direct);
+        }
+        // A link stays one.
+        let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        let begun = match Self::beside(target) {
+            Err(why) if is_forbidden(&why) && before.is_some() => {
+                File::create(path).map(Self::Direct)
+            }
+            begun => begun,
+        }?;
+        if let (Some(before), Some(file)) = (before, begun.hidden()) {
+            let _ = fchown(file, Some(before.uid()), Some(before.gid()));
+            file.set_permissions(Permissions::from_mode(before.mode() & 0o7777))?;
+        }
+        Ok(begun)
+    }
+
+    /// A file without a name, or with a preliminary one, in the directory of a path.
+    fn beside(path: PathBuf) -> io::Result<Self> {
+        let directory = directory_of(&path);
+        let mut options = OpenOptions::new();
+        options.write(true).mode(MODE).custom_flags(libc::O_TMPFILE);
+        // The file gets its name through `/proc`, which a sandbox may lack.
+        let file = options.open(directory).ok().filter(|file| descriptor(file).exists());
+        if let Some(file) = file {
+            return Ok(Self::Nameless { file, path });
+        }
+        let permissions = Permissions::from_mode(MODE);
+        let mut builder = tempfile::Builder::new();
+        let file = builder.prefix(PREFIX).permissions(permissions).tempfile_in(directory)?;
+        ended::removes(file.path().to_path_buf());
+        Ok(Self::Named { file, path })
+    }
+
+    /// The file, if it does not have its name yet.
+    fn hidden(&self) -> Option<&File> {
+        match self {
+            Self::Direct(_) => None,
+            Self::Nameless { file, .. } => Some(file),
+            Self::Named { file, .. } => Some(file.as_file()),
+        }
+    }
+
+    /// Gives the file its name, in the place of an earlier file.
+    pub fn finish(self) -> io::Result<()> {
+        let path = match self {
+            Self::Direct(_) => return Ok(()),
+            Self::Nameless { file, path } => {
+                file.sync_all()?;
+                let from = descriptor(&file);
+                // A link does not replace a file, and a renaming does.
+                let link = |to: &Path| {
+                    let flags = AtFlags::AT_SYMLINK_FOLLOW;
+                    linkat(AT_FDCWD, &from, AT_FDCWD, to, flags).map_err(io::Error::from)
+                };
+                let named =
+                    tempfile::Builder::new().prefix(PREFIX).make_in(directory_of(&path), link)?;
+                named.persist(&path)?;
+                path
+            }
+            Self::Named { file, path } => {
+                file.as_file().sync_all()?;
+                file.persist(&path)?;
+                path
+            }
+        };
+        File::open(directory_of(&path))?.sync_all()
+    }
+}
+
+/// The path of an open file in `/proc`.
+fn descriptor(file: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
+
+fn is_forbidden(why: &io::Error) -> bool {
+    matches!(why.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Direct(file) | Self::Nameless { file, .. } => file.write(bytes),
+            Self::Named { file, .. } => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn names(place: &Path) -> Vec<String> {
+        let name = |entry: io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
+        let entries = std::fs::read_dir(place).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| name(entry).into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn an_earlier_file_stays_until_the_new_one_is_complete() {
+        let place = tempfile::tempdir().unwrap();
+        let (path, link) = (place.path().join("file"), place.path().join("link"));
+        std::fs::write(&path, "earlier").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        symlink("file", &link).unwrap();
+        for to in [&path, &link] {
+            let mut output = Output::begin(to).unwrap();
+            output.write_all(b"a part").unwrap();
+            drop(output);
+            assert_eq!(std::fs::read(&path).unwrap(), b"earlier");
+        }
+        let permissions = Permissions::from_mode(MODE);
+        let named = tempfile::Builder::new().permissions(permissions).tempfile_in(place.path());
+        let named = Output::Named { file: named.unwrap(), path: place.path().join("new") };
+        let nameless = Output::begin(&link).unwrap();
+        for mut output in [named, nameless] {
+            output.write_all(b"complete").unwrap();
+            output.finish().unwrap();
+        }
+        assert_eq!(names(place.path()), ["file", "link", "new"]);
+        for file in ["file", "link", "new"] {
+            assert_eq!(std::fs::read(place.path().join(file)).unwrap(), b"complete");
+        }
+        assert!(link.is_symlink());
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o640);
+    }
+
+    #[test]
+    fn devices_and_pipes_are_written_at_once() {
+        assert!(matches!(Output::begin(Path::new("/dev/null")).unwrap(), Output::Direct(_)));
+        assert!(Output::begin(Path::new("/no/such")).is_err());
+    }
+}
