@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::prelude::v1::*;
+use std::sync::{Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use spandrel_pmem::simulator::{Bounds, Memory, Outcome, Point};
@@ -361,4 +364,43 @@ proptest! {
         let survey = check(&&memory, TYPES, &mut |_| ()).unwrap();
         prop_assert_eq!((survey.damaged, survey.lost), (0, 0));
     }
+}
+
+/// A transaction waits for a lock of the program's, and the thread that has the lock for the gate that a checkpoint would have shut.
+#[test]
+fn a_checkpoint_that_waits_for_a_transaction_keeps_no_operation_out() {
+    let memory = Memory::new(BYTES);
+    let heap = Heap::create(&memory, UUID, 0, 0).unwrap();
+    let map = Mutex::new(HashMap::<u64, u64>::open(&heap, "m").unwrap());
+    let (begun, runs) = mpsc::channel();
+    let (ended, end) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            if end.recv_timeout(Duration::from_secs(30)).is_err() {
+                eprintln!("the threads wait for each other");
+                std::process::abort();
+            }
+        });
+        let held = map.lock().unwrap();
+        scope.spawn(|| {
+            let transaction = heap.transaction(|| {
+                begun.send(()).unwrap();
+                map.lock().unwrap().insert(1, 1)
+            });
+            transaction.unwrap();
+        });
+        runs.recv().unwrap();
+        let still = scope.spawn(|| {
+            // SAFETY: no thread stores to objects but by the collection.
+            unsafe { heap.give_back() }.unwrap();
+        });
+        // Time for the other thread to shut the gate.
+        thread::sleep(Duration::from_millis(100));
+        let mut map = held;
+        map.insert(2, 2).unwrap();
+        drop(map);
+        still.join().unwrap();
+        ended.send(()).unwrap();
+    });
+    assert_eq!(map.lock().unwrap().len(), 2);
 }
