@@ -33,6 +33,17 @@ pub fn allowed(directory: &CStr) -> Allowed {
     )
 }
 
+/// Writes the absolute path of the current directory, without a zero byte. Returns its length; `None`: it has none that fits.
+pub fn current(into: &mut [u8]) -> Option<usize> {
+    let errno = crate::env::errno();
+    // SAFETY: the kernel writes no more bytes than there are.
+    let len = unsafe { libc::syscall(libc::SYS_getcwd, into.as_mut_ptr(), into.len()) };
+    crate::env::set_errno(errno);
+    let len = usize::try_from(len).ok()?.checked_sub(1)?;
+    // A directory outside of the process's root has no path.
+    into.first().filter(|first| **first == b'/').map(|_| len)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

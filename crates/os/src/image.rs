@@ -10,8 +10,10 @@ use rustix::fs::{self, FallocateFlags, FileType, FlockOperation, Mode, OFlags, S
 use rustix::io::Errno;
 use rustix::mm::{self, MapFlags, ProtFlags};
 use rustix::process::{Resource, getrlimit};
+use spandrel_pages::PAGE_BYTES;
 
 use crate::file::{fill, write_at};
+use crate::vm;
 
 /// What an image is opened or locked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +35,18 @@ pub enum Mapping {
     Private,
     /// The mapping allows no stores.
     ReadOnly,
+}
+
+impl Mapping {
+    fn flags(self) -> (ProtFlags, MapFlags) {
+        let (access, flags) = match self {
+            Self::Synchronous => (ProtFlags::WRITE, MapFlags::SHARED_VALIDATE | MapFlags::SYNC),
+            Self::Shared => (ProtFlags::WRITE, MapFlags::SHARED),
+            Self::Private => (ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE),
+            Self::ReadOnly => (ProtFlags::empty(), MapFlags::SHARED),
+        };
+        (access | ProtFlags::READ, flags)
+    }
 }
 
 /// Two numbers that no other file has: 128 random bits.
@@ -307,17 +321,30 @@ impl Image {
         len: usize,
         how: Mapping,
     ) -> Result<(), i32> {
-        let (access, flags) = match how {
-            Mapping::Synchronous => (ProtFlags::WRITE, MapFlags::SHARED_VALIDATE | MapFlags::SYNC),
-            Mapping::Shared => (ProtFlags::WRITE, MapFlags::SHARED),
-            Mapping::Private => (ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE),
-            Mapping::ReadOnly => (ProtFlags::empty(), MapFlags::SHARED),
-        };
-        let (access, flags) = (access | ProtFlags::READ, flags | MapFlags::FIXED);
+        // A call that replaces a mapping unmaps it before the file system is asked. If that refuses, a hole is left in the reservation, where
+        // another thread's mapping may come to lie: so the file system is asked first.
+        self.try_map(how)?;
+        let (access, flags) = how.flags();
+        let flags = flags | MapFlags::FIXED;
         // SAFETY: promised by the caller.
         unsafe { mm::mmap(at.cast(), len, access, flags, &self.file, offset) }
             .map(|_| ())
             .map_err(Errno::raw_os_error)
+    }
+
+    /// Whether the file system has such a mapping of the file. No other mapping of the process changes meanwhile.
+    ///
+    /// # Errors
+    /// As for [`Image::map`].
+    pub fn try_map(&self, how: Mapping) -> Result<(), i32> {
+        let (access, flags) = how.flags();
+        // SAFETY: the kernel chooses where the mapping lies, and only this function knows of it.
+        unsafe {
+            let at = mm::mmap(core::ptr::null_mut(), PAGE_BYTES, access, flags, &self.file, 0)
+                .map_err(Errno::raw_os_error)?;
+            vm::release(at.cast(), PAGE_BYTES);
+        }
+        Ok(())
     }
 
     /// Writes bytes at an offset. The caller has checked the limit of the process ([`Image::check_limit`]).
@@ -429,6 +456,24 @@ mod tests {
         remove(&other).unwrap();
         rename(&path, &other).unwrap();
         assert_eq!(directory.names(), ["other"]);
+    }
+
+    /// Another thread's mapping may come to lie in a hole, and be unmapped with the reservation.
+    #[test]
+    fn a_mapping_that_the_file_system_refuses_leaves_no_hole() {
+        let directory = Directory::new();
+        let image = Image::create(&directory.path("image")).unwrap();
+        image.grow(0, 8192).unwrap();
+        let at = vm::reserve(8192).unwrap();
+        for how in [Mapping::Synchronous, Mapping::Shared, Mapping::Private, Mapping::ReadOnly] {
+            // SAFETY: reserved above, and used by no other code.
+            let mapped = unsafe { image.map(at.as_ptr(), 0, 8192, how) };
+            assert!(how == Mapping::Synchronous || mapped.is_ok(), "{how:?}: {mapped:?}");
+            assert_eq!(image.try_map(how), mapped);
+            assert!(vm::is_mapped(at.as_ptr()) && vm::is_mapped(at.as_ptr().wrapping_add(4096)));
+        }
+        // SAFETY: as above.
+        unsafe { vm::release(at.as_ptr(), 8192) };
     }
 
     #[test]

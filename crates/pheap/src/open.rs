@@ -14,7 +14,9 @@ use crate::limits::{CPath, check_new, check_path};
 use crate::registry;
 use crate::roots::RootType;
 use crate::shared::Core;
-use crate::superblock::{ASKING, IDENTITY_COPY, Identity, Record, TIE, VERSION, line_words};
+use crate::superblock::{
+    ASKING, IDENTITY_COPY, Identity, Record, TIE, UUID_AT, VERSION, line_words,
+};
 use crate::window;
 
 /// Bytes that a heap is made with by default.
@@ -81,6 +83,7 @@ impl Paths {
             old_log: self.old_log.as_c(),
             aside: self.aside.as_c(),
             identity: identity.uuid[0],
+            identity_at: Some([UUID_AT, IDENTITY_COPY as u64 + UUID_AT]),
             choice: if wanted == Choice::Auto { identity.medium } else { wanted },
             insists: wanted == Choice::Mapped,
             limit,
@@ -295,11 +298,13 @@ impl<'a> Options<'a> {
         }
         check_path(path.as_ref(), LOG.len())?;
         let paths = Paths::new(path.as_ref())?;
-        let (identity, version, bytes) = identify(&paths)?;
-        self.with_limit(bytes, |limit| {
-            let place = paths.place((&identity, version), self.choice, limit);
-            let media = Media::open(&Place { forgives: self.forgets_log, ..place });
-            media.map_err(|why| translated(why.into(), &identity))
+        of_one_file(|| {
+            let (identity, version, bytes) = identify(&paths)?;
+            self.with_limit(bytes, |limit| {
+                let place = paths.place((&identity, version), self.choice, limit);
+                let media = Media::open(&Place { forgives: self.forgets_log, ..place });
+                media.map_err(|why| translated(why.into(), &identity))
+            })
         })
     }
 
@@ -323,10 +328,12 @@ impl<'a> Options<'a> {
     pub fn copy_medium(&self, path: impl AsRef<[u8]>) -> Result<Media, Error> {
         check_path(path.as_ref(), LOG.len())?;
         let paths = Paths::new(path.as_ref())?;
-        let (identity, version, _) = identify(&paths)?;
-        let place = paths.place((&identity, version), Choice::Auto, 0);
-        let place = Place { wait: self.wait, forgives: self.forgets_log, ..place };
-        Media::copy(&place).map_err(|why| translated(why.into(), &identity))
+        of_one_file(|| {
+            let (identity, version, _) = identify(&paths)?;
+            let place = paths.place((&identity, version), Choice::Auto, 0);
+            let place = Place { wait: self.wait, forgives: self.forgets_log, ..place };
+            Media::copy(&place).map_err(|why| translated(why.into(), &identity))
+        })
     }
 
     /// Calls `open` with the program's limit, or, without one, with [`LIMIT`] and half of it each time that fails for want of address
@@ -413,11 +420,30 @@ pub fn copy(path: impl AsRef<[u8]>) -> Result<Media, Error> {
     Options::new().copy_medium(path)
 }
 
+/// Calls `open` again if another file has taken the path since its identity was read.
+fn of_one_file<T>(open: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+    /// Each time another file is put in the place of the one before.
+    const TURNS: usize = 16;
+    let mut turns = 0;
+    loop {
+        turns += 1;
+        match open() {
+            Err(Error::System(libc::ESTALE)) if turns < TURNS => {}
+            opened => return opened,
+        }
+    }
+}
+
 /// The identity and the format's version that a file has, and its length in bytes.
 fn identify(paths: &Paths) -> Result<(Identity, u64, usize), Error> {
     let line = |at: usize| {
         let mut bytes = [0; 64];
-        let (read, has) = peek_at(paths.file.as_c(), at as u64, &mut bytes)?;
+        let peeked = peek_at(paths.file.as_c(), at as u64, &mut bytes);
+        let (read, has) = peeked.map_err(|why| match Error::from(why) {
+            // A directory, a pipe or a device.
+            Error::System(libc::EINVAL) => Error::NotAHeap,
+            why => why,
+        })?;
         Ok::<_, Error>((line_words(&bytes), read, has))
     };
     let ((first, read, has), (copy, ..)) = (line(0)?, line(IDENTITY_COPY)?);

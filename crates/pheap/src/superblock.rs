@@ -48,6 +48,9 @@ pub const TIE: usize = SUPERBLOCK + 13 * 4096;
 /// Where the copy of the identity line lies: on the superblock's last page.
 pub const IDENTITY_COPY: usize = SUPERBLOCK + 15 * 4096;
 
+/// Where in an identity line the first word of the UUID lies.
+pub const UUID_AT: u64 = 3 * 8;
+
 const _: () = assert!(
     NAMES + ROOT_COUNT * 64 == UNDO_LOG
         && UNDO_LOG + 4096 == ASKING

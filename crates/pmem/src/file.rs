@@ -33,6 +33,8 @@ use crate::wal::Wal;
 
 /// A log that has become longer begins anew with the next checkpoint: the disk is waited for once more then.
 const LOG_BYTES: u64 = 64 * MIB as u64;
+/// Beyond that a reader of the log is not waited for: it may have been stopped. One that goes on finds the log changed, and begins anew.
+const MOST_BYTES: u64 = 4 * LOG_BYTES;
 /// Room that a log has for an image, however full the disk becomes: for all of its pages, as far as a log is not too long then, and for what is to
 /// be in the next checkpoint. So a program that has filled the disk can make durable what it has stored, and what it frees.
 fn log_room(image_bytes: u64, written_bytes: u64) -> u64 {
@@ -105,7 +107,7 @@ impl File {
     /// The error's number: `EWOULDBLOCK` if another process has it open, `EADDRINUSE` if something lies at the base already, `EFBIG` beyond 16 TiB;
     /// what does not fit of a log (see [`Failed`]). Nothing was changed then but what recovery has done.
     pub fn open(place: &Place<'_>) -> Result<Self, Failed> {
-        let image = files::locked(place.path)?;
+        let image = files::locked(place)?;
         Self::of(image, place, Written::watch)
     }
 
@@ -215,7 +217,8 @@ impl File {
     ) -> Result<(), Failed> {
         state.check()?;
         self.files.image.check_limit(self.bytes() as u64).map_err(Failed)?;
-        if state.wal.bytes() > LOG_BYTES && !self.has_reader() {
+        let bytes = state.wal.bytes();
+        if bytes > MOST_BYTES || bytes > LOG_BYTES && !self.has_reader() {
             state.begin_anew(&self.files)?;
         }
         let before = state.wal.bytes();

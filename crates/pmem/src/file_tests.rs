@@ -3,6 +3,7 @@
 use super::*;
 use crate::media::Media;
 use crate::testing::{Directory, FIRST, LIMIT};
+use spandrel_os::image::Access;
 use std::prelude::v1::*;
 
 type Watch = unsafe fn(*mut u8, usize) -> Written;
@@ -11,7 +12,7 @@ const WAYS: [Watch; 2] = [Written::watch, Written::watch_own];
 
 fn open_by(place: &Directory, watch: Watch) -> Result<File, Failed> {
     let place = place.place();
-    File::of(files::locked(place.path)?, &place, watch)
+    File::of(files::locked(&place)?, &place, watch)
 }
 
 fn open(place: &Directory) -> Result<File, Failed> {
@@ -342,4 +343,64 @@ fn memory_that_the_file_has_is_given_back() {
         let is_right = |at: usize| load(&copy, at) == if at.is_multiple_of(8192) { 5 } else { 3 };
         assert!((0..8 << 20).step_by(4096).all(is_right));
     }
+}
+
+/// A backup is put in the place of a file that a process has open: both would write to the same log.
+#[test]
+fn one_process_has_a_log_whatever_file_lies_beside_it() {
+    let place = Directory::new();
+    let file = create(&place, 1 << 20, Written::watch);
+    store(&file, 0, 1);
+    file.checkpoint().unwrap();
+    std::fs::copy(place.path("image"), place.path("backup")).unwrap();
+    std::fs::rename(place.path("backup"), place.path("image")).unwrap();
+    assert_eq!(open(&place).err(), Some(Failed(libc::EWOULDBLOCK)));
+    let forgiving = Place { forgives: true, ..place.place() };
+    assert_eq!(File::open(&forgiving).err(), Some(Failed(libc::EWOULDBLOCK)));
+    store(&file, 0, 2);
+    file.checkpoint().unwrap();
+    drop(file);
+    assert_eq!(place.names(), ["image", "image.wal"], "the log of a file without a name stays");
+}
+
+#[test]
+fn a_file_that_is_not_the_one_that_was_looked_at_is_not_touched() {
+    let place = Directory::new();
+    drop(create(&place, 1 << 20, Written::watch));
+    let before = std::fs::read(place.path("image")).unwrap();
+    let at = FIRST as u64;
+    for identity_at in [[at, at], [at, 1 << 30]] {
+        let other = Place { identity_at: Some(identity_at), forgives: true, ..place.place() };
+        assert_eq!(Media::open(&other).err(), Some(Failed(libc::ESTALE)));
+        assert_eq!(Media::copy(&other).err(), Some(Failed(libc::ESTALE)));
+    }
+    assert!(std::fs::read(place.path("image")).unwrap() == before);
+    assert_eq!(place.names(), ["image"]);
+}
+
+/// A reader that was stopped has the lock that says so, and goes on later, or never.
+#[test]
+fn a_reader_that_is_stopped_does_not_make_the_log_longer_for_ever() {
+    let place = Directory::new();
+    let bytes = 32 << 20;
+    let file = create(&place, bytes, Written::watch);
+    let reader = Image::open(place.place().path, Access::Read).unwrap();
+    reader.share_byte(READER).unwrap();
+    let mut most = 0;
+    for round in 1..=2 * MOST_BYTES / bytes as u64 {
+        for at in (0..bytes - FIRST).step_by(4096) {
+            store(&file, at, round);
+        }
+        file.checkpoint().unwrap();
+        most = most.max(file.state.lock().wal.bytes());
+    }
+    assert!((LOG_BYTES..MOST_BYTES + 2 * bytes as u64).contains(&most), "{most}");
+}
+
+#[test]
+fn a_relative_name_holds_wherever_the_process_goes() {
+    let name = Name::of(c"heaps/x.wal").unwrap();
+    let here = std::env::current_dir().unwrap().join("heaps/x.wal");
+    assert_eq!(name.text().to_str().unwrap(), here.to_str().unwrap());
+    assert_eq!(Name::of(c"/x.wal").unwrap().text(), c"/x.wal");
 }

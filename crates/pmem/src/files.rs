@@ -20,6 +20,10 @@ use crate::wal::Wal;
 /// How long readers are waited for.
 const READERS: Duration = Duration::from_secs(10);
 
+/// Files that lost their name while they were locked, one after the other. A file system whose numbers of files change looks the same, and is
+/// believed then.
+const TURNS: usize = 16;
+
 /// The two files.
 pub struct Files {
     /// What is kept.
@@ -75,12 +79,13 @@ impl Disk for Files {
 /// Opens a file and locks it for one process. Processes that only read it, for a copy, are waited for.
 ///
 /// # Errors
-/// The error's number: `EWOULDBLOCK` if another process has it, or many read it for long.
-pub fn locked(path: &CStr) -> Result<Image, Failed> {
+/// The error's number: `EWOULDBLOCK` if another process has it, or many read it for long; `ESTALE` if it is not the file that the place
+/// is of.
+pub fn locked(place: &Place<'_>) -> Result<Image, Failed> {
     let until = u128::from(clock::nanos()) + READERS.as_nanos();
-    let mut nap = Nap::new();
+    let (mut nap, mut turns) = (Nap::new(), 0);
     loop {
-        let image = Image::open(path, Access::Write).map_err(Failed)?;
+        let image = Image::open(place.path, Access::Write).map_err(Failed)?;
         match image.lock(Access::Write) {
             Err(libc::EWOULDBLOCK) if u128::from(clock::nanos()) < until => {
                 // A lock of a reader would not be refused.
@@ -89,10 +94,30 @@ pub fn locked(path: &CStr) -> Result<Image, Failed> {
                 nap.take();
             }
             // A file that lost its name before it was locked is not the one that others find.
-            Ok(()) if !image.is_named(path).map_err(Failed)? => {}
-            locked => return locked.map(|()| image).map_err(Failed),
+            Ok(()) if turns < TURNS && !image.is_named(place.path).map_err(Failed)? => turns += 1,
+            locked => {
+                locked.map_err(Failed)?;
+                check_identity(&image, place)?;
+                return Ok(image);
+            }
         }
     }
+}
+
+/// Refuses a file that is not the one that the place is of.
+///
+/// # Errors
+/// `ESTALE`; other numbers: the file system's.
+pub fn check_identity(image: &Image, place: &Place<'_>) -> Result<(), Failed> {
+    let Some(places) = place.identity_at else { return Ok(()) };
+    for at in places {
+        let mut bytes = [0; 8];
+        let read = image.read_at(&mut bytes, at).map_err(Failed)?;
+        if read == bytes.len() && u64::from_le_bytes(bytes) == place.identity {
+            return Ok(());
+        }
+    }
+    Err(Failed(libc::ESTALE))
 }
 
 /// Opens a log, if there is one.
@@ -109,6 +134,24 @@ pub fn open_log(path: &CStr, access: Access) -> Result<Option<Image>, Failed> {
     }
 }
 
+/// Opens the log of an image that was locked, if there is one, and locks it. A process that has an image open which had this path before
+/// writes to the same log.
+///
+/// # Errors
+/// As for [`open_log`]; `EWOULDBLOCK`: another process has the log.
+fn lock_log(place: &Place<'_>) -> Result<Option<Image>, Failed> {
+    let mut turns = 0;
+    loop {
+        let Some(log) = open_log(place.log, Access::Write)? else { return Ok(None) };
+        log.lock(Access::Write).map_err(Failed)?;
+        // Its owner may have removed it in between.
+        if turns == TURNS || log.is_named(place.log).map_err(Failed)? {
+            return Ok(Some(log));
+        }
+        turns += 1;
+    }
+}
+
 /// Makes the log of an image, which has none. An empty file of that name is taken away: nothing is in it.
 ///
 /// # Errors
@@ -119,6 +162,7 @@ pub fn make_log(place: &Place<'_>) -> Result<Image, Failed> {
     image.check_limit(HEAD_BYTES as u64).map_err(Failed)?;
     image.write_at(&head(place.identity), 0).map_err(Failed)?;
     image.sync().map_err(Failed)?;
+    image.lock(Access::Write).map_err(Failed)?;
     refuse_log(place)?;
     match draft.publish(place.log) {
         Err(libc::EEXIST) => Err(Failed::NOT_A_LOG),
@@ -192,7 +236,7 @@ pub fn recovered(
     let is_forgiven =
         |why: Failed| place.forgives && (why.is_of_log() || why == Failed::DAMAGED_TIE);
     let (mut log, mut is_set_aside) = (None, false);
-    match open_log(place.log, Access::Write) {
+    match lock_log(place) {
         Err(why) if is_forgiven(why) => {
             forgive(&image, place)?;
             is_set_aside = true;
@@ -231,6 +275,8 @@ pub fn absorb(image: Image, place: &Place<'_>) -> Result<Image, Failed> {
 /// # Errors
 /// The disk's; `EEXIST` if another log was set aside before.
 fn forgive(image: &Image, place: &Place<'_>) -> Result<(), Failed> {
+    let lines = Ties::fresh(place.identity, drawn());
+    image.check_limit(place.tie + lines.len() as u64).map_err(Failed)?;
     match image::rename(place.log, place.aside) {
         Err(libc::ENOENT) => {}
         renamed => {
@@ -238,7 +284,6 @@ fn forgive(image: &Image, place: &Place<'_>) -> Result<(), Failed> {
             draft::sync_directory_of(place.aside).map_err(Failed)?;
         }
     }
-    let lines = Ties::fresh(place.identity, drawn());
     image.write_at(&lines, place.tie).map_err(Failed)?;
     image.sync().map_err(Failed)
 }

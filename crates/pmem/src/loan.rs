@@ -240,7 +240,7 @@ mod tests {
         fn new() -> Self {
             let place = Directory::new();
             place.make(8 * PAGE_BYTES).unwrap();
-            let image = crate::files::locked(place.place().path).unwrap();
+            let image = crate::files::locked(&place.place()).unwrap();
             Self { mapped: Mapped::of(image, 1 << 20, None).unwrap(), place }
         }
 

@@ -5,7 +5,6 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
 use spandrel_os::image::{Image, Mapping};
-use spandrel_os::vm;
 use spandrel_pages::PAGE_BYTES;
 use spandrel_sync::Lock;
 
@@ -68,13 +67,7 @@ impl Mapped {
 
     /// Whether a file can be mapped so that its stores survive a loss of power.
     pub fn is_persistent(image: &Image) -> bool {
-        let Ok((at, reserved)) = room::reserve(PAGE_BYTES, None) else { return false };
-        // SAFETY: just reserved, and released again.
-        unsafe {
-            let is_so = image.map(at.as_ptr(), 0, PAGE_BYTES, Mapping::Synchronous).is_ok();
-            vm::release(at.as_ptr(), reserved);
-            is_so
-        }
+        image.try_map(Mapping::Synchronous).is_ok()
     }
 
     /// Writes lines to the image that say that no log continues its state, as no log records the stores to a mapping. One line after the
@@ -190,7 +183,7 @@ mod tests {
 
     fn open(place: &Directory) -> Result<Mapped, Failed> {
         let place = place.place();
-        Mapped::of(locked(place.path)?, place.limit, place.base)
+        Mapped::of(locked(&place)?, place.limit, place.base)
     }
 
     #[test]

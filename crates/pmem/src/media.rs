@@ -4,9 +4,9 @@ use core::ffi::CStr;
 use core::ptr::NonNull;
 use core::time::Duration;
 
-use spandrel_os::filesystem;
 use spandrel_os::image::{Access, Image};
 use spandrel_os::written::Written;
+use spandrel_os::{directory, filesystem};
 
 use crate::file::File;
 use crate::files;
@@ -68,14 +68,29 @@ pub const PATH_BYTES: usize = 4096;
 pub struct Name(Buffer);
 
 impl Name {
-    /// Keeps a path.
+    /// Keeps a path. A relative one holds also when the process has gone to another directory, unless both together are too long for a path.
     ///
     /// # Errors
     /// `ENAMETOOLONG`, `ENOMEM`.
     pub fn of(path: &CStr) -> Result<Self, Failed> {
         let path = path.to_bytes_with_nul();
         let mut kept = Buffer::new(PATH_BYTES)?;
-        let place = kept.bytes().get_mut(..path.len()).ok_or(Failed(libc::ENAMETOOLONG))?;
+        let bytes = kept.bytes();
+        let directory = match path.first() {
+            Some(b'/') => 0,
+            _ => {
+                directory::current(bytes).filter(|len| len + path.len() < bytes.len()).unwrap_or(0)
+            }
+        };
+        let (_, rest) = bytes.split_at_mut(directory);
+        let rest = match rest.split_first_mut() {
+            Some((slash, rest)) if directory > 0 => {
+                *slash = b'/';
+                rest
+            }
+            _ => bytes,
+        };
+        let place = rest.get_mut(..path.len()).ok_or(Failed(libc::ENAMETOOLONG))?;
         place.copy_from_slice(path);
         Ok(Self(kept))
     }
@@ -103,6 +118,9 @@ pub struct Place<'a> {
     pub aside: &'a CStr,
     /// A number that no other file has.
     pub identity: u64,
+    /// Offsets at which the file itself has that number. `None`: it has it nowhere. Another file may have taken the path since the number was
+    /// read: such a file is not touched.
+    pub identity_at: Option<[u64; 2]>,
     /// How it is to be used.
     pub choice: Choice,
     /// With [`Choice::Mapped`]: a file that cannot be mapped is an error. Otherwise such a file is used with a log.
@@ -132,7 +150,7 @@ impl Media {
     /// As for [`Mapped::of`] and [`File::open`]; [`Failed::HUGE_PAGES`], [`Failed::COPY_ON_WRITE`]. A file whose log cannot be used is
     /// not opened, unless [`Place::forgives`].
     pub fn open(place: &Place<'_>) -> Result<Self, Failed> {
-        let image = files::locked(place.path)?;
+        let image = files::locked(place)?;
         if image.has_huge_pages_only() {
             return Err(Failed::HUGE_PAGES);
         }

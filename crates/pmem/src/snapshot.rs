@@ -18,7 +18,7 @@ use spandrel_os::{clock, vm};
 use spandrel_pages::PAGE_BYTES;
 
 use crate::disk::{Disk, Which};
-use crate::files::{drawn, open_log};
+use crate::files::{check_identity, drawn, open_log};
 use crate::loan::{self, Loan, Nap, READER};
 use crate::log::{BUFFER_BYTES, Fit, Log};
 use crate::media::Place;
@@ -102,11 +102,21 @@ impl Drop for Source {
 impl Source {
     fn open(place: &Place<'_>) -> Result<Self, Failed> {
         let image = Image::open(place.path, Access::Read).map_err(Failed)?;
+        check_identity(&image, place)?;
         let log = match open_log(place.log, Access::Read) {
             Err(Failed::NOT_A_LOG) if place.forgives => None,
             opened => opened?,
         };
         Ok(Self { image, log })
+    }
+
+    /// Whether the paths still lead to the files that were opened: an owner may have closed the image, and another one opened it.
+    fn is_current(&self, place: &Place<'_>) -> Result<bool, Failed> {
+        let is_log = match &self.log {
+            Some(log) => log.is_named(place.log).map_err(Failed)?,
+            None => matches!(open_log(place.log, Access::Read), Ok(None)),
+        };
+        Ok(is_log && self.image.is_named(place.path).map_err(Failed)?)
     }
 
     /// The newest line of the file: the state that it is in.
@@ -130,12 +140,13 @@ impl Source {
         // Where the file system has no such locks, a log that begins anew is noticed below, and the file is read once more.
         let _ = self.image.share_byte(READER);
         match self.read_logged(place) {
+            Err(why) if is_of_state(why) && !self.is_current(place)? => Ok(Read::Changed),
             // The owner may have changed the file between two reads.
-            Err(why) if !is_free && (why.is_of_log() || why == Failed::DAMAGED_TIE) => {
+            Err(why) if !is_free && is_of_state(why) => {
                 let is_held = self.image.lock(Access::Read).is_err();
                 if is_held { Ok(Read::Changed) } else { Err(why) }
             }
-            Err(why) if place.forgives && (why.is_of_log() || why == Failed::DAMAGED_TIE) => {
+            Err(why) if place.forgives && is_of_state(why) => {
                 let mut copy = Snapshot::room(&self.image, place.base)?;
                 copy.fill(&self.image, &mut || ())?;
                 copy.untie(place);
@@ -201,6 +212,11 @@ impl Source {
         }
         Ok(Read::Copied(copy))
     }
+}
+
+/// Whether the error says that a log does not fit the image.
+fn is_of_state(why: Failed) -> bool {
+    why.is_of_log() || why == Failed::DAMAGED_TIE
 }
 
 /// The length in memory of an image that a record gives the length of.

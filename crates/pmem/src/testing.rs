@@ -46,6 +46,7 @@ impl Directory {
             old_log,
             aside,
             identity: self.identity,
+            identity_at: None,
             choice: Choice::Auto,
             insists: false,
             limit: self.limit,

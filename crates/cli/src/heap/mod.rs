@@ -25,6 +25,7 @@ pub use args::HeapArgs;
 use crate::failure::Failure;
 use args::{HeapTask, WaitArgs};
 use failed::{copy_failed, failed};
+use nix::sys::signal::{SigHandler, Signal, signal};
 use spandrel_pheap::{Error, Media, Options};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -35,6 +36,9 @@ const BLOCK_BYTES: u64 = spandrel_pheap::BLOCK_BYTES as u64;
 
 /// Runs the subcommand.
 pub fn run(args: &HeapArgs) -> Result<u8, Failure> {
+    // A write beyond `ulimit -f` is an error, and no signal.
+    // SAFETY: to ignore a signal calls no function.
+    let _ = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
     match &args.task {
         HeapTask::Create(args) => create::run(args),
         HeapTask::Info(args) => info::run(args),

@@ -3,7 +3,6 @@
 use super::directory_of;
 use super::ended;
 use nix::fcntl::{AT_FDCWD, AtFlags};
-use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::linkat;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -28,11 +27,8 @@ pub enum Output {
 }
 
 impl Output {
-    /// Begins a file. Called before there are other threads.
+    /// Begins a file.
     pub fn begin(path: &Path) -> io::Result<Self> {
-        // A write beyond `ulimit -f` is an error, and no signal.
-        // SAFETY: to ignore a signal calls no function.
-        let _ = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
         let before = path.metadata().ok();
         let is_file = before.as_ref().is_none_or(|before| before.is_file());
         // `/dev/stdout` may be a file, which another process has open.
