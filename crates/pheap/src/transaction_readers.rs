@@ -7,13 +7,12 @@
 //! Readers do not wait for a rollback that waits: a read within a read (by a key's own comparison) never waits for itself. Neither side
 //! waits for anything else while it keeps the other one out.
 
-use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+use spandrel_sync::linger;
 
 /// No thread reads: a rollback restores words.
 const RESTORES: u32 = u32::MAX;
-/// Tries before the thread lets others run.
-const SPINS: u32 = 100;
 
 /// The rollbacks of a heap.
 pub struct Rollbacks {
@@ -52,13 +51,8 @@ impl Rollbacks {
     fn change(&self, to: impl Fn(u32) -> Option<u32>) {
         let mut tries = 0;
         while self.state.fetch_update(Acquire, Relaxed, &to).is_err() {
+            linger(tries);
             tries += 1;
-            if tries < SPINS {
-                spin_loop();
-            } else {
-                // SAFETY: takes and changes nothing of this process.
-                unsafe { libc::sched_yield() };
-            }
         }
     }
 }
