@@ -404,3 +404,23 @@ fn a_relative_name_holds_wherever_the_process_goes() {
     assert_eq!(name.text().to_str().unwrap(), here.to_str().unwrap());
     assert_eq!(Name::of(c"/x.wal").unwrap().text(), c"/x.wal");
 }
+
+#[test]
+fn a_copy_that_forgives_takes_no_notice_of_a_file_in_the_place_of_the_log() {
+    let place = Directory::new();
+    let file = create(&place, 1 << 20, Written::watch);
+    store(&file, 0, 1);
+    file.checkpoint().unwrap();
+    let after = place.copy();
+    for content in ["garbage", ""] {
+        std::fs::write(after.path("image.wal"), content).unwrap();
+        assert!(Media::copy(&after.place()).is_err(), "{content:?}");
+        let forgiving = Place { forgives: true, ..after.place() };
+        assert_eq!(Media::copy(&forgiving).map(drop), Ok(()), "{content:?}");
+    }
+    std::fs::remove_file(after.path("image.wal")).unwrap();
+    std::fs::create_dir(after.path("image.wal")).unwrap();
+    assert_eq!(Media::copy(&after.place()).err(), Some(Failed::NOT_A_LOG));
+    let forgiving = Place { forgives: true, ..after.place() };
+    assert_eq!(Media::copy(&forgiving).map(drop), Ok(()));
+}

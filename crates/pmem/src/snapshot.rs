@@ -114,7 +114,10 @@ impl Source {
     fn is_current(&self, place: &Place<'_>) -> Result<bool, Failed> {
         let is_log = match &self.log {
             Some(log) => log.is_named(place.log).map_err(Failed)?,
-            None => matches!(open_log(place.log, Access::Read), Ok(None)),
+            None => match open_log(place.log, Access::Read) {
+                Err(Failed::NOT_A_LOG) => place.forgives,
+                found => matches!(found, Ok(None)),
+            },
         };
         Ok(is_log && self.image.is_named(place.path).map_err(Failed)?)
     }
