@@ -438,12 +438,7 @@ fn of_one_file<T>(open: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
 fn identify(paths: &Paths) -> Result<(Identity, u64, usize), Error> {
     let line = |at: usize| {
         let mut bytes = [0; 64];
-        let peeked = peek_at(paths.file.as_c(), at as u64, &mut bytes);
-        let (read, has) = peeked.map_err(|why| match Error::from(why) {
-            // A directory, a pipe or a device.
-            Error::System(libc::EINVAL) => Error::NotAHeap,
-            why => why,
-        })?;
+        let (read, has) = peek_at(paths.file.as_c(), at as u64, &mut bytes)?;
         Ok::<_, Error>((line_words(&bytes), read, has))
     };
     let ((first, read, has), (copy, ..)) = (line(0)?, line(IDENTITY_COPY)?);
