@@ -11,7 +11,6 @@ use crate::gate::Begun;
 use crate::heap::Heap;
 use crate::shared::Core;
 pub use crate::transaction_log::{Line, Log, Transactions};
-pub use crate::transaction_readers::KeptOut;
 
 impl<M: Medium> Heap<M> {
     /// Runs `work` as a transaction: after a failure at any time all of its operations are there, or none. On a file they are durable

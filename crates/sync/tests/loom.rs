@@ -10,7 +10,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::AtomicU8;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use loom::thread;
-use spandrel_sync::{Gate, Handshake, Lock, Once, Pool, Wakeup};
+use spandrel_sync::{Gate, Handshake, Lock, Once, Pool, ReadersFirst, Wakeup};
 
 /// A value that panics when two use it at a time.
 struct Value(UnsafeCell<u32>);
@@ -135,6 +135,73 @@ fn a_thread_that_finds_a_start_done_sees_it_and_the_running_thread_knows() {
         }
         thread.join().unwrap();
         assert!(once.0.is_done());
+    });
+}
+
+/// Two words that a writer changes one after the other, and that a reader finds equal.
+struct Restored {
+    lock: ReadersFirst,
+    words: [Value; 2],
+}
+
+impl Restored {
+    fn new() -> Self {
+        Restored { lock: ReadersFirst::new(), words: [Value::new(), Value::new()] }
+    }
+
+    fn restore(&self) {
+        self.lock.write(|| self.words.iter().for_each(Value::add));
+    }
+
+    /// A read, and a read within it.
+    fn read(&self) -> u32 {
+        let _read = self.lock.read();
+        let first = self.words[0].get();
+        let _within = self.lock.read();
+        assert_eq!(first, self.words[1].get());
+        first
+    }
+}
+
+#[test]
+fn a_reader_reads_twice_beside_a_writer_that_waits() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let restored = Arc::new(Restored::new());
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                let restored = restored.clone();
+                thread::spawn(move || restored.read())
+            })
+            .collect();
+        restored.restore();
+        assert_eq!(restored.read(), 1);
+        readers.into_iter().for_each(|reader| assert!(reader.join().unwrap() <= 1));
+    });
+}
+
+#[test]
+fn two_writers_take_turns_beside_a_reader() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let restored = Arc::new(Restored::new());
+        let others: Vec<_> = (0..2)
+            .map(|number| {
+                let restored = restored.clone();
+                thread::spawn(move || {
+                    if number == 0 {
+                        restored.restore();
+                    } else {
+                        restored.read();
+                    }
+                })
+            })
+            .collect();
+        restored.restore();
+        others.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(restored.read(), 2);
     });
 }
 

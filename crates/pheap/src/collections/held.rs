@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
 use spandrel_pmem::Medium;
+use spandrel_sync::Reading;
 
 use super::claim::{Claim, Touched};
 use super::op::Op;
@@ -16,7 +17,6 @@ use crate::registry;
 use crate::shared::Core;
 use crate::superblock::ROOTS;
 use crate::trace::Trace;
-use crate::transaction::KeptOut;
 
 /// What a handle of a collection keeps to have its heap open: `&Heap`, `Arc<Heap>`, `Rc<Heap>`, or the [`Heap`] itself.
 ///
@@ -222,7 +222,7 @@ impl<H: HeapRef> Held<H> {
 }
 
 /// A read that runs; see [`Held::look`].
-pub(crate) struct Look<'c>(#[expect(dead_code, reason = "it is dropped")] Option<KeptOut<'c>>);
+pub(crate) struct Look<'c>(#[expect(dead_code, reason = "it is dropped")] Option<Reading<'c>>);
 
 /// See [`Held::watch`]. `None`: no rollback can change the collection as long as the handle is borrowed.
 pub(crate) struct Watch(Option<u64>);
