@@ -126,15 +126,15 @@ impl Gate {
     }
 
     /// Shuts the gate: waits until every transaction has ended, then until every thread has left, and keeps others out until the guard is
-    /// dropped. Operations of the calling thread pass meanwhile.
+    /// dropped. Operations of the calling thread pass meanwhile. A thread inside may wait for what a thread at the gate holds: then the
+    /// gate opens again for a while.
     ///
     /// # Errors
     /// [`Error::InOperation`]: the thread is inside an operation; [`Error::Forked`], [`Error::ReadOnly`], [`Error::NoMemory`] as for
     /// [`Gate::enter`].
     pub fn shut(&self) -> Result<Shut<'_>, Error> {
         let row = self.row_outside()?;
-        self.transactions.shut();
-        self.gate.shut();
+        sync::Gate::shut_all(&[&self.transactions, &self.gate]);
         row.depth().set(1);
         Ok(Shut { gate: self, row })
     }

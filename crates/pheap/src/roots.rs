@@ -234,7 +234,8 @@ impl<M: Medium> Core<M> {
     /// The same, claimed for the handle of its collection. Both at once: no thread removes or sets the root in between.
     ///
     /// # Errors
-    /// As for [`Core::named_root`]; [`Error::HandleLives`]; [`Error::InTransaction`]: a transaction that has not ended has changed the
+    /// As for [`Core::named_root`]; [`Error::HandleLives`]: also if it is the handle of another root that leads to the same collection;
+    /// [`Error::InTransaction`]: a transaction that has not ended has changed the
     /// collection, and is another thread's, or has changed the root. Its rollback would leave the handle with the head that the root
     /// leads to no more.
     pub fn claim_root(&self, name: &str, layout: u64) -> Result<(usize, Claim), Error> {
@@ -242,12 +243,23 @@ impl<M: Medium> Core<M> {
         let _roots = self.roots.lock();
         let index = self.find_or_name_root(name, layout)?;
         let number = self.number.load(Relaxed);
-        let lives = || self.root_name(index).map_or(Error::RootName, Error::HandleLives);
-        let claim = Claim::take(number, index).ok_or_else(lives)?;
-        let touched = collections::touched(number, index);
+        let lives = |index| self.root_name(index).map_or(Error::RootName, Error::HandleLives);
+        let claim = Claim::take(number, index).ok_or_else(|| lives(index))?;
+        // Before the roots: what a transaction that has ended by now has left of them is there.
+        let open = self.transactions.open_id();
         let is_own = !inside.row().transaction().get().is_null();
-        if touched.is_by(self.transactions.open_id()) && (touched.is_of_root() || !is_own) {
-            return Err(Error::InTransaction);
+        // Other roots may lead to the same head.
+        let head = self.load(ROOTS + index * 8);
+        let leads_there =
+            |other: usize| other == index || head != 0 && self.load(ROOTS + other * 8) == head;
+        for other in (0..ROOT_COUNT).filter(|other| leads_there(*other)) {
+            if other != index && collections::is_claimed(number, other) {
+                return Err(lives(other));
+            }
+            let touched = collections::touched(number, other);
+            if touched.is_by(open) && (touched.is_of_root() || !is_own) {
+                return Err(Error::InTransaction);
+            }
         }
         Ok((index, claim))
     }
@@ -255,6 +267,10 @@ impl<M: Medium> Core<M> {
     /// See [`Core::named_root`]. The caller has the lock of the roots.
     fn find_or_name_root(&self, name: &str, layout: u64) -> Result<usize, Error> {
         let wanted = RootName::new(name, layout)?;
+        // A transaction that has removed a root may be rolled back: the root has its name again then. The rollback takes no lock of the roots;
+        // so the transaction is looked at before the names. If it has ended by then, the names are as it has left them.
+        let (number, open) = (self.number.load(Relaxed), self.transactions.open_id());
+        let is_open = |index: usize| collections::touched(number, index).is_by(open);
         if let Some(index) = self.find_root(name)? {
             let heap = self.root_name(index).map_or(0, |name| name.layout);
             return if heap == layout {
@@ -264,9 +280,6 @@ impl<M: Medium> Core<M> {
             };
         }
         self.check_process()?;
-        // A transaction that has removed a root may be rolled back: the root has its name again then.
-        let (number, open) = (self.number.load(Relaxed), self.transactions.open_id());
-        let is_open = |index: usize| collections::touched(number, index).is_by(open);
         if (0..ROOT_COUNT).any(|index| is_open(index) && self.name_at(index).text() == name) {
             return Err(Error::InTransaction);
         }

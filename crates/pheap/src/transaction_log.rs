@@ -179,7 +179,7 @@ pub struct Transactions {
 unsafe impl Sync for Transactions {}
 
 impl Transactions {
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             open: CachePadded::new(AtomicU64::new(0)),
             lock: Lock::new(()),

@@ -1,14 +1,18 @@
-//! A gate: any number of threads pass it at once; a thread that shuts it waits until all of them have left.
+//! A gate: any number of threads pass it at once; a thread that shuts it waits until all of them have left, or gives up and tries again.
 
 use crate::padded::CachePadded;
 use crate::platform::{
     AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
-    light_barrier, wait, wake_all,
+    light_barrier, linger, wait, wait_for, wake_all,
 };
 
 const OPEN: u32 = 0;
 const SHUT: u32 = 1;
+
+/// The first try of [`Gate::shut_all`], and the longest, in milliseconds.
+const TRY_MS: u32 = 1;
+const LONGEST_TRY_MS: u32 = 1024;
 
 /// A lock of many readers and one writer, whose readers count themselves on one of `SHARDS` cache lines: entering and leaving
 /// cost one locked instruction each, and threads of different shards share no line that changes.
@@ -71,24 +75,51 @@ impl<const SHARDS: usize> Gate<SHARDS> {
         }
     }
 
-    /// Shuts the gate, and waits until every thread has left. The calling thread is not inside.
-    pub fn shut(&self) {
+    /// Shuts the gate: keeps threads out, and waits until every thread has left. False: some have not left within about `ms`
+    /// milliseconds, and the gate is open again. The calling thread is not inside. Waits also for another thread that has shut the gate.
+    pub fn try_shut(&self, ms: u32) -> bool {
         while self.state.compare_exchange(OPEN, SHUT, Acquire, Relaxed).is_err() {
             wait(&self.state, SHUT);
         }
         light_barrier();
+        let mut waited = 0;
         for count in &self.inside {
             loop {
                 let found = count.load(Acquire);
                 if found == 0 {
                     break;
                 }
-                wait(count, found);
+                if waited == ms {
+                    self.open();
+                    return false;
+                }
+                wait_for(count, found, 1);
+                waited += 1;
             }
+        }
+        true
+    }
+
+    /// Shuts several gates, one after the other.
+    ///
+    /// A thread inside may wait for a lock that a thread before the gate holds. Then nothing would move while the gate is shut. So the gates
+    /// open again after a while, and each try is longer than the one before: threads that stay long, and new ones that come without a pause,
+    /// do not keep the gates open for good.
+    pub fn shut_all(gates: &[&Self]) {
+        let mut ms = TRY_MS;
+        loop {
+            let shut = gates.iter().take_while(|gate| gate.try_shut(ms)).count();
+            if shut == gates.len() {
+                return;
+            }
+            gates.iter().take(shut).rev().for_each(|gate| gate.open());
+            // Those that waited pass.
+            (0..ms).for_each(|_| linger(u32::MAX));
+            ms = (ms * 2).min(LONGEST_TRY_MS);
         }
     }
 
-    /// Opens the gate after [`Gate::shut`]. The calling thread has shut it.
+    /// Opens the gate after [`Gate::try_shut`] or [`Gate::shut_all`]. The calling thread has shut it.
     pub fn open(&self) {
         self.state.store(OPEN, Release);
         wake_all(&self.state);

@@ -1,4 +1,4 @@
-//! Locks, a gate, a lock of readers first, start-once cells, a handshake, the thread slot, a pool of work, cache lines of one's own, and
+//! Locks, a gate, start-once cells, a handshake, the thread slot, a pool of work, cache lines of one's own, and
 //! threads for work beside the program.
 //!
 //! Invariants: nothing here allocates, and a lock may be taken before libc is
@@ -21,7 +21,6 @@ mod lock;
 mod padded;
 mod platform;
 mod pool;
-mod readers_first;
 mod slot;
 #[cfg(not(loom))]
 pub mod thread;
@@ -35,6 +34,5 @@ pub use platform::is_single_threaded;
 #[cfg(not(loom))]
 pub use platform::{exchange, linger};
 pub use pool::Pool;
-pub use readers_first::{ReadersFirst, Reading};
 pub use slot::{NO_CACHE, ThreadSlot, thread_slot};
 pub use wakeup::Wakeup;

@@ -6,7 +6,6 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
 use spandrel_pmem::Medium;
-use spandrel_sync::Reading;
 
 use super::claim::{Claim, Touched};
 use super::op::Op;
@@ -17,6 +16,7 @@ use crate::registry;
 use crate::shared::Core;
 use crate::superblock::ROOTS;
 use crate::trace::Trace;
+use crate::transaction_readers::Reading;
 
 /// What a handle of a collection keeps to have its heap open: `&Heap`, `Arc<Heap>`, `Rc<Heap>`, or the [`Heap`] itself.
 ///

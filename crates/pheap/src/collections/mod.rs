@@ -38,6 +38,8 @@ mod map;
 #[cfg(test)]
 mod model_tests;
 mod op;
+#[cfg(test)]
+mod opening_tests;
 mod queue;
 mod set;
 #[cfg(test)]
