@@ -36,6 +36,7 @@ mod fork;
 mod gate;
 mod header;
 mod heap;
+mod identify;
 mod lasting;
 mod layout;
 mod lazy;

@@ -46,5 +46,5 @@ pub use draft::Draft;
 pub use file::File;
 pub use line::{LINE_BYTES, lines};
 pub use mapped::{Kind, Mapped};
-pub use media::{Choice, Guarantee, Media, Place, peek, peek_at};
+pub use media::{Choice, Guarantee, Media, Place, peek};
 pub use medium::{Failed, Medium};

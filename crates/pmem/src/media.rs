@@ -209,16 +209,8 @@ impl Media {
 /// # Errors
 /// The error's number: `ELOOP` for a symbolic link, `EINVAL` for what is no file.
 pub fn peek(path: &CStr, into: &mut [u8]) -> Result<(usize, u64), Failed> {
-    peek_at(path, 0, into)
-}
-
-/// The same of the bytes from an offset on.
-///
-/// # Errors
-/// As for [`peek`].
-pub fn peek_at(path: &CStr, at: u64, into: &mut [u8]) -> Result<(usize, u64), Failed> {
     let image = Image::open(path, Access::Read).map_err(Failed)?;
-    let read = image.read_at(into, at).map_err(Failed)?;
+    let read = image.read_at(into, 0).map_err(Failed)?;
     Ok((read, image.bytes().map_err(Failed)?))
 }
 
