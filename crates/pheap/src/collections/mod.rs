@@ -32,6 +32,8 @@
 //! ```
 
 mod claim;
+#[cfg(test)]
+mod full_tests;
 mod held;
 mod key;
 mod map;
