@@ -40,6 +40,8 @@ mod map;
 #[cfg(test)]
 mod model_tests;
 mod op;
+#[cfg(test)]
+mod order_tests;
 mod queue;
 mod set;
 #[cfg(test)]

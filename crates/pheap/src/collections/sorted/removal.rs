@@ -1,4 +1,5 @@
-//! Removal from a sorted map.
+//! Removal from a sorted map. No link leads to a node that is freed, whatever the comparison of keys says: `Ord` is safe code of the
+//! program.
 
 use super::{LEVELS, SortedMap};
 use crate::collections::held::HeapRef;
@@ -7,6 +8,9 @@ use crate::error::Error;
 use crate::pointer::PPtr;
 use crate::trace::Trace;
 use crate::transaction::Transaction;
+
+/// The links of a level lead to no node, or in a circle.
+struct DamagedLevel;
 
 impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> {
     /// Removes a key; see [`SortedMap::remove`].
@@ -20,9 +24,13 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
         let value = self.value(node.at);
         let core = op.core();
         let word = PPtr::<u8>::to(node.at).raw();
-        for (level, place) in places.iter().enumerate().skip(1).rev() {
-            if core.load(*place) == word && level < node.height {
-                Self::set_upper_link(op, *place, core.load(node.at + Self::LINKS_AT + level * 8))?;
+        let mut is_whole = true;
+        for level in (1..node.height).rev() {
+            let met = Some(places[level]).filter(|place| core.load(*place) == word);
+            let link = met.map_or_else(|| self.upper_link(word, level), |place| Ok(Some(place)));
+            is_whole &= link.is_ok();
+            if let Ok(Some(place)) = link {
+                Self::set_upper_link(op, place, core.load(node.at + Self::LINKS_AT + level * 8))?;
             }
         }
         // Durable before the lowest level changes: no link may lead to a node that is freed.
@@ -31,9 +39,34 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
             Part::Word(places[0], core.load(node.at + Self::LINKS_AT)),
             Part::Word(self.held.at() + Self::LEN_AT, (self.len() as u64).saturating_sub(1)),
         ])?;
-        // SAFETY: nothing leads to it any more. If it is no object the heap was damaged before.
-        let _ = unsafe { op.free(node.at) };
+        // In a damaged level another link may lead to the node: a collection frees it then.
+        if is_whole {
+            // SAFETY: nothing leads to it any more. If it is no object the heap was damaged before.
+            let _ = unsafe { op.free(node.at) };
+        }
         Ok(Some(value))
+    }
+
+    /// Where the link of an upper level to a node is that a search by its key has not met: the link is missing, as after a failure, or the
+    /// order of the keys is none. Compares no keys, so that the safety of the heap does not rest on `Ord`. Takes time linear in the nodes of
+    /// the level.
+    ///
+    /// # Errors
+    /// The level is damaged.
+    #[cold]
+    fn upper_link(&self, word: u64, level: usize) -> Result<Option<usize>, DamagedLevel> {
+        let mut place = self.held.at() + level * 8;
+        for _ in 0..=self.len() {
+            match self.held.core().load(place) {
+                0 => return Ok(None),
+                found if found == word => return Ok(Some(place)),
+                other => {
+                    let node = self.node(other).filter(|node| node.height > level);
+                    place = node.ok_or(DamagedLevel)?.at + Self::LINKS_AT + level * 8;
+                }
+            }
+        }
+        Err(DamagedLevel)
     }
 
     /// Removes all keys, at once. Takes time linear in their number, as it frees each node; in a transaction also room in the heap, 32 bytes
