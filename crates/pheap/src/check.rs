@@ -18,6 +18,7 @@ use crate::objects::valid;
 use crate::pointer::offset_of;
 use crate::progress::Watcher;
 use crate::roots::RootType;
+use crate::second_names::SECOND_NAME;
 use crate::shared::Core;
 use crate::sums::{NAMES_SUM, REGIONS_SUM, ROOTS_SUM, region_line};
 use crate::superblock::{
@@ -380,6 +381,9 @@ impl<M: Medium> Look<'_, M> {
             let has_seal = self.core.load(line + LINE_BYTES - 8) != 0;
             if has_seal && self.core.root_name(index).is_none() {
                 self.find(line, Kind::Damage, "the name of a root");
+            }
+            if self.core.is_second_of_its_name(index) {
+                self.find(line, Kind::Damage, SECOND_NAME);
             }
         }
     }

@@ -53,6 +53,7 @@ mod registry;
 mod repair;
 mod restore;
 mod roots;
+mod second_names;
 mod shared;
 mod shrink;
 mod sums;
