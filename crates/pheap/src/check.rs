@@ -1,6 +1,7 @@
-//! The check of a whole heap, which changes nothing.
+//! The check of a whole heap, which changes nothing of its file.
 //!
-//! The medium belongs to the check alone, as a copy does. The check compares the identity, the records, the sums, the headers, the mark bits and
+//! The medium belongs to the check alone, as a copy does. A change or a transaction that was not ended is undone in a copy in memory, so that
+//! what is counted is what an opening finds; on another medium it is counted as it stands. The check compares the identity, the records, the sums, the headers, the mark bits and
 //! the roots, and then marks the reachable objects. Each finding has an offset. The check continues behind a damage as far as headers are
 //! valid.
 
@@ -162,6 +163,7 @@ pub fn check_watched<M: Medium>(
     core.progress.watch(watcher, steps, || {
         look.superblock();
         look.undo_log();
+        look.undo();
         look.headers();
         look.roots();
         // To follow pointers relies on headers.
@@ -252,6 +254,18 @@ impl<M: Medium> Look<'_, M> {
             }
             Err(Error::Damaged { at, what }) => self.find(at as usize, Kind::Damage, what),
             _ => {}
+        }
+    }
+
+    /// Undoes what was begun and not ended, as an opening does. A damaged log was reported, and nothing is undone then.
+    fn undo(&self) {
+        let medium = &self.core.medium;
+        if self.is_closed() || !medium.is_private() {
+            return;
+        }
+        let format = if self.survey.version == VERSION { Format::Checked } else { Format::Old };
+        if undo::replay(medium, format).is_ok() {
+            let _ = crate::transaction_log::replay(medium);
         }
     }
 

@@ -253,6 +253,10 @@ unsafe impl Medium for Media {
         }
     }
 
+    fn is_private(&self) -> bool {
+        matches!(&self.inner, Inner::Copied(_))
+    }
+
     #[inline]
     fn has_lines(&self) -> bool {
         matches!(&self.inner, Inner::Mapped(medium) if medium.kind() == Kind::Dax)

@@ -81,6 +81,11 @@ pub unsafe trait Medium: Sync {
         Ok(self.bytes())
     }
 
+    /// Whether the medium is a copy in memory: what is stored reaches no file.
+    fn is_private(&self) -> bool {
+        false
+    }
+
     /// Stores bytes. What crosses words may be torn.
     ///
     /// # Safety
@@ -187,6 +192,10 @@ unsafe impl<M: Medium + ?Sized> Medium for &M {
 
     fn grow(&self, bytes: usize) -> Result<(), Failed> {
         (**self).grow(bytes)
+    }
+
+    fn is_private(&self) -> bool {
+        (**self).is_private()
     }
 
     #[inline]

@@ -393,6 +393,10 @@ unsafe impl Medium for Snapshot {
         self.bytes
     }
 
+    fn is_private(&self) -> bool {
+        true
+    }
+
     fn write_back(&self, _: usize, _: usize) {}
 
     fn fence(&self) {}
