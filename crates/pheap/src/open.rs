@@ -257,9 +257,11 @@ impl<'a> Options<'a> {
         }
         // First, as opening the medium may already write to the file: the tie to its log.
         registry::check_free()?;
-        let media = self.open_medium(path)?;
-        Heap::open(media, self.layout, self.recovers.then_some(self.types))
-            .inspect(|(heap, _)| bind(heap))
+        of_one_file(|| {
+            let media = self.open_medium(&path)?;
+            Heap::open(media, self.layout, self.recovers.then_some(self.types))
+        })
+        .inspect(|(heap, _)| bind(heap))
     }
 
     /// Opens a heap, or makes it if there is none: [`Opened::created`] says which. A heap that was not closed is recovered.
@@ -427,7 +429,7 @@ fn of_one_file<T>(open: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
     loop {
         turns += 1;
         match open() {
-            Err(Error::System(libc::ESTALE)) if turns < TURNS => {}
+            Err(Error::System(libc::ESTALE) | Error::Replaced) if turns < TURNS => {}
             opened => return opened,
         }
     }

@@ -27,6 +27,7 @@ pub mod log;
 pub mod mapped;
 pub mod media;
 pub mod medium;
+mod named;
 mod old_log;
 pub mod persist;
 pub mod record;

@@ -168,7 +168,8 @@ impl Media {
         if is_mapped {
             let image = files::absorb(image, place)?;
             image.take_all_room(in_memory).map_err(Failed)?;
-            let mapped = Mapped::of(image, place.limit, place.base)?;
+            let mut mapped = Mapped::of(image, place.limit, place.base)?;
+            mapped.watch_name(place.path)?;
             mapped.forget_logs(place.tie, place.identity);
             return Ok(Self::of(Inner::Mapped(mapped)));
         }

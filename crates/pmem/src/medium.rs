@@ -26,6 +26,8 @@ impl Failed {
     pub const COPY_ON_WRITE: Self = Self(0x1_0007);
     /// The file system has huge pages only, and neither small mappings nor writes.
     pub const HUGE_PAGES: Self = Self(0x1_0008);
+    /// The path of the image leads to another file, or to none: nothing more becomes durable.
+    pub const REPLACED: Self = Self(0x1_0009);
 
     /// Whether the error is one of the log, and not of the image.
     pub fn is_of_log(self) -> bool {
