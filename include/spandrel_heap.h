@@ -256,6 +256,7 @@ int spandrel_heap_fence(const spandrel_heap *heap);
  *
  * If another process waits to copy a mapped heap (spandrel_heap_copy), it is copied here, and the function returns when the copy is done.
  *   ENOSPC, EFBIG  no room on the disk: the next call tries again, with all of it,
+ *   ESTALE         another file has the path of the heap, or its file was removed, or moved without its log: the next call looks again,
  *   EIO, ...       the disk refused: what was durable before still is, and no later call makes more durable. */
 int spandrel_heap_checkpoint(const spandrel_heap *heap);
 

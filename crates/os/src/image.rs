@@ -3,11 +3,12 @@
 //! The descriptor stays open as long as the image: it holds the lock.
 
 use core::ffi::CStr;
+use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use rustix::fs::{self, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
-use rustix::io::Errno;
+use rustix::io::{DupFlags, Errno};
 use rustix::mm::{self, MapFlags, ProtFlags};
 use rustix::process::{Resource, getrlimit};
 use spandrel_pages::PAGE_BYTES;
@@ -183,6 +184,30 @@ impl Image {
         };
         let is = retry(|| fs::fstat(&self.file)).map_err(Errno::raw_os_error)?;
         Ok((named.st_dev, named.st_ino) == (is.st_dev, is.st_ino))
+    }
+
+    /// Whether the file has a name at all.
+    ///
+    /// # Errors
+    /// The error's number.
+    pub fn has_names(&self) -> Result<bool, i32> {
+        let is = retry(|| fs::fstat(&self.file)).map_err(Errno::raw_os_error)?;
+        Ok(is.st_nlink > 0)
+    }
+
+    /// Has this image be the file of another one from now on, with the lock of that one. Other threads may use the image meanwhile: each
+    /// call of theirs is of one of the two files.
+    ///
+    /// # Errors
+    /// The error's number. The image is what it was then.
+    pub fn become_file_of(&self, other: Self) -> Result<(), i32> {
+        // SAFETY: the descriptor is this image's, which keeps it.
+        let mut file = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.file.as_raw_fd()) });
+        let become_it = || rustix::io::dup3(&other.file, &mut file, DupFlags::CLOEXEC);
+        retry(become_it).map_err(Errno::raw_os_error)?;
+        // The lock belongs to the open file, and the drop of the other image keeps it.
+        self.locked_by.store(other.locked_by.swap(0, Relaxed), Relaxed);
+        Ok(())
     }
 
     /// Makes the file shorter: `bytes` bytes at most.

@@ -1,6 +1,7 @@
-//! The check of a whole heap, which changes nothing.
+//! The check of a whole heap, which changes nothing of its file.
 //!
-//! The medium belongs to the check alone, as a copy does. The check compares the identity, the records, the sums, the headers, the mark bits and
+//! The medium belongs to the check alone, as a copy does. A change or a transaction that was not ended is undone in a copy in memory, so that
+//! what is counted is what an opening finds; on another medium it is counted as it stands. The check compares the identity, the records, the sums, the headers, the mark bits and
 //! the roots, and then marks the reachable objects. Each finding has an offset. The check continues behind a damage as far as headers are
 //! valid.
 
@@ -18,6 +19,7 @@ use crate::objects::valid;
 use crate::pointer::offset_of;
 use crate::progress::Watcher;
 use crate::roots::RootType;
+use crate::second_names::SECOND_NAME;
 use crate::shared::Core;
 use crate::sums::{NAMES_SUM, REGIONS_SUM, ROOTS_SUM, region_line};
 use crate::superblock::{
@@ -161,6 +163,7 @@ pub fn check_watched<M: Medium>(
     core.progress.watch(watcher, steps, || {
         look.superblock();
         look.undo_log();
+        look.undo();
         look.headers();
         look.roots();
         // To follow pointers relies on headers.
@@ -251,6 +254,18 @@ impl<M: Medium> Look<'_, M> {
             }
             Err(Error::Damaged { at, what }) => self.find(at as usize, Kind::Damage, what),
             _ => {}
+        }
+    }
+
+    /// Undoes what was begun and not ended, as an opening does. A damaged log was reported, and nothing is undone then.
+    fn undo(&self) {
+        let medium = &self.core.medium;
+        if self.is_closed() || !medium.is_private() {
+            return;
+        }
+        let format = if self.survey.version == VERSION { Format::Checked } else { Format::Old };
+        if undo::replay(medium, format).is_ok() {
+            let _ = crate::transaction_log::replay(medium);
         }
     }
 
@@ -380,6 +395,9 @@ impl<M: Medium> Look<'_, M> {
             let has_seal = self.core.load(line + LINE_BYTES - 8) != 0;
             if has_seal && self.core.root_name(index).is_none() {
                 self.find(line, Kind::Damage, "the name of a root");
+            }
+            if self.core.is_second_of_its_name(index) {
+                self.find(line, Kind::Damage, SECOND_NAME);
             }
         }
     }

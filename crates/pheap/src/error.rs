@@ -55,6 +55,8 @@ pub enum Error {
     DamagedTie,
     /// A file that has the log's name is no log of a heap. The file stays as it is.
     NotALog,
+    /// Another file has the path of the open heap, or the heap's file has no name any more: nothing more becomes durable.
+    Replaced,
     /// The file system copies on write, and the caller demands a mapped heap: a full disk would end the program by a signal.
     CopyOnWrite,
     /// The file is shorter than the heap.
@@ -144,6 +146,7 @@ impl From<Failed> for Error {
             Failed::NOT_A_LOG => return Self::NotALog,
             Failed::DAMAGED_TIE => return Self::DamagedTie,
             Failed::COPY_ON_WRITE => return Self::CopyOnWrite,
+            Failed::REPLACED => return Self::Replaced,
             Failed::HUGE_PAGES => return Self::FileSystem(HUGE_PAGES),
             _ => {}
         }
@@ -185,6 +188,7 @@ impl Error {
             | Self::DamagedLog
             | Self::DamagedTie
             | Self::NotALog => libc::EBADMSG,
+            Self::Replaced => libc::ESTALE,
             Self::CopyOnWrite => libc::EOPNOTSUPP,
             Self::BaseTaken(_) | Self::WindowFull(_) => libc::EADDRINUSE,
             Self::Locked => libc::EWOULDBLOCK,
@@ -235,6 +239,7 @@ impl Error {
                 "take a backup, or go on with what the file has: 'spandrel heap repair --forget-log', or the option forget_log"
             }
             Self::NotALog => "move it away, or name it otherwise",
+            Self::Replaced => "move the heap's file back to its path",
             Self::CopyOnWrite => "leave the choice of the medium to the heap, or take a log",
             Self::Truncated { .. } => "only a copy of the heap has what is missing",
             Self::BaseTaken(_) => {
@@ -308,6 +313,9 @@ impl fmt::Display for Reason {
                 write!(f, "it is damaged at offset {TIE:#x}: the lines that tie the heap to its log")
             }
             Error::NotALog => f.write_str("it has the name of the heap's log, and is none"),
+            Error::Replaced => f.write_str(
+                "another file has its path, or none: what is stored now would be lost with the process",
+            ),
             Error::CopyOnWrite => f.write_str(
                 "its file system copies what is written: mapped, a full disk would end the program by a signal",
             ),

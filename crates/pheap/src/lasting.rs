@@ -107,7 +107,8 @@ impl<M: Medium> Heap<M> {
     /// # Errors
     /// The device or the file system refused: what was durable before still is. [`Error::DiskFull`]: the next checkpoint tries again, with all
     /// of it. [`Error::Truncated`]: the file was cut off; the heap can only be abandoned then, and what lies in the part that is gone must
-    /// not be touched. [`Error::InOperation`]: the calling thread is inside a transaction.
+    /// not be touched. [`Error::Replaced`]: another file has the path of the heap, or the heap's file was removed, or moved without its log;
+    /// the next checkpoint looks again. [`Error::InOperation`]: the calling thread is inside a transaction.
     pub fn checkpoint(&self) -> Result<(), Error> {
         let core = self.core();
         if core.gate.origin().is_read_only() {

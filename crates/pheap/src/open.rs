@@ -5,18 +5,17 @@ use core::time::Duration;
 
 use spandrel_os::draft;
 use spandrel_os::image::{self, Access, Image};
-use spandrel_pmem::{Choice, Draft, Media, Place, peek_at};
+use spandrel_pmem::{Choice, Draft, Media, Place};
 
 use crate::error::Error;
 use crate::heap::{FORMATTED_BYTES, Heap, Opened, format};
+use crate::identify::identify;
 use crate::layout::LEAST_BYTES;
 use crate::limits::{CPath, check_new, check_path};
 use crate::registry;
 use crate::roots::RootType;
 use crate::shared::Core;
-use crate::superblock::{
-    ASKING, IDENTITY_COPY, Identity, Record, TIE, UUID_AT, VERSION, line_words,
-};
+use crate::superblock::{ASKING, IDENTITY_COPY, Identity, Record, TIE, UUID_AT, VERSION};
 use crate::window;
 
 /// Bytes that a heap is made with by default.
@@ -258,9 +257,11 @@ impl<'a> Options<'a> {
         }
         // First, as opening the medium may already write to the file: the tie to its log.
         registry::check_free()?;
-        let media = self.open_medium(path)?;
-        Heap::open(media, self.layout, self.recovers.then_some(self.types))
-            .inspect(|(heap, _)| bind(heap))
+        of_one_file(|| {
+            let media = self.open_medium(&path)?;
+            Heap::open(media, self.layout, self.recovers.then_some(self.types))
+        })
+        .inspect(|(heap, _)| bind(heap))
     }
 
     /// Opens a heap, or makes it if there is none: [`Opened::created`] says which. A heap that was not closed is recovered.
@@ -299,7 +300,7 @@ impl<'a> Options<'a> {
         check_path(path.as_ref(), LOG.len())?;
         let paths = Paths::new(path.as_ref())?;
         of_one_file(|| {
-            let (identity, version, bytes) = identify(&paths)?;
+            let (identity, version, bytes) = identify(paths.file.as_c())?;
             self.with_limit(bytes, |limit| {
                 let place = paths.place((&identity, version), self.choice, limit);
                 let media = Media::open(&Place { forgives: self.forgets_log, ..place });
@@ -329,7 +330,7 @@ impl<'a> Options<'a> {
         check_path(path.as_ref(), LOG.len())?;
         let paths = Paths::new(path.as_ref())?;
         of_one_file(|| {
-            let (identity, version, _) = identify(&paths)?;
+            let (identity, version, _) = identify(paths.file.as_c())?;
             let place = paths.place((&identity, version), Choice::Auto, 0);
             let place = Place { wait: self.wait, forgives: self.forgets_log, ..place };
             Media::copy(&place).map_err(|why| translated(why.into(), &identity))
@@ -428,30 +429,10 @@ fn of_one_file<T>(open: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
     loop {
         turns += 1;
         match open() {
-            Err(Error::System(libc::ESTALE)) if turns < TURNS => {}
+            Err(Error::System(libc::ESTALE) | Error::Replaced) if turns < TURNS => {}
             opened => return opened,
         }
     }
-}
-
-/// The identity and the format's version that a file has, and its length in bytes.
-fn identify(paths: &Paths) -> Result<(Identity, u64, usize), Error> {
-    let line = |at: usize| {
-        let mut bytes = [0; 64];
-        let (read, has) = peek_at(paths.file.as_c(), at as u64, &mut bytes)?;
-        Ok::<_, Error>((line_words(&bytes), read, has))
-    };
-    let ((first, read, has), (copy, ..)) = (line(0)?, line(IDENTITY_COPY)?);
-    if read < 64 {
-        return Err(Error::NotAHeap);
-    }
-    let (identity, version) = Identity::choose(first, copy)?;
-    // The identity line is the last that creation writes: the file was longer.
-    let needs = LEAST_BYTES as u64;
-    if has < needs {
-        return Err(Error::Truncated { has, needs });
-    }
-    Ok((identity, version, usize::try_from(has).map_err(|_| Error::FileSize)?))
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use crate::header::Header;
 use crate::layout::{BITS_WORDS, BLOCK_BYTES, BlockId, REGION_BLOCKS, blocks_of, first_block};
 use crate::pointer::{TAG, offset_of};
 use crate::progress::Watcher;
+use crate::second_names::SECOND_NAME;
 use crate::shared::Core;
 use crate::sums::{NAMES_SUM, REGIONS_SUM, ROOTS_SUM, marks_sum_at, region_line};
 use crate::superblock::{
@@ -122,6 +123,9 @@ impl<M: Medium> Work<'_, M> {
                 self.mended(self.record.other(), "one of the heap's records");
                 self.record.put(&core.medium);
             }
+            if self.second_names() {
+                self.finish();
+            }
             self.done.is_closed = true;
             return self.done;
         }
@@ -140,6 +144,7 @@ impl<M: Medium> Work<'_, M> {
         }
         self.roots();
         self.names();
+        self.second_names();
         self.finish();
         self.done
     }
@@ -342,6 +347,19 @@ impl<M: Medium> Work<'_, M> {
                 self.cleared(line, Kind::Damage, "the name of a root");
             }
         }
+    }
+
+    /// Gives roots of one name a name each. False: there are none.
+    fn second_names(&mut self) -> bool {
+        let core = self.core;
+        let mut are_any = false;
+        for index in (0..ROOT_COUNT).filter(|index| core.is_second_of_its_name(*index)) {
+            if core.rename_second(index).is_ok() {
+                self.cleared(NAMES + index * LINE_BYTES, Kind::Damage, SECOND_NAME);
+                are_any = true;
+            }
+        }
+        are_any
     }
 
     /// Writes all sums anew.

@@ -124,6 +124,8 @@ pub const BEFORE_AT: usize = 16;
 pub const RECORD_CHECK_AT: usize = 24;
 /// Room that words leave in a chunk for records of allocated and freed objects.
 const SPARE: usize = 2048;
+/// Room that the records of objects leave: each nested transaction that is rolled back writes one record, also where the heap is full.
+const KEPT: usize = 512;
 
 /// Words before their change.
 pub const WORDS: u64 = 1;
@@ -256,9 +258,16 @@ impl Log {
         }
         let last = if self.first == 0 { 0 } else { self.end - self.chunk };
         let least = bytes.checked_add(CHUNK_HEAD).ok_or(Error::Size(bytes))?;
-        let bytes = (last * 2).clamp(LEAST_CHUNK, MOST_CHUNK).max(least).next_multiple_of(8);
+        let least = least.max(LEAST_CHUNK).next_multiple_of(8);
+        let bytes = (last * 2).clamp(least, MOST_CHUNK.max(least));
         let core = heap.core();
-        let chunk = heap.new_bytes(bytes, GRANULE_BYTES)?;
+        // A heap without a free block may have room for a smaller chunk.
+        let (chunk, bytes) = match heap.new_bytes(bytes, GRANULE_BYTES) {
+            Err(why) if why.is_full() && bytes > least => {
+                (heap.new_bytes(least, GRANULE_BYTES)?, least)
+            }
+            chunk => (chunk?, bytes),
+        };
         let pointer = PPtr::<u8>::to(chunk).raw();
         // The last chunk has a check that does not hold.
         core.store(chunk + NEXT_CHECK_AT, 0);
@@ -327,12 +336,10 @@ impl Log {
         }
     }
 
-    /// Logs an allocated object: a rollback frees it. If the log has no room (the heap is full), an object of a transaction that is
-    /// rolled back stays allocated until the next recovery or collection.
+    /// Logs an allocated object: a rollback frees it. The caller has reserved room for the record before it has allocated the object.
     pub fn note_alloc<M: Medium>(&mut self, heap: &Heap<M>, at: usize) {
-        if self.reserve(heap, RECORD_HEAD).is_ok() {
-            self.note(heap, ALLOCATED, at, 0);
-        }
+        debug_assert!(self.end - self.place >= RECORD_HEAD);
+        self.note(heap, ALLOCATED, at, 0);
     }
 
     /// The transaction has freed an object that it allocated: a rollback does not free it again. Takes time linear in the log.
@@ -345,12 +352,14 @@ impl Log {
         });
     }
 
-    /// Logs an object that the commit frees. If the log has no room (the heap is full), the object stays allocated until the next
-    /// recovery or collection.
-    pub fn note_free<M: Medium>(&mut self, heap: &Heap<M>, at: usize) {
-        if self.reserve(heap, RECORD_HEAD).is_ok() {
-            self.note(heap, FREED, at, 0);
-        }
+    /// Logs an object that the commit frees.
+    ///
+    /// # Errors
+    /// As for [`Log::reserve`]; none behind [`Log::note_words`], before 48 records. The commit does not free the object then.
+    pub fn note_free<M: Medium>(&mut self, heap: &Heap<M>, at: usize) -> Result<(), Error> {
+        self.reserve(heap, RECORD_HEAD + KEPT)?;
+        self.note(heap, FREED, at, 0);
+        Ok(())
     }
 
     /// Calls `call` for each record behind `from`, the last first, with its place, its kind and the place that it names.
@@ -373,6 +382,8 @@ impl Log {
         let last = self.last;
         if position == 0 {
             self.close(heap);
+        } else if last == position {
+            return;
         } else if self.reserve(heap, RECORD_HEAD).is_ok() {
             // Recovery must not restore these words again: their objects are freed below, and another thread may own them by then.
             self.last = position;
@@ -380,8 +391,8 @@ impl Log {
             core.fence();
             self.note_durable(heap);
         } else {
-            // No room for that record: recovery restores the words again, to the same values. So their objects are not freed, and stay
-            // allocated until the next recovery or collection.
+            // No room for that record, after as many as `KEPT` has room for: recovery restores the words again, to the same values. So
+            // their objects are not freed, and stay allocated until the next recovery or collection.
             self.each(&core.medium, position, |record, kind, _| forget(core, record, kind));
             return;
         }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
 use spandrel_os::image::{Access, Image};
-use spandrel_pheap::collections::{HashMap, MapHead, Vector, VectorHead};
+use spandrel_pheap::collections::{HashMap, MapHead, SortedHead, SortedMap, Vector, VectorHead};
 use spandrel_pheap::{Choice, Error, Guarantee, Heap, Media, Medium, Options, RootType, check};
 use spandrel_pmem::loan::Loan;
 use tempfile::TempDir;
@@ -372,4 +372,42 @@ fn opening_waits_for_readers() {
             assert!(open.join().unwrap().was_clean);
         });
     }
+}
+
+/// The heap of a process that was killed inside a transaction, as its file has it.
+#[test]
+fn a_check_counts_what_an_opening_finds_also_where_a_transaction_was_cut_off() {
+    let place = in_memory();
+    let (path, killed) = (heap_file(&place), place.path().join("killed.heap"));
+    let heap = Options::new().size(4 << 20).create(text(&path)).unwrap();
+    let mut sorted = SortedMap::<u64, u64, _>::open(&heap, "sorted").unwrap();
+    let mut vector = Vector::<[u64; 100], _>::open(&heap, "vector").unwrap();
+    for key in 0..500 {
+        sorted.insert(key, key).unwrap();
+    }
+    vector.extend(&[[7; 100]; 50]).unwrap();
+    Vector::<u64, _>::open(&heap, "gone").unwrap().push(1).unwrap();
+    let outcome = heap.transaction(|| {
+        heap.remove_root("gone")?;
+        sorted.clear()?;
+        (0..20).try_for_each(|key| sorted.insert(key + 1000, key).map(drop))?;
+        // More words than the undo log of one operation has.
+        vector.set(3, [8; 100])?;
+        std::fs::copy(&path, &killed).map(drop).map_err(|_| Error::DiskFull)
+    });
+    outcome.unwrap();
+    let types = &[
+        RootType::of::<SortedHead<u64, u64>>("sorted"),
+        RootType::of::<VectorHead<[u64; 100]>>("vector"),
+        RootType::of::<VectorHead<u64>>("gone"),
+    ];
+    let before = std::fs::read(&killed).unwrap();
+    let medium = spandrel_pheap::copy(text(&killed)).unwrap();
+    let survey = check(&medium, types, &mut |found| panic!("{found}")).unwrap();
+    assert!(std::fs::read(&killed).unwrap() == before, "the file does not change");
+    let (found, opened) = Options::new().roots(types).copy(text(&killed)).unwrap();
+    let live = opened.collected.unwrap();
+    assert_eq!((survey.live, survey.live_bytes), (live.live, live.live_bytes));
+    assert_eq!((survey.roots, survey.damaged), (3, 0));
+    assert_eq!(SortedMap::<u64, u64, _>::open(&found, "sorted").unwrap().len(), 500);
 }

@@ -61,7 +61,7 @@ impl Draft {
             Err(why @ (libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => return Err(Failed(why)),
             _ => return Err(Failed(libc::EEXIST)),
         }
-        refuse_log(place)?;
+        refuse_log(place.log, place.identity)?;
         image.grow(0, self.bytes as u64).map_err(Failed)?;
         self.write(image, used.min(self.bytes), place)?;
         image.sync().map_err(Failed)?;

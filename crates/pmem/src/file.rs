@@ -23,8 +23,9 @@ use crate::disk::{Disk, Which};
 use crate::files::{self, Files, drawn, make_log};
 use crate::loan::READER;
 use crate::log::FIRST;
-use crate::media::{Name, Place};
+use crate::media::Place;
 use crate::medium::{Failed, Medium};
+use crate::named::{FileNames, Standing};
 use crate::record;
 use crate::room::{self, Buffer};
 use crate::runs::Runs;
@@ -92,7 +93,8 @@ pub struct File {
     written: Written,
     growth: Lock<()>,
     state: Lock<State>,
-    log_name: Name,
+    names: FileNames,
+    identity: u64,
 }
 
 // SAFETY: the mappings are its own; threads that store to the image store to disjoint bytes (`Medium::store`); all else is locked.
@@ -117,7 +119,6 @@ impl File {
         place: &Place<'_>,
         watch: unsafe fn(*mut u8, usize) -> Written,
     ) -> Result<Self, Failed> {
-        let log_name = Name::of(place.log)?;
         // To write to a hole that finds no room is an error here, and no signal: on a full disk a heap is opened all the same.
         let _ = image.take_all_room(false);
         let mut buffer = Buffer::new(RECORD_BYTES)?;
@@ -127,8 +128,10 @@ impl File {
             if let Some(empty) = files.log.take() {
                 draft::remove_name(place.log, &empty).map_err(Failed)?;
             }
-            files.log = Some(make_log(place)?);
+            files.log = Some(make_log(place.log, place.identity)?);
         }
+        let log = files.log.as_ref().map(|log| (place.log, log));
+        let names = FileNames::of((place.path, &files.image), log)?;
         let large = Failed(libc::EFBIG);
         let bytes = usize::try_from(files.image.bytes().map_err(Failed)?).map_err(|_| large)?;
         let bytes = bytes / PAGE_BYTES * PAGE_BYTES;
@@ -158,7 +161,8 @@ impl File {
         };
         let state = State { wal, runs, buffer, compared, kept: 0, failed: None };
         let (bytes, state, growth) = (AtomicUsize::new(bytes), Lock::new(state), Lock::new(()));
-        Ok(Self { files, base, reserved, bytes, written, growth, state, log_name })
+        let identity = place.identity;
+        Ok(Self { files, base, reserved, bytes, written, growth, state, names, identity })
     }
 
     /// Whether a copy of the file is being read: the log has to stay as it is, and may only become longer.
@@ -210,12 +214,35 @@ impl File {
         Ok(Some(written))
     }
 
+    /// Looks that what becomes durable now is found by the names of the files. A log that was removed is made anew: the image alone has what
+    /// the log had.
+    ///
+    /// # Errors
+    /// [`Failed::REPLACED`]; those of [`make_log`], and the disk's. A later checkpoint looks again.
+    fn look_at_names(&self, state: &mut State) -> Result<(), Failed> {
+        match self.names.standing_of(&self.files) {
+            Standing::Kept => return Ok(()),
+            Standing::Replaced => return Err(Failed::REPLACED),
+            Standing::WithoutLog => {}
+        }
+        state.begin_anew(&self.files)?;
+        let new = make_log(self.names.log(), self.identity)?;
+        if let Some(log) = &self.files.log {
+            log.become_file_of(new).map_err(Failed)?;
+        }
+        // As at the opening: a full disk is an error of the checkpoints that find no room.
+        let bytes = self.written.bytes() as u64;
+        let _ = self.files.reserve_log(log_room(self.bytes() as u64, bytes));
+        Ok(())
+    }
+
     fn checkpoint_with(
         &self,
         state: &mut State,
         still: &dyn Fn(&mut dyn FnMut()),
     ) -> Result<(), Failed> {
         state.check()?;
+        self.look_at_names(state)?;
         self.files.image.check_limit(self.bytes() as u64).map_err(Failed)?;
         let bytes = state.wal.bytes();
         if bytes > MOST_BYTES || bytes > LOG_BYTES && !self.has_reader() {
@@ -287,7 +314,7 @@ impl Drop for File {
             && self.files.image.is_locked()
             && self.state.lock().wal.is_empty()
         {
-            let _ = draft::remove_name(self.log_name.text(), log);
+            let _ = draft::remove_name(self.names.log(), log);
         }
         // SAFETY: `drop` has the medium exclusively, so that no store to the mapping is under way.
         unsafe { unmap::release(self.base.as_ptr(), self.reserved, self.bytes()) };
@@ -347,6 +374,7 @@ unsafe impl Medium for File {
     fn settle(&self) -> Result<(), Failed> {
         let mut state = self.state.lock();
         state.check()?;
+        self.look_at_names(&mut state)?;
         state.begin_anew(&self.files)
     }
 

@@ -1,7 +1,7 @@
 //! What a file keeps from checkpoint to checkpoint: whatever else happens to it, its log and its process.
 
 use super::*;
-use crate::media::Media;
+use crate::media::{Choice, Media, Name};
 use crate::testing::{Directory, FIRST, LIMIT};
 use spandrel_os::image::Access;
 use std::prelude::v1::*;
@@ -358,7 +358,7 @@ fn one_process_has_a_log_whatever_file_lies_beside_it() {
     let forgiving = Place { forgives: true, ..place.place() };
     assert_eq!(File::open(&forgiving).err(), Some(Failed(libc::EWOULDBLOCK)));
     store(&file, 0, 2);
-    file.checkpoint().unwrap();
+    assert_eq!(file.checkpoint(), Err(Failed::REPLACED));
     drop(file);
     assert_eq!(place.names(), ["image", "image.wal"], "the log of a file without a name stays");
 }
@@ -423,4 +423,91 @@ fn a_copy_that_forgives_takes_no_notice_of_a_file_in_the_place_of_the_log() {
     assert_eq!(Media::copy(&after.place()).err(), Some(Failed::NOT_A_LOG));
     let forgiving = Place { forgives: true, ..after.place() };
     assert_eq!(Media::copy(&forgiving).map(drop), Ok(()));
+}
+
+#[test]
+fn what_would_be_in_a_file_without_its_name_is_not_said_to_be_durable() {
+    let place = Directory::new();
+    let file = create(&place, 1 << 20, Written::watch);
+    store(&file, 0, 1);
+    file.checkpoint().unwrap();
+    let [image, moved] = ["image", "moved"].map(|name| place.path(name));
+    let is_refused = |what: &str| {
+        store(&file, 0, 2);
+        assert_eq!(file.checkpoint(), Err(Failed::REPLACED), "{what}");
+        assert_eq!(file.settle(), Err(Failed::REPLACED), "{what}");
+    };
+    std::fs::rename(&image, &moved).unwrap();
+    is_refused("its log stays where it was");
+    std::fs::write(&image, "another file").unwrap();
+    is_refused("another file has its name");
+    std::fs::rename(&moved, &image).unwrap();
+    // It has its name again, and all that was stored meanwhile.
+    file.checkpoint().unwrap();
+    assert_eq!(load(&open(&place.copy()).unwrap(), 0), 2);
+    std::fs::remove_file(&image).unwrap();
+    is_refused("it has no name");
+    drop(file);
+    let mapped = Directory::new();
+    mapped.make(1 << 20).unwrap();
+    let medium = Media::open(&Place { choice: Choice::Mapped, ..mapped.place() }).unwrap();
+    medium.checkpoint().unwrap();
+    std::fs::copy(mapped.path("image"), mapped.path("backup")).unwrap();
+    std::fs::rename(mapped.path("backup"), mapped.path("image")).unwrap();
+    assert_eq!(medium.checkpoint(), Err(Failed::REPLACED));
+}
+
+#[test]
+fn files_that_are_moved_together_are_used_where_they_are() {
+    let place = Directory::new();
+    let file = create(&place, 1 << 20, Written::watch);
+    for name in ["image", "image.wal"] {
+        std::fs::rename(place.path(name), place.path(&format!("{name}.moved"))).unwrap();
+    }
+    store(&file, 0, 7);
+    file.checkpoint().unwrap();
+    let copy = place.copy();
+    for name in ["image", "image.wal"] {
+        std::fs::rename(copy.path(&format!("{name}.moved")), copy.path(name)).unwrap();
+    }
+    assert_eq!(load(&open(&copy).unwrap(), 0), 7);
+    // The log has no name beside the moved file any more.
+    std::fs::remove_file(place.path("image.wal.moved")).unwrap();
+    assert_eq!(file.checkpoint(), Err(Failed::REPLACED));
+}
+
+#[test]
+fn a_log_that_was_removed_is_made_anew() {
+    let place = Directory::new();
+    let file = create(&place, 1 << 20, Written::watch);
+    for (round, is_moved) in [(1, false), (2, true), (3, false)] {
+        store(&file, 0, round);
+        file.checkpoint().unwrap();
+        let log = place.path("image.wal");
+        if is_moved {
+            std::fs::rename(&log, place.path("elsewhere")).unwrap();
+        } else {
+            std::fs::remove_file(&log).unwrap();
+        }
+        store(&file, 8, round);
+        file.checkpoint().unwrap();
+        let after = open(&place.copy()).unwrap();
+        assert_eq!((load(&after, 0), load(&after, 8)), (round, round));
+        let other = Image::open(place.place().log, Access::Write).unwrap();
+        assert_eq!(other.lock(Access::Write), Err(libc::EWOULDBLOCK), "the log is its owner's");
+    }
+    // A file that takes the name is left alone. The image alone has the last checkpoint then.
+    std::fs::remove_file(place.path("image.wal")).unwrap();
+    std::fs::write(place.path("image.wal"), "a letter").unwrap();
+    store(&file, 0, 9);
+    assert_eq!(file.checkpoint(), Err(Failed::NOT_A_LOG));
+    let copy = place.copy();
+    std::fs::remove_file(copy.path("image.wal")).unwrap();
+    assert_eq!(load(&open(&copy).unwrap(), 0), 3);
+    std::fs::remove_file(place.path("image.wal")).unwrap();
+    file.checkpoint().unwrap();
+    file.settle().unwrap();
+    drop(file);
+    assert_eq!(place.names(), ["elsewhere", "image"]);
+    assert_eq!(load(&open(&place).unwrap(), 0), 9);
 }

@@ -156,15 +156,15 @@ fn lock_log(place: &Place<'_>) -> Result<Option<Image>, Failed> {
 ///
 /// # Errors
 /// The error's number; [`Failed::NOT_A_LOG`] if there is a file of that name that holds something.
-pub fn make_log(place: &Place<'_>) -> Result<Image, Failed> {
-    let draft = Draft::new(place.log).map_err(Failed)?;
+pub fn make_log(path: &CStr, identity: u64) -> Result<Image, Failed> {
+    let draft = Draft::new(path).map_err(Failed)?;
     let image = draft.image().map_err(Failed)?;
     image.check_limit(HEAD_BYTES as u64).map_err(Failed)?;
-    image.write_at(&head(place.identity), 0).map_err(Failed)?;
+    image.write_at(&head(identity), 0).map_err(Failed)?;
     image.sync().map_err(Failed)?;
     image.lock(Access::Write).map_err(Failed)?;
-    refuse_log(place)?;
-    match draft.publish(place.log) {
+    refuse_log(path, identity)?;
+    match draft.publish(path) {
         Err(libc::EEXIST) => Err(Failed::NOT_A_LOG),
         published => published.map_err(Failed),
     }
@@ -174,14 +174,14 @@ pub fn make_log(place: &Place<'_>) -> Result<Image, Failed> {
 ///
 /// # Errors
 /// The error's number; [`Failed::NOT_A_LOG`] and [`Failed::FOREIGN_LOG`]: it is not the log of an image that is made just now.
-pub fn refuse_log(place: &Place<'_>) -> Result<(), Failed> {
-    let Some(log) = open_log(place.log, Access::Read)? else { return Ok(()) };
+pub fn refuse_log(path: &CStr, identity: u64) -> Result<(), Failed> {
+    let Some(log) = open_log(path, Access::Read)? else { return Ok(()) };
     if log.bytes().map_err(Failed)? == 0 {
-        return draft::remove_name(place.log, &log).map_err(Failed);
+        return draft::remove_name(path, &log).map_err(Failed);
     }
     let mut bytes = [0; HEAD_BYTES];
     let read = log.read_at(&mut bytes, 0).map_err(Failed)?;
-    parse_head(bytes.get(..read).unwrap_or(&[]), place.identity)?;
+    parse_head(bytes.get(..read).unwrap_or(&[]), identity)?;
     Err(Failed::FOREIGN_LOG)
 }
 

@@ -1,6 +1,7 @@
 //! Media whose stores are the file's: persistent memory mapped past the page cache (DAX), or memory that outlives the
 //! process and not the machine (tmpfs, and any file as far as a crash of the process goes).
 
+use core::ffi::CStr;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
@@ -12,6 +13,7 @@ use crate::files::drawn;
 use crate::line::LINE_BYTES;
 use crate::loan;
 use crate::medium::{Failed, Medium};
+use crate::named::{FileNames, Standing};
 use crate::persist;
 use crate::room;
 use crate::tie::Ties;
@@ -34,6 +36,7 @@ pub struct Mapped {
     bytes: AtomicUsize,
     growth: Lock<()>,
     kind: Kind,
+    names: Option<FileNames>,
 }
 
 // SAFETY: the mapping is its own, and threads that store to it store to disjoint bytes (`Medium::store`).
@@ -52,8 +55,9 @@ impl Mapped {
             usize::try_from(image.bytes().map_err(Failed)?).map_err(|_| Failed(libc::EFBIG))?;
         let bytes = bytes / PAGE_BYTES * PAGE_BYTES;
         let (base, reserved) = room::reserve(limit.max(bytes), base)?;
-        let (growth, kind) = (Lock::new(()), Kind::Dax);
-        let mut mapped = Self { image, base, reserved, bytes: AtomicUsize::new(0), growth, kind };
+        let (growth, kind, names) = (Lock::new(()), Kind::Dax, None);
+        let bytes_now = AtomicUsize::new(0);
+        let mut mapped = Self { image, base, reserved, bytes: bytes_now, growth, kind, names };
         // SAFETY: the reservation is this medium's alone.
         let map = |how| unsafe { mapped.image.map(base.as_ptr(), 0, bytes, how) };
         if bytes > 0 && map(Mapping::Synchronous).is_err() {
@@ -63,6 +67,15 @@ impl Mapped {
         mapped.bytes.store(bytes, Release);
         loan::mark(&mapped.image);
         Ok(mapped)
+    }
+
+    /// Has checkpoints look whether the file still has that path: stores to a file without a name are lost with the process.
+    ///
+    /// # Errors
+    /// `ENAMETOOLONG`, `ENOMEM`.
+    pub(crate) fn watch_name(&mut self, path: &CStr) -> Result<(), Failed> {
+        self.names = Some(FileNames::of((path, &self.image), None)?);
+        Ok(())
     }
 
     /// Whether a file can be mapped so that its stores survive a loss of power.
@@ -157,7 +170,8 @@ unsafe impl Medium for Mapped {
     #[inline]
     fn checkpoint_still(&self, _: &dyn Fn(&mut dyn FnMut())) -> Result<(), Failed> {
         persist::fence();
-        Ok(())
+        let standing = self.names.as_ref().map(|names| names.standing(&self.image, None));
+        if standing == Some(Standing::Replaced) { Err(Failed::REPLACED) } else { Ok(()) }
     }
 
     #[inline]

@@ -168,7 +168,8 @@ impl Media {
         if is_mapped {
             let image = files::absorb(image, place)?;
             image.take_all_room(in_memory).map_err(Failed)?;
-            let mapped = Mapped::of(image, place.limit, place.base)?;
+            let mut mapped = Mapped::of(image, place.limit, place.base)?;
+            mapped.watch_name(place.path)?;
             mapped.forget_logs(place.tie, place.identity);
             return Ok(Self::of(Inner::Mapped(mapped)));
         }
@@ -209,16 +210,8 @@ impl Media {
 /// # Errors
 /// The error's number: `ELOOP` for a symbolic link, `EINVAL` for what is no file.
 pub fn peek(path: &CStr, into: &mut [u8]) -> Result<(usize, u64), Failed> {
-    peek_at(path, 0, into)
-}
-
-/// The same of the bytes from an offset on.
-///
-/// # Errors
-/// As for [`peek`].
-pub fn peek_at(path: &CStr, at: u64, into: &mut [u8]) -> Result<(usize, u64), Failed> {
     let image = Image::open(path, Access::Read).map_err(Failed)?;
-    let read = image.read_at(into, at).map_err(Failed)?;
+    let read = image.read_at(into, 0).map_err(Failed)?;
     Ok((read, image.bytes().map_err(Failed)?))
 }
 
@@ -259,6 +252,10 @@ unsafe impl Medium for Media {
             Inner::Logged(medium) => medium.grow(bytes),
             Inner::Copied(medium) => medium.grow(bytes),
         }
+    }
+
+    fn is_private(&self) -> bool {
+        matches!(&self.inner, Inner::Copied(_))
     }
 
     #[inline]

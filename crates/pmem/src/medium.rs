@@ -26,6 +26,8 @@ impl Failed {
     pub const COPY_ON_WRITE: Self = Self(0x1_0007);
     /// The file system has huge pages only, and neither small mappings nor writes.
     pub const HUGE_PAGES: Self = Self(0x1_0008);
+    /// The path of the image leads to another file, or to none: nothing more becomes durable.
+    pub const REPLACED: Self = Self(0x1_0009);
 
     /// Whether the error is one of the log, and not of the image.
     pub fn is_of_log(self) -> bool {
@@ -79,6 +81,11 @@ pub unsafe trait Medium: Sync {
     /// The file system's.
     fn present(&self) -> Result<usize, Failed> {
         Ok(self.bytes())
+    }
+
+    /// Whether the medium is a copy in memory: what is stored reaches no file.
+    fn is_private(&self) -> bool {
+        false
     }
 
     /// Stores bytes. What crosses words may be torn.
@@ -187,6 +194,10 @@ unsafe impl<M: Medium + ?Sized> Medium for &M {
 
     fn grow(&self, bytes: usize) -> Result<(), Failed> {
         (**self).grow(bytes)
+    }
+
+    fn is_private(&self) -> bool {
+        (**self).is_private()
     }
 
     #[inline]

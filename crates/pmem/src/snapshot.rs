@@ -142,12 +142,21 @@ impl Source {
         }
         // Where the file system has no such locks, a log that begins anew is noticed below, and the file is read once more.
         let _ = self.image.share_byte(READER);
-        match self.read_logged(place) {
-            Err(why) if is_of_state(why) && !self.is_current(place)? => Ok(Read::Changed),
-            // The owner may have changed the file between two reads.
-            Err(why) if !is_free && is_of_state(why) => {
-                let is_held = self.image.lock(Access::Read).is_err();
-                if is_held { Ok(Read::Changed) } else { Err(why) }
+        let read = self.read_logged(place);
+        self.judged(read, is_free, place)
+    }
+
+    /// What a read says. Only the lock (`is_free`) keeps the file and its log as they are from the first byte to the last: an error of a
+    /// read without it says nothing about what they are now, also where the owner has ended since.
+    fn judged(
+        &self,
+        read: Result<Read, Failed>,
+        is_free: bool,
+        place: &Place<'_>,
+    ) -> Result<Read, Failed> {
+        match read {
+            Err(why) if is_of_state(why) && (!is_free || !self.is_current(place)?) => {
+                Ok(Read::Changed)
             }
             Err(why) if place.forgives && is_of_state(why) => {
                 let mut copy = Snapshot::room(&self.image, place.base)?;
@@ -384,11 +393,42 @@ unsafe impl Medium for Snapshot {
         self.bytes
     }
 
+    fn is_private(&self) -> bool {
+        true
+    }
+
     fn write_back(&self, _: usize, _: usize) {}
 
     fn fence(&self) {}
 
     fn checkpoint_still(&self, _: &dyn Fn(&mut dyn FnMut())) -> Result<(), Failed> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Directory;
+    use std::prelude::v1::*;
+
+    /// The owner writes between the reads of a copy, and ends before the copy looks for it.
+    #[test]
+    fn an_error_of_a_read_without_the_lock_is_no_verdict_on_the_file() {
+        let place = Directory::new();
+        place.make(64 << 10).unwrap();
+        let file = crate::File::open(&place.place()).unwrap();
+        let owned = Source::open(&place.place()).unwrap();
+        assert_eq!(owned.image.lock(Access::Read), Err(libc::EWOULDBLOCK));
+        drop(file);
+        let source = Source::open(&place.place()).unwrap();
+        for why in
+            [Failed::STALE_LOG, Failed::DAMAGED_LOG, Failed::MISSING_LOG, Failed::DAMAGED_TIE]
+        {
+            let judged = |is_free| source.judged(Err(why), is_free, &place.place());
+            assert!(matches!(judged(false), Ok(Read::Changed)), "{why:?}");
+            assert_eq!(judged(true).err(), Some(why), "under the lock it is one");
+        }
+        assert!(Snapshot::take(&place.place()).is_ok());
     }
 }

@@ -32,6 +32,8 @@
 //! ```
 
 mod claim;
+#[cfg(test)]
+mod full_tests;
 mod held;
 mod key;
 mod map;
@@ -40,6 +42,8 @@ mod model_tests;
 mod op;
 #[cfg(test)]
 mod opening_tests;
+#[cfg(test)]
+mod order_tests;
 mod queue;
 mod set;
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::transaction::{Line, Log};
 use crate::undo::ENTRIES;
 
 /// Bytes of a transaction's log that are reserved for an operation's records of allocated and freed objects: none of these fails for
-/// want of room before the log has taken 64 of them.
+/// want of room before the log has taken 48 of them.
 const RESERVE: usize = 2048;
 
 /// One of several places that change together.
@@ -102,10 +102,15 @@ impl<'c, M: Medium> Op<'c, M> {
         let inside = core.gate.enter()?;
         let log = NonNull::new(inside.row().transaction().get().cast::<Log>());
         let mut op = Self { core, heap: Lent::of(NonNull::from(core)), _inside: inside, log };
-        if let Some((log, heap)) = op.log() {
-            log.reserve(heap, RESERVE)?;
-        }
+        op.reserve()?;
         Ok(op)
+    }
+
+    /// Reserves room in the transaction's log for the records of objects: without a record an object would be lost when the transaction
+    /// ends.
+    #[inline]
+    fn reserve(&mut self) -> Result<(), Error> {
+        self.log().map_or(Ok(()), |(log, heap)| log.reserve(heap, RESERVE))
     }
 
     /// The transaction's number.
@@ -130,6 +135,7 @@ impl<'c, M: Medium> Op<'c, M> {
     /// # Errors
     /// As for [`Heap::alloc`].
     pub fn alloc(&mut self, bytes: usize, align: usize) -> Result<usize, Error> {
+        self.reserve()?;
         let at = self.heap.new_bytes(bytes, align)?;
         self.note_new(at);
         Ok(at)
@@ -140,6 +146,7 @@ impl<'c, M: Medium> Op<'c, M> {
     /// # Errors
     /// As for [`Heap::alloc`].
     pub fn alloc_zeroed(&mut self, bytes: usize) -> Result<usize, Error> {
+        self.reserve()?;
         let at = self.heap.core().offset(self.heap.alloc_zeroed(bytes)?.as_ptr());
         self.note_new(at);
         Ok(at)
@@ -166,16 +173,14 @@ impl<'c, M: Medium> Op<'c, M> {
     /// Frees an object; in a transaction its commit does.
     ///
     /// # Errors
-    /// As for [`Heap::free`]. In a transaction none: the commit ignores an object that cannot be freed.
+    /// As for [`Heap::free`]. In a transaction [`Error::Full`]: there is no room in its log, and the commit does not free the object. That
+    /// cannot be before 48 objects are freed without another change. The commit ignores an object that cannot be freed.
     ///
     /// # Safety
-    /// Nothing leads to it any more.
+    /// Nothing leads to it any more; in a transaction, nothing does when that has ended.
     pub unsafe fn free(&mut self, at: usize) -> Result<(), Error> {
         match self.log() {
-            Some((log, heap)) => {
-                log.note_free(heap, at);
-                Ok(())
-            }
+            Some((log, heap)) => log.note_free(heap, at),
             // SAFETY: promised by the caller.
             None => unsafe { self.heap.free(self.core().at(at)) },
         }

@@ -3,6 +3,8 @@
 //! Invariant: the map has a key if the lowest level has its node. Links of upper levels only make searches faster: after a failure some
 //! may be missing, and each that is there leads to a node of the lowest level.
 
+mod removal;
+
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::offset_of;
@@ -322,51 +324,6 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
     pub fn remove(&mut self, key: &K) -> Result<Option<V>, Error> {
         let mut op = self.held.op()?;
         self.remove_in(&mut op, key)
-    }
-
-    fn remove_in(&self, op: &mut Op<'_, H::Medium>, key: &K) -> Result<Option<V>, Error> {
-        let places = self.before(key);
-        let Some(node) = self.at(places[0], key) else { return Ok(None) };
-        let value = self.value(node.at);
-        let core = op.core();
-        let word = PPtr::<u8>::to(node.at).raw();
-        for (level, place) in places.iter().enumerate().skip(1).rev() {
-            if core.load(*place) == word && level < node.height {
-                Self::set_upper_link(op, *place, core.load(node.at + Self::LINKS_AT + level * 8))?;
-            }
-        }
-        // Durable before the lowest level changes: no link may lead to a node that is freed.
-        core.fence();
-        op.change(&[
-            Part::Word(places[0], core.load(node.at + Self::LINKS_AT)),
-            Part::Word(self.held.at() + Self::LEN_AT, (self.len() as u64).saturating_sub(1)),
-        ])?;
-        // SAFETY: nothing leads to it any more. If it is no object the heap was damaged before.
-        let _ = unsafe { op.free(node.at) };
-        Ok(Some(value))
-    }
-
-    /// Removes all keys, at once. Takes time linear in their number, as it frees each node.
-    ///
-    /// # Errors
-    /// As for [`SortedMap::insert`].
-    pub fn clear(&mut self) -> Result<(), Error> {
-        let mut op = self.held.op()?;
-        let first = op.core().load(self.held.at());
-        op.change(&core::array::from_fn::<_, { LEVELS + 1 }, _>(|word| {
-            Part::Word(self.held.at() + word * 8, 0)
-        }))?;
-        let mut next = first;
-        let mut last: Option<K> = None;
-        while let Some(node) = self.node(next) {
-            if last.replace(node.key).is_some_and(|last| node.key <= last) {
-                break;
-            }
-            next = op.core().load(node.at + Self::LINKS_AT);
-            // SAFETY: nothing leads to it any more. If it is no object the heap was damaged before.
-            let _ = unsafe { op.free(node.at) };
-        }
-        Ok(())
     }
 
     /// Removes all keys for which `stays` returns false, at once.

@@ -98,8 +98,8 @@ impl<M: Medium> Heap<M> {
     /// Frees an object by its pointer; in a transaction, when that has ended. Null is ignored.
     ///
     /// # Errors
-    /// As for [`Heap::free`]. In a transaction only [`Error::Foreign`] for what lies beyond the heap: its end ignores an object that cannot
-    /// be freed.
+    /// As for [`Heap::free`]. In a transaction only [`Error::Foreign`] for what lies beyond the heap, and [`Error::Full`]: there is no room for
+    /// its log. Its end ignores an object that cannot be freed.
     ///
     /// # Safety
     /// As for [`Heap::free`].
