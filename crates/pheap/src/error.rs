@@ -55,6 +55,10 @@ pub enum Error {
     DamagedTie,
     /// A file that has the log's name is no log of a heap. The file stays as it is.
     NotALog,
+    /// A file that has the name of the heap's sums (`FILE.sum`) is none of this heap. The file stays as it is.
+    ForeignSums,
+    /// A mapped heap has no sums ([`Options::sums`](crate::Options::sums)).
+    MappedSums,
     /// The file system copies on write, and the caller demands a mapped heap: a full disk would end the program by a signal.
     CopyOnWrite,
     /// The file is shorter than the heap.
@@ -143,6 +147,8 @@ impl From<Failed> for Error {
             Failed::DAMAGED_LOG => return Self::DamagedLog,
             Failed::NOT_A_LOG => return Self::NotALog,
             Failed::DAMAGED_TIE => return Self::DamagedTie,
+            Failed::FOREIGN_SUMS => return Self::ForeignSums,
+            Failed::MAPPED_SUMS => return Self::MappedSums,
             Failed::COPY_ON_WRITE => return Self::CopyOnWrite,
             Failed::HUGE_PAGES => return Self::FileSystem(HUGE_PAGES),
             _ => {}
@@ -184,7 +190,9 @@ impl Error {
             | Self::MissingLog
             | Self::DamagedLog
             | Self::DamagedTie
-            | Self::NotALog => libc::EBADMSG,
+            | Self::NotALog
+            | Self::ForeignSums => libc::EBADMSG,
+            Self::MappedSums => libc::ENOTSUP,
             Self::CopyOnWrite => libc::EOPNOTSUPP,
             Self::BaseTaken(_) | Self::WindowFull(_) => libc::EADDRINUSE,
             Self::Locked => libc::EWOULDBLOCK,
@@ -235,6 +243,8 @@ impl Error {
                 "take a backup, or go on with what the file has: 'spandrel heap repair --forget-log', or the option forget_log"
             }
             Self::NotALog => "move it away, or name it otherwise",
+            Self::ForeignSums => "move it away, or name it otherwise",
+            Self::MappedSums => "make or open it with a log (Choice::Logged), or without sums",
             Self::CopyOnWrite => "leave the choice of the medium to the heap, or take a log",
             Self::Truncated { .. } => "only a copy of the heap has what is missing",
             Self::BaseTaken(_) => {
@@ -308,6 +318,12 @@ impl fmt::Display for Reason {
                 write!(f, "it is damaged at offset {TIE:#x}: the lines that tie the heap to its log")
             }
             Error::NotALog => f.write_str("it has the name of the heap's log, and is none"),
+            Error::ForeignSums => {
+                f.write_str("it has the name of the file with the heap's sums, and is none of this heap")
+            }
+            Error::MappedSums => f.write_str(
+                "it is mapped: its stores pass no moment at which a sum could be computed",
+            ),
             Error::CopyOnWrite => f.write_str(
                 "its file system copies what is written: mapped, a full disk would end the program by a signal",
             ),

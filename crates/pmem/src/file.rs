@@ -19,6 +19,7 @@ use spandrel_pages::{MIB, PAGE_BYTES};
 use spandrel_sync::Lock;
 
 use crate::capture::{self, Compared};
+use crate::compare::{Mismatch, Reader, Standing, compare};
 use crate::disk::{Disk, Which};
 use crate::files::{self, Files, drawn, make_log};
 use crate::loan::READER;
@@ -28,6 +29,7 @@ use crate::medium::{Failed, Medium};
 use crate::record;
 use crate::room::{self, Buffer};
 use crate::runs::Runs;
+use crate::sums::{self, Sum};
 use crate::unmap;
 use crate::wal::Wal;
 
@@ -348,6 +350,32 @@ unsafe impl Medium for File {
         let mut state = self.state.lock();
         state.check()?;
         state.begin_anew(&self.files)
+    }
+
+    fn compare_sums(&self, see: &mut dyn FnMut(u64, Mismatch)) -> Result<Standing, Failed> {
+        let mut state = self.state.lock();
+        state.check()?;
+        if state.wal.sums().is_none() {
+            return Ok(Standing::Absent);
+        }
+        // The sums in the file are those of the image then.
+        state.begin_anew(&self.files)?;
+        let State { wal, buffer, .. } = &mut *state;
+        let Some(sums) = wal.sums().filter(|sums| sums.is_complete(wal.point())) else {
+            return Ok(Standing::Stale);
+        };
+        let mut reader = Reader::new(&self.files, buffer.bytes());
+        compare(&self.files, sums, &mut |page| reader.hash_of(page), &mut |page, wrong, word| {
+            see(page * PAGE_BYTES as u64, wrong);
+            let marked = Sum::marked(word).to_le_bytes();
+            let at = sums::FIRST + page * sums::SUM_BYTES as u64;
+            match wrong {
+                Mismatch::Page => self.files.write(Which::Sums, at, &marked),
+                Mismatch::Known | Mismatch::Sum => Ok(()),
+            }
+        })?;
+        self.files.sync(Which::Sums)?;
+        Ok(Standing::Compared)
     }
 
     unsafe fn give_back(&self) -> usize {
