@@ -350,7 +350,8 @@ impl<'a> Options<'a> {
             let (identity, version, bytes) = identify(&paths)?;
             self.with_limit(bytes, |limit| {
                 let place = paths.place((&identity, version), self.choice, limit);
-                let media = Media::open(&Place { forgives: self.forgets_log, keep: self.keep, ..place });
+                let media =
+                    Media::open(&Place { forgives: self.forgets_log, keep: self.keep, ..place });
                 media.map_err(|why| translated(why.into(), &identity))
             })
         })

@@ -67,7 +67,12 @@ pub fn repair_watched<M: Medium>(
     // First of all: without one of the two nothing can be looked at.
     mend_records(medium, |at| {
         exact += 1;
-        report(&Finding { at: at as u64, kind: Kind::Mended, what: "one of the heap's records", objects: None });
+        report(&Finding {
+            at: at as u64,
+            kind: Kind::Mended,
+            what: "one of the heap's records",
+            objects: None,
+        });
     });
     let record = Record::read(medium)?;
     if check_watched(medium, &[], &mut |_| (), watcher)?.damaged == 0 {

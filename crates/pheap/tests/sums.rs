@@ -5,9 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use spandrel_pheap::collections::HashMap;
-use spandrel_pheap::{
-    Choice, Error, Finding, Heap, Kind, Media, Options, Standing, Survey, check,
-};
+use spandrel_pheap::{Choice, Error, Finding, Heap, Kind, Media, Options, Standing, Survey, check};
 
 const PAGE: u64 = 4096;
 
@@ -70,7 +68,11 @@ fn a_bit_that_flips_in_an_object_is_found() {
     let place = Place::new();
     let at = place.filled() as u64;
     let (survey, found) = place.check();
-    assert_eq!((survey.sums, survey.pages, survey.damaged), (Standing::Compared, 0, 0), "{found:?}");
+    assert_eq!(
+        (survey.sums, survey.pages, survey.damaged),
+        (Standing::Compared, 0, 0),
+        "{found:?}"
+    );
     place.flip("heap", at + 5000);
     let (survey, found) = place.check();
     assert_eq!((survey.pages, survey.damaged, found.len()), (1, 0, 1));

@@ -278,7 +278,9 @@ impl File {
     /// Makes the image longer, with room for a checkpoint of all of it.
     fn lengthen(&self, from: u64, to: u64, log: u64) -> Result<(), Failed> {
         self.files.reserve_log(log)?;
-        self.files.image.grow(from, to).map_err(Failed)
+        self.files.image.grow(from, to).map_err(Failed)?;
+        self.files.reserve_sums(to);
+        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@ use crate::media::Place;
 use crate::medium::Failed;
 use crate::old_log::OldLog;
 use crate::room::Buffer;
-use crate::sums::Sums;
+use crate::sums::{self, Sums};
 use crate::sums_file::{self, Keep};
 use crate::tie::{Found, Ties};
 use crate::wal::Wal;
@@ -48,6 +48,13 @@ impl Files {
 }
 
 impl Files {
+    /// Reserves room on the disk for the sums of an image of that length. Without it they are written later, when there is room.
+    pub fn reserve_sums(&self, image_bytes: u64) {
+        if let Some(file) = &self.sums {
+            let _ = file.reserve(sums::bytes(image_bytes / PAGE_BYTES as u64));
+        }
+    }
+
     /// Reserves room on the disk for that number of bytes of the log, which becomes no longer by that.
     ///
     /// # Errors
@@ -260,6 +267,10 @@ fn keep_sums(
             draft::remove_name(place.sums, &old).map_err(Failed)?;
         }
     }
+    if let (Some(sums), Some(file)) = (wal.sums(), &files.sums) {
+        // The image was cut.
+        file.shorten(sums.bytes()).map_err(Failed)?;
+    }
     if is_made {
         files.sums = Some(sums_file::make(place, &files.image, wal.point(), buffer)?);
         wal.set_sums(read_sums(files, place)?);
@@ -325,7 +336,10 @@ pub fn recovered(
 /// As for [`recovered`].
 pub fn absorb(image: Image, place: &Place<'_>) -> Result<Image, Failed> {
     let mut buffer = Buffer::new(BUFFER_BYTES)?;
-    let (mut files, _) = recovered(image, place, buffer.bytes())?;
+    let (mut files, mut wal) = recovered(image, place, buffer.bytes())?;
+    if let Some(sums) = wal.sums_mut() {
+        sums.give_up(&files, drawn())?;
+    }
     if let Some(log) = files.log.take() {
         // It continues no state that the image will be in: if this fails it only takes room.
         let _ = draft::remove_name(place.log, &log);

@@ -144,7 +144,9 @@ impl Source {
     fn tie(&self, place: &Place<'_>) -> Result<Tie, Failed> {
         match Ties::read(self, place.tie, place.identity)? {
             tie::Found::Ties(ties) => Ok(ties.newest()),
-            tie::Found::Nothing if place.is_old => Ok(Ties::new(place.tie, place.identity, 0).newest()),
+            tie::Found::Nothing if place.is_old => {
+                Ok(Ties::new(place.tie, place.identity, 0).newest())
+            }
             tie::Found::Nothing => Err(Failed::DAMAGED_TIE),
         }
     }

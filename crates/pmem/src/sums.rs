@@ -71,7 +71,8 @@ pub fn hash_of_zeroes() -> u64 {
 /// The word for a page with that number and that hash.
 pub fn sum(page: u64, hash: u64) -> u64 {
     // For each page a permutation of hashes: as many differ as before.
-    let mixed = (hash ^ page.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    let mixed =
+        (hash ^ page.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     let bits = (mixed ^ mixed >> 32) & !CHECK;
     bits | check(page, bits)
 }
@@ -140,6 +141,11 @@ impl Line {
     }
 }
 
+/// Bytes of the file with the sums of that number of pages.
+pub fn bytes(pages: u64) -> u64 {
+    FIRST.saturating_add(pages.saturating_mul(SUM_BYTES as u64))
+}
+
 /// Both lines of a file whose sums are complete, for its creation.
 pub fn fresh(identity: u64, point: Point, pages: u64) -> [u8; FIRST as usize] {
     let mut all = [0; FIRST as usize];
@@ -200,8 +206,7 @@ impl Sums {
         let Line { from, to, .. } = self.line;
         match log.last().filter(|_| is_replayed) {
             Some(last) => {
-                let is_passed =
-                    |of: Point| of.epoch == last.epoch && of.sequence <= last.sequence;
+                let is_passed = |of: Point| of.epoch == last.epoch && of.sequence <= last.sequence;
                 (from == log.base() || is_passed(from)) && (to == from || is_passed(to))
             }
             None => tie.is_complete && from == tie.point && to == from,
@@ -211,6 +216,11 @@ impl Sums {
     /// The number of sums in the file.
     pub fn pages(&self) -> u64 {
         self.line.pages
+    }
+
+    /// Bytes of the file.
+    pub fn bytes(&self) -> u64 {
+        bytes(self.line.pages)
     }
 
     /// Takes no more sums than the image has pages: it was cut since.
@@ -244,12 +254,7 @@ impl Sums {
     ///
     /// # Errors
     /// The disk's.
-    pub fn write(
-        &mut self,
-        disk: &impl Disk,
-        to: Point,
-        buffer: &mut [u8],
-    ) -> Result<(), Failed> {
+    pub fn write(&mut self, disk: &impl Disk, to: Point, buffer: &mut [u8]) -> Result<(), Failed> {
         if self.is_lost {
             return Ok(());
         }
@@ -259,12 +264,7 @@ impl Sums {
         }
     }
 
-    fn try_write(
-        &mut self,
-        disk: &impl Disk,
-        to: Point,
-        buffer: &mut [u8],
-    ) -> Result<(), Failed> {
+    fn try_write(&mut self, disk: &impl Disk, to: Point, buffer: &mut [u8]) -> Result<(), Failed> {
         let pages = disk.bytes(Which::Image)? / PAGE_BYTES as u64;
         for page in (self.line.pages / GROUP * GROUP..pages).step_by(GROUP as usize) {
             if !self.noted.touch(page) {
@@ -272,7 +272,7 @@ impl Sums {
                 return Ok(());
             }
         }
-        disk.allow(Which::Sums, FIRST + pages.max(self.line.pages) * SUM_BYTES as u64)?;
+        disk.allow(Which::Sums, bytes(pages.max(self.line.pages)))?;
         // Durable before any sum changes: with an image of the old state, and without the log, the sums are not believed.
         self.put(disk, Line { to, ..self.line })?;
         let zeroes = hash_of_zeroes();
@@ -317,6 +317,14 @@ impl Sums {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
         disk.write(Which::Sums, place, words)
+    }
+
+    /// Says that the sums are those of no state any more: the image changes without them from now on.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn give_up(&mut self, disk: &impl Disk, epoch: u64) -> Result<(), Failed> {
+        self.put(disk, Line { to: Point { epoch, sequence: 0 }, ..self.line })
     }
 
     /// Writes a line, and waits for it and for all that was written before.
@@ -405,5 +413,52 @@ impl Noted {
 
     fn untouch(&mut self) {
         self.touched.bytes().fill(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_bit_of_a_word_makes_it_another_sum_and_no_word_is_that_of_another_page() {
+        for page in [0, 1, 5, 511, 512, 1 << 20, u64::from(u32::MAX)] {
+            for hash in [0, 1, hash_of_zeroes(), u64::MAX, 0x1234_5678_9abc_def0] {
+                let word = sum(page, hash);
+                assert_eq!(Sum::parse(page, word), Sum::Of(word));
+                assert_eq!(Sum::parse(page, Sum::marked(word)), Sum::Marked(word));
+                for bit in 0..64 {
+                    assert_eq!(Sum::parse(page, word ^ 1 << bit), Sum::Damaged, "{page} {bit}");
+                    let marked = Sum::marked(word) ^ 1 << bit;
+                    assert_eq!(Sum::parse(page, marked), Sum::Damaged, "{page} {bit}");
+                }
+                assert_ne!(word, sum(page + 1, hash));
+            }
+            assert_eq!(Sum::parse(page, 0), Sum::Damaged);
+        }
+        let swapped = (0..10_000).filter(|page| {
+            let word = sum(page + 1, hash_of_zeroes());
+            Sum::parse(*page, word) != Sum::Damaged
+        });
+        assert!(swapped.count() < 8);
+    }
+
+    #[test]
+    fn notes_grow_with_the_image() {
+        let mut noted = Noted::new().unwrap();
+        for page in [3, 600, 100_000, 5] {
+            assert!(noted.set(page, page + 1));
+        }
+        for page in [3, 600, 100_000, 5] {
+            assert_eq!(noted.get(page), page + 1);
+        }
+        assert_eq!((noted.get(4), noted.get(u64::MAX)), (0, 0));
+        assert_eq!(noted.next_touched(0, 1 << 20), Some((0, 1024)));
+        assert_eq!(noted.next_touched(0, 512), Some((0, 512)));
+        assert_eq!(noted.next_touched(1024, 512), Some((99_840, 100_352)));
+        assert_eq!(noted.next_touched(100_352, 512), None);
+        noted.untouch();
+        assert_eq!(noted.next_touched(0, 512), None);
+        assert!(!noted.set(u64::MAX, 1));
     }
 }

@@ -8,7 +8,7 @@ use crate::files::open_log;
 use crate::media::Place;
 use crate::medium::Failed;
 use crate::record::Point;
-use crate::sums::{FIRST, GROUP, SUM_BYTES, fresh, hash, hash_of_zeroes, sum};
+use crate::sums::{FIRST, GROUP, SUM_BYTES, bytes, fresh, hash, hash_of_zeroes, sum};
 
 /// What becomes of the sums of an image that is opened with a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -53,10 +53,9 @@ pub fn make(
     buffer: &mut [u8],
 ) -> Result<Image, Failed> {
     let pages = image.bytes().map_err(Failed)? / PAGE_BYTES as u64;
-    let bytes = FIRST + pages * SUM_BYTES as u64;
     let draft = Draft::new(place.sums).map_err(Failed)?;
     let file = draft.image().map_err(Failed)?;
-    file.grow(0, bytes).map_err(Failed)?;
+    file.grow(0, bytes(pages)).map_err(Failed)?;
     for from in (0..pages).step_by(GROUP as usize) {
         let to = (from + GROUP).min(pages);
         let mut words = [0; GROUP as usize * SUM_BYTES];

@@ -46,8 +46,7 @@ impl Wal {
     ) -> Result<Self, Failed> {
         let mut log = Log::open(disk, identity, &ties.newest(), buffer)?;
         let fit = log.fits(&ties.newest())?;
-        let mut sums =
-            sums.filter(|sums| sums.fits(&ties.newest(), &log, fit == Fit::Continues));
+        let mut sums = sums.filter(|sums| sums.fits(&ties.newest(), &log, fit == Fit::Continues));
         match (fit, log.last()) {
             (Fit::Continues, Some(last)) => {
                 log.image_bytes().map_or(Ok(()), lengthen)?;
@@ -78,6 +77,11 @@ impl Wal {
     /// The sums of the image.
     pub fn sums(&self) -> Option<&Sums> {
         self.sums.as_ref()
+    }
+
+    /// The same, to be changed.
+    pub fn sums_mut(&mut self) -> Option<&mut Sums> {
+        self.sums.as_mut()
     }
 
     /// The image has these sums from now on. They are of its state, and the log is empty.
@@ -183,12 +187,7 @@ impl Wal {
 
 /// Writes what a record has to the image, and notes the sums of these pages.
 #[inline]
-fn put(
-    disk: &impl Disk,
-    sums: &mut Option<Sums>,
-    at: u64,
-    bytes: &[u8],
-) -> Result<(), Failed> {
+fn put(disk: &impl Disk, sums: &mut Option<Sums>, at: u64, bytes: &[u8]) -> Result<(), Failed> {
     if let Some(sums) = sums {
         sums.note(at, bytes);
     }
@@ -199,6 +198,10 @@ fn put(
 fn allow_image(disk: &impl Disk) -> Result<(), Failed> {
     disk.allow(Which::Image, disk.bytes(Which::Image)?)
 }
+
+#[cfg(test)]
+#[path = "wal_sums_tests.rs"]
+mod sums_tests;
 
 #[cfg(test)]
 mod tests {

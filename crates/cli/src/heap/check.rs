@@ -245,8 +245,7 @@ mod tests {
 
     #[test]
     fn findings_have_their_place_and_meaning() {
-        let finding =
-            Finding { at: 0x9_2040, kind: Kind::Dangling, what: "a root", objects: None };
+        let finding = Finding { at: 0x9_2040, kind: Kind::Dangling, what: "a root", objects: None };
         assert_eq!(line(&finding), "0x0000092040  dangling    a root");
         assert_eq!(as_json(&finding).to_string().matches("598080").count(), 1);
     }

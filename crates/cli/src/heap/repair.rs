@@ -48,9 +48,7 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
         Err(why) if !is_damage(&why) || matches!(why, Error::Truncated { .. }) => {
             return hopeless(path, why);
         }
-        Ok(survey)
-            if survey.damaged == 0 && !gives_up && survey.pages > 0 && !args.accept_sums =>
-        {
+        Ok(survey) if survey.damaged == 0 && !gives_up && survey.pages > 0 && !args.accept_sums => {
             say::out(format_args!("{}: {}", path.display(), pages(path, survey.pages)))?;
             return Ok(DAMAGED);
         }
