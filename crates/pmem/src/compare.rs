@@ -31,7 +31,7 @@ pub enum Standing {
 pub enum Mismatch {
     /// It is not what its sum is of.
     Page,
-    /// It was found damaged before, and was written to since.
+    /// It was found damaged before, and is not what it was before the damage.
     Known,
     /// Its sum is damaged, so that nothing is known of the page.
     Sum,
@@ -62,6 +62,7 @@ pub fn compare(
             let word = word(bytes);
             let hash = hash_of(page)?;
             let wrong = match (Sum::parse(page, word), hash) {
+                (Sum::Marked(word), Some(hash)) if word == sum(page, hash) => None,
                 (Sum::Marked(_), _) => Some(Mismatch::Known),
                 (_, None) => None,
                 (Sum::Damaged, Some(_)) => Some(Mismatch::Sum),

@@ -267,8 +267,10 @@ fn keep_sums(
             draft::remove_name(place.sums, &old).map_err(Failed)?;
         }
     }
-    if let (Some(sums), Some(file)) = (wal.sums(), &files.sums) {
-        // The image was cut.
+    if let Some(sums) = wal.sums_mut()
+        && sums.cut(files)?
+        && let Some(file) = &files.sums
+    {
         file.shorten(sums.bytes()).map_err(Failed)?;
     }
     if is_made {

@@ -52,7 +52,7 @@ const CHECK: u64 = 0xffff;
 pub enum Sum {
     /// The sum of the page.
     Of(u64),
-    /// The page was found damaged before; the sum is that of what it has held since.
+    /// The page was found damaged before; the sum is that of what it held before the damage.
     Marked(u64),
     /// The word is no sum of that page.
     Damaged,
@@ -169,6 +169,8 @@ pub struct Sums {
     noted: Noted,
     /// There was no memory for a sum: the file stays one of an earlier state.
     is_lost: bool,
+    /// The image has fewer pages than the file has sums.
+    is_cut: bool,
 }
 
 /// The pages of the tie, and the one with the line in which another process requests a copy.
@@ -198,7 +200,15 @@ impl Sums {
         let page = |at: u64| at / PAGE_BYTES as u64;
         let except = [page(tie), page(tie) + 1, page(asking)];
         let noted = Noted::new()?;
-        Ok(Some(Self { identity, line, next: 1 - number, except, noted, is_lost: false }))
+        Ok(Some(Self {
+            identity,
+            line,
+            next: 1 - number,
+            except,
+            noted,
+            is_lost: false,
+            is_cut: false,
+        }))
     }
 
     /// Whether the sums are those of an image with that tie and log, once all records of the log are written again if `is_replayed` is set.
@@ -225,7 +235,19 @@ impl Sums {
 
     /// Takes no more sums than the image has pages: it was cut since.
     pub fn limit(&mut self, pages: u64) {
+        self.is_cut |= pages < self.line.pages;
         self.line.pages = self.line.pages.min(pages);
+    }
+
+    /// Has the file say so as well, if that is the case: it can be cut then.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn cut(&mut self, disk: &impl Disk) -> Result<bool, Failed> {
+        if self.is_cut {
+            self.put(disk, self.line)?;
+        }
+        Ok(core::mem::take(&mut self.is_cut))
     }
 
     /// Whether the sum of a page means something.
@@ -310,9 +332,11 @@ impl Sums {
             let word = match self.noted.get(page) {
                 0 if is_new => sum(page, zeroes),
                 0 => continue,
-                // What was found damaged stays so until the user says otherwise.
-                noted if !is_new && matches!(was, Sum::Marked(_)) => Sum::marked(noted),
-                noted => noted,
+                noted => match was {
+                    // What was found damaged stays so, unless it is again what it was before.
+                    Sum::Marked(before) if !is_new && before != noted => continue,
+                    _ => noted,
+                },
             };
             bytes.copy_from_slice(&word.to_le_bytes());
         }
