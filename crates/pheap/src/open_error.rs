@@ -50,10 +50,11 @@ impl OpenError {
             _ => None,
         };
         let holder = holder.map(|process| Holder { process, command: holder::command(process) });
-        let sums = CPath::new(path, SUMS).ok().filter(|_| error == Error::ForeignSums);
+        let sums = CPath::new(path, SUMS).ok();
+        let sums = sums.filter(|sums| is_of_sums(file, sums.as_c(), error));
         let named = match &sums {
+            _ if of_log => log.to_bytes(),
             Some(sums) => sums.as_c().to_bytes(),
-            None if of_log => log.to_bytes(),
             None => path,
         };
         Self { error, path: Text::new(named), holder }
@@ -162,6 +163,17 @@ impl From<Error> for OpenError {
     fn from(error: Error) -> Self {
         Self { error, path: None, holder: None }
     }
+}
+
+/// Whether an error is one of the file with the sums, and not of the heap's file.
+fn is_of_sums(file: &CStr, sums: &CStr, error: Error) -> bool {
+    let number = match error {
+        Error::ForeignSums => return true,
+        Error::System(number) if number != libc::ENOENT && number != libc::EEXIST => number,
+        _ => return false,
+    };
+    let fails = |path| Image::open(path, Access::Write).err() == Some(number);
+    fails(sums) && !fails(file)
 }
 
 /// Whether an error is one of the log, and not of the heap's file.

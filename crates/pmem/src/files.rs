@@ -241,8 +241,8 @@ fn open_sums(mut files: Files, place: &Place<'_>) -> Result<Files, Failed> {
         }
     });
     match opened {
-        // Without the option such a file is left alone.
-        Err(_) if place.keep != Keep::Always => files.sums = None,
+        // Without the option such a file is left alone. Any other error would end the sums in silence.
+        Err(Failed::FOREIGN_SUMS) if place.keep != Keep::Always => files.sums = None,
         opened => opened?,
     }
     Ok(files)
