@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::files::not_written;
 use crate::say;
 use spandrel_pheap::{
-    Error, Finding, Kind, Media, Options, Repaired, Survey, check_watched, repair_watched,
+    Error, Finding, Kind, Media, Options, Repaired, Standing, Survey, check_watched, repair_watched,
 };
 use spandrel_report::numbers::counted;
 use std::os::unix::ffi::OsStrExt;
@@ -63,7 +63,11 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
         // The file may have to be mapped at the address of the copy.
         drop(copy);
         let options = if args.accept_sums { options.accept_sums() } else { options };
-        return write(path, options, (!args.no_backup, args.forget_log, gives_up));
+        return write(
+            path,
+            options,
+            (!args.no_backup, args.forget_log, gives_up, args.accept_sums),
+        );
     }
     match mend(path, &copy)? {
         Err(why) => hopeless(path, why),
@@ -71,7 +75,11 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
             let words =
                 if args.forget_log { "repair --write --forget-log" } else { "repair --write" };
             let after = match survey.damaged {
-                0 if survey.pages > 0 => pages(path, survey.pages),
+                0 if survey.pages > 0 => format!(
+                    "{} does so; {} not what the sums say as long as that is not done",
+                    command(words, path),
+                    counted(survey.pages, "page is", "pages are")
+                ),
                 0 => format!("{} does so", command(words, path)),
                 left => format!("{} would be left", counted(left, "damage", "damages")),
             };
@@ -89,7 +97,7 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
 fn write(
     path: &Path,
     options: Options<'_>,
-    (keeps, forgets_log, gives_up): (bool, bool, bool),
+    (keeps, forgets_log, gives_up, accepts): (bool, bool, bool, bool),
 ) -> Result<u8, Failure> {
     let backup = beside(path, ".before-repair");
     let backups = [log_of(&backup), backup];
@@ -133,7 +141,10 @@ fn write(
                 0 => (RECOVERED.to_string(), 0),
                 left => (format!("{} left", counted(left, "damage is", "damages are")), DAMAGED),
             };
-            let done = done(&repaired, gives_up, "");
+            let mut done = done(&repaired, gives_up, "");
+            if accepts && survey.sums == Standing::Compared {
+                done = format!("the sums of all pages were computed again; {done}");
+            }
             say::out(format_args!("{}: {done}; {now}{kept}", path.display()))?;
             Ok(code)
         }
