@@ -50,8 +50,8 @@ pub struct Options<'a> {
     is_read_only: bool,
     wait: Duration,
     forgets_log: bool,
-    keep: Keep,
-    compares: bool,
+    pub(crate) keep: Keep,
+    pub(crate) compares: bool,
 }
 
 impl Default for Options<'_> {
@@ -201,31 +201,6 @@ impl<'a> Options<'a> {
     /// What only the log has is given up. The file may have a part of a checkpoint: run [`check`](crate::check) afterwards.
     pub const fn forget_log(mut self) -> Self {
         self.forgets_log = true;
-        self
-    }
-
-    /// A logged heap has a sum of each of its pages of 4 KiB, in a file beside it (`FILE.sum`), so that `spandrel heap check` and
-    /// [`Heap::verify_sums`](crate::Heap::verify_sums) find bits that have flipped in what the program has stored. A heap that has none gets them
-    /// when it is opened, for which all of it is read. Later openings keep them up without this option. With `false` the file is removed.
-    ///
-    /// Opening compares nothing. A page that the program writes to before it was compared gets the sum of what it then holds.
-    ///
-    /// A mapped heap is refused ([`Error::MappedSums`]), and so is a file of that name that is none of this heap ([`Error::ForeignSums`]).
-    pub const fn sums(mut self, keeps: bool) -> Self {
-        self.keep = if keeps { Keep::Always } else { Keep::Never };
-        self
-    }
-
-    /// Computes the sums of a heap that has some once more, of what the file holds now: damage that they have shown is not reported again.
-    pub const fn accept_sums(mut self) -> Self {
-        self.keep = Keep::Anew;
-        self
-    }
-
-    /// [`Options::copy_medium`] compares the pages with their sums, if no process has the heap open: [`check`](crate::check) of that copy has
-    /// the findings.
-    pub const fn compare_sums(mut self) -> Self {
-        self.compares = true;
         self
     }
 

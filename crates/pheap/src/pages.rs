@@ -1,11 +1,12 @@
-//! The comparison of all pages with their sums ([`Options::sums`](crate::Options::sums)): what it finds, and what lies there.
+//! Sums of all pages: the options of heaps that have them, the comparison of pages with their sums, and what lies on a page that differs.
 
 use spandrel_pages::PAGE_BYTES;
-use spandrel_pmem::{Medium, Mismatch, Standing};
+use spandrel_pmem::{Keep, Medium, Mismatch, Standing};
 
 use crate::check::{Finding, Kind};
 use crate::error::Error;
 use crate::heap::Heap;
+use crate::open::Options;
 use crate::pointer::offset_of;
 use crate::roots::RootName;
 use crate::shared::Core;
@@ -81,13 +82,40 @@ impl<M: Medium> Core<M> {
     }
 }
 
+impl Options<'_> {
+    /// A logged heap has a sum of each of its pages of 4 KiB, in a file beside it (`FILE.sum`), so that `spandrel heap check` and
+    /// [`Heap::verify_sums`] find bits that have flipped in what the program has stored. A heap that has none gets them
+    /// when it is opened, for which all of it is read. Later openings keep them up without this option. With `false` the file is removed.
+    ///
+    /// Opening compares nothing. A page that the program writes to before it was compared gets the sum of what it then holds.
+    ///
+    /// A mapped heap is refused ([`Error::MappedSums`]), and so is a file of that name that is none of this heap ([`Error::ForeignSums`]).
+    pub const fn sums(mut self, keeps: bool) -> Self {
+        self.keep = if keeps { Keep::Always } else { Keep::Never };
+        self
+    }
+
+    /// Computes the sums of a heap that has some once more, of what the file holds now: damage that they have shown is not reported again.
+    pub const fn accept_sums(mut self) -> Self {
+        self.keep = Keep::Anew;
+        self
+    }
+
+    /// [`Options::copy_medium`] compares the pages with their sums, if no process has the heap open: [`check`](crate::check) of that copy has
+    /// the findings.
+    pub const fn compare_sums(mut self) -> Self {
+        self.compares = true;
+        self
+    }
+}
+
 impl<M: Medium> Heap<M> {
-    /// Compares all pages of the file, as of the last checkpoint, with their sums ([`Options::sums`](crate::Options::sums)). `report` is called
+    /// Compares all pages of the file, as of the last checkpoint, with their sums ([`Options::sums`]). `report` is called
     /// with each page that is not what its sum says, and must not call the heap. Such a page is reported by later calls and by
-    /// `spandrel heap check` as well, also when the program writes to it, until [`Options::accept_sums`](crate::Options::accept_sums).
+    /// `spandrel heap check` as well, also when the program writes to it, until [`Options::accept_sums`].
     ///
     /// All of the file is read, and checkpoints of other threads wait meanwhile. Of a copy in memory the pages were compared when it was made,
-    /// with [`Options::compare_sums`](crate::Options::compare_sums).
+    /// with [`Options::compare_sums`].
     ///
     /// # Errors
     /// As for [`Heap::checkpoint`].

@@ -1,4 +1,4 @@
-//! Sums of pages (`create --sums`): what `check` finds and says, and what `repair` does not bless.
+//! Sums of pages (`create --sums`): what `check` finds and says, and what `repair` leaves damaged.
 
 use super::{Place, ROOTS, fill};
 use spandrel_pheap::Options;
@@ -53,7 +53,7 @@ fn a_flipped_bit_of_an_object_is_found_with_its_page_and_its_root() {
 }
 
 #[test]
-fn a_repair_blesses_no_page_unless_it_is_told_to() {
+fn a_repair_makes_no_page_a_sound_one_unless_an_option_says_so() {
     let place = Place::new();
     let large = made(&place);
     flip(&place, "a.heap", large + 70_000);
