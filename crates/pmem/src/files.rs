@@ -203,13 +203,15 @@ pub fn refuse_log(place: &Place<'_>) -> Result<(), Failed> {
 /// # Errors
 /// As there, and those of [`Ties::read`]: nothing was written then.
 fn recover(files: &Files, place: &Place<'_>, buffer: &mut [u8]) -> Result<Wal, Failed> {
-    let sums = read_sums(files, place)?;
+    let mut sums = read_sums(files, place)?;
     let ties = match Ties::read(files, place.tie, place.identity)? {
         Found::Ties(ties) => ties,
         Found::Nothing if place.is_old => {
             let ties = Ties::new(place.tie, place.identity, 0);
             Log::open(files, place.identity, &ties.newest(), buffer)?.fits(&ties.newest())?;
             absorb_old(files, place, buffer)?;
+            // Nothing in such an image says which state it is in.
+            sums = None;
             ties
         }
         Found::Nothing => return Err(Failed::DAMAGED_TIE),

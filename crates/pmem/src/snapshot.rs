@@ -245,7 +245,8 @@ impl Source {
         let Some(mut sums) = Sums::read(self, place.identity, places)? else {
             return Ok(Standing::Foreign);
         };
-        if !sums.fits(tie, log, is_replayed) {
+        // An image of the first version does not say which state it is in.
+        if place.is_old || !sums.fits(tie, log, is_replayed) {
             return Ok(Standing::Stale);
         }
         sums.limit((copy.bytes / PAGE_BYTES) as u64);
