@@ -72,6 +72,9 @@ typedef struct spandrel_heap_options {
     int read_only; /* not 0: a copy in memory of the last checkpoint is opened, and what would change it is refused (EROFS). Another process
                     * may have the heap open. Neither the file nor its directory need be writable, with one exception: if another process has
                     * the heap open and mapped, the copy is requested through the file, which takes the right to write to it */
+    int sums;      /* 1: a logged heap has a sum of each of its pages in PATH.sum, for `spandrel heap check` and spandrel_heap_verify_sums; it
+                    * keeps them up at later openings also with 0. -1: the file is removed. ENOTSUP: the heap is mapped; EBADMSG: PATH.sum
+                    * is another file */
 } spandrel_heap_options;
 
 /* What a collection has found. Set struct_size. */
@@ -265,6 +268,12 @@ int spandrel_heap_checkpoint(const spandrel_heap *heap);
  * after each 32 MiB; a process with several threads calls this while none of them stores to the heap. Fails as spandrel_heap_checkpoint
  * does. */
 size_t spandrel_heap_give_back(const spandrel_heap *heap);
+
+/* Compares all pages of the file, as of the last checkpoint, with their sums (`sums` in the options). Returns the number of pages that are not
+ * what their sums say; `spandrel heap check` names them. All of the file is read. A page that the program writes to before it was compared
+ * gets the sum of what it then holds.
+ *   ENODATA  the heap has no sums. Else as spandrel_heap_checkpoint. */
+int spandrel_heap_verify_sums(const spandrel_heap *heap);
 
 /* Writes a copy of a heap to a new file, which is opened as any heap, whether or not a program has the heap open. The copy of a
  * heap that is closed, or was not closed, is the file. Of an open one that keeps a log it is the last checkpoint. An open one

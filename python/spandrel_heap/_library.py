@@ -29,6 +29,7 @@ class Options(ctypes.Structure):
         ("types", c_void_p),
         ("type_count", c_size_t),
         ("read_only", c_int),
+        ("sums", c_int),
     ]
 
 

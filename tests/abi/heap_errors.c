@@ -80,6 +80,21 @@ int main(int count, char **arguments) {
     CHECK(strstr(spandrel_heap_error_text(), "limit"));
     CHECK(spandrel_heap_close(heap) == 0);
 
+    /* Sums of pages: of a logged heap, in a file of their own. */
+    spandrel_heap_options summed = options;
+    summed.sums = 1;
+    summed.medium = SPANDREL_HEAP_MAPPED;
+    FAILS(ENOTSUP, !spandrel_heap_open(path, &summed));
+    summed.medium = SPANDREL_HEAP_LOGGED;
+    heap = spandrel_heap_open(path, &summed);
+    CHECK(heap && spandrel_heap_verify_sums(heap) == 0 && spandrel_heap_close(heap) == 0);
+    snprintf(other, sizeof other, "%s.sum", path);
+    CHECK(access(other, F_OK) == 0);
+    summed.sums = -1;
+    heap = spandrel_heap_open(path, &summed);
+    FAILS(ENODATA, spandrel_heap_verify_sums(heap) == -1);
+    CHECK(spandrel_heap_close(heap) == 0 && access(other, F_OK) == -1);
+
     /* What is wrong with the log is said of the log. */
     snprintf(log_path, sizeof log_path, "%s" LOG, path);
     unlink(log_path);

@@ -19,6 +19,7 @@ pub struct SpandrelHeapOptions {
     pub types: *const SpandrelHeapRootType,
     pub type_count: usize,
     read_only: c_int,
+    sums: c_int,
 }
 
 /// The defaults.
@@ -32,6 +33,7 @@ const NOTHING: SpandrelHeapOptions = SpandrelHeapOptions {
     types: core::ptr::null(),
     type_count: 0,
     read_only: 0,
+    sums: 0,
 };
 
 /// The options of a caller, which may have been compiled with an older header or a newer one: fields that this library does not know must
@@ -81,6 +83,9 @@ impl SpandrelHeapOptions {
         }
         if self.fixed != 0 {
             options = options.fixed();
+        }
+        if self.sums != 0 {
+            options = options.sums(self.sums > 0);
         }
         Ok(if self.read_only != 0 { options.read_only() } else { options })
     }

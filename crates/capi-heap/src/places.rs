@@ -3,7 +3,7 @@
 use core::ffi::{c_int, c_void};
 use core::ptr::{self, NonNull};
 
-use spandrel_pheap::{Error, Guarantee, Heap, Media, Medium as _, PPtr};
+use spandrel_pheap::{Error, Guarantee, Heap, Media, Medium as _, PPtr, Standing};
 
 use crate::failure;
 use crate::handle::{self, SpandrelHeap};
@@ -141,6 +141,20 @@ pub unsafe extern "C" fn spandrel_heap_fence(handle: *const SpandrelHeap) -> c_i
 pub unsafe extern "C" fn spandrel_heap_checkpoint(handle: *const SpandrelHeap) -> c_int {
     // SAFETY: passed on from the caller.
     failure::number(unsafe { handle::heap(handle) }.and_then(Heap::checkpoint))
+}
+
+/// Compares all pages of the file with their sums: the number of those that are not what their sums say, or -1.
+///
+/// # Safety
+/// Null, or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spandrel_heap_verify_sums(handle: *const SpandrelHeap) -> c_int {
+    // SAFETY: passed on from the caller.
+    let verified = unsafe { handle::heap(handle) }.and_then(|heap| heap.verify_sums(&mut |_| ()));
+    failure::count(verified.and_then(|verified| match verified.standing {
+        Standing::Compared => Ok(c_int::try_from(verified.pages).unwrap_or(c_int::MAX)),
+        _ => Err(Error::System(libc::ENODATA)),
+    }))
 }
 
 /// Gives memory back that the process holds beside the file: bytes.

@@ -7,7 +7,7 @@
 
 use core::fmt;
 
-use spandrel_pmem::{LINE_BYTES, Medium};
+use spandrel_pmem::{LINE_BYTES, Medium, Standing};
 
 use crate::blocks::USED_TWICE;
 use crate::class::{CLASSES, Class, SIZES};
@@ -16,6 +16,7 @@ use crate::header::Header;
 use crate::layout::{BITS_WORDS, BLOCK_BYTES, BlockId, HEADER_BYTES, REGION_BLOCKS, first_block};
 use crate::mark::{Marks, Purpose};
 use crate::objects::valid;
+use crate::pages::PageObjects;
 use crate::pointer::offset_of;
 use crate::progress::Watcher;
 use crate::roots::RootType;
@@ -40,6 +41,8 @@ pub enum Kind {
     Lost,
     /// A damaged word, which has its old value again by a repair.
     Mended,
+    /// A page whose bytes, objects among them, are not those of its sum ([`Options::sums`](crate::Options::sums)).
+    Page,
 }
 
 /// A finding of a check or of a repair.
@@ -51,6 +54,8 @@ pub struct Finding {
     pub kind: Kind,
     /// The finding in words.
     pub what: &'static str,
+    /// For [`Kind::Page`], what lies on the page, if the heap's structures say that.
+    pub objects: Option<PageObjects>,
 }
 
 impl fmt::Display for Finding {
@@ -103,6 +108,10 @@ pub struct Survey {
     pub version: u64,
     /// The number of findings that are damage, used twice or dangling.
     pub damaged: u64,
+    /// The number of pages that are not what their sums say, and of damaged sums. No repair brings what they held back.
+    pub pages: u64,
+    /// Whether all pages were compared with sums, and why not.
+    pub sums: Standing,
 }
 
 /// The state of a check.
@@ -157,6 +166,8 @@ pub fn check_watched<M: Medium>(
         null_named: 0,
         version,
         damaged: 0,
+        pages: 0,
+        sums: Standing::Absent,
     };
     let mut look = Look { core: &core, survey, is_safe: true, report };
     let steps = 3 * (core.bytes() / BLOCK_BYTES) as u64;
@@ -170,6 +181,7 @@ pub fn check_watched<M: Medium>(
         if look.is_safe {
             look.reachable(types)?;
         }
+        look.pages()?;
         Ok(look.survey)
     })
 }
@@ -177,7 +189,17 @@ pub fn check_watched<M: Medium>(
 impl<M: Medium> Look<'_, M> {
     fn find(&mut self, at: usize, kind: Kind, what: &'static str) {
         self.survey.damaged += u64::from(kind != Kind::Lost);
-        (self.report)(&Finding { at: at as u64, kind, what });
+        (self.report)(&Finding { at: at as u64, kind, what, objects: None });
+    }
+
+    /// Compares the pages with their sums, where there are some.
+    fn pages(&mut self) -> Result<(), Error> {
+        let Self { core, survey, is_safe, report } = self;
+        survey.sums = core.compare_pages(*is_safe, &mut |finding| {
+            survey.pages += 1;
+            report(finding);
+        })?;
+        Ok(())
     }
 
     fn is_closed(&self) -> bool {

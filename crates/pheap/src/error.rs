@@ -57,6 +57,10 @@ pub enum Error {
     NotALog,
     /// Another file has the path of the open heap, or the heap's file has no name any more: nothing more becomes durable.
     Replaced,
+    /// A file that has the name of the heap's sums (`FILE.sum`) is none of this heap. The file stays as it is.
+    ForeignSums,
+    /// A mapped heap has no sums ([`Options::sums`](crate::Options::sums)).
+    MappedSums,
     /// The file system copies on write, and the caller demands a mapped heap: a full disk would end the program by a signal.
     CopyOnWrite,
     /// The file is shorter than the heap.
@@ -145,6 +149,8 @@ impl From<Failed> for Error {
             Failed::DAMAGED_LOG => return Self::DamagedLog,
             Failed::NOT_A_LOG => return Self::NotALog,
             Failed::DAMAGED_TIE => return Self::DamagedTie,
+            Failed::FOREIGN_SUMS => return Self::ForeignSums,
+            Failed::MAPPED_SUMS => return Self::MappedSums,
             Failed::COPY_ON_WRITE => return Self::CopyOnWrite,
             Failed::REPLACED => return Self::Replaced,
             Failed::HUGE_PAGES => return Self::FileSystem(HUGE_PAGES),
@@ -187,8 +193,10 @@ impl Error {
             | Self::MissingLog
             | Self::DamagedLog
             | Self::DamagedTie
-            | Self::NotALog => libc::EBADMSG,
+            | Self::NotALog
+            | Self::ForeignSums => libc::EBADMSG,
             Self::Replaced => libc::ESTALE,
+            Self::MappedSums => libc::ENOTSUP,
             Self::CopyOnWrite => libc::EOPNOTSUPP,
             Self::BaseTaken(_) | Self::WindowFull(_) => libc::EADDRINUSE,
             Self::Locked => libc::EWOULDBLOCK,
@@ -240,6 +248,8 @@ impl Error {
             }
             Self::NotALog => "move it away, or name it otherwise",
             Self::Replaced => "move the heap's file back to its path",
+            Self::ForeignSums => "move it away, or name it otherwise",
+            Self::MappedSums => "make or open it with a log (Choice::Logged), or without sums",
             Self::CopyOnWrite => "leave the choice of the medium to the heap, or take a log",
             Self::Truncated { .. } => "only a copy of the heap has what is missing",
             Self::BaseTaken(_) => {
@@ -315,6 +325,12 @@ impl fmt::Display for Reason {
             Error::NotALog => f.write_str("it has the name of the heap's log, and is none"),
             Error::Replaced => f.write_str(
                 "another file has its path, or none: what is stored now would be lost with the process",
+            ),
+            Error::ForeignSums => {
+                f.write_str("it has the name of the file with the heap's sums, and is none of this heap")
+            }
+            Error::MappedSums => f.write_str(
+                "it is mapped: its stores pass no moment at which a sum could be computed",
             ),
             Error::CopyOnWrite => f.write_str(
                 "its file system copies what is written: mapped, a full disk would end the program by a signal",

@@ -87,6 +87,30 @@ fn a_heap_of_the_old_version_becomes_one_of_this_version() {
     }
 }
 
+#[test]
+fn a_heap_of_the_old_version_gets_sums() {
+    for text in [CLOSED, OPEN] {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a.heap").to_str().unwrap().to_string();
+        std::fs::write(&path, image(text)).unwrap();
+        let compared = || {
+            let medium = Options::new().compare_sums().copy_medium(&path).unwrap();
+            let survey = check(&medium, TYPES, &mut |_| ()).unwrap();
+            (survey.version, survey.sums, survey.pages, survey.damaged)
+        };
+        assert_eq!(compared(), (OLD_VERSION, Standing::Absent, 0, 0));
+        let options = Options::new().medium(Choice::Logged).roots(TYPES);
+        let (heap, _) = options.sums(true).open(&path).unwrap();
+        heap.checkpoint().unwrap();
+        heap.abandon();
+        assert_eq!(compared(), (VERSION, Standing::Compared, 0, 0));
+        let (heap, _) = options.open(&path).unwrap();
+        heap.alloc(64).unwrap();
+        heap.close().unwrap();
+        assert_eq!(compared(), (VERSION, Standing::Compared, 0, 0));
+    }
+}
+
 /// A change of several words that version 1 began and did not end, in the entries that it had.
 #[test]
 fn the_undo_log_of_the_old_version_is_undone() {

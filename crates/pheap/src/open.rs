@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use spandrel_os::draft;
 use spandrel_os::image::{self, Access, Image};
-use spandrel_pmem::{Choice, Draft, Media, Place};
+use spandrel_pmem::{Choice, Draft, Failed, Keep, Media, Place, peek};
 
 use crate::error::Error;
 use crate::heap::{FORMATTED_BYTES, Heap, Opened, format};
@@ -31,6 +31,8 @@ pub(crate) const LOG: &[u8] = b".wal";
 const OLD_LOG: &[u8] = b".log";
 /// The suffix of a log that does not fit and is set aside; no longer than [`LOG`].
 const ASIDE: &[u8] = b".bad";
+/// The suffix of the file with the sums of pages; no longer than [`LOG`].
+pub(crate) const SUMS: &[u8] = b".sum";
 
 /// How a heap is made or opened.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +49,8 @@ pub struct Options<'a> {
     is_read_only: bool,
     wait: Duration,
     forgets_log: bool,
+    pub(crate) keep: Keep,
+    pub(crate) compares: bool,
 }
 
 impl Default for Options<'_> {
@@ -61,12 +65,19 @@ struct Paths {
     log: CPath,
     old_log: CPath,
     aside: CPath,
+    sums: CPath,
 }
 
 impl Paths {
     fn new(path: &[u8]) -> Result<Self, Error> {
         let with = |suffix| CPath::new(path, suffix);
-        Ok(Self { file: with(b"")?, log: with(LOG)?, old_log: with(OLD_LOG)?, aside: with(ASIDE)? })
+        Ok(Self {
+            file: with(b"")?,
+            log: with(LOG)?,
+            old_log: with(OLD_LOG)?,
+            aside: with(ASIDE)?,
+            sums: with(SUMS)?,
+        })
     }
 
     /// The place of a heap with that identity, and how the heap is used: as `wanted`, or as it was made if that is [`Choice::Auto`].
@@ -81,6 +92,9 @@ impl Paths {
             log: self.log.as_c(),
             old_log: self.old_log.as_c(),
             aside: self.aside.as_c(),
+            sums: self.sums.as_c(),
+            keep: Keep::IfThere,
+            compares: false,
             identity: identity.uuid[0],
             identity_at: Some([UUID_AT, IDENTITY_COPY as u64 + UUID_AT]),
             choice: if wanted == Choice::Auto { identity.medium } else { wanted },
@@ -111,6 +125,8 @@ impl<'a> Options<'a> {
             is_read_only: false,
             wait: WAIT,
             forgets_log: false,
+            keep: Keep::IfThere,
+            compares: false,
         }
     }
 
@@ -219,6 +235,12 @@ impl<'a> Options<'a> {
 
     /// Writes a new heap to its file, which other processes can open from then on.
     fn publish(&self, paths: &Paths) -> Result<(), Error> {
+        // No file has the sums of a heap that is made now.
+        if self.keep == Keep::Always
+            && !matches!(peek(paths.sums.as_c(), &mut []), Err(Failed(libc::ENOENT)) | Ok((_, 0)))
+        {
+            return Err(Error::ForeignSums);
+        }
         let uuid = image::unique();
         let base = if self.is_fixed { self.find_base(uuid[1])? } else { self.base };
         let identity = Identity { uuid, base, medium: self.choice };
@@ -231,7 +253,8 @@ impl<'a> Options<'a> {
     /// Opens a heap that this call has published. A heap that another process has used since is that process's, as if its file had been there
     /// before. A heap that cannot be opened, and that no other process has used, is removed.
     fn open_new(&self, path: &[u8], paths: &Paths) -> Result<Heap<Media>, Error> {
-        match self.open(path).inspect_err(|_| withdraw(paths))? {
+        let has_sums = self.keep == Keep::Always;
+        match self.open(path).inspect_err(|_| withdraw(paths, has_sums))? {
             (heap, Opened { created: true, .. }) => Ok(heap),
             _ => Err(Error::System(libc::EEXIST)),
         }
@@ -303,7 +326,8 @@ impl<'a> Options<'a> {
             let (identity, version, bytes) = identify(paths.file.as_c())?;
             self.with_limit(bytes, |limit| {
                 let place = paths.place((&identity, version), self.choice, limit);
-                let media = Media::open(&Place { forgives: self.forgets_log, ..place });
+                let media =
+                    Media::open(&Place { forgives: self.forgets_log, keep: self.keep, ..place });
                 media.map_err(|why| translated(why.into(), &identity))
             })
         })
@@ -332,7 +356,8 @@ impl<'a> Options<'a> {
         of_one_file(|| {
             let (identity, version, _) = identify(paths.file.as_c())?;
             let place = paths.place((&identity, version), Choice::Auto, 0);
-            let place = Place { wait: self.wait, forgives: self.forgets_log, ..place };
+            let (forgives, compares) = (self.forgets_log, self.compares);
+            let place = Place { wait: self.wait, forgives, compares, ..place };
             Media::copy(&place).map_err(|why| translated(why.into(), &identity))
         })
     }
@@ -390,11 +415,11 @@ pub unsafe fn with_fixed<R>(base: u64, work: impl FnOnce(&Heap<Media>) -> R) -> 
     Some(work(&heap))
 }
 
-/// Removes the file of a new heap that could not be opened, and its log: no log had that name before.
+/// Removes the file of a new heap that could not be opened, its log, and its sums if it was to have some: no files had these names before.
 ///
 /// The file has had its name since it was published, and another process may have opened it. The file stays if that process has it open, and
 /// if the record says that it was opened: the heap may hold that process's data.
-fn withdraw(paths: &Paths) {
+fn withdraw(paths: &Paths, has_sums: bool) {
     if let Ok(image) = Image::open(paths.file.as_c(), Access::Write)
         && image.lock(Access::Write).is_ok()
         && let Ok(Some(record)) = Record::of_file(|into, at| image.read_at(into, at))
@@ -402,6 +427,9 @@ fn withdraw(paths: &Paths) {
         && draft::remove_name(paths.file.as_c(), &image).is_ok()
     {
         let _ = image::remove(paths.log.as_c());
+        if has_sums {
+            let _ = image::remove(paths.sums.as_c());
+        }
     }
 }
 

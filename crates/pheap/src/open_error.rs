@@ -12,12 +12,13 @@ use spandrel_pages::PAGE_BYTES;
 use crate::error::Error;
 use crate::layout::LEAST_BYTES;
 use crate::limits::CPath;
-use crate::open::LOG;
+use crate::open::{LOG, SUMS};
 
 /// Bytes of a path in the short form.
 const SHORT_BYTES: usize = 120;
 
-/// An [`Error`] with the path of the file, and the process that has the heap open. The path is the log's if the error is one of the log.
+/// An [`Error`] with the path of the file, and the process that has the heap open. The path is the log's if the error is one of the log, and that of the sums
+/// if it is one of them.
 ///
 /// It prints as `visits.heap: process 1234 (redis-server) has it open; close it there first`, also where `main` returns it. The alternate
 /// form (`{:#}`) has at most the last 120 bytes of the path.
@@ -49,7 +50,13 @@ impl OpenError {
             _ => None,
         };
         let holder = holder.map(|process| Holder { process, command: holder::command(process) });
-        let named = if of_log { log.to_bytes() } else { path };
+        let sums = CPath::new(path, SUMS).ok();
+        let sums = sums.filter(|sums| is_of_sums(file, sums.as_c(), error));
+        let named = match &sums {
+            _ if of_log => log.to_bytes(),
+            Some(sums) => sums.as_c().to_bytes(),
+            None => path,
+        };
         Self { error, path: Text::new(named), holder }
     }
 
@@ -58,7 +65,7 @@ impl OpenError {
         self.error
     }
 
-    /// The path of the heap or of its log; empty: not known.
+    /// The path of the heap, of its log or of its sums; empty: not known.
     pub fn path(&self) -> &[u8] {
         self.path.as_ref().map_or(&[], Text::bytes)
     }
@@ -156,6 +163,17 @@ impl From<Error> for OpenError {
     fn from(error: Error) -> Self {
         Self { error, path: None, holder: None }
     }
+}
+
+/// Whether an error is one of the file with the sums, and not of the heap's file.
+fn is_of_sums(file: &CStr, sums: &CStr, error: Error) -> bool {
+    let number = match error {
+        Error::ForeignSums => return true,
+        Error::System(number) if number != libc::ENOENT && number != libc::EEXIST => number,
+        _ => return false,
+    };
+    let fails = |path| Image::open(path, Access::Write).err() == Some(number);
+    fails(sums) && !fails(file)
 }
 
 /// Whether an error is one of the log, and not of the heap's file.

@@ -68,7 +68,12 @@ pub fn repair_watched<M: Medium>(
     // First of all: without one of the two nothing can be looked at.
     mend_records(medium, |at| {
         exact += 1;
-        report(&Finding { at: at as u64, kind: Kind::Mended, what: "one of the heap's records" });
+        report(&Finding {
+            at: at as u64,
+            kind: Kind::Mended,
+            what: "one of the heap's records",
+            objects: None,
+        });
     });
     let record = Record::read(medium)?;
     if check_watched(medium, &[], &mut |_| (), watcher)?.damaged == 0 {
@@ -151,12 +156,12 @@ impl<M: Medium> Work<'_, M> {
 
     fn mended(&mut self, at: usize, what: &'static str) {
         self.done.exact += 1;
-        (self.report)(&Finding { at: at as u64, kind: Kind::Mended, what });
+        (self.report)(&Finding { at: at as u64, kind: Kind::Mended, what, objects: None });
     }
 
     fn cleared(&mut self, at: usize, kind: Kind, what: &'static str) {
         self.done.cleared += 1;
-        (self.report)(&Finding { at: at as u64, kind, what });
+        (self.report)(&Finding { at: at as u64, kind, what, objects: None });
     }
 
     /// Corrects the words that the sums determine.
@@ -307,7 +312,7 @@ impl<M: Medium> Work<'_, M> {
             self.done.aside += 1;
             self.done.objects += objects;
             let what = "the header of a block, which is set aside";
-            (self.report)(&Finding { at: at as u64, kind: Kind::Damage, what });
+            (self.report)(&Finding { at: at as u64, kind: Kind::Damage, what, objects: None });
         }
     }
 

@@ -106,6 +106,7 @@ mod tests {
                 let mut found = Vec::new();
                 let survey = check(&memory, &[], &mut |finding| found.push(*finding)).unwrap();
                 let twice = |index: usize| Finding {
+                    objects: None,
                     at: (NAMES + index * 64) as u64,
                     kind: Kind::Damage,
                     what: SECOND_NAME,

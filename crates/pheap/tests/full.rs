@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use spandrel_pheap::collections::{HashMap, MapHead};
-use spandrel_pheap::{Choice, Error, Options, RootType};
+use spandrel_pheap::{Choice, Error, Options, RootType, Standing};
 
 const TYPES: &[RootType<'_>] = &[RootType::of::<MapHead<u64, [u64; 16]>>("map")];
 
@@ -20,7 +20,9 @@ fn choice() -> Choice {
 #[test]
 #[ignore = "is the process on a disk that becomes full"]
 fn filler() {
-    let heap = Options::new().size(4 << 20).medium(choice()).create(heap_path()).unwrap();
+    let has_sums = std::env::var("SUMS").is_ok();
+    let options = Options::new().size(4 << 20).medium(choice()).sums(has_sums);
+    let heap = options.create(heap_path()).unwrap();
     let mut map = HashMap::<u64, [u64; 16], _>::open(&heap, "map").unwrap();
     let mut count = 0;
     let why = loop {
@@ -54,6 +56,9 @@ fn filler() {
     assert!(opened.was_clean);
     let map = HashMap::<u64, [u64; 16], _>::open(&heap, "map").unwrap();
     assert_eq!(map.len() as u64, count - count / 2 + 1);
+    let verified = heap.verify_sums(&mut |found| panic!("{found}")).unwrap();
+    let standing = if has_sums { Standing::Compared } else { Standing::Absent };
+    assert_eq!(verified.standing, standing);
     println!("all is there");
 }
 
@@ -111,16 +116,14 @@ fn arguments(test: &str) -> [&str; 6] {
 }
 
 /// Runs a test on a file system in memory of that size; `None`: this machine does not allow the mount.
-fn on_small_disk(test: &str, size: &str, keeps_log: bool) -> Option<Output> {
+fn on_small_disk(test: &str, size: &str, set: &[&str]) -> Option<Output> {
     let place = tempfile::tempdir().unwrap();
     let script = "mount -t tmpfs -o size=\"$1\" small \"$2\" || exit 77; shift 2; exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--mount", "sh", "-c", script, "sh", size]);
     command.arg(place.path()).arg(std::env::current_exe().unwrap()).args(arguments(test));
     command.env("HEAP", place.path().join("a.heap"));
-    if keeps_log {
-        command.env("LOGGED", "1");
-    }
+    command.envs(set.iter().map(|name| (name, "1")));
     let output = command.output().ok()?;
     let text = String::from_utf8_lossy(&output.stderr);
     let is_refused = output.status.code() == Some(77) || text.contains("unshare failed");
@@ -134,16 +137,17 @@ fn on_small_disk(test: &str, size: &str, keeps_log: bool) -> Option<Output> {
 #[test]
 fn a_disk_that_was_filled_takes_checkpoints_and_inserts_again() {
     // Of more than a log keeps room for by itself, too.
-    for (size, keeps_log) in [("60m", false), ("60m", true), ("200m", true)] {
-        if let Some(output) = on_small_disk("filler", size, keeps_log) {
-            ended_well(&format!("{size}, log: {keeps_log}"), &output);
+    let (logged, with_sums) = (&["LOGGED"][..], &["LOGGED", "SUMS"][..]);
+    for (size, set) in [("60m", &[][..]), ("60m", logged), ("200m", logged), ("60m", with_sums)] {
+        if let Some(output) = on_small_disk("filler", size, set) {
+            ended_well(&format!("{size}, {set:?}"), &output);
         }
     }
 }
 
 #[test]
 fn a_file_with_holes_is_refused_where_they_find_no_room() {
-    if let Some(output) = on_small_disk("opener", "200m", false) {
+    if let Some(output) = on_small_disk("opener", "200m", &[]) {
         ended_well("holes", &output);
     }
 }

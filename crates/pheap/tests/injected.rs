@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use spandrel_pheap::collections::{HashMap, MapHead};
-use spandrel_pheap::{Choice, Error, Heap, Media, Options, RootType};
+use spandrel_pheap::{Choice, Error, Heap, Media, Medium, Options, RootType};
 
 const TYPES: &[RootType<'_>] = &[RootType::of::<MapHead<u64, u64>>("map")];
 const ROUNDS: u64 = 6;
@@ -15,8 +15,17 @@ const ROUNDS: u64 = 6;
 const OPEN: &str = "open,openat";
 
 fn options() -> Options<'static> {
+    let has_sums = std::env::var("SUMS").is_ok();
     let choice = if std::env::var("LOGGED").is_ok() { Choice::Logged } else { Choice::Mapped };
-    Options::new().size(1 << 20).roots(TYPES).medium(choice)
+    Options::new().size(1 << 20).roots(TYPES).medium(choice).sums(has_sums)
+}
+
+/// The kind of heap whose calls fail.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Mapped,
+    Logged,
+    LoggedWithSums,
 }
 
 /// One round: a key, an object for which the heap has to grow, and a checkpoint, which acknowledges the key.
@@ -64,7 +73,7 @@ struct Ran {
     was_injected: bool,
 }
 
-fn run(path: &Path, choice: Choice, call: &str, error: &str, when: u32) -> Ran {
+fn run(path: &Path, of: Of, call: &str, error: &str, when: u32) -> Ran {
     let told = path.with_extension("strace");
     let mut command = Command::new("strace");
     command.args(["-f", "-qq", "-o"]).arg(&told).args(["-e", &format!("trace={call}")]);
@@ -73,12 +82,16 @@ fn run(path: &Path, choice: Choice, call: &str, error: &str, when: u32) -> Ran {
         // Of other files the program's start depends on them.
         let (log, place) = (path.with_extension("heap.wal"), path.parent().unwrap());
         command.arg("-P").arg(path).arg("-P").arg(log).arg("-P").arg(place);
+        command.arg("-P").arg(path.with_extension("heap.sum"));
     }
     command.arg(std::env::current_exe().unwrap());
     command.args(["--ignored", "--exact", "worker", "--nocapture", "--test-threads", "1"]);
     command.env("HEAP", path);
-    if choice == Choice::Logged {
+    if of != Of::Mapped {
         command.env("LOGGED", "1");
+    }
+    if of == Of::LoggedWithSums {
+        command.env("SUMS", "1");
     }
     let output = command.stderr(Stdio::piped()).output().expect("strace is installed");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -93,11 +106,13 @@ fn run(path: &Path, choice: Choice, call: &str, error: &str, when: u32) -> Ran {
 }
 
 /// What a run has left: opened by a process whose calls do not fail.
-fn look(path: &Path, choice: Choice, ran: &Ran, what: &str) {
+fn look(path: &Path, of: Of, ran: &Ran, what: &str) {
     if !path.exists() {
         assert!(ran.acknowledged.is_empty(), "{what}: the file is gone\n{}", ran.text);
         return;
     }
+    accuses_no_page(path, what);
+    let choice = if of == Of::Mapped { Choice::Mapped } else { Choice::Logged };
     let options = Options::new().roots(TYPES).medium(choice);
     let (heap, opened) = options
         .open(path.to_str().unwrap())
@@ -109,7 +124,16 @@ fn look(path: &Path, choice: Choice, ran: &Ran, what: &str) {
     }
 }
 
-fn every_call_fails(choice: Choice, calls: &[&str], errors: &[&str]) {
+/// Sums of pages fit, or are not believed.
+fn accuses_no_page(path: &Path, what: &str) {
+    let Ok(medium) = Options::new().compare_sums().copy_medium(path.to_str().unwrap()) else {
+        return;
+    };
+    let see = &mut |at, mismatch| panic!("{what}: {at:#x}: {mismatch:?}");
+    medium.compare_sums(see).unwrap();
+}
+
+fn every_call_fails(of: Of, calls: &[&str], errors: &[&str]) {
     let mut untried = Vec::new();
     for call in calls {
         for error in errors {
@@ -119,8 +143,8 @@ fn every_call_fails(choice: Choice, calls: &[&str], errors: &[&str]) {
                 let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
                 let path = place.path().join("a.heap");
                 let what = format!("{call}, {error}, time {when}");
-                let ran = run(&path, choice, call, error, when);
-                look(&path, choice, &ran, &what);
+                let ran = run(&path, of, call, error, when);
+                look(&path, of, &ran, &what);
                 if *error == "EINTR" {
                     let is_whole = ran.is_closed && ran.acknowledged.len() as u64 == ROUNDS;
                     assert!(is_whole, "{what} is no error\n{}", ran.text);
@@ -141,18 +165,26 @@ fn every_call_fails(choice: Choice, calls: &[&str], errors: &[&str]) {
 #[test]
 fn of_a_heap_with_a_log() {
     let calls = ["fallocate", "fdatasync", "fsync", "pwrite64", "linkat", "flock", "pread64"];
-    every_call_fails(Choice::Logged, &calls, &["EIO", "ENOSPC"]);
-    every_call_fails(Choice::Logged, &[OPEN, "mmap"], &["EIO"]);
+    every_call_fails(Of::Logged, &calls, &["EIO", "ENOSPC"]);
+    every_call_fails(Of::Logged, &[OPEN, "mmap"], &["EIO"]);
+}
+
+#[test]
+fn of_a_heap_with_sums() {
+    let calls = ["fallocate", "fdatasync", "pwrite64", "linkat", "pread64"];
+    every_call_fails(Of::LoggedWithSums, &calls, &["EIO", "ENOSPC"]);
+    every_call_fails(Of::LoggedWithSums, &[OPEN, "mmap"], &["EIO"]);
+    every_call_fails(Of::LoggedWithSums, &["pwrite64", "fdatasync"], &["EINTR"]);
 }
 
 #[test]
 fn of_a_mapped_heap() {
     let calls = ["fallocate", "fdatasync", "fsync", "linkat", "flock"];
-    every_call_fails(Choice::Mapped, &calls, &["EIO"]);
+    every_call_fails(Of::Mapped, &calls, &["EIO"]);
 }
 
 #[test]
 fn of_a_signal_that_interrupts_it() {
     let calls = ["fallocate", "fdatasync", "fsync", "pwrite64", "linkat", "flock", OPEN];
-    every_call_fails(Choice::Logged, &calls, &["EINTR"]);
+    every_call_fails(Of::Logged, &calls, &["EINTR"]);
 }

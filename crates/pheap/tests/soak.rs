@@ -5,6 +5,8 @@
 //! stores to an object without any lock. What the model demands after a failure is what a checkpoint promises: of each thread's collections
 //! the state between two of its steps, no older than when the last checkpoint began that returned; of the object, words no older than that.
 //!
+//! Some heaps have sums of their pages, which are compared after each failure, before and after the recovery.
+//!
 //! `SPANDREL_SOAK` says how often; CI has 1,000 times, `make soak` 10,000.
 
 use std::collections::BTreeMap;
@@ -17,7 +19,7 @@ use std::time::{Duration, Instant};
 use spandrel_pheap::collections::{
     HashMap, MapHead, SortedHead, SortedMap, Text, Vector, VectorHead,
 };
-use spandrel_pheap::{Choice, Heap, Kind, Options, RootType, check, copy};
+use spandrel_pheap::{Choice, Heap, Kind, Medium, Options, RootType, Standing, check};
 
 const THREADS: usize = 3;
 /// Steps of a thread between two checkpoints that it makes, on a file.
@@ -254,11 +256,14 @@ fn start(path: &Path, progress: &Path, keeps_log: bool) -> Child {
 }
 
 /// Kills it so often, and looks each time.
-fn soak(directory: &Path, choice: Choice, times: u64) {
+fn soak(directory: &Path, choice: Choice, has_sums: bool, times: u64) {
     let path = directory.join("soak.heap");
     let text = path.to_str().unwrap();
     let keeps_log = choice == Choice::Logged;
-    Options::new().size(1 << 20).medium(choice).create(text).unwrap().close().unwrap();
+    let options = Options::new().size(1 << 20).medium(choice).sums(has_sums);
+    options.create(text).unwrap().close().unwrap();
+    let standing = if has_sums { Standing::Compared } else { Standing::Absent };
+    let compared = || Options::new().compare_sums().copy_medium(text).unwrap();
     let progress_path = directory.join("progress");
     let progress = Progress::map(&progress_path);
     let types = types();
@@ -279,6 +284,13 @@ fn soak(directory: &Path, choice: Choice, times: u64) {
         }
         worker.kill().unwrap();
         worker.wait().unwrap();
+        if has_sums {
+            // Of what the failure has left nothing else is certain before the recovery.
+            let medium = compared();
+            let mut pages = 0;
+            let standing = medium.compare_sums(&mut |_, _| pages += 1);
+            assert_eq!((standing, pages), (Ok(Standing::Compared), 0), "round {round}");
+        }
         let (heap, _) =
             Options::new().roots(&types).open(text).unwrap_or_else(|why| panic!("{round}: {why}"));
         for thread in 0..THREADS {
@@ -317,12 +329,12 @@ fn soak(directory: &Path, choice: Choice, times: u64) {
             assert_eq!(least, 0, "round {round}: the object is gone");
         }
         heap.close().unwrap();
-        let copied = copy(text).unwrap();
-        let survey = check(&copied, &types, &mut |finding| {
+        let survey = check(&compared(), &types, &mut |finding| {
             assert_eq!(finding.kind, Kind::Lost, "round {round}: {finding}");
         });
         let survey = survey.unwrap();
         assert_eq!((survey.damaged, survey.lost), (0, 0), "round {round}");
+        assert_eq!((survey.sums, survey.pages), (standing, 0), "round {round}");
         assert!(survey.record.bytes < 64 << 20, "round {round}: it leaks: {survey:?}");
     }
     assert!(all > times, "{all} steps in {times} rounds: nothing was tested");
@@ -339,11 +351,17 @@ fn times(of_thousand: u64) -> u64 {
 #[test]
 fn in_memory() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-    soak(directory.path(), Choice::Mapped, times(600));
+    soak(directory.path(), Choice::Mapped, false, times(600));
 }
 
 #[test]
 fn on_a_disk() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    soak(directory.path(), Choice::Logged, times(400));
+    soak(directory.path(), Choice::Logged, false, times(400));
+}
+
+#[test]
+fn on_a_disk_with_sums() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    soak(directory.path(), Choice::Logged, true, times(200));
 }

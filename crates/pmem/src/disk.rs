@@ -1,14 +1,17 @@
-//! Two files on a disk, an image and the log of its changes, as the log's protocol sees them: so that a simulator can take their place.
+//! Files on a disk, an image, the log of its changes and the sums of its pages, as the log's protocol sees them: so that a simulator can take
+//! their place.
 
 use crate::medium::Failed;
 
-/// One of the two files.
+/// One of the files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Which {
     /// The content.
     Image,
     /// The log of its changes.
     Log,
+    /// The sums of its pages.
+    Sums,
 }
 
 /// Files as a disk has them: what was written is durable after [`Disk::sync`], in whole sectors, and perhaps before.

@@ -19,16 +19,18 @@ use spandrel_pages::{MIB, PAGE_BYTES};
 use spandrel_sync::Lock;
 
 use crate::capture::{self, Compared};
+use crate::compare::{Mismatch, Reader, Standing, compare};
 use crate::disk::{Disk, Which};
 use crate::files::{self, Files, drawn, make_log};
 use crate::loan::READER;
 use crate::log::FIRST;
 use crate::media::Place;
 use crate::medium::{Failed, Medium};
-use crate::named::{FileNames, Standing};
+use crate::named::{FileNames, Named};
 use crate::record;
 use crate::room::{self, Buffer};
 use crate::runs::Runs;
+use crate::sums::{self, Sum};
 use crate::unmap;
 use crate::wal::Wal;
 
@@ -221,9 +223,9 @@ impl File {
     /// [`Failed::REPLACED`]; those of [`make_log`], and the disk's. A later checkpoint looks again.
     fn look_at_names(&self, state: &mut State) -> Result<(), Failed> {
         match self.names.standing_of(&self.files) {
-            Standing::Kept => return Ok(()),
-            Standing::Replaced => return Err(Failed::REPLACED),
-            Standing::WithoutLog => {}
+            Named::Kept => return Ok(()),
+            Named::Replaced => return Err(Failed::REPLACED),
+            Named::WithoutLog => {}
         }
         state.begin_anew(&self.files)?;
         let new = make_log(self.names.log(), self.identity)?;
@@ -303,7 +305,9 @@ impl File {
     /// Makes the image longer, with room for a checkpoint of all of it.
     fn lengthen(&self, from: u64, to: u64, log: u64) -> Result<(), Failed> {
         self.files.reserve_log(log)?;
-        self.files.image.grow(from, to).map_err(Failed)
+        self.files.image.grow(from, to).map_err(Failed)?;
+        self.files.reserve_sums(to);
+        Ok(())
     }
 }
 
@@ -376,6 +380,32 @@ unsafe impl Medium for File {
         state.check()?;
         self.look_at_names(&mut state)?;
         state.begin_anew(&self.files)
+    }
+
+    fn compare_sums(&self, see: &mut dyn FnMut(u64, Mismatch)) -> Result<Standing, Failed> {
+        let mut state = self.state.lock();
+        state.check()?;
+        if state.wal.sums().is_none() {
+            return Ok(Standing::Absent);
+        }
+        // The sums in the file are those of the image then.
+        state.begin_anew(&self.files)?;
+        let State { wal, buffer, .. } = &mut *state;
+        let Some(sums) = wal.sums().filter(|sums| sums.is_complete(wal.point())) else {
+            return Ok(Standing::Stale);
+        };
+        let mut reader = Reader::new(&self.files, buffer.bytes());
+        compare(&self.files, sums, &mut |page| reader.hash_of(page), &mut |page, wrong, word| {
+            see(page * PAGE_BYTES as u64, wrong);
+            let marked = Sum::marked(word).to_le_bytes();
+            let at = sums::FIRST + page * sums::SUM_BYTES as u64;
+            match wrong {
+                Mismatch::Page => self.files.write(Which::Sums, at, &marked),
+                Mismatch::Known | Mismatch::Sum => Ok(()),
+            }
+        })?;
+        self.files.sync(Which::Sums)?;
+        Ok(Standing::Compared)
     }
 
     unsafe fn give_back(&self) -> usize {

@@ -1,4 +1,4 @@
-//! An image on an ordinary file and the log beside it: opened for one process, and what the log has brought into the image.
+//! An image on an ordinary file, and the log and the sums beside it: opened for one process, and what the log has brought into the image.
 
 use core::ffi::CStr;
 use core::time::Duration;
@@ -6,6 +6,7 @@ use core::time::Duration;
 use spandrel_os::clock;
 use spandrel_os::draft::{self, Draft};
 use spandrel_os::image::{self, Access, Image};
+use spandrel_pages::PAGE_BYTES;
 
 use crate::disk::{Disk, Which};
 use crate::loan::Nap;
@@ -14,6 +15,8 @@ use crate::media::Place;
 use crate::medium::Failed;
 use crate::old_log::OldLog;
 use crate::room::Buffer;
+use crate::sums::{self, Sums};
+use crate::sums_file::{self, Keep};
 use crate::tie::{Found, Ties};
 use crate::wal::Wal;
 
@@ -24,12 +27,14 @@ const READERS: Duration = Duration::from_secs(10);
 /// believed then.
 const TURNS: usize = 16;
 
-/// The two files.
+/// The files.
 pub struct Files {
     /// What is kept.
     pub image: Image,
     /// Its log, if there is one.
     pub log: Option<Image>,
+    /// The sums of its pages, if there are some.
+    pub sums: Option<Image>,
 }
 
 impl Files {
@@ -37,11 +42,19 @@ impl Files {
         match which {
             Which::Image => Some(&self.image),
             Which::Log => self.log.as_ref(),
+            Which::Sums => self.sums.as_ref(),
         }
     }
 }
 
 impl Files {
+    /// Reserves room on the disk for the sums of an image of that length. Without it they are written later, when there is room.
+    pub fn reserve_sums(&self, image_bytes: u64) {
+        if let Some(file) = &self.sums {
+            let _ = file.reserve(sums::bytes(image_bytes / PAGE_BYTES as u64));
+        }
+    }
+
     /// Reserves room on the disk for that number of bytes of the log, which becomes no longer by that.
     ///
     /// # Errors
@@ -190,18 +203,83 @@ pub fn refuse_log(path: &CStr, identity: u64) -> Result<(), Failed> {
 /// # Errors
 /// As there, and those of [`Ties::read`]: nothing was written then.
 fn recover(files: &Files, place: &Place<'_>, buffer: &mut [u8]) -> Result<Wal, Failed> {
+    let mut sums = read_sums(files, place)?;
     let ties = match Ties::read(files, place.tie, place.identity)? {
         Found::Ties(ties) => ties,
         Found::Nothing if place.is_old => {
             let ties = Ties::new(place.tie, place.identity, 0);
             Log::open(files, place.identity, &ties.newest(), buffer)?.fits(&ties.newest())?;
             absorb_old(files, place, buffer)?;
+            // Nothing in such an image says which state it is in.
+            sums = None;
             ties
         }
         Found::Nothing => return Err(Failed::DAMAGED_TIE),
     };
     let numbers = (place.identity, drawn());
-    Wal::recover(files, numbers, ties, buffer, |bytes| lengthen(files, bytes))
+    Wal::recover(files, numbers, ties, sums, buffer, |bytes| lengthen(files, bytes))
+}
+
+/// The sums that the file beside the image has. `None`: there are none.
+fn read_sums(files: &Files, place: &Place<'_>) -> Result<Option<Sums>, Failed> {
+    let mut sums = match files.sums {
+        Some(_) => Sums::read(files, place.identity, (place.tie, place.asking as u64))?,
+        None => None,
+    };
+    if let Some(sums) = &mut sums {
+        sums.limit(files.bytes(Which::Image)? / PAGE_BYTES as u64);
+    }
+    Ok(sums)
+}
+
+/// Opens the file with the sums, if it is one of this image.
+fn open_sums(mut files: Files, place: &Place<'_>) -> Result<Files, Failed> {
+    let opened = sums_file::open(place, Access::Write).and_then(|file| {
+        let is_there = file.is_some();
+        files.sums = file;
+        match read_sums(&files, place)? {
+            None if is_there => Err(Failed::FOREIGN_SUMS),
+            _ => Ok(()),
+        }
+    });
+    match opened {
+        // Without the option such a file is left alone. Any other error would end the sums in silence.
+        Err(Failed::FOREIGN_SUMS) if place.keep != Keep::Always => files.sums = None,
+        opened => opened?,
+    }
+    Ok(files)
+}
+
+/// Has an image that holds all that its log has get the sums that the place says.
+fn keep_sums(
+    files: &mut Files,
+    wal: &mut Wal,
+    place: &Place<'_>,
+    buffer: &mut [u8],
+) -> Result<(), Failed> {
+    let is_made = match place.keep {
+        Keep::Always => wal.sums().is_none(),
+        Keep::Anew => files.sums.is_some(),
+        Keep::IfThere | Keep::Never => false,
+    };
+    if is_made || place.keep == Keep::Never || wal.sums().is_none() {
+        wal.set_sums(None);
+        let old = files.sums.take();
+        if let Some(old) = old.filter(|_| place.keep != Keep::IfThere) {
+            draft::remove_name(place.sums, &old).map_err(Failed)?;
+        }
+    }
+    if let Some(sums) = wal.sums_mut()
+        && sums.cut(files)?
+        && let Some(file) = &files.sums
+    {
+        file.shorten(sums.bytes()).map_err(Failed)?;
+    }
+    if is_made {
+        files.sums = Some(sums_file::make(place, &files.image, wal.point(), buffer)?);
+        wal.set_sums(read_sums(files, place)?);
+    }
+    Ok(())
 }
 
 fn lengthen(files: &Files, bytes: u64) -> Result<(), Failed> {
@@ -243,8 +321,8 @@ pub fn recovered(
         }
         opened => log = opened?,
     }
-    let mut files = Files { image, log };
-    let wal = match recover(&files, place, buffer) {
+    let mut files = open_sums(Files { image, log, sums: None }, place)?;
+    let mut wal = match recover(&files, place, buffer) {
         Err(why) if is_forgiven(why) && !is_set_aside => {
             forgive(&files.image, place)?;
             files.log = None;
@@ -252,6 +330,7 @@ pub fn recovered(
         }
         recovered => recovered?,
     };
+    keep_sums(&mut files, &mut wal, place, buffer)?;
     Ok((files, wal))
 }
 
@@ -261,7 +340,10 @@ pub fn recovered(
 /// As for [`recovered`].
 pub fn absorb(image: Image, place: &Place<'_>) -> Result<Image, Failed> {
     let mut buffer = Buffer::new(BUFFER_BYTES)?;
-    let (mut files, _) = recovered(image, place, buffer.bytes())?;
+    let (mut files, mut wal) = recovered(image, place, buffer.bytes())?;
+    if let Some(sums) = wal.sums_mut() {
+        sums.give_up(&files, drawn())?;
+    }
     if let Some(log) = files.log.take() {
         // It continues no state that the image will be in: if this fails it only takes room.
         let _ = draft::remove_name(place.log, &log);

@@ -16,6 +16,7 @@
 extern crate std;
 
 mod capture;
+pub mod compare;
 mod debug;
 pub mod disk;
 mod draft;
@@ -37,15 +38,19 @@ mod runs;
 #[cfg(any(test, feature = "simulator"))]
 pub mod simulator;
 pub mod snapshot;
+pub mod sums;
+pub mod sums_file;
 #[cfg(test)]
 mod testing;
 pub mod tie;
 mod unmap;
 pub mod wal;
 
+pub use compare::{Mismatch, Standing};
 pub use draft::Draft;
 pub use file::File;
 pub use line::{LINE_BYTES, lines};
 pub use mapped::{Kind, Mapped};
 pub use media::{Choice, Guarantee, Media, Place, peek};
 pub use medium::{Failed, Medium};
+pub use sums_file::Keep;

@@ -244,6 +244,11 @@ impl Log {
         self.last
     }
 
+    /// The state that the first record continues.
+    pub fn base(&self) -> Point {
+        self.base
+    }
+
     /// Whether the other one has the same records, and perhaps more.
     pub fn is_continued_by(&self, other: &Self) -> bool {
         match (self.last, other.last) {

@@ -13,7 +13,7 @@ use crate::files::drawn;
 use crate::line::LINE_BYTES;
 use crate::loan;
 use crate::medium::{Failed, Medium};
-use crate::named::{FileNames, Standing};
+use crate::named::{FileNames, Named};
 use crate::persist;
 use crate::room;
 use crate::tie::Ties;
@@ -171,7 +171,7 @@ unsafe impl Medium for Mapped {
     fn checkpoint_still(&self, _: &dyn Fn(&mut dyn FnMut())) -> Result<(), Failed> {
         persist::fence();
         let standing = self.names.as_ref().map(|names| names.standing(&self.image, None));
-        if standing == Some(Standing::Replaced) { Err(Failed::REPLACED) } else { Ok(()) }
+        if standing == Some(Named::Replaced) { Err(Failed::REPLACED) } else { Ok(()) }
     }
 
     #[inline]

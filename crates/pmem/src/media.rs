@@ -8,12 +8,14 @@ use spandrel_os::image::{Access, Image};
 use spandrel_os::written::Written;
 use spandrel_os::{directory, filesystem};
 
+use crate::compare::{Mismatch, Standing};
 use crate::file::File;
 use crate::files;
 use crate::mapped::{Kind, Mapped};
 use crate::medium::{Failed, Medium};
 use crate::room::Buffer;
 use crate::snapshot::Snapshot;
+use crate::sums_file::Keep;
 
 /// How a file is to be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -116,6 +118,12 @@ pub struct Place<'a> {
     pub old_log: &'a CStr,
     /// What a log that does not fit is called when it is set aside.
     pub aside: &'a CStr,
+    /// The file with the sums of its pages, if it has some.
+    pub sums: &'a CStr,
+    /// What becomes of the sums.
+    pub keep: Keep,
+    /// A copy compares the pages with their sums.
+    pub compares: bool,
     /// A number that no other file has.
     pub identity: u64,
     /// Offsets at which the file itself has that number. `None`: it has it nowhere. Another file may have taken the path since the number was
@@ -165,6 +173,9 @@ impl Media {
             // Persistent memory is known when it is mapped.
             Choice::Auto => Mapped::is_persistent(&image),
         };
+        if is_mapped && place.keep == Keep::Always {
+            return Err(Failed::MAPPED_SUMS);
+        }
         if is_mapped {
             let image = files::absorb(image, place)?;
             image.take_all_room(in_memory).map_err(Failed)?;
@@ -297,6 +308,14 @@ unsafe impl Medium for Media {
         match &self.inner {
             Inner::Logged(file) => file.settle(),
             _ => Ok(()),
+        }
+    }
+
+    fn compare_sums(&self, see: &mut dyn FnMut(u64, Mismatch)) -> Result<Standing, Failed> {
+        match &self.inner {
+            Inner::Logged(file) => file.compare_sums(see),
+            Inner::Copied(copy) => copy.compare_sums(see),
+            Inner::Mapped(_) => Ok(Standing::Absent),
         }
     }
 

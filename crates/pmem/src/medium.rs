@@ -2,6 +2,7 @@
 
 use core::ptr::NonNull;
 
+use crate::compare::{Mismatch, Standing};
 use crate::line::WORD_BYTES;
 
 /// Why something could not be made durable: the kernel's error number, or one of the constants below, which no kernel has.
@@ -28,6 +29,10 @@ impl Failed {
     pub const HUGE_PAGES: Self = Self(0x1_0008);
     /// The path of the image leads to another file, or to none: nothing more becomes durable.
     pub const REPLACED: Self = Self(0x1_0009);
+    /// What has the name of the file with the image's sums is none of this image.
+    pub const FOREIGN_SUMS: Self = Self(0x1_000a);
+    /// A mapped image has no sums: its stores pass no moment at which one could be computed.
+    pub const MAPPED_SUMS: Self = Self(0x1_000b);
 
     /// Whether the error is one of the log, and not of the image.
     pub fn is_of_log(self) -> bool {
@@ -161,6 +166,15 @@ pub unsafe trait Medium: Sync {
         Ok(())
     }
 
+    /// Compares all pages, as the file has them, with their sums, and calls `see` with the offset of each page that is not as its sum says. A page
+    /// that was found so stays one that is reported, also when it was written to since. Complexity: all of the file is read.
+    ///
+    /// # Errors
+    /// The file system's.
+    fn compare_sums(&self, _see: &mut dyn FnMut(u64, Mismatch)) -> Result<Standing, Failed> {
+        Ok(Standing::Absent)
+    }
+
     /// Whether another process requests a copy, in the line at that offset; see [`crate::loan`]. The offset is a multiple of 8, and the
     /// line lies on the medium.
     #[inline]
@@ -238,6 +252,10 @@ unsafe impl<M: Medium + ?Sized> Medium for &M {
 
     fn settle(&self) -> Result<(), Failed> {
         (**self).settle()
+    }
+
+    fn compare_sums(&self, see: &mut dyn FnMut(u64, Mismatch)) -> Result<Standing, Failed> {
+        (**self).compare_sums(see)
     }
 
     #[inline]

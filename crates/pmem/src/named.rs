@@ -11,7 +11,7 @@ use crate::medium::Failed;
 
 /// How the files stand to their names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum Named {
     /// They have them, or others: a directory was moved, or both files were.
     Kept,
     /// The image has its name, and the log does not: it was removed, or moved alone.
@@ -50,23 +50,23 @@ impl FileNames {
 
     /// Looks at the names of the files. A process that may not look at its directory any more (other rights, another root directory)
     /// goes on.
-    pub fn standing(&self, image: &Image, log: Option<&Image>) -> Standing {
+    pub fn standing(&self, image: &Image, log: Option<&Image>) -> Named {
         if !self.tells {
-            return Standing::Kept;
+            return Named::Kept;
         }
         let is_log = log.is_none_or(|log| log.is_named(self.log()) != Ok(false));
         if image.is_named(self.image.text()) != Ok(false) {
-            return if is_log { Standing::Kept } else { Standing::WithoutLog };
+            return if is_log { Named::Kept } else { Named::WithoutLog };
         }
         let is_free = Image::open(self.image.text(), Access::Read).err() == Some(libc::ENOENT);
         let is_moved = |file: &Image| file.has_names() != Ok(false);
         // Both were moved, so that the log lies beside the image as before, as far as can be seen.
         let is_together = log.is_none_or(|log| !is_log && is_moved(log));
-        if is_free && is_moved(image) && is_together { Standing::Kept } else { Standing::Replaced }
+        if is_free && is_moved(image) && is_together { Named::Kept } else { Named::Replaced }
     }
 
     /// The same of both files.
-    pub fn standing_of(&self, files: &Files) -> Standing {
+    pub fn standing_of(&self, files: &Files) -> Named {
         self.standing(&files.image, files.log.as_ref())
     }
 }

@@ -94,6 +94,12 @@ impl Buffer {
         unsafe { slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
     }
 
+    /// All bytes, to be read.
+    pub fn held(&self) -> &[u8] {
+        // SAFETY: the buffer owns `len` mapped bytes, and is borrowed.
+        unsafe { slice::from_raw_parts(self.at.as_ptr(), self.len) }
+    }
+
     /// Releases the memory of the buffer to the kernel: all bytes are zero then.
     pub fn release(&mut self) {
         // SAFETY: the buffer owns the mapping, and is borrowed exclusively.

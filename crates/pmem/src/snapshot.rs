@@ -17,6 +17,7 @@ use spandrel_os::image::{Access, Image};
 use spandrel_os::{clock, vm};
 use spandrel_pages::PAGE_BYTES;
 
+use crate::compare::{Found, Mismatch, Standing};
 use crate::disk::{Disk, Which};
 use crate::files::{check_identity, drawn, open_log};
 use crate::loan::{self, Loan, Nap, READER};
@@ -25,7 +26,9 @@ use crate::media::Place;
 use crate::medium::{Failed, Medium};
 use crate::old_log::OldLog;
 use crate::room;
-use crate::tie::{Found, Tie, Ties};
+use crate::sums::Sums;
+use crate::sums_file;
+use crate::tie::{self, Tie, Ties};
 use crate::unmap;
 
 /// Readings of a file that changes meanwhile, at least, however short the wait: the disk was full, or the file was closed and opened.
@@ -40,6 +43,8 @@ pub struct Snapshot {
     base: NonNull<u8>,
     bytes: usize,
     reserved: usize,
+    /// What the comparison of the pages with their sums has found.
+    found: Found,
 }
 
 // SAFETY: the memory belongs to the value, and has no link to the thread that made it.
@@ -51,6 +56,9 @@ unsafe impl Sync for Snapshot {}
 struct Source {
     image: Image,
     log: Option<Image>,
+    /// The file with its sums, if there is one and they are to be compared.
+    sums: Option<Image>,
+    standing: Standing,
 }
 
 impl Disk for Source {
@@ -59,6 +67,9 @@ impl Disk for Source {
             Which::Image => self.image.read_at(into, at).map_err(Failed),
             Which::Log => {
                 self.log.as_ref().map_or(Ok(0), |log| log.read_at(into, at).map_err(Failed))
+            }
+            Which::Sums => {
+                self.sums.as_ref().map_or(Ok(0), |sums| sums.read_at(into, at).map_err(Failed))
             }
         }
     }
@@ -79,6 +90,7 @@ impl Disk for Source {
         match which {
             Which::Image => self.image.bytes().map_err(Failed),
             Which::Log => self.log.as_ref().map_or(Ok(0), |log| log.bytes().map_err(Failed)),
+            Which::Sums => self.sums.as_ref().map_or(Ok(0), |sums| sums.bytes().map_err(Failed)),
         }
     }
 }
@@ -107,7 +119,13 @@ impl Source {
             Err(Failed::NOT_A_LOG) if place.forgives => None,
             opened => opened?,
         };
-        Ok(Self { image, log })
+        let (sums, standing) = match place.compares.then(|| sums_file::open(place, Access::Read)) {
+            None | Some(Ok(None)) => (None, Standing::Absent),
+            Some(Ok(Some(sums))) => (Some(sums), Standing::Stale),
+            Some(Err(Failed::FOREIGN_SUMS)) => (None, Standing::Foreign),
+            Some(Err(why)) => return Err(why),
+        };
+        Ok(Self { image, log, sums, standing })
     }
 
     /// Whether the paths still lead to the files that were opened: an owner may have closed the image, and another one opened it.
@@ -125,9 +143,11 @@ impl Source {
     /// The newest line of the file: the state that it is in.
     fn tie(&self, place: &Place<'_>) -> Result<Tie, Failed> {
         match Ties::read(self, place.tie, place.identity)? {
-            Found::Ties(ties) => Ok(ties.newest()),
-            Found::Nothing if place.is_old => Ok(Ties::new(place.tie, place.identity, 0).newest()),
-            Found::Nothing => Err(Failed::DAMAGED_TIE),
+            tie::Found::Ties(ties) => Ok(ties.newest()),
+            tie::Found::Nothing if place.is_old => {
+                Ok(Ties::new(place.tie, place.identity, 0).newest())
+            }
+            tie::Found::Nothing => Err(Failed::DAMAGED_TIE),
         }
     }
 
@@ -142,7 +162,7 @@ impl Source {
         }
         // Where the file system has no such locks, a log that begins anew is noticed below, and the file is read once more.
         let _ = self.image.share_byte(READER);
-        let read = self.read_logged(place);
+        let read = self.read_logged(place, is_free);
         self.judged(read, is_free, place)
     }
 
@@ -162,13 +182,14 @@ impl Source {
                 let mut copy = Snapshot::room(&self.image, place.base)?;
                 copy.fill(&self.image, &mut || ())?;
                 copy.untie(place);
+                copy.found.standing = self.standing;
                 Ok(Read::Copied(copy))
             }
             read => read,
         }
     }
 
-    fn read_logged(&self, place: &Place<'_>) -> Result<Read, Failed> {
+    fn read_logged(&self, place: &Place<'_>, is_free: bool) -> Result<Read, Failed> {
         let mut buffer = room::Buffer::new(BUFFER_BYTES)?;
         let mut log_of = |tie: &Tie| Log::open(self, place.identity, tie, buffer.bytes());
         let old = self.tie(place)?;
@@ -187,23 +208,62 @@ impl Source {
         if place.is_old && old.point == Ties::new(place.tie, place.identity, 0).newest().point {
             copy.absorb_old(place, buffer.bytes())?;
         }
-        if log.fits(&old)? == Fit::Continues {
+        let is_replayed = log.fits(&old)? == Fit::Continues;
+        if is_replayed {
             let bytes = room_for(log.image_bytes());
             // The file has become much longer since: another attempt sets more aside, unless the process has no more.
             if bytes > copy.reserved && copy.reserved >= copy.bytes.saturating_mul(2) {
                 return Ok(Read::Changed);
             }
             copy.ensure(bytes)?;
+            let mut found = Found::default();
+            if self.sums.is_some() {
+                found.make_room(copy.bytes)?;
+            }
             let all = copy.bytes_mut();
-            log.replay(self, buffer.bytes(), |at, run| put(all, at, run))?;
+            log.replay(self, buffer.bytes(), |at, run| {
+                found.note_replayed(at, run.len());
+                put(all, at, run)
+            })?;
+            copy.found = found;
             // What was replayed is still there.
             let again = Log::open(self, place.identity, &tie, buffer.bytes())?;
             if !log.is_continued_by(&again) {
                 return Ok(Read::Changed);
             }
         }
+        copy.found.standing = self.standing;
+        if self.sums.is_some() {
+            copy.found.standing = match is_free {
+                true => self.compare(place, &mut copy, (&old, &log, is_replayed))?,
+                false => Standing::Busy,
+            };
+        }
         copy.untie(place);
         Ok(Read::Copied(copy))
+    }
+
+    /// Compares the pages of a copy with their sums, except those that the log has: these are what its checksums say.
+    fn compare(
+        &self,
+        place: &Place<'_>,
+        copy: &mut Snapshot,
+        (tie, log, is_replayed): (&Tie, &Log, bool),
+    ) -> Result<Standing, Failed> {
+        let places = (place.tie, place.asking as u64);
+        let Some(mut sums) = Sums::read(self, place.identity, places)? else {
+            return Ok(Standing::Foreign);
+        };
+        // An image of the first version does not say which state it is in.
+        if place.is_old || !sums.fits(tie, log, is_replayed) {
+            return Ok(Standing::Stale);
+        }
+        sums.limit((copy.bytes / PAGE_BYTES) as u64);
+        let mut found = core::mem::take(&mut copy.found);
+        found.make_room(copy.bytes)?;
+        found.compare(self, &sums, copy.bytes_mut())?;
+        copy.found = found;
+        Ok(Standing::Compared)
     }
 
     /// Reads all of a file that its owner lends: the file that the loan is of, which another one may have replaced since.
@@ -300,7 +360,7 @@ impl Snapshot {
         let spare = bytes.saturating_mul(2).saturating_add(SPARE_BYTES);
         let room = room::reserve(spare, base).or_else(|_| room::reserve(bytes, base));
         let (at, reserved) = room?;
-        let mut copy = Self { base: at, bytes: 0, reserved };
+        let mut copy = Self { base: at, bytes: 0, reserved, found: Found::default() };
         copy.ensure(bytes)?;
         Ok(copy)
     }
@@ -403,6 +463,11 @@ unsafe impl Medium for Snapshot {
 
     fn checkpoint_still(&self, _: &dyn Fn(&mut dyn FnMut())) -> Result<(), Failed> {
         Ok(())
+    }
+
+    fn compare_sums(&self, see: &mut dyn FnMut(u64, Mismatch)) -> Result<Standing, Failed> {
+        self.found.each(see);
+        Ok(self.found.standing)
     }
 }
 

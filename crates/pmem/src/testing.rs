@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use crate::draft::Draft;
 use crate::media::{Choice, Place};
 use crate::medium::Failed;
+use crate::sums_file::Keep;
 
 pub const IDENTITY: u64 = 7;
 pub const LIMIT: usize = 1 << 30;
@@ -21,7 +22,7 @@ pub const FIRST: usize = ASKING + 4096;
 
 pub struct Directory {
     pub at: TempDir,
-    names: [CString; 4],
+    names: [CString; 5],
     pub identity: u64,
     pub base: Option<usize>,
     pub limit: usize,
@@ -33,18 +34,21 @@ impl Directory {
     }
 
     pub fn of(at: TempDir) -> Self {
-        let names = ["image", "image.wal", "image.log", "image.wal.aside"]
+        let names = ["image", "image.wal", "image.log", "image.wal.aside", "image.sum"]
             .map(|name| CString::new(at.path().join(name).to_str().unwrap()).unwrap());
         Self { at, names, identity: IDENTITY, base: None, limit: LIMIT }
     }
 
     pub fn place(&self) -> Place<'_> {
-        let [path, log, old_log, aside] = &self.names;
+        let [path, log, old_log, aside, sums] = &self.names;
         Place {
             path,
             log,
             old_log,
             aside,
+            sums,
+            keep: Keep::IfThere,
+            compares: false,
             identity: self.identity,
             identity_at: None,
             choice: Choice::Auto,

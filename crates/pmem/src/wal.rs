@@ -4,7 +4,8 @@
 //! checkpoint   record to the log, sync of the log      it is durable, and returns after this
 //!              line to the image: under way            \ no sync: recovery writes them again
 //!              runs of the record to the image         /
-//! anew         line to the image: complete             the log is full, or the image is closed
+//! anew         sums, if the image has any, and a sync   the log is full, or the image is closed; see `sums`
+//!              line to the image: complete
 //!              sync of the image                       from here on the log's records are of no use, and the next one overwrites the first
 //! ```
 //!
@@ -13,7 +14,8 @@
 use crate::disk::{Disk, Which};
 use crate::log::{Fit, Log};
 use crate::medium::Failed;
-use crate::record::{Record, Written};
+use crate::record::{Point, Record, Written};
+use crate::sums::Sums;
 use crate::tie::Ties;
 
 /// The log of an image that is open, and what ties them together.
@@ -24,11 +26,13 @@ pub struct Wal {
     epoch: u64,
     /// The image lacks some of the log's records: the file system had no room for them.
     is_behind: bool,
+    /// The sums of the image's pages.
+    sums: Option<Sums>,
 }
 
 impl Wal {
     /// Has an image hold all that its log has, durably; what it says of itself is that it is complete. The log has no record then. `epoch` is a
-    /// number that no log of it has had; `lengthen` makes the image as long as its argument says.
+    /// number that no log of it has had; `lengthen` makes the image as long as its argument says. Sums that do not fit are dropped.
     ///
     /// # Errors
     /// The disk's; those of [`Log::open`] and [`Log::fits`]: nothing was written then.
@@ -36,17 +40,23 @@ impl Wal {
         disk: &D,
         (identity, epoch): (u64, u64),
         mut ties: Ties,
+        sums: Option<Sums>,
         buffer: &mut [u8],
         lengthen: impl FnOnce(u64) -> Result<(), Failed>,
     ) -> Result<Self, Failed> {
         let mut log = Log::open(disk, identity, &ties.newest(), buffer)?;
-        match (log.fits(&ties.newest())?, log.last()) {
+        let fit = log.fits(&ties.newest())?;
+        let mut sums = sums.filter(|sums| sums.fits(&ties.newest(), &log, fit == Fit::Continues));
+        match (fit, log.last()) {
             (Fit::Continues, Some(last)) => {
                 log.image_bytes().map_or(Ok(()), lengthen)?;
                 allow_image(disk)?;
-                log.replay(disk, buffer, |at, bytes| disk.write(Which::Image, at, bytes))?;
+                log.replay(disk, buffer, |at, bytes| put(disk, &mut sums, at, bytes))?;
                 // What the newest line says is durable before the other one is written.
                 disk.sync(Which::Image)?;
+                if let Some(sums) = &mut sums {
+                    sums.write(disk, last, buffer)?;
+                }
                 ties.write(disk, last, true)?;
                 disk.sync(Which::Image)?;
                 ties.synced(disk);
@@ -56,7 +66,27 @@ impl Wal {
             (_, None) => {}
         }
         log.forget();
-        Ok(Self { log, ties, epoch, is_behind: false })
+        Ok(Self { log, ties, epoch, is_behind: false, sums })
+    }
+
+    /// The state that the image is in, if the log is empty.
+    pub fn point(&self) -> Point {
+        self.ties.newest().point
+    }
+
+    /// The sums of the image.
+    pub fn sums(&self) -> Option<&Sums> {
+        self.sums.as_ref()
+    }
+
+    /// The same, to be changed.
+    pub fn sums_mut(&mut self) -> Option<&mut Sums> {
+        self.sums.as_mut()
+    }
+
+    /// The image has these sums from now on. They are of its state, and the log is empty.
+    pub fn set_sums(&mut self, sums: Option<Sums>) {
+        self.sums = sums;
     }
 
     /// Whether the log has no record.
@@ -113,7 +143,8 @@ impl Wal {
         // Before any page: an image with a part of a record says that it needs its log.
         let mut outcome = allow_image(disk).and_then(|()| self.ties.write(disk, last, false));
         if outcome.is_ok() && !self.is_behind {
-            let write = |at: u64, bytes: &[u8]| disk.write(Which::Image, at, bytes);
+            let sums = &mut self.sums;
+            let write = |at: u64, bytes: &[u8]| put(disk, sums, at, bytes);
             outcome = self.log.replay_last(disk, record, buffer, write);
         }
         match outcome {
@@ -138,9 +169,12 @@ impl Wal {
         let Some(last) = self.log.last() else { return Ok(()) };
         allow_image(disk)?;
         if self.is_behind {
-            let write = |at: u64, bytes: &[u8]| disk.write(Which::Image, at, bytes);
-            self.log.replay(disk, buffer, write)?;
+            let sums = &mut self.sums;
+            self.log.replay(disk, buffer, |at, bytes| put(disk, sums, at, bytes))?;
             self.is_behind = false;
+        }
+        if let Some(sums) = &mut self.sums {
+            sums.write(disk, last, buffer)?;
         }
         self.ties.write(disk, last, true)?;
         disk.sync(Which::Image)?;
@@ -151,10 +185,23 @@ impl Wal {
     }
 }
 
+/// Writes what a record has to the image, and notes the sums of these pages.
+#[inline]
+fn put(disk: &impl Disk, sums: &mut Option<Sums>, at: u64, bytes: &[u8]) -> Result<(), Failed> {
+    if let Some(sums) = sums {
+        sums.note(at, bytes);
+    }
+    disk.write(Which::Image, at, bytes)
+}
+
 /// Refuses an image that is longer than the process may write.
 fn allow_image(disk: &impl Disk) -> Result<(), Failed> {
     disk.allow(Which::Image, disk.bytes(Which::Image)?)
 }
+
+#[cfg(test)]
+#[path = "wal_sums_tests.rs"]
+mod sums_tests;
 
 #[cfg(test)]
 mod tests {
@@ -195,7 +242,7 @@ mod tests {
             let Found::Ties(ties) = Ties::read(disk, TIE, IDENTITY)? else {
                 return Err(Failed::DAMAGED_TIE);
             };
-            let wal = Wal::recover(disk, (IDENTITY, epoch), ties, &mut buffer, |_| Ok(()))?;
+            let wal = Wal::recover(disk, (IDENTITY, epoch), ties, None, &mut buffer, |_| Ok(()))?;
             let mut image = vec![0; PAGES * 4096];
             disk.read(Which::Image, 0, &mut image)?;
             Ok(Self { wal, image, buffer })

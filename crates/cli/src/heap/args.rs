@@ -68,6 +68,10 @@ pub struct CreateArgs {
     /// The medium of the heap, which the file remembers
     #[arg(long, value_name = "MEDIUM", default_value = "auto")]
     pub medium: MediumArg,
+
+    /// Keep a sum of each page in FILE.sum, so that 'check' finds damage of what programs store; for logged heaps
+    #[arg(long)]
+    pub sums: bool,
 }
 
 /// The medium of a heap, as users type it.
@@ -148,6 +152,10 @@ pub struct RepairArgs {
     /// Checkpoints that only the log has are given up, and the file may have a part of a checkpoint
     #[arg(long)]
     pub forget_log: bool,
+
+    /// Take what pages hold for right that are not what their sums (FILE.sum) say: the sums are computed again
+    #[arg(long, requires = "write")]
+    pub accept_sums: bool,
 
     #[command(flatten)]
     pub wait: WaitArgs,

@@ -3,12 +3,14 @@
 use super::args::CheckArgs;
 use super::failed::{copy_failed, is_damage};
 use super::progress::Progress;
+use super::repair::pages;
 use super::shell::command;
-use super::{bytes_of, raw_copy};
+use super::{bytes_of, sums_of};
 use crate::failure::Failure;
 use serde_json::{Value, json};
-use spandrel_pheap::{Error, Finding, Kind, Survey, check_watched};
+use spandrel_pheap::{Error, Finding, Kind, Options, PageObjects, Standing, Survey, check_watched};
 use spandrel_report::numbers::{bytes, count, counted};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Objects that nothing leads to are no damage: beyond this number of them only their count is printed.
@@ -23,7 +25,8 @@ pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
     let progress = Progress::share("looking at all of it", bytes_of(path));
     let watch = progress.watcher();
     let mut told = Told { path, as_json: args.json, progress, heard: 0, lost: 0, failed: None };
-    let survey = raw_copy(path, &args.wait).and_then(|medium| {
+    let options = Options::new().wait(args.wait.wait).compare_sums();
+    let survey = options.copy_medium(path.as_os_str().as_bytes()).and_then(|medium| {
         check_watched(&medium, &[], &mut |finding| told.hear(finding), Some(&watch))
     });
     if let Some(why) = told.failed {
@@ -87,15 +90,17 @@ impl Told<'_> {
     }
 
     fn sum(&self, survey: &Survey) -> Result<u8, Failure> {
-        let is_sound = survey.damaged == 0;
+        // Pages that differ leave the heap's own structures known.
+        let is_sound = survey.damaged == 0 && survey.pages == 0;
         let code = if is_sound { 0 } else { DAMAGED };
         if self.as_json {
             // What was not looked at is not known.
-            let known = |number: u64| is_sound.then_some(number);
+            let known = |number: u64| (survey.damaged == 0).then_some(number);
             self.end(&json!({
                 "sound": is_sound, "damaged": survey.damaged,
                 "live": known(survey.live), "live_bytes": known(survey.live_bytes),
                 "lost": known(survey.lost), "lost_bytes": known(survey.lost_bytes),
+                "pages": survey.pages, "sums": standing_word(survey.sums),
             }))?;
             return Ok(code);
         }
@@ -103,9 +108,10 @@ impl Told<'_> {
             self.progress.out(format_args!("and {} more", count(self.lost - MOST_LOST)))?;
         }
         self.progress.out(format_args!(
-            "{}: {}",
+            "{}: {}{}",
             self.path.display(),
-            outcome(self.path, survey)
+            outcome(self.path, survey),
+            standing(self.path, survey.sums),
         ))?;
         Ok(code)
     }
@@ -128,7 +134,42 @@ impl Told<'_> {
 
 /// A finding as text.
 pub fn line(finding: &Finding) -> String {
-    format!("{:#012x}  {:<10}  {}", finding.at, kind(finding.kind), finding.what)
+    let objects = finding.objects.as_ref().map_or(String::new(), objects);
+    format!("{:#012x}  {:<10}  {}{objects}", finding.at, kind(finding.kind), finding.what)
+}
+
+/// What lies on a page.
+fn objects(of: &PageObjects) -> String {
+    let places = counted(of.count, "object", "objects");
+    let root = match (of.root, of.name) {
+        (Some(_), Some(name)) => format!(", among them that of the root \"{}\"", name.text()),
+        (Some(root), None) => format!(", among them that of root {root}"),
+        _ => String::new(),
+    };
+    format!("; it has {places} of {}, the first at {:#x}{root}", bytes(of.bytes as f64), of.at)
+}
+
+/// Whether all pages were compared with sums, as a word.
+fn standing_word(of: Standing) -> &'static str {
+    match of {
+        Standing::Absent => "absent",
+        Standing::Compared => "compared",
+        Standing::Stale => "stale",
+        Standing::Foreign => "foreign",
+        Standing::Busy => "busy",
+    }
+}
+
+/// Why pages were not compared with the sums beside a heap.
+fn standing(path: &Path, of: Standing) -> String {
+    let why = match of {
+        Standing::Absent => return String::new(),
+        Standing::Compared => return "; all pages were compared with their sums".into(),
+        Standing::Stale => "is of another state of the heap",
+        Standing::Foreign => "is no file of this heap, or is damaged at its beginning",
+        Standing::Busy => "changes, as a process has the heap open",
+    };
+    format!("; {} {why}: pages were not compared with their sums", sums_of(path).display())
 }
 
 fn kind(of: Kind) -> &'static str {
@@ -138,6 +179,7 @@ fn kind(of: Kind) -> &'static str {
         Kind::UsedTwice => "used twice",
         Kind::Lost => "note",
         Kind::Mended => "mended",
+        Kind::Page => "page",
     }
 }
 
@@ -148,11 +190,22 @@ fn as_json(finding: &Finding) -> Value {
         Kind::UsedTwice => "used_twice",
         Kind::Lost => "lost",
         Kind::Mended => "mended",
+        Kind::Page => "page",
     };
-    json!({"at": finding.at, "kind": kind, "what": finding.what})
+    let mut item = json!({"at": finding.at, "kind": kind, "what": finding.what});
+    if let Some(on) = finding.objects {
+        item["objects"] = json!({
+            "at": on.at, "bytes": on.bytes, "count": on.count, "root": on.root,
+            "name": on.name.map(|name| name.text().to_string()),
+        });
+    }
+    item
 }
 
 fn outcome(path: &Path, survey: &Survey) -> String {
+    if survey.damaged == 0 && survey.pages > 0 {
+        return pages(path, survey.pages);
+    }
     if survey.damaged > 0 {
         return format!(
             "damaged, in {}; {} says how it can be mended",
@@ -192,7 +245,7 @@ mod tests {
 
     #[test]
     fn findings_have_their_place_and_meaning() {
-        let finding = Finding { at: 0x9_2040, kind: Kind::Dangling, what: "a root" };
+        let finding = Finding { at: 0x9_2040, kind: Kind::Dangling, what: "a root", objects: None };
         assert_eq!(line(&finding), "0x0000092040  dangling    a root");
         assert_eq!(as_json(&finding).to_string().matches("598080").count(), 1);
     }

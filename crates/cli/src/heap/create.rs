@@ -26,6 +26,9 @@ pub fn run(args: &CreateArgs) -> Result<u8, Failure> {
     if args.fixed {
         options = options.fixed();
     }
+    if args.sums {
+        options = options.sums(true);
+    }
     let heap = options.create(path.as_os_str().as_bytes());
     let heap = heap.map_err(|why| not_created(path, &args.size, why))?;
     let survives = words::survival(heap.medium().guarantee()).text();

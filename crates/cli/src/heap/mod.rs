@@ -55,12 +55,8 @@ pub fn run(args: &HeapArgs) -> Result<u8, Failure> {
 
 /// A copy in memory of what a file holds.
 fn copied(path: &Path, wait: &WaitArgs) -> Result<Media, Failure> {
-    raw_copy(path, wait).map_err(|why| copy_failed(path, why))
-}
-
-/// The same, for commands that tell damage from other errors.
-fn raw_copy(path: &Path, wait: &WaitArgs) -> Result<Media, Error> {
-    Options::new().wait(wait.wait).copy_medium(path.as_os_str().as_bytes())
+    let copy = Options::new().wait(wait.wait).copy_medium(path.as_os_str().as_bytes());
+    copy.map_err(|why| copy_failed(path, why))
 }
 
 /// A file that belongs to another: its name, and a word.
@@ -68,6 +64,11 @@ fn beside(path: &Path, word: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(word);
     name.into()
+}
+
+/// The file with the sums of a heap's pages, if it has one.
+fn sums_of(path: &Path) -> PathBuf {
+    beside(path, ".sum")
 }
 
 /// The log of a heap, if it has one.

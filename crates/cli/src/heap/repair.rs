@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::files::not_written;
 use crate::say;
 use spandrel_pheap::{
-    Error, Finding, Kind, Media, Options, Repaired, Survey, check_watched, repair_watched,
+    Error, Finding, Kind, Media, Options, Repaired, Standing, Survey, check_watched, repair_watched,
 };
 use spandrel_report::numbers::counted;
 use std::os::unix::ffi::OsStrExt;
@@ -25,7 +25,7 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
         false => Options::new(),
     };
     let copied = |options: Options<'static>| {
-        options.wait(args.wait.wait).copy_medium(path.as_os_str().as_bytes())
+        options.wait(args.wait.wait).compare_sums().copy_medium(path.as_os_str().as_bytes())
     };
     // A log that fits is not given up. One copy at a time: a fixed heap's has the heap's address.
     let gives_up = args.forget_log && copied(Options::new()).is_err();
@@ -48,7 +48,11 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
         Err(why) if !is_damage(&why) || matches!(why, Error::Truncated { .. }) => {
             return hopeless(path, why);
         }
-        Ok(survey) if survey.damaged == 0 && !gives_up => {
+        Ok(survey) if survey.damaged == 0 && !gives_up && survey.pages > 0 && !args.accept_sums => {
+            say::out(format_args!("{}: {}", path.display(), pages(path, survey.pages)))?;
+            return Ok(DAMAGED);
+        }
+        Ok(survey) if survey.damaged == 0 && !gives_up && survey.pages == 0 => {
             say::out(format_args!("{}: sound; there is nothing to mend", path.display()))?;
             return Ok(0);
         }
@@ -58,7 +62,12 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
     if args.write {
         // The file may have to be mapped at the address of the copy.
         drop(copy);
-        return write(path, options, (!args.no_backup, args.forget_log, gives_up));
+        let options = if args.accept_sums { options.accept_sums() } else { options };
+        return write(
+            path,
+            options,
+            (!args.no_backup, args.forget_log, gives_up, args.accept_sums),
+        );
     }
     match mend(path, &copy)? {
         Err(why) => hopeless(path, why),
@@ -66,6 +75,11 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
             let words =
                 if args.forget_log { "repair --write --forget-log" } else { "repair --write" };
             let after = match survey.damaged {
+                0 if survey.pages > 0 => format!(
+                    "{} does so; {} not what the sums say as long as that is not done",
+                    command(words, path),
+                    counted(survey.pages, "page is", "pages are")
+                ),
                 0 => format!("{} does so", command(words, path)),
                 left => format!("{} would be left", counted(left, "damage", "damages")),
             };
@@ -83,7 +97,7 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
 fn write(
     path: &Path,
     options: Options<'_>,
-    (keeps, forgets_log, gives_up): (bool, bool, bool),
+    (keeps, forgets_log, gives_up, accepts): (bool, bool, bool, bool),
 ) -> Result<u8, Failure> {
     let backup = beside(path, ".before-repair");
     let backups = [log_of(&backup), backup];
@@ -122,15 +136,29 @@ fn write(
         Err(why) => Err(Failure::refused(format!("{}{kept}", failed(path, why).message))),
         Ok((repaired, survey)) => {
             let (now, code) = match survey.damaged {
+                0 if survey.pages > 0 => (pages(path, survey.pages), DAMAGED),
                 0 if repaired.is_closed => ("it is sound now".to_string(), 0),
                 0 => (RECOVERED.to_string(), 0),
                 left => (format!("{} left", counted(left, "damage is", "damages are")), DAMAGED),
             };
-            let done = done(&repaired, gives_up, "");
+            let mut done = done(&repaired, gives_up, "");
+            if accepts && survey.sums == Standing::Compared {
+                done = format!("the sums of all pages were computed again; {done}");
+            }
             say::out(format_args!("{}: {done}; {now}{kept}", path.display()))?;
             Ok(code)
         }
     }
+}
+
+/// Says that pages are not what their sums say, which no repair mends.
+pub fn pages(path: &Path, count: u64) -> String {
+    format!(
+        "{} not what the sums say; no repair brings back what was stored there: use a copy of the heap, or take it \
+         as it is with {}",
+        counted(count, "page is", "pages are"),
+        command("repair --accept-sums --write", path)
+    )
 }
 
 /// What is left to do where more was lost than sums tell.

@@ -5,6 +5,7 @@ mod load;
 mod messages;
 mod open;
 mod repair;
+mod sums;
 
 use serde_json::Value;
 use spandrel_pheap::collections::{Vector, VectorHead};

@@ -1,4 +1,4 @@
-//! A disk with an image and its log that writes down what is done to it.
+//! A disk with an image, its log and its sums that writes down what is done to it.
 
 use std::prelude::v1::*;
 use std::sync::{Mutex, PoisonError};
@@ -7,9 +7,11 @@ use super::journal::{Journal, Unit};
 use crate::disk::Which;
 use crate::medium::Failed;
 
-/// Two files of fixed room on one disk: the image, and behind it the log.
+/// Files of fixed room on one disk: the image, behind it the log, and behind that the sums.
 pub struct Disk {
     image_bytes: usize,
+    /// Where the log ends.
+    log_end: usize,
     state: Mutex<State>,
 }
 
@@ -17,7 +19,7 @@ struct State {
     now: Vec<u8>,
     journal: Journal,
     /// Sectors of each file that were written since it was synced.
-    unsynced: [Vec<(usize, usize)>; 2],
+    unsynced: [Vec<(usize, usize)>; 3],
 }
 
 impl Disk {
@@ -34,10 +36,20 @@ impl Disk {
     /// # Panics
     /// The image does not end with a sector.
     pub fn from_image(unit: Unit, image_bytes: usize, both: &[u8]) -> Self {
-        assert!(image_bytes.is_multiple_of(unit.bytes()) && image_bytes <= both.len());
-        let journal = Journal::new(unit, both.to_vec());
-        let state = State { now: both.to_vec(), journal, unsynced: [Vec::new(), Vec::new()] };
-        Self { image_bytes, state: Mutex::new(state) }
+        Self::with_sums(unit, image_bytes, both.len(), both)
+    }
+
+    /// As [`Disk::from_image`], with sums behind the log, which ends at `log_end`.
+    ///
+    /// # Panics
+    /// The image or the log does not end with a sector.
+    pub fn with_sums(unit: Unit, image_bytes: usize, log_end: usize, all: &[u8]) -> Self {
+        assert!(image_bytes.is_multiple_of(unit.bytes()) && image_bytes <= log_end);
+        assert!(log_end == all.len() || log_end.is_multiple_of(unit.bytes()));
+        let journal = Journal::new(unit, all.to_vec());
+        let unsynced = [const { Vec::new() }; 3];
+        let state = State { now: all.to_vec(), journal, unsynced };
+        Self { image_bytes, log_end, state: Mutex::new(state) }
     }
 
     /// All that was done so far.
@@ -58,7 +70,8 @@ impl Disk {
     fn place(&self, which: Which, state: &State) -> (usize, usize) {
         match which {
             Which::Image => (0, self.image_bytes),
-            Which::Log => (self.image_bytes, state.now.len()),
+            Which::Log => (self.image_bytes, self.log_end),
+            Which::Sums => (self.log_end, state.now.len()),
         }
     }
 }
