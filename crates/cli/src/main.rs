@@ -14,9 +14,11 @@ mod modes;
 mod places;
 mod run;
 mod say;
+mod shutdown;
 mod sim;
 mod stat;
 mod stats;
+mod terminal;
 mod trace;
 mod tune;
 
@@ -27,7 +29,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let done = match args.task {
+    let done = shutdown::listen().and_then(|()| match args.task {
         Task::Run(asked) => run::run(&asked),
         Task::Tune(asked) => tune::run(&asked),
         Task::Stat(asked) => stat::run(&asked),
@@ -35,12 +37,14 @@ fn main() -> ExitCode {
         Task::Sim(asked) => sim::run(&asked),
         Task::Trace(asked) => trace::run(&asked),
         Task::Heap(asked) => heap::run(&asked),
-    };
+    });
+    // A signal that is just ending the command decides how it ends.
+    let _steady = shutdown::steady();
     match done {
         Ok(code) => ExitCode::from(code),
         Err(Failure { code, message }) => {
             if !message.is_empty() {
-                say::err(format_args!("spandrel: {message}"));
+                say::last(format_args!("spandrel: {message}"));
             }
             ExitCode::from(code)
         }

@@ -3,10 +3,11 @@
 
 use crate::failure::Failure;
 use crate::machine::Machine;
+use crate::shutdown::output;
 use spandrel_pages::AllocatorId;
 use spandrel_policy::{Available, Mode, parse_mode, profile};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Checks a mode's name, which `option` gave.
 pub fn check(option: &str, text: &str) -> Result<Mode, Failure> {
@@ -68,7 +69,8 @@ pub fn built_in(library: &Path) -> Available {
 
 /// Loads the library into this very command and reads what it says of itself.
 fn ask(library: &Path) -> Option<Available> {
-    let output = Command::new("/proc/self/exe")
+    let mut command = Command::new("/proc/self/exe");
+    command
         .arg("--version")
         .env("LD_PRELOAD", library)
         .env("SPANDREL_VERBOSE", "1")
@@ -76,9 +78,8 @@ fn ask(library: &Path) -> Option<Available> {
         .env_remove("SPANDREL_PROFILE")
         .env_remove("SPANDREL_STATS")
         .env_remove("BRUG_ALLOC")
-        .stdin(Stdio::null())
-        .output()
-        .ok()?;
+        .env_remove("SPANDREL_TRACE");
+    let output = output(&mut command).ok()?;
     read_allocators(&String::from_utf8_lossy(&output.stderr))
 }
 

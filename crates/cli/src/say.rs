@@ -1,16 +1,24 @@
 //! What the command prints. Whoever reads it may go away (`| head`): that is no crash.
 
 use crate::failure::Failure;
+use crate::shutdown::steady;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write, stderr, stdout};
 
 /// Writes a line, or several, on standard output.
 pub fn out(text: impl Display) -> Result<(), Failure> {
+    let _steady = steady();
     written(writeln!(stdout().lock(), "{text}"))
 }
 
-/// Writes a line on standard error; if that cannot be, there is nobody to be told.
+/// Writes a line on standard error. A failure has no place where it could be reported.
 pub fn err(text: impl Display) {
+    let _steady = steady();
+    last(text);
+}
+
+/// The last line of the command, for a caller that keeps the command steady.
+pub fn last(text: impl Display) {
     let _ = writeln!(stderr().lock(), "{text}");
 }
 

@@ -15,6 +15,7 @@ use super::{Bench, contender, measure as turns, table};
 use crate::args::BenchArgs;
 use crate::failure::Failure;
 use crate::places;
+use crate::shutdown::{Kind, Scratch};
 use spandrel_report::numbers::{bytes, counted};
 use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
@@ -27,7 +28,7 @@ const RUNS: u32 = 5;
 
 /// A file of steps.
 pub struct Script {
-    file: NamedTempFile,
+    file: Scratch<NamedTempFile>,
     out: BufWriter<File>,
     steps: u64,
     objects: u64,
@@ -40,7 +41,7 @@ impl Script {
     /// A file without steps.
     pub fn new() -> Result<Self, Failure> {
         let failed = |why: std::io::Error| Failure::new(format!("a temporary file: {why}"));
-        let file = tempfile::Builder::new().prefix("spandrel-steps-").tempfile().map_err(failed)?;
+        let file = Scratch::file(Kind::Steps).map_err(failed)?;
         let mut out = BufWriter::new(file.reopen().map_err(failed)?);
         out.write_all(&[0; 24]).map_err(failed)?;
         let live = Vec::new();
@@ -96,7 +97,7 @@ impl Script {
         self.out.write_all(&step).map_err(|why| Failure::new(format!("a temporary file: {why}")))
     }
 
-    fn finish(mut self) -> std::io::Result<NamedTempFile> {
+    fn finish(mut self) -> std::io::Result<Scratch<NamedTempFile>> {
         self.out.seek(SeekFrom::Start(0))?;
         self.out.write_all(MAGIC)?;
         self.out.write_all(&self.objects.to_ne_bytes())?;

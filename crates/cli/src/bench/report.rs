@@ -3,11 +3,11 @@
 use super::Bench;
 use super::cases::Case;
 use super::picture::Picture;
-use super::table;
 use super::target::Verdict;
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::say;
+use crate::terminal::table;
 use serde::Serialize;
 use serde_json::Value;
 use spandrel_report::numbers::counted;

@@ -7,6 +7,7 @@ use super::report::Report;
 use super::sampler::Sampler;
 use super::watch::Watch;
 use crate::failure::Failure;
+use crate::shutdown::{self, is_ignored};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, pthread_sigmask, signal};
@@ -47,8 +48,27 @@ pub struct Ended {
     pub code: u8,
     /// Its process id.
     pub pid: u32,
-    /// What was seen of its memory, if somebody wanted it.
+    /// What was seen of its memory, if a report wants it.
     pub samples: Vec<Sample>,
+    /// The signal that was to end the run, if one came while the program lived.
+    pub interrupted: Option<Signal>,
+    /// The signal that ended the program.
+    pub signal: Option<Signal>,
+}
+
+impl Ended {
+    /// Whether a user or a supervisor wanted an end. Programs take SIGHUP and SIGQUIT for other things too.
+    pub fn was_interrupted(&self) -> bool {
+        matches!(self.interrupted, Some(Signal::SIGINT | Signal::SIGTERM))
+    }
+
+    /// Ends the command by the signal that was meant to end it and has ended the program: shells that run a list
+    /// of commands look whether a command has ended so. Returns where there was no such signal.
+    pub fn pass_on(&self) {
+        if let Some(signal) = self.interrupted.filter(|signal| Some(*signal) == self.signal) {
+            shutdown::die(signal);
+        }
+    }
 }
 
 /// Starts the command and waits for its end.
@@ -75,7 +95,7 @@ pub fn spawn_and_wait(mut command: Command, with: Companions<'_>) -> Result<Ende
             Ok(())
         });
     }
-    let spawned = command.spawn();
+    let spawned = shutdown::spawn(&mut command);
     let child = spawned.map_err(|why| not_started(command.get_program(), &why))?;
     let pid = child.id();
     let listener = SignalFd::with_flags(&ours, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
@@ -84,9 +104,12 @@ pub fn spawn_and_wait(mut command: Command, with: Companions<'_>) -> Result<Ende
         watch.started();
     }
     let sampler = report.map(|report| report.sampler(pid));
-    let status = attend(child, &listener, &mut watch);
-    // What came for a child that has just ended. From here on signals are for us again.
-    while let Ok(Some(_)) = listener.read_signal() {}
+    let mut interrupted = None;
+    let status = attend(child, &listener, &mut watch, &mut interrupted);
+    // What came for a child that has just ended. From here on signals are for this command again.
+    while let Ok(Some(info)) = listener.read_signal() {
+        interrupted = ending(&info).or(interrupted);
+    }
     let unblocked = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
     let samples = sampler.map(Sampler::finish).unwrap_or_default();
     let status = unblocked.and(status);
@@ -95,7 +118,8 @@ pub fn spawn_and_wait(mut command: Command, with: Companions<'_>) -> Result<Ende
     if let Some(watch) = watch {
         watch.at_end();
     }
-    Ok(Ended { code: code(status), pid, samples })
+    let signal = status.signal().and_then(|signal| Signal::try_from(signal).ok());
+    Ok(Ended { code: code(status), pid, samples, interrupted, signal })
 }
 
 /// The signals to forward, and the one that tells of the child. What is ignored
@@ -111,19 +135,12 @@ fn signals() -> SigSet {
     set
 }
 
-fn is_ignored(signal: Signal) -> bool {
-    // SAFETY: an all-zero `sigaction` is a valid value.
-    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: a null new action only asks; `now` is a valid place for the answer.
-    let asked = unsafe { libc::sigaction(signal as i32, std::ptr::null(), &mut now) };
-    asked == 0 && now.sa_sigaction == libc::SIG_IGN
-}
-
 /// Serves signals and the handshake until the child ends.
 fn attend(
     mut child: Child,
     listener: &SignalFd,
     watch: &mut Option<Watch>,
+    interrupted: &mut Option<Signal>,
 ) -> nix::Result<ExitStatus> {
     let pid = Pid::from_raw(child.id() as i32);
     loop {
@@ -135,6 +152,7 @@ fn attend(
         }
         wait(listener, watch.as_ref())?;
         while let Some(info) = listener.read_signal()? {
+            *interrupted = ending(&info).or(*interrupted);
             forward(&info, pid);
         }
     }
@@ -152,6 +170,12 @@ fn wait(listener: &SignalFd, watch: Option<&Watch>) -> nix::Result<()> {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
         Err(why) => Err(why),
     }
+}
+
+/// The signal, if it is one that ends commands.
+fn ending(info: &siginfo) -> Option<Signal> {
+    let signal = Signal::try_from(info.ssi_signo as i32).ok();
+    signal.filter(|signal| shutdown::ENDING.contains(signal))
 }
 
 /// Passes a signal on, unless the terminal sent it: then the child, which is in

@@ -37,7 +37,9 @@ use watch::Watch;
 
 /// Runs the program; its exit code, or 128 and the signal that ended it.
 pub fn run(args: &RunArgs) -> Result<u8, Failure> {
-    run_with(args, &[]).map(|ended| ended.code)
+    let ended = run_with(args, &[])?;
+    ended.pass_on();
+    Ok(ended.code)
 }
 
 /// The same with these variables in its environment.
@@ -90,10 +92,10 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
         gathering.print(ended.code);
     }
     if let Some(report) = report {
-        // Whoever interrupts a run does not want it again.
-        let comparison = comparison.filter(|_| ended.code <= 128);
+        // A user who interrupts a run does not want it again.
+        let comparison = comparison.filter(|_| ended.signal.is_none() && !ended.was_interrupted());
         if comparison.is_none() && !args.compare.is_empty() {
-            say::err("spandrel: nothing is compared: the program was ended by a signal");
+            say::err("spandrel: nothing is compared: a signal ended the run");
         }
         let compared = comparison.map(|ways| ways.run(&path, &args.command)).unwrap_or_default();
         let written = report.write(Told {

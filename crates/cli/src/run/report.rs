@@ -5,6 +5,7 @@ use super::sampler::Sampler;
 use super::symbols;
 use crate::failure::Failure;
 use crate::machine::Machine;
+use crate::shutdown::{Kind, Scratch};
 use crate::stats::{Gathering, Stats};
 use spandrel_report::{Run, Sample, Way, page};
 use std::ffi::OsString;
@@ -34,7 +35,7 @@ impl Form {
 pub struct Report {
     path: PathBuf,
     form: Form,
-    file: NamedTempFile,
+    file: Scratch<NamedTempFile>,
     since: Instant,
 }
 
@@ -70,12 +71,7 @@ impl Report {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        // As any file that is made: the kernel takes off what the user does not want.
-        let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-        let file = tempfile::Builder::new()
-            .prefix(".spandrel-report-")
-            .permissions(permissions)
-            .tempfile_in(directory);
+        let file = Scratch::file_in(Kind::Report, directory);
         let file = file.map_err(|why| refuse(path, why))?;
         Ok(Self { path: path.to_owned(), form, file, since: Instant::now() })
     }
@@ -114,7 +110,7 @@ impl Report {
         };
         let written = self.file.write_all(text.as_bytes());
         written.and_then(|()| self.file.write_all(b"\n")).map_err(|why| refuse(&self.path, why))?;
-        self.file.persist(&self.path).map_err(|why| refuse(&self.path, why.error))?;
+        self.file.persist(&self.path).map_err(|why| refuse(&self.path, why))?;
         Ok(())
     }
 }

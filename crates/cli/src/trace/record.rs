@@ -3,10 +3,10 @@
 use super::args::RecordArgs;
 use super::{check_limit, kinds, read};
 use crate::args::RunArgs;
-use crate::bench::table;
 use crate::failure::Failure;
 use crate::run;
 use crate::say;
+use crate::terminal::{Stream, table};
 use spandrel_recorder::End;
 use spandrel_report::numbers::{bytes, count};
 use std::ffi::{OsStr, OsString};
@@ -150,13 +150,14 @@ pub fn run(args: &RecordArgs) -> Result<u8, Failure> {
     } else {
         say::err(list(&files));
     }
+    ended.pass_on();
     Ok(ended.code)
 }
 
 /// The files and what they contain.
 fn list(files: &[(u32, u32, PathBuf)]) -> String {
     let header = ["recording", "program", "process", "size", "requests", "spans", "time"];
-    let mut table = table::new(&header.map(String::from));
+    let mut table = table::on(Stream::Err, &header.map(String::from));
     table::left(&mut table, 1);
     for (pid, _, path) in files.iter().take(SHOWN) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

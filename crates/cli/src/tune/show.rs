@@ -6,7 +6,7 @@ use super::record::Record;
 use super::verdict::{self, Ratio};
 use super::{TIME, Trial, compare};
 use crate::bench::measure::Series;
-use crate::bench::table;
+use crate::terminal::table;
 use spandrel_report::numbers::{Summary, count, counted, range, time};
 use std::ffi::OsString;
 use std::path::Path;
@@ -32,7 +32,7 @@ impl Learnt<'_> {
         format!("\n{}\n\n{bands}\n", self.modes_table())
     }
 
-    fn modes_table(&self) -> comfy_table::Table {
+    fn modes_table(&self) -> table::Table {
         let header = ["mode", "CPU time", "from – to", "elapsed", "than auto"];
         let mut table = table::new(&header.map(String::from));
         for series in self.modes {
@@ -111,7 +111,7 @@ pub fn plain(text: &str) -> String {
 }
 
 /// Who serves each band, who had better, and who was tried.
-fn bands_table(bands: &[Band], loads: &[Load], trials: &[Trial]) -> comfy_table::Table {
+fn bands_table(bands: &[Band], loads: &[Load], trials: &[Trial]) -> table::Table {
     let header = ["sizes", "requests", "bytes", "auto", "best", "CPU time of the job", "others"];
     let mut table = table::new(&header.map(String::from));
     let whole = |part: fn(&Load) -> u64| loads.iter().map(part).sum::<u64>();

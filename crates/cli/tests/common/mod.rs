@@ -1,6 +1,8 @@
 //! A stand-in for the library: it answers the handshake and writes statistics,
 //! and leaves allocation alone. So the command is tested on its own.
 
+#![allow(dead_code)] // Each test program uses a part of it.
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;

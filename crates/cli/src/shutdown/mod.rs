@@ -1,0 +1,108 @@
+//! The end of the command by a signal.
+//!
+//! Users and supervisors end a command by a signal at any moment. Then the descendants of the command end too, temporary
+//! files are removed, and the command ends by the same signal, so that its caller sees how it ended.
+//!
+//! Signals are caught, not blocked: a child that executes a program starts with default actions and an empty
+//! mask, whatever the command waits for. The handler only wakes a thread, which does the work.
+//!
+//! Invariant: [`steady`] is held while a child is started, a temporary file is made, and a line is printed. The thread
+//! takes the same lock for good before its first step. So no child and no file appears after the thread has looked, and
+//! nothing is printed that describes children which the thread has ended.
+
+mod descendants;
+mod scratch;
+
+pub use scratch::{Kind, Scratch};
+
+use crate::failure::Failure;
+use crate::terminal;
+use nix::sys::prctl;
+use nix::sys::signal::{SigHandler, SigSet, Signal, raise, signal};
+use signal_hook::iterator::Signals;
+use std::io;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// Signals that end a command.
+pub const ENDING: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
+
+static STEADY: Mutex<()> = Mutex::new(());
+
+/// Held, no signal ends the command. Where a signal is just ending it, the call does not return.
+pub fn steady() -> MutexGuard<'static, ()> {
+    STEADY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts to catch the signals. One that is ignored (`nohup`, a job in the background) stays ignored.
+pub fn listen() -> Result<(), Failure> {
+    let failed = |why: io::Error| Failure::new(format!("signals cannot be caught: {why}"));
+    let caught: Vec<i32> = ENDING
+        .into_iter()
+        .filter(|signal| !is_ignored(*signal))
+        .map(|signal| signal as i32)
+        .collect();
+    if caught.is_empty() {
+        return Ok(());
+    }
+    // The thread inherits the mask: a signal that the main thread blocks, to read it from a descriptor, must not be
+    // delivered to this thread.
+    let before = SigSet::thread_get_mask().map_err(|why| failed(why.into()))?;
+    SigSet::all().thread_block().map_err(|why| failed(why.into()))?;
+    let started = Signals::new(caught).and_then(|mut signals| {
+        let wait = move || {
+            if let Some(by) = signals.forever().next() {
+                end(by, &mut signals);
+            }
+        };
+        thread::Builder::new().name("signals".into()).spawn(wait)
+    });
+    before.thread_set_mask().map_err(|why| failed(why.into()))?;
+    started.map(drop).map_err(failed)
+}
+
+/// Whether the process ignores a signal.
+pub fn is_ignored(signal: Signal) -> bool {
+    // SAFETY: an all-zero `sigaction` is a valid value.
+    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: a null new action only asks; `now` is a valid place for the answer.
+    let asked = unsafe { libc::sigaction(signal as i32, std::ptr::null(), &raw mut now) };
+    asked == 0 && now.sa_sigaction == libc::SIG_IGN
+}
+
+/// Ends the command by a signal, after its descendants and its temporary files.
+fn end(by: i32, signals: &mut Signals) {
+    let _steady = steady();
+    terminal::clear_bars();
+    descendants::end(|| signals.pending().next().is_some());
+    scratch::remove_all();
+    descendants::collect();
+    if let Ok(by) = Signal::try_from(by) {
+        die(by);
+    }
+}
+
+/// Ends the command by a signal at once.
+pub fn die(by: Signal) {
+    // SIGQUIT would leave a core of this command, which has no fault.
+    let _ = prctl::set_dumpable(false);
+    // SAFETY: the default action is no function.
+    let _ = unsafe { signal(by, SigHandler::SigDfl) };
+    let mut set = SigSet::empty();
+    set.add(by);
+    let _ = raise(by);
+    let _ = set.thread_unblock();
+}
+
+/// Starts a child.
+pub fn spawn(command: &mut Command) -> io::Result<Child> {
+    let _steady = steady();
+    command.spawn()
+}
+
+/// Starts a child without input, and waits for its end and its output.
+pub fn output(command: &mut Command) -> io::Result<Output> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    spawn(command)?.wait_with_output()
+}
