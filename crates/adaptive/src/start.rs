@@ -10,7 +10,9 @@ use spandrel_os::message::say;
 use spandrel_os::vm::{self, HugePages};
 use spandrel_os::{budget, degrade, env, rseq, usage};
 use spandrel_pages::AllocatorId;
-use spandrel_policy::{Experiment, ExperimentError, Limit, Mode, ReleaseRate, parse_mode, profile};
+use spandrel_policy::{
+    Experiment, ExperimentError, Limit, Mode, ReleaseRate, parse_mode, profile, variables,
+};
 use spandrel_recorder::{self as recorder, Kinds, Recording};
 use spandrel_sync::{Lock, Once, background, is_single_threaded};
 
@@ -149,6 +151,7 @@ fn say_what_is_without_effect(configuration: &Configuration) {
 }
 
 fn from_environment() -> Configuration {
+    say_unknown_variables();
     let set = |name: &CStr| env::get(name).is_some_and(|v| !v.is_empty() && v != b"0");
     let (profile, prior) = match profile_mode() {
         Some((mode, false)) if mode != Mode::Auto => (Some(Mode::Auto), Some(mode)),
@@ -176,6 +179,16 @@ fn from_environment() -> Configuration {
         limit: limit(),
         recording: recording(),
     }
+}
+
+/// Names variables among ours that nothing reads: a typing error would be without effect, and without a word.
+fn say_unknown_variables() {
+    env::each_name(|name| {
+        let unknown = core::str::from_utf8(name).ok().and_then(variables::unknown);
+        if let Some(unknown) = unknown {
+            say(format_args!("{unknown}"));
+        }
+    });
 }
 
 /// In which group of an experiment the process is.

@@ -53,8 +53,8 @@ pub struct RunArgs {
     pub report: Option<PathBuf>,
 
     /// Then run the program again, unheard and on no input, in its own mode and in these, and have the
-    /// report show them side by side: sys (without Spandrel), jemalloc, …
-    #[arg(long, value_name = "MODES", value_delimiter = ',', requires = "report")]
+    /// report show them side by side: sys (without Spandrel), jemalloc, …; separated by commas or semicolons
+    #[arg(long, value_name = "MODES", requires = "report")]
     pub compare: Vec<String>,
 
     /// Rounds of the comparison

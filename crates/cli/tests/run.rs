@@ -72,6 +72,10 @@ fn wrong_modes_and_profiles_are_refused_with_2() {
     assert_eq!(done.code, Some(2));
     assert!(done.err.contains("SPANDREL_TUNER") && done.err.contains("'fast'"), "{}", done.err);
     let mut command = place.command(&["--", "true"]);
+    let done: Done = command.env("SPANDREL_MODEE", "sys").output().unwrap().into();
+    assert_eq!(done.code, Some(2));
+    assert!(done.err.contains("SPANDREL_MODEE: ") && done.err.contains("SPANDREL_MODE "));
+    let mut command = place.command(&["--", "true"]);
     let done: Done = command.env("SPANDREL_RELEASE_RATE", "256MiB").output().unwrap().into();
     assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
 }
@@ -92,10 +96,16 @@ fn programs_that_cannot_be_preloaded_are_refused_with_2() {
 #[test]
 fn a_missing_or_wrong_library_is_refused_with_2() {
     let place = Place::new();
-    for library in ["/no/such/lib.so", "/etc/passwd"] {
-        let done = place.run(&["--lib", library, "--", "true"]);
-        assert_eq!(done.code, Some(2), "{library}");
-        assert!(done.err.contains(library), "{}", done.err);
+    let other = place.program("libspandrel.so.9", "int spandrel;", &["-shared", "-fPIC"]);
+    for (library, why) in [
+        ("/no/such/lib.so", "No such file"),
+        ("/etc/passwd", "not a shared library"),
+        ("/etc", "not a shared library"),
+        (other.as_str(), "another library than Spandrel"),
+    ] {
+        let done = place.run(&["--lib", library, "--", "echo", "started"]);
+        assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{library}");
+        assert!(done.err.contains(library) && done.err.contains(why), "{}", done.err);
     }
 }
 
@@ -211,7 +221,7 @@ fn no_descriptor_of_ours_stays_with_the_program() {
 #[test]
 fn a_silent_library_is_missed() {
     let place = Place::new();
-    let silent = place.program("silent.so", "int silent;", &["-shared", "-fPIC"]);
+    let silent = place.program("silent.so", "int spandrel_live;", &["-shared", "-fPIC"]);
     let done = place.run(&["--lib", &silent, "--", "true"]);
     assert_eq!(done.code, Some(0));
     assert!(done.err.contains("does not seem to run on Spandrel"), "{}", done.err);
@@ -292,7 +302,17 @@ fn reports_for_people_and_comparisons() {
     let samples = value["samples"].as_array().unwrap();
     assert!(samples.iter().any(|s| s["resident_bytes"].as_u64().unwrap() > 0), "{text}");
 
-    // Who interrupts a run does not want it again.
+    // A mode may have commas itself.
+    let modes = "template=0-4KiB:jemalloc,4KiB-:mmap,sys";
+    let done = run(&["--report", &json, "--compare", modes, "--runs", "1"], "0");
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    let value: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let names = value["compared"].as_array().unwrap().iter().map(|way| way["name"].as_str());
+    let names: Vec<_> = names.map(Option::unwrap).collect();
+    assert_eq!(names, ["auto", "template=0-4KiB:jemalloc,4KiB-:mmap", "sys (without Spandrel)"]);
+
+    // A user who interrupts a run does not want it again.
     let options = ["--report", &json, "--compare", "sys", "--", "sh", "-c", "kill -TERM $$"];
     let done = place.run(&options);
     assert!(done.err.contains("nothing is compared"), "{:?} {}", done.code, done.err);

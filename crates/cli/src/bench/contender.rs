@@ -152,8 +152,7 @@ pub fn find(args: &BenchArgs) -> Result<(Vec<Contender>, Vec<String>), Failure> 
     }
     match places::library(args.lib.as_deref()) {
         Ok(library) => {
-            places::check_preloadable(&library)?;
-            for mode in split_modes(&args.modes) {
+            for mode in modes::split(&args.modes) {
                 if mode != STATIC {
                     let checked = modes::check("--modes", &mode)?;
                     modes::check_built_in(&checked, &mode, &library)?;
@@ -182,38 +181,9 @@ fn check_wanted(wanted: &[String], found: &[Contender]) -> Result<(), Failure> {
     }
 }
 
-/// Splits a list of modes. A mode may itself contain commas: a part that is no
-/// mode of its own belongs to the one before it. Semicolons always separate.
-fn split_modes(text: &str) -> Vec<String> {
-    let mut list: Vec<String> = Vec::new();
-    for group in text.split(';') {
-        let first = list.len();
-        for part in group.split(',') {
-            match list.get_mut(first..).and_then(|group| group.last_mut()) {
-                Some(last) if part.trim() != STATIC && modes::check("--modes", part).is_err() => {
-                    last.push(',');
-                    last.push_str(part);
-                }
-                _ => list.push(part.trim().to_string()),
-            }
-        }
-    }
-    list
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn modes_with_and_without_commas() {
-        assert_eq!(split_modes("auto"), ["auto"]);
-        assert_eq!(split_modes("auto, static,sys"), ["auto", "static", "sys"]);
-        assert_eq!(
-            split_modes("switch=sys,point=64KiB,auto;template=0-4KiB:sys,4KiB-:mmap"),
-            ["switch=sys,point=64KiB", "auto", "template=0-4KiB:sys,4KiB-:mmap"]
-        );
-    }
 
     #[test]
     fn the_environment_is_the_contenders_own() {

@@ -53,7 +53,8 @@ impl Comparison {
         }
         own.env.extend(in_force(SETTINGS));
         let mut ways = vec![own];
-        for text in asked {
+        for text in asked.iter().flat_map(|list| modes::split(list)) {
+            let text = text.as_str();
             let way = if text == SYSTEM {
                 Contender::system()
             } else {

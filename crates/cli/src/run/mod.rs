@@ -18,6 +18,7 @@ mod symbols;
 mod watch;
 
 pub use child::Ended;
+pub use elf::own_machine;
 
 use crate::args::RunArgs;
 use crate::failure::Failure;
@@ -29,7 +30,7 @@ use compare::Comparison;
 use handshake::Handshake;
 use program::Obstacle;
 use report::{Report, Told};
-use spandrel_policy::{Experiment, Limit, Mode, ReleaseRate};
+use spandrel_policy::{Experiment, Limit, Mode, ReleaseRate, variables};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -48,7 +49,6 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
         Failure::refused("which program? spandrel run [OPTIONS] -- PROGRAM ARGS…")
     })?;
     let library = places::library(args.lib.as_deref())?;
-    check_library(&library)?;
     let policy = Policy::check(args, &library)?;
     check_environment()?;
     let comparison = Comparison::new(&args.compare, args.runs, &policy, &library)?;
@@ -116,25 +116,13 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
 }
 
 /// Where the program is, which is the first of these words, if the library can be loaded into it.
-pub fn loadable(words: &[OsString], library: &Path) -> Result<PathBuf, Failure> {
-    check_library(library)?;
+pub fn loadable(words: &[OsString]) -> Result<PathBuf, Failure> {
     let (name, words) = words.split_first().ok_or_else(|| Failure::refused("which program?"))?;
     let path = lookup::find(name)?;
     match program::inspect(&path, words) {
         Some(obstacle) => Err(refuse(name, &obstacle, "")),
         None => Ok(path),
     }
-}
-
-fn check_library(library: &Path) -> Result<(), Failure> {
-    places::check_preloadable(library)?;
-    if program::is_library(library) {
-        return Ok(());
-    }
-    Err(Failure::refused(format!(
-        "'{}' is not a shared library for this machine",
-        library.display()
-    )))
 }
 
 /// How the program shall allocate.
@@ -216,6 +204,11 @@ const NUMBERS: [(&str, &str); 2] = [
 /// Refuses what the library would say and ignore.
 fn check_environment() -> Result<(), Failure> {
     trace::check_environment()?;
+    for (name, _) in std::env::vars_os() {
+        if let Some(unknown) = name.to_str().and_then(variables::unknown) {
+            return Err(Failure::refused(format!("{unknown}; it is in the environment")));
+        }
+    }
     let limit = std::env::var_os("SPANDREL_LIMIT").unwrap_or_default();
     let limit = limit.to_string_lossy();
     if let Err(why) = Limit::parse(&limit) {
