@@ -240,6 +240,23 @@ fn what_a_killed_command_leaves_is_removed_by_the_next() {
 }
 
 #[test]
+fn two_recordings_do_not_get_the_same_name() {
+    let run = Run::new();
+    let (out, pids) = (run.path("x.trace"), run.pids.to_str().unwrap());
+    let job = "echo $$ > \"$0\"; exec sleep 1000";
+    let words = ["trace", "record", "-o", &out, "--", "sh", "-c", job, pids];
+    let first = run.spandrel(&words).spawn().unwrap();
+    run.started(1);
+    let second = run.spandrel(&words).stderr(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert_eq!(second.status.code(), Some(2), "{said}");
+    assert!(said.contains("x.trace' is where another recording goes"), "{said}");
+    // The stand-in for the library records nothing: the name is free again.
+    run.ends_by(first, Signal::SIGTERM);
+    assert!(!Path::new(&out).exists());
+}
+
+#[test]
 fn signals_that_are_ignored_stay_ignored() {
     let run = Run::new();
     let (pids, out) = (run.pids.to_str().unwrap(), run.path("out.profile"));

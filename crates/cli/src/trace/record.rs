@@ -1,6 +1,7 @@
 //! `spandrel trace record`: a program run with the recorder on, and the files that it left.
 
 use super::args::RecordArgs;
+use super::claim::Claim;
 use super::{check_limit, kinds, read};
 use crate::args::RunArgs;
 use crate::failure::Failure;
@@ -24,7 +25,7 @@ struct Place {
     before: OsString,
     after: OsString,
     /// What the program's own file is called in the end, unless like the others.
-    main: Option<PathBuf>,
+    main: Option<Claim>,
 }
 
 impl Place {
@@ -57,13 +58,14 @@ impl Place {
             let (before, after) = (part(&name[..at]), part(&name[at + 2..]));
             return Ok(Self { directory, before, after, main: None });
         }
-        if path.exists() {
-            return refuse("is there already; remove it, or name another file");
-        }
         let stem = path.file_stem().unwrap_or_default().as_bytes();
         let before = part(&[stem, b"."].concat());
         let after = part(&name[stem.len()..]);
-        Ok(Self { main: Some(directory.join(part(name))), directory, before, after })
+        let main = match Claim::new(&directory.join(part(name))) {
+            Ok(main) => main,
+            Err(why) => return refuse(&why),
+        };
+        Ok(Self { main: Some(main), directory, before, after })
     }
 
     fn pattern(&self) -> OsString {
@@ -101,7 +103,7 @@ impl Place {
     /// Gives the program's own file its name: the last of its process, which may have executed
     /// others before.
     fn name_main(&self, pid: u32, files: &mut [(u32, u32, PathBuf)]) -> Result<(), Failure> {
-        let Some(main) = &self.main else { return Ok(()) };
+        let Some(main) = self.main.as_ref().map(Claim::path) else { return Ok(()) };
         if let Some((.., path)) = files.iter_mut().rev().find(|(of, ..)| *of == pid) {
             std::fs::rename(&*path, main).map_err(|why| {
                 Failure::new(format!(
@@ -110,7 +112,7 @@ impl Place {
                     main.display()
                 ))
             })?;
-            main.clone_into(path);
+            *path = main.to_path_buf();
         }
         Ok(())
     }
@@ -150,6 +152,8 @@ pub fn run(args: &RecordArgs) -> Result<u8, Failure> {
     } else {
         say::err(list(&files));
     }
+    // A name without a recording is free again, however the command ends.
+    drop(place);
     ended.pass_on();
     Ok(ended.code)
 }
@@ -223,14 +227,14 @@ mod tests {
         assert_eq!(place.pattern(), here.join("%p").as_os_str());
         assert!(place.main.is_none());
         let place = Place::new(None, OsStr::new("/usr/bin/ls")).unwrap();
-        assert!(place.main.unwrap().ends_with("ls.trace"));
+        assert!(place.main.as_ref().unwrap().path().ends_with("ls.trace"));
     }
 
     #[test]
     fn what_is_no_name_or_there_already_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let here = directory.path();
-        std::fs::write(here.join("old.trace"), "").unwrap();
+        std::fs::write(here.join("old.trace"), "recorded").unwrap();
         for name in ["old.trace", "", "no/x.trace", "%p.%p"] {
             let refused = Place::new(Some(&here.join(name)), OsStr::new("x")).err().unwrap();
             assert_eq!(refused.code, 2, "{name}");
