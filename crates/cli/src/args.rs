@@ -180,7 +180,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: Option<u32>,
 
-    /// Write everything that was measured to a file
+    /// Write everything that was measured to a file; - is standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
@@ -214,6 +214,10 @@ pub struct BenchArgs {
     /// Write the tables of the suite `paper` or `heap` as Markdown
     #[arg(long, value_name = "FILE.md")]
     pub markdown: Option<PathBuf>,
+
+    /// Hold the figures against the project's targets (docs/targets.md)
+    #[arg(long)]
+    pub targets: bool,
 
     /// The library to measure [default: found beside this command]
     #[arg(long, value_name = "PATH", env = "SPANDREL_LIB", hide_env_values = true)]

@@ -99,11 +99,11 @@ impl Contender {
     }
 }
 
-/// Peers that a distribution packages: name and file.
-const PACKAGED: &[(&str, &str)] = &[
-    ("jemalloc", "libjemalloc.so.2"),
-    ("mimalloc", "libmimalloc.so.2"),
-    ("gperftools", "libtcmalloc_minimal.so.4"),
+/// Peers that a distribution packages: name, file, and Debian's package.
+const PACKAGED: &[(&str, &str, &str)] = &[
+    ("jemalloc", "libjemalloc.so.2", "libjemalloc2"),
+    ("mimalloc", "libmimalloc.so.2", "libmimalloc2.0"),
+    ("gperftools", "libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
 ];
 
 /// Peers that `bench-compare` builds: name and file.
@@ -119,32 +119,29 @@ const BUILT: &[(&str, &str)] = &[
 pub fn find(args: &BenchArgs) -> Result<(Vec<Contender>, Vec<String>), Failure> {
     let mut found =
         vec![Contender::system(), Contender::tuned("sys-hugetlb", "glibc.malloc.hugetlb=1")];
-    let mut missing = Vec::new();
-    let mut add = |name: &'static str, path: Option<PathBuf>| match path {
-        Some(path) => found.push(Contender::preloaded(name, path)),
-        None => missing.push(name),
-    };
-    for (name, file) in PACKAGED {
-        add(name, places::system_library(file));
+    let (mut packages, mut not_built) = (Vec::new(), Vec::new());
+    for (name, file, package) in PACKAGED {
+        match places::system_library(file) {
+            Some(path) => found.push(Contender::preloaded(name, path)),
+            None => packages.push((*name, *package)),
+        }
     }
     let built = places::peers();
     for (name, file) in BUILT {
         let path = built.as_ref().map(|directory| directory.join(file));
-        add(name, path.filter(|path| path.exists()));
+        match path.filter(|path| path.exists()) {
+            Some(path) => found.push(Contender::preloaded(name, path)),
+            None => not_built.push(*name),
+        }
     }
     if let Some(wanted) = &args.peers {
         check_wanted(wanted, &found)?;
         found.retain(|peer| peer.is_system() || wanted.contains(&peer.name));
-        missing.clear();
     }
     let mut notes = Vec::new();
-    // Real programs are put on peers by name only; who is needed elsewhere says so itself.
-    if !missing.is_empty() && !matches!(args.suite, Suite::Apps | Suite::Paper | Suite::Heap) {
-        notes.push(format!(
-            "not installed: {} (packages libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4, or \
-             bench-compare/build.sh)",
-            missing.join(", ")
-        ));
+    // Real programs are put on peers by name only, and other suites say themselves what they lack.
+    if args.peers.is_none() && !matches!(args.suite, Suite::Apps | Suite::Paper | Suite::Heap) {
+        notes.extend(missing(&packages, &not_built));
     }
     if args.suite == Suite::Heap {
         // The worker is linked with the recoverable heap.
@@ -167,6 +164,27 @@ pub fn find(args: &BenchArgs) -> Result<(Vec<Contender>, Vec<String>), Failure> 
     Ok((found, notes))
 }
 
+/// Sentences about peers that are not measured: what a package has, and what is built from source.
+fn missing(packages: &[(&str, &str)], not_built: &[&str]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let (names, packages): (Vec<&str>, Vec<&str>) = packages.iter().copied().unzip();
+    if !names.is_empty() {
+        notes.push(format!(
+            "not installed: {} ({} {})",
+            names.join(", "),
+            if names.len() == 1 { "package" } else { "packages" },
+            packages.join(" ")
+        ));
+    }
+    if !not_built.is_empty() {
+        notes.push(format!(
+            "not built: {} ('make peers' in the source tree, or name their folder in SPANDREL_PEERS)",
+            not_built.join(", ")
+        ));
+    }
+    notes
+}
+
 fn check_wanted(wanted: &[String], found: &[Contender]) -> Result<(), Failure> {
     let known = |name: &&String| found.iter().any(|peer| peer.name == **name);
     match wanted.iter().find(|name| !known(name)) {
@@ -184,6 +202,16 @@ fn check_wanted(wanted: &[String], found: &[Contender]) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_is_missing_is_named_and_how_to_get_it() {
+        assert_eq!(missing(&[], &[]), Vec::<String>::new());
+        let notes = missing(&[], &["snmalloc", "tcmalloc"]);
+        assert!(notes.len() == 1 && notes[0].starts_with("not built: snmalloc, tcmalloc ("));
+        assert!(!notes[0].contains("package"), "{notes:?}");
+        let notes = missing(&[("mimalloc", "libmimalloc2.0")], &[]);
+        assert_eq!(notes, ["not installed: mimalloc (package libmimalloc2.0)"]);
+    }
 
     #[test]
     fn the_environment_is_the_contenders_own() {

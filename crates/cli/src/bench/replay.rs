@@ -129,9 +129,7 @@ pub fn measure(ready: Ready, script: Script, about: &str) -> Result<u8, Failure>
     let Ready { bench, notes, json } = ready;
     let runs = bench.runs;
     let mut report = Report::new(&bench, notes);
-    if let Some(path) = &json {
-        report.write(path)?;
-    }
+    report.save(json.as_deref())?;
     report.print_head()?;
     let (steps, peak) = (script.steps, script.peak_bytes);
     let file = script.finish().map_err(|why| Failure::new(format!("a temporary file: {why}")))?;
@@ -153,9 +151,8 @@ pub fn measure(ready: Ready, script: Script, about: &str) -> Result<u8, Failure>
     section.notes.extend(failed.map(|(who, why)| format!("{who}: {why}")));
     section.cases.push(case);
     report.add(section);
-    if let Some(path) = &json {
-        report.write(path)?;
-    }
+    report.save(json.as_deref())?;
     report.print_last()?;
+    report.end(json.as_deref())?;
     Ok(u8::from(report.is_broken()))
 }

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 pub fn run(args: &LoadArgs) -> Result<u8, Failure> {
     let path = &args.file;
     refuse_existing(path)?;
-    let from = args.from.as_deref();
+    let from = args.from.as_deref().filter(|from| *from != Path::new("-"));
     let source: Box<dyn Read> = match from {
         None => Box::new(stdin()),
         Some(from) => {

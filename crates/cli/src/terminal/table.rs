@@ -4,6 +4,7 @@
 //! for each row, with a line for each column. No word is ever broken.
 
 use super::{Stream, WIDTH};
+use crate::say::text_stream;
 use comfy_table::{
     Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, ContentLineStyle,
     LineStyle, TableStyle, Width,
@@ -35,9 +36,9 @@ pub struct Table {
     rows: Vec<(bool, Vec<String>)>,
 }
 
-/// An empty table for standard output.
+/// An empty table, where text goes.
 pub fn new(header: &[String]) -> Table {
-    on(Stream::Out, header)
+    on(text_stream(), header)
 }
 
 /// An empty table.
@@ -162,9 +163,9 @@ fn glued(text: &str) -> String {
     glued
 }
 
-/// Breaks a sentence for standard output into lines, all but the first indented further.
+/// Breaks a sentence into lines, where text goes; all but the first are indented further.
 pub fn wrap(text: &str) -> String {
-    wrap_on(Stream::Out, text)
+    wrap_on(text_stream(), text)
 }
 
 /// Breaks a sentence into lines, all but the first indented further.

@@ -5,6 +5,7 @@ use super::claim::Claim;
 use super::{check_limit, kinds, read};
 use crate::args::RunArgs;
 use crate::failure::Failure;
+use crate::files;
 use crate::run;
 use crate::say;
 use crate::terminal::{Stream, table};
@@ -38,7 +39,8 @@ impl Place {
         let path = out.map_or_else(usual, Path::to_path_buf);
         let refuse =
             |why: &str| Err(Failure::refused(format!("--out: '{}' {why}", path.display())));
-        let Some(name) = path.file_name().filter(|_| !path.is_dir()) else {
+        let is_name = !path.is_dir() && !files::is_output(&path);
+        let Some(name) = path.file_name().filter(|_| is_name) else {
             return refuse("is no name of a file; name one");
         };
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());

@@ -43,8 +43,11 @@ impl Choice {
     }
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file whole or not at all; `-` is standard output.
 pub fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    if files::is_output(path) {
+        return files::write(path, text);
+    }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
     let written = Scratch::file_in(Kind::Profile, folder).and_then(|mut file| {

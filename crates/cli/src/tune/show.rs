@@ -6,6 +6,7 @@ use super::record::Record;
 use super::verdict::{self, Ratio};
 use super::{TIME, Trial, compare};
 use crate::bench::measure::Series;
+use crate::files;
 use crate::terminal::table;
 use spandrel_report::numbers::{Summary, count, counted, range, time};
 use std::ffi::OsString;
@@ -92,6 +93,9 @@ pub fn result(choice: &Choice, gain: Option<Ratio>) -> String {
 
 /// The end of it.
 pub fn verdict(result: &str, path: &Path) -> String {
+    if files::is_output(path) {
+        return table::wrap(result);
+    }
     let path = path.display();
     table::wrap(&format!("{result} Written: {path}; spandrel run --profile {path} -- …"))
 }

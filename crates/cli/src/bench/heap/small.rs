@@ -56,7 +56,7 @@ pub fn run(bench: &Bench, chosen: &Chosen, who: &[Contender], progress: &Progres
     part.verdicts = outcomes.iter().flat_map(judge).collect();
     part.wrong = outcomes.iter().filter_map(Outcome::broken).collect();
     if outcomes.iter().any(|outcome| is_timed(outcome) && outcome.jemalloc().is_none()) {
-        part.notes.push("without jemalloc nothing can be said of target C1's ratios".into());
+        part.notes.push("without jemalloc there are no times to compare with".into());
     }
     part.outcomes = outcomes;
     part
