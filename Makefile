@@ -109,11 +109,15 @@ install: build
 	done
 	install -m 644 include/spandrel.h include/spandrel_heap.h include/makalu.h include/*.hpp $(DESTDIR)$(PREFIX)/include/
 	install -m 755 $(RELEASE)/spandrel $(DESTDIR)$(PREFIX)/bin/
+	install -d $(DESTDIR)$(PREFIX)/lib/spandrel
+	install -m 755 $(RELEASE)/spandrel-bench-worker $(DESTDIR)$(PREFIX)/lib/spandrel/
 	for name in spandrel spandrel-heap; do \
 		sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' packaging/$$name.pc.in \
 			> $(DESTDIR)$(PREFIX)/lib/pkgconfig/$$name.pc || exit; \
 	done
 	install -m 644 packaging/SpandrelConfig.cmake $(DESTDIR)$(PREFIX)/lib/cmake/Spandrel/
+	sed -e 's|@VERSION@|$(VERSION)|' packaging/SpandrelConfigVersion.cmake.in \
+		> $(DESTDIR)$(PREFIX)/lib/cmake/Spandrel/SpandrelConfigVersion.cmake
 
 clean:
 	cargo clean

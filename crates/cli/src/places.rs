@@ -80,8 +80,8 @@ pub fn worker() -> Result<PathBuf, Failure> {
     let named = std::env::var_os("SPANDREL_BENCH_WORKER").map(PathBuf::from);
     named.filter(|path| path.exists()).or_else(|| find(WORKER)).ok_or_else(|| {
         Failure::refused(format!(
-            "{WORKER} was not found beside this command: build it with 'cargo build --release', \
-             or name it in SPANDREL_BENCH_WORKER"
+            "{WORKER} was not found beside this command or in ../lib/spandrel: build it with \
+             'cargo build --release', or name it in SPANDREL_BENCH_WORKER"
         ))
     })
 }

@@ -259,6 +259,8 @@ fn reports_hold_each_process_and_their_sum() {
     let text = std::fs::read_to_string(report).unwrap();
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&value["format"], &value["exit_code"]), (&1.into(), &3.into()), "{text}");
+    // As exact as what is compared with it.
+    assert!(value["elapsed_ms"].is_f64() && value["elapsed_ms"].as_f64() > Some(0.0), "{text}");
     assert_eq!((&value["command"][0], &value["unreadable"]), (&"sh".into(), &0.into()), "{text}");
     let allocs = |stats: &serde_json::Value| stats["requests"][0]["allocs"].as_u64().unwrap();
     let processes = value["processes"].as_array().unwrap();

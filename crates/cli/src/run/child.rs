@@ -3,7 +3,6 @@
 //! Signals are blocked and read from a descriptor, so that one loop waits for
 //! everything: a signal, the child's end, the library's answer. No handler runs.
 
-use super::report::Report;
 use super::sampler::Sampler;
 use super::watch::Watch;
 use crate::failure::Failure;
@@ -19,6 +18,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
 
 /// Signals that ask a program for something, and so are meant for the child.
 const FORWARDED: [Signal; 8] = [
@@ -32,13 +32,13 @@ const FORWARDED: [Signal; 8] = [
     Signal::SIGCONT,
 ];
 
-/// Who else is there while a program runs.
+/// What accompanies a program while it runs.
 #[derive(Default)]
-pub struct Companions<'a> {
+pub struct Companions {
     /// Says on standard error when the library is missed.
     pub watch: Option<Watch>,
-    /// Wants the program's memory looked at.
-    pub report: Option<&'a Report>,
+    /// Whether the program's memory is looked at.
+    pub is_sampled: bool,
 }
 
 /// How a program ended.
@@ -50,6 +50,8 @@ pub struct Ended {
     pub pid: u32,
     /// What was seen of its memory, if a report wants it.
     pub samples: Vec<Sample>,
+    /// From its start to its end.
+    pub elapsed: Duration,
     /// The signal that was to end the run, if one came while the program lived.
     pub interrupted: Option<Signal>,
     /// The signal that ended the program.
@@ -72,8 +74,8 @@ impl Ended {
 }
 
 /// Starts the command and waits for its end.
-pub fn spawn_and_wait(mut command: Command, with: Companions<'_>) -> Result<Ended, Failure> {
-    let Companions { mut watch, report } = with;
+pub fn spawn_and_wait(mut command: Command, with: Companions) -> Result<Ended, Failure> {
+    let Companions { mut watch, is_sampled } = with;
     let ours = signals();
     let mut before = SigSet::empty();
     pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&ours), Some(&mut before))
@@ -95,6 +97,7 @@ pub fn spawn_and_wait(mut command: Command, with: Companions<'_>) -> Result<Ende
             Ok(())
         });
     }
+    let start = Instant::now();
     let spawned = shutdown::spawn(&mut command);
     let child = spawned.map_err(|why| not_started(command.get_program(), &why))?;
     let pid = child.id();
@@ -103,9 +106,10 @@ pub fn spawn_and_wait(mut command: Command, with: Companions<'_>) -> Result<Ende
     if let Some(watch) = &mut watch {
         watch.started();
     }
-    let sampler = report.map(|report| report.sampler(pid));
+    let sampler = is_sampled.then(|| Sampler::start(pid, start));
     let mut interrupted = None;
     let status = attend(child, &listener, &mut watch, &mut interrupted);
+    let elapsed = start.elapsed();
     // What came for a child that has just ended. From here on signals are for this command again.
     while let Ok(Some(info)) = listener.read_signal() {
         interrupted = ending(&info).or(interrupted);
@@ -119,7 +123,7 @@ pub fn spawn_and_wait(mut command: Command, with: Companions<'_>) -> Result<Ende
         watch.at_end();
     }
     let signal = status.signal().and_then(|signal| Signal::try_from(signal).ok());
-    Ok(Ended { code: code(status), pid, samples, interrupted, signal })
+    Ok(Ended { code: code(status), pid, samples, elapsed, interrupted, signal })
 }
 
 /// The signals to forward, and the one that tells of the child. What is ignored

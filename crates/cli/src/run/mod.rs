@@ -84,10 +84,9 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
     }
     let handshake = Handshake::prepare(&mut command)?;
     let watch = Watch::new(handshake, name.to_string_lossy().into_owned(), policy.mode);
-    let with = Companions { watch: Some(watch), report: report.as_ref() };
+    let with = Companions { watch: Some(watch), is_sampled: report.is_some() };
     let mut ended = child::spawn_and_wait(command, with)?;
     let Some(gathering) = gathering else { return Ok(ended) };
-    let elapsed_ms = report.as_ref().map_or(0, Report::elapsed_ms);
     if args.stats {
         gathering.print(ended.code);
     }
@@ -105,7 +104,7 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
             gathering: &gathering,
             samples: std::mem::take(&mut ended.samples),
             compared,
-            elapsed_ms,
+            elapsed: ended.elapsed,
         });
         // The exit code is the program's all the same.
         if let Err(failure) = written {

@@ -1,7 +1,6 @@
 //! `--report`: what is known of a run when it has ended, as a page for people or as JSON for programs.
 
 use super::Policy;
-use super::sampler::Sampler;
 use super::symbols;
 use crate::failure::Failure;
 use crate::machine::Machine;
@@ -11,7 +10,7 @@ use spandrel_report::{Run, Sample, Way, page};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::Duration;
 use tempfile::NamedTempFile;
 
 /// How a report is written.
@@ -36,7 +35,6 @@ pub struct Report {
     path: PathBuf,
     form: Form,
     file: Scratch<NamedTempFile>,
-    since: Instant,
 }
 
 /// What the report of a run needs to be told when it has ended.
@@ -54,7 +52,7 @@ pub struct Told<'a> {
     /// The same job in other ways.
     pub compared: Vec<Way>,
     /// How long it took.
-    pub elapsed_ms: u64,
+    pub elapsed: Duration,
 }
 
 impl Report {
@@ -73,17 +71,7 @@ impl Report {
         };
         let file = Scratch::file_in(Kind::Report, directory);
         let file = file.map_err(|why| refuse(path, why))?;
-        Ok(Self { path: path.to_owned(), form, file, since: Instant::now() })
-    }
-
-    /// Looks at a process's memory from now on, and at its children's.
-    pub fn sampler(&self, pid: u32) -> Sampler {
-        Sampler::start(pid, self.since)
-    }
-
-    /// Milliseconds since it was made.
-    pub fn elapsed_ms(&self) -> u64 {
-        self.since.elapsed().as_millis() as u64
+        Ok(Self { path: path.to_owned(), form, file })
     }
 
     /// Writes it.
@@ -93,6 +81,7 @@ impl Report {
         symbols::name(&mut processes);
         let command = told.command.iter().map(|word| word.to_string_lossy().into_owned());
         let mode = told.policy.name();
+        let elapsed_ms = told.elapsed.as_micros() as f64 / 1e3;
         let run = Run {
             machine: Machine::this().kind(),
             sum: Stats::sum(&processes),
@@ -100,7 +89,7 @@ impl Report {
             unreadable,
             samples: told.samples,
             compared: told.compared,
-            ..Run::new(command.collect(), mode, told.exit_code, told.elapsed_ms)
+            ..Run::new(command.collect(), mode, told.exit_code, elapsed_ms)
         };
         let text = match self.form {
             Form::Html => page(&run),
