@@ -24,6 +24,8 @@ pub fn usable() -> usize {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use super::usable;
 
     #[test]
