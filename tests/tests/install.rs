@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use spandrel_tests::subject::{release_dir, workspace};
-use spandrel_tests::{Finished, Job, installed};
+use spandrel_tests::{Finished, Job, Program, Source, installed};
 use tempfile::TempDir;
 
 /// A prefix with an installation.
@@ -84,6 +84,19 @@ fn compiled(folder: &Path, flags: &[&str], environment: &[(&str, &Path)]) -> Str
         job = job.env(name, value);
     }
     job.run().expect_ok().out().trim().to_owned()
+}
+
+/// libc's allocator is left out by the linker, and ours is there once.
+#[test]
+fn programs_that_libc_is_linked_into_take_the_archive_as_it_is() {
+    let archive = Prefix::shared().path("lib/libspandrel.a");
+    let flags = ["-static", archive.to_str().expect("UTF-8")];
+    for file in
+        ["realloc_walk.c", "aligned.c", "producer_consumer.c", "fork_threads.c", "threaded.cc"]
+    {
+        let program = Program::with(&Source { file, flags: &flags });
+        program.run_each(&["auto", "native", "sys", "mimalloc"], |job| job);
+    }
 }
 
 fn version() -> String {

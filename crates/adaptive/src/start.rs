@@ -1,10 +1,10 @@
 //! The start: configuration from the environment, and fork order.
 
-use core::ffi::{CStr, c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering::Relaxed};
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use core::{fmt, ptr};
 
-use spandrel_backends::{Backend, Sys, guarded, libc_function};
+use spandrel_backends::{Backend, Sys, guarded, register_atfork};
 
 use spandrel_os::message::say;
 use spandrel_os::vm::{self, HugePages};
@@ -62,7 +62,7 @@ impl Configuration {
     /// Whether the first requests may be glibc's: the mode is the default, and nobody looks at them.
     fn lets_be_young(&self) -> bool {
         let bound = self.guard.is_some() || self.limit != Limit::default();
-        self.mode == Mode::Auto && !observed::is_on() && !bound
+        self.mode == Mode::Auto && !observed::is_on() && !bound && Sys::is_there()
     }
 }
 
@@ -115,6 +115,8 @@ fn start_with(configuration: &Configuration) {
     }
     match configuration.tuner {
         Tuner::Off => {}
+        // What may be learnt is that glibc's allocator is better.
+        Tuner::On if !Sys::is_there() => {}
         Tuner::On => tuner::allow(),
         Tuner::Restless => tuner::be_restless(),
     }
@@ -136,6 +138,12 @@ fn start_with(configuration: &Configuration) {
 fn say_what_is_without_effect(configuration: &Configuration) {
     let Configuration { mode, limit, guard, .. } = configuration;
     let has_native = mode.has(AllocatorId::Native);
+    if !Sys::is_there() && mode.has(AllocatorId::Sys) {
+        say(format_args!(
+            "mode {mode}: libc is linked into this program without its allocator; what that would serve \
+             gets pages of its own"
+        ));
+    }
     if *limit != Limit::default() && !has_native && !mode.has(AllocatorId::Mmap) {
         say(format_args!(
             "SPANDREL_LIMIT: without effect in mode {mode}: it limits our own allocators, which \
@@ -387,12 +395,10 @@ pub fn register_fork_order() {
     if FORK_ORDER.is_done() {
         return;
     }
-    type Handler = Option<unsafe extern "C" fn()>;
-    type Register = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
     FORK_ORDER.run(|| {
         // By its own name: `pthread_atfork` is a stub that calls it, and a
         // preloaded library may stand in between.
-        match libc_function::<Register>(&REGISTER, c"__register_atfork") {
+        match register_atfork() {
             // SAFETY: the handlers live as long as the code; a null module
             // handle means that they are never unregistered.
             Some(register) => unsafe {
@@ -402,8 +408,6 @@ pub fn register_fork_order() {
         }
     });
 }
-
-static REGISTER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 /// Whether this fork has taken the locks. Written while they are held, or while
 /// there is one thread.
