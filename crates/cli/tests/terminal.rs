@@ -105,6 +105,12 @@ fn styles_and_bars_are_for_terminals_that_have_them() {
     let text = on_terminal(100, tune(&place));
     assert!(text.contains(BOLD) && text.contains("] 0/1 "), "bold words, and a bar: {text:?}");
 
+    // Behind a bar there is room for `^C`, which on the next line would keep it from being removed.
+    let bars = text.replace("\x1b[2K", "");
+    let bars: Vec<&str> =
+        bars.split(['\r', '\n']).filter(|line| line.contains("learning")).collect();
+    assert!(!bars.is_empty() && bars.iter().all(|bar| bar.chars().count() <= 96), "{bars:?}");
+
     let with = |name: &str, value: &str| {
         let mut command = tune(&place);
         command.env(name, value);

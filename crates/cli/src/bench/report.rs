@@ -64,7 +64,8 @@ impl Section {
 
     /// Prints it on standard output.
     pub fn print(&self) -> Result<(), Failure> {
-        say::out(format_args!("\n{}: {}", self.suite, self.about))?;
+        let title = table::wrap(&format!("{}: {}", self.suite, self.about));
+        say::out(format_args!("\n{}", title.trim_start()))?;
         if !self.tables.is_empty() {
             say::out(self.tables.join("\n\n"))?;
         }

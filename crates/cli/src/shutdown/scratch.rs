@@ -72,6 +72,8 @@ impl Kind {
     }
 }
 
+/// Where files in memory lie.
+pub const MEMORY: &str = "/dev/shm";
 /// The end of all names.
 const SUFFIX: &str = ".tmp";
 /// Random letters and digits in between.
@@ -135,6 +137,11 @@ impl<T> Scratch<T> {
         path: impl Fn(&T) -> &Path,
     ) -> io::Result<Self> {
         sweep(place);
+        for common in [std::env::temp_dir(), MEMORY.into()] {
+            if common != place {
+                sweep(&common);
+            }
+        }
         let mut left = TRIES;
         loop {
             let held = steady();

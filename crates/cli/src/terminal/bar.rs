@@ -1,13 +1,16 @@
 //! A line on standard error that shows how far work is. It disappears with its value, and before a signal ends the command.
 
 use super::Stream;
-use indicatif::{ProgressBar, ProgressStyle};
+use super::line::Line;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Between two frames.
 const FRAME: Duration = Duration::from_millis(120);
+/// Frames in a second at most.
+const HZ: u8 = 20;
 /// Columns that the long form takes.
 const LONG: usize = 90;
 
@@ -34,6 +37,7 @@ impl Bar {
         let template = if Stream::Err.width() >= LONG { long } else { short };
         // A template is a constant; without one the bar has indicatif's own style.
         let style = ProgressStyle::with_template(template).ok()?;
+        bar.set_draw_target(ProgressDrawTarget::term_like_with_hz(Box::new(Line::default()), HZ));
         bar.set_style(style.progress_chars("=> "));
         bar.enable_steady_tick(FRAME);
         let mut bars = bars();
@@ -58,9 +62,10 @@ impl Drop for Bar {
     }
 }
 
-/// Takes all bars away.
+/// Takes all bars away, for good: the thread that moves them may go on for a while.
 pub fn clear_bars() {
     for (_, bar) in bars().iter() {
         bar.finish_and_clear();
+        bar.set_draw_target(ProgressDrawTarget::hidden());
     }
 }

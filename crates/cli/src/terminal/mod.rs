@@ -1,6 +1,7 @@
 //! What the terminal can show: its width, whether it takes styles, and whether a line may be drawn anew.
 
 pub mod bar;
+mod line;
 pub mod table;
 
 pub use bar::clear_bars;

@@ -8,8 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// The directory for files in memory.
-pub const MEMORY: &str = "/dev/shm";
+pub use crate::shutdown::MEMORY;
 
 /// Of `linux/magic.h`; `libc` does not have it.
 const RAMFS_MAGIC: libc::c_long = 0x8584_58f6;
