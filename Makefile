@@ -48,8 +48,8 @@ test: setup locks check build unit integration
 
 # The lock file of each workspace is what its manifests say.
 locks:
-	for workspace in . fuzz bench-compare; do \
-		cargo metadata --locked --format-version 1 --manifest-path $$workspace/Cargo.toml > /dev/null || exit; \
+	for lock in $$(find . -name Cargo.lock -not -path '*/target/*'); do \
+		cargo metadata --locked --format-version 1 --manifest-path $${lock%lock}toml > /dev/null || exit; \
 	done
 
 check:

@@ -225,7 +225,7 @@ pub fn libc_function<F: Copy>(cell: &AtomicPtr<c_void>, name: &CStr) -> Option<F
 fn by_handle(name: &CStr) -> *mut c_void {
     if !env::is_there() {
         // `dlopen` would run libc's own initialisers first, without arguments
-        // and environment. Nobody needs a function that early in earnest.
+        // and environment. No caller needs a function that early.
         return ptr::null_mut();
     }
     // SAFETY: the names are NUL-terminated; NOLOAD only finds what is there.
@@ -247,7 +247,7 @@ fn libc_itself() -> Range<usize> {
             true => module::holding(__libc_malloc as *const () as usize),
             false => 0..0,
         };
-        // Whoever else is here stores the same.
+        // Another thread that is here stores the same.
         FIRST.store(found.start, Relaxed);
         END.store(found.end, Relaxed);
         return found;

@@ -32,7 +32,8 @@ pub enum Task {
 ///
 /// The program must be dynamically linked; where the library cannot be loaded
 /// into it, the command says why and exits with 2. Otherwise the exit code is the
-/// program's own, or 128 and the signal that ended it.
+/// program's own, or 128 and the signal that ended it. A signal that was sent to the
+/// command and has ended the program ends the command as well.
 #[derive(Parser, Debug)]
 #[command(after_help = MODES_HELP)]
 pub struct RunArgs {

@@ -314,7 +314,7 @@ fn reports_for_people_and_comparisons() {
     let names: Vec<_> = names.map(Option::unwrap).collect();
     assert_eq!(names, ["auto", "template=0-4KiB:jemalloc,4KiB-:mmap", "sys (without Spandrel)"]);
 
-    // A user who interrupts a run does not want it again.
+    // An interrupted run is not wanted again.
     let options = ["--report", &json, "--compare", "sys", "--", "sh", "-c", "kill -TERM $$"];
     let done = place.run(&options);
     assert!(done.err.contains("nothing is compared"), "{:?} {}", done.code, done.err);

@@ -85,7 +85,7 @@ impl Run {
             .collect()
     }
 
-    /// Waits until the job has written so many processes.
+    /// Waits until the job has written this number of processes.
     fn started(&self, processes: usize) {
         until("the job starts", || self.pids().len() >= processes);
     }

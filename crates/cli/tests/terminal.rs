@@ -8,7 +8,7 @@ use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::Command;
 
-/// Runs a command on a terminal with so many columns: everything that it has written there.
+/// Runs a command on a terminal of this width: everything that it has written there.
 fn on_terminal(columns: u16, mut command: Command) -> String {
     let (mut near, mut far) = (-1, -1);
     let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };

@@ -8,7 +8,7 @@ const MOST: usize = 8192;
 pub fn usable() -> usize {
     let mut mask = [0_u64; MOST / 64];
     let errno = crate::env::errno();
-    // SAFETY: the kernel writes at most so many bytes.
+    // SAFETY: the kernel writes no more than the mask has.
     let written = unsafe {
         libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&mask), mask.as_mut_ptr())
     };

@@ -25,11 +25,11 @@ pub struct Contender {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Somebody else's allocator.
+    /// Another allocator.
     Peer,
     /// Spandrel.
     Ours,
-    /// The work without any allocator: nobody can be faster.
+    /// The work without any allocator: no allocator is faster.
     Floor,
 }
 
@@ -157,7 +157,7 @@ pub fn find(args: &BenchArgs) -> Result<(Vec<Contender>, Vec<String>), Failure> 
                 found.push(Contender::spandrel(&mode, &library));
             }
         }
-        // Asked for by name: an error. Only not built: the peers can still be measured.
+        // A library that is named and is not there is an error. Only not built: the peers can still be measured.
         Err(failure) if args.lib.is_some() => return Err(failure),
         Err(failure) => notes.push(failure.message),
     }

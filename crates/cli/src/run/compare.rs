@@ -36,7 +36,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Checks what was asked for; `None`: nothing was.
+    /// Checks the list of ways; `None`: it is empty.
     pub fn new(
         asked: &[String],
         rounds: u32,
@@ -75,7 +75,7 @@ impl Comparison {
         Ok(Some(Self { ways, rounds: rounds as usize }))
     }
 
-    /// Runs the job in all ways, in turns; nobody hears what it says.
+    /// Runs the job in all ways, in turns. Its output is not shown.
     pub fn run(&self, program: &Path, words: &[OsString]) -> Vec<Way> {
         let progress = Progress::new();
         let series = measure::turns(&self.ways, self.rounds, &progress, "comparing", |way| {

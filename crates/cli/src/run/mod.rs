@@ -29,7 +29,7 @@ use child::Companions;
 use compare::Comparison;
 use handshake::Handshake;
 use program::Obstacle;
-use report::{Report, Told};
+use report::{Contents, Report};
 use spandrel_policy::{Experiment, Limit, Mode, ReleaseRate, variables};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -91,13 +91,13 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
         gathering.print(ended.code);
     }
     if let Some(report) = report {
-        // A user who interrupts a run does not want it again.
+        // An interrupted run is not wanted again.
         let comparison = comparison.filter(|_| ended.signal.is_none() && !ended.was_interrupted());
         if comparison.is_none() && !args.compare.is_empty() {
             say::err("spandrel: nothing is compared: a signal ended the run");
         }
         let compared = comparison.map(|ways| ways.run(&path, &args.command)).unwrap_or_default();
-        let written = report.write(Told {
+        let written = report.write(Contents {
             command: &args.command,
             policy: &policy,
             exit_code: ended.code,

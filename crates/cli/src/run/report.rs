@@ -37,8 +37,8 @@ pub struct Report {
     file: Scratch<NamedTempFile>,
 }
 
-/// What the report of a run needs to be told when it has ended.
-pub struct Told<'a> {
+/// What a report contains, once the run has ended.
+pub struct Contents<'a> {
     /// The program and its arguments.
     pub command: &'a [OsString],
     /// How it was to allocate.
@@ -75,21 +75,21 @@ impl Report {
     }
 
     /// Writes it.
-    pub fn write(mut self, told: Told<'_>) -> Result<(), Failure> {
-        let (mut processes, unreadable) = told.gathering.read();
+    pub fn write(mut self, of: Contents<'_>) -> Result<(), Failure> {
+        let (mut processes, unreadable) = of.gathering.read();
         processes.sort_by_key(|process| process.pid);
         symbols::name(&mut processes);
-        let command = told.command.iter().map(|word| word.to_string_lossy().into_owned());
-        let mode = told.policy.name();
-        let elapsed_ms = told.elapsed.as_micros() as f64 / 1e3;
+        let command = of.command.iter().map(|word| word.to_string_lossy().into_owned());
+        let mode = of.policy.name();
+        let elapsed_ms = of.elapsed.as_micros() as f64 / 1e3;
         let run = Run {
             machine: Machine::this().kind(),
             sum: Stats::sum(&processes),
             processes,
             unreadable,
-            samples: told.samples,
-            compared: told.compared,
-            ..Run::new(command.collect(), mode, told.exit_code, elapsed_ms)
+            samples: of.samples,
+            compared: of.compared,
+            ..Run::new(command.collect(), mode, of.exit_code, elapsed_ms)
         };
         let text = match self.form {
             Form::Html => page(&run),

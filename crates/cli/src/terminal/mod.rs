@@ -46,8 +46,8 @@ impl Stream {
         let mut size: libc::winsize = unsafe { std::mem::zeroed() };
         // SAFETY: the call writes to `size`, which outlives it.
         let asked = unsafe { libc::ioctl(fd, libc::TIOCGWINSZ, &raw mut size) };
-        let told = if asked == 0 { usize::from(size.ws_col) } else { 0 };
-        columns(told, std::env::var("COLUMNS").ok().as_deref())
+        let known = if asked == 0 { usize::from(size.ws_col) } else { 0 };
+        columns(known, std::env::var("COLUMNS").ok().as_deref())
     }
 
     /// Whether text may be bold.
