@@ -29,7 +29,8 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let done = shutdown::listen().and_then(|()| match args.task {
+    shutdown::listen();
+    let done = match args.task {
         Task::Run(asked) => run::run(&asked),
         Task::Tune(asked) => tune::run(&asked),
         Task::Stat(asked) => stat::run(&asked),
@@ -37,7 +38,7 @@ fn main() -> ExitCode {
         Task::Sim(asked) => sim::run(&asked),
         Task::Trace(asked) => trace::run(&asked),
         Task::Heap(asked) => heap::run(&asked),
-    });
+    };
     // A signal that is just ending the command decides how it ends.
     let _steady = shutdown::steady();
     match done {

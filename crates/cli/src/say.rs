@@ -3,7 +3,7 @@
 //! Text is on standard output, unless a file of the command goes there (`--json -`): then it is on standard error.
 
 use crate::failure::Failure;
-use crate::shutdown::steady;
+use crate::shutdown::printing;
 use crate::terminal::Stream;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write, stderr, stdout};
@@ -33,13 +33,13 @@ pub fn out(text: impl Display) -> Result<(), Failure> {
 
 /// Writes the contents of a file on standard output.
 pub fn file(text: impl Display) -> Result<(), Failure> {
-    let _steady = steady();
+    let _printing = printing();
     written(writeln!(stdout().lock(), "{text}"))
 }
 
 /// Writes a line on standard error. A failure has no place where it could be reported.
 pub fn err(text: impl Display) {
-    let _steady = steady();
+    let _printing = printing();
     last(text);
 }
 

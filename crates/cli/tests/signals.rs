@@ -3,6 +3,7 @@
 mod common;
 
 use common::Place;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{SigHandler, Signal, kill, signal as set_disposition};
 use nix::unistd::Pid;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -237,6 +238,31 @@ fn what_a_killed_command_leaves_is_removed_by_the_next() {
     kill(Pid::from_raw(run.pids()[0] as i32), Signal::SIGKILL).unwrap();
     assert!(run.spandrel(&quick).status().unwrap().success());
     run.is_clean();
+}
+
+#[test]
+fn a_reader_that_does_not_read_keeps_no_command() {
+    let run = Run::new();
+    let (reader, writer) = nix::unistd::pipe().unwrap();
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+    while nix::unistd::write(&writer, &[b' '; 4096]).is_ok() {}
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
+    let words = ["bench", "startup", "--peers", "sys"];
+    let worker = run.path("worker");
+    let mut command = run.spandrel(&words);
+    command.env("SPANDREL_BENCH_WORKER", &worker).stdout(writer);
+    std::fs::write(&worker, "").unwrap();
+    let child = command.spawn().unwrap();
+    drop(command);
+    // It writes its first line, and waits: there is no room.
+    let state =
+        || std::fs::read_to_string(format!("/proc/{}/wchan", child.id())).unwrap_or_default();
+    let begun = Instant::now();
+    // Not every kernel says where a process waits.
+    let soon = || begun.elapsed() > Duration::from_secs(3);
+    until("the command waits", || state().contains("pipe") || soon());
+    run.ends_by(child, Signal::SIGTERM);
+    drop(reader);
 }
 
 #[test]

@@ -87,9 +87,14 @@ pub fn spawn_and_wait(mut command: Command, with: Companions) -> Result<Ended, F
         unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }
             .map_err(|why| Failure::new(format!("children cannot be waited for: {why}")))?;
     }
+    // This command's handlers are not the program's, not even before it is executed: a signal would be lost.
+    let caught: Vec<Signal> = shutdown::caught().collect();
     // SAFETY: between fork and exec, calls that POSIX allows in signal handlers.
     unsafe {
         command.pre_exec(move || {
+            for of in &caught {
+                signal(*of, SigHandler::SigDfl)?;
+            }
             if ends_are_ignored {
                 signal(Signal::SIGCHLD, SigHandler::SigIgn)?;
             }

@@ -6,60 +6,72 @@
 //! Signals are caught, not blocked: a child that executes a program starts with default actions and an empty
 //! mask, whatever the command waits for. The handler only wakes a thread, which does the work.
 //!
-//! Invariant: [`steady`] is held while a child is started, a temporary file is made, and a line is printed. The thread
-//! takes the same lock for good before its first step. So no child and no file appears after the thread has looked, and
-//! nothing is printed that describes children which the thread has ended.
+//! Invariant: [`steady`] is held while a child is started and while a temporary file is made, for no longer than that takes. The thread
+//! takes the same lock for good before its first step. So no child and no file appears after the thread has looked. It takes
+//! [`printing`] as well, so that nothing is printed about children that it has ended.
 
 mod descendants;
 mod scratch;
 
 pub use scratch::{Kind, Listed, MEMORY, Scratch, is_at};
 
-use crate::failure::Failure;
 use crate::terminal;
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, SigSet, Signal, raise, signal};
 use signal_hook::iterator::Signals;
 use std::io;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// Signals that end a command.
 pub const ENDING: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
 
 static STEADY: Mutex<()> = Mutex::new(());
+static PRINTING: Mutex<()> = Mutex::new(());
+/// How long the end waits for a line that is being printed.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// Held, no signal ends the command. Where a signal is just ending it, the call does not return.
 pub fn steady() -> MutexGuard<'static, ()> {
     STEADY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts to catch the signals. One that is ignored (`nohup`, a job in the background) stays ignored.
-pub fn listen() -> Result<(), Failure> {
-    let failed = |why: io::Error| Failure::new(format!("signals cannot be caught: {why}"));
-    let caught: Vec<i32> = ENDING
-        .into_iter()
-        .filter(|signal| !is_ignored(*signal))
-        .map(|signal| signal as i32)
-        .collect();
-    if caught.is_empty() {
-        return Ok(());
-    }
+/// Held while a line is printed. A reader that does not read keeps it for long: the end waits for it for a moment only.
+pub fn printing() -> MutexGuard<'static, ()> {
+    PRINTING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts to catch the signals. One that is ignored (`nohup`, a job in the background) stays ignored. Where a limit leaves no
+/// room for a thread, signals end the command as they end others.
+pub fn listen() {
+    let caught: Vec<i32> = caught().map(|signal| signal as i32).collect();
     // The thread inherits the mask: a signal that the main thread blocks, to read it from a descriptor, must not be
     // delivered to this thread.
-    let before = SigSet::thread_get_mask().map_err(|why| failed(why.into()))?;
-    SigSet::all().thread_block().map_err(|why| failed(why.into()))?;
-    let started = Signals::new(caught).and_then(|mut signals| {
-        let wait = move || {
-            if let Some(by) = signals.forever().next() {
-                end(by, &mut signals);
-            }
-        };
-        thread::Builder::new().name("signals".into()).spawn(wait)
-    });
-    before.thread_set_mask().map_err(|why| failed(why.into()))?;
-    started.map(drop).map_err(failed)
+    let Ok(before) = SigSet::thread_get_mask() else { return };
+    if caught.is_empty() || SigSet::all().thread_block().is_err() {
+        return;
+    }
+    let (ready, is_ready) = sync_channel(1);
+    let wait = move || {
+        let signals = Signals::new(caught);
+        let _ = ready.send(());
+        let Ok(mut signals) = signals else { return };
+        if let Some(by) = signals.forever().next() {
+            end(by, &mut signals);
+        }
+    };
+    if thread::Builder::new().name("signals".into()).spawn(wait).is_ok() {
+        let _ = is_ready.recv();
+    }
+    let _ = before.thread_set_mask();
+}
+
+/// The signals that [`listen`] catches. A child starts with their default actions.
+pub fn caught() -> impl Iterator<Item = Signal> {
+    ENDING.into_iter().filter(|signal| !is_ignored(*signal))
 }
 
 /// Whether the process ignores a signal.
@@ -74,9 +86,16 @@ pub fn is_ignored(signal: Signal) -> bool {
 /// Ends the command by a signal, after its descendants and its temporary files.
 fn end(by: i32, signals: &mut Signals) {
     let _steady = steady();
-    terminal::clear_bars();
+    let begun = Instant::now();
+    let _printing = loop {
+        match PRINTING.try_lock() {
+            Err(TryLockError::WouldBlock) if begun.elapsed() < MOMENT => thread::yield_now(),
+            other => break other.ok(),
+        }
+    };
     descendants::end(|| signals.pending().next().is_some());
     scratch::remove_all();
+    terminal::clear_bars();
     descendants::collect();
     if let Ok(by) = Signal::try_from(by) {
         die(by);

@@ -112,9 +112,10 @@ impl Scratch<TempDir> {
 }
 
 impl Scratch<NamedTempFile> {
-    /// A file.
+    /// A file for this user only.
     pub fn file(kind: Kind) -> io::Result<Self> {
-        Self::file_in(kind, &std::env::temp_dir())
+        let place = std::env::temp_dir();
+        Self::make(&place, || kind.builder().tempfile_in(&place), NamedTempFile::path)
     }
 
     /// A file in a directory, with the permissions of any file that a program makes.
@@ -148,15 +149,20 @@ impl<T> Scratch<T> {
             let made = one()?;
             let listed = Listed::new(path(&made));
             drop(held);
+            let lock = match File::open(path(&made)) {
+                Ok(file) => Flock::lock(file, FlockArg::LockExclusive).ok(),
+                // A sweep has just removed it.
+                Err(why) if why.kind() == io::ErrorKind::NotFound && left > 0 => {
+                    left -= 1;
+                    continue;
+                }
+                Err(_) => None,
+            };
             // A file system without locks has no sweeps either.
-            let lock = File::open(path(&made))
-                .ok()
-                .and_then(|file| Flock::lock(file, FlockArg::LockExclusive).ok());
-            let is_there = lock.as_ref().is_none_or(|lock| is_at(lock, path(&made)));
-            left -= 1;
-            if is_there || left == 0 {
+            if left == 0 || lock.as_ref().is_none_or(|lock| is_at(lock, path(&made))) {
                 return Ok(Self { made, _listed: listed, _lock: lock });
             }
+            left -= 1;
         }
     }
 }
