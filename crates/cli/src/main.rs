@@ -27,7 +27,15 @@ use clap::Parser;
 use failure::Failure;
 use std::process::ExitCode;
 
+/// Names the library, as `--lib` does.
+const LIBRARY: &str = "SPANDREL_LIB";
+
 fn main() -> ExitCode {
+    // An empty variable is as good as none, as everywhere; clap would read it as a path.
+    if std::env::var_os(LIBRARY).is_some_and(|value| value.is_empty()) {
+        // SAFETY: the process has one thread.
+        unsafe { std::env::remove_var(LIBRARY) };
+    }
     let args = Args::parse();
     shutdown::listen();
     let done = match args.task {

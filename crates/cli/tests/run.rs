@@ -96,6 +96,10 @@ fn programs_that_cannot_be_preloaded_are_refused_with_2() {
 #[test]
 fn a_missing_or_wrong_library_is_refused_with_2() {
     let place = Place::new();
+    // An empty name is none: the library is looked for beside the command.
+    let mut command = place.command(&["--", "true"]);
+    let done: Done = command.env("SPANDREL_LIB", "").output().unwrap().into();
+    assert!(done.code == Some(0) || done.err.contains("was not found beside"), "{}", done.err);
     let other = place.program("libspandrel.so.9", "int spandrel;", &["-shared", "-fPIC"]);
     for (library, why) in [
         ("/no/such/lib.so", "No such file"),
