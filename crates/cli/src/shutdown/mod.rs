@@ -13,7 +13,7 @@
 mod descendants;
 mod scratch;
 
-pub use scratch::{Kind, Listed, MEMORY, Scratch, is_at};
+pub use scratch::{Kind, MEMORY, Scratch};
 
 use crate::terminal;
 use nix::sys::prctl;

@@ -183,11 +183,11 @@ impl<T> DerefMut for Scratch<T> {
 
 /// A path that is removed when a signal ends the command, as long as the value lives.
 #[derive(Debug)]
-pub struct Listed(PathBuf);
+struct Listed(PathBuf);
 
 impl Listed {
     /// Lists a path, for a caller that keeps the command steady from before there is a file.
-    pub fn new(path: &Path) -> Self {
+    fn new(path: &Path) -> Self {
         // The process may change its directory.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
         paths().push(path.clone());
@@ -259,7 +259,7 @@ fn is_scratch(name: &str) -> bool {
 }
 
 /// Whether an open file lies under this name.
-pub fn is_at(file: &File, path: &Path) -> bool {
+fn is_at(file: &File, path: &Path) -> bool {
     let (Ok(open), Ok(there)) = (file.metadata(), path.symlink_metadata()) else { return false };
     (open.dev(), open.ino()) == (there.dev(), there.ino())
 }

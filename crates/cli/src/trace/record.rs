@@ -105,16 +105,13 @@ impl Place {
     /// Gives the program's own file its name: the last of its process, which may have executed
     /// others before.
     fn name_main(&self, pid: u32, files: &mut [(u32, u32, PathBuf)]) -> Result<(), Failure> {
-        let Some(main) = self.main.as_ref().map(Claim::path) else { return Ok(()) };
+        let Some(main) = &self.main else { return Ok(()) };
         if let Some((.., path)) = files.iter_mut().rev().find(|(of, ..)| *of == pid) {
-            std::fs::rename(&*path, main).map_err(|why| {
-                Failure::new(format!(
-                    "{}: cannot be renamed to {}: {why}",
-                    path.display(),
-                    main.display()
-                ))
+            main.give_to(path).map_err(|why| {
+                let (path, main) = (path.display(), main.path().display());
+                Failure::new(format!("{path}: cannot be renamed to {main}: {why}"))
             })?;
-            *path = main.to_path_buf();
+            *path = main.path().to_path_buf();
         }
         Ok(())
     }
@@ -154,8 +151,6 @@ pub fn run(args: &RecordArgs) -> Result<u8, Failure> {
     } else {
         say::err(list(&files));
     }
-    // A name without a recording is free again, however the command ends.
-    drop(place);
     ended.pass_on();
     Ok(ended.code)
 }
