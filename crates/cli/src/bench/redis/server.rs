@@ -3,7 +3,7 @@
 
 use super::client::{Client, field};
 use crate::bench::contender::Contender;
-use crate::shutdown::{Kind, Scratch, spawn};
+use crate::shutdown::{Kind, Scratch, dies_with_us, spawn};
 use crate::stat::smaps::{Memory, Resident};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -37,7 +37,7 @@ impl Server {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         contender.prepare(&mut command);
-        let child = spawn(&mut command).map_err(|why| {
+        let child = spawn(dies_with_us(&mut command)).map_err(|why| {
             format!("redis-server cannot be started: {why} (package redis-server)")
         })?;
         let mut server = Self { child, socket, _directory: directory };
