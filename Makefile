@@ -5,6 +5,8 @@
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 RELEASE := $(CARGO_TARGET_DIR)/release
 PREFIX ?= /usr/local
+# The archive's own `__register_atfork` gives way to libc's in a program that libc is linked into: that is the one `fork` knows.
+WEAKEN := objcopy --weaken-symbol=__register_atfork
 VERSION := 0.1.0
 
 .PHONY: help run test build setup setup-run setup-bench locks check unit integration tsan soak bench peers install clean
@@ -35,6 +37,7 @@ build:
 	cargo build --release --locked -p spandrel-capi
 	cargo build --release --locked -p spandrel-capi-heap
 	cargo build --release --locked
+	$(WEAKEN) $(RELEASE)/libspandrel.a
 	@ln -sf libspandrel.so $(RELEASE)/libspandrel.so.0
 	@ln -sf libspandrel_heap.so $(RELEASE)/libspandrel_heap.so.0
 
@@ -45,8 +48,8 @@ test: setup locks check build unit integration
 
 # The lock file of each workspace is what its manifests say.
 locks:
-	for workspace in . fuzz bench-compare; do \
-		cargo metadata --locked --format-version 1 --manifest-path $$workspace/Cargo.toml > /dev/null || exit; \
+	for lock in $$(find . -name Cargo.lock -not -path '*/target/*'); do \
+		cargo metadata --locked --format-version 1 --manifest-path $${lock%lock}toml > /dev/null || exit; \
 	done
 
 check:
@@ -107,13 +110,18 @@ install: build
 		ln -sf lib$$name.so.0 $(DESTDIR)$(PREFIX)/lib/lib$$name.so && \
 		install -m 644 $(RELEASE)/lib$$name.a $(DESTDIR)$(PREFIX)/lib/ || exit; \
 	done
+	$(WEAKEN) $(DESTDIR)$(PREFIX)/lib/libspandrel.a
 	install -m 644 include/spandrel.h include/spandrel_heap.h include/makalu.h include/*.hpp $(DESTDIR)$(PREFIX)/include/
 	install -m 755 $(RELEASE)/spandrel $(DESTDIR)$(PREFIX)/bin/
+	install -d $(DESTDIR)$(PREFIX)/lib/spandrel
+	install -m 755 $(RELEASE)/spandrel-bench-worker $(DESTDIR)$(PREFIX)/lib/spandrel/
 	for name in spandrel spandrel-heap; do \
 		sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' packaging/$$name.pc.in \
 			> $(DESTDIR)$(PREFIX)/lib/pkgconfig/$$name.pc || exit; \
 	done
 	install -m 644 packaging/SpandrelConfig.cmake $(DESTDIR)$(PREFIX)/lib/cmake/Spandrel/
+	sed -e 's|@VERSION@|$(VERSION)|' packaging/SpandrelConfigVersion.cmake.in \
+		> $(DESTDIR)$(PREFIX)/lib/cmake/Spandrel/SpandrelConfigVersion.cmake
 
 clean:
 	cargo clean

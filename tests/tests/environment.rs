@@ -127,6 +127,22 @@ fn unknown_modes_are_reported_once_and_ignored() {
     assert!(line.contains("unknown mode 'fast'") && line.contains("; using "), "{line}");
 }
 
+#[test]
+fn variables_that_nothing_reads_are_named() {
+    let done = shell()
+        .env("SPANDREL_MODEE", "sys")
+        .env("SPANDREL_COLOUR", "")
+        .env("SPANDREL_LIB", "/a/libspandrel.so")
+        .env("SPANDRELS", "1")
+        .run()
+        .expect_ok();
+    let mut lines = complaints(&done);
+    lines.sort();
+    assert_eq!(lines.len(), 2, "{done}");
+    assert!(lines[0].starts_with("spandrel: SPANDREL_COLOUR: there is no such variable"), "{done}");
+    assert!(lines[1].ends_with("no such variable; SPANDREL_MODE may be meant"), "{done}");
+}
+
 /// Every process of a job says it, and none says it twice: a fork is not a new program.
 #[test]
 fn a_fork_does_not_repeat_the_report() {

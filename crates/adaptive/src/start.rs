@@ -1,16 +1,18 @@
 //! The start: configuration from the environment, and fork order.
 
-use core::ffi::{CStr, c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering::Relaxed};
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use core::{fmt, ptr};
 
-use spandrel_backends::{Backend, Sys, guarded, libc_function};
+use spandrel_backends::{Backend, Sys, guarded, register_atfork};
 
 use spandrel_os::message::say;
 use spandrel_os::vm::{self, HugePages};
 use spandrel_os::{budget, degrade, env, rseq, usage};
 use spandrel_pages::AllocatorId;
-use spandrel_policy::{Experiment, ExperimentError, Limit, Mode, ReleaseRate, parse_mode, profile};
+use spandrel_policy::{
+    Experiment, ExperimentError, Limit, Mode, ReleaseRate, parse_mode, profile, variables,
+};
 use spandrel_recorder::{self as recorder, Kinds, Recording};
 use spandrel_sync::{Lock, Once, background, is_single_threaded};
 
@@ -60,7 +62,7 @@ impl Configuration {
     /// Whether the first requests may be glibc's: the mode is the default, and nobody looks at them.
     fn lets_be_young(&self) -> bool {
         let bound = self.guard.is_some() || self.limit != Limit::default();
-        self.mode == Mode::Auto && !observed::is_on() && !bound
+        self.mode == Mode::Auto && !observed::is_on() && !bound && Sys::is_there()
     }
 }
 
@@ -113,6 +115,8 @@ fn start_with(configuration: &Configuration) {
     }
     match configuration.tuner {
         Tuner::Off => {}
+        // What may be learnt is that glibc's allocator is better.
+        Tuner::On if !Sys::is_there() => {}
         Tuner::On => tuner::allow(),
         Tuner::Restless => tuner::be_restless(),
     }
@@ -134,6 +138,12 @@ fn start_with(configuration: &Configuration) {
 fn say_what_is_without_effect(configuration: &Configuration) {
     let Configuration { mode, limit, guard, .. } = configuration;
     let has_native = mode.has(AllocatorId::Native);
+    if !Sys::is_there() && mode.has(AllocatorId::Sys) {
+        say(format_args!(
+            "mode {mode}: libc is linked into this program without its allocator; what that would serve \
+             gets pages of its own"
+        ));
+    }
     if *limit != Limit::default() && !has_native && !mode.has(AllocatorId::Mmap) {
         say(format_args!(
             "SPANDREL_LIMIT: without effect in mode {mode}: it limits our own allocators, which \
@@ -149,6 +159,7 @@ fn say_what_is_without_effect(configuration: &Configuration) {
 }
 
 fn from_environment() -> Configuration {
+    say_unknown_variables();
     let set = |name: &CStr| env::get(name).is_some_and(|v| !v.is_empty() && v != b"0");
     let (profile, prior) = match profile_mode() {
         Some((mode, false)) if mode != Mode::Auto => (Some(Mode::Auto), Some(mode)),
@@ -176,6 +187,16 @@ fn from_environment() -> Configuration {
         limit: limit(),
         recording: recording(),
     }
+}
+
+/// Names variables among ours that nothing reads: a typing error would be without effect, and without a word.
+fn say_unknown_variables() {
+    env::each_name(|name| {
+        let unknown = core::str::from_utf8(name).ok().and_then(variables::unknown);
+        if let Some(unknown) = unknown {
+            say(format_args!("{unknown}"));
+        }
+    });
 }
 
 /// In which group of an experiment the process is.
@@ -374,12 +395,10 @@ pub fn register_fork_order() {
     if FORK_ORDER.is_done() {
         return;
     }
-    type Handler = Option<unsafe extern "C" fn()>;
-    type Register = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
     FORK_ORDER.run(|| {
         // By its own name: `pthread_atfork` is a stub that calls it, and a
         // preloaded library may stand in between.
-        match libc_function::<Register>(&REGISTER, c"__register_atfork") {
+        match register_atfork() {
             // SAFETY: the handlers live as long as the code; a null module
             // handle means that they are never unregistered.
             Some(register) => unsafe {
@@ -389,8 +408,6 @@ pub fn register_fork_order() {
         }
     });
 }
-
-static REGISTER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 /// Whether this fork has taken the locks. Written while they are held, or while
 /// there is one thread.

@@ -17,6 +17,7 @@ mod native;
 pub mod remap;
 pub mod stack;
 mod sys;
+mod without_glibc;
 
 use spandrel_os::budget;
 use spandrel_pages::AllocatorId;
@@ -31,7 +32,7 @@ pub use hosted::Tcmalloc;
 pub use native::{
     Native, measure_resident, native_figures, set_release_rate, start_cpu_caches, watch_main_thread,
 };
-pub use sys::{Sys, libc_function, resolve_early};
+pub use sys::{Sys, libc_function, register_atfork, resolve_early};
 
 /// An allocator as the request handler sees it. All functions are associated:
 /// a backend is a type without values, and a call to it is a direct call.

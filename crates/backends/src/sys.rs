@@ -9,6 +9,7 @@ use spandrel_os::env;
 use spandrel_pages::{AllocatorId, MIN_ALIGN};
 use spandrel_sync::Once;
 
+use crate::without_glibc::{self, glibc_is_there};
 use crate::{Backend, module};
 
 unsafe extern "C" {
@@ -44,20 +45,26 @@ impl Backend for Sys {
     fn start() -> bool {
         static ONCE: Once = Once::new();
         ONCE.run(|| {
-            // SAFETY: an object that nobody else knows.
-            unsafe { __libc_free(__libc_malloc(1)) }
+            // SAFETY: an object that is used nowhere else.
+            unsafe { Self::free(Self::alloc(1)) }
         });
         true
     }
 
     #[inline(always)]
     fn alloc(size: usize) -> *mut u8 {
+        if !glibc_is_there() {
+            return without_glibc::alloc(MIN_ALIGN, size);
+        }
         // SAFETY: no preconditions.
         unsafe { __libc_malloc(size) }.cast()
     }
 
     #[inline]
     fn alloc_zeroed(size: usize) -> *mut u8 {
+        if !glibc_is_there() {
+            return without_glibc::alloc(MIN_ALIGN, size);
+        }
         // SAFETY: no preconditions.
         unsafe { __libc_calloc(1, size) }.cast()
     }
@@ -66,6 +73,9 @@ impl Backend for Sys {
     fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
         if align <= MIN_ALIGN {
             return Self::alloc(size);
+        }
+        if !glibc_is_there() {
+            return without_glibc::alloc(align, size);
         }
         // SAFETY: no preconditions; glibc checks for overflow.
         unsafe { __libc_memalign(align, size) }.cast()
@@ -85,12 +95,20 @@ impl Backend for Sys {
 
     #[inline]
     unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
+        if !glibc_is_there() {
+            // SAFETY: passed on from the caller.
+            return unsafe { without_glibc::realloc(object, size) };
+        }
         // SAFETY: passed on from the caller.
         unsafe { __libc_realloc(object.cast(), size) }.cast()
     }
 
     #[inline(always)]
     unsafe fn free(object: *mut u8) {
+        if !glibc_is_there() {
+            // SAFETY: passed on from the caller.
+            return unsafe { without_glibc::free(object) };
+        }
         // SAFETY: passed on from the caller.
         unsafe { __libc_free(object.cast()) }
     }
@@ -102,6 +120,10 @@ impl Backend for Sys {
     }
 
     unsafe fn usable_size(object: *mut u8) -> usize {
+        if !glibc_is_there() {
+            // SAFETY: passed on from the caller.
+            return unsafe { without_glibc::usable_size(object) };
+        }
         match libc_function::<unsafe extern "C" fn(*mut c_void) -> usize>(
             &USABLE_SIZE,
             c"malloc_usable_size",
@@ -122,6 +144,12 @@ impl Backend for Sys {
 }
 
 impl Sys {
+    /// Whether glibc's allocator is there at all: a program that libc is linked into is without it, and what it would serve
+    /// gets pages of its own.
+    pub fn is_there() -> bool {
+        glibc_is_there()
+    }
+
     /// Bytes of glibc's objects, mapped ones among them; 0 where glibc is older than 2.33 and cannot
     /// tell. Takes the locks of its arenas.
     pub fn bytes() -> usize {
@@ -139,6 +167,35 @@ impl Sys {
 static INFO: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static USABLE_SIZE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static TRIM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// What registers fork handlers with libc.
+pub type RegisterAtfork = unsafe extern "C" fn(
+    Option<unsafe extern "C" fn()>,
+    Option<unsafe extern "C" fn()>,
+    Option<unsafe extern "C" fn()>,
+    *mut c_void,
+) -> c_int;
+
+/// glibc's `__register_atfork`. In a program that libc is linked into it is what the linker has taken: glibc's if the program
+/// forks, and else perhaps this library's own, which finds itself called from within itself and does nothing.
+pub fn register_atfork() -> Option<RegisterAtfork> {
+    static REGISTER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    if glibc_is_there() {
+        return libc_function(&REGISTER, c"__register_atfork");
+    }
+    let linked: *mut c_void;
+    // Not by name in Rust: the compiler would take it for the function of that name in the same object file.
+    // SAFETY: reads an entry of the global offset table.
+    unsafe {
+        core::arch::asm!(
+            "mov {linked}, qword ptr [rip + __register_atfork@GOTPCREL]",
+            linked = out(reg) linked,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    // SAFETY: whichever it is, it has this type; a null pointer is `None`.
+    unsafe { core::mem::transmute::<*mut c_void, Option<RegisterAtfork>>(linked) }
+}
 
 /// A function of glibc itself, although a preloaded library, or another one
 /// that the program uses, may define one of that name.
@@ -168,7 +225,7 @@ pub fn libc_function<F: Copy>(cell: &AtomicPtr<c_void>, name: &CStr) -> Option<F
 fn by_handle(name: &CStr) -> *mut c_void {
     if !env::is_there() {
         // `dlopen` would run libc's own initialisers first, without arguments
-        // and environment. Nobody needs a function that early in earnest.
+        // and environment. No caller needs a function that early.
         return ptr::null_mut();
     }
     // SAFETY: the names are NUL-terminated; NOLOAD only finds what is there.
@@ -186,8 +243,11 @@ fn libc_itself() -> Range<usize> {
     static FIRST: AtomicUsize = AtomicUsize::new(0);
     static END: AtomicUsize = AtomicUsize::new(0);
     if END.load(Relaxed) == 0 {
-        let found = module::holding(__libc_malloc as *const () as usize);
-        // Whoever else is here stores the same.
+        let found = match glibc_is_there() {
+            true => module::holding(__libc_malloc as *const () as usize),
+            false => 0..0,
+        };
+        // Another thread that is here stores the same.
         FIRST.store(found.start, Relaxed);
         END.store(found.end, Relaxed);
         return found;

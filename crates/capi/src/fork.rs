@@ -5,16 +5,11 @@
 //! registers first, ours are put before theirs.
 
 use core::ffi::{c_int, c_void};
-use core::ptr;
-use core::sync::atomic::AtomicPtr;
 
 use spandrel_adaptive as adaptive;
-use spandrel_backends::libc_function;
+use spandrel_backends::{Sys, register_atfork};
 
 type Handler = Option<unsafe extern "C" fn()>;
-type Register = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
-
-static REGISTER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 /// Registers fork handlers with libc, after our own.
 ///
@@ -28,7 +23,11 @@ pub unsafe extern "C" fn __register_atfork(
     module: *mut c_void,
 ) -> c_int {
     adaptive::register_fork_order();
-    match libc_function::<Register>(&REGISTER, c"__register_atfork") {
+    if !Sys::is_there() {
+        // libc is linked into the program, without `fork`: else its own function would be here.
+        return 0;
+    }
+    match register_atfork() {
         // SAFETY: passed on from the caller.
         Some(register) => unsafe { register(prepare, parent, child, module) },
         None => libc::ENOMEM,

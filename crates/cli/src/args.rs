@@ -32,7 +32,8 @@ pub enum Task {
 ///
 /// The program must be dynamically linked; where the library cannot be loaded
 /// into it, the command says why and exits with 2. Otherwise the exit code is the
-/// program's own, or 128 and the signal that ended it.
+/// program's own, or 128 and the signal that ended it. A signal that was sent to the
+/// command and has ended the program ends the command as well.
 #[derive(Parser, Debug)]
 #[command(after_help = MODES_HELP)]
 pub struct RunArgs {
@@ -53,8 +54,8 @@ pub struct RunArgs {
     pub report: Option<PathBuf>,
 
     /// Then run the program again, unheard and on no input, in its own mode and in these, and have the
-    /// report show them side by side: sys (without Spandrel), jemalloc, …
-    #[arg(long, value_name = "MODES", value_delimiter = ',', requires = "report")]
+    /// report show them side by side: sys (without Spandrel), jemalloc, …; separated by commas or semicolons
+    #[arg(long, value_name = "MODES", requires = "report")]
     pub compare: Vec<String>,
 
     /// Rounds of the comparison
@@ -180,7 +181,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: Option<u32>,
 
-    /// Write everything that was measured to a file
+    /// Write everything that was measured to a file; - is standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
@@ -214,6 +215,10 @@ pub struct BenchArgs {
     /// Write the tables of the suite `paper` or `heap` as Markdown
     #[arg(long, value_name = "FILE.md")]
     pub markdown: Option<PathBuf>,
+
+    /// Hold the figures against the project's targets (docs/targets.md)
+    #[arg(long)]
+    pub targets: bool,
 
     /// The library to measure [default: found beside this command]
     #[arg(long, value_name = "PATH", env = "SPANDREL_LIB", hide_env_values = true)]

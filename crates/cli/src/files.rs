@@ -1,6 +1,7 @@
 //! Files that the command writes: what cannot be written is refused before any work is done.
 
 use crate::failure::Failure;
+use crate::say;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
@@ -10,8 +11,14 @@ const PLOT: &str = "svg";
 /// A file to write, and the option that names it.
 pub type Output<'a> = (&'a str, Option<&'a Path>);
 
+/// Whether a file is standard output.
+pub fn is_output(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
 /// Refuses files that cannot be written, that are named twice, or that are read. What is there stays
-/// until there is something new, and what is not is not made yet.
+/// until there is something new, and what is not is not made yet. Where `-` is one of them, text goes to standard error from
+/// here on.
 pub fn check(outputs: &[Output<'_>], inputs: &[PathBuf]) -> Result<(), Failure> {
     let named: Vec<(&str, &Path)> =
         outputs.iter().filter_map(|(option, path)| Some((*option, (*path)?))).collect();
@@ -30,7 +37,10 @@ pub fn check(outputs: &[Output<'_>], inputs: &[PathBuf]) -> Result<(), Failure> 
             )));
         }
     }
-    named.iter().try_for_each(|(_, path)| check_writable(path))
+    if named.iter().any(|(_, path)| is_output(path)) {
+        say::take_output();
+    }
+    named.iter().filter(|(_, path)| !is_output(path)).try_for_each(|(_, path)| check_writable(path))
 }
 
 /// Refuses the name of a plot that would not say what is in it.
@@ -49,8 +59,11 @@ pub fn is_plot(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(PLOT))
 }
 
-/// Writes a file, or says why not.
+/// Writes a file, or says why not; `-` is standard output.
 pub fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    if is_output(path) {
+        return say::file(text.strip_suffix('\n').unwrap_or(text));
+    }
     std::fs::write(path, text).map_err(|why| not_written(path, &why))
 }
 

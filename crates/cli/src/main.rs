@@ -14,9 +14,11 @@ mod modes;
 mod places;
 mod run;
 mod say;
+mod shutdown;
 mod sim;
 mod stat;
 mod stats;
+mod terminal;
 mod trace;
 mod tune;
 
@@ -25,8 +27,17 @@ use clap::Parser;
 use failure::Failure;
 use std::process::ExitCode;
 
+/// Names the library, as `--lib` does.
+const LIBRARY: &str = "SPANDREL_LIB";
+
 fn main() -> ExitCode {
+    // An empty variable is as good as none, as everywhere; clap would read it as a path.
+    if std::env::var_os(LIBRARY).is_some_and(|value| value.is_empty()) {
+        // SAFETY: the process has one thread.
+        unsafe { std::env::remove_var(LIBRARY) };
+    }
     let args = Args::parse();
+    shutdown::listen();
     let done = match args.task {
         Task::Run(asked) => run::run(&asked),
         Task::Tune(asked) => tune::run(&asked),
@@ -36,11 +47,13 @@ fn main() -> ExitCode {
         Task::Trace(asked) => trace::run(&asked),
         Task::Heap(asked) => heap::run(&asked),
     };
+    // A signal that is just ending the command decides how it ends.
+    let _steady = shutdown::steady();
     match done {
         Ok(code) => ExitCode::from(code),
         Err(Failure { code, message }) => {
             if !message.is_empty() {
-                say::err(format_args!("spandrel: {message}"));
+                say::last(format_args!("spandrel: {message}"));
             }
             ExitCode::from(code)
         }

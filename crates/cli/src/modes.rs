@@ -1,16 +1,40 @@
 //! Modes and profiles are the policy's to understand; here they are only checked
 //! before a program starts, so that a typing error is an answer, not a surprise.
 
+use crate::bench::contender::STATIC;
 use crate::failure::Failure;
 use crate::machine::Machine;
+use crate::shutdown::output;
 use spandrel_pages::AllocatorId;
 use spandrel_policy::{Available, Mode, parse_mode, profile};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Checks a mode's name, which `option` gave.
 pub fn check(option: &str, text: &str) -> Result<Mode, Failure> {
     parse_mode(text).map_err(|error| Failure::refused(format!("{option}: {error}")))
+}
+
+/// Splits a list of modes at commas and semicolons. The modes `template=…` and `switch…` have commas themselves: what
+/// follows one of them and is neither a mode nor [`STATIC`] is a part of it. Semicolons always separate.
+pub fn split(text: &str) -> Vec<String> {
+    let mut list: Vec<String> = Vec::new();
+    for group in text.split(';') {
+        let first = list.len();
+        for part in group.split(',') {
+            let before = list.get_mut(first..).and_then(|group| group.last_mut());
+            let before =
+                before.filter(|mode| mode.starts_with("template=") || mode.starts_with("switch"));
+            match before {
+                Some(mode) if part.trim() != STATIC && parse_mode(part.trim()).is_err() => {
+                    mode.push(',');
+                    mode.push_str(part);
+                }
+                _ => list.push(part.trim().to_string()),
+            }
+        }
+    }
+    list
 }
 
 /// A profile that the library understands.
@@ -68,7 +92,8 @@ pub fn built_in(library: &Path) -> Available {
 
 /// Loads the library into this very command and reads what it says of itself.
 fn ask(library: &Path) -> Option<Available> {
-    let output = Command::new("/proc/self/exe")
+    let mut command = Command::new("/proc/self/exe");
+    command
         .arg("--version")
         .env("LD_PRELOAD", library)
         .env("SPANDREL_VERBOSE", "1")
@@ -76,9 +101,8 @@ fn ask(library: &Path) -> Option<Available> {
         .env_remove("SPANDREL_PROFILE")
         .env_remove("SPANDREL_STATS")
         .env_remove("BRUG_ALLOC")
-        .stdin(Stdio::null())
-        .output()
-        .ok()?;
+        .env_remove("SPANDREL_TRACE");
+    let output = output(&mut command).ok()?;
     read_allocators(&String::from_utf8_lossy(&output.stderr))
 }
 
@@ -97,6 +121,18 @@ fn read_allocators(said: &str) -> Option<Available> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn modes_with_and_without_commas() {
+        assert_eq!(split("auto"), ["auto"]);
+        assert_eq!(split("auto, static,sys"), ["auto", "static", "sys"]);
+        assert_eq!(
+            split("switch=sys,point=64KiB,auto;template=0-4KiB:sys,4KiB-:mmap"),
+            ["switch=sys,point=64KiB", "auto", "template=0-4KiB:sys,4KiB-:mmap"]
+        );
+        // A typing error is a mode of its own, which is refused by its name.
+        assert_eq!(split("sys,natvie"), ["sys", "natvie"]);
+    }
 
     #[test]
     fn good_and_bad_modes() {

@@ -2,6 +2,12 @@
 //! directory everything is side by side, in a package it is `bin/` and `lib/`.
 
 use crate::failure::Failure;
+use crate::run::own_machine;
+use object::elf::ET_DYN;
+use object::read::elf::{ElfFile64, FileHeader};
+use object::{Endianness, Object, ObjectSymbol, ReadCache};
+use spandrel_pages::live::SYMBOL;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 const LIBRARY: &str = "libspandrel.so";
@@ -26,19 +32,47 @@ fn own_directory() -> Option<PathBuf> {
     Some(std::env::current_exe().ok()?.parent()?.to_path_buf())
 }
 
-/// The library to preload, as an absolute path.
+/// The library to preload, as an absolute path: a Spandrel for this machine.
 pub fn library(asked: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(path) = asked {
-        return std::fs::canonicalize(path).map_err(|why| {
+        let library = std::fs::canonicalize(path).map_err(|why| {
             Failure::refused(format!("the library '{}' cannot be used: {why}", path.display()))
-        });
+        })?;
+        return check_library(&library).map(|()| library);
     }
-    find(LIBRARY).ok_or_else(|| {
+    let library = find(LIBRARY).ok_or_else(|| {
         Failure::refused(format!(
             "{LIBRARY} was not found beside this command or in ../lib: build it with \
-             'cargo build --release', or name it with --lib PATH or SPANDREL_LIB"
+             'cargo build --release -p spandrel-capi', or name it with --lib PATH or SPANDREL_LIB"
         ))
-    })
+    })?;
+    check_library(&library).map(|()| library)
+}
+
+/// Refuses a file that is no Spandrel, or cannot be preloaded: the program would run as if nothing were wrong, on another
+/// allocator.
+fn check_library(library: &Path) -> Result<(), Failure> {
+    check_preloadable(library)?;
+    let path = library.display();
+    let why = match is_spandrel(library) {
+        Some(true) => return Ok(()),
+        Some(false) => "is another library than Spandrel: name libspandrel.so",
+        None => "is not a shared library for this machine",
+    };
+    Err(Failure::refused(format!("'{path}' {why}")))
+}
+
+/// Whether a shared library is Spandrel, which has its figures under a name; `None`: it is no library for this machine.
+fn is_spandrel(path: &Path) -> Option<bool> {
+    let file = ReadCache::new(File::open(path).ok()?);
+    let elf = ElfFile64::<Endianness, _>::parse(&file).ok()?;
+    let header = elf.elf_header();
+    let is_library =
+        header.e_type(elf.endian()) == ET_DYN && header.e_machine(elf.endian()) == own_machine();
+    let is_figures = |symbol: object::read::elf::ElfSymbol64<'_, '_, Endianness, _>| {
+        symbol.name() == Ok(SYMBOL) && symbol.address() != 0
+    };
+    is_library.then(|| elf.dynamic_symbols().any(is_figures))
 }
 
 /// The program that the benchmarks measure.
@@ -46,8 +80,8 @@ pub fn worker() -> Result<PathBuf, Failure> {
     let named = std::env::var_os("SPANDREL_BENCH_WORKER").map(PathBuf::from);
     named.filter(|path| path.exists()).or_else(|| find(WORKER)).ok_or_else(|| {
         Failure::refused(format!(
-            "{WORKER} was not found beside this command: build it with 'cargo build --release', \
-             or name it in SPANDREL_BENCH_WORKER"
+            "{WORKER} was not found beside this command or in ../lib/spandrel: build it with \
+             'cargo build --release', or name it in SPANDREL_BENCH_WORKER"
         ))
     })
 }
@@ -97,7 +131,7 @@ pub fn system_library(name: &str) -> Option<PathBuf> {
 }
 
 /// What `LD_PRELOAD` separates its names by cannot be part of one.
-pub fn check_preloadable(library: &Path) -> Result<(), Failure> {
+fn check_preloadable(library: &Path) -> Result<(), Failure> {
     let bytes = library.as_os_str().as_encoded_bytes();
     if bytes.iter().any(|byte| matches!(byte, b' ' | b':')) {
         return Err(Failure::refused(format!(

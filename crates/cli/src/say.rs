@@ -1,16 +1,50 @@
-//! What the command prints. Whoever reads it may go away (`| head`): that is no crash.
+//! What the command prints. A reader may go away (`| head`): that is no crash.
+//!
+//! Text is on standard output, unless a file of the command goes there (`--json -`): then it is on standard error.
 
 use crate::failure::Failure;
+use crate::shutdown::printing;
+use crate::terminal::Stream;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write, stderr, stdout};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Writes a line, or several, on standard output.
+/// Whether standard output is a file of the command.
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Keeps standard output for a file.
+pub fn take_output() {
+    IS_TAKEN.store(true, Relaxed);
+}
+
+/// Where text goes.
+pub fn text_stream() -> Stream {
+    if IS_TAKEN.load(Relaxed) { Stream::Err } else { Stream::Out }
+}
+
+/// Writes a line of text, or several.
 pub fn out(text: impl Display) -> Result<(), Failure> {
+    if text_stream() == Stream::Err {
+        err(text);
+        return Ok(());
+    }
+    file(text)
+}
+
+/// Writes the contents of a file on standard output.
+pub fn file(text: impl Display) -> Result<(), Failure> {
+    let _printing = printing();
     written(writeln!(stdout().lock(), "{text}"))
 }
 
-/// Writes a line on standard error; if that cannot be, there is nobody to be told.
+/// Writes a line on standard error. A failure has no place where it could be reported.
 pub fn err(text: impl Display) {
+    let _printing = printing();
+    last(text);
+}
+
+/// The last line of the command, for a caller that keeps the command steady.
+pub fn last(text: impl Display) {
     let _ = writeln!(stderr().lock(), "{text}");
 }
 

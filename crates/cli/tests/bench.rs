@@ -30,6 +30,10 @@ fn ratios_are_printed_and_written() {
     let done = bench(directory.path(), &args);
     let out = text(&done.stdout);
     assert!(done.status.success(), "{}", text(&done.stderr));
+    assert!(
+        !out.contains("missed") && !out.contains("at most"),
+        "targets are for the project: {out}"
+    );
     let row = out.lines().find(|line| line.contains("sys-hugetlb")).unwrap();
     assert!(row.contains("2.00 ms") && row.contains("2.00"), "{out}");
     assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
@@ -40,6 +44,25 @@ fn ratios_are_printed_and_written() {
     assert_eq!(rows[1]["allocator"], "sys-hugetlb");
     assert_eq!(rows[1]["to_system"], 2.0);
     assert_eq!(rows[1]["samples"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_dash_is_standard_output_and_text_makes_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let done = Command::new(env!("CARGO_BIN_EXE_spandrel"))
+        .args(["bench", "append", "--runs", "1", "--peers", "sys-hugetlb", "--json", "-"])
+        .env("SPANDREL_BENCH_WORKER", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worker.sh"))
+        .env("SPANDREL_PEERS", directory.path())
+        .env_remove("SPANDREL_LIB")
+        .current_dir(directory.path())
+        .output()
+        .unwrap();
+    let (out, err) = (text(&done.stdout), text(&done.stderr));
+    assert!(done.status.success(), "{err}");
+    let value: Value = serde_json::from_str(&out).unwrap_or_else(|why| panic!("{why}: {out}"));
+    assert_eq!(value["suites"][0]["cases"][0]["rows"][1]["allocator"], "sys-hugetlb");
+    assert!(err.contains("sys-hugetlb") && err.contains("2.00 ms"), "{err}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
 #[test]

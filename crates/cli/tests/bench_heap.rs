@@ -74,7 +74,7 @@ fn place(says: Says) -> tempfile::TempDir {
 
 fn bench(worker: &Path, peers: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_spandrel"))
-        .args(["bench", "heap", "--runs", "2"])
+        .args(["bench", "heap", "--runs", "2", "--targets"])
         .args(args)
         .env("SPANDREL_BENCH_WORKER", worker)
         .env("SPANDREL_PEERS", peers)

@@ -24,7 +24,7 @@ fn workers(directory: &Path, native_sum: &str) {
 
 fn bench(workers: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_spandrel"))
-        .args(["bench", "paper", "--runs", "1"])
+        .args(["bench", "paper", "--runs", "1", "--targets"])
         .args(args)
         .env("SPANDREL_BENCH_WORKER", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worker.sh"))
         .env("SPANDREL_PAPER", workers)

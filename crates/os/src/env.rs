@@ -30,6 +30,31 @@ pub fn get(name: &CStr) -> Option<&'static [u8]> {
     Some(unsafe { CStr::from_ptr(value) }.to_bytes())
 }
 
+/// Calls a function with the name of each variable. Programs with more rights than their caller have none, as in [`get`].
+pub fn each_name(mut function: impl FnMut(&[u8])) {
+    unsafe extern "C" {
+        static environ: *const *const c_char;
+    }
+    // SAFETY: no preconditions.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+        return;
+    }
+    // SAFETY: reads a pointer that libc defines.
+    let mut entry = unsafe { environ };
+    while !entry.is_null() {
+        // SAFETY: the array ends in a null pointer, which was not reached.
+        let text = unsafe { *entry };
+        if text.is_null() {
+            return;
+        }
+        // SAFETY: an entry is a NUL-terminated string.
+        let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
+        function(bytes.split(|byte| *byte == b'=').next().unwrap_or_default());
+        // SAFETY: the array goes on up to its null pointer.
+        entry = unsafe { entry.add(1) };
+    }
+}
+
 /// Removes a variable, so that children do not inherit it.
 pub fn remove(name: &CStr) {
     // SAFETY: `name` is NUL-terminated. Called while the process has one thread.

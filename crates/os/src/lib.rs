@@ -24,6 +24,7 @@ mod lines;
 pub mod live;
 pub mod message;
 pub mod pressure;
+pub mod processors;
 pub mod rseq;
 pub mod slices;
 #[cfg(test)]

@@ -43,6 +43,5 @@ pub fn run(threads: usize, work: &(dyn Fn() + Sync), is_missing: impl Fn()) {
 
 /// How many threads are worth it: one for each processor that the process may use.
 pub fn processors() -> usize {
-    // SAFETY: it tells a number.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(1).max(1)
+    spandrel_os::processors::usable()
 }

@@ -20,6 +20,7 @@ mod rate;
 mod table;
 mod template;
 pub mod tuner;
+pub mod variables;
 
 pub use available::Available;
 pub use experiment::{Experiment, ExperimentError, Unit};

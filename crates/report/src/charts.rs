@@ -220,7 +220,7 @@ mod tests {
         let stats = Stats { requests, ..Stats::default() };
         let svg = requests_plot(&stats);
         assert!(svg.contains("var(--c0)") && svg.contains("var(--c1)") && svg.contains("1 MiB"));
-        let mut run = Run::new(vec!["x".into()], "auto".into(), 0, 30);
+        let mut run = Run::new(vec!["x".into()], "auto".into(), 0, 30.0);
         run.samples = (0..3)
             .map(|n| Sample {
                 ms: 10 * n,
@@ -243,6 +243,6 @@ mod tests {
     #[test]
     fn without_anything_to_show_there_is_no_plot() {
         assert_eq!(requests(&Stats::default(), &[]), None);
-        assert_eq!(memory(&Run::new(Vec::new(), String::new(), 0, 0)), None);
+        assert_eq!(memory(&Run::new(Vec::new(), String::new(), 0, 0.0)), None);
     }
 }

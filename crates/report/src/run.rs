@@ -19,7 +19,7 @@ pub struct Run {
     /// Its exit code, or 128 and the signal that ended it.
     pub exit_code: u8,
     /// From its start to its end.
-    pub elapsed_ms: u64,
+    pub elapsed_ms: f64,
     /// The machine's kind.
     pub machine: String,
     /// Of all processes together.
@@ -49,7 +49,7 @@ impl Run {
     }
 
     /// A run of which nothing is known but its end.
-    pub fn new(command: Vec<String>, mode: String, exit_code: u8, elapsed_ms: u64) -> Self {
+    pub fn new(command: Vec<String>, mode: String, exit_code: u8, elapsed_ms: f64) -> Self {
         Self {
             format: FORMAT,
             command,
@@ -156,7 +156,7 @@ mod tests {
     fn titles_are_one_short_line() {
         let run = |words: &[&str]| {
             let words = words.iter().map(|word| word.to_string()).collect();
-            Run::new(words, String::new(), 0, 0)
+            Run::new(words, String::new(), 0, 0.0)
         };
         assert_eq!(run(&["/usr/bin/x", "-c", "a\n  b"]).title(80), "x -c a b");
         assert_eq!(run(&["x", "äöü", "4567"]).title(6), "x äöü…");

@@ -1,6 +1,6 @@
 //! Backup and restore: copies a heap while it is open, loses it, puts the copy back and checks it.
 //!
-//!     cargo run --example backup -- work.heap work.backup
+//!     cargo run -p spandrel --example backup -- work.heap work.backup
 //!
 //! A backup is a file like any heap. Of a heap with a log it is the last checkpoint; a mapped heap is lent to the copy at its next
 //! checkpoint, so that the program goes on calling it while it is copied.

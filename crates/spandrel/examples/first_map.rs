@@ -1,6 +1,6 @@
 //! A first map: how often each name has visited, in all runs of the program.
 //!
-//!     cargo run --example first_map -- visits.heap NAME…
+//!     cargo run -p spandrel --example first_map -- visits.heap NAME…
 //!
 //! It is killed with `kill -9` while it waits, or ends with the Enter key: the visits are there the next time.
 

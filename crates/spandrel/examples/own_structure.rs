@@ -1,7 +1,7 @@
 //! A structure of one's own: a stack of notes, in which every change is one word that is published.
 //!
-//!     cargo run --example own_structure -- notes.heap push TEXT…
-//!     cargo run --example own_structure -- notes.heap pop | list
+//!     cargo run -p spandrel --example own_structure -- notes.heap push TEXT…
+//!     cargo run -p spandrel --example own_structure -- notes.heap pop | list
 //!
 //! A note is durable before the root leads to it, and is freed after the root leads past it. So a failure at any moment
 //! leaves the stack with the note or without it, and what nothing leads to is free when the heap is opened.

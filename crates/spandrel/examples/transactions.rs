@@ -3,7 +3,7 @@
 //! The proof that a transfer is all or nothing: the program recovers every image that a power failure may leave of ten transfers. In each
 //! image the sum is the same, the record agrees with the accounts, and no object leaks.
 //!
-//!     cargo run --release --features simulator --example transactions
+//!     cargo run --release -p spandrel --features simulator --example transactions
 
 use spandrel::heap::collections::{
     HashMap, MapHead, SortedSet, SortedSetHead, Str, Vector, VectorHead,

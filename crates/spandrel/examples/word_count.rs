@@ -1,11 +1,11 @@
 //! Counts words into a heap, and continues where it stopped when it is started again, however it ended.
 //!
-//!     cargo run --release --example word_count -- words.heap FILE…
+//!     cargo run --release -p spandrel --example word_count -- words.heap FILE…
 //!
 //! Kill it with `kill -9` in the middle and start it again: no word is counted twice, and none is missed. On tmpfs and DAX a line is
 //! durable when its transaction has ended; on an ordinary file all lines become durable together, with each checkpoint.
 //!
-//!     cargo run --release --features simulator --example word_count -- --power-failure
+//!     cargo run --release -p spandrel --features simulator --example word_count -- --power-failure
 //!
 //! does the same with every image of a short count that a power failure may leave.
 

@@ -24,7 +24,8 @@
 //! [`heap`](mod@heap): `malloc` whose objects are there again when the program is started the next time, also after it was killed.
 //!
 //! # Features
-//! `heap` (on unless it is turned off) is the recoverable heap; `std` (likewise) has it take the paths of the standard library.
+//! `heap` (on unless it is turned off) is the recoverable heap; `std` (likewise) has it take the paths of the standard library, and
+//! [`allocator_api2`] have containers.
 //! `jemalloc`, `mimalloc` and `tcmalloc` build those allocators in (the last is
 //! Google's, and takes minutes). Without features no C is compiled; `auto` needs
 //! none: it stands on our own allocator and the page-mapped backend.
@@ -49,6 +50,9 @@ pub mod heap;
 mod monitor;
 mod scope;
 
+/// The interface of the handles ([`Mmap`], [`Native`], …), in the version that they implement: another version of it has
+/// other traits of the same names.
+pub use allocator_api2;
 pub use global::Spandrel;
 #[cfg(feature = "jemalloc")]
 pub use handle::Jemalloc;

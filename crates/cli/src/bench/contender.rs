@@ -25,11 +25,11 @@ pub struct Contender {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Somebody else's allocator.
+    /// Another allocator.
     Peer,
     /// Spandrel.
     Ours,
-    /// The work without any allocator: nobody can be faster.
+    /// The work without any allocator: no allocator is faster.
     Floor,
 }
 
@@ -99,11 +99,11 @@ impl Contender {
     }
 }
 
-/// Peers that a distribution packages: name and file.
-const PACKAGED: &[(&str, &str)] = &[
-    ("jemalloc", "libjemalloc.so.2"),
-    ("mimalloc", "libmimalloc.so.2"),
-    ("gperftools", "libtcmalloc_minimal.so.4"),
+/// Peers that a distribution packages: name, file, and Debian's package.
+const PACKAGED: &[(&str, &str, &str)] = &[
+    ("jemalloc", "libjemalloc.so.2", "libjemalloc2"),
+    ("mimalloc", "libmimalloc.so.2", "libmimalloc2.0"),
+    ("gperftools", "libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
 ];
 
 /// Peers that `bench-compare` builds: name and file.
@@ -119,32 +119,29 @@ const BUILT: &[(&str, &str)] = &[
 pub fn find(args: &BenchArgs) -> Result<(Vec<Contender>, Vec<String>), Failure> {
     let mut found =
         vec![Contender::system(), Contender::tuned("sys-hugetlb", "glibc.malloc.hugetlb=1")];
-    let mut missing = Vec::new();
-    let mut add = |name: &'static str, path: Option<PathBuf>| match path {
-        Some(path) => found.push(Contender::preloaded(name, path)),
-        None => missing.push(name),
-    };
-    for (name, file) in PACKAGED {
-        add(name, places::system_library(file));
+    let (mut packages, mut not_built) = (Vec::new(), Vec::new());
+    for (name, file, package) in PACKAGED {
+        match places::system_library(file) {
+            Some(path) => found.push(Contender::preloaded(name, path)),
+            None => packages.push((*name, *package)),
+        }
     }
     let built = places::peers();
     for (name, file) in BUILT {
         let path = built.as_ref().map(|directory| directory.join(file));
-        add(name, path.filter(|path| path.exists()));
+        match path.filter(|path| path.exists()) {
+            Some(path) => found.push(Contender::preloaded(name, path)),
+            None => not_built.push(*name),
+        }
     }
     if let Some(wanted) = &args.peers {
         check_wanted(wanted, &found)?;
         found.retain(|peer| peer.is_system() || wanted.contains(&peer.name));
-        missing.clear();
     }
     let mut notes = Vec::new();
-    // Real programs are put on peers by name only; who is needed elsewhere says so itself.
-    if !missing.is_empty() && !matches!(args.suite, Suite::Apps | Suite::Paper | Suite::Heap) {
-        notes.push(format!(
-            "not installed: {} (packages libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4, or \
-             bench-compare/build.sh)",
-            missing.join(", ")
-        ));
+    // Real programs are put on peers by name only, and other suites say themselves what they lack.
+    if args.peers.is_none() && !matches!(args.suite, Suite::Apps | Suite::Paper | Suite::Heap) {
+        notes.extend(missing(&packages, &not_built));
     }
     if args.suite == Suite::Heap {
         // The worker is linked with the recoverable heap.
@@ -152,8 +149,7 @@ pub fn find(args: &BenchArgs) -> Result<(Vec<Contender>, Vec<String>), Failure> 
     }
     match places::library(args.lib.as_deref()) {
         Ok(library) => {
-            places::check_preloadable(&library)?;
-            for mode in split_modes(&args.modes) {
+            for mode in modes::split(&args.modes) {
                 if mode != STATIC {
                     let checked = modes::check("--modes", &mode)?;
                     modes::check_built_in(&checked, &mode, &library)?;
@@ -161,11 +157,32 @@ pub fn find(args: &BenchArgs) -> Result<(Vec<Contender>, Vec<String>), Failure> 
                 found.push(Contender::spandrel(&mode, &library));
             }
         }
-        // Asked for by name: an error. Only not built: the peers can still be measured.
+        // A library that is named and is not there is an error. Only not built: the peers can still be measured.
         Err(failure) if args.lib.is_some() => return Err(failure),
         Err(failure) => notes.push(failure.message),
     }
     Ok((found, notes))
+}
+
+/// Sentences about peers that are not measured: what a package has, and what is built from source.
+fn missing(packages: &[(&str, &str)], not_built: &[&str]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let (names, packages): (Vec<&str>, Vec<&str>) = packages.iter().copied().unzip();
+    if !names.is_empty() {
+        notes.push(format!(
+            "not installed: {} ({} {})",
+            names.join(", "),
+            if names.len() == 1 { "package" } else { "packages" },
+            packages.join(" ")
+        ));
+    }
+    if !not_built.is_empty() {
+        notes.push(format!(
+            "not built: {} ('make peers' in the source tree, or name their folder in SPANDREL_PEERS)",
+            not_built.join(", ")
+        ));
+    }
+    notes
 }
 
 fn check_wanted(wanted: &[String], found: &[Contender]) -> Result<(), Failure> {
@@ -182,37 +199,18 @@ fn check_wanted(wanted: &[String], found: &[Contender]) -> Result<(), Failure> {
     }
 }
 
-/// Splits a list of modes. A mode may itself contain commas: a part that is no
-/// mode of its own belongs to the one before it. Semicolons always separate.
-fn split_modes(text: &str) -> Vec<String> {
-    let mut list: Vec<String> = Vec::new();
-    for group in text.split(';') {
-        let first = list.len();
-        for part in group.split(',') {
-            match list.get_mut(first..).and_then(|group| group.last_mut()) {
-                Some(last) if part.trim() != STATIC && modes::check("--modes", part).is_err() => {
-                    last.push(',');
-                    last.push_str(part);
-                }
-                _ => list.push(part.trim().to_string()),
-            }
-        }
-    }
-    list
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn modes_with_and_without_commas() {
-        assert_eq!(split_modes("auto"), ["auto"]);
-        assert_eq!(split_modes("auto, static,sys"), ["auto", "static", "sys"]);
-        assert_eq!(
-            split_modes("switch=sys,point=64KiB,auto;template=0-4KiB:sys,4KiB-:mmap"),
-            ["switch=sys,point=64KiB", "auto", "template=0-4KiB:sys,4KiB-:mmap"]
-        );
+    fn only_what_is_missing_is_named_and_how_to_get_it() {
+        assert_eq!(missing(&[], &[]), Vec::<String>::new());
+        let notes = missing(&[], &["snmalloc", "tcmalloc"]);
+        assert!(notes.len() == 1 && notes[0].starts_with("not built: snmalloc, tcmalloc ("));
+        assert!(!notes[0].contains("package"), "{notes:?}");
+        let notes = missing(&[("mimalloc", "libmimalloc2.0")], &[]);
+        assert_eq!(notes, ["not installed: mimalloc (package libmimalloc2.0)"]);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use super::contender::Contender;
 use super::measure::Series;
 use super::progress::Progress;
 use super::report::Section;
-use super::table;
 use crate::failure::Failure;
+use crate::terminal::table;
 use serde_json::{Value, json};
 use spandrel_report::numbers::{counted, digits, median};
 

@@ -7,6 +7,7 @@ use super::progress::Progress;
 use super::report::Section;
 use super::target::Verdict;
 use crate::failure::Failure;
+use crate::terminal::table;
 use serde_json::Value;
 use spandrel_report::numbers::median;
 
@@ -31,13 +32,14 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
         return Ok(section);
     }
     if let Some(Value::Object(sample)) = series.samples.last() {
-        let mut lines = Vec::new();
+        let mut table = table::new(&["figure", "median", "last round"].map(String::from));
         for (name, value) in sample {
             if let (Some(last), Some(median)) = (value.as_f64(), median(&series.values(name))) {
-                lines.push(format!("  {name:<32} {median:>12.3}   (last round {last:.3})"));
+                let cells = vec![name.clone(), format!("{median:.3}"), format!("{last:.3}")];
+                table::add(&mut table, false, cells);
             }
         }
-        section.tables.push(lines.join("\n"));
+        section.tables.push(table.to_string());
     }
     if let Some(value) = median(&series.values(KEY)) {
         let what = "owner lookup and dispatch".to_string();

@@ -92,10 +92,8 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
         false => None,
     };
     let mut report = Report::new(&bench, notes);
-    if let Some(path) = &args.json {
-        // Better refused now than after an hour.
-        report.write(path)?;
-    }
+    // Better refused now than after an hour.
+    report.save(args.json.as_deref())?;
     report.print_head()?;
     for suite in suites {
         let progress = Progress::new();
@@ -122,6 +120,9 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
             plain => cases::run(&bench, plain, &progress)?,
         };
         progress.finish();
+        if !args.targets {
+            section.verdicts.clear();
+        }
         let out = args.out.as_ref().filter(|_| options::is_drawn(args.suite, suite));
         let drawn = out.map_or(Ok(()), |path| draw(path, &mut section));
         let written = match (&args.markdown, &section.markdown) {
@@ -129,14 +130,13 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
             _ => Ok(()),
         };
         report.add(section);
-        // Written first: it shall be there also when nobody reads what is printed.
-        if let Some(path) = &args.json {
-            report.write(path)?;
-        }
+        // Written first: it is there also when no reader takes what is printed.
+        report.save(args.json.as_deref())?;
         report.print_last()?;
         drawn?;
         written?;
     }
+    report.end(args.json.as_deref())?;
     Ok(u8::from(report.is_broken()))
 }
 

@@ -58,9 +58,6 @@ pub fn is_drawn(asked: Suite, suite: Suite) -> bool {
 
 /// Refuses `--out` where it would be without effect, and files that would take the place of something else.
 fn check_files(args: &BenchArgs) -> Result<(), Failure> {
-    if args.out.is_none() && args.markdown.is_none() {
-        return Ok(());
-    }
     let all = matches!(args.suite, Suite::All | Suite::Hugepages);
     if args.out.is_some() && !all && !is_drawn(args.suite, args.suite) {
         return Err(Failure::refused(

@@ -1,6 +1,6 @@
 //! Tables that are shown in more than one way: for a terminal, and as Markdown for a document.
 
-use super::table;
+use crate::terminal::table;
 
 /// A table before anybody decides how it looks.
 pub struct Plain {

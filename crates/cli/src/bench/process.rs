@@ -3,6 +3,7 @@
 use super::contender::Contender;
 use super::counters::{Counters, Target};
 use super::malloc_time::MallocTime;
+use crate::shutdown::spawn;
 use serde_json::{Map, Value};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::ExitStatusExt;
@@ -38,7 +39,7 @@ pub fn run(command: &mut Command, limit: Option<Duration>) -> Result<Ended, Stri
     let name = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let start = Instant::now();
-    let mut child = command.spawn().map_err(|why| format!("{name} cannot be started: {why}"))?;
+    let mut child = spawn(command).map_err(|why| format!("{name} cannot be started: {why}"))?;
     let pid = child.id();
     let used = wait(&mut child, limit.map(|limit| start + limit)).inspect_err(|_| {
         let _ = child.kill();
@@ -61,7 +62,7 @@ pub fn run_unheard(command: &mut Command) -> Result<Ended, String> {
     let stderr = said.try_clone().map_err(failed)?;
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
     let start = Instant::now();
-    let mut child = command.spawn().map_err(failed)?;
+    let mut child = spawn(command).map_err(failed)?;
     let pid = child.id();
     let used = wait(&mut child, None)?;
     let wall_ns = start.elapsed().as_nanos() as f64;

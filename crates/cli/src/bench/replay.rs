@@ -15,6 +15,7 @@ use super::{Bench, contender, measure as turns, table};
 use crate::args::BenchArgs;
 use crate::failure::Failure;
 use crate::places;
+use crate::shutdown::{Kind, Scratch};
 use spandrel_report::numbers::{bytes, counted};
 use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
@@ -27,7 +28,7 @@ const RUNS: u32 = 5;
 
 /// A file of steps.
 pub struct Script {
-    file: NamedTempFile,
+    file: Scratch<NamedTempFile>,
     out: BufWriter<File>,
     steps: u64,
     objects: u64,
@@ -40,7 +41,7 @@ impl Script {
     /// A file without steps.
     pub fn new() -> Result<Self, Failure> {
         let failed = |why: std::io::Error| Failure::new(format!("a temporary file: {why}"));
-        let file = tempfile::Builder::new().prefix("spandrel-steps-").tempfile().map_err(failed)?;
+        let file = Scratch::file(Kind::Steps).map_err(failed)?;
         let mut out = BufWriter::new(file.reopen().map_err(failed)?);
         out.write_all(&[0; 24]).map_err(failed)?;
         let live = Vec::new();
@@ -96,7 +97,7 @@ impl Script {
         self.out.write_all(&step).map_err(|why| Failure::new(format!("a temporary file: {why}")))
     }
 
-    fn finish(mut self) -> std::io::Result<NamedTempFile> {
+    fn finish(mut self) -> std::io::Result<Scratch<NamedTempFile>> {
         self.out.seek(SeekFrom::Start(0))?;
         self.out.write_all(MAGIC)?;
         self.out.write_all(&self.objects.to_ne_bytes())?;
@@ -128,9 +129,7 @@ pub fn measure(ready: Ready, script: Script, about: &str) -> Result<u8, Failure>
     let Ready { bench, notes, json } = ready;
     let runs = bench.runs;
     let mut report = Report::new(&bench, notes);
-    if let Some(path) = &json {
-        report.write(path)?;
-    }
+    report.save(json.as_deref())?;
     report.print_head()?;
     let (steps, peak) = (script.steps, script.peak_bytes);
     let file = script.finish().map_err(|why| Failure::new(format!("a temporary file: {why}")))?;
@@ -152,9 +151,8 @@ pub fn measure(ready: Ready, script: Script, about: &str) -> Result<u8, Failure>
     section.notes.extend(failed.map(|(who, why)| format!("{who}: {why}")));
     section.cases.push(case);
     report.add(section);
-    if let Some(path) = &json {
-        report.write(path)?;
-    }
+    report.save(json.as_deref())?;
     report.print_last()?;
+    report.end(json.as_deref())?;
     Ok(u8::from(report.is_broken()))
 }

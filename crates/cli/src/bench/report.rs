@@ -3,11 +3,12 @@
 use super::Bench;
 use super::cases::Case;
 use super::picture::Picture;
-use super::table;
 use super::target::Verdict;
 use crate::failure::Failure;
+use crate::files;
 use crate::machine::Machine;
 use crate::say;
+use crate::terminal::table;
 use serde::Serialize;
 use serde_json::Value;
 use spandrel_report::numbers::counted;
@@ -63,12 +64,16 @@ impl Section {
 
     /// Prints it on standard output.
     pub fn print(&self) -> Result<(), Failure> {
-        say::out(format_args!("\n{}: {}", self.suite, self.about))?;
+        let title = table::wrap(&format!("{}: {}", self.suite, self.about));
+        say::out(format_args!("\n{}", title.trim_start()))?;
         if !self.tables.is_empty() {
             say::out(self.tables.join("\n\n"))?;
         }
         if !self.verdicts.is_empty() || !self.notes.is_empty() {
             say::out("")?;
+        }
+        if !self.verdicts.is_empty() {
+            say::out(table::wrap("targets of the project (docs/targets.md):"))?;
         }
         for verdict in &self.verdicts {
             say::out(verdict.line())?;
@@ -138,10 +143,18 @@ impl Report {
         self.suites.iter().any(|section| section.broken)
     }
 
-    /// Writes everything as JSON.
-    pub fn write(&self, path: &Path) -> Result<(), Failure> {
+    /// Writes what there is so far as JSON; not to standard output, which takes it once.
+    pub fn save(&self, path: Option<&Path>) -> Result<(), Failure> {
+        path.filter(|path| !files::is_output(path)).map_or(Ok(()), |path| self.write(path))
+    }
+
+    /// Writes all of it to standard output, if that is where it goes.
+    pub fn end(&self, path: Option<&Path>) -> Result<(), Failure> {
+        path.filter(|path| files::is_output(path)).map_or(Ok(()), |path| self.write(path))
+    }
+
+    fn write(&self, path: &Path) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(self).map_err(Failure::new)?;
-        std::fs::write(path, text + "\n")
-            .map_err(|why| Failure::refused(format!("--json: {}: {why}", path.display())))
+        files::write(path, &(text + "\n"))
     }
 }

@@ -220,7 +220,7 @@ pub struct DumpArgs {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// The file to write, which appears whole or not at all [default: standard output]
+    /// The file to write, which appears whole or not at all [default: -, standard output]
     #[arg(long, value_name = "FILE.json")]
     pub out: Option<PathBuf>,
 
@@ -235,14 +235,14 @@ pub struct DumpArgs {
 /// Make a heap of a dump: the same objects at the same offsets, the same roots, names and types.
 ///
 /// The new heap has a UUID of its own, is closed, and has no objects that nothing leads to. It appears whole or not at all. Until then it
-/// lies in a directory .spandrel-heap-XXXXXX beside FILE, which only SIGKILL leaves behind.
+/// lies in a directory .spandrel-heap-….tmp beside FILE. SIGKILL leaves it behind, for the next command that writes there to remove.
 #[derive(Parser, Debug)]
 pub struct LoadArgs {
     /// The file to make, which must not be there yet
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// The file that 'dump' wrote [default: standard input]
+    /// The file that 'dump' wrote [default: -, standard input]
     #[arg(long, value_name = "FILE.json")]
     pub from: Option<PathBuf>,
 }

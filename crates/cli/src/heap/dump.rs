@@ -39,9 +39,9 @@ impl From<io::Error> for Trouble {
 /// Writes a heap as JSON.
 pub fn run(args: &DumpArgs) -> Result<u8, Failure> {
     let path = &args.file;
+    let to = args.out.as_deref().filter(|out| !files::is_output(out));
     // Neither the heap nor its log is written over.
-    files::check(&[("--out", args.out.as_deref())], &[path.clone(), log_of(path)])?;
-    let to = args.out.as_deref();
+    files::check(&[("--out", to)], &[path.clone(), log_of(path)])?;
     let output = to.map(Output::begin).transpose().map_err(|why| unwritten(to, &why))?;
     let progress = Progress::bar("writing", bytes_of(path));
     let medium = copied(path, &args.wait)?;

@@ -3,9 +3,10 @@
 use super::args::LoadArgs;
 use super::dump::FORMAT;
 use super::failed::failed;
-use super::{directory_of, ended, image, log_of, refuse_existing};
+use super::{directory_of, image, log_of, refuse_existing};
 use crate::failure::Failure;
 use crate::say;
+use crate::shutdown::{Kind, Scratch};
 use serde::Deserialize;
 use serde::de::{
     DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 pub fn run(args: &LoadArgs) -> Result<u8, Failure> {
     let path = &args.file;
     refuse_existing(path)?;
-    let from = args.from.as_deref();
+    let from = args.from.as_deref().filter(|from| *from != Path::new("-"));
     let source: Box<dyn Read> = match from {
         None => Box::new(stdin()),
         Some(from) => {
@@ -31,9 +32,8 @@ pub fn run(args: &LoadArgs) -> Result<u8, Failure> {
         }
     };
     // The heap appears whole or not at all: it is made in a directory of its own, with its log, and renamed in the end.
-    let made = tempfile::Builder::new().prefix(".spandrel-heap-").tempdir_in(directory_of(path));
+    let made = Scratch::directory_in(Kind::Load, directory_of(path));
     let made = made.map_err(|why| crate::files::not_written(path, &why))?;
-    ended::removes(made.path().to_path_buf());
     let mut loading = Loading::new(made.path().join("heap"));
     let mut input = serde_json::Deserializer::from_reader(BufReader::new(source));
     let read = loading.deserialize(&mut input).and_then(|()| input.end());

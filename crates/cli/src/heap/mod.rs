@@ -5,7 +5,6 @@ mod check;
 mod copy;
 mod create;
 mod dump;
-mod ended;
 mod failed;
 mod gc;
 mod holder;

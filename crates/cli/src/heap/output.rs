@@ -1,7 +1,7 @@
 //! A file that the command writes: under its name when it is complete. Until then an earlier file of that name stays.
 
 use super::directory_of;
-use super::ended;
+use crate::shutdown::{Kind, Scratch, steady};
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::unistd::linkat;
 use std::fs::{File, OpenOptions, Permissions};
@@ -23,7 +23,7 @@ pub enum Output {
     /// The file has no name yet: it is gone when the command is killed.
     Nameless { file: File, path: PathBuf },
     /// On file systems without nameless files.
-    Named { file: NamedTempFile, path: PathBuf },
+    Named { file: Scratch<NamedTempFile>, path: PathBuf },
 }
 
 impl Output {
@@ -60,10 +60,7 @@ impl Output {
         if let Some(file) = file {
             return Ok(Self::Nameless { file, path });
         }
-        let permissions = Permissions::from_mode(MODE);
-        let mut builder = tempfile::Builder::new();
-        let file = builder.prefix(PREFIX).permissions(permissions).tempfile_in(directory)?;
-        ended::removes(file.path().to_path_buf());
+        let file = Scratch::file_in(Kind::Dump, directory)?;
         Ok(Self::Named { file, path })
     }
 
@@ -88,6 +85,8 @@ impl Output {
                     let flags = AtFlags::AT_SYMLINK_FOLLOW;
                     linkat(AT_FDCWD, &from, AT_FDCWD, to, flags).map_err(io::Error::from)
                 };
+                // Between its two names a file is complete, and is removed by no other thread.
+                let _steady = steady();
                 let named =
                     tempfile::Builder::new().prefix(PREFIX).make_in(directory_of(&path), link)?;
                 named.persist(&path)?;
@@ -151,9 +150,8 @@ mod tests {
             drop(output);
             assert_eq!(std::fs::read(&path).unwrap(), b"earlier");
         }
-        let permissions = Permissions::from_mode(MODE);
-        let named = tempfile::Builder::new().permissions(permissions).tempfile_in(place.path());
-        let named = Output::Named { file: named.unwrap(), path: place.path().join("new") };
+        let file = Scratch::file_in(Kind::Dump, place.path()).unwrap();
+        let named = Output::Named { file, path: place.path().join("new") };
         let nameless = Output::begin(&link).unwrap();
         for mut output in [named, nameless] {
             output.write_all(b"complete").unwrap();

@@ -2,10 +2,10 @@
 
 use crate::failure::Failure;
 use crate::say;
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::terminal::bar::Bar;
+use indicatif::ProgressBar;
 use std::fmt::Display;
-use std::io::IsTerminal;
-use std::time::Duration;
+use std::sync::Arc;
 
 /// A smaller heap takes less than a second, and has no bar.
 const LEAST_BYTES: u64 = 256 << 20;
@@ -14,7 +14,7 @@ const SHARE: &str = "{spinner} {msg} [{bar:32}] {percent}%  {elapsed}";
 const BAR: &str = "{spinner} {msg} [{bar:32}] {binary_bytes}/{binary_total_bytes}  {elapsed}";
 
 /// A bar, or none. The bar disappears when this is dropped.
-pub struct Progress(Option<ProgressBar>);
+pub struct Progress(Option<Arc<Bar>>);
 
 impl Progress {
     /// A spinner, for work of which the length is not known. `bytes` is the size of the heap.
@@ -44,15 +44,11 @@ impl Progress {
     }
 
     fn new(what: &str, bytes: u64, template: &str) -> Self {
-        if bytes < LEAST_BYTES || !std::io::stderr().is_terminal() {
+        if bytes < LEAST_BYTES {
             return Self(None);
         }
         let bar = ProgressBar::new(bytes).with_message(what.to_string());
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style.progress_chars("=> "));
-        }
-        bar.enable_steady_tick(Duration::from_millis(120));
-        Self(Some(bar))
+        Self(Bar::show(bar, template, SPINNER).map(Arc::new))
     }
 
     /// Shows that `bytes` bytes are done.
@@ -67,14 +63,6 @@ impl Progress {
         match &self.0 {
             Some(bar) => bar.suspend(|| say::out(text)),
             None => say::out(text),
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.0 {
-            bar.finish_and_clear();
         }
     }
 }

@@ -3,10 +3,10 @@
 //! Signals are blocked and read from a descriptor, so that one loop waits for
 //! everything: a signal, the child's end, the library's answer. No handler runs.
 
-use super::report::Report;
 use super::sampler::Sampler;
 use super::watch::Watch;
 use crate::failure::Failure;
+use crate::shutdown::{self, is_ignored};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, pthread_sigmask, signal};
@@ -18,6 +18,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
 
 /// Signals that ask a program for something, and so are meant for the child.
 const FORWARDED: [Signal; 8] = [
@@ -31,13 +32,13 @@ const FORWARDED: [Signal; 8] = [
     Signal::SIGCONT,
 ];
 
-/// Who else is there while a program runs.
+/// What accompanies a program while it runs.
 #[derive(Default)]
-pub struct Companions<'a> {
+pub struct Companions {
     /// Says on standard error when the library is missed.
     pub watch: Option<Watch>,
-    /// Wants the program's memory looked at.
-    pub report: Option<&'a Report>,
+    /// Whether the program's memory is looked at.
+    pub is_sampled: bool,
 }
 
 /// How a program ended.
@@ -47,13 +48,34 @@ pub struct Ended {
     pub code: u8,
     /// Its process id.
     pub pid: u32,
-    /// What was seen of its memory, if somebody wanted it.
+    /// What was seen of its memory, if a report wants it.
     pub samples: Vec<Sample>,
+    /// From its start to its end.
+    pub elapsed: Duration,
+    /// The signal that was to end the run, if one came while the program lived.
+    pub interrupted: Option<Signal>,
+    /// The signal that ended the program.
+    pub signal: Option<Signal>,
+}
+
+impl Ended {
+    /// Whether a user or a supervisor wanted an end. Programs take SIGHUP and SIGQUIT for other things too.
+    pub fn was_interrupted(&self) -> bool {
+        matches!(self.interrupted, Some(Signal::SIGINT | Signal::SIGTERM))
+    }
+
+    /// Ends the command by the signal that was meant to end it and has ended the program: shells that run a list
+    /// of commands look whether a command has ended so. Returns where there was no such signal.
+    pub fn pass_on(&self) {
+        if let Some(signal) = self.interrupted.filter(|signal| Some(*signal) == self.signal) {
+            shutdown::die(signal);
+        }
+    }
 }
 
 /// Starts the command and waits for its end.
-pub fn spawn_and_wait(mut command: Command, with: Companions<'_>) -> Result<Ended, Failure> {
-    let Companions { mut watch, report } = with;
+pub fn spawn_and_wait(mut command: Command, with: Companions) -> Result<Ended, Failure> {
+    let Companions { mut watch, is_sampled } = with;
     let ours = signals();
     let mut before = SigSet::empty();
     pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&ours), Some(&mut before))
@@ -65,9 +87,14 @@ pub fn spawn_and_wait(mut command: Command, with: Companions<'_>) -> Result<Ende
         unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }
             .map_err(|why| Failure::new(format!("children cannot be waited for: {why}")))?;
     }
+    // This command's handlers are not the program's, not even before it is executed: a signal would be lost.
+    let caught: Vec<Signal> = shutdown::caught().collect();
     // SAFETY: between fork and exec, calls that POSIX allows in signal handlers.
     unsafe {
         command.pre_exec(move || {
+            for of in &caught {
+                signal(*of, SigHandler::SigDfl)?;
+            }
             if ends_are_ignored {
                 signal(Signal::SIGCHLD, SigHandler::SigIgn)?;
             }
@@ -75,7 +102,8 @@ pub fn spawn_and_wait(mut command: Command, with: Companions<'_>) -> Result<Ende
             Ok(())
         });
     }
-    let spawned = command.spawn();
+    let start = Instant::now();
+    let spawned = shutdown::spawn(&mut command);
     let child = spawned.map_err(|why| not_started(command.get_program(), &why))?;
     let pid = child.id();
     let listener = SignalFd::with_flags(&ours, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
@@ -83,10 +111,14 @@ pub fn spawn_and_wait(mut command: Command, with: Companions<'_>) -> Result<Ende
     if let Some(watch) = &mut watch {
         watch.started();
     }
-    let sampler = report.map(|report| report.sampler(pid));
-    let status = attend(child, &listener, &mut watch);
-    // What came for a child that has just ended. From here on signals are for us again.
-    while let Ok(Some(_)) = listener.read_signal() {}
+    let sampler = is_sampled.then(|| Sampler::start(pid, start));
+    let mut interrupted = None;
+    let status = attend(child, &listener, &mut watch, &mut interrupted);
+    let elapsed = start.elapsed();
+    // What came for a child that has just ended. From here on signals are for this command again.
+    while let Ok(Some(info)) = listener.read_signal() {
+        interrupted = ending(&info).or(interrupted);
+    }
     let unblocked = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
     let samples = sampler.map(Sampler::finish).unwrap_or_default();
     let status = unblocked.and(status);
@@ -95,7 +127,8 @@ pub fn spawn_and_wait(mut command: Command, with: Companions<'_>) -> Result<Ende
     if let Some(watch) = watch {
         watch.at_end();
     }
-    Ok(Ended { code: code(status), pid, samples })
+    let signal = status.signal().and_then(|signal| Signal::try_from(signal).ok());
+    Ok(Ended { code: code(status), pid, samples, elapsed, interrupted, signal })
 }
 
 /// The signals to forward, and the one that tells of the child. What is ignored
@@ -111,19 +144,12 @@ fn signals() -> SigSet {
     set
 }
 
-fn is_ignored(signal: Signal) -> bool {
-    // SAFETY: an all-zero `sigaction` is a valid value.
-    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: a null new action only asks; `now` is a valid place for the answer.
-    let asked = unsafe { libc::sigaction(signal as i32, std::ptr::null(), &mut now) };
-    asked == 0 && now.sa_sigaction == libc::SIG_IGN
-}
-
 /// Serves signals and the handshake until the child ends.
 fn attend(
     mut child: Child,
     listener: &SignalFd,
     watch: &mut Option<Watch>,
+    interrupted: &mut Option<Signal>,
 ) -> nix::Result<ExitStatus> {
     let pid = Pid::from_raw(child.id() as i32);
     loop {
@@ -135,6 +161,7 @@ fn attend(
         }
         wait(listener, watch.as_ref())?;
         while let Some(info) = listener.read_signal()? {
+            *interrupted = ending(&info).or(*interrupted);
             forward(&info, pid);
         }
     }
@@ -152,6 +179,12 @@ fn wait(listener: &SignalFd, watch: Option<&Watch>) -> nix::Result<()> {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
         Err(why) => Err(why),
     }
+}
+
+/// The signal, if it is one that ends commands.
+fn ending(info: &siginfo) -> Option<Signal> {
+    let signal = Signal::try_from(info.ssi_signo as i32).ok();
+    signal.filter(|signal| shutdown::ENDING.contains(signal))
 }
 
 /// Passes a signal on, unless the terminal sent it: then the child, which is in

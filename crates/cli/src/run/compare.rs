@@ -36,7 +36,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Checks what was asked for; `None`: nothing was.
+    /// Checks the list of ways; `None`: it is empty.
     pub fn new(
         asked: &[String],
         rounds: u32,
@@ -53,7 +53,8 @@ impl Comparison {
         }
         own.env.extend(in_force(SETTINGS));
         let mut ways = vec![own];
-        for text in asked {
+        for text in asked.iter().flat_map(|list| modes::split(list)) {
+            let text = text.as_str();
             let way = if text == SYSTEM {
                 Contender::system()
             } else {
@@ -74,7 +75,7 @@ impl Comparison {
         Ok(Some(Self { ways, rounds: rounds as usize }))
     }
 
-    /// Runs the job in all ways, in turns; nobody hears what it says.
+    /// Runs the job in all ways, in turns. Its output is not shown.
     pub fn run(&self, program: &Path, words: &[OsString]) -> Vec<Way> {
         let progress = Progress::new();
         let series = measure::turns(&self.ways, self.rounds, &progress, "comparing", |way| {

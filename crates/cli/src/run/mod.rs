@@ -18,6 +18,7 @@ mod symbols;
 mod watch;
 
 pub use child::Ended;
+pub use elf::own_machine;
 
 use crate::args::RunArgs;
 use crate::failure::Failure;
@@ -28,8 +29,8 @@ use child::Companions;
 use compare::Comparison;
 use handshake::Handshake;
 use program::Obstacle;
-use report::{Report, Told};
-use spandrel_policy::{Experiment, Limit, Mode, ReleaseRate};
+use report::{Contents, Report};
+use spandrel_policy::{Experiment, Limit, Mode, ReleaseRate, variables};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,7 +38,9 @@ use watch::Watch;
 
 /// Runs the program; its exit code, or 128 and the signal that ended it.
 pub fn run(args: &RunArgs) -> Result<u8, Failure> {
-    run_with(args, &[]).map(|ended| ended.code)
+    let ended = run_with(args, &[])?;
+    ended.pass_on();
+    Ok(ended.code)
 }
 
 /// The same with these variables in its environment.
@@ -46,7 +49,6 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
         Failure::refused("which program? spandrel run [OPTIONS] -- PROGRAM ARGS…")
     })?;
     let library = places::library(args.lib.as_deref())?;
-    check_library(&library)?;
     let policy = Policy::check(args, &library)?;
     check_environment()?;
     let comparison = Comparison::new(&args.compare, args.runs, &policy, &library)?;
@@ -82,28 +84,27 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
     }
     let handshake = Handshake::prepare(&mut command)?;
     let watch = Watch::new(handshake, name.to_string_lossy().into_owned(), policy.mode);
-    let with = Companions { watch: Some(watch), report: report.as_ref() };
+    let with = Companions { watch: Some(watch), is_sampled: report.is_some() };
     let mut ended = child::spawn_and_wait(command, with)?;
     let Some(gathering) = gathering else { return Ok(ended) };
-    let elapsed_ms = report.as_ref().map_or(0, Report::elapsed_ms);
     if args.stats {
         gathering.print(ended.code);
     }
     if let Some(report) = report {
-        // Whoever interrupts a run does not want it again.
-        let comparison = comparison.filter(|_| ended.code <= 128);
+        // An interrupted run is not wanted again.
+        let comparison = comparison.filter(|_| ended.signal.is_none() && !ended.was_interrupted());
         if comparison.is_none() && !args.compare.is_empty() {
-            say::err("spandrel: nothing is compared: the program was ended by a signal");
+            say::err("spandrel: nothing is compared: a signal ended the run");
         }
         let compared = comparison.map(|ways| ways.run(&path, &args.command)).unwrap_or_default();
-        let written = report.write(Told {
+        let written = report.write(Contents {
             command: &args.command,
             policy: &policy,
             exit_code: ended.code,
             gathering: &gathering,
             samples: std::mem::take(&mut ended.samples),
             compared,
-            elapsed_ms,
+            elapsed: ended.elapsed,
         });
         // The exit code is the program's all the same.
         if let Err(failure) = written {
@@ -114,25 +115,13 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
 }
 
 /// Where the program is, which is the first of these words, if the library can be loaded into it.
-pub fn loadable(words: &[OsString], library: &Path) -> Result<PathBuf, Failure> {
-    check_library(library)?;
+pub fn loadable(words: &[OsString]) -> Result<PathBuf, Failure> {
     let (name, words) = words.split_first().ok_or_else(|| Failure::refused("which program?"))?;
     let path = lookup::find(name)?;
     match program::inspect(&path, words) {
         Some(obstacle) => Err(refuse(name, &obstacle, "")),
         None => Ok(path),
     }
-}
-
-fn check_library(library: &Path) -> Result<(), Failure> {
-    places::check_preloadable(library)?;
-    if program::is_library(library) {
-        return Ok(());
-    }
-    Err(Failure::refused(format!(
-        "'{}' is not a shared library for this machine",
-        library.display()
-    )))
 }
 
 /// How the program shall allocate.
@@ -214,6 +203,11 @@ const NUMBERS: [(&str, &str); 2] = [
 /// Refuses what the library would say and ignore.
 fn check_environment() -> Result<(), Failure> {
     trace::check_environment()?;
+    for (name, _) in std::env::vars_os() {
+        if let Some(unknown) = name.to_str().and_then(variables::unknown) {
+            return Err(Failure::refused(format!("{unknown}; it is in the environment")));
+        }
+    }
     let limit = std::env::var_os("SPANDREL_LIMIT").unwrap_or_default();
     let limit = limit.to_string_lossy();
     if let Err(why) = Limit::parse(&limit) {

@@ -6,7 +6,6 @@ use object::read::ReadCache;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -159,16 +158,6 @@ impl Script {
     }
 }
 
-/// Whether a file can be a library to preload: a shared object of this machine.
-pub fn is_library(path: &Path) -> bool {
-    let Ok(mut file) = File::open(path) else {
-        return false;
-    };
-    let mut data = Vec::new();
-    file.read_to_end(&mut data).is_ok()
-        && elf::read(&data[..]).is_some_and(|elf| elf.shared && elf.machine == elf::own_machine())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -242,6 +231,5 @@ mod tests {
         let own = std::fs::read("/proc/self/exe").unwrap();
         let linker = PathBuf::from(elf::read(&own[..]).unwrap().interpreter.unwrap());
         assert!(inspect(&linker, &["/bin/true".into()]).is_none());
-        assert!(!is_library(Path::new("/etc/passwd")));
     }
 }

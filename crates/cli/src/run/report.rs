@@ -1,16 +1,16 @@
 //! `--report`: what is known of a run when it has ended, as a page for people or as JSON for programs.
 
 use super::Policy;
-use super::sampler::Sampler;
 use super::symbols;
 use crate::failure::Failure;
 use crate::machine::Machine;
+use crate::shutdown::{Kind, Scratch};
 use crate::stats::{Gathering, Stats};
 use spandrel_report::{Run, Sample, Way, page};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::Duration;
 use tempfile::NamedTempFile;
 
 /// How a report is written.
@@ -34,12 +34,11 @@ impl Form {
 pub struct Report {
     path: PathBuf,
     form: Form,
-    file: NamedTempFile,
-    since: Instant,
+    file: Scratch<NamedTempFile>,
 }
 
-/// What the report of a run needs to be told when it has ended.
-pub struct Told<'a> {
+/// What a report contains, once the run has ended.
+pub struct Contents<'a> {
     /// The program and its arguments.
     pub command: &'a [OsString],
     /// How it was to allocate.
@@ -53,7 +52,7 @@ pub struct Told<'a> {
     /// The same job in other ways.
     pub compared: Vec<Way>,
     /// How long it took.
-    pub elapsed_ms: u64,
+    pub elapsed: Duration,
 }
 
 impl Report {
@@ -70,41 +69,27 @@ impl Report {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        // As any file that is made: the kernel takes off what the user does not want.
-        let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-        let file = tempfile::Builder::new()
-            .prefix(".spandrel-report-")
-            .permissions(permissions)
-            .tempfile_in(directory);
+        let file = Scratch::file_in(Kind::Report, directory);
         let file = file.map_err(|why| refuse(path, why))?;
-        Ok(Self { path: path.to_owned(), form, file, since: Instant::now() })
-    }
-
-    /// Looks at a process's memory from now on, and at its children's.
-    pub fn sampler(&self, pid: u32) -> Sampler {
-        Sampler::start(pid, self.since)
-    }
-
-    /// Milliseconds since it was made.
-    pub fn elapsed_ms(&self) -> u64 {
-        self.since.elapsed().as_millis() as u64
+        Ok(Self { path: path.to_owned(), form, file })
     }
 
     /// Writes it.
-    pub fn write(mut self, told: Told<'_>) -> Result<(), Failure> {
-        let (mut processes, unreadable) = told.gathering.read();
+    pub fn write(mut self, of: Contents<'_>) -> Result<(), Failure> {
+        let (mut processes, unreadable) = of.gathering.read();
         processes.sort_by_key(|process| process.pid);
         symbols::name(&mut processes);
-        let command = told.command.iter().map(|word| word.to_string_lossy().into_owned());
-        let mode = told.policy.name();
+        let command = of.command.iter().map(|word| word.to_string_lossy().into_owned());
+        let mode = of.policy.name();
+        let elapsed_ms = of.elapsed.as_micros() as f64 / 1e3;
         let run = Run {
             machine: Machine::this().kind(),
             sum: Stats::sum(&processes),
             processes,
             unreadable,
-            samples: told.samples,
-            compared: told.compared,
-            ..Run::new(command.collect(), mode, told.exit_code, told.elapsed_ms)
+            samples: of.samples,
+            compared: of.compared,
+            ..Run::new(command.collect(), mode, of.exit_code, elapsed_ms)
         };
         let text = match self.form {
             Form::Html => page(&run),
@@ -114,7 +99,7 @@ impl Report {
         };
         let written = self.file.write_all(text.as_bytes());
         written.and_then(|()| self.file.write_all(b"\n")).map_err(|why| refuse(&self.path, why))?;
-        self.file.persist(&self.path).map_err(|why| refuse(&self.path, why.error))?;
+        self.file.persist(&self.path).map_err(|why| refuse(&self.path, why))?;
         Ok(())
     }
 }

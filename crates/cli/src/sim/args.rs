@@ -45,7 +45,7 @@ pub struct SimArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',', allow_negative_numbers = true)]
     pub release: Option<Vec<String>>,
 
-    /// Write all results, with samples over time, to a file
+    /// Write all results, with samples over time, to a file; - is standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 

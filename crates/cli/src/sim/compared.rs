@@ -76,23 +76,20 @@ pub fn compare<S: Operations + Send>(
     operations: u64,
     source: impl Fn() -> Result<S, Failure>,
 ) -> Result<Vec<Outcome>, Failure> {
-    let bar = bar();
     let mut outcomes = Vec::new();
     for (at, pair) in pairs.iter().enumerate() {
-        bar.set_length(operations);
-        bar.set_position(0);
-        bar.set_prefix(format!("{}/{} {}", at + 1, pairs.len(), pair.policy.name()));
+        let about = format!("{}/{} {}", at + 1, pairs.len(), pair.policy.name());
+        let bar = bar(about, operations);
         let mut told = 0;
         let mut tell = |done: u64| {
             if done - told > 100_000 {
                 told = done;
-                bar.set_position(done);
+                bar.iter().for_each(|bar| bar.set_position(done));
             }
         };
         let outcome = simulate(&pair.with(config), &mut source()?, &mut tell);
         outcomes.push(outcome.map_err(failed)?);
     }
-    bar.finish_and_clear();
     Ok(outcomes)
 }
 

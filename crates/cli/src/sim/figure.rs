@@ -1,10 +1,10 @@
 //! `spandrel sim --figure`: the paper's figures as tables and plots.
 
 use super::{bar, failed};
-use crate::bench::table;
 use crate::failure::Failure;
 use crate::files::{is_plot, write};
 use crate::say;
+use crate::terminal::table;
 use spandrel_sim::figures::Figure;
 use std::path::Path;
 
@@ -27,12 +27,10 @@ pub fn run(name: &str, out: Option<&Path>) -> Result<u8, Failure> {
             Failure::refused(format!("--out: {path}: {why}; name a directory for the plot"))
         })?;
     }
-    let bar = bar();
-    bar.set_length(STEPS);
-    bar.set_prefix(format!("figure {name}"));
-    let drawn =
-        figure.draw(&mut |done| bar.set_position((done * STEPS as f64) as u64)).map_err(failed)?;
-    bar.finish_and_clear();
+    let bar = bar(format!("figure {name}"), STEPS);
+    let mut tell = |done| bar.iter().for_each(|bar| bar.set_position((done * STEPS as f64) as u64));
+    let drawn = figure.draw(&mut tell).map_err(failed)?;
+    drop(bar);
     let mut plot = None;
     if let Some(directory) = out {
         let path = directory.join(format!("{}.svg", drawn.name));

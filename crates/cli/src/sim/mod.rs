@@ -13,19 +13,18 @@ mod traces;
 
 pub use args::SimArgs;
 
-use crate::bench::table;
 use crate::failure::Failure;
 use crate::files::{self, write};
 use crate::say;
+use crate::terminal::bar::Bar;
+use crate::terminal::table;
 use asked::Asked;
 use compared::compare;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use report::Described;
 use spandrel_report::numbers::{bytes, counted};
 use spandrel_sim::{Course, Driver, Error, timeline};
-use std::io::IsTerminal;
 use std::path::Path;
-use std::time::Duration;
 
 /// Runs what was asked for.
 pub fn run(args: &SimArgs) -> Result<u8, Failure> {
@@ -112,15 +111,8 @@ fn failed(error: Error) -> Failure {
 }
 
 /// A progress bar on standard error; none where that is no terminal.
-fn bar() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = "{prefix:<22} [{bar:40}] {percent}%  {elapsed}, {eta} to go";
-    let style = ProgressStyle::with_template(style)
-        .expect("the template is constant and valid")
-        .progress_chars("=> ");
-    let bar = ProgressBar::new(0).with_style(style);
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
+fn bar(about: String, steps: u64) -> Option<Bar> {
+    const LONG: &str = "{prefix:<22} [{bar:40}] {percent}%  {elapsed}, {eta} to go";
+    const SHORT: &str = "{prefix} {percent}%  {eta} to go";
+    Bar::show(ProgressBar::new(steps).with_prefix(about), LONG, SHORT)
 }

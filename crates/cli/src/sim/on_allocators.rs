@@ -53,6 +53,7 @@ pub fn find(args: &SimArgs, peak_bytes: f64) -> Result<Ready, Failure> {
     let ready = prepare(&BenchArgs {
         scale: None,
         trained: false,
+        targets: false,
         markdown: None,
         suite: Suite::Mixed,
         quick: false,

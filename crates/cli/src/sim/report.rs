@@ -1,7 +1,7 @@
 //! What a simulation came to, on one screen and as JSON.
 
-use crate::bench::table;
 use crate::failure::Failure;
+use crate::terminal::table;
 use serde::Serialize;
 use spandrel_pages::HEAP_PAGE_BYTES;
 use spandrel_report::numbers::{bytes, count, counted};

@@ -3,10 +3,10 @@
 use super::compared::{compare, pairs};
 use super::report::{self, Described};
 use super::{SimArgs, draw};
-use crate::bench::table;
 use crate::failure::Failure;
 use crate::files::write;
 use crate::say;
+use crate::terminal::table;
 use crate::trace::read;
 use spandrel_pages::HEAP_PAGE_BYTES;
 use spandrel_report::numbers::{bytes, counted};

@@ -8,10 +8,11 @@ mod process;
 pub mod smaps;
 
 use crate::args::StatArgs;
-use crate::bench::table::{share, wrap};
 use crate::failure::Failure;
 use crate::say;
 use crate::stats::native;
+use crate::terminal::Stream;
+use crate::terminal::table::{share, wrap};
 use process::Reading;
 pub use process::Window;
 use serde_json::{Map, Value, json};
@@ -142,7 +143,11 @@ impl Look {
                 bytes(heap.swapped as f64),
             ));
         }
-        text.push_str(&native::lines(&|figure| reading.figures[figure as usize], None));
+        text.push_str(&native::lines(
+            Stream::Out,
+            &|figure| reading.figures[figure as usize],
+            None,
+        ));
         text
     }
 

@@ -172,12 +172,28 @@ pub fn forbidden(pid: i32, program: &str, why: std::io::Error) -> Failure {
     }
     let way_out = match why.kind() {
         ErrorKind::PermissionDenied => {
-            "; reading another process's memory takes the same user and, where \
-             /proc/sys/kernel/yama/ptrace_scope is not 0, root (sudo)"
+            let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
+            let scope = scope.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+            way_to_read(nix::unistd::geteuid().is_root(), scope)
         }
         _ => "",
     };
     Failure::refused(format!("the memory of {program} (pid {pid}) cannot be read: {why}{way_out}"))
+}
+
+/// What gives the rights of a debugger, by what the user has and what Yama allows.
+fn way_to_read(is_root: bool, scope: u32) -> &'static str {
+    match (is_root, scope) {
+        (_, 3..) => {
+            "; /proc/sys/kernel/yama/ptrace_scope is 3, which forbids it until the next boot"
+        }
+        (true, _) => {
+            "; root lacks the capability CAP_SYS_PTRACE here, as in a container \
+             (docker run --cap-add SYS_PTRACE), or the process is in another user namespace"
+        }
+        (false, 0) => "; it takes the user that the process runs as, or root (sudo)",
+        (false, _) => "; it takes root (sudo), as /proc/sys/kernel/yama/ptrace_scope is not 0",
+    }
 }
 
 /// Why there are no figures.
@@ -301,9 +317,18 @@ mod tests {
         child.wait().unwrap();
         assert!(said(&Reading::of(pid).err().unwrap(), "there is no process"));
         let denied = forbidden(1, "a", ErrorKind::PermissionDenied.into());
-        assert!(said(&denied, "the same user"), "{denied:?}");
+        assert!(said(&denied, "cannot be read: permission denied; "), "{denied:?}");
         let gone = forbidden(1, "a", std::io::Error::from_raw_os_error(3));
         assert!(said(&gone, "a (pid 1) has ended"), "{gone:?}");
+    }
+
+    #[test]
+    fn root_is_not_sent_to_sudo() {
+        for scope in 0..4 {
+            assert!(!way_to_read(true, scope).contains("sudo"));
+            assert_eq!(way_to_read(false, scope).contains("sudo"), scope < 3);
+        }
+        assert!(way_to_read(true, 1).contains("CAP_SYS_PTRACE"));
     }
 
     #[test]

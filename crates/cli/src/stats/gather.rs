@@ -3,17 +3,18 @@
 use super::{Stats, table};
 use crate::failure::Failure;
 use crate::say;
+use crate::shutdown::{Kind, Scratch};
 use spandrel_report::numbers::counted;
 use std::ffi::OsString;
 use tempfile::TempDir;
 
 /// A directory for one run's statistics; gone with the value.
-pub struct Gathering(TempDir);
+pub struct Gathering(Scratch<TempDir>);
 
 impl Gathering {
     /// An empty directory.
     pub fn new() -> Result<Self, Failure> {
-        let directory = tempfile::Builder::new().prefix("spandrel-stats-").tempdir();
+        let directory = Scratch::directory(Kind::Stats);
         directory
             .map(Self)
             .map_err(|why| Failure::new(format!("no place for the statistics: {why}")))

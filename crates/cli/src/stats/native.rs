@@ -1,6 +1,7 @@
 //! The native allocator's memory in words: where it is, what went back, what was mended.
 
-use crate::bench::table::{share, wrap};
+use crate::terminal::Stream;
+use crate::terminal::table::{share, wrap_on};
 use spandrel_pages::Figure;
 use spandrel_report::numbers::{bytes, count, counted};
 use std::fmt::Write;
@@ -10,11 +11,11 @@ pub const CACHED_MOST: u64 = 256 << 10;
 
 /// Some lines, each of one subject; subjects of which there is nothing to say are left out. `requests`: how
 /// many objects of up to [`CACHED_MOST`] bytes were made, if that was counted.
-pub fn lines(value: &dyn Fn(Figure) -> u64, requests: Option<u64>) -> String {
+pub fn lines(on: Stream, value: &dyn Fn(Figure) -> u64, requests: Option<u64>) -> String {
     let size = |figure| bytes(value(figure) as f64);
     let mut text = String::new();
     let mut say = |line: String| {
-        let _ = writeln!(text, "{}", wrap(&line).trim_end());
+        let _ = writeln!(text, "{}", wrap_on(on, &line).trim_end());
     };
     let free = [Figure::InCaches, Figure::InTransfer, Figure::InSpans].map(value);
     let objects = value(Figure::Live).saturating_sub(free.iter().sum());
@@ -215,7 +216,7 @@ mod tests {
             Figure::Slack => 2 << 20,
             _ => 0,
         };
-        let text = lines(&value, Some(1000));
+        let text = lines(Stream::Out, &value, Some(1000));
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for expected in [
             "60.0 MiB live",
@@ -238,7 +239,7 @@ mod tests {
             assert!(words.contains(expected), "{expected} is missing in\n{text}");
         }
         assert!(!text.contains("asked for"), "{text}");
-        let uncounted = lines(&value, None);
+        let uncounted = lines(Stream::Out, &value, None);
         assert!(
             uncounted.contains(
                 "served: at least 95.0% of requests from caches of processors; 10 refills"

@@ -1,7 +1,7 @@
 //! Where the requests went, on one screen.
 
 use super::{Requests, Stats, native};
-use crate::bench::table;
+use crate::terminal::{Stream, table};
 use spandrel_pages::Figure;
 use spandrel_report::numbers::{bytes, count, counted};
 use spandrel_report::{LearntRow, Tuner};
@@ -27,18 +27,22 @@ pub fn draw(stats: &Stats, processes: usize) -> String {
     let _ = writeln!(text, "{}", backends(stats));
     let _ = writeln!(text, "{}", sizes(stats));
     let realloc = &stats.realloc;
-    let _ = writeln!(
-        text,
-        " reallocations: {} in place, {} by moving pages, {} by copying {}; {} changed allocator",
+    let line = |text: &mut String, said: &str| {
+        let _ = writeln!(text, "{}", table::wrap_on(Stream::Err, said));
+    };
+    let said = format!(
+        "reallocations: {} in place, {} by moving pages, {} by copying {}; {} changed allocator",
         count(realloc.in_place),
         count(realloc.moved_pages),
         count(realloc.copied),
         bytes(realloc.copied_bytes as f64),
         count(realloc.migrated),
     );
+    line(&mut text, &said);
     if stats.mmap.faults_avoided_bytes > 0 {
         let avoided = bytes(stats.mmap.faults_avoided_bytes as f64);
-        let _ = writeln!(text, " page-mapped: {avoided} were handed out again without page faults");
+        let said = format!("page-mapped: {avoided} were handed out again without page faults");
+        line(&mut text, &said);
     }
     if !stats.native.is_empty() {
         let value = |figure: Figure| stats.native.get(figure.name()).copied().unwrap_or(0);
@@ -48,7 +52,7 @@ pub fn draw(stats: &Stats, processes: usize) -> String {
             .iter()
             .filter(|row| row.backend == "native" && row.to <= native::CACHED_MOST);
         let requests = small.map(|row| row.allocs).sum();
-        text.push_str(&native::lines(&value, Some(requests)));
+        text.push_str(&native::lines(Stream::Err, &value, Some(requests)));
     }
     if let Some(tuner) = &stats.tuner {
         text.push_str(&learnt(tuner));
@@ -56,7 +60,7 @@ pub fn draw(stats: &Stats, processes: usize) -> String {
     for row in &stats.degraded {
         let why = std::io::Error::from_raw_os_error(row.errno);
         let times = counted(row.count, "time", "times");
-        let _ = writeln!(text, " done without {} ({times}): {why}", row.what);
+        line(&mut text, &format!("done without {} ({times}): {why}", row.what));
     }
     text
 }
@@ -66,7 +70,7 @@ fn learnt(tuner: &Tuner) -> String {
     let looks = counted(tuner.windows, "look", "looks");
     let mut text = format!(" learning: {looks} took {:.2} % of the time", 100.0 * tuner.spent);
     let changed: Vec<_> = tuner.rows.iter().filter(|row| row.chosen != row.usual).collect();
-    text.push_str(if changed.is_empty() { "; nobody was better\n" } else { ":\n" });
+    text.push_str(if changed.is_empty() { "; no other allocator was better\n" } else { ":\n" });
     for row in changed {
         let LearntRow { operation, chosen, usual, .. } = row;
         let from = bytes(row.from as f64);
@@ -79,7 +83,7 @@ fn learnt(tuner: &Tuner) -> String {
 /// One row per allocator.
 fn backends(stats: &Stats) -> String {
     let header = ["allocator", "requests", "share", "bytes", "share", "reallocations", "frees"];
-    let mut table = table::new(&header.map(String::from));
+    let mut table = table::on(Stream::Err, &header.map(String::from));
     let totals: Vec<Requests> =
         stats.backends().into_iter().map(|name| stats.total(name)).collect();
     let all_requests: u64 = totals.iter().map(Requests::count).sum();
@@ -107,7 +111,7 @@ fn sizes(stats: &Stats) -> String {
     let backends = stats.backends();
     let mut header = vec!["requests by size".to_string()];
     header.extend(backends.iter().map(|name| name.to_string()));
-    let mut table = table::new(&header);
+    let mut table = table::on(Stream::Err, &header);
     let mut from = 0;
     for (to, name) in RANGES {
         let row = |backend: &str| {

@@ -97,7 +97,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "MODES", default_value = "auto")]
     pub modes: String,
 
-    /// Write everything that was measured to a file
+    /// Write everything that was measured to a file; - is standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 

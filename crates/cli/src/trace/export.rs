@@ -18,6 +18,14 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
     if args.requests.is_some() && !kinds.requests {
         return Err(absent(args, "requests", "spans", args.spans.is_some()));
     }
+    let both = [("requests", &args.requests), ("spans", &args.spans)];
+    if let Some((option, _)) =
+        both.iter().find(|(_, path)| path.as_deref().is_some_and(files::is_output))
+    {
+        return Err(Failure::refused(format!(
+            "--{option}: a table of Parquet is written to a file, not to standard output; name a file"
+        )));
+    }
     if args.spans.is_some() && !kinds.spans {
         return Err(absent(args, "spans", "requests", args.requests.is_some()));
     }

@@ -3,10 +3,10 @@
 use super::args::InfoArgs;
 use super::distribution::What;
 use super::{damaged, distribution, read};
-use crate::bench::table;
 use crate::failure::Failure;
 use crate::files::{self, write};
 use crate::say;
+use crate::terminal::table;
 use serde_json::{Value, json};
 use spandrel_pages::HEAP_PAGE_BYTES;
 use spandrel_recorder::End;

@@ -1,6 +1,7 @@
 //! `spandrel trace`: recordings made, shown, made again, and turned into tables.
 
 mod args;
+mod claim;
 mod distribution;
 mod export;
 mod info;

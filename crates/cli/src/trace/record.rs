@@ -1,12 +1,14 @@
 //! `spandrel trace record`: a program run with the recorder on, and the files that it left.
 
 use super::args::RecordArgs;
+use super::claim::Claim;
 use super::{check_limit, kinds, read};
 use crate::args::RunArgs;
-use crate::bench::table;
 use crate::failure::Failure;
+use crate::files;
 use crate::run;
 use crate::say;
+use crate::terminal::{Stream, table};
 use spandrel_recorder::End;
 use spandrel_report::numbers::{bytes, count};
 use std::ffi::{OsStr, OsString};
@@ -24,7 +26,7 @@ struct Place {
     before: OsString,
     after: OsString,
     /// What the program's own file is called in the end, unless like the others.
-    main: Option<PathBuf>,
+    main: Option<Claim>,
 }
 
 impl Place {
@@ -37,7 +39,8 @@ impl Place {
         let path = out.map_or_else(usual, Path::to_path_buf);
         let refuse =
             |why: &str| Err(Failure::refused(format!("--out: '{}' {why}", path.display())));
-        let Some(name) = path.file_name().filter(|_| !path.is_dir()) else {
+        let is_name = !path.is_dir() && !files::is_output(&path);
+        let Some(name) = path.file_name().filter(|_| is_name) else {
             return refuse("is no name of a file; name one");
         };
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -57,13 +60,14 @@ impl Place {
             let (before, after) = (part(&name[..at]), part(&name[at + 2..]));
             return Ok(Self { directory, before, after, main: None });
         }
-        if path.exists() {
-            return refuse("is there already; remove it, or name another file");
-        }
         let stem = path.file_stem().unwrap_or_default().as_bytes();
         let before = part(&[stem, b"."].concat());
         let after = part(&name[stem.len()..]);
-        Ok(Self { main: Some(directory.join(part(name))), directory, before, after })
+        let main = match Claim::new(&directory.join(part(name))) {
+            Ok(main) => main,
+            Err(why) => return refuse(&why),
+        };
+        Ok(Self { main: Some(main), directory, before, after })
     }
 
     fn pattern(&self) -> OsString {
@@ -103,14 +107,11 @@ impl Place {
     fn name_main(&self, pid: u32, files: &mut [(u32, u32, PathBuf)]) -> Result<(), Failure> {
         let Some(main) = &self.main else { return Ok(()) };
         if let Some((.., path)) = files.iter_mut().rev().find(|(of, ..)| *of == pid) {
-            std::fs::rename(&*path, main).map_err(|why| {
-                Failure::new(format!(
-                    "{}: cannot be renamed to {}: {why}",
-                    path.display(),
-                    main.display()
-                ))
+            main.give_to(path).map_err(|why| {
+                let (path, main) = (path.display(), main.path().display());
+                Failure::new(format!("{path}: cannot be renamed to {main}: {why}"))
             })?;
-            main.clone_into(path);
+            *path = main.path().to_path_buf();
         }
         Ok(())
     }
@@ -150,13 +151,14 @@ pub fn run(args: &RecordArgs) -> Result<u8, Failure> {
     } else {
         say::err(list(&files));
     }
+    ended.pass_on();
     Ok(ended.code)
 }
 
 /// The files and what they contain.
 fn list(files: &[(u32, u32, PathBuf)]) -> String {
     let header = ["recording", "program", "process", "size", "requests", "spans", "time"];
-    let mut table = table::new(&header.map(String::from));
+    let mut table = table::on(Stream::Err, &header.map(String::from));
     table::left(&mut table, 1);
     for (pid, _, path) in files.iter().take(SHOWN) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -222,14 +224,14 @@ mod tests {
         assert_eq!(place.pattern(), here.join("%p").as_os_str());
         assert!(place.main.is_none());
         let place = Place::new(None, OsStr::new("/usr/bin/ls")).unwrap();
-        assert!(place.main.unwrap().ends_with("ls.trace"));
+        assert!(place.main.as_ref().unwrap().path().ends_with("ls.trace"));
     }
 
     #[test]
     fn what_is_no_name_or_there_already_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let here = directory.path();
-        std::fs::write(here.join("old.trace"), "").unwrap();
+        std::fs::write(here.join("old.trace"), "recorded").unwrap();
         for name in ["old.trace", "", "no/x.trace", "%p.%p"] {
             let refused = Place::new(Some(&here.join(name)), OsStr::new("x")).err().unwrap();
             assert_eq!(refused.code, 2, "{name}");

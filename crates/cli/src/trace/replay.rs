@@ -21,6 +21,7 @@ pub fn run(args: &ReplayArgs) -> Result<u8, Failure> {
     let ready = prepare(&BenchArgs {
         scale: None,
         trained: false,
+        targets: false,
         markdown: None,
         suite: Suite::Mixed,
         quick: false,

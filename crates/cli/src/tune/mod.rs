@@ -61,7 +61,7 @@ pub fn run(args: &TuneArgs) -> Result<u8, Failure> {
     }
     files::check(&[("--out", Some(&args.out))], &[])?;
     let library = places::library(args.lib.as_deref())?;
-    let job = Job { path: run::loadable(&args.command, &library)?, words: args.command.clone() };
+    let job = Job { path: run::loadable(&args.command)?, words: args.command.clone() };
     let experiment = experiment::label(Path::new(&job.words[0]))?;
     let available = modes::built_in(&library);
     let progress = Progress::new();

@@ -3,6 +3,7 @@
 use super::bands::{self, Band};
 use crate::failure::Failure;
 use crate::files;
+use crate::shutdown::{Kind, Scratch};
 use spandrel_policy::profile;
 use std::io::Write;
 use std::path::Path;
@@ -42,18 +43,18 @@ impl Choice {
     }
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file whole or not at all; `-` is standard output.
 pub fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    if files::is_output(path) {
+        return files::write(path, text);
+    }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let written = tempfile::Builder::new()
-        .prefix(".spandrel-")
-        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
-        .tempfile_in(folder.unwrap_or(Path::new(".")))
-        .and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.as_file().sync_all()?;
-            file.persist(path).map_err(|why| why.error)
-        });
+    let folder = folder.unwrap_or(Path::new("."));
+    let written = Scratch::file_in(Kind::Profile, folder).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.as_file().sync_all()?;
+        file.persist(path)
+    });
     written.map(|_| ()).map_err(|why| files::not_written(path, &why))
 }
 

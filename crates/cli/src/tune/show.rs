@@ -6,7 +6,8 @@ use super::record::Record;
 use super::verdict::{self, Ratio};
 use super::{TIME, Trial, compare};
 use crate::bench::measure::Series;
-use crate::bench::table;
+use crate::files;
+use crate::terminal::table;
 use spandrel_report::numbers::{Summary, count, counted, range, time};
 use std::ffi::OsString;
 use std::path::Path;
@@ -32,7 +33,7 @@ impl Learnt<'_> {
         format!("\n{}\n\n{bands}\n", self.modes_table())
     }
 
-    fn modes_table(&self) -> comfy_table::Table {
+    fn modes_table(&self) -> table::Table {
         let header = ["mode", "CPU time", "from – to", "elapsed", "than auto"];
         let mut table = table::new(&header.map(String::from));
         for series in self.modes {
@@ -92,6 +93,9 @@ pub fn result(choice: &Choice, gain: Option<Ratio>) -> String {
 
 /// The end of it.
 pub fn verdict(result: &str, path: &Path) -> String {
+    if files::is_output(path) {
+        return table::wrap(result);
+    }
     let path = path.display();
     table::wrap(&format!("{result} Written: {path}; spandrel run --profile {path} -- …"))
 }
@@ -111,7 +115,7 @@ pub fn plain(text: &str) -> String {
 }
 
 /// Who serves each band, who had better, and who was tried.
-fn bands_table(bands: &[Band], loads: &[Load], trials: &[Trial]) -> comfy_table::Table {
+fn bands_table(bands: &[Band], loads: &[Load], trials: &[Trial]) -> table::Table {
     let header = ["sizes", "requests", "bytes", "auto", "best", "CPU time of the job", "others"];
     let mut table = table::new(&header.map(String::from));
     let whole = |part: fn(&Load) -> u64| loads.iter().map(part).sum::<u64>();

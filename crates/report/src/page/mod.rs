@@ -63,7 +63,11 @@ fn cards(run: &Run) -> Markup {
     let card = |value: String, what: &str| html! { div.card { b { (value) } span { (what) } } };
     html! {
         div.cards {
-            (card(numbers::time(run.elapsed_ms as f64 * 1e6), "from start to end"))
+            (card(numbers::time(run.elapsed_ms * 1e6), if run.compared.is_empty() {
+                "from start to end"
+            } else {
+                "from start to end, counted and watched"
+            }))
             @if run.exit_code != 0 { (card(run.exit_code.to_string(), "exit code")) }
             @if let Some(peak) = run.peak_bytes() { (card(bytes(peak), "resident at most, all processes")) }
             @if run.sum.usage.faults > 0 {
@@ -139,8 +143,8 @@ fn compared(ways: &[Way]) -> Markup {
         section {
             h2 { "The same job in other ways" }
             p.note {
-                "In turns, each run a process of its own, nothing counted and nobody watching; medians"
-                @if rounds { ", and × what they are of the run's own mode" } "."
+                "In turns, each run a process of its own, neither counted nor watched, so that times are others than those of "
+                "the run above; medians" @if rounds { ", and × what they are of the run's own mode" } "."
             }
             div.table { table {
                 thead { tr {
@@ -302,7 +306,7 @@ mod tests {
     }
 
     fn run() -> Run {
-        let mut run = Run::new(vec!["/bin/<x>".into(), "a & b".into()], "auto".into(), 3, 1500);
+        let mut run = Run::new(vec!["/bin/<x>".into(), "a & b".into()], "auto".into(), 3, 1500.0);
         let requests = vec![
             Requests {
                 backend: "native".into(),
@@ -378,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_run_that_said_nothing_has_a_page_too() {
-        let page = page(&Run::new(vec!["x".into()], "auto".into(), 137, 0));
+        let page = page(&Run::new(vec!["x".into()], "auto".into(), 137, 0.0));
         assert!(page.contains("No process said anything") && page.contains("137"));
         assert!(!page.contains("NaN"), "{page}");
     }

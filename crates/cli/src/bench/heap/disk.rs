@@ -1,16 +1,14 @@
 //! Where files of heaps lie: in memory, or on an ordinary file system.
 
 use crate::bench::reserve;
+use crate::shutdown::{Kind, Scratch};
 use spandrel_report::numbers::bytes;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// The directory for files in memory.
-pub const MEMORY: &str = "/dev/shm";
-/// What the name of a directory begins with; the number of the process follows.
-const PREFIX: &str = "spandrel-bench-";
+pub use crate::shutdown::MEMORY;
 
 /// Of `linux/magic.h`; `libc` does not have it.
 const RAMFS_MAGIC: libc::c_long = 0x8584_58f6;
@@ -21,23 +19,9 @@ pub fn find() -> Option<PathBuf> {
     candidates.into_iter().find(|directory| is_ordinary(directory))
 }
 
-/// A directory of this process that is removed with the value, in another one. What processes that were killed have left there is removed as
-/// well: it may be gigabytes of memory.
-pub fn directory_in(place: &Path) -> Result<TempDir, String> {
-    let why = |why: std::io::Error| format!("{}: {why}", place.display());
-    for entry in std::fs::read_dir(place).map_err(why)?.flatten() {
-        let owner = entry.file_name().to_str().and_then(owner);
-        if owner.is_some_and(|process| !Path::new("/proc").join(process.to_string()).exists()) {
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
-    }
-    let prefix = format!("{PREFIX}{}-", std::process::id());
-    tempfile::Builder::new().prefix(&prefix).tempdir_in(place).map_err(why)
-}
-
-/// Whose directory has such a name.
-fn owner(name: &str) -> Option<u32> {
-    name.strip_prefix(PREFIX)?.split_once('-')?.0.parse().ok()
+/// A directory in another one, which goes with the value.
+pub fn directory_in(place: &Path) -> Result<Scratch<TempDir>, String> {
+    Scratch::directory_in(Kind::Bench, place).map_err(|why| format!("{}: {why}", place.display()))
 }
 
 /// Why something that takes so many bytes in memory cannot be measured, if so.
@@ -84,19 +68,8 @@ mod tests {
     }
 
     #[test]
-    fn what_the_dead_have_left_is_removed() {
-        let place = tempfile::tempdir().unwrap();
-        let of = |process: &str| place.path().join(format!("{PREFIX}{process}-x"));
-        // No process has a number as large as that (PID_MAX_LIMIT is 2^22).
-        let (dead, alive, other) = (of("99999999"), of("1"), of("x"));
-        for path in [&dead, &alive, &other] {
-            std::fs::create_dir(path).unwrap();
-        }
-        std::fs::write(dead.join("heap"), "").unwrap();
-        let own = directory_in(place.path()).unwrap();
-        assert!(own.path().exists() && alive.exists() && other.exists() && !dead.exists());
-        assert!(
-            directory_in(Path::new("/no/such/place")).unwrap_err().starts_with("/no/such/place: ")
-        );
+    fn a_directory_that_cannot_be_made_is_named() {
+        let why = directory_in(Path::new("/no/such/place")).unwrap_err();
+        assert!(why.starts_with("/no/such/place: "), "{why}");
     }
 }

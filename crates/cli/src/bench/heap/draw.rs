@@ -3,7 +3,7 @@
 use super::outcome::{Outcome, middle};
 use crate::bench::measure::Series;
 use crate::bench::plain::Plain;
-use crate::bench::table;
+use crate::terminal::table;
 
 /// Names of all who are compared, in their order.
 pub fn names(outcomes: &[&Outcome]) -> Vec<String> {

@@ -20,6 +20,7 @@ use super::report::Section;
 use super::target::Verdict;
 use crate::args::{BenchArgs, Suite};
 use crate::failure::Failure;
+use crate::shutdown::Scratch;
 use list::Sizes;
 use outcome::Outcome;
 use serde_json::json;
@@ -36,7 +37,7 @@ pub struct Chosen {
     sizes: Sizes,
     scale: f64,
     /// Where files in memory lie, or why there can be none.
-    memory: Result<TempDir, String>,
+    memory: Result<Scratch<TempDir>, String>,
 }
 
 /// Finds what was asked for, so that it is refused at once and not after an hour.
@@ -125,7 +126,7 @@ impl Chosen {
 
     /// Where files in memory lie.
     fn memory(&self) -> &Path {
-        self.memory.as_ref().map_or(Path::new(disk::MEMORY), TempDir::path)
+        self.memory.as_ref().map_or(Path::new(disk::MEMORY), |directory| directory.path())
     }
 
     /// What the worker is told: a suite, numbers, and where its files lie.

@@ -8,8 +8,8 @@ use crate::bench::contender::Contender;
 use crate::bench::measure::{self, Series};
 use crate::bench::plain::Plain;
 use crate::bench::progress::Progress;
-use crate::bench::table;
 use crate::bench::target::Verdict;
+use crate::terminal::table;
 use serde_json::Value;
 use spandrel_report::numbers::{Summary, bytes, count, digits, range};
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub fn run(bench: &Bench, chosen: &Chosen, who: &[Contender], progress: &Progres
     part.verdicts = outcomes.iter().flat_map(judge).collect();
     part.wrong = outcomes.iter().filter_map(Outcome::broken).collect();
     if outcomes.iter().any(|outcome| is_timed(outcome) && outcome.jemalloc().is_none()) {
-        part.notes.push("without jemalloc nothing can be said of target C1's ratios".into());
+        part.notes.push("without jemalloc there are no times to compare with".into());
     }
     part.outcomes = outcomes;
     part

@@ -8,9 +8,9 @@ use super::measure::{self, Series};
 use super::picture::{Part, Picture};
 use super::progress::Progress;
 use super::report::Section;
-use super::table;
 use super::target::Verdict;
 use crate::failure::Failure;
+use crate::terminal::table;
 use serde_json::{Value, json};
 use spandrel_report::numbers::{Summary, median, time};
 

@@ -17,12 +17,13 @@ use super::report::Section;
 use super::reserve;
 use crate::args::{BenchArgs, Suite};
 use crate::failure::Failure;
+use crate::shutdown::{Kind, Scratch};
 use list::{PHASES, Workload};
 use outcome::Outcome;
 use serde_json::json;
 use spandrel_report::numbers::{bytes, count, counted};
 use std::path::PathBuf;
-use tempfile::TempPath;
+use tempfile::TempDir;
 use workers::Workers;
 
 /// What to run, how much of it, and where it is.
@@ -125,15 +126,21 @@ pub fn run(bench: &Bench, chosen: &Chosen, progress: &Progress) -> Section {
     section
 }
 
+/// A profile that goes with the value.
+struct Trained {
+    profile: PathBuf,
+    _directory: Scratch<TempDir>,
+}
+
 impl Chosen {
     /// Trains a profile for a workload.
-    fn train(&self, workload: &Workload, progress: &Progress) -> Result<TempPath, String> {
+    fn train(&self, workload: &Workload, progress: &Progress) -> Result<Trained, String> {
         progress.stage(&format!("{}, training", workload.name), 1);
-        let profile =
-            tempfile::Builder::new().prefix("spandrel-paper-").suffix(".profile").tempfile();
-        let profile = profile.map_err(|why| why.to_string())?.into_temp_path();
+        // `tune` puts a file of its own in the place of the profile, so that what is locked is its directory.
+        let directory = Scratch::directory(Kind::Profile).map_err(|why| why.to_string())?;
+        let profile = directory.path().join("profile");
         self.workers.train(workload, self.scale, &profile)?;
-        Ok(profile)
+        Ok(Trained { profile, _directory: directory })
     }
 }
 
@@ -143,11 +150,11 @@ fn one(
     chosen: &Chosen,
     workload: &Workload,
     needed: u64,
-    profile: Option<&TempPath>,
+    profile: Option<&Trained>,
     progress: &Progress,
 ) -> Outcome {
     let mut contenders = workers::contenders(workload);
-    contenders.extend(profile.map(|profile| workers::trained(profile)));
+    contenders.extend(profile.map(|profile| workers::trained(&profile.profile)));
     let label = format!("{}, {} times", workload.name, count(workload.count(chosen.scale)));
     let series = measure::holding(needed, &contenders, bench.runs, progress, &label, |contender| {
         chosen.workers.run(contender, workload, chosen.scale)

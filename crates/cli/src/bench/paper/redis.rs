@@ -7,13 +7,14 @@ use crate::bench::measure::{self, Series};
 use crate::bench::plain::Plain;
 use crate::bench::progress::Progress;
 use crate::bench::redis::{OWN, contenders, server::Server};
-use crate::bench::table;
 use crate::bench::target::Verdict;
+use crate::shutdown::output;
+use crate::terminal::table;
 use serde_json::{Value, json};
 use spandrel_report::numbers::{Summary, count, median, middle_between, time};
 use spandrel_sim::{DotPanel, DotRow, Dots, Marks};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// What `--only` calls it.
 pub const NAME: &str = "redis";
@@ -62,7 +63,7 @@ pub fn find(workers: &Path) -> Result<PathBuf, String> {
     }
     for (program, word) in [("java", "-version"), ("redis-server", "--version")] {
         let mut command = Command::new(program);
-        let output = command.arg(word).stdin(Stdio::null()).output();
+        let output = output(command.arg(word));
         output.map_err(|why| format!("{program} cannot be started: {why}"))?;
     }
     Ok(folder)
@@ -144,7 +145,7 @@ fn client(
     }
     // The client stays on the system's allocator.
     Contender::system().prepare(&mut command);
-    let output = command.stdin(Stdio::null()).output();
+    let output = output(&mut command);
     let output = output.map_err(|why| format!("java cannot be started: {why}"))?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let wrong = said.lines().find(|line| line.contains("Return=") && !line.contains("Return=OK"));

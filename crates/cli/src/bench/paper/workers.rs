@@ -6,6 +6,7 @@ use crate::bench::measure::RUN_MAX;
 use crate::bench::process;
 use crate::failure::Failure;
 use crate::places;
+use crate::shutdown::output;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -86,7 +87,7 @@ impl Workers {
         command.arg("--");
         command.arg(self.folder.join(DIRECT[0].1));
         command.args([workload.name, &workload.count(scale).to_string()]);
-        let output = command.output().map_err(|why| why.to_string())?;
+        let output = output(&mut command).map_err(|why| why.to_string())?;
         match output.status.success() {
             true => Ok(()),
             false => Err(String::from_utf8_lossy(&output.stderr).trim().to_string()),
@@ -99,7 +100,7 @@ impl Workers {
         command.args(["watch", workload.name, &workload.count(scale).to_string()]);
         spandrel("auto").prepare(&mut command);
         // The list of looks is longer than a pipe is wide: a reader of its own is needed.
-        let output = command.output().map_err(|why| why.to_string())?;
+        let output = output(&mut command).map_err(|why| why.to_string())?;
         match output.status.success() {
             true => json(&String::from_utf8_lossy(&output.stdout)),
             false => Err(String::from_utf8_lossy(&output.stderr).trim().to_string()),

@@ -4,6 +4,7 @@
 use super::list::Program;
 use crate::failure::Failure;
 use crate::places::{self, Programs};
+use crate::shutdown::output;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,7 +47,7 @@ fn build(tree: &Path, make: &str, all_are_new: impl Fn() -> bool) -> Result<(), 
     let failed = |why: &str| {
         Failure::refused(format!("the allocation programs could not be built: {why}; {WAY_OUT}"))
     };
-    let done = match command.output() {
+    let done = match output(&mut command) {
         Err(why) if why.kind() == ErrorKind::NotFound && all_are_new() => return Ok(()),
         outcome => outcome.map_err(|why| failed(&format!("make: {why}")))?,
     };

@@ -1,7 +1,7 @@
 //! The tables of the allocation programs.
 
 use super::outcome::{CPU, DRAINED, Outcome, PEAK, WALL, mean};
-use crate::bench::table;
+use crate::terminal::table;
 use serde_json::Value;
 use spandrel_report::numbers::{bytes, median, time};
 

@@ -3,10 +3,11 @@
 use super::server::Server;
 use crate::bench::contender::Contender;
 use crate::bench::reserve::Reserve;
+use crate::shutdown::output;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// One command of the load.
@@ -176,10 +177,8 @@ pub fn benchmark_csv(socket: &Path, options: &[&str], words: &[&str]) -> Result<
     command.arg("-s").arg(socket).args(["--csv", "-c", CLIENTS]).args(options).args(words);
     // The client stays on the system's allocator.
     Contender::system().prepare(&mut command);
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|why| format!("redis-benchmark cannot be started: {why}"))?;
+    let output =
+        output(&mut command).map_err(|why| format!("redis-benchmark cannot be started: {why}"))?;
     if !output.status.success() {
         return Err(format!("redis-benchmark ended with {}", output.status));
     }

@@ -3,6 +3,7 @@
 
 use super::client::{Client, field};
 use crate::bench::contender::Contender;
+use crate::shutdown::{Kind, Scratch, dies_with_us, spawn};
 use crate::stat::smaps::{Memory, Resident};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,15 +17,13 @@ const STOP_WITHIN: Duration = Duration::from_secs(20);
 pub struct Server {
     child: Child,
     socket: PathBuf,
-    _directory: TempDir,
+    _directory: Scratch<TempDir>,
 }
 
 impl Server {
     /// Starts a server on an allocator and waits until it answers.
     pub fn start(contender: &Contender) -> Result<Self, String> {
-        let directory = tempfile::Builder::new()
-            .prefix("spandrel-redis-")
-            .tempdir()
+        let directory = Scratch::directory(Kind::Redis)
             .map_err(|why| format!("no directory for redis-server: {why}"))?;
         let socket = directory.path().join("socket");
         let mut command = Command::new("redis-server");
@@ -38,7 +37,7 @@ impl Server {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         contender.prepare(&mut command);
-        let child = command.spawn().map_err(|why| {
+        let child = spawn(dies_with_us(&mut command)).map_err(|why| {
             format!("redis-server cannot be started: {why} (package redis-server)")
         })?;
         let mut server = Self { child, socket, _directory: directory };

@@ -1,0 +1,184 @@
+//! README's snippets run as they stand there, in an empty folder, as a user's first steps do.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use spandrel_tests::subject::{release_dir, workspace};
+use spandrel_tests::{Job, installed};
+use tempfile::TempDir;
+
+/// A compiler takes minutes on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(1200);
+
+/// A block of code: its language, and its text.
+fn snippets() -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(workspace().join("README.md")).expect("README.md");
+    let mut found = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let Some(language) = line.strip_prefix("```").filter(|name| !name.is_empty()) else {
+            continue;
+        };
+        let block = lines.by_ref().take_while(|line| *line != "```");
+        found.push((language.to_owned(), block.flat_map(|line| [line, "\n"]).collect()));
+    }
+    found
+}
+
+fn of(language: &str) -> Vec<String> {
+    let of_it = |(name, _): &(String, String)| name.split(',').next() == Some(language);
+    let found: Vec<_> = snippets().into_iter().filter(of_it).map(|(_, text)| text).collect();
+    assert!(!found.is_empty(), "README.md has no {language}");
+    found
+}
+
+#[test]
+fn each_language_has_a_test() {
+    for (language, text) in snippets() {
+        let known = ["rust", "rust,no_run", "sh", "toml"].contains(&language.as_str());
+        assert!(known, "no test knows how {language} is run:\n{text}");
+    }
+}
+
+/// A user's package, of which the text is the program.
+struct Package {
+    folder: TempDir,
+}
+
+impl Package {
+    fn new(text: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let write = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).expect("write");
+        };
+        // The same, without the network: the repository is this one, and the versions are its own.
+        let path = format!("path = \"{}\"", workspace().join("crates/spandrel").display());
+        let [dependencies] = &of("toml")[..] else { panic!("one block of toml") };
+        let git = "git = \"https://github.com/spandrel/spandrel\"";
+        assert!(dependencies.contains(git), "{dependencies}");
+        let head =
+            "[package]\nname = \"first\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]\n";
+        write("Cargo.toml", &format!("{head}{}", dependencies.replace(git, &path)));
+        std::fs::create_dir(folder.path().join("src")).expect("a folder");
+        write("src/main.rs", text);
+        std::fs::copy(workspace().join("Cargo.lock"), folder.path().join("Cargo.lock"))
+            .expect("the lock file");
+        Self { folder }
+    }
+
+    fn run(&self) -> String {
+        let target = release_dir().with_file_name("readme");
+        let job = Job::new(cargo()).args(["run", "--quiet", "--offline"]).dir(self.folder.path());
+        // The linker of a debug build takes more memory than most programs.
+        job.env("CARGO_TARGET_DIR", target)
+            .memory_cap(64 << 30)
+            .timeout(PATIENCE)
+            .run()
+            .expect_ok()
+            .out()
+    }
+}
+
+fn cargo() -> PathBuf {
+    std::env::var_os("CARGO").map_or_else(|| installed("cargo"), PathBuf::from)
+}
+
+#[test]
+fn rust_programs_run_again_and_again() {
+    for text in of("rust") {
+        assert!(text.contains("fn main()"), "a program:\n{text}");
+        let package = Package::new(&text);
+        let (first, second) = (package.run(), package.run());
+        // What outlives the process is there in the next one.
+        if text.contains("spandrel::heap") {
+            assert_eq!((first.as_str(), second.as_str()), ("visit 1\n", "visit 2\n"));
+        }
+    }
+}
+
+/// A folder with what a user has: a job, texts, and the build folder of the project.
+struct Shell {
+    folder: TempDir,
+}
+
+impl Shell {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path();
+        std::fs::write(path.join("job.py"), "print(sum(map(len, map(str, range(100000)))))\n")
+            .expect("write");
+        for (name, text) in [("a.txt", "one two two\n"), ("b.txt", "three three three\n")] {
+            std::fs::write(path.join(name), text.repeat(100)).expect("write");
+        }
+        let target = release_dir().parent().expect("a target folder").to_path_buf();
+        std::os::unix::fs::symlink(target, path.join("target")).expect("a link");
+        Self { folder }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn job(&self, line: &str) -> Job {
+        let path = std::env::var("PATH").unwrap_or_default();
+        Job::new(installed("sh"))
+            .args(["-c", line])
+            .dir(self.path())
+            .env("PATH", format!("{}:{path}", release_dir().display()))
+            .env("CARGO_TARGET_DIR", release_dir().parent().expect("a target folder"))
+            .memory_cap(64 << 30)
+            .timeout(PATIENCE)
+    }
+
+    fn runs(&self, line: &str) {
+        let line = line.replace("/tmp/", &format!("{}/", self.path().display()));
+        // Made for a checkout of the project, and optimised for minutes.
+        let checkout =
+            format!("cargo run --locked --manifest-path {}/Cargo.toml", workspace().display());
+        let line = line.replace("cargo run --release", &checkout);
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if let ["make", target, ..] = words[..] {
+            let makefile =
+                std::fs::read_to_string(workspace().join("Makefile")).expect("a Makefile");
+            // The tests are a part of one, and what is measured is the other.
+            assert!(makefile.contains(&format!("\n{target}: ")), "no target {target}");
+        } else if line.contains("redis-server") {
+            self.serves(&line);
+        } else {
+            self.job(&line).run().expect_ok();
+        }
+    }
+
+    /// A server answers, and ends by a signal with its statistics.
+    fn serves(&self, line: &str) {
+        let socket = line.split("--unixsocket ").nth(1).and_then(|rest| rest.split(' ').next());
+        let socket = socket.expect("a socket").to_owned();
+        let running = self.job(&format!("exec {line}")).start();
+        let begun = Instant::now();
+        let answers = || {
+            let ping = Command::new(installed("redis-cli")).args(["-s", &socket, "ping"]).output();
+            ping.is_ok_and(|done| done.stdout.starts_with(b"PONG"))
+        };
+        while !answers() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it does not answer");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // SAFETY: a number of a process that was started here.
+        unsafe { libc::kill(running.pid() as i32, libc::SIGTERM) };
+        let done = running.wait().expect_ok();
+        assert!(done.err().contains("requests by size"), "{done}");
+    }
+}
+
+#[test]
+fn lines_of_the_shell_do_what_they_say() {
+    let shell = Shell::new();
+    for line in of("sh").iter().flat_map(|block| block.lines()) {
+        let line = line.split(" #").next().unwrap_or_default().trim();
+        if !line.is_empty() {
+            shell.runs(line);
+        }
+    }
+    assert!(shell.path().join("words.heap").is_file());
+}
