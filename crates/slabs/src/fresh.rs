@@ -92,6 +92,11 @@ pub fn begin_small(huge_pages: usize) -> bool {
     FRESH.begin_small(huge_pages)
 }
 
+/// Whether the last huge page that was touched was slow.
+pub fn are_slow() -> bool {
+    FRESH.slow.load(Relaxed) > 0
+}
+
 /// Has the kernel ready what the next huge page is made of, if that is slow to come: whoever makes
 /// a page whole keeps all others of the process from faulting meanwhile, and who touches a fresh
 /// one nobody. What a processor has given back last it gets first.
