@@ -115,7 +115,7 @@ fn memory_follows_use() {
     let before = resident_mib();
     for doubling in 1..8 {
         // SAFETY: as above.
-        object = unsafe { remap::realloc(object, 2 * MIB << doubling) };
+        object = unsafe { remap::realloc(object, MIB << (doubling + 1)) };
         fill(object, 1);
     }
     assert!(resident_mib() < before + 8, "{} MiB after {before}", resident_mib());
