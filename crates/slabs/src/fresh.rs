@@ -37,10 +37,11 @@ impl Fresh {
     }
 
     /// Lost counts do not matter.
-    fn begins_small(&self) -> bool {
+    fn begin_small(&self, huge_pages: usize) -> bool {
         let rest = self.rest.load(Relaxed);
         if rest > 0 {
-            self.rest.store(rest - 1, Relaxed);
+            let fewer = u32::try_from(huge_pages).unwrap_or(u32::MAX);
+            self.rest.store(rest.saturating_sub(fewer), Relaxed);
         }
         rest > 0
     }
@@ -60,7 +61,7 @@ impl Fresh {
         }
     }
 
-    fn took(&self, micros: u64) {
+    fn took(&self, micros: u64) -> Speed {
         let slow = self.slow.load(Relaxed);
         if micros < SLOW_MICROS {
             if slow != 0 {
@@ -68,16 +69,32 @@ impl Fresh {
                 self.rest.store(0, Relaxed);
                 self.slow.store(0, Relaxed);
             }
-            return;
+            return Speed::Quick;
         }
         self.slow.store((slow + 1).min(MOST_DOUBLINGS), Relaxed);
         self.rest.store(REST << slow, Relaxed);
+        Speed::Slow
     }
 }
 
-/// Whether the next huge page had better begin with small pages.
-pub fn begins_small() -> bool {
-    FRESH.begins_small()
+/// How long a huge page took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Speed {
+    /// Less than its small pages.
+    Quick,
+    /// More.
+    Slow,
+}
+
+/// Whether the next so many huge pages had better begin with small pages. If so, they are counted as having done so.
+#[inline]
+pub fn begin_small(huge_pages: usize) -> bool {
+    FRESH.begin_small(huge_pages)
+}
+
+/// Whether the last huge page that was touched was slow.
+pub fn are_slow() -> bool {
+    FRESH.slow.load(Relaxed) > 0
 }
 
 /// Has the kernel ready what the next huge page is made of, if that is slow to come: whoever makes
@@ -105,16 +122,16 @@ pub fn fork_forget() {
 
 static FETCHING: AtomicBool = AtomicBool::new(false);
 
-/// Touches a fresh huge page, and learns from how long it takes.
+/// Touches a fresh huge page, and learns from how long it takes. Returns that.
 ///
 /// # Safety
 /// Writable memory that is zero, and the caller's.
-pub unsafe fn touch(at: *mut u8) {
+pub unsafe fn touch(at: *mut u8) -> Speed {
     // Not the wall's time: what others did meanwhile says nothing.
     let start = clock::thread_micros();
     // SAFETY: passed on from the caller.
     unsafe { ptr::write_volatile(at, 0) };
-    FRESH.took(clock::thread_micros().saturating_sub(start));
+    FRESH.took(clock::thread_micros().saturating_sub(start))
 }
 
 #[cfg(test)]
@@ -123,7 +140,7 @@ mod tests {
 
     /// How many begin small until one is tried whole.
     fn small(fresh: &Fresh) -> u32 {
-        (0..).find(|_| !fresh.begins_small()).unwrap_or(0)
+        (0..).find(|_| !fresh.begin_small(1)).unwrap_or(0)
     }
 
     #[test]
@@ -139,7 +156,7 @@ mod tests {
         fresh.took(100);
         assert_eq!(small(&fresh), 0);
         fresh.took(5000);
-        assert!(fresh.begins_small());
+        assert!(fresh.begin_small(1));
         fresh.took(100);
         assert_eq!(small(&fresh), 0, "another thread found them quick");
     }

@@ -50,7 +50,7 @@ impl Kernel {
     pub fn touch_fresh(&self, span: PageId) {
         if let Some(page) = self.fresh.filter(|page| page.first_page() == span) {
             // SAFETY: open data of the slice, zero, in a span that is nobody else's yet.
-            unsafe { fresh::touch(huge_address(page)) };
+            let _ = unsafe { fresh::touch(huge_address(page)) };
         }
     }
 }
@@ -82,7 +82,7 @@ impl Memory for Kernel {
 
     fn begins_small(&mut self) -> bool {
         // Nor where nothing can make it whole later.
-        vm::can_collapse() && fresh::begins_small()
+        vm::can_collapse() && fresh::begin_small(1)
     }
 
     fn back_small(&mut self, page: HugePageId) -> bool {

@@ -27,7 +27,7 @@ mod class;
 pub mod components;
 mod cpu_cache;
 mod figures;
-mod fresh;
+pub mod fresh;
 mod heap;
 mod hits;
 mod kept;

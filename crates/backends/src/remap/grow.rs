@@ -5,8 +5,10 @@ use core::sync::atomic::Ordering::*;
 
 use spandrel_os::budget::Promise;
 use spandrel_os::vm;
-use spandrel_pages::{HUGEPAGE_BYTES, KIB, MIB, PAGE_BYTES};
+use spandrel_pages::{KIB, PAGE_BYTES};
 
+use super::density::Contents;
+use super::huge::Pattern;
 use super::layout::{CAPACITY, class_for};
 use super::lists::{Want, pages_of};
 use super::slot::{HELD, LIVE};
@@ -22,35 +24,12 @@ pub const APART_BUDGET: usize = 16384;
 /// Objects below this are copied when they outgrow their slot: 64 KiB cost 6 us
 /// to copy, and a move costs a system call and two mappings.
 const MOVE_FROM: usize = 64 * KIB;
-/// From here on pages are advised to be huge.
-const HUGE_FROM_PAGES: usize = HUGEPAGE_BYTES / PAGE_BYTES;
 /// A shrinking object that leaves this much has its spare pages weighed at once.
 const SHED_PAGES: usize = 64 * KIB / PAGE_BYTES;
 /// Growth steps below this part of the size count as appending.
 const APPEND_PART: usize = 8;
 /// Consecutive appends after which an object is taken for one that goes on.
 const APPEND_STREAK: u8 = 3;
-/// Of a huge page that an object only begins this part of the object may be left over.
-const LEFT_OVER_PART: usize = 8;
-/// Where so many pages of a huge page are missing, one fault that brings it whole is quicker than a
-/// fault for each: a huge page takes 0.1 ms, a page 1.7 us.
-const WORTH_ANEW_PAGES: usize = 64;
-/// Populated ahead of an appended object: 1/16 of its size within these bounds,
-/// so that residency exceeds use by at most a sixteenth and a little.
-const BATCH_PART: usize = 16;
-const BATCH_LEAST_PAGES: usize = 64 * KIB / PAGE_BYTES;
-const BATCH_MOST_PAGES: usize = MIB / PAGE_BYTES;
-
-/// Why fresh pages are about to be used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Pattern {
-    /// The object is new.
-    New,
-    /// It grew by a large step.
-    Grown,
-    /// It is being appended to.
-    Appended,
-}
 
 impl Remap {
     /// Gives an entered slot's object the new size, and leaves it. Returns
@@ -140,71 +119,6 @@ impl Remap {
         }
     }
 
-    /// The pages from `from` up to `to` of a slot are about to be used for the
-    /// first time: makes them huge or brings them in batches where that pays.
-    pub(super) fn extend(
-        &self,
-        place: Place,
-        from: usize,
-        to: usize,
-        pattern: Pattern,
-        promise: Promise,
-    ) {
-        let slot = place.slot;
-        let capacity = slot.opened.load(Relaxed) as usize;
-        let mut touched = slot.to_touch(to);
-        let (mut whole, mut batched) = (None, None);
-        let huge = slot.huge();
-        if to >= HUGE_FROM_PAGES && to > huge {
-            let up = to.next_multiple_of(PAGES_PER_HUGE).min(capacity);
-            // A last huge page that is only begun costs memory: allowed where what is left over
-            // of it is small beside the object, or about to be filled.
-            let worth = up - to <= to / LEFT_OVER_PART || pattern == Pattern::Appended;
-            whole = if worth { Promise::of((up - to) * PAGE_BYTES) } else { None };
-            let ahead = whole.is_some();
-            let end = if ahead { up } else { to - to % PAGES_PER_HUGE };
-            if end > huge && self.advise_huge(place, huge, end) {
-                touched = touched.max(end);
-            }
-        }
-        if pattern == Pattern::New && !self.lists_strict() {
-            begin_anew(place, from, to);
-        }
-        let batch = (to / BATCH_PART).clamp(BATCH_LEAST_PAGES, BATCH_MOST_PAGES);
-        let end = (to + batch).min(capacity);
-        let pays = pattern == Pattern::Appended && to > slot.huge();
-        if pays {
-            batched = Promise::of((end - to) * PAGE_BYTES);
-        }
-        if batched.is_some() {
-            // SAFETY: the range is open and lies in a slot held by the caller.
-            if unsafe { vm::populate(place.at.add(from * PAGE_BYTES), (end - from) * PAGE_BYTES) } {
-                touched = touched.max(end);
-            }
-        }
-        slot.touch(touched, promise.and(whole).and(batched));
-        if touched > to {
-            self.note(place, 0, (touched - to) as i32);
-        }
-    }
-
-    /// Advises huge pages from page `from` up to `to`, if a mapping is to spare.
-    fn advise_huge(&self, place: Place, from: usize, to: usize) -> bool {
-        if from == 0 && self.splits.load(Relaxed) >= SPLIT_BUDGET {
-            return false;
-        }
-        let (at, len) = (from * PAGE_BYTES, (to - from) * PAGE_BYTES);
-        // SAFETY: the range is open and lies in a slot held by the caller.
-        if !unsafe { vm::advise_huge(place.at.add(at), len) } {
-            return false;
-        }
-        if from == 0 {
-            self.splits.fetch_add(1, Relaxed);
-        }
-        place.slot.set_huge(to);
-        true
-    }
-
     /// The object needs more room than its slot has.
     #[cold]
     fn outgrow(&self, from: Place, size: usize, mut promise: Promise) -> (*mut u8, usize) {
@@ -266,7 +180,7 @@ impl Remap {
         // All that `usable_size` names may have been written to.
         let bytes = (pages_of(used) * PAGE_BYTES).min(size);
         let (to, promise) = self.take_new(class_for(size)?, size, Want::Near(pages_of(size)))?;
-        let dirty = self.settle_new(to, size, promise).max(bytes);
+        let dirty = self.settle_new(to, size, Contents::Any, promise).max(bytes);
         // SAFETY: both objects are held by this call and do not overlap.
         unsafe { ptr::copy_nonoverlapping(from.at, to.at, bytes) };
         self.copied.fetch_add(1, Relaxed);
@@ -379,33 +293,6 @@ fn move_some(from: Place, to: Place, done: usize, end: usize) -> (usize, vm::Mov
         end = if huge > done { huge } else { middle };
     }
     (done, vm::Move::Refused)
-}
-
-/// Maps a huge page anew of which a former object left small pages, the first `from` of the slot being
-/// resident, if a new one of `to` pages has the rest of it or most of that. The kernel brings no huge
-/// page where there is a table of small ones, and such a table goes with its mapping only.
-fn begin_anew(place: Place, from: usize, to: usize) {
-    let left = from % PAGES_PER_HUGE;
-    let (begun, end) = (from - left, from - left + PAGES_PER_HUGE);
-    let is_advised = end <= place.slot.huge();
-    // A part of what was moved here would be a mapping of its own, and not counted.
-    let is_moved = begun < place.slot.moved.load(Relaxed) as usize;
-    let missing = to.min(end) - from;
-    let left_over = end.saturating_sub(to);
-    if left != 0
-        && is_advised
-        && !is_moved
-        && missing >= WORTH_ANEW_PAGES
-        && left_over <= to / LEFT_OVER_PART
-    {
-        let len = PAGES_PER_HUGE * PAGE_BYTES;
-        // SAFETY: open, in a slot held by the caller, and without contents that anybody knows of.
-        // If it fails, for want of mappings, they stay as they are.
-        unsafe {
-            let at = place.at.add(begun * PAGE_BYTES);
-            let _ = vm::open_fresh(at, len) && vm::advise_huge(at, len);
-        }
-    }
 }
 
 /// Keeps the allocation counter, the streak of appends, and what is expected.

@@ -14,8 +14,10 @@
 //! which only says what is expected of the object.
 
 mod accounts;
+mod density;
 mod early;
 mod grow;
+mod huge;
 mod layout;
 mod lists;
 mod parked;
@@ -36,6 +38,7 @@ use spandrel_os::{slices, vm};
 use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, PAGE_BYTES};
 use spandrel_sync::{Lock, Once};
 
+use density::{Contents, Densities};
 pub use early::{alloc_early, note_late};
 pub use layout::ALIGN_KEPT_BYTES;
 use layout::{CAPACITY, CLASSES, Layout, SlotId, class_for};
@@ -86,6 +89,8 @@ struct Remap {
     trimming: Lock<()>,
     /// Mappings beyond one per class: see [`grow::SPLIT_BUDGET`].
     splits: AtomicUsize,
+    /// What large objects use of their pages.
+    densities: Densities,
     /// Slots that are opened one by one, where memory is charged when opened.
     apart: AtomicUsize,
     next_decay_ms: AtomicU64,
@@ -109,6 +114,7 @@ static REMAP: Remap = Remap {
     is_large: AtomicBool::new(false),
     wanted: AtomicBool::new(false),
     splits: AtomicUsize::new(0),
+    densities: Densities::new(),
     apart: AtomicUsize::new(0),
     next_decay_ms: AtomicU64::new(0),
     parked: AtomicU32::new(parked::NOBODY),
@@ -286,7 +292,7 @@ impl Remap {
 
     /// Makes a HELD slot of [`Remap::take_new`] live. Returns how many bytes from
     /// the start may not be zero.
-    fn settle_new(&self, place: Place, size: usize, promise: Promise) -> usize {
+    fn settle_new(&self, place: Place, size: usize, contents: Contents, promise: Promise) -> usize {
         let pages = pages_of(size);
         let slot = place.slot;
         let touched = slot.touched.load(Relaxed) as usize;
@@ -295,14 +301,20 @@ impl Remap {
         slot.streak.store(0, Relaxed);
         slot.early.store(0, Relaxed);
         if pages > touched {
-            self.extend(place, touched, pages, grow::Pattern::New, promise);
+            self.extend(place, touched, pages, huge::Pattern::New(contents), promise);
             self.queue_spare(place, pages);
         }
         slot.set_state(LIVE);
         touched * PAGE_BYTES
     }
 
-    fn allocate(&self, size: usize, align: usize, want: Want) -> Option<(NonNull<u8>, usize)> {
+    fn allocate(
+        &self,
+        size: usize,
+        align: usize,
+        want: Want,
+        contents: Contents,
+    ) -> Option<(NonNull<u8>, usize)> {
         if !self.is_ready() {
             return None;
         }
@@ -321,7 +333,7 @@ impl Remap {
             self.put_back(place, pages_of(size));
             return None;
         }
-        let dirty = self.settle_new(place, size, promise);
+        let dirty = self.settle_new(place, size, contents, promise);
         self.tick();
         self.see_to_background();
         NonNull::new(place.at).map(|at| (at, dirty.min(size)))
@@ -340,13 +352,15 @@ pub fn start() -> bool {
 /// there is no slot or no memory. The contents are arbitrary.
 pub fn alloc(size: usize, align: usize) -> *mut u8 {
     let want = Want::Near(pages_of(size));
-    REMAP.allocate(size, align, want).map_or(ptr::null_mut(), |(at, _)| at.as_ptr())
+    REMAP.allocate(size, align, want, Contents::Any).map_or(ptr::null_mut(), |(at, _)| at.as_ptr())
 }
 
 /// As [`alloc`], zeroed; only what an earlier object left is cleared.
 pub fn alloc_zeroed(size: usize, align: usize) -> *mut u8 {
     let want = Want::Near(pages_of(size));
-    let Some((at, dirty)) = REMAP.allocate(size, align, want) else { return ptr::null_mut() };
+    let Some((at, dirty)) = REMAP.allocate(size, align, want, Contents::Zeros) else {
+        return ptr::null_mut();
+    };
     // SAFETY: the object has at least `dirty` bytes.
     unsafe { ptr::write_bytes(at.as_ptr(), 0, dirty) };
     at.as_ptr()
@@ -362,7 +376,7 @@ pub fn alloc_warm(size: usize) -> *mut u8 {
         return ptr::null_mut();
     }
     let want = Want::Warm(pages_of(size));
-    REMAP.allocate(size, 1, want).map_or(ptr::null_mut(), |(at, _)| at.as_ptr())
+    REMAP.allocate(size, 1, want, Contents::Any).map_or(ptr::null_mut(), |(at, _)| at.as_ptr())
 }
 
 /// Gives an object back.

@@ -83,6 +83,7 @@ impl Remap {
     pub(super) fn release(&self, place: Place) {
         let slot = place.slot;
         let pages = pages_of(slot.used.load(Relaxed));
+        let was_sparse = self.was_sparse(place, pages);
         slot.used.store(0, Relaxed);
         slot.set_state(HELD);
         slot.leave();
@@ -91,6 +92,11 @@ impl Remap {
         tell(&mut lists, place, 0, 0);
         lists.accounts.pass(now);
         lists.accounts.close(pages);
+        if was_sparse {
+            self.see(&lists);
+            drop(lists);
+            return self.forget(place);
+        }
         // One slot keeps no more than all slots together may.
         let limit = lists.accounts.warm_limit();
         let touched = slot.touched.load(Relaxed) as usize;
@@ -113,6 +119,20 @@ impl Remap {
         // What is warm now may be forgotten.
         background::wake();
         self.tick();
+    }
+
+    /// Empties a held slot whose object has left few pages.
+    #[cold]
+    fn forget(&self, place: Place) {
+        self.empty(place);
+        let mut lists = self.lists.lock();
+        lists.dequeue(place.id);
+        if place.slot.touched.load(Relaxed) == 0 {
+            lists.put_cold(place.id);
+        } else {
+            // Its pages did not go back.
+            lists.put_warm(place.id, self.stamp());
+        }
     }
 
     /// An entered slot's object shrank to `pages`: what it leaves is warm memory

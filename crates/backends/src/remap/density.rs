@@ -1,0 +1,320 @@
+//! Whether a new large object is expected to use most of its pages, and so is worth huge pages.
+//!
+//! A huge page takes 2 MiB for the first byte that is used of it. So the first objects begin with small pages. If an object of
+//! its kind is found to have used most of them, the next ones begin with huge pages. A kind is the power of two of the size, and
+//! whether the program asked for zeros: a table of zeros is often sparse.
+//!
+//! A program that fills one large object and ends would never have huge pages so. So objects of any contents begin with huge pages as long as
+//! these are [`UNPROVEN_PAGES`] in all and nothing is known of their kind.
+//!
+//! Only objects on small pages show what a program uses, so that one in [`TRIAL_EVERY`] of those that could have huge pages begins
+//! with small ones.
+
+use core::sync::atomic::{AtomicI8, AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
+
+use spandrel_os::{clock, vm};
+use spandrel_pages::{MIB, PAGE_BYTES};
+
+use super::layout::SlotId;
+use super::lists::pages_of;
+use super::slot::LIVE;
+use super::{PAGES_PER_HUGE, Place, Remap};
+
+/// Powers of two of pages, from a huge page on.
+const OCTAVES: usize = 18;
+/// What an object is asked at: pages that lie evenly between its first and its last one.
+const SPOTS: usize = 16;
+/// With so many of its spots resident an object is dense, ...
+const DENSE_SPOTS: usize = 12;
+/// ... and with so few it is sparse.
+const SPARSE_SPOTS: usize = 4;
+/// A live object is not sparse before it has had this time to be filled. (1 GiB of small pages takes half a second.)
+const FILL_MS: u64 = 1000;
+/// Pages of objects of unknown kinds that begin with huge pages, in a process's life: 32 MiB. So much may be resident and not used.
+const UNPROVEN_PAGES: usize = 32 * MIB / PAGE_BYTES;
+/// Trust in a kind, at most.
+const MOST_TRUST: i8 = 3;
+/// One in so many objects of a dense kind begins with small pages.
+const TRIAL_EVERY: u8 = 16;
+/// New objects whose density is not known yet.
+const RECENT: usize = 4;
+
+/// What is asked for: any contents, or zeros.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Contents {
+    /// Any.
+    Any,
+    /// Zeros.
+    Zeros,
+}
+
+/// What is known of each kind, and the objects that will tell more. All zero at first.
+pub struct Densities {
+    /// Positive: objects of this kind are dense. By [`Contents`] and power of two.
+    trust: [[AtomicI8; OCTAVES]; 2],
+    trials: AtomicU8,
+    /// See [`UNPROVEN_PAGES`].
+    unproven: AtomicUsize,
+    /// When the recent objects were looked at last.
+    asked_ms: AtomicU64,
+    /// See [`Young`].
+    recent: [AtomicU64; RECENT],
+}
+
+/// An object that began with small pages a short while ago, as one word; 0 is none.
+#[derive(Clone, Copy)]
+struct Young {
+    id: SlotId,
+    contents: Contents,
+    /// Coarse milliseconds, modulo 2^30.
+    born_ms: u64,
+}
+
+const BORN_MASK: u64 = (1 << 30) - 1;
+
+impl Young {
+    fn word(self) -> u64 {
+        let zeros = u64::from(self.contents == Contents::Zeros);
+        1 << 63 | self.born_ms << 33 | zeros << 32 | u64::from(self.id.raw())
+    }
+
+    fn of(word: u64) -> Option<Self> {
+        (word != 0).then(|| Self {
+            id: SlotId::from_raw(word as u32),
+            contents: if word >> 32 & 1 == 1 { Contents::Zeros } else { Contents::Any },
+            born_ms: word >> 33 & BORN_MASK,
+        })
+    }
+
+    fn age_ms(self) -> u64 {
+        (clock::coarse_ms() & BORN_MASK).wrapping_sub(self.born_ms) & BORN_MASK
+    }
+}
+
+fn octave(pages: usize) -> usize {
+    let doublings = (pages / PAGES_PER_HUGE).max(1).ilog2() as usize;
+    doublings.min(OCTAVES - 1)
+}
+
+impl Densities {
+    /// Nothing is known.
+    pub const fn new() -> Self {
+        Self {
+            trust: [const { [const { AtomicI8::new(0) }; OCTAVES] }; 2],
+            trials: AtomicU8::new(0),
+            unproven: AtomicUsize::new(0),
+            asked_ms: AtomicU64::new(0),
+            recent: [const { AtomicU64::new(0) }; RECENT],
+        }
+    }
+
+    /// Whether a new object of so many pages begins with huge pages. Sizes of which nothing is known follow the next smaller one, as a
+    /// table that grows by copies is of another size each time. Lost counts do not matter.
+    fn begins_huge(&self, contents: Contents, pages: usize) -> bool {
+        let known = self.trust[contents as usize].iter().take(octave(pages) + 1).rev();
+        let trust = known.map(|trust| trust.load(Relaxed)).find(|trust| *trust != 0);
+        let Some(trust) = trust else { return contents == Contents::Any && self.may_try(pages) };
+        if trust <= 0 {
+            return false;
+        }
+        let turn = self.trials.load(Relaxed).wrapping_add(1);
+        self.trials.store(turn, Relaxed);
+        !turn.is_multiple_of(TRIAL_EVERY)
+    }
+
+    /// Whether an object of so many pages begins with huge ones although nothing is known.
+    fn may_try(&self, pages: usize) -> bool {
+        let more = |before: usize| Some(before + pages).filter(|sum| *sum <= UNPROVEN_PAGES);
+        self.unproven.fetch_update(Relaxed, Relaxed, more).is_ok()
+    }
+
+    /// An object was found dense or sparse. One sparse object outweighs all trust: it may cost 512 times its memory, and a dense one on small
+    /// pages three times its page faults' time.
+    fn learn(&self, contents: Contents, pages: usize, dense: bool) {
+        let trust = &self.trust[contents as usize][octave(pages)];
+        let before = trust.load(Relaxed);
+        let after = if dense { (before + 1).min(MOST_TRUST) } else { (before.min(0) - 1).max(-1) };
+        trust.store(after, Relaxed);
+    }
+
+    /// Remembers a new object on small pages, in place of the oldest.
+    fn note(&self, id: SlotId, contents: Contents) {
+        let young = Young { id, contents, born_ms: clock::coarse_ms() & BORN_MASK };
+        let mut word = young.word();
+        for place in &self.recent {
+            word = place.swap(word, Relaxed);
+        }
+    }
+
+    /// Takes an object out of those whose density is not known.
+    fn take(&self, id: SlotId) -> Option<Young> {
+        self.recent.iter().find_map(|place| {
+            let word = place.load(Relaxed);
+            let young = Young::of(word).filter(|young| young.id == id)?;
+            place.compare_exchange(word, 0, Relaxed, Relaxed).is_ok().then_some(young)
+        })
+    }
+}
+
+/// What was found at the spots of an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Found {
+    Dense,
+    Sparse,
+    Between,
+}
+
+/// Looks at the spots between page `from` and page `to`, until they have told.
+fn look(place: Place, from: usize, to: usize) -> Found {
+    let last = to.saturating_sub(from + 1);
+    let (mut resident, mut missing) = (0, 0);
+    for spot in 0..SPOTS {
+        let at = place.at.wrapping_add((from + last * spot / (SPOTS - 1)) * PAGE_BYTES);
+        if vm::is_resident(at) {
+            resident += 1;
+        } else {
+            missing += 1;
+        }
+        if resident > SPARSE_SPOTS && missing > SPOTS - DENSE_SPOTS {
+            return Found::Between;
+        }
+    }
+    if resident >= DENSE_SPOTS {
+        Found::Dense
+    } else if resident <= SPARSE_SPOTS {
+        Found::Sparse
+    } else {
+        Found::Between
+    }
+}
+
+impl Remap {
+    /// Whether pages from `from` up to `to` of a new object come in huge pages. If not, the object is one of those that tell of others.
+    pub(super) fn begins_huge(&self, place: Place, to: usize, contents: Contents) -> bool {
+        if place.slot.huge() > 0 {
+            // The object before had them, and left some.
+            return true;
+        }
+        self.ask_recent();
+        let huge = self.densities.begins_huge(contents, to);
+        if !huge {
+            self.densities.note(place.id, contents);
+        }
+        huge
+    }
+
+    /// Whether an object that grows behind page `from` has used most of the small pages that it has. What it has of huge ones tells nothing:
+    /// it was found worth them before.
+    pub(super) fn is_dense(&self, place: Place, from: usize) -> bool {
+        let huge = place.slot.huge();
+        from <= huge || look(place, huge, from) == Found::Dense
+    }
+
+    /// Looks at the objects that have begun with small pages lately, once in a tick of the coarse clock.
+    fn ask_recent(&self) {
+        let now = clock::coarse_ms();
+        if self.densities.asked_ms.swap(now, Relaxed) == now {
+            return;
+        }
+        for place in &self.densities.recent {
+            let word = place.load(Relaxed);
+            let Some(young) = Young::of(word) else { continue };
+            // A program frees objects meanwhile. Then what is read here is of no object or of another: one wrong verdict.
+            let slot = self.place(young.id);
+            let pages = pages_of(slot.slot.used.load(Relaxed));
+            if slot.slot.state() != LIVE || pages < PAGES_PER_HUGE {
+                continue;
+            }
+            let found = look(slot, 0, pages);
+            let tells = match found {
+                Found::Dense => true,
+                Found::Sparse => young.age_ms() >= FILL_MS,
+                Found::Between => false,
+            };
+            if tells && place.compare_exchange(word, 0, Relaxed, Relaxed).is_ok() {
+                self.densities.learn(young.contents, pages, found == Found::Dense);
+            }
+        }
+    }
+
+    /// An object of so many pages is gone from an entered slot. Returns whether it has left few of them: they are not worth to be kept
+    /// for the next object, as they would be counted and cleared as if all were there.
+    pub(super) fn was_sparse(&self, place: Place, pages: usize) -> bool {
+        if pages < PAGES_PER_HUGE || place.slot.huge() > 0 {
+            return false;
+        }
+        let found = look(place, 0, pages);
+        if let Some(young) = self.densities.take(place.id)
+            && found != Found::Between
+        {
+            self.densities.learn(young.contents, pages, found == Found::Dense);
+        }
+        found == Found::Sparse
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGES: usize = PAGES_PER_HUGE;
+
+    /// Of which no object begins with huge pages unproven.
+    fn cautious() -> Densities {
+        let densities = Densities::new();
+        densities.unproven.store(UNPROVEN_PAGES, Relaxed);
+        densities
+    }
+
+    #[test]
+    fn some_of_unknown_kinds_begin_huge() {
+        let densities = Densities::new();
+        assert!(!densities.begins_huge(Contents::Zeros, PAGES));
+        assert!(!densities.begins_huge(Contents::Any, UNPROVEN_PAGES + 1));
+        let huge = (0..100).filter(|_| densities.begins_huge(Contents::Any, PAGES)).count();
+        assert_eq!(huge, 16);
+        assert!(!densities.begins_huge(Contents::Any, 8 * PAGES));
+    }
+
+    #[test]
+    fn objects_begin_small_until_one_was_dense() {
+        let densities = cautious();
+        assert!(!densities.begins_huge(Contents::Any, 4 * PAGES));
+        densities.learn(Contents::Any, 4 * PAGES, true);
+        assert!(densities.begins_huge(Contents::Any, 4 * PAGES));
+        assert!(densities.begins_huge(Contents::Any, 100 * PAGES), "the next larger known");
+        assert!(!densities.begins_huge(Contents::Any, 2 * PAGES), "nothing is known");
+        assert!(!densities.begins_huge(Contents::Zeros, 4 * PAGES), "another kind");
+    }
+
+    #[test]
+    fn one_sparse_object_outweighs_all_dense_ones() {
+        let densities = cautious();
+        (0..9).for_each(|_| densities.learn(Contents::Zeros, PAGES, true));
+        densities.learn(Contents::Zeros, PAGES, false);
+        assert!(!densities.begins_huge(Contents::Zeros, PAGES));
+        (0..9).for_each(|_| densities.learn(Contents::Zeros, PAGES, false));
+        (0..2).for_each(|_| densities.learn(Contents::Zeros, PAGES, true));
+        assert!(densities.begins_huge(Contents::Zeros, PAGES), "two dense ones are enough again");
+    }
+
+    #[test]
+    fn some_of_a_dense_kind_begin_small_to_tell() {
+        let densities = Densities::new();
+        densities.learn(Contents::Any, PAGES, true);
+        let small = (0..160).filter(|_| !densities.begins_huge(Contents::Any, PAGES)).count();
+        assert_eq!(small, 10);
+    }
+
+    #[test]
+    fn the_last_objects_are_remembered_and_taken_once() {
+        let densities = Densities::new();
+        let id = |index| SlotId::new(2, index);
+        (0..6).for_each(|index| densities.note(id(index), Contents::Zeros));
+        assert!(densities.take(id(1)).is_none(), "too long ago");
+        let young = densities.take(id(2)).expect("one of the last four");
+        assert!(young.contents == Contents::Zeros && young.age_ms() < FILL_MS);
+        assert!(densities.take(id(2)).is_none());
+        assert!(densities.take(id(5)).is_some());
+    }
+}
