@@ -273,6 +273,17 @@ pub(crate) fn glibc_may_serve(size: usize) -> bool {
 /// glibc, and not used any more.
 #[inline(always)]
 pub unsafe fn free(object: *mut u8) {
+    // SAFETY: passed on from the caller.
+    unsafe { free_or(object, free_other) }
+}
+
+/// As [`free`]; what goes the long way there goes to `other` here, with its owner byte. All objects go there
+/// while [`is_elsewhere`](crate::is_elsewhere).
+///
+/// # Safety
+/// As for [`free`], for `other` as well.
+#[inline(always)]
+pub unsafe fn free_or(object: *mut u8, other: unsafe fn(*mut u8, u8)) {
     let owner = slices::owner_byte(object as usize);
     // SAFETY: passed on from the caller; the owner byte names the allocator.
     unsafe {
@@ -289,7 +300,7 @@ pub unsafe fn free(object: *mut u8) {
             second();
             return spandrel_backends::Jemalloc::free(object);
         }
-        free_other(object, owner);
+        other(object, owner);
     }
 }
 
@@ -299,6 +310,21 @@ pub unsafe fn free(object: *mut u8) {
 /// As for [`free`]; the object was last sized `size` and asked for with `align`.
 #[inline(always)]
 pub unsafe fn free_sized(object: *mut u8, size: usize, align: usize) {
+    // SAFETY: passed on from the caller.
+    unsafe { free_sized_or(object, size, align, free_other) }
+}
+
+/// As [`free_or`], for an object whose size and alignment are known.
+///
+/// # Safety
+/// As for [`free_or`] and [`free_sized`].
+#[inline(always)]
+pub unsafe fn free_sized_or(
+    object: *mut u8,
+    size: usize,
+    align: usize,
+    other: unsafe fn(*mut u8, u8),
+) {
     let owner = slices::owner_byte(object as usize);
     // SAFETY: passed on from the caller; the owner byte names the allocator.
     unsafe {
@@ -315,7 +341,7 @@ pub unsafe fn free_sized(object: *mut u8, size: usize, align: usize) {
             second();
             return spandrel_backends::Jemalloc::free_sized(object, size, align);
         }
-        free_other(object, owner);
+        other(object, owner);
     }
 }
 
@@ -332,8 +358,11 @@ pub(crate) unsafe fn free_moved(object: *mut u8) {
 
 /// Frees by the allocators that are not compared for first, and all frees
 /// while requests are looked at.
+///
+/// # Safety
+/// As for [`free`]; `owner` is the object's owner byte.
 #[inline(never)]
-unsafe fn free_other(object: *mut u8, owner: u8) {
+pub unsafe fn free_other(object: *mut u8, owner: u8) {
     if owner == SYS {
         wild::check("free", object);
         // SAFETY: passed on from the caller.

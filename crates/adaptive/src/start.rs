@@ -14,6 +14,7 @@ use spandrel_policy::{Experiment, ExperimentError, Limit, Mode, ReleaseRate, par
 use spandrel_recorder::{self as recorder, Kinds, Recording};
 use spandrel_sync::{Lock, Once, background, is_single_threaded};
 
+use crate::elsewhere::is_elsewhere;
 use crate::{available, modes, monitor, observed, sites, tuner, youth};
 
 static STARTED: Once = Once::new();
@@ -98,9 +99,8 @@ fn start_with(configuration: &Configuration) {
     if let Some(one_in) = configuration.guard {
         guarded::guard_one_in(one_in);
     }
-    if let Some(recording) = &configuration.recording
-        && recorder::start(recording)
-    {
+    let records = configuration.recording.as_ref().is_some_and(recorder::start);
+    if records || is_elsewhere() {
         observed::apply();
     }
     budget::set(configuration.limit.hard, configuration.limit.soft);

@@ -12,7 +12,6 @@
 pub mod guarded;
 #[cfg(any(feature = "jemalloc", feature = "mimalloc", feature = "tcmalloc"))]
 mod hosted;
-mod module;
 mod native;
 pub mod remap;
 pub mod stack;

@@ -1,8 +1,9 @@
 //! `__register_atfork`: what `pthread_atfork` calls in every module.
 //!
 //! Libraries that are initialised before this one may register prepare handlers
-//! that allocate. Handlers run in reverse order of registration; so, whoever
-//! registers first, ours are put before theirs.
+//! that allocate. Handlers run in reverse order of registration; so, whichever
+//! library registers first, ours are put before its own. Not where the program has an allocator of its
+//! own: that may be what registers handlers, in the middle of its start.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -10,6 +11,8 @@ use core::sync::atomic::AtomicPtr;
 
 use spandrel_adaptive as adaptive;
 use spandrel_backends::libc_function;
+
+use crate::elsewhere::is_elsewhere;
 
 type Handler = Option<unsafe extern "C" fn()>;
 type Register = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
@@ -27,7 +30,9 @@ pub unsafe extern "C" fn __register_atfork(
     child: Handler,
     module: *mut c_void,
 ) -> c_int {
-    adaptive::register_fork_order();
+    if !is_elsewhere() {
+        adaptive::register_fork_order();
+    }
     match libc_function::<Register>(&REGISTER, c"__register_atfork") {
         // SAFETY: passed on from the caller.
         Some(register) => unsafe { register(prepare, parent, child, module) },

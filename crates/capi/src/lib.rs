@@ -10,6 +10,7 @@
 
 mod api;
 mod cxx;
+mod elsewhere;
 mod fork;
 mod info;
 mod init;
