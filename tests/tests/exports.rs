@@ -29,6 +29,9 @@ const C_INTERFACE: &[&str] = &[
     "mallopt",
     // Fork handlers of others must find the allocator unlocked: their order is the library's business.
     "__register_atfork",
+    // What is opened or looked up later is to find the interface in the C library as well.
+    "dlopen",
+    "dlmopen",
     // The child of a vfork runs on the parent's thread slot.
     "vfork",
     "__vfork",

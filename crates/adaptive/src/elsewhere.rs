@@ -14,21 +14,35 @@ use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use spandrel_os::modules::{LIBC, Module};
 
 const UNKNOWN: u8 = 0;
-const HERE: u8 = 1;
-const ELSEWHERE: u8 = 2;
+/// Ours: the library's, or that of the program which it is linked into.
+const OURS: u8 = 1;
+/// glibc's: the library was opened late, or has no `malloc`.
+const GLIBCS: u8 = 2;
+const ELSEWHERE: u8 = 3;
+/// Whose `malloc` all files of the program call.
 static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
 /// Whether this library has a `malloc`, and the program's requests go to another that is not glibc's.
 #[inline]
 pub fn is_elsewhere() -> bool {
+    state() == ELSEWHERE
+}
+
+/// Whether this library's `malloc` is the one that the whole program calls.
+pub fn is_in_front() -> bool {
+    state() == OURS
+}
+
+#[inline]
+fn state() -> u8 {
     match STATE.load(Relaxed) {
         UNKNOWN => look(),
-        state => state == ELSEWHERE,
+        state => state,
     }
 }
 
 #[cold]
-fn look() -> bool {
+fn look() -> u8 {
     let front: usize;
     // SAFETY: loads the address that the loader has for the name: what all files of the program call.
     unsafe {
@@ -39,10 +53,18 @@ fn look() -> bool {
         );
     }
     let is_front = |module: &Module| module.addresses().contains(&front);
-    // The library, or the program that it is linked into. There a `malloc` is ours, or ours is not in use.
+    // The library, or the program that it is linked into.
     let own = Module::around(look as *const () as usize);
-    let elsewhere = own.is_some_and(|own| !is_front(&own) && own.function(c"malloc").is_some())
-        && !Module::named(LIBC).is_some_and(|libc| is_front(&libc));
-    STATE.store(if elsewhere { ELSEWHERE } else { HERE }, Relaxed);
-    elsewhere
+    let has_malloc = |own: &Module| own.function(c"malloc").is_some();
+    let state = match own {
+        Some(own) if is_front(&own) => OURS,
+        Some(own)
+            if !Module::named(LIBC).is_some_and(|libc| is_front(&libc)) && has_malloc(&own) =>
+        {
+            ELSEWHERE
+        }
+        _ => GLIBCS,
+    };
+    STATE.store(state, Relaxed);
+    state
 }

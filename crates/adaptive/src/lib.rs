@@ -33,7 +33,7 @@ mod wild;
 mod youth;
 
 pub use backend::available;
-pub use elsewhere::is_elsewhere;
+pub use elsewhere::{is_elsewhere, is_in_front};
 pub use modes::{
     ModeChange, current_mode, enter_scope, leave_scope, mode_name, scope_at, scope_index, set_mode,
     with_mode,

@@ -10,6 +10,7 @@
 
 mod api;
 mod cxx;
+mod dlopen;
 mod elsewhere;
 mod fork;
 mod info;

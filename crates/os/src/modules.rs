@@ -2,10 +2,17 @@
 //!
 //! A symbol is looked up in one file alone, whatever other files define under the same name. Nothing
 //! here allocates: `dlsym` and `dlopen` do, through the program's `malloc`.
+//!
+//! A file's table of symbols can be made to name other functions, for all that is bound or looked up from then
+//! on. This module keeps what the table named first, and goes on finding that.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ops::Range;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
+
+use rustix::mm::{self, MprotectFlags};
+use spandrel_pages::{PAGE_BYTES, align_down, align_up};
 
 /// The name that glibc itself goes by.
 pub const LIBC: &CStr = c"libc.so.6";
@@ -18,6 +25,7 @@ pub struct Module {
     base: usize,
     /// Its dynamic section; null where it has none.
     dynamic: *const Dynamic,
+    headers: *const [libc::Elf64_Phdr],
 }
 
 /// An entry of a dynamic section (`Elf64_Dyn`).
@@ -59,9 +67,66 @@ impl Module {
     /// programs get which name none; `None`: there is no such function.
     pub fn function(&self, name: &CStr) -> Option<NonNull<c_void>> {
         let symbol = self.symbol(name)?;
-        // SAFETY: `symbol` returns an entry of the file's table, which is mapped as long as the file.
-        let value = unsafe { (*symbol).value };
+        let value = Redirected::first_value(symbol).unwrap_or_else(|| {
+            // SAFETY: `symbol` returns an entry of the file's table, which is mapped as long as the file.
+            unsafe { (*symbol).value.load(Relaxed) }
+        });
         NonNull::new(self.base.wrapping_add(value) as *mut c_void)
+    }
+
+    /// Makes the file's names stand for other functions: the loader finds these from now on wherever it finds
+    /// the file's. Names that the file does not define are passed over. False: the table cannot be
+    /// written to, and all is as it was.
+    ///
+    /// # Safety
+    /// Each function does what the file's function of that name does, for every caller. No other thread does the
+    /// same at the same time.
+    pub unsafe fn redirect(&self, functions: &[(&CStr, *const ())]) -> bool {
+        let symbols = || {
+            let known = |(name, to): &(&CStr, *const ())| Some((self.symbol(name)?, to.addr()));
+            functions.iter().filter_map(known)
+        };
+        let addresses = || symbols().map(|(symbol, _)| symbol.addr());
+        let (Some(first), Some(last)) = (addresses().min(), addresses().max()) else { return true };
+        let Some(end) = align_up(last + size_of::<Symbol>(), PAGE_BYTES) else { return false };
+        let first = align_down(first, PAGE_BYTES);
+        let Some(access) = self.access_to(first..end) else { return false };
+        let (at, len) = (first as *mut c_void, end - first);
+        if Redirected::room() < symbols().count() {
+            return false;
+        }
+        // SAFETY: the pages stay readable, and executable if they were.
+        if unsafe { mm::mprotect(at, len, access | MprotectFlags::WRITE) }.is_err() {
+            return false;
+        }
+        for (symbol, to) in symbols() {
+            Redirected::note(symbol);
+            // SAFETY: an entry of the table, which can be written to meanwhile. Threads that read it find either
+            // function, and the caller promises that both do.
+            unsafe { (*symbol).value.store(to.wrapping_sub(self.base), Release) };
+        }
+        // SAFETY: as it was before. Where this fails the table stays writable.
+        let _ = unsafe { mm::mprotect(at, len, access) };
+        true
+    }
+
+    /// What is allowed in the segment that holds a range.
+    fn access_to(&self, range: Range<usize>) -> Option<MprotectFlags> {
+        // SAFETY: the headers of a loaded file are mapped as long as it is.
+        let headers = unsafe { &*self.headers };
+        let holds = |header: &&libc::Elf64_Phdr| {
+            let at = self.base.wrapping_add(header.p_vaddr as usize);
+            let end = align_up(at.wrapping_add(header.p_memsz as usize), PAGE_BYTES);
+            header.p_type == libc::PT_LOAD && at <= range.start && Some(range.end) <= end
+        };
+        let flags = headers.iter().find(holds)?.p_flags;
+        let allowed =
+            |flag, access| if flags & flag != 0 { access } else { MprotectFlags::empty() };
+        Some(
+            allowed(libc::PF_R, MprotectFlags::READ)
+                | allowed(libc::PF_W, MprotectFlags::WRITE)
+                | allowed(libc::PF_X, MprotectFlags::EXEC),
+        )
     }
 
     fn symbol(&self, name: &CStr) -> Option<*const Symbol> {
@@ -147,8 +212,42 @@ struct Symbol {
     info: u8,
     other: u8,
     section: u16,
-    value: usize,
+    /// Changed by [`Module::redirect`] alone.
+    value: AtomicUsize,
     size: u64,
+}
+
+/// What a symbol named before [`Module::redirect`].
+struct Redirected {
+    symbol: AtomicPtr<Symbol>,
+    value: AtomicUsize,
+}
+
+/// Symbols that can be redirected in a process.
+const MOST_REDIRECTED: usize = 32;
+static REDIRECTED: [Redirected; MOST_REDIRECTED] =
+    [const { Redirected { symbol: AtomicPtr::new(ptr::null_mut()), value: AtomicUsize::new(0) } };
+        MOST_REDIRECTED];
+
+impl Redirected {
+    fn first_value(symbol: *const Symbol) -> Option<usize> {
+        let is_it = |entry: &&Self| entry.symbol.load(Acquire).cast_const() == symbol;
+        Some(REDIRECTED.iter().find(is_it)?.value.load(Relaxed))
+    }
+
+    fn room() -> usize {
+        REDIRECTED.iter().filter(|entry| entry.symbol.load(Relaxed).is_null()).count()
+    }
+
+    /// Keeps what a symbol names, at the first time.
+    fn note(symbol: *const Symbol) {
+        let free = REDIRECTED.iter().find(|entry| entry.symbol.load(Relaxed).is_null());
+        if let (None, Some(entry)) = (Self::first_value(symbol), free) {
+            // SAFETY: an entry of a loaded file's table.
+            entry.value.store(unsafe { (*symbol).value.load(Relaxed) }, Relaxed);
+            entry.symbol.store(symbol.cast_mut(), Release);
+        }
+    }
 }
 
 /// The hash of a name that `DT_GNU_HASH` is ordered by.
@@ -203,7 +302,7 @@ unsafe extern "C" fn look<F: FnMut(&Module) -> bool>(
         }
     }
     let Some(addresses) = addresses else { return 0 };
-    let module = Module { addresses, base, dynamic };
+    let module = Module { addresses, base, dynamic, headers };
     let is_it = (search.is_it)(&module);
     if is_it {
         search.found = Some(module);
@@ -226,6 +325,30 @@ mod tests {
         let heap = std::boxed::Box::new(1);
         assert!(Module::around((&raw const *heap).addr()).is_none());
         assert!(Module::around(0).is_none());
+    }
+
+    extern "C" fn no_timers() -> c_int {
+        77
+    }
+
+    #[test]
+    fn a_redirected_name_stands_for_the_other_function_and_the_first_is_still_found() {
+        let libc = Module::named(LIBC).expect("a dynamically linked test");
+        // Nothing here needs it.
+        let name = c"mcheck_check_all";
+        let Some(first) = libc.function(name) else { return };
+        let by_loader = || {
+            // SAFETY: the name is NUL-terminated.
+            unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+        };
+        assert_eq!(by_loader(), first.as_ptr());
+        let functions = [(name, no_timers as *const ()), (c"no_such_function", ptr::null())];
+        // SAFETY: nothing calls the function.
+        assert!(unsafe { libc.redirect(&functions) });
+        assert_eq!(by_loader(), no_timers as *mut c_void);
+        assert_eq!(libc.function(name), Some(first));
+        // SAFETY: as above.
+        assert!(unsafe { libc.redirect(&functions[..1]) } && libc.function(name) == Some(first));
     }
 
     #[test]

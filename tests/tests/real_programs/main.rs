@@ -5,6 +5,7 @@ mod browser;
 mod build;
 mod compare;
 mod jvm_node_go;
+mod php;
 mod python;
 mod redis;
 mod rust;
