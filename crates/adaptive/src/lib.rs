@@ -55,6 +55,12 @@ pub use stats::{
 
 pub mod direct;
 
+/// Looks for a new limit of the address space, and gives back what is reserved and not used if it is of concern;
+/// true if so.
+pub fn heed_limit() -> bool {
+    spandrel_backends::heed_limit()
+}
+
 /// Says in the recording, if there is one, that the program has come to its end.
 pub fn finish_recording() {
     spandrel_recorder::finish();

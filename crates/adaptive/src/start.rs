@@ -106,6 +106,7 @@ fn start_with(configuration: &Configuration) {
     budget::set(configuration.limit.hard, configuration.limit.soft);
     // Whatever the mode: what no other allocator has room for is glibc's.
     Sys::start();
+    spandrel_backends::look_for_limits();
     rseq::start();
     background::begin();
     if !configuration.background {

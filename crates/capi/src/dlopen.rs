@@ -18,7 +18,7 @@ use spandrel_adaptive as adaptive;
 use spandrel_os::modules::{LIBC, Module};
 use spandrel_sync::Once;
 
-use crate::{fork, info, malloc, vfork};
+use crate::{fork, info, malloc, rlimit, vfork};
 
 /// Where `dlopen` was before glibc 2.34.
 const LIBDL: &CStr = c"libdl.so.2";
@@ -141,6 +141,10 @@ fn redirect() -> bool {
             (c"malloc_stats", info::malloc_stats as *const ()),
             (c"malloc_info", info::malloc_info as *const ()),
             (c"mallopt", info::mallopt as *const ()),
+            (c"setrlimit", rlimit::setrlimit as *const ()),
+            (c"setrlimit64", rlimit::setrlimit64 as *const ()),
+            (c"prlimit", rlimit::prlimit as *const ()),
+            (c"prlimit64", rlimit::prlimit64 as *const ()),
             (c"vfork", vfork::vfork as *const ()),
             (c"__vfork", vfork::__vfork as *const ()),
             (c"__register_atfork", fork::__register_atfork as *const ()),

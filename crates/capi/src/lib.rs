@@ -17,6 +17,7 @@ mod info;
 mod init;
 mod malloc;
 mod monitor;
+mod rlimit;
 mod vfork;
 
 use core::panic::PanicInfo;
