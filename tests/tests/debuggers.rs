@@ -44,3 +44,19 @@ fn watched_and_recorded_by_gdb() {
         assert!(said.contains("$1 = 6"), "mode {mode}: {said}");
     }
 }
+
+/// memcheck replaces the functions of the program, not what the library does at its start; it takes memory and time for
+/// each page that is reserved.
+#[test]
+fn memcheck_finds_the_programs_faults_and_none_of_the_librarys() {
+    let program = Program::new("memchecked.c");
+    for mode in subject().modes(ALL_MODES) {
+        let job = subject().job(installed("valgrind"), mode).timeout(Duration::from_secs(60));
+        let said = job.arg(program.path()).memory_cap(4 << 30).run().err();
+        assert!(said.contains("2 errors from 2 contexts"), "mode {mode}: {said}");
+        assert!(
+            !said.contains("uninitialised") && !said.contains("unhandled"),
+            "mode {mode}: {said}"
+        );
+    }
+}
