@@ -12,5 +12,6 @@ int main(void) {
     free(calloc(1, MIB));
     object[100] = 1;
     free(object);
-    return object[3];
+    volatile char gone = object[3];
+    return 0 * gone;
 }

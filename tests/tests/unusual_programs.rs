@@ -3,7 +3,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use spandrel_tests::subject::ALL_MODES;
+use spandrel_tests::abi::compile;
+use spandrel_tests::subject::{ALL_MODES, spandrel_command};
 use spandrel_tests::{Job, Program, Source, installed, subject};
 
 /// A sanitizer's allocator is the program's own, and goes on finding what is wrong.
@@ -20,6 +21,22 @@ fn sanitizers() {
             assert!(is_found && wrong.code != Some(0), "{flag}, mode {mode}: {wrong}");
         }
     }
+}
+
+/// The loader then keeps less storage of threads for preloaded libraries than the hosted allocators have, unless told
+/// to keep more, as the command does.
+#[test]
+fn a_program_that_is_audited() {
+    let program = Program::new("memchecked.c");
+    let audit = program.folder().join("libaudit.so");
+    compile(&Source { file: "audit_lib.c", flags: &["-shared", "-fPIC"] }, &audit);
+    for mode in subject().modes(ALL_MODES) {
+        let job = subject().job(program.path(), mode).env("LD_AUDIT", &audit);
+        job.env("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=4096").run().expect_ok();
+    }
+    let library = subject().required_library();
+    let job = Job::new(spandrel_command()).args(["run", "--lib"]).arg(library).arg("--");
+    job.arg(program.path()).env("LD_AUDIT", &audit).run().expect_ok();
 }
 
 /// Nothing can be preloaded into it.
