@@ -79,6 +79,19 @@ int main(int count, char **words) {
         fill_from(large[i], 0, large_size(i), (uint64_t)i);
     }
     run_thread();
+    if (!outside) {
+        /* A first one that is of concern, and that another follows. */
+        limit *= 2;
+        set_limit(0);
+        run_thread();
+        for (int i = 0; i < LARGE; i += 2) {
+            free(large[i]);
+            large[i] = malloc(large_size(i));
+            CHECK(large[i], "malloc between two limits");
+            fill_from(large[i], 0, large_size(i), (uint64_t)i);
+        }
+        limit /= 2;
+    }
     set_limit(outside);
 
     if (outside) {

@@ -212,9 +212,10 @@ impl Lists {
     }
 
     /// Gives the address space of slots that hold nothing and have no memory back for good: those that were
-    /// never open, and those on the lists of cold slots.
-    pub fn give_back_empty(&mut self) {
-        for number in 0..CLASSES {
+    /// never open, and those on the lists of cold slots. `again`: what lies behind the open part of a slot may
+    /// have gone back before, and be another's by now.
+    pub fn give_back_empty(&mut self, again: bool) {
+        for (number, capacity) in CAPACITY.into_iter().enumerate() {
             let class = &mut self.classes[number];
             let (end, count) = (class.frontier.max(class.opened), class.end);
             let mut next =
@@ -223,17 +224,15 @@ impl Lists {
             while next != SlotId::NONE {
                 let slot = self.slot(next);
                 slot.set_state(HELD);
-                slot.opened.store(0, Relaxed);
-                let at = self.layout.address(next);
                 // SAFETY: it was on the list, and is on none from now on.
-                unsafe { self.slice.give_back(at, at + CAPACITY[number]) };
+                unsafe { self.give_back_behind(next, 0, again) };
                 next = SlotId::from_raw(slot.next.load(Relaxed));
                 slot.unlink();
             }
             let address = |index| self.layout.address(SlotId::new(number, index));
             // A wrong address finds its record as long as its granule is the slice's.
             let granule = |at: usize| align_up(at, GRANULE_BYTES).unwrap_or(at);
-            let known = granule(address(end)).saturating_sub(address(0)) / CAPACITY[number];
+            let known = granule(address(end)).saturating_sub(address(0)) / capacity;
             let record = |index| self.layout.record(SlotId::new(number, index));
             let known = u32::try_from(known + 1).unwrap_or(count).min(count);
             // SAFETY: slots from the end on are never used; their records are not open.
@@ -247,15 +246,16 @@ impl Lists {
         }
     }
 
-    /// Gives the address space of a slot behind some of its pages back for good.
+    /// Gives the address space of a slot behind some of its pages back for good. `again` as above.
     ///
     /// # Safety
     /// The slot is the caller's, and nothing of it beyond these pages is in use.
-    pub unsafe fn give_back_behind(&self, id: SlotId, pages: usize) {
+    pub unsafe fn give_back_behind(&self, id: SlotId, pages: usize, again: bool) {
         let at = self.layout.address(id);
-        self.slot(id).opened.fetch_min(pages as u32, Relaxed);
-        // SAFETY: passed on from the caller.
-        unsafe { self.slice.give_back(at + pages * PAGE_BYTES, at + CAPACITY[id.class()]) };
+        let opened = self.slot(id).opened.fetch_min(pages as u32, Relaxed) as usize;
+        let len = if again { opened * PAGE_BYTES } else { CAPACITY[id.class()] };
+        // SAFETY: passed on from the caller; what is open has not gone back.
+        unsafe { self.slice.give_back(at + pages * PAGE_BYTES, at + len) };
     }
 
     /// Slots of each class from here on have never been used.

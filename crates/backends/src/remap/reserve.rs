@@ -30,19 +30,19 @@ impl Remap {
         self.trim_all();
         let _trimming = self.trimming.lock();
         let mut lists = self.lists.lock();
-        ENDED.store(true, Release);
-        lists.give_back_empty();
+        let again = ENDED.swap(true, AcqRel);
+        lists.give_back_empty(again);
         let frontiers = lists.frontiers();
         drop(lists);
         // Large slots first: they are few.
         let ids =
             (0..CLASSES).rev().flat_map(|c| (0..frontiers[c]).map(move |i| SlotId::new(c, i)));
         let live = ids.filter(|id| self.place(*id).slot.state() == LIVE);
-        live.take(MOST_OBJECTS).for_each(|id| self.give_back_room(id));
+        live.take(MOST_OBJECTS).for_each(|id| self.give_back_room(id, again));
     }
 
     /// Gives the room behind a live object back.
-    fn give_back_room(&self, id: SlotId) {
+    fn give_back_room(&self, id: SlotId, again: bool) {
         let slot = self.place(id).slot;
         if !slot.begin_trim() {
             return;
@@ -52,7 +52,7 @@ impl Remap {
         let pages = used.max(slot.huge().next_multiple_of(PAGES_PER_HUGE));
         if pages < CAPACITY[id.class()] / spandrel_pages::PAGE_BYTES {
             // SAFETY: the object's owner changes nothing meanwhile, and what lies behind was never touched.
-            unsafe { self.lists.lock().give_back_behind(id, pages) };
+            unsafe { self.lists.lock().give_back_behind(id, pages, again) };
         }
         slot.end_trim();
     }
