@@ -29,6 +29,14 @@ const C_INTERFACE: &[&str] = &[
     "mallopt",
     // Fork handlers of others must find the allocator unlocked: their order is the library's business.
     "__register_atfork",
+    // What is opened or looked up later is to find the interface in the C library as well.
+    "dlopen",
+    "dlmopen",
+    // A limit of the address space counts what is reserved, which goes back then.
+    "setrlimit",
+    "setrlimit64",
+    "prlimit",
+    "prlimit64",
     // The child of a vfork runs on the parent's thread slot.
     "vfork",
     "__vfork",

@@ -29,6 +29,18 @@ fn sixty_four_gibibytes_of_address_space() {
     under_limit("as", 64 << 10);
 }
 
+/// What is reserved by then must not count: it goes back.
+#[test]
+fn a_limit_of_address_space_that_comes_later() {
+    let program = Program::new("limit_later.c");
+    // mimalloc takes a gibibyte from the start, for itself.
+    let others: Vec<&str> = ALL_MODES.iter().copied().filter(|m| *m != "mimalloc").collect();
+    for set_by in ["self", "outside"] {
+        program.run_each(&["mimalloc"], |job| job.args([set_by, "2000"]));
+        program.run_each(&others, |job| job.args([set_by, "1200"]));
+    }
+}
+
 #[test]
 fn half_a_gibibyte_of_data() {
     under_limit("data", 512);

@@ -17,6 +17,7 @@
 mod backend;
 mod counter;
 mod early;
+mod elsewhere;
 mod learnt;
 mod modes;
 mod monitor;
@@ -32,6 +33,7 @@ mod wild;
 mod youth;
 
 pub use backend::available;
+pub use elsewhere::{is_elsewhere, is_in_front};
 pub use modes::{
     ModeChange, current_mode, enter_scope, leave_scope, mode_name, scope_at, scope_index, set_mode,
     with_mode,
@@ -43,7 +45,7 @@ pub use realloc::{realloc, realloc_aligned, realloc_zeroed};
 pub use render::{Json, Text};
 pub use request::{
     alloc, alloc_aligned, alloc_cached, alloc_uncached, alloc_zeroed, alloc_zeroed_aligned, free,
-    free_sized, trim, usable_size,
+    free_or, free_other, free_sized, free_sized_or, trim, usable_size,
 };
 pub use start::{register_fork_order, start};
 pub use stats::{
@@ -52,6 +54,12 @@ pub use stats::{
 };
 
 pub mod direct;
+
+/// Looks for a new limit of the address space, and gives back what is reserved and not used if it is of concern;
+/// true if so.
+pub fn heed_limit() -> bool {
+    spandrel_backends::heed_limit()
+}
 
 /// Says in the recording, if there is one, that the program has come to its end.
 pub fn finish_recording() {

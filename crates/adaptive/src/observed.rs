@@ -5,11 +5,12 @@ use spandrel_os::slices;
 use spandrel_pages::{AllocatorId, MIN_ALIGN};
 use spandrel_recorder::{self as recorder, Event};
 
+use crate::elsewhere::is_elsewhere;
 use crate::{modes, monitor, stats, tuner};
 
 /// Whether requests are looked at.
 pub(crate) fn is_on() -> bool {
-    stats::counting() || recorder::records_requests() || monitor::is_on()
+    stats::counting() || recorder::records_requests() || monitor::is_on() || is_elsewhere()
 }
 
 /// Sends requests the way on which they are looked at, or back.

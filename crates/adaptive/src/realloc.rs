@@ -2,7 +2,7 @@
 
 use core::ptr;
 
-use spandrel_backends::{Backend, remap};
+use spandrel_backends::{Backend, heed_limit, remap};
 use spandrel_os::{budget, slices};
 use spandrel_pages::{AllocatorId, MIN_ALIGN};
 use spandrel_policy::tuner::Kind;
@@ -78,7 +78,13 @@ unsafe fn realloc_anew(object: *mut u8, size: usize) -> *mut u8 {
     // SAFETY: as above; the slot is a new object of `size` bytes.
     let (moved, path) = unsafe {
         if slot.is_null() {
-            resize(object, owner, target, usable, size)
+            let resized = resize(object, owner, target, usable, size);
+            // A limit may have come that counts what is reserved.
+            if resized.0.is_null() && heed_limit() {
+                resize(object, owner, target, usable, size)
+            } else {
+                resized
+            }
         } else {
             ptr::copy_nonoverlapping(object, slot, usable);
             free_moved(object);

@@ -1,6 +1,6 @@
 //! New objects, and objects given back.
 
-use spandrel_backends::{Backend, Native, Remap, Sys, guarded};
+use spandrel_backends::{Backend, Native, Remap, Sys, guarded, heed_limit};
 use spandrel_os::{budget, slices, vm};
 use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, KIB, MIN_ALIGN};
 use spandrel_policy::tuner::Kind;
@@ -131,7 +131,8 @@ fn aligned_guarded(size: usize, align: usize, zeroed: bool) -> *mut u8 {
 fn alloc_other(size: usize, zeroed: bool) -> *mut u8 {
     let decision = table().decide(Operation::Allocate, size);
     if decision.0 == SYS {
-        return if zeroed { Sys::alloc_zeroed(size) } else { Sys::alloc(size) };
+        let object = if zeroed { Sys::alloc_zeroed(size) } else { Sys::alloc(size) };
+        return if object.is_null() { without_glibc(size, zeroed) } else { object };
     }
     if AllocatorId::from_byte(decision.0).is_none() {
         return alloc_slow(size, MIN_ALIGN, zeroed);
@@ -225,21 +226,51 @@ pub(crate) fn alloc_in(id: AllocatorId, align: usize, size: usize, zeroed: bool)
 fn last_resort(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     // Within a limit ours are asked again first, to see whether it is that which is in the way.
     if budget::hard().is_none() {
+        let in_glibc = || {
+            let object = alloc_in_glibc(align, size, zeroed);
+            (!object.is_null()).then_some(object)
+        };
+        // A limit may have come that counts what is reserved.
+        let again = || if heed_limit() { in_glibc() } else { None };
+        if let Some(object) = in_glibc().or_else(again) {
+            return object;
+        }
+    }
+    let chosen = decide(Operation::Allocate, size.max(align)).allocator();
+    if spandrel_backends::reclaim(size) {
+        let before = budget::Moment::now();
+        let object = alloc_in(chosen, align, size, zeroed);
+        if !object.is_null() || before.saw_a_refusal() {
+            return object;
+        }
         let object = alloc_in_glibc(align, size, zeroed);
         if !object.is_null() {
             return object;
         }
     }
-    if !spandrel_backends::reclaim(size) {
+    alloc_in_native(chosen, align, size, zeroed)
+}
+
+/// glibc has no memory, or gives none to a thread that has no arena yet.
+#[cold]
+#[inline(never)]
+fn without_glibc(size: usize, zeroed: bool) -> *mut u8 {
+    if heed_limit() {
+        let object = alloc_in_glibc(MIN_ALIGN, size, zeroed);
+        if !object.is_null() {
+            return object;
+        }
+    }
+    alloc_in_native(AllocatorId::Sys, MIN_ALIGN, size, zeroed)
+}
+
+/// As [`alloc_in`] by the native allocator, which may keep what neither the `chosen` one nor glibc has, if it
+/// has been started and was not asked yet.
+fn alloc_in_native(chosen: AllocatorId, align: usize, size: usize, zeroed: bool) -> *mut u8 {
+    if chosen == AllocatorId::Native || !Native::is_started() {
         return core::ptr::null_mut();
     }
-    let before = budget::Moment::now();
-    let chosen = decide(Operation::Allocate, size.max(align)).allocator();
-    let object = alloc_in(chosen, align, size, zeroed);
-    if !object.is_null() || before.saw_a_refusal() {
-        return object;
-    }
-    alloc_in_glibc(align, size, zeroed)
+    alloc_in(AllocatorId::Native, align, size, zeroed)
 }
 
 /// As [`alloc_in`] by glibc, for what our own allocators have no room for; null if that is
@@ -273,6 +304,17 @@ pub(crate) fn glibc_may_serve(size: usize) -> bool {
 /// glibc, and not used any more.
 #[inline(always)]
 pub unsafe fn free(object: *mut u8) {
+    // SAFETY: passed on from the caller.
+    unsafe { free_or(object, free_other) }
+}
+
+/// As [`free`]; what goes the long way there goes to `other` here, with its owner byte. All objects go there
+/// while [`is_elsewhere`](crate::is_elsewhere).
+///
+/// # Safety
+/// As for [`free`], for `other` as well.
+#[inline(always)]
+pub unsafe fn free_or(object: *mut u8, other: unsafe fn(*mut u8, u8)) {
     let owner = slices::owner_byte(object as usize);
     // SAFETY: passed on from the caller; the owner byte names the allocator.
     unsafe {
@@ -289,7 +331,7 @@ pub unsafe fn free(object: *mut u8) {
             second();
             return spandrel_backends::Jemalloc::free(object);
         }
-        free_other(object, owner);
+        other(object, owner);
     }
 }
 
@@ -299,6 +341,21 @@ pub unsafe fn free(object: *mut u8) {
 /// As for [`free`]; the object was last sized `size` and asked for with `align`.
 #[inline(always)]
 pub unsafe fn free_sized(object: *mut u8, size: usize, align: usize) {
+    // SAFETY: passed on from the caller.
+    unsafe { free_sized_or(object, size, align, free_other) }
+}
+
+/// As [`free_or`], for an object whose size and alignment are known.
+///
+/// # Safety
+/// As for [`free_or`] and [`free_sized`].
+#[inline(always)]
+pub unsafe fn free_sized_or(
+    object: *mut u8,
+    size: usize,
+    align: usize,
+    other: unsafe fn(*mut u8, u8),
+) {
     let owner = slices::owner_byte(object as usize);
     // SAFETY: passed on from the caller; the owner byte names the allocator.
     unsafe {
@@ -315,7 +372,7 @@ pub unsafe fn free_sized(object: *mut u8, size: usize, align: usize) {
             second();
             return spandrel_backends::Jemalloc::free_sized(object, size, align);
         }
-        free_other(object, owner);
+        other(object, owner);
     }
 }
 
@@ -332,8 +389,11 @@ pub(crate) unsafe fn free_moved(object: *mut u8) {
 
 /// Frees by the allocators that are not compared for first, and all frees
 /// while requests are looked at.
+///
+/// # Safety
+/// As for [`free`]; `owner` is the object's owner byte.
 #[inline(never)]
-unsafe fn free_other(object: *mut u8, owner: u8) {
+pub unsafe fn free_other(object: *mut u8, owner: u8) {
     if owner == SYS {
         wild::check("free", object);
         // SAFETY: passed on from the caller.

@@ -16,6 +16,7 @@ use spandrel_policy::{
 use spandrel_recorder::{self as recorder, Kinds, Recording};
 use spandrel_sync::{Lock, Once, background, is_single_threaded};
 
+use crate::elsewhere::is_elsewhere;
 use crate::{available, modes, monitor, observed, sites, tuner, youth};
 
 static STARTED: Once = Once::new();
@@ -100,14 +101,14 @@ fn start_with(configuration: &Configuration) {
     if let Some(one_in) = configuration.guard {
         guarded::guard_one_in(one_in);
     }
-    if let Some(recording) = &configuration.recording
-        && recorder::start(recording)
-    {
+    let records = configuration.recording.as_ref().is_some_and(recorder::start);
+    if records || is_elsewhere() {
         observed::apply();
     }
     budget::set(configuration.limit.hard, configuration.limit.soft);
     // Whatever the mode: what no other allocator has room for is glibc's.
     Sys::start();
+    spandrel_backends::look_for_limits();
     rseq::start();
     background::begin();
     if !configuration.background {

@@ -151,6 +151,7 @@ pub(crate) fn tick() {
 #[cold]
 #[inline(never)]
 fn look() {
+    spandrel_backends::heed_limit_now_and_then();
     if !ALLOWED.load(Relaxed) {
         return;
     }

@@ -14,6 +14,11 @@ pub use slabs::{
 pub enum Native {}
 
 impl Native {
+    /// Whether it has been started, and there was address space for it.
+    pub fn is_started() -> bool {
+        slabs::is_started()
+    }
+
     /// As `alloc`, if such an object is cached; else null. Quick.
     #[inline(always)]
     pub fn alloc_cached(size: usize) -> *mut u8 {

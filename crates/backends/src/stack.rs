@@ -6,8 +6,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use spandrel_os::message::{Line, say};
-
-use crate::module;
+use spandrel_os::modules::Module;
 
 /// Callers that are kept.
 const DEPTH: usize = 16;
@@ -80,10 +79,11 @@ fn is_own(address: usize) -> bool {
 
 /// Has the C library load what it needs to follow stacks, which allocates.
 pub fn prepare() {
-    let own = module::holding(prepare as *const () as usize);
+    let addresses = |at| Module::around(at).map(|module| module.addresses());
+    let own = addresses(prepare as *const () as usize);
     // SAFETY: a question about the process.
-    let program = module::holding(unsafe { libc::getauxval(libc::AT_ENTRY) } as usize);
-    if own != program {
+    let program = addresses(unsafe { libc::getauxval(libc::AT_ENTRY) } as usize);
+    if let Some(own) = own.filter(|own| program.as_ref() != Some(own)) {
         let [first, end] = &OWN;
         first.store(own.start, Relaxed);
         end.store(own.end, Relaxed);

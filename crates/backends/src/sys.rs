@@ -1,37 +1,89 @@
-//! glibc's allocator, by the names that a preloaded `malloc` does not replace.
+//! glibc's allocator, as libc.so.6 itself defines it.
+//!
+//! By name alone it is not to be had: the program, or a library in front of ours, may define `malloc` and
+//! `__libc_malloc` as well, and the loader takes theirs. So each function is looked up in glibc's own table
+//! of symbols, when it is needed first. Nothing of that allocates: whose `malloc` that would be is not known.
 
 use core::ffi::{CStr, c_int, c_void};
-use core::ops::Range;
-use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
+use core::mem::transmute;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-use spandrel_os::env;
+use spandrel_os::modules::{LIBC, Module};
 use spandrel_pages::{AllocatorId, MIN_ALIGN};
 use spandrel_sync::Once;
 
+use crate::Backend;
 use crate::without_glibc::{self, glibc_is_there};
-use crate::{Backend, module};
 
-unsafe extern "C" {
-    fn __libc_malloc(size: usize) -> *mut c_void;
-    fn __libc_calloc(count: usize, size: usize) -> *mut c_void;
-    fn __libc_realloc(object: *mut c_void, size: usize) -> *mut c_void;
-    fn __libc_free(object: *mut c_void);
-    #[cfg(not(tsan))]
-    fn __libc_memalign(align: usize, size: usize) -> *mut c_void;
+/// Declares a function of glibc's allocator, as a call through a pointer: at first to what looks it up.
+/// `$linked` is the symbol that the loader has, for programs that libc is linked into; `$alone` is what stands for it where
+/// the linker has left it out of such a program.
+macro_rules! of_glibc {
+    ($($name:ident = $cell:ident, $first:ident, $alone:ident, $linked:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
+        static $cell: AtomicPtr<c_void> = AtomicPtr::new($first as *const () as *mut c_void);
+
+        unsafe extern "C" fn $first($($argument: $type),*) $(-> $result)? {
+            unsafe extern "C" {
+                fn $linked($($argument: $type),*) $(-> $result)?;
+            }
+            const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($linked), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => c"",
+            };
+            let linked = match glibc_is_there() {
+                true => $linked as *const () as *mut c_void,
+                false => $alone as *const () as *mut c_void,
+            };
+            $cell.store(own(NAME).map_or(linked, NonNull::as_ptr), Relaxed);
+            // SAFETY: passed on from the caller.
+            unsafe { $name($($argument),*) }
+        }
+
+        #[inline(always)]
+        unsafe fn $name($($argument: $type),*) $(-> $result)? {
+            type Function = unsafe extern "C" fn($($type),*) $(-> $result)?;
+            // SAFETY: the cell holds a function of this type from the beginning; the arguments are the
+            // caller's.
+            unsafe { transmute::<*mut c_void, Function>($cell.load(Relaxed))($($argument),*) }
+        }
+    )*};
 }
 
-/// The thread sanitizer has a function of this name, alone of those above, and what it gives glibc cannot
-/// free; `make tsan` says that it is there.
-#[cfg(tsan)]
-unsafe fn __libc_memalign(align: usize, size: usize) -> *mut c_void {
-    static MEMALIGN: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-    type Memalign = unsafe extern "C" fn(usize, usize) -> *mut c_void;
-    match libc_function::<Memalign>(&MEMALIGN, c"memalign") {
-        // SAFETY: the type is that of `memalign`.
-        Some(memalign) => unsafe { memalign(align, size) },
-        None => ptr::null_mut(),
-    }
+of_glibc! {
+    malloc = MALLOC, first_malloc, alone_malloc, __libc_malloc(size: usize) -> *mut c_void;
+    calloc = CALLOC, first_calloc, alone_calloc, __libc_calloc(count: usize, size: usize) -> *mut c_void;
+    realloc = REALLOC, first_realloc, alone_realloc, __libc_realloc(object: *mut c_void, size: usize) -> *mut c_void;
+    free = FREE, first_free, alone_free, __libc_free(object: *mut c_void);
+    memalign = MEMALIGN, first_memalign, alone_memalign, __libc_memalign(align: usize, size: usize) -> *mut c_void;
+}
+
+extern "C" fn alone_malloc(size: usize) -> *mut c_void {
+    without_glibc::alloc(MIN_ALIGN, size).cast()
+}
+
+extern "C" fn alone_calloc(count: usize, size: usize) -> *mut c_void {
+    // One object, always: see `Sys`.
+    without_glibc::alloc(MIN_ALIGN, count.saturating_mul(size)).cast()
+}
+
+unsafe extern "C" fn alone_realloc(object: *mut c_void, size: usize) -> *mut c_void {
+    // SAFETY: passed on from the caller; without glibc's allocator all of `Sys` comes from there.
+    unsafe { without_glibc::realloc(object.cast(), size) }.cast()
+}
+
+unsafe extern "C" fn alone_free(object: *mut c_void) {
+    // SAFETY: as above.
+    unsafe { without_glibc::free(object.cast()) }
+}
+
+extern "C" fn alone_memalign(align: usize, size: usize) -> *mut c_void {
+    without_glibc::alloc(align, size).cast()
+}
+
+/// A function as glibc itself defines it; `None`: glibc does not, or is linked into the program.
+fn own(name: &CStr) -> Option<NonNull<c_void>> {
+    Module::named(LIBC)?.function(name)
 }
 
 /// glibc's ptmalloc2.
@@ -45,28 +97,22 @@ impl Backend for Sys {
     fn start() -> bool {
         static ONCE: Once = Once::new();
         ONCE.run(|| {
-            // SAFETY: an object that is used nowhere else.
-            unsafe { Self::free(Self::alloc(1)) }
+            // SAFETY: an object that nobody else knows.
+            unsafe { free(malloc(1)) }
         });
         true
     }
 
     #[inline(always)]
     fn alloc(size: usize) -> *mut u8 {
-        if !glibc_is_there() {
-            return without_glibc::alloc(MIN_ALIGN, size);
-        }
         // SAFETY: no preconditions.
-        unsafe { __libc_malloc(size) }.cast()
+        unsafe { malloc(size) }.cast()
     }
 
     #[inline]
     fn alloc_zeroed(size: usize) -> *mut u8 {
-        if !glibc_is_there() {
-            return without_glibc::alloc(MIN_ALIGN, size);
-        }
         // SAFETY: no preconditions.
-        unsafe { __libc_calloc(1, size) }.cast()
+        unsafe { calloc(1, size) }.cast()
     }
 
     #[inline]
@@ -74,11 +120,8 @@ impl Backend for Sys {
         if align <= MIN_ALIGN {
             return Self::alloc(size);
         }
-        if !glibc_is_there() {
-            return without_glibc::alloc(align, size);
-        }
         // SAFETY: no preconditions; glibc checks for overflow.
-        unsafe { __libc_memalign(align, size) }.cast()
+        unsafe { memalign(align, size) }.cast()
     }
 
     fn alloc_zeroed_aligned(align: usize, size: usize) -> *mut u8 {
@@ -95,22 +138,14 @@ impl Backend for Sys {
 
     #[inline]
     unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
-        if !glibc_is_there() {
-            // SAFETY: passed on from the caller.
-            return unsafe { without_glibc::realloc(object, size) };
-        }
         // SAFETY: passed on from the caller.
-        unsafe { __libc_realloc(object.cast(), size) }.cast()
+        unsafe { realloc(object.cast(), size) }.cast()
     }
 
     #[inline(always)]
     unsafe fn free(object: *mut u8) {
-        if !glibc_is_there() {
-            // SAFETY: passed on from the caller.
-            return unsafe { without_glibc::free(object) };
-        }
         // SAFETY: passed on from the caller.
-        unsafe { __libc_free(object.cast()) }
+        unsafe { free(object.cast()) }
     }
 
     #[inline(always)]
@@ -198,18 +233,16 @@ pub fn register_atfork() -> Option<RegisterAtfork> {
 }
 
 /// A function of glibc itself, although a preloaded library, or another one
-/// that the program uses, may define one of that name.
-///
-/// Looking up may allocate, through the front door; that is harmless because no
-/// lock is held here.
+/// that the program uses, may define one of that name. In a program that libc is
+/// linked into, the program's own.
 pub fn libc_function<F: Copy>(cell: &AtomicPtr<c_void>, name: &CStr) -> Option<F> {
     let mut function = cell.load(Relaxed);
     if function.is_null() {
-        // SAFETY: the name is NUL-terminated.
-        function = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-        if !libc_itself().contains(&function.addr()) {
-            function = by_handle(name);
-        }
+        function = match Module::named(LIBC) {
+            Some(libc) => libc.function(name)?.as_ptr(),
+            // SAFETY: the name is NUL-terminated.
+            None => unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) },
+        };
         if function.is_null() {
             return None;
         }
@@ -219,40 +252,6 @@ pub fn libc_function<F: Copy>(cell: &AtomicPtr<c_void>, name: &CStr) -> Option<F
     // SAFETY: F is a function pointer of pointer size; the callers name the
     // type that glibc documents for the symbol.
     Some(unsafe { core::mem::transmute_copy(&function) })
-}
-
-/// The function as libc.so.6 defines it, or the program where libc is linked in.
-fn by_handle(name: &CStr) -> *mut c_void {
-    if !env::is_there() {
-        // `dlopen` would run libc's own initialisers first, without arguments
-        // and environment. No caller needs a function that early.
-        return ptr::null_mut();
-    }
-    // SAFETY: the names are NUL-terminated; NOLOAD only finds what is there.
-    unsafe {
-        let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
-        let libc = libc::dlopen(c"libc.so.6".as_ptr(), flags);
-        let handle = if libc.is_null() { libc::RTLD_DEFAULT } else { libc };
-        libc::dlsym(handle, name.as_ptr())
-    }
-}
-
-/// The addresses of the file that glibc's allocator lies in: libc.so.6, or the program where libc
-/// is linked in. Empty if there is none, which cannot be.
-fn libc_itself() -> Range<usize> {
-    static FIRST: AtomicUsize = AtomicUsize::new(0);
-    static END: AtomicUsize = AtomicUsize::new(0);
-    if END.load(Relaxed) == 0 {
-        let found = match glibc_is_there() {
-            true => module::holding(__libc_malloc as *const () as usize),
-            false => 0..0,
-        };
-        // Another thread that is here stores the same.
-        FIRST.store(found.start, Relaxed);
-        END.store(found.end, Relaxed);
-        return found;
-    }
-    FIRST.load(Relaxed)..END.load(Relaxed)
 }
 
 /// Looks up what could otherwise be looked up in the middle of a call.

@@ -10,12 +10,19 @@ use spandrel_adaptive as adaptive;
 use spandrel_os::message::say;
 use spandrel_pages::MIN_ALIGN;
 
+use crate::elsewhere;
+
 const LARGEST: usize = isize::MAX as usize;
 
-#[inline(always)]
+/// As `alloc_aligned` of the request handler, or of the allocator in front of ours. What the caches have is
+/// none of its: see `adaptive::is_elsewhere`.
+#[inline(never)]
 fn try_new(size: usize, align: usize) -> *mut c_void {
     if size > LARGEST || align > LARGEST / 2 {
         return core::ptr::null_mut();
+    }
+    if elsewhere::is_elsewhere() {
+        return elsewhere::alloc(size, align);
     }
     adaptive::alloc_aligned(align, size).cast()
 }
@@ -125,6 +132,12 @@ macro_rules! new_nothrow {
             #[allow(unused_mut, unused_assignments)]
             let mut align = None;
             $(align = Some($align);)?
+            if align.unwrap_or(1) <= MIN_ALIGN {
+                let object = adaptive::alloc_cached(size);
+                if !object.is_null() {
+                    return object.cast();
+                }
+            }
             let object = try_new(size, align.unwrap_or(1));
             if object.is_null() {
                 const NAME: &CStr = match CStr::from_bytes_with_nul(
@@ -193,10 +206,12 @@ macro_rules! delete {
             unsafe { delete!(@free object $($size $($align)?)?) }
         }
     )*};
-    (@free $object:ident) => { adaptive::free($object.cast()) };
-    (@free $object:ident $size:ident) => { adaptive::free_sized($object.cast(), $size, 1) };
+    (@free $object:ident) => { adaptive::free_or($object.cast(), elsewhere::free_other) };
+    (@free $object:ident $size:ident) => {
+        adaptive::free_sized_or($object.cast(), $size, 1, elsewhere::free_other)
+    };
     (@free $object:ident $size:ident $align:ident) => {
-        adaptive::free_sized($object.cast(), $size, $align)
+        adaptive::free_sized_or($object.cast(), $size, $align, elsewhere::free_other)
     };
 }
 

@@ -1,13 +1,16 @@
 //! `__register_atfork`: what `pthread_atfork` calls in every module.
 //!
 //! Libraries that are initialised before this one may register prepare handlers
-//! that allocate. Handlers run in reverse order of registration; so, whoever
-//! registers first, ours are put before theirs.
+//! that allocate. Handlers run in reverse order of registration; so, whichever
+//! library registers first, ours are put before its own. Not where the program has an allocator of its
+//! own: that may be what registers handlers, in the middle of its start.
 
 use core::ffi::{c_int, c_void};
 
 use spandrel_adaptive as adaptive;
 use spandrel_backends::{Sys, register_atfork};
+
+use crate::elsewhere::is_elsewhere;
 
 type Handler = Option<unsafe extern "C" fn()>;
 
@@ -22,7 +25,9 @@ pub unsafe extern "C" fn __register_atfork(
     child: Handler,
     module: *mut c_void,
 ) -> c_int {
-    adaptive::register_fork_order();
+    if !is_elsewhere() {
+        adaptive::register_fork_order();
+    }
     if !Sys::is_there() {
         // libc is linked into the program, without `fork`: else its own function would be here.
         return 0;

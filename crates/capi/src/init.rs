@@ -7,6 +7,8 @@ use spandrel_adaptive as adaptive;
 use spandrel_os::message::{Fd, Line, say, write_all};
 use spandrel_os::{env, usage};
 
+use crate::elsewhere::is_elsewhere;
+
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOADED: extern "C" fn() = loaded;
@@ -18,8 +20,10 @@ static EXITING: extern "C" fn() = exiting;
 extern "C" fn loaded() {
     // A program's `errno` is zero when it starts (ISO C).
     let errno = env::errno();
-    adaptive::start();
-    spandrel_backends::resolve_early();
+    if !is_elsewhere() {
+        adaptive::start();
+        spandrel_backends::resolve_early();
+    }
     if env::get(c"SPANDREL_VERBOSE").is_some_and(|v| !v.is_empty() && v != b"0") {
         verbose();
     }
@@ -28,6 +32,14 @@ extern "C" fn loaded() {
 }
 
 fn verbose() {
+    if is_elsewhere() {
+        return say(format_args!(
+            "{} loaded into {} (pid {}), which has a malloc of its own: that one serves it",
+            env!("CARGO_PKG_VERSION"),
+            core::str::from_utf8(env::program()).unwrap_or("?"),
+            env::pid(),
+        ));
+    }
     let mut names = Line::new();
     for id in adaptive::available().iter() {
         // A line never fails, and this one is short.
@@ -62,12 +74,12 @@ fn handshake() {
         };
         if is_ours {
             let mut line = Line::new();
-            let _ = writeln!(
-                line,
-                "spandrel {} mode {}",
-                env!("CARGO_PKG_VERSION"),
-                adaptive::current_mode()
-            );
+            let _ = write!(line, "spandrel {} ", env!("CARGO_PKG_VERSION"));
+            let _ = if is_elsewhere() {
+                writeln!(line, "elsewhere")
+            } else {
+                writeln!(line, "mode {}", adaptive::current_mode())
+            };
             write_all(fd, line.as_bytes());
             // SAFETY: the descriptor is the pipe made for this purpose.
             unsafe { libc::close(fd) };

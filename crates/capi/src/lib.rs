@@ -10,11 +10,14 @@
 
 mod api;
 mod cxx;
+mod dlopen;
+mod elsewhere;
 mod fork;
 mod info;
 mod init;
 mod malloc;
 mod monitor;
+mod rlimit;
 mod vfork;
 
 use core::panic::PanicInfo;

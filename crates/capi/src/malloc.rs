@@ -7,6 +7,8 @@ use spandrel_adaptive as adaptive;
 use spandrel_os::env::set_errno;
 use spandrel_pages::{PAGE_BYTES, align_up};
 
+use crate::elsewhere;
+
 /// Larger objects could not be subtracted from each other (ISO C 6.5.6).
 const LARGEST: usize = isize::MAX as usize;
 
@@ -88,6 +90,8 @@ pub unsafe extern "C" fn reallocarray(
 ) -> *mut c_void {
     match count.checked_mul(size) {
         // SAFETY: passed on from the caller.
+        Some(bytes) if elsewhere::is_elsewhere() => unsafe { elsewhere::realloc(object, bytes) },
+        // SAFETY: as above.
         Some(bytes) => unsafe { realloc(object, bytes) },
         None => no_memory(),
     }
@@ -100,7 +104,7 @@ pub unsafe extern "C" fn reallocarray(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free_sized(object: *mut c_void, size: usize) {
     // SAFETY: passed on from the caller.
-    unsafe { adaptive::free_sized(object.cast(), size, 1) }
+    unsafe { adaptive::free_sized_or(object.cast(), size, 1, elsewhere::free_other) }
 }
 
 /// C23 `free_aligned_sized`.
@@ -110,7 +114,9 @@ pub unsafe extern "C" fn free_sized(object: *mut c_void, size: usize) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free_aligned_sized(object: *mut c_void, align: usize, size: usize) {
     // SAFETY: passed on from the caller.
-    unsafe { adaptive::free_sized(object.cast(), size, align.max(1)) }
+    unsafe {
+        adaptive::free_sized_or(object.cast(), size, align.max(1), elsewhere::free_other);
+    }
 }
 
 /// SunOS `cfree`: as `free`.
@@ -120,7 +126,7 @@ pub unsafe extern "C" fn free_aligned_sized(object: *mut c_void, align: usize, s
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cfree(object: *mut c_void) {
     // SAFETY: passed on from the caller.
-    unsafe { free(object) }
+    unsafe { adaptive::free_or(object.cast(), elsewhere::free_other) }
 }
 
 /// glibc rounds an alignment up to a power of two; beyond half the address

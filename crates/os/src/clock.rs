@@ -1,5 +1,16 @@
 //! A cheap monotonic clock.
 
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Read the clock by system calls.
+static BY_CALLS: AtomicBool = AtomicBool::new(false);
+
+/// From now on the clock is read by system calls: a debugger that records what a program executes
+/// does not know the instruction by which the vDSO reads it.
+pub fn avoid_vdso() {
+    BY_CALLS.store(true, Relaxed);
+}
+
 /// Milliseconds since an arbitrary start; as coarse as the kernel's tick (1 to
 /// 10 ms), read through the vDSO without a system call.
 pub fn coarse_ms() -> u64 {
@@ -62,7 +73,14 @@ fn taken(clock: libc::clockid_t) -> u64 {
 /// A clock; zero where there is none.
 fn read(clock: libc::clockid_t) -> libc::timespec {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is a valid, writable timespec, and stays zero on failure.
+    if BY_CALLS.load(Relaxed) {
+        let errno = crate::env::errno();
+        // SAFETY: `now` is a valid, writable timespec, and stays zero on failure.
+        unsafe { libc::syscall(libc::SYS_clock_gettime, clock, &raw mut now) };
+        crate::env::set_errno(errno);
+        return now;
+    }
+    // SAFETY: as above.
     unsafe { libc::clock_gettime(clock, &mut now) };
     now
 }

@@ -23,6 +23,7 @@ pub mod image;
 mod lines;
 pub mod live;
 pub mod message;
+pub mod modules;
 pub mod pressure;
 pub mod processors;
 pub mod rseq;

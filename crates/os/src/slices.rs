@@ -14,7 +14,7 @@ use core::ffi::CStr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, fence};
 
-use spandrel_pages::{ADDRESS_SPACE_END, AllocatorId, TIB, align_down, align_up};
+use spandrel_pages::{ADDRESS_SPACE_END, AllocatorId, PAGE_BYTES, TIB, align_down, align_up};
 
 use crate::degrade::{Optional, refused};
 use crate::{live, vm};
@@ -99,12 +99,36 @@ pub struct Slice {
     pub len: usize,
 }
 
+impl Slice {
+    /// Gives a range of the slice back, reservation and all: it counts against no limit any more, and
+    /// addresses of it are glibc's like any others. Its ends are moved inwards to pages; in a slice that lies where the
+    /// kernel maps, to granules, as an address in the rest of one would still be the owner's.
+    ///
+    /// # Safety
+    /// Nothing of the range is in use, nor ever will be.
+    pub unsafe fn give_back(self, from: usize, to: usize) {
+        let unit = if self.len < TIB { GRANULE_BYTES } else { PAGE_BYTES };
+        let Some(from) = align_up(from.max(self.base), unit) else { return };
+        let to = align_down(to.min(self.base + self.len), unit);
+        if from >= to {
+            return;
+        }
+        let first = from.div_ceil(GRANULE_BYTES);
+        for owner in OWNERS.get(first..to >> GRANULE_BITS).unwrap_or_default() {
+            owner.fetch_and(COUNTED, Relaxed);
+        }
+        // SAFETY: within a reservation of ours, and the caller's promise. Where the kernel refuses, for want
+        // of mappings, it stays reserved.
+        let _ = unsafe { vm::release(from as *mut u8, to - from) };
+    }
+}
+
 /// Reserves a slice of `want` bytes (a multiple of a tebibyte) for `owner`, or
 /// a smaller one where address space is limited, not below `least`.
 ///
 /// `None`: there is not even room for `least`; the owner cannot be hosted.
 pub fn claim(owner: AllocatorId, want: usize, least: usize) -> Option<Slice> {
-    let mut want = want;
+    let mut want = if is_shadowed() { want.min(SHADOWED_BYTES) } else { want };
     if let Some(limit) = vm::address_space_limit() {
         let share = align_down(limit / LIMITED_SHARE, GRANULE_BYTES);
         if share < want {
@@ -138,6 +162,32 @@ pub fn claim_among(
         None => refused(Optional::Reserve, libc::ENOMEM),
     }
     slice
+}
+
+/// A slice where each reserved page takes memory and time: valgrind's tools note of every byte what it is.
+const SHADOWED_BYTES: usize = 64 << 30;
+
+/// Whether the program runs on valgrind, which answers a sequence of instructions that do nothing else.
+fn is_shadowed() -> bool {
+    const RUNNING_ON_VALGRIND: usize = 0x1001;
+    let request = [RUNNING_ON_VALGRIND, 0, 0, 0, 0, 0];
+    let mut answer = 0_usize;
+    // SAFETY: the rotations come to a whole turn, and the exchange is with itself; valgrind reads the
+    // request and writes the answer.
+    unsafe {
+        core::arch::asm!(
+            "rol rdi, 3",
+            "rol rdi, 13",
+            "rol rdi, 61",
+            "rol rdi, 51",
+            "xchg rbx, rbx",
+            in("rax") &raw const request,
+            inout("rdx") answer,
+            in("rdi") 0,
+            options(nostack),
+        );
+    }
+    answer != 0
 }
 
 fn publish(slice: Slice, owner: AllocatorId) {
@@ -315,6 +365,20 @@ mod tests {
         assert!(claimed.iter().all(|slice| marks(slice) == each) && marks(&late) == 2 * each);
         assert_eq!(owner(late.base), AllocatorId::Jemalloc);
         set_counted(false);
+    }
+
+    #[test]
+    fn what_is_given_back_is_nobodys() {
+        let slice = claim(AllocatorId::Mimalloc, TIB, TIB).expect("address space");
+        let (from, to) = (slice.base + GRANULE_BYTES / 2, slice.base + 4 * GRANULE_BYTES + 1);
+        // SAFETY: nothing of the slice is in use.
+        unsafe { slice.give_back(from, to) };
+        assert!(!vm::is_mapped(from as *mut u8) && vm::is_mapped((from - PAGE_BYTES) as *mut u8));
+        assert!(vm::is_mapped((to - 1) as *mut u8));
+        assert_eq!(owner(slice.base + GRANULE_BYTES), AllocatorId::Sys);
+        assert_eq!(owner(to - 2), AllocatorId::Sys);
+        assert_eq!(owner(slice.base), AllocatorId::Mimalloc);
+        assert_eq!(owner(to), AllocatorId::Mimalloc);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use spandrel_pages::PAGE_BYTES;
+
 /// Of all threads, those that have ended among them; of no other process.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Usage {
@@ -48,11 +50,20 @@ pub fn processor_model(buffer: &mut [u8; 1024]) -> &str {
 
 /// Resident bytes of the process as it is: some microseconds. 0: not known.
 pub fn resident_bytes() -> usize {
+    pages_told(1) * PAGE_BYTES
+}
+
+/// Bytes of address space that the process has mapped, as [`resident_bytes`].
+pub fn mapped_bytes() -> usize {
+    pages_told(0) * PAGE_BYTES
+}
+
+/// A number of `/proc/self/statm`; 0: not known.
+fn pages_told(place: usize) -> usize {
     let mut buffer = [0; 128];
     let Ok(text) = crate::env::read_file(c"/proc/self/statm", &mut buffer) else { return 0 };
     let text = core::str::from_utf8(text).unwrap_or_default();
-    let pages: usize = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
-    pages * spandrel_pages::PAGE_BYTES
+    text.split(' ').nth(place).and_then(|pages| pages.parse().ok()).unwrap_or(0)
 }
 
 /// Nanoseconds that the first touch of a fresh page takes: as measured on a few, once.

@@ -293,6 +293,9 @@ fn cuts(mode: &Mode, first: usize, last: usize) -> bool {
 
 /// The decision for one size, from the mode itself. What is not available is
 /// glibc's.
+// A mode has no bytes where another kind of mode has some. In the loops of `compile` the compiler looks at these
+// before it knows the kind, without effect; valgrind reports it.
+#[inline(never)]
 pub fn exact(mode: &Mode, available: Available, operation: Operation, size: usize) -> Decision {
     let usable = |id: AllocatorId| if available.has(id) { id } else { AllocatorId::Sys };
     let plain = |id: AllocatorId| Decision(usable(id) as u8);

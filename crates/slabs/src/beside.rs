@@ -63,6 +63,8 @@ static TAKEN_US: AtomicU64 = AtomicU64::new(0);
 static COUNTING: AtomicBool = AtomicBool::new(false);
 /// Bytes that had better go back for others.
 static BEYOND: AtomicUsize = AtomicUsize::new(0);
+/// A function without arguments, or null.
+static LOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 /// A [`Companion`].
 static COMPANION: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
@@ -73,6 +75,20 @@ pub type Companion = fn(usize) -> (usize, bool);
 /// Has the thread do another allocator's work too.
 pub fn set_companion(companion: Companion) {
     COMPANION.store(companion as *mut (), Release);
+}
+
+/// Has somebody look around now and then, without a lock: the thread, or where there is none whoever goes the
+/// slow way.
+pub fn set_look(look: fn()) {
+    LOOK.store(look as *mut (), Release);
+}
+
+fn look() {
+    let look = LOOK.load(Acquire);
+    if !look.is_null() {
+        // SAFETY: only `set_look` writes there.
+        unsafe { transmute::<*mut (), fn()>(look)() };
+    }
 }
 
 /// Starts the thread if there is none. False: not in this process, which may be a child that shares
@@ -129,6 +145,7 @@ pub fn step() {
     if background::is_running() || last == now / STEP_MS {
         return;
     }
+    look();
     if last == 0 {
         // What has just begun has nothing to give back; many programs end before they have.
         TENDED.store(now / TEND_MS, Relaxed);
@@ -215,6 +232,7 @@ fn work() -> Option<u32> {
 }
 
 fn look_after() -> Option<u32> {
+    look();
     let parked = tend();
     if LOOKED.load(Relaxed) != clock::coarse_ms() / PRESSURE_MS {
         peak::note_growth();

@@ -88,6 +88,11 @@ pub fn start() -> bool {
     READY.load(Acquire)
 }
 
+/// Whether the heap is ready already.
+pub fn is_started() -> bool {
+    READY.load(Acquire)
+}
+
 /// As many spans of one kind as there is room for in `into`, or fewer; how many, and whether the last is
 /// zero. Near a limit one is enough.
 fn allocate(request: Request, of_small: bool, into: &mut [Page]) -> (usize, bool) {
@@ -338,6 +343,14 @@ pub fn release_all() -> bool {
     limit::note(&heap);
     figures::publish_heap(&heap.stats());
     released.0 > 0
+}
+
+/// Gives back address space that has never been used but for `keep` bytes; see [`map::give_back_rest`].
+pub fn give_back_reserve(keep: usize) {
+    if READY.load(Acquire) {
+        let _heap = HEAP.lock();
+        map::give_back_rest(keep);
+    }
 }
 
 /// Shows the page heap to somebody, if it is ready.

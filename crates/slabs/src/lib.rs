@@ -57,11 +57,15 @@ use spandrel_pages::{HEAP_PAGE_BYTES, MIN_ALIGN};
 use class::{CLASS, CLASSES, SMALL_MAX, class_of};
 use map::{LARGE, page_of};
 
-pub use beside::{Companion, set_companion, step as step_beside, want as want_background};
+pub use beside::{
+    Companion, set_companion, set_look, step as step_beside, want as want_background,
+};
 pub use check::{Census, Fault, check};
 pub use cpu_cache::start as start_cpu_caches;
 pub use figures::{figures, measure_resident};
-pub use heap::{fork_forget, idle_bytes, set_release_rate, start, stats};
+pub use heap::{
+    fork_forget, give_back_reserve, idle_bytes, is_started, set_release_rate, start, stats,
+};
 pub use thread_cache::watch_main_thread;
 
 /// A large object that outgrows its place gets this part of its size as room to grow.

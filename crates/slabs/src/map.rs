@@ -16,7 +16,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
 
-use spandrel_os::slices::{self, Slice};
+use spandrel_os::slices::{self, GRANULE_BYTES, Slice};
 use spandrel_os::vm;
 use spandrel_pageheap::Tracker;
 use spandrel_pages::live::BOUNDS;
@@ -42,6 +42,8 @@ const CACHES_PART: usize = 64;
 /// The slice is opened in steps of this size; where opening is charged, huge
 /// page by huge page.
 const STEP_BYTES: usize = 64 * MIB;
+/// Kept for caches when the rest of the slice is given back: those of 128 threads, or of 32 processors.
+const CACHES_KEPT_BYTES: usize = 32 * MIB;
 /// The records of huge pages in steps of this: 1 GiB's.
 const TRACKERS_STEP_BYTES: usize = 64 * KIB;
 
@@ -66,6 +68,7 @@ struct Places {
     caches: usize,
     data: usize,
     end: usize,
+    slice: Slice,
     /// Open memory is charged: what goes back is closed.
     charged: bool,
 }
@@ -76,6 +79,9 @@ struct Map {
     /// First byte of data that is not open yet.
     opened: AtomicUsize,
     caches_opened: AtomicUsize,
+    /// What data and caches may take; less than there was once a part of the slice was given back.
+    data_end: AtomicUsize,
+    caches_end: AtomicUsize,
     /// First byte of the huge pages' records that cannot be written yet.
     trackers_opened: AtomicUsize,
 }
@@ -92,10 +98,13 @@ static MAP: Map = Map {
         caches: 0,
         data: 0,
         end: 0,
+        slice: Slice { base: 0, len: 0 },
         charged: false,
     }),
     opened: AtomicUsize::new(0),
     caches_opened: AtomicUsize::new(0),
+    data_end: AtomicUsize::new(0),
+    caches_end: AtomicUsize::new(0),
     trackers_opened: AtomicUsize::new(0),
 };
 
@@ -136,6 +145,8 @@ pub unsafe fn start() -> Option<&'static mut [Tracker]> {
     // SAFETY: nobody reads it yet.
     unsafe { *MAP.places.get() = places };
     MAP.caches_opened.store(places.caches, Relaxed);
+    MAP.data_end.store(places.end, Relaxed);
+    MAP.caches_end.store(places.data, Relaxed);
     MAP.trackers_opened.store(places.trackers, Relaxed);
     MAP.opened.store(places.data, Release);
     let huge_pages = (places.end - places.data) / HUGEPAGE_BYTES;
@@ -156,7 +167,7 @@ fn divide(slice: Slice, charged: bool) -> Option<Places> {
     let align = GIB.min(1 << (slice.len / 8).ilog2());
     let data = align_up(caches + slice.len / CACHES_PART, align)?;
     let end = align_down(base + slice.len, HUGEPAGE_BYTES) - HUGEPAGE_BYTES;
-    Some(Places { base, records, bits, trackers, caches, data, end, charged })
+    Some(Places { base, records, bits, trackers, caches, data, end, slice, charged })
 }
 
 /// Makes `[first, first + huge_pages)`, huge pages of data, accessible with all
@@ -165,7 +176,7 @@ pub fn open(first: usize, huge_pages: usize) -> bool {
     let places = places();
     let start = places.data + first * HUGEPAGE_BYTES;
     let wanted = start + huge_pages * HUGEPAGE_BYTES;
-    if wanted > places.end || refuses(Call::Open) {
+    if wanted > MAP.data_end.load(Relaxed) || refuses(Call::Open) {
         return false;
     }
     open_to(places, wanted)
@@ -196,7 +207,7 @@ fn open_to(places: &Places, wanted: usize) -> bool {
         return true;
     }
     let step = if places.charged { HUGEPAGE_BYTES } else { STEP_BYTES };
-    let ahead = align_up(wanted, step).unwrap_or(wanted).min(places.end);
+    let ahead = align_up(wanted, step).unwrap_or(wanted).min(MAP.data_end.load(Relaxed));
     for end in [ahead, wanted] {
         let (from, to) =
             ((opened - places.base) / HEAP_PAGE_BYTES, (end - places.base) / HEAP_PAGE_BYTES);
@@ -221,16 +232,69 @@ fn open_to(places: &Places, wanted: usize) -> bool {
     false
 }
 
+/// Gives the address space of the slice back but for what is in use, `keep` bytes of data behind that, and
+/// tables for these. To be called by one thread at a time, which holds the lock of the heap.
+pub fn give_back_rest(keep: usize) {
+    let places = places();
+    let opened = MAP.opened.load(Relaxed);
+    let before = MAP.data_end.load(Relaxed);
+    let wanted = align_up(opened.saturating_add(keep), HUGEPAGE_BYTES);
+    let Some(end) = wanted.filter(|end| opened > 0 && *end < before) else { return };
+    MAP.data_end.store(end, Relaxed);
+    let least = MAP.caches_opened.load(Relaxed) + CACHES_KEPT_BYTES;
+    let caches_before = MAP.caches_end.fetch_min(least, Relaxed);
+    let caches_end = caches_before.min(least);
+    let pages = |end: usize| (end - places.base) / HEAP_PAGE_BYTES;
+    // The class of an address is looked up as long as its granule is the slice's.
+    let known = |end: usize| pages(align_up(end, GRANULE_BYTES).unwrap_or(end));
+    let of_pages = |at: usize, each: usize| (at + pages(end) * each, at + pages(before) * each);
+    let (record, bits) = (size_of::<SpanRecord>(), WORDS_PER_PAGE * 8);
+    let tables = [
+        (places.base + known(end), (places.base + known(before)).min(places.records)),
+        of_pages(places.records, record),
+        of_pages(places.bits, bits),
+        (trackers_end(places, end), trackers_end(places, before)),
+        (caches_end, caches_before),
+        (end, before),
+    ];
+    // At the first time also what was never to be used: tables of pages before the data, and what is left over.
+    let first = first_data_page();
+    let rest = [
+        (places.records, places.records + first * record),
+        (places.bits, places.bits + first * bits),
+        (places.end + HUGEPAGE_BYTES, places.slice.base + places.slice.len),
+    ];
+    let rest = rest.into_iter().filter(|_| before == places.end);
+    for (from, to) in tables.into_iter().chain(rest) {
+        // SAFETY: the ends above keep all of it from being opened; tables are used for pages from the first of
+        // the data to its end.
+        unsafe { places.slice.give_back(from, to) };
+    }
+}
+
+/// Where the records end that may be looked at: the neighbours of huge pages up to an address of data.
+fn trackers_end(places: &Places, data_end: usize) -> usize {
+    let huge_pages = data_end.saturating_sub(places.data) / HUGEPAGE_BYTES + 1;
+    let end = align_up(places.trackers + huge_pages * size_of::<Tracker>(), PAGE_BYTES);
+    let opened = MAP.trackers_opened.load(Relaxed);
+    end.map_or(places.caches, |end| end.max(opened).min(places.caches))
+}
+
 /// Makes the records of the first `huge_pages` huge pages writable. False: the
 /// kernel refused.
 pub fn open_trackers(huge_pages: usize) -> bool {
     let places = places();
+    let data_end = MAP.data_end.load(Relaxed);
+    if places.data + huge_pages * HUGEPAGE_BYTES > data_end {
+        return false;
+    }
     let opened = MAP.trackers_opened.load(Relaxed);
     let wanted = places.trackers + huge_pages * size_of::<Tracker>();
     if wanted <= opened {
         return true;
     }
-    let Some(end) = align_up(wanted, TRACKERS_STEP_BYTES).map(|end| end.min(places.caches)) else {
+    let most = trackers_end(places, data_end);
+    let Some(end) = align_up(wanted, TRACKERS_STEP_BYTES).map(|end| end.min(most)) else {
         return false;
     };
     // SAFETY: within the slice, which is this module's.
@@ -244,8 +308,8 @@ pub fn open_trackers(huge_pages: usize) -> bool {
 /// Memory for a cache, zeroed, never given back; null when there is none.
 pub fn open_cache(bytes: usize) -> *mut u8 {
     let taken = align_up(bytes, PAGE_BYTES).and_then(|bytes| {
-        let end = places().data;
-        let next = |at: usize| at.checked_add(bytes).filter(|to| *to <= end);
+        let end = || MAP.caches_end.load(Relaxed);
+        let next = |at: usize| at.checked_add(bytes).filter(|to| *to <= end());
         let at = MAP.caches_opened.fetch_update(Relaxed, Relaxed, next).ok()? as *mut u8;
         // SAFETY: within the slice, which is this module's.
         let opened = !refuses(Call::Open) && unsafe { vm::open(at, bytes) };

@@ -12,12 +12,18 @@
 //! The kernel is told of a sequence by its descriptor's address in the thread's
 //! area. It is left there afterwards: the kernel ignores it when the thread is
 //! found elsewhere, and the next sequence replaces it.
+//!
+//! Under a debugger that executes one instruction at a time (`stepi`, software watchpoints, `record`) a thread is interrupted
+//! after each, and gets through no sequence. So a sequence that was interrupted tries an empty one first, a few
+//! times. If none gets through the operation does nothing, as if the stack were empty or full, and the thread
+//! goes on with a cache of its own ([`is_stepped`](spandrel_sync::ThreadSlot::is_stepped)).
 
-use core::arch::asm;
+use core::arch::{asm, naked_asm};
 use core::mem::offset_of;
 
 pub use spandrel_os::barrier::restart;
 use spandrel_os::rseq::{Area, CPU_ID, RSEQ_CS, SIGNATURE};
+use spandrel_sync::ThreadSlot;
 
 use crate::class::{HOMED, HOMES};
 use crate::cpu_cache::{BLOCKS, RECENT_AT};
@@ -40,12 +46,82 @@ const fn offset(class: usize) -> usize {
     class * size_of::<Stack>()
 }
 
+/// Interruptions of empty sequences in a row after which the thread is taken for one that is stepped. One is
+/// interrupted by chance less than once in a million times.
+const TRIES: u32 = 16;
+
+/// Where an interrupted sequence comes first: tries whether sequences get through at all. Changes no register
+/// but the flags; zero: none does, which is noted in the thread's slot.
+///
+/// # Safety
+/// Called from the restart of a sequence, on a stack without a red zone.
+#[unsafe(naked)]
+unsafe extern "C" fn interrupted() {
+    naked_asm!(
+        ".pushsection __rseq_cs, \"aw\", @progbits",
+        ".balign 32",
+        "22:",
+        ".long 0, 0",
+        ".quad 33f, 44f - 33f, 55f",
+        ".popsection",
+        ".cfi_startproc",
+        "push rax",
+        ".cfi_adjust_cfa_offset 8",
+        "push rcx",
+        ".cfi_adjust_cfa_offset 8",
+        "push rdx",
+        ".cfi_adjust_cfa_offset 8",
+        "push rsi",
+        ".cfi_adjust_cfa_offset 8",
+        concat!("mov rdx, qword ptr [rip + ", spandrel_sync::slot_name!(), "@GOTTPOFF]"),
+        "mov rax, qword ptr fs:[rdx + {cpu}]",
+        // It was found out within this call of the allocator already.
+        "test rax, rax",
+        "jz 77f",
+        "mov ecx, {tries}",
+        "66:",
+        "lea rsi, [rip + 22b]",
+        "mov qword ptr [rax + {rseq_cs}], rsi",
+        "33:",
+        "nop",
+        "nop",
+        "44:",
+        "test rax, rax",
+        "jmp 77f",
+        // As in `sequence`.
+        ".byte 0x0f, 0xb9, 0x3d",
+        ".long {signature}",
+        "55:",
+        "dec ecx",
+        "jnz 66b",
+        "mov qword ptr fs:[rdx + {cpu}], 0",
+        "mov byte ptr fs:[rdx + {is_stepped}], 1",
+        "cmp eax, eax",
+        "77:",
+        "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdx",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rcx",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rax",
+        ".cfi_adjust_cfa_offset -8",
+        "ret",
+        ".cfi_endproc",
+        cpu = const offset_of!(ThreadSlot, cpu),
+        is_stepped = const offset_of!(ThreadSlot, is_stepped),
+        rseq_cs = const RSEQ_CS,
+        signature = const SIGNATURE,
+        tries = const TRIES,
+    )
+}
+
 /// The assembly of one sequence. `22` is the descriptor, `66` the beginning, `33`
 /// to `44` the sequence, whose last instruction is the store that counts, `55`
 /// where the kernel sends the thread. It begins by finding the block, `{at}`, by way
-/// of a register that is free still.
+/// of a register that is free still. `$nothing` leaves the sequence as one that does nothing.
 macro_rules! sequence {
-    ($free:literal, [$($line:expr),* $(,)?], $($operands:tt)*) => {
+    ($free:literal, [$($line:expr),* $(,)?], [$($nothing:literal),*], $($operands:tt)*) => {
         asm!(
             ".pushsection __rseq_cs, \"aw\", @progbits",
             ".balign 32",
@@ -63,12 +139,30 @@ macro_rules! sequence {
             $($line,)*
             "44:",
             ".pushsection .text.spandrel_restart, \"ax\", @progbits",
+            // Who follows the stack finds the sequence as the caller, with the same registers: a debugger
+            // asks after each step which functions are active. The distance to it lies at a multiple of
+            // 64, and CFI computes the address from it: deref(rip & -64) + (rip & -64).
+            ".balign 64",
+            "77:",
+            ".quad 33b - 77b",
             // An undefined instruction that holds the signature.
             ".byte 0x0f, 0xb9, 0x3d",
             ".long {signature}",
+            ".cfi_startproc",
+            ".cfi_def_cfa rsp, 0",
+            ".cfi_escape 0x16, 0x10, 0x0c, 0x80, 0x00, 0x09, 0xc0, 0x1a, 0x06, 0x80, 0x00, 0x09, 0xc0, 0x1a, 0x22",
             "55:",
-            "jmp 66b",
+            // Functions that call none may keep data below their stack.
+            "lea rsp, [rsp - 128]",
+            ".cfi_def_cfa_offset 128",
+            "call {interrupted}",
+            "lea rsp, [rsp + 128]",
+            ".cfi_def_cfa_offset 0",
+            "jnz 66b",
+            $($nothing,)*
+            ".cfi_endproc",
             ".popsection",
+            interrupted = sym interrupted,
             blocks = sym BLOCKS,
             cpu_id = const CPU_ID,
             rseq_cs = const RSEQ_CS,
@@ -82,7 +176,7 @@ macro_rules! sequence {
 /// As `sequence`, which finds first where in a block the processor's home has the class: in one more
 /// register, named for its lower half and whole.
 macro_rules! homed_sequence {
-    ($free:literal, ($low:literal, $whole:literal), [$($line:expr),* $(,)?], $($operands:tt)*) => {
+    ($free:literal, ($low:literal, $whole:literal), [$($line:expr),* $(,)?], [$($nothing:literal),*], $($operands:tt)*) => {
         sequence!(
             $free,
             [
@@ -92,6 +186,7 @@ macro_rules! homed_sequence {
                 concat!("xor ", $whole, ", {offset}"),
                 $($line,)*
             ],
+            [$($nothing),*],
             shift = const size_of::<Stack>().trailing_zeros(),
             $($operands)*
         )
@@ -122,6 +217,7 @@ macro_rules! push {
                 "add {top}, 8",
                 concat!("mov qword ptr [{at} + ", $place, " + {stack_top}], {top}"),
             ],
+            ["jmp {refused}"],
             stack_top = const offset_of!(Stack, top),
             stack_limit = const offset_of!(Stack, limit),
             recent = const RECENT_AT,
@@ -166,6 +262,7 @@ pub unsafe fn pop(area: *mut Area, class: usize) -> usize {
                 "sub {top}, 8",
                 "mov qword ptr [{at} + {offset} + {stack_top}], {top}",
             ],
+            ["xor {object:e}, {object:e}", "jmp 44b"],
             stack_top = const offset_of!(Stack, top),
             stack_bottom = const offset_of!(Stack, bottom),
             area = in(reg) area,
@@ -248,6 +345,7 @@ pub unsafe fn push_many(area: *mut Area, class: usize, objects: &[usize]) -> usi
                 "rep movsq",
                 "mov qword ptr [{at} + {stack_top}], rdi",
             ],
+            ["xor {done:e}, {done:e}", "jmp 44b"],
             mask = in(reg) home_mask(class),
             stack_top = const offset_of!(Stack, top),
             stack_limit = const offset_of!(Stack, limit),
@@ -294,6 +392,7 @@ pub unsafe fn pop_many(area: *mut Area, class: usize, into: &mut [usize]) -> usi
                 "rep movsq",
                 "mov qword ptr [{at} + {stack_top}], {top}",
             ],
+            ["xor {done:e}, {done:e}", "jmp 44b"],
             mask = in(reg) home_mask(class),
             stack_top = const offset_of!(Stack, top),
             stack_bottom = const offset_of!(Stack, bottom),

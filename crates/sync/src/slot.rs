@@ -36,6 +36,8 @@ pub struct ThreadSlot {
     pub cpu: Cell<*mut c_void>,
     /// Caches of free objects of recoverable heaps, a row of them.
     pub heaps: Cell<*mut c_void>,
+    /// The thread gets through no restartable sequence: a debugger steps through it.
+    pub is_stepped: Cell<bool>,
 }
 
 /// [`ThreadSlot::cache`] of a thread that caches nothing (any more).

@@ -120,6 +120,8 @@ impl Host {
                 libc::mmap(hint, len, access, flags | libc::MAP_NORESERVE, fd, offset)
             };
         }
+        // It asks seldom, and for much.
+        crate::reservations::heed_limit();
         let at = self.space.map(len, access != libc::PROT_NONE);
         if at.is_null() {
             set_errno(libc::ENOMEM);
@@ -323,6 +325,16 @@ pub use tcmalloc::Tcmalloc;
 pub(crate) fn refuse_memory() -> *mut c_void {
     set_errno(libc::ENOMEM);
     ptr::without_provenance_mut(usize::MAX)
+}
+
+/// Gives back the address space that hosted allocators do not use.
+pub fn give_back_reserve() {
+    #[cfg(feature = "jemalloc")]
+    jemalloc::HOST.space.give_back_reserve(0);
+    #[cfg(feature = "mimalloc")]
+    mimalloc::HOST.space.give_back_reserve(0);
+    #[cfg(feature = "tcmalloc")]
+    tcmalloc::give_back_reserve();
 }
 
 /// Takes the locks of every hosted allocator that has started. Waits for starts

@@ -7,6 +7,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use spandrel_os::slices::Slice;
 use spandrel_os::{slices, vm};
 use spandrel_pages::{AllocatorId, MIB, PAGE_BYTES, TIB, align_up};
 use spandrel_sync::Lock;
@@ -272,6 +273,24 @@ impl Space {
         }
         self.inner.lock().give(from, from + len);
         true
+    }
+
+    /// Gives all free ranges back, reservation and all, but for `keep` bytes: the allocator finds no more.
+    pub fn give_back_reserve(&self, keep: usize) {
+        let mut inner = self.inner.lock();
+        let slice = Slice { base: inner.base, len: inner.end.saturating_sub(inner.base) };
+        let mut kept = 0;
+        for index in 0..inner.count {
+            let Some(range) = inner.range_mut(index) else { break };
+            let keeps = keep.saturating_sub(kept).min(range.to - range.from);
+            let (from, to) = (range.from + keeps, range.to);
+            (range.to, kept) = (from, kept + keeps);
+            // SAFETY: it was free, and is no range of the slice's any more.
+            unsafe { slice.give_back(from, to) };
+        }
+        while let Some(index) = inner.ranges().iter().position(|range| range.from == range.to) {
+            inner.remove_at(index);
+        }
     }
 
     /// Takes the lock before a `fork`.

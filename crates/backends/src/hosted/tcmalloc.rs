@@ -64,6 +64,14 @@ unsafe extern "C" {
 /// tcmalloc, with a cache for each thread.
 pub enum Tcmalloc {}
 
+/// It ends the program when it has no memory for its own records: some is kept for these.
+pub(super) fn give_back_reserve() {
+    const KEPT_BYTES: usize = 128 << 20;
+    HOST.space.give_back_reserve(0);
+    META.give_back_reserve(KEPT_BYTES);
+    SAMPLES.give_back_reserve(0);
+}
+
 impl Backend for Tcmalloc {
     const ID: AllocatorId = AllocatorId::Tcmalloc;
 

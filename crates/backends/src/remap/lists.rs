@@ -2,9 +2,9 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use spandrel_os::slices::Slice;
+use spandrel_os::slices::{GRANULE_BYTES, Slice};
 use spandrel_os::vm;
-use spandrel_pages::{KIB, PAGE_BYTES, align_down};
+use spandrel_pages::{KIB, PAGE_BYTES, align_down, align_up};
 
 use super::STRICT;
 use super::accounts::Accounts;
@@ -28,6 +28,8 @@ struct Class {
     opened: u32,
     /// Records from here on are not accessible.
     records: u32,
+    /// Slots from here on have been given back.
+    end: u32,
     /// First of the cold slots below the frontier.
     cold: u32,
     /// First of the warm slots of each bin.
@@ -39,6 +41,7 @@ struct Class {
 /// All lists.
 pub struct Lists {
     pub layout: Layout,
+    slice: Slice,
     /// Memory is charged when it is opened (overcommit mode 2, locked memory):
     /// slots are opened only as far as they are used.
     strict: bool,
@@ -76,12 +79,14 @@ impl Lists {
     /// No slots at all.
     pub const EMPTY: Self = Lists {
         layout: Layout::EMPTY,
+        slice: Slice { base: 0, len: 0 },
         strict: false,
         accounts: Accounts::EMPTY,
         classes: [Class {
             frontier: 0,
             opened: 0,
             records: 0,
+            end: 0,
             cold: SlotId::NONE.raw(),
             bins: [SlotId::NONE.raw(); BINS],
             filled: 0,
@@ -100,6 +105,10 @@ impl Lists {
         let opened = unsafe { vm::open_to_read(records.start as *mut u8, records.len()) };
         if opened {
             (self.layout, self.strict) = (layout, strict);
+            self.slice = slice;
+            for (number, class) in self.classes.iter_mut().enumerate() {
+                class.end = layout.count(number);
+            }
         }
         opened
     }
@@ -156,7 +165,7 @@ impl Lists {
     }
 
     fn never_used(&mut self, class: usize) -> Option<SlotId> {
-        let count = self.layout.count(class);
+        let count = self.classes[class].end;
         let index = self.classes[class].frontier;
         if index >= count {
             return None;
@@ -200,6 +209,53 @@ impl Lists {
         slot.unlink();
         self.classes[class].frontier = index + 1;
         Some(id)
+    }
+
+    /// Gives the address space of slots that hold nothing and have no memory back for good: those that were
+    /// never open, and those on the lists of cold slots. `again`: what lies behind the open part of a slot may
+    /// have gone back before, and be another's by now.
+    pub fn give_back_empty(&mut self, again: bool) {
+        for (number, capacity) in CAPACITY.into_iter().enumerate() {
+            let class = &mut self.classes[number];
+            let (end, count) = (class.frontier.max(class.opened), class.end);
+            let mut next =
+                SlotId::from_raw(core::mem::replace(&mut class.cold, SlotId::NONE.raw()));
+            class.end = end;
+            while next != SlotId::NONE {
+                let slot = self.slot(next);
+                slot.set_state(HELD);
+                // SAFETY: it was on the list, and is on none from now on.
+                unsafe { self.give_back_behind(next, 0, again) };
+                next = SlotId::from_raw(slot.next.load(Relaxed));
+                slot.unlink();
+            }
+            let address = |index| self.layout.address(SlotId::new(number, index));
+            // A wrong address finds its record as long as its granule is the slice's.
+            let granule = |at: usize| align_up(at, GRANULE_BYTES).unwrap_or(at);
+            let known = granule(address(end)).saturating_sub(address(0)) / capacity;
+            let record = |index| self.layout.record(SlotId::new(number, index));
+            let known = u32::try_from(known + 1).unwrap_or(count).min(count);
+            // SAFETY: slots from the end on are never used; their records are not open.
+            unsafe {
+                self.slice.give_back(address(end), address(count));
+                self.slice.give_back(
+                    record(known).max(record(self.classes[number].records)),
+                    record(count),
+                );
+            }
+        }
+    }
+
+    /// Gives the address space of a slot behind some of its pages back for good. `again` as above.
+    ///
+    /// # Safety
+    /// The slot is the caller's, and nothing of it beyond these pages is in use.
+    pub unsafe fn give_back_behind(&self, id: SlotId, pages: usize, again: bool) {
+        let at = self.layout.address(id);
+        let opened = self.slot(id).opened.fetch_min(pages as u32, Relaxed) as usize;
+        let len = if again { opened * PAGE_BYTES } else { CAPACITY[id.class()] };
+        // SAFETY: passed on from the caller; what is open has not gone back.
+        unsafe { self.slice.give_back(at + pages * PAGE_BYTES, at + len) };
     }
 
     /// Slots of each class from here on have never been used.

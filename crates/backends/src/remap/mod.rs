@@ -22,6 +22,7 @@ mod layout;
 mod lists;
 mod parked;
 mod regret;
+mod reserve;
 mod slot;
 mod trim;
 mod wrong;
@@ -35,7 +36,7 @@ use core::sync::atomic::{
 use spandrel_os::budget::Promise;
 use spandrel_os::message::say;
 use spandrel_os::{slices, vm};
-use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, PAGE_BYTES};
+use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, MIB, PAGE_BYTES};
 use spandrel_sync::{Lock, Once};
 
 use density::{Contents, Densities};
@@ -47,6 +48,9 @@ use slot::{LIVE, Slot};
 
 /// Base pages in a huge page.
 const PAGES_PER_HUGE: usize = HUGEPAGE_BYTES / PAGE_BYTES;
+
+/// From here on an object takes so long that there is time for a look at what is due.
+const LOOKED_AT_BYTES: usize = 8 * MIB;
 
 /// What the backend counts.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -258,7 +262,7 @@ impl Remap {
             return true;
         }
         let capacity = CAPACITY[place.id.class()] / PAGE_BYTES;
-        if pages > capacity {
+        if pages > capacity || reserve::has_ended() {
             return false;
         }
         let strict = self.lists_strict();
@@ -336,6 +340,9 @@ impl Remap {
         let dirty = self.settle_new(place, size, contents, promise);
         self.tick();
         self.see_to_background();
+        if size >= LOOKED_AT_BYTES {
+            spandrel_slabs::step_beside();
+        }
         NonNull::new(place.at).map(|at| (at, dirty.min(size)))
     }
 }
@@ -469,6 +476,11 @@ pub unsafe fn allocation_counter(object: *mut u8) -> u8 {
 /// Gives all warm memory back. True if there was any.
 pub fn trim() -> bool {
     REMAP.trim_all()
+}
+
+/// Gives back address space that is reserved and holds no object: for a limit of it.
+pub fn give_back_reserve() {
+    REMAP.give_back_reserve();
 }
 
 /// Bytes of warm memory, as far as slots have told.

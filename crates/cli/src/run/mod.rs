@@ -71,6 +71,9 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
 
     policy.apply(&mut command);
     command.env("LD_PRELOAD", with_preloaded(&library, std::env::var_os("LD_PRELOAD")));
+    if std::env::var_os("LD_AUDIT").is_some_and(|audit| !audit.is_empty()) {
+        command.env("GLIBC_TUNABLES", with_thread_storage(std::env::var_os("GLIBC_TUNABLES")));
+    }
     if args.verbose {
         command.env("SPANDREL_VERBOSE", "1");
     }
@@ -257,6 +260,22 @@ fn with_preloaded(library: &Path, before: Option<OsString>) -> OsString {
     list
 }
 
+/// Under `LD_AUDIT` the loader divides the threads' storage before it knows of preloaded libraries, and keeps 1.8 KiB
+/// for what comes later: less than the hosted allocators have. It is told to keep more, unless a size is set.
+fn with_thread_storage(before: Option<OsString>) -> OsString {
+    const TUNABLE: &str = "glibc.rtld.optional_static_tls";
+    let mut list = before.unwrap_or_default();
+    if list.to_string_lossy().contains(TUNABLE) {
+        return list;
+    }
+    if !list.is_empty() {
+        list.push(":");
+    }
+    list.push(TUNABLE);
+    list.push("=4096");
+    list
+}
+
 fn refuse(name: &OsStr, obstacle: &Obstacle, way_out: &str) -> Failure {
     Failure::refused(format!(
         "'{}' cannot run on Spandrel: {obstacle}{way_out}",
@@ -274,5 +293,15 @@ mod tests {
         assert_eq!(with_preloaded(library, None), "/l/libspandrel.so");
         assert_eq!(with_preloaded(library, Some("".into())), "/l/libspandrel.so");
         assert_eq!(with_preloaded(library, Some("/x.so".into())), "/l/libspandrel.so:/x.so");
+    }
+
+    #[test]
+    fn a_size_of_the_threads_storage_that_is_set_stays() {
+        let ours = "glibc.rtld.optional_static_tls=4096";
+        assert_eq!(with_thread_storage(None), ours);
+        let other = with_thread_storage(Some("glibc.malloc.hugetlb=1".into()));
+        assert_eq!(other, format!("glibc.malloc.hugetlb=1:{ours}").as_str());
+        let set = "glibc.rtld.optional_static_tls=9000";
+        assert_eq!(with_thread_storage(Some(set.into())), set);
     }
 }

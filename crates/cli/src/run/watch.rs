@@ -63,6 +63,9 @@ impl Watch {
     }
 
     fn check_mode(&self, line: &str) {
+        if line.ends_with(" elsewhere") {
+            return self.warn("it has a malloc of its own, which serves it");
+        }
         let said = line.rsplit_once(" mode ").map_or("", |(_, mode)| mode);
         if let Some(asked) = &self.mode
             && parse_mode(said).as_ref() != Ok(asked)

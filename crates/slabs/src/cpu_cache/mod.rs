@@ -12,6 +12,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
 use spandrel_os::barrier;
+use spandrel_os::clock as os_clock;
 use spandrel_os::rseq::{self, Area, CPUS_MOST};
 use spandrel_pages::MIB;
 use spandrel_sync::{Lock, thread_slot};
@@ -131,6 +132,10 @@ pub fn attached() -> Option<*mut Area> {
     let slot = thread_slot();
     if !slot.cpu.get().is_null() {
         return Some(slot.cpu.get().cast());
+    }
+    if slot.is_stepped.get() {
+        os_clock::avoid_vdso();
+        return None;
     }
     // A thread with a cache of its own goes on with that, or ends.
     if slot.cache.get().is_null() && ENABLED.load(Acquire) { attach() } else { None }

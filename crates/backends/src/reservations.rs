@@ -1,0 +1,66 @@
+//! A limit of the address space (`RLIMIT_AS`) that comes while the program runs.
+//!
+//! Slices are reserved in advance, and the kernel counts them against such a limit whole. A limit that is
+//! there at the start makes them small. When one comes later, by the program or by another process, what is
+//! reserved and not used goes back: allocators go on with the memory that they have, and glibc serves the rest.
+
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use spandrel_os::{clock, usage, vm};
+use spandrel_sync::Lock;
+
+use crate::remap;
+
+/// The least limit that was found.
+static HEEDED: AtomicUsize = AtomicUsize::new(usize::MAX);
+static HEEDING: Lock<()> = Lock::new(());
+/// A limit is of no concern while all that is mapped is less than this part of it.
+const CONCERN_PART: usize = 2;
+/// A limit that another process sets is found within so long.
+const LOOK_MS: u64 = 500;
+/// The native allocator may still grow by this part of the limit, as where the limit is there at the start.
+const KEPT_PART: usize = 16;
+
+/// Looks for a new limit, and gives back what is reserved if that is of concern; true if so. A system call. To be
+/// called without a lock.
+pub fn heed_limit() -> bool {
+    let is_new = |limit: &usize| *limit < HEEDED.load(Relaxed);
+    match vm::address_space_limit().filter(is_new) {
+        None => false,
+        Some(limit) => heed(limit),
+    }
+}
+
+/// As [`heed_limit`], once in [`LOOK_MS`]: between requests.
+pub fn heed_limit_now_and_then() {
+    static NEXT_MS: AtomicU64 = AtomicU64::new(0);
+    let now = clock::coarse_ms();
+    if now >= NEXT_MS.load(Relaxed) {
+        NEXT_MS.store(now + LOOK_MS, Relaxed);
+        heed_limit();
+    }
+}
+
+#[cold]
+fn heed(limit: usize) -> bool {
+    // Another thread is at it.
+    let Some(_heeding) = HEEDING.try_lock() else { return false };
+    HEEDED.store(limit, Relaxed);
+    if usage::mapped_bytes() < limit / CONCERN_PART {
+        return false;
+    }
+    spandrel_slabs::give_back_reserve(limit / KEPT_PART);
+    remap::give_back_reserve();
+    #[cfg(any(feature = "jemalloc", feature = "mimalloc", feature = "tcmalloc"))]
+    crate::hosted::give_back_reserve();
+    true
+}
+
+/// For the start, before anything is reserved: a limit that there is counts as heeded, and later ones are
+/// looked for from now on.
+pub fn look_for_limits() {
+    heed_limit();
+    spandrel_slabs::set_look(|| {
+        heed_limit();
+    });
+}

@@ -1,0 +1,67 @@
+//! `setrlimit` and `prlimit`: a limit of the address space counts what is reserved, which goes back when one comes.
+//!
+//! What another process sets is found out later, by a look now and then.
+
+use core::ffi::c_int;
+
+use spandrel_adaptive as adaptive;
+use spandrel_os::env;
+
+type Resource = libc::__rlimit_resource_t;
+
+/// POSIX `setrlimit`.
+///
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setrlimit(resource: Resource, limit: *const libc::rlimit) -> c_int {
+    // SAFETY: passed on from the caller.
+    unsafe { prlimit(0, resource, limit, core::ptr::null_mut()) }
+}
+
+/// The same with 64-bit numbers, which all are here.
+///
+/// # Safety
+/// As for [`setrlimit`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setrlimit64(resource: Resource, limit: *const libc::rlimit) -> c_int {
+    // SAFETY: passed on from the caller.
+    unsafe { prlimit(0, resource, limit, core::ptr::null_mut()) }
+}
+
+/// Linux's `prlimit`.
+///
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prlimit(
+    process: libc::pid_t,
+    resource: Resource,
+    new: *const libc::rlimit,
+    old: *mut libc::rlimit,
+) -> c_int {
+    // SAFETY: passed on from the caller; where it may not be read or written the call says so.
+    let failed = unsafe { libc::syscall(libc::SYS_prlimit64, process, resource, new, old) } != 0;
+    if failed {
+        return -1;
+    }
+    if resource == libc::RLIMIT_AS && !new.is_null() && (process == 0 || process == env::pid()) {
+        adaptive::heed_limit();
+    }
+    0
+}
+
+/// The same with 64-bit numbers, which all are here.
+///
+/// # Safety
+/// As for [`prlimit`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prlimit64(
+    process: libc::pid_t,
+    resource: Resource,
+    new: *const libc::rlimit,
+    old: *mut libc::rlimit,
+) -> c_int {
+    // SAFETY: passed on from the caller.
+    unsafe { prlimit(process, resource, new, old) }
+}

@@ -1,0 +1,372 @@
+//! The files that a process has loaded: their addresses, and the symbols that each defines.
+//!
+//! A symbol is looked up in one file alone, whatever other files define under the same name. Nothing
+//! here allocates: `dlsym` and `dlopen` do, through the program's `malloc`.
+//!
+//! A file's table of symbols can be made to name other functions, for all that is bound or looked up from then
+//! on. This module keeps what the table named first, and goes on finding that.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ops::Range;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
+
+use rustix::mm::{self, MprotectFlags};
+use spandrel_pages::{PAGE_BYTES, align_down, align_up};
+
+/// The name that glibc itself goes by.
+pub const LIBC: &CStr = c"libc.so.6";
+
+/// A file that the loader knows.
+#[derive(Clone, Debug)]
+pub struct Module {
+    addresses: Range<usize>,
+    /// What is added to the addresses that the file states.
+    base: usize,
+    /// Its dynamic section; null where it has none.
+    dynamic: *const Dynamic,
+    headers: *const [libc::Elf64_Phdr],
+}
+
+/// An entry of a dynamic section (`Elf64_Dyn`).
+#[repr(C)]
+struct Dynamic {
+    tag: u64,
+    value: usize,
+}
+
+const DT_NULL: u64 = 0;
+const DT_STRTAB: u64 = 5;
+const DT_SYMTAB: u64 = 6;
+const DT_SONAME: u64 = 14;
+const DT_GNU_HASH: u64 = 0x6fff_fef5;
+const DT_VERSYM: u64 = 0x6fff_fff0;
+/// In a symbol's version: only programs that name the version mean the symbol.
+const VERSION_HIDDEN: u16 = 0x8000;
+/// Functions and what resolves to one are told by the low bits of a symbol's information.
+const STT_FUNC: u8 = 2;
+
+impl Module {
+    /// The file that an address of code or data lies in; `None`: it is no file's that the loader knows.
+    /// Some hundred nanoseconds; `dladdr` looks at every symbol of the file.
+    pub fn around(address: usize) -> Option<Self> {
+        find(|module| module.addresses.contains(&address))
+    }
+
+    /// The file of that `DT_SONAME`, the first one of them.
+    pub fn named(name: &CStr) -> Option<Self> {
+        find(|module| module.name() == Some(name))
+    }
+
+    /// The addresses from its first to its last segment.
+    pub fn addresses(&self) -> Range<usize> {
+        self.addresses.clone()
+    }
+
+    /// The function that the file defines under a name and shows to other files, in the version that
+    /// programs get which name none; `None`: there is no such function.
+    pub fn function(&self, name: &CStr) -> Option<NonNull<c_void>> {
+        let symbol = self.symbol(name)?;
+        let value = Redirected::first_value(symbol).unwrap_or_else(|| {
+            // SAFETY: `symbol` returns an entry of the file's table, which is mapped as long as the file.
+            unsafe { (*symbol).value.load(Relaxed) }
+        });
+        NonNull::new(self.base.wrapping_add(value) as *mut c_void)
+    }
+
+    /// Makes the file's names stand for other functions: the loader finds these from now on wherever it finds
+    /// the file's. Names that the file does not define are passed over. False: the table cannot be
+    /// written to, and all is as it was.
+    ///
+    /// # Safety
+    /// Each function does what the file's function of that name does, for every caller. No other thread does the
+    /// same at the same time.
+    pub unsafe fn redirect(&self, functions: &[(&CStr, *const ())]) -> bool {
+        let symbols = || {
+            let known = |(name, to): &(&CStr, *const ())| Some((self.symbol(name)?, to.addr()));
+            functions.iter().filter_map(known)
+        };
+        let addresses = || symbols().map(|(symbol, _)| symbol.addr());
+        let (Some(first), Some(last)) = (addresses().min(), addresses().max()) else { return true };
+        let Some(end) = align_up(last + size_of::<Symbol>(), PAGE_BYTES) else { return false };
+        let first = align_down(first, PAGE_BYTES);
+        let Some(access) = self.access_to(first..end) else { return false };
+        let (at, len) = (first as *mut c_void, end - first);
+        if Redirected::room() < symbols().count() {
+            return false;
+        }
+        // SAFETY: the pages stay readable, and executable if they were.
+        if unsafe { mm::mprotect(at, len, access | MprotectFlags::WRITE) }.is_err() {
+            return false;
+        }
+        for (symbol, to) in symbols() {
+            Redirected::note(symbol);
+            // SAFETY: an entry of the table, which can be written to meanwhile. Threads that read it find either
+            // function, and the caller promises that both do.
+            unsafe { (*symbol).value.store(to.wrapping_sub(self.base), Release) };
+        }
+        // SAFETY: as it was before. Where this fails the table stays writable.
+        let _ = unsafe { mm::mprotect(at, len, access) };
+        true
+    }
+
+    /// What is allowed in the segment that holds a range.
+    fn access_to(&self, range: Range<usize>) -> Option<MprotectFlags> {
+        // SAFETY: the headers of a loaded file are mapped as long as it is.
+        let headers = unsafe { &*self.headers };
+        let holds = |header: &&libc::Elf64_Phdr| {
+            let at = self.base.wrapping_add(header.p_vaddr as usize);
+            let end = align_up(at.wrapping_add(header.p_memsz as usize), PAGE_BYTES);
+            header.p_type == libc::PT_LOAD && at <= range.start && Some(range.end) <= end
+        };
+        let flags = headers.iter().find(holds)?.p_flags;
+        let allowed =
+            |flag, access| if flags & flag != 0 { access } else { MprotectFlags::empty() };
+        Some(
+            allowed(libc::PF_R, MprotectFlags::READ)
+                | allowed(libc::PF_W, MprotectFlags::WRITE)
+                | allowed(libc::PF_X, MprotectFlags::EXEC),
+        )
+    }
+
+    fn symbol(&self, name: &CStr) -> Option<*const Symbol> {
+        let names = self.table::<c_char>(DT_STRTAB)?;
+        let symbols = self.table::<Symbol>(DT_SYMTAB)?;
+        let versions = self.table::<u16>(DT_VERSYM);
+        let hash = gnu_hash(name);
+        // SAFETY: the tables are those of a loaded file, which the loader itself has read: the hash
+        // table names entries of the other tables only.
+        unsafe {
+            self.with_hash(hash)?.find(|index| {
+                let symbol = &*symbols.add(*index);
+                let is_hidden =
+                    versions.is_some_and(|versions| *versions.add(*index) & VERSION_HIDDEN != 0);
+                let is_function = symbol.info & 0xf == STT_FUNC && symbol.section != 0;
+                is_function && !is_hidden && CStr::from_ptr(names.add(symbol.name as usize)) == name
+            })
+        }
+        .map(|index| symbols.wrapping_add(index))
+    }
+
+    /// Numbers of the symbols whose names may have this hash (the layout of `DT_GNU_HASH`).
+    fn with_hash(&self, hash: u32) -> Option<impl Iterator<Item = usize>> {
+        let table = self.table::<u32>(DT_GNU_HASH)?;
+        // SAFETY: four words of head, a filter of 64-bit words, the buckets, and a word for each
+        // symbol from the first that is hashed on; the lowest bit of such a word ends a chain.
+        unsafe {
+            let (buckets, first, filter) = (*table, *table.add(1), *table.add(2) as usize);
+            let bucket = table.add(4 + 2 * filter);
+            let chain = bucket.add(buckets as usize);
+            let begin = *bucket.add(hash.checked_rem(buckets)? as usize);
+            let mut next = (begin >= first).then_some(begin);
+            Some(core::iter::from_fn(move || {
+                loop {
+                    let index = next?;
+                    let word = *chain.add((index - first) as usize);
+                    next = (word & 1 == 0).then_some(index + 1);
+                    if (word ^ hash) >> 1 == 0 {
+                        return Some(index as usize);
+                    }
+                }
+            }))
+        }
+    }
+
+    fn name(&self) -> Option<&CStr> {
+        let names = self.table::<c_char>(DT_STRTAB)?;
+        let offset = self.entry(DT_SONAME)?;
+        // SAFETY: the name is a string of the file's table of names.
+        Some(unsafe { CStr::from_ptr(names.add(offset)) })
+    }
+
+    /// A table whose address the dynamic section has. The loader has added the base where it may write
+    /// to the section.
+    fn table<T>(&self, tag: u64) -> Option<*const T> {
+        let value = self.entry(tag)?;
+        let at = if value < self.base { self.base.wrapping_add(value) } else { value };
+        Some(at as *const T)
+    }
+
+    fn entry(&self, tag: u64) -> Option<usize> {
+        let mut at = self.dynamic;
+        if at.is_null() {
+            return None;
+        }
+        // SAFETY: the section of a loaded file ends with an entry of tag `DT_NULL`.
+        unsafe {
+            while (*at).tag != DT_NULL {
+                if (*at).tag == tag {
+                    return Some((*at).value);
+                }
+                at = at.add(1);
+            }
+        }
+        None
+    }
+}
+
+/// `Elf64_Sym`.
+#[repr(C)]
+struct Symbol {
+    name: u32,
+    info: u8,
+    other: u8,
+    section: u16,
+    /// Changed by [`Module::redirect`] alone.
+    value: AtomicUsize,
+    size: u64,
+}
+
+/// What a symbol named before [`Module::redirect`].
+struct Redirected {
+    symbol: AtomicPtr<Symbol>,
+    value: AtomicUsize,
+}
+
+/// Symbols that can be redirected in a process.
+const MOST_REDIRECTED: usize = 32;
+static REDIRECTED: [Redirected; MOST_REDIRECTED] =
+    [const { Redirected { symbol: AtomicPtr::new(ptr::null_mut()), value: AtomicUsize::new(0) } };
+        MOST_REDIRECTED];
+
+impl Redirected {
+    fn first_value(symbol: *const Symbol) -> Option<usize> {
+        let is_it = |entry: &&Self| entry.symbol.load(Acquire).cast_const() == symbol;
+        Some(REDIRECTED.iter().find(is_it)?.value.load(Relaxed))
+    }
+
+    fn room() -> usize {
+        REDIRECTED.iter().filter(|entry| entry.symbol.load(Relaxed).is_null()).count()
+    }
+
+    /// Keeps what a symbol names, at the first time.
+    fn note(symbol: *const Symbol) {
+        let free = REDIRECTED.iter().find(|entry| entry.symbol.load(Relaxed).is_null());
+        if let (None, Some(entry)) = (Self::first_value(symbol), free) {
+            // SAFETY: an entry of a loaded file's table.
+            entry.value.store(unsafe { (*symbol).value.load(Relaxed) }, Relaxed);
+            entry.symbol.store(symbol.cast_mut(), Release);
+        }
+    }
+}
+
+/// The hash of a name that `DT_GNU_HASH` is ordered by.
+fn gnu_hash(name: &CStr) -> u32 {
+    let step = |hash: u32, byte: &u8| hash.wrapping_mul(33).wrapping_add(u32::from(*byte));
+    name.to_bytes().iter().fold(5381, step)
+}
+
+struct Search<F> {
+    is_it: F,
+    found: Option<Module>,
+}
+
+/// The first file of which this is true.
+fn find(is_it: impl FnMut(&Module) -> bool) -> Option<Module> {
+    fn walk<F: FnMut(&Module) -> bool>(mut search: Search<F>) -> Option<Module> {
+        // SAFETY: `look` is called with what is passed here, and the loader's list lasts as long as the call.
+        unsafe { libc::dl_iterate_phdr(Some(look::<F>), (&raw mut search).cast()) };
+        search.found
+    }
+    walk(Search { is_it, found: None })
+}
+
+/// Ends the walk over the files, with 1, at the one that is searched for.
+///
+/// # Safety
+/// `info` describes a file and `search` is a [`Search`] of this type.
+unsafe extern "C" fn look<F: FnMut(&Module) -> bool>(
+    info: *mut libc::dl_phdr_info,
+    _: usize,
+    search: *mut c_void,
+) -> c_int {
+    // SAFETY: what the caller promises; a file has as many headers as it says.
+    let (base, headers, search) = unsafe {
+        let info = &*info;
+        let headers = core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
+        (info.dlpi_addr as usize, headers, &mut *search.cast::<Search<F>>())
+    };
+    let at = |header: &libc::Elf64_Phdr| base.wrapping_add(header.p_vaddr as usize);
+    let mut dynamic = core::ptr::null();
+    let mut addresses = None;
+    for header in headers {
+        match header.p_type {
+            libc::PT_DYNAMIC => dynamic = at(header) as *const Dynamic,
+            libc::PT_LOAD => {
+                // Segments lie in order of address.
+                let end = at(header).wrapping_add(header.p_memsz as usize);
+                let start = addresses.map_or(at(header), |all: Range<usize>| all.start);
+                addresses = Some(start..end);
+            }
+            _ => {}
+        }
+    }
+    let Some(addresses) = addresses else { return 0 };
+    let module = Module { addresses, base, dynamic, headers };
+    let is_it = (search.is_it)(&module);
+    if is_it {
+        search.found = Some(module);
+    }
+    c_int::from(is_it)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_and_data_are_of_the_program_and_the_heap_is_nobodys() {
+        extern crate std;
+        static DATA: [u8; 8] = [1; 8];
+        let program = Module::around(gnu_hash as *const () as usize).expect("the program");
+        let holds = |address: usize| program.addresses().contains(&address);
+        assert!(holds(look::<fn(&Module) -> bool> as *const () as usize));
+        assert!(holds(DATA.as_ptr().addr()) && !holds(libc::malloc as *const () as usize));
+        let heap = std::boxed::Box::new(1);
+        assert!(Module::around((&raw const *heap).addr()).is_none());
+        assert!(Module::around(0).is_none());
+    }
+
+    extern "C" fn no_timers() -> c_int {
+        77
+    }
+
+    #[test]
+    fn a_redirected_name_stands_for_the_other_function_and_the_first_is_still_found() {
+        let libc = Module::named(LIBC).expect("a dynamically linked test");
+        // Nothing here needs it.
+        let name = c"mcheck_check_all";
+        let Some(first) = libc.function(name) else { return };
+        let by_loader = || {
+            // SAFETY: the name is NUL-terminated.
+            unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+        };
+        assert_eq!(by_loader(), first.as_ptr());
+        let functions = [(name, no_timers as *const ()), (c"no_such_function", ptr::null())];
+        // SAFETY: nothing calls the function.
+        assert!(unsafe { libc.redirect(&functions) });
+        assert_eq!(by_loader(), no_timers as *mut c_void);
+        assert_eq!(libc.function(name), Some(first));
+        // SAFETY: as above.
+        assert!(unsafe { libc.redirect(&functions[..1]) } && libc.function(name) == Some(first));
+    }
+
+    #[test]
+    fn libc_defines_what_the_loader_finds_in_it() {
+        let libc = Module::named(LIBC).expect("a dynamically linked test");
+        assert_eq!(
+            libc.addresses(),
+            Module::around(libc::abort as *const () as usize).unwrap().addresses()
+        );
+        for name in [c"abort", c"malloc_trim", c"__libc_malloc", c"__register_atfork", c"qsort"] {
+            // SAFETY: the name is NUL-terminated.
+            let loaders = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+            assert_eq!(
+                libc.function(name).map(NonNull::as_ptr),
+                NonNull::new(loaders).map(NonNull::as_ptr)
+            );
+        }
+        assert_eq!(libc.function(c"no_such_function"), None);
+        assert!(Module::named(c"libnone.so.1").is_none());
+    }
+}
