@@ -1,4 +1,4 @@
-/* Changes of who a process is: "user", another user, with threads and with the memory that the library's thread looks
+/* Changes of a process's identity: "user", another user, with threads and with the memory that the library's thread looks
  * after; "namespace", a user namespace, which takes a process of one thread; "secure", started with more rights than
  * the user has. A kernel or a user that may not is no failure. */
 #include <pthread.h>

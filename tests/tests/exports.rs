@@ -32,7 +32,7 @@ const C_INTERFACE: &[&str] = &[
     // What is opened or looked up later is to find the interface in the C library as well.
     "dlopen",
     "dlmopen",
-    // A limit of the address space counts what is reserved, which goes back then.
+    // A limit of the address space counts what is reserved, which is released then.
     "setrlimit",
     "setrlimit64",
     "prlimit",

@@ -29,7 +29,7 @@ fn sixty_four_gibibytes_of_address_space() {
     under_limit("as", 64 << 10);
 }
 
-/// What is reserved by then must not count: it goes back.
+/// What is reserved by then must not count: it is released.
 #[test]
 fn a_limit_of_address_space_that_comes_later() {
     let program = Program::new("limit_later.c");

@@ -23,8 +23,8 @@ fn sanitizers() {
     }
 }
 
-/// The loader then keeps less storage of threads for preloaded libraries than the hosted allocators have, unless told
-/// to keep more, as the command does.
+/// The loader then keeps less storage of threads for preloaded libraries than the hosted allocators have. A
+/// tunable makes it keep more; the command sets it.
 #[test]
 fn a_program_that_is_audited() {
     let program = Program::new("memchecked.c");

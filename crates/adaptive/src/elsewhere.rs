@@ -5,7 +5,7 @@
 //! define and ours does (`operator new`, `reallocarray`) ends up at the front allocator, as with glibc.
 //!
 //! The allocator in front may also pass requests on, to the next `malloc` after its own. It may put a header
-//! before each object, so that what came through it must not go back past it. Then requests are
+//! before each object, so that an object that came through it must be freed through it. Then requests are
 //! served here as ever, on the way on which they are looked at: nothing is short-cut on that way, and
 //! the C++ operators look here first.
 
@@ -19,7 +19,7 @@ const OURS: u8 = 1;
 /// glibc's: the library was opened late, or has no `malloc`.
 const GLIBCS: u8 = 2;
 const ELSEWHERE: u8 = 3;
-/// Whose `malloc` all files of the program call.
+/// The owner of the `malloc` that all files of the program call.
 static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
 /// Whether this library has a `malloc`, and the program's requests go to another that is not glibc's.

@@ -2,7 +2,7 @@
 //!
 //! Slices are reserved in advance, and the kernel counts them against such a limit whole. A limit that is
 //! there at the start makes them small. When one comes later, by the program or by another process, what is
-//! reserved and not used goes back: allocators go on with the memory that they have, and glibc serves the rest.
+//! reserved and not used is given back: allocators go on with the memory that they have, and glibc serves the rest.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -16,7 +16,7 @@ static HEEDED: AtomicUsize = AtomicUsize::new(usize::MAX);
 static HEEDING: Lock<()> = Lock::new(());
 /// A limit is of no concern while all that is mapped is less than this part of it.
 const CONCERN_PART: usize = 2;
-/// A limit that another process sets is found within so long.
+/// Time within which a limit that another process sets is found.
 const LOOK_MS: u64 = 500;
 /// The native allocator may still grow by this part of the limit, as where the limit is there at the start.
 const KEPT_PART: usize = 16;

@@ -2,7 +2,7 @@
 //!
 //! By name alone it is not to be had: the program, or a library in front of ours, may define `malloc` and
 //! `__libc_malloc` as well, and the loader takes theirs. So each function is looked up in glibc's own table
-//! of symbols, when it is needed first. Nothing of that allocates: whose `malloc` that would be is not known.
+//! of symbols, when it is needed first. The lookup does not allocate: a request would reach the program's `malloc`.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::transmute;

@@ -1,4 +1,4 @@
-//! `setrlimit` and `prlimit`: a limit of the address space counts what is reserved, which goes back when one comes.
+//! `setrlimit` and `prlimit`: a limit of the address space counts what is reserved. When one comes, reservations are released.
 //!
 //! What another process sets is found out later, by a look now and then.
 

@@ -43,7 +43,7 @@ const DT_GNU_HASH: u64 = 0x6fff_fef5;
 const DT_VERSYM: u64 = 0x6fff_fff0;
 /// In a symbol's version: only programs that name the version mean the symbol.
 const VERSION_HIDDEN: u16 = 0x8000;
-/// Functions and what resolves to one are told by the low bits of a symbol's information.
+/// The type of a symbol, in the low bits of its information: a function.
 const STT_FUNC: u8 = 2;
 
 impl Module {

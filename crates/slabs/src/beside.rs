@@ -77,8 +77,8 @@ pub fn set_companion(companion: Companion) {
     COMPANION.store(companion as *mut (), Release);
 }
 
-/// Has somebody look around now and then, without a lock: the thread, or where there is none whoever goes the
-/// slow way.
+/// Registers a function that is called now and then without a lock: by the thread, or where there is none by requests
+/// on the slow way.
 pub fn set_look(look: fn()) {
     LOOK.store(look as *mut (), Release);
 }

@@ -139,7 +139,7 @@ macro_rules! sequence {
             $($line,)*
             "44:",
             ".pushsection .text.spandrel_restart, \"ax\", @progbits",
-            // Who follows the stack finds the sequence as the caller, with the same registers: a debugger
+            // An unwinder finds the sequence as the caller, with the same registers: a debugger
             // asks after each step which functions are active. The distance to it lies at a multiple of
             // 64, and CFI computes the address from it: deref(rip & -64) + (rip & -64).
             ".balign 64",

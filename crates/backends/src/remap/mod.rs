@@ -49,7 +49,7 @@ use slot::{LIVE, Slot};
 /// Base pages in a huge page.
 const PAGES_PER_HUGE: usize = HUGEPAGE_BYTES / PAGE_BYTES;
 
-/// From here on an object takes so long that there is time for a look at what is due.
+/// A request from this size on takes longer than a look at what is due.
 const LOOKED_AT_BYTES: usize = 8 * MIB;
 
 /// What the backend counts.

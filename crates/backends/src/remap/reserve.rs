@@ -1,7 +1,7 @@
 //! Giving reserved address space back, when a limit of it comes while the program runs.
 //!
 //! Slots have room to grow and are reserved in advance; a limit of the address space counts all of it. What
-//! holds no object goes back then for good, and so does the room behind objects. Slots that are left are used as before;
+//! holds no object is given back then for good, and so is the room behind objects. Slots that are left are used as before;
 //! none is opened further, as what lies behind it may be another's by then.
 
 use core::sync::atomic::{AtomicBool, Ordering::*};
@@ -13,7 +13,7 @@ use super::{PAGES_PER_HUGE, Remap};
 
 /// Whether slots are opened no further.
 static ENDED: AtomicBool = AtomicBool::new(false);
-/// Room is given back behind so many objects at most: each is a mapping apart from then on, and the kernel has
+/// Room is given back behind this number of objects at most: each is a mapping apart from then on, and the kernel has
 /// a limit of these (65,530).
 const MOST_OBJECTS: usize = 16384;
 

@@ -261,7 +261,7 @@ fn with_preloaded(library: &Path, before: Option<OsString>) -> OsString {
 }
 
 /// Under `LD_AUDIT` the loader divides the threads' storage before it knows of preloaded libraries, and keeps 1.8 KiB
-/// for what comes later: less than the hosted allocators have. It is told to keep more, unless a size is set.
+/// for what comes later: less than the hosted allocators have. The tunable makes it keep more, unless a size is set.
 fn with_thread_storage(before: Option<OsString>) -> OsString {
     const TUNABLE: &str = "glibc.rtld.optional_static_tls";
     let mut list = before.unwrap_or_default();
