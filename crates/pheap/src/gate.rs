@@ -209,7 +209,7 @@ mod tests {
     use std::prelude::v1::*;
     use std::sync::atomic::{AtomicBool, AtomicU64};
     use std::thread;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -255,6 +255,31 @@ mod tests {
         assert!(!gate.is_inside());
         drop(gate.shut().unwrap());
         drop(gate.enter().unwrap());
+        registry::unregister(number);
+    }
+
+    #[test]
+    fn operations_that_take_long_and_come_without_a_pause_let_a_checkpoint_pass() {
+        const LONG: Duration = Duration::from_millis(1500);
+        let (gate, number) = gate();
+        let ends = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for turn in 0..4 {
+                let (gate, ends) = (&gate, &ends);
+                scope.spawn(move || {
+                    thread::sleep(LONG * turn / 4);
+                    while !ends.load(Relaxed) {
+                        let _inside = gate.enter().unwrap();
+                        thread::sleep(LONG);
+                    }
+                });
+            }
+            thread::sleep(LONG);
+            let begin = Instant::now();
+            drop(gate.shut().unwrap());
+            ends.store(true, Relaxed);
+            assert!(begin.elapsed() < 6 * LONG, "{:?}", begin.elapsed());
+        });
         registry::unregister(number);
     }
 

@@ -15,7 +15,7 @@ use crate::header::Header;
 use crate::layout::{BITS_WORDS, BLOCK_BYTES, BlockId, REGION_BLOCKS, blocks_of, first_block};
 use crate::pointer::{TAG, offset_of};
 use crate::progress::Watcher;
-use crate::second_names::SECOND_NAME;
+use crate::second_names::RENAMED;
 use crate::shared::Core;
 use crate::sums::{NAMES_SUM, REGIONS_SUM, ROOTS_SUM, marks_sum_at, region_line};
 use crate::superblock::{
@@ -360,7 +360,7 @@ impl<M: Medium> Work<'_, M> {
         let mut are_any = false;
         for index in (0..ROOT_COUNT).filter(|index| core.is_second_of_its_name(*index)) {
             if core.rename_second(index).is_ok() {
-                self.cleared(NAMES + index * LINE_BYTES, Kind::Damage, SECOND_NAME);
+                self.mended(NAMES + index * LINE_BYTES, RENAMED);
                 are_any = true;
             }
         }

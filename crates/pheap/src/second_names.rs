@@ -11,6 +11,8 @@ use crate::superblock::ROOT_COUNT;
 
 /// The finding of a root that has the name of another one.
 pub const SECOND_NAME: &str = "the name of a root, which another root has as well";
+/// What a repair says of such a root.
+pub const RENAMED: &str = "the name of a root, which another root has as well, and which is another one now ('spandrel heap roots')";
 
 /// A name that is being written.
 struct Buffer {
@@ -113,7 +115,7 @@ mod tests {
                 };
                 assert_eq!((found, survey.damaged), (vec![twice(510), twice(511)], 2));
                 let done = repair(&memory, &mut |_| ()).unwrap();
-                assert_eq!((done.cleared, done.is_closed), (2, closes));
+                assert_eq!((done.exact, done.cleared, done.is_closed), (2, 0, closes));
                 let survey = check(&memory, &[], &mut |found| std::panic!("{found}")).unwrap();
                 assert_eq!((survey.damaged, survey.roots), (0, 3));
                 let (heap, opened) = Heap::open(&memory, 0, Some(&[])).unwrap();

@@ -371,6 +371,30 @@ fn no_repair_and_no_store_makes_a_page_that_was_found_damaged_a_sound_one() {
 }
 
 #[test]
+fn a_page_that_was_found_damaged_and_is_whole_again_is_a_page_like_any_other() {
+    let place = Place::new();
+    let at = place.filled() as u64;
+    let verify = || {
+        let (heap, _) = place.options().open(place.path()).unwrap();
+        let verified = heap.verify_sums(&mut |_| ()).unwrap();
+        heap.close().unwrap();
+        verified.pages
+    };
+    place.flip("heap", at + 5000);
+    assert_eq!(verify(), 1);
+    place.flip("heap", at + 5000);
+    assert_eq!(verify(), 0);
+    // What the program stores there from now on is no damage.
+    let (heap, _) = place.options().open(place.path()).unwrap();
+    let object = heap.get_root(3).unwrap().unwrap();
+    // SAFETY: the object of four pages, which no other thread has.
+    unsafe { object.as_ptr().add(5000).write(99) };
+    heap.close().unwrap();
+    assert_eq!(verify(), 0);
+    place.assert_sound();
+}
+
+#[test]
 fn a_copy_has_no_sums_unless_it_gets_some() {
     let place = Place::new();
     place.filled();

@@ -37,8 +37,17 @@ pub enum Mismatch {
     Sum,
 }
 
+/// What a comparison says of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// It was found damaged before, and is whole again: its sum needs the mark no more.
+    Whole,
+    /// It is not as its sum says.
+    Wrong(Mismatch),
+}
+
 /// Compares all pages that have a sum. `hash_of` returns the hash of a page; `None`: it is not to be compared. `see` is called with each page
-/// that is not as its sum says, and with the sum's word.
+/// that is not as its sum says or is so again, and with the sum's word.
 ///
 /// # Errors
 /// The disk's, or that of `hash_of` or of `see`.
@@ -46,7 +55,7 @@ pub fn compare(
     disk: &impl Disk,
     sums: &Sums,
     hash_of: &mut dyn FnMut(u64) -> Result<Option<u64>, Failed>,
-    see: &mut dyn FnMut(u64, Mismatch, u64) -> Result<(), Failed>,
+    see: &mut dyn FnMut(u64, Seen, u64) -> Result<(), Failed>,
 ) -> Result<(), Failed> {
     let mut words = [0; GROUP as usize * SUM_BYTES];
     for from in (0..sums.pages()).step_by(GROUP as usize) {
@@ -61,15 +70,17 @@ pub fn compare(
             }
             let word = word(bytes);
             let hash = hash_of(page)?;
-            let wrong = match (Sum::parse(page, word), hash) {
-                (Sum::Marked(word), Some(hash)) if word == sum(page, hash) => None,
-                (Sum::Marked(_), _) => Some(Mismatch::Known),
+            let wrong = |mismatch| Some(Seen::Wrong(mismatch));
+            let seen = match (Sum::parse(page, word), hash) {
+                (Sum::Marked(word), Some(hash)) if word == sum(page, hash) => Some(Seen::Whole),
+                (Sum::Marked(_), _) => wrong(Mismatch::Known),
                 (_, None) => None,
-                (Sum::Damaged, Some(_)) => Some(Mismatch::Sum),
-                (Sum::Of(word), Some(hash)) => (word != sum(page, hash)).then_some(Mismatch::Page),
+                (Sum::Damaged, Some(_)) => wrong(Mismatch::Sum),
+                (Sum::Of(word), Some(hash)) if word != sum(page, hash) => wrong(Mismatch::Page),
+                (Sum::Of(_), Some(_)) => None,
             };
-            if let Some(wrong) = wrong {
-                see(page, wrong, word)?;
+            if let Some(seen) = seen {
+                see(page, seen, word)?;
             }
         }
     }
@@ -162,8 +173,8 @@ impl Found {
             let at = usize::try_from(page).unwrap_or(usize::MAX).saturating_mul(PAGE_BYTES);
             Ok(image.get(at..).and_then(|rest| rest.get(..PAGE_BYTES)).map(hash))
         };
-        compare(disk, sums, &mut hash_of, &mut |page, wrong, _| {
-            if let Some(cell) = cell(page) {
+        compare(disk, sums, &mut hash_of, &mut |page, seen, _| {
+            if let (Some(cell), Seen::Wrong(wrong)) = (cell(page), seen) {
                 cell.set(KINDS + wrong as u8);
             }
             Ok(())

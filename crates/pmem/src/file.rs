@@ -19,11 +19,11 @@ use spandrel_pages::{MIB, PAGE_BYTES};
 use spandrel_sync::Lock;
 
 use crate::capture::{self, Compared};
-use crate::compare::{Mismatch, Reader, Standing, compare};
+use crate::compare::{Mismatch, Reader, Seen, Standing, compare};
 use crate::disk::{Disk, Which};
 use crate::files::{self, Files, drawn, make_log};
 use crate::loan::READER;
-use crate::log::FIRST;
+use crate::log::{FIRST, head};
 use crate::media::Place;
 use crate::medium::{Failed, Medium};
 use crate::named::{FileNames, Named};
@@ -223,7 +223,7 @@ impl File {
     /// [`Failed::REPLACED`]; those of [`make_log`], and the disk's. A later checkpoint looks again.
     fn look_at_names(&self, state: &mut State) -> Result<(), Failed> {
         match self.names.standing_of(&self.files) {
-            Named::Kept => return Ok(()),
+            Named::Kept => return self.look_at_log(state),
             Named::Replaced => return Err(Failed::REPLACED),
             Named::WithoutLog => {}
         }
@@ -234,6 +234,21 @@ impl File {
         }
         // As at the opening: a full disk is an error of the checkpoints that find no room.
         let bytes = self.written.bytes() as u64;
+        let _ = self.files.reserve_log(log_room(self.bytes() as u64, bytes));
+        Ok(())
+    }
+
+    /// Looks that the log has all of its records: a program may have cut it off (`logrotate`'s `copytruncate`). The image alone has them then.
+    fn look_at_log(&self, state: &mut State) -> Result<(), Failed> {
+        let Some(log) = &self.files.log else { return Ok(()) };
+        if log.bytes().map_err(Failed)? >= state.wal.bytes() {
+            return Ok(());
+        }
+        state.begin_anew(&self.files)?;
+        self.files.write(Which::Log, 0, &head(self.identity))?;
+        self.files.sync(Which::Log)?;
+        let bytes = self.written.bytes() as u64;
+        // As at the opening: a full disk is an error of the checkpoints that find no room.
         let _ = self.files.reserve_log(log_room(self.bytes() as u64, bytes));
         Ok(())
     }
@@ -318,6 +333,9 @@ impl Drop for File {
             && self.files.image.is_locked()
             && self.state.lock().wal.is_empty()
         {
+            // The name may be out of reach: the directory was moved, or the process has another root directory or user by now. An empty log
+            // counts as none.
+            let _ = log.shorten(0);
             let _ = draft::remove_name(self.names.log(), log);
         }
         // SAFETY: `drop` has the medium exclusively, so that no store to the mapping is under way.
@@ -395,13 +413,16 @@ unsafe impl Medium for File {
             return Ok(Standing::Stale);
         };
         let mut reader = Reader::new(&self.files, buffer.bytes());
-        compare(&self.files, sums, &mut |page| reader.hash_of(page), &mut |page, wrong, word| {
-            see(page * PAGE_BYTES as u64, wrong);
-            let marked = Sum::marked(word).to_le_bytes();
+        compare(&self.files, sums, &mut |page| reader.hash_of(page), &mut |page, seen, word| {
             let at = sums::FIRST + page * sums::SUM_BYTES as u64;
-            match wrong {
-                Mismatch::Page => self.files.write(Which::Sums, at, &marked),
-                Mismatch::Known | Mismatch::Sum => Ok(()),
+            let turned = Sum::turned(word).to_le_bytes();
+            match seen {
+                Seen::Whole => return self.files.write(Which::Sums, at, &turned),
+                Seen::Wrong(wrong) => see(page * PAGE_BYTES as u64, wrong),
+            }
+            match seen {
+                Seen::Wrong(Mismatch::Page) => self.files.write(Which::Sums, at, &turned),
+                _ => Ok(()),
             }
         })?;
         self.files.sync(Which::Sums)?;

@@ -477,6 +477,42 @@ fn files_that_are_moved_together_are_used_where_they_are() {
 }
 
 #[test]
+fn a_log_that_is_cut_off_while_it_is_open_loses_nothing() {
+    let place = Directory::new();
+    let file = create(&place, 1 << 20, Written::watch);
+    // To nothing, into its head, into its records.
+    for (round, left) in [(1, 0), (2, 8), (3, 5000)] {
+        store(&file, 0, round);
+        file.checkpoint().unwrap();
+        let log = std::fs::File::options().write(true).open(place.path("image.wal")).unwrap();
+        log.set_len(left).unwrap();
+        for word in [8, 16] {
+            store(&file, word, round);
+            file.checkpoint().unwrap();
+        }
+        let after = open(&place.copy()).unwrap();
+        assert_eq!([0, 8, 16].map(|word| load(&after, word)), [round; 3]);
+    }
+}
+
+#[test]
+fn a_log_whose_name_is_out_of_reach_is_left_empty() {
+    let place = Directory::new();
+    let file = create(&place, 1 << 20, Written::watch);
+    store(&file, 0, 1);
+    file.checkpoint().unwrap();
+    let log = place.path("image.wal");
+    let elsewhere = place.path("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::fs::rename(place.path("image"), elsewhere.join("image")).unwrap();
+    std::fs::rename(&log, elsewhere.join("image.wal")).unwrap();
+    file.checkpoint().unwrap();
+    file.settle().unwrap();
+    drop(file);
+    assert_eq!(std::fs::metadata(elsewhere.join("image.wal")).unwrap().len(), 0);
+}
+
+#[test]
 fn a_log_that_was_removed_is_made_anew() {
     let place = Directory::new();
     let file = create(&place, 1 << 20, Written::watch);

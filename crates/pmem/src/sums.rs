@@ -94,8 +94,8 @@ impl Sum {
         }
     }
 
-    /// The word for a page that was found damaged.
-    pub fn marked(word: u64) -> u64 {
+    /// The word with the mark of a page that was found damaged, or without it if it has one.
+    pub fn turned(word: u64) -> u64 {
         word ^ MARK
     }
 }
@@ -450,10 +450,10 @@ mod tests {
             for hash in [0, 1, hash_of_zeroes(), u64::MAX, 0x1234_5678_9abc_def0] {
                 let word = sum(page, hash);
                 assert_eq!(Sum::parse(page, word), Sum::Of(word));
-                assert_eq!(Sum::parse(page, Sum::marked(word)), Sum::Marked(word));
+                assert_eq!(Sum::parse(page, Sum::turned(word)), Sum::Marked(word));
                 for bit in 0..64 {
                     assert_eq!(Sum::parse(page, word ^ 1 << bit), Sum::Damaged, "{page} {bit}");
-                    let marked = Sum::marked(word) ^ 1 << bit;
+                    let marked = Sum::turned(word) ^ 1 << bit;
                     assert_eq!(Sum::parse(page, marked), Sum::Damaged, "{page} {bit}");
                 }
                 assert_ne!(word, sum(page + 1, hash));

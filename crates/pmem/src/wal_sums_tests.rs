@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::prelude::v1::*;
 
 use super::*;
-use crate::compare::{Mismatch, Reader, compare};
+use crate::compare::{Mismatch, Reader, Seen, compare};
 use crate::log::head;
 use crate::simulator::{Bounds, Disk as Simulated, Outcome, Point as Moment, Unit};
 use crate::sums::{self, Sum};
@@ -62,8 +62,10 @@ fn found(wal: &Wal, disk: &impl Disk) -> Option<Vec<(u64, Mismatch)>> {
     let sums = wal.sums().filter(|sums| sums.is_complete(wal.point()))?;
     let mut buffer = [0; BUFFER];
     let (mut reader, mut all) = (Reader::new(disk, &mut buffer), Vec::new());
-    compare(disk, sums, &mut |page| reader.hash_of(page), &mut |page, wrong, _| {
-        all.push((page, wrong));
+    compare(disk, sums, &mut |page| reader.hash_of(page), &mut |page, seen, _| {
+        if let Seen::Wrong(wrong) = seen {
+            all.push((page, wrong));
+        }
         Ok(())
     })
     .unwrap();
@@ -263,7 +265,7 @@ fn a_page_that_was_found_damaged_stays_so_until_it_is_what_it_was() {
     disk.write(Which::Image, 2 * 4096 + 7, &[1]).unwrap();
     let mut bytes = [0; 8];
     disk.read(Which::Sums, sums::FIRST + 16, &mut bytes).unwrap();
-    let word = Sum::marked(u64::from_le_bytes(bytes));
+    let word = Sum::turned(u64::from_le_bytes(bytes));
     disk.write(Which::Sums, sums::FIRST + 16, &word.to_le_bytes()).unwrap();
     let mut wal = open(&disk, 1000).unwrap();
     assert_eq!(found(&wal, &disk), Some(vec![(2, Mismatch::Known)]));

@@ -4,15 +4,16 @@ use crate::padded::CachePadded;
 use crate::platform::{
     AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
-    light_barrier, linger, wait, wait_for, wake_all,
+    Waits, light_barrier, pause, wait, wait_for, wake_all,
 };
 
 const OPEN: u32 = 0;
 const SHUT: u32 = 1;
 
-/// The first try of [`Gate::shut_all`], and the longest, in milliseconds.
+/// The first try of [`Gate::shut_all`], in milliseconds.
 const TRY_MS: u32 = 1;
-const LONGEST_TRY_MS: u32 = 1024;
+/// So long the gates stay open between two tries, at most.
+const PAUSE_MS: u32 = 100;
 
 /// A lock of many readers and one writer, whose readers count themselves on one of `SHARDS` cache lines: entering and leaving
 /// cost one locked instruction each, and threads of different shards share no line that changes.
@@ -82,19 +83,18 @@ impl<const SHARDS: usize> Gate<SHARDS> {
             wait(&self.state, SHUT);
         }
         light_barrier();
-        let mut waited = 0;
+        let waits = Waits::begin();
         for count in &self.inside {
             loop {
                 let found = count.load(Acquire);
                 if found == 0 {
                     break;
                 }
-                if waited == ms {
+                if waits.are_over(ms) {
                     self.open();
                     return false;
                 }
                 wait_for(count, found, 1);
-                waited += 1;
             }
         }
         true
@@ -103,8 +103,8 @@ impl<const SHARDS: usize> Gate<SHARDS> {
     /// Shuts several gates, one after the other.
     ///
     /// A thread inside may wait for a lock that a thread before the gate holds. Then nothing would move while the gate is shut. So the gates
-    /// open again after a while, and each try is longer than the one before: threads that stay long, and new ones that come without a pause,
-    /// do not keep the gates open for good.
+    /// open again after a while, and each try is twice as long as the one before, without a limit: threads that stay long, and new ones that
+    /// come without a pause, do not keep the gates open for good.
     pub fn shut_all(gates: &[&Self]) {
         let mut ms = TRY_MS;
         loop {
@@ -114,8 +114,8 @@ impl<const SHARDS: usize> Gate<SHARDS> {
             }
             gates.iter().take(shut).rev().for_each(|gate| gate.open());
             // Those that waited pass.
-            (0..ms).for_each(|_| linger(u32::MAX));
-            ms = (ms * 2).min(LONGEST_TRY_MS);
+            pause(ms.min(PAUSE_MS));
+            ms = ms.saturating_mul(2);
         }
     }
 

@@ -34,6 +34,26 @@ mod real {
         spandrel_os::env::set_errno(errno);
     }
 
+    /// Sleeps for about a tenth of so many milliseconds.
+    pub fn pause(ms: u32) {
+        (0..ms).for_each(|_| linger(u32::MAX));
+    }
+
+    /// A bound for several waits.
+    pub struct Waits(u64);
+
+    impl Waits {
+        /// The waits begin now.
+        pub fn begin() -> Self {
+            Self(spandrel_os::clock::micros())
+        }
+
+        /// Whether they have taken so many milliseconds.
+        pub fn are_over(&self, ms: u32) -> bool {
+            spandrel_os::clock::micros().saturating_sub(self.0) >= u64::from(ms) * 1000
+        }
+    }
+
     /// Sleeps while the word is as expected; may return without reason.
     pub fn wait(word: &AtomicU32, expected: u32) {
         futex(word, libc::FUTEX_WAIT, expected, None);
@@ -223,6 +243,23 @@ mod model {
         loom::thread::yield_now();
     }
 
+    pub fn pause(_: u32) {
+        loom::thread::yield_now();
+    }
+
+    /// Each wait takes a millisecond.
+    pub struct Waits(core::cell::Cell<u32>);
+
+    impl Waits {
+        pub fn begin() -> Self {
+            Self(core::cell::Cell::new(0))
+        }
+
+        pub fn are_over(&self, ms: u32) -> bool {
+            self.0.replace(self.0.get() + 1) >= ms
+        }
+    }
+
     /// The process-wide barrier cannot be modelled from one side: here both
     /// sides pass a full fence, which is what the kernel guarantees to them.
     pub fn light_barrier() {
@@ -239,7 +276,8 @@ mod model {
 #[cfg(shuttle)]
 mod scheduled {
     pub use super::real::{
-        AtomicU8, AtomicU32, AtomicUsize, Ordering, exchange, heavy_barrier, light_barrier,
+        AtomicU8, AtomicU32, AtomicUsize, Ordering, Waits, exchange, heavy_barrier, light_barrier,
+        pause,
     };
 
     use shuttle::thread::yield_now;

@@ -96,6 +96,36 @@ impl<'a> Options<'a> {
         Self(self.0.wait(time))
     }
 
+    /// A logged heap has a sum of each of its pages of 4 KiB, in a file beside it (`FILE.sum`), so that `spandrel heap check` and
+    /// [`Heap::verify_sums`] find bits that have flipped in what the program has stored. A heap that has none gets them when it is opened,
+    /// for which all of it is read. Later openings keep them up without this option. With `false` the file is removed.
+    ///
+    /// ```
+    /// use spandrel::heap::{Choice, Options};
+    ///
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let path = directory.path().join("visits.heap");
+    /// let options = Options::new().medium(Choice::Logged).sums(true);
+    /// let (heap, _) = options.open_or_create(&path)?;
+    /// heap.checkpoint()?;
+    /// assert_eq!(heap.verify_sums(&mut |finding| println!("{finding}"))?.pages, 0);
+    /// heap.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// Opening compares nothing. A page that the program writes to before it was compared gets the sum of what it then holds.
+    ///
+    /// A mapped heap is refused ([`Error::MappedSums`](super::Error::MappedSums)), and so is a file of that name that is none of this heap
+    /// ([`Error::ForeignSums`](super::Error::ForeignSums)).
+    pub const fn sums(self, keeps: bool) -> Self {
+        Self(self.0.sums(keeps))
+    }
+
+    /// Computes the sums of a heap that has some once more, of what the file holds now: damage that they have shown is not reported again.
+    pub const fn accept_sums(self) -> Self {
+        Self(self.0.accept_sums())
+    }
+
     /// Opens the heap as the file has it, also where its log does not fit, is damaged or is missing. The log is set aside as `FILE.bad`,
     /// and what only the log has is lost. The file may have a part of a checkpoint: [`check`](super::check()) it afterwards.
     pub const fn forget_log(self) -> Self {
