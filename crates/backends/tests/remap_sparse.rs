@@ -88,8 +88,9 @@ fn memory_follows_use() {
         })
         .collect();
     let huge = huge_mib() - before;
+    // Where one huge page was slow, the next ones stay small.
     assert!(huge <= 76, "{huge} MiB of 80");
-    assert!(huge >= 20 || fresh::are_slow(), "{huge} MiB of 80");
+    assert!(huge >= 8 || fresh::are_slow(), "{huge} MiB of 80");
     for object in objects {
         // SAFETY: as above.
         unsafe { remap::free(object) };
@@ -105,7 +106,7 @@ fn memory_follows_use() {
     }
     fill(object, 64 * MIB);
     let huge = huge_mib();
-    assert!(huge >= before + 30 || fresh::are_slow(), "{huge} MiB after {before}");
+    assert!(huge >= before + 8 || fresh::are_slow(), "{huge} MiB after {before}");
     // SAFETY: as above.
     unsafe { remap::free(object) };
 
