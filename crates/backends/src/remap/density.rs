@@ -240,7 +240,8 @@ impl Remap {
     /// An object of so many pages is gone from an entered slot. Returns whether it has left few of them: they are not worth to be kept
     /// for the next object, as they would be counted and cleared as if all were there.
     pub(super) fn was_sparse(&self, place: Place, pages: usize) -> bool {
-        if pages < PAGES_PER_HUGE || place.slot.huge() > 0 {
+        // Where open memory is charged, what is warm is closed by other rules.
+        if pages < PAGES_PER_HUGE || place.slot.huge() > 0 || self.lists_strict() {
             return false;
         }
         let found = look(place, 0, pages);
