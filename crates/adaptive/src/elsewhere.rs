@@ -56,8 +56,10 @@ fn look() -> u8 {
     // The library, or the program that it is linked into.
     let own = Module::around(look as *const () as usize);
     let has_malloc = |own: &Module| own.function(c"malloc").is_some();
+    // A program at a fixed address that takes the function's address has a stub of that name, which leads to the definition.
+    let is_stub = !Module::around(front).is_some_and(|module| has_malloc(&module));
     let state = match own {
-        Some(own) if is_front(&own) => OURS,
+        Some(own) if is_front(&own) || is_stub && has_malloc(&own) => OURS,
         Some(own)
             if !Module::named(LIBC).is_some_and(|libc| is_front(&libc)) && has_malloc(&own) =>
         {
