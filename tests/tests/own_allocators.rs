@@ -32,6 +32,20 @@ fn the_command_says_that_a_program_has_an_allocator_of_its_own() {
     assert!(done.err().contains("a malloc of its own"), "{done}");
 }
 
+/// node is such a program: it has stubs of these names, and no allocator of its own.
+#[test]
+fn a_program_that_takes_the_address_of_malloc_is_served() {
+    let flags = &["-no-pie", "-fno-pie"];
+    let program = Program::with(&Source { file: "malloc_by_address.c", flags });
+    for mode in subject().modes(ALL_MODES) {
+        let done =
+            subject().job(program.path(), mode).env("SPANDREL_VERBOSE", "1").run().expect_ok();
+        assert_eq!(done.out(), "ok\n", "mode {mode}: {done}");
+        let says = |word: &str| done.library_lines().iter().any(|line| line.contains(word));
+        assert!(!subject().is_spandrel() || !says("a malloc of its own"), "mode {mode}: {done}");
+    }
+}
+
 /// As tools do that count memory.
 #[test]
 fn a_library_in_front_that_wraps_each_object() {

@@ -9,6 +9,7 @@
 //! served here as ever, on the way on which they are looked at: nothing is short-cut on that way, and
 //! the C++ operators look here first.
 
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use spandrel_os::modules::{LIBC, Module};
@@ -43,25 +44,15 @@ fn state() -> u8 {
 
 #[cold]
 fn look() -> u8 {
-    let front: usize;
-    // SAFETY: loads the address that the loader has for the name: what all files of the program call.
-    unsafe {
-        core::arch::asm!(
-            "mov {front}, qword ptr [rip + malloc@GOTPCREL]",
-            front = out(reg) front,
-            options(pure, nomem, nostack, preserves_flags),
-        );
-    }
+    let Some(front) = front() else { return GLIBCS };
     let is_front = |module: &Module| module.addresses().contains(&front);
     // The library, or the program that it is linked into.
     let own = Module::around(look as *const () as usize);
-    let has_malloc = |own: &Module| own.function(c"malloc").is_some();
-    // A program at a fixed address that takes the function's address has a stub of that name, which leads to the definition.
-    let is_stub = !Module::around(front).is_some_and(|module| has_malloc(&module));
     let state = match own {
-        Some(own) if is_front(&own) || is_stub && has_malloc(&own) => OURS,
+        Some(own) if is_front(&own) => OURS,
         Some(own)
-            if !Module::named(LIBC).is_some_and(|libc| is_front(&libc)) && has_malloc(&own) =>
+            if !Module::named(LIBC).is_some_and(|libc| is_front(&libc))
+                && own.function(MALLOC).is_some() =>
         {
             ELSEWHERE
         }
@@ -69,4 +60,26 @@ fn look() -> u8 {
     };
     STATE.store(state, Relaxed);
     state
+}
+
+const MALLOC: &CStr = c"malloc";
+
+/// The address of the `malloc` that all files of the program call.
+fn front() -> Option<usize> {
+    let named: usize;
+    // SAFETY: loads the address that the loader has for the name.
+    unsafe {
+        core::arch::asm!(
+            "mov {named}, qword ptr [rip + malloc@GOTPCREL]",
+            named = out(reg) named,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    // A program at a fixed address that takes the function's address has a stub of that name, which leads to the definition.
+    let is_stub = Module::around(named).is_some_and(|module| module.function(MALLOC).is_none());
+    if is_stub {
+        Some(Module::defining(MALLOC)?.function(MALLOC)?.addr().get())
+    } else {
+        Some(named)
+    }
 }

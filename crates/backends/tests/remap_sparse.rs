@@ -34,7 +34,7 @@ fn has_advised_pages() -> bool {
 
 /// Stores to each page of an object.
 fn fill(object: *mut u8, bytes: usize) {
-    // SAFETY: the test's object has so many bytes.
+    // SAFETY: the test's object has `bytes` bytes.
     (0..bytes).step_by(4096).for_each(|at| unsafe { object.add(at).write(1) });
 }
 

@@ -52,11 +52,7 @@ impl Run {
 
     /// `spandrel WORDS…`, in a process group of its own, so that its children get no signal from the test.
     fn spandrel(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
-        let ours = std::env::vars_os().map(|(name, _)| name);
-        for name in ours.filter(|name| name.as_encoded_bytes().starts_with(b"SPANDREL_")) {
-            command.env_remove(name);
-        }
+        let mut command = common::spandrel();
         command
             .args(words)
             .env("SPANDREL_LIB", &self.place.library)

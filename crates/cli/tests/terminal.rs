@@ -40,11 +40,7 @@ fn on_terminal(columns: u16, mut command: Command) -> String {
 
 /// `spandrel WORDS…` on a terminal with styles.
 fn spandrel(place: &Place, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
-    let ours = std::env::vars_os().map(|(name, _)| name);
-    for name in ours.filter(|name| name.as_encoded_bytes().starts_with(b"SPANDREL_")) {
-        command.env_remove(name);
-    }
+    let mut command = common::spandrel();
     command
         .args(words)
         .env("SPANDREL_LIB", &place.library)

@@ -58,6 +58,12 @@ impl Module {
         find(|module| module.name() == Some(name))
     }
 
+    /// The first file, in the order in which the loader looks names up for a program, that defines a function of that name for other
+    /// files.
+    pub fn defining(name: &CStr) -> Option<Self> {
+        find(|module| module.symbol(name).is_some())
+    }
+
     /// The addresses from its first to its last segment.
     pub fn addresses(&self) -> Range<usize> {
         self.addresses.clone()
@@ -367,6 +373,9 @@ mod tests {
             );
         }
         assert_eq!(libc.function(c"no_such_function"), None);
+        assert!(Module::defining(c"no_such_function").is_none());
+        let first = Module::defining(c"qsort").expect("the C library has it");
+        assert_eq!(first.addresses(), libc.addresses());
         assert!(Module::named(c"libnone.so.1").is_none());
     }
 }

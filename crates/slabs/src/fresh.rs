@@ -86,7 +86,7 @@ pub enum Speed {
     Slow,
 }
 
-/// Whether the next so many huge pages had better begin with small pages. If so, they are counted as having done so.
+/// Whether the next `huge_pages` huge pages had better begin with small pages. If so, they are counted as having done so.
 #[inline]
 pub fn begin_small(huge_pages: usize) -> bool {
     FRESH.begin_small(huge_pages)

@@ -34,7 +34,7 @@ mod real {
         spandrel_os::env::set_errno(errno);
     }
 
-    /// Sleeps for about a tenth of so many milliseconds.
+    /// Sleeps for about `ms` tenths of a millisecond.
     pub fn pause(ms: u32) {
         (0..ms).for_each(|_| linger(u32::MAX));
     }
@@ -48,7 +48,7 @@ mod real {
             Self(spandrel_os::clock::micros())
         }
 
-        /// Whether they have taken so many milliseconds.
+        /// Whether they have taken `ms` milliseconds.
         pub fn are_over(&self, ms: u32) -> bool {
             spandrel_os::clock::micros().saturating_sub(self.0) >= u64::from(ms) * 1000
         }

@@ -2,7 +2,7 @@
 //!
 //! A huge page takes 2 MiB for the first byte that is used of it. So the first objects begin with small pages. If an object of
 //! its kind is found to have used most of them, the next ones begin with huge pages. A kind is the power of two of the size, and
-//! whether the program asked for zeros: a table of zeros is often sparse.
+//! whether the contents are zeros (`calloc`): a table of zeros is often sparse.
 //!
 //! A program that fills one large object and ends would never have huge pages so. So objects of any contents begin with huge pages as long as
 //! these are [`UNPROVEN_PAGES`] in all and nothing is known of their kind.
@@ -24,22 +24,22 @@ use super::{PAGES_PER_HUGE, Place, Remap};
 const OCTAVES: usize = 18;
 /// What an object is asked at: pages that lie evenly between its first and its last one.
 const SPOTS: usize = 16;
-/// With so many of its spots resident an object is dense, ...
+/// The least number of resident spots of a dense object, ...
 const DENSE_SPOTS: usize = 12;
-/// ... and with so few it is sparse.
+/// ... and the largest number of a sparse one.
 const SPARSE_SPOTS: usize = 4;
 /// A live object is not sparse before it has had this time to be filled. (1 GiB of small pages takes half a second.)
 const FILL_MS: u64 = 1000;
-/// Pages of objects of unknown kinds that begin with huge pages, in a process's life: 32 MiB. So much may be resident and not used.
+/// Pages of all objects of unknown kinds that begin with huge pages, in the life of a process: 32 MiB, which may be resident and not used.
 const UNPROVEN_PAGES: usize = 32 * MIB / PAGE_BYTES;
 /// Trust in a kind, at most.
 const MOST_TRUST: i8 = 3;
-/// One in so many objects of a dense kind begins with small pages.
+/// One in this number of objects of a dense kind begins with small pages.
 const TRIAL_EVERY: u8 = 16;
 /// New objects whose density is not known yet.
 const RECENT: usize = 4;
 
-/// What is asked for: any contents, or zeros.
+/// The contents that the program requires of a new object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Contents {
     /// Any.
@@ -108,7 +108,7 @@ impl Densities {
         }
     }
 
-    /// Whether a new object of so many pages begins with huge pages. Sizes of which nothing is known follow the next smaller one, as a
+    /// Whether a new object of `pages` pages begins with huge pages. Sizes of which nothing is known follow the next smaller one, as a
     /// table that grows by copies is of another size each time. Lost counts do not matter.
     fn begins_huge(&self, contents: Contents, pages: usize) -> bool {
         let known = self.trust[contents as usize].iter().take(octave(pages) + 1).rev();
@@ -122,7 +122,7 @@ impl Densities {
         !turn.is_multiple_of(TRIAL_EVERY)
     }
 
-    /// Whether an object of so many pages begins with huge ones although nothing is known.
+    /// Whether an object of an unknown kind, of `pages` pages, begins with huge pages.
     fn may_try(&self, pages: usize) -> bool {
         let more = |before: usize| Some(before + pages).filter(|sum| *sum <= UNPROVEN_PAGES);
         self.unproven.fetch_update(Relaxed, Relaxed, more).is_ok()
@@ -164,7 +164,7 @@ enum Found {
     Between,
 }
 
-/// Looks at the spots between page `from` and page `to`, until they have told.
+/// Looks at the spots between page `from` and page `to`, until the answer is certain.
 fn look(place: Place, from: usize, to: usize) -> Found {
     let last = to.saturating_sub(from + 1);
     let (mut resident, mut missing) = (0, 0);
@@ -237,7 +237,7 @@ impl Remap {
         }
     }
 
-    /// An object of so many pages is gone from an entered slot. Returns whether it has left few of them: they are not worth to be kept
+    /// An object of `pages` pages is gone from an entered slot. Returns whether it has left few of them: they are not worth to be kept
     /// for the next object, as they would be counted and cleared as if all were there.
     pub(super) fn was_sparse(&self, place: Place, pages: usize) -> bool {
         // Where open memory is charged, what is warm is closed by other rules.

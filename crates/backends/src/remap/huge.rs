@@ -13,7 +13,7 @@ use super::{PAGES_PER_HUGE, Place, Remap};
 
 /// Of a huge page that an object only begins this part of the object may be left over.
 const LEFT_OVER_PART: usize = 8;
-/// Where so many pages of a huge page are missing, one fault that brings it whole is quicker than a
+/// Where at least this number of a huge page's small pages are missing, one fault that brings the huge page is quicker than a
 /// fault for each: a huge page takes 0.1 ms, a page 1.7 us.
 const WORTH_ANEW_PAGES: usize = 64;
 /// Populated ahead of an appended object: 1/16 of its size within these bounds,
@@ -21,9 +21,9 @@ const WORTH_ANEW_PAGES: usize = 64;
 const BATCH_PART: usize = 16;
 const BATCH_LEAST_PAGES: usize = 64 * KIB / PAGE_BYTES;
 const BATCH_MOST_PAGES: usize = MIB / PAGE_BYTES;
-/// One in so many huge pages is touched to learn how long it takes, ...
+/// The part of the fresh huge pages that are touched to learn how long they take, ...
 const TOUCHED_PART: usize = 8;
-/// ... and so many at most.
+/// ... and their largest number.
 const TOUCHED_MOST: usize = 16;
 
 /// Why fresh pages are about to be used.
@@ -104,8 +104,8 @@ impl Remap {
             return 0;
         }
         // The first few tell. If they are slow, the rest stay small, and the advice ends with them.
-        let told = fresh_pages.div_ceil(TOUCHED_PART).min(TOUCHED_MOST);
-        for number in 0..told {
+        let probes = fresh_pages.div_ceil(TOUCHED_PART).min(TOUCHED_MOST);
+        for number in 0..probes {
             let at = first + number * PAGES_PER_HUGE;
             if !self.advise_huge(place, place.slot.huge(), at + PAGES_PER_HUGE) {
                 return place.slot.huge();
@@ -158,7 +158,7 @@ fn begin_anew(place: Place, from: usize, to: usize) {
         && left_over <= to / LEFT_OVER_PART
     {
         let len = PAGES_PER_HUGE * PAGE_BYTES;
-        // SAFETY: open, in a slot held by the caller, and without contents that anybody knows of.
+        // SAFETY: open, in a slot held by the caller, and without contents that are in use.
         // If it fails, for want of mappings, they stay as they are.
         unsafe {
             let at = place.at.add(begun * PAGE_BYTES);

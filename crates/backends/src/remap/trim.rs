@@ -130,7 +130,7 @@ impl Remap {
         if place.slot.touched.load(Relaxed) == 0 {
             lists.put_cold(place.id);
         } else {
-            // Its pages did not go back.
+            // The kernel did not take its pages.
             lists.put_warm(place.id, self.stamp());
         }
     }

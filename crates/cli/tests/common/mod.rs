@@ -72,11 +72,7 @@ impl Place {
 
     /// `spandrel run ARGS…` on the stand-in.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
-        let ours = std::env::vars_os().map(|(name, _)| name);
-        for name in ours.filter(|name| name.as_encoded_bytes().starts_with(b"SPANDREL_")) {
-            command.env_remove(name);
-        }
+        let mut command = spandrel();
         command.env_remove("BRUG_ALLOC").env_remove("LD_PRELOAD");
         command.arg("run").args(args).env("SPANDREL_LIB", &self.library);
         command
@@ -92,6 +88,16 @@ impl Place {
         compile(self.directory.path(), source, flags, &path);
         path.to_str().unwrap().to_string()
     }
+}
+
+/// The command, without settings of the library from outside.
+pub fn spandrel() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+    let ours = std::env::vars_os().map(|(name, _)| name);
+    for name in ours.filter(|name| name.as_encoded_bytes().starts_with(b"SPANDREL_")) {
+        command.env_remove(name);
+    }
+    command
 }
 
 fn compile(directory: &Path, source: &str, flags: &[&str], into: &Path) {
