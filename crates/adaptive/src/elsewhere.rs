@@ -44,7 +44,7 @@ fn state() -> u8 {
 
 #[cold]
 fn look() -> u8 {
-    let Some(front) = front() else { return GLIBCS };
+    let front = front();
     let is_front = |module: &Module| module.addresses().contains(&front);
     // The library, or the program that it is linked into.
     let own = Module::around(look as *const () as usize);
@@ -65,7 +65,7 @@ fn look() -> u8 {
 const MALLOC: &CStr = c"malloc";
 
 /// The address of the `malloc` that all files of the program call.
-fn front() -> Option<usize> {
+fn front() -> usize {
     let named: usize;
     // SAFETY: loads the address that the loader has for the name.
     unsafe {
@@ -77,9 +77,6 @@ fn front() -> Option<usize> {
     }
     // A program at a fixed address that takes the function's address has a stub of that name, which leads to the definition.
     let is_stub = Module::around(named).is_some_and(|module| module.function(MALLOC).is_none());
-    if is_stub {
-        Some(Module::defining(MALLOC)?.function(MALLOC)?.addr().get())
-    } else {
-        Some(named)
-    }
+    let defined = || Module::defining(MALLOC)?.function(MALLOC);
+    is_stub.then(defined).flatten().map_or(named, |function| function.addr().get())
 }
