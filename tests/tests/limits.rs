@@ -63,6 +63,14 @@ fn huge_pages_switched_off() {
 }
 
 #[test]
+fn huge_pages_unasked() {
+    // The hosted allocators keep their own layout.
+    let own: Vec<&str> =
+        ALL_MODES.iter().copied().filter(|m| !["jemalloc", "mimalloc"].contains(m)).collect();
+    Program::new("unasked_huge_pages.c").run_each(&own, |job| job);
+}
+
+#[test]
 fn thirty_two_thousand_large_objects() {
     let program = Program::new("many_objects.c");
     // mimalloc asks for huge pages, so that each object would cost its whole size: fewer will do there.

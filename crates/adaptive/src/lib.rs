@@ -47,7 +47,7 @@ pub use request::{
     alloc, alloc_aligned, alloc_cached, alloc_uncached, alloc_zeroed, alloc_zeroed_aligned, free,
     free_or, free_other, free_sized, free_sized_or, trim, usable_size,
 };
-pub use start::{register_fork_order, start};
+pub use start::{register_fork_order, start, take_small_pages};
 pub use stats::{
     ReallocStats, RequestRow, Stats, count_requests, glibc_bytes, mapped, measured_stats,
     native_bytes, native_figure, stats,

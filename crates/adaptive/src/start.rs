@@ -7,6 +7,7 @@ use core::{fmt, ptr};
 use spandrel_backends::{Backend, Sys, guarded, register_atfork};
 
 use spandrel_os::message::say;
+use spandrel_os::modules::Module;
 use spandrel_os::vm::{self, HugePages};
 use spandrel_os::{budget, degrade, env, rseq, usage};
 use spandrel_pages::AllocatorId;
@@ -19,6 +20,8 @@ use spandrel_sync::{Lock, Once, background, is_single_threaded};
 use crate::elsewhere::is_elsewhere;
 use crate::{available, modes, monitor, observed, sites, tuner, youth};
 
+/// Among the variables with contents: see [`take_small_pages`].
+#[unsafe(link_section = ".data")]
 static STARTED: Once = Once::new();
 /// A profile is read into here; untouched pages cost nothing.
 static PROFILE: Lock<[u8; profile::MAX_BYTES]> = Lock::new([0; profile::MAX_BYTES]);
@@ -72,7 +75,28 @@ impl Configuration {
 /// such requests are glibc's.
 #[inline]
 pub(crate) fn start_from_environment() -> bool {
-    STARTED.is_done() || (env::is_there() && STARTED.run(|| start_with(&from_environment())))
+    STARTED.is_done() || start_first()
+}
+
+#[cold]
+fn start_first() -> bool {
+    if !env::is_there() {
+        return false;
+    }
+    take_small_pages();
+    STARTED.run(|| start_with(&from_environment()))
+}
+
+/// Has the variables of the library that are zero at first on small pages: where the kernel has huge pages wherever one fits,
+/// the first of them that is used would take 2 MiB in every process. To be called before any is read or written to, as a huge
+/// page of zeros becomes a huge page. Does nothing where this code is part of a program, whose variables are not ours.
+pub fn take_small_pages() {
+    // SAFETY: it reads what the kernel has told the process.
+    let headers = unsafe { libc::getauxval(libc::AT_PHDR) } as usize;
+    let own = Module::around(take_small_pages as *const () as usize);
+    if let Some(library) = own.filter(|own| !own.addresses().contains(&headers)) {
+        library.take_small_pages();
+    }
 }
 
 /// Starts the handler if nobody has yet; see the environment's documentation.

@@ -20,6 +20,7 @@ static EXITING: extern "C" fn() = exiting;
 extern "C" fn loaded() {
     // A program's `errno` is zero when it starts (ISO C).
     let errno = env::errno();
+    adaptive::take_small_pages();
     if !is_elsewhere() {
         adaptive::start();
         spandrel_backends::resolve_early();

@@ -198,7 +198,7 @@ pub unsafe fn advise_huge(at: *mut u8, len: usize) -> bool {
     settle(Optional::HugePage, unsafe { mm::madvise(at.cast(), len, Advice::LinuxHugepage) })
 }
 
-/// Asks for small pages in a range from now on.
+/// Asks for small pages in a range from now on, also where the kernel has huge ones unasked.
 ///
 /// # Safety
 /// The range is an open mapping of the caller's.

@@ -134,8 +134,10 @@ pub unsafe fn start() -> Option<&'static mut [Tracker]> {
     // instead of no memory; and the records of huge pages, whose neighbours are
     // looked at. To be read: what can be written counts when memory is locked or charged.
     let classes = align_up(slice.len / HEAP_PAGE_BYTES, PAGE_BYTES)?;
-    // SAFETY: within the slice, which is this module's.
+    // SAFETY: within the slice, which is this module's. Where the kernel has huge pages wherever one fits, a table's first entry
+    // would take 2 MiB.
     let opened = unsafe {
+        let _ = vm::advise_small(slice.base as *mut u8, slice.len);
         vm::open_to_read(places.trackers as *mut u8, trackers)
             && vm::open_to_read(places.base as *mut u8, classes)
     };
@@ -196,7 +198,15 @@ pub unsafe fn give_back(at: *mut u8, len: usize) -> bool {
         return false;
     }
     // SAFETY: passed on from the caller.
-    unsafe { if whole && places().charged { vm::close(at, len) } else { vm::discard(at, len) } }
+    unsafe {
+        if !(whole && places().charged) {
+            return vm::discard(at, len);
+        }
+        let closed = vm::close(at, len);
+        // It is mapped anew, without the slice's advice.
+        let _ = vm::advise_small(at, len);
+        closed
+    }
 }
 
 /// Opens the tables for all data below an address, and what of that data was

@@ -5,7 +5,8 @@
 //! whether the contents are zeros (`calloc`): a table of zeros is often sparse.
 //!
 //! A program that fills one large object and ends would never have huge pages so. So objects of any contents begin with huge pages as long as
-//! these are [`UNPROVEN_PAGES`] in all and nothing is known of their kind.
+//! these are [`UNPROVEN_PAGES`] in all and nothing is known of their kind. Where the kernel has huge pages wherever one fits, the administrator
+//! wants speed for such a program, and other allocators' objects have them: there these are [`UNPROVEN_OBJECTS`] of any size.
 //!
 //! Only objects on small pages show what a program uses, so that one in [`TRIAL_EVERY`] of those that could have huge pages begins
 //! with small ones.
@@ -32,6 +33,8 @@ const SPARSE_SPOTS: usize = 4;
 const FILL_MS: u64 = 1000;
 /// Pages of all objects of unknown kinds that begin with huge pages, in the life of a process: 32 MiB, which may be resident and not used.
 const UNPROVEN_PAGES: usize = 32 * MIB / PAGE_BYTES;
+/// Objects of unknown kinds that begin with huge pages in the life of a process where the kernel has huge pages unasked.
+const UNPROVEN_OBJECTS: usize = 16;
 /// Trust in a kind, at most.
 const MOST_TRUST: i8 = 3;
 /// One in this number of objects of a dense kind begins with small pages.
@@ -48,13 +51,15 @@ pub enum Contents {
     Zeros,
 }
 
-/// What is known of each kind, and the objects that will tell more. All zero at first.
+/// What is known of each kind, and the objects that will tell more.
 pub struct Densities {
     /// Positive: objects of this kind are dense. By [`Contents`] and power of two.
     trust: [[AtomicI8; OCTAVES]; 2],
     trials: AtomicU8,
     /// See [`UNPROVEN_PAGES`].
     unproven: AtomicUsize,
+    /// The most that an object counts there.
+    most_unproven: AtomicUsize,
     /// When the recent objects were looked at last.
     asked_ms: AtomicU64,
     /// See [`Young`].
@@ -103,9 +108,15 @@ impl Densities {
             trust: [const { [const { AtomicI8::new(0) }; OCTAVES] }; 2],
             trials: AtomicU8::new(0),
             unproven: AtomicUsize::new(0),
+            most_unproven: AtomicUsize::new(usize::MAX),
             asked_ms: AtomicU64::new(0),
             recent: [const { AtomicU64::new(0) }; RECENT],
         }
+    }
+
+    /// Told at the start: the kernel has huge pages wherever one fits.
+    pub fn are_unasked(&self) {
+        self.most_unproven.store(UNPROVEN_PAGES / UNPROVEN_OBJECTS, Relaxed);
     }
 
     /// Whether a new object of `pages` pages begins with huge pages. Sizes of which nothing is known follow the next smaller one, as a
@@ -124,7 +135,8 @@ impl Densities {
 
     /// Whether an object of an unknown kind, of `pages` pages, begins with huge pages.
     fn may_try(&self, pages: usize) -> bool {
-        let more = |before: usize| Some(before + pages).filter(|sum| *sum <= UNPROVEN_PAGES);
+        let counted = pages.min(self.most_unproven.load(Relaxed));
+        let more = |before: usize| Some(before + counted).filter(|sum| *sum <= UNPROVEN_PAGES);
         self.unproven.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 
@@ -275,6 +287,16 @@ mod tests {
         let huge = (0..100).filter(|_| densities.begins_huge(Contents::Any, PAGES)).count();
         assert_eq!(huge, 16);
         assert!(!densities.begins_huge(Contents::Any, 8 * PAGES));
+    }
+
+    #[test]
+    fn some_of_any_size_begin_huge_where_huge_pages_come_unasked() {
+        let densities = Densities::new();
+        densities.are_unasked();
+        assert!(!densities.begins_huge(Contents::Zeros, PAGES));
+        let sizes = [512 * PAGES, PAGES, 2 * UNPROVEN_PAGES, 3 * PAGES];
+        let huge = sizes.iter().cycle().take(100);
+        assert_eq!(huge.filter(|size| densities.begins_huge(Contents::Any, **size)).count(), 16);
     }
 
     #[test]

@@ -253,9 +253,6 @@ impl Remap {
         if source.huge() > target.huge() {
             target.set_huge(source.huge().min(touched));
         }
-        if source.is_cut() {
-            target.cut();
-        }
         target.used.store(used, Relaxed);
         // An earlier object may have left the target's mapping cut already.
         self.splits.fetch_add(target.splits().wrapping_sub(splits), Relaxed);

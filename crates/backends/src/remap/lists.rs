@@ -101,8 +101,12 @@ impl Lists {
         let len = 1 << slice.len.ilog2();
         let layout = Layout::new(slice.base, len);
         let records = layout.records();
-        // SAFETY: within the slice, which is the caller's.
-        let opened = unsafe { vm::open_to_read(records.start as *mut u8, records.len()) };
+        // SAFETY: within the slice, which is the caller's. Where the kernel has huge pages wherever one fits, a record or a page of
+        // an object would take 2 MiB.
+        let opened = unsafe {
+            let _ = vm::advise_small(slice.base as *mut u8, slice.len);
+            vm::open_to_read(records.start as *mut u8, records.len())
+        };
         if opened {
             (self.layout, self.strict) = (layout, strict);
             self.slice = slice;

@@ -163,6 +163,9 @@ impl Remap {
                 return;
             };
             let mut lists = self.lists.lock();
+            if vm::huge_pages() == vm::HugePages::Always {
+                self.densities.are_unasked();
+            }
             let strict = vm::is_charged_when_opened();
             STRICT.store(strict, Relaxed);
             if !lists.start(slice, strict) {

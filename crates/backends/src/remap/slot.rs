@@ -34,7 +34,7 @@ pub struct Slot {
     pub touched: AtomicU32,
     /// Pages from the start that are accessible.
     pub opened: AtomicU32,
-    /// Pages from the start that are advised to be huge, and [`CUT`].
+    /// Pages from the start that are advised to be huge. The others are advised to be small.
     huge: AtomicU32,
     /// Pages from the start that came here by page tables: a mapping of their own.
     pub moved: AtomicU32,
@@ -70,9 +70,6 @@ pub struct Slot {
     /// thread with this mark, and has not done so.
     pub early: AtomicU8,
 }
-
-/// In `huge`: pages behind them were advised to stay small, which makes a mapping of their own.
-const CUT: u32 = 1 << 31;
 
 const _: () = assert!(size_of::<Slot>() == 64);
 
@@ -160,22 +157,12 @@ impl Slot {
     /// Pages from the start that are advised to be huge.
     #[inline]
     pub fn huge(&self) -> usize {
-        (self.huge.load(Relaxed) & !CUT) as usize
+        self.huge.load(Relaxed) as usize
     }
 
     /// So many pages from the start are advised to be huge from now on.
     pub fn set_huge(&self, pages: usize) {
-        self.huge.store(pages as u32 | self.huge.load(Relaxed) & CUT, Relaxed);
-    }
-
-    /// Whether pages were advised to stay small.
-    pub fn is_cut(&self) -> bool {
-        self.huge.load(Relaxed) & CUT != 0
-    }
-
-    /// Pages were advised to stay small.
-    pub fn cut(&self) {
-        self.huge.fetch_or(CUT, Relaxed);
+        self.huge.store(pages as u32, Relaxed);
     }
 
     /// The slot is mapped as in the beginning.
@@ -187,7 +174,7 @@ impl Slot {
     /// Mappings beyond the class's one that the slot's flags stand for, at most.
     pub fn splits(&self) -> usize {
         let is_moved = self.moved.load(Relaxed) > 0;
-        2 * usize::from(is_moved) + usize::from(self.huge() > 0) + usize::from(self.is_cut())
+        2 * usize::from(is_moved) + usize::from(self.huge() > 0)
     }
 
     /// Links to no slot.

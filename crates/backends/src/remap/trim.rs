@@ -7,7 +7,6 @@ use spandrel_os::{barrier, clock, live, vm};
 use spandrel_pages::{Figure, MIB, PAGE_BYTES};
 use spandrel_sync::background;
 
-use super::grow::SPLIT_BUDGET;
 use super::lists::{Lists, pages_of};
 use super::parked::NOBODY;
 use super::slot::{HELD, Slot, WARM};
@@ -313,13 +312,11 @@ impl Remap {
     }
 
     /// Has the huge page that ends with dropped pages, the first `keep` of the slot being left,
-    /// mapped by small pages from now on, if a mapping is to spare: the kernel would make it whole again
-    /// some day.
+    /// mapped by small pages from now on: the kernel would make it whole again some day.
     fn stay_small(&self, place: Place, keep: usize) {
         let (slot, huge) = (place.slot, place.slot.huge());
         let left = keep % PAGES_PER_HUGE;
-        let may = slot.is_cut() || self.splits.load(Relaxed) < SPLIT_BUDGET;
-        if left == 0 || keep >= huge || !may {
+        if left == 0 || keep >= huge {
             return;
         }
         let whole = keep - left;
@@ -330,8 +327,7 @@ impl Remap {
         if told {
             let before = slot.splits();
             slot.set_huge(whole);
-            slot.cut();
-            // More, as many, or fewer, where it was cut already.
+            // As many, or one fewer.
             self.splits.fetch_add(slot.splits().wrapping_sub(before), Relaxed);
         }
     }
@@ -356,6 +352,9 @@ impl Remap {
             if strict { vm::close(place.at, len) } else { vm::open_fresh(place.at, len) }
         };
         if healed {
+            // As its neighbours are, so that it is one mapping with them.
+            // SAFETY: as above.
+            let _ = unsafe { vm::advise_small(place.at, len) };
             if strict {
                 slot.opened.store(0, Relaxed);
                 // Not counted: slots that were opened before memory was locked.
