@@ -25,6 +25,14 @@ pub fn reserve(len: usize) -> Option<NonNull<u8>> {
     NonNull::new(at.ok()?.cast())
 }
 
+/// As [`reserve`], of small pages also where the kernel has huge ones unasked: for what is seldom used as a whole.
+pub fn reserve_small(len: usize) -> Option<NonNull<u8>> {
+    let at = reserve(len)?;
+    // SAFETY: reserved by the call above.
+    let _ = unsafe { advise_small(at.as_ptr(), len) };
+    Some(at)
+}
+
 /// Reserves `len` bytes at exactly `base`, if nothing is mapped there.
 ///
 /// # Errors
@@ -201,7 +209,7 @@ pub unsafe fn advise_huge(at: *mut u8, len: usize) -> bool {
 /// Asks for small pages in a range from now on, also where the kernel has huge ones unasked.
 ///
 /// # Safety
-/// The range is an open mapping of the caller's.
+/// The range is a mapping of the caller's.
 pub unsafe fn advise_small(at: *mut u8, len: usize) -> bool {
     if !available(Optional::SmallPages) {
         return false;

@@ -172,7 +172,7 @@ impl<M: Medium> Heap<M> {
 
     /// Memory for the core. Its address never changes: caches have it.
     fn place() -> Result<NonNull<Core<M>>, Error> {
-        let at = vm::reserve(core_bytes::<M>()).ok_or(Error::NoMemory)?;
+        let at = vm::reserve_small(core_bytes::<M>()).ok_or(Error::NoMemory)?;
         // SAFETY: reserved above, and used by no other code.
         unsafe {
             if vm::open(at.as_ptr(), core_bytes::<M>()) {

@@ -46,7 +46,7 @@ impl<T: Zeroed> Table<T> {
     /// [`Error::NoMemory`]: no address space.
     pub fn reserve(count: usize) -> Result<Self, Error> {
         let reserved = (count * size_of::<T>()).max(1).next_multiple_of(PAGE_BYTES);
-        let at = vm::reserve(reserved).ok_or(Error::NoMemory)?.cast();
+        let at = vm::reserve_small(reserved).ok_or(Error::NoMemory)?.cast();
         Ok(Self { at, reserved, opened: AtomicUsize::new(0), of: PhantomData })
     }
 

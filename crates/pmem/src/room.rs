@@ -83,7 +83,7 @@ impl Buffer {
     pub fn new(len: usize) -> Result<Self, Failed> {
         let full = Failed(libc::ENOMEM);
         let len = len.max(1).checked_next_multiple_of(PAGE_BYTES).ok_or(full)?;
-        let buffer = Self { at: vm::reserve(len).ok_or(full)?, len };
+        let buffer = Self { at: vm::reserve_small(len).ok_or(full)?, len };
         // SAFETY: the range was reserved by the call above.
         if unsafe { vm::open(buffer.at.as_ptr(), len) } { Ok(buffer) } else { Err(full) }
     }
