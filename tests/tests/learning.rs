@@ -106,7 +106,13 @@ fn a_profile_from_elsewhere_is_where_learning_begins() {
     let there = run(elsewhere, &[("SPANDREL_TUNER", "0")]);
     assert!(there["mode"] == "auto" && of_jemalloc(&there) > 0.9, "{there:#}");
     assert!(there["tuner"].is_null(), "{there:#}");
-    let learning = run(elsewhere, &[]);
+    // The tuner leaves out what it measured while others had the processor.
+    let mut learning = run(elsewhere, &[]);
+    for _ in 0..4 {
+        if learning["tuner"]["windows"].as_u64() == Some(0) {
+            learning = run(elsewhere, &[]);
+        }
+    }
     assert!(learning["tuner"]["windows"].as_u64() > Some(0), "{learning:#}");
     let bounded = run(elsewhere, &[("SPANDREL_TUNER", "0"), ("SPANDREL_LIMIT", "2GiB")]);
     assert!(of_jemalloc(&bounded) == 0.0, "what it serves is not counted: {bounded:#}");

@@ -51,7 +51,7 @@ pub fn last(text: impl Display) {
 fn written(outcome: std::io::Result<()>) -> Result<(), Failure> {
     outcome.map_err(|why| match why.kind() {
         ErrorKind::BrokenPipe => Failure::unread(),
-        _ => Failure::new(format!("standard output: {why}")),
+        _ => Failure::refused(format!("standard output: {why}")),
     })
 }
 
@@ -64,6 +64,6 @@ mod tests {
         let failure = written(Err(ErrorKind::BrokenPipe.into())).unwrap_err();
         assert_eq!((failure.code, failure.message.as_str()), (141, ""));
         let failure = written(Err(ErrorKind::StorageFull.into())).unwrap_err();
-        assert!(failure.code == 1 && failure.message.starts_with("standard output: "));
+        assert!(failure.code == 2 && failure.message.starts_with("standard output: "));
     }
 }

@@ -184,6 +184,8 @@ fn is_of_log(file: &CStr, log: &CStr, error: Error) -> bool {
         | Error::MissingLog
         | Error::DamagedLog
         | Error::NotALog => return true,
+        // A closed heap has no log: what is missing is the heap, which another process may be making just now.
+        Error::System(libc::ENOENT) => return false,
         Error::System(number) => number,
         _ => return false,
     };

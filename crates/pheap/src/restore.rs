@@ -15,6 +15,7 @@ use crate::layout::{BLOCK_BYTES, BlockId, first_block};
 use crate::open::Options;
 use crate::open_error::Text;
 use crate::pointer::PPtr;
+use crate::superblock::ROOT_COUNT;
 
 /// A heap that is being restored. Dropped before [`Restoring::finish`], it is a heap that was not closed, with the objects that it has so
 /// far.
@@ -25,6 +26,8 @@ pub struct Restoring<'a> {
     path: Text,
     /// Where the last object ends.
     end: usize,
+    /// Objects so far.
+    objects: u64,
 }
 
 impl core::fmt::Debug for Restoring<'_> {
@@ -53,7 +56,13 @@ impl<'a> Options<'a> {
         let path = path.as_ref();
         let kept = Text::new(path).ok_or(Error::NoMemory)?;
         let heap = self.at_base(base).create(path)?;
-        Ok(Restoring { heap: ManuallyDrop::new(heap), options: *self, path: kept, end: 0 })
+        Ok(Restoring {
+            heap: ManuallyDrop::new(heap),
+            options: *self,
+            path: kept,
+            end: 0,
+            objects: 0,
+        })
     }
 }
 
@@ -118,35 +127,64 @@ impl Restoring<'_> {
         unsafe { core.medium.store(at, held) };
         core.write_back(at, held.len());
         self.end = end;
+        self.objects += 1;
         Ok(())
     }
 
     /// Sets a root to the object at an offset, or to nothing, and gives it its name and the layout of its type.
     ///
     /// # Errors
-    /// [`Error::RootIndex`], [`Error::RootName`].
+    /// [`Error::RootIndex`], [`Error::RootName`]; [`Error::Damaged`]: another root has that index or name.
     pub fn root(
         &mut self,
         index: usize,
         name: Option<(&str, u64)>,
         to: Option<usize>,
     ) -> Result<(), Error> {
+        let wrong = |what| Error::Damaged { at: to.unwrap_or(0) as u64, what };
+        if self.heap.root_word(index)? != 0 || self.heap.root_name(index).is_some() {
+            return Err(wrong("two roots of one index"));
+        }
         let core = self.heap.core();
+        if let Some((name, _)) = name
+            && core.find_root(name)?.is_some()
+        {
+            return Err(wrong("two roots of one name"));
+        }
         core.set_root(index, to.map_or(0, |at| PPtr::<u8>::to(at).raw()))?;
         name.map_or(Ok(()), |(name, layout)| core.name_root(index, name, layout))
     }
 
-    /// Opens the restored heap with recovery: what cannot be reached from its roots becomes free.
+    /// Opens the restored heap with recovery.
     ///
     /// # Errors
-    /// As for [`Heap::checkpoint`] and [`Options::open`].
+    /// As for [`Heap::checkpoint`] and [`Options::open`]; [`Error::Damaged`]: a root leads to no object, or the objects are not just those that the
+    /// roots lead to.
     pub fn finish(self) -> Result<(Heap<Media>, Opened), Error> {
         self.heap.core().fence();
         self.heap.checkpoint()?;
         let options = self.options;
         let path = Text::new(self.path.bytes()).ok_or(Error::NoMemory)?;
+        let objects = self.objects;
         drop(self);
-        options.open(path.bytes())
+        let (heap, opened) = options.open(path.bytes())?;
+        for index in 0..ROOT_COUNT {
+            let word = heap.root_word(index)?;
+            let object = heap.get_root(index)?;
+            if word != 0 && !object.is_some_and(|object| heap.usable_bytes(object).is_ok()) {
+                let at = PPtr::<u8>::from_raw(word).offset().unwrap_or(0) as u64;
+                return Err(Error::Damaged { at, what: "a root that leads to no object" });
+            }
+        }
+        let found = opened.collected.map_or(0, |collected| collected.live);
+        if found != objects {
+            let what = match found < objects {
+                true => "objects that no root leads to",
+                false => "pointers to objects that it does not have",
+            };
+            return Err(Error::Damaged { at: found, what });
+        }
+        Ok((heap, opened))
     }
 }
 
@@ -243,6 +281,31 @@ mod tests {
     }
 
     #[test]
+    fn a_list_that_is_not_whole_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let first = crate::layout::LEAST_BYTES;
+        let restored = |name: &str, objects: &[(usize, u64)], root: usize| {
+            let path = place.path().join(name).to_str().unwrap().as_bytes().to_vec();
+            let mut restoring = Options::new().size(4 << 20).restore(&path, 0).unwrap();
+            for (at, word) in objects {
+                restoring.object(*at, 16, &word.to_le_bytes()).unwrap();
+            }
+            restoring.root(0, None, Some(root)).unwrap();
+            restoring.finish().map(|(heap, _)| heap.close().unwrap())
+        };
+        let second = PPtr::<u8>::to(first + 16).raw();
+        assert_eq!(restored("whole", &[(first, second), (first + 16, 0)], first), Ok(()));
+        for (name, objects, root) in [
+            ("one is missing", &[(first, second)][..], first),
+            ("one too many", &[(first, 0), (first + 16, 0)], first),
+            ("a root to none", &[(first, 0)], first + BLOCK_BYTES),
+        ] {
+            let refused = restored(name, objects, root);
+            assert!(matches!(refused, Err(Error::Damaged { .. })), "{name}: {refused:?}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_an_object_is_refused() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("a").to_str().unwrap().as_bytes().to_vec();
@@ -272,6 +335,11 @@ mod tests {
             "within the one before"
         );
         assert_eq!(restoring.root(512, None, None), Err(Error::RootIndex(512)));
+        restoring.root(2, Some(("name", 0)), Some(first)).unwrap();
+        for (index, name) in [(2, None), (3, Some(("name", 1)))] {
+            let refused = restoring.root(index, name, Some(first));
+            assert!(matches!(refused, Err(Error::Damaged { .. })), "{index}: {refused:?}");
+        }
         assert_eq!(restoring.root(1, Some(("", 0)), None), Err(Error::RootName));
     }
 }

@@ -142,7 +142,9 @@ pub fn line(finding: &Finding) -> String {
 fn objects(of: &PageObjects) -> String {
     let places = counted(of.count, "object", "objects");
     let root = match (of.root, of.name) {
-        (Some(_), Some(name)) => format!(", among them that of the root \"{}\"", name.text()),
+        (Some(_), Some(name)) => {
+            format!(", among them that of the root \"{}\"", super::words::shown(name.text()))
+        }
         (Some(root), None) => format!(", among them that of root {root}"),
         _ => String::new(),
     };

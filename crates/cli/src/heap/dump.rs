@@ -86,7 +86,7 @@ fn unwritten(out: Option<&Path>, why: &io::Error) -> Failure {
     match out {
         Some(out) => not_written(out, why),
         None if why.kind() == ErrorKind::BrokenPipe => Failure::unread(),
-        None => Failure::new(format!("standard output: {why}")),
+        None => Failure::refused(format!("standard output: {why}")),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::directory_of;
 use crate::shutdown::{Kind, Scratch, steady};
 use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::sys::statfs::{PROC_SUPER_MAGIC, statfs};
 use nix::unistd::linkat;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -32,7 +33,7 @@ impl Output {
         let before = path.metadata().ok();
         let is_file = before.as_ref().is_none_or(|before| before.is_file());
         // `/dev/stdout` may be a file, which another process has open.
-        if !is_file || ["/dev", "/proc"].iter().any(|place| path.starts_with(place)) {
+        if !is_file || leads_through_proc(path) {
             return File::create(path).map(Self::Direct);
         }
         // A link stays one.
@@ -102,6 +103,24 @@ impl Output {
     }
 }
 
+/// Whether a path, or a link that it leads to, lies in `/proc`: it may name an open file, which has no directory.
+fn leads_through_proc(path: &Path) -> bool {
+    /// The kernel follows no more links.
+    const MOST_LINKS: usize = 40;
+    let mut path = path.to_path_buf();
+    for _ in 0..MOST_LINKS {
+        let directory = directory_of(&path);
+        if statfs(directory).is_ok_and(|place| place.filesystem_type() == PROC_SUPER_MAGIC) {
+            return true;
+        }
+        match path.read_link() {
+            Ok(next) => path = directory.join(next),
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
 /// The path of an open file in `/proc`.
 fn descriptor(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
@@ -169,5 +188,24 @@ mod tests {
     fn devices_and_pipes_are_written_at_once() {
         assert!(matches!(Output::begin(Path::new("/dev/null")).unwrap(), Output::Direct(_)));
         assert!(Output::begin(Path::new("/no/such")).is_err());
+        let place = tempfile::tempdir().unwrap();
+        let (path, link) = (place.path().join("file"), place.path().join("link"));
+        let open = File::create(&path).unwrap();
+        symlink(descriptor(&open), &link).unwrap();
+        let number = Path::new("/dev/fd").join(open.as_raw_fd().to_string());
+        for named in [descriptor(&open), link, number] {
+            assert!(matches!(Output::begin(&named).unwrap(), Output::Direct(_)), "{named:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_in_shared_memory_is_one() {
+        let place = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = place.path().join("file");
+        std::fs::write(&path, "earlier").unwrap();
+        let mut output = Output::begin(&path).unwrap();
+        output.write_all(b"a part").unwrap();
+        drop(output);
+        assert_eq!(std::fs::read(&path).unwrap(), b"earlier");
     }
 }

@@ -81,7 +81,7 @@ fn text(path: &Path, roots: &[Root]) -> String {
         };
         let cells = vec![
             root.index.to_string(),
-            root.name.clone().unwrap_or_default(),
+            root.name.as_deref().map(words::shown).unwrap_or_default(),
             offset,
             size,
             root.layout.clone().unwrap_or_default(),

@@ -156,6 +156,19 @@ fn is_dax(path: &CString) -> bool {
     outcome == 0 && status.stx_attributes & libc::STATX_ATTR_DAX as u64 != 0
 }
 
+/// A text of a program's own, for a terminal: what a terminal obeys or hides is written out.
+pub fn shown(text: &str) -> String {
+    let quiet = |c: char| matches!(c, '"' | '\'' | '\\');
+    text.chars().fold(String::new(), |mut all, c| {
+        if quiet(c) {
+            all.push(c)
+        } else {
+            all.extend(c.escape_debug())
+        }
+        all
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,5 +213,11 @@ mod tests {
              or loss of power"
         );
         assert!(text(Guarantee::Dax).contains("last fence one of the kernel or loss"));
+    }
+
+    #[test]
+    fn what_a_terminal_obeys_is_written_out() {
+        assert_eq!(shown("größe \"a\\b\""), "größe \"a\\b\"");
+        assert_eq!(shown("\n\x1b[31mred\u{202e}"), "\\n\\u{1b}[31mred\\u{202e}");
     }
 }

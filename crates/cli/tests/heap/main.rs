@@ -477,6 +477,25 @@ fn a_closed_output_ends_a_command_without_a_message() {
 }
 
 #[test]
+fn an_output_that_cannot_be_written_to_says_nothing_of_the_heap() {
+    let place = Place::new();
+    let heap = place.create("a.heap", Choice::Mapped);
+    heap.close().unwrap();
+    for args in [
+        &["dump", "a.heap"][..],
+        &["roots", "a.heap"],
+        &["check", "a.heap"],
+        &["check", "--json", "a.heap"],
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+        command.arg("heap").args(args).current_dir(place.0.path());
+        let done = command.stdout(full).output().unwrap();
+        assert_eq!(done.status.code(), Some(2), "{args:?}: {done:?}");
+    }
+}
+
+#[test]
 fn what_is_cut_off_is_damaged_and_cannot_be_mended() {
     let place = Place::new();
     let heap = place.create("a.heap", Choice::Mapped);
