@@ -1,7 +1,9 @@
 //! Limits of memory, address space and mappings; what is freed goes back.
 
-use spandrel_tests::Program;
+use std::os::unix::fs::PermissionsExt;
+
 use spandrel_tests::subject::ALL_MODES;
+use spandrel_tests::{Job, Program, subject};
 
 fn under_limit(resource: &str, megabytes: u64) {
     let program = Program::new("limited.c");
@@ -77,6 +79,25 @@ fn thirty_two_thousand_large_objects() {
     program.run_each(&["mimalloc"], |job| job.arg("6000"));
     let others: Vec<&str> = ALL_MODES.iter().copied().filter(|m| *m != "mimalloc").collect();
     program.run_each(&others, |job| job);
+}
+
+#[test]
+fn freed_memory_goes_back_while_the_program_does_nothing() {
+    let program = Program::new("idle_memory.c");
+    // The program gives root's rights up, and others may not enter every directory of root's.
+    let place = tempfile::tempdir().expect("a folder");
+    std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).expect("permissions");
+    let copy = subject().library().map(|library| {
+        let copy = place.path().join("library.so");
+        std::fs::copy(library, &copy).expect("a copy");
+        copy
+    });
+    let with_copy = |job: Job| match &copy {
+        Some(copy) => job.env("LD_PRELOAD", copy),
+        None => job,
+    };
+    program.run_each(&["auto", "native"], with_copy);
+    program.run_each(&["mmap"], |job| with_copy(job).arg("large"));
 }
 
 #[test]

@@ -156,6 +156,20 @@ pub fn errno() -> i32 {
     unsafe { *libc::__errno_location() }
 }
 
+/// Whether the program was started with an identity that it may give up: root's, or two of them, or capabilities of its file. No system call.
+pub fn is_privileged() -> bool {
+    // SAFETY: it reads what the kernel has told the process.
+    let told = |what| unsafe { libc::getauxval(what) };
+    let (real, effective) = (told(libc::AT_UID), told(libc::AT_EUID));
+    real == 0 || real != effective || told(libc::AT_SECURE) != 0
+}
+
+/// Where the calling thread's `errno` is.
+pub fn errno_address() -> *const i32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::__errno_location() }
+}
+
 /// Sets the calling thread's `errno`.
 pub fn set_errno(value: i32) {
     // SAFETY: the location is valid for the calling thread.

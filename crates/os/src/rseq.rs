@@ -85,6 +85,19 @@ pub fn area() -> Option<&'static Area> {
     (area.cpu_id.load(Relaxed) as i32 >= 0).then_some(area)
 }
 
+/// Says in the record of a thread, at its thread pointer, that the kernel knows nothing of its area.
+///
+/// # Safety
+/// The record is writable memory, as long as glibc's, of a thread that is not there yet.
+pub unsafe fn mark_unregistered(record: *mut u8) {
+    let offset = OFFSET.load(Relaxed);
+    if offset != 0 {
+        // SAFETY: glibc's offset of an area in a thread's record or among its variables.
+        let area = unsafe { &*record.byte_offset(offset).cast::<Area>() };
+        area.cpu_id.store(u32::MAX, Relaxed);
+    }
+}
+
 impl Area {
     /// The processor that the calling thread, whose area this is, ran on just now.
     pub fn cpu(&self) -> usize {

@@ -18,7 +18,8 @@ pub(crate) struct HugeCache {
     used: u32,
     demand: Window<EPOCHS>,
     window_ms: u32,
-    least: HugeLength,
+    /// Kept whatever demand says.
+    pub(crate) least: HugeLength,
 }
 
 impl HugeCache {

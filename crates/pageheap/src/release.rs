@@ -94,10 +94,15 @@ impl PageHeap<'_> {
         wanted.min(free).min(unwanted)
     }
 
+    /// Says whether the cache keeps [`Settings::cache_least`](crate::Settings::cache_least), or only what recent demand justifies.
+    pub fn keeps_least(&mut self, keeps: bool) {
+        self.cache.least = if keeps { self.settings.cache_least } else { HugeLength::ZERO };
+    }
+
     /// Gives back what recent demand does not justify keeping in the cache.
     pub(crate) fn trim_cache(&mut self, memory: &mut impl Memory, now_ms: u64) {
         let empty = self.cache.ranges.total.saturating_add(HugeLength(self.regions.counts.empty));
-        if empty <= self.settings.cache_least {
+        if empty <= self.cache.least {
             return;
         }
         let excess = empty.saturating_sub(self.cache.limit(now_ms));

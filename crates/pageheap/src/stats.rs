@@ -140,8 +140,14 @@ impl PageHeap<'_> {
     /// huge pages that are in use.
     pub fn idle(&self) -> Length {
         let empty = self.cache.ranges.total.saturating_add(HugeLength(self.regions.counts.empty));
-        let cached = empty.saturating_sub(self.settings.cache_least).pages();
+        let cached = empty.saturating_sub(self.cache.least).pages();
         cached.saturating_add(Length(self.filler.counts.free_backed()))
+    }
+
+    /// Free pages that are not given back: [`Self::idle`] and what the cache keeps whatever demand says.
+    pub fn kept(&self) -> Length {
+        let empty = self.cache.ranges.total.saturating_add(HugeLength(self.regions.counts.empty));
+        empty.pages().saturating_add(Length(self.filler.counts.free_backed()))
     }
 
     /// Pages that the heap has from the kernel, in use or not: [`Stats::resident`], quickly.

@@ -171,7 +171,7 @@ impl Restoring<'_> {
         for index in 0..ROOT_COUNT {
             let word = heap.root_word(index)?;
             let object = heap.get_root(index)?;
-            if word != 0 && !object.is_some_and(|object| heap.usable_bytes(object).is_ok()) {
+            if word != 0 && object.is_none_or(|object| heap.usable_bytes(object).is_err()) {
                 let at = PPtr::<u8>::from_raw(word).offset().unwrap_or(0) as u64;
                 return Err(Error::Damaged { at, what: "a root that leads to no object" });
             }

@@ -3,11 +3,13 @@
 
 use core::mem::transmute;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*,
+};
 
 use spandrel_os::{budget, live, pressure};
-use spandrel_pages::{Figure, HEAP_PAGE_BYTES, Length, MIB};
-use spandrel_sync::background;
+use spandrel_pages::{Figure, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, KIB, Length, MIB};
+use spandrel_sync::background::{self, At, Next};
 
 use crate::refuse::clock;
 use crate::{central, cpu_cache, figures, heap, kernel, peak, thread_cache, transfer};
@@ -16,6 +18,8 @@ use crate::{central, cpu_cache, figures, heap, kernel, peak, thread_cache, trans
 const WORKING_MS: u32 = 10;
 /// It looks after twice as long each time that there was nothing to do, up to this.
 const IDLE_MS: u32 = 1000;
+/// In a small program it looks this number of times at most, the last ones a second apart.
+const LOOKS_MOST: u32 = 12;
 /// What lies in a cache of a processor unused for so long goes on to the transfer
 /// cache, and from there, after as long, back to its span.
 const TEND_MS: u64 = 1000;
@@ -24,12 +28,15 @@ const TEND_MS: u64 = 1000;
 pub const LOOK_EVERY: u32 = 256;
 /// ... and something is done this often at most.
 const STEP_MS: u64 = 100;
-/// A program has the thread once its heap has grown by so many huge pages: 64 MiB.
-/// Smaller ones stay as they are, also in the eyes of system calls that refuse
-/// programs of several threads.
+/// A program has the thread once its heap has grown by this number of huge pages: 64 MiB. A smaller one has it as long as it
+/// keeps [`KEPT_LEAST`].
 const THREAD_FROM: u32 = 32;
 /// Pages that could go back and are not worth waking up for.
 pub const LITTLE: Length = Length((8 * MIB / HEAP_PAGE_BYTES) as u32);
+/// The same in a program that has the thread for no other reason.
+const LITTLE_IN_SMALL: Length = Length((256 * KIB / HEAP_PAGE_BYTES) as u32);
+/// Pages that are free and not given back, for which a thread is made: to give them back takes ten times as long as to make it.
+pub const KEPT_LEAST: Length = Length((4 * MIB / HEAP_PAGE_BYTES) as u32);
 /// Whether others need the memory is looked at so often: it takes 0.1 ms.
 const PRESSURE_MS: u64 = 1000;
 /// Where others need memory, so much goes back at once: between two passes others get the locks, ...
@@ -56,11 +63,19 @@ static LOOKED: AtomicU64 = AtomicU64::new(0);
 /// When there was a step without the thread last, in units of [`STEP_MS`].
 static STEPPED: AtomicU64 = AtomicU64::new(0);
 static CALLS: AtomicU32 = AtomicU32::new(0);
+/// Looks in a row that found nothing to do.
+static LOOKS: AtomicU32 = AtomicU32::new(0);
 static PAUSE_MS: AtomicU32 = AtomicU32::new(0);
 /// Processor time that all of it has taken, in microseconds.
 static TAKEN_US: AtomicU64 = AtomicU64::new(0);
 /// Somebody's work is being counted.
 static COUNTING: AtomicBool = AtomicBool::new(false);
+/// There is more to give back than [`KEPT_LEAST`], and the next free and the next allocation are to see to that.
+static KEPT: AtomicU8 = AtomicU8::new(0);
+const KEPT_AT_FREE: u8 = 1;
+const KEPT_AT_ALLOCATION: u8 = 2;
+/// When that was found last, in units of [`STEP_MS`].
+static NOTED: AtomicU64 = AtomicU64::new(0);
 /// Bytes that had better go back for others.
 static BEYOND: AtomicUsize = AtomicUsize::new(0);
 /// A function without arguments, or null.
@@ -96,7 +111,32 @@ fn look() {
 #[cold]
 pub fn want() -> bool {
     thread_cache::watch_main_thread();
-    background::want(work)
+    background::want(work, At::LargeAllocation)
+}
+
+/// Much is free and not given back, and there is no thread. May be called under a lock.
+#[cold]
+pub fn note_kept(now_ms: u64) {
+    let turn = now_ms / STEP_MS;
+    if NOTED.load(Relaxed) != turn {
+        NOTED.store(turn, Relaxed);
+        KEPT.store(KEPT_AT_FREE | KEPT_AT_ALLOCATION, Relaxed);
+    }
+}
+
+#[inline]
+fn see_to_kept_at(bit: u8, at: At) {
+    if KEPT.load(Relaxed) & bit != 0 {
+        // A lost note comes again.
+        KEPT.fetch_and(!bit, Relaxed);
+        background::want(work, at);
+    }
+}
+
+/// Starts the thread, if it may be made where memory is freed, where there is none and much is kept. To be called without a lock.
+#[inline]
+pub fn see_to_kept() {
+    see_to_kept_at(KEPT_AT_FREE, At::Free);
 }
 
 /// Starts or wakes the thread when the heap has grown by enough, and does now
@@ -112,6 +152,7 @@ pub fn see_to_background(calls: u32) {
         }
     }
     thread_cache::watch_main_thread();
+    see_to_kept_at(KEPT_AT_ALLOCATION, At::Allocation);
     if peak::is_due() {
         counted(peak::note);
     }
@@ -226,12 +267,12 @@ pub fn taken_micros() -> u64 {
     TAKEN_US.load(Relaxed)
 }
 
-/// The thread's work; when to call again.
-fn work() -> Option<u32> {
+/// The thread's work, and when to call again.
+fn work() -> Next {
     counted(look_after)
 }
 
-fn look_after() -> Option<u32> {
+fn look_after() -> Next {
     look();
     let parked = tend();
     if LOOKED.load(Relaxed) != clock::coarse_ms() / PRESSURE_MS {
@@ -240,8 +281,10 @@ fn look_after() -> Option<u32> {
     let beyond = needed_by_others();
     let now = beyond.min(PASS_BYTES);
     let (given_back, mut is_due) = companion(now.max(budget::excess()));
-    let pass = heap::pass(now.saturating_sub(given_back), has_leisure()).unwrap_or_default();
-    is_due |= pass.idle > LITTLE;
+    let is_small = kernel::reached() < THREAD_FROM && !is_companion_large();
+    let now = now.saturating_sub(given_back);
+    let pass = heap::pass(now, has_leisure(), is_small).unwrap_or_default();
+    is_due |= pass.idle > if is_small { LITTLE_IN_SMALL } else { LITTLE };
     let is_working = given_back > 0 || pass.restored || pass.released > Length::ZERO;
     let restores_in_ms = pass.restores_in_ms;
     let pressed = given_back.saturating_add(pass.pressed.0 as usize * HEAP_PAGE_BYTES);
@@ -249,18 +292,20 @@ fn look_after() -> Option<u32> {
     let left = if pressed > 0 { beyond.saturating_sub(pressed) } else { 0 };
     BEYOND.store(left, Relaxed);
     let pause = if is_working {
+        LOOKS.store(0, Relaxed);
         WORKING_MS
-    } else if is_due || parked || restores_in_ms.is_some() {
+    } else if (is_due || parked || restores_in_ms.is_some()) && !(is_small && has_looked_long()) {
         let pause = (PAUSE_MS.load(Relaxed) * 2).clamp(WORKING_MS, IDLE_MS);
         // When the next may be tried; if none was just now, whenever there may be another.
         let due = restores_in_ms.filter(|wait| *wait > 0).and_then(|wait| u32::try_from(wait).ok());
         due.map_or(pause, |due| pause.min(due))
     } else {
         PAUSE_MS.store(0, Relaxed);
-        return None;
+        LOOKS.store(0, Relaxed);
+        return if is_small { Next::Done } else { Next::OnWake };
     };
     PAUSE_MS.store(pause, Relaxed);
-    Some(pause)
+    Next::In(pause)
 }
 
 /// Whether the program has taken less than a tenth of a processor since the last call, this thread
@@ -274,6 +319,18 @@ fn has_leisure() -> bool {
     let had_to_wait = PREEMPTED.swap(preempted, Relaxed) != preempted;
     // Not before there is something to compare with.
     before > 0 && all > 0 && !had_to_wait && worked < wall.saturating_sub(before) / LEISURE_PART
+}
+
+/// Whether one look after another has found nothing that could go back. (What a small program has free on the pages that it uses may have
+/// never been used, or is too little to break a huge page for it.)
+fn has_looked_long() -> bool {
+    LOOKS.fetch_add(1, Relaxed) >= LOOKS_MOST
+}
+
+/// Whether the other allocator has enough for the thread to stay.
+fn is_companion_large() -> bool {
+    let bytes = live::get(Figure::MappedLive).saturating_add(live::get(Figure::MappedWarm));
+    bytes >= u64::from(THREAD_FROM) * HUGEPAGE_BYTES as u64
 }
 
 fn companion(beyond: usize) -> (usize, bool) {
@@ -290,6 +347,8 @@ fn companion(beyond: usize) -> (usize, bool) {
 pub fn fork_forget() {
     WANTED_AT.store(kernel::reached(), Relaxed);
     WALL_US.store(0, Relaxed);
+    KEPT.store(0, Relaxed);
+    NOTED.store(0, Relaxed);
     TAKEN_US.store(0, Relaxed);
     BEYOND.store(0, Relaxed);
     COUNTING.store(false, Relaxed);

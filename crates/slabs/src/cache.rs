@@ -60,6 +60,7 @@ pub fn push_short(class: usize, object: usize) -> bool {
 #[inline(never)]
 fn push_slow(class: usize, object: usize) {
     spill(class, object);
+    beside::see_to_kept();
     beside::step_now_and_then(1);
     check::stepped();
 }

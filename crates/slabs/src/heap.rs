@@ -211,8 +211,8 @@ pub struct Pass {
 }
 
 /// The thread's work for the heap, if there is one: what is due, and so many bytes because others
-/// need them. `leisure`: the program does nothing just now.
-pub fn pass(beyond: usize, leisure: bool) -> Option<Pass> {
+/// need them. `leisure`: the program does nothing just now; `small`: the heap is, and keeps nothing that demand does not justify.
+pub fn pass(beyond: usize, leisure: bool, small: bool) -> Option<Pass> {
     if !READY.load(Acquire) {
         return None;
     }
@@ -221,6 +221,7 @@ pub fn pass(beyond: usize, leisure: bool) -> Option<Pass> {
     let heap = &mut *guard;
     settle_fork(heap, now);
     heap.at_leisure(leisure);
+    heap.keeps_least(!(leisure || small));
     let pressed = limit::release_for_others(heap, now, beyond);
     let released = release(heap, now).saturating_add(pressed);
     // Whole ones hold more.
@@ -279,6 +280,9 @@ pub fn free_spans(spans: &[Page], pages: usize) {
     }
     step(&mut heap, now);
     limit::note(&heap);
+    if heap.kept() > beside::KEPT_LEAST && !background::is_running() {
+        beside::note_kept(now);
+    }
 }
 
 /// A span for one large object: its address, and whether it is zero.

@@ -58,7 +58,8 @@ use class::{CLASS, CLASSES, SMALL_MAX, class_of};
 use map::{LARGE, page_of};
 
 pub use beside::{
-    Companion, set_companion, set_look, step as step_beside, want as want_background,
+    Companion, note_kept, see_to_kept, set_companion, set_look, step as step_beside,
+    want as want_background,
 };
 pub use check::{Census, Fault, check};
 pub use cpu_cache::start as start_cpu_caches;
@@ -164,6 +165,7 @@ fn free_large(object: usize) {
     match page.class().load(Relaxed) {
         LARGE if page.address() == object => {
             heap::free_large(page);
+            beside::see_to_kept();
             beside::step_now_and_then(beside::LOOK_EVERY);
         }
         _ => report::not_live("free", object),

@@ -1,33 +1,67 @@
 //! One thread for work beside the program, started when there is some.
 //!
-//! It is made from the slow way of an allocation, never from a free: the C
-//! library frees memory while it holds locks that making a thread takes.
+//! In a process without privileges it is one that the C library does not know ([`RawThread`]): to the C library, and so to the program, a program
+//! of one thread stays one, and the thread may be made where memory is freed. It leaves when there is nothing to do.
+//!
+//! A process that may give privileges up has a thread of the C library, which takes its privileges as well then (`setuid`). That one is
+//! made from the slow way of an allocation, never from a free: the C
+//! library frees memory while it holds locks that making a thread takes. It stays.
 
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering::*};
 
 use spandrel_os::degrade::{self, Optional};
 use spandrel_os::env;
 
-use crate::{Wakeup, thread};
+use crate::platform::{libc_is_single_threaded, linger};
+use crate::raw_thread::{NotMade, RawThread};
+use crate::{NO_CACHE, Wakeup, thread, thread_slot};
 
-/// Does some of the work. Returns the milliseconds after which to be called
-/// again; `None`: nothing is left until [`wake`] is called.
-pub type Work = fn() -> Option<u32>;
+/// What the thread does after it has done some of the work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// It goes on after so many milliseconds.
+    In(u32),
+    /// Nothing is left until [`wake`] is called.
+    OnWake,
+    /// Nothing is left; it may leave, unless [`wake`] is called in a moment.
+    Done,
+}
+
+/// Does some of the work.
+pub type Work = fn() -> Next;
+
+/// What a thread that wants the work done is at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum At {
+    /// An allocation, without a lock.
+    Allocation,
+    /// The same, and the work is worth a second thread in a program of one.
+    LargeAllocation,
+    /// A free, without a lock of this code's, and perhaps with one of the C library's.
+    Free,
+}
 
 static STATE: Wakeup = Wakeup::new();
 /// The work, a [`Work`]; written before the thread is made.
 static WORK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 /// The process that it may be made in: not a child that shares its memory.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
-/// The thread, once it has begun.
+/// The thread of the C library, once it has begun.
 static THREAD: AtomicU64 = AtomicU64::new(0);
+static RAW: RawThread = RawThread::new();
+/// The thread is [`RAW`].
+static IS_RAW: AtomicBool = AtomicBool::new(false);
 
 /// Address space for the thread's stack, beside what thread-local storage takes.
 const STACK_BYTES: usize = 256 * 1024;
 /// What comes up while there is nothing else to do waits for so long at most.
 const BUSY_MS: u32 = 1000;
+/// A raw thread without work stays for so long: to make one takes 30 us.
+const LINGER_MS: u32 = 2000;
+/// Looks after a raw thread that leaves, before another one is made.
+const MOST_LOOKS: u32 = 200;
 
 /// No thread from now on; one that runs goes on.
 pub fn forbid() {
@@ -35,7 +69,7 @@ pub fn forbid() {
 }
 
 /// Whether the thread runs, so that nobody else need do its work.
-#[inline]
+#[inline(always)]
 pub fn is_running() -> bool {
     STATE.is_there()
 }
@@ -47,22 +81,51 @@ pub fn wake() {
     STATE.wake();
 }
 
-/// As [`wake`]; starts the thread for this work if there is none yet. False: not
-/// here, in a child that shares its parent's memory.
-/// To be called where memory may be allocated and no lock is held.
+/// As [`wake`]; starts the thread for this work if there is none yet. False: not now, or not here.
 #[cold]
-pub fn want(work: Work) -> bool {
+pub fn want(work: Work, at: At) -> bool {
+    // Not in a child that shares its parent's memory.
     if PROCESS.load(Relaxed) != env::pid() {
         return false;
     }
+    let raw = !env::is_privileged();
+    let worth = match at {
+        At::Allocation => raw || !libc_is_single_threaded(),
+        At::LargeAllocation => true,
+        At::Free => raw,
+    };
+    if !worth && !is_running() {
+        return false;
+    }
     if !STATE.start() {
-        wake();
         return true;
     }
     WORK.store(work as *mut (), Release);
+    IS_RAW.store(raw, Relaxed);
+    if raw { start_raw() } else { start_known() }
+}
+
+fn start_raw() -> bool {
+    for look in 0..MOST_LOOKS {
+        match RAW.start(run_raw) {
+            Ok(()) => return true,
+            // It is on its way to the kernel.
+            Err(NotMade::StillThere) => linger(look),
+            Err(NotMade::Refused(why)) => {
+                STATE.not_started();
+                degrade::refused(Optional::Thread, why);
+                return true;
+            }
+        }
+    }
+    STATE.start_later();
+    false
+}
+
+fn start_known() -> bool {
     let errno = env::errno();
     // SAFETY: the body does nothing with its argument.
-    let start = |stack_bytes| unsafe { thread::start(run, ptr::null_mut(), stack_bytes) };
+    let start = |stack_bytes| unsafe { thread::start(run_known, ptr::null_mut(), stack_bytes) };
     let made = match start(STACK_BYTES) {
         // Thread-local storage is taken out of the stack, and may be large.
         Err(libc::EINVAL) => start(0),
@@ -80,33 +143,54 @@ pub fn want(work: Work) -> bool {
 /// in the child of a fork.
 pub fn begin() {
     PROCESS.store(env::pid(), Relaxed);
+    RAW.forget();
     STATE.forget();
 }
 
-/// Ends the thread for good, and waits for that: the main thread ends while the
+/// Ends a thread of the C library for good, and waits for that: the main thread ends while the
 /// process goes on, which would then never end.
 pub fn end() {
-    if STATE.leave() {
+    if !IS_RAW.load(Relaxed) && STATE.leave() {
         // SAFETY: the thread has begun, is joinable, and is joined here alone.
         unsafe { thread::join(THREAD.load(Acquire)) };
         STATE.left();
     }
 }
 
-extern "C" fn run(_: *mut c_void) -> *mut c_void {
-    // SAFETY: asks for the calling thread, and names it.
+extern "C" fn run_raw() {
+    // It frees nothing for a program, and the C library never tells of its end.
+    thread_slot().cache.set(ptr::without_provenance_mut(NO_CACHE));
+    // SAFETY: gives the calling thread the usual priority, whatever the thread has that made it.
     unsafe {
-        THREAD.store(libc::pthread_self(), Relaxed);
-        libc::prctl(libc::PR_SET_NAME, c"spandrel".as_ptr());
+        let usual = libc::sched_param { sched_priority: 0 };
+        libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_OTHER, &usual);
     }
+    run(|| STATE.retire(LINGER_MS));
+}
+
+extern "C" fn run_known(_: *mut c_void) -> *mut c_void {
+    // SAFETY: asks for the calling thread.
+    THREAD.store(unsafe { libc::pthread_self() }, Relaxed);
+    run(|| {
+        STATE.sleep(BUSY_MS);
+        false
+    });
+    ptr::null_mut()
+}
+
+/// Works until the thread is to leave, or `leaves` when all is done.
+fn run(leaves: impl Fn() -> bool) {
+    // SAFETY: names the calling thread.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"spandrel".as_ptr()) };
     STATE.started();
     // SAFETY: written by `want` before it made this thread.
     let work = unsafe { core::mem::transmute::<*mut (), Work>(WORK.load(Acquire)) };
     while STATE.look() {
         match work() {
-            Some(after) => STATE.rest(after),
-            None => STATE.sleep(BUSY_MS),
+            Next::In(after) => STATE.rest(after),
+            Next::OnWake => STATE.sleep(BUSY_MS),
+            Next::Done if leaves() => return,
+            Next::Done => {}
         }
     }
-    ptr::null_mut()
 }

@@ -21,6 +21,8 @@ mod lock;
 mod padded;
 mod platform;
 mod pool;
+#[cfg(not(loom))]
+pub mod raw_thread;
 mod slot;
 #[cfg(not(loom))]
 pub mod thread;

@@ -94,6 +94,13 @@ mod real {
     /// before glibc has come up.
     #[inline(always)]
     pub fn is_single_threaded() -> bool {
+        // glibc does not know this thread of ours. It comes while the only other thread holds no lock, and touches none when it has left.
+        libc_is_single_threaded() && !crate::background::is_running()
+    }
+
+    /// glibc's own word on it.
+    #[inline(always)]
+    pub fn libc_is_single_threaded() -> bool {
         let flag: *const u8;
         // SAFETY: loads the symbol's address from the offset table; weak, so that
         // it is null where there is no such symbol.

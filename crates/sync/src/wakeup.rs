@@ -1,4 +1,4 @@
-//! How one thread rests until it is needed, is started when it is not there, and
+//! How one thread rests until it is needed, is started when it is not there, leaves when there has been nothing to do for a time, and
 //! is told to leave.
 //!
 //! One word says how it is with the thread. Whoever has work for it changes the
@@ -64,10 +64,34 @@ impl Wakeup {
         }
     }
 
-    /// True: the caller is to make the thread, which calls [`Self::started`] first of
-    /// all, or to say [`Self::not_started`].
+    /// There is work, and there shall be a thread for it. True: the caller is to make the thread, which calls [`Self::started`] first of
+    /// all, or to say [`Self::not_started`] or [`Self::start_later`].
     pub fn start(&self) -> bool {
-        self.0.compare_exchange(NONE, STARTING, AcqRel, Relaxed).is_ok()
+        let mut seen = self.0.load(Relaxed);
+        loop {
+            let next = match seen {
+                NONE => STARTING,
+                AWAKE | ASLEEP => WOKEN,
+                // There will be none, or it looks in a moment.
+                _ => return false,
+            };
+            match self.0.compare_exchange(seen, next, AcqRel, Relaxed) {
+                Ok(NONE) => return true,
+                Ok(before) => {
+                    if before == ASLEEP {
+                        wake_one(&self.0);
+                    }
+                    return false;
+                }
+                // The thread may just have left.
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// The thread could not be made just now.
+    pub fn start_later(&self) {
+        self.0.store(NONE, Release);
     }
 
     /// The thread is not to be had, now or later.
@@ -125,6 +149,18 @@ impl Wakeup {
         while self.0.load(Acquire) == ASLEEP {
             wait(&self.0, ASLEEP);
         }
+    }
+
+    /// The thread has found nothing, and leaves if there is no work within so many milliseconds. True: it is to touch nothing that others
+    /// use from now on, as there is no thread any more; another one may be started.
+    pub fn retire(&self, after_ms: u32) -> bool {
+        if self.0.compare_exchange(AWAKE, ASLEEP, AcqRel, Relaxed).is_err() {
+            self.rest(after_ms);
+            return false;
+        }
+        wait_for(&self.0, ASLEEP, after_ms);
+        // Sooner without a reason, now and then.
+        self.0.compare_exchange(ASLEEP, NONE, AcqRel, Relaxed).is_ok()
     }
 
     /// Makes the thread leave, and none come again. True: there is one, and it is to

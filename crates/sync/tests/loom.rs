@@ -379,6 +379,32 @@ fn work_that_comes_up_is_done_before_the_thread_sleeps() {
 }
 
 #[test]
+fn work_that_comes_up_while_the_thread_leaves_is_done_or_makes_another_thread() {
+    loom::model(|| {
+        let shared = Arc::new((Wakeup::new(), Lock::new(Value::new())));
+        let run = |shared: Arc<(Wakeup, Lock<Value>)>| {
+            thread::spawn(move || {
+                let (state, todo) = &*shared;
+                state.started();
+                while state.look() {
+                    let found = todo.lock().get();
+                    if found > 0 || state.retire(1) {
+                        return found;
+                    }
+                }
+                0
+            })
+        };
+        assert!(shared.0.start());
+        let first = run(shared.clone());
+        shared.1.lock().add();
+        let second = shared.0.start().then(|| run(shared.clone()));
+        let found = first.join().unwrap() + second.map_or(0, |thread| thread.join().unwrap());
+        assert!(found > 0);
+    });
+}
+
+#[test]
 fn a_thread_that_is_to_leave_leaves_whatever_it_does() {
     loom::model(|| {
         let state = Arc::new(Wakeup::new());

@@ -15,6 +15,8 @@ use super::{PAGES_PER_HUGE, Place, Remap};
 /// From so many live and warm pages on there is a thread that looks after them, as for the native
 /// heap: 64 MiB.
 const THREAD_FROM_PAGES: usize = 64 * MIB / PAGE_BYTES;
+/// From so many warm pages on there is one in any case, as for the native heap: 4 MiB.
+const KEPT_LEAST: usize = 4 * MIB / PAGE_BYTES;
 /// Warm memory that nobody asked for in this time goes back.
 const WARM_MS: u64 = 1000;
 /// The queue is looked at this often, by whoever allocates or frees.
@@ -116,7 +118,12 @@ impl Remap {
             self.give_back_excess();
         }
         // What is warm now may be forgotten.
-        background::wake();
+        if background::is_running() {
+            background::wake();
+        } else if self.warm_seen.load(Relaxed) >= KEPT_LEAST {
+            spandrel_slabs::note_kept(clock::coarse_ms());
+            spandrel_slabs::see_to_kept();
+        }
         self.tick();
     }
 

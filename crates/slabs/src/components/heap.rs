@@ -155,7 +155,7 @@ pub(super) fn run(caches: Caches, one_in: [u8; 3], instructions: &[Instruction])
                 clock::put_on(u64::from(step.first % 4096));
                 beside::tend();
                 let beyond = if step.second % 8 == 0 { 1 << 20 } else { 0 };
-                heap::pass(beyond, step.second & 1 == 0);
+                heap::pass(beyond, step.second & 1 == 0, step.second & 2 == 0);
             }
             _ => {}
         }
