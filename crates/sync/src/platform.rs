@@ -321,6 +321,10 @@ mod scheduled {
 
     pub fn wake_all(_: &AtomicU32) {}
 
+    pub fn libc_is_single_threaded() -> bool {
+        false
+    }
+
     /// Asked whenever a lock is taken or given back: others may go on here.
     pub fn is_single_threaded() -> bool {
         yield_now();
