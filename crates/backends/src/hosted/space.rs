@@ -84,8 +84,13 @@ impl Inner {
             Some(tag) => slices::claim_among(owner, TIB, |n| tag_of(n * TIB) == tag),
         };
         let Some(slice) = slice else { return };
-        // SAFETY: the head of a slice that was just claimed.
-        if !unsafe { vm::open(slice.base as *mut u8, HEAD_BYTES) } {
+        // SAFETY: the head of a slice that was just claimed. Where the kernel has huge pages wherever one fits, a small program would have
+        // some for the tables of an allocator.
+        let opened = unsafe {
+            let _ = vm::advise_small(slice.base as *mut u8, BASE_PAGES_BYTES.min(slice.len));
+            vm::open(slice.base as *mut u8, HEAD_BYTES)
+        };
+        if !opened {
             return;
         }
         self.base = slice.base;
@@ -270,6 +275,12 @@ impl Space {
         // SAFETY: passed on from the caller; the range lies in our slice.
         if !unsafe { vm::close(at, len) } {
             return false;
+        }
+        let small = self.huge_from().saturating_sub(from).min(len);
+        if small > 0 {
+            // What is closed is mapped anew, without advice.
+            // SAFETY: as above.
+            let _ = unsafe { vm::advise_small(at, small) };
         }
         self.inner.lock().give(from, from + len);
         true
