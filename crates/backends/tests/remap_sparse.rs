@@ -26,7 +26,7 @@ fn mappings() -> usize {
     std::fs::read_to_string("/proc/self/maps").expect("maps").lines().count()
 }
 
-/// Whether there are huge pages, asked for or not.
+/// Whether there are huge pages, advised or not.
 fn has_huge_pages() -> bool {
     let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
     setting.is_ok_and(|setting| !setting.contains("[never]"))

@@ -21,7 +21,7 @@ use crate::{NO_CACHE, Wakeup, thread, thread_slot};
 /// What the thread does after it has done some of the work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// It goes on after so many milliseconds.
+    /// It goes on after this number of milliseconds.
     In(u32),
     /// Nothing is left until [`wake`] is called.
     OnWake,

@@ -151,7 +151,7 @@ impl Wakeup {
         }
     }
 
-    /// The thread has found nothing, and leaves if there is no work within so many milliseconds. True: it is to touch nothing that others
+    /// The thread has found nothing, and leaves if there is no work within `after_ms` milliseconds. True: it is to touch nothing that others
     /// use from now on, as there is no thread any more; another one may be started.
     pub fn retire(&self, after_ms: u32) -> bool {
         if self.0.compare_exchange(AWAKE, ASLEEP, AcqRel, Relaxed).is_err() {

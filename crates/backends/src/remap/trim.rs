@@ -15,7 +15,7 @@ use super::{PAGES_PER_HUGE, Place, Remap};
 /// From so many live and warm pages on there is a thread that looks after them, as for the native
 /// heap: 64 MiB.
 const THREAD_FROM_PAGES: usize = 64 * MIB / PAGE_BYTES;
-/// From so many warm pages on there is one in any case, as for the native heap: 4 MiB.
+/// With this number of warm pages there is a thread as long as they stay, as for the native heap: 4 MiB.
 const KEPT_LEAST: usize = 4 * MIB / PAGE_BYTES;
 /// Warm memory that nobody asked for in this time goes back.
 const WARM_MS: u64 = 1000;
