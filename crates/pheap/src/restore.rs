@@ -158,8 +158,8 @@ impl Restoring<'_> {
     /// Opens the restored heap with recovery.
     ///
     /// # Errors
-    /// As for [`Heap::checkpoint`] and [`Options::open`]; [`Error::Damaged`]: a root leads to no object, or the objects are not just those that the
-    /// roots lead to.
+    /// As for [`Heap::checkpoint`] and [`Options::open`]; [`Error::Damaged`]: a root leads to no object, or, without a place (0), the objects are
+    /// not just those that the roots lead to.
     pub fn finish(self) -> Result<(Heap<Media>, Opened), Error> {
         self.heap.core().fence();
         self.heap.checkpoint()?;
@@ -182,7 +182,7 @@ impl Restoring<'_> {
                 true => "objects that no root leads to",
                 false => "pointers to objects that it does not have",
             };
-            return Err(Error::Damaged { at: found, what });
+            return Err(Error::Damaged { at: 0, what });
         }
         Ok((heap, opened))
     }

@@ -58,7 +58,7 @@ static IS_RAW: AtomicBool = AtomicBool::new(false);
 const STACK_BYTES: usize = 256 * 1024;
 /// What comes up while there is nothing else to do waits for so long at most.
 const BUSY_MS: u32 = 1000;
-/// A raw thread without work stays for so long: to make one takes 30 us.
+/// A raw thread without work stays for this time, as making a thread takes 30 us.
 const LINGER_MS: u32 = 2000;
 /// Looks after a raw thread that leaves, before another one is made.
 const MOST_LOOKS: u32 = 200;

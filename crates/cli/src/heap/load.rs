@@ -72,6 +72,9 @@ enum Refused {
 
 fn refused(path: &Path, from: Option<&Path>, why: Refused) -> Failure {
     match why {
+        Refused::Heap(Error::Damaged { at: 0, what }) => {
+            unreadable(from, &format_args!("it has {what}"))
+        }
         Refused::Heap(Error::Damaged { at, what }) => {
             unreadable(from, &format_args!("it has {what}, at {at:#x}"))
         }
