@@ -1,5 +1,6 @@
 //! The C allocation functions: sizes, zeroes, alignment, refusals, errno, and objects of the C library's own.
 
+use spandrel_tests::subject::ALL_MODES;
 use spandrel_tests::{Program, Source};
 
 #[test]
@@ -20,6 +21,18 @@ fn realloc_to_zero_frees() {
 #[test]
 fn alignments_to_one_gibibyte() {
     Program::new("aligned.c").run_in_all_modes();
+}
+
+#[test]
+fn objects_begin_at_different_lines() {
+    let program = Program::new("lines.c");
+    program.run_each(&["auto", "native"], |job| job.arg("0"));
+    // What is page-mapped below 64 KiB has whole pages, and no room for lines.
+    program.run_each(&["mmap"], |job| job.arg("65536"));
+    // Others have their own layout; objects keep what they hold.
+    let is_other = |mode: &&str| !["auto", "native", "mmap"].contains(mode);
+    let others: Vec<&str> = ALL_MODES.iter().copied().filter(is_other).collect();
+    program.run_each(&others, |job| job.arg("1000000"));
 }
 
 #[test]

@@ -54,14 +54,15 @@ fn wrong_frees_of_small_objects_are_reported() {
 #[test]
 fn wrong_frees_of_large_objects_are_reported_with_their_size() {
     subject().required_library();
+    // Up to the end of its pages: the object may begin at any line of the first.
     for case in [
-        ("twice", "300000", "free(", "freed twice (an object of 303104 bytes)"),
-        ("twice", "3000000", "free(", "freed twice (an object of 3006464 bytes)"),
-        ("twice-gone", "300000", "free(", "freed twice (an object of 303104 bytes)"),
-        ("resized-gone", "300000", "realloc(", "freed twice (an object of 303104 bytes)"),
-        ("sized-gone", "300000", "malloc_usable_size(", "freed twice (an object of 303104 bytes)"),
-        ("inside", "300000", "free(", "not the beginning of an object (of 303104 bytes)"),
-        ("wild", "300000", "free(", "not a live object of the native allocator"),
+        ("twice", "290000", "free(", "freed twice (an object of 29"),
+        ("twice", "3000000", "free(", "freed twice (an object of 300"),
+        ("twice-gone", "290000", "free(", "freed twice (an object of 29"),
+        ("resized-gone", "290000", "realloc(", "freed twice (an object of 29"),
+        ("sized-gone", "290000", "malloc_usable_size(", "freed twice (an object of 29"),
+        ("inside", "290000", "free(", "not the beginning of an object (of 29"),
+        ("wild", "290000", "free(", "not a live object of the native allocator"),
     ] {
         let (how, size, call, what) = case;
         ends("native", (how, size, what), USUAL);

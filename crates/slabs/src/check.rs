@@ -186,7 +186,7 @@ fn check_pages(heap: &PageHeap<'static>, listed: &mut [usize; CLASSES]) -> Resul
             ensure(page.address(), held, "a span that the page heap does not know")?;
             census.spans += 1;
             census.span_bytes += pages * HEAP_PAGE_BYTES;
-            census.live += if number == LARGE { pages * HEAP_PAGE_BYTES } else { 0 };
+            census.live += if number == LARGE { page.large_bytes() } else { 0 };
         }
         at += pages.max(1);
     }

@@ -3,6 +3,11 @@
 //! To 128 B every multiple of 16, then eight classes to an octave, up to
 //! 256 KiB. Larger objects are spans of their own.
 //!
+//! If all objects of 8 KiB began with a page, the same place of each would fall into the same few lines of a cache, and a
+//! program that walks through many of them at once would find none again. So above 2 KiB, where nothing more precise is
+//! required, objects begin at different lines. Where objects are whole pages a request is served from behind the beginning
+//! of one, as far as it leaves room. Else the first one of a span begins at any line of what the span has left over.
+//!
 //! Of objects so small that a cache line holds several each size has a class for each *home*. A
 //! cache has a home, by its processor or thread, and serves requests from the classes of that home
 //! alone, whatever else is given back to it: or two threads that were handed neighbours would each
@@ -10,7 +15,9 @@
 //! classes of one size differ in their lowest bits only, so that a cache has the class of its own
 //! home in the same place as every other cache has its.
 
-use spandrel_pages::{HEAP_PAGE_BYTES, KIB, MIN_ALIGN};
+use core::iter::successors;
+
+use spandrel_pages::{HEAP_PAGE_BYTES, KIB, LINE_BYTES, MIN_ALIGN, PAGE_BYTES, spread};
 
 /// Largest size that has a class.
 pub const SMALL_MAX: usize = 256 * KIB;
@@ -23,9 +30,15 @@ pub const CLASSES: usize = HOMED + 3 * HOMES;
 /// Above all classes without homes.
 const PLAIN_END: usize = 1 + 5 + 11 * 8;
 /// Sizes to here are looked up in a table of one byte per 16 bytes.
-const TABLE_MAX: usize = 1024;
+pub const TABLE_MAX: usize = 1024;
 /// At most this part of a span may be left over behind its last object.
 const TAIL_PART: usize = 16;
+/// Larger objects begin at different lines.
+const LINED_FROM: usize = 2 * KIB;
+/// At least so much is left over of a span whose first object begins at any line of that.
+const LINED_TAIL: usize = 4 * LINE_BYTES;
+/// At most this part, where nothing would be left over otherwise.
+const LINED_TAIL_PART: usize = 24;
 /// Pages in a span at most.
 const SPAN_PAGES_MAX: usize = 32;
 /// Shift of the reciprocals.
@@ -43,6 +56,8 @@ pub struct Class {
     pub pages: u16,
     /// Objects in a span.
     pub objects: u16,
+    /// Lines that the first object of a span may begin at.
+    lines: u16,
     /// 2^36 / size, rounded up: offsets in a span become indices by a multiplication.
     reciprocal: u64,
     /// [`FULLNESSES`] to one object more than all, scaled: a span's fullness by a multiplication.
@@ -52,6 +67,8 @@ pub struct Class {
 /// All classes by number; number 0 has no objects.
 pub static CLASS: [Class; CLASSES] = classes();
 static BY_SIZE: [u8; TABLE_MAX / MIN_ALIGN + 1] = by_size();
+/// The bits of an address that tell where its object begins, by class: all, or those of its page.
+static BEGIN_MASK: [usize; CLASSES] = begin_masks();
 
 /// The class for `size`, of home 0 where it has homes; `None`: it is more than [`SMALL_MAX`].
 #[inline(always)]
@@ -61,6 +78,39 @@ pub fn class_of(size: usize) -> Option<usize> {
     }
     seldom();
     if size <= SMALL_MAX { Some(computed(size)) } else { None }
+}
+
+/// The smallest class for `size` whose objects are all aligned to `align`, a power of two.
+pub fn class_aligned(align: usize, size: usize) -> Option<usize> {
+    if align > HEAP_PAGE_BYTES {
+        return None;
+    }
+    let larger = |class: &usize| class_of(CLASS[*class].size as usize + 1);
+    successors(class_of(size), larger).find(|class| CLASS[*class].is_aligned(align))
+}
+
+/// Where the object begins that was given out as `object`.
+#[inline(always)]
+pub fn begin_of(class: usize, object: usize) -> usize {
+    object & BEGIN_MASK[class]
+}
+
+/// What is given out of an object of a class for a request of `size` bytes that need not be aligned to more than a line.
+#[inline(always)]
+pub fn given_out(class: usize, object: usize, size: usize) -> usize {
+    // Whole pages mostly leave nothing, which is quickly told.
+    let has_room = size > LINED_FROM && !size.is_multiple_of(PAGE_BYTES);
+    if has_room { given_out_within(class, object, size) } else { object }
+}
+
+#[inline(never)]
+fn given_out_within(class: usize, object: usize, size: usize) -> usize {
+    if BEGIN_MASK[class] == usize::MAX {
+        return object;
+    }
+    let rest = (CLASS[class].size as usize).saturating_sub(size);
+    let lines = (rest / LINE_BYTES + 1).min(PAGE_BYTES / LINE_BYTES);
+    object + spread(object / PAGE_BYTES, lines) * LINE_BYTES
 }
 
 /// Keeps what follows out of the way of the other branch.
@@ -77,8 +127,10 @@ const fn computed(size: usize) -> usize {
     if size <= 128 {
         return last / 16 - 2;
     }
-    let octave = last.ilog2() as usize;
-    6 + (octave - 7) * 8 + ((last >> (octave - 3)) & 7)
+    // Not `ilog2`: the processor finds the highest bit's number, and would turn it round twice.
+    let octave = (last.leading_zeros() ^ (usize::BITS - 1)) as usize;
+    // The highest bit of four counts the last octave.
+    (octave - 7) * 8 + (last >> (octave - 3)) - 2
 }
 
 /// The home of a processor's cache, or of a thread's by another number.
@@ -104,7 +156,7 @@ pub const fn seen_from(home: usize, class: usize) -> usize {
 }
 
 impl Class {
-    /// The object that begins at `offset`, counted from the start of its span and within it;
+    /// The object that begins at `offset`, counted from the first object of its span and within it;
     /// `None`: there is none.
     ///
     /// What a multiplication by the reciprocal leaves behind the point is less than the
@@ -123,10 +175,22 @@ impl Class {
         (used * self.fullness as usize) >> FULLNESS_BITS
     }
 
-    /// Where an object begins in its span.
+    /// Where an object begins, counted from the first object of its span.
     #[inline(always)]
     pub fn offset_of(&self, index: usize) -> usize {
         index * self.size as usize
+    }
+
+    /// Where the first object begins in the span of this number.
+    #[inline(always)]
+    pub fn begin(&self, span: usize) -> usize {
+        spread(span, self.lines.into()) * LINE_BYTES
+    }
+
+    /// Whether all objects are aligned to a power of two.
+    fn is_aligned(&self, align: usize) -> bool {
+        let lines = if self.lines > 1 { LINE_BYTES } else { 0 };
+        (self.size as usize | lines) & (align - 1) == 0
     }
 }
 
@@ -174,7 +238,8 @@ const fn size_of_class(class: usize) -> usize {
 }
 
 const fn classes() -> [Class; CLASSES] {
-    let mut all = [Class { size: 0, pages: 0, objects: 0, reciprocal: 0, fullness: 0 }; CLASSES];
+    let none = Class { size: 0, pages: 0, objects: 0, lines: 0, reciprocal: 0, fullness: 0 };
+    let mut all = [none; CLASSES];
     let mut class = 1;
     while class < CLASSES {
         let size = size_of_class(class);
@@ -188,6 +253,11 @@ const fn classes() -> [Class; CLASSES] {
             size: size as u32,
             pages: pages as u16,
             objects: objects as u16,
+            lines: if is_lined(size) {
+                ((pages * HEAP_PAGE_BYTES - objects * size) / LINE_BYTES + 1) as u16
+            } else {
+                1
+            },
             reciprocal: (1 << RECIPROCAL_BITS) / size as u64 + 1,
             fullness: ((FULLNESSES << FULLNESS_BITS) / (objects + 1)) as u32,
         };
@@ -196,12 +266,41 @@ const fn classes() -> [Class; CLASSES] {
     all
 }
 
-/// The fewest pages with little left over.
+/// Whether spans of objects of this size begin at any line of what they have left over.
+const fn is_lined(size: usize) -> bool {
+    size > LINED_FROM && !size.is_multiple_of(PAGE_BYTES)
+}
+
+const fn begin_masks() -> [usize; CLASSES] {
+    let mut masks = [usize::MAX; CLASSES];
+    let mut class = 1;
+    while class < CLASSES {
+        let size = size_of_class(class);
+        if size > 0 && size.is_multiple_of(PAGE_BYTES) {
+            masks[class] = !(PAGE_BYTES - 1);
+        }
+        class += 1;
+    }
+    masks
+}
+
+/// The fewest pages with little left over; enough for some lines, where the first object is to begin at any of them.
 const fn pages_for(size: usize) -> usize {
+    let pages = pages_with_tail(size, 0, TAIL_PART);
+    let tail = pages * HEAP_PAGE_BYTES % size;
+    if is_lined(size) && tail < LINED_TAIL {
+        pages_with_tail(size, LINED_TAIL, LINED_TAIL_PART)
+    } else {
+        pages
+    }
+}
+
+/// The fewest pages of which at least so many bytes are left over, and at most this part.
+const fn pages_with_tail(size: usize, least: usize, part: usize) -> usize {
     let mut pages = size.div_ceil(HEAP_PAGE_BYTES);
     while pages < SPAN_PAGES_MAX {
         let bytes = pages * HEAP_PAGE_BYTES;
-        if (bytes % size) * TAIL_PART <= bytes {
+        if (bytes % size) * part <= bytes && bytes % size >= least {
             return pages;
         }
         pages += 1;
@@ -238,6 +337,43 @@ mod tests {
         }
         assert_eq!(class_of(SMALL_MAX + 1), None);
         assert_eq!(in_use().map(|class| class.size as usize).max(), Some(SMALL_MAX));
+    }
+
+    #[test]
+    fn aligned_objects_are_and_fit() {
+        for align in (0..=13).map(|bits| 1 << bits) {
+            for size in (1..=SMALL_MAX).step_by(61) {
+                let class = &CLASS[class_aligned(align, size).expect("there is one")];
+                assert!(class.size as usize >= size);
+                assert!((class.size as usize) < 2 * size.next_multiple_of(align.max(MIN_ALIGN)));
+                for (span, index) in [(1, 0), (2, 0), (1, class.objects as usize - 1)] {
+                    assert!((class.begin(span) + class.offset_of(index)).is_multiple_of(align));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn requests_begin_at_different_lines_of_objects_that_hold_them() {
+        for size in [2200, 2500, 3000, 5000, 6000, 7000, 14_000, 40_000, 100_000, 160_000] {
+            let number = class_of(size).unwrap();
+            let class = &CLASS[number];
+            let objects: usize = class.objects.into();
+            let mut lines = [0; 64];
+            for object in 0..1000 {
+                let (span, index) = (object / objects, object % objects);
+                let page = span * usize::from(class.pages);
+                let at = page * HEAP_PAGE_BYTES + class.begin(page) + class.offset_of(index);
+                let given = given_out(number, at, size);
+                assert!(given + size <= at + class.size as usize && begin_of(number, given) == at);
+                assert!(
+                    at + class.size as usize <= (page + class.pages as usize) * HEAP_PAGE_BYTES
+                );
+                lines[given / LINE_BYTES % 64] += 1;
+            }
+            let most = lines.iter().max().unwrap();
+            assert!(*most <= 250, "{most} of 1000 objects of {size} bytes: {lines:?}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
 use spandrel_os::{budget, live};
 use spandrel_pageheap::{Memory, PageHeap, Request, Settings, Stats, Urgency};
-use spandrel_pages::{HEAP_PAGE_BYTES, HUGEPAGE_BYTES, HugePageId, Length, MIB};
+use spandrel_pages::{HEAP_PAGE_BYTES, HUGEPAGE_BYTES, HugePageId, Length, MIB, spread};
 use spandrel_recorder::{self as recorder, Event};
 use spandrel_sync::{Lock, Once, background};
 
@@ -285,8 +285,8 @@ pub fn free_spans(spans: &[Page], pages: usize) {
     }
 }
 
-/// A span for one large object: its address, and whether it is zero.
-pub fn allocate_large(pages: usize, align_pages: usize) -> Option<(usize, bool)> {
+/// A span for one large object, which may begin at any of so many lines: its address, and whether it is zero.
+pub fn allocate_large(pages: usize, align_pages: usize, lines: usize) -> Option<(usize, bool)> {
     if !map::can_align(align_pages) {
         return None;
     }
@@ -299,9 +299,10 @@ pub fn allocate_large(pages: usize, align_pages: usize) -> Option<(usize, bool)>
     let (1, zeroed) = allocate(request, false, &mut span) else { return None };
     let [first] = span;
     first.record().pages.store(pages as u32, Relaxed);
+    first.record().free.store(spread(first.0, lines) as u16, Relaxed);
     // Who finds it knows how long it is.
     first.class().store(LARGE, Release);
-    Some((first.address(), zeroed))
+    Some((first.large_object(), zeroed))
 }
 
 /// Makes a large object longer where it is; false: what lies behind it is in use.

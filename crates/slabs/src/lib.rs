@@ -48,13 +48,14 @@ mod stack;
 mod thread_cache;
 mod transfer;
 
-use core::iter::successors;
 use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 
-use spandrel_pages::{HEAP_PAGE_BYTES, MIN_ALIGN};
+use spandrel_pages::{HEAP_PAGE_BYTES, LINE_BYTES, MIB, MIN_ALIGN, PAGE_BYTES};
 
-use class::{CLASS, CLASSES, SMALL_MAX, class_of};
+use class::{
+    CLASS, CLASSES, SMALL_MAX, TABLE_MAX, begin_of, class_aligned, class_of, given_out, seldom,
+};
 use map::{LARGE, page_of};
 
 pub use beside::{
@@ -71,6 +72,8 @@ pub use thread_cache::watch_main_thread;
 
 /// A large object that outgrows its place gets this part of its size as room to grow.
 const GROWTH_PART: usize = 8;
+/// Objects from this size on have no page for the sake of their line: several of whole huge pages lie in as many.
+const PAGE_MORE_TO: usize = MIB;
 
 /// `size` bytes aligned to 16; null when there is no memory.
 #[inline]
@@ -82,14 +85,28 @@ pub fn alloc(size: usize) -> *mut u8 {
 /// As [`alloc`], if such an object is cached; else null.
 #[inline(always)]
 pub fn alloc_cached(size: usize) -> *mut u8 {
-    class_of(size).map_or(ptr::null_mut(), |class| cache::pop(class) as *mut u8)
+    if size <= TABLE_MAX {
+        return class_of(size).map_or(ptr::null_mut(), |class| cache::pop(class) as *mut u8);
+    }
+    seldom();
+    let Some(class) = class_of(size) else { return ptr::null_mut() };
+    given_out_if_any(class, cache::pop(class), size)
+}
+
+/// What is given out of a new object for a request of `size` bytes; null for none.
+#[inline(always)]
+fn given_out_if_any(class: usize, object: usize, size: usize) -> *mut u8 {
+    (if object == 0 { 0 } else { given_out(class, object, size) }) as *mut u8
 }
 
 /// As [`alloc`], for whom [`alloc_cached`] had none.
 #[cold]
 #[inline(never)]
 pub fn alloc_uncached(size: usize) -> *mut u8 {
-    class_of(size).map_or_else(|| alloc_large(size, 1).0, |class| cache::fetch(class) as *mut u8)
+    class_of(size).map_or_else(
+        || alloc_large(size, MIN_ALIGN).0,
+        |class| given_out_if_any(class, cache::fetch(class), size),
+    )
 }
 
 /// As [`alloc`], zeroed.
@@ -121,22 +138,26 @@ fn aligned(align: usize, size: usize) -> (*mut u8, bool) {
     {
         let cached = cache::pop(class);
         let object = if cached == 0 { cache::fetch(class) } else { cached };
-        return (object as *mut u8, false);
+        let size = if align <= LINE_BYTES { size } else { usize::MAX };
+        return (given_out_if_any(class, object, size), false);
     }
-    alloc_large(size.max(1), align.div_ceil(HEAP_PAGE_BYTES))
+    alloc_large(size.max(1), align)
 }
 
-/// The smallest class whose objects are all aligned to `align`.
-fn class_aligned(align: usize, size: usize) -> Option<usize> {
-    if align > HEAP_PAGE_BYTES {
-        return None;
+/// A large object. If it need not be aligned to more than a line it begins at any line of its first page; what is so
+/// small that this does not matter has a page more for it.
+fn alloc_large(size: usize, align: usize) -> (*mut u8, bool) {
+    let mut pages = size.div_ceil(HEAP_PAGE_BYTES);
+    let mut lines = 1;
+    if align <= LINE_BYTES {
+        let mut rest = pages.saturating_mul(HEAP_PAGE_BYTES) - size;
+        if rest < PAGE_BYTES && size < PAGE_MORE_TO {
+            pages += 1;
+            rest += HEAP_PAGE_BYTES;
+        }
+        lines = (rest / LINE_BYTES + 1).min(PAGE_BYTES / LINE_BYTES);
     }
-    let larger = |class: &usize| class_of(CLASS[*class].size as usize + 1);
-    successors(class_of(size), larger).find(|class| CLASS[*class].size as usize & (align - 1) == 0)
-}
-
-fn alloc_large(size: usize, align_pages: usize) -> (*mut u8, bool) {
-    let object = heap::allocate_large(size.div_ceil(HEAP_PAGE_BYTES), align_pages);
+    let object = heap::allocate_large(pages, align.div_ceil(HEAP_PAGE_BYTES), lines);
     beside::see_to_background(beside::LOOK_EVERY);
     check::stepped();
     object.map_or((ptr::null_mut(), false), |(at, zeroed)| (at as *mut u8, zeroed))
@@ -152,7 +173,7 @@ pub unsafe fn free(object: *mut u8) {
     let class = page_of(object as usize).class().load(Relaxed) as usize;
     let is_aligned = object.addr().is_multiple_of(MIN_ALIGN);
     if class.wrapping_sub(1) < CLASSES - 1 && is_aligned {
-        return cache::push(class, object as usize);
+        return cache::push(class, begin_of(class, object as usize));
     }
     free_large(object as usize);
 }
@@ -163,7 +184,7 @@ pub unsafe fn free(object: *mut u8) {
 fn free_large(object: usize) {
     let page = page_of(object);
     match page.class().load(Relaxed) {
-        LARGE if page.address() == object => {
+        LARGE if page.large_object() == object => {
             heap::free_large(page);
             beside::see_to_kept();
             beside::step_now_and_then(beside::LOOK_EVERY);
@@ -192,7 +213,7 @@ pub unsafe fn usable_size_in(call: &str, object: *mut u8) -> usize {
     let page = page_of(object as usize);
     let class = page.class().load(Relaxed) as usize;
     if class.wrapping_sub(1) < CLASSES - 1 {
-        return CLASS[class].size as usize;
+        return CLASS[class].size as usize - (object.addr() - begin_of(class, object.addr()));
     }
     if class != LARGE as usize {
         report::not_live(call, object as usize);
@@ -213,8 +234,9 @@ pub unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
     }
     let grows_large = size > usable && size > SMALL_MAX;
     if grows_large && usable > SMALL_MAX {
-        let pages = size.div_ceil(HEAP_PAGE_BYTES);
-        if heap::grow_large(page_of(object as usize), pages) {
+        let page = page_of(object as usize);
+        let end = size.saturating_add(page.large_offset());
+        if heap::grow_large(page, end.div_ceil(HEAP_PAGE_BYTES)) {
             return object;
         }
     }

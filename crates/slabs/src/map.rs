@@ -21,8 +21,8 @@ use spandrel_os::vm;
 use spandrel_pageheap::Tracker;
 use spandrel_pages::live::BOUNDS;
 use spandrel_pages::{
-    AllocatorId, GIB, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, KIB, MIB, PAGE_BYTES, TIB, align_down,
-    align_up,
+    AllocatorId, GIB, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, KIB, LINE_BYTES, MIB, PAGE_BYTES, TIB,
+    align_down, align_up,
 };
 
 use crate::class::CLASSES;
@@ -431,9 +431,19 @@ impl Page {
         unsafe { &*((places().records + self.0 * size_of::<SpanRecord>()) as *const SpanRecord) }
     }
 
-    /// Bytes of the large object that begins here.
+    /// Bytes of the large object that begins in this page.
     pub fn large_bytes(self) -> usize {
-        self.record().pages.load(Relaxed) as usize * HEAP_PAGE_BYTES
+        self.record().pages.load(Relaxed) as usize * HEAP_PAGE_BYTES - self.large_offset()
+    }
+
+    /// Where it begins.
+    pub fn large_object(self) -> usize {
+        self.address() + self.large_offset()
+    }
+
+    /// Bytes of the page before it.
+    pub fn large_offset(self) -> usize {
+        usize::from(self.record().free.load(Relaxed)) * LINE_BYTES
     }
 
     /// The object bits from this page on: one word for each 1 KiB.

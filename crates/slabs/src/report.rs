@@ -34,7 +34,7 @@ pub fn not_live(call: &str, object: usize) -> ! {
     let class = page.class().load(Relaxed);
     let small = (class & !GONE) as usize;
     match class {
-        LARGE_GONE if page.address() == object => twice(call, object, page.large_bytes()),
+        LARGE_GONE if page.large_object() == object => twice(call, object, page.large_bytes()),
         NO_CLASS | LARGE_GONE => {}
         // Its span may be on its way to somebody else; what is said is what it was.
         GONE.. if small < CLASSES && begins(page, small, object) => {
@@ -53,8 +53,7 @@ pub fn not_live(call: &str, object: usize) -> ! {
 
 /// Whether an object of a class began at an address of its span.
 fn begins(page: Page, class: usize, object: usize) -> bool {
-    let start = Span::covering(page, class).first().address();
-    object.checked_sub(start).and_then(|offset| CLASS[class].beginning_at(offset)).is_some()
+    Span::covering(page, class).index_of(object).is_some()
 }
 
 /// Bytes of the large object that a page is part of.
@@ -63,7 +62,7 @@ fn large_around(page: Page) -> Option<usize> {
     let is_first = |at: &usize| Page(*at).class().load(Relaxed) == LARGE;
     let first = (from..=page.0).rev().find(is_first).map(Page)?;
     let bytes = first.large_bytes();
-    (page.address() < first.address() + bytes).then_some(bytes)
+    (page.address() < first.large_object() + bytes).then_some(bytes)
 }
 
 fn twice(call: &str, object: usize, size: impl fmt::Display) -> ! {

@@ -18,7 +18,7 @@ pub struct SpanRecord {
     pub next: AtomicU32,
     /// See `next`.
     pub prev: AtomicU32,
-    /// Free objects.
+    /// Free objects; of the span of a large object: lines before it.
     pub free: AtomicU16,
     /// How many pages before this one the span begins.
     pub back: AtomicU16,
@@ -76,6 +76,22 @@ impl Span {
         &CLASS[self.class]
     }
 
+    /// Address of the first object.
+    fn begin(self) -> usize {
+        self.first.address() + self.of_class().begin(self.first.0)
+    }
+
+    /// The object of the span that begins at an address not behind the span.
+    pub fn index_of(self, object: usize) -> Option<usize> {
+        object.checked_sub(self.begin()).and_then(|offset| self.of_class().beginning_at(offset))
+    }
+
+    /// Where an object begins.
+    #[cfg(test)]
+    pub fn object(self, index: usize) -> usize {
+        self.begin() + self.of_class().offset_of(index)
+    }
+
     fn words(self) -> usize {
         (self.of_class().objects as usize)
             .div_ceil(64)
@@ -113,18 +129,14 @@ impl Span {
     /// What is wrong with an address that shall be an object in use of this span. No lock is needed as long as
     /// nobody else has the object: its bit is changed by whoever takes or gives it.
     pub fn wrong(self, object: usize) -> Option<Wrong> {
-        let begins = object.checked_sub(self.first.address());
-        let Some(index) = begins.and_then(|offset| self.of_class().beginning_at(offset)) else {
-            return Some(Wrong::Inside);
-        };
+        let Some(index) = self.index_of(object) else { return Some(Wrong::Inside) };
         (self.word_of(index).load(Relaxed) & Self::bit(index) != 0).then_some(Wrong::FreeAlready)
     }
 
     /// Marks an object in use as if it were free, or takes the mark away, for [`crate::check`]: nobody else may
     /// look at the bits meanwhile.
     pub fn mark(self, object: usize, marked: bool) {
-        let offset = object.wrapping_sub(self.first.address());
-        if let Some(index) = self.of_class().beginning_at(offset) {
+        if let Some(index) = self.index_of(object) {
             let (word, bit) = (self.word_of(index), Self::bit(index));
             let bits = word.load(Relaxed);
             word.store(if marked { bits | bit } else { bits & !bit }, Relaxed);
@@ -191,7 +203,7 @@ impl Span {
     pub fn take(self, into: &mut [usize]) -> usize {
         let class = self.of_class();
         let record = self.record();
-        let base = self.first.address();
+        let base = self.begin();
         let words = self.first.bits(self.words());
         let mut taken = 0;
         let mut at = record.first_word.load(Relaxed) as usize;
@@ -228,7 +240,7 @@ impl Span {
     pub fn give(self, objects: &[usize]) -> Result<usize, (usize, Wrong)> {
         let class = self.of_class();
         let record = self.record();
-        let (start, len) = (self.first.address(), self.bytes());
+        let (start, begin, len) = (self.first.address(), self.begin(), self.bytes());
         let words = self.first.bits(self.words());
         let mut given = 0;
         let mut wrong = None;
@@ -238,11 +250,11 @@ impl Span {
         let mut bits = words.get(at).map_or(0, |word| word.load(Relaxed));
         let set = |at: usize, bits| words.get(at).map_or((), |word| word.store(bits, Relaxed));
         for object in objects {
-            let offset = object.wrapping_sub(start);
-            if offset >= len {
+            if object.wrapping_sub(start) >= len {
                 break;
             }
-            let Some(index) = class.beginning_at(offset) else {
+            let offset = object.checked_sub(begin);
+            let Some(index) = offset.and_then(|offset| class.beginning_at(offset)) else {
                 wrong = Some((*object, Wrong::Inside));
                 break;
             };

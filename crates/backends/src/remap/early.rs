@@ -106,7 +106,7 @@ pub fn alloc_early(size: usize) -> *mut u8 {
     place.slot.early.store(mark(own), Relaxed);
     own.early_slot.set(place.id.raw().wrapping_add(1));
     own.early_wanted.set(needed);
-    place.at
+    place.object()
 }
 
 impl Remap {

@@ -9,7 +9,7 @@ use spandrel_pages::{KIB, PAGE_BYTES};
 
 use super::density::Contents;
 use super::huge::Pattern;
-use super::layout::{CAPACITY, class_for};
+use super::layout::{ROOM, class_for};
 use super::lists::{Want, pages_of};
 use super::slot::{HELD, LIVE};
 use super::{PAGES_PER_HUGE, Place, Remap, fatal};
@@ -36,17 +36,20 @@ impl Remap {
     /// where the object is now (null: unchanged, for want of room or memory) and
     /// how many bytes from its start may not be zero.
     pub(super) fn resize(&self, place: Place, size: usize) -> (*mut u8, usize) {
-        let Some(promise) = self.admit(place.slot, pages_of(size)) else {
+        let offset = place.slot.offset();
+        // What is too large for any slot is too large for a slot's pages.
+        let end = size.saturating_add(offset);
+        let Some(promise) = self.admit(place.slot, pages_of(end)) else {
             place.slot.leave();
             return (ptr::null_mut(), 0);
         };
-        if size > CAPACITY[place.id.class()] || !self.ensure_open(place, pages_of(size)) {
+        if end > ROOM[place.id.class()] || !self.ensure_open(place, pages_of(end)) {
             return self.outgrow(place, size, promise);
         }
         let dirty = place.slot.touched.load(Relaxed) as usize * PAGE_BYTES;
-        self.note_resize(place, size, promise);
+        self.note_resize(place, end, promise);
         place.slot.leave();
-        (place.at, dirty)
+        (place.object(), dirty - offset)
     }
 
     /// Grows a slot's object within pages that are resident, as one that doubles in a
@@ -58,6 +61,7 @@ impl Remap {
         if !slot.try_enter() {
             return false;
         }
+        let size = size.saturating_add(slot.offset());
         let (old, pages) = (slot.used.load(Relaxed), pages_of(size));
         let suits = size > old && pages <= slot.touched.load(Relaxed) as usize;
         if suits {
@@ -78,7 +82,7 @@ impl Remap {
         self.note(place, more as i32, -(warm as i32));
     }
 
-    /// Changes the size in a slot that has room for it.
+    /// Changes the size, offset included, in a slot that has room for it.
     fn note_resize(&self, place: Place, size: usize, promise: Promise) {
         let slot = place.slot;
         let old = slot.used.load(Relaxed);
@@ -114,7 +118,7 @@ impl Remap {
     /// memory: what is counted as warm must be found when memory goes back.
     pub(super) fn queue_spare(&self, place: Place, pages: usize) {
         let slot = place.slot;
-        if slot.touched.load(Relaxed) as usize > pages && slot.queued.load(Relaxed) == 0 {
+        if slot.touched.load(Relaxed) as usize > pages && !slot.is_queued() {
             self.lists.lock().enqueue(place.id, self.stamp());
         }
     }
@@ -141,7 +145,7 @@ impl Remap {
         to.slot.counter.store(counter, Relaxed);
         to.slot.streak.store(streak, Relaxed);
         to.slot.early.store(0, Relaxed);
-        (to.at, dirty)
+        (to.object(), dirty)
     }
 
     /// Moves the object's page-table entries to a larger slot. `None`: nothing
@@ -153,12 +157,14 @@ impl Remap {
         size: usize,
         promise: &mut Promise,
     ) -> Option<(Place, usize)> {
-        let class = class_for(size)?;
+        let offset = from.slot.offset();
+        let end = size.saturating_add(offset);
+        let class = class_for(end)?;
         let mut lists = self.lists.lock();
-        let to = self.take(&mut lists, class, Want::Cold)?;
+        let to = self.take(&mut lists, class, Want::Cold, 1)?;
         lists.dequeue(to.id);
         drop(lists);
-        let moved = self.ensure_open(to, pages_of(size)).then(|| self.move_object(from, to, used));
+        let moved = self.ensure_open(to, pages_of(end)).then(|| self.move_object(from, to, used));
         match moved {
             Some(vm::Move::Done) => {}
             // Not mapped any more: it stays on no list.
@@ -168,9 +174,9 @@ impl Remap {
                 return None;
             }
         }
-        let dirty = to.slot.touched.load(Relaxed) as usize * PAGE_BYTES;
+        let dirty = to.slot.touched.load(Relaxed) as usize * PAGE_BYTES - offset;
         self.moved.fetch_add(1, Relaxed);
-        self.note_resize(to, size, core::mem::take(promise));
+        self.note_resize(to, end, core::mem::take(promise));
         to.slot.set_state(LIVE);
         Some((to, dirty))
     }
@@ -178,11 +184,12 @@ impl Remap {
     /// Copies the object to a larger slot. `None`: nothing has changed.
     fn outgrow_by_copy(&self, from: Place, used: usize, size: usize) -> Option<(Place, usize)> {
         // All that `usable_size` names may have been written to.
-        let bytes = (pages_of(used) * PAGE_BYTES).min(size);
-        let (to, promise) = self.take_new(class_for(size)?, size, Want::Near(pages_of(size)))?;
+        let bytes = (pages_of(used) * PAGE_BYTES - from.slot.offset()).min(size);
+        let want = Want::Near(pages_of(size));
+        let (to, promise) = self.take_new(class_for(size)?, size, want, PAGE_BYTES)?;
         let dirty = self.settle_new(to, size, Contents::Any, promise).max(bytes);
         // SAFETY: both objects are held by this call and do not overlap.
-        unsafe { ptr::copy_nonoverlapping(from.at, to.at, bytes) };
+        unsafe { ptr::copy_nonoverlapping(from.object(), to.object(), bytes) };
         self.copied.fetch_add(1, Relaxed);
         self.copied_bytes.fetch_add(bytes as u64, Relaxed);
         self.release(from);
@@ -254,6 +261,7 @@ impl Remap {
             target.set_huge(source.huge().min(touched));
         }
         target.used.store(used, Relaxed);
+        target.set_offset(source.offset());
         // An earlier object may have left the target's mapping cut already.
         self.splits.fetch_add(target.splits().wrapping_sub(splits), Relaxed);
         // What the accounts know of the source they now know of the target.

@@ -29,10 +29,22 @@ pub const CLASSES: usize = 6;
 /// that doubles is moved once in four doublings, always by page tables.
 pub const CAPACITY: [usize; CLASSES] =
     [128 * KIB, 2 * MIB, 32 * MIB, 512 * MIB, 8 * GIB, 128 * GIB];
-/// An object aligned to this or less keeps its alignment when it outgrows its
-/// slot: slots of a class are aligned to their capacity, and in the smallest
-/// slice to a region of it.
-pub const ALIGN_KEPT_BYTES: usize = LEAST_BYTES / REGIONS;
+/// Bytes from a slot's first page to its end, at least.
+pub const ROOM: [usize; CLASSES] = {
+    let mut room = CAPACITY;
+    room[SHIFTED] -= (SHIFTS - 1) * PAGE_BYTES;
+    room
+};
+/// The class whose slots begin at different pages. Its objects are too small for huge pages, and each of its slots has a page
+/// table of its own: if all began with the table's first entry, a program that walks through many objects at once would find their
+/// entries, and the translations of their pages, in the few sets of each cache that belong to one place.
+const SHIFTED: usize = 1;
+/// Different first pages: of 8 pages the entries are one line, and caches of translations have 128 or 256 sets.
+const SHIFTS: usize = 128;
+/// Pages that a slot's first page is behind its neighbour's: odd, and the golden ratio of all, so that those of a row lie far apart.
+const SHIFT_STEP: usize = 79;
+/// An object aligned to this or less keeps its alignment when it outgrows its slot.
+pub const ALIGN_KEPT_BYTES: usize = PAGE_BYTES;
 /// A new object gets a slot of at least this many times its size.
 const ROOM_FACTOR: usize = 4;
 
@@ -79,8 +91,17 @@ impl SlotId {
 #[inline]
 pub fn class_for(size: usize) -> Option<usize> {
     let roomy = size.saturating_mul(ROOM_FACTOR);
-    let fits = |room: usize| CAPACITY.iter().position(|capacity| room <= *capacity);
-    fits(roomy).or_else(|| fits(size))
+    CAPACITY.iter().position(|capacity| roomy <= *capacity).or_else(|| tight_class_for(size))
+}
+
+/// The smallest class in which an object of `size` bytes fits.
+pub fn tight_class_for(size: usize) -> Option<usize> {
+    ROOM.iter().position(|room| size <= *room)
+}
+
+/// Whether objects of this alignment may begin in slots of a class.
+pub const fn can_align(class: usize, align: usize) -> bool {
+    class != SHIFTED || align <= PAGE_BYTES
 }
 
 /// What finding a slot needs to know of a region.
@@ -96,10 +117,12 @@ struct Home {
     class: u8,
     /// log2 of the bytes of a slot.
     slot_bits: u8,
+    /// Different first pages, less one.
+    shifts: u8,
 }
 
 impl Home {
-    const NONE: Self = Home { slots: 0, records: 0, count: 0, class: 0, slot_bits: 0 };
+    const NONE: Self = Home { slots: 0, records: 0, count: 0, class: 0, slot_bits: 0, shifts: 0 };
 }
 
 /// Where each class lies; fixed when the backend starts.
@@ -161,6 +184,7 @@ impl Layout {
             count: layout.counts[class],
             class: class as u8,
             slot_bits: CAPACITY[class].trailing_zeros() as u8,
+            shifts: shifts(class) as u8,
         });
         layout
     }
@@ -170,8 +194,13 @@ impl Layout {
         self.counts[class]
     }
 
-    /// First address of a slot.
+    /// Address of a slot's first page.
     pub fn address(&self, id: SlotId) -> usize {
+        self.start(id) + shift(id.index() as usize, shifts(id.class()))
+    }
+
+    /// First address of a slot.
+    pub fn start(&self, id: SlotId) -> usize {
         self.slots[id.class()] + id.index() as usize * CAPACITY[id.class()]
     }
 
@@ -194,20 +223,31 @@ impl Layout {
         self.base..align_up(end, PAGE_BYTES).unwrap_or(end)
     }
 
-    /// The slot that begins at an address of the slice, and the address of its record;
-    /// `None` for all other addresses.
+    /// The slot that an address lies in, the address of its record, and the bytes from the slot's first page to the address
+    /// (wrapped, where it lies before that); `None` for all other addresses.
     #[inline(always)]
-    pub fn slot_at(&self, address: usize) -> Option<(SlotId, usize)> {
+    pub fn slot_at(&self, address: usize) -> Option<(SlotId, usize, usize)> {
         let region = address.wrapping_sub(self.base) >> self.region_bits;
         let home = self.homes.get(region)?;
         let offset = address.wrapping_sub(home.slots);
         let index = offset >> home.slot_bits;
-        let begins = index << home.slot_bits == offset;
-        (begins && index < home.count as usize).then(|| {
+        (index < home.count as usize).then(|| {
             let id = SlotId::new(home.class as usize, index as u32);
-            (id, home.records + index * size_of::<Slot>())
+            let first = (index << home.slot_bits) + shift(index, home.shifts.into());
+            (id, home.records + index * size_of::<Slot>(), offset.wrapping_sub(first))
         })
     }
+}
+
+/// Bytes from a slot's start to its first page.
+#[inline(always)]
+const fn shift(index: usize, shifts: usize) -> usize {
+    (index * SHIFT_STEP & shifts) * PAGE_BYTES
+}
+
+/// Different first pages of the slots of a class, less one.
+const fn shifts(class: usize) -> usize {
+    if class == SHIFTED { SHIFTS - 1 } else { 0 }
 }
 
 #[cfg(test)]
@@ -228,17 +268,22 @@ mod tests {
                     }
                     let id = SlotId::new(class, index);
                     let at = layout.address(id);
-                    assert!(at >= end_of_previous && at + capacity <= (1 << 44) + len);
-                    assert!(at.is_multiple_of(capacity.min(ALIGN_KEPT_BYTES)));
-                    assert_eq!(layout.slot_at(at), Some((id, layout.record(id))));
-                    assert_eq!(layout.slot_at(at + 16), None);
-                    assert_eq!(layout.slot_around(at + capacity - 1), Some(id));
-                    assert!(layout.records().contains(&layout.record(id)));
-                    assert_eq!(layout.slot_at(at + capacity - 1), None);
+                    let start = layout.start(id);
+                    assert!(start >= end_of_previous && start + capacity <= (1 << 44) + len);
+                    assert!(at >= start && at + ROOM[class] <= start + capacity);
+                    let aligned = if can_align(class, capacity) { capacity } else { PAGE_BYTES };
+                    assert!(at.is_multiple_of(aligned.min(len / REGIONS)));
+                    let record = layout.record(id);
+                    assert_eq!(layout.slot_at(at), Some((id, record, 0)));
+                    assert_eq!(layout.slot_at(at + 16), Some((id, record, 16)));
+                    assert_eq!(layout.slot_around(start + capacity - 1), Some(id));
+                    assert!(layout.records().contains(&record));
+                    let is_before = |(other, _, within)| other != id || within > capacity;
+                    assert!(layout.slot_at(at - 1).is_none_or(is_before));
                     assert!(layout.record(id) + size_of::<Slot>() <= layout.slots[0]);
                 }
                 if count > 0 {
-                    end_of_previous = layout.address(SlotId::new(class, count - 1)) + capacity;
+                    end_of_previous = layout.start(SlotId::new(class, count - 1)) + capacity;
                 }
             }
             assert_eq!(layout.slot_at(1 << 44), None, "records lie there");
@@ -256,6 +301,8 @@ mod tests {
         assert_eq!(class_for(128 * KIB), Some(1));
         assert_eq!(class_for(8 * MIB), Some(2));
         assert_eq!(class_for(8 * MIB + 1), Some(3));
+        assert_eq!(class_for(512 * KIB), Some(1));
+        assert_eq!(tight_class_for(2 * MIB), Some(2));
         assert_eq!(class_for(100 * GIB), Some(5));
         assert_eq!(class_for(129 * GIB), None);
         assert_eq!(class_for(usize::MAX), None);

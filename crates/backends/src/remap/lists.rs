@@ -8,7 +8,7 @@ use spandrel_pages::{KIB, PAGE_BYTES, align_down, align_up};
 
 use super::STRICT;
 use super::accounts::Accounts;
-use super::layout::{CAPACITY, CLASSES, Layout, SlotId};
+use super::layout::{CAPACITY, CLASSES, Layout, ROOM, SlotId};
 use super::slot::{COLD, HELD, Slot, WARM};
 
 /// Warm slots are kept apart by the power of two of their resident pages.
@@ -187,7 +187,7 @@ impl Lists {
         }
         let batch = if self.strict { 0 } else { BATCH[class].min(count - index) };
         if batch > 0 && index >= self.classes[class].opened {
-            let at = self.layout.address(id) as *mut u8;
+            let at = self.layout.start(id) as *mut u8;
             // SAFETY: the slots lie in the slice, at and beyond the frontier.
             unsafe {
                 if !vm::open(at, PAGE_BYTES) {
@@ -208,7 +208,7 @@ impl Lists {
         }
         let slot = self.slot(id);
         if index < self.classes[class].opened {
-            slot.opened.store((CAPACITY[class] / PAGE_BYTES) as u32, Relaxed);
+            slot.opened.store((ROOM[class] / PAGE_BYTES) as u32, Relaxed);
         }
         slot.unlink();
         self.classes[class].frontier = index + 1;
@@ -233,7 +233,7 @@ impl Lists {
                 next = SlotId::from_raw(slot.next.load(Relaxed));
                 slot.unlink();
             }
-            let address = |index| self.layout.address(SlotId::new(number, index));
+            let address = |index| self.layout.start(SlotId::new(number, index));
             // A wrong address finds its record as long as its granule is the slice's.
             let granule = |at: usize| align_up(at, GRANULE_BYTES).unwrap_or(at);
             let known = granule(address(end)).saturating_sub(address(0)) / capacity;
@@ -250,16 +250,21 @@ impl Lists {
         }
     }
 
-    /// Gives the address space of a slot behind some of its pages back for good. `again` as above.
+    /// Gives the address space of a slot before its first page and behind some of its pages back for good. `again` as above.
     ///
     /// # Safety
     /// The slot is the caller's, and nothing of it beyond these pages is in use.
     pub unsafe fn give_back_behind(&self, id: SlotId, pages: usize, again: bool) {
-        let at = self.layout.address(id);
+        let (start, at) = (self.layout.start(id), self.layout.address(id));
         let opened = self.slot(id).opened.fetch_min(pages as u32, Relaxed) as usize;
-        let len = if again { opened * PAGE_BYTES } else { CAPACITY[id.class()] };
+        let end = if again { at + opened * PAGE_BYTES } else { start + CAPACITY[id.class()] };
         // SAFETY: passed on from the caller; what is open has not gone back.
-        unsafe { self.slice.give_back(at + pages * PAGE_BYTES, at + len) };
+        unsafe {
+            if !again {
+                self.slice.give_back(start, at);
+            }
+            self.slice.give_back(at + pages * PAGE_BYTES, end);
+        }
     }
 
     /// Slots of each class from here on have never been used.
@@ -285,7 +290,7 @@ impl Lists {
         let first = SlotId::from_raw(class.bins[bin]);
         class.bins[bin] = id.raw();
         class.filled |= 1 << bin;
-        slot.bin.store(bin as u8, Relaxed);
+        slot.set_bin(bin);
         slot.unlink();
         slot.next.store(first.raw(), Relaxed);
         if first != SlotId::NONE {
@@ -306,7 +311,7 @@ impl Lists {
         if prev != SlotId::NONE {
             self.slot(prev).next.store(next.raw(), Relaxed);
         } else {
-            let bin = slot.bin.load(Relaxed) as usize;
+            let bin = slot.bin();
             let class = &mut self.classes[id.class()];
             if let Some(head) = class.bins.get_mut(bin) {
                 *head = next.raw();
@@ -322,12 +327,12 @@ impl Lists {
     /// there at the same time already it stays.
     pub fn enqueue(&mut self, id: SlotId, stamp: u32) {
         let slot = self.slot(id);
-        if slot.queued.load(Relaxed) != 0 && slot.stamp.load(Relaxed) == stamp {
+        if slot.is_queued() && slot.stamp.load(Relaxed) == stamp {
             return;
         }
         self.dequeue(id);
         slot.stamp.store(stamp, Relaxed);
-        slot.queued.store(1, Relaxed);
+        slot.set_queued(true);
         slot.younger.store(SlotId::NONE.raw(), Relaxed);
         slot.older.store(self.youngest, Relaxed);
         let previous = SlotId::from_raw(self.youngest);
@@ -343,10 +348,10 @@ impl Lists {
     pub fn dequeue(&mut self, id: SlotId) {
         let slot = self.slot(id);
         // Written under the lock only: a swap would be a locked instruction for nothing.
-        if slot.queued.load(Relaxed) == 0 {
+        if !slot.is_queued() {
             return;
         }
-        slot.queued.store(0, Relaxed);
+        slot.set_queued(false);
         let younger = SlotId::from_raw(slot.younger.load(Relaxed));
         let older = SlotId::from_raw(slot.older.load(Relaxed));
         if younger == SlotId::NONE {

@@ -14,6 +14,7 @@
 //! which only says what is expected of the object.
 
 mod accounts;
+mod colour;
 mod density;
 mod early;
 mod grow;
@@ -42,7 +43,7 @@ use spandrel_sync::{Lock, Once};
 use density::{Contents, Densities};
 pub use early::{alloc_early, note_late};
 pub use layout::ALIGN_KEPT_BYTES;
-use layout::{CAPACITY, CLASSES, Layout, SlotId, class_for};
+use layout::{CLASSES, Layout, ROOM, SlotId, can_align, class_for, tight_class_for};
 use lists::{Lists, Want, pages_of, record};
 use slot::{LIVE, Slot};
 
@@ -133,7 +134,16 @@ static REMAP: Remap = Remap {
 struct Place {
     id: SlotId,
     slot: &'static Slot,
+    /// The slot's first page.
     at: *mut u8,
+}
+
+impl Place {
+    /// The slot's object.
+    #[inline(always)]
+    fn object(self) -> *mut u8 {
+        self.at.wrapping_add(self.slot.offset())
+    }
 }
 
 impl Remap {
@@ -188,37 +198,49 @@ impl Remap {
     /// The slot of an object, if the address is one.
     #[inline(always)]
     fn find(&self, object: *mut u8) -> Option<Place> {
-        let (id, record) = self.layout().slot_at(object as usize)?;
+        let (id, record, offset) = self.layout().slot_at(object as usize)?;
         // SAFETY: all records can be read; those that were never opened are zero.
         let slot = unsafe { &*(record as *const Slot) };
-        Some(Place { id, slot, at: object })
+        (slot.offset() == offset).then(|| Place { id, slot, at: object.wrapping_sub(offset) })
     }
 
-    /// Takes a slot in one of the classes from `class` upwards, in state HELD.
-    fn take(&self, lists: &mut Lists, class: usize, want: Want) -> Option<Place> {
+    /// Takes a slot in one of the classes from `class` upwards that suits the alignment, in state HELD.
+    fn take(&self, lists: &mut Lists, class: usize, want: Want, align: usize) -> Option<Place> {
         // A warm slot of a larger class beats a cold one of the best class; where pages are many, so
         // does one that has half of them.
         let warm = match want {
+            // There are too few of these to look further.
+            _ if align > PAGE_BYTES => None,
             Want::Near(pages) => lists.warm_near(class, pages).or_else(|| {
                 (pages >= PAGES_PER_HUGE).then(|| lists.warm_near(class, pages / 2)).flatten()
             }),
             _ => None,
         };
-        let id = warm
-            .and_then(|(class, pages)| lists.take(class, Want::Near(pages)))
-            .or_else(|| (class..CLASSES).find_map(|class| lists.take(class, want)))?;
+        let id =
+            warm.and_then(|(class, pages)| lists.take(class, Want::Near(pages))).or_else(|| {
+                let mut classes = (class..CLASSES).filter(|class| can_align(*class, align));
+                classes.find_map(|class| lists.take(class, want))
+            })?;
         Some(self.place(id))
     }
 
     /// Takes a slot for a new object and enters it into the accounts.
-    fn take_new(&self, class: usize, size: usize, want: Want) -> Option<(Place, Promise)> {
-        let pages = pages_of(size);
+    fn take_new(
+        &self,
+        class: usize,
+        size: usize,
+        want: Want,
+        align: usize,
+    ) -> Option<(Place, Promise)> {
         let mut lists = self.lists.lock();
-        let place = self.take(&mut lists, class, want)?;
+        let place = self.take(&mut lists, class, want, align)?;
         let touched = place.slot.touched.load(Relaxed) as usize;
+        let offset = colour::offset(place.id, size, align, want, touched);
+        place.slot.set_offset(offset);
+        let pages = pages_of(offset + size);
         if touched <= pages {
             lists.dequeue(place.id);
-        } else if place.slot.queued.load(Relaxed) == 0 {
+        } else if !place.slot.is_queued() {
             lists.enqueue(place.id, self.stamp());
         }
         // Else what is left over keeps its age: a large slot is not kept warm by
@@ -264,7 +286,7 @@ impl Remap {
         if pages <= opened {
             return true;
         }
-        let capacity = CAPACITY[place.id.class()] / PAGE_BYTES;
+        let capacity = ROOM[place.id.class()] / PAGE_BYTES;
         if pages > capacity || reserve::has_ended() {
             return false;
         }
@@ -297,13 +319,14 @@ impl Remap {
         STRICT.load(Relaxed)
     }
 
-    /// Makes a HELD slot of [`Remap::take_new`] live. Returns how many bytes from
-    /// the start may not be zero.
+    /// Makes a HELD slot of [`Remap::take_new`] live. Returns how many bytes of the object from
+    /// its start may not be zero.
     fn settle_new(&self, place: Place, size: usize, contents: Contents, promise: Promise) -> usize {
-        let pages = pages_of(size);
         let slot = place.slot;
+        let end = slot.offset() + size;
+        let pages = pages_of(end);
         let touched = slot.touched.load(Relaxed) as usize;
-        slot.used.store(size, Relaxed);
+        slot.used.store(end, Relaxed);
         slot.counter.store(0, Relaxed);
         slot.streak.store(0, Relaxed);
         slot.early.store(0, Relaxed);
@@ -312,7 +335,7 @@ impl Remap {
             self.queue_spare(place, pages);
         }
         slot.set_state(LIVE);
-        touched * PAGE_BYTES
+        (touched * PAGE_BYTES).saturating_sub(slot.offset())
     }
 
     fn allocate(
@@ -328,16 +351,16 @@ impl Remap {
         let size = size.max(1);
         let class = class_for(size.max(align))?;
         if let Some((place, dirty)) = self.unpark(class, size, align, want) {
-            return NonNull::new(place.at).map(|at| (at, dirty.min(size)));
+            return NonNull::new(place.object()).map(|at| (at, dirty.min(size)));
         }
-        let (place, promise) = self.take_new(class, size, want).or_else(|| {
+        let (place, promise) = self.take_new(class, size, want, align).or_else(|| {
             // The roomy classes are full: any class in which it fits.
-            let tight = CAPACITY.iter().position(|c| size.max(align) <= *c)?;
-            (tight < class).then(|| self.take_new(tight, size, want)).flatten()
+            let tight = tight_class_for(size.max(align))?;
+            (tight < class).then(|| self.take_new(tight, size, want, align)).flatten()
         })?;
-        if place.at as usize & (align - 1) != 0 {
+        if place.object() as usize & (align - 1) != 0 {
             // Only a shrunken slice has slots that are less aligned than large.
-            self.put_back(place, pages_of(size));
+            self.put_back(place, pages_of(place.slot.offset() + size));
             return None;
         }
         let dirty = self.settle_new(place, size, contents, promise);
@@ -346,7 +369,7 @@ impl Remap {
         if size >= LOOKED_AT_BYTES {
             spandrel_slabs::step_beside();
         }
-        NonNull::new(place.at).map(|at| (at, dirty.min(size)))
+        NonNull::new(place.object()).map(|at| (at, dirty.min(size)))
     }
 }
 
@@ -408,7 +431,7 @@ pub unsafe fn free(object: *mut u8) {
     }
 }
 
-/// Bytes that the object may use: whole pages.
+/// Bytes that the object may use: to the end of its last page.
 ///
 /// # Safety
 /// As for [`free`].
@@ -423,7 +446,7 @@ pub unsafe fn usable_size(object: *mut u8) -> usize {
 /// As for [`free`].
 pub unsafe fn usable_size_in(call: &str, object: *mut u8) -> usize {
     match REMAP.find(object).filter(|place| place.slot.state() == LIVE) {
-        Some(place) => pages_of(place.slot.used.load(Relaxed)) * PAGE_BYTES,
+        Some(place) => pages_of(place.slot.used.load(Relaxed)) * PAGE_BYTES - place.slot.offset(),
         None => wrong::not_live(call, object),
     }
 }

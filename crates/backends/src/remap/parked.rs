@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering::*;
 use spandrel_pages::{MIB, PAGE_BYTES};
 use spandrel_sync::exchange;
 
+use super::colour;
 use super::layout::SlotId;
 use super::lists::{Want, pages_of};
 use super::slot::{LIVE, PARKED};
@@ -32,7 +33,7 @@ impl Remap {
             (pages_of(slot.used.load(Relaxed)), slot.touched.load(Relaxed) as usize);
         // A place in the queue means nothing where the object had most of the slot, as one that
         // grew into it: so it is in `release`.
-        let is_old = slot.queued.load(Relaxed) != 0 && touched > 2 * pages;
+        let is_old = slot.is_queued() && touched > 2 * pages;
         if touched > MOST_PAGES || is_old {
             return false;
         }
@@ -73,9 +74,11 @@ impl Remap {
         if taken == SlotId::NONE {
             return None;
         }
-        let (place, pages) = (self.place(taken), pages_of(size));
+        let place = self.place(taken);
         let slot = place.slot;
         let touched = slot.touched.load(Relaxed) as usize;
+        let offset = colour::offset(taken, size, align, want, touched);
+        let pages = pages_of(offset + size);
         let suits = touched >= pages
             && (touched <= 2 * pages || matches!(want, Want::Warm(_)))
             && place.at as usize & (align - 1) == 0
@@ -86,7 +89,8 @@ impl Remap {
             return None;
         }
         let before = pages_of(slot.used.load(Relaxed));
-        slot.used.store(size, Relaxed);
+        slot.used.store(offset + size, Relaxed);
+        slot.set_offset(offset);
         slot.counter.store(0, Relaxed);
         slot.streak.store(0, Relaxed);
         slot.early.store(0, Relaxed);
@@ -96,7 +100,7 @@ impl Remap {
         }
         slot.set_state(LIVE);
         slot.leave();
-        Some((place, touched * PAGE_BYTES))
+        Some((place, touched * PAGE_BYTES - offset))
     }
 
     /// The object in a parked slot has other pages than the one before.

@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::*};
 
-use super::layout::{CAPACITY, CLASSES, SlotId};
+use super::layout::{CLASSES, ROOM, SlotId};
 use super::lists::pages_of;
 use super::slot::LIVE;
 use super::{PAGES_PER_HUGE, Remap};
@@ -50,7 +50,7 @@ impl Remap {
         let used = pages_of(slot.used.load(Relaxed)).max(slot.touched.load(Relaxed) as usize);
         // Where huge pages are advised the mapping ends with one.
         let pages = used.max(slot.huge().next_multiple_of(PAGES_PER_HUGE));
-        if pages < CAPACITY[id.class()] / spandrel_pages::PAGE_BYTES {
+        if pages < ROOM[id.class()] / spandrel_pages::PAGE_BYTES {
             // SAFETY: the object's owner changes nothing meanwhile, and what lies behind was never touched.
             unsafe { self.lists.lock().give_back_behind(id, pages, again) };
         }

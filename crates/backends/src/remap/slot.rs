@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering::*};
 
 use spandrel_os::budget::{self, Promise};
-use spandrel_pages::PAGE_BYTES;
+use spandrel_pages::{LINE_BYTES, PAGE_BYTES};
 use spandrel_sync::Handshake;
 
 use super::PAGES_PER_HUGE;
@@ -27,7 +27,7 @@ pub const PARKED: u8 = 4;
 /// does. State and links belong to the holder of the backend's lock.
 #[repr(C, align(64))]
 pub struct Slot {
-    /// Bytes that the object asked for.
+    /// Bytes from the start of the first page to the end of what the object asked for.
     pub used: AtomicUsize,
     /// Pages from the start that may be resident: all that was ever used since
     /// the slot was last emptied.
@@ -58,10 +58,10 @@ pub struct Slot {
     state: AtomicU8,
     /// Between the object's owner and whoever trims behind it.
     handshake: Handshake,
-    /// Whether the slot is in the queue of warm memory.
-    pub queued: AtomicU8,
-    /// The list of warm slots that the slot is on.
-    pub bin: AtomicU8,
+    /// The list of warm slots that the slot is on, and [`QUEUED`]. Written under the backend's lock.
+    place_in_lists: AtomicU8,
+    /// Cache lines from the start of the slot's first page to its object.
+    line: AtomicU8,
     /// The paper's allocation counter: +1 per growth, -1 per shrink, not below 0.
     pub counter: AtomicU8,
     /// Consecutive growths by a small step.
@@ -72,6 +72,9 @@ pub struct Slot {
 }
 
 const _: () = assert!(size_of::<Slot>() == 64);
+
+/// The slot is in the queue of warm memory.
+const QUEUED: u8 = 0x80;
 
 impl Slot {
     /// Only so many pages from the start may be resident from now on. Returns how many were before.
@@ -152,6 +155,41 @@ impl Slot {
     /// Ends what [`Slot::begin_trim`] began.
     pub fn end_trim(&self) {
         self.handshake.depart();
+    }
+
+    /// Bytes from the start of the slot's first page to its object.
+    #[inline(always)]
+    pub fn offset(&self) -> usize {
+        usize::from(self.line.load(Relaxed)) * LINE_BYTES
+    }
+
+    /// The object of a slot that the caller holds lies this number of bytes behind the start of its first page: of
+    /// lines, less than a page.
+    #[inline]
+    pub fn set_offset(&self, bytes: usize) {
+        self.line.store((bytes / LINE_BYTES) as u8, Relaxed);
+    }
+
+    /// Whether the slot is in the queue of warm memory.
+    #[inline]
+    pub fn is_queued(&self) -> bool {
+        self.place_in_lists.load(Relaxed) & QUEUED != 0
+    }
+
+    /// The list of warm slots that the slot is on, if it is warm.
+    pub fn bin(&self) -> usize {
+        usize::from(self.place_in_lists.load(Relaxed) & !QUEUED)
+    }
+
+    /// Notes whether the slot is in the queue. By the holder of the backend's lock.
+    pub fn set_queued(&self, is_queued: bool) {
+        self.place_in_lists.store(self.bin() as u8 | if is_queued { QUEUED } else { 0 }, Relaxed);
+    }
+
+    /// Notes the list. By the holder of the backend's lock.
+    pub fn set_bin(&self, bin: usize) {
+        let queued = self.place_in_lists.load(Relaxed) & QUEUED;
+        self.place_in_lists.store(queued | bin as u8, Relaxed);
     }
 
     /// Pages from the start that are advised to be huge.

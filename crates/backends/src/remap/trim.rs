@@ -108,7 +108,7 @@ impl Remap {
             lists = self.lists.lock();
         }
         // Where most of it was left over from before it is as old as that.
-        let is_old = slot.queued.load(Relaxed) != 0 && touched > 2 * pages;
+        let is_old = slot.is_queued() && touched > 2 * pages;
         let stamp = if is_old { slot.stamp.load(Relaxed) } else { now };
         lists.put_warm(place.id, stamp);
         self.see(&lists);

@@ -20,8 +20,9 @@ pub fn not_live(call: &str, object: *mut u8) -> ! {
     };
     // SAFETY: all records can be read.
     let slot = unsafe { &*(layout.record(id) as *const Slot) };
-    let (used, capacity) = (slot.used.load(Relaxed), CAPACITY[id.class()]);
-    match (layout.address(id) == object as usize, slot.state()) {
+    let offset = slot.offset();
+    let (used, capacity) = (slot.used.load(Relaxed).saturating_sub(offset), CAPACITY[id.class()]);
+    match (layout.address(id) + offset == object as usize, slot.state()) {
         (false, LIVE) => end(format_args!(
             "{call}({object:p}): not the beginning of an object (of {used} bytes)"
         )),

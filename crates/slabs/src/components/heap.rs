@@ -3,9 +3,12 @@
 
 extern crate std;
 
+use core::sync::atomic::Ordering::Relaxed;
 use std::vec::Vec;
 
 use super::{Caches, Instruction, begin, census};
+use crate::class::{CLASSES, begin_of};
+use crate::map::page_of;
 use crate::refuse::{clock, refuse, refused};
 use crate::{beside, cache, central, heap, transfer};
 
@@ -49,6 +52,13 @@ impl Object {
     fn usable(&self) -> usize {
         // SAFETY: a live object.
         unsafe { crate::usable_size(self.at as *mut u8) }
+    }
+
+    /// Bytes of the object that this is given out of.
+    fn whole(&self) -> usize {
+        let class = page_of(self.at).class().load(Relaxed).into();
+        let begin = if class < CLASSES { begin_of(class, self.at) } else { self.at };
+        self.at - begin + self.usable()
     }
 
     fn end(self) {
@@ -160,7 +170,7 @@ pub(super) fn run(caches: Caches, one_in: [u8; 3], instructions: &[Instruction])
             _ => {}
         }
         let census = census();
-        assert_eq!(census.live, objects.iter().map(Object::usable).sum::<usize>(), "{step:?}");
+        assert_eq!(census.live, objects.iter().map(Object::whole).sum::<usize>(), "{step:?}");
         assert_eq!(census.span_bytes, census.handed_out, "{step:?}");
         assert_eq!(crate::stats().map(|stats| stats.spans), Some(census.spans));
         if turn % 16 == 0 {

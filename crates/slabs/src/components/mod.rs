@@ -17,7 +17,7 @@ use std::vec::Vec;
 use spandrel_os::rseq;
 
 use crate::check::{Census, check};
-use crate::class::{CLASS, SHARDS, class_of};
+use crate::class::{SHARDS, class_of};
 use crate::refuse::refuse;
 use crate::{cpu_cache, map, thread_cache};
 
@@ -166,8 +166,7 @@ fn census() -> Census {
 fn assert_is_object(class: usize, object: usize) {
     let page = map::page_of(object);
     assert_eq!(usize::from(page.class().load(core::sync::atomic::Ordering::Relaxed)), class);
-    let offset = object - crate::span::Span::covering(page, class).first().address();
-    assert!(CLASS[class].beginning_at(offset).is_some(), "{object:#x}");
+    assert!(crate::span::Span::covering(page, class).index_of(object).is_some(), "{object:#x}");
 }
 
 #[cfg(test)]

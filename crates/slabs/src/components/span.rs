@@ -20,7 +20,7 @@ pub(super) fn run(instructions: &[Instruction]) {
     span.prepare();
     let start = pages[0].address();
     let mut free = vec![true; of.objects.into()];
-    let address = |index: usize| start + of.offset_of(index);
+    let address = |index: usize| start + of.begin(pages[0].0) + of.offset_of(index);
     for step in rest {
         let used: Vec<usize> = (0..free.len()).filter(|index| !free[*index]).collect();
         if step.kind(2) == 0 {

@@ -93,8 +93,7 @@ fn what_is_cached_twice_or_free_as_well_is_found() {
         let mut back = [0];
         assert_eq!((transfer::fetch(0, class, &mut back), back), ((1, false), [object]));
         // Within the span, behind what was taken.
-        let free_one =
-            span.first().address() + CLASS[class].offset_of(CLASS[class].objects as usize - 1);
+        let free_one = span.object(CLASS[class].objects as usize - 1);
         assert_eq!(found(|| push(free_one), pop), Some(twice));
         let inside = "a cached address at which no object begins";
         assert_eq!(found(|| push(object + 16), pop), Some(inside));
