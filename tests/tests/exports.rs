@@ -37,6 +37,11 @@ const C_INTERFACE: &[&str] = &[
     "setrlimit64",
     "prlimit",
     "prlimit64",
+    // What the kernel gives to a process of one thread only, and filters of system calls: the thread beside the program ends before.
+    "unshare",
+    "setns",
+    "prctl",
+    "syscall",
     // The child of a vfork runs on the parent's thread slot.
     "vfork",
     "__vfork",

@@ -84,7 +84,19 @@ fn thirty_two_thousand_large_objects() {
 #[test]
 fn freed_memory_goes_back_while_the_program_does_nothing() {
     let program = Program::new("idle_memory.c");
-    // The program gives root's rights up, and others may not enter every directory of root's.
+    without_root(&program, &[("auto", &[]), ("native", &[]), ("mmap", &["large"])]);
+}
+
+/// The thread that does so is none that the program could notice.
+#[test]
+fn a_program_of_one_thread_stays_one() {
+    let program = Program::new("beside.c");
+    without_root(&program, &[("auto", &[]), ("native", &[]), ("sys", &[])]);
+}
+
+/// Runs a program that gives root's rights up, in modes with arguments.
+fn without_root(program: &Program, runs: &[(&str, &[&str])]) {
+    // Others may not enter every directory of root's.
     let place = tempfile::tempdir().expect("a folder");
     std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).expect("permissions");
     let copy = subject().library().map(|library| {
@@ -96,8 +108,9 @@ fn freed_memory_goes_back_while_the_program_does_nothing() {
         Some(copy) => job.env("LD_PRELOAD", copy),
         None => job,
     };
-    program.run_each(&["auto", "native"], with_copy);
-    program.run_each(&["mmap"], |job| with_copy(job).arg("large"));
+    for (mode, arguments) in runs {
+        program.run_each(&[mode], |job| with_copy(job).args(*arguments));
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use spandrel_policy::{
     Experiment, ExperimentError, Limit, Mode, ReleaseRate, parse_mode, profile, variables,
 };
 use spandrel_recorder::{self as recorder, Kinds, Recording};
-use spandrel_sync::{Lock, Once, background, is_single_threaded};
+use spandrel_sync::{Lock, Once, background, libc_is_single_threaded, turns};
 
 use crate::elsewhere::is_elsewhere;
 use crate::{available, modes, monitor, observed, sites, tuner, youth};
@@ -439,11 +439,12 @@ pub fn register_fork_order() {
 static LOCKED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn prepare() {
-    if is_single_threaded() {
-        // Nobody else can be inside. A lock that is held is this thread's own: a
+    if libc_is_single_threaded() {
+        // Nobody else can be inside, but for the thread beside the program. A lock that is held is this thread's own: a
         // signal handler forks in the middle of a request, which goes on in
         // parent and child when the handler returns.
         LOCKED.store(false, Relaxed);
+        turns::pause();
         return;
     }
     // Who is just ending it is not there in the child.
@@ -457,7 +458,7 @@ extern "C" fn prepare() {
 
 extern "C" fn parent() {
     if !LOCKED.load(Relaxed) {
-        return;
+        return turns::go_on();
     }
     // SAFETY: called by `fork` only; `prepare` took the locks on this thread.
     unsafe {
@@ -469,6 +470,7 @@ extern "C" fn parent() {
 }
 
 extern "C" fn child() {
+    turns::go_on();
     background::begin();
     spandrel_backends::fork_forget();
     crate::stats::forget();

@@ -8,6 +8,7 @@
 //! This room must never know how a request is served.
 #![no_std]
 
+mod alone;
 mod api;
 mod cxx;
 mod dlopen;

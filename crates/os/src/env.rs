@@ -164,6 +164,21 @@ pub fn is_privileged() -> bool {
     real == 0 || real != effective || told(libc::AT_SECURE) != 0
 }
 
+/// Whether the calling thread has capabilities that it may give up, or the kernel does not tell.
+pub fn has_capabilities() -> bool {
+    /// `_LINUX_CAPABILITY_VERSION_3`: two words of each kind.
+    const VERSION: u32 = 0x2008_0522;
+    let mut header = [VERSION, 0];
+    // Effective, permitted, inheritable; the same of the higher ones.
+    let mut words = [0_u32; 6];
+    let before = errno();
+    // SAFETY: both are as long as the version says.
+    let failed =
+        unsafe { libc::syscall(libc::SYS_capget, header.as_mut_ptr(), words.as_mut_ptr()) } != 0;
+    set_errno(before);
+    failed || words.iter().any(|word| *word != 0)
+}
+
 /// Where the calling thread's `errno` is.
 pub fn errno_address() -> *const i32 {
     // SAFETY: no preconditions.

@@ -30,6 +30,7 @@ pub mod rseq;
 pub mod slices;
 #[cfg(test)]
 mod testing;
+pub mod thread_group;
 pub mod usage;
 pub mod vm;
 pub mod written;

@@ -130,6 +130,9 @@ fn see_to_kept_at(bit: u8, at: At) {
         // A lost note comes again.
         KEPT.fetch_and(!bit, Relaxed);
         background::want(work, at);
+        if background::is_running() {
+            KEPT.store(0, Relaxed);
+        }
     }
 }
 
@@ -187,6 +190,10 @@ pub fn step() {
         return;
     }
     look();
+    if kernel::reached() >= THREAD_FROM || is_companion_large() {
+        // It may have left when there was nothing to do. This may be a free.
+        background::want(work, At::Free);
+    }
     if last == 0 {
         // What has just begun has nothing to give back; many programs end before they have.
         TENDED.store(now / TEND_MS, Relaxed);
@@ -226,7 +233,8 @@ fn relieve() {
 fn needed_by_others() -> usize {
     let turn = clock::coarse_ms() / PRESSURE_MS;
     if LOOKED.swap(turn, Relaxed) != turn {
-        BEYOND.store(pressure::beyond(), Relaxed);
+        let beyond = if background::may_open_files() { pressure::beyond() } else { 0 };
+        BEYOND.store(beyond, Relaxed);
     }
     BEYOND.load(Relaxed)
 }
@@ -302,7 +310,7 @@ fn look_after() -> Next {
     } else {
         PAUSE_MS.store(0, Relaxed);
         LOOKS.store(0, Relaxed);
-        return if is_small { Next::Done } else { Next::OnWake };
+        return Next::OnWake;
     };
     PAUSE_MS.store(pause, Relaxed);
     Next::In(pause)

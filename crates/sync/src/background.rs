@@ -1,7 +1,9 @@
 //! One thread for work beside the program, started when there is some.
 //!
 //! In a process without privileges it is one that the C library does not know ([`RawThread`]): to the C library, and so to the program, a program
-//! of one thread stays one, and the thread may be made where memory is freed. It leaves when there is nothing to do.
+//! of one thread stays one, and the thread may be made where memory is freed. It leaves when there is nothing to do. It has no open files
+//! of the program's, takes [turns](crate::turns) with a program of one thread, [withdraws](withdraw) before such a program becomes what only a process of one thread can become, and
+//! does not keep a process alive whose own threads have all ended.
 //!
 //! A process that may give privileges up has a thread of the C library, which takes its privileges as well then (`setuid`). That one is
 //! made from the slow way of an allocation, never from a free: the C
@@ -12,21 +14,19 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering::*};
 
 use spandrel_os::degrade::{self, Optional};
-use spandrel_os::env;
+use spandrel_os::{env, thread_group};
 
 use crate::platform::{libc_is_single_threaded, linger};
 use crate::raw_thread::{NotMade, RawThread};
-use crate::{NO_CACHE, Wakeup, thread, thread_slot};
+use crate::{NO_CACHE, Wakeup, thread, thread_slot, turns};
 
 /// What the thread does after it has done some of the work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
     /// It goes on after this number of milliseconds.
     In(u32),
-    /// Nothing is left until [`wake`] is called.
+    /// Nothing is left until [`wake`] is called, or until [`want`] makes another thread.
     OnWake,
-    /// Nothing is left; it may leave, unless [`wake`] is called in a moment.
-    Done,
 }
 
 /// Does some of the work.
@@ -51,6 +51,8 @@ static PROCESS: AtomicI32 = AtomicI32::new(0);
 /// The thread of the C library, once it has begun.
 static THREAD: AtomicU64 = AtomicU64::new(0);
 static RAW: RawThread = RawThread::new();
+/// It has a table of open files of its own.
+static HAS_OWN_FILES: AtomicBool = AtomicBool::new(false);
 /// The thread is [`RAW`].
 static IS_RAW: AtomicBool = AtomicBool::new(false);
 
@@ -88,7 +90,7 @@ pub fn want(work: Work, at: At) -> bool {
     if PROCESS.load(Relaxed) != env::pid() {
         return false;
     }
-    let raw = !env::is_privileged();
+    let raw = !env::is_privileged() && (is_running() || !env::has_capabilities());
     let worth = match at {
         At::Allocation => raw || !libc_is_single_threaded(),
         At::LargeAllocation => true,
@@ -111,6 +113,10 @@ fn start_raw() -> bool {
             Ok(()) => return true,
             // It is on its way to the kernel.
             Err(NotMade::StillThere) => linger(look),
+            Err(NotMade::Refused(libc::EAGAIN | libc::ENOMEM)) => {
+                STATE.start_later();
+                return true;
+            }
             Err(NotMade::Refused(why)) => {
                 STATE.not_started();
                 degrade::refused(Optional::Thread, why);
@@ -157,21 +163,50 @@ pub fn end() {
     }
 }
 
+/// Ends a thread that the C library does not know, and waits for that: a program of one thread is about to ask the kernel for what only a process of one
+/// thread gets, or to restrict itself by a filter, which would not apply to the thread. Another one may be made later, unless that is
+/// for good. Whether there has been one at some time: the kernel may just be taking it out of the process.
+pub fn withdraw(for_good: bool) -> bool {
+    let is_own = PROCESS.load(Relaxed) == env::pid() && libc_is_single_threaded();
+    // What a signal handler interrupts may be what the thread waits for.
+    if !is_own || thread_slot().locks_held.get() > 0 {
+        return false;
+    }
+    let dismissed = STATE.dismiss();
+    // It may have left of itself just now.
+    RAW.wait();
+    match (dismissed, for_good) {
+        (true, false) => STATE.start_later(),
+        (true, true) => STATE.left(),
+        (false, true) => STATE.forbid(),
+        (false, false) => {}
+    }
+    RAW.has_been()
+}
+
+/// Whether the calling thread may open files for a moment. The thread that the C library does not know would take
+/// descriptors that the program expects to get, where it has no table of its own.
+pub fn may_open_files() -> bool {
+    !thread_slot().is_beside.get() || HAS_OWN_FILES.load(Relaxed)
+}
+
 extern "C" fn run_raw() {
     // It frees nothing for a program, and the C library never tells of its end.
     thread_slot().cache.set(ptr::without_provenance_mut(NO_CACHE));
+    thread_slot().is_beside.set(true);
+    HAS_OWN_FILES.store(thread_group::take_own_files(), Relaxed);
     // SAFETY: gives the calling thread the usual priority, whatever the thread has that made it.
     unsafe {
         let usual = libc::sched_param { sched_priority: 0 };
         libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_OTHER, &usual);
     }
-    run(|| STATE.retire(LINGER_MS));
+    run(true, || STATE.retire(LINGER_MS));
 }
 
 extern "C" fn run_known(_: *mut c_void) -> *mut c_void {
     // SAFETY: asks for the calling thread.
     THREAD.store(unsafe { libc::pthread_self() }, Relaxed);
-    run(|| {
+    run(false, || {
         STATE.sleep(BUSY_MS);
         false
     });
@@ -179,18 +214,25 @@ extern "C" fn run_known(_: *mut c_void) -> *mut c_void {
 }
 
 /// Works until the thread is to leave, or `leaves` when all is done.
-fn run(leaves: impl Fn() -> bool) {
+fn run(is_raw: bool, leaves: impl Fn() -> bool) {
     // SAFETY: names the calling thread.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"spandrel".as_ptr()) };
     STATE.started();
     // SAFETY: written by `want` before it made this thread.
     let work = unsafe { core::mem::transmute::<*mut (), Work>(WORK.load(Acquire)) };
     while STATE.look() {
-        match work() {
-            Next::In(after) => STATE.rest(after),
-            Next::OnWake => STATE.sleep(BUSY_MS),
-            Next::Done if leaves() => return,
-            Next::Done => {}
+        let next = if is_raw { turns::beside(work) } else { work() };
+        if is_raw && HAS_OWN_FILES.load(Relaxed) {
+            thread_group::end_if_last();
         }
+        match next {
+            Next::In(after) => STATE.rest(after),
+            Next::OnWake if !is_raw => STATE.sleep(BUSY_MS),
+            _ if leaves() => break,
+            _ => {}
+        }
+    }
+    if is_raw && HAS_OWN_FILES.load(Relaxed) {
+        thread_group::end_if_last();
     }
 }

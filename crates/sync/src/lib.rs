@@ -26,6 +26,8 @@ pub mod raw_thread;
 mod slot;
 #[cfg(not(loom))]
 pub mod thread;
+#[cfg(not(loom))]
+pub mod turns;
 mod wakeup;
 
 pub use gate::Gate;
@@ -34,7 +36,7 @@ pub use lock::{Lock, LockGuard, Once};
 pub use padded::CachePadded;
 pub use platform::is_single_threaded;
 #[cfg(not(loom))]
-pub use platform::{exchange, linger};
+pub use platform::{exchange, libc_is_single_threaded, linger};
 pub use pool::Pool;
 pub use slot::{NO_CACHE, ThreadSlot, thread_slot};
 pub use wakeup::Wakeup;

@@ -9,6 +9,15 @@ use crate::platform::{
     SPINS, is_single_threaded, spin_loop, thread_id, wait, wake_all, wake_one,
 };
 
+#[cfg(not(any(loom, shuttle)))]
+use crate::turns::{enter, leave};
+
+/// The models have threads of their own.
+#[cfg(any(loom, shuttle))]
+fn enter() {}
+#[cfg(any(loom, shuttle))]
+fn leave() {}
+
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 /// Held, and somebody may sleep.
@@ -52,7 +61,12 @@ impl<T> Lock<T> {
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<LockGuard<'_, T>> {
-        self.try_acquire().then(|| LockGuard { lock: self })
+        enter();
+        let taken = self.try_acquire();
+        if !taken {
+            leave();
+        }
+        taken.then(|| LockGuard { lock: self })
     }
 
     #[inline]
@@ -70,6 +84,7 @@ impl<T> Lock<T> {
     /// Takes the lock without a guard: for the time of a `fork`.
     #[inline]
     pub fn acquire(&self) {
+        enter();
         if !self.try_acquire() {
             self.acquire_slow();
         }
@@ -109,11 +124,10 @@ impl<T> Lock<T> {
     pub unsafe fn release(&self) {
         if is_single_threaded() && self.state.load(Relaxed) == HELD {
             self.state.store(FREE, Release);
-            return;
-        }
-        if self.state.swap(FREE, Release) == CONTENDED {
+        } else if self.state.swap(FREE, Release) == CONTENDED {
             wake_one(&self.state);
         }
+        leave();
     }
 }
 

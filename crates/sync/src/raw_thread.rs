@@ -10,27 +10,32 @@
 use core::arch::asm;
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
 use spandrel_os::{env, rseq, vm};
+use spandrel_pages::{PAGE_BYTES, align_up};
 
 use crate::ThreadSlot;
+use crate::platform::linger;
 
 /// What the thread runs; it ends when this returns.
 pub type Body = extern "C" fn();
 
-/// Address space below the thread pointer for thread-local variables. Of these pages two or three are used.
+/// Address space below the thread pointer for thread-local variables, at least. Of these pages two or three are used.
 const VARIABLES_BYTES: usize = 256 * 1024;
+/// The same, at most.
+const VARIABLES_MOST: usize = 256 << 20;
 /// Address space from the thread pointer on: more than glibc's record of a thread takes (2.4 KiB), which holds the area for restartable sequences.
 const RECORD_BYTES: usize = 16 * 1024;
 /// Address space for the stack.
 const STACK_BYTES: usize = 256 * 1024;
-const ALL_BYTES: usize = STACK_BYTES + VARIABLES_BYTES + RECORD_BYTES;
 
 /// The room for one thread at a time.
 pub struct RawThread {
     /// Stack, variables and record, in this order; null before the first thread.
     room: AtomicPtr<u8>,
+    /// Bytes for variables in the room.
+    variables: AtomicUsize,
     /// Not 0 as long as the thread is there. The kernel clears it when the thread has left its stack.
     is_there: AtomicU32,
 }
@@ -53,7 +58,11 @@ impl Default for RawThread {
 impl RawThread {
     /// No thread yet.
     pub const fn new() -> Self {
-        Self { room: AtomicPtr::new(ptr::null_mut()), is_there: AtomicU32::new(0) }
+        Self {
+            room: AtomicPtr::new(ptr::null_mut()),
+            variables: AtomicUsize::new(0),
+            is_there: AtomicU32::new(0),
+        }
     }
 
     /// Makes the thread. One caller at a time.
@@ -68,16 +77,16 @@ impl RawThread {
         let pointer = thread_pointer();
         let errno = env::errno_address().addr();
         let slot = ptr::from_ref(crate::thread_slot()).addr();
-        // How far below the thread pointer, if they lie in the room.
+        // How far below the thread pointer.
         let below = |variable: usize| {
-            pointer.checked_sub(variable).filter(|below| *below <= VARIABLES_BYTES)
+            pointer.checked_sub(variable).filter(|below| *below <= VARIABLES_MOST)
         };
         let (Some(errno), Some(slot)) = (below(errno), below(slot)) else {
             return Err(NotMade::Refused(libc::ENOTSUP));
         };
-        let room = self.room().ok_or(NotMade::Refused(libc::ENOMEM))?;
+        let room = self.room(errno.max(slot)).ok_or(NotMade::Refused(libc::ENOMEM))?;
         let stack = room.wrapping_add(STACK_BYTES);
-        let record = stack.wrapping_add(VARIABLES_BYTES);
+        let record = stack.wrapping_add(self.variables.load(Relaxed));
         self.is_there.store(1, Relaxed);
         // SAFETY: the room is this object's, which lives as long as the process, and no thread is on it. The body needs nothing
         // that a thread of the C library has. Signals are blocked only while the thread inherits that.
@@ -102,23 +111,43 @@ impl RawThread {
         Ok(())
     }
 
+    /// Waits until the thread has left its stack, if there is one; a second at most.
+    pub fn wait(&self) {
+        const MOST_LOOKS: u32 = 10_000;
+        for look in 0..MOST_LOOKS {
+            if self.is_there.load(Acquire) == 0 {
+                return;
+            }
+            linger(look);
+        }
+    }
+
+    /// Whether there has been a thread.
+    pub fn has_been(&self) -> bool {
+        !self.room.load(Relaxed).is_null()
+    }
+
     /// In the child of a fork: the thread is not here.
     pub fn forget(&self) {
         self.is_there.store(0, Relaxed);
     }
 
-    fn room(&self) -> Option<*mut u8> {
+    /// The room, with this number of bytes for variables or more. Threads of one program have their variables in the same places.
+    fn room(&self, below: usize) -> Option<*mut u8> {
         let room = self.room.load(Relaxed);
         if !room.is_null() {
             return Some(room);
         }
-        let new = vm::reserve_small(ALL_BYTES)?.as_ptr();
+        let variables = align_up(below.max(VARIABLES_BYTES), PAGE_BYTES)?;
+        let all = STACK_BYTES + variables + RECORD_BYTES;
+        let new = vm::reserve_small(all)?.as_ptr();
         // SAFETY: reserved just now.
-        if !unsafe { vm::open(new, ALL_BYTES) } {
+        if !unsafe { vm::open(new, all) } {
             // SAFETY: as above.
-            unsafe { vm::release(new, ALL_BYTES) };
+            unsafe { vm::release(new, all) };
             return None;
         }
+        self.variables.store(variables, Relaxed);
         self.room.store(new, Relaxed);
         Some(new)
     }
@@ -174,12 +203,17 @@ unsafe fn clone(
             "jnz 2f",
             "xor ebp, ebp",
             "call r12",
+            // Where a filter refuses that, the thread sleeps from now on.
+            "3:",
             "xor edi, edi",
             "mov eax, {exit}",
             "syscall",
-            "ud2",
+            "mov eax, {pause}",
+            "syscall",
+            "jmp 3b",
             "2:",
             exit = const libc::SYS_exit,
+            pause = const libc::SYS_pause,
             inlateout("rax") libc::SYS_clone as isize => made,
             in("rdi") flags,
             in("rsi") stack.cast::<c_void>(),

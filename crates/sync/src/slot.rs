@@ -36,6 +36,10 @@ pub struct ThreadSlot {
     pub cpu: Cell<*mut c_void>,
     /// Caches of free objects of recoverable heaps, a row of them.
     pub heaps: Cell<*mut c_void>,
+    /// The thread is the one for work beside the program, and the C library does not know it.
+    pub is_beside: Cell<bool>,
+    /// Locks that the thread of a program of one thread holds; see `turns`.
+    pub locks_held: Cell<u32>,
     /// The thread gets through no restartable sequence: a debugger steps through it.
     pub is_stepped: Cell<bool>,
 }

@@ -185,6 +185,24 @@ impl Wakeup {
         false
     }
 
+    /// Makes the thread leave; another one may come. True: there is one, and its end is to be waited for; then [`Self::start_later`] or
+    /// [`Self::left`].
+    pub fn dismiss(&self) -> bool {
+        for turn in 0.. {
+            let seen = self.0.load(Acquire);
+            match seen {
+                NONE | FORBIDDEN | LEAVING => return false,
+                STARTING => relax(turn),
+                _ if self.0.compare_exchange(seen, LEAVING, AcqRel, Relaxed).is_ok() => {
+                    wake_one(&self.0);
+                    return true;
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+
     /// The thread has been joined.
     pub fn left(&self) {
         self.0.store(FORBIDDEN, Release);

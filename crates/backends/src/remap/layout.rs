@@ -242,7 +242,7 @@ impl Layout {
 /// Bytes from a slot's start to its first page.
 #[inline(always)]
 const fn shift(index: usize, shifts: usize) -> usize {
-    (index * SHIFT_STEP & shifts) * PAGE_BYTES
+    ((index * SHIFT_STEP) & shifts) * PAGE_BYTES
 }
 
 /// Different first pages of the slots of a class, less one.

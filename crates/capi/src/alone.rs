@@ -1,0 +1,138 @@
+//! `unshare`, `setns`, `prctl`, `syscall`: what the kernel gives to a process of one thread only, and filters of system calls.
+//!
+//! A program of one thread has these, however many threads do work beside it: the thread that the C library does not know ends
+//! before. It does not come again under a filter that the program has set, as such a filter may end the
+//! process for what the thread or its making takes.
+
+use core::arch::naked_asm;
+use core::ffi::{c_int, c_long, c_uint, c_ulong};
+
+use spandrel_os::env;
+use spandrel_sync::{background, linger};
+
+/// Looks for the kernel to have taken a thread out of the process that has left its stack: 10 ms in all.
+const LOOKS: u32 = 200;
+
+/// Calls when there is no other thread. `EINVAL` is what the kernel says as long as there is one.
+fn alone(call: impl Fn() -> c_long) -> c_int {
+    let was_there = background::withdraw(false);
+    let before = env::errno();
+    for look in 0.. {
+        let result = call();
+        let may_be_there = result == -1 && env::errno() == libc::EINVAL && was_there;
+        if !may_be_there || look == LOOKS {
+            return result as c_int;
+        }
+        env::set_errno(before);
+        linger(look);
+    }
+    -1
+}
+
+/// Linux's `unshare`.
+///
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
+    // SAFETY: passed on from the caller.
+    alone(|| unsafe { libc::syscall(libc::SYS_unshare, flags) })
+}
+
+/// Linux's `setns`.
+///
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setns(file: c_int, kind: c_int) -> c_int {
+    // SAFETY: passed on from the caller.
+    alone(|| unsafe { libc::syscall(libc::SYS_setns, file, kind) })
+}
+
+/// Linux's `prctl`. Arguments that the caller has not given are passed on as they are: the kernel knows which count.
+///
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(
+    option: c_int,
+    second: c_ulong,
+    third: c_ulong,
+    fourth: c_ulong,
+    fifth: c_ulong,
+) -> c_int {
+    if option == libc::PR_SET_SECCOMP {
+        background::withdraw(true);
+    }
+    // SAFETY: passed on from the caller.
+    unsafe { libc::syscall(libc::SYS_prctl, option, second, third, fourth, fifth) as c_int }
+}
+
+/// What is to be done before a call by number.
+extern "C" fn before(number: c_long, operation: c_uint) {
+    /// Its other operations only ask.
+    const FILTERS: [c_uint; 2] = [libc::SECCOMP_SET_MODE_STRICT, libc::SECCOMP_SET_MODE_FILTER];
+    match number {
+        libc::SYS_unshare | libc::SYS_setns => _ = background::withdraw(false),
+        libc::SYS_seccomp if FILTERS.contains(&operation) => _ = background::withdraw(true),
+        _ => {}
+    }
+}
+
+/// The C library's `syscall`. It must not have a frame: some calls return twice.
+///
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
+    naked_asm!(
+        "cmp rdi, {seccomp}",
+        "je 3f",
+        "cmp rdi, {unshare}",
+        "je 3f",
+        "cmp rdi, {setns}",
+        "je 3f",
+        "2:",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, qword ptr [rsp + 8]",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 4f",
+        "ret",
+        "3:",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "sub rsp, 8",
+        "call {before}",
+        "add rsp, 8",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "jmp 2b",
+        "4:",
+        "neg eax",
+        "push rax",
+        "call qword ptr [rip + __errno_location@GOTPCREL]",
+        "pop rcx",
+        "mov dword ptr [rax], ecx",
+        "mov rax, -1",
+        "ret",
+        seccomp = const libc::SYS_seccomp,
+        unshare = const libc::SYS_unshare,
+        setns = const libc::SYS_setns,
+        before = sym before,
+    )
+}
