@@ -472,6 +472,10 @@ extern "C" fn parent() {
 extern "C" fn child() {
     turns::go_on();
     background::begin();
+    if youth::fork_child() {
+        // Nothing has been started that could have counted: a page that is written to here is copied in each child.
+        return;
+    }
     spandrel_backends::fork_forget();
     crate::stats::forget();
     if LOCKED.load(Relaxed) {

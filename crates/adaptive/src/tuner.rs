@@ -22,7 +22,7 @@ use spandrel_policy::{Available, Decision, Mode, Operation, Table};
 use spandrel_sync::{Lock, LockGuard, thread_slot};
 
 use crate::backend::with_backend;
-use crate::{available, modes, observed};
+use crate::{available, modes, observed, youth};
 
 /// How long requests are timed at a time.
 const WINDOW_NS: u64 = 1_000_000;
@@ -151,6 +151,9 @@ pub(crate) fn tick() {
 #[cold]
 #[inline(never)]
 fn look() {
+    if youth::is_now() {
+        return;
+    }
     spandrel_backends::heed_limit_now_and_then();
     if !ALLOWED.load(Relaxed) {
         return;

@@ -8,8 +8,8 @@
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 use spandrel_os::live;
-use spandrel_pages::KIB;
 use spandrel_pages::live::Stage;
+use spandrel_pages::{KIB, MIB};
 use spandrel_policy::Mode;
 use spandrel_sync::{Once, is_single_threaded};
 
@@ -18,6 +18,10 @@ use crate::modes;
 /// Bytes that a process asks for in its youth, freed or not: more than `sh`, `ls`, `grep`, `make`, the
 /// driver `gcc` or `perl -e 1` do in all their life, and little beside what any larger program holds.
 const BYTES: usize = 256 * KIB;
+
+/// The same of a child of a young process that forks, which mostly serves one connection or runs one command and ends: the start would
+/// take as long as all of that.
+const CHILD_BYTES: usize = 4 * MIB;
 
 /// Set once, at the start, before any request is decided.
 static IS_YOUNG: AtomicBool = AtomicBool::new(false);
@@ -29,6 +33,15 @@ pub(crate) fn begin() {
     live::set_mode(&Mode::Auto);
     live::set_stage(Stage::Young);
     IS_YOUNG.store(true, Relaxed);
+}
+
+/// In the child of a fork: if its parent is young it is so too, and has more time. Whether it is.
+pub(crate) fn fork_child() -> bool {
+    let is_young = IS_YOUNG.load(Relaxed);
+    if is_young {
+        LEFT.fetch_max(CHILD_BYTES, Relaxed);
+    }
+    is_young
 }
 
 /// Whether the process is young.
