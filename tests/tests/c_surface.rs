@@ -24,6 +24,11 @@ fn alignments_to_one_gibibyte() {
 }
 
 #[test]
+fn room_between_aligned_objects_costs_no_memory() {
+    Program::new("aligned_apart.c").run_each(&["auto", "mmap"], |job| job);
+}
+
+#[test]
 fn objects_begin_at_different_lines() {
     let program = Program::new("lines.c");
     program.run_each(&["auto", "native"], |job| job.arg("0"));

@@ -4,7 +4,7 @@ use spandrel_backends::{Backend, Native, Remap, Sys, guarded, heed_limit};
 use spandrel_os::{budget, slices, vm};
 use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, KIB, MIN_ALIGN};
 use spandrel_policy::tuner::Kind;
-use spandrel_policy::{Decision, Operation};
+use spandrel_policy::{Decision, MAPPED_FROM, Operation};
 
 use crate::backend::with_backend;
 use crate::early;
@@ -153,15 +153,22 @@ pub fn alloc_zeroed_aligned(align: usize, size: usize) -> *mut u8 {
     if align <= MIN_ALIGN { alloc_zeroed(size) } else { alloc_slow(size, align, true) }
 }
 
+/// From this alignment on objects that are smaller than it are served as large ones are: they leave room between them, which small pages leave to the kernel.
+const APART_FROM: usize = 16 * KIB;
+
 /// Aligned requests, and requests whose decision carries a flag.
 #[cold]
 #[inline(never)]
 fn alloc_slow(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     // Alignment beyond the size costs as much as a larger object.
-    let decision = decide(Operation::Allocate, size.max(align));
+    let mut like = size.max(align);
+    if align > size && align >= APART_FROM {
+        like = like.max(MAPPED_FROM);
+    }
+    let decision = decide(Operation::Allocate, like);
     let began_ns = tuner::begin(decision);
     let decision = match began_ns {
-        Some(_) => tuner::steer(Operation::Allocate, size.max(align), decision),
+        Some(_) => tuner::steer(Operation::Allocate, like, decision),
         None => decision,
     };
     let may_be_early = decision.has(Decision::IF_WARM) && align <= MIN_ALIGN && !zeroed;
@@ -178,7 +185,7 @@ fn alloc_slow(size: usize, align: usize, zeroed: bool) -> *mut u8 {
         if object.is_null() { alloc_in(decision.allocator(), align, size, zeroed) } else { object };
     let object = if object.is_null() { last_resort(size, align, zeroed) } else { object };
     if let Some(began_ns) = began_ns {
-        tuner::note(Kind::Made, size.max(align), decision.allocator(), began_ns);
+        tuner::note(Kind::Made, like, decision.allocator(), began_ns);
     }
     if decision.has(Decision::COUNTED) {
         observed::allocated(object, size, align, zeroed);

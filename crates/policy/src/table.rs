@@ -66,7 +66,7 @@ const WARM_FROM: usize = 8 * KIB;
 const EARLY_FROM: usize = 4 * KIB;
 /// From here on objects are page-mapped in `auto`; `docs/realloc.md` has the
 /// measurements.
-const MAPPED_FROM: usize = 128 * KIB;
+pub const MAPPED_FROM: usize = 128 * KIB;
 
 /// Stands in [`Table::first`] while requests from [`EARLY_FROM`] on are looked at: no
 /// class begins here, so that no mode's own table holds it.

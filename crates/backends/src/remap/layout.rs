@@ -101,7 +101,13 @@ pub fn tight_class_for(size: usize) -> Option<usize> {
 
 /// Whether objects of this alignment may begin in slots of a class.
 pub const fn can_align(class: usize, align: usize) -> bool {
-    class != SHIFTED || align <= PAGE_BYTES
+    align <= PAGE_BYTES || (class != SHIFTED && align <= CAPACITY[class])
+}
+
+/// As [`class_for`], for an object with this alignment: a small one has a small slot, as long as slots of that class are so aligned.
+#[inline]
+pub fn class_aligned(size: usize, align: usize) -> Option<usize> {
+    (class_for(size)?..CLASSES).find(|class| can_align(*class, align))
 }
 
 /// What finding a slot needs to know of a region.
@@ -302,6 +308,11 @@ mod tests {
         assert_eq!(class_for(8 * MIB), Some(2));
         assert_eq!(class_for(8 * MIB + 1), Some(3));
         assert_eq!(class_for(512 * KIB), Some(1));
+        assert_eq!(class_aligned(512 * KIB, PAGE_BYTES), Some(1));
+        assert_eq!(class_aligned(512 * KIB, 2 * PAGE_BYTES), Some(2));
+        assert_eq!(class_aligned(PAGE_BYTES, 128 * KIB), Some(0));
+        assert_eq!(class_aligned(PAGE_BYTES, 256 * KIB), Some(2));
+        assert_eq!(class_aligned(1, 256 * GIB), None);
         assert_eq!(tight_class_for(2 * MIB), Some(2));
         assert_eq!(class_for(100 * GIB), Some(5));
         assert_eq!(class_for(129 * GIB), None);

@@ -43,7 +43,7 @@ use spandrel_sync::{Lock, Once};
 use density::{Contents, Densities};
 pub use early::{alloc_early, note_late};
 pub use layout::ALIGN_KEPT_BYTES;
-use layout::{CLASSES, Layout, ROOM, SlotId, can_align, class_for, tight_class_for};
+use layout::{CLASSES, Layout, ROOM, SlotId, can_align, class_aligned, class_for, tight_class_for};
 use lists::{Lists, Want, pages_of, record};
 use slot::{LIVE, Slot};
 
@@ -349,7 +349,7 @@ impl Remap {
             return None;
         }
         let size = size.max(1);
-        let class = class_for(size.max(align))?;
+        let class = class_aligned(size, align)?;
         if let Some((place, dirty)) = self.unpark(class, size, align, want) {
             return NonNull::new(place.object()).map(|at| (at, dirty.min(size)));
         }
