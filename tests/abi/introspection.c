@@ -1,4 +1,6 @@
 /* mallinfo2, mallinfo, malloc_info, malloc_stats, mallopt, malloc_trim, malloc_usable_size. */
+#include <sys/mman.h>
+
 #include "abi.h"
 
 int main(void) {
@@ -10,7 +12,8 @@ int main(void) {
         for (int i = 0; i < 5000; i++) CHECK(small[i] = malloc(100), "malloc");
         for (int i = 0; i < 5000; i++) memset(small[i], 1, 100);
         struct mallinfo2 few = mallinfo2();
-        CHECK(few.uordblks >= 500000, "mallinfo2: %zu bytes in use with 500,000 live", few.uordblks);
+        size_t used = few.uordblks + few.hblkhd;
+        CHECK(used >= 500000, "mallinfo2: %zu bytes in use with 500,000 live", used);
         for (int i = 0; i < 5000; i++) free(small[i]);
     }
 
@@ -22,6 +25,14 @@ int main(void) {
     }
     struct mallinfo2 full = mallinfo2();
     if (on_spandrel()) {
+        /* The program's own mappings are not objects. */
+        void *own = mmap(NULL, 100 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+        CHECK(own != MAP_FAILED, "mmap");
+        struct mallinfo2 beside = mallinfo2();
+        size_t before = full.arena + full.hblkhd, with = beside.arena + beside.hblkhd;
+        CHECK(with < before + 10 * MIB, "mallinfo2: %zu bytes, and %zu with 100 MiB of the program's own", before, with);
+        munmap(own, 100 * MIB);
+
         size_t live = full.uordblks + full.hblkhd;
         CHECK(live >= 16 * MIB, "mallinfo2: %zu bytes in use with 16 MiB live", live);
         CHECK(live < 4 * GIB, "mallinfo2: %zu bytes in use with 16 MiB live", live);

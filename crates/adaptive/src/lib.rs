@@ -49,8 +49,8 @@ pub use request::{
 };
 pub use start::{register_fork_order, start, take_small_pages};
 pub use stats::{
-    ReallocStats, RequestRow, Stats, count_requests, glibc_bytes, mapped, measured_stats,
-    native_bytes, native_figure, stats,
+    ReallocStats, RequestRow, Stats, count_requests, glibc_bytes, hosted_bytes, mapped,
+    measured_stats, native_bytes, native_figure, stats,
 };
 
 pub mod direct;

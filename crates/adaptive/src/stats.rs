@@ -242,6 +242,11 @@ pub fn native_bytes() -> (usize, usize) {
     (sum(&[Live]).saturating_sub(free), sum(&[Live, Cached, Free]))
 }
 
+/// Resident bytes of what hosted allocators have mapped: they do not tell what of it objects use.
+pub fn hosted_bytes() -> usize {
+    spandrel_backends::hosted_resident_bytes()
+}
+
 /// Bytes of glibc's objects; 0 where it cannot tell.
 pub fn glibc_bytes() -> usize {
     spandrel_backends::Sys::bytes()

@@ -191,6 +191,14 @@ pub fn fork_forget() {
     spandrel_slabs::fork_forget();
 }
 
+/// Resident bytes of what hosted allocators have mapped.
+pub fn hosted_resident_bytes() -> usize {
+    #[cfg(any(feature = "jemalloc", feature = "mimalloc", feature = "tcmalloc"))]
+    return hosted::resident_bytes();
+    #[cfg(not(any(feature = "jemalloc", feature = "mimalloc", feature = "tcmalloc")))]
+    return 0;
+}
+
 /// Gives the locks back after a `fork`.
 ///
 /// # Safety

@@ -35,22 +35,22 @@ pub struct MallInfo<T> {
 }
 
 /// `mallinfo2`. The page-mapped backend's objects are `hblks` and `hblkhd`, its warm memory and
-/// what is free in the native heap `fordblks`, the former `keepcost`. Hosted allocators do not tell
-/// what they hold; all other resident anonymous memory counts as `uordblks`, and at least what glibc holds.
+/// what is free in the native heap `fordblks`, the former `keepcost`. `uordblks` are the native heap's objects, glibc's, and what is resident of
+/// hosted allocators' memory, of which these do not tell what objects use. Mappings of the program's own do not count.
 #[unsafe(no_mangle)]
 pub extern "C" fn mallinfo2() -> MallInfo<usize> {
     let mmap = adaptive::mapped();
-    let rest = resident_anonymous().saturating_sub(mmap.live_bytes + mmap.warm_bytes);
     let (objects, backed) = adaptive::native_bytes();
-    // What nobody has touched yet is not resident: it is taken for the native heap's.
-    let others = rest.saturating_sub(backed).max(adaptive::glibc_bytes());
-    let used = (others + objects).min(rest);
+    let used = objects + adaptive::glibc_bytes() + adaptive::hosted_bytes();
+    // What nobody has touched yet is not resident.
+    let others = resident_anonymous().saturating_sub(mmap.live_bytes + mmap.warm_bytes + used);
+    let free = backed.saturating_sub(objects).min(others) + mmap.warm_bytes;
     MallInfo {
-        arena: rest + mmap.warm_bytes,
+        arena: used + free,
         hblks: mmap.live_slots,
         hblkhd: mmap.live_bytes,
         uordblks: used,
-        fordblks: rest - used + mmap.warm_bytes,
+        fordblks: free,
         keepcost: mmap.warm_bytes,
         ..MallInfo::default()
     }

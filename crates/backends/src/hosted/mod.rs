@@ -337,6 +337,19 @@ pub fn give_back_reserve() {
     tcmalloc::give_back_reserve();
 }
 
+/// Resident bytes of what hosted allocators have mapped.
+pub fn resident_bytes() -> usize {
+    let spaces: &[&Space] = &[
+        #[cfg(feature = "jemalloc")]
+        &jemalloc::HOST.space,
+        #[cfg(feature = "mimalloc")]
+        &mimalloc::HOST.space,
+        #[cfg(feature = "tcmalloc")]
+        &tcmalloc::HOST.space,
+    ];
+    spaces.iter().map(|space| space.resident()).sum()
+}
+
 /// Takes the locks of every hosted allocator that has started. Waits for starts
 /// to end before that: they may allocate from each other.
 pub fn fork_prepare() {

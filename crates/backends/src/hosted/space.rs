@@ -99,6 +99,18 @@ impl Inner {
         self.insert_at(0, Range { from: slice.base + HEAD_BYTES, to: self.end });
     }
 
+    /// Bytes of what has been handed out that are resident.
+    fn resident(&self) -> usize {
+        let mut from = self.base + HEAD_BYTES;
+        let mut sum = 0;
+        for range in self.ranges() {
+            let len = range.from.saturating_sub(from);
+            sum += vm::resident(from as *mut u8, len).unwrap_or(0);
+            from = range.to;
+        }
+        sum
+    }
+
     fn insert_at(&mut self, index: usize, range: Range) -> bool {
         if self.count >= RANGES || index > self.count {
             return false;
@@ -189,6 +201,11 @@ impl Inner {
 }
 
 impl Space {
+    /// Bytes of what the allocator has mapped that are resident. The kernel looks at each page of it.
+    pub fn resident(&self) -> usize {
+        if self.base.load(Relaxed) == 0 { 0 } else { self.inner.lock().resident() }
+    }
+
     /// A space without a slice; it claims one at the first request.
     pub const fn new(owner: AllocatorId) -> Self {
         let inner = Inner { started: false, base: 0, end: 0, free: ptr::null_mut(), count: 0 };

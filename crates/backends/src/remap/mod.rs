@@ -43,7 +43,7 @@ use spandrel_sync::{Lock, Once};
 use density::{Contents, Densities};
 pub use early::{alloc_early, note_late};
 pub use layout::ALIGN_KEPT_BYTES;
-use layout::{CLASSES, Layout, ROOM, SlotId, can_align, class_aligned, class_for, tight_class_for};
+use layout::{CLASSES, Layout, ROOM, SlotId, can_align, class_aligned, tight_class_for};
 use lists::{Lists, Want, pages_of, record};
 use slot::{LIVE, Slot};
 

@@ -22,6 +22,8 @@ struct Plan {
     unit: Unit,
     /// Whether the worker can do the work without an allocator.
     has_floor: bool,
+    /// Whether it takes so much memory that it matters where that comes from.
+    has_cold: bool,
     limits: Vec<Limit>,
 }
 
@@ -65,13 +67,53 @@ pub struct Row {
     pub rss_per_byte: Option<f64>,
     /// Median of page faults.
     pub faults: Option<f64>,
+    /// The same on memory that the machine's host has taken back meanwhile, where that was measured.
+    pub cold: Option<Cold>,
     /// What went wrong, if anything did.
     pub failed: Option<String>,
     /// Everything that the worker said.
     pub samples: Vec<Value>,
 }
 
+/// One allocator's results on cold memory.
+#[derive(Serialize)]
+pub struct Cold {
+    /// The measured rounds, summed up; absent if there was none.
+    pub summary: Option<Summary>,
+    /// Ratio of medians to the system's allocator.
+    pub to_system: Option<f64>,
+    /// Ratio of medians to the faster of the system's and jemalloc.
+    pub to_faster: Option<f64>,
+}
+
 impl Case {
+    /// Adds what was measured on cold memory.
+    fn add_cold(&mut self, key: &str, series: &[Series]) {
+        let summaries = series
+            .iter()
+            .map(|series| (series.contender.name.as_str(), Summary::of(&series.values(key))));
+        let summaries: Vec<(&str, Option<Summary>)> = summaries.collect();
+        let median = |name: &str| {
+            let found = summaries.iter().find(|(who, _)| *who == name);
+            found.and_then(|(_, summary)| Some(summary.as_ref()?.median))
+        };
+        let system = median("sys");
+        let faster = [system, median("jemalloc")].into_iter().flatten().reduce(f64::min);
+        for row in &mut self.rows {
+            let Some((_, summary)) = summaries.iter().find(|(who, _)| *who == row.allocator) else {
+                continue;
+            };
+            let to = |base: Option<f64>| Some(summary.as_ref()?.median / base?);
+            row.cold =
+                Some(Cold { summary: *summary, to_system: to(system), to_faster: to(faster) });
+        }
+    }
+
+    /// Whether cold memory was measured too.
+    pub fn has_cold(&self) -> bool {
+        self.rows.iter().any(|row| row.cold.is_some())
+    }
+
     /// The fastest allocator that is not Spandrel: its name and median.
     pub fn best_peer(&self) -> Option<(&str, f64)> {
         let peers = self.rows.iter().filter(|row| row.role == Role::Peer);
@@ -93,6 +135,7 @@ impl Case {
             peak_rss: median(&series.values("peak_rss")),
             rss_per_byte: median(&series.values("rss_per_byte")),
             faults: median(&series.values("minor_faults")),
+            cold: None,
             allocator: series.contender.name,
             role: series.contender.role,
             failed: series.failed,
@@ -110,6 +153,11 @@ impl Case {
     }
 }
 
+/// Rounds on cold memory at most: each takes some seconds of rest.
+const COLD_RUNS: usize = 3;
+/// What is promised on cold memory, to the faster of the system's allocator and jemalloc.
+const COLD_MOST: f64 = 1.1;
+
 /// Measures a plain suite.
 pub fn run(bench: &Bench, suite: Suite, progress: &Progress) -> Result<Section, Failure> {
     let (name, about) = suite.about();
@@ -126,7 +174,15 @@ pub fn run(bench: &Bench, suite: Suite, progress: &Progress) -> Result<Section, 
             words.extend((contender.role == Role::Floor).then_some("--floor"));
             measure::worker(&bench.worker, contender, &words)
         });
-        let case = Case::of(plan.name, plan.unit, plan.key, series);
+        let mut case = Case::of(plan.name, plan.unit, plan.key, series);
+        if plan.has_cold {
+            let label = format!("{label}, cold");
+            let runs = bench.runs.min(COLD_RUNS);
+            let series = measure::cold(&bench.contenders, runs, progress, &label, |contender| {
+                measure::worker(&bench.worker, contender, &plan.words)
+            });
+            case.add_cold(plan.key, &series);
+        }
         verdicts.extend(target::judge(&case, &plan.limits));
         cases.push(case);
     }
@@ -154,14 +210,17 @@ fn plans(suite: Suite, quick: bool) -> Vec<Plan> {
         key: "cpu_ns",
         unit: Unit::CpuNs,
         has_floor: false,
+        has_cold: false,
         limits: limits.to_vec(),
     };
+    let cold = |plan: Plan| Plan { has_cold: true, ..plan };
     let pair = |name, words: &[&'static str], ticks| Plan {
         name,
         words: words.to_vec(),
         key: "ns_per_pair",
         unit: Unit::NsPerPair,
         has_floor: false,
+        has_cold: false,
         limits: vec![Limit::Ticks("B2", ticks)],
     };
     let choose = |quick_choice, full| if quick { quick_choice } else { full };
@@ -195,21 +254,28 @@ fn plans(suite: Suite, quick: bool) -> Vec<Plan> {
                 choose("10", "20"),
                 &[Limit::System("A1", 0.25), NO_PEER_FASTER, Limit::Memory("A1", 1.02)],
             ),
-            doubling(
+            cold(doubling(
                 "1 GiB",
                 "1GiB",
                 "1",
-                &[Limit::System("A1", 0.45), NO_PEER_FASTER, Limit::Memory("A1", 1.02)],
-            ),
+                &[
+                    Limit::System("A1", 0.45),
+                    NO_PEER_FASTER,
+                    Limit::Memory("A1", 1.02),
+                    Limit::Cold("A1", COLD_MOST),
+                ],
+            )),
         ],
         Suite::Append => {
-            vec![cpu("append", &["append"], &[Limit::System("A2", 0.30)])]
+            let limits = [Limit::System("A2", 0.30), Limit::Cold("A2", COLD_MOST)];
+            vec![cold(cpu("append", &["append"], &limits))]
         }
         Suite::Vec => {
-            vec![Plan { has_floor: true, ..cpu("vec", &["vec"], &[Limit::System("A3", 0.45)]) }]
+            let limits = [Limit::System("A3", 0.45), Limit::Cold("A3", COLD_MOST)];
+            vec![cold(Plan { has_floor: true, ..cpu("vec", &["vec"], &limits) })]
         }
         Suite::Arrow => vec![
-            cpu("integers", &["arrow"], &[]),
+            cold(cpu("integers", &["arrow"], &[])),
             cpu("pages", &["arrow", "--pages", "--pushes", "200000"], &[]),
         ],
         Suite::Pair => vec![

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// nobody wants to wait for the exact figure.
 pub const RUN_MAX: Duration = Duration::from_secs(90);
 
+/// In this time of rest hosts take free memory back (free page reporting: 2 s and a little).
+const REST: Duration = Duration::from_secs(4);
+
 /// What one contender's rounds gave.
 pub struct Series {
     /// Who was measured.
@@ -61,10 +64,36 @@ pub fn holding(
     })
 }
 
+/// As [`turns`] on cold memory: nothing is held, and the machine rests before each run, so that its host takes back what is free.
+/// There is no round that does not count.
+pub fn cold(
+    contenders: &[Contender],
+    runs: usize,
+    progress: &Progress,
+    label: &str,
+    mut one: impl FnMut(&Contender) -> Result<Value, String>,
+) -> Vec<Series> {
+    rounds(contenders, 0, runs, progress, label, |contender| {
+        std::thread::sleep(REST);
+        one(contender)
+    })
+}
+
 /// Rounds of `one`, contenders taking turns; the first round is not counted. A
 /// contender that fails once is out.
 pub fn turns(
     contenders: &[Contender],
+    runs: usize,
+    progress: &Progress,
+    label: &str,
+    one: impl FnMut(&Contender) -> Result<Value, String>,
+) -> Vec<Series> {
+    rounds(contenders, 1, runs, progress, label, one)
+}
+
+fn rounds(
+    contenders: &[Contender],
+    uncounted: usize,
     runs: usize,
     progress: &Progress,
     label: &str,
@@ -76,13 +105,13 @@ pub fn turns(
         failed: None,
     };
     let mut all: Vec<Series> = contenders.iter().map(new).collect();
-    progress.stage(label, contenders.len() * (runs + 1));
-    for round in 0..=runs {
+    progress.stage(label, contenders.len() * (uncounted + runs));
+    for round in 0..uncounted + runs {
         for series in &mut all {
             progress.note(&series.contender.name);
             if series.failed.is_none() {
                 match one(&series.contender) {
-                    Ok(sample) if round > 0 => series.samples.push(sample),
+                    Ok(sample) if round >= uncounted => series.samples.push(sample),
                     Ok(_) => {}
                     Err(why) => series.failed = Some(why),
                 }

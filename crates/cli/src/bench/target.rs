@@ -12,6 +12,8 @@ pub enum Limit {
     System(&'static str, f64),
     /// At most this many times the fastest peer.
     BestPeer(&'static str, f64),
+    /// At most this many times the faster of the system's allocator and jemalloc, on cold memory.
+    Cold(&'static str, f64),
     /// At most this much resident memory per byte of the object.
     Memory(&'static str, f64),
     /// At most so many ticks of the processor's time-stamp counter for a pair.
@@ -89,6 +91,10 @@ pub fn judge(case: &Case, limits: &[Limit]) -> Vec<Verdict> {
                 }
                 Limit::BestPeer(target, most) => {
                     (target, format!("the best peer, {best}"), row.to_best_peer, most, "×")
+                }
+                Limit::Cold(target, most) => {
+                    let ratio = row.cold.as_ref().and_then(|cold| cold.to_faster);
+                    (target, "cold, sys or jemalloc".to_string(), ratio, most, "×")
                 }
                 Limit::Memory(target, most) => {
                     (target, "memory per byte".to_string(), row.rss_per_byte, most, "×")
