@@ -2,7 +2,8 @@
 //!
 //! A program of one thread has these, however many threads do work beside it: the thread that the C library does not know ends
 //! before. It does not come again under a filter that the program has set, as such a filter may end the
-//! process for what the thread or its making takes.
+//! process for what the thread or its making takes. It ends also before the calling thread restricts itself in another way: what it would not be restricted
+//! by itself. The next one is.
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long, c_uint, c_ulong};
@@ -61,11 +62,20 @@ pub unsafe extern "C" fn prctl(
     fourth: c_ulong,
     fifth: c_ulong,
 ) -> c_int {
-    if option == libc::PR_SET_SECCOMP {
-        background::withdraw(true);
-    }
+    before_prctl(option);
     // SAFETY: passed on from the caller.
     unsafe { libc::syscall(libc::SYS_prctl, option, second, third, fourth, fifth) as c_int }
+}
+
+fn before_prctl(option: c_int) {
+    match option {
+        libc::PR_SET_SECCOMP => _ = background::withdraw(true),
+        libc::PR_SET_NO_NEW_PRIVS
+        | libc::PR_CAPBSET_DROP
+        | libc::PR_SET_SECUREBITS
+        | libc::PR_CAP_AMBIENT => _ = background::withdraw(false),
+        _ => {}
+    }
 }
 
 /// What is to be done before a call by number.
@@ -73,7 +83,11 @@ extern "C" fn before(number: c_long, operation: c_uint) {
     /// Its other operations only ask.
     const FILTERS: [c_uint; 2] = [libc::SECCOMP_SET_MODE_STRICT, libc::SECCOMP_SET_MODE_FILTER];
     match number {
-        libc::SYS_unshare | libc::SYS_setns => _ = background::withdraw(false),
+        libc::SYS_unshare
+        | libc::SYS_setns
+        | libc::SYS_landlock_restrict_self
+        | libc::SYS_capset => _ = background::withdraw(false),
+        libc::SYS_prctl => before_prctl(operation as c_int),
         libc::SYS_seccomp if FILTERS.contains(&operation) => _ = background::withdraw(true),
         _ => {}
     }
@@ -92,6 +106,12 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         "cmp rdi, {unshare}",
         "je 3f",
         "cmp rdi, {setns}",
+        "je 3f",
+        "cmp rdi, {landlock}",
+        "je 3f",
+        "cmp rdi, {prctl}",
+        "je 3f",
+        "cmp rdi, {capset}",
         "je 3f",
         "2:",
         "mov rax, rdi",
@@ -133,6 +153,9 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         seccomp = const libc::SYS_seccomp,
         unshare = const libc::SYS_unshare,
         setns = const libc::SYS_setns,
+        landlock = const libc::SYS_landlock_restrict_self,
+        prctl = const libc::SYS_prctl,
+        capset = const libc::SYS_capset,
         before = sym before,
     )
 }
