@@ -134,6 +134,25 @@ static void fork_in_handlers(void) {
     CHECK(forks > 50, "%d forks", (int)forks);
 }
 
+static void unshare_in_handler(int number) {
+    int saved = errno;
+    unshare(0);
+    forks++;
+    (void)number;
+    errno = saved;
+}
+
+static void unshare_in_handlers(void) {
+    signal(SIGALRM, unshare_in_handler);
+    struct itimerval each = {{0, 2000}, {0, 2000}};
+    setitimer(ITIMER_REAL, &each, NULL);
+    double begun = now();
+    while (now() - begun < 2) use_and_free(8);
+    struct itimerval none = {{0, 0}, {0, 0}};
+    setitimer(ITIMER_REAL, &none, NULL);
+    CHECK(forks > 50, "%d handlers", (int)forks);
+}
+
 /* The lowest free descriptor is the one that is opened next, and what is closed stays closed. */
 static void open_files(void) {
     double begun = now(), next = begun;
@@ -172,6 +191,8 @@ int main(int argc, char **argv) {
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 3, "a filter without threads: status %#x", status);
     status = ended(open_files, 50);
     CHECK(status == 0, "files: status %#x", status);
+    status = ended(unshare_in_handlers, 50);
+    CHECK(status == 0, "unshare in handlers: status %#x", status);
     status = ended(fork_in_handlers, 50);
     CHECK(status == 0, "forks in handlers: status %#x", status);
     /* It leaves, and does not come back for nothing. */

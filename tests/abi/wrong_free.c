@@ -44,6 +44,10 @@ int main(int argc, char **argv) {
         char *all[200];
         for (int i = 0; i < 200; i++) CHECK(all[i] = malloc(size), "malloc");
         for (int i = 0; i < 400; i++) free((char *)opaque((size_t)all[i % 200]));
+    } else if (strcmp(argv[1], "before") == 0) {
+        /* In the page of a neighbour. */
+        free((char *)opaque((size_t)other - 64));
+        malloc_trim(0);
     } else if (strcmp(argv[1], "twice-gone") == 0) {
         /* Its memory went back between. */
         free(object);

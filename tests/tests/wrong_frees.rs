@@ -40,6 +40,8 @@ fn wrong_frees_of_small_objects_are_reported() {
         ("all-twice", "40", "): freed twice (an object of 48 bytes)"),
         ("all-twice", "2000", "): freed twice (an object of 2048 bytes)"),
         ("twice-gone", "90", "free("),
+        ("before", "4096", "not the beginning of an object (among objects of 4096 bytes)"),
+        ("before", "8192", "not the beginning of an object (among objects of 8192 bytes)"),
         ("unmapped", "8192", "): no memory is there"),
         ("resized-unmapped", "90", "realloc(0xdeadbeef0): no memory is there"),
         ("misaligned", "90", "not the beginning of an object (among objects of 96 bytes)"),

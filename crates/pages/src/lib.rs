@@ -17,7 +17,7 @@ mod unit;
 
 pub use class::{CLASS_COUNT, SizeClass};
 pub use figure::{FIGURES, Figure, Figures};
-pub use line::{LINE_BYTES, spread};
+pub use line::{GOLDEN, LINE_BYTES, spread};
 pub use size::{ByteSize, ParseSizeError, align_down, align_up};
 pub use unit::{HEAP_PAGE_BYTES, HEAP_PAGES_PER_HUGEPAGE, HugeLength, HugePageId, Length, PageId};
 

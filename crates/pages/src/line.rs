@@ -3,11 +3,13 @@
 /// Bytes of a cache line.
 pub const LINE_BYTES: usize = 64;
 
+/// The golden ratio as a fraction of 2^32: of all its multiples the fractions are spread most evenly (Knuth, volume 3, 6.4).
+pub const GOLDEN: u32 = 0x9E37_79B9;
+
 /// A number below `count`, which is at most 65,536, such that those of neighbours lie far apart; 0 where there are no others.
 #[inline]
 pub const fn spread(number: usize, count: usize) -> usize {
-    // The golden ratio, as a fraction of 2^32: of all its multiples the fractions are spread most evenly (Knuth, volume 3, 6.4).
-    let fraction = (number as u32).wrapping_mul(0x9E37_79B9) >> 16;
+    let fraction = (number as u32).wrapping_mul(GOLDEN) >> 16;
     (fraction as usize * count) >> 16
 }
 

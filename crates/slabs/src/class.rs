@@ -17,7 +17,7 @@
 
 use core::iter::successors;
 
-use spandrel_pages::{HEAP_PAGE_BYTES, KIB, LINE_BYTES, MIN_ALIGN, PAGE_BYTES, spread};
+use spandrel_pages::{GOLDEN, HEAP_PAGE_BYTES, KIB, LINE_BYTES, MIN_ALIGN, PAGE_BYTES, spread};
 
 /// Largest size that has a class.
 pub const SMALL_MAX: usize = 256 * KIB;
@@ -67,7 +67,8 @@ pub struct Class {
 /// All classes by number; number 0 has no objects.
 pub static CLASS: [Class; CLASSES] = classes();
 static BY_SIZE: [u8; TABLE_MAX / MIN_ALIGN + 1] = by_size();
-/// The bits of an address that tell where its object begins, by class: all, or those of its page.
+/// The bits of an address that tell where its object begins, by class: all, or all but those of the lines that are left out before a request. An address
+/// that no request has is none where an object begins.
 static BEGIN_MASK: [usize; CLASSES] = begin_masks();
 
 /// The class for `size`, of home 0 where it has homes; `None`: it is more than [`SMALL_MAX`].
@@ -100,17 +101,17 @@ pub fn begin_of(class: usize, object: usize) -> usize {
 pub fn given_out(class: usize, object: usize, size: usize) -> usize {
     // Whole pages mostly leave nothing, which is quickly told.
     let has_room = size > LINED_FROM && !size.is_multiple_of(PAGE_BYTES);
-    if has_room { given_out_within(class, object, size) } else { object }
-}
-
-#[inline(never)]
-fn given_out_within(class: usize, object: usize, size: usize) -> usize {
-    if BEGIN_MASK[class] == usize::MAX {
+    if !has_room {
         return object;
     }
-    let rest = (CLASS[class].size as usize).saturating_sub(size);
-    let lines = (rest / LINE_BYTES + 1).min(PAGE_BYTES / LINE_BYTES);
-    object + spread(object / PAGE_BYTES, lines) * LINE_BYTES
+    // Lines up to a power of two that are left out, without a branch: the caller waits for the address.
+    let room =
+        (CLASS[class].size as usize).wrapping_sub(size).wrapping_add(LINE_BYTES) | LINE_BYTES;
+    let up_to = (1 << (room.leading_zeros() ^ (usize::BITS - 1))) - LINE_BYTES;
+    // A fraction that is far from its neighbours': see `spread`. Its highest bits are the page's.
+    let fraction =
+        ((object / PAGE_BYTES) as u32).wrapping_mul(GOLDEN) >> (u32::BITS - PAGE_BYTES.ilog2());
+    object + (fraction as usize & up_to & !BEGIN_MASK[class])
 }
 
 /// Keeps what follows out of the way of the other branch.
@@ -277,7 +278,10 @@ const fn begin_masks() -> [usize; CLASSES] {
     while class < CLASSES {
         let size = size_of_class(class);
         if size > 0 && size.is_multiple_of(PAGE_BYTES) {
-            masks[class] = !(PAGE_BYTES - 1);
+            // As far as a request can be smaller than its class: an eighth of the octave.
+            let step = 1 << ((size - 1).ilog2() - 3);
+            let room = if step < PAGE_BYTES { step } else { PAGE_BYTES };
+            masks[class] = !(room - LINE_BYTES);
         }
         class += 1;
     }

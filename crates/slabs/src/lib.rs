@@ -138,7 +138,8 @@ fn aligned(align: usize, size: usize) -> (*mut u8, bool) {
     {
         let cached = cache::pop(class);
         let object = if cached == 0 { cache::fetch(class) } else { cached };
-        let size = if align <= LINE_BYTES { size } else { usize::MAX };
+        // What is to be aligned to more than a line begins where its object does.
+        let size = if align <= LINE_BYTES { size } else { 0 };
         return (given_out_if_any(class, object, size), false);
     }
     alloc_large(size.max(1), align)

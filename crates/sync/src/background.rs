@@ -51,6 +51,8 @@ static PROCESS: AtomicI32 = AtomicI32::new(0);
 /// The thread of the C library, once it has begun.
 static THREAD: AtomicU64 = AtomicU64::new(0);
 static RAW: RawThread = RawThread::new();
+/// The program has set a filter of system calls.
+static NEVER_AGAIN: AtomicBool = AtomicBool::new(false);
 /// It has a table of open files of its own.
 static HAS_OWN_FILES: AtomicBool = AtomicBool::new(false);
 /// The thread is [`RAW`].
@@ -89,6 +91,9 @@ pub fn want(work: Work, at: At) -> bool {
     // Not in a child that shares its parent's memory.
     if PROCESS.load(Relaxed) != env::pid() {
         return false;
+    }
+    if NEVER_AGAIN.load(Relaxed) {
+        return true;
     }
     let raw = !env::is_privileged() && (is_running() || !env::has_capabilities());
     let worth = match at {
@@ -168,18 +173,16 @@ pub fn end() {
 /// for good. Whether there has been one at some time: the kernel may just be taking it out of the process.
 pub fn withdraw(for_good: bool) -> bool {
     let is_own = PROCESS.load(Relaxed) == env::pid() && libc_is_single_threaded();
-    // What a signal handler interrupts may be what the thread waits for.
-    if !is_own || thread_slot().locks_held.get() > 0 {
+    if !is_own {
         return false;
     }
-    let dismissed = STATE.dismiss();
-    // It may have left of itself just now.
-    RAW.wait();
-    match (dismissed, for_good) {
-        (true, false) => STATE.start_later(),
-        (true, true) => STATE.left(),
-        (false, true) => STATE.forbid(),
-        (false, false) => {}
+    if for_good {
+        NEVER_AGAIN.store(true, Relaxed);
+    }
+    // What a signal handler interrupts may be what the thread waits for. It leaves when it gets on.
+    if STATE.dismiss() && !turns::is_programs() {
+        // It may have left of itself just now.
+        RAW.wait();
     }
     RAW.has_been()
 }
@@ -221,7 +224,9 @@ fn run(is_raw: bool, leaves: impl Fn() -> bool) {
     // SAFETY: written by `want` before it made this thread.
     let work = unsafe { core::mem::transmute::<*mut (), Work>(WORK.load(Acquire)) };
     while STATE.look() {
-        let next = if is_raw { turns::beside(work) } else { work() };
+        // It may have been dismissed while it waited for its turn.
+        let in_turn = || if STATE.is_leaving() { Next::In(0) } else { work() };
+        let next = if is_raw { turns::beside(in_turn) } else { work() };
         if is_raw && HAS_OWN_FILES.load(Relaxed) {
             thread_group::end_if_last();
         }
@@ -234,5 +239,8 @@ fn run(is_raw: bool, leaves: impl Fn() -> bool) {
     }
     if is_raw && HAS_OWN_FILES.load(Relaxed) {
         thread_group::end_if_last();
+    }
+    if is_raw {
+        STATE.gone();
     }
 }

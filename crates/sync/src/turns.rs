@@ -7,7 +7,7 @@
 //! Where the program has threads of its own these are without effect: there all locks are taken before a fork.
 
 use core::sync::atomic::{
-    AtomicBool, AtomicU32,
+    AtomicU32,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
@@ -23,8 +23,10 @@ const BESIDE: u32 = 2;
 const AWAITED: u32 = 4;
 
 static TURN: AtomicU32 = AtomicU32::new(FREE);
-/// A fork has taken the turn, and not found it taken by what it interrupted.
-static PAUSED: AtomicBool = AtomicBool::new(false);
+/// Forks that are under way, one in a handler that interrupts another.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+/// The number of the fork that has taken the turn, and not found it taken by what it interrupted; 0: none.
+static PAUSED_BY: AtomicU32 = AtomicU32::new(0);
 
 /// A lock is about to be taken.
 #[inline(always)]
@@ -75,16 +77,26 @@ pub fn beside<T>(work: impl FnOnce() -> T) -> T {
 
 /// A program of one thread is about to fork, perhaps in a signal handler.
 pub fn pause() {
+    let fork = FORKS.load(Relaxed) + 1;
+    FORKS.store(fork, Relaxed);
     if background::is_running() && take(PROGRAM) {
-        PAUSED.store(true, Relaxed);
+        PAUSED_BY.store(fork, Relaxed);
     }
 }
 
 /// It has forked. To be called in both processes.
 pub fn go_on() {
-    if PAUSED.swap(false, Relaxed) {
+    let fork = FORKS.load(Relaxed);
+    if PAUSED_BY.load(Relaxed) == fork {
+        PAUSED_BY.store(0, Relaxed);
         give(PROGRAM);
     }
+    FORKS.store(fork.saturating_sub(1), Relaxed);
+}
+
+/// Whether what the calling thread, a program's only one, has interrupted holds a lock.
+pub fn is_programs() -> bool {
+    TURN.load(Relaxed) & !AWAITED == PROGRAM
 }
 
 /// Waits for the turn. False: it was the caller's already, as what a signal handler has interrupted is of the same thread.

@@ -185,13 +185,14 @@ impl Wakeup {
         false
     }
 
-    /// Makes the thread leave; another one may come. True: there is one, and its end is to be waited for; then [`Self::start_later`] or
-    /// [`Self::left`].
+    /// Makes the thread leave; another one may come. It says [`Self::gone`]. False: one that is being made stays, as whoever makes it may be what the
+    /// caller interrupts: that is waited for for some milliseconds.
     pub fn dismiss(&self) -> bool {
-        for turn in 0.. {
+        const STARTS_IN: u32 = 200;
+        for turn in 0..STARTS_IN {
             let seen = self.0.load(Acquire);
             match seen {
-                NONE | FORBIDDEN | LEAVING => return false,
+                NONE | FORBIDDEN | LEAVING => return true,
                 STARTING => relax(turn),
                 _ if self.0.compare_exchange(seen, LEAVING, AcqRel, Relaxed).is_ok() => {
                     wake_one(&self.0);
@@ -201,6 +202,16 @@ impl Wakeup {
             }
         }
         false
+    }
+
+    /// Whether the thread is to leave.
+    pub fn is_leaving(&self) -> bool {
+        self.0.load(Acquire) == LEAVING
+    }
+
+    /// The thread that was dismissed touches nothing that others use from now on.
+    pub fn gone(&self) {
+        let _ = self.0.compare_exchange(LEAVING, NONE, AcqRel, Relaxed);
     }
 
     /// The thread has been joined.
