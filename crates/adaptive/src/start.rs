@@ -440,7 +440,7 @@ static LOCKED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn prepare() {
     if libc_is_single_threaded() {
-        // Nobody else can be inside, but for the thread beside the program. A lock that is held is this thread's own: a
+        // No other thread can be inside, except the thread beside the program. A lock that is held is this thread's own: a
         // signal handler forks in the middle of a request, which goes on in
         // parent and child when the handler returns.
         LOCKED.store(false, Relaxed);

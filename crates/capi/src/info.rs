@@ -42,7 +42,7 @@ pub extern "C" fn mallinfo2() -> MallInfo<usize> {
     let mmap = adaptive::mapped();
     let (objects, backed) = adaptive::native_bytes();
     let used = objects + adaptive::glibc_bytes() + adaptive::hosted_bytes();
-    // What nobody has touched yet is not resident.
+    // Free pages that were never written to are not resident.
     let others = resident_anonymous().saturating_sub(mmap.live_bytes + mmap.warm_bytes + used);
     let free = backed.saturating_sub(objects).min(others) + mmap.warm_bytes;
     MallInfo {

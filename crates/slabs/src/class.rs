@@ -35,7 +35,7 @@ pub const TABLE_MAX: usize = 1024;
 const TAIL_PART: usize = 16;
 /// Larger objects begin at different lines.
 const LINED_FROM: usize = 2 * KIB;
-/// At least so much is left over of a span whose first object begins at any line of that.
+/// The least bytes left over at the end of a span whose first object begins at different lines.
 const LINED_TAIL: usize = 4 * LINE_BYTES;
 /// At most this part, where nothing would be left over otherwise.
 const LINED_TAIL_PART: usize = 24;
@@ -299,7 +299,7 @@ const fn pages_for(size: usize) -> usize {
     }
 }
 
-/// The fewest pages of which at least so many bytes are left over, and at most this part.
+/// The fewest pages that leave `least` bytes or more behind the last object, and no more than one part in `part` of the span.
 const fn pages_with_tail(size: usize, least: usize, part: usize) -> usize {
     let mut pages = size.div_ceil(HEAP_PAGE_BYTES);
     while pages < SPAN_PAGES_MAX {

@@ -285,7 +285,7 @@ pub fn free_spans(spans: &[Page], pages: usize) {
     }
 }
 
-/// A span for one large object, which may begin at any of so many lines: its address, and whether it is zero.
+/// A span for one large object, which begins at one of its first `lines` cache lines: the object's address, and whether it is zero.
 pub fn allocate_large(pages: usize, align_pages: usize, lines: usize) -> Option<(usize, bool)> {
     if !map::can_align(align_pages) {
         return None;

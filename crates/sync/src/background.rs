@@ -232,9 +232,8 @@ fn run(is_raw: bool, leaves: impl Fn() -> bool) {
         }
         match next {
             Next::In(after) => STATE.rest(after),
-            Next::OnWake if !is_raw => STATE.sleep(BUSY_MS),
-            _ if leaves() => break,
-            _ => {}
+            Next::OnWake if leaves() => break,
+            Next::OnWake => {}
         }
     }
     if is_raw && HAS_OWN_FILES.load(Relaxed) {

@@ -185,8 +185,8 @@ impl Wakeup {
         false
     }
 
-    /// Makes the thread leave; another one may come. It says [`Self::gone`]. False: one that is being made stays, as whoever makes it may be what the
-    /// caller interrupts: that is waited for for some milliseconds.
+    /// Makes the thread leave; a later one may be started. The leaving thread calls [`Self::gone`]. False: a thread is just being made, and has not begun within some
+    /// milliseconds. The caller may be a signal handler that interrupts the making, so that a longer wait would never end.
     pub fn dismiss(&self) -> bool {
         const STARTS_IN: u32 = 200;
         for turn in 0..STARTS_IN {

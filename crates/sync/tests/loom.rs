@@ -405,6 +405,29 @@ fn work_that_comes_up_while_the_thread_leaves_is_done_or_makes_another_thread() 
 }
 
 #[test]
+fn a_thread_that_is_dismissed_ends_and_another_one_may_be_started() {
+    loom::model(|| {
+        let state = Arc::new(Wakeup::new());
+        assert!(state.start());
+        state.started();
+        let raw = {
+            let state = state.clone();
+            thread::spawn(move || {
+                while state.look() {
+                    if !state.is_leaving() && state.retire(1) {
+                        break;
+                    }
+                }
+                state.gone();
+            })
+        };
+        assert!(state.dismiss(), "it has begun");
+        raw.join().unwrap();
+        assert!(!state.is_there() && state.start());
+    });
+}
+
+#[test]
 fn a_thread_that_is_to_leave_leaves_whatever_it_does() {
     loom::model(|| {
         let state = Arc::new(Wakeup::new());

@@ -22,7 +22,7 @@ struct Plan {
     unit: Unit,
     /// Whether the worker can do the work without an allocator.
     has_floor: bool,
-    /// Whether it takes so much memory that it matters where that comes from.
+    /// Whether the job is measured on cold memory too: one that takes much fresh memory.
     has_cold: bool,
     limits: Vec<Limit>,
 }
