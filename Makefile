@@ -9,7 +9,7 @@ PREFIX ?= /usr/local
 WEAKEN := objcopy --weaken-symbol=__register_atfork
 VERSION := 0.1.0
 
-.PHONY: help run test build setup setup-run setup-bench locks check unit integration tsan soak bench peers install clean
+.PHONY: help run test build setup setup-run setup-bench locks check unit integration tsan soak bench world peers install clean
 
 help:
 	@echo 'make run      set up, build, and show real programs on Spandrel beside the system allocator'
@@ -100,6 +100,11 @@ bench: setup-bench build peers
 	SPANDREL_PEERS=$(CURDIR)/bench-compare/lib SPANDREL_PROGRAMS=$(CURDIR)/bench-compare/lib/programs \
 		SPANDREL_PAPER=$(CURDIR)/bench-compare/lib/paper \
 		$(RELEASE)/spandrel bench all --out $(CARGO_TARGET_DIR)/hugepages.svg
+
+# Programs of a distribution on the usual allocators and on Spandrel: half an hour.
+world: build
+	sh scripts/setup world $(CARGO_TARGET_DIR)/world
+	SPANDREL_PYTHON=$(CARGO_TARGET_DIR)/world/bin/python3 $(RELEASE)/spandrel bench world
 
 install: build
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/lib/cmake/Spandrel

@@ -1,5 +1,5 @@
 //! `spandrel-bench-worker SUITE [--option value]…`: one measurement in one
-//! fresh process.
+//! fresh process. `spandrel-bench-worker tree …` measures another program (see [`tree`]).
 //!
 //! The program calls `malloc`, `realloc`, `calloc` and `free` of the C library
 //! by their plain names, so whatever `LD_PRELOAD` names is what is measured; the
@@ -28,23 +28,31 @@ mod random;
 mod size;
 mod suites;
 mod table;
+mod tree;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let Some((suite, rest)) = words.split_first() else {
-        eprintln!("spandrel-bench-worker: which suite? One of: {}", suites::names());
-        return ExitCode::from(2);
+        return refused(&format!("which suite? One of: {}, tree", suites::names()));
     };
+    if suite == "tree" {
+        return match tree::run(rest) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(message) => refused(&message),
+        };
+    }
     match suites::run(suite, rest) {
         Ok(result) => {
             println!("{result}");
             ExitCode::SUCCESS
         }
-        Err(message) => {
-            eprintln!("spandrel-bench-worker: {message}");
-            ExitCode::from(2)
-        }
+        Err(message) => refused(&message),
     }
+}
+
+fn refused(message: &str) -> ExitCode {
+    eprintln!("spandrel-bench-worker: {message}");
+    ExitCode::from(2)
 }

@@ -177,7 +177,7 @@ pub struct BenchArgs {
     #[arg(long)]
     pub quick: bool,
 
-    /// Measured rounds [default: 7, or 3 with --quick]
+    /// Measured rounds [default: 7; 3 with --quick and for `apps` and `world`]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: Option<u32>,
 
@@ -198,7 +198,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "MODES", default_value = "auto")]
     pub modes: String,
 
-    /// Only these of the suites `programs`, `paper` or `heap`, separated by commas
+    /// Only these of the suites `programs`, `world`, `paper` or `heap`, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub only: Option<Vec<String>>,
 
@@ -212,7 +212,7 @@ pub struct BenchArgs {
     #[arg(long)]
     pub trained: bool,
 
-    /// Write the tables of the suite `paper` or `heap` as Markdown
+    /// Write the tables of the suite `world`, `paper` or `heap` as Markdown
     #[arg(long, value_name = "FILE.md")]
     pub markdown: Option<PathBuf>,
 
@@ -253,6 +253,7 @@ pub enum Suite {
     Paper,
     Heap,
     Apps,
+    World,
     All,
 }
 
@@ -281,7 +282,8 @@ impl Suite {
             }
             Suite::Heap => ("heap", "the recoverable heap: the Makalu paper's evaluation"),
             Suite::Apps => ("apps", "real programs on the system's allocator and on Spandrel"),
-            Suite::All => ("all", "everything but apps"),
+            Suite::World => ("world", "servers, interpreters, data systems and desktop programs"),
+            Suite::All => ("all", "everything but apps and world"),
         }
     }
 }
@@ -291,7 +293,7 @@ impl ValueEnum for Suite {
         use Suite::*;
         &[
             Realloc, Append, Vec, Arrow, Copies, Fig2, Pair, Small, Mixed, Startup, Dispatch,
-            Hugepages, Redis, Programs, Paper, Heap, Apps, All,
+            Hugepages, Redis, Programs, Paper, Heap, Apps, World, All,
         ]
     }
 

@@ -82,6 +82,18 @@ impl Contender {
         self.name == "sys"
     }
 
+    /// What puts a program on this allocator, as words of `env`.
+    pub fn variables(&self) -> impl Iterator<Item = OsString> {
+        let preload = self.preload.iter().map(|library| ("LD_PRELOAD", library.as_os_str()));
+        let others = self.env.iter().map(|(name, value)| (name.as_str(), value.as_os_str()));
+        preload.chain(others).map(|(name, value)| {
+            let mut word = OsString::from(name);
+            word.push("=");
+            word.push(value);
+            word
+        })
+    }
+
     /// Puts a program on this allocator: it sees what its contender sets, not what the
     /// user's shell happens to have.
     pub fn prepare(&self, command: &mut Command) {
@@ -140,7 +152,9 @@ pub fn find(args: &BenchArgs) -> Result<(Vec<Contender>, Vec<String>), Failure> 
     }
     let mut notes = Vec::new();
     // Real programs are put on peers by name only, and other suites say themselves what they lack.
-    if args.peers.is_none() && !matches!(args.suite, Suite::Apps | Suite::Paper | Suite::Heap) {
+    if args.peers.is_none()
+        && !matches!(args.suite, Suite::Apps | Suite::World | Suite::Paper | Suite::Heap)
+    {
         notes.extend(missing(&packages, &not_built));
     }
     if args.suite == Suite::Heap {

@@ -29,6 +29,7 @@ pub mod reserve;
 mod startup;
 pub mod table;
 mod target;
+mod world;
 
 use crate::args::{BenchArgs, Suite};
 use crate::failure::Failure;
@@ -60,7 +61,7 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
     let worker = places::worker()?;
     let (contenders, mut notes) = contender::find(args)?;
     let quick = args.quick;
-    let usual = if quick || args.suite == Suite::Apps { 3 } else { 7 };
+    let usual = if quick || matches!(args.suite, Suite::Apps | Suite::World) { 3 } else { 7 };
     let runs = args.runs.map_or(usual, |runs| runs as usize);
     let peers_named = args.peers.is_some();
     let bench = Bench { worker, contenders, peers_named, runs, quick };
@@ -87,6 +88,10 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
             Err(failure) => return Err(failure),
         }
     }
+    let of_world = match args.suite {
+        Suite::World => Some(world::find(args)?),
+        _ => None,
+    };
     let of_heap = match suites.contains(&Suite::Heap) {
         true => Some(heap::find(args)?),
         false => None,
@@ -111,6 +116,10 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
             },
             Suite::Paper => match &of_paper {
                 Some(chosen) => paper::run(&bench, chosen, &progress),
+                None => continue,
+            },
+            Suite::World => match &of_world {
+                Some(chosen) => world::run(&bench, chosen, &progress),
                 None => continue,
             },
             Suite::Heap => match &of_heap {

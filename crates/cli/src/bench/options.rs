@@ -22,10 +22,14 @@ const CONTENDERS: [(Suite, [&str; 2]); 2] = [
 /// Refuses options of other suites than the one that was asked for.
 pub fn check(args: &BenchArgs) -> Result<(), Failure> {
     let belongs: [(&str, bool, &[Suite]); 4] = [
-        ("--only", args.only.is_some(), &[Suite::Programs, Suite::Paper, Suite::Heap]),
+        (
+            "--only",
+            args.only.is_some(),
+            &[Suite::Programs, Suite::World, Suite::Paper, Suite::Heap],
+        ),
         ("--scale", args.scale.is_some(), &[Suite::Paper, Suite::Heap]),
         ("--trained", args.trained, &[Suite::Paper]),
-        ("--markdown", args.markdown.is_some(), &[Suite::Paper, Suite::Heap]),
+        ("--markdown", args.markdown.is_some(), &[Suite::World, Suite::Paper, Suite::Heap]),
     ];
     for (option, is_there, suites) in belongs {
         if is_there && !suites.contains(&args.suite) {

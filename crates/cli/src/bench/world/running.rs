@@ -1,0 +1,233 @@
+//! One run of a program: prepared, started, given its work, at rest, ended.
+
+use super::list::{FOLDER, PORT, PYTHON, Program, Work};
+use super::tree::{ERRORS, OUTPUT, State, Tree};
+use crate::bench::contender::Contender;
+use crate::shutdown::{Kind, Scratch, output};
+use serde_json::{Value, json};
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Work that takes longer hangs.
+const WORK_MAX: Duration = Duration::from_secs(180);
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+/// The user and group that programs have which refuse to be run by root.
+const NOBODY: u32 = 65534;
+/// Where Debian has the server of PostgreSQL, which is on no path.
+const POSTGRES: &str = "/usr/lib/postgresql";
+
+/// What a program is run with.
+#[derive(Clone)]
+pub struct Place {
+    /// The worker.
+    pub worker: PathBuf,
+    /// The interpreter of Python.
+    pub python: String,
+}
+
+/// A program that is done with its work, and may rest.
+pub struct Running {
+    program: &'static Program,
+    tree: Tree,
+    folder: Folder,
+    /// How it stood at the end of its work.
+    worked: State,
+    output: String,
+}
+
+impl Running {
+    /// Starts a program, and waits until its work is done.
+    pub fn start(
+        program: &'static Program,
+        contender: &Contender,
+        place: &Place,
+    ) -> Result<Self, String> {
+        let folder = Folder::new(program, place)?;
+        let mut contender = contender.clone();
+        if let (true, Some(library)) = (folder.is_nobodys, &contender.preload) {
+            // The library's own folder may be closed to others.
+            let copy = folder.path().join(library.file_name().unwrap_or_default());
+            fs::copy(library, &copy).map_err(|why| format!("{}: {why}", copy.display()))?;
+            contender.preload = Some(copy);
+        }
+        folder.shell(program.prepare)?;
+        let words = folder.words(program.command);
+        let mut tree =
+            Tree::start(&place.worker, &contender, &words, |command| folder.prepare(command))?;
+        let worked = match program.work {
+            Work::Job => tree.say("wait"),
+            Work::Script => folder.wait_until(&mut tree, || folder.is_ready()),
+            Work::Server { answers, .. } => {
+                folder.wait_until(&mut tree, || folder.shell(answers).is_ok())
+            }
+        }?;
+        let mut running = Self { program, tree, folder, worked, output: String::new() };
+        running.output = match program.work {
+            Work::Server { client, .. } => running.folder.shell(client)?,
+            _ if !program.result.is_empty() => running.folder.shell(program.result)?,
+            _ => running.folder.read(OUTPUT),
+        };
+        running.worked = running.tree.say("look")?;
+        Ok(running)
+    }
+
+    /// How it stands.
+    pub fn look(&mut self) -> Result<State, String> {
+        self.tree.say("look")
+    }
+
+    /// Whether it holds memory when its work is done.
+    pub fn rests(program: &Program) -> bool {
+        !matches!(program.work, Work::Job)
+    }
+
+    /// Ends it: what it used. `at_rest`: how it stood then.
+    pub fn end(mut self, at_rest: Option<State>) -> Result<Value, String> {
+        let last = match self.program.work {
+            Work::Job => self.worked,
+            Work::Script => self.tree.say("close")?,
+            Work::Server { end, .. } => self.tree.say(end)?,
+        };
+        if last.ended != Some(0) {
+            return Err(self.folder.failure(last.ended));
+        }
+        let mut result = json!({
+            "cpu_ns": last.cpu_ns,
+            "wall_ns": self.worked.wall_ns,
+            "peak_rss": last.peak_rss,
+            "worked_rss": self.worked.rss,
+            "processes": self.worked.processes,
+            "output": self.output,
+        });
+        if let Some(state) = at_rest {
+            result["rested_rss"] = state.rss.into();
+            result["rest_cpu_ns"] = (state.cpu_ns - self.worked.cpu_ns).max(0.0).into();
+        }
+        Ok(result)
+    }
+}
+
+/// The folder that a program runs in.
+struct Folder {
+    folder: Scratch<TempDir>,
+    python: String,
+    port: String,
+    is_nobodys: bool,
+}
+
+impl Folder {
+    fn new(program: &Program, place: &Place) -> Result<Self, String> {
+        let failed = |why: std::io::Error| format!("no folder for {}: {why}", program.name);
+        let folder = Scratch::directory(Kind::Bench).map_err(failed)?;
+        let port = TcpListener::bind(("127.0.0.1", 0)).and_then(|one| one.local_addr());
+        let port = port.map_err(failed)?.port().to_string();
+        let is_nobodys = program.never_root && nix::unistd::geteuid().is_root();
+        let made = Self { folder, python: place.python.clone(), port, is_nobodys };
+        for (name, text) in program.files {
+            fs::write(made.path().join(name), made.fill(text)).map_err(failed)?;
+        }
+        if is_nobodys {
+            chown(made.path(), Some(NOBODY), Some(NOBODY)).map_err(failed)?;
+        }
+        Ok(made)
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn fill(&self, text: &str) -> String {
+        let folder = self.path().to_string_lossy();
+        text.replace(PORT, &self.port).replace(FOLDER, &folder).replace(PYTHON, &self.python)
+    }
+
+    /// The words of a command line, by the user that it has to have.
+    fn words(&self, line: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        if self.is_nobodys {
+            let id = |what: &str| format!("--{what}={NOBODY}");
+            words.extend(["setpriv".into(), id("reuid"), id("regid"), "--clear-groups".into()]);
+        }
+        words.extend(line.split_whitespace().map(|word| self.fill(word)));
+        words
+    }
+
+    /// The folder and the environment of a command.
+    fn prepare(&self, command: &mut Command) {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let path =
+            server_folders().into_iter().fold(path, |path, folder| format!("{path}:{folder}"));
+        command.current_dir(self.path()).env("PATH", path).env("HOME", self.path());
+        command.env("TMPDIR", self.path()).env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
+    }
+
+    /// Runs a shell script on the system's allocator: what it prints.
+    fn shell(&self, script: &str) -> Result<String, String> {
+        let mut words = self.words("sh -c");
+        words.push(self.fill(script));
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        Contender::system().prepare(&mut command);
+        self.prepare(&mut command);
+        let ended = output(&mut command).map_err(|why| format!("{}: {why}", words[0]))?;
+        if !ended.status.success() {
+            let errors = String::from_utf8_lossy(&ended.stderr);
+            let last = errors.trim().lines().last().unwrap_or("").to_string();
+            return Err(format!("'{script}': {}: {last}", ended.status));
+        }
+        Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
+    }
+
+    fn read(&self, name: &str) -> String {
+        let bytes = fs::read(self.path().join(name)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.read(OUTPUT).lines().last() == Some("ready")
+    }
+
+    fn wait_until(&self, tree: &mut Tree, is_done: impl Fn() -> bool) -> Result<State, String> {
+        let begun = Instant::now();
+        while !is_done() {
+            let state = tree.say("ended")?;
+            if state.ended.is_some() {
+                return Err(self.failure(state.ended));
+            }
+            if begun.elapsed() > WORK_MAX {
+                return Err("given up: it takes too long".into());
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        tree.say("look")
+    }
+
+    /// What is said of a program that did not end well.
+    fn failure(&self, ended: Option<i32>) -> String {
+        let errors = self.read(ERRORS);
+        let last = errors.trim().lines().last().unwrap_or("nothing on standard error");
+        match ended {
+            Some(code) if code > 128 => format!("ended by signal {}: {last}", code - 128),
+            Some(code) => format!("ended with {code}: {last}"),
+            None => format!("does not end: {last}"),
+        }
+    }
+}
+
+/// Folders of servers that are on no path.
+fn server_folders() -> Vec<String> {
+    let versions = fs::read_dir(POSTGRES).into_iter().flatten().flatten();
+    versions.map(|version| format!("{}/bin", version.path().display())).collect()
+}
+
+/// Whether a command is on the path or in a folder of servers.
+pub fn is_installed(command: &str) -> bool {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let folders = path.split(':').map(String::from).chain(server_folders());
+    folders.into_iter().any(|folder| Path::new(&folder).join(command).is_file())
+}
