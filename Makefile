@@ -6,7 +6,8 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 RELEASE := $(CARGO_TARGET_DIR)/release
 PREFIX ?= /usr/local
 # The archive's own `__register_atfork` gives way to libc's in a program that libc is linked into: that is the one `fork` knows.
-WEAKEN := objcopy --weaken-symbol=__register_atfork
+WEAKEN := objcopy --weaken-symbol=__register_atfork $(patsubst %,--localize-symbol=%,setuid seteuid setreuid setresuid \
+	setgid setegid setregid setresgid setgroups initgroups capset)
 VERSION := 0.1.0
 
 .PHONY: help run test build setup setup-run setup-bench locks check unit integration tsan soak bench world peers install clean

@@ -39,8 +39,8 @@ static void use_and_free(size_t count, size_t size) {
 int main(int argc, char **argv) {
     /* "large": without small objects, in modes in which these are the C library's. */
     size_t first = argc > 1 && strcmp(argv[1], "large") == 0 ? 2 : 0;
-    /* A program that is started by root is served otherwise. */
-    if (geteuid() == 0) {
+    /* A program that stays root is another case. */
+    if (geteuid() == 0 && getenv("KEEP_ROOT") == NULL) {
         /* A container may have a root without that right. */
         if (setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0) return 0;
         execv("/proc/self/exe", argv);

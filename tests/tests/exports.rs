@@ -42,6 +42,18 @@ const C_INTERFACE: &[&str] = &[
     "setns",
     "prctl",
     "syscall",
+    // Another identity: the same.
+    "setuid",
+    "seteuid",
+    "setreuid",
+    "setresuid",
+    "setgid",
+    "setegid",
+    "setregid",
+    "setresgid",
+    "setgroups",
+    "initgroups",
+    "capset",
     // The child of a vfork runs on the parent's thread slot.
     "vfork",
     "__vfork",

@@ -86,6 +86,7 @@ fn thirty_two_thousand_large_objects() {
 fn freed_memory_goes_back_while_the_program_does_nothing() {
     let program = Program::new("idle_memory.c");
     without_root(&program, &[("auto", &[]), ("native", &[]), ("mmap", &["large"])]);
+    program.run_each(&["auto"], |job| job.env("KEEP_ROOT", "1"));
 }
 
 /// The thread that does so is none that the program could notice.
@@ -93,6 +94,12 @@ fn freed_memory_goes_back_while_the_program_does_nothing() {
 fn a_program_of_one_thread_stays_one() {
     let program = Program::new("beside.c");
     without_root(&program, &[("auto", &[]), ("native", &[]), ("sys", &[])]);
+    program.run_each(&["auto", "native"], |job| job.env("KEEP_ROOT", "1"));
+}
+
+#[test]
+fn a_program_of_roots_takes_another_identity_with_all_of_its_threads() {
+    Program::new("identity.c").run_each(&["auto", "native", "sys"], |job| job);
 }
 
 /// Runs a program that gives root's rights up, in modes with arguments.

@@ -86,7 +86,14 @@ extern "C" fn before(number: c_long, operation: c_uint) {
         libc::SYS_unshare
         | libc::SYS_setns
         | libc::SYS_landlock_restrict_self
-        | libc::SYS_capset => _ = background::withdraw(false),
+        | libc::SYS_capset
+        | libc::SYS_setuid
+        | libc::SYS_setgid
+        | libc::SYS_setreuid
+        | libc::SYS_setregid
+        | libc::SYS_setgroups
+        | libc::SYS_setresuid
+        | libc::SYS_setresgid => _ = background::withdraw(false),
         libc::SYS_prctl => before_prctl(operation as c_int),
         libc::SYS_seccomp if FILTERS.contains(&operation) => _ = background::withdraw(true),
         _ => {}
@@ -113,6 +120,10 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         "je 3f",
         "cmp rdi, {capset}",
         "je 3f",
+        // The calls for another identity lie close to each other.
+        "lea rax, [rdi - {setuid}]",
+        "cmp rax, {identities}",
+        "jbe 3f",
         "2:",
         "mov rax, rdi",
         "mov rdi, rsi",
@@ -156,6 +167,8 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         landlock = const libc::SYS_landlock_restrict_self,
         prctl = const libc::SYS_prctl,
         capset = const libc::SYS_capset,
+        setuid = const libc::SYS_setuid,
+        identities = const libc::SYS_setresgid - libc::SYS_setuid,
         before = sym before,
     )
 }

@@ -18,7 +18,7 @@ use spandrel_adaptive as adaptive;
 use spandrel_os::modules::{LIBC, Module};
 use spandrel_sync::Once;
 
-use crate::{fork, info, malloc, rlimit, vfork};
+use crate::{alone, fork, identity, info, malloc, rlimit, vfork};
 
 /// Where `dlopen` was before glibc 2.34.
 const LIBDL: &CStr = c"libdl.so.2";
@@ -148,6 +148,21 @@ fn redirect() -> bool {
             (c"vfork", vfork::vfork as *const ()),
             (c"__vfork", vfork::__vfork as *const ()),
             (c"__register_atfork", fork::__register_atfork as *const ()),
+            (c"unshare", alone::unshare as *const ()),
+            (c"setns", alone::setns as *const ()),
+            (c"prctl", alone::prctl as *const ()),
+            (c"syscall", alone::syscall as *const ()),
+            (c"setuid", identity::setuid as *const ()),
+            (c"seteuid", identity::seteuid as *const ()),
+            (c"setreuid", identity::setreuid as *const ()),
+            (c"setresuid", identity::setresuid as *const ()),
+            (c"setgid", identity::setgid as *const ()),
+            (c"setegid", identity::setegid as *const ()),
+            (c"setregid", identity::setregid as *const ()),
+            (c"setresgid", identity::setresgid as *const ()),
+            (c"setgroups", identity::setgroups as *const ()),
+            (c"initgroups", identity::initgroups as *const ()),
+            (c"capset", identity::capset as *const ()),
         ];
         // SAFETY: each does what glibc's does, and gives glibc's objects back to it.
         let done = Module::named(LIBC).is_some_and(|libc| unsafe { libc.redirect(&functions) });

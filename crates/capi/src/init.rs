@@ -6,8 +6,10 @@ use core::fmt::Write;
 use spandrel_adaptive as adaptive;
 use spandrel_os::message::{Fd, Line, say, write_all};
 use spandrel_os::{env, usage};
+use spandrel_sync::background;
 
 use crate::elsewhere::is_elsewhere;
+use crate::identity;
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -22,6 +24,7 @@ extern "C" fn loaded() {
     let errno = env::errno();
     adaptive::take_small_pages();
     if !is_elsewhere() {
+        background::watched_by(identity::is_watched);
         adaptive::start();
         spandrel_backends::resolve_early();
     }

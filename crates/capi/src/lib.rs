@@ -14,6 +14,7 @@ mod cxx;
 mod dlopen;
 mod elsewhere;
 mod fork;
+mod identity;
 mod info;
 mod init;
 mod malloc;

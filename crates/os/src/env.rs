@@ -156,16 +156,25 @@ pub fn errno() -> i32 {
     unsafe { *libc::__errno_location() }
 }
 
-/// Whether the program was started with an identity that it may give up: root's, or two of them, or capabilities of its file. No system call.
-pub fn is_privileged() -> bool {
-    // SAFETY: it reads what the kernel has told the process.
-    let told = |what| unsafe { libc::getauxval(what) };
-    let (real, effective) = (told(libc::AT_UID), told(libc::AT_EUID));
-    real == 0 || real != effective || told(libc::AT_SECURE) != 0
+/// Whether the calling thread may take another identity: it has capabilities, or more than one user or group. Three system calls.
+pub fn may_change_identity() -> bool {
+    let before = errno();
+    let (mut users, mut groups) = ([0; 3], [0; 3]);
+    // SAFETY: each place is that of one of three numbers.
+    let failed = unsafe {
+        let [real, effective, saved] = users.each_mut();
+        libc::syscall(libc::SYS_getresuid, real, effective, saved) != 0 || {
+            let [real, effective, saved] = groups.each_mut();
+            libc::syscall(libc::SYS_getresgid, real, effective, saved) != 0
+        }
+    };
+    set_errno(before);
+    let is_one = |[first, others @ ..]: [u32; 3]| others == [first; 2];
+    failed || !is_one(users) || !is_one(groups) || has_capabilities()
 }
 
 /// Whether the calling thread has capabilities that it may give up, or the kernel does not tell.
-pub fn has_capabilities() -> bool {
+fn has_capabilities() -> bool {
     /// `_LINUX_CAPABILITY_VERSION_3`: two words of each kind.
     const VERSION: u32 = 0x2008_0522;
     let mut header = [VERSION, 0];

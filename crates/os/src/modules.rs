@@ -256,7 +256,7 @@ struct Redirected {
 }
 
 /// Symbols that can be redirected in a process.
-const MOST_REDIRECTED: usize = 32;
+const MOST_REDIRECTED: usize = 64;
 static REDIRECTED: [Redirected; MOST_REDIRECTED] =
     [const { Redirected { symbol: AtomicPtr::new(ptr::null_mut()), value: AtomicUsize::new(0) } };
         MOST_REDIRECTED];

@@ -1,17 +1,20 @@
 //! One thread for work beside the program, started when there is some.
 //!
-//! In a process without privileges it is one that the C library does not know ([`RawThread`]): to the C library, and so to the program, a program
+//! In most processes it is one that the C library does not know ([`RawThread`]): to the C library, and so to the program, a program
 //! of one thread stays one, and the thread may be made where memory is freed. It leaves when there is nothing to do. It has no open files
 //! of the program's, takes [turns](crate::turns) with a program of one thread, [withdraws](withdraw) before such a program becomes what only a process of one thread can become, and
 //! does not keep a process alive whose own threads have all ended.
 //!
-//! A process that may give privileges up has a thread of the C library, which takes its privileges as well then (`setuid`). That one is
+//! A process may take another identity (`setuid`), which the C library gives to the threads that it knows. Where this code sees that
+//! ([`without`]), a program of one thread has such a thread nevertheless, which ends before. Otherwise the thread is one of the C library. That one is
 //! made from the slow way of an allocation, never from a free: the C
 //! library frees memory while it holds locks that making a thread takes. It stays.
 
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering::*};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering::*,
+};
 
 use spandrel_os::degrade::{self, Optional};
 use spandrel_os::{env, thread_group};
@@ -57,6 +60,15 @@ static NEVER_AGAIN: AtomicBool = AtomicBool::new(false);
 static HAS_OWN_FILES: AtomicBool = AtomicBool::new(false);
 /// The thread is [`RAW`].
 static IS_RAW: AtomicBool = AtomicBool::new(false);
+/// Changes of identity that are under way.
+static CHANGES: AtomicU32 = AtomicU32::new(0);
+/// Asks whether all of them are seen; null: none is.
+static IS_WATCHED: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+/// The answer.
+static WATCHED: AtomicU8 = AtomicU8::new(UNKNOWN);
+const UNKNOWN: u8 = 0;
+const YES: u8 = 1;
+const NO: u8 = 2;
 
 /// Address space for the thread's stack, beside what thread-local storage takes.
 const STACK_BYTES: usize = 256 * 1024;
@@ -95,7 +107,7 @@ pub fn want(work: Work, at: At) -> bool {
     if NEVER_AGAIN.load(Relaxed) {
         return true;
     }
-    let raw = !env::is_privileged() && (is_running() || !env::has_capabilities());
+    let raw = if is_running() { IS_RAW.load(Relaxed) } else { may_be_raw() };
     let worth = match at {
         At::Allocation => raw || !libc_is_single_threaded(),
         At::LargeAllocation => true,
@@ -107,9 +119,55 @@ pub fn want(work: Work, at: At) -> bool {
     if !STATE.start() {
         return true;
     }
+    // A change of identity counts itself before it looks for a thread.
+    if raw && CHANGES.load(SeqCst) != 0 {
+        STATE.start_later();
+        return true;
+    }
     WORK.store(work as *mut (), Release);
     IS_RAW.store(raw, Relaxed);
     if raw { start_raw() } else { start_known() }
+}
+
+/// Whether the program cannot take an identity that a thread would not take which the C library does not know, or this code sees it do so.
+fn may_be_raw() -> bool {
+    !env::may_change_identity() || libc_is_single_threaded() && is_watched()
+}
+
+fn is_watched() -> bool {
+    let known = WATCHED.load(Relaxed);
+    if known != UNKNOWN {
+        return known == YES;
+    }
+    let ask = IS_WATCHED.load(Acquire);
+    if ask.is_null() {
+        return false;
+    }
+    // SAFETY: written by `watched_by`.
+    let is_it = unsafe { core::mem::transmute::<*mut (), fn() -> bool>(ask)() };
+    WATCHED.store(if is_it { YES } else { NO }, Relaxed);
+    is_it
+}
+
+/// The program's changes of identity go through [`without`] if `is_it` says so. It is asked once, where memory is freed.
+pub fn watched_by(is_it: fn() -> bool) {
+    IS_WATCHED.store(is_it as *mut (), Release);
+}
+
+/// Calls while there is no thread that the C library does not know.
+pub fn without<T>(call: impl FnOnce() -> T) -> T {
+    // The child of a vfork runs in its parent's memory.
+    if PROCESS.load(Relaxed) != env::pid() {
+        return call();
+    }
+    CHANGES.fetch_add(1, SeqCst);
+    if IS_RAW.load(Relaxed) {
+        dismiss();
+    }
+    let result = call();
+    // The child of a fork in the middle of another thread's call begins with none.
+    let _ = CHANGES.fetch_update(SeqCst, SeqCst, |changes| changes.checked_sub(1));
+    result
 }
 
 fn start_raw() -> bool {
@@ -154,6 +212,7 @@ fn start_known() -> bool {
 /// in the child of a fork.
 pub fn begin() {
     PROCESS.store(env::pid(), Relaxed);
+    CHANGES.store(0, Relaxed);
     RAW.forget();
     STATE.forget();
 }
@@ -179,12 +238,16 @@ pub fn withdraw(for_good: bool) -> bool {
     if for_good {
         NEVER_AGAIN.store(true, Relaxed);
     }
+    dismiss();
+    RAW.has_been()
+}
+
+fn dismiss() {
     // What a signal handler interrupts may be what the thread waits for. It leaves when it gets on.
     if STATE.dismiss() && !turns::is_programs() {
         // It may have left of itself just now.
         RAW.wait();
     }
-    RAW.has_been()
 }
 
 /// Whether the calling thread may open files for a moment. The thread that the C library does not know would take
