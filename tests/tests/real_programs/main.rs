@@ -10,3 +10,4 @@ mod python;
 mod redis;
 mod rust;
 mod shell;
+mod world;

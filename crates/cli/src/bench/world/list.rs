@@ -185,7 +185,7 @@ pub const ALL: &[Program] = &[
         ..NOTHING
     },
     Program {
-        name: "numpy, 4 processes",
+        name: "numpy",
         modules: &["numpy"],
         files: &[job!("numpy.py")],
         command: "@PYTHON@ -I numpy.py",

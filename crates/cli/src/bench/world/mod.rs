@@ -38,14 +38,10 @@ pub struct Chosen(Vec<&'static Program>);
 pub fn find(args: &BenchArgs) -> Result<Chosen, Failure> {
     let Some(names) = &args.only else { return Ok(Chosen(list::ALL.iter().collect())) };
     let of_name = |name: &String| {
-        // A name may have more words than a user wants to type.
-        let matches = |program: &&Program| {
-            let word = program.name.split([',', ' ']).next().unwrap_or_default();
-            program.name.eq_ignore_ascii_case(name) || word.eq_ignore_ascii_case(name)
-        };
+        let matches = |program: &&Program| program.name.eq_ignore_ascii_case(name);
         list::ALL.iter().find(matches).ok_or_else(|| {
             let all: Vec<&str> = list::ALL.iter().map(|program| program.name).collect();
-            Failure::refused(format!("--only: no program '{name}'; there are: {}", all.join("; ")))
+            Failure::refused(format!("--only: no program '{name}'; there are: {}", all.join(", ")))
         })
     };
     names.iter().map(of_name).collect::<Result<_, _>>().map(Chosen)
@@ -195,9 +191,10 @@ fn measure(
             progress.note("rest");
             sleep(rest);
         }
-        for (one, mut running) in resting {
-            let rested = running.look().and_then(|state| running.end(Some(state)));
-            keep(one, rested, true);
+        // All are looked at before the first one ends: the shares of files that they have in common grow with each end.
+        let rested: Vec<_> = resting.iter_mut().map(|(_, running)| running.look()).collect();
+        for ((one, running), rested) in resting.into_iter().zip(rested) {
+            keep(one, rested.and_then(|state| running.end(Some(state))), true);
         }
     }
     Outcome { program, series }
