@@ -23,6 +23,8 @@ const TELLING: u64 = 1024;
 /// fills.
 const SPARE_PART: u32 = 32;
 const SPARE_LEAST: u32 = 1024;
+/// Instead of the latter, where demand has not changed in the whole memory: no huge page fills.
+const SPARE_AT_REST: u32 = 128;
 
 const FAST_EPOCHS: usize = 20;
 const SLOW_EPOCHS: usize = 30;
@@ -81,7 +83,14 @@ impl Patience {
             let comes_back = self.slow.current().saturating_add(self.slow.rebound());
             required = required.max(longer.min(comes_back));
         }
-        backed.saturating_sub(required + required / SPARE_PART + SPARE_LEAST)
+        let spare = if self.rests() { SPARE_AT_REST } else { SPARE_LEAST };
+        backed.saturating_sub(required + required / SPARE_PART + spare)
+    }
+
+    /// Whether demand has been the same throughout the memory, and never came back soon after it had dropped.
+    fn rests(&self) -> bool {
+        let [first, ..] = LEVELS_S;
+        self.level == 0 && self.fast.high(first * 1000) == self.fast.low(first * 1000)
     }
 
     /// So many pages went back.
@@ -173,7 +182,11 @@ mod tests {
         }
         patience.observe(9_000, 2_000);
         assert_eq!(patience.unwanted(9_100, 10_000, 0), 0);
+        // As long as it changes a little, a huge page may be filling.
+        patience.observe(12_000, 2_001);
+        patience.observe(12_100, 2_000);
         assert_eq!(patience.unwanted(14_600, 10_000, 0), 8_000 - 62 - 1024);
+        assert_eq!(patience.unwanted(18_000, 10_000, 0), 8_000 - 62 - 128);
         assert_eq!(patience.seconds(), 5);
     }
 }

@@ -19,7 +19,7 @@ const WORKING_MS: u32 = 10;
 /// It looks after twice as long each time that there was nothing to do, up to this.
 const IDLE_MS: u32 = 1000;
 /// In a small program it looks this number of times at most, the last ones a second apart.
-const LOOKS_MOST: u32 = 12;
+const LOOKS_MOST: u32 = 16;
 /// What lies in a cache of a processor unused for so long goes on to the transfer
 /// cache, and from there, after as long, back to its span.
 const TEND_MS: u64 = 1000;
