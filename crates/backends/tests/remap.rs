@@ -414,6 +414,25 @@ fn a_large_slot_is_not_kept_warm_by_small_objects() {
 }
 
 #[test]
+fn what_a_large_object_leaves_is_for_the_next_large_one() {
+    let _turn = turn();
+    let slot = |object: &Object| object.at as usize / (32 * MIB);
+    let large = Object::new(7 * MIB, 1);
+    let place = slot(&large);
+    large.free();
+    // Many more than there are warm slots of their own class.
+    let small: Vec<_> = (0..40).map(|seed| Object::new(200 * KIB, seed)).collect();
+    let large = Object::new(6 * MIB + 300 * KIB, 3);
+    assert_eq!(slot(&large), place);
+    large.free();
+    // An object of about that size has it, as well.
+    let half = Object::new(2 * MIB + 100 * KIB, 4);
+    assert_eq!(slot(&half), place);
+    half.free();
+    small.into_iter().for_each(Object::free);
+}
+
+#[test]
 fn the_slot_given_back_last_is_at_hand() {
     let _turn = turn();
     let before = remap::stats();

@@ -13,6 +13,8 @@ use super::slot::{COLD, HELD, Slot, WARM};
 
 /// Warm slots are kept apart by the power of two of their resident pages.
 pub const BINS: usize = 26;
+/// Powers of two between an object and the warm pages of a slot that is too good for it.
+const MUCH_MORE: usize = 4;
 /// Slots opened at a time; 0: each slot is opened in steps as its object grows,
 /// because it is so large that opening it whole would show in core dumps and
 /// under `mlockall`.
@@ -138,9 +140,12 @@ impl Lists {
     }
 
     /// The first class, of `class` and the two above it, that has a warm slot for [`Want::Near`] so many
-    /// pages.
+    /// pages. Of classes above, none that has [`MUCH_MORE`]: it is for a larger object, which would take as much anew.
     pub fn warm_near(&self, class: usize, pages: usize) -> Option<(usize, usize)> {
-        let has = |class: &usize| self.lowest_filled(*class, bin(pages), BINS - 1).is_some();
+        let has = |at: &usize| {
+            let most = if *at == class { BINS - 1 } else { bin(pages) + MUCH_MORE };
+            self.lowest_filled(*at, bin(pages), most).is_some()
+        };
         (class..CLASSES.min(class + 3)).find(has).map(|class| (class, pages))
     }
 
