@@ -19,6 +19,7 @@ help:
 	@echo 'make soak     a heap of several threads is killed 10,000 times (minutes)'
 	@echo 'make build    the libraries, the command and the benchmarks'
 	@echo 'make bench    Spandrel beside every allocator that is installed (two hours; see spandrel bench --help)'
+	@echo 'make world    servers, interpreters, data systems and desktop programs, and their memory at rest (an hour, 2 GB of packages)'
 	@echo 'make peers    build the allocators and the programs to compare with'
 	@echo 'make install  into PREFIX ($(PREFIX)): libraries, headers, pkg-config, CMake, command'
 

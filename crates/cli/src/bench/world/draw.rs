@@ -7,11 +7,17 @@ use spandrel_report::numbers::{Summary, bytes, time};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// The figures, and how each is shown.
-const FIGURES: [(&str, &str, fn(f64) -> String); 3] = [
-    ("cpu_ns", "CPU time", time),
-    ("peak_rss", "peak memory", bytes),
-    ("rested_rss", "after a rest", bytes),
+/// A figure of a run, and how it is shown.
+struct Figure {
+    key: &'static str,
+    what: &'static str,
+    show: fn(f64) -> String,
+}
+
+const FIGURES: [Figure; 3] = [
+    Figure { key: "cpu_ns", what: "CPU time", show: time },
+    Figure { key: "peak_rss", what: "peak memory", show: bytes },
+    Figure { key: "rested_rss", what: "after a rest", show: bytes },
 ];
 
 /// A row for each program and allocator: figures, and each to the system's allocator.
@@ -24,13 +30,10 @@ pub fn table(outcomes: &[Outcome]) -> Table {
         for (at, series) in outcome.series.iter().enumerate() {
             let name = if at == 0 { outcome.program.name } else { "" };
             let mut cells = vec![name.to_string(), series.contender.name.clone()];
-            cells.extend(
-                FIGURES
-                    .iter()
-                    .map(|(key, _, show)| median(series, key).map_or(NOTHING.into(), show)),
-            );
-            cells.extend(FIGURES.iter().map(|(key, ..)| {
-                let ratio = to_system(outcome, series, key).filter(|_| at > 0);
+            let figure = |of: &Figure| median(series, of.key).map_or(NOTHING.into(), of.show);
+            cells.extend(FIGURES.iter().map(figure));
+            cells.extend(FIGURES.iter().map(|of| {
+                let ratio = to_system(outcome, series, of.key).filter(|_| at > 0);
                 ratio.map_or(String::new(), |ratio| format!("{ratio:.2}×"))
             }));
             table::add(&mut table, series.contender.ours(), cells);
@@ -51,47 +54,52 @@ pub fn means(outcomes: &[Outcome]) -> Table {
     table
 }
 
-/// The same as a document has it: a row for each program, ratios to the system's allocator.
+/// The same as a document has it: a row for each program, with a cell for each figure, which has ratios to the system's allocator.
 pub fn markdown(outcomes: &[Outcome], rest: Duration) -> String {
     let Some(first) = outcomes.first() else { return String::new() };
-    let names: Vec<&str> =
-        first.series.iter().skip(1).map(|series| series.contender.name.as_str()).collect();
-    let mut text = String::from("| | |");
-    for (_, what, _) in FIGURES {
-        for name in &names {
-            let _ = write!(text, " {what}, {name} |");
-        }
+    let names: Vec<String> = first
+        .series
+        .iter()
+        .skip(1)
+        .map(|series| strong(&series.contender.name, series.contender.ours()))
+        .collect();
+    let mut text = String::from("| | sys: CPU time, peak memory, after a rest |");
+    for figure in &FIGURES {
+        let _ = write!(text, " {}: {} |", figure.what, names.join(", "));
     }
-    let _ = write!(text, "\n|---|---|{}\n", "---|".repeat(names.len() * FIGURES.len()));
+    let _ = write!(text, "\n|---|---|{}\n", "---|".repeat(FIGURES.len()));
     for outcome in outcomes {
-        let system = outcome.series.first();
-        let on_system = FIGURES.map(|(key, _, show)| {
-            system.and_then(|series| median(series, key)).map_or(NOTHING.into(), show)
+        let on_system = outcome.series.first().map_or(String::new(), |system| {
+            let shown = FIGURES.iter().filter_map(|of| Some((of.show)(median(system, of.key)?)));
+            shown.collect::<Vec<_>>().join(", ")
         });
-        let _ = write!(text, "| {} | {} |", outcome.program.name, on_system.join(", "));
-        for (key, ..) in FIGURES {
-            for series in outcome.series.iter().skip(1) {
-                let ratio = to_system(outcome, series, key);
-                let _ = match ratio {
-                    Some(ratio) => write!(text, " {ratio:.2} |"),
-                    None => write!(text, " |"),
-                };
-            }
+        let _ = write!(text, "| {} | {on_system} |", outcome.program.name);
+        for of in &FIGURES {
+            let ratios =
+                outcome.series.iter().skip(1).map(|series| {
+                    ratio(to_system(outcome, series, of.key), series.contender.ours())
+                });
+            let _ = write!(text, " {} |", ratios.collect::<Vec<_>>().join(", "));
         }
         text.push('\n');
     }
     let means = all_means(outcomes);
-    text.push_str("| **geometric mean** | |");
+    text.push_str("| geometric mean | |");
     for at in 0..FIGURES.len() {
-        for (_, _, means) in &means {
-            let _ = match means[at] {
-                Some(mean) => write!(text, " **{mean:.2}** |"),
-                None => write!(text, " |"),
-            };
-        }
+        let ratios = means.iter().map(|(_, is_ours, means)| ratio(means[at], *is_ours));
+        let _ = write!(text, " {} |", ratios.collect::<Vec<_>>().join(", "));
     }
     let _ = write!(text, "\n\n{}\n", about(rest));
     text
+}
+
+/// A ratio in a document.
+fn ratio(ratio: Option<f64>, is_ours: bool) -> String {
+    ratio.map_or(NOTHING.into(), |ratio| strong(&format!("{ratio:.2}"), is_ours))
+}
+
+fn strong(text: &str, is_ours: bool) -> String {
+    if is_ours { format!("**{text}**") } else { text.into() }
 }
 
 /// What the figures are.
@@ -117,10 +125,10 @@ fn to_system(outcome: &Outcome, series: &Series, key: &str) -> Option<f64> {
 fn all_means(outcomes: &[Outcome]) -> Vec<(String, bool, [Option<f64>; FIGURES.len()])> {
     let Some(first) = outcomes.first() else { return Vec::new() };
     let of = |at: usize, series: &Series| {
-        let means = FIGURES.map(|(key, ..)| {
+        let means = FIGURES.map(|of| {
             let ratios: Vec<f64> = outcomes
                 .iter()
-                .filter_map(|outcome| to_system(outcome, outcome.series.get(at)?, key))
+                .filter_map(|outcome| to_system(outcome, outcome.series.get(at)?, of.key))
                 .collect();
             let sum: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
             (!ratios.is_empty()).then(|| (sum / ratios.len() as f64).exp())

@@ -131,8 +131,7 @@ pub fn run(bench: &Bench, chosen: &Chosen, progress: &Progress) -> Section {
 fn contenders(bench: &Bench) -> Vec<Contender> {
     let by_name = |name: &&str| bench.contenders.iter().find(|one| one.name == **name);
     let is_usual = |one: &Contender| {
-        let mut usual =
-            PEERS.iter().filter_map(|names| names.iter().find_map(|name| by_name(&name)));
+        let mut usual = PEERS.iter().filter_map(|names| names.iter().find_map(by_name));
         bench.peers_named || usual.any(|peer| peer.name == one.name)
     };
     let is_in = |one: &&Contender| one.is_system() || one.ours() || is_usual(one);
