@@ -42,7 +42,7 @@ pub fn table(outcomes: &[Outcome]) -> Table {
     table
 }
 
-/// The geometric means of what all programs took, to the system's allocator.
+/// The geometric means of what programs took, to the system's allocator.
 pub fn means(outcomes: &[Outcome]) -> Table {
     let header = ["geometric mean, × sys", "CPU time", "peak memory", "after a rest"];
     let mut table = table::new(&header.map(String::from));
@@ -126,10 +126,12 @@ fn all_means(outcomes: &[Outcome]) -> Vec<(String, bool, [Option<f64>; FIGURES.l
     let Some(first) = outcomes.first() else { return Vec::new() };
     let of = |at: usize, series: &Series| {
         let means = FIGURES.map(|of| {
-            let ratios: Vec<f64> = outcomes
-                .iter()
-                .filter_map(|outcome| to_system(outcome, outcome.series.get(at)?, of.key))
-                .collect();
+            // Of programs that ran on all of them.
+            let is_whole = |outcome: &&Outcome| {
+                outcome.series.iter().all(|series| median(series, of.key).is_some())
+            };
+            let ratio = |outcome: &Outcome| to_system(outcome, outcome.series.get(at)?, of.key);
+            let ratios: Vec<f64> = outcomes.iter().filter(is_whole).filter_map(ratio).collect();
             let sum: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
             (!ratios.is_empty()).then(|| (sum / ratios.len() as f64).exp())
         });
