@@ -17,7 +17,7 @@ use spandrel_os::rseq::{self, Area, CPUS_MOST};
 use spandrel_pages::MIB;
 use spandrel_sync::{Lock, thread_slot};
 
-use crate::class::{self, CLASS, CLASSES, HOMED, home_of, seen_from, shard_of};
+use crate::class::{self, CLASS, CLASSES, home_of, seen_from, shard_of};
 use crate::hits::Hits;
 use crate::recent::Recent;
 use crate::refuse::clock;
@@ -49,6 +49,8 @@ const BATCH: usize = 128;
 pub struct Block {
     stacks: [Stack; CLASSES],
     recent: Recent,
+    /// Where in the block the stack of each class lies; where there are no stacks, that of class 0 stands for all.
+    stack_of: [u16; CLASSES],
     /// Objects that were in the stacks when somebody looked last.
     seen: [usize; CLASSES],
     /// Slots that each stack may have where it lies.
@@ -62,6 +64,8 @@ pub struct Block {
 
 /// Where assembly finds what was put last.
 pub const RECENT_AT: usize = offset_of!(Block, recent);
+/// Where assembly finds which stack has a class.
+pub const STACK_OF_AT: usize = offset_of!(Block, stack_of);
 
 /// The block of stacks that are empty and full.
 struct Nothing(Block);
@@ -70,6 +74,7 @@ unsafe impl Sync for Nothing {}
 static NOTHING: Nothing = Nothing(Block {
     stacks: [const { Stack::none() }; CLASSES],
     recent: Recent::none(),
+    stack_of: [0; CLASSES],
     seen: [0; CLASSES],
     room: [0; CLASSES],
     flooded: [0; CLASSES],
@@ -174,6 +179,10 @@ fn make(cpu: usize) -> Option<*mut Block> {
     unsafe {
         Stack::lay_out(&raw mut (*block).stacks, block.add(1).cast(), &SLOTS);
         (&raw mut (*block).room).write(SLOTS);
+        let home = home_of(cpu);
+        for (class, at) in (*block).stack_of.iter_mut().enumerate() {
+            *at = restartable::offset(seen_from(home, class)) as u16;
+        }
         // There is no class 0: its stack stays empty.
         Recent::begin(&raw mut (*block).recent, block.cast());
     }
@@ -307,22 +316,6 @@ fn is_cached(cpu: usize, class: usize, object: usize) -> bool {
     // SAFETY: as above; whoever writes there meanwhile writes what is as good.
     unsafe { entry.write_volatile(block.cast()) };
     false
-}
-
-/// See [`restartable::push`].
-///
-/// # Safety
-/// As there.
-#[inline(always)]
-pub unsafe fn push(area: *mut Area, class: usize, object: usize) -> bool {
-    // SAFETY: passed on from the caller.
-    unsafe {
-        if class < HOMED {
-            restartable::push(area, class, object)
-        } else {
-            restartable::push_homed(area, class, object)
-        }
-    }
 }
 
 /// Gives the stack of a class on the processor, which is full, room for twice as many objects if this is
