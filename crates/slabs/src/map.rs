@@ -459,6 +459,15 @@ impl Page {
         usize::from(self.record().free.load(Relaxed)) * LINE_BYTES
     }
 
+    /// One word of the object bits from this page on, of a span that begins here and has so many.
+    #[inline(always)]
+    pub fn word(self, at: usize) -> &'static AtomicU64 {
+        debug_assert!(at < 32 * WORDS_PER_PAGE);
+        let words = places().bits + self.0 * WORDS_PER_PAGE * 8;
+        // SAFETY: as above; the index of an object is less than the span's number of them.
+        unsafe { &*((words + at * 8) as *const AtomicU64) }
+    }
+
     /// The object bits from this page on: one word for each 1 KiB.
     #[inline(always)]
     pub fn bits(self, words: usize) -> &'static [AtomicU64] {

@@ -144,7 +144,7 @@ impl Span {
     }
 
     fn word_of(self, index: usize) -> &'static AtomicU64 {
-        &self.first.bits(self.words())[index / 64]
+        self.first.word(index / 64)
     }
 
     fn bit(index: usize) -> u64 {
@@ -237,44 +237,51 @@ impl Span {
     ///
     /// # Errors
     /// An address that is no object in use; those before it were given back.
+    #[inline]
     pub fn give(self, objects: &[usize]) -> Result<usize, (usize, Wrong)> {
         let class = self.of_class();
         let record = self.record();
         let (start, begin, len) = (self.first.address(), self.begin(), self.bytes());
-        let words = self.first.bits(self.words());
+        let mut lowest = record.first_word.load(Relaxed) as usize;
         let mut given = 0;
-        let mut wrong = None;
-        // Neighbours share a word of bits, which is read and written once for them.
-        let mut at = record.first_word.load(Relaxed) as usize;
-        let mut lowest = at;
-        let mut bits = words.get(at).map_or(0, |word| word.load(Relaxed));
-        let set = |at: usize, bits| words.get(at).map_or((), |word| word.store(bits, Relaxed));
-        for object in objects {
+        // The next object's, if it lies in the span and begins where one does.
+        let next = |given: usize| {
+            let object = *objects.get(given)?;
             if object.wrapping_sub(start) >= len {
-                break;
+                return None;
             }
             let offset = object.checked_sub(begin);
-            let Some(index) = offset.and_then(|offset| class.beginning_at(offset)) else {
-                wrong = Some((*object, Wrong::Inside));
-                break;
-            };
-            if index / 64 != at {
-                set(at, bits);
-                at = index / 64;
-                lowest = lowest.min(at);
-                bits = words.get(at).map_or(0, |word| word.load(Relaxed));
+            Some(offset.and_then(|offset| class.beginning_at(offset)).ok_or(Wrong::Inside))
+        };
+        let mut ahead = next(0);
+        let mut wrong = None;
+        // Neighbours share a word of bits, which is read and written once for them.
+        while let Some(Ok(first)) = ahead
+            && wrong.is_none()
+        {
+            let at = first / 64;
+            let word = self.first.word(at);
+            let mut bits = word.load(Relaxed);
+            lowest = lowest.min(at);
+            while let Some(Ok(index)) = ahead
+                && index / 64 == at
+            {
+                let bit = Self::bit(index);
+                if bits & bit != 0 {
+                    wrong = Some(Wrong::FreeAlready);
+                    break;
+                }
+                bits |= bit;
+                given += 1;
+                ahead = next(given);
             }
-            let bit = 1 << (index % 64);
-            if bits & bit != 0 {
-                wrong = Some((*object, Wrong::FreeAlready));
-                break;
-            }
-            bits |= bit;
-            given += 1;
+            word.store(bits, Relaxed);
         }
-        set(at, bits);
         record.first_word.store(lowest as u16, Relaxed);
         record.free.store((self.free() + given) as u16, Relaxed);
-        wrong.map_or(Ok(given), Err)
+        match (wrong, ahead) {
+            (Some(wrong), _) | (None, Some(Err(wrong))) => Err((objects[given], wrong)),
+            _ => Ok(given),
+        }
     }
 }
