@@ -209,9 +209,22 @@ impl Span {
         let mut at = record.first_word.load(Relaxed) as usize;
         while let Some(word) = words.get(at) {
             let mut bits = word.load(Relaxed);
-            while bits != 0 && taken < into.len() {
-                let index = at * 64 + bits.trailing_zeros() as usize;
-                into[taken] = base + class.offset_of(index);
+            let first = base + class.offset_of(at * 64);
+            if bits == u64::MAX
+                && let Some(room) = into.get_mut(taken..taken + 64)
+            {
+                // Fresh spans, mostly: the bits need no search.
+                let mut object = first;
+                for place in room {
+                    *place = object;
+                    object += class.size as usize;
+                }
+                (bits, taken) = (0, taken + 64);
+            }
+            while bits != 0
+                && let Some(place) = into.get_mut(taken)
+            {
+                *place = first + class.offset_of(bits.trailing_zeros() as usize);
                 taken += 1;
                 bits &= bits - 1;
             }
@@ -242,6 +255,7 @@ impl Span {
         let class = self.of_class();
         let record = self.record();
         let (start, begin, len) = (self.first.address(), self.begin(), self.bytes());
+        let (size, count) = (class.size as usize, class.objects as usize);
         let mut lowest = record.first_word.load(Relaxed) as usize;
         let mut given = 0;
         // The next object's, if it lies in the span and begins where one does.
@@ -273,7 +287,10 @@ impl Span {
                 }
                 bits |= bit;
                 given += 1;
-                ahead = next(given);
+                // What follows in memory often follows here too, and needs no division.
+                let is_next = objects.get(given) == Some(&(objects[given - 1] + size));
+                ahead =
+                    if is_next && index + 1 < count { Some(Ok(index + 1)) } else { next(given) };
             }
             word.store(bits, Relaxed);
         }

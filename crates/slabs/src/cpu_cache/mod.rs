@@ -36,7 +36,7 @@ const STACK_LEAST: usize = 2;
 /// By so many bytes of objects all stacks of a processor may grow together.
 const GROWN_BYTES: usize = 2 * MIB;
 /// Objects that come or go at once.
-const BATCH: usize = 128;
+const BATCH: usize = 256;
 
 /// What a processor has cached.
 #[repr(C)]

@@ -7,9 +7,7 @@ use core::sync::atomic::Ordering::Acquire;
 use spandrel_os::rseq::Area;
 use spandrel_pages::MIB;
 
-use super::{
-    BATCH, Block, GROWN_BYTES, MADE, OTHERS, SLOTS, SLOTS_BYTES, STACK_LEAST, alone, note,
-};
+use super::{Block, GROWN_BYTES, MADE, OTHERS, SLOTS, SLOTS_BYTES, STACK_LEAST, alone, note};
 use crate::class::{self, CLASS, CLASSES, home_of, seen_from, shard_of};
 use crate::refuse::clock;
 use crate::stack::Stack;
@@ -23,6 +21,8 @@ const GROWN_STACK_MOST: usize = 32 * 1024;
 /// room takes some hundredths of a microsecond longer, one part in a hundred of that time. The model of
 /// these caches is slow.
 const FLOOD_US_PER_SLOT: usize = if cfg!(shuttle) { 1 << 32 } else { 4 };
+/// Room of a stack in a long flood.
+const NARROW_SLOTS: usize = 128;
 /// A flood is long when so many times as much has gone on to the spans as the stack and the transfer cache hold: what these
 /// hold then is little of what was freed, and lies anywhere.
 const LONG_FLOOD: usize = 8;
@@ -84,12 +84,14 @@ pub(super) fn grow(area: *mut Area, class: usize) -> bool {
     true
 }
 
-/// In a long flood after a long time (what comes often has more room instead: see [`grow`]) nothing but one batch is kept between the
+/// In a long flood after a long time (what comes often has more room instead: see [`grow`]) little is kept between the
 /// program and the spans. `passed` objects went on to them. What is kept is handed out first, and lies anywhere in what was freed: the
 /// upper nodes of a search tree that is built anew had lines of their own there. Spans that became empty have their objects side by side.
 #[inline]
 pub(super) fn narrow(area: *mut Area, class: usize, passed: usize) {
-    if passed >= LONG_FLOOD * (SLOTS[class] + transfer::slots(class)) && SLOTS[class] >= 2 * BATCH {
+    if passed >= LONG_FLOOD * (SLOTS[class] + transfer::slots(class))
+        && SLOTS[class] >= 2 * NARROW_SLOTS
+    {
         narrow_if_due(area, class, passed);
     }
 }
@@ -111,7 +113,7 @@ fn narrow_if_due(area: *mut Area, class: usize, passed: usize) {
         let is_long = passed >= LONG_FLOOD * (slots + transfer::slots(class));
         let fits = slots * size_of::<usize>() <= SLOTS_BYTES;
         // SAFETY: as above.
-        slots > BATCH && fits && is_long && unsafe { Stack::floods_seldom(stack) }
+        slots > NARROW_SLOTS && fits && is_long && unsafe { Stack::floods_seldom(stack) }
     };
     if !is_due(slots()) {
         return;
@@ -130,7 +132,7 @@ fn narrow_if_due(area: *mut Area, class: usize, passed: usize) {
             count = Stack::count(stack);
             ptr::copy_nonoverlapping((*stack).bottom, spare.0, count);
             (*stack).top = (*stack).bottom;
-            (*stack).limit = (*stack).bottom.add(BATCH);
+            (*stack).limit = (*stack).bottom.add(NARROW_SLOTS);
             (*block).grown -= slots.saturating_sub(SLOTS[class]) * CLASS[class].size as usize;
             note(block, seen_from(home, class));
         }
