@@ -104,10 +104,9 @@ pub fn class_of_larger(size: usize) -> Option<usize> {
 /// `size` is at most [`TABLE_MAX`].
 #[inline(always)]
 pub unsafe fn stack_of(size: usize) -> usize {
-    // Not `div_ceil`: it takes four instructions more where sizes may be any.
-    let units = (size + (MIN_ALIGN - 1)) / MIN_ALIGN;
     // SAFETY: promised by the caller.
-    (unsafe { *STACK_BY_SIZE.get_unchecked(units) }) as usize
+    unsafe { core::hint::assert_unchecked(size <= TABLE_MAX) };
+    STACK_BY_SIZE[size.div_ceil(MIN_ALIGN)].into()
 }
 
 /// The smallest class for `size` whose objects are all aligned to `align`, a power of two.
