@@ -475,6 +475,28 @@ mod tests {
     }
 
     #[test]
+    fn small_requests_are_natives_where_all_up_to_there_are() {
+        let below = |table: &Table| {
+            (0..2 * SMALL_BYTES).take_while(|size| table.begins_small(*size)).count()
+        };
+        for (mode, first_other) in [
+            ("auto", SMALL_BYTES + 1),
+            ("native", SMALL_BYTES + 1),
+            ("sys", 0),
+            ("template=0-513:native,513-:sys", 513),
+            ("template=0-513:sys,513-:native", 0),
+        ] {
+            let (table, copy) = (table(mode), Table::elsewhere());
+            assert!(below(&table) <= first_other && below(&table) + 16 > first_other, "{mode}");
+            copy.copy_from(&table);
+            assert_eq!(below(&copy), below(&table), "{mode}");
+            table.look_at_all();
+            copy.send_elsewhere();
+            assert_eq!((below(&table), below(&copy)), (0, 0), "{mode}");
+        }
+    }
+
+    #[test]
     fn early_looks_change_the_table_of_auto_and_no_other() {
         let native = |table: &Table, size| table.begins_with(AllocatorId::Native, size);
         let auto = table("auto");
