@@ -4,7 +4,7 @@ use spandrel_backends::{Backend, Native, Remap, Sys, guarded, heed_limit};
 use spandrel_os::{budget, slices, vm};
 use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, KIB, MIN_ALIGN};
 use spandrel_policy::tuner::Kind;
-use spandrel_policy::{Decision, MAPPED_FROM, Operation};
+use spandrel_policy::{Decision, MAPPED_FROM, Operation, SMALL_BYTES};
 
 use crate::backend::with_backend;
 use crate::early;
@@ -29,7 +29,6 @@ const MIMALLOC: u8 = AllocatorId::Mimalloc as u8;
 
 /// Makes the compiler compare for this branch after the one before it, instead
 /// of in the order of the numbers.
-#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
 #[cold]
 fn second() {}
 
@@ -40,8 +39,14 @@ fn second() {}
 /// inlined: they need no stack frame.
 #[inline(always)]
 pub fn alloc_cached(size: usize) -> *mut u8 {
+    if table().begins_small(size) {
+        const { assert!(SMALL_BYTES <= Native::SMALL_MAX) };
+        // SAFETY: the table says so, and the assertion.
+        return unsafe { Native::alloc_cached_small(size) };
+    }
+    second();
     if table().begins_with(AllocatorId::Native, size) {
-        Native::alloc_cached(size)
+        Native::alloc_cached_larger(size)
     } else {
         core::ptr::null_mut()
     }
@@ -322,11 +327,15 @@ pub unsafe fn free(object: *mut u8) {
 /// As for [`free`], for `other` as well.
 #[inline(always)]
 pub unsafe fn free_or(object: *mut u8, other: unsafe fn(*mut u8, u8)) {
+    // SAFETY: passed on from the caller.
+    if unsafe { Native::free_direct(object) } {
+        return;
+    }
     let owner = slices::owner_byte(object as usize);
     // SAFETY: passed on from the caller; the owner byte names the allocator.
     unsafe {
         if owner == NATIVE {
-            return Native::free(object);
+            return Native::free_seldom(object);
         }
         #[cfg(feature = "mimalloc")]
         if owner == MIMALLOC {
@@ -363,11 +372,15 @@ pub unsafe fn free_sized_or(
     align: usize,
     other: unsafe fn(*mut u8, u8),
 ) {
+    // SAFETY: passed on from the caller.
+    if unsafe { Native::free_direct(object) } {
+        return;
+    }
     let owner = slices::owner_byte(object as usize);
     // SAFETY: passed on from the caller; the owner byte names the allocator.
     unsafe {
         if owner == NATIVE {
-            return Native::free_sized(object, size, align);
+            return Native::free_seldom(object);
         }
         #[cfg(feature = "mimalloc")]
         if owner == MIMALLOC {

@@ -20,14 +20,48 @@ impl Native {
     }
 
     /// As `alloc`, if such an object is cached; else null. Quick.
+    ///
+    /// # Safety
+    /// `size` is at most [`Self::SMALL_MAX`].
     #[inline(always)]
-    pub fn alloc_cached(size: usize) -> *mut u8 {
-        slabs::alloc_cached(size)
+    pub unsafe fn alloc_cached_small(size: usize) -> *mut u8 {
+        // SAFETY: passed on from the caller.
+        unsafe { slabs::alloc_cached_small(size) }
     }
 
-    /// As `alloc`, for whom [`alloc_cached`](Self::alloc_cached) had none.
+    /// The same for requests that are not small; null for those that are.
+    #[inline(always)]
+    pub fn alloc_cached_larger(size: usize) -> *mut u8 {
+        slabs::alloc_cached_larger(size)
+    }
+
+    /// The largest request that is small.
+    pub const SMALL_MAX: usize = slabs::TABLE_MAX;
+
+    /// As `alloc`, when no object is cached.
     pub fn alloc_uncached(size: usize) -> *mut u8 {
         slabs::alloc_uncached(size)
+    }
+
+    /// As `free`, for what is small, without a look at the owner; false: nothing was done, the address is another's or the
+    /// object goes the long way.
+    ///
+    /// # Safety
+    /// As for `free`, if the address is one of this allocator.
+    #[inline(always)]
+    pub unsafe fn free_direct(object: *mut u8) -> bool {
+        // SAFETY: passed on from the caller.
+        unsafe { slabs::free_direct(object) }
+    }
+
+    /// As `free`, for whom [`free_direct`](Self::free_direct) did nothing.
+    ///
+    /// # Safety
+    /// As for `free`.
+    #[inline(never)]
+    pub unsafe fn free_seldom(object: *mut u8) {
+        // SAFETY: passed on from the caller.
+        unsafe { slabs::free(object) }
     }
 }
 

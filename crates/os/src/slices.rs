@@ -12,9 +12,11 @@
 
 use core::ffi::CStr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, fence};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, fence};
 
-use spandrel_pages::{ADDRESS_SPACE_END, AllocatorId, PAGE_BYTES, TIB, align_down, align_up};
+use spandrel_pages::{
+    ADDRESS_SPACE_END, AllocatorId, MIN_ALIGN, PAGE_BYTES, TIB, align_down, align_up,
+};
 
 use crate::degrade::{Optional, refused};
 use crate::{live, vm};
@@ -48,6 +50,60 @@ pub fn owner(address: usize) -> AllocatorId {
     AllocatorId::from_byte(owner_byte(address) & !COUNTED).unwrap_or(AllocatorId::Sys)
 }
 
+/// The direct slice: frees of its objects need no owner byte, one comparison recognizes them.
+///
+/// A thread that reads the first base and a later length computes a unit beyond every length: the
+/// difference to that base is at least 2^62 bytes for every address of the program.
+#[repr(C, align(16))]
+struct Direct {
+    base: AtomicUsize,
+    /// Length in units of [`MIN_ALIGN`] bytes; 0 while frees are counted.
+    units: AtomicUsize,
+    /// Length in the same units, whether frees are counted or not.
+    all: AtomicUsize,
+}
+
+static DIRECT: Direct = Direct {
+    base: AtomicUsize::new(1 << (usize::BITS - 1)),
+    units: AtomicUsize::new(0),
+    all: AtomicUsize::new(0),
+};
+
+/// Base of the direct slice, and the number of the unit of [`MIN_ALIGN`] bytes that begins at an address. `None`: no unit begins
+/// there, the address is outside the direct slice, or frees are counted.
+#[inline(always)]
+pub fn direct(address: usize) -> Option<(usize, usize)> {
+    let base = DIRECT.base.load(Relaxed);
+    // Misaligned addresses have their low bits at the top: beyond every length.
+    let unit = address.wrapping_sub(base).rotate_right(MIN_ALIGN.trailing_zeros());
+    (unit < DIRECT.units.load(Relaxed)).then_some((base, unit))
+}
+
+/// Makes a slice the direct one. Once in a process.
+pub fn set_direct(slice: Slice) {
+    DIRECT.base.store(slice.base, SeqCst);
+    DIRECT.all.store(slice.len / MIN_ALIGN, SeqCst);
+    settle_direct();
+}
+
+/// Ends the direct slice before `end`, an address in it, if it is longer: what follows is given back.
+pub fn shorten_direct(end: usize) {
+    let units = end.saturating_sub(DIRECT.base.load(SeqCst)) / MIN_ALIGN;
+    DIRECT.all.fetch_min(units, SeqCst);
+    settle_direct();
+}
+
+/// Stores the length that holds now. Concurrent calls end with the last length: each looks again after its store.
+fn settle_direct() {
+    loop {
+        let (counting, all) = (COUNTING.load(SeqCst), DIRECT.all.load(SeqCst));
+        DIRECT.units.store(if counting { 0 } else { all }, SeqCst);
+        if (COUNTING.load(SeqCst), DIRECT.all.load(SeqCst)) == (counting, all) {
+            return;
+        }
+    }
+}
+
 /// Whether owner bytes are to be marked as [`COUNTED`].
 static COUNTING: AtomicBool = AtomicBool::new(false);
 
@@ -55,6 +111,7 @@ static COUNTING: AtomicBool = AtomicBool::new(false);
 /// may be published meanwhile, and nothing of that may be lost.
 pub fn set_counted(on: bool) {
     COUNTING.store(on, SeqCst);
+    settle_direct();
     mark(&OWNERS, on);
 }
 
@@ -79,6 +136,7 @@ const MOST_PUBLISHED: usize = 16;
 /// library are not looked at. The caller excludes concurrent calls of it and of [`set_counted`].
 pub fn look_at_frees(on: bool) {
     COUNTING.store(on, SeqCst);
+    settle_direct();
     for slice in &PUBLISHED {
         let range = slice.load(Acquire);
         let (first, end) = ((range >> 32) as usize, range as u32 as usize);

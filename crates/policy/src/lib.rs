@@ -27,5 +27,5 @@ pub use experiment::{Experiment, ExperimentError, Unit};
 pub use limit::{Limit, LimitError};
 pub use mode::{Mode, ModeError, ModeErrorKind, Switch, parse_mode};
 pub use rate::{RateError, ReleaseRate};
-pub use table::{Decision, MAPPED_FROM, Operation, Table, exact};
+pub use table::{Decision, MAPPED_FROM, Operation, SMALL_BYTES, Table, exact};
 pub use template::{MAX_RANGES, Range, Template, TemplateError};

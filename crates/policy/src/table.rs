@@ -73,7 +73,7 @@ pub const MAPPED_FROM: usize = 128 * KIB;
 const EARLY_MARK: usize = EARLY_FROM - 1;
 
 /// Requests up to this size find their decision by one shift.
-const SMALL_BYTES: usize = 1024;
+pub const SMALL_BYTES: usize = 1024;
 /// Width of a class of small sizes; also the granule of every allocator.
 const SMALL_STEP: usize = 16;
 const SMALL_COUNT: usize = SMALL_BYTES / SMALL_STEP + 1;
@@ -87,6 +87,8 @@ const SMALL_COUNT: usize = SMALL_BYTES / SMALL_STEP + 1;
 pub struct Table {
     /// By allocator: all new objects of fewer bytes are its own, without flags that matter.
     first: [AtomicUsize; AllocatorId::ALL.len()],
+    /// All new objects of fewer bytes, at most [`SMALL_BYTES`], are the native allocator's, without flags that matter: one comparison tells both.
+    small_native: AtomicUsize,
     /// All new objects of more bytes are page-mapped, without flags; `usize::MAX`: none needs be.
     below_mapped: AtomicUsize,
     small: [[AtomicU8; SMALL_COUNT]; OPERATIONS],
@@ -107,6 +109,7 @@ impl Table {
     const fn of<const DECISION: u8>(below_mapped: usize) -> Self {
         Table {
             first: [const { AtomicUsize::new(0) }; AllocatorId::ALL.len()],
+            small_native: AtomicUsize::new(0),
             below_mapped: AtomicUsize::new(below_mapped),
             small: [const { [const { AtomicU8::new(DECISION) }; SMALL_COUNT] }; OPERATIONS],
             bytes: [const { [const { AtomicU8::new(DECISION) }; CLASS_COUNT] }; OPERATIONS],
@@ -118,6 +121,13 @@ impl Table {
     #[inline(always)]
     pub fn begins_with(&self, id: AllocatorId, size: usize) -> bool {
         size < self.first[id as usize].load(Relaxed)
+    }
+
+    /// Whether a new object of `size` bytes is the native allocator's because all up to there are, and no larger than [`SMALL_BYTES`];
+    /// false says nothing.
+    #[inline(always)]
+    pub fn begins_small(&self, size: usize) -> bool {
+        size < self.small_native.load(Relaxed)
     }
 
     /// Whether a new object of `size` bytes is page-mapped because all from there on are;
@@ -175,12 +185,14 @@ impl Table {
         for (to, from) in self.first.iter().zip(&other.first) {
             to.store(from.load(Relaxed), Relaxed);
         }
+        self.small_native.store(other.small_native.load(Relaxed), Relaxed);
         self.below_mapped.store(other.below_mapped.load(Relaxed), Relaxed);
     }
 
     /// Sends every request the slow way from now on.
     pub fn send_elsewhere(&self) {
         self.first.iter().for_each(|below| below.store(0, Relaxed));
+        self.small_native.store(0, Relaxed);
         self.below_mapped.store(usize::MAX, Relaxed);
         self.every_byte().for_each(|byte| byte.store(Decision::ELSEWHERE, Relaxed));
     }
@@ -218,6 +230,8 @@ impl Table {
         for (index, first) in self.first.iter().enumerate() {
             first.store(if index == usize::from(id) { below } else { 0 }, Relaxed);
         }
+        let of_native = self.first[AllocatorId::Native as usize].load(Relaxed);
+        self.small_native.store(of_native.min(SMALL_BYTES + 1), Relaxed);
         self.below_mapped.store(self.below_mapped(), Relaxed);
     }
 
@@ -248,6 +262,7 @@ impl Table {
     /// Sends every request the way on which requests are looked at, as if the table were compiled so.
     pub fn look_at_all(&self) {
         self.first.iter().for_each(|below| below.store(0, Relaxed));
+        self.small_native.store(0, Relaxed);
         self.below_mapped.store(usize::MAX, Relaxed);
         self.every_byte().for_each(|byte| {
             byte.store(byte.load(Relaxed) | Decision::COUNTED, Relaxed);
@@ -457,6 +472,28 @@ mod tests {
         assert!(!table.begins_with(AllocatorId::Native, 0));
         table.compile(&Mode::Auto, all(), true);
         assert!(!table.begins_with(AllocatorId::Native, 0), "requests are counted");
+    }
+
+    #[test]
+    fn small_requests_are_natives_where_all_up_to_there_are() {
+        let below = |table: &Table| {
+            (0..2 * SMALL_BYTES).take_while(|size| table.begins_small(*size)).count()
+        };
+        for (mode, first_other) in [
+            ("auto", SMALL_BYTES + 1),
+            ("native", SMALL_BYTES + 1),
+            ("sys", 0),
+            ("template=0-513:native,513-:sys", 513),
+            ("template=0-513:sys,513-:native", 0),
+        ] {
+            let (table, copy) = (table(mode), Table::elsewhere());
+            assert!(below(&table) <= first_other && below(&table) + 16 > first_other, "{mode}");
+            copy.copy_from(&table);
+            assert_eq!(below(&copy), below(&table), "{mode}");
+            table.look_at_all();
+            copy.send_elsewhere();
+            assert_eq!((below(&table), below(&copy)), (0, 0), "{mode}");
+        }
     }
 
     #[test]

@@ -9,19 +9,26 @@ use spandrel_os::rseq::Area;
 use spandrel_sync::ThreadSlot;
 
 use crate::class::seldom;
+use crate::stack::Stack;
 use crate::{beside, check, cpu_cache, restartable, thread_cache};
 
 /// A cached object of `class`, which is that of a size, and in effect of the cache's home; 0: there
 /// is none.
 #[inline(always)]
 pub fn pop(class: usize) -> usize {
+    pop_at(restartable::offset(class))
+}
+
+/// As [`pop`], by where stacks have the class: in bytes from the first.
+#[inline(always)]
+pub fn pop_at(stack: usize) -> usize {
     let area = ThreadSlot::current_cpu().cast::<Area>();
     if area.is_null() {
         seldom();
-        return thread_cache::pop(class);
+        return thread_cache::pop(stack / size_of::<Stack>());
     }
     // SAFETY: the slot holds this thread's area, once the blocks are there.
-    unsafe { restartable::pop(area, class) }
+    unsafe { restartable::pop(area, stack) }
 }
 
 /// An object of `class`, as in [`pop`], when none is cached, and some more for the cache; 0 when
@@ -53,7 +60,7 @@ pub fn push_short(class: usize, object: usize) -> bool {
         return thread_cache::push(class, object);
     }
     // SAFETY: as in `pop`.
-    unsafe { cpu_cache::push(area, class, object) }
+    unsafe { restartable::push(area, class, object) }
 }
 
 #[cold]

@@ -132,17 +132,18 @@ pub fn give(class: usize, objects: &[usize]) {
                     report::wrong(object, class, wrong);
                 }
             };
-            rest = &rest[count..];
+            rest = rest.get(count..).unwrap_or_default();
             central.free += count;
-            let is_empty = span.used() == 0;
-            if is_empty && !central.may_keep(span) {
+            if span.used() > 0 {
+                central.file(span);
+            } else if central.may_keep(span) {
+                central.file(span);
+                keeps = true;
+                is_due |= central.begins_turn();
+            } else {
                 central.retire(span);
                 empty[emptied] = span.first();
                 emptied += 1;
-            } else {
-                central.file(span);
-                keeps |= is_empty;
-                is_due |= is_empty && central.begins_turn();
             }
         }
         central.stepped(class);
@@ -326,6 +327,7 @@ impl Central {
     }
 
     /// Takes an empty span out of the class.
+    #[inline(never)]
     fn retire(&mut self, span: Span) {
         self.free -= span.free();
         self.unfile(span);
@@ -333,15 +335,22 @@ impl Central {
     }
 
     /// Puts a span where it belongs: a list by its fullness, or none if it is full.
+    #[inline(always)]
     fn file(&mut self, span: Span) {
         if cfg!(debug_assertions) {
             check::hold(span.check());
         }
         let record = span.record();
         let list = list_of(span);
-        if record.list.load(Relaxed) as usize == list {
-            return;
+        if record.list.load(Relaxed) as usize != list {
+            self.move_to(span, list);
         }
+    }
+
+    /// Puts a span on a list.
+    #[inline(never)]
+    fn move_to(&mut self, span: Span, list: usize) {
+        let record = span.record();
         self.unfile(span);
         if list == 0 {
             return;

@@ -17,6 +17,7 @@
 
 use core::iter::successors;
 
+use crate::stack::Stack;
 use spandrel_pages::{GOLDEN, HEAP_PAGE_BYTES, KIB, LINE_BYTES, MIN_ALIGN, PAGE_BYTES, spread};
 
 /// Largest size that has a class.
@@ -67,9 +68,19 @@ pub struct Class {
 /// All classes by number; number 0 has no objects.
 pub static CLASS: [Class; CLASSES] = classes();
 static BY_SIZE: [u8; TABLE_MAX / MIN_ALIGN + 1] = by_size();
-/// The bits of an address that tell where its object begins, by class: all, or all but those of the lines that are left out before a request. An address
-/// that no request has is none where an object begins.
-static BEGIN_MASK: [usize; CLASSES] = begin_masks();
+/// As [`BY_SIZE`], in bytes of stacks.
+static STACK_BY_SIZE: [u16; TABLE_MAX / MIN_ALIGN + 1] = {
+    let mut table = [0; TABLE_MAX / MIN_ALIGN + 1];
+    let mut at = 0;
+    while at < table.len() {
+        table[at] = (computed(at * MIN_ALIGN) * size_of::<Stack>()) as u16;
+        at += 1;
+    }
+    table
+};
+/// The bits of an address that tell where its object begins, by the class of its page: all, or all but those of the lines that are left out before a
+/// request; none where the page has no small objects. An address that no request has is none where an object begins.
+static BEGIN_MASK: [usize; 1 << u8::BITS] = begin_masks();
 
 /// The class for `size`, of home 0 where it has homes; `None`: it is more than [`SMALL_MAX`].
 #[inline(always)]
@@ -79,6 +90,23 @@ pub fn class_of(size: usize) -> Option<usize> {
     }
     seldom();
     if size <= SMALL_MAX { Some(computed(size)) } else { None }
+}
+
+/// As [`class_of`], for sizes of more than [`TABLE_MAX`]; `None`: it is less, or more than [`SMALL_MAX`].
+#[inline(always)]
+pub fn class_of_larger(size: usize) -> Option<usize> {
+    (TABLE_MAX + 1..=SMALL_MAX).contains(&size).then(|| computed(size))
+}
+
+/// Where a cache's stacks have the class for `size`, in bytes from the first stack.
+///
+/// # Safety
+/// `size` is at most [`TABLE_MAX`].
+#[inline(always)]
+pub unsafe fn stack_of(size: usize) -> usize {
+    // SAFETY: promised by the caller.
+    unsafe { core::hint::assert_unchecked(size <= TABLE_MAX) };
+    STACK_BY_SIZE[size.div_ceil(MIN_ALIGN)].into()
 }
 
 /// The smallest class for `size` whose objects are all aligned to `align`, a power of two.
@@ -272,11 +300,19 @@ const fn is_lined(size: usize) -> bool {
     size > LINED_FROM && !size.is_multiple_of(PAGE_BYTES)
 }
 
-const fn begin_masks() -> [usize; CLASSES] {
-    let mut masks = [usize::MAX; CLASSES];
+/// As [`begin_of`], by what is known of a page; 0: it has no small objects.
+#[inline(always)]
+pub fn begin_if_small(class: u8, object: usize) -> usize {
+    object & BEGIN_MASK[class as usize]
+}
+
+const fn begin_masks() -> [usize; 1 << u8::BITS] {
+    let mut masks = [0; 1 << u8::BITS];
     let mut class = 1;
     while class < CLASSES {
         let size = size_of_class(class);
+        // Numbers that are not in use come from no page.
+        masks[class] = usize::MAX;
         if size > 0 && size.is_multiple_of(PAGE_BYTES) {
             // As far as a request can be smaller than its class: an eighth of the octave.
             let step = 1 << ((size - 1).ilog2() - 3);

@@ -54,7 +54,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use spandrel_pages::{HEAP_PAGE_BYTES, LINE_BYTES, MIB, MIN_ALIGN, PAGE_BYTES};
 
 use class::{
-    CLASS, CLASSES, SMALL_MAX, TABLE_MAX, begin_of, class_aligned, class_of, given_out, seldom,
+    CLASS, CLASSES, SMALL_MAX, begin_if_small, begin_of, class_aligned, class_of, class_of_larger,
+    given_out, seldom, stack_of,
 };
 use map::{LARGE, page_of};
 
@@ -63,6 +64,7 @@ pub use beside::{
     want as want_background,
 };
 pub use check::{Census, Fault, check};
+pub use class::TABLE_MAX;
 pub use cpu_cache::start as start_cpu_caches;
 pub use figures::{figures, measure_resident};
 pub use heap::{
@@ -84,13 +86,30 @@ pub fn alloc(size: usize) -> *mut u8 {
 
 /// As [`alloc`], if such an object is cached; else null.
 #[inline(always)]
-pub fn alloc_cached(size: usize) -> *mut u8 {
+fn alloc_cached(size: usize) -> *mut u8 {
     if size <= TABLE_MAX {
-        return class_of(size).map_or(ptr::null_mut(), |class| cache::pop(class) as *mut u8);
+        // SAFETY: just compared.
+        return unsafe { alloc_cached_small(size) };
     }
     seldom();
-    let Some(class) = class_of(size) else { return ptr::null_mut() };
+    alloc_cached_larger(size)
+}
+
+/// As [`alloc`], if such an object is cached and `size` is more than [`TABLE_MAX`]; else null.
+#[inline(always)]
+pub fn alloc_cached_larger(size: usize) -> *mut u8 {
+    let Some(class) = class_of_larger(size) else { return ptr::null_mut() };
     given_out_if_any(class, cache::pop(class), size)
+}
+
+/// As [`alloc`], if such an object is cached; else null.
+///
+/// # Safety
+/// `size` is at most [`TABLE_MAX`].
+#[inline(always)]
+pub unsafe fn alloc_cached_small(size: usize) -> *mut u8 {
+    // SAFETY: promised by the caller.
+    cache::pop_at(unsafe { stack_of(size) }) as *mut u8
 }
 
 /// What is given out of a new object for a request of `size` bytes; null for none.
@@ -177,6 +196,21 @@ pub unsafe fn free(object: *mut u8) {
         return cache::push(class, begin_of(class, object as usize));
     }
     free_large(object as usize);
+}
+
+/// As [`free`], for small objects, when frees are not counted; false: nothing was done. Any address may be asked about.
+///
+/// # Safety
+/// As for [`free`] if the address is one of this allocator.
+#[inline(always)]
+pub unsafe fn free_direct(object: *mut u8) -> bool {
+    let Some(class) = map::class_of_direct(object as usize) else { return false };
+    let begin = begin_if_small(class, object as usize);
+    if begin == 0 {
+        return false;
+    }
+    cache::push(class.into(), begin);
+    true
 }
 
 /// Gives back an object that is not small, or says what is wrong with the address.

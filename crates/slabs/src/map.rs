@@ -21,8 +21,8 @@ use spandrel_os::vm;
 use spandrel_pageheap::Tracker;
 use spandrel_pages::live::BOUNDS;
 use spandrel_pages::{
-    AllocatorId, GIB, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, KIB, LINE_BYTES, MIB, PAGE_BYTES, TIB,
-    align_down, align_up,
+    AllocatorId, GIB, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, KIB, LINE_BYTES, MIB, MIN_ALIGN, PAGE_BYTES,
+    TIB, align_down, align_up,
 };
 
 use crate::class::CLASSES;
@@ -151,6 +151,7 @@ pub unsafe fn start() -> Option<&'static mut [Tracker]> {
     MAP.caches_end.store(places.data, Relaxed);
     MAP.trackers_opened.store(places.trackers, Relaxed);
     MAP.opened.store(places.data, Release);
+    slices::set_direct(slice);
     let huge_pages = (places.end - places.data) / HUGEPAGE_BYTES;
     // SAFETY: the trackers' part of the slice is nobody else's, open, and zero.
     Some(unsafe { core::slice::from_raw_parts_mut(places.trackers as *mut Tracker, huge_pages) })
@@ -251,6 +252,8 @@ pub fn give_back_rest(keep: usize) {
     let wanted = align_up(opened.saturating_add(keep), HUGEPAGE_BYTES);
     let Some(end) = wanted.filter(|end| opened > 0 && *end < before) else { return };
     MAP.data_end.store(end, Relaxed);
+    // Before the classes of what follows are gone.
+    slices::shorten_direct(align_up(end, GRANULE_BYTES).unwrap_or(end));
     let least = MAP.caches_opened.load(Relaxed) + CACHES_KEPT_BYTES;
     let caches_before = MAP.caches_end.fetch_min(least, Relaxed);
     let caches_end = caches_before.min(least);
@@ -365,6 +368,16 @@ pub fn page_of(address: usize) -> Page {
     Page((address - places().base) / HEAP_PAGE_BYTES)
 }
 
+/// An address at which an object of the slice may begin: the class of its page. `None`: it is none, or
+/// frees go the long way just now.
+#[inline(always)]
+pub fn class_of_direct(object: usize) -> Option<u8> {
+    let (base, unit) = slices::direct(object)?;
+    let page = unit / (HEAP_PAGE_BYTES / MIN_ALIGN);
+    // SAFETY: `base` is the slice's, whose table of classes begins there and has a byte for each page of it.
+    Some(unsafe { &*((base + page) as *const AtomicU8) }.load(Relaxed))
+}
+
 /// See `spandrel_pages::live::BOUNDS`.
 pub fn bounds() -> [usize; BOUNDS] {
     let places = places();
@@ -444,6 +457,15 @@ impl Page {
     /// Bytes of the page before it.
     pub fn large_offset(self) -> usize {
         usize::from(self.record().free.load(Relaxed)) * LINE_BYTES
+    }
+
+    /// One word of the object bits from this page on, of a span that begins here and has so many.
+    #[inline(always)]
+    pub fn word(self, at: usize) -> &'static AtomicU64 {
+        debug_assert!(at < 32 * WORDS_PER_PAGE);
+        let words = places().bits + self.0 * WORDS_PER_PAGE * 8;
+        // SAFETY: as above; the index of an object is less than the span's number of them.
+        unsafe { &*((words + at * 8) as *const AtomicU64) }
     }
 
     /// The object bits from this page on: one word for each 1 KiB.

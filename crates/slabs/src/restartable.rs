@@ -6,8 +6,7 @@
 //! (`spandrel_os::rseq`), perhaps on another processor. So no two threads are
 //! ever in the middle of an operation on the same processor, without a lock.
 //!
-//! Classes that have homes (see `class`) are where the processor's home has them, which is found in the
-//! sequence too. Only `pop`, which is for requests, is at the processor's own home whatever that is.
+//! Classes that have homes (see `class`) are where the processor's home has them, which the block knows. Only `pop`, which is for requests, is at the processor's own home whatever that is.
 //!
 //! The kernel is told of a sequence by its descriptor's address in the thread's
 //! area. It is left there afterwards: the kernel ignores it when the thread is
@@ -26,7 +25,7 @@ use spandrel_os::rseq::{Area, CPU_ID, RSEQ_CS, SIGNATURE};
 use spandrel_sync::ThreadSlot;
 
 use crate::class::{HOMED, HOMES};
-use crate::cpu_cache::{BLOCKS, RECENT_AT};
+use crate::cpu_cache::{BLOCKS, RECENT_AT, STACK_OF_AT};
 use crate::recent::{MULTIPLIER, SHIFT};
 use crate::stack::Stack;
 
@@ -40,10 +39,10 @@ pub unsafe fn processor(area: *mut Area) -> usize {
     unsafe { (*area).cpu() }
 }
 
-/// Where an operation finds the stack of a class in a block.
+/// Where a block has the stack at some place.
 #[inline(always)]
-const fn offset(class: usize) -> usize {
-    class * size_of::<Stack>()
+pub const fn offset(place: usize) -> usize {
+    place * size_of::<Stack>()
 }
 
 /// Interruptions of empty sequences in a row after which the thread is taken for one that is stepped. One is
@@ -193,16 +192,63 @@ macro_rules! homed_sequence {
     };
 }
 
-/// The rest of a sequence that puts an object on the stack at some place and leaves the function, unless the
-/// stack is full or the object seems to be in the block already (see `recent`).
-macro_rules! push {
-    ($sequence:ident, $place:literal, ($($found:tt)*), $($operands:tt)*) => {
-        $sequence!(
+const _: () = assert!(size_of::<Stack>().is_power_of_two() && HOMES.is_power_of_two());
+
+/// What of a processor's number tells where it has a class.
+#[inline]
+fn home_mask(class: usize) -> usize {
+    if class < HOMED { 0 } else { HOMES - 1 }
+}
+
+/// Takes the topmost object of the class that requests of a size are served from, which a block has at `stack`; 0: there is none.
+///
+/// # Safety
+/// `area` is the calling thread's, `stack` is the [`offset`] of a class, and the blocks are there.
+#[inline(always)]
+pub unsafe fn pop(area: *mut Area, stack: usize) -> usize {
+    let object: usize;
+    // SAFETY: see the head of this file; what lies below the top of a stack are
+    // addresses of objects.
+    unsafe {
+        sequence!(
             "{top}",
-            $($found)*
             [
-                concat!("mov {top}, qword ptr [{at} + ", $place, " + {stack_top}]"),
-                concat!("cmp {top}, qword ptr [{at} + ", $place, " + {stack_limit}]"),
+                "mov {top}, qword ptr [{at} + {stack} + {stack_top}]",
+                "xor {object:e}, {object:e}",
+                "cmp {top}, qword ptr [{at} + {stack} + {stack_bottom}]",
+                "je 44f",
+                "mov {object}, qword ptr [{top} - 8]",
+                "sub {top}, 8",
+                "mov qword ptr [{at} + {stack} + {stack_top}], {top}",
+            ],
+            ["xor {object:e}, {object:e}", "jmp 44b"],
+            stack_top = const offset_of!(Stack, top),
+            stack_bottom = const offset_of!(Stack, bottom),
+            area = in(reg) area,
+            stack = in(reg) stack,
+            object = out(reg) object,
+            at = out(reg) _,
+            top = out(reg) _,
+        );
+    }
+    object
+}
+
+/// Puts an object on the stack of its class; false: it is full, or the object seems to be there already (see `recent`).
+///
+/// # Safety
+/// `area` is the calling thread's, `class` is one, and the blocks are there; the object is of that class, and nobody's.
+#[inline(always)]
+pub unsafe fn push(area: *mut Area, class: usize, object: usize) -> bool {
+    // SAFETY: as in `pop`; below its limit a stack has room. Where there are no stacks the table of them is
+    // zero, and the first is full.
+    unsafe {
+        sequence!(
+            "{top}",
+            [
+                "movzx {place:e}, word ptr [{at} + {class}*2 + {stack_of}]",
+                "mov {top}, qword ptr [{at} + {place} + {stack_top}]",
+                "cmp {top}, qword ptr [{at} + {place} + {stack_limit}]",
                 "je {refused}",
                 "imul {entry:e}, {object:e}, {multiplier}",
                 "shr {entry:e}, {shift_entry}",
@@ -215,104 +261,24 @@ macro_rules! push {
                 "mov qword ptr [{at} + {entry}*8 + {recent}], {top}",
                 "mov qword ptr [{top}], {object}",
                 "add {top}, 8",
-                concat!("mov qword ptr [{at} + ", $place, " + {stack_top}], {top}"),
+                "mov qword ptr [{at} + {place} + {stack_top}], {top}",
             ],
             ["jmp {refused}"],
+            stack_of = const STACK_OF_AT,
             stack_top = const offset_of!(Stack, top),
             stack_limit = const offset_of!(Stack, limit),
             recent = const RECENT_AT,
             multiplier = const MULTIPLIER,
             shift_entry = const SHIFT,
             refused = label { return false },
+            area = in(reg) area,
+            class = in(reg) class,
+            object = in(reg) object,
             at = out(reg) _,
+            place = out(reg) _,
             top = out(reg) _,
             entry = out(reg) _,
             slot = out(reg) _,
-            $($operands)*
-        )
-    };
-}
-
-const _: () = assert!(size_of::<Stack>().is_power_of_two() && HOMES.is_power_of_two());
-
-/// What of a processor's number tells where it has a class.
-#[inline]
-fn home_mask(class: usize) -> usize {
-    if class < HOMED { 0 } else { HOMES - 1 }
-}
-
-/// Takes the topmost object of the class that requests of a size are served from; 0: there is none.
-///
-/// # Safety
-/// `area` is the calling thread's, `class` is one, and the blocks are there.
-#[inline(always)]
-pub unsafe fn pop(area: *mut Area, class: usize) -> usize {
-    let object: usize;
-    // SAFETY: see the head of this file; what lies below the top of a stack are
-    // addresses of objects.
-    unsafe {
-        sequence!(
-            "{top}",
-            [
-                "mov {top}, qword ptr [{at} + {offset} + {stack_top}]",
-                "xor {object:e}, {object:e}",
-                "cmp {top}, qword ptr [{at} + {offset} + {stack_bottom}]",
-                "je 44f",
-                "mov {object}, qword ptr [{top} - 8]",
-                "sub {top}, 8",
-                "mov qword ptr [{at} + {offset} + {stack_top}], {top}",
-            ],
-            ["xor {object:e}, {object:e}", "jmp 44b"],
-            stack_top = const offset_of!(Stack, top),
-            stack_bottom = const offset_of!(Stack, bottom),
-            area = in(reg) area,
-            offset = in(reg) offset(class),
-            object = out(reg) object,
-            at = out(reg) _,
-            top = out(reg) _,
-        );
-    }
-    object
-}
-
-/// Puts an object on the stack of its class, which has no homes; false: it is full, or the object seems
-/// to be there already.
-///
-/// # Safety
-/// As for [`pop`]; the object is of that class, and nobody's.
-#[inline(always)]
-pub unsafe fn push(area: *mut Area, class: usize, object: usize) -> bool {
-    // SAFETY: as in `pop`; below its limit a stack has room.
-    unsafe {
-        push!(
-            sequence,
-            "{offset}",
-            (),
-            area = in(reg) area,
-            offset = in(reg) offset(class),
-            object = in(reg) object,
-        );
-    }
-    true
-}
-
-/// As [`push`], for a class that has homes.
-///
-/// # Safety
-/// As for [`push`].
-#[inline(always)]
-pub unsafe fn push_homed(area: *mut Area, class: usize, object: usize) -> bool {
-    // SAFETY: as in `push`.
-    unsafe {
-        push!(
-            homed_sequence,
-            "{place}",
-            (("{place:e}", "{place}"),),
-            place = out(reg) _,
-            mask = const HOMES - 1,
-            area = in(reg) area,
-            offset = in(reg) offset(class),
-            object = in(reg) object,
         );
     }
     true
@@ -366,7 +332,7 @@ pub unsafe fn push_many(area: *mut Area, class: usize, objects: &[usize]) -> usi
 /// Takes the topmost objects of a class, as many as there are and fit; how many.
 ///
 /// # Safety
-/// As for [`pop`].
+/// `area` is the calling thread's, `class` is one, and the blocks are there.
 pub unsafe fn pop_many(area: *mut Area, class: usize, into: &mut [usize]) -> usize {
     let done: usize;
     // SAFETY: as in `pop`.

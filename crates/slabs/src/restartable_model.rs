@@ -11,7 +11,7 @@ use shuttle::thread::yield_now;
 use spandrel_os::rseq::Area;
 
 use crate::class::{home_of, seen_from};
-use crate::cpu_cache::{BLOCKS, RECENT_AT};
+use crate::cpu_cache::{BLOCKS, RECENT_AT, STACK_OF_AT};
 use crate::recent::Recent;
 use crate::stack::Stack;
 
@@ -22,6 +22,11 @@ const PROCESSORS: usize = 2;
 static TURNS: [AtomicU64; PROCESSORS] = [const { AtomicU64::new(0) }; PROCESSORS];
 /// Whether the barrier sends anybody back. Without it tests must fail.
 pub static HAS_BARRIER: AtomicBool = AtomicBool::new(true);
+
+/// Where a block has the stack at some place.
+pub const fn offset(place: usize) -> usize {
+    place * size_of::<Stack>()
+}
 
 /// Where the calling task is just now.
 ///
@@ -119,10 +124,10 @@ fn run<T>(sequence: impl Fn(&Sequence) -> Option<T>) -> T {
 ///
 /// # Safety
 /// As for the real one.
-pub(crate) unsafe fn pop(_: *mut Area, class: usize) -> usize {
+pub(crate) unsafe fn pop(_: *mut Area, stack: usize) -> usize {
     // SAFETY: the table names blocks, and what lies below the top of a stack are addresses of objects.
     run(|at| unsafe {
-        let stack = at.block()?.wrapping_add(class);
+        let stack = at.block()?.wrapping_byte_add(stack);
         let top = at.read(&raw const (*stack).top)?;
         if top == at.read(&raw const (*stack).bottom)? {
             return Some(0);
@@ -142,7 +147,8 @@ pub(crate) unsafe fn push(_: *mut Area, class: usize, object: usize) -> bool {
     // below them.
     run(|at| unsafe {
         let block = at.block()?;
-        let stack = block.wrapping_add(at.place(class));
+        let stack_of = block.wrapping_byte_add(STACK_OF_AT).cast::<u16>().wrapping_add(class);
+        let stack = block.wrapping_byte_add(at.read(stack_of)?.into());
         let top = at.read(&raw const (*stack).top)?;
         if top == at.read(&raw const (*stack).limit)? {
             return Some(false);
@@ -158,15 +164,6 @@ pub(crate) unsafe fn push(_: *mut Area, class: usize, object: usize) -> bool {
         at.write(&raw mut (*stack).top, top.add(1))?;
         Some(true)
     })
-}
-
-/// The same for a class that has homes.
-///
-/// # Safety
-/// As for the real one.
-pub(crate) unsafe fn push_homed(area: *mut Area, class: usize, object: usize) -> bool {
-    // SAFETY: passed on from the caller.
-    unsafe { push(area, class, object) }
 }
 
 /// Puts objects on the stack of their class, as many as there is room for; how many of them, from the

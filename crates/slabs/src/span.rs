@@ -144,7 +144,7 @@ impl Span {
     }
 
     fn word_of(self, index: usize) -> &'static AtomicU64 {
-        &self.first.bits(self.words())[index / 64]
+        self.first.word(index / 64)
     }
 
     fn bit(index: usize) -> u64 {
@@ -209,9 +209,22 @@ impl Span {
         let mut at = record.first_word.load(Relaxed) as usize;
         while let Some(word) = words.get(at) {
             let mut bits = word.load(Relaxed);
-            while bits != 0 && taken < into.len() {
-                let index = at * 64 + bits.trailing_zeros() as usize;
-                into[taken] = base + class.offset_of(index);
+            let first = base + class.offset_of(at * 64);
+            if bits == u64::MAX
+                && let Some(room) = into.get_mut(taken..taken + 64)
+            {
+                // Fresh spans, mostly: the bits need no search.
+                let mut object = first;
+                for place in room {
+                    *place = object;
+                    object += class.size as usize;
+                }
+                (bits, taken) = (0, taken + 64);
+            }
+            while bits != 0
+                && let Some(place) = into.get_mut(taken)
+            {
+                *place = first + class.offset_of(bits.trailing_zeros() as usize);
                 taken += 1;
                 bits &= bits - 1;
             }
@@ -237,44 +250,55 @@ impl Span {
     ///
     /// # Errors
     /// An address that is no object in use; those before it were given back.
+    #[inline]
     pub fn give(self, objects: &[usize]) -> Result<usize, (usize, Wrong)> {
         let class = self.of_class();
         let record = self.record();
         let (start, begin, len) = (self.first.address(), self.begin(), self.bytes());
-        let words = self.first.bits(self.words());
+        let (size, count) = (class.size as usize, class.objects as usize);
+        let mut lowest = record.first_word.load(Relaxed) as usize;
         let mut given = 0;
-        let mut wrong = None;
-        // Neighbours share a word of bits, which is read and written once for them.
-        let mut at = record.first_word.load(Relaxed) as usize;
-        let mut lowest = at;
-        let mut bits = words.get(at).map_or(0, |word| word.load(Relaxed));
-        let set = |at: usize, bits| words.get(at).map_or((), |word| word.store(bits, Relaxed));
-        for object in objects {
+        // The next object's, if it lies in the span and begins where one does.
+        let next = |given: usize| {
+            let object = *objects.get(given)?;
             if object.wrapping_sub(start) >= len {
-                break;
+                return None;
             }
             let offset = object.checked_sub(begin);
-            let Some(index) = offset.and_then(|offset| class.beginning_at(offset)) else {
-                wrong = Some((*object, Wrong::Inside));
-                break;
-            };
-            if index / 64 != at {
-                set(at, bits);
-                at = index / 64;
-                lowest = lowest.min(at);
-                bits = words.get(at).map_or(0, |word| word.load(Relaxed));
+            Some(offset.and_then(|offset| class.beginning_at(offset)).ok_or(Wrong::Inside))
+        };
+        let mut ahead = next(0);
+        let mut wrong = None;
+        // Neighbours share a word of bits, which is read and written once for them.
+        while let Some(Ok(first)) = ahead
+            && wrong.is_none()
+        {
+            let at = first / 64;
+            let word = self.first.word(at);
+            let mut bits = word.load(Relaxed);
+            lowest = lowest.min(at);
+            while let Some(Ok(index)) = ahead
+                && index / 64 == at
+            {
+                let bit = Self::bit(index);
+                if bits & bit != 0 {
+                    wrong = Some(Wrong::FreeAlready);
+                    break;
+                }
+                bits |= bit;
+                given += 1;
+                // What follows in memory often follows here too, and needs no division.
+                let is_next = objects.get(given) == Some(&(objects[given - 1] + size));
+                ahead =
+                    if is_next && index + 1 < count { Some(Ok(index + 1)) } else { next(given) };
             }
-            let bit = 1 << (index % 64);
-            if bits & bit != 0 {
-                wrong = Some((*object, Wrong::FreeAlready));
-                break;
-            }
-            bits |= bit;
-            given += 1;
+            word.store(bits, Relaxed);
         }
-        set(at, bits);
         record.first_word.store(lowest as u16, Relaxed);
         record.free.store((self.free() + given) as u16, Relaxed);
-        wrong.map_or(Ok(given), Err)
+        match (wrong, ahead) {
+            (Some(wrong), _) | (None, Some(Err(wrong))) => Err((objects[given], wrong)),
+            _ => Ok(given),
+        }
     }
 }

@@ -17,6 +17,9 @@ const LATE_US: u32 = 4000;
 
 /// Marks a stack in `Stack::refill` that has ebbed since the last flood.
 const EBBED: u32 = 1 << 31;
+/// Marks one whose last flood came long after the one before.
+const SELDOM: u32 = 1 << 30;
+const MARKS: u32 = EBBED | SELDOM;
 
 /// It is empty where `top` is `bottom`, and full where it is `limit`. Assembly
 /// knows this layout.
@@ -76,7 +79,7 @@ impl Stack {
         let since = now.wrapping_sub(refilled.load(Relaxed));
         refilled.store(now, Relaxed);
         let value = refill.load(Relaxed);
-        let last = (value & !EBBED) as usize;
+        let last = (value & !MARKS) as usize;
         let next = match since {
             ..SOON_US => 2 * last,
             SOON_US..LATE_US => last,
@@ -84,7 +87,7 @@ impl Stack {
         };
         let least = (LINE_BYTES / size).max(1);
         let wanted = next.max(least).min(most);
-        refill.store(wanted as u32 | value & EBBED, Relaxed);
+        refill.store(wanted as u32 | value & MARKS, Relaxed);
         wanted
     }
 
@@ -113,6 +116,29 @@ impl Stack {
     pub unsafe fn note_flood(stack: *const Self) {
         // SAFETY: promised by the caller; it is atomic, and nothing else is looked at.
         unsafe { (*stack).refill.fetch_and(!EBBED, Relaxed) };
+    }
+
+    /// Notes whether the last flood came long after the one before.
+    ///
+    /// # Safety
+    /// As for [`Self::next_refill`].
+    pub unsafe fn note_seldom(stack: *const Self, seldom: bool) {
+        // SAFETY: promised by the caller; it is atomic, and nothing else is looked at.
+        let refill = unsafe { &(*stack).refill };
+        if seldom {
+            refill.fetch_or(SELDOM, Relaxed);
+        } else {
+            refill.fetch_and(!SELDOM, Relaxed);
+        }
+    }
+
+    /// What [`Self::note_seldom`] noted last.
+    ///
+    /// # Safety
+    /// As for [`Self::next_refill`].
+    pub unsafe fn floods_seldom(stack: *const Self) -> bool {
+        // SAFETY: promised by the caller; it is atomic, and nothing else is looked at.
+        unsafe { (*stack).refill.load(Relaxed) & SELDOM != 0 }
     }
 
     /// An empty stack is as large as it was in the beginning, and refills begin with few objects.

@@ -139,7 +139,10 @@ pub fn refill(place: usize) -> usize {
 /// Gives an object back for whom [`push`] did not: when the stack is full, some go
 /// on.
 pub fn spill(class: usize, object: usize) {
-    let Some(cache) = own() else { return transfer::give(0, class, &[object]) };
+    let Some(cache) = own() else {
+        transfer::give(0, class, &[object]);
+        return;
+    };
     // SAFETY: as in `refill`.
     unsafe {
         let place = seen_from((*cache).home, class);

@@ -33,6 +33,10 @@ struct Stack {
     /// The fewest objects that were here since somebody looked last: as many
     /// were of no use to anybody.
     least: usize,
+    /// Objects that found no room here since the shard took any.
+    passed: usize,
+    /// Nothing is kept until the shard takes objects again: see [`let_pass`].
+    lets_pass: bool,
     /// Times that somebody asked and found objects here, and none, since so many forks.
     hits: u64,
     misses: u64,
@@ -43,8 +47,16 @@ struct Stack {
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 impl Stack {
-    const NONE: Self =
-        Self { slots: ptr::null_mut(), count: 0, least: 0, hits: 0, misses: 0, forks: 0 };
+    const NONE: Self = Self {
+        slots: ptr::null_mut(),
+        count: 0,
+        least: 0,
+        passed: 0,
+        lets_pass: false,
+        hits: 0,
+        misses: 0,
+        forks: 0,
+    };
 
     /// The counts of this process.
     fn counts(&mut self) -> (&mut u64, &mut u64) {
@@ -135,6 +147,7 @@ fn used() -> &'static [[Lock<Stack>; CLASSES]] {
 /// What the shard has itself comes first, then what others have, then a new span.
 pub fn fetch(shard: usize, class: usize, into: &mut [usize]) -> (usize, bool) {
     let mut stack = stack(shard, class);
+    (stack.passed, stack.lets_pass) = (0, false);
     let taken = stack.take(into);
     if cfg!(debug_assertions) {
         check::hold(stack.check(class));
@@ -167,16 +180,24 @@ pub fn is_full(shard: usize, class: usize) -> bool {
     stack.slots.is_null() || stack.count == SLOTS[class]
 }
 
+/// Gives what is here of a class back to its spans, and lets all that comes pass to them, until the shard takes objects of the
+/// class again.
+pub fn let_pass(shard: usize, class: usize) {
+    shrink(class, &STACKS[shard][class], |stack| {
+        stack.lets_pass = true;
+        stack.count
+    });
+}
+
 /// Slots of each stack of a class.
-#[cfg(any(test, fuzzing))]
 pub fn slots(class: usize) -> usize {
     SLOTS[class]
 }
 
-/// Gives objects of a class back.
-pub fn give(shard: usize, class: usize, objects: &[usize]) {
+/// Gives objects of a class back; how many had no room here since the shard took any.
+pub fn give(shard: usize, class: usize, objects: &[usize]) -> usize {
     if objects.is_empty() {
-        return;
+        return 0;
     }
     if cfg!(debug_assertions) {
         // Wrong frees are the program's.
@@ -187,7 +208,8 @@ pub fn give(shard: usize, class: usize, objects: &[usize]) {
         });
     }
     let mut stack = stack(shard, class);
-    let room = if stack.slots.is_null() { 0 } else { SLOTS[class] - stack.count };
+    let keeps = !stack.slots.is_null() && !stack.lets_pass;
+    let room = if keeps { SLOTS[class] - stack.count } else { 0 };
     let (kept, rest) = objects.split_at(room.min(objects.len()));
     // SAFETY: there is room for so many.
     unsafe {
@@ -195,6 +217,8 @@ pub fn give(shard: usize, class: usize, objects: &[usize]) {
         ptr::copy_nonoverlapping(kept.as_ptr(), top, kept.len());
     }
     stack.count += kept.len();
+    stack.passed = stack.passed.saturating_add(rest.len());
+    let passed = stack.passed;
     if cfg!(debug_assertions) {
         check::hold(stack.check(class));
     }
@@ -206,6 +230,7 @@ pub fn give(shard: usize, class: usize, objects: &[usize]) {
     if !rest.is_empty() {
         central::give(class, rest);
     }
+    passed
 }
 
 /// Gives objects that were of no use since the last call back to their spans.

@@ -6,8 +6,9 @@
 //! at once, so that whoever runs there goes the slow way.
 
 mod all;
+mod tides;
 
-use core::mem::{self, offset_of};
+use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
@@ -17,7 +18,7 @@ use spandrel_os::rseq::{self, Area, CPUS_MOST};
 use spandrel_pages::MIB;
 use spandrel_sync::{Lock, thread_slot};
 
-use crate::class::{self, CLASS, CLASSES, HOMED, home_of, seen_from, shard_of};
+use crate::class::{self, CLASS, CLASSES, home_of, seen_from, shard_of};
 use crate::hits::Hits;
 use crate::recent::Recent;
 use crate::refuse::clock;
@@ -26,29 +27,24 @@ use crate::stack::Stack;
 use crate::{map, report, restartable, thread_cache, transfer};
 
 pub use all::{alone_with_all, flush, tend, visit};
+use tides::{grow, narrow, widen};
 
 /// Objects cached of a class: this many bytes of them, within bounds.
 const STACK_BYTES: usize = 64 * 1024;
 const STACK_MOST: usize = 1024;
 const STACK_LEAST: usize = 2;
-/// A stack that ebbs and floods in turns, beyond what lies between it and the spans, gets room for so
-/// many bytes of objects, within a bound.
-const GROWN_STACK_BYTES: usize = 2 * MIB;
-const GROWN_STACK_MOST: usize = 32 * 1024;
 /// By so many bytes of objects all stacks of a processor may grow together.
 const GROWN_BYTES: usize = 2 * MIB;
-/// A flood is worth more room if the last one was no longer ago than this for each slot: what has no
-/// room takes some hundredths of a microsecond longer, one part in a hundred of that time. The model of
-/// these caches is slow.
-const FLOOD_US_PER_SLOT: usize = if cfg!(shuttle) { 1 << 32 } else { 4 };
 /// Objects that come or go at once.
-const BATCH: usize = 128;
+const BATCH: usize = 256;
 
 /// What a processor has cached.
 #[repr(C)]
 pub struct Block {
     stacks: [Stack; CLASSES],
     recent: Recent,
+    /// Where in the block the stack of each class lies; where there are no stacks, that of class 0 stands for all.
+    stack_of: [u16; CLASSES],
     /// Objects that were in the stacks when somebody looked last.
     seen: [usize; CLASSES],
     /// Slots that each stack may have where it lies.
@@ -62,6 +58,8 @@ pub struct Block {
 
 /// Where assembly finds what was put last.
 pub const RECENT_AT: usize = offset_of!(Block, recent);
+/// Where assembly finds which stack has a class.
+pub const STACK_OF_AT: usize = offset_of!(Block, stack_of);
 
 /// The block of stacks that are empty and full.
 struct Nothing(Block);
@@ -70,6 +68,7 @@ unsafe impl Sync for Nothing {}
 static NOTHING: Nothing = Nothing(Block {
     stacks: [const { Stack::none() }; CLASSES],
     recent: Recent::none(),
+    stack_of: [0; CLASSES],
     seen: [0; CLASSES],
     room: [0; CLASSES],
     flooded: [0; CLASSES],
@@ -95,9 +94,6 @@ struct Spare(*mut usize);
 unsafe impl Send for Spare {}
 
 static SLOTS: [usize; CLASSES] = class::kept(STACK_BYTES, STACK_LEAST, STACK_MOST);
-/// Slots of a stack that has grown as far as it may.
-static GROWN_SLOTS: [usize; CLASSES] =
-    class::kept(GROWN_STACK_BYTES, STACK_LEAST, GROWN_STACK_MOST);
 const SLOTS_BYTES: usize =
     class::sum(&class::kept(STACK_BYTES, STACK_LEAST, STACK_MOST)) * size_of::<usize>();
 const BLOCK_BYTES: usize = size_of::<Block>() + SLOTS_BYTES;
@@ -174,6 +170,10 @@ fn make(cpu: usize) -> Option<*mut Block> {
     unsafe {
         Stack::lay_out(&raw mut (*block).stacks, block.add(1).cast(), &SLOTS);
         (&raw mut (*block).room).write(SLOTS);
+        let home = home_of(cpu);
+        for (class, at) in (*block).stack_of.iter_mut().enumerate() {
+            *at = restartable::offset(seen_from(home, class)) as u16;
+        }
         // There is no class 0: its stack stays empty.
         Recent::begin(&raw mut (*block).recent, block.cast());
     }
@@ -196,6 +196,7 @@ pub fn refill(area: *mut Area, place: usize) -> usize {
         // SAFETY: blocks are never taken away.
         Some(block) => unsafe {
             look(block, place);
+            widen(block, place, class);
             let (size, most) = (CLASS[class].size as usize, BATCH.min(SLOTS[class] / 2 + 1));
             Stack::next_refill(&raw const (*block).stacks[place], now, size, most)
         },
@@ -270,7 +271,8 @@ pub fn spill(area: *mut Area, class: usize, object: usize) {
         current(area)
             .into_iter()
             .for_each(|block| unsafe { note(block, seen_from(home_of(cpu), class)) });
-        transfer::give(shard, class, &batch[..taken]);
+        let passed = transfer::give(shard, class, &batch[..taken]);
+        narrow(area, class, passed);
     }
     if !keep() {
         transfer::give(shard, class, &[object]);
@@ -307,73 +309,6 @@ fn is_cached(cpu: usize, class: usize, object: usize) -> bool {
     // SAFETY: as above; whoever writes there meanwhile writes what is as good.
     unsafe { entry.write_volatile(block.cast()) };
     false
-}
-
-/// See [`restartable::push`].
-///
-/// # Safety
-/// As there.
-#[inline(always)]
-pub unsafe fn push(area: *mut Area, class: usize, object: usize) -> bool {
-    // SAFETY: passed on from the caller.
-    unsafe {
-        if class < HOMED {
-            restartable::push(area, class, object)
-        } else {
-            restartable::push_homed(area, class, object)
-        }
-    }
-}
-
-/// Gives the stack of a class on the processor, which is full, room for twice as many objects if this is
-/// worth it; false: it is not.
-fn grow(area: *mut Area, class: usize) -> bool {
-    // SAFETY: the calling thread's area, which is there as long as the thread.
-    let cpu = unsafe { restartable::processor(area) };
-    let block = MADE[cpu].load(Acquire);
-    let home = home_of(cpu);
-    let place = seen_from(home, class);
-    if block.is_null() {
-        return false;
-    }
-    // SAFETY: a block is never taken away.
-    let stack = unsafe { &raw mut (*block).stacks[place] };
-    // SAFETY: as above.
-    if unsafe { !Stack::has_ebbed(stack) } || !transfer::is_full(shard_of(home), class) {
-        return false;
-    }
-    // SAFETY: as above.
-    unsafe { Stack::note_flood(stack) };
-    let _others = OTHERS.lock();
-    // SAFETY: only who holds the lock looks at these or changes a stack's ends.
-    let (room, flooded, grown) =
-        unsafe { (&mut (*block).room[place], &mut (*block).flooded[place], &mut (*block).grown) };
-    // SAFETY: as above.
-    let slots = unsafe { Stack::slots(stack) };
-    let now = clock::micros() as u32;
-    let since = now.wrapping_sub(mem::replace(flooded, now)) as usize;
-    if since > slots * FLOOD_US_PER_SLOT {
-        return false;
-    }
-    let wanted = (2 * slots).min(GROWN_SLOTS[class]);
-    let bytes = wanted.saturating_sub(slots) * CLASS[class].size as usize;
-    if bytes == 0 || *grown + bytes > GROWN_BYTES {
-        return false;
-    }
-    if *room < wanted {
-        let slots = map::open_cache(GROWN_SLOTS[class] * size_of::<usize>()).cast::<usize>();
-        // SAFETY: fresh memory for so many slots.
-        if slots.is_null() || !alone(cpu, block, || unsafe { Stack::move_to(stack, slots) }) {
-            // What cannot be had now is not asked for again and again.
-            *grown = GROWN_BYTES;
-            return false;
-        }
-        *room = GROWN_SLOTS[class];
-    }
-    // SAFETY: there is room for so many; whoever pushes meanwhile finds either limit.
-    unsafe { Stack::set_slots(stack, wanted) };
-    *grown += bytes;
-    true
 }
 
 /// Does something while nobody is at the block of a processor; false: that cannot be had. To be
