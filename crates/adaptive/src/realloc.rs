@@ -73,12 +73,15 @@ unsafe fn realloc_anew(object: *mut u8, size: usize) -> *mut u8 {
     // SAFETY: passed on from the caller, here and below.
     let usable = with_backend!(owner, B => unsafe { B::size_to_resize(object) });
     let warm = decision.has(Decision::IF_WARM) && owner != AllocatorId::Mmap && size > usable;
-    let slot = if warm { remap::alloc_warm(size) } else { ptr::null_mut() };
+    let slot = if warm { slot_for(size) } else { ptr::null_mut() };
     let target = target(decision, owner, object, usable, size);
     // SAFETY: as above; the slot is a new object of `size` bytes.
     let (moved, path) = unsafe {
         if slot.is_null() {
             let resized = resize(object, owner, target, usable, size);
+            if warm && resized.0 != object {
+                remap::note_unserved(usable);
+            }
             // A limit may have come that counts what is reserved.
             if resized.0.is_null() && heed_limit() {
                 resize(object, owner, target, usable, size)
@@ -109,6 +112,12 @@ unsafe fn realloc_anew(object: *mut u8, size: usize) -> *mut u8 {
         stats::record_path(path, usable.min(size), size);
     }
     moved
+}
+
+/// A slot for an object that is growing to `size` bytes: a warm one, or a fresh one where that is worth it; null: neither.
+fn slot_for(size: usize) -> *mut u8 {
+    let slot = remap::alloc_warm(size);
+    if slot.is_null() { remap::alloc_fresh(size) } else { slot }
 }
 
 /// Who serves the object from now on.

@@ -8,13 +8,18 @@
 //! grows. If it is freed as it was, or others grow and it does not, the expectation
 //! was wrong: it is given up, and comes back after twice as many copies as it took
 //! before. Right ones make up for that slowly.
+//!
+//! Where all objects stay small none leaves a warm slot. So a growing object gets a fresh one when others have been
+//! copied for as long as its page faults will take. If that one is never given back, copies have to take twice as long before the next.
 
 use core::ptr;
-use core::sync::atomic::{AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
 use spandrel_os::barrier;
+use spandrel_pages::{KIB, MIB};
 use spandrel_sync::{ThreadSlot, thread_slot};
 
+use super::density::Contents;
 use super::layout::{SlotId, class_for};
 use super::lists::{Want, pages_of};
 use super::slot::{LIVE, Slot};
@@ -31,6 +36,43 @@ const WORTH: usize = 4;
 const MOST_WORTH: usize = 256;
 /// One in so many right expectations makes up for a wrong one.
 const RIGHT_PER_MISS: u32 = 64;
+
+/// Bytes copied for want of a warm slot after which a growing object gets a fresh one: the copies take as long as the page faults of some
+/// slots of 64 KiB.
+const COPIED_WORTH: usize = 2 * MIB;
+/// Doublings of [`COPIED_WORTH`] at most.
+const MOST_KEPT: u32 = 12;
+/// An object that grows is worth a fresh slot up to this size; larger ones are page-mapped anyway.
+const FRESH_MOST: usize = 128 * KIB;
+
+/// Growing objects that found no warm slot. Lost counts do not matter.
+struct Unserved {
+    /// Bytes copied since the last fresh slot.
+    copied: AtomicUsize,
+    /// The last fresh slot, plus one; 0: none.
+    last: AtomicU32,
+    /// Fresh slots in a row that were not given back.
+    kept: AtomicU32,
+}
+
+static UNSERVED: Unserved =
+    Unserved { copied: AtomicUsize::new(0), last: AtomicU32::new(0), kept: AtomicU32::new(0) };
+
+/// Notes that an object of `bytes` was copied because it grew and no warm slot was at hand.
+pub fn note_unserved(bytes: usize) {
+    let copied = UNSERVED.copied.load(Relaxed).saturating_add(bytes);
+    UNSERVED.copied.store(copied, Relaxed);
+}
+
+/// A fresh slot for an object that is growing to `size` bytes, if copies have taken long enough for that; else null.
+pub fn alloc_fresh(size: usize) -> *mut u8 {
+    let kept = UNSERVED.kept.load(Relaxed);
+    if UNSERVED.copied.load(Relaxed) < COPIED_WORTH << kept || size > FRESH_MOST {
+        return ptr::null_mut();
+    }
+    UNSERVED.copied.store(0, Relaxed);
+    REMAP.allocate_fresh(size).unwrap_or(ptr::null_mut())
+}
 
 /// What became of the last object that was expected to grow.
 enum Outcome {
@@ -110,6 +152,21 @@ pub fn alloc_early(size: usize) -> *mut u8 {
 }
 
 impl Remap {
+    #[cold]
+    fn allocate_fresh(&self, size: usize) -> Option<*mut u8> {
+        if !self.is_ready() {
+            return None;
+        }
+        let last = SlotId::from_raw(UNSERVED.last.load(Relaxed).wrapping_sub(1));
+        let is_kept = last != SlotId::NONE && self.place(last).slot.state() == LIVE;
+        let kept = UNSERVED.kept.load(Relaxed);
+        UNSERVED.kept.store(if is_kept { (kept + 1).min(MOST_KEPT) } else { 0 }, Relaxed);
+        let (at, _) = self.allocate(size, 1, Want::Near(pages_of(size)), Contents::Any)?;
+        let place = self.find(at.as_ptr())?;
+        UNSERVED.last.store(place.id.raw().wrapping_add(1), Relaxed);
+        Some(at.as_ptr())
+    }
+
     /// Notes that an object is freed which was expected to grow and has not.
     #[cold]
     pub(super) fn note_freed(&self, slot: &Slot) {

@@ -41,7 +41,7 @@ use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, MIB, PAGE_BYTES};
 use spandrel_sync::{Lock, Once};
 
 use density::{Contents, Densities};
-pub use early::{alloc_early, note_late};
+pub use early::{alloc_early, alloc_fresh, note_late, note_unserved};
 pub use layout::ALIGN_KEPT_BYTES;
 use layout::{CLASSES, Layout, ROOM, SlotId, can_align, class_aligned, tight_class_for};
 use lists::{Lists, Want, pages_of, record};
