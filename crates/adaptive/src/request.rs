@@ -1,6 +1,6 @@
 //! New objects, and objects given back.
 
-use spandrel_backends::{Backend, Native, Remap, Sys, guarded, heed_limit};
+use spandrel_backends::{Backend, Native, Remap, Sys, guarded, heed_limit, remap};
 use spandrel_os::{budget, slices, vm};
 use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, KIB, MIN_ALIGN};
 use spandrel_policy::tuner::Kind;
@@ -74,6 +74,8 @@ pub fn alloc_uncached(size: usize) -> *mut u8 {
         if guarded.is_null() { Native::alloc_uncached(size) } else { guarded }
     } else if table.ends_mapped(size) {
         Remap::alloc(size)
+    } else if table.may_pack(size) {
+        packed(size)
     } else if table.looks_early(size) {
         let object = early::alloc(size);
         if object.is_null() { Native::alloc(size) } else { object }
@@ -93,6 +95,12 @@ pub fn alloc_uncached(size: usize) -> *mut u8 {
         return alloc_other(size, false);
     };
     if object.is_null() { last_resort(size, MIN_ALIGN, false) } else { object }
+}
+
+/// An object that is page-mapped unless it is better packed with others.
+fn packed(size: usize) -> *mut u8 {
+    let object = remap::alloc_unless_packed(size);
+    if object.is_null() { Native::alloc(size) } else { object }
 }
 
 /// As [`alloc`], zeroed.
@@ -179,7 +187,9 @@ fn alloc_slow(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     let may_be_early = decision.has(Decision::IF_WARM) && align <= MIN_ALIGN && !zeroed;
     let may_be_guarded =
         align > MIN_ALIGN && guarded::is_on() && decision.allocator() == AllocatorId::Native;
-    let object = if may_be_early {
+    let object = if may_be_early && decision.allocator() == AllocatorId::Mmap {
+        packed(size)
+    } else if may_be_early {
         early::alloc(size)
     } else if may_be_guarded {
         aligned_guarded(size, align, zeroed)
@@ -190,7 +200,7 @@ fn alloc_slow(size: usize, align: usize, zeroed: bool) -> *mut u8 {
         if object.is_null() { alloc_in(decision.allocator(), align, size, zeroed) } else { object };
     let object = if object.is_null() { last_resort(size, align, zeroed) } else { object };
     if let Some(began_ns) = began_ns {
-        tuner::note(Kind::Made, like, decision.allocator(), began_ns);
+        tuner::note(Kind::Made, like, slices::owner(object as usize), began_ns);
     }
     if decision.has(Decision::COUNTED) {
         observed::allocated(object, size, align, zeroed);

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
-use spandrel_pages::{AllocatorId, CLASS_COUNT, KIB, SizeClass};
+use spandrel_pages::{AllocatorId, CLASS_COUNT, KIB, MIB, SizeClass};
 
 use crate::tuner::sizes_of;
 use crate::{Available, Mode, Template};
@@ -26,7 +26,8 @@ pub struct Decision(pub u8);
 impl Decision {
     const ID: u8 = 0x07;
     /// Page-mapped if a warm slot is at hand, else the named allocator; of new objects
-    /// only where such have been seen to grow.
+    /// only where such have been seen to grow. With the page-mapped allocator as the named one, of new objects: the native
+    /// allocator may pack them ([`PACKED_TO`]).
     pub const IF_WARM: u8 = 0x08;
     /// The object's allocation counter decides between the named allocator and
     /// pages.
@@ -64,9 +65,14 @@ impl Decision {
 const WARM_FROM: usize = 8 * KIB;
 /// New objects of at least this size may be given a warm slot at once: one page.
 const EARLY_FROM: usize = 4 * KIB;
-/// From here on objects are page-mapped in `auto`; `docs/realloc.md` has the
-/// measurements.
+/// From here on objects are page-mapped in `auto`, new ones below [`PACKED_TO`] unless they are better packed;
+/// `docs/realloc.md` has the measurements.
 pub const MAPPED_FROM: usize = 128 * KIB;
+/// Below this the native allocator packs new objects on huge pages in `auto`, if objects of the size use their pages and no warm slot is
+/// at hand: an object of 300 KiB on small pages of its own takes 75 page faults. Larger ones have huge pages of their own.
+const PACKED_TO: usize = 11 * MIB / 8;
+/// The decision for these.
+const PACKED: u8 = AllocatorId::Mmap as u8 | Decision::IF_WARM;
 
 /// Stands in [`Table::first`] while requests from [`EARLY_FROM`] on are looked at: no
 /// class begins here, so that no mode's own table holds it.
@@ -174,6 +180,13 @@ impl Table {
     #[inline(always)]
     pub fn looks_early(&self, size: usize) -> bool {
         self.is_looking_early() && (EARLY_FROM..MAPPED_FROM).contains(&size)
+    }
+
+    /// Whether a new object of `size` bytes is page-mapped unless the native allocator is to pack it.
+    #[inline(always)]
+    pub fn may_pack(&self, size: usize) -> bool {
+        (MAPPED_FROM..PACKED_TO).contains(&size)
+            && self.decide(Operation::Allocate, size).0 == PACKED
     }
 
     /// Decides as `other` does from now on. Whoever asks meanwhile may get the
@@ -323,7 +336,10 @@ pub fn exact(mode: &Mode, available: Available, operation: Operation, size: usiz
             Operation::Allocate => plain(switch.base),
             Operation::Grow => Decision(usable(switch.base) as u8 | Decision::BY_COUNTER),
         },
-        Mode::Auto if size >= MAPPED_FROM => plain(AllocatorId::Mmap),
+        Mode::Auto if size >= MAPPED_FROM => {
+            let may_pack = operation == Operation::Allocate && size < PACKED_TO;
+            if may_pack { Decision(PACKED) } else { plain(AllocatorId::Mmap) }
+        }
         Mode::Auto => {
             let warm_from = match operation {
                 Operation::Allocate => EARLY_FROM,
@@ -440,17 +456,37 @@ mod tests {
             assert!(!table.ends_mapped(below));
             below.saturating_add(1)
         };
-        assert_eq!(from("auto"), MAPPED_FROM);
+        assert_eq!(from("auto"), PACKED_TO);
+        assert_eq!(from("template"), MAPPED_FROM);
         assert_eq!(from("native"), usize::MAX);
         assert_eq!(from("template=0-64K:native,64K-:mmap"), 65536);
         assert_eq!(from("template=0-64K:mmap,64K-:sys"), usize::MAX);
         let counted = Table::elsewhere();
         counted.compile(&Mode::Auto, all(), true);
-        assert!(!counted.ends_mapped(MAPPED_FROM));
+        assert!(!counted.ends_mapped(PACKED_TO) && !counted.may_pack(MAPPED_FROM));
         counted.copy_from(&table("auto"));
-        assert!(counted.ends_mapped(MAPPED_FROM));
+        assert!(counted.ends_mapped(PACKED_TO) && counted.may_pack(MAPPED_FROM));
         counted.send_elsewhere();
-        assert!(!counted.ends_mapped(MAPPED_FROM));
+        assert!(!counted.ends_mapped(PACKED_TO) && !counted.may_pack(MAPPED_FROM));
+    }
+
+    #[test]
+    fn new_objects_of_auto_may_be_packed_and_no_others() {
+        let auto = table("auto");
+        for (size, may) in [
+            (MAPPED_FROM - 1, false),
+            (MAPPED_FROM, true),
+            (PACKED_TO - 1, true),
+            (PACKED_TO, false),
+        ] {
+            assert_eq!(auto.may_pack(size), may, "{size}");
+            assert!(!auto.begins_with(AllocatorId::Native, size) || size < MAPPED_FROM);
+        }
+        assert_eq!(auto.decide(Operation::Allocate, MAPPED_FROM).allocator(), AllocatorId::Mmap);
+        assert_eq!(auto.decide(Operation::Grow, MAPPED_FROM).0, AllocatorId::Mmap as u8);
+        for mode in ["template", "mmap", "native", "template=0-128K:native,128K-:mmap"] {
+            assert!(!table(mode).may_pack(MAPPED_FROM), "{mode}");
+        }
     }
 
     #[test]
@@ -511,7 +547,7 @@ mod tests {
         auto.look_early(false);
         assert!(native(&auto, MAPPED_FROM - 1) && !native(&auto, MAPPED_FROM));
         let flag = |size| auto.decide(Operation::Allocate, size).has(Decision::IF_WARM);
-        assert!(flag(EARLY_FROM) && flag(MAPPED_FROM - 1) && !flag(MAPPED_FROM));
+        assert!(flag(EARLY_FROM) && flag(MAPPED_FROM - 1) && !flag(PACKED_TO));
         assert_eq!(auto.decide(Operation::Allocate, EARLY_FROM - 1).0, AllocatorId::Native as u8);
         let others =
             ["0-4096:native,4096-:sys", "0-4095:native,4095-:sys", "0-128K:native,128K-:mmap"];

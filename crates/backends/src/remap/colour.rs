@@ -23,7 +23,7 @@ pub fn offset(id: SlotId, size: usize, align: usize, want: Want, touched: usize)
     let pages = size.div_ceil(PAGE_BYTES);
     let rest = pages.saturating_mul(PAGE_BYTES) - size;
     let may_add = (PAGE_MORE_FROM..PAGE_MORE_TO).contains(&size)
-        && matches!(want, Want::Near(_))
+        && matches!(want, Want::Near(_) | Want::Fitting(_))
         // Warm pages are not left for one page more.
         && touched != pages
         && size + PAGE_BYTES <= ROOM[id.class()];

@@ -11,10 +11,10 @@
 //! Only objects on small pages show what a program uses, so that one in [`TRIAL_EVERY`] of those that could have huge pages begins
 //! with small ones.
 
-use core::sync::atomic::{AtomicI8, AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI8, AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
 
 use spandrel_os::{clock, vm};
-use spandrel_pages::{MIB, PAGE_BYTES};
+use spandrel_pages::{KIB, MIB, PAGE_BYTES};
 
 use super::layout::SlotId;
 use super::lists::pages_of;
@@ -23,6 +23,12 @@ use super::{PAGES_PER_HUGE, Place, Remap};
 
 /// Powers of two of pages, from a huge page on.
 const OCTAVES: usize = 18;
+/// Powers of two of pages below that, from 128 KiB on: see [`Densities::is_packed`].
+const SMALL_OCTAVES: usize = PAGES_PER_HUGE.ilog2() as usize - SMALL_FROM.ilog2() as usize;
+/// The first of them.
+const SMALL_FROM: usize = 128 * KIB / PAGE_BYTES;
+/// Objects of fewer pages may be packed: 1.375 MiB.
+const PACKED_TO_PAGES: usize = 11 * MIB / 8 / PAGE_BYTES;
 /// What an object is asked at: pages that lie evenly between its first and its last one.
 const SPOTS: usize = 16;
 /// The least number of resident spots of a dense object, ...
@@ -39,8 +45,15 @@ const UNPROVEN_OBJECTS: usize = 16;
 const MOST_TRUST: i8 = 3;
 /// One in this number of objects of a dense kind begins with small pages.
 const TRIAL_EVERY: u8 = 16;
+/// One object in this time is on small pages that could be packed.
+const TRIAL_MS: u64 = 100;
+/// As [`TRIAL_EVERY`], of a kind that has the most trust.
+const TRUSTED_TRIAL_EVERY: u8 = 64;
 /// New objects whose density is not known yet.
 const RECENT: usize = 4;
+/// Looks at them, in the life of a process, that objects of unknown kinds cause: a program may fill its memory within one tick of the
+/// coarse clock.
+const QUICK_LOOKS: usize = 64;
 
 /// The contents that the program requires of a new object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,6 +68,10 @@ pub enum Contents {
 pub struct Densities {
     /// Positive: objects of this kind are dense. By [`Contents`] and power of two.
     trust: [[AtomicI8; OCTAVES]; 2],
+    /// As `trust`, of objects smaller than a huge page, of any contents.
+    small_trust: [AtomicI8; SMALL_OCTAVES],
+    /// Whether there are huge pages to pack objects on.
+    may_pack: AtomicBool,
     trials: AtomicU8,
     /// See [`UNPROVEN_PAGES`].
     unproven: AtomicUsize,
@@ -62,6 +79,10 @@ pub struct Densities {
     most_unproven: AtomicUsize,
     /// When the recent objects were looked at last.
     asked_ms: AtomicU64,
+    /// When an object may be on small pages next that could be packed.
+    next_trial_ms: AtomicU64,
+    /// See [`QUICK_LOOKS`].
+    quick_looks: AtomicUsize,
     /// See [`Young`].
     recent: [AtomicU64; RECENT],
 }
@@ -101,15 +122,25 @@ fn octave(pages: usize) -> usize {
     doublings.min(OCTAVES - 1)
 }
 
+/// The kind of an object that has no huge page of its own; `None`: it may have one.
+fn small_octave(pages: usize) -> Option<usize> {
+    let at = (pages / SMALL_FROM).max(1).ilog2() as usize;
+    (pages < PACKED_TO_PAGES).then_some(at)
+}
+
 impl Densities {
     /// Nothing is known.
     pub const fn new() -> Self {
         Self {
             trust: [const { [const { AtomicI8::new(0) }; OCTAVES] }; 2],
+            small_trust: [const { AtomicI8::new(0) }; SMALL_OCTAVES],
+            may_pack: AtomicBool::new(true),
             trials: AtomicU8::new(0),
             unproven: AtomicUsize::new(0),
             most_unproven: AtomicUsize::new(usize::MAX),
             asked_ms: AtomicU64::new(0),
+            next_trial_ms: AtomicU64::new(0),
+            quick_looks: AtomicUsize::new(0),
             recent: [const { AtomicU64::new(0) }; RECENT],
         }
     }
@@ -119,18 +150,73 @@ impl Densities {
         self.most_unproven.store(UNPROVEN_PAGES / UNPROVEN_OBJECTS, Relaxed);
     }
 
+    /// Told at the start: the kernel has no huge pages.
+    pub fn are_not_packed(&self) {
+        self.may_pack.store(false, Relaxed);
+    }
+
+    /// Whether the kernel has huge pages wherever one fits.
+    pub fn is_unasked(&self) -> bool {
+        self.most_unproven.load(Relaxed) != usize::MAX
+    }
+
     /// Whether a new object of `pages` pages begins with huge pages. Sizes of which nothing is known follow the next smaller one, as a
     /// table that grows by copies is of another size each time. Lost counts do not matter.
     fn begins_huge(&self, contents: Contents, pages: usize) -> bool {
-        let known = self.trust[contents as usize].iter().take(octave(pages) + 1).rev();
-        let trust = known.map(|trust| trust.load(Relaxed)).find(|trust| *trust != 0);
-        let Some(trust) = trust else { return contents == Contents::Any && self.may_try(pages) };
+        let Some(trust) = self.trust_in(contents, pages) else {
+            return contents == Contents::Any && self.may_try(pages);
+        };
         if trust <= 0 {
             return false;
         }
         let turn = self.trials.load(Relaxed).wrapping_add(1);
         self.trials.store(turn, Relaxed);
-        !turn.is_multiple_of(TRIAL_EVERY)
+        let every = if trust < MOST_TRUST { TRIAL_EVERY } else { TRUSTED_TRIAL_EVERY };
+        !turn.is_multiple_of(every)
+    }
+
+    /// Whether a new object smaller than a huge page is better packed with others on huge pages than on small pages of its own: objects of
+    /// its power of two are dense, and it is not one of those that tell whether they still are.
+    fn is_packed(&self, pages: usize) -> bool {
+        let trust = small_octave(pages).map_or(0, |at| self.small_trust[at].load(Relaxed));
+        if trust <= 0 || !self.may_pack.load(Relaxed) {
+            return false;
+        }
+        let turn = self.trials.load(Relaxed).wrapping_add(1);
+        self.trials.store(turn, Relaxed);
+        !(turn.is_multiple_of(TRIAL_EVERY) && self.is_time_to_try())
+    }
+
+    /// Whether the last object that could have been packed and was not is long ago. Lost counts do not matter.
+    fn is_time_to_try(&self) -> bool {
+        let now = clock::coarse_ms();
+        let is_time = now >= self.next_trial_ms.load(Relaxed);
+        if is_time {
+            self.next_trial_ms.store(now + TRIAL_MS, Relaxed);
+        }
+        is_time
+    }
+
+    /// What is known of a kind; `None`: nothing.
+    fn trust_in(&self, contents: Contents, pages: usize) -> Option<i8> {
+        let known = self.trust[contents as usize].iter().take(octave(pages) + 1).rev();
+        known.map(|trust| trust.load(Relaxed)).find(|trust| *trust != 0)
+    }
+
+    /// Whether the recent objects are to be looked at: once in a tick of the coarse clock, and a few times more while nothing is
+    /// known of a kind. Lost counts do not matter.
+    fn is_time_to_ask(&self, is_known: bool) -> bool {
+        let now = clock::coarse_ms();
+        if self.asked_ms.load(Relaxed) != now {
+            self.asked_ms.store(now, Relaxed);
+            return true;
+        }
+        let looks = self.quick_looks.load(Relaxed);
+        let is_quick = looks < QUICK_LOOKS && !is_known;
+        if is_quick {
+            self.quick_looks.store(looks + 1, Relaxed);
+        }
+        is_quick
     }
 
     /// Whether an object of an unknown kind, of `pages` pages, begins with huge pages.
@@ -143,7 +229,10 @@ impl Densities {
     /// An object was found dense or sparse. One sparse object outweighs all trust: it may cost 512 times its memory, and a dense one on small
     /// pages three times its page faults' time.
     fn learn(&self, contents: Contents, pages: usize, dense: bool) {
-        let trust = &self.trust[contents as usize][octave(pages)];
+        let trust = match small_octave(pages) {
+            Some(at) => &self.small_trust[at],
+            None => &self.trust[contents as usize][octave(pages)],
+        };
         let before = trust.load(Relaxed);
         let after = if dense { (before + 1).min(MOST_TRUST) } else { (before.min(0) - 1).max(-1) };
         trust.store(after, Relaxed);
@@ -207,12 +296,31 @@ impl Remap {
             // The object before had them, and left some.
             return true;
         }
-        self.ask_recent();
+        let is_known = self.densities.trust_in(contents, to).is_some();
+        if self.densities.is_time_to_ask(is_known) {
+            self.ask_recent();
+        }
         let huge = self.densities.begins_huge(contents, to);
         if !huge {
             self.densities.note(place.id, contents);
         }
         huge
+    }
+
+    /// Whether a new object of `pages` pages is to be packed with others; see [`Densities::is_packed`].
+    pub(super) fn is_packed(&self, pages: usize) -> bool {
+        let densities = &self.densities;
+        let is_known =
+            small_octave(pages).is_some_and(|at| densities.small_trust[at].load(Relaxed) != 0);
+        if densities.is_time_to_ask(is_known) {
+            self.ask_recent();
+        }
+        densities.is_packed(pages)
+    }
+
+    /// Notes a new object that begins with small pages, all of them fresh: it tells of others.
+    pub(super) fn note_small(&self, place: Place) {
+        self.densities.note(place.id, Contents::Any);
     }
 
     /// Whether an object that grows behind page `from` has used most of the small pages that it has. What it has of huge ones tells nothing:
@@ -222,19 +330,15 @@ impl Remap {
         from <= huge || look(place, huge, from) == Found::Dense
     }
 
-    /// Looks at the objects that have begun with small pages lately, once in a tick of the coarse clock.
+    /// Looks at the objects that have begun with small pages lately.
     fn ask_recent(&self) {
-        let now = clock::coarse_ms();
-        if self.densities.asked_ms.swap(now, Relaxed) == now {
-            return;
-        }
         for place in &self.densities.recent {
             let word = place.load(Relaxed);
             let Some(young) = Young::of(word) else { continue };
             // A program frees objects meanwhile. Then what is read here is of no object or of another: one wrong verdict.
             let slot = self.place(young.id);
             let pages = pages_of(slot.slot.used.load(Relaxed));
-            if slot.slot.state() != LIVE || pages < PAGES_PER_HUGE {
+            if slot.slot.state() != LIVE || pages < SMALL_FROM {
                 continue;
             }
             let found = look(slot, 0, pages);
@@ -253,16 +357,20 @@ impl Remap {
     /// for the next object, as they would be counted and cleared as if all were there.
     pub(super) fn was_sparse(&self, place: Place, pages: usize) -> bool {
         // Where open memory is charged, what is warm is closed by other rules.
-        if pages < PAGES_PER_HUGE || place.slot.huge() > 0 || self.lists_strict() {
+        if pages < SMALL_FROM || place.slot.huge() > 0 || self.lists_strict() {
+            return false;
+        }
+        let young = self.densities.take(place.id);
+        if young.is_none() && pages < PAGES_PER_HUGE {
             return false;
         }
         let found = look(place, 0, pages);
-        if let Some(young) = self.densities.take(place.id)
+        if let Some(young) = young
             && found != Found::Between
         {
             self.densities.learn(young.contents, pages, found == Found::Dense);
         }
-        found == Found::Sparse
+        found == Found::Sparse && pages >= PAGES_PER_HUGE
     }
 }
 
@@ -327,6 +435,23 @@ mod tests {
         densities.learn(Contents::Any, PAGES, true);
         let small = (0..160).filter(|_| !densities.begins_huge(Contents::Any, PAGES)).count();
         assert_eq!(small, 10);
+    }
+
+    #[test]
+    fn small_objects_are_packed_where_theirs_are_dense() {
+        let densities = Densities::new();
+        let packed = |pages: usize| (0..100).filter(|_| densities.is_packed(pages)).count();
+        assert_eq!(packed(SMALL_FROM), 0, "nothing is known");
+        densities.learn(Contents::Any, SMALL_FROM, true);
+        assert_eq!(packed(2 * SMALL_FROM - 1), 99, "one tells of others");
+        assert_eq!(packed(2 * SMALL_FROM), 0, "another kind");
+        densities.learn(Contents::Any, PACKED_TO_PAGES - 1, true);
+        assert_eq!(packed(PACKED_TO_PAGES - 1), 100, "it is not long ago");
+        assert_eq!(packed(PACKED_TO_PAGES), 0, "it may have a huge page");
+        densities.learn(Contents::Any, SMALL_FROM, false);
+        assert_eq!(packed(SMALL_FROM), 0);
+        densities.are_not_packed();
+        assert_eq!(packed(PACKED_TO_PAGES - 1), 0);
     }
 
     #[test]

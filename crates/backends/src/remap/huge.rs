@@ -9,10 +9,14 @@ use spandrel_slabs::fresh;
 
 use super::density::Contents;
 use super::grow::SPLIT_BUDGET;
+use super::layout::has_huge;
 use super::{PAGES_PER_HUGE, Place, Remap};
 
 /// Of a huge page that an object only begins this part of the object may be left over.
 const LEFT_OVER_PART: usize = 8;
+/// As [`LEFT_OVER_PART`], where the kernel has huge pages wherever one fits, as other allocators' objects have them there: the first touch of
+/// small pages takes seven times as long.
+const LEFT_OVER_UNASKED: usize = 2;
 /// Where at least this number of a huge page's small pages are missing, one fault that brings the huge page is quicker than a
 /// fault for each: a huge page takes 0.1 ms, a page 1.7 us.
 const WORTH_ANEW_PAGES: usize = 64;
@@ -38,6 +42,11 @@ pub enum Pattern {
 }
 
 impl Remap {
+    /// Of an object this part may be left over in the last of its huge pages.
+    fn left_over_part(&self) -> usize {
+        if self.densities.is_unasked() { LEFT_OVER_UNASKED } else { LEFT_OVER_PART }
+    }
+
     /// The pages from `from` up to `to` of a slot are about to be used for the
     /// first time: makes them huge or brings them in batches where that pays.
     pub(super) fn extend(
@@ -53,11 +62,13 @@ impl Remap {
         let mut touched = slot.to_touch(to);
         let (mut whole, mut batched) = (None, None);
         let huge = slot.huge();
-        if to >= PAGES_PER_HUGE && to > huge && self.is_worth_huge(place, from, to, pattern) {
+        let part = self.left_over_part();
+        let is_large = to >= PAGES_PER_HUGE * part / (part + 1) && has_huge(place.id);
+        if is_large && to > huge && self.is_worth_huge(place, from, to, pattern) {
             let up = to.next_multiple_of(PAGES_PER_HUGE).min(capacity);
             // A last huge page that is only begun costs memory: allowed where what is left over
             // of it is small beside the object, or about to be filled.
-            let worth = up - to <= to / LEFT_OVER_PART || pattern == Pattern::Appended;
+            let worth = up - to <= to / part || pattern == Pattern::Appended;
             whole = if worth { Promise::of((up - to) * PAGE_BYTES) } else { None };
             let ahead = whole.is_some();
             let end = if ahead { up } else { to - to % PAGES_PER_HUGE };
@@ -66,7 +77,7 @@ impl Remap {
             }
         }
         if matches!(pattern, Pattern::New(_)) && !self.lists_strict() {
-            begin_anew(place, from, to);
+            begin_anew(place, from, to, part);
         }
         let batch = (to / BATCH_PART).clamp(BATCH_LEAST_PAGES, BATCH_MOST_PAGES);
         let end = (to + batch).min(capacity);
@@ -143,7 +154,7 @@ impl Remap {
 /// Maps a huge page anew of which a former object left small pages, the first `from` of the slot being
 /// resident, if a new one of `to` pages has the rest of it or most of that. The kernel brings no huge
 /// page where there is a table of small ones, and such a table goes with its mapping only.
-fn begin_anew(place: Place, from: usize, to: usize) {
+fn begin_anew(place: Place, from: usize, to: usize, part: usize) {
     let left = from % PAGES_PER_HUGE;
     let (begun, end) = (from - left, from - left + PAGES_PER_HUGE);
     let is_advised = end <= place.slot.huge();
@@ -151,11 +162,7 @@ fn begin_anew(place: Place, from: usize, to: usize) {
     let is_moved = begun < place.slot.moved.load(Relaxed) as usize;
     let missing = to.min(end) - from;
     let left_over = end.saturating_sub(to);
-    if left != 0
-        && is_advised
-        && !is_moved
-        && missing >= WORTH_ANEW_PAGES
-        && left_over <= to / LEFT_OVER_PART
+    if left != 0 && is_advised && !is_moved && missing >= WORTH_ANEW_PAGES && left_over <= to / part
     {
         let len = PAGES_PER_HUGE * PAGE_BYTES;
         // SAFETY: open, in a slot held by the caller, and without contents that are in use.

@@ -99,6 +99,11 @@ pub fn tight_class_for(size: usize) -> Option<usize> {
     ROOM.iter().position(|room| size <= *room)
 }
 
+/// Whether a slot has room for huge pages, which it begins with.
+pub const fn has_huge(id: SlotId) -> bool {
+    id.class() > SHIFTED
+}
+
 /// Whether objects of this alignment may begin in slots of a class.
 pub const fn can_align(class: usize, align: usize) -> bool {
     align <= PAGE_BYTES || (class != SHIFTED && align <= CAPACITY[class])

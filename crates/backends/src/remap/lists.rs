@@ -11,10 +11,14 @@ use super::accounts::Accounts;
 use super::layout::{CAPACITY, CLASSES, Layout, ROOM, SlotId};
 use super::slot::{COLD, HELD, Slot, WARM};
 
-/// Warm slots are kept apart by the power of two of their resident pages.
-pub const BINS: usize = 26;
-/// Powers of two between an object and the warm pages of a slot that is too good for it.
-const MUCH_MORE: usize = 4;
+/// Warm slots are kept apart by the power of two of their resident pages, ...
+const OCTAVES: usize = 26;
+/// ... and by this number of equal parts of it.
+const PARTS: usize = 4;
+/// Lists of warm slots of a class.
+pub const BINS: usize = OCTAVES * PARTS;
+/// Lists between that of an object and those of slots that are too good for it: these have sixteen times its pages.
+const MUCH_MORE: usize = 4 * PARTS;
 /// Slots opened at a time; 0: each slot is opened in steps as its object grows,
 /// because it is so large that opening it whole would show in core dumps and
 /// under `mlockall`.
@@ -37,7 +41,7 @@ struct Class {
     /// First of the warm slots of each bin.
     bins: [u32; BINS],
     /// Which bins are not empty.
-    filled: u32,
+    filled: u128,
 }
 
 /// All lists.
@@ -68,9 +72,11 @@ pub unsafe fn record(layout: &Layout, id: SlotId) -> &'static Slot {
 /// How a slot is to be chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Want {
-    /// A new object of so many pages: the smallest warm slot that is not
-    /// smaller, else an empty one.
+    /// A new object of this number of pages: a warm slot near the size
+    /// ([`Lists::take_near`]), else an empty one.
     Near(usize),
+    /// As [`Want::Near`], but only a warm slot that has the pages.
+    Fitting(usize),
     /// An object that grows: only a warm slot with at least so many pages.
     Warm(usize),
     /// Pages will be moved in: an empty slot if there is one.
@@ -129,35 +135,70 @@ impl Lists {
     pub fn take(&mut self, class: usize, want: Want) -> Option<SlotId> {
         let id = match want {
             Want::Near(pages) => self
-                .warm(class, bin(pages), BINS - 1)
+                .warm(class, fitting_bin(pages), BINS)
                 .or_else(|| self.cold_or_new(class))
-                .or_else(|| self.warm(class, 0, BINS - 1))?,
-            Want::Warm(pages) => self.warm(class, bin(pages), BINS - 1)?,
-            Want::Cold => self.cold_or_new(class).or_else(|| self.warm(class, 0, BINS - 1))?,
+                .or_else(|| self.warm(class, 0, BINS))?,
+            Want::Fitting(_) => return None,
+            Want::Warm(pages) => self.warm(class, fitting_bin(pages), BINS)?,
+            Want::Cold => self.cold_or_new(class).or_else(|| self.warm(class, 0, BINS))?,
         };
         self.slot(id).set_state(HELD);
         Some(id)
     }
 
-    /// The first class, of `class` and the two above it, that has a warm slot for [`Want::Near`] so many
-    /// pages. Of classes above, none that has [`MUCH_MORE`]: it is for a larger object, which would take as much anew.
-    pub fn warm_near(&self, class: usize, pages: usize) -> Option<(usize, usize)> {
-        let has = |at: &usize| {
-            let most = if *at == class { BINS - 1 } else { bin(pages) + MUCH_MORE };
-            self.lowest_filled(*at, bin(pages), most).is_some()
+    /// Takes the warm slot nearest to a new object of this number of pages, of `class` or the two above it, in state [`HELD`]:
+    /// the smallest one that has the pages and no more than twice as many; else the largest one that has more than half of
+    /// them; else the smallest larger one, but none that has [`MUCH_MORE`]. (What is spare behind an object serves no other: a larger object would
+    /// take as much anew.)
+    pub fn take_near(&mut self, class: usize, pages: usize) -> Option<SlotId> {
+        let fitting = fitting_bin(pages);
+        let least = bin(pages).saturating_sub(PARTS - 1);
+        let found = self
+            .smallest(class, fitting, fitting + PARTS)
+            .or_else(|| self.largest(class, least, fitting))
+            .or_else(|| self.smallest(class, fitting, fitting + MUCH_MORE));
+        self.take_found(found)
+    }
+
+    /// As [`Lists::take_near`], but only a slot that has the pages and no more than half as many beyond.
+    pub fn take_fitting(&mut self, class: usize, pages: usize) -> Option<SlotId> {
+        let fitting = fitting_bin(pages);
+        let found = self.smallest(class, fitting, fitting + PARTS / 2);
+        self.take_found(found)
+    }
+
+    /// The first bin that is not empty from `from` up to, not including, `to`, of `class` and the two above it, and its class.
+    fn smallest(&self, class: usize, from: usize, to: usize) -> Option<(usize, usize)> {
+        let of = |class| (self.filled_within(class, from, to).trailing_zeros() as usize, class);
+        near(class).map(of).min().filter(|(bin, _)| *bin < to)
+    }
+
+    /// As [`Lists::smallest`], the last one.
+    fn largest(&self, class: usize, from: usize, to: usize) -> Option<(usize, usize)> {
+        let of = |class| {
+            let bin = self.filled_within(class, from, to).checked_ilog2()?;
+            Some((bin as usize, class))
         };
-        (class..CLASSES.min(class + 3)).find(has).map(|class| (class, pages))
+        near(class).filter_map(of).max_by_key(|(bin, _)| *bin)
     }
 
-    fn lowest_filled(&self, class: usize, from: usize, to: usize) -> Option<usize> {
-        let filled = self.classes[class].filled & (u32::MAX << from.min(BINS - 1));
-        let lowest = filled.trailing_zeros() as usize;
-        (filled != 0 && lowest <= to).then_some(lowest)
+    fn take_found(&mut self, found: Option<(usize, usize)>) -> Option<SlotId> {
+        let (bin, class) = found?;
+        let id = self.warm(class, bin, bin + 1)?;
+        self.slot(id).set_state(HELD);
+        Some(id)
     }
 
+    /// Bits of the bins from `from` up to, not including, `to` that are not empty.
+    fn filled_within(&self, class: usize, from: usize, to: usize) -> u128 {
+        let below = |bin: usize| 1u128.checked_shl(bin as u32).map_or(u128::MAX, |bit| bit - 1);
+        self.classes[class].filled & below(to) & !below(from)
+    }
+
+    /// Takes a warm slot off the first list that has one, from bin `from` up to, not including, `to`.
     fn warm(&mut self, class: usize, from: usize, to: usize) -> Option<SlotId> {
-        let bin = self.lowest_filled(class, from, to)?;
-        let id = SlotId::from_raw(self.classes[class].bins[bin]);
+        let bin = self.filled_within(class, from, to).trailing_zeros() as usize;
+        let id = SlotId::from_raw(*self.classes[class].bins.get(bin)?);
         self.remove_warm(id);
         Some(id)
     }
@@ -378,12 +419,42 @@ impl Lists {
     }
 }
 
+/// The classes that a new object may take a warm slot of.
+fn near(class: usize) -> core::ops::Range<usize> {
+    class..CLASSES.min(class + 3)
+}
+
 /// The bin of a slot with so many resident pages.
 pub fn bin(pages: usize) -> usize {
-    (pages.max(1).ilog2() as usize).min(BINS - 1)
+    let pages = pages.max(1);
+    let octave = pages.ilog2() as usize;
+    let part = (pages * PARTS >> octave) % PARTS;
+    (octave * PARTS + part).min(BINS - 1)
+}
+
+/// The first bin of which each slot has this number of pages.
+fn fitting_bin(pages: usize) -> usize {
+    pages.checked_sub(1).filter(|fewer| *fewer > 0).map_or(0, |fewer| bin(fewer) + 1).min(BINS - 1)
 }
 
 /// Bytes as whole pages.
 pub fn pages_of(bytes: usize) -> usize {
     bytes.div_ceil(PAGE_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bins_are_in_order_and_a_fitting_one_has_the_pages() {
+        let sizes = || (1..5000).chain((13..25).flat_map(|bits| [(1 << bits) - 1, 1 << bits]));
+        assert!(sizes().map(bin).is_sorted());
+        assert!(bin(usize::MAX / PARTS) < BINS && bin(CAPACITY[CLASSES - 1] / PAGE_BYTES) < BINS);
+        for pages in 1..600 {
+            let fits = |slot: usize| bin(slot) >= fitting_bin(pages);
+            assert!((1..pages).all(|slot| !fits(slot)), "{pages}");
+            assert!((pages + pages / PARTS + 1..4 * pages).all(fits), "{pages}");
+        }
+    }
 }

@@ -43,7 +43,7 @@ use spandrel_sync::{Lock, Once};
 use density::{Contents, Densities};
 pub use early::{alloc_early, alloc_fresh, note_late, note_unserved};
 pub use layout::ALIGN_KEPT_BYTES;
-use layout::{CLASSES, Layout, ROOM, SlotId, can_align, class_aligned, tight_class_for};
+use layout::{CLASSES, Layout, ROOM, SlotId, can_align, class_aligned, class_for, tight_class_for};
 use lists::{Lists, Want, pages_of, record};
 use slot::{LIVE, Slot};
 
@@ -173,8 +173,10 @@ impl Remap {
                 return;
             };
             let mut lists = self.lists.lock();
-            if vm::huge_pages() == vm::HugePages::Always {
-                self.densities.are_unasked();
+            match vm::huge_pages() {
+                vm::HugePages::Always => self.densities.are_unasked(),
+                vm::HugePages::Never => self.densities.are_not_packed(),
+                _ => {}
             }
             let strict = vm::is_charged_when_opened();
             STRICT.store(strict, Relaxed);
@@ -206,21 +208,16 @@ impl Remap {
 
     /// Takes a slot in one of the classes from `class` upwards that suits the alignment, in state HELD.
     fn take(&self, lists: &mut Lists, class: usize, want: Want, align: usize) -> Option<Place> {
-        // A warm slot of a larger class beats a cold one of the best class; where pages are many, so
-        // does one that has half of them.
+        // A warm slot of a larger class beats a cold one of the best class. Slots of an alignment are too few to look further.
         let warm = match want {
-            // There are too few of these to look further.
-            _ if align > PAGE_BYTES => None,
-            Want::Near(pages) => lists.warm_near(class, pages).or_else(|| {
-                (pages >= PAGES_PER_HUGE).then(|| lists.warm_near(class, pages / 2)).flatten()
-            }),
+            Want::Near(pages) if align <= PAGE_BYTES => lists.take_near(class, pages),
+            Want::Fitting(pages) => lists.take_fitting(class, pages),
             _ => None,
         };
-        let id =
-            warm.and_then(|(class, pages)| lists.take(class, Want::Near(pages))).or_else(|| {
-                let mut classes = (class..CLASSES).filter(|class| can_align(*class, align));
-                classes.find_map(|class| lists.take(class, want))
-            })?;
+        let id = warm.or_else(|| {
+            let mut classes = (class..CLASSES).filter(|class| can_align(*class, align));
+            classes.find_map(|class| lists.take(class, want))
+        })?;
         Some(self.place(id))
     }
 
@@ -251,7 +248,9 @@ impl Remap {
         let promise = match want {
             // What is warm is only taken if it is there.
             _ if !self.ensure_open(place, pages) => None,
-            Want::Warm(_) => Promise::of(pages.saturating_sub(touched) * PAGE_BYTES),
+            Want::Warm(_) | Want::Fitting(_) => {
+                Promise::of(pages.saturating_sub(touched) * PAGE_BYTES)
+            }
             _ => self.admit(place.slot, pages),
         };
         if promise.is_none() {
@@ -373,6 +372,32 @@ impl Remap {
     }
 }
 
+impl Remap {
+    /// See [`alloc_unless_packed`].
+    fn allocate_unless_packed(&self, size: usize) -> Option<NonNull<u8>> {
+        if !self.is_ready() {
+            return None;
+        }
+        let (class, pages) = (class_for(size)?, pages_of(size));
+        if let Some((place, _)) = self.unpark(class, size, 1, Want::Near(pages)) {
+            return NonNull::new(place.object());
+        }
+        if self.is_packed(pages) {
+            if self.warm_seen.load(Relaxed) < pages {
+                return None;
+            }
+            return self.allocate(size, 1, Want::Fitting(pages), Contents::Any).map(|(at, _)| at);
+        }
+        let (at, dirty) = self.allocate(size, 1, Want::Near(pages), Contents::Any)?;
+        if dirty == 0
+            && let Some(place) = self.find(at.as_ptr())
+        {
+            self.note_small(place);
+        }
+        Some(at)
+    }
+}
+
 /// As the lists have it, for a look without the lock.
 static STRICT: AtomicBool = AtomicBool::new(false);
 
@@ -386,6 +411,12 @@ pub fn start() -> bool {
 pub fn alloc(size: usize, align: usize) -> *mut u8 {
     let want = Want::Near(pages_of(size));
     REMAP.allocate(size, align, want, Contents::Any).map_or(ptr::null_mut(), |(at, _)| at.as_ptr())
+}
+
+/// As [`alloc`], for objects that another allocator may pack on huge pages: null also where that is better, as no warm slot
+/// is at hand and objects of the size were seen to use their pages.
+pub fn alloc_unless_packed(size: usize) -> *mut u8 {
+    REMAP.allocate_unless_packed(size).map_or(ptr::null_mut(), |at| at.as_ptr())
 }
 
 /// As [`alloc`], zeroed; only what an earlier object left is cleared.
