@@ -50,6 +50,12 @@ impl Drop for Setting {
 }
 
 #[test]
+fn objects_that_use_their_pages_are_packed() {
+    let _turn = turn();
+    Program::new("packed.c").run_each(&["auto"], |job| job);
+}
+
+#[test]
 fn memory_goes_back_and_stays_back_with_any_setting() {
     let _turn = turn();
     subject().required_library();

@@ -39,6 +39,16 @@ fn doubling_stays_within_its_budget() {
     assert!(taken <= 1400.0, "{taken} instructions");
 }
 
+/// Where no object is so large that it is page-mapped anyway, those that grow find a warm place all the same.
+#[test]
+fn doubling_of_smaller_objects_stays_within_its_budget() {
+    if !subject().is_spandrel() {
+        return;
+    }
+    let taken = per_round("doublings.c", "auto", 5_000, &["4096", "65536"]);
+    assert!(taken <= 1300.0, "{taken} instructions");
+}
+
 /// What each mode takes, and a few more for another compiler: the build decides.
 #[test]
 fn a_pair_stays_within_its_budget() {

@@ -428,7 +428,7 @@ fn near(class: usize) -> core::ops::Range<usize> {
 pub fn bin(pages: usize) -> usize {
     let pages = pages.max(1);
     let octave = pages.ilog2() as usize;
-    let part = (pages * PARTS >> octave) % PARTS;
+    let part = ((pages * PARTS) >> octave) % PARTS;
     (octave * PARTS + part).min(BINS - 1)
 }
 

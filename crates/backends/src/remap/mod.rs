@@ -21,6 +21,7 @@ mod grow;
 mod huge;
 mod layout;
 mod lists;
+mod packed;
 mod parked;
 mod regret;
 mod reserve;
@@ -43,8 +44,9 @@ use spandrel_sync::{Lock, Once};
 use density::{Contents, Densities};
 pub use early::{alloc_early, alloc_fresh, note_late, note_unserved};
 pub use layout::ALIGN_KEPT_BYTES;
-use layout::{CLASSES, Layout, ROOM, SlotId, can_align, class_aligned, class_for, tight_class_for};
+use layout::{CLASSES, Layout, ROOM, SlotId, can_align, class_aligned, tight_class_for};
 use lists::{Lists, Want, pages_of, record};
+pub use packed::alloc_unless_packed;
 use slot::{LIVE, Slot};
 
 /// Base pages in a huge page.
@@ -372,32 +374,6 @@ impl Remap {
     }
 }
 
-impl Remap {
-    /// See [`alloc_unless_packed`].
-    fn allocate_unless_packed(&self, size: usize) -> Option<NonNull<u8>> {
-        if !self.is_ready() {
-            return None;
-        }
-        let (class, pages) = (class_for(size)?, pages_of(size));
-        if let Some((place, _)) = self.unpark(class, size, 1, Want::Near(pages)) {
-            return NonNull::new(place.object());
-        }
-        if self.is_packed(pages) {
-            if self.warm_seen.load(Relaxed) < pages {
-                return None;
-            }
-            return self.allocate(size, 1, Want::Fitting(pages), Contents::Any).map(|(at, _)| at);
-        }
-        let (at, dirty) = self.allocate(size, 1, Want::Near(pages), Contents::Any)?;
-        if dirty == 0
-            && let Some(place) = self.find(at.as_ptr())
-        {
-            self.note_small(place);
-        }
-        Some(at)
-    }
-}
-
 /// As the lists have it, for a look without the lock.
 static STRICT: AtomicBool = AtomicBool::new(false);
 
@@ -411,12 +387,6 @@ pub fn start() -> bool {
 pub fn alloc(size: usize, align: usize) -> *mut u8 {
     let want = Want::Near(pages_of(size));
     REMAP.allocate(size, align, want, Contents::Any).map_or(ptr::null_mut(), |(at, _)| at.as_ptr())
-}
-
-/// As [`alloc`], for objects that another allocator may pack on huge pages: null also where that is better, as no warm slot
-/// is at hand and objects of the size were seen to use their pages.
-pub fn alloc_unless_packed(size: usize) -> *mut u8 {
-    REMAP.allocate_unless_packed(size).map_or(ptr::null_mut(), |at| at.as_ptr())
 }
 
 /// As [`alloc`], zeroed; only what an earlier object left is cleared.
