@@ -5,7 +5,7 @@ use core::fmt::Write;
 
 use spandrel_adaptive as adaptive;
 use spandrel_os::message::{Fd, Line, say, write_all};
-use spandrel_os::{env, usage};
+use spandrel_os::{degrade, env, usage};
 use spandrel_sync::background;
 
 use crate::elsewhere::is_elsewhere;
@@ -96,6 +96,7 @@ fn handshake() {
 const PATH_BYTES: usize = 1000;
 
 extern "C" fn exiting() {
+    degrade::say_late();
     adaptive::finish_recording();
     let Some(target) = env::get(c"SPANDREL_STATS") else {
         return;

@@ -7,7 +7,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 
-use crate::message::say;
+use crate::message::{Fd, say};
 
 /// An optional system call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,22 +97,43 @@ struct Slot {
     count: AtomicU64,
     errno: AtomicI32,
     off: AtomicBool,
+    is_said: AtomicBool,
 }
 
 static SLOTS: [Slot; Optional::ALL.len()] = [const {
-    Slot { count: AtomicU64::new(0), errno: AtomicI32::new(0), off: AtomicBool::new(false) }
+    Slot {
+        count: AtomicU64::new(0),
+        errno: AtomicI32::new(0),
+        off: AtomicBool::new(false),
+        is_said: AtomicBool::new(false),
+    }
 }; Optional::ALL.len()];
 static VERBOSE: AtomicBool = AtomicBool::new(false);
+/// A refusal is not reported yet, as it met a thread without standard error.
+static IS_LATE: AtomicBool = AtomicBool::new(false);
 
 /// Turns messages on or off. Refusals from before are reported when turned on.
 pub fn set_verbose(on: bool) {
     VERBOSE.store(on, Relaxed);
     if on {
-        for what in Optional::ALL {
-            let slot = &SLOTS[what as usize];
-            if slot.count.load(Relaxed) > 0 {
-                report(what, slot.errno.load(Relaxed));
-            }
+        say_all();
+    }
+}
+
+/// Reports what met a thread that cannot say it. One load where there is nothing.
+#[inline]
+pub fn say_late() {
+    if IS_LATE.load(Relaxed) && IS_LATE.swap(false, Relaxed) {
+        say_all();
+    }
+}
+
+#[cold]
+fn say_all() {
+    for what in Optional::ALL {
+        let (count, errno) = count(what);
+        if count > 0 {
+            report(what, errno);
         }
     }
 }
@@ -149,7 +170,14 @@ pub fn count(what: Optional) -> (u64, i32) {
     (slot.count.load(Relaxed), slot.errno.load(Relaxed))
 }
 
+/// Once for each kind. A thread may have no standard error: it has a table of open files of its own.
 fn report(what: Optional, errno: i32) {
+    if !Fd(2).is_open() {
+        return IS_LATE.store(true, Relaxed);
+    }
+    if SLOTS[what as usize].is_said.swap(true, Relaxed) {
+        return;
+    }
     say(format_args!(
         "{} is not available here (errno {errno}): {}",
         what.name(),

@@ -67,6 +67,17 @@ impl fmt::Display for Bytes {
 /// Writes to a file descriptor; short writes are continued, errors end it.
 pub struct Fd(pub i32);
 
+impl Fd {
+    /// Whether the calling thread has it open. `errno` is left as it was found.
+    pub fn is_open(&self) -> bool {
+        let before = crate::env::errno();
+        // SAFETY: asks for a flag.
+        let is_open = unsafe { libc::syscall(libc::SYS_fcntl, self.0, libc::F_GETFD) } >= 0;
+        crate::env::set_errno(before);
+        is_open
+    }
+}
+
 impl Write for Fd {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if write_all(self.0, text.as_bytes()) { Ok(()) } else { Err(fmt::Error) }

@@ -100,6 +100,7 @@ pub fn wake() {
 /// As [`wake`]; starts the thread for this work if there is none yet. False: not now, or not here.
 #[cold]
 pub fn want(work: Work, at: At) -> bool {
+    degrade::say_late();
     // Not in a child that shares its parent's memory.
     if PROCESS.load(Relaxed) != env::pid() {
         return false;
@@ -176,8 +177,9 @@ fn start_raw() -> bool {
             Ok(()) => return true,
             // It is on its way to the kernel.
             Err(NotMade::StillThere) => linger(look),
-            Err(NotMade::Refused(libc::EAGAIN | libc::ENOMEM)) => {
+            Err(NotMade::Refused(why @ (libc::EAGAIN | libc::ENOMEM))) => {
                 STATE.start_later();
+                degrade::refused(Optional::Thread, why);
                 return true;
             }
             Err(NotMade::Refused(why)) => {
