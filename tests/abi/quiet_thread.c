@@ -1,5 +1,5 @@
 /* Has had a large heap and does nothing any more. Ends with 0 once the library's thread has slept for three
-   seconds on end. */
+   seconds on end, or has left. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <string.h>
@@ -20,9 +20,11 @@ static void read_file(const char *thread, const char *name, char *text, size_t s
     close(file);
 }
 
+/* -1: there is no such thread any more. */
 static long switches(const char *thread) {
     char text[4096];
     read_file(thread, "status", text, sizeof text);
+    if (text[0] == 0) return -1;
     char *line = strstr(text, "\nvoluntary_ctxt_switches:");
     CHECK(line, "no such line: %s", text);
     return strtol(strchr(line, ':') + 1, NULL, 10);

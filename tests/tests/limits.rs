@@ -99,7 +99,7 @@ fn a_program_of_one_thread_stays_one() {
 
 #[test]
 fn a_program_of_roots_takes_another_identity_with_all_of_its_threads() {
-    Program::new("identity.c").run_each(&["auto", "native", "sys"], |job| job);
+    Program::new("another_identity.c").run_each(&["auto", "native", "sys"], |job| job);
 }
 
 /// Runs a program that gives root's rights up, in modes with arguments.

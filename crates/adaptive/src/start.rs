@@ -447,6 +447,7 @@ extern "C" fn prepare() {
         turns::pause();
         return;
     }
+    background::prepare_fork();
     // Who is just ending it is not there in the child.
     youth::end();
     monitor::fork_prepare();

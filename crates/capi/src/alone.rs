@@ -22,6 +22,7 @@ fn alone(call: impl Fn() -> c_long) -> c_int {
         let result = call();
         let may_be_there = result == -1 && env::errno() == libc::EINVAL && was_there;
         if !may_be_there || look == LOOKS {
+            background::resume();
             return result as c_int;
         }
         env::set_errno(before);
@@ -64,7 +65,9 @@ pub unsafe extern "C" fn prctl(
 ) -> c_int {
     before_prctl(option);
     // SAFETY: passed on from the caller.
-    unsafe { libc::syscall(libc::SYS_prctl, option, second, third, fourth, fifth) as c_int }
+    let result = unsafe { libc::syscall(libc::SYS_prctl, option, second, third, fourth, fifth) };
+    background::resume();
+    result as c_int
 }
 
 fn before_prctl(option: c_int) {

@@ -8,30 +8,66 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::transmute;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use libc::{gid_t, size_t, uid_t};
 use spandrel_os::env;
 use spandrel_os::modules::{LIBC, Module};
 use spandrel_sync::background;
 
-/// Whether a program that is started calls the functions below, and not those of the C library.
-pub fn is_watched() -> bool {
-    // Asked for one name: all of them are in one file.
-    let (first, own) =
-        (Module::defining(c"setresuid"), Module::around(setresuid as *const () as usize));
-    let has = |module: &Module, name| module.function(name).is_some();
-    matches!((first, own), (Some(first), Some(own)) if first.addresses() == own.addresses())
-        && Module::named(LIBC).is_some_and(|libc| has(&libc, c"setresuid"))
+/// A function of this name behind this library's, which is called in its place.
+struct Next {
+    name: &'static CStr,
+    function: AtomicPtr<c_void>,
 }
 
-/// The C library's function.
-fn next(name: &CStr) -> Option<NonNull<c_void>> {
-    Module::named(LIBC)?.function(name)
+impl Next {
+    const fn new(name: &'static CStr) -> Self {
+        Self { name, function: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Looks the function up; for that the loader's lock is taken. A library between this one and the C library may have one of its own.
+    fn find(&self) -> *mut c_void {
+        let behind = Module::defining_after(own_address(), self.name);
+        let first = behind.or_else(|| Module::named(LIBC));
+        let function = first.and_then(|module| module.function(self.name));
+        let function = function.map_or(ptr::null_mut(), NonNull::as_ptr);
+        self.function.store(function, Relaxed);
+        function
+    }
+
+    fn get(&self) -> *mut c_void {
+        let known = self.function.load(Relaxed);
+        if known.is_null() { self.find() } else { known }
+    }
+}
+
+/// An address in this library. (That of an exported function may be another file's.)
+fn own_address() -> usize {
+    is_watched as *const () as usize
+}
+
+/// Whether a program that is started calls the functions below, and not others of these names. All of them are looked up: the child of a fork must
+/// not wait for the loader's lock, which a thread of its parent's may have held.
+pub fn is_watched() -> bool {
+    let Some(own) = Module::around(own_address()) else { return false };
+    let is_first = |next: &Next| {
+        let first = Module::defining(next.name);
+        !next.find().is_null() && first.is_some_and(|first| first.addresses() == own.addresses())
+    };
+    ALL.iter().fold(true, |all, next| is_first(next) && all)
 }
 
 macro_rules! change {
-    ($($name:ident($($argument:ident: $kind:ty),*);)*) => {$(
+    ($($index:literal $name:ident($($argument:ident: $kind:ty),*);)*) => {
+        static ALL: [Next; [$($index),*].len()] = [$(Next::new(
+            match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => c"",
+            }
+        )),*];
+        $(
         /// The C library's function of this name.
         ///
         /// # Errors
@@ -41,16 +77,11 @@ macro_rules! change {
         /// As for the C library's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
-            let name = const {
-                match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                    Ok(name) => name,
-                    Err(_) => c"",
-                }
-            };
-            let Some(next) = next(name) else {
+            let next = ALL[$index].get();
+            if next.is_null() {
                 env::set_errno(libc::ENOSYS);
                 return -1;
-            };
+            }
             // SAFETY: the C library's function of that name has this type.
             let next: unsafe extern "C" fn($($kind),*) -> c_int = unsafe { transmute(next) };
             // SAFETY: passed on from the caller.
@@ -60,15 +91,15 @@ macro_rules! change {
 }
 
 change! {
-    setuid(id: uid_t);
-    seteuid(effective: uid_t);
-    setreuid(real: uid_t, effective: uid_t);
-    setresuid(real: uid_t, effective: uid_t, saved: uid_t);
-    setgid(id: gid_t);
-    setegid(effective: gid_t);
-    setregid(real: gid_t, effective: gid_t);
-    setresgid(real: gid_t, effective: gid_t, saved: gid_t);
-    setgroups(count: size_t, groups: *const gid_t);
-    initgroups(user: *const c_char, group: gid_t);
-    capset(header: *mut c_void, sets: *const c_void);
+    0 setuid(id: uid_t);
+    1 seteuid(effective: uid_t);
+    2 setreuid(real: uid_t, effective: uid_t);
+    3 setresuid(real: uid_t, effective: uid_t, saved: uid_t);
+    4 setgid(id: gid_t);
+    5 setegid(effective: gid_t);
+    6 setregid(real: gid_t, effective: gid_t);
+    7 setresgid(real: gid_t, effective: gid_t, saved: gid_t);
+    8 setgroups(count: size_t, groups: *const gid_t);
+    9 initgroups(user: *const c_char, group: gid_t);
+    10 capset(header: *mut c_void, sets: *const c_void);
 }

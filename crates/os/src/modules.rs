@@ -64,6 +64,18 @@ impl Module {
         find(|module| module.symbol(name).is_some())
     }
 
+    /// The first one behind the file that an address lies in, in the same order.
+    pub fn defining_after(address: usize, name: &CStr) -> Option<Self> {
+        let mut is_behind = false;
+        find(|module| {
+            if module.addresses.contains(&address) {
+                is_behind = true;
+                return false;
+            }
+            is_behind && module.symbol(name).is_some()
+        })
+    }
+
     /// The addresses from its first to its last segment.
     pub fn addresses(&self) -> Range<usize> {
         self.addresses.clone()

@@ -13,11 +13,11 @@
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering::*,
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*,
 };
 
 use spandrel_os::degrade::{self, Optional};
-use spandrel_os::{env, thread_group};
+use spandrel_os::{clock, env, thread_group};
 
 use crate::platform::{libc_is_single_threaded, linger};
 use crate::raw_thread::{NotMade, RawThread};
@@ -60,8 +60,21 @@ static NEVER_AGAIN: AtomicBool = AtomicBool::new(false);
 static HAS_OWN_FILES: AtomicBool = AtomicBool::new(false);
 /// The thread is [`RAW`].
 static IS_RAW: AtomicBool = AtomicBool::new(false);
-/// Changes of identity that are under way.
+/// Changes of identity that are under way, and when the last one began in coarse milliseconds.
 static CHANGES: AtomicU32 = AtomicU32::new(0);
+static CHANGED_MS: AtomicU64 = AtomicU64::new(0);
+/// A change that takes longer than this was left by a jump.
+const CHANGE_MS: u64 = 10_000;
+/// The slot of the thread that makes one.
+static MAKER: AtomicUsize = AtomicUsize::new(0);
+/// The thread was dismissed, and had work.
+static IS_DISMISSED: AtomicBool = AtomicBool::new(false);
+/// Threads that may be made at once in the place of dismissed ones, and when the last was: one takes a tenth of a millisecond to make and to
+/// dismiss, and a program may change its identity for each of its requests.
+static RESUMES: AtomicU32 = AtomicU32::new(RESUMES_MOST);
+static RESUMED_MS: AtomicU64 = AtomicU64::new(0);
+const RESUMES_MOST: u32 = 16;
+const RESUME_MS: u64 = 100;
 /// Asks whether all of them are seen; null: none is.
 static IS_WATCHED: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 /// The answer.
@@ -117,17 +130,30 @@ pub fn want(work: Work, at: At) -> bool {
     if !worth && !is_running() {
         return false;
     }
-    if !STATE.start() {
-        return true;
-    }
+    MAKER.store(own_slot(), Relaxed);
+    let is_made = !STATE.start() || make(work, raw);
+    MAKER.store(0, Relaxed);
+    is_made
+}
+
+fn own_slot() -> usize {
+    ptr::from_ref(thread_slot()).addr()
+}
+
+fn make(work: Work, raw: bool) -> bool {
     // A change of identity counts itself before it looks for a thread.
-    if raw && CHANGES.load(SeqCst) != 0 {
+    if raw && is_changing() {
         STATE.start_later();
         return true;
     }
     WORK.store(work as *mut (), Release);
     IS_RAW.store(raw, Relaxed);
     if raw { start_raw() } else { start_known() }
+}
+
+fn is_changing() -> bool {
+    let since = || clock::coarse_ms().saturating_sub(CHANGED_MS.load(Relaxed));
+    CHANGES.load(SeqCst) != 0 && since() < CHANGE_MS
 }
 
 /// Whether the program cannot take an identity that a thread would not take which the C library does not know, or this code sees it do so.
@@ -161,14 +187,40 @@ pub fn without<T>(call: impl FnOnce() -> T) -> T {
     if PROCESS.load(Relaxed) != env::pid() {
         return call();
     }
+    CHANGED_MS.store(clock::coarse_ms(), Relaxed);
     CHANGES.fetch_add(1, SeqCst);
-    if IS_RAW.load(Relaxed) {
-        dismiss();
-    }
+    dismiss();
     let result = call();
     // The child of a fork in the middle of another thread's call begins with none.
     let _ = CHANGES.fetch_update(SeqCst, SeqCst, |changes| changes.checked_sub(1));
+    // One that was made meanwhile, as the call took long.
+    dismiss();
+    resume();
     result
+}
+
+/// Makes the thread again after [`withdraw`], if it had work.
+pub fn resume() {
+    // What a signal handler interrupts may hold a lock.
+    if !IS_DISMISSED.load(Relaxed) || turns::is_programs() || is_changing() {
+        return;
+    }
+    let now = clock::coarse_ms();
+    let more = now.saturating_sub(RESUMED_MS.load(Relaxed)) / RESUME_MS;
+    let left = RESUMES.load(Relaxed).saturating_add(more as u32).min(RESUMES_MOST);
+    let Some(left) = left.checked_sub(1) else { return };
+    RESUMES.store(left, Relaxed);
+    RESUMED_MS.store(now, Relaxed);
+    IS_DISMISSED.store(false, Relaxed);
+    let work = WORK.load(Acquire);
+    if work.is_null() {
+        return;
+    }
+    // SAFETY: written by `make`.
+    let work = unsafe { core::mem::transmute::<*mut (), Work>(work) };
+    let before = env::errno();
+    want(work, At::Free);
+    env::set_errno(before);
 }
 
 fn start_raw() -> bool {
@@ -215,6 +267,8 @@ fn start_known() -> bool {
 pub fn begin() {
     PROCESS.store(env::pid(), Relaxed);
     CHANGES.store(0, Relaxed);
+    MAKER.store(0, Relaxed);
+    IS_DISMISSED.store(false, Relaxed);
     RAW.forget();
     STATE.forget();
 }
@@ -233,7 +287,8 @@ pub fn end() {
 /// thread gets, or to restrict itself by a filter, which would not apply to the thread. Another one may be made later, unless that is
 /// for good. Whether there has been one at some time: the kernel may just be taking it out of the process.
 pub fn withdraw(for_good: bool) -> bool {
-    let is_own = PROCESS.load(Relaxed) == env::pid() && libc_is_single_threaded();
+    // A filter of a program with threads of its own is that thread's alone.
+    let is_own = PROCESS.load(Relaxed) == env::pid() && (!for_good || libc_is_single_threaded());
     if !is_own {
         return false;
     }
@@ -245,11 +300,28 @@ pub fn withdraw(for_good: bool) -> bool {
 }
 
 fn dismiss() {
+    if !IS_RAW.load(Relaxed) {
+        return;
+    }
+    // A signal handler interrupts the making: the thread begins later, and as the calling one is then.
+    if STATE.is_starting() && MAKER.load(Relaxed) == own_slot() {
+        return;
+    }
+    let before = env::errno();
+    if is_running() {
+        IS_DISMISSED.store(true, Relaxed);
+    }
     // What a signal handler interrupts may be what the thread waits for. It leaves when it gets on.
     if STATE.dismiss() && !turns::is_programs() {
         // It may have left of itself just now.
         RAW.wait();
     }
+    env::set_errno(before);
+}
+
+/// Finds out whether the program's changes of identity are seen, before a fork of a program with threads.
+pub fn prepare_fork() {
+    is_watched();
 }
 
 /// Whether the calling thread may open files for a moment. The thread that the C library does not know would take

@@ -28,41 +28,44 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 /// The number of the fork that has taken the turn, and not found it taken by what it interrupted; 0: none.
 static PAUSED_BY: AtomicU32 = AtomicU32::new(0);
 
-/// A lock is about to be taken.
+/// A lock is about to be taken. A program of one thread counts its locks at any time, as the thread beside it may be made where a
+/// signal handler has interrupted it.
 #[inline(always)]
 pub fn enter() {
-    if libc_is_single_threaded() && background::is_running() {
-        enter_beside();
+    if libc_is_single_threaded() {
+        let own = thread_slot();
+        let held = own.locks_held.get();
+        own.locks_held.set(held + 1);
+        if held == 0 && background::is_running() {
+            enter_beside();
+        }
     }
 }
 
 #[cold]
 fn enter_beside() {
-    let own = thread_slot();
-    if own.is_beside.get() {
-        return;
-    }
-    let held = own.locks_held.get();
-    if held == 0 {
+    if !thread_slot().is_beside.get() {
         take(PROGRAM);
     }
-    own.locks_held.set(held + 1);
 }
 
 /// A lock has been given back, or was not to be had.
 #[inline(always)]
 pub fn leave() {
-    if thread_slot().locks_held.get() != 0 {
-        leave_beside();
+    let own = thread_slot();
+    let held = own.locks_held.get();
+    // A lock that was taken by one of several threads is not counted.
+    if held != 0 {
+        own.locks_held.set(held - 1);
+        if held == 1 && TURN.load(Relaxed) & !AWAITED == PROGRAM {
+            leave_beside();
+        }
     }
 }
 
 #[cold]
 fn leave_beside() {
-    let own = thread_slot();
-    let held = own.locks_held.get() - 1;
-    own.locks_held.set(held);
-    if held == 0 {
+    if !thread_slot().is_beside.get() {
         give(PROGRAM);
     }
 }
@@ -96,7 +99,7 @@ pub fn go_on() {
 
 /// Whether what the calling thread, a program's only one, has interrupted holds a lock.
 pub fn is_programs() -> bool {
-    TURN.load(Relaxed) & !AWAITED == PROGRAM
+    thread_slot().locks_held.get() != 0 || TURN.load(Relaxed) & !AWAITED == PROGRAM
 }
 
 /// Waits for the turn. False: it was the caller's already, as what a signal handler has interrupted is of the same thread.

@@ -204,6 +204,11 @@ impl Wakeup {
         false
     }
 
+    /// Whether a thread is being made, and has not begun.
+    pub fn is_starting(&self) -> bool {
+        self.0.load(Acquire) == STARTING
+    }
+
     /// Whether the thread is to leave.
     pub fn is_leaving(&self) -> bool {
         self.0.load(Acquire) == LEAVING
