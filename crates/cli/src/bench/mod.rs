@@ -119,7 +119,7 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
                 None => continue,
             },
             Suite::World => match &of_world {
-                Some(chosen) => world::run(&bench, chosen, &progress),
+                Some(chosen) => world::run(&bench, chosen, &progress)?,
                 None => continue,
             },
             Suite::Heap => match &of_heap {

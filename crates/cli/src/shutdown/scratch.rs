@@ -220,7 +220,10 @@ fn remove(path: &Path) -> io::Result<()> {
         Err(why) => Err(why),
     };
     match done {
-        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
+        // Of a directory it may be a file that another thread or process has just removed.
+        Err(why) if why.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() => {
+            Ok(())
+        }
         done => done,
     }
 }

@@ -77,7 +77,7 @@ pub const ALL: &[Program] = &[
         ],
         files: &[job!("postgres.sh")],
         prepare: "initdb -D data -U spandrel -A trust --no-sync -E UTF8 --locale=C >/dev/null",
-        command: "postgres -D data -k @FOLDER@ -c listen_addresses= -c fsync=off -c shared_buffers=32MB \
+        command: "postgres -D data -k @FOLDER@ -c listen_addresses= -c fsync=off -c shared_buffers=32MB -c dynamic_shared_memory_type=mmap \
                   -c autovacuum=off -c jit=off",
         work: Server {
             answers: "psql -h $PWD -U spandrel -d postgres -qc 'SELECT 1'",

@@ -27,16 +27,39 @@ use std::time::Duration;
 
 /// The rest of a program, and a shorter one.
 const REST: Duration = Duration::from_secs(60);
-const QUICK_REST: Duration = Duration::from_secs(10);
+const QUICK_REST: Duration = Duration::from_secs(15);
 /// Peers that a program is measured on: the first of each line that is there.
 const PEERS: [&[&str]; 2] = [&["jemalloc-5.3.1", "jemalloc"], &["mimalloc2", "mimalloc"]];
 
-/// The programs to run.
-pub struct Chosen(Vec<&'static Program>);
+/// The programs to run, and the interpreter of Python.
+pub struct Chosen {
+    programs: Vec<&'static Program>,
+    python: String,
+}
+
+/// Names the interpreter of Python.
+const PYTHON: &str = "SPANDREL_PYTHON";
 
 /// Finds what was asked for.
 pub fn find(args: &BenchArgs) -> Result<Chosen, Failure> {
-    let Some(names) = &args.only else { return Ok(Chosen(list::ALL.iter().collect())) };
+    Ok(Chosen { programs: programs(args)?, python: python()? })
+}
+
+fn python() -> Result<String, Failure> {
+    let Some(named) = std::env::var(PYTHON).ok().filter(|named| !named.is_empty()) else {
+        return Ok("python3".into());
+    };
+    let done = process::run(Command::new(&named).args(["-I", "-c", ""]), None);
+    match done.and_then(process::Ended::success) {
+        Ok(_) => Ok(named),
+        Err(why) => Err(Failure::refused(format!(
+            "{PYTHON}: '{named}' is no interpreter of Python: {why}; name one, or leave the variable out"
+        ))),
+    }
+}
+
+fn programs(args: &BenchArgs) -> Result<Vec<&'static Program>, Failure> {
+    let Some(names) = &args.only else { return Ok(list::ALL.iter().collect()) };
     let of_name = |name: &String| {
         let matches = |program: &&Program| program.name.eq_ignore_ascii_case(name);
         list::ALL.iter().find(matches).ok_or_else(|| {
@@ -44,7 +67,7 @@ pub fn find(args: &BenchArgs) -> Result<Chosen, Failure> {
             Failure::refused(format!("--only: no program '{name}'; there are: {}", all.join(", ")))
         })
     };
-    names.iter().map(of_name).collect::<Result<_, _>>().map(Chosen)
+    names.iter().map(of_name).collect()
 }
 
 /// One program's results.
@@ -95,18 +118,20 @@ impl Outcome {
 }
 
 /// Measures them.
-pub fn run(bench: &Bench, chosen: &Chosen, progress: &Progress) -> Section {
+pub fn run(bench: &Bench, chosen: &Chosen, progress: &Progress) -> Result<Section, Failure> {
     let (name, about) = Suite::World.about();
     let mut section = Section::new(name, about);
-    let python = std::env::var("SPANDREL_PYTHON").unwrap_or_else(|_| "python3".into());
-    let place = Place { worker: bench.worker.clone(), python };
+    let place = Place { worker: bench.worker.clone(), python: chosen.python.clone() };
     let contenders = contenders(bench);
     let mut outcomes = Vec::new();
-    for program in &chosen.0 {
+    for program in &chosen.programs {
         match missing(program, &place) {
             Some(what) => section.notes.push(format!("{}: left out, {what}", program.name)),
             None => outcomes.push(measure(bench, program, &contenders, &place, progress)),
         }
+    }
+    if outcomes.is_empty() {
+        return Err(Failure::refused(section.notes.join("; ")));
     }
     let rest = if bench.quick { QUICK_REST } else { REST };
     section.tables.push(draw::table(&outcomes).to_string());
@@ -124,7 +149,7 @@ pub fn run(bench: &Bench, chosen: &Chosen, progress: &Progress) -> Section {
         section.broken |= outcome.is_broken();
     }
     section.data = outcomes.iter().map(Outcome::data).collect::<Vec<_>>().into();
-    section
+    Ok(section)
 }
 
 /// What the programs are measured on: the system's allocator, peers, Spandrel.

@@ -1,13 +1,13 @@
 //! One run of a program: prepared, started, given its work, at rest, ended.
 
 use super::list::{FOLDER, PORT, PYTHON, Program, Work};
-use super::tree::{ERRORS, OUTPUT, State, Tree};
+use super::tree::{PROGRAM_FILES, SHELL_FILES, State, Tree};
 use crate::bench::contender::Contender;
-use crate::shutdown::{Kind, Scratch, output};
+use crate::shutdown::{Kind, Scratch};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::TcpListener;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -57,10 +57,9 @@ impl Running {
         }
         folder.shell(program.prepare)?;
         let words = folder.words(program.command);
-        let mut tree =
-            Tree::start(&place.worker, &contender, &words, |command| folder.prepare(command))?;
+        let mut tree = folder.start(&contender, &words, PROGRAM_FILES)?;
         let worked = match program.work {
-            Work::Job => tree.say("wait"),
+            Work::Job => folder.wait_for_end(&mut tree),
             Work::Script => folder.wait_until(&mut tree, || folder.is_ready()),
             Work::Server { answers, .. } => {
                 folder.wait_until(&mut tree, || folder.shell(answers).is_ok())
@@ -70,7 +69,7 @@ impl Running {
         running.output = match program.work {
             Work::Server { client, .. } => running.folder.shell(client)?,
             _ if !program.result.is_empty() => running.folder.shell(program.result)?,
-            _ => running.folder.read(OUTPUT),
+            _ => running.folder.read(PROGRAM_FILES[0]),
         };
         running.worked = running.tree.say("look")?;
         Ok(running)
@@ -94,7 +93,7 @@ impl Running {
             Work::Server { end, .. } => self.tree.say(end)?,
         };
         if last.ended != Some(0) {
-            return Err(self.folder.failure(last.ended));
+            return Err(self.folder.failure(last.ended, PROGRAM_FILES[1]));
         }
         let mut result = json!({
             "cpu_ns": last.cpu_ns,
@@ -114,7 +113,10 @@ impl Running {
 
 /// The folder that a program runs in.
 struct Folder {
-    folder: Scratch<TempDir>,
+    /// Removed at the end.
+    _around: Scratch<TempDir>,
+    path: PathBuf,
+    worker: PathBuf,
     python: String,
     port: String,
     is_nobodys: bool,
@@ -123,11 +125,16 @@ struct Folder {
 impl Folder {
     fn new(program: &Program, place: &Place) -> Result<Self, String> {
         let failed = |why: std::io::Error| format!("no folder for {}: {why}", program.name);
-        let folder = Scratch::directory(Kind::Bench).map_err(failed)?;
+        let around = Scratch::directory_in(Kind::Bench, &usual_place()).map_err(failed)?;
+        // What belongs to another user lies in a folder of this one's, who may remove it.
+        fs::set_permissions(around.path(), fs::Permissions::from_mode(0o711)).map_err(failed)?;
+        let path = around.path().join("run");
+        fs::create_dir(&path).map_err(failed)?;
         let port = TcpListener::bind(("127.0.0.1", 0)).and_then(|one| one.local_addr());
         let port = port.map_err(failed)?.port().to_string();
         let is_nobodys = program.never_root && nix::unistd::geteuid().is_root();
-        let made = Self { folder, python: place.python.clone(), port, is_nobodys };
+        let (worker, python) = (place.worker.clone(), place.python.clone());
+        let made = Self { _around: around, path, worker, python, port, is_nobodys };
         for (name, text) in program.files {
             fs::write(made.path().join(name), made.fill(text)).map_err(failed)?;
         }
@@ -138,7 +145,7 @@ impl Folder {
     }
 
     fn path(&self) -> &Path {
-        self.folder.path()
+        &self.path
     }
 
     fn fill(&self, text: &str) -> String {
@@ -166,21 +173,24 @@ impl Folder {
         command.env("TMPDIR", self.path()).env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
     }
 
+    fn start(
+        &self,
+        contender: &Contender,
+        words: &[String],
+        files: [&str; 2],
+    ) -> Result<Tree, String> {
+        Tree::start(&self.worker, contender, words, files, |command| self.prepare(command))
+    }
+
     /// Runs a shell script on the system's allocator: what it prints.
     fn shell(&self, script: &str) -> Result<String, String> {
         let mut words = self.words("sh -c");
         words.push(self.fill(script));
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]);
-        Contender::system().prepare(&mut command);
-        self.prepare(&mut command);
-        let ended = output(&mut command).map_err(|why| format!("{}: {why}", words[0]))?;
-        if !ended.status.success() {
-            let errors = String::from_utf8_lossy(&ended.stderr);
-            let last = errors.trim().lines().last().unwrap_or("").to_string();
-            return Err(format!("'{script}': {}: {last}", ended.status));
+        let mut tree = self.start(&Contender::system(), &words, SHELL_FILES)?;
+        match self.wait_for_end(&mut tree)?.ended {
+            Some(0) => Ok(self.read(SHELL_FILES[0])),
+            ended => Err(format!("'{script}': {}", self.failure(ended, SHELL_FILES[1]))),
         }
-        Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
     }
 
     fn read(&self, name: &str) -> String {
@@ -189,7 +199,7 @@ impl Folder {
     }
 
     fn is_ready(&self) -> bool {
-        self.read(OUTPUT).lines().last() == Some("ready")
+        self.read(PROGRAM_FILES[0]).lines().last() == Some("ready")
     }
 
     fn wait_until(&self, tree: &mut Tree, is_done: impl Fn() -> bool) -> Result<State, String> {
@@ -197,7 +207,7 @@ impl Folder {
         while !is_done() {
             let state = tree.say("ended")?;
             if state.ended.is_some() {
-                return Err(self.failure(state.ended));
+                return Err(self.failure(state.ended, PROGRAM_FILES[1]));
             }
             if begun.elapsed() > WORK_MAX {
                 return Err("given up: it takes too long".into());
@@ -207,9 +217,21 @@ impl Folder {
         tree.say("look")
     }
 
+    /// How it stands when it has ended by itself.
+    fn wait_for_end(&self, tree: &mut Tree) -> Result<State, String> {
+        let begun = Instant::now();
+        while tree.say("ended")?.ended.is_none() {
+            if begun.elapsed() > WORK_MAX {
+                return Err("given up: it takes too long".into());
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        tree.say("wait")
+    }
+
     /// What is said of a program that did not end well.
-    fn failure(&self, ended: Option<i32>) -> String {
-        let errors = self.read(ERRORS);
+    fn failure(&self, ended: Option<i32>, errors: &str) -> String {
+        let errors = self.read(errors);
         let last = errors.trim().lines().last().unwrap_or("nothing on standard error");
         match ended {
             Some(code) if code > 128 => format!("ended by signal {}: {last}", code - 128),
@@ -217,6 +239,15 @@ impl Folder {
             None => format!("does not end: {last}"),
         }
     }
+}
+
+/// Where folders are made: programs have limits for paths (a socket's has 107 bytes, a URL no blank).
+fn usual_place() -> PathBuf {
+    const LONGEST: usize = 50;
+    let place = std::env::temp_dir();
+    let text = place.to_string_lossy();
+    let is_plain = text.len() <= LONGEST && !text.contains(|one: char| one.is_whitespace());
+    if is_plain { place } else { "/tmp".into() }
 }
 
 /// Folders of servers that are on no path.

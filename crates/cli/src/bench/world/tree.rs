@@ -1,7 +1,7 @@
 //! The worker that runs a program with all its processes (`spandrel-bench-worker tree`).
 
 use crate::bench::contender::Contender;
-use crate::shutdown::{dies_with_us, spawn};
+use crate::shutdown::spawn;
 use serde::Deserialize;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -32,22 +32,24 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Starts the worker with a program: its words, and the allocator that it is put on. `prepared` has the folder and the
-    /// environment.
+    /// Starts the worker with a program: its words, the allocator that it is put on, and the files for what it prints. `prepared` has the folder and
+    /// the environment.
     pub fn start(
         worker: &Path,
         contender: &Contender,
         words: &[String],
+        [output, errors]: [&str; 2],
         prepared: impl FnOnce(&mut Command),
     ) -> Result<Self, String> {
         let mut command = Command::new(worker);
-        command.args(["tree", OUTPUT, ERRORS, "env"]).args(contender.variables()).args(words);
+        command.args(["tree", output, errors, "env"]).args(contender.variables()).args(words);
         // The worker itself stays on the system's allocator.
         Contender::system().prepare(&mut command);
         prepared(&mut command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let failed = |why: std::io::Error| format!("the worker cannot be started: {why}");
-        let mut worker = spawn(dies_with_us(&mut command)).map_err(failed)?;
+        // It outlives this command where that is killed, and ends the program at the end of its input.
+        let mut worker = spawn(&mut command).map_err(failed)?;
         let words = worker.stdin.take();
         let answers = worker.stdout.take().ok_or("the worker has no output")?;
         Ok(Self { worker, words, answers: BufReader::new(answers) })
@@ -72,6 +74,6 @@ impl Drop for Tree {
     }
 }
 
-/// Files of the folder, for what the program prints.
-pub const OUTPUT: &str = "program.out";
-pub const ERRORS: &str = "program.err";
+/// Files of the folder, for what a program prints, and for what a shell script does.
+pub const PROGRAM_FILES: [&str; 2] = ["program.out", "program.err"];
+pub const SHELL_FILES: [&str; 2] = ["shell.out", "shell.err"];
