@@ -56,7 +56,7 @@ pub fn is_watched() -> bool {
         let first = Module::defining(next.name);
         !next.find().is_null() && first.is_some_and(|first| first.addresses() == own.addresses())
     };
-    ALL.iter().fold(true, |all, next| is_first(next) && all)
+    ALL.iter().filter(|next| is_first(next)).count() == ALL.len()
 }
 
 macro_rules! change {
