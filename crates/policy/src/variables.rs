@@ -23,7 +23,7 @@ const OF_THE_LIBRARY: [&str; 15] = [
 ];
 
 /// Those that the command, the build and the tests read.
-const OF_TOOLS: [&str; 10] = [
+const OF_TOOLS: [&str; 11] = [
     "SPANDREL_BENCH_WORKER",
     "SPANDREL_EVERY_BIT",
     "SPANDREL_FUZZ_COMPONENT",
@@ -32,6 +32,7 @@ const OF_TOOLS: [&str; 10] = [
     "SPANDREL_PAPER",
     "SPANDREL_PEERS",
     "SPANDREL_PROGRAMS",
+    "SPANDREL_PYTHON",
     "SPANDREL_SOAK",
     "SPANDREL_TCMALLOC_SOURCES",
 ];
