@@ -145,7 +145,7 @@ static void goes_back(size_t before) {
     CHECK(after <= before + 12 * MIB, "%zu MiB of what was freed are resident", (after - before) / MIB);
 }
 
-/* What is freed later goes back as well, ... */
+/* Memory that is freed later is returned to the kernel as well, ... */
 static void then_free(void) {
     by_setuid();
     size_t before = resident();
@@ -153,7 +153,7 @@ static void then_free(void) {
     goes_back(before);
 }
 
-/* ... and what was freed just before. */
+/* ... and memory that was freed just before. */
 static void free_then(void) {
     size_t before = resident();
     use_and_free(150000);

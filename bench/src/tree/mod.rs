@@ -30,7 +30,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 /// How long the worker sleeps for input before it looks after the processes.
 const LOOK_MS: i32 = 10;
-/// A program that was asked to end has so long; then all its processes are killed.
+/// Time of a program between the request to end and the end; then all its processes are killed.
 const END_WITHIN_NS: u64 = 30_000_000_000;
 
 /// What the caller waits for.

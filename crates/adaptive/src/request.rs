@@ -60,7 +60,7 @@ pub fn alloc(size: usize) -> *mut u8 {
     if object.is_null() { alloc_uncached(size) } else { object }
 }
 
-/// As [`alloc`], for whom [`alloc_cached`] had none.
+/// As [`alloc`], after [`alloc_cached`] had none.
 ///
 /// The usual allocators are compared for first and called directly; a match over
 /// all of them would compile to an indirect jump.

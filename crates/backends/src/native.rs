@@ -54,7 +54,7 @@ impl Native {
         unsafe { slabs::free_direct(object) }
     }
 
-    /// As `free`, for whom [`free_direct`](Self::free_direct) did nothing.
+    /// As `free`, after [`free_direct`](Self::free_direct) has done nothing.
     ///
     /// # Safety
     /// As for `free`.

@@ -118,7 +118,7 @@ fn given_out_if_any(class: usize, object: usize, size: usize) -> *mut u8 {
     (if object == 0 { 0 } else { given_out(class, object, size) }) as *mut u8
 }
 
-/// As [`alloc`], for whom [`alloc_cached`] had none.
+/// As [`alloc`], after [`alloc_cached`] had none.
 #[cold]
 #[inline(never)]
 pub fn alloc_uncached(size: usize) -> *mut u8 {

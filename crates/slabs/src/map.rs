@@ -459,7 +459,7 @@ impl Page {
         usize::from(self.record().free.load(Relaxed)) * LINE_BYTES
     }
 
-    /// One word of the object bits from this page on, of a span that begins here and has so many.
+    /// One word of the object bits from this page on, of a span that begins here and has that word.
     #[inline(always)]
     pub fn word(self, at: usize) -> &'static AtomicU64 {
         debug_assert!(at < 32 * WORDS_PER_PAGE);

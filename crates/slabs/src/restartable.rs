@@ -237,7 +237,7 @@ pub unsafe fn pop(area: *mut Area, stack: usize) -> usize {
 /// Puts an object on the stack of its class; false: it is full, or the object seems to be there already (see `recent`).
 ///
 /// # Safety
-/// `area` is the calling thread's, `class` is one, and the blocks are there; the object is of that class, and nobody's.
+/// `area` is the calling thread's, `class` is one, and the blocks are there; the object is of that class, and has no other owner.
 #[inline(always)]
 pub unsafe fn push(area: *mut Area, class: usize, object: usize) -> bool {
     // SAFETY: as in `pop`; below its limit a stack has room. Where there are no stacks the table of them is

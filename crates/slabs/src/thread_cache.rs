@@ -136,7 +136,7 @@ pub fn refill(place: usize) -> usize {
     }
 }
 
-/// Gives an object back for whom [`push`] did not: when the stack is full, some go
+/// Gives an object back after [`push`] did not: when the stack is full, some go
 /// on.
 pub fn spill(class: usize, object: usize) {
     let Some(cache) = own() else {

@@ -20,7 +20,7 @@ fn free_scattered(objects: &[usize]) {
     let step = 7919;
     assert_ne!(objects.len() % step, 0);
     for at in 0..objects.len() {
-        // SAFETY: a live object of nobody else's; the step is prime, so that each has its turn once.
+        // SAFETY: a live object of this test's; the step is prime, so that each has its turn once.
         unsafe { slabs::free(objects[at * step % objects.len()] as *mut u8) };
     }
 }

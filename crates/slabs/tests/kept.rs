@@ -23,7 +23,7 @@ fn make(count: usize) -> Vec<usize> {
 
 fn free(objects: Vec<usize>) {
     for at in objects {
-        // SAFETY: a live object of nobody else's, freed once.
+        // SAFETY: a live object of this test's, freed once.
         unsafe { slabs::free(at as *mut u8) };
     }
 }

@@ -53,7 +53,7 @@ unsafe fn look_at(
     };
     // SAFETY: whoever runs there may change the stack meanwhile.
     let count = |class: usize| unsafe { Stack::count(stacks.add(class)) };
-    // SAFETY: only who holds the lock looks at this.
+    // SAFETY: only the holder of the lock looks at this.
     let seen = |class: usize| unsafe { seen.add(class) };
     let goes = |class: usize| {
         // SAFETY: as above.

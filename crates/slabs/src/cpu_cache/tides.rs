@@ -13,8 +13,8 @@ use crate::refuse::clock;
 use crate::stack::Stack;
 use crate::{map, restartable, transfer};
 
-/// A stack that ebbs and floods in turns, beyond what lies between it and the spans, gets room for so
-/// many bytes of objects, within a bound.
+/// A stack that ebbs and floods in turns, beyond what lies between it and the spans, gets room for
+/// this number of bytes of objects, within a bound.
 const GROWN_STACK_BYTES: usize = 2 * MIB;
 const GROWN_STACK_MOST: usize = 32 * 1024;
 /// A flood is worth more room if the last one was no longer ago than this for each slot: what has no
@@ -23,7 +23,7 @@ const GROWN_STACK_MOST: usize = 32 * 1024;
 const FLOOD_US_PER_SLOT: usize = if cfg!(shuttle) { 1 << 32 } else { 4 };
 /// Room of a stack in a long flood.
 const NARROW_SLOTS: usize = 128;
-/// A flood is long when so many times as much has gone on to the spans as the stack and the transfer cache hold: what these
+/// A flood is long when this many times what the stack and the transfer cache hold has gone on to the spans: what these
 /// hold then is little of what was freed, and lies anywhere.
 const LONG_FLOOD: usize = 8;
 /// Slots of a stack that has grown as far as it may.
@@ -50,7 +50,7 @@ pub(super) fn grow(area: *mut Area, class: usize) -> bool {
     // SAFETY: as above.
     unsafe { Stack::note_flood(stack) };
     let _others = OTHERS.lock();
-    // SAFETY: only who holds the lock looks at these or changes a stack's ends.
+    // SAFETY: only the holder of the lock looks at these or changes a stack's ends.
     let (room, flooded, grown) =
         unsafe { (&mut (*block).room[place], &mut (*block).flooded[place], &mut (*block).grown) };
     // SAFETY: as above.
@@ -70,7 +70,7 @@ pub(super) fn grow(area: *mut Area, class: usize) -> bool {
     }
     if *room < wanted {
         let slots = map::open_cache(GROWN_SLOTS[class] * size_of::<usize>()).cast::<usize>();
-        // SAFETY: fresh memory for so many slots.
+        // SAFETY: fresh memory for this number of slots.
         if slots.is_null() || !alone(cpu, block, || unsafe { Stack::move_to(stack, slots) }) {
             // What cannot be had now is not asked for again and again.
             *grown = GROWN_BYTES;
@@ -78,7 +78,7 @@ pub(super) fn grow(area: *mut Area, class: usize) -> bool {
         }
         *room = GROWN_SLOTS[class];
     }
-    // SAFETY: there is room for so many; whoever pushes meanwhile finds either limit.
+    // SAFETY: there is room for these; a thread that pushes meanwhile finds either limit.
     unsafe { Stack::set_slots(stack, wanted) };
     *grown += bytes;
     true
@@ -119,7 +119,7 @@ fn narrow_if_due(area: *mut Area, class: usize, passed: usize) {
         return;
     }
     let spare = OTHERS.lock();
-    // Only who holds the lock changes a stack's ends.
+    // Only the holder of the lock changes a stack's ends.
     let slots = slots();
     if !is_due(slots) {
         return;
@@ -142,7 +142,7 @@ fn narrow_if_due(area: *mut Area, class: usize, passed: usize) {
         // SAFETY: as above.
         unsafe { Stack::note_seldom(stack, false) };
     }
-    // SAFETY: so many were put there.
+    // SAFETY: this number was put there.
     transfer::give(shard_of(home), class, unsafe { core::slice::from_raw_parts(spare.0, count) });
 }
 
@@ -158,7 +158,7 @@ pub(super) unsafe fn widen(block: *mut Block, place: usize, class: usize) {
     if is_narrow() {
         let _others = OTHERS.lock();
         if is_narrow() {
-            // SAFETY: as above, and there is room for so many; only who holds the lock changes a stack's ends.
+            // SAFETY: as above, and there is room for these; only the holder of the lock changes a stack's ends.
             unsafe { Stack::set_slots(stack, SLOTS[class]) };
         }
     }

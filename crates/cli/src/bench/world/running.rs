@@ -126,7 +126,7 @@ impl Folder {
     fn new(program: &Program, place: &Place) -> Result<Self, String> {
         let failed = |why: std::io::Error| format!("no folder for {}: {why}", program.name);
         let around = Scratch::directory_in(Kind::Bench, &usual_place()).map_err(failed)?;
-        // What belongs to another user lies in a folder of this one's, who may remove it.
+        // What belongs to another user lies in a folder of this user, and can be removed.
         fs::set_permissions(around.path(), fs::Permissions::from_mode(0o711)).map_err(failed)?;
         let path = around.path().join("run");
         fs::create_dir(&path).map_err(failed)?;
