@@ -1,8 +1,10 @@
 //! After a long flood new objects lie side by side. The heap is the process's: this test is alone in its file.
 
+mod caches;
+mod stay;
+
 use std::collections::BTreeSet;
 
-use spandrel_os::rseq;
 use spandrel_slabs as slabs;
 
 const SIZE: usize = 64;
@@ -25,24 +27,10 @@ fn free_scattered(objects: &[usize]) {
     }
 }
 
-/// Has the calling thread stay on the processor that it is on.
-fn stay() {
-    // SAFETY: a set of processors with one in it, and its size.
-    unsafe {
-        let mut here: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(libc::sched_getcpu() as usize, &mut here);
-        assert_eq!(libc::sched_setaffinity(0, size_of_val(&here), &here), 0);
-    }
-}
-
 #[test]
 fn what_is_made_after_a_long_flood_lies_side_by_side() {
-    stay();
-    rseq::start();
-    assert!(slabs::start());
-    slabs::start_cpu_caches();
-    if rseq::area().is_none() {
-        eprintln!("skipped: needs glibc 2.35 and Linux 5.10");
+    stay::stay();
+    if !caches::start() {
         return;
     }
     let objects = make(60_000);

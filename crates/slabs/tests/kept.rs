@@ -1,6 +1,8 @@
 //! Of what a small program gives back at once some is kept for it, for a moment. The heap is the process's:
 //! this test is alone in its file.
 
+mod stay;
+
 use spandrel_pages::Figure;
 use spandrel_slabs as slabs;
 use std::time::{Duration, Instant};
@@ -28,19 +30,9 @@ fn free(objects: Vec<usize>) {
     }
 }
 
-/// Has the calling thread stay on the processor that it is on: what another one's cache keeps takes a span more.
-fn stay() {
-    // SAFETY: a set of processors with one in it, and its size.
-    unsafe {
-        let mut here: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(libc::sched_getcpu() as usize, &mut here);
-        assert_eq!(libc::sched_setaffinity(0, size_of_val(&here), &here), 0);
-    }
-}
-
 #[test]
 fn a_part_is_kept_for_a_moment() {
-    stay();
+    stay::stay();
     assert!(slabs::start());
     // A little of it stays in use, or a quarter of nothing were kept.
     let rest = make(8_000);
@@ -52,7 +44,10 @@ fn a_part_is_kept_for_a_moment() {
     assert!(first > MIB / 4 && first <= MIB / 2, "half a mebibyte of a class: {first}");
     let spans = figure(Figure::Spans);
     assert_eq!(kept(), first, "in each round as much");
-    assert!(figure(Figure::Spans) <= spans + 1);
+    (0..3).for_each(|_| _ = kept());
+    // Their number does not grow from round to round. How much a refill takes depends on the time since the last one: two spans at a round's end.
+    let after = figure(Figure::Spans);
+    assert!(after <= spans + 2, "{spans} spans, then {after}");
 
     // Who goes on without them: what it does now and then gives them back.
     let begun = Instant::now();

@@ -1,6 +1,7 @@
 //! A cache of a processor grows for a program that frees much at once and takes it again at once.
 
-use spandrel_os::rseq;
+mod caches;
+
 use spandrel_pages::Figure;
 use spandrel_slabs as slabs;
 
@@ -16,11 +17,7 @@ fn refills() -> u64 {
 
 #[test]
 fn what_ebbs_and_floods_stays_in_the_cache() {
-    rseq::start();
-    assert!(slabs::start());
-    slabs::start_cpu_caches();
-    if rseq::area().is_none() {
-        eprintln!("skipped: needs glibc 2.35 and Linux 5.10");
+    if !caches::start() {
         return;
     }
     let mut objects = vec![std::ptr::null_mut(); OBJECTS];
