@@ -15,7 +15,7 @@ use spandrel_sync::{background, linger};
 const LOOKS: u32 = 200;
 
 /// Calls when there is no other thread. `EINVAL` is what the kernel says as long as there is one.
-fn alone(call: impl Fn() -> c_long) -> c_int {
+fn alone(call: impl Fn() -> c_long) -> c_long {
     let was_there = background::withdraw(false);
     let before = env::errno();
     for look in 0.. {
@@ -23,12 +23,22 @@ fn alone(call: impl Fn() -> c_long) -> c_int {
         let may_be_there = result == -1 && env::errno() == libc::EINVAL && was_there;
         if !may_be_there || look == LOOKS {
             background::resume();
-            return result as c_int;
+            return result;
         }
         env::set_errno(before);
         linger(look);
     }
     -1
+}
+
+extern "C" fn unshare_alone(flags: c_int) -> c_long {
+    // SAFETY: passed on from the caller.
+    alone(|| unsafe { plain(libc::SYS_unshare, flags.into(), 0) })
+}
+
+extern "C" fn setns_alone(file: c_int, kind: c_int) -> c_long {
+    // SAFETY: passed on from the caller.
+    alone(|| unsafe { plain(libc::SYS_setns, file.into(), kind.into()) })
 }
 
 /// Linux's `unshare`.
@@ -37,8 +47,7 @@ fn alone(call: impl Fn() -> c_long) -> c_int {
 /// As for the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
-    // SAFETY: passed on from the caller.
-    alone(|| unsafe { libc::syscall(libc::SYS_unshare, flags) })
+    unshare_alone(flags) as c_int
 }
 
 /// Linux's `setns`.
@@ -47,8 +56,7 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
 /// As for the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setns(file: c_int, kind: c_int) -> c_int {
-    // SAFETY: passed on from the caller.
-    alone(|| unsafe { libc::syscall(libc::SYS_setns, file, kind) })
+    setns_alone(file, kind) as c_int
 }
 
 /// Linux's `prctl`. Arguments that the caller has not given are passed on as they are: the kernel knows which count.
@@ -81,14 +89,12 @@ fn before_prctl(option: c_int) {
     }
 }
 
-/// What is to be done before a call by number.
+/// What is to be done before a call by number, beside those that need no other thread at all.
 extern "C" fn before(number: c_long, operation: c_uint) {
     /// Its other operations only ask.
     const FILTERS: [c_uint; 2] = [libc::SECCOMP_SET_MODE_STRICT, libc::SECCOMP_SET_MODE_FILTER];
     match number {
-        libc::SYS_unshare
-        | libc::SYS_setns
-        | libc::SYS_landlock_restrict_self
+        libc::SYS_landlock_restrict_self
         | libc::SYS_capset
         | libc::SYS_setuid
         | libc::SYS_setgid
@@ -114,9 +120,9 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         "cmp rdi, {seccomp}",
         "je 3f",
         "cmp rdi, {unshare}",
-        "je 3f",
+        "je 5f",
         "cmp rdi, {setns}",
-        "je 3f",
+        "je 6f",
         "cmp rdi, {landlock}",
         "je 3f",
         "cmp rdi, {prctl}",
@@ -126,19 +132,7 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         // The calls for another identity lie close to each other.
         "lea rax, [rdi - {setuid}]",
         "cmp rax, {identities}",
-        "jbe 3f",
-        "2:",
-        "mov rax, rdi",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, rcx",
-        "mov r10, r8",
-        "mov r8, r9",
-        "mov r9, qword ptr [rsp + 8]",
-        "syscall",
-        "cmp rax, -4095",
-        "jae 4f",
-        "ret",
+        "ja {plain}",
         "3:",
         "push rdi",
         "push rsi",
@@ -155,15 +149,15 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         "pop rdx",
         "pop rsi",
         "pop rdi",
-        "jmp 2b",
-        "4:",
-        "neg eax",
-        "push rax",
-        "call qword ptr [rip + __errno_location@GOTPCREL]",
-        "pop rcx",
-        "mov dword ptr [rax], ecx",
-        "mov rax, -1",
-        "ret",
+        "jmp {plain}",
+        // These do not return twice.
+        "5:",
+        "mov edi, esi",
+        "jmp {unshare_alone}",
+        "6:",
+        "mov edi, esi",
+        "mov esi, edx",
+        "jmp {setns_alone}",
         seccomp = const libc::SYS_seccomp,
         unshare = const libc::SYS_unshare,
         setns = const libc::SYS_setns,
@@ -173,5 +167,37 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         setuid = const libc::SYS_setuid,
         identities = const libc::SYS_setresgid - libc::SYS_setuid,
         before = sym before,
+        plain = sym plain,
+        unshare_alone = sym unshare_alone,
+        setns_alone = sym setns_alone,
+    )
+}
+
+/// A system call with up to six arguments, and nothing else. This one also has no frame.
+///
+/// # Safety
+/// As the call says.
+#[unsafe(naked)]
+unsafe extern "C" fn plain(number: c_long, first: c_long, second: c_long) -> c_long {
+    naked_asm!(
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, qword ptr [rsp + 8]",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 2f",
+        "ret",
+        "2:",
+        "neg eax",
+        "push rax",
+        "call qword ptr [rip + __errno_location@GOTPCREL]",
+        "pop rcx",
+        "mov dword ptr [rax], ecx",
+        "mov rax, -1",
+        "ret",
     )
 }
