@@ -154,14 +154,28 @@ impl Stack {
         }
     }
 
-    /// Objects for which a stack has room.
+    /// Objects for which a stack has room; some number if another thread changes its ends meanwhile.
     ///
     /// # Safety
-    /// As for [`Self::next_refill`], and nobody changes its limit.
+    /// As for [`Self::next_refill`].
     pub unsafe fn slots(stack: *const Self) -> usize {
-        // SAFETY: promised by the caller.
-        let (bottom, limit) = unsafe { ((*stack).bottom, (*stack).limit) };
+        // SAFETY: promised by the caller; each is one word.
+        let (bottom, limit) = unsafe {
+            (
+                (&raw const (*stack).bottom).read_volatile(),
+                (&raw const (*stack).limit).read_volatile(),
+            )
+        };
         (limit as usize).wrapping_sub(bottom as usize) / size_of::<usize>()
+    }
+
+    /// Microseconds since the last refill.
+    ///
+    /// # Safety
+    /// As for [`Self::next_refill`].
+    pub unsafe fn since_refill(stack: *const Self, now: u32) -> u32 {
+        // SAFETY: promised by the caller; it is atomic, and nothing else is looked at.
+        now.wrapping_sub(unsafe { &(*stack).refilled }.load(Relaxed))
     }
 
     /// Gives a stack room for more objects; others may push meanwhile.

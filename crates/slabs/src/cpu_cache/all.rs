@@ -4,7 +4,8 @@ use core::ptr;
 use core::sync::atomic::Ordering::*;
 
 use super::{
-    BLOCKS, Block, GROWN_BYTES, OTHERS, SLOTS, SLOTS_BYTES, alone, look, made, note, nothing,
+    BLOCKS, Block, FIRST_SLOTS, GROWN_BYTES, OTHERS, SLOTS, SLOTS_BYTES, alone, look, made, note,
+    nothing,
 };
 use crate::check::{Fault, ensure};
 use crate::class::{CLASS, CLASSES, home_of, seen_from, shard_of};
@@ -89,7 +90,8 @@ unsafe fn look_at(
                     let class = seen_from(home_of(cpu), place);
                     let slots = Stack::slots(stack).saturating_sub(SLOTS[class]);
                     (*block).grown -= slots * CLASS[class].size as usize;
-                    Stack::begin_anew(stack, SLOTS[class]);
+                    (*block).usual[place] = FIRST_SLOTS[class];
+                    Stack::begin_anew(stack, FIRST_SLOTS[class]);
                 }
                 *seen(place) = all - gone;
                 note(block, place);

@@ -1,8 +1,7 @@
 //! Room for what a program frees and wants again: stacks that grow for it, and those that let it pass.
 
-use core::mem;
 use core::ptr;
-use core::sync::atomic::Ordering::Acquire;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use spandrel_os::rseq::Area;
 use spandrel_pages::MIB;
@@ -21,6 +20,10 @@ const GROWN_STACK_MOST: usize = 32 * 1024;
 /// room takes some hundredths of a microsecond longer, one part in a hundred of that time. The model of
 /// these caches is slow.
 const FLOOD_US_PER_SLOT: usize = if cfg!(shuttle) { 1 << 32 } else { 4 };
+/// Objects come and go quickly where a stack is full, or empty, again after no more than a microsecond for this number of its slots.
+const SLOTS_PER_QUICK_US: usize = if cfg!(shuttle) { 1 } else { 8 };
+/// A stack that was so this number of times in a row gets twice the room.
+const QUICK_TIMES: u8 = 4;
 /// Room of a stack in a long flood.
 const NARROW_SLOTS: usize = 128;
 /// A flood is long when this many times what the stack and the transfer cache hold has gone on to the spans: what these
@@ -44,6 +47,17 @@ pub(super) fn grow(area: *mut Area, class: usize) -> bool {
     // SAFETY: a block is never taken away.
     let stack = unsafe { &raw mut (*block).stacks[place] };
     // SAFETY: as above.
+    let (flooded, usual) = unsafe { (&(*block).flooded[place], usual(block, place)) };
+    let since_flood = || {
+        let now = clock::micros() as u32;
+        now.wrapping_sub(flooded.swap(now, Relaxed))
+    };
+    // SAFETY: as above.
+    if usual < SLOTS[class] && !unsafe { is_narrow(block, place) } {
+        // SAFETY: as above.
+        return unsafe { earn(block, place, class, since_flood()) };
+    }
+    // SAFETY: as above.
     if unsafe { !Stack::has_ebbed(stack) } || !transfer::is_full(shard_of(home), class) {
         return false;
     }
@@ -51,12 +65,10 @@ pub(super) fn grow(area: *mut Area, class: usize) -> bool {
     unsafe { Stack::note_flood(stack) };
     let _others = OTHERS.lock();
     // SAFETY: only the holder of the lock looks at these or changes a stack's ends.
-    let (room, flooded, grown) =
-        unsafe { (&mut (*block).room[place], &mut (*block).flooded[place], &mut (*block).grown) };
+    let (room, grown) = unsafe { (&mut (*block).room[place], &mut (*block).grown) };
     // SAFETY: as above.
     let slots = unsafe { Stack::slots(stack) }.max(SLOTS[class]);
-    let now = clock::micros() as u32;
-    let since = now.wrapping_sub(mem::replace(flooded, now)) as usize;
+    let since = since_flood() as usize;
     let is_seldom = since > slots * FLOOD_US_PER_SLOT;
     // SAFETY: as above.
     unsafe { Stack::note_seldom(stack, is_seldom) };
@@ -150,16 +162,67 @@ fn narrow_if_due(area: *mut Area, class: usize, passed: usize) {
 ///
 /// # Safety
 /// There is such a block.
-pub(super) unsafe fn widen(block: *mut Block, place: usize, class: usize) {
+pub(super) unsafe fn widen(block: *mut Block, place: usize) {
     // SAFETY: promised by the caller; blocks are never taken away.
-    let stack = unsafe { &raw mut (*block).stacks[place] };
-    // SAFETY: as above; a limit that changes meanwhile is one word.
-    let is_narrow = || unsafe { Stack::slots(stack) } < SLOTS[class];
-    if is_narrow() {
+    if unsafe { is_narrow(block, place) } {
         let _others = OTHERS.lock();
-        if is_narrow() {
-            // SAFETY: as above, and there is room for these; only the holder of the lock changes a stack's ends.
-            unsafe { Stack::set_slots(stack, SLOTS[class]) };
+        // SAFETY: as above, and there is room for these; only the holder of the lock changes a stack's ends.
+        unsafe {
+            if is_narrow(block, place) {
+                Stack::set_slots(&raw mut (*block).stacks[place], usual(block, place));
+            }
         }
     }
+}
+
+/// Whether a stack has less than its usual room, as in a long flood.
+///
+/// # Safety
+/// There is such a block.
+unsafe fn is_narrow(block: *const Block, place: usize) -> bool {
+    // SAFETY: promised by the caller.
+    unsafe { Stack::slots(&raw const (*block).stacks[place]) < usual(block, place) }
+}
+
+/// Slots that a stack has outside of long floods, as they were a moment ago.
+///
+/// # Safety
+/// There is such a block.
+unsafe fn usual(block: *const Block, place: usize) -> usize {
+    // SAFETY: promised by the caller; it is one word.
+    unsafe { (&raw const (*block).usual[place]).read_volatile() }
+}
+
+/// Gives a stack that has not all of its usual room twice as much of that, if objects come and go quickly there: it was full, or
+/// empty, and was so the last time this number of microseconds ago. False: it has as much room as before.
+///
+/// # Safety
+/// There is such a block, with the stack of this class at that place.
+pub(super) unsafe fn earn(block: *mut Block, place: usize, class: usize, since_us: u32) -> bool {
+    // SAFETY: promised by the caller.
+    let (seen, quick) = unsafe { (usual(block, place), &(*block).quick[place]) };
+    if seen >= SLOTS[class] {
+        return false;
+    }
+    let is_quick = since_us as usize <= seen / SLOTS_PER_QUICK_US;
+    // Lost counts do not matter.
+    let times = if is_quick { quick.load(Relaxed) + 1 } else { 0 };
+    quick.store(times % QUICK_TIMES, Relaxed);
+    if times < QUICK_TIMES {
+        return false;
+    }
+    let _others = OTHERS.lock();
+    // SAFETY: only the holder of the lock changes a stack's ends, and these. There is room for this number; a thread that pushes
+    // meanwhile finds either limit.
+    unsafe {
+        let was_narrow = is_narrow(block, place);
+        let usual = &raw mut (*block).usual[place];
+        let slots = (2 * usual.read()).min(SLOTS[class]);
+        usual.write_volatile(slots);
+        let stack = &raw mut (*block).stacks[place];
+        if !was_narrow && Stack::slots(stack) < slots {
+            Stack::set_slots(stack, slots);
+        }
+    }
+    true
 }
