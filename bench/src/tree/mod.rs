@@ -32,6 +32,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 const LOOK_MS: i32 = 10;
 /// Time of a program between the request to end and the end; then all its processes are killed.
 const END_WITHIN_NS: u64 = 30_000_000_000;
+/// Time of killed processes until their end, beyond which they are left alone: a process in the middle of a request to a disk ends late.
+const KILLED_WITHIN_NS: u64 = 30_000_000_000;
 
 /// What the caller waits for.
 enum Awaited {
@@ -53,6 +55,15 @@ pub fn run(words: &[String]) -> Result<(), String> {
     command.args(arguments).stdin(Stdio::piped()).stdout(file(output)?).stderr(file(errors)?);
     // A group of its own: the keys of a terminal reach the caller alone, which ends its descendants.
     command.process_group(0);
+    // A shell has its background jobs ignore these two, and a program cannot catch what it was started to ignore.
+    // SAFETY: these calls may be made between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            libc::signal(libc::SIGQUIT, libc::SIG_DFL);
+            Ok(())
+        })
+    };
     let since = meter::wall_ns();
     let child = command.spawn().map_err(|why| format!("{program} cannot be started: {why}"))?;
     Tree::new(child, since).serve()
@@ -105,7 +116,7 @@ impl Tree {
                 }
                 Ok(1) => line.push(byte[0]),
                 _ => {
-                    self.family.kill_all();
+                    self.end_others();
                     return Ok(());
                 }
             }
@@ -158,9 +169,10 @@ impl Tree {
         }
     }
 
-    /// What the program leaves behind is killed, so that its time is counted.
+    /// All processes that are left are killed, and waited for, so that their time is counted.
     fn end_others(&mut self) {
-        while self.family.kill_all() {
+        let until = meter::wall_ns() + KILLED_WITHIN_NS;
+        while self.family.kill_all() && meter::wall_ns() < until {
             self.collect();
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
