@@ -224,13 +224,17 @@ fn a_load_that_a_signal_ends_leaves_nothing() {
     heap.close().unwrap();
     let dump = place.run(&["dump", "a.heap"]).out;
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-        let mut load = Command::new(env!("CARGO_BIN_EXE_spandrel"))
-            .args(["heap", "load", "b.heap"])
-            .current_dir(place.0.path())
-            .stdin(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+        command.args(["heap", "load", "b.heap"]).current_dir(place.0.path());
+        // The tests may run with signals ignored (`nohup`, a job in the background).
+        // SAFETY: between fork and exec, a call that POSIX allows in signal handlers.
+        unsafe {
+            command.pre_exec(move || {
+                libc::signal(signal, libc::SIG_DFL);
+                Ok(())
+            })
+        };
+        let mut load = command.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         // The heap is half made when the input pauses.
         let mut input = load.stdin.take().unwrap();
         input.write_all(&dump.as_bytes()[..dump.len() - 4]).unwrap();
