@@ -56,6 +56,12 @@ fn objects_that_use_their_pages_are_packed() {
 }
 
 #[test]
+fn arrays_that_grow_side_by_side_are_held_once() {
+    let _turn = turn();
+    Program::new("arrays.c").run_each(&["auto"], |job| job);
+}
+
+#[test]
 fn memory_goes_back_and_stays_back_with_any_setting() {
     let _turn = turn();
     subject().required_library();

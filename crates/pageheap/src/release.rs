@@ -35,6 +35,8 @@ pub enum Urgency {
     Asked,
     /// A limit is near, or others need the memory: the same, counted apart.
     Pressed,
+    /// Another heap of the process takes memory, and demand may have moved there: the same, counted with what demand does not justify.
+    Elsewhere,
     /// A steady trickle: nothing that recent demand will want again.
     Background,
 }
@@ -53,7 +55,7 @@ impl PageHeap<'_> {
     ) -> Length {
         let mut released = 0;
         match urgency {
-            Urgency::Asked | Urgency::Pressed => {
+            Urgency::Asked | Urgency::Pressed | Urgency::Elsewhere => {
                 released = self.release_whole(memory, pages.hugepages_up()).pages().0;
                 let wanted = pages.0.saturating_sub(released);
                 if wanted > 0 {
@@ -63,6 +65,7 @@ impl PageHeap<'_> {
                 }
                 let counter = match urgency {
                     Urgency::Pressed => &mut self.counters.released.pressure,
+                    Urgency::Elsewhere => &mut self.counters.released.demand,
                     _ => &mut self.counters.released.asked,
                 };
                 *counter += u64::from(released);
@@ -146,7 +149,7 @@ impl PageHeap<'_> {
                     self.walk(memory, set, PAGES - BREAK_PAGES, from, &mut walk);
                 }
             }
-            Urgency::Asked | Urgency::Pressed => {
+            Urgency::Asked | Urgency::Pressed | Urgency::Elsewhere => {
                 let mut most = ROUND_PAGES;
                 while most <= PAGES && walk.goes_on() {
                     for set in WHOLE_SETS {

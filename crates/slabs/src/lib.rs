@@ -26,6 +26,7 @@ mod class;
 #[doc(hidden)]
 pub mod components;
 mod cpu_cache;
+mod elsewhere;
 mod figures;
 pub mod fresh;
 mod heap;
@@ -66,6 +67,7 @@ pub use beside::{
 pub use check::{Census, Fault, check};
 pub use class::TABLE_MAX;
 pub use cpu_cache::start as start_cpu_caches;
+pub use elsewhere::note as note_elsewhere;
 pub use figures::{figures, measure_resident};
 pub use heap::{
     fork_forget, give_back_reserve, idle_bytes, is_started, set_release_rate, start, stats,

@@ -92,6 +92,7 @@ impl Remap {
             }
         }
         slot.touch(touched, promise.and(whole).and(batched));
+        spandrel_slabs::note_elsewhere((touched - from) * PAGE_BYTES);
         if touched > to {
             self.note(place, 0, (touched - to) as i32);
         }
