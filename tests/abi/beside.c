@@ -109,6 +109,23 @@ static void unshare_at_once(void) {
     }
 }
 
+/* Of these the C library knows nothing. */
+static void fork_by_number(void) {
+    double begun = now();
+    for (int i = 0; i < 100 && now() - begun < 4; i++) {
+        use_and_free(20);
+        long child = i % 2 ? syscall(SYS_fork) : syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+        CHECK(child >= 0, "fork by number, round %d", i);
+        if (child == 0) {
+            alarm(3);
+            use_and_free(20);
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid((pid_t)child, &status, 0) == child && status == 0, "round %d: status %#x", i, status);
+    }
+}
+
 static void fork_in_handler(int number) {
     int saved = errno;
     pid_t child = fork();
@@ -189,6 +206,8 @@ int main(int argc, char **argv) {
     }
     status = ended(free_under_filter, 20);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 3, "a filter without threads: status %#x", status);
+    status = ended(fork_by_number, 50);
+    CHECK(status == 0, "forks by number: status %#x", status);
     status = ended(open_files, 50);
     CHECK(status == 0, "files: status %#x", status);
     status = ended(unshare_in_handlers, 50);

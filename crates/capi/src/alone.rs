@@ -3,7 +3,8 @@
 //! A program of one thread has these, however many threads do work beside it: the thread that the C library does not know ends
 //! before. It does not come again under a filter that the program has set, as such a filter may end the
 //! process for what the thread or its making takes. It ends also before the calling thread restricts itself in another way: what it would not be restricted
-//! by itself. The next one is.
+//! by itself. The next one is. And it ends before a fork by number, of which the C library tells nobody: what the thread is in the middle of
+//! would be so in the child for good.
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long, c_uint, c_ulong};
@@ -11,20 +12,24 @@ use core::ffi::{c_int, c_long, c_uint, c_ulong};
 use spandrel_os::env;
 use spandrel_sync::{background, linger};
 
-/// Looks for the kernel to have taken a thread out of the process that has left its stack: 10 ms in all.
-const LOOKS: u32 = 200;
+/// Looks for the kernel to have taken a thread out of the process that has left its stack: a second in all.
+const LOOKS: u32 = 10_000;
+/// Calls after that: the kernel takes the last of the thread away a moment later.
+const LAST_CALLS: u32 = 3;
 
 /// Calls when there is no other thread. `EINVAL` is what the kernel says as long as there is one.
 fn alone(call: impl Fn() -> c_long) -> c_long {
     let was_there = background::withdraw(false);
     let before = env::errno();
+    let mut last_calls = LAST_CALLS;
     for look in 0.. {
         let result = call();
         let may_be_there = result == -1 && env::errno() == libc::EINVAL && was_there;
-        if !may_be_there || look == LOOKS {
+        if !may_be_there || last_calls == 0 || look == LOOKS {
             background::resume();
             return result;
         }
+        last_calls -= u32::from(background::is_out());
         env::set_errno(before);
         linger(look);
     }
@@ -94,7 +99,11 @@ extern "C" fn before(number: c_long, operation: c_uint) {
     /// Its other operations only ask.
     const FILTERS: [c_uint; 2] = [libc::SECCOMP_SET_MODE_STRICT, libc::SECCOMP_SET_MODE_FILTER];
     match number {
-        libc::SYS_landlock_restrict_self
+        libc::SYS_clone if operation & libc::CLONE_VM as c_uint != 0 => {}
+        libc::SYS_fork
+        | libc::SYS_clone
+        | libc::SYS_clone3
+        | libc::SYS_landlock_restrict_self
         | libc::SYS_capset
         | libc::SYS_setuid
         | libc::SYS_setgid
@@ -117,6 +126,12 @@ extern "C" fn before(number: c_long, operation: c_uint) {
 #[unsafe(naked)]
 pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
     naked_asm!(
+        "cmp rdi, {fork}",
+        "je 3f",
+        "cmp rdi, {clone}",
+        "je 3f",
+        "cmp rdi, {clone3}",
+        "je 3f",
         "cmp rdi, {seccomp}",
         "je 3f",
         "cmp rdi, {unshare}",
@@ -158,6 +173,9 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         "mov edi, esi",
         "mov esi, edx",
         "jmp {setns_alone}",
+        fork = const libc::SYS_fork,
+        clone = const libc::SYS_clone,
+        clone3 = const libc::SYS_clone3,
         seccomp = const libc::SYS_seccomp,
         unshare = const libc::SYS_unshare,
         setns = const libc::SYS_setns,

@@ -299,6 +299,11 @@ pub fn withdraw(for_good: bool) -> bool {
     RAW.has_been()
 }
 
+/// Whether the kernel has taken the last thread that [`withdraw`] ended out of the process.
+pub fn is_out() -> bool {
+    RAW.is_out()
+}
+
 fn dismiss() {
     if !IS_RAW.load(Relaxed) {
         return;

@@ -10,7 +10,7 @@
 use core::arch::asm;
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
 use spandrel_os::{env, rseq, vm};
 use spandrel_pages::{PAGE_BYTES, align_up};
@@ -38,6 +38,8 @@ pub struct RawThread {
     variables: AtomicUsize,
     /// Not 0 as long as the thread is there. The kernel clears it when the thread has left its stack.
     is_there: AtomicU32,
+    /// The number of the last thread in this process; 0: none.
+    number: AtomicI32,
 }
 
 /// Why there is no thread.
@@ -62,6 +64,7 @@ impl RawThread {
             room: AtomicPtr::new(ptr::null_mut()),
             variables: AtomicUsize::new(0),
             is_there: AtomicU32::new(0),
+            number: AtomicI32::new(0),
         }
     }
 
@@ -108,6 +111,7 @@ impl RawThread {
             self.is_there.store(0, Relaxed);
             return Err(NotMade::Refused(-made as i32));
         }
+        self.number.store(made as i32, Relaxed);
         Ok(())
     }
 
@@ -127,8 +131,21 @@ impl RawThread {
         !self.room.load(Relaxed).is_null()
     }
 
+    /// Whether the kernel knows no thread of this process with the last one's number. That is so a moment after the thread has left its stack.
+    pub fn is_out(&self) -> bool {
+        let number = self.number.load(Relaxed);
+        let before = env::errno();
+        // SAFETY: no signal is sent.
+        let is_out = number == 0
+            || unsafe { libc::syscall(libc::SYS_tgkill, env::pid(), number, 0) } == -1
+                && env::errno() == libc::ESRCH;
+        env::set_errno(before);
+        is_out
+    }
+
     /// In the child of a fork: the thread is not here.
     pub fn forget(&self) {
+        self.number.store(0, Relaxed);
         self.is_there.store(0, Relaxed);
     }
 
@@ -265,9 +282,11 @@ mod tests {
             THREAD.start(body).expect("a thread");
             until(|| RAN.load(Relaxed) == turn);
             assert_eq!(THREAD.start(body), Err(NotMade::StillThere));
+            assert!(!THREAD.is_out());
             assert!(env::errno() == libc::ENOENT && !crate::thread_slot().is_stepped.get());
             GO.store(turn, Release);
             until(|| THREAD.is_there.load(Acquire) == 0);
+            until(|| THREAD.is_out());
         }
     }
 }
