@@ -37,6 +37,8 @@ const C_INTERFACE: &[&str] = &[
     "setrlimit64",
     "prlimit",
     "prlimit64",
+    // What is open and not used would be resident when all memory is locked: it is closed before.
+    "mlockall",
     // What the kernel gives to a process of one thread only, and filters of system calls: the thread beside the program ends before.
     "unshare",
     "setns",

@@ -89,6 +89,12 @@ fn freed_memory_goes_back_while_the_program_does_nothing() {
     program.run_each(&["auto"], |job| job.env("KEEP_ROOT", "1"));
 }
 
+/// What counts from then on, though nothing is in it, is closed.
+#[test]
+fn a_limit_of_data_that_comes_later_and_memory_that_is_locked_late() {
+    Program::new("charged.c").run_each(&["auto", "native", "mmap", "sys", "jemalloc"], |job| job);
+}
+
 /// The thread that does so is none that the program could notice.
 #[test]
 fn a_program_of_one_thread_stays_one() {

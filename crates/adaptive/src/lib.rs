@@ -55,7 +55,12 @@ pub use stats::{
 
 pub mod direct;
 
-/// Looks for a new limit of the address space, and gives back what is reserved and not used if it is of concern;
+/// Closes what is open and not used, as it begins to count: the program is about to lock its memory.
+pub fn open_sparingly() {
+    spandrel_backends::open_sparingly();
+}
+
+/// Looks for new limits of the address space and of the data segment, and gives back what is reserved and not used, or closes what is open, if they are of concern;
 /// true if so.
 pub fn heed_limit() -> bool {
     spandrel_backends::heed_limit()

@@ -32,7 +32,7 @@ pub use hosted::Tcmalloc;
 pub use native::{
     Native, measure_resident, native_figures, set_release_rate, start_cpu_caches, watch_main_thread,
 };
-pub use reservations::{heed_limit, heed_limit_now_and_then, look_for_limits};
+pub use reservations::{heed_limit, heed_limit_now_and_then, look_for_limits, open_sparingly};
 pub use sys::{Sys, libc_function, register_atfork, resolve_early};
 
 /// An allocator as the request handler sees it. All functions are associated:

@@ -3,6 +3,8 @@
 //! Slices are reserved in advance, and the kernel counts them against such a limit whole. A limit that is
 //! there at the start makes them small. When one comes later, by the program or by another process, what is
 //! reserved and not used is given back: allocators go on with the memory that they have, and glibc serves the rest.
+//!
+//! A limit of the data segment (`RLIMIT_DATA`) counts what is open, also where nothing is in it. When one comes, that is closed.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -21,9 +23,20 @@ const LOOK_MS: u64 = 500;
 /// The native allocator may still grow by this part of the limit, as where the limit is there at the start.
 const KEPT_PART: usize = 16;
 
-/// Looks for a new limit, and gives back what is reserved if that is of concern; true if so. A system call. To be
+/// Looks for new limits, and gives back what is reserved, or closes what is open, if that is of concern; true if so. Two system calls. To be
 /// called without a lock.
 pub fn heed_limit() -> bool {
+    let closed = vm::data_limit().is_some() && open_sparingly();
+    heed_reserved() || closed
+}
+
+/// Closes what is open and holds nothing, as it begins to count, of both of our own allocators; false: it does so already. To be called without a lock.
+pub fn open_sparingly() -> bool {
+    // Each is asked, whatever the other says.
+    spandrel_slabs::open_sparingly() | remap::open_sparingly()
+}
+
+fn heed_reserved() -> bool {
     let is_new = |limit: &usize| *limit < HEEDED.load(Relaxed);
     match vm::address_space_limit().filter(is_new) {
         None => false,

@@ -12,6 +12,8 @@ use core::ffi::{c_int, c_long, c_uint, c_ulong};
 use spandrel_os::env;
 use spandrel_sync::{background, linger};
 
+use crate::rlimit;
+
 /// Looks for the kernel to have taken a thread out of the process that has left its stack: a second in all.
 const LOOKS: u32 = 10_000;
 /// Calls after that: the kernel takes the last of the thread away a moment later.
@@ -112,6 +114,7 @@ extern "C" fn before(number: c_long, operation: c_uint) {
         | libc::SYS_setgroups
         | libc::SYS_setresuid
         | libc::SYS_setresgid => _ = background::withdraw(false),
+        libc::SYS_mlockall => rlimit::before_locking(operation as c_int),
         libc::SYS_prctl => before_prctl(operation as c_int),
         libc::SYS_seccomp if FILTERS.contains(&operation) => _ = background::withdraw(true),
         _ => {}
@@ -131,6 +134,8 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         "cmp rdi, {clone}",
         "je 3f",
         "cmp rdi, {clone3}",
+        "je 3f",
+        "cmp rdi, {mlockall}",
         "je 3f",
         "cmp rdi, {seccomp}",
         "je 3f",
@@ -176,6 +181,7 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         fork = const libc::SYS_fork,
         clone = const libc::SYS_clone,
         clone3 = const libc::SYS_clone3,
+        mlockall = const libc::SYS_mlockall,
         seccomp = const libc::SYS_seccomp,
         unshare = const libc::SYS_unshare,
         setns = const libc::SYS_setns,

@@ -145,6 +145,7 @@ fn redirect() -> bool {
             (c"setrlimit64", rlimit::setrlimit64 as *const ()),
             (c"prlimit", rlimit::prlimit as *const ()),
             (c"prlimit64", rlimit::prlimit64 as *const ()),
+            (c"mlockall", rlimit::mlockall as *const ()),
             (c"vfork", vfork::vfork as *const ()),
             (c"__vfork", vfork::__vfork as *const ()),
             (c"__register_atfork", fork::__register_atfork as *const ()),

@@ -1,4 +1,5 @@
-//! `setrlimit` and `prlimit`: a limit of the address space counts what is reserved. When one comes, reservations are released.
+//! `setrlimit` and `prlimit`: a limit of the address space counts what is reserved, and one of the data segment what is open. When one comes, reservations are
+//! released, or what is not used is closed. `mlockall`: what is open would be resident.
 //!
 //! What another process sets is found out later, by a look now and then.
 
@@ -45,7 +46,10 @@ pub unsafe extern "C" fn prlimit(
     if failed {
         return -1;
     }
-    if resource == libc::RLIMIT_AS && !new.is_null() && (process == 0 || process == env::pid()) {
+    if matches!(resource, libc::RLIMIT_AS | libc::RLIMIT_DATA)
+        && !new.is_null()
+        && (process == 0 || process == env::pid())
+    {
         adaptive::heed_limit();
     }
     0
@@ -64,4 +68,22 @@ pub unsafe extern "C" fn prlimit64(
 ) -> c_int {
     // SAFETY: passed on from the caller.
     unsafe { prlimit(process, resource, new, old) }
+}
+
+/// POSIX `mlockall`.
+///
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+    before_locking(flags);
+    // SAFETY: passed on from the caller.
+    (unsafe { libc::syscall(libc::SYS_mlockall, flags) }) as c_int
+}
+
+/// What is to be done before all memory is locked.
+pub fn before_locking(flags: c_int) {
+    if flags & libc::MCL_CURRENT != 0 && flags & libc::MCL_ONFAULT == 0 {
+        adaptive::open_sparingly();
+    }
 }

@@ -399,13 +399,17 @@ pub fn address_space_limit() -> Option<usize> {
         .and_then(|limit| usize::try_from(limit).ok())
 }
 
+/// The soft limit of the data segment in bytes, if there is one.
+pub fn data_limit() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Data).current
+}
+
 /// Whether opening memory counts against a limit although no thread touches it:
 /// under `vm.overcommit_memory` = 2, or with a limit on the data segment.
 pub fn is_charged_when_opened() -> bool {
     let mut buffer = [0u8; 8];
     let mode = crate::env::read_file(c"/proc/sys/vm/overcommit_memory", &mut buffer);
-    let data = rustix::process::getrlimit(rustix::process::Resource::Data);
-    matches!(mode, Ok([b'2', ..])) || data.current.is_some()
+    matches!(mode, Ok([b'2', ..])) || data_limit().is_some()
 }
 
 fn settle(what: Optional, outcome: Result<(), Errno>) -> bool {

@@ -181,7 +181,8 @@ impl PageHeap<'_> {
                 sums.region.empty += 1;
             }
         }
-        ensure(at, used == self.table[at].length && used > 0, "used pages of a region")?;
+        ensure(at, used == self.table[at].length, "used pages of a region")?;
+        ensure(at, used > 0 || self.regions.counts.regions == 1, "an empty region beside others")?;
         sums.region.used += used;
         sums.region.regions += 1;
         Ok(REGION)

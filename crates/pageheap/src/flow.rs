@@ -18,6 +18,15 @@ const SMALL: u32 = HEAP_PAGES_PER_HUGEPAGE / 2;
 const MOST_BY_ONE: u32 = HEAP_PAGES_PER_HUGEPAGE / 8;
 const ONE: HugeLength = HugeLength(1);
 
+/// Empty huge pages that are backed.
+#[derive(Clone, Copy)]
+enum Pool {
+    /// For any span.
+    Cache,
+    /// For spans of regions.
+    Regions,
+}
+
 impl PageHeap<'_> {
     /// Hands out a span. `None`: the slice is full, the kernel refuses memory, or the request
     /// makes no sense (no pages, an alignment that is no power of two).
@@ -117,6 +126,7 @@ impl PageHeap<'_> {
         align: u32,
     ) -> Option<Placed> {
         let occupied = self.regions.counts.occupied;
+        let backed = occupied.saturating_add(self.regions.counts.empty);
         let mut placed = self.regions.allocate(&mut self.table, memory, pages, align);
         let wasted = self.slack.saturating_add(self.filler.counts.abandoned);
         if placed.is_none() && wasted >= self.settings.region_slack.0 {
@@ -128,8 +138,11 @@ impl PageHeap<'_> {
                 self.regions.dissolve(&mut self.table, newest, cached, free);
             }
         }
-        let more = self.regions.counts.occupied.saturating_sub(occupied);
+        let counts = &self.regions.counts;
+        let more = counts.occupied.saturating_sub(occupied);
+        let from_kernel = counts.occupied.saturating_add(counts.empty).saturating_sub(backed);
         self.cache.taken(now_ms, HugeLength(more));
+        self.give_for(memory, HugeLength(from_kernel), Pool::Cache);
         placed
     }
 
@@ -182,6 +195,7 @@ impl PageHeap<'_> {
         count: HugeLength,
         align: HugeLength,
     ) -> Option<Range> {
+        self.give_for(memory, count, Pool::Regions);
         let range = self.vacant.allocate(&mut self.table, memory, count, align)?;
         if memory.back(range.first, count) {
             return Some(range);
@@ -196,6 +210,26 @@ impl PageHeap<'_> {
         }
         self.vacant.free.insert(&mut self.table, range);
         None
+    }
+
+    /// Gives back as many empty huge pages of a pool as the kernel gives for spans that cannot have those: memory would be kept twice.
+    fn give_for(&mut self, memory: &mut impl Memory, count: HugeLength, pool: Pool) {
+        let empty = match pool {
+            Pool::Cache => self.cache.ranges.total,
+            Pool::Regions => HugeLength(self.regions.counts.empty),
+        };
+        let count = count.min(empty);
+        if count == HugeLength::ZERO {
+            return;
+        }
+        let gone = match pool {
+            Pool::Cache => {
+                let free = &mut self.vacant.free;
+                self.cache.release(&mut self.table, free, memory, count)
+            }
+            Pool::Regions => self.release_regions(memory, count),
+        };
+        self.counters.released.demand += u64::from(gone.pages().0);
     }
 
     /// Takes a span back. False: there is no such span, and nothing was done.
@@ -220,8 +254,11 @@ impl PageHeap<'_> {
             State::Region if HugeRegions::holds(&self.table, first, pages.0) => {
                 let emptied = self.regions.free(&mut self.table, first, pages.0);
                 self.cache.returned(now_ms, emptied);
-                let (cached, free) = (&mut self.cache.ranges, &mut self.vacant.free);
-                self.regions.dissolve(&mut self.table, page, cached, free);
+                // What fills and empties a region again and again finds its pages there.
+                if self.regions.counts.regions > 1 {
+                    let (cached, free) = (&mut self.cache.ranges, &mut self.vacant.free);
+                    self.regions.dissolve(&mut self.table, page, cached, free);
+                }
                 self.trim_cache(memory, now_ms);
             }
             State::Large if first.offset() == 0 && tracker.length == pages.0 => {

@@ -111,7 +111,7 @@ pub(crate) fn is_summed_up(table: &Table, region: HugePageId, page: HugePageId) 
     summary(table, region, page) == Some(Summary::of(&table[page]))
 }
 
-fn is_unbacked(tracker: &Tracker) -> bool {
+pub(crate) fn is_unbacked(tracker: &Tracker) -> bool {
     u32::from(tracker.unbacked_pages) == PAGES
 }
 

@@ -35,6 +35,7 @@ mod stats;
 mod step;
 mod tracker;
 mod tree;
+mod unbacked;
 
 pub use check::Fault;
 pub use heap::PageHeap;

@@ -121,7 +121,7 @@ impl PageHeap<'_> {
         memory: &mut impl Memory,
         count: HugeLength,
     ) -> HugeLength {
-        let first = self.regions.release(&mut self.table, memory, count);
+        let first = self.release_regions(memory, count);
         let rest = count.saturating_sub(first);
         first.saturating_add(self.cache.release(
             &mut self.table,
@@ -129,6 +129,25 @@ impl PageHeap<'_> {
             memory,
             rest,
         ))
+    }
+
+    /// Gives back empty huge pages of regions. A region without any others is none any more.
+    pub(crate) fn release_regions(
+        &mut self,
+        memory: &mut impl Memory,
+        count: HugeLength,
+    ) -> HugeLength {
+        let released = self.regions.release(&mut self.table, memory, count);
+        let counts = &self.regions.counts;
+        if released > HugeLength::ZERO
+            && counts.occupied == 0
+            && counts.empty == 0
+            && let Some(last) = self.regions.newest()
+        {
+            let (cached, free) = (&mut self.cache.ranges, &mut self.vacant.free);
+            self.regions.dissolve(&mut self.table, last, cached, free);
+        }
+        released
     }
 
     /// Gives back free pages of huge pages that are in use: of broken ones first, which lose

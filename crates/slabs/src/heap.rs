@@ -16,7 +16,7 @@ use crate::elsewhere;
 use crate::figures;
 use crate::fresh;
 use crate::kept;
-use crate::kernel::{Kernel, SMALL_PROGRAM, id_of, page_of};
+use crate::kernel::{Kernel, SMALL_PROGRAM, huge_address, id_of, page_of};
 use crate::limit;
 use crate::map::{self, LARGE, LARGE_GONE, Page};
 use crate::refuse::clock;
@@ -367,6 +367,19 @@ pub fn release_all() -> bool {
     limit::note(&heap);
     figures::publish_heap(&heap.stats());
     released.0 > 0
+}
+
+/// Closes what is open and holds nothing, as that begins to count; false: it does so already, or nothing is open.
+pub fn open_sparingly() -> bool {
+    let heap = HEAP.lock();
+    let begins = map::open_sparingly(heap.frontier().0 as usize);
+    if begins {
+        heap.unbacked(|first, count| {
+            // SAFETY: the huge pages hold nothing, and the heap's lock is held.
+            unsafe { map::close(huge_address(first), count.0 as usize * HUGEPAGE_BYTES) };
+        });
+    }
+    begins
 }
 
 /// Gives back address space that has never been used but for `keep` bytes; see [`map::give_back_rest`].

@@ -32,7 +32,8 @@ pub fn reached() -> u32 {
     REACHED.load(Relaxed)
 }
 
-fn huge_address(page: HugePageId) -> *mut u8 {
+/// Where a huge page of the data lies.
+pub fn huge_address(page: HugePageId) -> *mut u8 {
     let first = Page(map::first_data_page()).address();
     (first + page.0 as usize * HUGEPAGE_BYTES) as *mut u8
 }

@@ -69,8 +69,13 @@ struct Places {
     data: usize,
     end: usize,
     slice: Slice,
-    /// Open memory is charged: what goes back is closed.
-    charged: bool,
+}
+
+/// Open memory is charged: what goes back is closed.
+static CHARGED: AtomicBool = AtomicBool::new(false);
+
+fn is_charged() -> bool {
+    CHARGED.load(Relaxed)
 }
 
 struct Map {
@@ -99,7 +104,6 @@ static MAP: Map = Map {
         data: 0,
         end: 0,
         slice: Slice { base: 0, len: 0 },
-        charged: false,
     }),
     opened: AtomicUsize::new(0),
     caches_opened: AtomicUsize::new(0),
@@ -127,7 +131,8 @@ pub unsafe fn start() -> Option<&'static mut [Tracker]> {
     let charged = vm::is_charged_when_opened();
     let wanted = if charged { WANTED_CHARGED_BYTES } else { WANTED_BYTES };
     let slice = slices::claim(AllocatorId::Native, wanted, LEAST_BYTES)?;
-    let places = divide(slice, charged)?;
+    CHARGED.fetch_or(charged, Relaxed);
+    let places = divide(slice)?;
     let trackers = (places.end - places.base) / HUGEPAGE_BYTES * size_of::<Tracker>();
     let trackers = align_up(trackers, PAGE_BYTES)?;
     // The classes all at once, so that a wild pointer into the slice finds no class
@@ -157,7 +162,7 @@ pub unsafe fn start() -> Option<&'static mut [Tracker]> {
     Some(unsafe { core::slice::from_raw_parts_mut(places.trackers as *mut Tracker, huge_pages) })
 }
 
-fn divide(slice: Slice, charged: bool) -> Option<Places> {
+fn divide(slice: Slice) -> Option<Places> {
     let pages = slice.len / HEAP_PAGE_BYTES;
     let page_aligned = |at: usize| align_up(at, PAGE_BYTES);
     let base = slice.base;
@@ -170,7 +175,7 @@ fn divide(slice: Slice, charged: bool) -> Option<Places> {
     let align = GIB.min(1 << (slice.len / 8).ilog2());
     let data = align_up(caches + slice.len / CACHES_PART, align)?;
     let end = align_down(base + slice.len, HUGEPAGE_BYTES) - HUGEPAGE_BYTES;
-    Some(Places { base, records, bits, trackers, caches, data, end, slice, charged })
+    Some(Places { base, records, bits, trackers, caches, data, end, slice })
 }
 
 /// Makes `[first, first + huge_pages)`, huge pages of data, accessible with all
@@ -185,7 +190,7 @@ pub fn open(first: usize, huge_pages: usize) -> bool {
     open_to(places, wanted)
         // What went back was closed, where that matters.
         // SAFETY: within the slice, which is this module's.
-        && (!places.charged || unsafe { vm::open(start as *mut u8, wanted - start) })
+        && (!is_charged() || unsafe { vm::open(start as *mut u8, wanted - start) })
 }
 
 /// Gives data back, whole huge pages of it together with their charge; it reads
@@ -199,10 +204,31 @@ pub unsafe fn give_back(at: *mut u8, len: usize) -> bool {
         return false;
     }
     // SAFETY: passed on from the caller.
+    unsafe { if whole && is_charged() { close(at, len) } else { vm::discard(at, len) } }
+}
+
+/// From now on open memory is charged, or is about to be locked: closes what of the data was opened in advance, from huge page `end` on. False: it was charged
+/// already. Under the heap's lock.
+pub fn open_sparingly(end: usize) -> bool {
+    let opened = MAP.opened.load(Relaxed);
+    if CHARGED.swap(true, Relaxed) || opened == 0 {
+        return false;
+    }
+    let from = places().data + end * HUGEPAGE_BYTES;
+    if from < opened {
+        // SAFETY: the heap has not reached over its end.
+        unsafe { close(from as *mut u8, opened - from) };
+    }
+    true
+}
+
+/// Closes data, which is opened again when it is used. False: the kernel refused.
+///
+/// # Safety
+/// Nobody uses it.
+pub unsafe fn close(at: *mut u8, len: usize) -> bool {
+    // SAFETY: passed on from the caller.
     unsafe {
-        if !(whole && places().charged) {
-            return vm::discard(at, len);
-        }
         let closed = vm::close(at, len);
         // It is mapped anew, without the slice's advice.
         let _ = vm::advise_small(at, len);
@@ -217,7 +243,7 @@ fn open_to(places: &Places, wanted: usize) -> bool {
     if wanted <= opened {
         return true;
     }
-    let step = if places.charged { HUGEPAGE_BYTES } else { STEP_BYTES };
+    let step = if is_charged() { HUGEPAGE_BYTES } else { STEP_BYTES };
     let ahead = align_up(wanted, step).unwrap_or(wanted).min(MAP.data_end.load(Relaxed));
     for end in [ahead, wanted] {
         let (from, to) =
@@ -342,7 +368,7 @@ pub fn spare() -> Option<*mut u8> {
     static READY: AtomicBool = AtomicBool::new(false);
     let places = places();
     let at = places.end as *mut u8;
-    if places.charged {
+    if is_charged() {
         return None;
     }
     if !READY.load(Relaxed) {

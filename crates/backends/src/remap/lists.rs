@@ -58,6 +58,19 @@ pub struct Lists {
     oldest: u32,
 }
 
+/// Closes a range. It is mapped anew, without the slice's advice, and gets that again.
+///
+/// # Safety
+/// As for [`vm::close`].
+unsafe fn close_small(at: *mut u8, len: usize) -> bool {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        let closed = len == 0 || vm::close(at, len);
+        let _ = len == 0 || vm::advise_small(at, len);
+        closed
+    }
+}
+
 /// The record of a slot.
 ///
 /// # Safety
@@ -259,6 +272,49 @@ impl Lists {
         slot.unlink();
         self.classes[class].frontier = index + 1;
         Some(id)
+    }
+
+    /// Closes slots that hold nothing, and what lies between others, and opens slots as far as they are used from now on. `most`: slots of each kind at most,
+    /// as each is a mapping apart from then on.
+    pub fn close_empty(&mut self, most: usize) {
+        self.strict = true;
+        let mut left = most;
+        for (number, capacity) in CAPACITY.into_iter().enumerate() {
+            let class = self.classes[number];
+            let id = |index| SlotId::new(number, index);
+            let many = class.opened.saturating_sub(class.frontier) as usize;
+            let first = self.layout.start(id(class.frontier)) as *mut u8;
+            // SAFETY: slots from the frontier on hold nothing, and the lock is held.
+            if many > 0 && unsafe { close_small(first, many * capacity) } {
+                self.classes[number].opened = class.frontier;
+            }
+            // Slots were opened whole up to there: also before their first page and behind their room.
+            let whole = class.opened.min(class.frontier).min(most as u32);
+            let mut from = self.layout.start(id(0));
+            for index in 0..whole {
+                let at = self.layout.address(id(index));
+                // SAFETY: no slot reaches there.
+                unsafe { close_small(from as *mut u8, at.saturating_sub(from)) };
+                from = at + ROOM[number];
+            }
+            let end = self.layout.start(id(whole));
+            if whole > 0 {
+                // SAFETY: as above.
+                unsafe { close_small(from as *mut u8, end.saturating_sub(from)) };
+            }
+            let mut next = SlotId::from_raw(class.cold);
+            while next != SlotId::NONE && left > 0 {
+                let slot = self.slot(next);
+                let at = self.layout.address(next) as *mut u8;
+                let pages = slot.opened.load(Relaxed) as usize;
+                // SAFETY: slots on the list hold nothing, and the lock is held.
+                if pages > 0 && unsafe { close_small(at, pages * PAGE_BYTES) } {
+                    slot.opened.store(0, Relaxed);
+                }
+                next = SlotId::from_raw(slot.next.load(Relaxed));
+                left -= 1;
+            }
+        }
     }
 
     /// Gives the address space of slots that hold nothing and have no memory back for good: those that were

@@ -14,6 +14,7 @@
 //! which only says what is expected of the object.
 
 mod accounts;
+mod charged;
 mod colour;
 mod density;
 mod early;
@@ -180,7 +181,7 @@ impl Remap {
                 vm::HugePages::Never => self.densities.are_not_packed(),
                 _ => {}
             }
-            let strict = vm::is_charged_when_opened();
+            let strict = STRICT.load(Relaxed) || vm::is_charged_when_opened();
             STRICT.store(strict, Relaxed);
             if !lists.start(slice, strict) {
                 return;
@@ -296,9 +297,10 @@ impl Remap {
             return false;
         }
         let target = if strict {
-            // Charged at once: a little ahead, so that appends do not pay a
+            // Charged at once: a little ahead of an object that grows, so that appends do not pay a
             // system call each.
-            (pages + (pages / 8).max(16)).min(capacity)
+            let ahead = if opened == 0 { 0 } else { (pages / 8).max(16) };
+            (pages + ahead).min(capacity)
         } else {
             (pages * 2).next_power_of_two().min(capacity)
         };
@@ -503,6 +505,11 @@ pub unsafe fn allocation_counter(object: *mut u8) -> u8 {
 /// Gives all warm memory back. True if there was any.
 pub fn trim() -> bool {
     REMAP.trim_all()
+}
+
+/// Closes what is open and holds nothing, as that begins to count; false: it does so already, or nothing is open.
+pub fn open_sparingly() -> bool {
+    REMAP.open_sparingly()
 }
 
 /// Gives back address space that is reserved and holds no object: for a limit of it.

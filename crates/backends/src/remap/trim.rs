@@ -315,6 +315,20 @@ impl Remap {
             self.stay_small(place, keep);
             slot.set_touched(keep);
             self.tell(place, 0, keep as isize - touched as isize);
+            if keep > 0 && self.lists_strict() {
+                self.close_behind(place, keep);
+            }
+        }
+    }
+
+    /// Closes what is open of a held or trimmed slot from page `keep` on: it is charged for as long as it is open.
+    pub(super) fn close_behind(&self, place: Place, keep: usize) {
+        let opened = place.slot.opened.load(Relaxed) as usize;
+        // SAFETY: the pages lie in a slot held by the caller, behind its object.
+        let closed = opened > keep
+            && unsafe { vm::close(place.at.add(keep * PAGE_BYTES), (opened - keep) * PAGE_BYTES) };
+        if closed {
+            place.slot.opened.store(keep as u32, Relaxed);
         }
     }
 

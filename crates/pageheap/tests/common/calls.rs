@@ -137,10 +137,13 @@ impl Run<'_> {
         }
         self.verify();
         let stats = self.heap.stats();
-        assert_eq!((stats.filler, stats.regions, stats.slack), (HugeLength(0), 0, Length(0)));
+        // A region may wait for the next span.
+        assert_eq!((stats.filler, stats.slack), (HugeLength(0), Length(0)));
+        assert!(stats.regions <= 1);
         self.call(&Call::Release { pages: u32::MAX, asked: true });
         self.verify();
         let stats = self.heap.stats();
+        assert_eq!(stats.regions, 0);
         assert_eq!(stats.vacant.0, self.heap.frontier().0);
         assert_eq!(self.fake.resident(), 0);
         // It is one range again.
