@@ -100,7 +100,7 @@ pub fn alloc_uncached(size: usize) -> *mut u8 {
 /// An object that is page-mapped unless it is better packed with others.
 fn packed(size: usize) -> *mut u8 {
     let object = remap::alloc_unless_packed(size);
-    if object.is_null() { Native::alloc(size) } else { object }
+    if object.is_null() { Native::alloc_apart(size) } else { object }
 }
 
 /// As [`alloc`], zeroed.

@@ -38,6 +38,11 @@ impl Native {
     /// The largest request that is small.
     pub const SMALL_MAX: usize = slabs::TABLE_MAX;
 
+    /// As `alloc`, with a span of its own; see `spandrel_slabs::alloc_apart`.
+    pub fn alloc_apart(size: usize) -> *mut u8 {
+        slabs::alloc_apart(size)
+    }
+
     /// As `alloc`, when no object is cached.
     pub fn alloc_uncached(size: usize) -> *mut u8 {
         slabs::alloc_uncached(size)

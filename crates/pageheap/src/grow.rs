@@ -108,7 +108,7 @@ impl PageHeap<'_> {
         if rest > 0 {
             let end = HugePageId(page.after(wanted.hugepages_up()).0 - 1);
             // Nothing to withdraw: growth that stays on its last huge page was dealt with.
-            self.filler.contribute(&mut self.table, end, fresh, rest, Contribution::Tail);
+            self.filler.contribute(&mut self.table, end, fresh, 0, rest, Contribution::Tail);
             self.slack = self.slack.saturating_add(PAGES - rest);
         }
         self.table[page].length = wanted.0;

@@ -147,28 +147,28 @@ impl HugeFiller {
         None
     }
 
-    /// Adds a huge page that is on nothing, with a span at its beginning. `leading`: the span came
-    /// with more than this huge page's share, and the rest of it is a gift.
+    /// Adds a huge page that is on nothing, with a span from its page `at` on. That is 0 unless it is a small span.
     pub(crate) fn contribute(
         &mut self,
         table: &mut Table,
         page: HugePageId,
         fresh: bool,
+        at: u32,
         pages: u32,
         kind: Contribution,
     ) {
-        let used = Bits::range(0, pages);
+        let used = Bits::range(at, pages);
         let mut tracker = Tracker {
             used,
-            longest: (PAGES - pages.min(PAGES)) as u16,
+            longest: at.max(PAGES - (at + pages).min(PAGES)) as u16,
             used_pages: pages as u16,
             allocations: 1,
-            written: if fresh { pages as u16 } else { PAGES as u16 },
+            written: if fresh { (at + pages) as u16 } else { PAGES as u16 },
             ..Tracker::with_state(State::Filler)
         };
         match kind {
             Contribution::Span { dense } => {
-                tracker.starts = Bits::range(0, 1);
+                tracker.starts = Bits::range(at, 1);
                 tracker.flags = if dense { flag::DENSE } else { 0 };
             }
             Contribution::Large => {

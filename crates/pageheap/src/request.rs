@@ -1,6 +1,6 @@
 //! What is asked of the page heap, what it answers, and how it is set up.
 
-use spandrel_pages::{HugeLength, Length, PageId};
+use spandrel_pages::{HEAP_PAGES_PER_HUGEPAGE, HugeLength, Length, PageId};
 
 use crate::order::Order;
 
@@ -46,6 +46,11 @@ pub struct Settings {
     pub cache_least: HugeLength,
     /// So many huge pages at the beginning are not advised to be huge, and do not count as whole ones.
     pub not_advised: HugeLength,
+    /// The largest span that always lies within one huge page (4.1: half of it). A larger one may lie in a region.
+    pub within_hugepage: Length,
+    /// Whether spans of 32 KiB and more for few objects begin at different pages of huge pages, as addresses that are the same in each of these
+    /// share their places in the processor's caches.
+    pub coloured: bool,
     /// Regions are made when slack and what was abandoned reach this (google/tcmalloc: 64 MiB).
     pub region_slack: Length,
     /// Whether the release in the background leaves what recent demand will want again. Without, it
@@ -67,6 +72,8 @@ impl Settings {
         cache_window_ms: 2_000,
         cache_least: HugeLength(10),
         not_advised: HugeLength(0),
+        within_hugepage: Length(HEAP_PAGES_PER_HUGEPAGE / 2),
+        coloured: false,
         region_slack: HugeLength(32).pages(),
         release_guarded: true,
         collapse_micros_per_s: 10_000,

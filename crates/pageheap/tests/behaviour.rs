@@ -144,6 +144,25 @@ fn regions_end_slack_that_nobody_fills() {
 }
 
 #[test]
+fn objects_begin_at_different_pages_of_huge_pages() {
+    let mut table = table();
+    let settings = Settings { coloured: true, ..Settings::DEFAULT };
+    let mut world = World::new(&mut table, settings);
+    // Twelve fit, and four pages are left.
+    let spans: Vec<Span> = (0..12 * 20).map(|_| world.get(21)).collect();
+    assert_eq!(world.heap.stats().filler, HugeLength(20));
+    let mut met = [0; 21];
+    spans.iter().for_each(|span| met[span.first.offset() as usize % 21] += 1);
+    assert!(met[..5].iter().all(|times| *times >= 24) && met[5..] == [0; 16], "{met:?}");
+    // What is small, aligned or of many objects begins where it did.
+    assert_eq!(world.get(3).first.offset(), 0);
+    spans.into_iter().for_each(|s| world.put(s));
+    let aligned = Request { align: Length(2), ..Request::pages(Length(21)) };
+    let at = world.heap.allocate(&mut world.fake, 0, aligned).unwrap();
+    assert_eq!(at.first.0 % 2, 0);
+}
+
+#[test]
 fn empty_pages_of_the_cache_and_of_regions_are_not_kept_for_each_other() {
     let mut table = vec![Tracker::default(); 3000];
     let mut world = World::new(&mut table, Settings::DEFAULT);

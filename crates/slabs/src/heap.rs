@@ -5,7 +5,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use spandrel_os::{budget, live};
 use spandrel_pageheap::{Memory, PageHeap, Request, Settings, Stats, Urgency};
 use spandrel_pages::{
-    HEAP_PAGE_BYTES, HUGEPAGE_BYTES, HugeLength, HugePageId, Length, MIB, spread,
+    HEAP_PAGE_BYTES, HEAP_PAGES_PER_HUGEPAGE, HUGEPAGE_BYTES, HugeLength, HugePageId, Length, MIB,
+    spread,
 };
 use spandrel_recorder::{self as recorder, Event};
 use spandrel_sync::{Lock, Once, background};
@@ -38,10 +39,14 @@ static ONCE: Once = Once::new();
 static READY: AtomicBool = AtomicBool::new(false);
 /// Without records until it is started.
 static HEAP: Lock<PageHeap<'static>> = Lock::new(PageHeap::new(&mut [], SETTINGS));
-/// Large spans leave this much behind them before they share huge pages: 16 MiB. With 64 MiB (google/tcmalloc) 200 MB of objects of 1.2 MB took 265 MB.
-const REGION_SLACK: Length = HugeLength(8).pages();
-const SETTINGS: Settings =
-    Settings { not_advised: SMALL_PROGRAM, region_slack: REGION_SLACK, ..Settings::DEFAULT };
+const SETTINGS: Settings = Settings {
+    not_advised: SMALL_PROGRAM,
+    // 200 MB in objects of 0.8 MB, or of 1.2 MB, took 265 MB with half a huge page and 64 MiB.
+    within_hugepage: Length(HEAP_PAGES_PER_HUGEPAGE / 4),
+    region_slack: HugeLength(8).pages(),
+    coloured: true,
+    ..Settings::DEFAULT
+};
 static NEXT_STEP_MS: AtomicU64 = AtomicU64::new(0);
 static RELEASE_RATE: AtomicU32 = AtomicU32::new(RELEASE_MIB_PER_S);
 /// Spans that were handed out or came back.

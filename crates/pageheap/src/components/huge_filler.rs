@@ -176,7 +176,7 @@ impl Model {
         let dense = kind == Contribution::Span { dense: true };
         let span = matches!(kind, Contribution::Span { .. });
         let fresh = step.second & 16 == 0;
-        filler.contribute(table, page, fresh, pages, kind);
+        filler.contribute(table, page, fresh, 0, pages, kind);
         let small = span && fresh && step.second & 32 == 0;
         if small {
             filler.begin_small(table, page);
