@@ -65,6 +65,26 @@ static size_t exhaust(size_t size) {
     return total;
 }
 
+/* Objects that share huge pages in a range of addresses made for them, and small ones that lie behind that. */
+static void spread_out(void) {
+    enum { MIDDLE = 60, BEHIND = 40000 };
+    static char *middle[MIDDLE], *behind[BEHIND];
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < MIDDLE; i++) {
+            middle[i] = malloc(1200000);
+            CHECK(middle[i] != NULL, "malloc");
+            memset(middle[i], 1, 1200000);
+        }
+        for (int i = 0; i < BEHIND; i++) {
+            behind[i] = malloc(1000);
+            CHECK(behind[i] != NULL, "malloc");
+            memset(behind[i], 1, 1000);
+        }
+        for (int i = 0; i < MIDDLE; i++) free(middle[i]);
+        for (int i = 0; i < BEHIND; i++) free(behind[i]);
+    }
+}
+
 int main(int count, char **words) {
     CHECK(count == 3, "arguments");
     setvbuf(stdout, NULL, _IONBF, 0);
@@ -78,6 +98,7 @@ int main(int count, char **words) {
         large[i] = malloc(large_size(i));
         fill_from(large[i], 0, large_size(i), (uint64_t)i);
     }
+    spread_out();
     run_thread();
     if (!outside) {
         /* A first one that is of concern, and that another follows. */

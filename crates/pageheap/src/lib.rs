@@ -46,3 +46,4 @@ pub use request::{Request, Settings, Span};
 pub use stats::{Counters, Released, Stats};
 pub use step::Work;
 pub use tracker::Tracker;
+pub use unbacked::Place;

@@ -1,4 +1,4 @@
-//! Which huge pages are not backed, for a caller that closes them.
+//! Which huge pages are not backed, for a caller that closes them, or gives their address space back.
 
 use spandrel_pages::{HEAP_PAGES_PER_HUGEPAGE, HugeLength, HugePageId};
 
@@ -6,25 +6,46 @@ use crate::heap::PageHeap;
 use crate::huge_region::is_unbacked;
 use crate::tracker::State;
 
+/// Where huge pages are that are not backed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Anywhere.
+    Vacant,
+    /// In a region. If they are never backed again the region serves what else it has.
+    Region,
+}
+
 impl PageHeap<'_> {
     /// Shows each range of huge pages below the frontier that are not backed: nothing lies on them, and they are backed again before
     /// anything does. Linear in the number of ranges, large spans and huge pages in use.
-    pub fn unbacked(&self, mut each: impl FnMut(HugePageId, HugeLength)) {
+    pub fn unbacked(&self, mut each: impl FnMut(HugePageId, HugeLength, Place)) {
         let mut at = HugePageId(0);
         while at < self.frontier() {
             let tracker = &self.table[at];
-            let (count, is_range) = match tracker.state {
-                State::Free => (tracker.length, true),
-                State::Cached => (tracker.length, false),
-                State::Large => (tracker.length / HEAP_PAGES_PER_HUGEPAGE, false),
-                State::Region => (1, is_unbacked(tracker)),
-                State::Inside | State::FreeEnd | State::CachedEnd | State::Filler => (1, false),
+            let (count, place) = match tracker.state {
+                State::Free => (tracker.length, Some(Place::Vacant)),
+                State::Cached => (tracker.length, None),
+                State::Large => (tracker.length / HEAP_PAGES_PER_HUGEPAGE, None),
+                State::Region if is_unbacked(tracker) => {
+                    (self.unbacked_in_region(at), Some(Place::Region))
+                }
+                _ => (1, None),
             };
-            if is_range {
-                each(at, HugeLength(count));
+            if let Some(place) = place {
+                each(at, HugeLength(count), place);
             }
             at = HugePageId(at.0.saturating_add(count.max(1)));
         }
+    }
+
+    /// The number of huge pages in a row from this one on that are the same region's and not backed.
+    fn unbacked_in_region(&self, first: HugePageId) -> u32 {
+        let region = self.table[first].note;
+        let is_one = |page: &HugePageId| {
+            let tracker = &self.table[*page];
+            tracker.state == State::Region && tracker.note == region && is_unbacked(tracker)
+        };
+        (first.0..self.frontier().0).map(HugePageId).take_while(is_one).count() as u32
     }
 }
 
@@ -53,7 +74,7 @@ mod tests {
         }
         let check = |heap: &PageHeap| {
             let mut ranges: Vec<(u32, u32)> = Vec::new();
-            heap.unbacked(|first, count| ranges.push((first.0, count.0)));
+            heap.unbacked(|first, count, _| ranges.push((first.0, count.0)));
             assert!(ranges.windows(2).all(|two| two[0].0 + two[0].1 <= two[1].0), "{ranges:?}");
             let sum: u32 = ranges.iter().map(|(_, count)| count).sum();
             assert_eq!(sum, heap.stats().vacant.0);

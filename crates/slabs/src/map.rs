@@ -184,7 +184,7 @@ pub fn open(first: usize, huge_pages: usize) -> bool {
     let places = places();
     let start = places.data + first * HUGEPAGE_BYTES;
     let wanted = start + huge_pages * HUGEPAGE_BYTES;
-    if wanted > MAP.data_end.load(Relaxed) || refuses(Call::Open) {
+    if wanted > MAP.data_end.load(Relaxed) || has_hole(start, wanted) || refuses(Call::Open) {
         return false;
     }
     open_to(places, wanted)
@@ -267,6 +267,37 @@ fn open_to(places: &Places, wanted: usize) -> bool {
         }
     }
     false
+}
+
+/// Ranges of data that went back for good in the middle of it: addresses. Under the heap's lock.
+static HOLES: [(AtomicUsize, AtomicUsize); HOLES_MOST] =
+    [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; HOLES_MOST];
+const HOLES_MOST: usize = 32;
+/// Smaller ones are not worth it.
+const HOLE_LEAST_BYTES: usize = 16 * MIB;
+
+/// Whether any of a range has gone back for good.
+fn has_hole(from: usize, to: usize) -> bool {
+    let taken = HOLES.iter().map(|(from, to)| (from.load(Relaxed), to.load(Relaxed)));
+    taken.take_while(|(_, to)| *to > 0).any(|hole| hole.0 < to && from < hole.1)
+}
+
+/// Gives the address space of huge pages of data back for good, if there are many: they cannot be opened again. To be called as [`give_back_rest`].
+///
+/// # Safety
+/// Nobody uses them.
+pub unsafe fn give_back_hole(first: usize, huge_pages: usize) {
+    let places = places();
+    let from = places.data + first * HUGEPAGE_BYTES;
+    let to = (from + huge_pages * HUGEPAGE_BYTES).min(MAP.data_end.load(Relaxed));
+    let is_worth = to.saturating_sub(from) >= HOLE_LEAST_BYTES && !has_hole(from, to);
+    let free = HOLES.iter().find(|(_, to)| to.load(Relaxed) == 0);
+    if let (true, Some(hole)) = (is_worth, free) {
+        hole.0.store(from, Relaxed);
+        hole.1.store(to, Relaxed);
+        // SAFETY: passed on from the caller; they are not opened from now on.
+        unsafe { places.slice.give_back(from, to) };
+    }
 }
 
 /// Gives the address space of the slice back but for what is in use, `keep` bytes of data behind that, and
