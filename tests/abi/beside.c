@@ -138,7 +138,7 @@ static void fork_in_handler(int number) {
     errno = saved;
 }
 
-/* In the middle of requests, while memory goes back. */
+/* In the middle of requests, while memory is given back. */
 static void fork_in_handlers(void) {
     signal(SIGALRM, fork_in_handler);
     struct itimerval each = {{0, 3000}, {0, 3000}};

@@ -107,7 +107,7 @@ fn memory_goes_back_and_stays_back_with_any_setting() {
     }
 }
 
-/// The kernel makes huge pages for who asks for them (`MADV_COLLAPSE`) also where it is set to have none.
+/// The kernel makes huge pages on request (`MADV_COLLAPSE`) also where it is set to have none.
 #[test]
 fn what_is_filled_again_gets_no_huge_pages_where_nobody_wants_any() {
     let _turn = turn();

@@ -9,7 +9,7 @@
 //! Invariants: an object is freed by the allocator that owns its address,
 //! whatever the mode is by then; an object migrates only when it is
 //! reallocated; nothing is counted or recorded, and no lock taken, on the way to a
-//! backend unless somebody asked for it.
+//! backend unless the caller requested that.
 //!
 //! This room must never know which interface (C, C++, Rust) a request came by.
 #![no_std]

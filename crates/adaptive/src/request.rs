@@ -121,7 +121,7 @@ fn zeroed_guarded(size: usize) -> *mut u8 {
     let cached = alloc_cached(size);
     let object = if cached.is_null() { guarded::sample(size, MIN_ALIGN) } else { cached };
     if !object.is_null() {
-        // SAFETY: the object has so many bytes, and nobody else knows of it.
+        // SAFETY: the object has this number of bytes, and no other thread knows of it.
         unsafe { object.write_bytes(0, size) };
     }
     object
@@ -132,7 +132,7 @@ fn zeroed_guarded(size: usize) -> *mut u8 {
 fn aligned_guarded(size: usize, align: usize, zeroed: bool) -> *mut u8 {
     let object = guarded::sample(size, align);
     if zeroed && !object.is_null() {
-        // SAFETY: the object has so many bytes, and nobody else knows of it.
+        // SAFETY: the object has this number of bytes, and no other thread knows of it.
         unsafe { object.write_bytes(0, size) };
     }
     object
@@ -313,8 +313,8 @@ pub(crate) fn glibc_may_have(size: usize) -> bool {
 }
 
 /// Whether glibc may serve what another has refused: not if that would be beyond the limit of
-/// what ours may hold, who take memory by the huge page. Who was refused for the limit may not go to
-/// glibc even so: room that has come since is for all who ask, and what glibc serves is not counted.
+/// what ours may hold, which take memory by the huge page. A request that was refused for the limit may not go to
+/// glibc even so: room that has come since is for all requests, and what glibc serves is not counted.
 pub(crate) fn glibc_may_serve(size: usize) -> bool {
     budget::missing(size.saturating_add(HUGEPAGE_BYTES)) == 0
 }
@@ -364,7 +364,7 @@ pub unsafe fn free_or(object: *mut u8, other: unsafe fn(*mut u8, u8)) {
 /// As [`free`], for an object whose size and alignment are known.
 ///
 /// # Safety
-/// As for [`free`]; the object was last sized `size` and asked for with `align`.
+/// As for [`free`]; the object was last sized `size` and requested with `align`.
 #[inline(always)]
 pub unsafe fn free_sized(object: *mut u8, size: usize, align: usize) {
     // SAFETY: passed on from the caller.

@@ -79,11 +79,11 @@ pub trait Backend {
     /// Gives back an object whose size and alignment are known.
     ///
     /// # Safety
-    /// As for [`Backend::free`]; the object was asked for with this size and
+    /// As for [`Backend::free`]; the object was requested with this size and
     /// alignment.
     unsafe fn free_sized(object: *mut u8, size: usize, align: usize);
 
-    /// Bytes that the object may use; at least what was asked for.
+    /// Bytes that the object may use; at least what was requested.
     ///
     /// # Safety
     /// `object` is a live object of this backend.

@@ -102,7 +102,7 @@ fn objects_that_are_freed_as_they_were_are_given_slots_ever_more_seldom() {
             let object = early(PAGE);
             // A few bytes more are no growth that would have been a copy.
             grow(object, PAGE + 100);
-            // Whoever frees it.
+            // Any thread may free it.
             let at = object as usize;
             std::thread::scope(|scope| scope.spawn(|| free(at as *mut u8)).join().unwrap());
             leave_a_slot(SLOT);

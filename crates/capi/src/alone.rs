@@ -3,7 +3,7 @@
 //! A program of one thread has these, however many threads do work beside it: the thread that the C library does not know ends
 //! before. It does not come again under a filter that the program has set, as such a filter may end the
 //! process for what the thread or its making takes. It ends also before the calling thread restricts itself in another way: what it would not be restricted
-//! by itself. The next one is. And it ends before a fork by number, of which the C library tells nobody: what the thread is in the middle of
+//! by itself. The next one is. And it ends before a fork by number, of which the C library does not know: what the thread is in the middle of
 //! would be so in the child for good.
 
 use core::arch::naked_asm;

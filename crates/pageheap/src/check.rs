@@ -50,7 +50,7 @@ impl PageHeap<'_> {
         }
     }
 
-    /// Whether a span of exactly so many pages begins at a page.
+    /// Whether a span of exactly this number of pages begins at a page.
     pub fn holds(&self, first: PageId, pages: Length) -> bool {
         let tracker = &self.table[first.hugepage()];
         match tracker.state {
@@ -214,7 +214,7 @@ mod tests {
 
     const HUGEPAGES: u32 = 64;
 
-    /// Whether a heap of so many huge pages, with this done to it, goes on for so many spans.
+    /// Whether a heap of this number of huge pages, with this done to it, goes on for this number of spans.
     fn goes_on(hugepages: u32, spoil: fn(&mut PageHeap), spans: u32) -> bool {
         std::panic::catch_unwind(|| {
             let mut records = vec![Tracker::default(); HUGEPAGES as usize];

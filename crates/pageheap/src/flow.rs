@@ -317,7 +317,7 @@ impl PageHeap<'_> {
         if brought {
             self.slack = self.slack.saturating_sub(PAGES - u32::from(self.table[page].leading));
             self.filler.edit(&mut self.table, page, |tracker| {
-                // What the span left behind waits for others as long as somebody holds on.
+                // What the span left behind waits for others as long as another span holds on.
                 tracker.flags |= flag::ABANDONED;
             });
         }

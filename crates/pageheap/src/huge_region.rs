@@ -421,7 +421,7 @@ fn row_around(table: &Table, region: HugePageId, first: PageId, pages: u32) -> u
     row
 }
 
-/// The lowest place for so many free pages in a region; without one, the longest free range.
+/// The lowest place for this number of free pages in a region; without one, the longest free range.
 fn find(table: &Table, region: HugePageId, pages: u32, align: u32) -> Result<PageId, u32> {
     let mut longest = 0;
     let mut fits = |from: u32, end: u32| {

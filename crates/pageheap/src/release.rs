@@ -1,4 +1,4 @@
-//! What goes back to the kernel, when, and why (4.3, 4.6).
+//! What the heap gives back to the kernel, when, and why (4.3, 4.6).
 
 use spandrel_pages::{HugeLength, HugePageId, Length};
 
@@ -15,7 +15,7 @@ use crate::tracker::flag;
 const BREAK_PAGES: u32 = 16;
 /// Nor in the background for pages that lie alone: each takes a call.
 const BREAK_ROW: u32 = 2;
-/// The kernel is told of so many huge pages at a time that they are to stay broken: each may be a
+/// The most huge pages that the kernel is advised at a time to keep broken: each may be a
 /// mapping of its own and one more, and a process has 65,530 unless the administrator says otherwise.
 const STAY_SMALL_MOST: u32 = 8192;
 /// When asked to, huge pages are broken in rounds, those with this many used pages at most first, then those
@@ -24,14 +24,14 @@ const ROUND_PAGES: u32 = 32;
 /// Huge pages that a release in the background looks at before it gives up until the next.
 const EXAMINED: u32 = 4096;
 
-/// Sets from which huge pages are broken; tails first: nobody prefers them.
+/// Sets from which huge pages are broken; tails first: no request prefers them.
 const WHOLE_SETS: [u8; 3] = [set::DONATED, set::SPARSE, set::DENSE];
 const BROKEN_SETS: [u8; 2] = [set::PARTIAL, set::PARTIAL_DENSE];
 
 /// On whose behalf memory goes back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Urgency {
-    /// Somebody asked (`malloc_trim`): all that was asked for.
+    /// The program asked (`malloc_trim`): all that it wants.
     Asked,
     /// A limit is near, or others need the memory: the same, counted apart.
     Pressed,
@@ -42,7 +42,7 @@ pub enum Urgency {
 }
 
 impl PageHeap<'_> {
-    /// Gives back about so many pages, or all that can be given. When asked to: first empty huge
+    /// Gives back about this number of pages, or all that can be given. When asked to: first empty huge
     /// pages, then free pages of huge pages that are in use, of the emptiest first. In the
     /// background only the latter, as far as demand allows: empty huge pages leave when demand's
     /// swing does not justify them. Returns how many went, which may be more.
@@ -208,8 +208,8 @@ impl PageHeap<'_> {
         }
     }
 
-    /// Has a huge page of which something goes back mapped by small pages from now on: else the kernel
-    /// would make it whole some day. Where nobody else could make it whole again it is left to the kernel.
+    /// Has a huge page of which a part is given back mapped by small pages from now on: else the kernel
+    /// would make it whole some day. Where this heap could not make it whole again it is left to the kernel.
     pub(crate) fn keep_small(&mut self, memory: &mut impl Memory, page: HugePageId) {
         let may =
             self.filler.counts.broken < STAY_SMALL_MOST && !self.counters.collapse_unsupported;

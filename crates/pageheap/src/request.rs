@@ -44,7 +44,7 @@ pub struct Settings {
     pub cache_window_ms: u32,
     /// Empty huge pages that are kept whatever demand says (google/tcmalloc: 10).
     pub cache_least: HugeLength,
-    /// So many huge pages at the beginning are not advised to be huge, and do not count as whole ones.
+    /// Huge pages at the beginning that are not advised to be huge, and do not count as whole ones.
     pub not_advised: HugeLength,
     /// The largest span that always lies within one huge page (4.1: half of it). A larger one may lie in a region.
     pub within_hugepage: Length,

@@ -24,13 +24,13 @@ use crate::refuse::clock;
 use crate::report;
 use crate::{cpu_cache, peak, thread_cache, transfer};
 
-/// Without a thread for it, background work is looked at this often, by whoever
+/// Without a thread for it, background work is looked at this often, by a thread that
 /// needs a span or gives one back.
 const STEP_MS: u64 = 100;
-/// The figures are written down for each of the first spans, then once in so many.
+/// The figures are written down for each of the first spans, then once in this number.
 const TELL_ALWAYS: u32 = 256;
 const TELL_EVERY: u32 = 16;
-/// A span of so many pages is told at once: 1 MiB.
+/// A span of this number of pages is published at once: 1 MiB.
 const MUCH: Length = Length((MIB / HEAP_PAGE_BYTES) as u32);
 /// Mebibytes that go back in a second unless demand will want them again.
 const RELEASE_MIB_PER_S: u32 = 256;
@@ -51,11 +51,11 @@ static NEXT_STEP_MS: AtomicU64 = AtomicU64::new(0);
 static RELEASE_RATE: AtomicU32 = AtomicU32::new(RELEASE_MIB_PER_S);
 /// Spans that were handed out or came back.
 static OPERATIONS: AtomicU32 = AtomicU32::new(0);
-/// Since the process was forked nobody has looked for what threads that are not
+/// Since the process was forked no thread has looked for what threads that are not
 /// here were at.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// So many mebibytes may go back in a second; 0: only empty huge pages that
+/// Sets the mebibytes that may be given back in a second; 0: only empty huge pages that
 /// demand does not justify.
 pub fn set_release_rate(mib_per_s: u32) {
     RELEASE_RATE.store(mib_per_s, Relaxed);
@@ -71,7 +71,7 @@ fn release_per_s() -> Length {
     Length(release_rate().saturating_mul(pages))
 }
 
-/// Tells those who read the process's memory how the heap stands, now and then, and when
+/// Publishes how the heap stands for readers of the process's memory, now and then, and when
 /// much came or went.
 fn tell(heap: &mut PageHeap<'static>, pages: Length) {
     // Under the heap's lock.
@@ -145,7 +145,7 @@ fn allocate(request: Request, of_small: bool, into: &mut [Page]) -> (usize, bool
     let refilled = to_restore(heap, now, stepped);
     drop(guard);
     if of_small {
-        // Nobody else has to wait while the page comes.
+        // No other thread has to wait while the page comes.
         into[..count].iter().for_each(|page| kernel.touch_fresh(id_of(*page)));
     }
     refilled.into_iter().for_each(restore);
@@ -221,7 +221,7 @@ pub struct Pass {
     pub restores_in_ms: Option<u64>,
 }
 
-/// The thread's work for the heap, if there is one: what is due, and so many bytes because others
+/// The thread's work for the heap, if there is one: what is due, and this number of bytes because others
 /// need them. `leisure`: the program does nothing just now; `small`: the heap is, and keeps nothing that demand does not justify.
 pub fn pass(beyond: usize, leisure: bool, small: bool) -> Option<Pass> {
     if !READY.load(Acquire) {
@@ -245,7 +245,7 @@ pub fn pass(beyond: usize, leisure: bool, small: bool) -> Option<Pass> {
     Some(Pass { released, pressed, restored, idle, restores_in_ms })
 }
 
-/// Gives back so many bytes for others that need memory, or all that can go; how much that was.
+/// Gives back this number of bytes for others that need memory, or all that can go; how much that was.
 pub fn relieve(bytes: usize) -> Length {
     if bytes == 0 || !READY.load(Acquire) {
         return Length::ZERO;
@@ -324,7 +324,7 @@ pub fn allocate_large(pages: usize, align_pages: usize, lines: usize) -> Option<
     let [first] = span;
     first.record().pages.store(pages as u32, Relaxed);
     first.record().free.store(spread(first.0, lines) as u16, Relaxed);
-    // Who finds it knows how long it is.
+    // A thread that finds it knows how long it is.
     first.class().store(LARGE, Release);
     Some((first.large_object(), zeroed))
 }
@@ -402,7 +402,7 @@ pub fn give_back_reserve(keep: usize) {
     }
 }
 
-/// Shows the page heap to somebody, if it is ready.
+/// Shows the page heap, if it is ready.
 pub fn look<T>(look: impl FnOnce(&PageHeap<'static>) -> T) -> Option<T> {
     READY.load(Acquire).then(|| look(&HEAP.lock()))
 }

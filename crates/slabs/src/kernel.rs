@@ -41,7 +41,7 @@ pub fn huge_address(page: HugePageId) -> *mut u8 {
 /// Data of the slice, for one call of the page heap.
 #[derive(Default)]
 pub struct Kernel {
-    /// A single huge page that this call got whole, and nobody has touched yet.
+    /// A single huge page that this call got whole, and no thread has touched yet.
     fresh: Option<HugePageId>,
 }
 
@@ -50,7 +50,7 @@ impl Kernel {
     /// first of them would be the next to. It tells how long huge pages take.
     pub fn touch_fresh(&self, span: PageId) {
         if let Some(page) = self.fresh.filter(|page| page.first_page() == span) {
-            // SAFETY: open data of the slice, zero, in a span that is nobody else's yet.
+            // SAFETY: open data of the slice, zero, in a span that no other thread has yet.
             let _ = unsafe { fresh::touch(huge_address(page)) };
         }
     }
@@ -90,7 +90,7 @@ impl Memory for Kernel {
         let at = huge_address(page);
         // Once one small page is here the others come small as well, whatever the advice: it
         // is for this one alone, so that the mapping stays one with its neighbours.
-        // SAFETY: open data of the slice, zero, and nobody's yet.
+        // SAFETY: open data of the slice, zero, and not in use yet.
         unsafe {
             if !map::open(page.0 as usize, 1) || !vm::advise_small(at, HUGEPAGE_BYTES) {
                 return false;
@@ -102,14 +102,14 @@ impl Memory for Kernel {
     }
 
     fn stay_small(&mut self, page: HugePageId) {
-        // Where that fails memory may come back that nobody asked for.
+        // Where that fails memory may come back that was not requested.
         // SAFETY: open data of the slice, whose contents stay.
         let _ = unsafe { vm::advise_small(huge_address(page), HUGEPAGE_BYTES) };
     }
 
     fn unback(&mut self, first: PageId, n: Length) -> bool {
         let at = page_of(first).address() as *mut u8;
-        // SAFETY: the page heap gives back only what nobody uses.
+        // SAFETY: the page heap gives back only what is not in use.
         unsafe { map::give_back(at, n.0 as usize * HEAP_PAGE_BYTES) }
     }
 
@@ -118,7 +118,7 @@ impl Memory for Kernel {
             return Collapse::Busy { micros: 30 };
         }
         let start = clock::micros();
-        // The kernel makes huge pages for who asks also where it is set to have none; whoever set it so
+        // The kernel makes huge pages on request also where it is set to have none; an administrator that set it so
         // does not want any. It may be set otherwise another time.
         if vm::huge_pages() == vm::HugePages::Never {
             return Collapse::Busy { micros: 30 };

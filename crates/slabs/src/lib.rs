@@ -10,7 +10,7 @@
 //! A span's record and bits belong to the lock of its class; the page heap has
 //! one lock, which is taken last. Free objects are not written to.
 //!
-//! This room must never know who else hands out memory, nor by what policy a
+//! This room must never know what else hands out memory, nor by what policy a
 //! request came here.
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p spandrel-slabs --release --test shuttle` (part of
@@ -284,7 +284,7 @@ pub unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
             return object;
         }
     }
-    // Who grows once grows again: room that nobody has touched costs no memory.
+    // An object that grows once grows again: room that was not touched costs no memory.
     let room = size / GROWTH_PART;
     let room = if grows_large && limit::has_room(size.saturating_add(room)) { room } else { 0 };
     let mut moved = alloc(size.saturating_add(room));

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! All of it is reserved at once and opened as the heap grows: accessible
-//! memory that nobody has touched would be walked by core dumps.
+//! memory that was not touched would be walked by core dumps.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
@@ -51,7 +51,7 @@ const TRACKERS_STEP_BYTES: usize = 64 * KIB;
 pub const NO_CLASS: u8 = 0;
 /// Class of the first page of a large span.
 pub const LARGE: u8 = 255;
-/// Added to the class of a page whose span has gone back, so that a second free can be told: nobody
+/// Added to the class of a page whose span has gone back, so that a second free is recognised: no thread
 /// else has to know.
 pub const GONE: u8 = 128;
 /// Class of the first page of a large span that has gone back.
@@ -79,7 +79,7 @@ fn is_charged() -> bool {
 }
 
 struct Map {
-    /// Written once, before anybody is told that the allocator has started.
+    /// Written once, before the allocator counts as started.
     places: UnsafeCell<Places>,
     /// First byte of data that is not open yet.
     opened: AtomicUsize,
@@ -91,7 +91,7 @@ struct Map {
     trackers_opened: AtomicUsize,
 }
 
-// SAFETY: `places` is written once, before `start` returns to anybody.
+// SAFETY: `places` is written once, before `start` returns.
 unsafe impl Sync for Map {}
 
 static MAP: Map = Map {
@@ -149,7 +149,7 @@ pub unsafe fn start() -> Option<&'static mut [Tracker]> {
     if !opened {
         return None;
     }
-    // SAFETY: nobody reads it yet.
+    // SAFETY: no thread reads it yet.
     unsafe { *MAP.places.get() = places };
     MAP.caches_opened.store(places.caches, Relaxed);
     MAP.data_end.store(places.end, Relaxed);
@@ -158,7 +158,7 @@ pub unsafe fn start() -> Option<&'static mut [Tracker]> {
     MAP.opened.store(places.data, Release);
     slices::set_direct(slice);
     let huge_pages = (places.end - places.data) / HUGEPAGE_BYTES;
-    // SAFETY: the trackers' part of the slice is nobody else's, open, and zero.
+    // SAFETY: the trackers' part of the slice is this module's, open, and zero.
     Some(unsafe { core::slice::from_raw_parts_mut(places.trackers as *mut Tracker, huge_pages) })
 }
 
@@ -197,7 +197,7 @@ pub fn open(first: usize, huge_pages: usize) -> bool {
 /// as zero when it is open again. False: the kernel refused.
 ///
 /// # Safety
-/// Nobody uses it.
+/// It is not in use.
 pub unsafe fn give_back(at: *mut u8, len: usize) -> bool {
     let whole = (at as usize | len).is_multiple_of(HUGEPAGE_BYTES);
     if refuses(Call::GiveBack) {
@@ -225,7 +225,7 @@ pub fn open_sparingly(end: usize) -> bool {
 /// Closes data, which is opened again when it is used. False: the kernel refused.
 ///
 /// # Safety
-/// Nobody uses it.
+/// It is not in use.
 pub unsafe fn close(at: *mut u8, len: usize) -> bool {
     // SAFETY: passed on from the caller.
     unsafe {
@@ -285,7 +285,7 @@ fn has_hole(from: usize, to: usize) -> bool {
 /// Gives the address space of huge pages of data back for good, if there are many: they cannot be opened again. To be called as [`give_back_rest`].
 ///
 /// # Safety
-/// Nobody uses them.
+/// They are not in use.
 pub unsafe fn give_back_hole(first: usize, huge_pages: usize) {
     let places = places();
     let from = places.data + first * HUGEPAGE_BYTES;
@@ -384,7 +384,7 @@ pub fn open_cache(bytes: usize) -> *mut u8 {
         // SAFETY: within the slice, which is this module's.
         let opened = !refuses(Call::Open) && unsafe { vm::open(at, bytes) };
         if !opened {
-            // For the next who asks, unless somebody else has taken more meanwhile.
+            // For the next request, unless another thread has taken more meanwhile.
             let (from, to) = (at as usize, at as usize + bytes);
             let _ = MAP.caches_opened.compare_exchange(to, from, Relaxed, Relaxed);
         }
@@ -393,7 +393,7 @@ pub fn open_cache(bytes: usize) -> *mut u8 {
     taken.unwrap_or(core::ptr::null_mut())
 }
 
-/// A huge page behind the data, open, advised to be huge, and in nobody's use for longer than a
+/// A huge page behind the data, open, advised to be huge, and in use for no longer than a
 /// moment; none where open memory is charged.
 pub fn spare() -> Option<*mut u8> {
     static READY: AtomicBool = AtomicBool::new(false);
@@ -414,7 +414,7 @@ pub fn spare() -> Option<*mut u8> {
     Some(at)
 }
 
-/// Whether objects can be aligned to so many pages.
+/// Whether objects can be aligned to this number of pages.
 pub fn can_align(pages: usize) -> bool {
     places().data.is_multiple_of(pages * HEAP_PAGE_BYTES)
 }

@@ -29,7 +29,7 @@ pub struct Stack {
     pub bottom: *mut usize,
     pub limit: *mut usize,
     /// Objects that the next refill asks for: doubles from few while refills come soon after each
-    /// other, so that whoever needs one object does not hold a span's worth.
+    /// other, so that a thread that needs one object does not hold a span's worth.
     refill: AtomicU32,
     /// When the last one was, in microseconds.
     refilled: AtomicU32,
@@ -43,12 +43,12 @@ impl Stack {
         Self { top: nowhere, bottom: nowhere, limit: nowhere, refill, refilled }
     }
 
-    /// An empty one with room for so many objects from `slot` on.
+    /// An empty one with room for this number of objects from `slot` on.
     fn new(slot: *mut usize, slots: usize) -> Self {
         Self { top: slot, bottom: slot, limit: slot.wrapping_add(slots), ..Self::none() }
     }
 
-    /// Lays stacks out one behind the other from `slot` on, with so many slots each; none
+    /// Lays stacks out one behind the other from `slot` on, with this number of slots each; none
     /// for class 0.
     ///
     /// # Safety
@@ -144,7 +144,7 @@ impl Stack {
     /// An empty stack is as large as it was in the beginning, and refills begin with few objects.
     ///
     /// # Safety
-    /// Nobody else takes from the stack or puts there. Others may ask how many objects a refill takes, or note
+    /// No other thread takes from the stack or puts there. Others may ask how many objects a refill takes, or note
     /// ebb and flood.
     pub unsafe fn begin_anew(stack: *mut Self, slots: usize) {
         // SAFETY: promised by the caller; what others may be at is atomic.
@@ -181,7 +181,7 @@ impl Stack {
     /// Gives a stack room for more objects; others may push meanwhile.
     ///
     /// # Safety
-    /// As for [`Self::slots`], and there are so many slots, no fewer than before.
+    /// As for [`Self::slots`], and there is this number of slots, no fewer than before.
     pub unsafe fn set_slots(stack: *mut Self, slots: usize) {
         // SAFETY: promised by the caller; the limit is one word.
         unsafe {
@@ -193,7 +193,7 @@ impl Stack {
     /// Moves a stack to other slots, of which there are no fewer.
     ///
     /// # Safety
-    /// Nobody uses the stack, and the slots are nobody's.
+    /// No thread uses the stack, and the slots are not in use.
     pub unsafe fn move_to(stack: *mut Self, slots: *mut usize) {
         // SAFETY: promised by the caller.
         unsafe {
@@ -211,7 +211,7 @@ impl Stack {
     /// What is not as it should be, or that of the caller.
     ///
     /// # Safety
-    /// Nobody else uses the stack.
+    /// No other thread uses the stack.
     pub unsafe fn visit(
         stack: *const Self,
         room: usize,

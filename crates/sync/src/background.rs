@@ -97,7 +97,7 @@ pub fn forbid() {
     STATE.forbid();
 }
 
-/// Whether the thread runs, so that nobody else need do its work.
+/// Whether the thread runs, so that no other thread need do its work.
 #[inline(always)]
 pub fn is_running() -> bool {
     STATE.is_there()

@@ -92,7 +92,7 @@ pub enum Want {
     Near(usize),
     /// As [`Want::Near`], but only a warm slot that has the pages.
     Fitting(usize),
-    /// An object that grows: only a warm slot with at least so many pages.
+    /// An object that grows: only a warm slot with at least this number of pages.
     Warm(usize),
     /// Pages will be moved in: an empty slot if there is one.
     Cold,
@@ -483,7 +483,7 @@ fn near(class: usize) -> core::ops::Range<usize> {
     class..CLASSES.min(class + 3)
 }
 
-/// The bin of a slot with so many resident pages.
+/// The bin of a slot with this number of resident pages.
 pub fn bin(pages: usize) -> usize {
     let pages = pages.max(1);
     let octave = pages.ilog2() as usize;

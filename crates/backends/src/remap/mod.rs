@@ -86,7 +86,7 @@ struct Remap {
     warm_seen: AtomicUsize,
     /// Whether there is enough for the background thread to look after.
     is_large: AtomicBool,
-    /// Whether that thread has been asked for.
+    /// Whether that thread has been requested.
     wanted: AtomicBool,
     ready: AtomicBool,
     /// By mark of a thread: whether an object was freed that it expected to grow and that
@@ -125,7 +125,7 @@ static REMAP: Remap = Remap {
     densities: Densities::new(),
     apart: AtomicUsize::new(0),
     next_decay_ms: AtomicU64::new(0),
-    parked: AtomicU32::new(parked::NOBODY),
+    parked: AtomicU32::new(parked::NO_SLOT),
     parks: AtomicU32::new(0),
     moved: AtomicU64::new(0),
     copied: AtomicU64::new(0),
@@ -380,9 +380,12 @@ impl Remap {
     }
 }
 
-/// Whether another slot may be open by itself, as far as that makes two mappings of it.
+/// Slots that are opened by themselves where opening costs nothing: 512 mappings.
+const APART_MOST: usize = 256;
+
+/// Whether another slot may be opened by itself, which makes two mappings of it.
 fn may_be_apart() -> bool {
-    REMAP.apart.load(Relaxed) < grow::APART_BUDGET / 4
+    REMAP.apart.load(Relaxed) < APART_MOST
 }
 
 /// As the lists have it, for a look without the lock.
@@ -416,7 +419,7 @@ pub fn alloc_zeroed(size: usize, align: usize) -> *mut u8 {
 pub fn alloc_warm(size: usize) -> *mut u8 {
     if !REMAP.ready.load(Acquire)
         || (REMAP.warm_seen.load(Relaxed) < pages_of(size)
-            && REMAP.parked.load(Relaxed) == parked::NOBODY)
+            && REMAP.parked.load(Relaxed) == parked::NO_SLOT)
     {
         return ptr::null_mut();
     }
@@ -427,7 +430,7 @@ pub fn alloc_warm(size: usize) -> *mut u8 {
 /// Gives an object back.
 ///
 /// # Safety
-/// `object` came from this backend, and nobody uses it any more. A pointer that
+/// `object` came from this backend, and is not used any more. A pointer that
 /// is no live object is reported, and the process aborted.
 pub unsafe fn free(object: *mut u8) {
     match REMAP.find(object).filter(|place| place.slot.enter()) {
@@ -526,7 +529,7 @@ pub fn give_back_reserve() {
     REMAP.give_back_reserve();
 }
 
-/// Bytes of warm memory, as far as slots have told.
+/// Bytes of warm memory, as far as slots have reported it.
 pub fn warm_bytes() -> usize {
     REMAP.unpark_to_lists();
     REMAP.lists.lock().accounts.warm * PAGE_BYTES
@@ -539,7 +542,7 @@ pub fn stats() -> RemapStats {
         let lists = REMAP.lists.lock();
         (lists.accounts, lists.frontiers())
     };
-    // What slots have noted and not told adds up: a mebibyte for each object.
+    // What slots have noted and not reported adds up: a mebibyte for each object.
     let ids = (0..CLASSES).flat_map(|c| (0..frontiers[c]).map(move |i| SlotId::new(c, i)));
     let (live, warm) = ids.fold((0, 0), |(live, warm), id| {
         let slot = REMAP.place(id).slot;

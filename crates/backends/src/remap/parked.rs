@@ -22,7 +22,7 @@ const MOST_PAGES: usize = 4 * MIB / PAGE_BYTES;
 /// One in so many looks at the clock.
 const LOOK_EVERY: u32 = 64;
 /// No slot.
-pub const NOBODY: u32 = SlotId::NONE.raw();
+pub const NO_SLOT: u32 = SlotId::NONE.raw();
 
 impl Remap {
     /// Parks an entered slot whose object is gone; it stays entered. False: it is
@@ -39,7 +39,7 @@ impl Remap {
         }
         slot.set_state(PARKED);
         let before = exchange(&self.parked, place.id.raw());
-        if before != NOBODY {
+        if before != NO_SLOT {
             self.release(self.place(SlotId::from_raw(before)));
         }
         // Lost counts do not matter.
@@ -67,10 +67,10 @@ impl Remap {
         let seen = self.parked.load(Relaxed);
         // As the lists choose: not in a much larger class.
         let distance = SlotId::from_raw(seen).class().wrapping_sub(class);
-        if seen == NOBODY || distance >= 3 || want == Want::Cold {
+        if seen == NO_SLOT || distance >= 3 || want == Want::Cold {
             return None;
         }
-        let taken = SlotId::from_raw(exchange(&self.parked, NOBODY));
+        let taken = SlotId::from_raw(exchange(&self.parked, NO_SLOT));
         if taken == SlotId::NONE {
             return None;
         }
@@ -119,11 +119,11 @@ impl Remap {
 
     /// Gives the parked slot, if there is one, back the usual way.
     pub(super) fn unpark_to_lists(&self) {
-        if self.parked.load(Relaxed) == NOBODY {
+        if self.parked.load(Relaxed) == NO_SLOT {
             return;
         }
-        let taken = exchange(&self.parked, NOBODY);
-        if taken != NOBODY {
+        let taken = exchange(&self.parked, NO_SLOT);
+        if taken != NO_SLOT {
             self.release(self.place(SlotId::from_raw(taken)));
         }
     }

@@ -8,18 +8,18 @@ use spandrel_pages::{Figure, MIB, PAGE_BYTES};
 use spandrel_sync::background;
 
 use super::lists::{Lists, pages_of};
-use super::parked::NOBODY;
+use super::parked::NO_SLOT;
 use super::slot::{HELD, Slot, WARM};
 use super::{PAGES_PER_HUGE, Place, Remap};
 
-/// From so many live and warm pages on there is a thread that looks after them, as for the native
+/// From this number of live and warm pages on there is a thread that looks after them, as for the native
 /// heap: 64 MiB.
 const THREAD_FROM_PAGES: usize = 64 * MIB / PAGE_BYTES;
 /// With this number of warm pages there is a thread as long as they stay, as for the native heap: 4 MiB.
 const KEPT_LEAST: usize = 4 * MIB / PAGE_BYTES;
-/// Warm memory that nobody asked for in this time goes back.
+/// Warm memory that no request took in this time is given back.
 const WARM_MS: u64 = 1000;
-/// The queue is looked at this often, by whoever allocates or frees.
+/// The queue is looked at this often, by threads that allocate or free.
 const TICK_MS: u64 = 100;
 /// Slots trimmed per tick at most: bounds what one call may pay.
 const TICK_SLOTS: usize = 64;
@@ -32,7 +32,7 @@ const STAMP_MS: u64 = 16;
 
 impl Remap {
     /// Notes that a held or entered slot has more live and warm pages. The
-    /// accounts are told of it now and then.
+    /// accounts learn it now and then.
     #[inline(always)]
     pub(super) fn note(&self, place: Place, live: i32, warm: i32) {
         let slot = place.slot;
@@ -60,7 +60,7 @@ impl Remap {
         self.see(&lists);
     }
 
-    /// Shows what there is to those who look without the lock.
+    /// Shows what there is to threads that look without the lock.
     pub(super) fn see(&self, lists: &Lists) {
         let (live_pages, warm) = (lists.accounts.live, lists.accounts.warm);
         self.warm_seen.store(warm, Relaxed);
@@ -155,7 +155,7 @@ impl Remap {
             return;
         }
         let spare = (place.slot.touched.load(Relaxed) as usize).saturating_sub(pages);
-        // Without barriers only the owner, who is here, can give spare pages back.
+        // Without barriers only the owner, the calling thread, can give spare pages back.
         let keep = if barrier::available() { limit } else { 0 };
         if spare > keep {
             self.drop_pages(place, pages + keep);
@@ -170,7 +170,7 @@ impl Remap {
     /// Gives back what has been warm for long, now and then.
     #[inline]
     pub(super) fn tick(&self) {
-        if self.warm_seen.load(Relaxed) == 0 && self.parked.load(Relaxed) == NOBODY {
+        if self.warm_seen.load(Relaxed) == 0 && self.parked.load(Relaxed) == NO_SLOT {
             return;
         }
         let now = clock::coarse_ms();
@@ -184,11 +184,11 @@ impl Remap {
         let limit = (now.saturating_sub(WARM_MS) / STAMP_MS) as u32;
         let too_much = budget::counts() && budget::excess() > 0;
         self.give_back(|_, stamp| too_much || is_before(stamp, limit), TICK_SLOTS);
-        // Where there is no thread, and perhaps nobody asks the native heap for anything.
+        // Where there is no thread, and perhaps no request comes to the native heap.
         spandrel_slabs::step_beside();
     }
 
-    /// A promise of what a slot will hold when so many pages of it are used, if need be after
+    /// A promise of what a slot will hold when this number of its pages is used, if need be after
     /// giving back what is warm; `None`: the hard limit forbids it.
     #[inline]
     pub(super) fn admit(&self, slot: &Slot, pages: usize) -> Option<Promise> {
@@ -209,7 +209,7 @@ impl Remap {
         promise
     }
 
-    /// Gives all warm memory back; true if there was any. Waits for whoever is at it.
+    /// Gives all warm memory back; true if there was any. Waits for a thread that is at it.
     pub(super) fn trim_all(&self) -> bool {
         self.unpark_to_lists();
         let before = self.warm_seen.load(Relaxed);
@@ -218,7 +218,7 @@ impl Remap {
         self.warm_seen.load(Relaxed) < before
     }
 
-    /// Work beside the program: gives back what has been warm for long, and of what is warm so many
+    /// Work beside the program: gives back what has been warm for long, and of what is warm this number of
     /// bytes if there are. How many these were, and whether there will be more to do.
     pub(super) fn step(&self, beyond: usize) -> (usize, bool) {
         self.tick();
@@ -230,7 +230,7 @@ impl Remap {
             self.give_back(|lists, _| lists.accounts.warm > keep, usize::MAX);
             given_back = before.saturating_sub(self.warm_seen.load(Relaxed)) * PAGE_BYTES;
         }
-        (given_back, self.warm_seen.load(Relaxed) > 0 || self.parked.load(Relaxed) != NOBODY)
+        (given_back, self.warm_seen.load(Relaxed) > 0 || self.parked.load(Relaxed) != NO_SLOT)
     }
 
     /// Has the background thread started once there is enough to look after. Not to be called where

@@ -151,8 +151,8 @@ impl Run<'_> {
     }
 }
 
-/// Makes the calls. `refuse`: of so many calls that back, unback and collapse one fails, 0 for none;
-/// of so many huge pages one begins with small pages.
+/// Makes the calls. `refuse`: of this number of calls that back, unback and collapse one fails, 0 for none;
+/// of this number of huge pages one begins with small pages.
 pub fn run(settings: Settings, refuse: (u32, u32, u32), begins_small: u32, calls: &[Call]) {
     let mut records = vec![Tracker::default(); HUGEPAGES];
     let mut fake = Fake::new(HUGEPAGES);

@@ -52,7 +52,7 @@ unsafe fn look_at(
     let (stacks, seen) = unsafe {
         ((&raw mut (*block).stacks).cast::<Stack>(), (&raw mut (*block).seen).cast::<usize>())
     };
-    // SAFETY: whoever runs there may change the stack meanwhile.
+    // SAFETY: a thread that runs there may change the stack meanwhile.
     let count = |class: usize| unsafe { Stack::count(stacks.add(class)) };
     // SAFETY: only the holder of the lock looks at this.
     let seen = |class: usize| unsafe { seen.add(class) };
@@ -79,7 +79,7 @@ unsafe fn look_at(
             // SAFETY: as above, and the stacks are ours alone; `gone` is no more than `all`.
             unsafe {
                 look(block, place);
-                // No reference: who has just left the block may note an ebb still.
+                // No reference: a thread that has just left the block may note an ebb still.
                 let stack = stacks.add(place);
                 let bottom = (*stack).bottom;
                 // The oldest; what was freed last is warm.
@@ -115,7 +115,7 @@ unsafe fn look_at(
     left
 }
 
-/// Does something while nobody is at any block of a processor, whose objects it can [`visit`]; `false` as its
+/// Does something while no thread is at any block of a processor, whose objects it can [`visit`]; `false` as its
 /// argument: that cannot be had.
 ///
 /// # Safety
@@ -143,7 +143,7 @@ pub unsafe fn visit(
         let mut grown = 0;
         for place in 1..CLASSES {
             let class = seen_from(home_of(cpu), place);
-            // SAFETY: a block is never taken away, and nobody else is at it.
+            // SAFETY: a block is never taken away, and no other thread is at it.
             unsafe {
                 let stack = &raw const (*block).stacks[place];
                 Stack::visit(stack, (*block).room[place], |at| object(class, at))?;

@@ -1,9 +1,9 @@
-//! Caches of processors: a block of stacks for each, which whoever runs there
+//! Caches of processors: a block of stacks for each, which the thread that runs there
 //! uses without a lock (see `restartable`).
 //!
 //! A table says where the block of each processor is. Where it has none yet, or
-//! somebody else is at it, the table names a block whose stacks are empty and full
-//! at once, so that whoever runs there goes the slow way.
+//! another thread is at it, the table names a block whose stacks are empty and full
+//! at once, so that a thread that runs there goes the slow way.
 
 mod all;
 mod tides;
@@ -37,7 +37,7 @@ const FIRST_STACK_BYTES: usize = 24 * 1024;
 const FIRST_STACK_LEAST: usize = 64;
 const STACK_MOST: usize = 1024;
 const STACK_LEAST: usize = 2;
-/// By so many bytes of objects all stacks of a processor may grow together.
+/// By this number of bytes of objects all stacks of a processor may grow together.
 const GROWN_BYTES: usize = 2 * MIB;
 /// Objects that come or go at once.
 const BATCH: usize = 256;
@@ -49,7 +49,7 @@ pub struct Block {
     recent: Recent,
     /// Where in the block the stack of each class lies; where there are no stacks, that of class 0 stands for all.
     stack_of: [u16; CLASSES],
-    /// Objects that were in the stacks when somebody looked last.
+    /// Objects that were in the stacks at the last look.
     seen: [usize; CLASSES],
     /// Slots that each stack may have where it lies.
     room: [usize; CLASSES],
@@ -71,7 +71,7 @@ pub const STACK_OF_AT: usize = offset_of!(Block, stack_of);
 
 /// The block of stacks that are empty and full.
 struct Nothing(Block);
-// SAFETY: nobody writes to it.
+// SAFETY: no thread writes to it.
 unsafe impl Sync for Nothing {}
 static NOTHING: Nothing = Nothing(Block {
     stacks: [const { Stack::none() }; CLASSES],
@@ -86,11 +86,11 @@ static NOTHING: Nothing = Nothing(Block {
     hits: Hits::none(),
 });
 
-/// Where whoever runs on a processor finds its block. Filled before any thread
+/// Where a thread finds the block of the processor that it runs on. Filled before any thread
 /// uses it.
 pub static BLOCKS: [AtomicPtr<Block>; CPUS_MOST] =
     [const { AtomicPtr::new(ptr::null_mut()) }; CPUS_MOST];
-/// The blocks that there are, also while somebody is at one.
+/// The blocks that there are, also while a thread is at one.
 static MADE: [AtomicPtr<Block>; CPUS_MOST] = [const { AtomicPtr::new(ptr::null_mut()) }; CPUS_MOST];
 /// One more than the highest processor that has one.
 static END: AtomicUsize = AtomicUsize::new(0);
@@ -100,7 +100,7 @@ static OTHERS: Lock<Spare> = Lock::new(Spare(ptr::null_mut()));
 
 /// Room for what a block holds, so that its processor need not do without it for long.
 struct Spare(*mut usize);
-// SAFETY: whoever holds the lock has the room.
+// SAFETY: the holder of the lock has the room.
 unsafe impl Send for Spare {}
 
 static SLOTS: [usize; CLASSES] = class::kept(STACK_BYTES, STACK_LEAST, STACK_MOST);
@@ -161,7 +161,7 @@ pub fn attached() -> Option<*mut Area> {
 }
 
 /// The block of the processor that the thread runs on just now, made if there
-/// is none; `None`: somebody is at it, or there is no memory.
+/// is none; `None`: another thread is at it, or there is no memory.
 fn current(area: *mut Area) -> Option<*mut Block> {
     // SAFETY: the calling thread's area, which is there as long as the thread.
     let cpu = unsafe { restartable::processor(area) };
@@ -280,7 +280,7 @@ unsafe fn note(block: *mut Block, place: usize) {
     }
 }
 
-/// Gives an object back for whom `restartable::push` did not: when the stack is full, some go on.
+/// Gives an object back that `restartable::push` did not take: when the stack is full, some go on.
 #[inline(never)]
 pub fn spill(area: *mut Area, class: usize, object: usize) {
     // SAFETY: the calling thread's area, which is there as long as the thread.
@@ -325,7 +325,7 @@ fn is_cached(cpu: usize, class: usize, object: usize) -> bool {
     }
     // SAFETY: a block is never taken away.
     let stack = unsafe { &raw const (*block).stacks[seen_from(home_of(cpu), class)] };
-    // SAFETY: as above, and only who runs there writes to the entry, as below.
+    // SAFETY: as above, and only a thread that runs there writes to the entry, as below.
     let entry = unsafe { Recent::entry(&raw mut (*block).recent, object) };
     // SAFETY: as above.
     let seems = |top| unsafe { Recent::seems_cached(entry.read_volatile(), top, object) };
@@ -343,16 +343,16 @@ fn is_cached(cpu: usize, class: usize, object: usize) -> bool {
         return true;
     }
     // It was in another stack, when there were objects of another class in its place.
-    // SAFETY: as above; whoever writes there meanwhile writes what is as good.
+    // SAFETY: as above; a thread that writes there meanwhile writes what is as good.
     unsafe { entry.write_volatile(block.cast()) };
     false
 }
 
-/// Does something while nobody is at the block of a processor; false: that cannot be had. To be
+/// Does something while no thread is at the block of a processor; false: that cannot be had. To be
 /// called with the lock held.
 fn alone(cpu: usize, block: *mut Block, work: impl FnOnce()) -> bool {
     BLOCKS[cpu].store(nothing(), Relaxed);
-    // Nobody is in the middle of a sequence with this block after the barrier, and nobody
+    // No thread is in the middle of a sequence with this block after the barrier, and none
     // begins one. It is not for long.
     let is_ours = restartable::restart(cpu);
     if is_ours {

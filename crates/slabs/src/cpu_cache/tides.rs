@@ -84,7 +84,7 @@ pub(super) fn grow(area: *mut Area, class: usize) -> bool {
         let slots = map::open_cache(GROWN_SLOTS[class] * size_of::<usize>()).cast::<usize>();
         // SAFETY: fresh memory for this number of slots.
         if slots.is_null() || !alone(cpu, block, || unsafe { Stack::move_to(stack, slots) }) {
-            // What cannot be had now is not asked for again and again.
+            // What cannot be had now is not tried again and again.
             *grown = GROWN_BYTES;
             return false;
         }
@@ -150,7 +150,7 @@ fn narrow_if_due(area: *mut Area, class: usize, passed: usize) {
         }
     });
     if !was_alone {
-        // What cannot be had now is not asked for in this flood again.
+        // What cannot be had now is not tried in this flood again.
         // SAFETY: as above.
         unsafe { Stack::note_seldom(stack, false) };
     }
