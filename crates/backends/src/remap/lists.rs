@@ -6,10 +6,10 @@ use spandrel_os::slices::{GRANULE_BYTES, Slice};
 use spandrel_os::vm;
 use spandrel_pages::{KIB, PAGE_BYTES, align_down, align_up};
 
+use super::STRICT;
 use super::accounts::Accounts;
 use super::layout::{CAPACITY, CLASSES, Layout, ROOM, SlotId};
 use super::slot::{COLD, HELD, Slot, WARM};
-use super::{STRICT, may_be_apart};
 
 /// Warm slots are kept apart by the power of two of their resident pages, ...
 const OCTAVES: usize = 26;
@@ -23,8 +23,6 @@ const MUCH_MORE: usize = 4 * PARTS;
 /// because it is so large that opening it whole would show in core dumps and
 /// under `mlockall`.
 const BATCH: [u32; CLASSES] = [64, 16, 1, 0, 0, 0];
-/// Slots of this class and larger ones are opened in steps as long as there are not many of them: 32 MiB.
-pub const APART_FROM: usize = 2;
 /// Slot records are opened in steps of this many bytes.
 const RECORD_STEP: usize = 64 * KIB;
 
@@ -246,8 +244,7 @@ impl Lists {
             let more = (RECORD_STEP / size_of::<Slot>()) as u32;
             self.classes[class].records = (index + more).min(count);
         }
-        let is_apart = self.strict || class >= APART_FROM && may_be_apart();
-        let batch = if is_apart { 0 } else { BATCH[class].min(count - index) };
+        let batch = if self.strict { 0 } else { BATCH[class].min(count - index) };
         if batch > 0 && index >= self.classes[class].opened {
             let at = self.layout.start(id) as *mut u8;
             // SAFETY: the slots lie in the slice, at and beyond the frontier.

@@ -46,7 +46,7 @@ use density::{Contents, Densities};
 pub use early::{alloc_early, alloc_fresh, note_late, note_unserved};
 pub use layout::ALIGN_KEPT_BYTES;
 use layout::{CLASSES, Layout, ROOM, SlotId, can_align, class_aligned, tight_class_for};
-use lists::{APART_FROM, Lists, Want, pages_of, record};
+use lists::{Lists, Want, pages_of, record};
 pub use packed::alloc_unless_packed;
 use slot::{LIVE, Slot};
 
@@ -293,7 +293,6 @@ impl Remap {
             return false;
         }
         let strict = self.lists_strict();
-        let is_apart = place.id.class() >= APART_FROM;
         if strict && opened == 0 && self.apart.load(Relaxed) >= grow::APART_BUDGET {
             return false;
         }
@@ -302,9 +301,6 @@ impl Remap {
             // system call each.
             let ahead = if opened == 0 { 0 } else { (pages / 8).max(16) };
             (pages + ahead).min(capacity)
-        } else if is_apart {
-            // Part of a core dump: to the end of a huge page.
-            (pages + pages / 8).next_multiple_of(PAGES_PER_HUGE).min(capacity)
         } else {
             (pages * 2).next_power_of_two().min(capacity)
         };
@@ -313,7 +309,7 @@ impl Remap {
             // SAFETY: the range lies in a slot that the caller holds.
             if unsafe { vm::open(place.at.add(from), target * PAGE_BYTES - from) } {
                 place.slot.opened.store(target as u32, Relaxed);
-                if (strict || is_apart) && opened == 0 {
+                if strict && opened == 0 {
                     self.apart.fetch_add(1, Relaxed);
                 }
                 return true;
@@ -378,14 +374,6 @@ impl Remap {
         }
         NonNull::new(place.object()).map(|at| (at, dirty.min(size)))
     }
-}
-
-/// Slots that are opened by themselves where opening costs nothing: 512 mappings.
-const APART_MOST: usize = 256;
-
-/// Whether another slot may be opened by itself, which makes two mappings of it.
-fn may_be_apart() -> bool {
-    REMAP.apart.load(Relaxed) < APART_MOST
 }
 
 /// As the lists have it, for a look without the lock.
