@@ -5,8 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use spandrel_os::{budget, live};
 use spandrel_pageheap::{Memory, PageHeap, Place, Request, Settings, Stats, Urgency};
 use spandrel_pages::{
-    HEAP_PAGE_BYTES, HEAP_PAGES_PER_HUGEPAGE, HUGEPAGE_BYTES, HugeLength, HugePageId, Length, MIB,
-    spread,
+    HEAP_PAGE_BYTES, HEAP_PAGES_PER_HUGEPAGE, HUGEPAGE_BYTES, HugePageId, Length, MIB, spread,
 };
 use spandrel_recorder::{self as recorder, Event};
 use spandrel_sync::{Lock, Once, background};
@@ -41,9 +40,8 @@ static READY: AtomicBool = AtomicBool::new(false);
 static HEAP: Lock<PageHeap<'static>> = Lock::new(PageHeap::new(&mut [], SETTINGS));
 const SETTINGS: Settings = Settings {
     not_advised: SMALL_PROGRAM,
-    // 200 MB in objects of 0.8 MB, or of 1.2 MB, took 265 MB with half a huge page and 64 MiB.
+    // Larger spans may lie in regions, across huge pages.
     within_hugepage: Length(HEAP_PAGES_PER_HUGEPAGE / 4),
-    region_slack: HugeLength(8).pages(),
     coloured: true,
     ..Settings::DEFAULT
 };
