@@ -60,8 +60,8 @@ pub fn open_sparingly() {
     spandrel_backends::open_sparingly();
 }
 
-/// Looks for new limits of the address space and of the data segment, and gives back what is reserved and not used, or closes what is open, if they are of concern;
-/// true if so.
+/// Looks for new limits of the address space and of the data segment. Releases unused reservations for the one, and closes unused open memory for the other;
+/// true if there was any.
 pub fn heed_limit() -> bool {
     spandrel_backends::heed_limit()
 }

@@ -23,8 +23,8 @@ const LOOK_MS: u64 = 500;
 /// The native allocator may still grow by this part of the limit, as where the limit is there at the start.
 const KEPT_PART: usize = 16;
 
-/// Looks for new limits, and gives back what is reserved, or closes what is open, if that is of concern; true if so. Two system calls. To be
-/// called without a lock.
+/// Looks for new limits of the address space and of the data segment. Releases unused reservations for the one, and closes unused open memory for the
+/// other. True: memory was released or closed. Two system calls. The caller holds no lock.
 pub fn heed_limit() -> bool {
     let closed = vm::data_limit().is_some() && open_sparingly();
     heed_reserved() || closed

@@ -233,7 +233,8 @@ impl PageHeap<'_> {
         None
     }
 
-    /// Gives back as many empty huge pages of a pool as the kernel gives for spans that cannot have those: memory would be kept twice.
+    /// Releases up to `count` empty huge pages of a pool, because a span that the pool cannot serve takes this number from the kernel. Otherwise
+    /// both would stay resident.
     fn give_for(&mut self, memory: &mut impl Memory, count: HugeLength, pool: Pool) {
         let empty = match pool {
             Pool::Cache => self.cache.ranges.total,

@@ -1,4 +1,4 @@
-//! What the heap gives back to the kernel, when, and why (4.3, 4.6).
+//! Release of memory to the kernel: which pages, when, and why (4.3, 4.6).
 
 use spandrel_pages::{HugeLength, HugePageId, Length};
 
@@ -42,7 +42,7 @@ pub enum Urgency {
 }
 
 impl PageHeap<'_> {
-    /// Gives back about this number of pages, or all that can be given. When asked to: first empty huge
+    /// Releases about `pages` pages, or all that can be released. On request: first empty huge
     /// pages, then free pages of huge pages that are in use, of the emptiest first. In the
     /// background only the latter, as far as demand allows: empty huge pages leave when demand's
     /// swing does not justify them. Returns how many went, which may be more.
@@ -131,7 +131,7 @@ impl PageHeap<'_> {
         ))
     }
 
-    /// Gives back empty huge pages of regions. A region without any others is none any more.
+    /// Releases up to `count` empty huge pages of regions. A region without used and backed huge pages is dissolved.
     pub(crate) fn release_regions(
         &mut self,
         memory: &mut impl Memory,

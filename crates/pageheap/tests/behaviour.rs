@@ -169,7 +169,7 @@ fn empty_pages_of_the_cache_and_of_regions_are_not_kept_for_each_other() {
     let spans: Vec<Span> = (0..600).map(|_| world.get(141)).collect();
     let most = world.heap.stats().resident();
     spans.into_iter().for_each(|s| world.put(s));
-    // The same again, in the region alone: what the cache has goes back for it.
+    // The same spans again: the region serves all of them, and the cache releases its huge pages.
     let spans: Vec<Span> = (0..600).map(|_| world.get(141)).collect();
     assert!(world.heap.stats().resident() <= most, "{:?}", world.heap.stats());
     spans.into_iter().for_each(|s| world.put(s));

@@ -1,8 +1,8 @@
-//! Free pages that go back because another allocator of ours takes memory.
+//! Release of free pages while another allocator of ours takes memory.
 //!
-//! Each of two allocators keeps what its own demand swings by. A program that goes from sizes of the one to sizes of the other, or whose
-//! arrays grow out of the one side by side, would have its memory twice. So what the other one takes goes back here, as far as there is
-//! more than a part of what is in use. If the heap wants it again soon, the next pages stay for a while.
+//! Each of two allocators retains what its own demand swings by. A program that changes from sizes of the one to sizes of the other, or whose
+//! arrays grow out of the one side by side, would have its memory resident twice. So this heap releases twice what the other allocator takes, as long as
+//! its free pages exceed [`LEFT`] and half of what is in use. If the heap takes most of it again soon, free pages are retained for a while.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -29,7 +29,7 @@ const MOST_REGRETS: u32 = 6;
 
 /// Bytes that the other allocator has taken since the last look.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
-/// What went back last, what the heap had then, and when; under the heap's lock, as are the others below.
+/// Pages of the last release, backed pages after it, and its time. Accessed under the heap's lock, as are the two below.
 static GONE: AtomicU32 = AtomicU32::new(0);
 static BACKED: AtomicU32 = AtomicU32::new(0);
 static GONE_MS: AtomicU64 = AtomicU64::new(0);

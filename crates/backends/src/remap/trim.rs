@@ -218,8 +218,8 @@ impl Remap {
         self.warm_seen.load(Relaxed) < before
     }
 
-    /// Work beside the program: gives back what has been warm for long, and of what is warm this number of
-    /// bytes if there are. How many these were, and whether there will be more to do.
+    /// Work beside the program: releases memory that has been warm for long, and `beyond` bytes of other warm memory,
+    /// if there are. How many these were, and whether there will be more to do.
     pub(super) fn step(&self, beyond: usize) -> (usize, bool) {
         self.tick();
         let mut given_back = 0;
