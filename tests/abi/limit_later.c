@@ -1,6 +1,6 @@
 /* A limit of the address space that comes while the program runs: "self", or "outside", by another process. What fits in
  * it is to be had, by requests and by mappings, threads and libraries of the program; what does not is refused; and the
- * objects from before are as good as ever. The second argument is the limit in MiB. */
+ * objects from before are as good as ever. The second argument is the limit in MiB. With a third one the program rests before, so that free memory has gone back. */
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -67,7 +67,7 @@ static size_t exhaust(size_t size) {
 
 /* Objects that share huge pages in a range of addresses made for them, and small ones that lie behind that. */
 static void spread_out(void) {
-    enum { MIDDLE = 60, BEHIND = 40000 };
+    enum { MIDDLE = 160, BEHIND = 200000 };
     static char *middle[MIDDLE], *behind[BEHIND];
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < MIDDLE; i++) {
@@ -86,7 +86,7 @@ static void spread_out(void) {
 }
 
 int main(int count, char **words) {
-    CHECK(count == 3, "arguments");
+    CHECK(count == 3 || count == 4, "arguments");
     setvbuf(stdout, NULL, _IONBF, 0);
     int outside = strcmp(words[1], "outside") == 0;
     limit = strtoull(words[2], NULL, 10) * MIB;
@@ -99,6 +99,7 @@ int main(int count, char **words) {
         fill_from(large[i], 0, large_size(i), (uint64_t)i);
     }
     spread_out();
+    if (count == 4) sleep(6);
     run_thread();
     if (!outside) {
         /* A first one that is of concern, and that another follows. */

@@ -41,6 +41,7 @@ fn a_limit_of_address_space_that_comes_later() {
         program.run_each(&["mimalloc"], |job| job.args([set_by, "2000"]));
         program.run_each(&others, |job| job.args([set_by, "1200"]));
     }
+    program.run_each(&["auto", "native"], |job| job.args(["self", "1200", "rested"]));
 }
 
 #[test]

@@ -22,6 +22,7 @@ pub struct Fault {
 /// What the records add up to.
 #[derive(Default)]
 struct Sums {
+    gone: HugeLength,
     free: HugeLength,
     cached: HugeLength,
     large: HugeLength,
@@ -72,11 +73,12 @@ impl PageHeap<'_> {
         while at < end {
             let count = match self.table[at].state {
                 State::Free => self.check_range(at, &self.vacant.free, &mut sums.free)?,
+                State::Gone => self.check_range(at, &self.vacant.gone, &mut sums.gone)?,
                 State::Cached => self.check_range(at, &self.cache.ranges, &mut sums.cached)?,
                 State::Large => self.check_large(at, &mut sums)?,
                 State::Filler => self.check_filler(at, &mut sums)?,
                 State::Region => self.check_region(at, &mut sums)?,
-                State::Inside | State::FreeEnd | State::CachedEnd => {
+                State::Inside | State::FreeEnd | State::CachedEnd | State::GoneEnd => {
                     return Err(Fault { page: at, what: "no beginning of anything" });
                 }
             };
@@ -84,6 +86,7 @@ impl PageHeap<'_> {
         }
         ensure(end, at == end, "the last thing goes beyond the frontier")?;
         ensure(end, sums.free == self.vacant.free.total, "vacant huge pages")?;
+        ensure(end, sums.gone == self.vacant.gone.total, "huge pages that are gone")?;
         ensure(end, sums.cached == self.cache.ranges.total, "cached huge pages")?;
         ensure(end, sums.filler == self.filler.counts, "sums of the filler")?;
         let members: u32 = self.filler.sets.iter().map(|lists| lists.members).sum();

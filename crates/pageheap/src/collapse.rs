@@ -267,7 +267,7 @@ fn is_candidate(tracker: &Tracker, now_s: u64) -> bool {
 fn following(page: HugePageId, tracker: &Tracker) -> HugePageId {
     let next = page.after(HugeLength(1));
     match tracker.state {
-        State::Free | State::Cached => page.after(HugeLength(tracker.length.max(1))),
+        State::Free | State::Cached | State::Gone => page.after(HugeLength(tracker.length.max(1))),
         State::Large => page.after(HugeLength((tracker.length / PAGES).max(1))),
         State::Region => HugePageId(tracker.note).after(REGION).max(next),
         _ => next,

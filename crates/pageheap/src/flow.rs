@@ -217,10 +217,16 @@ impl PageHeap<'_> {
         align: HugeLength,
     ) -> Option<Range> {
         self.give_for(memory, count, Pool::Regions);
-        let range = self.vacant.allocate(&mut self.table, memory, count, align)?;
-        if memory.back(range.first, count) {
-            return Some(range);
-        }
+        let range = loop {
+            let range = self.vacant.allocate(&mut self.table, memory, count, align)?;
+            if memory.back(range.first, count) {
+                return Some(range);
+            }
+            if !memory.is_gone(range.first, count) {
+                break range;
+            }
+            self.part_with(memory, range);
+        };
         // The kernel may have room for them once it has what lies in the cache.
         let cached = self.cache.ranges.total;
         let given = self.release_whole(memory, cached);
@@ -252,6 +258,17 @@ impl PageHeap<'_> {
             Pool::Regions => self.release_regions(memory, count),
         };
         self.counters.released.demand += u64::from(gone.pages().0);
+    }
+
+    /// Enters those of a range's huge pages that are gone as such, and the others as vacant.
+    #[cold]
+    fn part_with(&mut self, memory: &impl Memory, range: Range) {
+        for page in (range.first.0..range.end().0).map(HugePageId) {
+            let one = Range { first: page, count: ONE };
+            let is_gone = memory.is_gone(page, ONE);
+            let ranges = if is_gone { &mut self.vacant.gone } else { &mut self.vacant.free };
+            ranges.insert(&mut self.table, one);
+        }
     }
 
     /// Takes a span back. False: there is no such span, and nothing was done.

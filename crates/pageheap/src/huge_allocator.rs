@@ -12,12 +12,18 @@ use crate::tracker::{State, Table};
 #[derive(Debug)]
 pub(crate) struct HugeAllocator {
     pub(crate) free: Ranges,
+    /// Ranges whose address space was released for good, as far as a request has met them.
+    pub(crate) gone: Ranges,
     pub(crate) frontier: HugePageId,
 }
 
 impl HugeAllocator {
     pub(crate) const fn new() -> Self {
-        Self { free: Ranges::new(State::Free, State::FreeEnd), frontier: HugePageId(0) }
+        Self {
+            free: Ranges::new(State::Free, State::FreeEnd),
+            gone: Ranges::new(State::Gone, State::GoneEnd),
+            frontier: HugePageId(0),
+        }
     }
 
     /// A range of unbacked huge pages, `align` a power of two.

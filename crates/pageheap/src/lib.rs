@@ -46,4 +46,3 @@ pub use request::{Request, Settings, Span};
 pub use stats::{Counters, Released, Stats};
 pub use step::Work;
 pub use tracker::Tracker;
-pub use unbacked::Place;

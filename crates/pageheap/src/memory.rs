@@ -18,6 +18,12 @@ pub trait Memory {
     /// again: touching them faults them in.
     fn back(&mut self, first: HugePageId, count: HugeLength) -> bool;
 
+    /// Whether the address space of any of these huge pages was released for good, so that [`Self::back`] fails for them from now on.
+    fn is_gone(&self, first: HugePageId, count: HugeLength) -> bool {
+        let _ = (first, count);
+        false
+    }
+
     /// Whether a huge page that is about to be used for small spans had better begin with small
     /// pages: getting a whole one takes long just now, and it can be made whole later. Asked once for
     /// each.

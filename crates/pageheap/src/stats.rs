@@ -91,7 +91,7 @@ pub struct Stats {
     pub free: Length,
     /// Unbacked free pages on huge pages that are partly used.
     pub unbacked: Length,
-    /// Unbacked empty huge pages that were used once, those of regions included.
+    /// Unbacked empty huge pages that were used once, those of regions and those that are gone included.
     pub vacant: HugeLength,
     /// Huge pages that lie in the filler.
     pub filler: HugeLength,
@@ -192,7 +192,12 @@ impl PageHeap<'_> {
             cached: self.cache.ranges.total.saturating_add(HugeLength(region.empty)),
             free: Length(filler.free_backed().saturating_add(region_free)),
             unbacked: Length(filler.unbacked),
-            vacant: self.vacant.free.total.saturating_add(HugeLength(unbacked)),
+            vacant: self
+                .vacant
+                .free
+                .total
+                .saturating_add(self.vacant.gone.total)
+                .saturating_add(HugeLength(unbacked)),
             filler: HugeLength(filler.hugepages),
             broken: HugeLength(filler.broken),
             refilled: HugeLength(filler.refilled),

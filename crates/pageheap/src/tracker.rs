@@ -29,6 +29,10 @@ pub(crate) enum State {
     Region,
     /// The first of a large span.
     Large,
+    /// The first of a range of huge pages whose address space was released for good.
+    Gone,
+    /// The last of such a range, unless it is also the first.
+    GoneEnd,
 }
 
 /// A reference to another record. The number is stored plus one: zero bytes refer to nothing.

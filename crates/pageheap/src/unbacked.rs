@@ -1,4 +1,4 @@
-//! Which huge pages are not backed, for a caller that closes them, or gives their address space back.
+//! Which huge pages are not backed, for a caller that closes them or releases their address space.
 
 use spandrel_pages::{HEAP_PAGES_PER_HUGEPAGE, HugeLength, HugePageId};
 
@@ -6,33 +6,22 @@ use crate::heap::PageHeap;
 use crate::huge_region::is_unbacked;
 use crate::tracker::State;
 
-/// Where huge pages are that are not backed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
-    /// Anywhere.
-    Vacant,
-    /// In a region. If they are never backed again the region serves what else it has.
-    Region,
-}
-
 impl PageHeap<'_> {
     /// Shows each range of huge pages below the frontier that are not backed: nothing lies on them, and they are backed again before
     /// anything does. Linear in the number of ranges, large spans and huge pages in use.
-    pub fn unbacked(&self, mut each: impl FnMut(HugePageId, HugeLength, Place)) {
+    pub fn unbacked(&self, mut each: impl FnMut(HugePageId, HugeLength)) {
         let mut at = HugePageId(0);
         while at < self.frontier() {
             let tracker = &self.table[at];
-            let (count, place) = match tracker.state {
-                State::Free => (tracker.length, Some(Place::Vacant)),
-                State::Cached => (tracker.length, None),
-                State::Large => (tracker.length / HEAP_PAGES_PER_HUGEPAGE, None),
-                State::Region if is_unbacked(tracker) => {
-                    (self.unbacked_in_region(at), Some(Place::Region))
-                }
-                _ => (1, None),
+            let (count, is_unbacked) = match tracker.state {
+                State::Free => (tracker.length, true),
+                State::Cached | State::Gone => (tracker.length, false),
+                State::Large => (tracker.length / HEAP_PAGES_PER_HUGEPAGE, false),
+                State::Region if is_unbacked(tracker) => (self.unbacked_in_region(at), true),
+                _ => (1, false),
             };
-            if let Some(place) = place {
-                each(at, HugeLength(count), place);
+            if is_unbacked {
+                each(at, HugeLength(count));
             }
             at = HugePageId(at.0.saturating_add(count.max(1)));
         }
@@ -55,10 +44,10 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    use spandrel_pages::Length;
+    use spandrel_pages::{Length, PageId};
 
     use super::*;
-    use crate::{Collapse, Paper, Request, Settings, Tracker, Urgency};
+    use crate::{Collapse, Memory, Paper, Request, Settings, Tracker, Urgency};
 
     #[test]
     fn all_that_is_vacant_is_shown_once() {
@@ -74,7 +63,7 @@ mod tests {
         }
         let check = |heap: &PageHeap| {
             let mut ranges: Vec<(u32, u32)> = Vec::new();
-            heap.unbacked(|first, count, _| ranges.push((first.0, count.0)));
+            heap.unbacked(|first, count| ranges.push((first.0, count.0)));
             assert!(ranges.windows(2).all(|two| two[0].0 + two[0].1 <= two[1].0), "{ranges:?}");
             let sum: u32 = ranges.iter().map(|(_, count)| count).sum();
             assert_eq!(sum, heap.stats().vacant.0);
@@ -87,5 +76,54 @@ mod tests {
             check(&heap);
         }
         assert_eq!(heap.stats().vacant.0, heap.frontier().0);
+    }
+
+    /// A kernel that has released the address space of some huge pages.
+    struct Holes(core::ops::Range<u32>);
+
+    impl Memory for Holes {
+        fn back(&mut self, first: HugePageId, count: HugeLength) -> bool {
+            !self.is_gone(first, count)
+        }
+
+        fn is_gone(&self, first: HugePageId, count: HugeLength) -> bool {
+            first.0 < self.0.end && self.0.start < first.0 + count.0
+        }
+
+        fn unback(&mut self, _: PageId, _: Length) -> bool {
+            true
+        }
+
+        fn collapse(&mut self, _: HugePageId) -> Collapse {
+            Collapse::Unsupported
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_never_handed_out_again() {
+        let mut records = vec![Tracker::default(); 4096];
+        let mut heap = PageHeap::new(&mut records, Settings::DEFAULT);
+        let mut memory = Holes(0..0);
+        let get = |heap: &mut PageHeap, memory: &mut Holes, pages| {
+            heap.allocate(memory, 0, Request::pages(Length(pages))).unwrap().first
+        };
+        let large = get(&mut heap, &mut memory, 100 * 256);
+        let behind = get(&mut heap, &mut memory, 256);
+        assert!(heap.free(&mut memory, 0, large, Length(100 * 256)));
+        heap.release(&mut memory, 0, Length::MAX, Urgency::Asked);
+        // A hole in the middle of the vacant range.
+        memory.0 = 10..60;
+        let spans: Vec<PageId> = (0..60).map(|_| get(&mut heap, &mut memory, 256)).collect();
+        assert!(spans.iter().all(|span| !memory.0.contains(&span.hugepage().0)));
+        assert_eq!(heap.check(), Ok(()));
+        // The 50 huge pages on both sides were used first.
+        assert_eq!(spans.iter().filter(|span| span.hugepage().0 < 100).count(), 50);
+        // A span that is longer than either side lies behind.
+        for span in spans {
+            assert!(heap.free(&mut memory, 0, span, Length(256)));
+        }
+        heap.release(&mut memory, 0, Length::MAX, Urgency::Asked);
+        assert!(get(&mut heap, &mut memory, 45 * 256).hugepage() > behind.hugepage());
+        assert_eq!(heap.check(), Ok(()));
     }
 }

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
 use spandrel_os::{budget, live};
-use spandrel_pageheap::{Memory, PageHeap, Place, Request, Settings, Stats, Urgency};
+use spandrel_pageheap::{Memory, PageHeap, Request, Settings, Stats, Urgency};
 use spandrel_pages::{
     HEAP_PAGE_BYTES, HEAP_PAGES_PER_HUGEPAGE, HUGEPAGE_BYTES, HugePageId, Length, MIB, spread,
 };
@@ -377,7 +377,7 @@ pub fn open_sparingly() -> bool {
     let heap = HEAP.lock();
     let begins = map::open_sparingly(heap.frontier().0 as usize);
     if begins {
-        heap.unbacked(|first, count, _| {
+        heap.unbacked(|first, count| {
             // SAFETY: the huge pages hold nothing, and the heap's lock is held.
             unsafe { map::close(huge_address(first), count.0 as usize * HUGEPAGE_BYTES) };
         });
@@ -390,12 +390,9 @@ pub fn give_back_reserve(keep: usize) {
     if READY.load(Acquire) {
         let heap = HEAP.lock();
         map::give_back_rest(keep);
-        heap.unbacked(|first, count, place| {
-            // Ranges outside of regions are taken first: the heap could not go on without them.
-            if place == Place::Region {
-                // SAFETY: the huge pages hold nothing, and the heap's lock is held.
-                unsafe { map::give_back_hole(first.0 as usize, count.0 as usize) };
-            }
+        heap.unbacked(|first, count| {
+            // SAFETY: the huge pages hold nothing, and the heap's lock is held.
+            unsafe { map::give_back_hole(first.0 as usize, count.0 as usize) };
         });
     }
 }

@@ -81,6 +81,10 @@ impl Memory for Kernel {
         true
     }
 
+    fn is_gone(&self, first: HugePageId, n: HugeLength) -> bool {
+        map::is_gone(first.0 as usize, n.0 as usize)
+    }
+
     fn begins_small(&mut self) -> bool {
         // Nor where nothing can make it whole later.
         vm::can_collapse() && fresh::begin_small(1)

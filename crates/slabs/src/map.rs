@@ -269,20 +269,26 @@ fn open_to(places: &Places, wanted: usize) -> bool {
     false
 }
 
-/// Ranges of data that went back for good in the middle of it: addresses. Under the heap's lock.
+/// Ranges of data, as addresses, whose address space was released for good. Accessed under the heap's lock.
 static HOLES: [(AtomicUsize, AtomicUsize); HOLES_MOST] =
     [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; HOLES_MOST];
 const HOLES_MOST: usize = 32;
 /// Smaller ones are not worth it.
 const HOLE_LEAST_BYTES: usize = 16 * MIB;
 
-/// Whether any of a range has gone back for good.
+/// Whether the address space of any of these huge pages of data was released for good.
+pub fn is_gone(first: usize, huge_pages: usize) -> bool {
+    let start = places().data + first * HUGEPAGE_BYTES;
+    has_hole(start, start + huge_pages * HUGEPAGE_BYTES)
+}
+
+/// Whether any of a range was released for good.
 fn has_hole(from: usize, to: usize) -> bool {
     let taken = HOLES.iter().map(|(from, to)| (from.load(Relaxed), to.load(Relaxed)));
     taken.take_while(|(_, to)| *to > 0).any(|hole| hole.0 < to && from < hole.1)
 }
 
-/// Gives the address space of huge pages of data back for good, if there are many: they cannot be opened again. To be called as [`give_back_rest`].
+/// Releases the address space of huge pages of data for good, if there are many: they cannot be opened again. The caller holds the heap's lock.
 ///
 /// # Safety
 /// They are not in use.
