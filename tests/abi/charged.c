@@ -32,14 +32,14 @@ static void in_child(void (*work)(size_t), size_t size) {
     CHECK(waitpid(child, &status, 0) == child && status == 0, "size %zu: status %#x", size, status);
 }
 
-/* Three fifths of a limit that comes late can be had; they can be had again after all were free. */
+/* Three quarters of a limit that comes late can be had; they can be had again after all were free. */
 static void limit_late(size_t size) {
     drop(fill(size, 20 * MIB));
     struct rlimit limit = {300 * MIB, 300 * MIB};
     CHECK(setrlimit(RLIMIT_DATA, &limit) == 0, "setrlimit");
     for (int round = 0; round < 2; round++) {
-        size_t count = fill(size, 190 * MIB);
-        CHECK(count * size >= 190 * MIB, "round %d: %zu objects of %zu B", round, count, size);
+        size_t count = fill(size, 230 * MIB);
+        CHECK(count * size >= 230 * MIB, "round %d: %zu objects of %zu B", round, count, size);
         drop(count);
     }
 }
