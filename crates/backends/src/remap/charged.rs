@@ -3,13 +3,9 @@
 //!
 //! Slots are opened in advance as long as that costs nothing. From then on they are opened as far as they are used.
 
-use spandrel_pages::PAGE_BYTES;
-
-use super::layout::{CLASSES, ROOM, SlotId};
-use super::lists::pages_of;
-use super::slot::LIVE;
-use super::{PAGES_PER_HUGE, Remap, STRICT};
 use core::sync::atomic::Ordering::*;
+
+use super::{Remap, STRICT};
 
 /// Slots that are closed at most: each is a mapping apart from then on, and the kernel has a limit of these (65,530).
 const MOST_SLOTS: usize = 16384;
@@ -26,27 +22,9 @@ impl Remap {
         lists.close_empty(MOST_SLOTS);
         let frontiers = lists.frontiers();
         drop(lists);
-        // Large slots first: they are few.
-        let ids =
-            (0..CLASSES).rev().flat_map(|c| (0..frontiers[c]).map(move |i| SlotId::new(c, i)));
-        let live = ids.filter(|id| self.place(*id).slot.state() == LIVE);
-        live.take(MOST_SLOTS).for_each(|id| self.close_room(id));
+        self.live_below(frontiers)
+            .take(MOST_SLOTS)
+            .for_each(|place| Self::at_room(place, |pages| self.close_behind(place, pages)));
         true
-    }
-
-    /// Closes the room behind a live object.
-    fn close_room(&self, id: SlotId) {
-        let place = self.place(id);
-        let slot = place.slot;
-        if !slot.begin_trim() {
-            return;
-        }
-        let used = pages_of(slot.used.load(Relaxed)).max(slot.touched.load(Relaxed) as usize);
-        // Where huge pages are advised the mapping ends with one.
-        let pages = used.max(slot.huge().next_multiple_of(PAGES_PER_HUGE));
-        if pages < ROOM[id.class()] / PAGE_BYTES {
-            self.close_behind(place, pages);
-        }
-        slot.end_trim();
     }
 }

@@ -6,10 +6,12 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::*};
 
+use spandrel_pages::PAGE_BYTES;
+
 use super::layout::{CLASSES, ROOM, SlotId};
 use super::lists::pages_of;
 use super::slot::LIVE;
-use super::{PAGES_PER_HUGE, Remap};
+use super::{PAGES_PER_HUGE, Place, Remap};
 
 /// Whether slots are opened no further.
 static ENDED: AtomicBool = AtomicBool::new(false);
@@ -34,26 +36,39 @@ impl Remap {
         lists.give_back_empty(again);
         let frontiers = lists.frontiers();
         drop(lists);
-        // Large slots first: they are few.
-        let ids =
-            (0..CLASSES).rev().flat_map(|c| (0..frontiers[c]).map(move |i| SlotId::new(c, i)));
-        let live = ids.filter(|id| self.place(*id).slot.state() == LIVE);
-        live.take(MOST_OBJECTS).for_each(|id| self.give_back_room(id, again));
+        self.live_below(frontiers)
+            .take(MOST_OBJECTS)
+            .for_each(|place| self.give_back_room(place, again));
     }
 
-    /// Gives the room behind a live object back.
-    fn give_back_room(&self, id: SlotId, again: bool) {
-        let slot = self.place(id).slot;
+    /// Slots with live objects, of those below these frontiers. Large slots first: they are few.
+    pub(super) fn live_below(&self, frontiers: [u32; CLASSES]) -> impl Iterator<Item = Place> {
+        let of = move |class| (0..frontiers[class]).map(move |index| SlotId::new(class, index));
+        let places = (0..CLASSES).rev().flat_map(of).map(|id| self.place(id));
+        places.filter(|place| place.slot.state() == LIVE)
+    }
+
+    /// Works on the room behind a live object, from a page of its slot on, while its owner does not resize it. Not done where there is no room, or
+    /// the owner is just resizing it.
+    pub(super) fn at_room(place: Place, work: impl FnOnce(usize)) {
+        let slot = place.slot;
         if !slot.begin_trim() {
             return;
         }
         let used = pages_of(slot.used.load(Relaxed)).max(slot.touched.load(Relaxed) as usize);
         // Where huge pages are advised the mapping ends with one.
         let pages = used.max(slot.huge().next_multiple_of(PAGES_PER_HUGE));
-        if pages < ROOM[id.class()] / spandrel_pages::PAGE_BYTES {
-            // SAFETY: the object's owner changes nothing meanwhile, and what lies behind was never touched.
-            unsafe { self.lists.lock().give_back_behind(id, pages, again) };
+        if pages < ROOM[place.id.class()] / PAGE_BYTES {
+            work(pages);
         }
         slot.end_trim();
+    }
+
+    /// Releases the room behind a live object.
+    fn give_back_room(&self, place: Place, again: bool) {
+        Self::at_room(place, |pages| {
+            // SAFETY: the object's owner changes nothing meanwhile, and what lies behind was never touched.
+            unsafe { self.lists.lock().give_back_behind(place.id, pages, again) };
+        });
     }
 }
