@@ -62,6 +62,22 @@ fn arrays_that_grow_side_by_side_are_held_once() {
 }
 
 #[test]
+fn objects_that_fill_small_pages_get_huge_ones() {
+    let _turn = turn();
+    // Asking for huge pages of small ones is in Linux 6.1.
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let number = |part: Option<&str>| part.and_then(|part| part.parse::<u32>().ok()).unwrap_or(0);
+    let mut parts = release.split(['.', '-']);
+    let is_recent = (number(parts.next()), number(parts.next())) >= (6, 1);
+    let setting = std::fs::read_to_string(Path::new(PLACE).join("enabled")).unwrap_or_default();
+    if !is_recent || !(setting.contains("[always]") || setting.contains("[madvise]")) {
+        eprintln!("skipped: needs Linux 6.1, and huge pages");
+        return;
+    }
+    Program::new("promoted.c").run_each(&["auto", "mmap"], |job| job);
+}
+
+#[test]
 fn memory_goes_back_and_stays_back_with_any_setting() {
     let _turn = turn();
     subject().required_library();

@@ -83,9 +83,28 @@ static LOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 /// A [`Companion`].
 static COMPANION: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-/// What another allocator of ours does beside the program: it gives back what is due, and, because
-/// others need it, so many bytes more. How many of these, and whether there will be more to do.
-pub type Companion = fn(usize) -> (usize, bool);
+/// What another allocator of ours does beside the program: it gives back what is due and what others need, and promotes objects to huge pages.
+pub type Companion = fn(Turn) -> Done;
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// Bytes to give back that are not due, because others need them.
+    pub beyond: usize,
+    /// Whether the program does nothing just now. `None`: this is a thread of the program, which does not wait for promotion.
+    pub leisure: Option<bool>,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Done {
+    /// Bytes given back of [`Turn::beyond`].
+    pub given_back: usize,
+    /// There will be more to give back.
+    pub is_more: bool,
+    /// When there is something to do again for large objects on small pages; `None`: not before there is another one.
+    pub promotes_in_ms: Option<u32>,
+}
 
 /// Has the thread do another allocator's work too.
 pub fn set_companion(companion: Companion) {
@@ -222,7 +241,7 @@ fn relieve() {
     if now == 0 {
         return;
     }
-    let (mapped, _) = companion(now);
+    let mapped = companion(Turn { beyond: now, leisure: None }).given_back;
     let heaps = heap::relieve(now.saturating_sub(mapped)).0 as usize * HEAP_PAGE_BYTES;
     // Else nothing more can go.
     let gone = mapped.saturating_add(heaps);
@@ -288,10 +307,12 @@ fn look_after() -> Next {
     }
     let beyond = needed_by_others();
     let now = beyond.min(PASS_BYTES);
-    let (given_back, mut is_due) = companion(now.max(budget::excess()));
+    let leisure = has_leisure();
+    let turn = Turn { beyond: now.max(budget::excess()), leisure: Some(leisure) };
+    let Done { given_back, is_more: mut is_due, promotes_in_ms } = companion(turn);
     let is_small = kernel::reached() < THREAD_FROM && !is_companion_large();
     let now = now.saturating_sub(given_back);
-    let pass = heap::pass(now, has_leisure(), is_small).unwrap_or_default();
+    let pass = heap::pass(now, leisure, is_small).unwrap_or_default();
     is_due |= pass.idle > if is_small { LITTLE_IN_SMALL } else { LITTLE };
     let is_working = given_back > 0 || pass.restored || pass.released > Length::ZERO;
     let restores_in_ms = pass.restores_in_ms;
@@ -306,11 +327,11 @@ fn look_after() -> Next {
         let pause = (PAUSE_MS.load(Relaxed) * 2).clamp(WORKING_MS, IDLE_MS);
         // When the next may be tried; if none was just now, whenever there may be another.
         let due = restores_in_ms.filter(|wait| *wait > 0).and_then(|wait| u32::try_from(wait).ok());
-        due.map_or(pause, |due| pause.min(due))
+        [due, promotes_in_ms].into_iter().flatten().fold(pause, u32::min)
     } else {
         PAUSE_MS.store(0, Relaxed);
         LOOKS.store(0, Relaxed);
-        return Next::OnWake;
+        return promotes_in_ms.filter(|_| !is_small).map_or(Next::OnWake, Next::In);
     };
     PAUSE_MS.store(pause, Relaxed);
     Next::In(pause)
@@ -341,14 +362,14 @@ fn is_companion_large() -> bool {
     bytes >= u64::from(THREAD_FROM) * HUGEPAGE_BYTES as u64
 }
 
-fn companion(beyond: usize) -> (usize, bool) {
+fn companion(turn: Turn) -> Done {
     let companion = COMPANION.load(Acquire);
     if companion.is_null() {
-        return (0, false);
+        return Done::default();
     }
     // SAFETY: only `set_companion` writes there.
     let companion = unsafe { transmute::<*mut (), Companion>(companion) };
-    companion(beyond)
+    companion(turn)
 }
 
 /// The child of a fork has the thread when it has grown itself.

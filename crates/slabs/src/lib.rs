@@ -61,7 +61,7 @@ use class::{
 use map::{LARGE, page_of};
 
 pub use beside::{
-    Companion, note_kept, see_to_kept, set_companion, set_look, step as step_beside,
+    Companion, Done, Turn, note_kept, see_to_kept, set_companion, set_look, step as step_beside,
     want as want_background,
 };
 pub use check::{Census, Fault, check};

@@ -19,7 +19,7 @@ use spandrel_pages::{KIB, MIB, PAGE_BYTES};
 use super::layout::SlotId;
 use super::lists::pages_of;
 use super::slot::LIVE;
-use super::{PAGES_PER_HUGE, Place, Remap};
+use super::{PAGES_PER_HUGE, Place, Remap, promote};
 
 /// Powers of two of pages, from a huge page on.
 const OCTAVES: usize = 18;
@@ -289,6 +289,11 @@ fn look(place: Place, from: usize, to: usize) -> Found {
     }
 }
 
+/// Whether most of the pages from `from` up to `to` are resident.
+pub fn is_filled(place: Place, from: usize, to: usize) -> bool {
+    look(place, from, to) == Found::Dense
+}
+
 impl Remap {
     /// Whether pages from `from` up to `to` of a new object come in huge pages. If not, the object is one of those that tell of others.
     pub(super) fn begins_huge(&self, place: Place, to: usize, contents: Contents) -> bool {
@@ -303,6 +308,7 @@ impl Remap {
         let huge = self.densities.begins_huge(contents, to);
         if !huge {
             self.densities.note(place.id, contents);
+            promote::tell();
         }
         huge
     }
@@ -327,7 +333,7 @@ impl Remap {
     /// it was found worth them before.
     pub(super) fn is_dense(&self, place: Place, from: usize) -> bool {
         let huge = place.slot.huge();
-        from <= huge || look(place, huge, from) == Found::Dense
+        from <= huge || is_filled(place, huge, from)
     }
 
     /// Looks at the objects that have begun with small pages lately.

@@ -132,7 +132,7 @@ impl Remap {
     }
 
     /// Advises huge pages from page `from` up to `to`, if a mapping is to spare.
-    fn advise_huge(&self, place: Place, from: usize, to: usize) -> bool {
+    pub(super) fn advise_huge(&self, place: Place, from: usize, to: usize) -> bool {
         if from >= to {
             return true;
         }

@@ -24,6 +24,7 @@ mod layout;
 mod lists;
 mod packed;
 mod parked;
+mod promote;
 mod regret;
 mod reserve;
 mod slot;
@@ -48,6 +49,7 @@ pub use layout::ALIGN_KEPT_BYTES;
 use layout::{CLASSES, Layout, ROOM, SlotId, can_align, class_aligned, tight_class_for};
 use lists::{Lists, Want, pages_of, record};
 pub use packed::alloc_unless_packed;
+use promote::Promotion;
 use slot::{LIVE, Slot};
 
 /// Base pages in a huge page.
@@ -95,6 +97,8 @@ struct Remap {
     once: Once,
     lists: Lock<Lists>,
     trimming: Lock<()>,
+    /// Locked under `trimming`.
+    promotion: Lock<Promotion>,
     /// Mappings beyond one per class: see [`grow::SPLIT_BUDGET`].
     splits: AtomicUsize,
     /// What large objects use of their pages.
@@ -118,6 +122,7 @@ static REMAP: Remap = Remap {
     layout: UnsafeCell::new(Layout::EMPTY),
     lists: Lock::new(Lists::EMPTY),
     trimming: Lock::new(()),
+    promotion: Lock::new(Promotion::NEW),
     warm_seen: AtomicUsize::new(0),
     is_large: AtomicBool::new(false),
     wanted: AtomicBool::new(false),
@@ -189,7 +194,7 @@ impl Remap {
             // SAFETY: `ready` is still false, and `once` admits one thread.
             unsafe { *self.layout.get() = lists.layout };
             self.ready.store(true, Release);
-            spandrel_slabs::set_companion(|beyond| REMAP.step(beyond));
+            spandrel_slabs::set_companion(|turn| REMAP.step(turn));
         });
         self.ready.load(Acquire)
     }

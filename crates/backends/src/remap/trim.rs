@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::*;
 use spandrel_os::budget::{self, Promise};
 use spandrel_os::{barrier, clock, live, vm};
 use spandrel_pages::{Figure, MIB, PAGE_BYTES};
+use spandrel_slabs::{Done, Turn};
 use spandrel_sync::background;
 
 use super::lists::{Lists, pages_of};
@@ -218,19 +219,24 @@ impl Remap {
         self.warm_seen.load(Relaxed) < before
     }
 
-    /// Work beside the program: releases memory that has been warm for long, and `beyond` bytes of other warm memory,
-    /// if there are. How many these were, and whether there will be more to do.
-    pub(super) fn step(&self, beyond: usize) -> (usize, bool) {
+    /// Work beside the program: releases memory that has been warm for long, and `turn.beyond` bytes of other warm memory,
+    /// if there are; in the background thread, promotes an object.
+    pub(super) fn step(&self, turn: Turn) -> Done {
         self.tick();
         let mut given_back = 0;
-        if beyond > 0 {
+        if turn.beyond > 0 {
             self.unpark_to_lists();
             let before = self.warm_seen.load(Relaxed);
-            let keep = before.saturating_sub(beyond.div_ceil(PAGE_BYTES));
+            let keep = before.saturating_sub(turn.beyond.div_ceil(PAGE_BYTES));
             self.give_back(|lists, _| lists.accounts.warm > keep, usize::MAX);
             given_back = before.saturating_sub(self.warm_seen.load(Relaxed)) * PAGE_BYTES;
         }
-        (given_back, self.warm_seen.load(Relaxed) > 0 || self.parked.load(Relaxed) != NO_SLOT)
+        let is_more = self.warm_seen.load(Relaxed) > 0 || self.parked.load(Relaxed) != NO_SLOT;
+        // Whole ones may hold more.
+        let may_promote = turn.beyond == 0;
+        let leisure = turn.leisure.filter(|_| may_promote);
+        let promotes_in_ms = leisure.and_then(|leisure| self.promote(leisure));
+        Done { given_back, is_more, promotes_in_ms }
     }
 
     /// Has the background thread started once there is enough to look after. Not to be called where
