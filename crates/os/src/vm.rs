@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 
-use spandrel_pages::{HUGEPAGE_BYTES, PAGE_BYTES};
+use spandrel_pages::PAGE_BYTES;
 
 use crate::degrade::{Optional, available, give_up, refused};
 use crate::slices;
@@ -192,18 +192,6 @@ pub fn is_resident(at: *mut u8) -> bool {
     let failed = unsafe { libc::mincore(at.cast(), PAGE_BYTES, &mut resident) } != 0;
     crate::env::set_errno(errno);
     !failed && resident & 1 != 0
-}
-
-/// How many of `pages` pages from `at` on are resident; 0 where the kernel does not tell. At most a huge page's.
-pub fn resident_pages(at: *mut u8, pages: usize) -> usize {
-    let mut resident = [0u8; HUGEPAGE_BYTES / PAGE_BYTES];
-    let pages = pages.min(resident.len());
-    let errno = crate::env::errno();
-    // SAFETY: the kernel looks at the page tables only, and answers one byte for each of the pages, for which there is room.
-    let failed =
-        unsafe { libc::mincore(at.cast(), pages * PAGE_BYTES, resident.as_mut_ptr()) } != 0;
-    crate::env::set_errno(errno);
-    if failed { 0 } else { resident.iter().filter(|page| **page & 1 != 0).count() }
 }
 
 /// Asks for huge pages in a range from now on.

@@ -279,6 +279,29 @@ impl PageHeap<'_> {
         first: PageId,
         pages: Length,
     ) -> bool {
+        self.take_back(memory, now_ms, first, pages, false)
+    }
+
+    /// As [`Self::free`], for a span whose huge pages are mapped by small pages: those that are empty now go back to the kernel, as they are whole when
+    /// they come again.
+    pub fn free_broken(
+        &mut self,
+        memory: &mut impl Memory,
+        now_ms: u64,
+        first: PageId,
+        pages: Length,
+    ) -> bool {
+        self.take_back(memory, now_ms, first, pages, true)
+    }
+
+    fn take_back(
+        &mut self,
+        memory: &mut impl Memory,
+        now_ms: u64,
+        first: PageId,
+        pages: Length,
+        broken: bool,
+    ) -> bool {
         let page = first.hugepage();
         let tracker = &self.table[page];
         match tracker.state {
@@ -293,6 +316,10 @@ impl PageHeap<'_> {
             State::Region if HugeRegions::holds(&self.table, first, pages.0) => {
                 let emptied = self.regions.free(&mut self.table, first, pages.0);
                 self.cache.returned(now_ms, emptied);
+                if broken && emptied > HugeLength::ZERO {
+                    let gone = self.regions.unback_empty(&mut self.table, memory, first, pages.0);
+                    self.counters.released.drained += u64::from(gone.pages().0);
+                }
                 // What fills and empties a region again and again finds its pages there.
                 if self.regions.counts.regions > 1 {
                     let (cached, free) = (&mut self.cache.ranges, &mut self.vacant.free);
@@ -309,7 +336,14 @@ impl PageHeap<'_> {
                     let empty = self.filler.vacate(&mut self.table, last, 0, tail);
                     self.settle(memory, now_ms, last, empty, true);
                 }
-                self.put_cached(now_ms, Range { first: page, count: whole });
+                let range = Range { first: page, count: whole };
+                if broken && memory.unback(page.first_page(), whole.pages()) {
+                    self.counters.released.drained += u64::from(whole.pages().0);
+                    self.cache.returned(now_ms, whole);
+                    self.vacant.free.insert(&mut self.table, range);
+                } else {
+                    self.put_cached(now_ms, range);
+                }
                 self.trim_cache(memory, now_ms);
             }
             _ => return false,

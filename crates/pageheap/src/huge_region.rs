@@ -266,6 +266,27 @@ impl HugeRegions {
         emptied
     }
 
+    /// Releases the empty huge pages that a span was on. Returns how many went.
+    pub(crate) fn unback_empty(
+        &mut self,
+        table: &mut Table,
+        memory: &mut impl Memory,
+        first: PageId,
+        pages: u32,
+    ) -> HugeLength {
+        let mut gone = HugeLength::ZERO;
+        for (page, ..) in parts(first, pages) {
+            let tracker = &mut table[page];
+            let is_empty = tracker.used_pages == 0 && !is_unbacked(tracker);
+            if is_empty && memory.unback(page.first_page(), Length(PAGES)) {
+                set_backed(tracker, false);
+                self.counts.empty -= 1;
+                gone.0 += 1;
+            }
+        }
+        gone
+    }
+
     /// Ends a region that holds nothing: its backed huge pages go to the cache, the others to the
     /// unbacked ones.
     pub(crate) fn dissolve(

@@ -12,7 +12,7 @@ use spandrel_pages::{Figure, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, KIB, Length, MIB};
 use spandrel_sync::background::{self, At, Next};
 
 use crate::refuse::clock;
-use crate::{central, cpu_cache, figures, heap, kernel, peak, thread_cache, transfer};
+use crate::{central, cpu_cache, figures, heap, kernel, peak, sparse, thread_cache, transfer};
 
 /// The thread looks again so soon while there is work.
 const WORKING_MS: u32 = 10;
@@ -310,6 +310,7 @@ fn look_after() -> Next {
     let leisure = has_leisure();
     let turn = Turn { beyond: now.max(budget::excess()), leisure: Some(leisure) };
     let Done { given_back, is_more: mut is_due, promotes_in_ms } = companion(turn);
+    let promotes_in_ms = [promotes_in_ms, sparse::promote(leisure)].into_iter().flatten().min();
     let is_small = kernel::reached() < THREAD_FROM && !is_companion_large();
     let now = now.saturating_sub(given_back);
     let pass = heap::pass(now, leisure, is_small).unwrap_or_default();

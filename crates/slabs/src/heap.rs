@@ -13,6 +13,7 @@ use spandrel_sync::{Lock, Once, background};
 
 use crate::beside;
 use crate::class::CLASS;
+use crate::density::Contents;
 use crate::elsewhere;
 use crate::figures;
 use crate::fresh;
@@ -22,7 +23,7 @@ use crate::limit;
 use crate::map::{self, LARGE, LARGE_GONE, Page};
 use crate::refuse::clock;
 use crate::report;
-use crate::{cpu_cache, peak, thread_cache, transfer};
+use crate::{cpu_cache, peak, sparse, thread_cache, transfer};
 
 /// Without a thread for it, background work is looked at this often, by a thread that
 /// needs a span or gives one back.
@@ -40,7 +41,7 @@ static READY: AtomicBool = AtomicBool::new(false);
 /// Without records until it is started.
 static HEAP: Lock<PageHeap<'static>> = Lock::new(PageHeap::new(&mut [], SETTINGS));
 const SETTINGS: Settings = Settings {
-    not_advised: SMALL_PROGRAM,
+    not_advised: HugeLength(SMALL_PROGRAM.0),
     // Larger spans may lie in regions, across huge pages.
     within_hugepage: Length(HEAP_PAGES_PER_HUGEPAGE / 4),
     // 16 MiB: with 64 MiB 200 MB in objects of 1.2 MB took 266 MiB, and 216 so.
@@ -107,7 +108,7 @@ pub fn is_started() -> bool {
 
 /// As many spans of one kind as there is room for in `into`, or fewer; how many, and whether the last is
 /// zero. Near a limit one is enough.
-fn allocate(request: Request, of_small: bool, into: &mut [Page]) -> (usize, bool) {
+fn allocate(kernel: &mut Kernel, request: Request, into: &mut [Page]) -> (usize, bool) {
     if budget::can_never_be(request.pages.0 as usize * HEAP_PAGE_BYTES) {
         budget::refuse();
         return (0, false);
@@ -115,15 +116,14 @@ fn allocate(request: Request, of_small: bool, into: &mut [Page]) -> (usize, bool
     let mut guard = HEAP.lock();
     let heap = &mut *guard;
     let now = clock::coarse_ms();
-    let mut kernel = Kernel::default();
     let (mut count, mut zeroed) = (0, false);
     for page in into.iter_mut() {
         if count > 0 && budget::counts() {
             break;
         }
-        let Some(span) = heap.allocate(&mut kernel, now, request) else { break };
+        let Some(span) = heap.allocate(kernel, now, request) else { break };
         if budget::counts() && !limit::admit(heap, now) {
-            heap.free(&mut kernel, now, span.first, request.pages);
+            heap.free(kernel, now, span.first, request.pages);
             limit::give_up(heap, now, request.pages);
             break;
         }
@@ -145,10 +145,6 @@ fn allocate(request: Request, of_small: bool, into: &mut [Page]) -> (usize, bool
     let stepped = step(heap, now);
     let refilled = to_restore(heap, now, stepped);
     drop(guard);
-    if of_small {
-        // No other thread has to wait while the page comes.
-        into[..count].iter().for_each(|page| kernel.touch_fresh(id_of(*page)));
-    }
     refilled.into_iter().for_each(restore);
     (count, zeroed)
 }
@@ -286,22 +282,36 @@ pub fn idle_bytes() -> usize {
 pub fn small_spans(class: usize, into: &mut [Page]) -> usize {
     let pages = Length(u32::from(CLASS[class].pages));
     let objects = u32::from(CLASS[class].objects);
-    allocate(Request { pages, align: Length(1), objects }, true, into).0
+    let mut kernel = Kernel::default();
+    let count = allocate(&mut kernel, Request { pages, align: Length(1), objects }, into).0;
+    // No other thread has to wait while the page comes.
+    into[..count].iter().for_each(|page| kernel.touch_fresh(id_of(*page)));
+    count
 }
 
-/// Gives the pages of spans back that are as long as each other. That there is no such span means that two
-/// threads freed it at once, or that the tables were overwritten: said, and the end.
+/// Gives the pages of spans of small objects back that are as long as each other.
 pub fn free_spans(spans: &[Page], pages: usize) {
+    free(spans, pages, false);
+}
+
+/// Gives the pages of spans back; `broken`: they are mapped by small pages. That there is no such span means that two
+/// threads freed it at once, or that the tables were overwritten: said, and the end.
+fn free(spans: &[Page], pages: usize, broken: bool) {
     let mut heap = HEAP.lock();
     let now = clock::coarse_ms();
     for first in spans {
-        let was_one = heap.free(&mut Kernel::default(), now, id_of(*first), Length(pages as u32));
+        let (kernel, id, length) = (&mut Kernel::default(), id_of(*first), Length(pages as u32));
+        let was_one = if broken {
+            heap.free_broken(kernel, now, id, length)
+        } else {
+            heap.free(kernel, now, id, length)
+        };
         if !was_one {
             drop(heap);
             report::not_live("free", first.address());
         }
-        recorder::span(&Event::Delete { first: id_of(*first).0 });
-        tell(&mut heap, Length(pages as u32));
+        recorder::span(&Event::Delete { first: id.0 });
+        tell(&mut heap, length);
     }
     step(&mut heap, now);
     limit::note(&heap);
@@ -310,8 +320,13 @@ pub fn free_spans(spans: &[Page], pages: usize) {
     }
 }
 
-/// A span for one large object, which begins at one of its first `lines` cache lines: the object's address, and whether it is zero.
-pub fn allocate_large(pages: usize, align_pages: usize, lines: usize) -> Option<(usize, bool)> {
+/// A span for one large object of these contents, which begins at one of its first `lines` cache lines: the object's address, and whether it is zero.
+pub fn allocate_large(
+    pages: usize,
+    align_pages: usize,
+    lines: usize,
+    contents: Contents,
+) -> Option<(usize, bool)> {
     if !map::can_align(align_pages) {
         return None;
     }
@@ -321,12 +336,17 @@ pub fn allocate_large(pages: usize, align_pages: usize, lines: usize) -> Option<
         objects: 1,
     };
     let mut span = [Page(0)];
-    let (1, zeroed) = allocate(request, false, &mut span) else { return None };
+    let is_small = sparse::begins_small(pages, contents);
+    let mut kernel = if is_small { Kernel::small() } else { Kernel::default() };
+    let (1, zeroed) = allocate(&mut kernel, request, &mut span) else { return None };
     let [first] = span;
     first.record().pages.store(pages as u32, Relaxed);
     first.record().free.store(spread(first.0, lines) as u16, Relaxed);
     // A thread that finds it knows how long it is.
     first.class().store(LARGE, Release);
+    if zeroed && kernel.is_small() {
+        sparse::note(first, contents);
+    }
     Some((first.large_object(), zeroed))
 }
 
@@ -353,11 +373,18 @@ pub fn grow_large(first: Page, pages: usize) -> bool {
     grown
 }
 
+/// Does something with a large object while its span does not go back. `None`: it is gone.
+pub fn visit<T>(first: Page, work: impl FnOnce() -> T) -> Option<T> {
+    let _heap = HEAP.lock();
+    (first.class().load(Acquire) == LARGE).then(work)
+}
+
 /// Gives a large object back.
 pub fn free_large(first: Page) {
+    let broken = sparse::note_freed(first);
     let pages = first.record().pages.load(Relaxed) as usize;
     first.class().store(LARGE_GONE, Relaxed);
-    free_spans(&[first], pages);
+    free(&[first], pages, broken);
 }
 
 /// Gives back to the kernel all that can go; true if there was any.
@@ -424,6 +451,7 @@ pub fn fork_forget() {
     figures::fork_forget();
     thread_cache::fork_forget();
     fresh::fork_forget();
+    sparse::fork_forget();
     FORKED.store(true, Relaxed);
 }
 

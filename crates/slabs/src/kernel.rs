@@ -12,7 +12,7 @@ use crate::map::{self, Page};
 use crate::refuse::{Call, clock, refuses};
 
 /// Huge pages from the start of the slice that are not advised to be huge.
-pub const SMALL_PROGRAM: HugeLength = HugeLength(2);
+pub const SMALL_PROGRAM: HugePageId = HugePageId(2);
 
 /// Huge pages that the heap has ever reached over.
 static REACHED: AtomicU32 = AtomicU32::new(0);
@@ -43,9 +43,31 @@ pub fn huge_address(page: HugePageId) -> *mut u8 {
 pub struct Kernel {
     /// A single huge page that this call got whole, and no thread has touched yet.
     fresh: Option<HugePageId>,
+    /// What this call gets has small pages, as the slice has where it is not advised otherwise.
+    small: bool,
+}
+
+/// Has whole huge pages of data come huge from now on, but for those that a small program lives in. False: the kernel refuses.
+///
+/// # Safety
+/// They are open.
+pub unsafe fn advise_huge(at: *mut u8, len: usize) -> bool {
+    let skipped = (huge_address(SMALL_PROGRAM) as usize).saturating_sub(at as usize).min(len);
+    // SAFETY: passed on from the caller.
+    len == skipped || unsafe { vm::advise_huge(at.wrapping_add(skipped), len - skipped) }
 }
 
 impl Kernel {
+    /// For an object that begins with small pages.
+    pub fn small() -> Self {
+        Self { fresh: None, small: true }
+    }
+
+    /// Whether what was got has small pages.
+    pub fn is_small(&self) -> bool {
+        self.small
+    }
+
     /// Touches the huge page that the call got for this span of small objects, if it did: the
     /// first of them would be the next to. It tells how long huge pages take.
     pub fn touch_fresh(&self, span: PageId) {
@@ -69,13 +91,17 @@ impl Memory for Kernel {
         if !map::open(first.0 as usize, n.0 as usize) {
             return false;
         }
+        let (at, len) = (huge_address(first), n.0 as usize * HUGEPAGE_BYTES);
+        if self.small {
+            // What was used before may be advised otherwise. Where the kernel refuses it stays so.
+            // SAFETY: open data of the slice.
+            self.small = unsafe { vm::advise_small(at, len) };
+            return true;
+        }
         // A small program lives in the first huge pages; each costs more than all it has.
-        let skipped = (SMALL_PROGRAM.0.saturating_sub(first.0)).min(n.0);
-        let len = (n.0 - skipped) as usize * HUGEPAGE_BYTES;
-        if len > 0 {
-            let at = huge_address(HugePageId(first.0 + skipped));
+        if first.after(n) > SMALL_PROGRAM {
             // SAFETY: open data of the slice. Without huge pages it works as well.
-            let advised = unsafe { vm::advise_huge(at, len) };
+            let advised = unsafe { advise_huge(at, len) };
             self.fresh = (advised && n == HugeLength(1)).then_some(first);
         }
         true

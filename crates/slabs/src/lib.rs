@@ -26,6 +26,7 @@ mod class;
 #[doc(hidden)]
 pub mod components;
 mod cpu_cache;
+pub mod density;
 mod elsewhere;
 mod figures;
 pub mod fresh;
@@ -36,6 +37,7 @@ mod kernel;
 mod limit;
 mod map;
 mod peak;
+pub mod promotion;
 mod recent;
 mod refuse;
 mod report;
@@ -45,6 +47,7 @@ mod restartable;
 #[path = "restartable_model.rs"]
 pub mod restartable;
 mod span;
+mod sparse;
 mod stack;
 mod thread_cache;
 mod transfer;
@@ -58,6 +61,7 @@ use class::{
     CLASS, CLASSES, SMALL_MAX, begin_if_small, begin_of, class_aligned, class_of, class_of_larger,
     given_out, seldom, stack_of,
 };
+use density::Contents;
 use map::{LARGE, page_of};
 
 pub use beside::{
@@ -126,7 +130,7 @@ fn given_out_if_any(class: usize, object: usize, size: usize) -> *mut u8 {
 #[inline(never)]
 pub fn alloc_uncached(size: usize) -> *mut u8 {
     class_of(size).map_or_else(
-        || alloc_large(size, MIN_ALIGN).0,
+        || alloc_large(size, MIN_ALIGN, Contents::Any).0,
         |class| given_out_if_any(class, cache::fetch(class), size),
     )
 }
@@ -134,7 +138,7 @@ pub fn alloc_uncached(size: usize) -> *mut u8 {
 /// As [`alloc`], with a span of its own whatever its size. Such objects begin at different lines of their pages; those of a class lie a whole
 /// number of pages apart, so that a walk through many of them at once finds few of them in the processor's caches.
 pub fn alloc_apart(size: usize) -> *mut u8 {
-    alloc_large(size, MIN_ALIGN).0
+    alloc_large(size, MIN_ALIGN, Contents::Any).0
 }
 
 /// As [`alloc`], zeroed.
@@ -146,12 +150,12 @@ pub fn alloc_zeroed(size: usize) -> *mut u8 {
 /// `size` bytes aligned to `align`, a power of two.
 #[inline]
 pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
-    if align <= MIN_ALIGN { alloc(size) } else { aligned(align, size).0 }
+    if align <= MIN_ALIGN { alloc(size) } else { aligned(align, size, Contents::Any).0 }
 }
 
 /// As [`alloc_aligned`], zeroed; what came fresh from the kernel is not cleared.
 pub fn alloc_zeroed_aligned(align: usize, size: usize) -> *mut u8 {
-    let (object, zeroed) = aligned(align, size);
+    let (object, zeroed) = aligned(align, size, Contents::Zeros);
     if !object.is_null() && !zeroed {
         // SAFETY: the object has `size` bytes.
         unsafe { ptr::write_bytes(object, 0, size) };
@@ -160,7 +164,7 @@ pub fn alloc_zeroed_aligned(align: usize, size: usize) -> *mut u8 {
 }
 
 /// An aligned object, and whether it is zero.
-fn aligned(align: usize, size: usize) -> (*mut u8, bool) {
+fn aligned(align: usize, size: usize, contents: Contents) -> (*mut u8, bool) {
     if size.max(align) <= SMALL_MAX
         && let Some(class) = class_aligned(align, size)
     {
@@ -170,12 +174,12 @@ fn aligned(align: usize, size: usize) -> (*mut u8, bool) {
         let size = if align <= LINE_BYTES { size } else { 0 };
         return (given_out_if_any(class, object, size), false);
     }
-    alloc_large(size.max(1), align)
+    alloc_large(size.max(1), align, contents)
 }
 
 /// A large object. If it need not be aligned to more than a line it begins at any line of its first heap page; what is so
 /// small that this does not matter has a page more for it.
-fn alloc_large(size: usize, align: usize) -> (*mut u8, bool) {
+fn alloc_large(size: usize, align: usize, contents: Contents) -> (*mut u8, bool) {
     let mut pages = size.div_ceil(HEAP_PAGE_BYTES);
     let mut lines = 1;
     if align <= LINE_BYTES {
@@ -186,7 +190,8 @@ fn alloc_large(size: usize, align: usize) -> (*mut u8, bool) {
         }
         lines = (rest / LINE_BYTES + 1).min(HEAP_PAGE_BYTES / LINE_BYTES);
     }
-    let object = heap::allocate_large(pages, align.div_ceil(HEAP_PAGE_BYTES), lines);
+    let align_pages = align.div_ceil(HEAP_PAGE_BYTES);
+    let object = heap::allocate_large(pages, align_pages, lines, contents);
     beside::see_to_background(beside::LOOK_EVERY);
     check::stepped();
     object.map_or((ptr::null_mut(), false), |(at, zeroed)| (at as *mut u8, zeroed))

@@ -74,7 +74,8 @@ struct Places {
 /// Open memory is charged: what goes back is closed.
 static CHARGED: AtomicBool = AtomicBool::new(false);
 
-fn is_charged() -> bool {
+/// Whether what goes back is closed.
+pub fn is_charged() -> bool {
     CHARGED.load(Relaxed)
 }
 

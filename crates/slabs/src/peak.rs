@@ -2,13 +2,14 @@
 //!
 //! Only the kernel knows what is resident, and it looks at each page to tell. So it is asked when the spans
 //! in use, or what the heap has from it, have grown by a quarter since it was asked last, and once a second
-//! while they grow at all; and whenever statistics are asked for.
+//! while they grow at all; but for statistics, not before a hundred times as long has passed as the last answer took.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use spandrel_os::live::{get, set};
 use spandrel_pages::{Figure, MIB};
 
+use crate::refuse::clock;
 use crate::{figures, map};
 
 /// By this part they have to grow for it to be asked at once, ...
@@ -16,12 +17,17 @@ const PART: u64 = 4;
 /// ... and to so many bytes: short programs do without.
 const LEAST: u64 = 8 * MIB as u64;
 
+/// An answer took this part of the time to the next question, at most: the design's rule for work beside the program.
+const PAUSE_PARTS: u64 = 99;
+
 /// Bytes of spans, and of all that the heap had, when it was asked last at a height.
 static SEEN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// They have grown since.
 static HAS_GROWN: AtomicBool = AtomicBool::new(false);
 /// By so much that it is to be asked at once.
 static IS_DUE: AtomicBool = AtomicBool::new(false);
+/// As it is in a large heap, not before then.
+static NOT_BEFORE_MS: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes of spans, and of all that the heap has, as they were written down last.
 fn now() -> [u64; 2] {
@@ -46,12 +52,17 @@ pub fn see() {
 /// Whether it is to be asked at once.
 #[inline]
 pub fn is_due() -> bool {
-    IS_DUE.load(Relaxed)
+    IS_DUE.load(Relaxed) && may_be_asked()
+}
+
+#[cold]
+fn may_be_asked() -> bool {
+    clock::coarse_ms() >= NOT_BEFORE_MS.load(Relaxed)
 }
 
 /// Asks if anything has grown since the last time.
 pub fn note_growth() {
-    if HAS_GROWN.load(Relaxed) {
+    if HAS_GROWN.load(Relaxed) && may_be_asked() {
         note();
     }
 }
@@ -68,7 +79,11 @@ pub fn note() {
     for (now, seen) in now().into_iter().zip(&SEEN) {
         seen.fetch_max(now, Relaxed);
     }
-    let Some(resident) = map::resident() else { return };
+    let start = clock::micros();
+    let resident = map::resident();
+    let pause_ms = (clock::micros() - start) * PAUSE_PARTS / 1000;
+    NOT_BEFORE_MS.store(clock::coarse_ms() + pause_ms, Relaxed);
+    let Some(resident) = resident else { return };
     set(Figure::Resident, resident.heap as u64);
     set(Figure::Tables, resident.tables as u64);
     set(Figure::PageHeap, resident.trackers as u64);
@@ -87,4 +102,5 @@ pub fn fork_forget() {
     set(Figure::PeakResident, 0);
     set(Figure::PeakLive, 0);
     HAS_GROWN.store(true, Relaxed);
+    NOT_BEFORE_MS.store(0, Relaxed);
 }

@@ -17,9 +17,9 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
 use spandrel_os::barrier;
 use spandrel_pages::{KIB, MIB};
+use spandrel_slabs::density::Contents;
 use spandrel_sync::{ThreadSlot, thread_slot};
 
-use super::density::Contents;
 use super::layout::{SlotId, class_for};
 use super::lists::{Want, pages_of};
 use super::slot::{LIVE, Slot};

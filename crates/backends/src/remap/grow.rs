@@ -6,8 +6,8 @@ use core::sync::atomic::Ordering::*;
 use spandrel_os::budget::Promise;
 use spandrel_os::vm;
 use spandrel_pages::{KIB, PAGE_BYTES};
+use spandrel_slabs::density::Contents;
 
-use super::density::Contents;
 use super::huge::Pattern;
 use super::layout::{ROOM, class_for};
 use super::lists::{Want, pages_of};

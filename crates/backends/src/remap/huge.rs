@@ -5,9 +5,9 @@ use core::sync::atomic::Ordering::*;
 use spandrel_os::budget::Promise;
 use spandrel_os::vm;
 use spandrel_pages::{KIB, MIB, PAGE_BYTES};
+use spandrel_slabs::density::Contents;
 use spandrel_slabs::fresh;
 
-use super::density::Contents;
 use super::grow::SPLIT_BUDGET;
 use super::layout::has_huge;
 use super::{PAGES_PER_HUGE, Place, Remap};
@@ -119,7 +119,7 @@ impl Remap {
         let probes = fresh_pages.div_ceil(TOUCHED_PART).min(TOUCHED_MOST);
         for number in 0..probes {
             let at = first + number * PAGES_PER_HUGE;
-            if !self.advise_huge(place, place.slot.huge(), at + PAGES_PER_HUGE) {
+            if !self.advise_pages_huge(place, place.slot.huge(), at + PAGES_PER_HUGE) {
                 return place.slot.huge();
             }
             // SAFETY: the page is open and zero, as nothing was stored behind `from`, and lies in a slot held by the caller.
@@ -127,12 +127,12 @@ impl Remap {
                 return place.slot.huge();
             }
         }
-        self.advise_huge(place, place.slot.huge(), end);
+        self.advise_pages_huge(place, place.slot.huge(), end);
         place.slot.huge()
     }
 
     /// Advises huge pages from page `from` up to `to`, if a mapping is to spare.
-    pub(super) fn advise_huge(&self, place: Place, from: usize, to: usize) -> bool {
+    pub(super) fn advise_pages_huge(&self, place: Place, from: usize, to: usize) -> bool {
         if from >= to {
             return true;
         }

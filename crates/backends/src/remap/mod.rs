@@ -41,15 +41,15 @@ use spandrel_os::budget::Promise;
 use spandrel_os::message::say;
 use spandrel_os::{slices, vm};
 use spandrel_pages::{AllocatorId, HUGEPAGE_BYTES, MIB, PAGE_BYTES};
+use spandrel_slabs::density::{Contents, Densities};
+use spandrel_slabs::promotion::Promotion;
 use spandrel_sync::{Lock, Once};
 
-use density::{Contents, Densities};
 pub use early::{alloc_early, alloc_fresh, note_late, note_unserved};
 pub use layout::ALIGN_KEPT_BYTES;
 use layout::{CLASSES, Layout, ROOM, SlotId, can_align, class_aligned, tight_class_for};
 use lists::{Lists, Want, pages_of, record};
 pub use packed::alloc_unless_packed;
-use promote::Promotion;
 use slot::{LIVE, Slot};
 
 /// Base pages in a huge page.
@@ -122,7 +122,7 @@ static REMAP: Remap = Remap {
     layout: UnsafeCell::new(Layout::EMPTY),
     lists: Lock::new(Lists::EMPTY),
     trimming: Lock::new(()),
-    promotion: Lock::new(Promotion::NEW),
+    promotion: Lock::new(Promotion::new()),
     warm_seen: AtomicUsize::new(0),
     is_large: AtomicBool::new(false),
     wanted: AtomicBool::new(false),

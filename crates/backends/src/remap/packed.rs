@@ -6,7 +6,8 @@
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::density::Contents;
+use spandrel_slabs::density::Contents;
+
 use super::layout::class_for;
 use super::lists::{Want, pages_of};
 use super::{REMAP, Remap};
