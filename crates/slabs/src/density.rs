@@ -104,7 +104,7 @@ impl Young {
     }
 
     fn of(word: u64) -> Option<Self> {
-        (word != 0).then(|| Self {
+        (word != 0).then_some(Self {
             id: word as u32,
             contents: if word >> 32 & 1 == 1 { Contents::Zeros } else { Contents::Any },
             born_ms: word >> 33 & BORN_MASK,

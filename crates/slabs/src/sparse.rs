@@ -27,7 +27,7 @@ static DENSITIES: Densities = Densities::new();
 static IS_SETTLED: AtomicBool = AtomicBool::new(false);
 static NEWS: News = News::new();
 static PROMOTION: Lock<Promotion> = Lock::new(Promotion::new());
-static ENTRIES: [Entry; MOST] = [const { Entry::NONE }; MOST];
+static ENTRIES: [Entry; MOST] = [const { Entry::none() }; MOST];
 /// Where the next object is entered when all entries are taken.
 static OLDEST: AtomicUsize = AtomicUsize::new(0);
 
@@ -40,7 +40,9 @@ struct Entry {
 }
 
 impl Entry {
-    const NONE: Self = Self { first: AtomicU32::new(0), huge: AtomicU32::new(0) };
+    const fn none() -> Self {
+        Self { first: AtomicU32::new(0), huge: AtomicU32::new(0) }
+    }
 }
 
 fn entry(id: u32) -> Option<&'static Entry> {
