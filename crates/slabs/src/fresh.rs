@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 use spandrel_os::{clock, vm};
 use spandrel_pages::HUGEPAGE_BYTES;
+use spandrel_sync::background;
 
 use crate::map;
 
@@ -121,6 +122,17 @@ pub fn fork_forget() {
 }
 
 static FETCHING: AtomicBool = AtomicBool::new(false);
+
+/// Whether there are huge pages in this process, as the calling thread found it last: the administrator may set it otherwise at any time, and the thread beside
+/// a program may not open files where it shares the program's descriptors.
+pub fn are_allowed() -> bool {
+    if background::may_open_files() {
+        ALLOWED.store(vm::huge_pages() != vm::HugePages::Never, Relaxed);
+    }
+    ALLOWED.load(Relaxed)
+}
+
+static ALLOWED: AtomicBool = AtomicBool::new(true);
 
 /// Touches a fresh huge page, and learns from how long it takes. Returns that.
 ///

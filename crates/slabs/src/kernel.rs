@@ -150,7 +150,7 @@ impl Memory for Kernel {
         let start = clock::micros();
         // The kernel makes huge pages on request also where it is set to have none; an administrator that set it so
         // does not want any. It may be set otherwise another time.
-        if vm::huge_pages() == vm::HugePages::Never {
+        if !fresh::are_allowed() {
             return Collapse::Busy { micros: 30 };
         }
         fresh::fetch();

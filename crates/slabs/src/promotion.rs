@@ -283,7 +283,7 @@ impl Promotion {
 /// Has the small pages of a live object come huge from now on, up to where that is worth it. Returns the end of those that do; `None`: the object is
 /// gone or in use, or the kernel refuses.
 fn advise_worthy(objects: &impl Objects, id: u32, worth: Worth) -> Option<usize> {
-    if vm::huge_pages() == vm::HugePages::Never {
+    if !fresh::are_allowed() {
         return None;
     }
     objects.visit(id, || {
