@@ -23,7 +23,9 @@ use crate::density::is_filled;
 use crate::fresh;
 
 const PAGES_PER_HUGE: usize = HUGEPAGE_BYTES / PAGE_BYTES;
-/// Objects whose pages one pass looks at: 0.1 ms.
+/// Objects that one pass meets, ...
+const MET_MOST: u32 = 256;
+/// ... and those whose pages it looks at: 0.1 ms.
 const LOOKED_AT_MOST: u32 = 8;
 /// Huge pages of an object that one pass counts: 5 us each.
 const COUNTED_MOST: usize = 32;
@@ -41,6 +43,10 @@ const GO_ON_MS: u32 = 10;
 const SWEEP_LEAST_MS: u64 = 10;
 /// ... and at most.
 const SWEEP_MOST_MS: u64 = 60_000;
+/// After a sweep that found nothing among many objects this number of times as long is none made.
+const SWEEP_PARTS: u64 = 9;
+/// But no longer than this: the thread may have slept meanwhile.
+const SWEEP_LONGEST_MS: u64 = 600_000;
 /// From one sweep to the next where no large object is on small pages.
 const SWEEP_IDLE_MS: u64 = 1000;
 /// New objects shorten the time to the next sweep once in this time.
@@ -83,6 +89,8 @@ pub struct Promotion {
     /// What this sweep has met: large objects on small pages, and some that were filled.
     has_seen: bool,
     has_found: bool,
+    /// When it began.
+    begun_ms: u64,
     /// From the last sweep to the next.
     sweep_ms: u64,
     sweep_at_ms: u64,
@@ -150,6 +158,7 @@ impl Promotion {
             cursor: 0,
             has_seen: false,
             has_found: false,
+            begun_ms: 0,
             sweep_ms: SWEEP_LEAST_MS,
             sweep_at_ms: 0,
             heard_ms: 0,
@@ -173,8 +182,12 @@ impl Promotion {
         if now >= self.sweep_at_ms {
             self.sweep(objects, now);
         }
-        if now >= self.work_at_ms {
+        if now >= self.work_at_ms && self.under_way.is_some() {
             self.make_next_whole(objects, now, leisure);
+            if self.under_way.is_none() {
+                // Others have waited for that.
+                self.sweep_at_ms = self.sweep_at_ms.min(now + SWEEP_LEAST_MS);
+            }
         }
         self.again_in_ms(now)
     }
@@ -186,7 +199,14 @@ impl Promotion {
 
     /// Looks for objects that have filled their small pages.
     fn sweep(&mut self, objects: &impl Objects, now_ms: u64) {
-        for _ in 0..LOOKED_AT_MOST {
+        if self.cursor == 0 {
+            self.begun_ms = now_ms;
+        }
+        let mut looked_at = 0;
+        for _ in 0..MET_MOST {
+            if looked_at == LOOKED_AT_MOST {
+                break;
+            }
             let Some(id) = objects.next(&mut self.cursor) else { return self.end_sweep(now_ms) };
             let small = |pages: &Pages| pages.huge < pages.end;
             let Some(pages) = objects.pages(id).filter(small) else { continue };
@@ -196,6 +216,7 @@ impl Promotion {
                 // Its turn comes.
                 continue;
             }
+            looked_at += 1;
             let worth = Worth::of(pages);
             if let Some(end) = worth.and_then(|worth| advise_worthy(objects, id, worth)) {
                 self.has_found = true;
@@ -240,7 +261,9 @@ impl Promotion {
             if in_vain { (self.sweep_ms * 2).min(SWEEP_MOST_MS) } else { SWEEP_LEAST_MS };
         self.is_idle = !self.has_seen;
         (self.cursor, self.has_seen, self.has_found) = (0, false, false);
-        self.sweep_at_ms = now_ms + if self.is_idle { SWEEP_IDLE_MS } else { self.sweep_ms };
+        let least = if self.is_idle { SWEEP_IDLE_MS } else { self.sweep_ms };
+        let took = if in_vain { now_ms - self.begun_ms } else { 0 };
+        self.sweep_at_ms = now_ms + least.max((took * SWEEP_PARTS).min(SWEEP_LONGEST_MS));
     }
 
     /// When there is something to do again; `None`: not before there is another large object on small pages.
@@ -360,7 +383,7 @@ mod tests {
         let mut promotion = Promotion::new();
         let mut now = 1000;
         let waits = [(); 15].map(|()| {
-            promotion.has_seen = true;
+            (promotion.has_seen, promotion.begun_ms) = (true, now);
             promotion.end_sweep(now);
             let wait = promotion.again_in_ms(now).unwrap_or(0);
             now += u64::from(wait);
@@ -368,8 +391,9 @@ mod tests {
         });
         assert_eq!(waits[..4], [20, 40, 80, 160]);
         assert_eq!(waits[11..], [40_960, 60_000, 60_000, 60_000]);
-        promotion.has_seen = true;
+        (promotion.has_seen, promotion.begun_ms) = (true, now - 5000);
         promotion.end_sweep(now);
+        assert_eq!(promotion.again_in_ms(now), Some(60_000), "a sweep takes a tenth of the time");
         assert!(promotion.hear(now));
         assert_eq!(promotion.again_in_ms(now), Some(10));
         assert!(!promotion.hear(now + NEWS_MS - 1) && promotion.hear(now + NEWS_MS));
