@@ -391,9 +391,9 @@ mod tests {
         });
         assert_eq!(waits[..4], [20, 40, 80, 160]);
         assert_eq!(waits[11..], [40_960, 60_000, 60_000, 60_000]);
-        (promotion.has_seen, promotion.begun_ms) = (true, now - 5000);
+        (promotion.has_seen, promotion.begun_ms) = (true, now - 50_000);
         promotion.end_sweep(now);
-        assert_eq!(promotion.again_in_ms(now), Some(60_000), "a sweep takes a tenth of the time");
+        assert_eq!(promotion.again_in_ms(now), Some(450_000), "a sweep takes a tenth of the time");
         assert!(promotion.hear(now));
         assert_eq!(promotion.again_in_ms(now), Some(10));
         assert!(!promotion.hear(now + NEWS_MS - 1) && promotion.hear(now + NEWS_MS));
