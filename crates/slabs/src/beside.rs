@@ -382,4 +382,9 @@ pub fn fork_forget() {
     TAKEN_US.store(0, Relaxed);
     BEYOND.store(0, Relaxed);
     COUNTING.store(false, Relaxed);
+    // What has just begun has nothing to give back; many children end before they have.
+    let now = clock::coarse_ms();
+    STEPPED.store(now / STEP_MS, Relaxed);
+    TENDED.store(now / TEND_MS, Relaxed);
+    LOOKED.store(now / PRESSURE_MS, Relaxed);
 }

@@ -96,11 +96,14 @@ pub fn note() {
     }
 }
 
-/// The child of a fork has a peak of its own.
+/// The child of a fork has a peak of its own. What it has from its parent is not looked at anew before it grows beyond that, as most children are short.
 pub fn fork_forget() {
-    SEEN.iter().for_each(|seen| seen.store(0, Relaxed));
     set(Figure::PeakResident, 0);
     set(Figure::PeakLive, 0);
+    for (now, seen) in now().into_iter().zip(&SEEN) {
+        seen.store(now, Relaxed);
+    }
+    IS_DUE.store(false, Relaxed);
     HAS_GROWN.store(true, Relaxed);
     NOT_BEFORE_MS.store(0, Relaxed);
 }
