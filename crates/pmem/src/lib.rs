@@ -24,15 +24,12 @@ pub mod file;
 mod files;
 pub mod line;
 pub mod loan;
-pub mod log;
 pub mod mapped;
 pub mod media;
 pub mod medium;
 mod named;
 mod old_log;
 pub mod persist;
-pub mod record;
-mod replay;
 mod room;
 mod runs;
 #[cfg(any(test, feature = "simulator"))]

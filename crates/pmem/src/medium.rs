@@ -2,6 +2,8 @@
 
 use core::ptr::NonNull;
 
+use spandrel_redolog::Fault;
+
 use crate::compare::{Mismatch, Standing};
 use crate::line::WORD_BYTES;
 
@@ -49,6 +51,19 @@ impl Failed {
     /// Whether there is no room on the disk, or within a limit of the process or of the user. There may be later.
     pub fn is_full(self) -> bool {
         matches!(self.0, libc::ENOSPC | libc::EDQUOT | libc::EFBIG)
+    }
+}
+
+impl From<Fault> for Failed {
+    fn from(why: Fault) -> Self {
+        match why {
+            Fault::NotALog => Self::NOT_A_LOG,
+            Fault::Foreign => Self::FOREIGN_LOG,
+            Fault::Stale => Self::STALE_LOG,
+            Fault::Missing => Self::MISSING_LOG,
+            Fault::Damaged => Self::DAMAGED_LOG,
+            Fault::Buffer => Self(libc::EINVAL),
+        }
     }
 }
 

@@ -23,7 +23,7 @@ pub enum Use {
 
 /// The rooms from the ground up. A room may be used only by those that stand below it here.
 #[rustfmt::skip]
-pub const TABLE: [(&str, Use); 22] = [
+pub const TABLE: [(&str, Use); 23] = [
     ("pages",    Use::Rooms(&[])),
     ("os",       Use::Rooms(&["pages"])),
     ("sync",     Use::Rooms(&["os", "pages"])),
@@ -33,7 +33,8 @@ pub const TABLE: [(&str, Use); 22] = [
     ("backends", Use::Rooms(&["slabs", "sync", "os", "pages"])),
     ("policy",   Use::Rooms(&["pages"])),
     ("adaptive", Use::Rooms(&["policy", "backends", "recorder", "sync", "os", "pages"])),
-    ("pmem",     Use::Rooms(&["sync", "os", "pages"])),
+    ("redolog",  Use::Rooms(&["pages"])),
+    ("pmem",     Use::Rooms(&["redolog", "sync", "os", "pages"])),
     ("pheap",    Use::Rooms(&["pmem", "sync", "os", "pages"])),
     ("derive",   Use::Tool(&["pheap"])),
     ("spandrel", Use::Rooms(&["adaptive", "pheap", "derive", "policy", "backends", "sync", "os", "pages"])),

@@ -1,4 +1,4 @@
-//! A record of the [`log`](crate::log): runs of the image's bytes, which become durable together.
+//! A record of a [`Log`](crate::Log): runs of the image's bytes, which become durable together.
 //!
 //! ```text
 //! record, at a multiple of 4096        all numbers are little-endian
@@ -21,8 +21,7 @@ use core::hash::Hasher;
 
 use twox_hash::XxHash64;
 
-use crate::disk::{Disk, Which};
-use crate::medium::Failed;
+use crate::{Fault, Storage};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SPNDREC2");
 /// Bytes of a header.
@@ -139,15 +138,20 @@ impl Header {
     /// Whether the record at `at` is whole: its runs are there, and the sum fits.
     ///
     /// # Errors
-    /// The disk's.
-    pub fn is_whole(&self, disk: &impl Disk, at: u64, buffer: &mut [u8]) -> Result<bool, Failed> {
+    /// The storage's.
+    pub fn is_whole<S: Storage>(
+        &self,
+        storage: &S,
+        at: u64,
+        buffer: &mut [u8],
+    ) -> Result<bool, S::Error> {
         let mut hasher = self.hasher();
         let mut at = at + HEADER_BYTES as u64;
         let mut rest = self.payload;
         while rest > 0 {
             let most = usize::try_from(rest).map_or(buffer.len(), |rest| rest.min(buffer.len()));
             let part = buffer.get_mut(..most).unwrap_or(&mut []);
-            if disk.read(Which::Log, at, part)? < most || most == 0 {
+            if storage.read(at, part)? < most || most == 0 {
                 return Ok(false);
             }
             hasher.write(part);
@@ -158,8 +162,8 @@ impl Header {
 }
 
 /// A record that is being written. Recovery finds none before its header is written, last of all.
-pub struct Record<'a, D> {
-    disk: &'a D,
+pub struct Record<'a, S> {
+    storage: S,
     /// The bytes of the runs. Those of a longer record begin at the front again.
     buffer: &'a mut [u8],
     /// The part of the buffer that the log does not have yet.
@@ -184,11 +188,11 @@ pub struct Written {
     pub is_kept: bool,
 }
 
-impl<'a, D: Disk> Record<'a, D> {
+impl<'a, S: Storage> Record<'a, S> {
     /// Begins a record at an offset of the log.
-    pub(crate) fn new(disk: &'a D, start: u64, header: Header, buffer: &'a mut [u8]) -> Self {
+    pub(crate) fn new(storage: S, start: u64, header: Header, buffer: &'a mut [u8]) -> Self {
         let (hasher, at) = (header.hasher(), start + HEADER_BYTES as u64);
-        Self { disk, buffer, from: 0, to: 0, is_kept: true, start, at, header, hasher }
+        Self { storage, buffer, from: 0, to: 0, is_kept: true, start, at, header, hasher }
     }
 
     /// Bytes that the image has from this record on.
@@ -209,8 +213,8 @@ impl<'a, D: Disk> Record<'a, D> {
     /// Adds a run: bytes of the image.
     ///
     /// # Errors
-    /// The disk's. The record can only be dropped then.
-    pub fn run(&mut self, at: u64, bytes: &[u8]) -> Result<(), Failed> {
+    /// The storage's. The record can only be dropped then.
+    pub fn run(&mut self, at: u64, bytes: &[u8]) -> Result<(), S::Error> {
         self.run_of(at, bytes.len(), pieces_of(bytes))
     }
 
@@ -224,7 +228,7 @@ impl<'a, D: Disk> Record<'a, D> {
         at: u64,
         bytes: usize,
         fill: impl FnMut(&mut [u8]),
-    ) -> Result<(), Failed> {
+    ) -> Result<(), S::Error> {
         let mut head = [0; RUN_BYTES];
         head[..8].copy_from_slice(&at.to_le_bytes());
         head[8..].copy_from_slice(&(bytes as u64).to_le_bytes());
@@ -239,13 +243,13 @@ impl<'a, D: Disk> Record<'a, D> {
         piece.min(self.buffer.len() - self.to)
     }
 
-    fn put(&mut self, bytes: usize, mut fill: impl FnMut(&mut [u8])) -> Result<(), Failed> {
+    fn put(&mut self, bytes: usize, mut fill: impl FnMut(&mut [u8])) -> Result<(), S::Error> {
         let mut rest = bytes;
         while rest > 0 {
             let room = self.room();
             let len = rest.min(room);
             let part = self.buffer.get_mut(self.to..self.to + len);
-            let part = part.filter(|part| !part.is_empty()).ok_or(Failed(libc::EINVAL))?;
+            let part = part.filter(|part| !part.is_empty()).ok_or(Fault::Buffer)?;
             fill(part);
             self.hasher.write(part);
             self.to += len;
@@ -258,11 +262,11 @@ impl<'a, D: Disk> Record<'a, D> {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Failed> {
+    fn flush(&mut self) -> Result<(), S::Error> {
         let piece = self.buffer.get(self.from..self.to).unwrap_or(&[]);
         if !piece.is_empty() {
-            self.disk.allow(Which::Log, self.at.saturating_add(piece.len() as u64))?;
-            self.disk.write(Which::Log, self.at, piece)?;
+            self.storage.allow(self.at.saturating_add(piece.len() as u64))?;
+            self.storage.write(self.at, piece)?;
         }
         self.at += piece.len() as u64;
         self.from = self.to;
@@ -275,12 +279,12 @@ impl<'a, D: Disk> Record<'a, D> {
     /// Writes what the log does not have yet, and the header last. The record is durable after a sync of the log.
     ///
     /// # Errors
-    /// The disk's. Recovery may find it or not.
-    pub(crate) fn end(mut self) -> Result<Written, Failed> {
+    /// The storage's. Recovery may find it or not.
+    pub(crate) fn end(mut self) -> Result<Written, S::Error> {
         self.flush()?;
         self.header.checksum = self.header.sealed(self.hasher.clone());
-        self.disk.allow(Which::Log, self.start.saturating_add(HEADER_BYTES as u64))?;
-        self.disk.write(Which::Log, self.start, &self.header.bytes())?;
+        self.storage.allow(self.start.saturating_add(HEADER_BYTES as u64))?;
+        self.storage.write(self.start, &self.header.bytes())?;
         Ok(Written { header: self.header, is_kept: self.is_kept })
     }
 }
