@@ -127,7 +127,7 @@ impl Log {
             }
             log.last = Some(header.point);
             log.last_at = log.end;
-            log.end = header.behind(log.end);
+            log.end = header.behind(log.end, ALIGN_BYTES);
             log.image_bytes = Some(header.image_bytes);
         }
         // A checkpoint writes a record when the one before it is durable: the first one too, if those behind it continue this very image.
@@ -270,7 +270,7 @@ impl Log {
     ) -> Result<(), S::Error> {
         let mut at = FIRST;
         while at < self.end {
-            at = replay(storage, at, buffer, &mut apply)?.behind(at);
+            at = replay(storage, at, buffer, &mut apply)?.behind(at, ALIGN_BYTES);
         }
         Ok(())
     }
@@ -300,8 +300,7 @@ impl Log {
         let (before, base) = self.last.map_or((base, base), |last| (last, self.base));
         let point = self.last.map_or(Point { epoch, sequence: 1 }, Point::next);
         let identity = self.identity;
-        let header =
-            Header { point, identity, image_bytes: 0, payload: 0, before, base, checksum: 0 };
+        let header = Header::new(identity, point, before, base);
         Record::new(storage, self.end, header, buffer)
     }
 
@@ -321,7 +320,7 @@ impl Log {
         self.last = Some(header.point);
         self.image_bytes = Some(header.image_bytes);
         self.last_at = self.end;
-        self.end = header.behind(self.end);
+        self.end = header.behind(self.end, ALIGN_BYTES);
         Ok(written)
     }
 

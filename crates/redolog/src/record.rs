@@ -10,10 +10,11 @@
 //!  40  bytes of the runs behind this header
 //!  48  epoch        \ of the state that this record continues: that of the record before, or the state of the image
 //!  56  sequence     / with which the epoch began
-//!  64  checksum     XXH64, seeded with the epoch, of the runs, then of the header's words up to 88 with 0 in this place
+//!  64  checksum     XXH64, seeded with the epoch, of the runs, then of the header's words up to 96 with 0 in this place, the time only if it is said
 //!  72  epoch        \ of the state of the image with which this record's epoch began: the first record says the same, and may be
 //!  80  sequence     / damaged
-//!  88  zero
+//!  88  time         of the record, nanoseconds since 1970; 0: not said
+//!  96  zero
 //! 128  runs: offset, length, bytes
 //! ```
 
@@ -27,7 +28,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"SPNDREC2");
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 128;
 /// Words of a header; zeroes follow.
-const WORDS: usize = 11;
+const WORDS: usize = 12;
 /// Bytes before each run: its offset in the image, and its length.
 pub const RUN_BYTES: usize = 16;
 /// Records begin at multiples of this: no sector has parts of two.
@@ -68,6 +69,8 @@ pub struct Header {
     pub base: Point,
     /// The sum of all of it.
     pub checksum: u64,
+    /// When it was written, in nanoseconds since 1970; 0: not said.
+    pub time: u64,
 }
 
 /// The first 8 bytes as a little-endian number; 0 if there are fewer.
@@ -76,8 +79,14 @@ pub fn word(bytes: &[u8]) -> u64 {
 }
 
 impl Header {
+    /// Of a record without runs.
+    pub(crate) fn new(identity: u64, point: Point, before: Point, base: Point) -> Self {
+        let (image_bytes, payload, checksum, time) = (0, 0, 0, 0);
+        Self { point, identity, image_bytes, payload, before, base, checksum, time }
+    }
+
     fn words(&self) -> [u64; WORDS] {
-        let Self { point, identity, image_bytes, payload, before, base, checksum } = *self;
+        let Self { point, identity, image_bytes, payload, before, base, checksum, time } = *self;
         [
             MAGIC,
             point.epoch,
@@ -90,6 +99,7 @@ impl Header {
             checksum,
             base.epoch,
             base.sequence,
+            time,
         ]
     }
 
@@ -100,6 +110,11 @@ impl Header {
             place.copy_from_slice(&word.to_le_bytes());
         }
         bytes
+    }
+
+    /// Whether the bytes begin as a header does.
+    pub(crate) fn begins(bytes: &[u8]) -> bool {
+        word(bytes) == MAGIC
     }
 
     /// The header that the first bytes encode; `None`: they are not a header.
@@ -113,14 +128,17 @@ impl Header {
         let before = Point { epoch: next(), sequence: next() };
         let checksum = next();
         let base = Point { epoch: next(), sequence: next() };
-        let header = Self { point, identity, image_bytes, payload, before, base, checksum };
+        let time = next();
+        let header = Self { point, identity, image_bytes, payload, before, base, checksum, time };
         (magic == MAGIC && rest.iter().all(|byte| *byte == 0)).then_some(header)
     }
 
     /// The checksum, of a hasher that has seen the runs.
     pub fn sealed(&self, mut hasher: XxHash64) -> u64 {
         let words = Self { checksum: 0, ..*self }.words();
-        words.iter().for_each(|word| hasher.write(&word.to_le_bytes()));
+        // A record that does not say its time has the sum of the format without one.
+        let count = WORDS - usize::from(self.time == 0);
+        words.iter().take(count).for_each(|word| hasher.write(&word.to_le_bytes()));
         hasher.finish()
     }
 
@@ -129,10 +147,10 @@ impl Header {
         XxHash64::with_seed(self.point.epoch)
     }
 
-    /// Where the record behind this one begins, if this one begins at `at`.
-    pub fn behind(&self, at: u64) -> u64 {
+    /// Where the record behind this one begins, if this one begins at `at`. Records begin at multiples of `align` bytes.
+    pub fn behind(&self, at: u64, align: u64) -> u64 {
         let end = at.saturating_add(HEADER_BYTES as u64).saturating_add(self.payload);
-        end.checked_next_multiple_of(ALIGN_BYTES).unwrap_or(u64::MAX)
+        end.checked_next_multiple_of(align).unwrap_or(u64::MAX)
     }
 
     /// Whether the record at `at` is whole: its runs are there, and the sum fits.
@@ -203,6 +221,16 @@ impl<'a, S: Storage> Record<'a, S> {
     /// Sets the bytes that the image has from this record on.
     pub fn set_image_bytes(&mut self, bytes: u64) {
         self.header.image_bytes = bytes;
+    }
+
+    /// Sets the time that the record says, in nanoseconds since 1970.
+    pub fn set_time(&mut self, nanos: u64) {
+        self.header.time = nanos;
+    }
+
+    /// Bytes of the runs so far, with the head of each.
+    pub fn payload(&self) -> u64 {
+        self.header.payload
     }
 
     /// Whether the record has no run.
