@@ -51,6 +51,7 @@ mod partial;
 mod pointer;
 mod progress;
 mod registry;
+pub mod replicated;
 mod repair;
 mod restore;
 mod roots;

@@ -16,6 +16,7 @@
 extern crate std;
 
 mod capture;
+pub mod captured;
 pub mod compare;
 mod debug;
 pub mod disk;
@@ -43,6 +44,7 @@ pub mod tie;
 mod unmap;
 pub mod wal;
 
+pub use captured::{Captured, Notes};
 pub use compare::{Mismatch, Standing};
 pub use draft::Draft;
 pub use file::File;

@@ -139,6 +139,12 @@ pub unsafe trait Medium: Sync {
         true
     }
 
+    /// Whether all that is stored becomes durable by itself in batches that are all or nothing: no change needs a log.
+    #[inline]
+    fn is_atomic(&self) -> bool {
+        false
+    }
+
     /// Has the lines of these bytes written back (`pwb`): they are durable with the next [`Medium::fence`].
     fn write_back(&self, at: usize, len: usize);
 
@@ -244,6 +250,11 @@ unsafe impl<M: Medium + ?Sized> Medium for &M {
     #[inline]
     fn has_lines(&self) -> bool {
         (**self).has_lines()
+    }
+
+    #[inline]
+    fn is_atomic(&self) -> bool {
+        (**self).is_atomic()
     }
 
     #[inline]
