@@ -52,4 +52,5 @@ pub use line::{LINE_BYTES, lines};
 pub use mapped::{Kind, Mapped};
 pub use media::{Choice, Guarantee, Media, Place, peek};
 pub use medium::{Failed, Medium};
+pub use room::Buffer;
 pub use sums_file::Keep;
