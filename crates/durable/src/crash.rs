@@ -150,7 +150,8 @@ fn every_failure_is_survived(unit: Unit, pace: usize, seed: u64) {
         after.journal().images(&bounds, again).map(|_| ()).map_err(|found| found.to_string())
     };
     let bounds = Bounds { drawn: 48, most: 1024, seed, ..Bounds::default() };
-    let outcome = disk.journal().images(&bounds, check).unwrap_or_else(|found| std::panic!("{found}"));
+    let outcome =
+        disk.journal().images(&bounds, check).unwrap_or_else(|found| std::panic!("{found}"));
     assert!(matches!(outcome, Outcome { points: 12.., images: 100.., .. }), "{outcome:?}");
     assert!(seen.borrow().iter().all(|seen| *seen > 0), "{:?}", seen.borrow());
 }

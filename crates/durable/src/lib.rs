@@ -21,6 +21,7 @@ pub mod control;
 pub mod front;
 pub mod recovery;
 pub mod replica;
+pub mod ring_file;
 
 #[cfg(test)]
 mod crash;
