@@ -24,6 +24,7 @@ mod lines;
 pub mod live;
 pub mod message;
 pub mod modules;
+pub mod pagemap;
 pub mod pressure;
 pub mod processors;
 pub mod rseq;
