@@ -136,24 +136,28 @@ impl Table {
     #[inline(always)]
     pub fn note(&mut self, at: usize, last: usize) {
         let (first, end) = (at as u64 >> self.shift, last as u64 >> self.shift);
-        if first == end && first + 1 == self.last {
+        if first != end {
+            self.note_several(at, last);
+        } else if first + 1 == self.last {
             self.figures.duplicates += 1;
         } else {
-            self.note_blocks(first, end);
+            self.note_one(first);
         }
     }
 
     #[inline(never)]
-    fn note_blocks(&mut self, first: u64, end: u64) {
-        let shift = self.shift;
-        for block in first..=end {
-            self.insert(block);
-            if self.shift != shift {
-                // The blocks have become pages.
-                let more = self.shift - shift;
-                (first >> more..=end >> more).for_each(|page| self.insert(page));
-                return;
-            }
+    fn note_one(&mut self, block: u64) {
+        self.insert(block);
+    }
+
+    #[inline(never)]
+    fn note_several(&mut self, at: usize, last: usize) {
+        // Blocks may become pages meanwhile: each turn has the size of its own.
+        let mut next = Some(at);
+        while let Some(at) = next.filter(|at| *at <= last) {
+            let shift = self.shift;
+            self.insert(at as u64 >> shift);
+            next = (at | ((1 << shift) - 1)).checked_add(1);
         }
     }
 
@@ -203,9 +207,12 @@ impl Table {
         if !self.has_room() {
             let shift = self.shift;
             self.make_room();
-            if self.is_lost || self.shift != shift {
-                // The caller notes pages from now on.
+            if self.is_lost {
                 return;
+            }
+            if self.shift != shift {
+                // Nothing becomes coarser than a page: this note does not come here again.
+                return self.insert(block >> (self.shift - shift));
             }
         }
         // SAFETY: the word is open, as `has_room` found or `make_room` has left it.
