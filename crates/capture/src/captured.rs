@@ -174,7 +174,7 @@ fn join(
 }
 
 /// Names a run. The whole address space, whose length no number has, is two.
-fn name(run: Run, see: &mut impl FnMut(*const u8, usize)) {
+pub fn name(run: Run, see: &mut (impl FnMut(*const u8, usize) + ?Sized)) {
     let at = |address| ptr::with_exposed_provenance(address);
     match (run.last - run.start).checked_add(1) {
         Some(bytes) => see(at(run.start), bytes),

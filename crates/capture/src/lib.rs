@@ -1,8 +1,9 @@
 //! Which bytes did this code write? Each front end answers behind one trait, [`Capture`]:
 //!
 //! - [`Explicit`]: the code names its writes.
+//! - [`DirtyPages`]: the kernel names the written pages, and a comparison with an older copy the blocks.
 //!
-//! A front end notes writes in [`Captured`]: small ones in a table of blocks without duplicates (Mangosteen, section 4.3), large ones as
+//! The first notes writes in [`Captured`]: small ones in a table of blocks without duplicates (Mangosteen, section 4.3), large ones as
 //! ranges.
 //!
 //! Invariants:
@@ -20,6 +21,7 @@
 extern crate std;
 
 mod captured;
+mod dirty;
 mod explicit;
 mod memory;
 mod ranges;
@@ -27,6 +29,7 @@ mod regions;
 mod table;
 
 pub use captured::{Captured, Extent, Sizes};
+pub use dirty::DirtyPages;
 pub use explicit::Explicit;
 pub use ranges::RANGE_BYTES;
 pub use regions::{MOST_REGIONS, Region, Regions};
