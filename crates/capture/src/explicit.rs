@@ -66,8 +66,13 @@ impl Capture for Explicit {
 /// Drains what was noted, or names every byte of the regions if that was too much.
 pub fn end(captured: &mut Captured, regions: &Regions, see: &mut dyn FnMut(*const u8, usize)) {
     if captured.drain(&mut *see) == Extent::Everything {
-        for region in regions.iter() {
-            see(core::ptr::with_exposed_provenance(region.start), region.end - region.start);
-        }
+        every_byte(regions, see);
+    }
+}
+
+/// Names every byte of the regions.
+pub fn every_byte(regions: &Regions, see: &mut dyn FnMut(*const u8, usize)) {
+    for region in regions.iter() {
+        see(core::ptr::with_exposed_provenance(region.start), region.end - region.start);
     }
 }

@@ -3,7 +3,9 @@
 //! - [`Explicit`]: the code names its writes.
 //! - [`DirtyPages`]: the kernel names the written pages, and a comparison with an older copy the blocks.
 //!
-//! The first notes writes in [`Captured`]: small ones in a table of blocks without duplicates (Mangosteen, section 4.3), large ones as
+//! - [`CompilerHooks`]: code that is compiled with hooks names its stores.
+//!
+//! The first and the last note writes in [`Captured`]: small ones in a table of blocks without duplicates (Mangosteen, section 4.3), large ones as
 //! ranges.
 //!
 //! Invariants:
@@ -23,6 +25,7 @@ extern crate std;
 mod captured;
 mod dirty;
 mod explicit;
+pub mod hooks;
 mod memory;
 mod ranges;
 mod regions;
@@ -31,6 +34,7 @@ mod table;
 pub use captured::{Captured, Extent, Sizes};
 pub use dirty::DirtyPages;
 pub use explicit::Explicit;
+pub use hooks::CompilerHooks;
 pub use ranges::RANGE_BYTES;
 pub use regions::{MOST_REGIONS, Region, Regions};
 
@@ -76,4 +80,6 @@ pub enum Refused {
     Memory,
     /// There are [`MOST_REGIONS`] regions already.
     Regions,
+    /// A batch of another thread is open.
+    Thread,
 }
