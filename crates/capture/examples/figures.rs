@@ -6,7 +6,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use spandrel_capture::{Captured, Extent, RANGE_BYTES, Sizes};
+use spandrel_capture::hooks::functions::write8;
+use spandrel_capture::{Capture, Captured, CompilerHooks, Extent, RANGE_BYTES, Regions, Sizes};
 
 /// Bytes of a run's head in a redo log.
 const HEAD_BYTES: usize = 16;
@@ -87,7 +88,7 @@ fn notes() {
 }
 
 fn drains() {
-    println!("\nbatch of blocks, 8192 slots, ns each block   note    drain");
+    println!("\nbatch of blocks, 8192 slots, ns each block    note    drain");
     for blocks in [4, 16, 64, 400, 2000] {
         for (kind, text) in [("next", "neighbours"), ("sparse", "sparse")] {
             let (mut captured, all) = (new(32), addresses(kind, blocks));
@@ -122,6 +123,36 @@ fn ranges() {
             print!(" {ns:>17.1}");
         }
         println!();
+    }
+}
+
+/// What a store of 8 bytes pays for its hook.
+fn hooks() {
+    println!("\nhook of a store of 8 bytes, ns each");
+    let regions = Regions::of(BASE as *const u8, 1 << 30).expect("whole pages");
+    let mut hooks = CompilerHooks::new(Sizes::default(), &regions).expect("memory");
+    let local = [0_u64; 64];
+    let transient = |number: usize| (&raw const local[number % 64]).cast();
+    let same = |_: usize| BASE as *const _;
+    let few = |number: usize| (BASE + number % 40 * 4096) as *const _;
+    for (text, has_batch, address) in [
+        ("no batch is open", false, &same as &dyn Fn(usize) -> _),
+        ("transient", true, &transient),
+        ("the block that was noted last", true, &same),
+        ("one of 40 blocks", true, &few),
+    ] {
+        let all: Vec<_> = (0..100_000).map(address).collect();
+        let ns = median(all.len(), || {
+            if has_batch {
+                hooks.begin();
+            }
+            let ns = timed(|| all.iter().for_each(|at| write8(black_box(*at))));
+            hooks.end(&mut |at, bytes| {
+                black_box((at, bytes));
+            });
+            ns
+        });
+        println!("  {text:<34} {ns:>7.2}");
     }
 }
 
@@ -178,5 +209,6 @@ fn main() {
     notes();
     drains();
     ranges();
+    hooks();
     sweep();
 }

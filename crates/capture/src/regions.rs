@@ -24,6 +24,8 @@ pub struct Region {
 pub struct Regions {
     /// The largest region. One comparison answers for it.
     main: Region,
+    /// From the first region to the last one.
+    hull: Region,
     count: usize,
     all: [Region; MOST_REGIONS],
 }
@@ -38,7 +40,7 @@ impl Regions {
     /// No region.
     pub const fn new() -> Self {
         let none = Region { start: 0, end: 0 };
-        Self { main: none, count: 0, all: [none; MOST_REGIONS] }
+        Self { main: none, hull: none, count: 0, all: [none; MOST_REGIONS] }
     }
 
     /// The region of `bytes` bytes at `at` alone.
@@ -98,6 +100,8 @@ impl Regions {
         (self.all, self.count) = (all, count);
         self.all.get_mut(..count).unwrap_or_default().sort_unstable_by_key(|region| region.start);
         self.main = self.iter().max_by_key(|region| region.end - region.start).unwrap_or_default();
+        let start = self.iter().next().unwrap_or_default().start;
+        self.hull = Region { start, end: self.iter().last().unwrap_or_default().end };
     }
 
     /// All regions, in order of address.
@@ -110,6 +114,13 @@ impl Regions {
     #[inline(always)]
     pub fn main_holds(&self, at: usize, bytes: usize) -> bool {
         at >= self.main.start && at < self.main.end && bytes <= self.main.end - at
+    }
+
+    /// Whether `bytes` bytes at `at` lie outside of the regions and of what is between them, which is the answer of most transient writes.
+    /// False: they may be durable.
+    #[inline(always)]
+    pub fn are_far(&self, at: usize, bytes: usize) -> bool {
+        at >= self.hull.end || at.saturating_add(bytes) <= self.hull.start
     }
 
     /// Whether a byte is durable.
@@ -168,6 +179,10 @@ mod tests {
         regions.remove(at(30), PAGE_BYTES).unwrap();
         regions.remove(at(21), 9 * PAGE_BYTES).unwrap();
         assert_eq!(pages(&regions), [(4, 6), (8, 21)]);
+        let (start, end) = (at(4) as usize, at(21) as usize);
+        assert!(regions.are_far(start - 8, 8) && regions.are_far(end, usize::MAX));
+        assert!(!regions.are_far(start - 8, 9) && !regions.are_far(end - 1, 1));
+        assert!(!regions.are_far(at(7) as usize, 1) && Regions::new().are_far(0, 9));
     }
 
     #[test]

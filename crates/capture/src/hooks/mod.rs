@@ -10,7 +10,6 @@
 //! - `IS_BUSY` while a hook has a reference to what was noted. A hook that interrupts another (in a handler of a signal) notes nothing: if
 //!   its write is durable, the batch is every byte of the durable regions.
 //! - The state has an address of its own, so that a capture can be moved while its batch is open.
-//!
 //! - A hook runs to its end: a handler of a signal that interrupts one does not jump out of it.
 //!
 //! Not noted: stores of system calls and of code that was compiled without the hooks. Their interposers call [`wrote`].
@@ -94,18 +93,23 @@ pub fn wrote(at: usize, bytes: usize) {
 
 #[inline(never)]
 fn note(at: usize, bytes: usize) {
+    let state = STATE.load(Relaxed);
+    // SAFETY: this thread is the owner, so that the state is that of the open batch, and no other thread uses it. The regions in use are not
+    // changed while a hook runs.
+    if unsafe { State::regions(state) }.are_far(at, bytes) {
+        return;
+    }
     if IS_BUSY.load(Relaxed) {
-        // SAFETY: as below; the regions are read only, as the interrupted hook does.
-        if unsafe { State::is_durable(STATE.load(Relaxed), at, bytes) } {
+        // SAFETY: as above.
+        if unsafe { State::is_durable(state, at, bytes) } {
             HAS_MISSED.store(true, Relaxed);
         }
         return;
     }
     IS_BUSY.store(true, Relaxed);
     compiler_fence(SeqCst);
-    // SAFETY: this thread is the owner, so that the state is that of the open batch, and no other thread uses it. No other hook of this thread
-    // does, as none was busy.
-    unsafe { State::note(STATE.load(Relaxed), at, bytes) };
+    // SAFETY: as above. No other hook of this thread has a reference to what was noted, as none was busy.
+    unsafe { State::note(state, at, bytes) };
     compiler_fence(SeqCst);
     IS_BUSY.store(false, Relaxed);
 }
