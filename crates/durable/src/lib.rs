@@ -18,10 +18,18 @@
 extern crate std;
 
 pub mod control;
+pub mod directory;
+pub mod engine;
+pub mod error;
 pub mod front;
+pub mod notes;
 pub mod recovery;
 pub mod replica;
 pub mod ring_file;
+pub mod runs;
+pub mod store;
+
+pub use error::Error;
 
 #[cfg(test)]
 mod crash;

@@ -12,6 +12,7 @@ pub mod barrier;
 pub mod budget;
 pub mod byte_lock;
 pub mod clock;
+pub mod cpath;
 pub mod degrade;
 pub mod directory;
 pub mod draft;

@@ -69,4 +69,9 @@ impl<M: Medium> Heap<M> {
         crate::heap::format(&medium, identity, layout)?;
         Self::open(medium, layout, Some(&[])).map(|(heap, _)| heap)
     }
+
+    /// The number of the heap, which no other one has.
+    pub fn uuid(&self) -> [u64; 2] {
+        self.core().identity.uuid
+    }
 }
