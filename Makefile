@@ -69,7 +69,7 @@ unit:
 	cargo run --locked -p spandrel --features simulator --example transactions
 	cargo run --locked -p spandrel --features simulator --example word_count -- --power-failure
 	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom \
-		cargo test --locked --release -p spandrel-sync --test loom
+		cargo test --locked --release -p spandrel-sync -p spandrel-durable --test loom
 	RUSTFLAGS='--cfg shuttle' CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/shuttle \
 		cargo test --locked --release -p spandrel-slabs --test shuttle
 

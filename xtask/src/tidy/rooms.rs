@@ -23,7 +23,7 @@ pub enum Use {
 
 /// The rooms from the ground up. A room may be used only by those that stand below it here.
 #[rustfmt::skip]
-pub const TABLE: [(&str, Use); 23] = [
+pub const TABLE: [(&str, Use); 24] = [
     ("pages",    Use::Rooms(&[])),
     ("os",       Use::Rooms(&["pages"])),
     ("sync",     Use::Rooms(&["os", "pages"])),
@@ -36,6 +36,7 @@ pub const TABLE: [(&str, Use); 23] = [
     ("redolog",  Use::Rooms(&["pages"])),
     ("pmem",     Use::Rooms(&["redolog", "sync", "os", "pages"])),
     ("pheap",    Use::Rooms(&["pmem", "sync", "os", "pages"])),
+    ("durable",  Use::Rooms(&["redolog", "pheap", "pmem", "sync", "os", "pages"])),
     ("derive",   Use::Tool(&["pheap"])),
     ("spandrel", Use::Rooms(&["adaptive", "pheap", "derive", "policy", "backends", "sync", "os", "pages"])),
     ("capi",     Use::Rooms(&["adaptive", "policy", "backends", "sync", "os", "pages"])),
