@@ -10,7 +10,7 @@
 //! This room must never know what a request is, nor what a batch does to make its effects durable: both are the caller's.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p spandrel-durable --release --test loom` (part of `make unit`) tries every interleaving of the
-//! tests in `tests/loom.rs`.
+//! tests in `tests/loom.rs`. `tests/model.rs` checks the protocol itself, with the store buffers of x86-64.
 #![no_std]
 
 pub mod combine;
