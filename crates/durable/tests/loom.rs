@@ -70,17 +70,20 @@ impl State {
 
     /// Adds 1, and checks that it is done once.
     fn write(&self, seat: &mut Seat<'_>) -> u32 {
-        let mut executed = 0_u32;
+        // loom checks that the batch sees the request as this thread made it, and this thread what the batch made of it.
+        let mut executed = UnsafeCell::new(0_u32);
         let outcome = seat.write(from_mut(&mut executed).cast(), |batch| {
             self.batches.fetch_add(1, Relaxed);
             for entry in batch.iter() {
-                // SAFETY: the thread of the request waits, and the request is such a word.
-                unsafe { *entry.request().cast::<u32>() += 1 };
+                // SAFETY: the thread of the request waits, and the request is such a cell.
+                let executed = unsafe { &*entry.request().cast::<UnsafeCell<u32>>() };
+                // SAFETY: loom checks that no other thread has the cell.
+                executed.with_mut(|executed| unsafe { *executed += 1 });
                 entry.set_outcome(Outcome::new(u64::from(self.add())));
             }
         });
-        assert_eq!(executed, 1);
-        // What the thread of a request sees of its batch, and of no batch beside this thread.
+        // SAFETY: as above.
+        assert_eq!(executed.with(|executed| unsafe { *executed }), 1);
         outcome.word() as u32
     }
 }

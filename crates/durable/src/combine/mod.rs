@@ -280,7 +280,8 @@ impl Seat<'_> {
 
     /// Waits until this thread holds the gate. False: its request is done.
     fn await_gate(&self) -> bool {
-        // The writer's half of the pair: request, fence, gate.
+        // The writer's half of the pair: request, fence, gate. Sleep needs the later fence only; this one makes sure that the next
+        // batch has the request.
         fence(SeqCst);
         let mut turn = 0;
         loop {
