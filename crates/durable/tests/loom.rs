@@ -88,7 +88,7 @@ impl State {
     }
 }
 
-/// Tries every interleaving with so many preemptions; `LOOM_MAX_PREEMPTIONS` overrides the number, for a long run.
+/// Tries every interleaving with at most `preemptions`; `LOOM_MAX_PREEMPTIONS` overrides the number, for a long run.
 fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = model.preemption_bound.or(Some(preemptions));
@@ -209,6 +209,19 @@ fn an_exclusive_section_is_alone() {
         writer.join().unwrap();
         reader.join().unwrap();
         assert_eq!(state.read(&mut state.seat()), 2);
+    });
+}
+
+#[test]
+fn an_exclusive_section_and_requests_hand_on_the_gate() {
+    model(3, || {
+        let state = State::new(2, 4);
+        let writer = spawn(&state, |state| state.write(&mut state.seat()));
+        let mut seat = state.seat();
+        seat.exclusive(|| state.add());
+        seat.exclusive(|| state.add());
+        writer.join().unwrap();
+        assert_eq!(state.read(&mut seat), 3);
     });
 }
 

@@ -75,7 +75,7 @@ impl Gate {
     pub(super) fn count_in(&self) -> bool {
         let mut seen = self.word.load(Relaxed);
         while seen & MODE == HELD {
-            match self.word.compare_exchange(seen, seen + READER, Relaxed, Relaxed) {
+            match self.word.compare_exchange(seen, seen.wrapping_add(READER), Relaxed, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => seen = now,
             }
@@ -121,10 +121,10 @@ impl Gate {
                 return false;
             }
             self.streak.store(0, Relaxed);
-            match self.word.compare_exchange(seen, seen - HELD + TURN, Release, Relaxed) {
+            match self.word.compare_exchange(seen, seen ^ HELD ^ TURN, Release, Relaxed) {
                 Ok(_) => break,
                 Err(now) => {
-                    self.streak.store(streak - 1, Relaxed);
+                    self.streak.store(streak.saturating_sub(1), Relaxed);
                     seen = now;
                 }
             }

@@ -318,7 +318,7 @@ impl Seat<'_> {
         let mut members = Members::none();
         members.insert(self.index);
         self.slot.go_on(Status::Started);
-        // Writers that are told early leave the gate alone; those that come while readers leave are taken along.
+        // A writer that finds its request started leaves the gate alone. Requests that come while readers leave are taken along.
         self.combiner.drain(|slots| {
             let ready = slots.iter().enumerate().filter(|(_, slot)| slot.start());
             ready.for_each(|(index, _)| members.insert(index));

@@ -122,7 +122,7 @@ fn each_request_has_its_own_outcome() {
 }
 
 #[test]
-fn a_batch_that_unwinds_leaves_no_one_waiting() {
+fn a_batch_that_unwinds_leaves_no_thread_waiting() {
     let slots = slots(4);
     let combiner = Combiner::new(&slots);
     let mut first = combiner.register().unwrap();
