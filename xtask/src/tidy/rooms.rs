@@ -23,7 +23,7 @@ pub enum Use {
 
 /// The rooms from the ground up. A room may be used only by those that stand below it here.
 #[rustfmt::skip]
-pub const TABLE: [(&str, Use); 24] = [
+pub const TABLE: [(&str, Use); 25] = [
     ("pages",    Use::Rooms(&[])),
     ("os",       Use::Rooms(&["pages"])),
     ("sync",     Use::Rooms(&["os", "pages"])),
@@ -38,7 +38,8 @@ pub const TABLE: [(&str, Use); 24] = [
     ("pheap",    Use::Rooms(&["pmem", "sync", "os", "pages"])),
     ("derive",   Use::Tool(&["pheap"])),
     ("capture",  Use::Rooms(&["os", "pages"])),
-    ("spandrel", Use::Rooms(&["adaptive", "pheap", "derive", "policy", "backends", "sync", "os", "pages"])),
+    ("durable",  Use::Rooms(&["capture", "redolog", "pheap", "pmem", "sync", "os", "pages"])),
+    ("spandrel", Use::Rooms(&["adaptive", "durable", "capture", "redolog", "pmem", "pheap", "derive", "policy", "backends", "sync", "os", "pages"])),
     ("capi",     Use::Rooms(&["adaptive", "policy", "backends", "sync", "os", "pages"])),
     ("capi-heap", Use::Rooms(&["pheap", "os", "pages"])),
     ("sim",      Use::Tool(&["pageheap", "pages"])),
