@@ -70,6 +70,14 @@ impl<M: Medium> Heap<M> {
         Self::open(medium, layout, Some(&[])).map(|(heap, _)| heap)
     }
 
+    /// Has the heap say that it is closed, without releasing it: the caller makes that durable, and changes nothing any more.
+    ///
+    /// # Errors
+    /// As for [`Heap::close`].
+    pub fn seal(&self) -> Result<(), Error> {
+        self.core().close()
+    }
+
     /// The number of the heap, which no other one has.
     pub fn uuid(&self) -> [u64; 2] {
         self.core().identity.uuid
