@@ -349,13 +349,18 @@ impl Ring {
             if turning.read(at, part)? < len {
                 return Err(Fault::Damaged.into());
             }
-            // A header may lie across the end of the part: its first word tells.
-            let mut heads = part.chunks(usize::try_from(align).unwrap_or(4096));
-            let Some(number) = heads.position(Header::begins) else {
+            let step = usize::try_from(align).unwrap_or(4096);
+            let mut heads = (0..len).step_by(step);
+            let is_candidate = |from: &usize| {
+                let rest = part.get(*from..).unwrap_or(&[]);
+                // One that lies across the end of the part is read below.
+                Header::begins(rest) && Header::parse(rest).is_none_or(|header| is_kind(&header))
+            };
+            let Some(from) = heads.find(is_candidate) else {
                 at += len as u64;
                 continue;
             };
-            at += number as u64 * align;
+            at += from as u64;
             let mut bytes = [0; HEADER_BYTES];
             turning.read(at, &mut bytes)?;
             if let Some(header) = Header::parse(&bytes).filter(is_kind)
