@@ -118,3 +118,8 @@ macro_rules! set_allocator_mode {
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// Those of the page about durable states.
+#[cfg(all(doctest, feature = "durable"))]
+#[doc = include_str!("../../../docs/durable.md")]
+struct DurableStates;

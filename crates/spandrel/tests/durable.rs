@@ -238,3 +238,39 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o777)).unwrap();
     assert_eq!(open(&path).unwrap_err().why, Error::Shared(0o777));
 }
+
+#[test]
+fn a_transaction_within_a_write_is_undone() {
+    struct Kept {
+        arena: Arc<Arena>,
+        of: HashMap<u64, u64>,
+    }
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("kept");
+    let open = || {
+        Durable::open(&path, small(), |arena| {
+            Ok(Kept { arena: Arc::clone(arena), of: HashMap::open(arena, "of")? })
+        })
+        .unwrap()
+    };
+    let db = open();
+    db.write(|s| s.of.insert(1, 1)).unwrap().unwrap();
+    let undone = db.write(|s| {
+        let Kept { arena, of } = s;
+        arena.transaction(|| {
+            of.insert(1, 2)?;
+            of.insert(2, 2)?;
+            Err::<(), _>(spandrel::heap::Error::Full)
+        })
+    });
+    assert_eq!(undone, Ok(Err(spandrel::heap::Error::Full)));
+    let done = db.write(|s| {
+        let Kept { arena, of } = s;
+        arena.transaction(|| of.insert(3, 3).map(drop))
+    });
+    assert_eq!(done, Ok(Ok(())));
+    let all = |db: &Durable<Kept>| db.read(|s| [1, 2, 3].map(|key| s.of.get(&key)));
+    assert_eq!(all(&db), [Some(1), None, Some(3)]);
+    db.close().unwrap();
+    assert_eq!(all(&open()), [Some(1), None, Some(3)]);
+}
