@@ -174,7 +174,7 @@ impl Storage for RingFile {
     }
 
     fn sync(&self) -> Result<(), Failed> {
-        let dirty = core::mem::replace(&mut *self.dirty.lock(), [(0, 0); 2]);
+        let dirty = core::mem::take(&mut *self.dirty.lock());
         for (from, to) in dirty.into_iter().filter(|(from, to)| from < to) {
             self.persist(from, to)?;
         }
