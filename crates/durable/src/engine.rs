@@ -1,10 +1,12 @@
 //! Batches: what a batch has stored becomes a record, and is durable then.
 
+use spandrel_pheap::Heap;
+use spandrel_pmem::disk::{Disk, Which};
 use spandrel_pmem::{Failed, Medium};
 use spandrel_redolog::Point;
 
 use crate::error::Error;
-use crate::front::Front;
+use crate::front::{Front, Refused};
 use crate::runs::Runs;
 use crate::store::{Files, Memory, clip};
 
@@ -12,6 +14,8 @@ use crate::store::{Files, Memory, clip};
 pub struct Engine<'a> {
     front: Front<'a, Files>,
     runs: Runs,
+    /// The runs are those of a batch that was too long and is to be undone.
+    is_too_long: bool,
     /// Why nothing is accepted any more.
     refused: Option<Error>,
     figures: Figures,
@@ -34,7 +38,8 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// `ENOMEM`.
     pub fn new(front: Front<'a, Files>) -> Result<Self, Failed> {
-        Ok(Self { front, runs: Runs::new()?, refused: None, figures: Figures::default() })
+        let (runs, figures) = (Runs::new()?, Figures::default());
+        Ok(Self { front, runs, is_too_long: false, refused: None, figures })
     }
 
     /// Refuses a batch before it begins.
@@ -53,26 +58,19 @@ impl<'a> Engine<'a> {
     /// Ends the batch that the calling thread runs, and makes it durable. `None`: it has stored nothing.
     ///
     /// # Errors
-    /// See [`Error`]: memory has more than the files then, and nothing is accepted any more.
+    /// [`Error::TooLong`]: the batch is longer than the log; it goes on, and the caller undoes it. Others: memory has more than the files, and nothing is accepted
+    /// any more.
     ///
     /// # Safety
     /// The calling thread has begun the batch, and no other thread stores to the memory.
     pub unsafe fn end_batch(&mut self, memory: &Memory) -> Result<Option<Point>, Error> {
-        self.runs.clear();
-        let runs = &mut self.runs;
         // SAFETY: promised by the caller.
-        unsafe {
-            memory.notes().end(&mut |at, len| {
-                clip(memory, at, len, &mut |at, len| runs.push(at, len));
-            });
-        }
+        unsafe { self.take_runs(memory) };
         if memory.notes().has_strayed() {
             self.refuse(Error::Stray);
         }
         self.check()?;
-        let Some((count, bytes)) = self.runs.size() else {
-            return Err(self.refuse(Error::TooLong));
-        };
+        let Some((count, bytes)) = self.runs.size() else { return Err(self.note_too_long()) };
         if count == 0 {
             return Ok(None);
         }
@@ -86,8 +84,72 @@ impl<'a> Engine<'a> {
                 self.figures.bytes += bytes;
                 Ok(Some(point))
             }
+            Err(Refused::TooLong) => Err(self.note_too_long()),
             Err(why) => Err(self.refuse(why.into())),
         }
+    }
+
+    /// Has the memory be again what is durable, after a batch that the calling thread runs and that is not to be. The replica brings all records into the
+    /// state's file for it. The batch goes on, as one that has stored nothing but what the heap stores for it.
+    ///
+    /// # Errors
+    /// See [`Error`]: nothing is accepted any more.
+    ///
+    /// # Safety
+    /// As for [`Engine::end_batch`]; no operation of the heap is under way.
+    pub unsafe fn undo(&mut self, heap: &Heap<Memory>) -> Result<(), Error> {
+        let memory = heap.medium();
+        if !core::mem::take(&mut self.is_too_long) {
+            // SAFETY: promised by the caller.
+            unsafe { self.take_runs(memory) };
+        }
+        let settled = self.front.settle().map_err(Error::from);
+        let undone = settled.and_then(|()| self.put_back(memory));
+        memory.notes().begin();
+        // SAFETY: promised by the caller.
+        undone
+            .and_then(|()| unsafe { heap.reload() }.map_err(Error::from))
+            .map_err(|why| self.refuse(why))
+    }
+
+    fn note_too_long(&mut self) -> Error {
+        self.is_too_long = true;
+        Error::TooLong
+    }
+
+    /// Takes what the batch has stored.
+    ///
+    /// # Safety
+    /// As for [`Engine::end_batch`].
+    unsafe fn take_runs(&mut self, memory: &Memory) {
+        self.runs.clear();
+        let runs = &mut self.runs;
+        // SAFETY: promised by the caller.
+        unsafe {
+            memory.notes().end(&mut |at, len| {
+                clip(memory, at, len, &mut |at, len| runs.push(at, len));
+            });
+        }
+    }
+
+    /// Reads the bytes of the runs from the state's file, which is settled; all bytes, if the list does not have all runs.
+    fn put_back(&self, memory: &Memory) -> Result<(), Error> {
+        let base = memory.base().as_ptr() as usize;
+        let mut outcome = Ok(());
+        let mut put_back = |at: *const u8, len: usize| {
+            // SAFETY: open bytes of the memory, which no other thread uses.
+            let bytes = unsafe { core::slice::from_raw_parts_mut(at.cast_mut(), len) };
+            match self.front.disk().read(Which::Image, (at as usize - base) as u64, bytes) {
+                // Behind the file's end there were zeroes.
+                Ok(read) => bytes.get_mut(read..).unwrap_or(&mut []).fill(0),
+                Err(why) => outcome = Err(why.into()),
+            }
+        };
+        match self.runs.size() {
+            Some(_) => self.runs.each(&mut put_back),
+            None => clip(memory, base as *const u8, memory.bytes(), &mut put_back),
+        }
+        outcome
     }
 
     /// The state that is durable.

@@ -38,14 +38,12 @@ pub enum Error {
     DamagedState,
     /// The heap that the state lies in refuses.
     Heap(spandrel_pheap::Error),
-    /// A batch is longer than the log. Nothing of it was kept.
+    /// A command changes more than the log holds. It was undone.
     TooLong,
     /// The log is full, and what brings it into the state has ended: the error's number.
     Full(i32),
     /// The disk refused to make a batch durable. It may be there or not; nothing is accepted any more.
     Poisoned(i32),
-    /// A command ended in a panic. What it had changed is not durable; nothing is accepted any more.
-    Panicked,
     /// A thread stored to the state outside of a write. Nothing is accepted any more.
     Stray,
     /// The directory has the state of a program whose types are others: the number that it was made with, and that given.
@@ -136,7 +134,7 @@ impl fmt::Display for Error {
             ),
             Self::Heap(why) => why.fmt(f),
             Self::TooLong => f.write_str(
-                "the batch is longer than the log; make the log longer, or change less at once",
+                "the command changes more than the log holds, and was undone; make the log longer, or change less at once",
             ),
             Self::Full(why) => {
                 write!(f, "the log is full, and the state cannot take more: {}", number(why))
@@ -145,9 +143,6 @@ impl fmt::Display for Error {
                 f,
                 "the disk refused a batch ({}), and nothing more is accepted; open the state again when the disk is well",
                 number(why)
-            ),
-            Self::Panicked => f.write_str(
-                "a command panicked, and nothing more is accepted; open the state again: it is as before the command",
             ),
             Self::Stray => f.write_str(
                 "the state was changed outside of a write, and nothing more is accepted; open the state again",

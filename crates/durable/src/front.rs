@@ -117,6 +117,30 @@ impl<'a, D: Disk> Front<'a, D> {
         Ok(self.ring.last())
     }
 
+    /// The disk with both files.
+    pub fn disk(&self) -> &'a D {
+        self.disk
+    }
+
+    /// Waits until the state's file has all records durably.
+    ///
+    /// # Errors
+    /// [`Refused::Full`]: the replica does not go on.
+    pub fn settle(&self) -> Result<(), Refused> {
+        let (_, head) = self.control.bells();
+        loop {
+            let seen = head.seen();
+            if self.control.head() == self.ring.end() {
+                return Ok(());
+            }
+            if let Some(why) = self.control.failure() {
+                return Err(Refused::Full(why));
+            }
+            self.control.ask();
+            head.wait(seen, LOOK_MS);
+        }
+    }
+
     /// Why nothing is written any more.
     pub fn poison(&self) -> Option<Failed> {
         self.poison

@@ -3,12 +3,15 @@
 //! A replica is a heap's file like any other. Between two batches it is the heap as it was in memory; a tie ([`spandrel_pmem::tie`]) says up to
 //! which batch, and whether parts of later ones may be in it.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use spandrel_os::image::Image;
 use spandrel_pmem::{Choice, Medium};
 
 use crate::error::Error;
 use crate::heap::Heap;
 use crate::identify::identity_of;
+use crate::partial::Partial;
 use crate::superblock::{Identity, Record, State};
 use crate::window;
 
@@ -68,6 +71,31 @@ impl<M: Medium> Heap<M> {
         let identity = Identity { uuid, base, medium: Choice::Logged };
         crate::heap::format(&medium, identity, layout)?;
         Self::open(medium, layout, Some(&[])).map(|(heap, _)| heap)
+    }
+
+    /// Forgets what is known beside the memory, whose bytes were put back to what they were at an earlier time. What is stored for it belongs to the
+    /// next batch: the length of the memory, which does not become shorter.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`], [`Error::Damaged`].
+    ///
+    /// # Safety
+    /// No other thread uses the heap, and no operation of it is under way.
+    pub unsafe fn reload(&self) -> Result<(), Error> {
+        let core = self.core();
+        for partial in &core.partial {
+            *partial.lock() = Partial::new();
+        }
+        core.empties.store(0, Relaxed);
+        let mut blocks = core.blocks.lock();
+        core.forget_blocks(&mut blocks);
+        drop(blocks);
+        let mut now = Record::read(&core.medium)?;
+        now.bytes = core.bytes() as u64;
+        now.put(&core.medium);
+        *core.record.lock() = now;
+        *core.damage.lock() = None;
+        Ok(())
     }
 
     /// Has the heap say that it is closed, without releasing it: the caller makes that durable, and changes nothing any more.

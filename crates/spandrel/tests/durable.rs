@@ -199,10 +199,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     // A batch that is longer than the log.
     let long = db.write(|s| (0..100_000).try_for_each(|key| s.of.insert(key, key).map(drop)));
     assert_eq!(long, Err(Error::TooLong));
-    assert_eq!(db.write(|s| s.of.len()), Err(Error::TooLong), "memory has what is not durable");
-    assert_eq!(db.close(), Err(Error::TooLong));
-    let db = open(&path).unwrap();
-    assert_eq!(db.read(|s| s.of.len()), 0);
+    assert_eq!(db.read(|s| s.of.len()), 0, "it was undone");
     db.write(|s| s.of.insert(1, 1)).unwrap().unwrap();
     // A store outside of a write.
     let stray = Arc::new(std::sync::Mutex::new(None));
@@ -273,4 +270,74 @@ fn a_transaction_within_a_write_is_undone() {
     assert_eq!(all(&db), [Some(1), None, Some(3)]);
     db.close().unwrap();
     assert_eq!(all(&open()), [Some(1), None, Some(3)]);
+}
+
+/// Commands that panic, and such as are longer than the log, among others that are neither: these are there, and nothing of those.
+#[test]
+fn a_command_that_panics_is_undone_and_the_others_run() {
+    const THREADS: u64 = 6;
+    const TURNS: u64 = 30;
+    std::panic::set_hook(Box::new(|_| {}));
+    for (_place, path) in places() {
+        let db = open(&path).unwrap();
+        db.write(|s| (0..1000).try_for_each(|key| s.of.insert(1_000_000 + key, key).map(drop)))
+            .unwrap()
+            .unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let db = &db;
+                scope.spawn(move || {
+                    let mut client = db.client();
+                    for turn in 0..TURNS {
+                        let key = thread * 1000 + turn;
+                        let panics = (thread + turn) % 7 == 0;
+                        let is_long = (thread + turn) % 19 == 5;
+                        let command = std::panic::AssertUnwindSafe(|s: &mut Accounts| {
+                            s.of.insert(key, key + 1).unwrap();
+                            s.log.push([thread, turn, 0]).unwrap();
+                            if panics {
+                                for other in 0..200 {
+                                    s.of.remove(&(1_000_000 + other)).unwrap();
+                                    s.of.insert(2_000_000 + other, 1).unwrap();
+                                }
+                                panic!("on purpose");
+                            }
+                            if is_long {
+                                (0..40_000).for_each(|n| {
+                                    s.of.insert(3_000_000 + n, n).unwrap();
+                                });
+                            }
+                            turn
+                        });
+                        let call = std::panic::AssertUnwindSafe(|| client.write(|s| command(s)));
+                        match std::panic::catch_unwind(call) {
+                            Err(_) => assert!(panics),
+                            Ok(Err(why)) => assert!(is_long && why == Error::TooLong, "{why:?}"),
+                            Ok(Ok(result)) => assert!(!panics && !is_long && result == turn),
+                        }
+                    }
+                });
+            }
+        });
+        let check = |db: &Durable<Accounts>| {
+            db.read(|s| {
+                let mut count = 0;
+                for thread in 0..THREADS {
+                    for turn in 0..TURNS {
+                        let is_there = (thread + turn) % 7 != 0 && (thread + turn) % 19 != 5;
+                        let key = thread * 1000 + turn;
+                        let expected = is_there.then_some(key + 1);
+                        assert_eq!(s.of.get(&key), expected, "{thread} {turn}");
+                        count += u64::from(is_there);
+                    }
+                }
+                assert_eq!((s.of.len() as u64, s.log.len() as u64), (1000 + count, count));
+            });
+        };
+        check(&db);
+        db.close().unwrap();
+        let db = open(&path).unwrap();
+        check(&db);
+        db.write(|s| s.of.insert(1, 1)).unwrap().unwrap();
+    }
 }

@@ -26,7 +26,7 @@ impl Members {
     }
 
     /// The members, in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn iter(&self) -> impl Iterator<Item = usize> + Clone + '_ {
         self.0.iter().enumerate().flat_map(|(at, &word)| {
             let mut rest = word;
             core::iter::from_fn(move || {
@@ -67,7 +67,7 @@ pub struct Batch<'b> {
 
 impl<'b> Batch<'b> {
     /// The requests, in the order of their slots. May be walked more than once.
-    pub fn iter(&self) -> impl Iterator<Item = Entry<'b>> + 'b {
+    pub fn iter(&self) -> impl Iterator<Item = Entry<'b>> + Clone + 'b {
         let slots = self.slots;
         self.members.iter().filter_map(|index| slots.get(index)).map(|slot| Entry { slot })
     }

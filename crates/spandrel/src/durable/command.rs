@@ -10,6 +10,7 @@ pub(super) type Payload = Box<dyn Any + Send>;
 /// A command that waits in its caller's frame: how it is run on a state, behind one pointer.
 pub(super) struct Request<S> {
     run: unsafe fn(*mut Request<S>, &mut S) -> bool,
+    has_panicked: bool,
 }
 
 /// A command, and its outcome.
@@ -23,7 +24,7 @@ pub(super) struct Command<'f, S, F, R> {
 
 impl<'f, S, F: Fn(&mut S) -> R, R> Command<'f, S, F, R> {
     pub fn new(work: &'f F) -> Self {
-        Self { request: Request { run: Self::run }, work, outcome: None }
+        Self { request: Request { run: Self::run, has_panicked: false }, work, outcome: None }
     }
 
     /// What [`super::Durable::write`] hands over.
@@ -42,17 +43,27 @@ impl<'f, S, F: Fn(&mut S) -> R, R> Command<'f, S, F, R> {
         let command = unsafe { &mut *request.cast::<Self>() };
         let outcome = catch_unwind(AssertUnwindSafe(|| (command.work)(state)));
         let is_well = outcome.is_ok();
+        command.request.has_panicked = !is_well;
         command.outcome = Some(outcome);
         is_well
     }
 }
 
-/// Runs the command that a pointer leads to. False: it panicked.
+/// Runs the command that a pointer leads to, once more if it ran before and was undone. False: it panicked, now or before.
 ///
 /// # Safety
 /// The pointer is one of [`Command::pointer`], of a command on a state of this type that waits; no other thread uses the command.
 pub(super) unsafe fn run<S>(request: *mut (), state: &mut S) -> bool {
     let request = request.cast::<Request<S>>();
     // SAFETY: promised by the caller.
-    unsafe { ((*request).run)(request, state) }
+    unsafe { !(*request).has_panicked && ((*request).run)(request, state) }
+}
+
+/// Whether the command that a pointer leads to has panicked.
+///
+/// # Safety
+/// As for [`run`].
+pub(super) unsafe fn has_panicked<S>(request: *mut ()) -> bool {
+    // SAFETY: promised by the caller.
+    unsafe { (*request.cast::<Request<S>>()).has_panicked }
 }

@@ -28,6 +28,8 @@ const CLIENTS: usize = 256;
 
 /// The batch was refused: the engine says why.
 const REFUSED: Outcome = Outcome::new(1);
+/// The command alone is longer than the log, and was undone.
+const TOO_LONG: Outcome = Outcome::new(2);
 
 /// What belongs to an open state as long as its threads run.
 struct Parts {
@@ -188,10 +190,10 @@ impl<S: Send + Sync> Durable<S> {
     }
 
     /// Runs a command that may change the state. When this returns its effects survive any failure that the medium survives. The command may run in
-    /// another thread, and runs once.
+    /// another thread, and more than once: if another command of its batch panics, all are undone and run again.
     ///
     /// # Errors
-    /// Its effects are not durable, or may not be; no other command that writes is accepted then. See [`Error`].
+    /// [`Error::TooLong`]: the command was undone. Others: its effects are not durable, or may not be; no other command that writes is accepted then. See [`Error`].
     ///
     /// # Panics
     /// The command panics, or is begun by another command.
@@ -219,27 +221,87 @@ impl<S: Send + Sync> Durable<S> {
         self.finish()
     }
 
-    /// Runs the commands of a batch.
+    /// Runs the commands of a batch, and makes what they have changed durable.
     fn run(&self, batch: &Batch<'_>) {
         // SAFETY: the holder of the gate runs alone.
         let (engine, state) = unsafe { (&mut *self.engine.get(), &mut *self.state.get()) };
-        let memory = self.arena.medium();
         if engine.check().is_err() {
             return batch.iter().for_each(|entry| entry.set_outcome(REFUSED));
         }
-        memory.notes().begin();
-        let mut is_well = true;
+        let mut turn = Turn { engine, state, arena: &self.arena };
+        match turn.all(batch) {
+            Err(Error::TooLong) if batch.len() > 1 => turn.one_by_one(batch),
+            outcome => batch.iter().for_each(|entry| entry.set_outcome(outcome_of(&outcome))),
+        }
+    }
+}
+
+fn outcome_of(outcome: &Result<(), Error>) -> Outcome {
+    match outcome {
+        Ok(()) => Outcome::DONE,
+        Err(Error::TooLong) => TOO_LONG,
+        Err(_) => REFUSED,
+    }
+}
+
+/// What the thread that runs a batch has for itself.
+struct Turn<'t, S> {
+    engine: &'t mut Engine<'static>,
+    state: &'t mut S,
+    arena: &'t Arena,
+}
+
+impl<S> Turn<'_, S> {
+    /// Runs all commands of a batch as one.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`]: nothing was changed; others: nothing is accepted any more.
+    fn all(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
+        self.commands(&mut batch.iter().map(|entry| entry.request()))
+    }
+
+    /// Runs each command as a batch of its own.
+    fn one_by_one(&mut self, batch: &Batch<'_>) {
         for entry in batch.iter() {
-            // SAFETY: the request is one of `Client::write`, whose thread waits.
-            is_well &= unsafe { command::run::<S>(entry.request(), state) };
+            let outcome = self.engine.check();
+            let outcome =
+                outcome.and_then(|()| self.commands(&mut core::iter::once(entry.request())));
+            entry.set_outcome(outcome_of(&outcome));
         }
-        if !is_well {
-            engine.refuse(Error::Panicked);
+    }
+
+    fn commands(
+        &mut self,
+        requests: &mut (impl Iterator<Item = *mut ()> + Clone),
+    ) -> Result<(), Error> {
+        let memory = self.arena.medium();
+        memory.notes().begin();
+        // A command that panics is undone with all others, which run once more without it.
+        // SAFETY: the requests are those of `Client::write`, whose threads wait; this thread runs the batch.
+        unsafe {
+            let mut is_first = true;
+            loop {
+                let mut is_well = true;
+                for request in requests.clone() {
+                    if is_first || !command::has_panicked::<S>(request) {
+                        is_well &= command::run::<S>(request, self.state);
+                    }
+                }
+                is_first = false;
+                if is_well {
+                    break;
+                }
+                self.engine.undo(self.arena)?;
+            }
+            match self.engine.end_batch(memory) {
+                Err(Error::TooLong) => {
+                    self.engine.undo(self.arena)?;
+                    self.engine.end_batch(memory)?;
+                    Err(Error::TooLong)
+                }
+                ended => ended.map(drop),
+            }
         }
-        // SAFETY: this thread has begun the batch and runs alone.
-        let ended = unsafe { engine.end_batch(memory) };
-        let outcome = if ended.is_ok() { Outcome::DONE } else { REFUSED };
-        batch.iter().for_each(|entry| entry.set_outcome(outcome));
     }
 }
 
@@ -334,9 +396,10 @@ impl<S: Send + Sync> Client<'_, S> {
         match (command.outcome(), outcome) {
             (Some(Err(payload)), _) => resume_unwind(payload),
             (Some(Ok(result)), Outcome::DONE) => Ok(result),
+            (_, TOO_LONG) => Err(Error::TooLong),
             _ => Err(self.seat.exclusive(|| {
                 // SAFETY: the section runs alone.
-                unsafe { (*db.engine.get()).check() }.err().unwrap_or(Error::Panicked)
+                unsafe { (*db.engine.get()).check() }.err().unwrap_or(Error::Stray)
             })),
         }
     }

@@ -33,8 +33,9 @@
 //! - [`Durable::write`] may run a command in another thread, together with commands of others. A command that another thread waits for must not wait for
 //!   that thread, nor begin another command of the same state.
 //! - A command changes nothing but the state. What it captures by reference it may read; its result is what it returns.
-//! - A command that panics ends the state: what it had changed is not durable, every later command is refused, and [`Durable::open`] finds the state as it
-//!   was before.
+//! - A command that panics is undone, as is one that changes more than the log holds. The other commands of its batch run once more: a command returns what its last
+//!   run has returned. The panic goes on in the thread that called [`Durable::write`]. Where panics abort, the next process finds the state as it was before.
+//! - Fields of the state that are no collections are not undone, and are not durable.
 //! - A write outside of [`Durable::write`] to what lies in the arena is found and refused.
 
 pub mod collections;
