@@ -6,25 +6,20 @@
 
 mod args;
 mod bench;
-mod failure;
-mod files;
 mod heap;
 mod machine;
 mod modes;
 mod places;
 mod run;
-mod say;
-mod shutdown;
 mod sim;
 mod stat;
 mod stats;
-mod terminal;
 mod trace;
 mod tune;
 
 use args::{Args, Task};
 use clap::Parser;
-use failure::Failure;
+use spandrel_console::{Failure, say, shutdown};
 use std::process::ExitCode;
 
 /// Names the library, as `--lib` does.

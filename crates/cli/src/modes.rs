@@ -2,9 +2,9 @@
 //! before a program starts, so that a typing error is an answer, not a surprise.
 
 use crate::bench::contender::STATIC;
-use crate::failure::Failure;
 use crate::machine::Machine;
-use crate::shutdown::output;
+use spandrel_console::Failure;
+use spandrel_console::shutdown::output;
 use spandrel_pages::AllocatorId;
 use spandrel_policy::{Available, Mode, parse_mode, profile};
 use std::path::{Path, PathBuf};

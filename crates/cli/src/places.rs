@@ -1,11 +1,11 @@
 //! Where the pieces of an installation lie, relative to this command: in a build
 //! directory everything is side by side, in a package it is `bin/` and `lib/`.
 
-use crate::failure::Failure;
 use crate::run::own_machine;
 use object::elf::ET_DYN;
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{Endianness, Object, ObjectSymbol, ReadCache};
+use spandrel_console::Failure;
 use spandrel_pages::live::SYMBOL;
 use std::fs::File;
 use std::path::{Path, PathBuf};

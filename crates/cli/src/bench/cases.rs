@@ -3,14 +3,14 @@
 use super::Bench;
 use super::contender::{Contender, Role};
 use super::measure::{self, Series};
-use super::progress::Progress;
 use super::report::Section;
 use super::table;
 use super::target::{self, Limit, Verdict};
 use crate::args::Suite;
-use crate::failure::Failure;
 use serde::Serialize;
 use serde_json::Value;
+use spandrel_console::Failure;
+use spandrel_console::progress::Progress;
 use spandrel_report::numbers::{Summary, median};
 
 /// A job and how it is judged.

@@ -1,9 +1,9 @@
 //! The allocators that are compared, and how a program is put on each.
 
 use crate::args::{BenchArgs, Suite};
-use crate::failure::Failure;
 use crate::{modes, places};
 use serde::Serialize;
+use spandrel_console::Failure;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;

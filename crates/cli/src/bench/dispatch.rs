@@ -3,12 +3,12 @@
 
 use super::Bench;
 use super::measure;
-use super::progress::Progress;
 use super::report::Section;
 use super::target::Verdict;
-use crate::failure::Failure;
-use crate::terminal::table;
 use serde_json::Value;
+use spandrel_console::Failure;
+use spandrel_console::progress::Progress;
+use spandrel_console::terminal::table;
 use spandrel_report::numbers::median;
 
 /// The number that the target is about.

@@ -3,11 +3,11 @@
 
 use super::Bench;
 use super::measure::Series;
-use super::progress::Progress;
 use super::report::Section;
-use crate::failure::Failure;
-use crate::terminal::table;
 use serde_json::{Value, json};
+use spandrel_console::Failure;
+use spandrel_console::progress::Progress;
+use spandrel_console::terminal::table;
 use spandrel_report::numbers::{median, time, whole};
 
 /// Allocators per table, so that it fits a terminal.

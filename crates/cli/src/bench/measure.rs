@@ -3,10 +3,10 @@
 use super::Bench;
 use super::contender::Contender;
 use super::process;
-use super::progress::Progress;
 use super::reserve::{self, Reserve};
-use crate::failure::Failure;
 use serde_json::Value;
+use spandrel_console::Failure;
+use spandrel_console::progress::Progress;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;

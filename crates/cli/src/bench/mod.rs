@@ -18,10 +18,8 @@ pub mod measure;
 mod options;
 mod paper;
 mod picture;
-mod plain;
 pub mod process;
 mod programs;
-pub mod progress;
 mod redis;
 pub mod replay;
 mod report;
@@ -32,12 +30,12 @@ mod target;
 mod world;
 
 use crate::args::{BenchArgs, Suite};
-use crate::failure::Failure;
-use crate::files;
 use crate::places;
 use contender::Contender;
-use progress::Progress;
 use report::{Report, Section};
+use spandrel_console::Failure;
+use spandrel_console::files;
+use spandrel_console::progress::Progress;
 use std::path::{Path, PathBuf};
 
 /// What every suite is given.

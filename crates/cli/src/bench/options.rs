@@ -1,8 +1,8 @@
 //! Which option belongs to which suite: what would be without effect is refused.
 
 use crate::args::{BenchArgs, Suite};
-use crate::failure::Failure;
-use crate::files;
+use spandrel_console::Failure;
+use spandrel_console::files;
 
 /// Suites that say themselves who is measured, and who that is.
 const CONTENDERS: [(Suite, [&str; 2]); 2] = [

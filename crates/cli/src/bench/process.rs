@@ -3,8 +3,8 @@
 use super::contender::Contender;
 use super::counters::{Counters, Target};
 use super::malloc_time::MallocTime;
-use crate::shutdown::spawn;
 use serde_json::{Map, Value};
+use spandrel_console::shutdown::spawn;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -9,13 +9,13 @@
 //! ```
 
 use super::cases::{Case, Unit};
-use super::progress::Progress;
 use super::report::{Report, Section};
 use super::{Bench, contender, measure as turns, table};
 use crate::args::BenchArgs;
-use crate::failure::Failure;
 use crate::places;
-use crate::shutdown::{Kind, Scratch};
+use spandrel_console::Failure;
+use spandrel_console::progress::Progress;
+use spandrel_console::shutdown::{Kind, Scratch};
 use spandrel_report::numbers::{bytes, counted};
 use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};

@@ -4,13 +4,13 @@ use super::Bench;
 use super::cases::Case;
 use super::picture::Picture;
 use super::target::Verdict;
-use crate::failure::Failure;
-use crate::files;
 use crate::machine::Machine;
-use crate::say;
-use crate::terminal::table;
 use serde::Serialize;
 use serde_json::Value;
+use spandrel_console::Failure;
+use spandrel_console::files;
+use spandrel_console::say;
+use spandrel_console::terminal::table;
 use spandrel_report::numbers::counted;
 use std::path::Path;
 

@@ -5,12 +5,12 @@ use super::Bench;
 use super::contender::Contender;
 use super::measure;
 use super::process;
-use super::progress::Progress;
 use super::report::Section;
 use super::target::Verdict;
-use crate::failure::Failure;
-use crate::terminal::table;
 use serde_json::json;
+use spandrel_console::Failure;
+use spandrel_console::progress::Progress;
+use spandrel_console::terminal::table;
 use spandrel_report::numbers::{Summary, bytes, median, time};
 use std::process::Command;
 

@@ -2,7 +2,7 @@
 
 use super::cases::{Case, Row, Unit};
 use super::contender::Role;
-use crate::terminal::table;
+use spandrel_console::terminal::table;
 use spandrel_report::numbers::{Summary, bytes, count, time};
 
 /// One case in full.

@@ -21,8 +21,6 @@ pub use child::Ended;
 pub use elf::own_machine;
 
 use crate::args::RunArgs;
-use crate::failure::Failure;
-use crate::say;
 use crate::stats::Gathering;
 use crate::{modes, places, trace};
 use child::Companions;
@@ -30,6 +28,8 @@ use compare::Comparison;
 use handshake::Handshake;
 use program::Obstacle;
 use report::{Contents, Report};
+use spandrel_console::Failure;
+use spandrel_console::say;
 use spandrel_policy::{Experiment, Limit, Mode, ReleaseRate, variables};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};

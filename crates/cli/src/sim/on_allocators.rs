@@ -5,7 +5,7 @@ use super::{SimArgs, failed};
 use crate::args::{BenchArgs, Suite};
 use crate::bench::replay::{Ready, Script, measure, prepare};
 use crate::bench::reserve;
-use crate::failure::Failure;
+use spandrel_console::Failure;
 use spandrel_pages::HEAP_PAGE_BYTES;
 use spandrel_report::numbers::bytes;
 use spandrel_sim::{Driver, Event, Operation, Operations};

@@ -1,8 +1,8 @@
 //! Finds the library's figures in another process's memory, and reads them.
 
-use crate::failure::Failure;
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{Endianness, Object, ObjectSymbol, ReadCache};
+use spandrel_console::Failure;
 use spandrel_pages::live::{
     BOUNDS_AT, FIGURES_AT, MAGIC, MODE, MODE_AT, SLICE, SLICES, SLICES_AT, STAGE_AT, SYMBOL, Stage,
     WORDS,

@@ -1,8 +1,8 @@
 //! What the kernel says of a process's memory: `/proc/PID/smaps`.
 
 use super::process::forbidden;
-use crate::failure::Failure;
 use serde::Serialize;
+use spandrel_console::Failure;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::ops::Range;

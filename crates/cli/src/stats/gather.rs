@@ -1,9 +1,9 @@
 //! Collects the files that the processes of a run leave behind.
 
 use super::{Stats, table};
-use crate::failure::Failure;
-use crate::say;
-use crate::shutdown::{Kind, Scratch};
+use spandrel_console::Failure;
+use spandrel_console::say;
+use spandrel_console::shutdown::{Kind, Scratch};
 use spandrel_report::numbers::counted;
 use std::ffi::OsString;
 use tempfile::TempDir;

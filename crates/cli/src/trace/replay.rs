@@ -4,8 +4,8 @@ use super::args::ReplayArgs;
 use super::{damaged, read};
 use crate::args::{BenchArgs, Suite};
 use crate::bench::replay::{Script, measure, prepare};
-use crate::failure::Failure;
-use crate::files;
+use spandrel_console::Failure;
+use spandrel_console::files;
 use spandrel_trace::{Objects, Request};
 
 /// Makes them again.

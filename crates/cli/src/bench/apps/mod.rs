@@ -7,13 +7,13 @@ mod words;
 use super::Bench;
 use super::contender::Contender;
 use super::measure::{self, Series};
-use super::progress::Progress;
 use super::report::Section;
-use crate::failure::Failure;
 use crate::stats::{Gathering, Requests, Stats};
-use crate::terminal::table;
 use programs::Program;
 use serde_json::{Value, json};
+use spandrel_console::Failure;
+use spandrel_console::progress::Progress;
+use spandrel_console::terminal::table;
 use spandrel_report::numbers::{Summary, bytes, count, range, time};
 
 /// One program's results.

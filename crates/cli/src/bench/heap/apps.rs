@@ -7,9 +7,9 @@ use super::{Chosen, Part, who, worker};
 use crate::bench::Bench;
 use crate::bench::contender::Contender;
 use crate::bench::measure::{self, Series};
-use crate::bench::plain::Plain;
-use crate::bench::progress::Progress;
 use serde_json::Value;
+use spandrel_console::plain::Plain;
+use spandrel_console::progress::Progress;
 use spandrel_report::numbers::time;
 use std::time::Duration;
 

@@ -1,14 +1,14 @@
 //! Where files of heaps lie: in memory, or on an ordinary file system.
 
 use crate::bench::reserve;
-use crate::shutdown::{Kind, Scratch};
+use spandrel_console::shutdown::{Kind, Scratch};
 use spandrel_report::numbers::bytes;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-pub use crate::shutdown::MEMORY;
+pub use spandrel_console::shutdown::MEMORY;
 
 /// Of `linux/magic.h`; `libc` does not have it.
 const RAMFS_MAGIC: libc::c_long = 0x8584_58f6;

@@ -2,8 +2,8 @@
 
 use super::outcome::{Outcome, middle};
 use crate::bench::measure::Series;
-use crate::bench::plain::Plain;
-use crate::terminal::table;
+use spandrel_console::plain::Plain;
+use spandrel_console::terminal::table;
 
 /// Names of all who are compared, in their order.
 pub fn names(outcomes: &[&Outcome]) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! What can be measured, and how much is done at a scale.
 
-use crate::failure::Failure;
 use serde::Serialize;
+use spandrel_console::Failure;
 
 /// The names of all parts, in the order in which they are measured.
 pub const ALL: [&str; 12] = [

@@ -6,11 +6,11 @@ use super::{Chosen, Part, who, worker};
 use crate::bench::Bench;
 use crate::bench::contender::Contender;
 use crate::bench::measure::{self, Series};
-use crate::bench::plain::Plain;
-use crate::bench::progress::Progress;
 use crate::bench::target::Verdict;
-use crate::terminal::table;
 use serde_json::Value;
+use spandrel_console::plain::Plain;
+use spandrel_console::progress::Progress;
+use spandrel_console::terminal::table;
 use spandrel_report::numbers::{Summary, bytes, count, digits, range};
 use std::time::Duration;
 

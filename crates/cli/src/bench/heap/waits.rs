@@ -8,10 +8,10 @@ use super::worker::{self, End};
 use super::{Chosen, Part, list, who};
 use crate::bench::Bench;
 use crate::bench::measure;
-use crate::bench::plain::Plain;
-use crate::bench::progress::Progress;
 use crate::bench::target::Verdict;
 use serde_json::Value;
+use spandrel_console::plain::Plain;
+use spandrel_console::progress::Progress;
 use spandrel_report::numbers::{count, digits, middle_between, time};
 use std::time::Duration;
 

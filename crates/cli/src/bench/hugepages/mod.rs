@@ -6,12 +6,12 @@ mod plot;
 use super::Bench;
 use super::measure::{self, Series};
 use super::picture::{Part, Picture};
-use super::progress::Progress;
 use super::report::Section;
 use super::target::Verdict;
-use crate::failure::Failure;
-use crate::terminal::table;
 use serde_json::{Value, json};
+use spandrel_console::Failure;
+use spandrel_console::progress::Progress;
+use spandrel_console::terminal::table;
 use spandrel_report::numbers::{Summary, median, time};
 
 /// What the worker calls the stages.

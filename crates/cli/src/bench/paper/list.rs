@@ -1,7 +1,7 @@
 //! The workloads, and how much each is given to do.
 
 use super::redis::NAME as REDIS;
-use crate::failure::Failure;
+use spandrel_console::Failure;
 
 /// A workload of the paper's evaluation, or one of ours beside them.
 #[derive(Clone, Copy, Debug)]

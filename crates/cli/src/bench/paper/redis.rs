@@ -4,13 +4,13 @@
 use crate::bench::Bench;
 use crate::bench::contender::Contender;
 use crate::bench::measure::{self, Series};
-use crate::bench::plain::Plain;
-use crate::bench::progress::Progress;
 use crate::bench::redis::{OWN, contenders, server::Server};
 use crate::bench::target::Verdict;
-use crate::shutdown::output;
-use crate::terminal::table;
 use serde_json::{Value, json};
+use spandrel_console::plain::Plain;
+use spandrel_console::progress::Progress;
+use spandrel_console::shutdown::output;
+use spandrel_console::terminal::table;
 use spandrel_report::numbers::{Summary, count, median, middle_between, time};
 use spandrel_sim::{DotPanel, DotRow, Dots, Marks};
 use std::path::{Path, PathBuf};

@@ -4,10 +4,10 @@ use super::list::Workload;
 use crate::bench::contender::{Contender, Role, STATIC};
 use crate::bench::measure::RUN_MAX;
 use crate::bench::process;
-use crate::failure::Failure;
 use crate::places;
-use crate::shutdown::output;
 use serde_json::Value;
+use spandrel_console::Failure;
+use spandrel_console::shutdown::output;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -2,9 +2,9 @@
 //! at hand.
 
 use super::list::Program;
-use crate::failure::Failure;
 use crate::places::{self, Programs};
-use crate::shutdown::output;
+use spandrel_console::Failure;
+use spandrel_console::shutdown::output;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,8 +1,8 @@
 //! The tables of the allocation programs.
 
 use super::outcome::{CPU, DRAINED, Outcome, PEAK, WALL, mean};
-use crate::terminal::table;
 use serde_json::Value;
+use spandrel_console::terminal::table;
 use spandrel_report::numbers::{bytes, median, time};
 
 /// Programs beside each other in a table of a terminal's width.

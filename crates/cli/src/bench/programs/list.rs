@@ -1,6 +1,6 @@
 //! The allocation programs, and how much each is given to do.
 
-use crate::failure::Failure;
+use spandrel_console::Failure;
 
 /// A program with arguments.
 #[derive(Clone, Copy, Debug)]

@@ -11,13 +11,13 @@ use super::Bench;
 use super::contender::Contender;
 use super::measure::{self, RUN_MAX};
 use super::process;
-use super::progress::Progress;
 use super::report::Section;
 use crate::args::{BenchArgs, Suite};
-use crate::failure::Failure;
 use list::Program;
 use outcome::Outcome;
 use serde_json::Value;
+use spandrel_console::Failure;
+use spandrel_console::progress::Progress;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

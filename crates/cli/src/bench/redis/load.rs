@@ -3,9 +3,9 @@
 use super::server::Server;
 use crate::bench::contender::Contender;
 use crate::bench::reserve::Reserve;
-use crate::shutdown::output;
 use serde::Serialize;
 use serde_json::{Value, json};
+use spandrel_console::shutdown::output;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};

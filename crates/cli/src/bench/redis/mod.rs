@@ -18,14 +18,14 @@ pub mod server;
 use super::Bench;
 use super::contender::Contender;
 use super::measure::{self, Series};
-use super::progress::Progress;
 use super::report::Section;
 use super::target::Verdict;
-use crate::failure::Failure;
 use crate::places;
-use crate::terminal::table;
 use load::{Load, OPS, Op, PIPELINED, key};
 use serde_json::{Value, json};
+use spandrel_console::Failure;
+use spandrel_console::progress::Progress;
+use spandrel_console::terminal::table;
 use spandrel_report::numbers::{Summary, bytes, count, median, middle_between, time};
 
 /// What is measured of each command, and what tables call it.

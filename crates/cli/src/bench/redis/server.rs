@@ -3,8 +3,8 @@
 
 use super::client::{Client, field};
 use crate::bench::contender::Contender;
-use crate::shutdown::{Kind, Scratch, dies_with_us, spawn};
 use crate::stat::smaps::{Memory, Resident};
+use spandrel_console::shutdown::{Kind, Scratch, dies_with_us, spawn};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use crate::bench::measure::Series;
-use crate::terminal::table::{self, NOTHING, Table};
+use spandrel_console::terminal::table::{self, NOTHING, Table};
 use spandrel_report::numbers::{Summary, bytes, time};
 use std::fmt::Write;
 use std::time::Duration;

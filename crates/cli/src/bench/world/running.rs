@@ -3,8 +3,8 @@
 use super::list::{FOLDER, PORT, PYTHON, Program, Work};
 use super::tree::{PROGRAM_FILES, SHELL_FILES, State, Tree};
 use crate::bench::contender::Contender;
-use crate::shutdown::{Kind, Scratch};
 use serde_json::{Value, json};
+use spandrel_console::shutdown::{Kind, Scratch};
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};

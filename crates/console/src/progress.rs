@@ -22,6 +22,12 @@ pub struct Progress {
     last_line: Cell<Instant>,
 }
 
+impl Default for Progress {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Progress {
     /// Nothing to show yet.
     pub fn new() -> Self {

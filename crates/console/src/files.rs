@@ -1,6 +1,6 @@
 //! Files that the command writes: what cannot be written is refused before any work is done.
 
-use crate::failure::Failure;
+use crate::Failure;
 use crate::say;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};

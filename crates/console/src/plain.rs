@@ -2,7 +2,7 @@
 
 use crate::terminal::table;
 
-/// A table before anybody decides how it looks.
+/// The contents of a table, without a form.
 pub struct Plain {
     /// What stands above.
     pub header: Vec<String>,

@@ -2,7 +2,7 @@
 //!
 //! Text is on standard output, unless a file of the command goes there (`--json -`): then it is on standard error.
 
-use crate::failure::Failure;
+use crate::Failure;
 use crate::shutdown::printing;
 use crate::terminal::Stream;
 use std::fmt::Display;

@@ -12,7 +12,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Something went wrong that is nobody's input: a file could not be read, a
+    /// Something failed that no input has caused: a file could not be read, a
     /// process could not be started.
     pub fn new(message: impl Display) -> Self {
         Self { code: 1, message: message.to_string() }
