@@ -7,9 +7,6 @@
 mod args;
 mod bench;
 mod heap;
-mod machine;
-mod modes;
-mod places;
 mod run;
 mod sim;
 mod stat;

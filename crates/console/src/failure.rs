@@ -23,7 +23,7 @@ impl Failure {
         Self { code: 2, message: message.to_string() }
     }
 
-    /// Nobody reads what the command prints any more: it ends as SIGPIPE ends others,
+    /// What the command prints has no reader any more: it ends as SIGPIPE ends others,
     /// without a word.
     pub fn unread() -> Self {
         Self { code: 141, message: String::new() }

@@ -23,7 +23,7 @@ pub enum Use {
 
 /// The rooms from the ground up. A room may be used only by those that stand below it here.
 #[rustfmt::skip]
-pub const TABLE: [(&str, Use); 23] = [
+pub const TABLE: [(&str, Use); 24] = [
     ("pages",    Use::Rooms(&[])),
     ("os",       Use::Rooms(&["pages"])),
     ("sync",     Use::Rooms(&["os", "pages"])),
@@ -43,6 +43,7 @@ pub const TABLE: [(&str, Use); 23] = [
     ("report",   Use::Tool(&["pages"])),
     ("trace",    Use::Tool(&["sim", "recorder", "pages"])),
     ("console",  Use::Tool(&["report"])),
+    ("measure",  Use::Tool(&["console", "report", "policy", "os", "pages"])),
     ("cli",      Use::Anything),
     ("bench",    Use::Anything),
     ("tests",    Use::Anything),

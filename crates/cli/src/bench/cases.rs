@@ -1,8 +1,6 @@
 //! The plain suites: jobs of the worker of which one number counts.
 
 use super::Bench;
-use super::contender::{Contender, Role};
-use super::measure::{self, Series};
 use super::report::Section;
 use super::table;
 use super::target::{self, Limit, Verdict};
@@ -11,6 +9,8 @@ use serde::Serialize;
 use serde_json::Value;
 use spandrel_console::Failure;
 use spandrel_console::progress::Progress;
+use spandrel_measure::contender::{Contender, Role};
+use spandrel_measure::rounds::{self, Series};
 use spandrel_report::numbers::{Summary, median};
 
 /// A job and how it is judged.
@@ -169,17 +169,17 @@ pub fn run(bench: &Bench, suite: Suite, progress: &Progress) -> Result<Section, 
         if plan.has_floor {
             contenders.insert(0, Contender::floor("the work alone"));
         }
-        let series = measure::in_turns(&contenders, bench.runs, progress, &label, |contender| {
+        let series = rounds::in_turns(&contenders, bench.runs, progress, &label, |contender| {
             let mut words = plan.words.clone();
             words.extend((contender.role == Role::Floor).then_some("--floor"));
-            measure::worker(&bench.worker, contender, &words)
+            rounds::worker(&bench.worker, contender, &words)
         });
         let mut case = Case::of(plan.name, plan.unit, plan.key, series);
         if plan.has_cold {
             let label = format!("{label}, cold");
             let runs = bench.runs.min(COLD_RUNS);
-            let series = measure::cold(&bench.contenders, runs, progress, &label, |contender| {
-                measure::worker(&bench.worker, contender, &plan.words)
+            let series = rounds::cold(&bench.contenders, runs, progress, &label, |contender| {
+                rounds::worker(&bench.worker, contender, &plan.words)
             });
             case.add_cold(plan.key, &series);
         }

@@ -1,13 +1,13 @@
 //! The paper's Table I: copies per thread of concurrently growing objects.
 
 use super::Bench;
-use super::contender::Contender;
-use super::measure::Series;
 use super::report::Section;
 use serde_json::{Value, json};
 use spandrel_console::Failure;
 use spandrel_console::progress::Progress;
 use spandrel_console::terminal::table;
+use spandrel_measure::contender::Contender;
+use spandrel_measure::rounds::Series;
 use spandrel_report::numbers::{counted, digits, median};
 
 const THREADS: [u64; 4] = [1, 2, 4, 8];

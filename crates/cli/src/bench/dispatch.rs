@@ -2,13 +2,13 @@
 //! jump to the allocator, measured inside the worker against the bare allocator.
 
 use super::Bench;
-use super::measure;
 use super::report::Section;
 use super::target::Verdict;
 use serde_json::Value;
 use spandrel_console::Failure;
 use spandrel_console::progress::Progress;
 use spandrel_console::terminal::table;
+use spandrel_measure::rounds;
 use spandrel_report::numbers::median;
 
 /// The number that the target is about.
@@ -21,8 +21,8 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
         Section::new("dispatch", "owner lookup and dispatch, per pair of malloc and free");
     // The worker carries the layer itself: nothing is preloaded.
     let system = std::slice::from_ref(bench.system()?);
-    let all = measure::in_turns(system, bench.runs, progress, "dispatch", |contender| {
-        measure::worker(&bench.worker, contender, &["dispatch"])
+    let all = rounds::in_turns(system, bench.runs, progress, "dispatch", |contender| {
+        rounds::worker(&bench.worker, contender, &["dispatch"])
     });
     let Some(series) = all.into_iter().next() else {
         return Ok(section);

@@ -2,12 +2,12 @@
 //! an object doubles from 4 KiB to 128 KiB (a) and to 2 GiB (b).
 
 use super::Bench;
-use super::measure::Series;
 use super::report::Section;
 use serde_json::{Value, json};
 use spandrel_console::Failure;
 use spandrel_console::progress::Progress;
 use spandrel_console::terminal::table;
+use spandrel_measure::rounds::Series;
 use spandrel_report::numbers::{median, time, whole};
 
 /// Allocators per table, so that it fits a terminal.

@@ -6,36 +6,31 @@
 
 mod apps;
 mod cases;
-pub mod contender;
 mod copies;
-mod counters;
 mod dispatch;
 mod fig2;
 mod heap;
 mod hugepages;
-mod malloc_time;
-pub mod measure;
 mod options;
 mod paper;
 mod picture;
-pub mod process;
 mod programs;
 mod redis;
 pub mod replay;
 mod report;
-pub mod reserve;
 mod startup;
 pub mod table;
 mod target;
 mod world;
 
 use crate::args::{BenchArgs, Suite};
-use crate::places;
-use contender::Contender;
 use report::{Report, Section};
 use spandrel_console::Failure;
 use spandrel_console::files;
 use spandrel_console::progress::Progress;
+use spandrel_measure::contender::Contender;
+use spandrel_measure::peers::{self, Wanted};
+use spandrel_measure::{places, rounds};
 use std::path::{Path, PathBuf};
 
 /// What every suite is given.
@@ -52,12 +47,55 @@ pub struct Bench {
     pub quick: bool,
 }
 
+impl Bench {
+    /// Measures one job of the worker on every contender.
+    pub fn measure(&self, progress: &Progress, label: &str, words: &[&str]) -> Vec<rounds::Series> {
+        self.measure_on(&self.contenders, progress, label, words)
+    }
+
+    /// The same on chosen contenders.
+    pub fn measure_on(
+        &self,
+        contenders: &[Contender],
+        progress: &Progress,
+        label: &str,
+        words: &[&str],
+    ) -> Vec<rounds::Series> {
+        rounds::in_turns(contenders, self.runs, progress, label, |contender| {
+            rounds::worker(&self.worker, contender, words)
+        })
+    }
+
+    /// The contender that ratios are taken against.
+    pub fn system(&self) -> Result<&Contender, Failure> {
+        self.contenders
+            .iter()
+            .find(|contender| contender.is_system())
+            .ok_or_else(|| Failure::new("the system's allocator is missing from the comparison"))
+    }
+}
+
+/// The allocators that these options choose.
+fn wanted(args: &BenchArgs) -> Wanted<'_> {
+    Wanted {
+        peers: args.peers.as_deref(),
+        // The worker is linked with the recoverable heap.
+        modes: (args.suite != Suite::Heap).then_some(args.modes.as_str()),
+        library: args.lib.as_deref(),
+        // Real programs are put on peers by name only, and other suites say themselves what they lack.
+        names_missing: !matches!(
+            args.suite,
+            Suite::Apps | Suite::World | Suite::Paper | Suite::Heap
+        ),
+    }
+}
+
 /// Runs what was asked for and prints it. The exit code tells whether it could be
 /// measured and programs worked, not how fast they were.
 pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
     options::check(args)?;
     let worker = places::worker()?;
-    let (contenders, mut notes) = contender::find(args)?;
+    let (contenders, mut notes) = peers::find(&wanted(args))?;
     let quick = args.quick;
     let usual = if quick || matches!(args.suite, Suite::Apps | Suite::World) { 3 } else { 7 };
     let runs = args.runs.map_or(usual, |runs| runs as usize);

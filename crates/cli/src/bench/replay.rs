@@ -10,12 +10,13 @@
 
 use super::cases::{Case, Unit};
 use super::report::{Report, Section};
-use super::{Bench, contender, measure as turns, table};
+use super::{Bench, table, wanted};
 use crate::args::BenchArgs;
-use crate::places;
 use spandrel_console::Failure;
 use spandrel_console::progress::Progress;
 use spandrel_console::shutdown::{Kind, Scratch};
+use spandrel_measure::places;
+use spandrel_measure::{peers, rounds};
 use spandrel_report::numbers::{bytes, counted};
 use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
@@ -117,7 +118,7 @@ pub struct Ready {
 /// Finds the worker, and every allocator that is installed and chosen.
 pub fn prepare(args: &BenchArgs) -> Result<Ready, Failure> {
     let worker = places::worker()?;
-    let (contenders, notes) = contender::find(args)?;
+    let (contenders, notes) = peers::find(&wanted(args))?;
     let runs = args.runs.unwrap_or(RUNS) as usize;
     let bench =
         Bench { worker, contenders, peers_named: args.peers.is_some(), runs, quick: args.quick };
@@ -135,8 +136,8 @@ pub fn measure(ready: Ready, script: Script, about: &str) -> Result<u8, Failure>
     let file = script.finish().map_err(|why| Failure::new(format!("a temporary file: {why}")))?;
     let path = file.path().to_string_lossy().into_owned();
     let progress = Progress::new();
-    let series = turns::in_turns(&bench.contenders, runs, &progress, "replay", |contender| {
-        turns::worker(&bench.worker, contender, &["replay", "--steps", &path])
+    let series = rounds::in_turns(&bench.contenders, runs, &progress, "replay", |contender| {
+        rounds::worker(&bench.worker, contender, &["replay", "--steps", &path])
     });
     progress.finish();
     let case = Case::of("replay", Unit::CpuNs, "cpu_ns", series);

@@ -4,13 +4,13 @@ use super::Bench;
 use super::cases::Case;
 use super::picture::Picture;
 use super::target::Verdict;
-use crate::machine::Machine;
 use serde::Serialize;
 use serde_json::Value;
 use spandrel_console::Failure;
 use spandrel_console::files;
 use spandrel_console::say;
 use spandrel_console::terminal::table;
+use spandrel_measure::machine::Machine;
 use spandrel_report::numbers::counted;
 use std::path::Path;
 

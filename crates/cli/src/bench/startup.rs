@@ -2,15 +2,15 @@
 //! end, hundreds of times, and the memory of a program that does nothing.
 
 use super::Bench;
-use super::contender::Contender;
-use super::measure;
-use super::process;
 use super::report::Section;
 use super::target::Verdict;
 use serde_json::json;
 use spandrel_console::Failure;
 use spandrel_console::progress::Progress;
 use spandrel_console::terminal::table;
+use spandrel_measure::contender::Contender;
+use spandrel_measure::process;
+use spandrel_measure::rounds;
 use spandrel_report::numbers::{Summary, bytes, median, time};
 use std::process::Command;
 
@@ -23,7 +23,7 @@ const LIMIT_MIB: f64 = 4.0;
 pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
     let mut section =
         Section::new("startup", "the program `true`, and a program that does nothing");
-    let all = measure::in_turns(&bench.contenders, bench.runs, progress, "startup", |contender| {
+    let all = rounds::in_turns(&bench.contenders, bench.runs, progress, "startup", |contender| {
         let mut wall = Vec::with_capacity(STARTS);
         let mut cpu = Vec::with_capacity(STARTS);
         for _ in 0..STARTS {
@@ -31,7 +31,7 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
             wall.push(elapsed);
             cpu.push(used);
         }
-        let idle = measure::worker(&bench.worker, contender, &["true"])?;
+        let idle = rounds::worker(&bench.worker, contender, &["true"])?;
         Ok(json!({
             "wall_ns": median(&wall),
             "cpu_ns": median(&cpu),

@@ -1,8 +1,8 @@
 //! Tables of plain cases.
 
 use super::cases::{Case, Row, Unit};
-use super::contender::Role;
 use spandrel_console::terminal::table;
+use spandrel_measure::contender::Role;
 use spandrel_report::numbers::{Summary, bytes, count, time};
 
 /// One case in full.

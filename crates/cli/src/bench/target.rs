@@ -1,8 +1,8 @@
 //! What the project promises, held against what was measured.
 
 use super::cases::Case;
-use super::contender::Role;
 use serde::Serialize;
+use spandrel_measure::contender::Role;
 use spandrel_report::numbers::median;
 
 /// A promise about a case; the word names it in `docs/targets.md`.

@@ -6,13 +6,13 @@
 
 use super::programs::run_python;
 use crate::bench::Bench;
-use crate::bench::contender::Contender;
-use crate::bench::measure::{self, RUN_MAX, Series};
-use crate::bench::process;
-use crate::bench::redis::{self, lists};
+use crate::bench::redis::lists;
 use serde_json::{Map, Value, json};
 use spandrel_console::progress::Progress;
 use spandrel_console::terminal::table;
+use spandrel_measure::contender::{Contender, OWN};
+use spandrel_measure::process;
+use spandrel_measure::rounds::{self, RUN_MAX, Series};
 use spandrel_report::numbers::{bytes, count, median, time};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,7 +42,7 @@ impl Program {
     /// The allocator it comes with, and Spandrel with the release of memory on and off.
     fn contenders(&self, ours: &Contender) -> Vec<Contender> {
         let name = match self {
-            Program::RedisLists => redis::OWN,
+            Program::RedisLists => OWN,
             _ => "glibc",
         };
         let mut without = ours.clone();
@@ -85,7 +85,7 @@ pub fn measure(
         let contenders = program.contenders(ours);
         let label = format!("{}, huge pages", program.name());
         let series =
-            measure::in_turns(&contenders, runs, progress, &label, |one| program.run(bench, one));
+            rounds::in_turns(&contenders, runs, progress, &label, |one| program.run(bench, one));
         Outcome { name: program.name(), series }
     };
     programs.into_iter().map(of).collect()

@@ -5,8 +5,6 @@ mod programs;
 mod words;
 
 use super::Bench;
-use super::contender::Contender;
-use super::measure::{self, Series};
 use super::report::Section;
 use crate::stats::{Gathering, Requests, Stats};
 use programs::Program;
@@ -14,6 +12,8 @@ use serde_json::{Value, json};
 use spandrel_console::Failure;
 use spandrel_console::progress::Progress;
 use spandrel_console::terminal::table;
+use spandrel_measure::contender::Contender;
+use spandrel_measure::rounds::{self, Series};
 use spandrel_report::numbers::{Summary, bytes, count, range, time};
 
 /// One program's results.
@@ -91,7 +91,7 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
 
 fn measure(bench: &Bench, program: &Program, ours: &Contender, progress: &Progress) -> Outcome {
     let contenders = program.contenders(bench, ours);
-    let series = measure::in_turns(&contenders, bench.runs, progress, program.name(), |one| {
+    let series = rounds::in_turns(&contenders, bench.runs, progress, program.name(), |one| {
         program.run(bench, one)
     });
     progress.stage(&format!("{}, counting", program.name()), 1);

@@ -1,10 +1,11 @@
 //! The programs, and how each is run once.
 
 use crate::bench::Bench;
-use crate::bench::contender::Contender;
-use crate::bench::{measure, process, redis};
+use crate::bench::redis;
 use redis::load::Load;
 use serde_json::{Map, Value, json};
+use spandrel_measure::contender::{Contender, OWN};
+use spandrel_measure::{process, rounds};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -75,7 +76,7 @@ impl Program {
             }
             _ => vec![Contender { name: "glibc".into(), ..Contender::system() }],
         };
-        list.retain(|contender| contender.name == redis::OWN || contender.name == "glibc");
+        list.retain(|contender| contender.name == OWN || contender.name == "glibc");
         list.push(ours.clone());
         list
     }
@@ -87,7 +88,7 @@ impl Program {
             Program::Redis => run_redis(contender),
             Program::Python(None) => Err("there is no python3".into()),
             Program::Python(Some(interpreter)) => run_python(interpreter, contender),
-            Program::Worker(_, words) => measure::worker(&bench.worker, contender, words),
+            Program::Worker(_, words) => rounds::worker(&bench.worker, contender, words),
         }
     }
 }
@@ -96,7 +97,7 @@ impl Program {
 fn run_redis(contender: &Contender) -> Result<Value, String> {
     let mut sum = json!({"cpu_ns": 0.0, "wall_ns": 0.0, "peak_rss": 0.0});
     for load in Load::both(true) {
-        let replaced = contender.name != redis::OWN;
+        let replaced = contender.name != OWN;
         let result = load.run(contender, replaced, false)?;
         let number = |value: &Value, key: &str| value[key].as_f64().unwrap_or(0.0);
         for key in ["cpu_ns", "wall_ns"] {

@@ -1,7 +1,7 @@
 //! What the tables say, in words: faster or slower, by how much, at what price.
 
 use super::Outcome;
-use crate::bench::redis;
+use spandrel_measure::contender::OWN;
 
 /// Changes below this are called none.
 const NOISE: f64 = 0.015;
@@ -44,7 +44,7 @@ fn sentence(outcome: &Outcome) -> String {
 
 /// "12% less than on glibc".
 fn change(ratio: f64, other: &str) -> String {
-    let other = if other == redis::OWN { format!("its {other}") } else { other.into() };
+    let other = if other == OWN { format!("its {other}") } else { other.into() };
     match ratio - 1.0 {
         change if change.abs() < NOISE => format!("the same as on {other}"),
         change if change < 0.0 => format!("{:.0}% less than on {other}", -change * 100.0),
@@ -55,9 +55,9 @@ fn change(ratio: f64, other: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::contender::{Contender, Role};
-    use crate::bench::measure::Series;
     use serde_json::json;
+    use spandrel_measure::contender::{Contender, Role};
+    use spandrel_measure::rounds::Series;
 
     fn series(ours: bool, cpu_ns: u64, digest: &str) -> Series {
         let name = if ours { "spandrel" } else { "glibc" };

@@ -5,11 +5,11 @@ use super::draw::{Ratio, beside, matrix};
 use super::outcome::{Outcome, middle, threads};
 use super::{Chosen, Part, who, worker};
 use crate::bench::Bench;
-use crate::bench::contender::Contender;
-use crate::bench::measure::{self, Series};
 use serde_json::Value;
 use spandrel_console::plain::Plain;
 use spandrel_console::progress::Progress;
+use spandrel_measure::contender::Contender;
+use spandrel_measure::rounds::{self, Series};
 use spandrel_report::numbers::time;
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ fn one(
     let of = threads(number) + suffix;
     let mut outcome = Outcome { name, of, number, words, series: Vec::new() };
     let (label, reserve) = (outcome.title(), chosen.sizes.reserve << 20);
-    outcome.series = measure::holding(reserve, who, bench.runs, progress, &label, |contender| {
+    outcome.series = rounds::holding(reserve, who, bench.runs, progress, &label, |contender| {
         worker::on(&bench.worker, contender, &outcome.words, patience)
     });
     outcome

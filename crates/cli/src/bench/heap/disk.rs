@@ -1,7 +1,7 @@
 //! Where files of heaps lie: in memory, or on an ordinary file system.
 
-use crate::bench::reserve;
 use spandrel_console::shutdown::{Kind, Scratch};
+use spandrel_measure::reserve;
 use spandrel_report::numbers::bytes;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;

@@ -1,9 +1,9 @@
 //! Tables: a row for each job, a column for everybody who is compared.
 
 use super::outcome::{Outcome, middle};
-use crate::bench::measure::Series;
 use spandrel_console::plain::Plain;
 use spandrel_console::terminal::table;
+use spandrel_measure::rounds::Series;
 
 /// Names of all who are compared, in their order.
 pub fn names(outcomes: &[&Outcome]) -> Vec<String> {

@@ -1,9 +1,9 @@
 //! One job on everybody who is compared.
 
 use super::who;
-use crate::bench::measure::Series;
 use crate::bench::target::Verdict;
 use serde_json::{Value, json};
+use spandrel_measure::rounds::Series;
 use spandrel_report::numbers::{Summary, counted, median, middle_between};
 
 /// One job's results.
@@ -105,7 +105,7 @@ pub fn middle(series: &Series, key: &str) -> Option<f64> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::bench::contender::Contender;
+    use spandrel_measure::contender::Contender;
 
     /// Somebody's rounds.
     pub fn series(name: &str, samples: Vec<Value>) -> Series {

@@ -7,13 +7,13 @@ use super::outcome::{Outcome, middle};
 use super::worker::{self, End};
 use super::{Chosen, Part, list, who};
 use crate::bench::Bench;
-use crate::bench::contender::Contender;
-use crate::bench::measure;
-use crate::bench::reserve::Reserve;
 use crate::bench::target::Verdict;
 use serde_json::Value;
 use spandrel_console::plain::Plain;
 use spandrel_console::progress::Progress;
+use spandrel_measure::contender::Contender;
+use spandrel_measure::reserve::Reserve;
+use spandrel_measure::rounds;
 use spandrel_report::numbers::digits;
 use std::path::Path;
 use std::time::Duration;
@@ -70,7 +70,7 @@ fn one(bench: &Bench, chosen: &Chosen, progress: &Progress, mib: u64, file: &Pat
     // The memory of the last round's file.
     let hold = || Reserve::of(if chosen.sizes.reserve == 0 { 0 } else { mib << 20 });
     let mut reserve = Some(hold());
-    outcome.series = measure::turns(&turns, bench.runs, progress, &label, |turn| {
+    outcome.series = rounds::turns(&turns, bench.runs, progress, &label, |turn| {
         let path = ["--path".to_string(), file.display().to_string()];
         if turn.name == FILL {
             drop(reserve.take());

@@ -4,13 +4,13 @@ use super::draw::{Ratio, beside, matrix, or_nothing};
 use super::outcome::{Outcome, middle, threads};
 use super::{Chosen, Part, who, worker};
 use crate::bench::Bench;
-use crate::bench::contender::Contender;
-use crate::bench::measure::{self, Series};
 use crate::bench::target::Verdict;
 use serde_json::Value;
 use spandrel_console::plain::Plain;
 use spandrel_console::progress::Progress;
 use spandrel_console::terminal::table;
+use spandrel_measure::contender::Contender;
+use spandrel_measure::rounds::{self, Series};
 use spandrel_report::numbers::{Summary, bytes, count, digits, range};
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ fn one(
     let patience = Duration::from_secs(chosen.sizes.patience);
     let mut outcome = Outcome { name, of, number, words, series: Vec::new() };
     let (label, reserve) = (outcome.title(), chosen.sizes.reserve << 20);
-    outcome.series = measure::holding(reserve, who, bench.runs, progress, &label, |contender| {
+    outcome.series = rounds::holding(reserve, who, bench.runs, progress, &label, |contender| {
         let said = worker::on(&bench.worker, contender, &outcome.words, patience)?;
         if name == PAIR { Ok(said) } else { with_time(said) }
     });

@@ -7,11 +7,11 @@ use super::outcome::{Outcome, middle};
 use super::worker::{self, End};
 use super::{Chosen, Part, list, who};
 use crate::bench::Bench;
-use crate::bench::measure;
 use crate::bench::target::Verdict;
 use serde_json::Value;
 use spandrel_console::plain::Plain;
 use spandrel_console::progress::Progress;
+use spandrel_measure::rounds;
 use spandrel_report::numbers::{count, digits, middle_between, time};
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ fn one(
     let mut outcome = Outcome { name, of, number, words, series: Vec::new() };
     let (label, reserve) = (outcome.title(), reserve_mib << 20);
     let heap = [who::heap()];
-    outcome.series = measure::holding(reserve, &heap, bench.runs, progress, &label, |heap| {
+    outcome.series = rounds::holding(reserve, &heap, bench.runs, progress, &label, |heap| {
         let said = worker::run(&bench.worker, heap, &outcome.words, End::Normal, patience)?;
         if name == CHECKPOINT { with_ratio(said) } else { Ok(said) }
     });

@@ -2,7 +2,7 @@
 
 use super::{Chosen, worker};
 use crate::bench::Bench;
-use crate::bench::contender::{Contender, Role};
+use spandrel_measure::contender::{Contender, Role};
 use std::time::Duration;
 
 /// What tables call the recoverable heap.

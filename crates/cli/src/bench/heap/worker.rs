@@ -1,9 +1,9 @@
 //! One run of the worker.
 
 use super::who;
-use crate::bench::contender::Contender;
-use crate::bench::process::{self, Ended};
 use serde_json::Value;
+use spandrel_measure::contender::Contender;
+use spandrel_measure::process::{self, Ended};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;

@@ -4,7 +4,6 @@
 mod plot;
 
 use super::Bench;
-use super::measure::{self, Series};
 use super::picture::{Part, Picture};
 use super::report::Section;
 use super::target::Verdict;
@@ -12,6 +11,7 @@ use serde_json::{Value, json};
 use spandrel_console::Failure;
 use spandrel_console::progress::Progress;
 use spandrel_console::terminal::table;
+use spandrel_measure::rounds::{self, Series};
 use spandrel_report::numbers::{Summary, median, time};
 
 /// What the worker calls the stages.
@@ -49,10 +49,9 @@ pub fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
         }
         false => &["hugepages"],
     };
-    let all =
-        measure::in_turns(&bench.contenders, bench.runs, progress, "hugepages", |contender| {
-            measure::worker(&bench.worker, contender, words).map(flatten)
-        });
+    let all = rounds::in_turns(&bench.contenders, bench.runs, progress, "hugepages", |contender| {
+        rounds::worker(&bench.worker, contender, words).map(flatten)
+    });
     section.tables.push(draw(&all));
     let rounds = match bench.runs {
         1 => "one round".to_string(),

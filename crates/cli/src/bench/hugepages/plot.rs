@@ -1,7 +1,7 @@
 //! The table as a picture: who gives memory back, and what that costs when it is needed again.
 
 use super::{FRESH, value};
-use crate::bench::measure::Series;
+use spandrel_measure::rounds::Series;
 use spandrel_sim::{DotPanel, DotRow, Dots, Marks};
 
 /// The stages between which memory differs, and those between which speed does; what a legend
@@ -64,8 +64,8 @@ fn row(series: &Series) -> DotRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::contender::Contender;
     use serde_json::json;
+    use spandrel_measure::contender::Contender;
     use std::path::Path;
 
     fn series(contender: Contender, idle: f64) -> Series {

@@ -2,9 +2,9 @@
 
 use super::outcome::{CPU, Outcome, PEAK, behind};
 use super::workers::{STILL, TRAINED, both_ways};
-use crate::bench::contender::{Contender, Role};
 use spandrel_console::plain::Plain;
 use spandrel_console::terminal::table;
+use spandrel_measure::contender::{Contender, Role};
 use spandrel_report::numbers::{bytes, time};
 
 /// Workloads beside each other in a table of a terminal's width.

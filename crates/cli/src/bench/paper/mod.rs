@@ -10,9 +10,7 @@ mod redis;
 mod workers;
 
 use super::Bench;
-use super::measure;
 use super::report::Section;
-use super::reserve;
 use crate::args::{BenchArgs, Suite};
 use list::{PHASES, Workload};
 use outcome::Outcome;
@@ -21,6 +19,8 @@ use spandrel_console::Failure;
 use spandrel_console::plain::{self, Plain};
 use spandrel_console::progress::Progress;
 use spandrel_console::shutdown::{Kind, Scratch};
+use spandrel_measure::reserve;
+use spandrel_measure::rounds;
 use spandrel_report::numbers::{bytes, count, counted};
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -156,7 +156,7 @@ fn one(
     let mut contenders = workers::contenders(workload);
     contenders.extend(profile.map(|profile| workers::trained(&profile.profile)));
     let label = format!("{}, {} times", workload.name, count(workload.count(chosen.scale)));
-    let series = measure::holding(needed, &contenders, bench.runs, progress, &label, |contender| {
+    let series = rounds::holding(needed, &contenders, bench.runs, progress, &label, |contender| {
         chosen.workers.run(contender, workload, chosen.scale)
     });
     Outcome { workload: *workload, count: workload.count(chosen.scale), series }

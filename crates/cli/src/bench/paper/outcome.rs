@@ -3,9 +3,9 @@
 
 use super::list::{HARDLY, PHASES, Workload};
 use super::workers::{AUTO, TRAINED, both_ways, is_fixed};
-use crate::bench::measure::Series;
 use crate::bench::target::Verdict;
 use serde_json::{Value, json};
+use spandrel_measure::rounds::Series;
 use spandrel_report::numbers::{Summary, median, middle_between};
 
 /// The number that is compared: CPU time of the whole process.

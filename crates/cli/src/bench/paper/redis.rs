@@ -2,15 +2,15 @@
 //! its own core with a binding that `bench-compare/paper/ycsb` holds.
 
 use crate::bench::Bench;
-use crate::bench::contender::Contender;
-use crate::bench::measure::{self, Series};
-use crate::bench::redis::{OWN, contenders, server::Server};
+use crate::bench::redis::{contenders, server::Server};
 use crate::bench::target::Verdict;
 use serde_json::{Value, json};
 use spandrel_console::plain::Plain;
 use spandrel_console::progress::Progress;
 use spandrel_console::shutdown::output;
 use spandrel_console::terminal::table;
+use spandrel_measure::contender::{Contender, OWN};
+use spandrel_measure::rounds::{self, Series};
 use spandrel_report::numbers::{Summary, count, median, middle_between, time};
 use spandrel_sim::{DotPanel, DotRow, Dots, Marks};
 use std::path::{Path, PathBuf};
@@ -86,7 +86,7 @@ pub fn run(bench: &Bench, ycsb: &Path, scale: f64, progress: &Progress) -> Vec<O
     let sizes = SIZES.iter().map(|size| {
         let operations = ((size.operations as f64 * scale).round() as u64).max(1);
         let label = format!("redis, {}, {} operations", size.name, count(operations));
-        let series = measure::in_turns(&plain, bench.runs, progress, &label, |contender| {
+        let series = rounds::in_turns(&plain, bench.runs, progress, &label, |contender| {
             let replaced = list.iter().any(|(known, idle)| known.name == contender.name && *idle);
             one(ycsb, contender, replaced, size, operations)
         });

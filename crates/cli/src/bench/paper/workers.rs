@@ -1,13 +1,13 @@
 //! The workers: the same program with each allocator as `#[global_allocator]`.
 
 use super::list::Workload;
-use crate::bench::contender::{Contender, Role, STATIC};
-use crate::bench::measure::RUN_MAX;
-use crate::bench::process;
-use crate::places;
 use serde_json::Value;
 use spandrel_console::Failure;
 use spandrel_console::shutdown::output;
+use spandrel_measure::contender::{Contender, Role, STATIC};
+use spandrel_measure::places;
+use spandrel_measure::process;
+use spandrel_measure::rounds::RUN_MAX;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -38,10 +38,17 @@ pub struct Workers {
     library: Option<PathBuf>,
 }
 
+/// The folder that `make -C bench-compare paper` fills, or the one that is named.
+fn folder() -> Option<PathBuf> {
+    let named = std::env::var_os("SPANDREL_PAPER").map(PathBuf::from);
+    let built = || Some(places::source_tree()?.join("bench-compare/lib/paper"));
+    named.or_else(built).filter(|path| path.is_dir())
+}
+
 impl Workers {
     /// Finds all of them.
     pub fn find(library: Option<&Path>) -> Result<Self, Failure> {
-        let folder = places::paper().ok_or_else(|| {
+        let folder = folder().ok_or_else(|| {
             Failure::refused(format!("the workers of the suite 'paper' were not found: {WAY_OUT}"))
         })?;
         let files = DIRECT.iter().map(|(_, file)| *file).chain([SPANDREL]);

@@ -2,9 +2,9 @@
 //! at hand.
 
 use super::list::Program;
-use crate::places::{self, Programs};
 use spandrel_console::Failure;
 use spandrel_console::shutdown::output;
+use spandrel_measure::places;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,9 +14,28 @@ use std::time::SystemTime;
 const WAY_OUT: &str = "run 'make -C bench-compare programs' in the source tree (it needs cc and \
                        c++), or name the folder with the executables in SPANDREL_PROGRAMS";
 
+/// A folder of executables, and the tree that they are built in, if it is at hand.
+struct Programs {
+    path: PathBuf,
+    tree: Option<PathBuf>,
+}
+
+impl Programs {
+    /// The allocation programs built by `make -C bench-compare programs`.
+    fn find() -> Option<Self> {
+        if let Some(named) = std::env::var_os("SPANDREL_PROGRAMS") {
+            return Some(Self { path: named.into(), tree: None });
+        }
+        let tree = places::source_tree()?.join("bench-compare");
+        let path = tree.join("lib/programs");
+        let tree = tree.join("programs").is_dir().then_some(tree);
+        (tree.is_some() || path.is_dir()).then_some(Self { path, tree })
+    }
+}
+
 /// The folder with all of these programs.
 pub fn folder(programs: &[Program]) -> Result<PathBuf, Failure> {
-    match places::programs() {
+    match Programs::find() {
         Some(found) => built(programs, found, "make"),
         None => Err(Failure::refused(format!("the allocation programs were not found: {WAY_OUT}"))),
     }

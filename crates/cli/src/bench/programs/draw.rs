@@ -136,9 +136,9 @@ fn text(value: &Value, key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::contender::Contender;
-    use crate::bench::measure::Series;
     use serde_json::json;
+    use spandrel_measure::contender::Contender;
+    use spandrel_measure::rounds::Series;
 
     #[test]
     fn elapsed_time_has_a_table_of_its_own() {

@@ -8,9 +8,6 @@ mod list;
 mod outcome;
 
 use super::Bench;
-use super::contender::Contender;
-use super::measure::{self, RUN_MAX};
-use super::process;
 use super::report::Section;
 use crate::args::{BenchArgs, Suite};
 use list::Program;
@@ -18,6 +15,9 @@ use outcome::Outcome;
 use serde_json::Value;
 use spandrel_console::Failure;
 use spandrel_console::progress::Progress;
+use spandrel_measure::contender::Contender;
+use spandrel_measure::process;
+use spandrel_measure::rounds::{self, RUN_MAX};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -44,7 +44,7 @@ pub fn run(bench: &Bench, chosen: &Chosen, progress: &Progress) -> Section {
         let words = program.words(bench.quick, processors);
         let path = chosen.folder.join(program.file);
         let series =
-            measure::in_turns(&bench.contenders, bench.runs, progress, program.name, |contender| {
+            rounds::in_turns(&bench.contenders, bench.runs, progress, program.name, |contender| {
                 one(&path, &words, contender)
             });
         outcomes.push(Outcome { name: program.name, words, series });

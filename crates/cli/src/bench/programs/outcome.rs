@@ -1,9 +1,9 @@
 //! One program on every allocator, and how Spandrel compares.
 
-use crate::bench::contender::Role;
-use crate::bench::measure::Series;
 use crate::bench::target::Verdict;
 use serde_json::{Value, json};
+use spandrel_measure::contender::Role;
+use spandrel_measure::rounds::Series;
 use spandrel_report::numbers::{Summary, median};
 
 /// The numbers that are compared.
@@ -161,7 +161,7 @@ pub fn judge_mean(outcomes: &[Outcome]) -> Vec<Verdict> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::contender::Contender;
+    use spandrel_measure::contender::Contender;
     use std::path::Path;
 
     fn series(name: &str, cpu: f64, peak: f64, checksum: u64) -> Series {

@@ -2,11 +2,11 @@
 
 use super::load::{benchmark_csv, mean_latency_ns};
 use super::server::Server;
-use crate::bench::contender::Contender;
-use crate::bench::counters::{Counters, Target};
-use crate::bench::malloc_time::MallocTime;
-use crate::bench::reserve::Reserve;
 use serde_json::{Map, Value};
+use spandrel_measure::contender::Contender;
+use spandrel_measure::counters::{Counters, Target};
+use spandrel_measure::malloc_time::MallocTime;
+use spandrel_measure::reserve::Reserve;
 
 /// Requests of each kind.
 const REQUESTS: usize = 40_000;

@@ -1,11 +1,11 @@
 //! The load: `redis-benchmark` with the commands and value sizes of interest.
 
 use super::server::Server;
-use crate::bench::contender::Contender;
-use crate::bench::reserve::Reserve;
 use serde::Serialize;
 use serde_json::{Value, json};
 use spandrel_console::shutdown::output;
+use spandrel_measure::contender::Contender;
+use spandrel_measure::reserve::Reserve;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -16,16 +16,16 @@ pub mod load;
 pub mod server;
 
 use super::Bench;
-use super::contender::Contender;
-use super::measure::{self, Series};
 use super::report::Section;
 use super::target::Verdict;
-use crate::places;
 use load::{Load, OPS, Op, PIPELINED, key};
 use serde_json::{Value, json};
 use spandrel_console::Failure;
 use spandrel_console::progress::Progress;
 use spandrel_console::terminal::table;
+use spandrel_measure::contender::{Contender, OWN};
+use spandrel_measure::places;
+use spandrel_measure::rounds::{self, Series};
 use spandrel_report::numbers::{Summary, bytes, count, median, middle_between, time};
 
 /// What is measured of each command, and what tables call it.
@@ -42,9 +42,6 @@ struct Row {
     rate_of: Option<&'static str>,
     title: &'static str,
 }
-
-/// What tables call the server as it comes.
-pub const OWN: &str = "own jemalloc";
 
 /// Ways to run the server, and whether its own jemalloc must then be idle.
 pub fn contenders(bench: &Bench) -> Vec<(Contender, bool)> {
@@ -93,7 +90,7 @@ pub fn measure_load(bench: &Bench, load: &Load, progress: &Progress) -> Vec<Seri
     let list = contenders(bench);
     let plain: Vec<Contender> = list.iter().map(|(contender, _)| contender.clone()).collect();
     let label = format!("redis, {}", load.name());
-    measure::in_turns(&plain, bench.runs, progress, &label, |contender| {
+    rounds::in_turns(&plain, bench.runs, progress, &label, |contender| {
         let replaced = list.iter().any(|(known, idle)| known.name == contender.name && *idle);
         load.run(contender, replaced, true)
     })

@@ -2,9 +2,9 @@
 //! its own, without persistence, gone with the value.
 
 use super::client::{Client, field};
-use crate::bench::contender::Contender;
-use crate::stat::smaps::{Memory, Resident};
 use spandrel_console::shutdown::{Kind, Scratch, dies_with_us, spawn};
+use spandrel_measure::contender::Contender;
+use spandrel_measure::smaps::{Memory, Resident};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -85,7 +85,7 @@ impl Server {
     /// Where its memory is.
     pub fn memory(&self) -> Option<Memory> {
         let pid = self.child.id() as i32;
-        Resident::of(pid, "the server", &[]).ok().map(|resident| resident.all)
+        Resident::of(pid, &[]).ok().map(|resident| resident.all)
     }
 
     /// Page faults that took no reading.

@@ -1,8 +1,8 @@
 //! The tables.
 
 use super::Outcome;
-use crate::bench::measure::Series;
 use spandrel_console::terminal::table::{self, NOTHING, Table};
+use spandrel_measure::rounds::Series;
 use spandrel_report::numbers::{Summary, bytes, time};
 use std::fmt::Write;
 use std::time::Duration;

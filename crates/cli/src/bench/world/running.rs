@@ -2,9 +2,9 @@
 
 use super::list::{FOLDER, PORT, PYTHON, Program, Work};
 use super::tree::{PROGRAM_FILES, SHELL_FILES, State, Tree};
-use crate::bench::contender::Contender;
 use serde_json::{Value, json};
 use spandrel_console::shutdown::{Kind, Scratch};
+use spandrel_measure::contender::Contender;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};

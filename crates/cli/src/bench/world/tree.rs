@@ -1,8 +1,8 @@
 //! The worker that runs a program with all its processes (`spandrel-bench-worker tree`).
 
-use crate::bench::contender::Contender;
 use serde::Deserialize;
 use spandrel_console::shutdown::spawn;
+use spandrel_measure::contender::Contender;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -1,7 +1,7 @@
 //! Modes and profiles are the policy's to understand; here they are only checked
 //! before a program starts, so that a typing error is an answer, not a surprise.
 
-use crate::bench::contender::STATIC;
+use crate::contender::STATIC;
 use crate::machine::Machine;
 use spandrel_console::Failure;
 use spandrel_console::shutdown::output;

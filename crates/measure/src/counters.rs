@@ -4,7 +4,7 @@ use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Event, Hardware};
 use perf_event::{Builder, Counter};
 use serde_json::{Map, Value};
 
-/// Who is observed, with the threads and children that it makes from then on.
+/// What is observed, with the threads and children that it makes from then on.
 #[derive(Clone, Copy)]
 pub enum Target {
     /// A process that has begun: of its threads the first, and those that this makes.

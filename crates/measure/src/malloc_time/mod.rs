@@ -3,8 +3,8 @@
 
 mod code;
 
-use super::contender::Contender;
-use super::counters::Target;
+use crate::contender::Contender;
+use crate::counters::Target;
 use code::Mapping;
 use perf_event::data::Record;
 use perf_event::events::Software;
@@ -41,7 +41,7 @@ impl MallocTime {
                 Err(_) => return None,
             }
         }
-        // What is mapped from now on the samplers are told.
+        // What is mapped from now on comes as records of the samplers.
         let mappings = match target {
             Target::Process(pid) => code::mappings(pid),
             Target::NextChild => Vec::new(),
@@ -97,8 +97,8 @@ struct Seen {
     mappings: Vec<Mapping>,
 }
 
-/// Samples of what runs on one processor. The kernel is left out: who asked it for what is not
-/// to be seen.
+/// Samples of what runs on one processor. The kernel is left out: which code
+/// has called it cannot be seen.
 fn sampler(target: Target, processor: usize) -> std::io::Result<Sampler> {
     let mut builder = Builder::new(Software::TASK_CLOCK);
     target.aim(&mut builder)?;
@@ -114,7 +114,7 @@ fn sampler(target: Target, processor: usize) -> std::io::Result<Sampler> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::process;
+    use crate::process;
     use std::process::Command;
     use std::time::{Duration, Instant};
 

@@ -1,8 +1,7 @@
 //! Where the pieces of an installation lie, relative to this command: in a build
 //! directory everything is side by side, in a package it is `bin/` and `lib/`.
 
-use crate::run::own_machine;
-use object::elf::ET_DYN;
+use object::elf::{self, ET_DYN, Machine};
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{Endianness, Object, ObjectSymbol, ReadCache};
 use spandrel_console::Failure;
@@ -26,6 +25,11 @@ fn candidates(name: &str) -> Vec<PathBuf> {
         lib.join("spandrel").join(name),
     ]
     .into()
+}
+
+/// The source tree that this command was built in, where its build directory lies in the tree.
+pub fn source_tree() -> Option<PathBuf> {
+    Some(own_directory()?.join("../.."))
 }
 
 fn own_directory() -> Option<PathBuf> {
@@ -75,6 +79,15 @@ fn is_spandrel(path: &Path) -> Option<bool> {
     is_library.then(|| elf.dynamic_symbols().any(is_figures))
 }
 
+/// The machine that this command, and so the library, was built for.
+pub fn own_machine() -> Machine {
+    match std::env::consts::ARCH {
+        "aarch64" => elf::EM_AARCH64,
+        "riscv64" => elf::EM_RISCV,
+        _ => elf::EM_X86_64,
+    }
+}
+
 /// The program that the benchmarks measure.
 pub fn worker() -> Result<PathBuf, Failure> {
     let named = std::env::var_os("SPANDREL_BENCH_WORKER").map(PathBuf::from);
@@ -89,31 +102,7 @@ pub fn worker() -> Result<PathBuf, Failure> {
 /// The directory of peers built by `bench-compare/build.sh`.
 pub fn peers() -> Option<PathBuf> {
     let named = std::env::var_os("SPANDREL_PEERS").map(PathBuf::from);
-    let built = || Some(own_directory()?.join("../../bench-compare/lib"));
-    named.or_else(built).filter(|path| path.is_dir())
-}
-
-/// A folder of executables, and the tree that they are built in, if it is at hand.
-pub struct Programs {
-    pub path: PathBuf,
-    pub tree: Option<PathBuf>,
-}
-
-/// The allocation programs built by `make -C bench-compare programs`.
-pub fn programs() -> Option<Programs> {
-    if let Some(named) = std::env::var_os("SPANDREL_PROGRAMS") {
-        return Some(Programs { path: named.into(), tree: None });
-    }
-    let tree = own_directory()?.join("../../bench-compare");
-    let path = tree.join("lib/programs");
-    let tree = tree.join("programs").is_dir().then_some(tree);
-    (tree.is_some() || path.is_dir()).then_some(Programs { path, tree })
-}
-
-/// The workers of the suite `paper`, built by `make -C bench-compare paper`.
-pub fn paper() -> Option<PathBuf> {
-    let named = std::env::var_os("SPANDREL_PAPER").map(PathBuf::from);
-    let built = || Some(own_directory()?.join("../../bench-compare/lib/paper"));
+    let built = || Some(source_tree()?.join("bench-compare/lib"));
     named.or_else(built).filter(|path| path.is_dir())
 }
 

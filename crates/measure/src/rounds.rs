@@ -1,18 +1,16 @@
-//! Runs the worker, in turns.
+//! Rounds of runs, contenders taking turns.
 
-use super::Bench;
-use super::contender::Contender;
-use super::process;
-use super::reserve::{self, Reserve};
+use crate::contender::Contender;
+use crate::process;
+use crate::reserve::{self, Reserve};
 use serde_json::Value;
-use spandrel_console::Failure;
 use spandrel_console::progress::Progress;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 /// A run that takes longer hangs, or copies so much (tcmalloc on `append`) that
-/// nobody wants to wait for the exact figure.
+/// the exact figure is not worth the time.
 pub const RUN_MAX: Duration = Duration::from_secs(90);
 
 /// In this time of rest hosts take free memory back (free page reporting: 2 s and a little).
@@ -20,7 +18,7 @@ const REST: Duration = Duration::from_secs(4);
 
 /// What one contender's rounds gave.
 pub struct Series {
-    /// Who was measured.
+    /// The allocator that was measured.
     pub contender: Contender,
     /// One object per measured round.
     pub samples: Vec<Value>,
@@ -46,7 +44,7 @@ pub fn in_turns(
     holding(reserve::BYTES, contenders, runs, progress, label, one)
 }
 
-/// The same with so many bytes in reserve.
+/// The same with this number of bytes in reserve.
 pub fn holding(
     bytes: u64,
     contenders: &[Contender],
@@ -120,34 +118,6 @@ fn rounds(
         }
     }
     all
-}
-
-impl Bench {
-    /// Measures one job of the worker on every contender.
-    pub fn measure(&self, progress: &Progress, label: &str, words: &[&str]) -> Vec<Series> {
-        self.measure_on(&self.contenders, progress, label, words)
-    }
-
-    /// The same on chosen contenders.
-    pub fn measure_on(
-        &self,
-        contenders: &[Contender],
-        progress: &Progress,
-        label: &str,
-        words: &[&str],
-    ) -> Vec<Series> {
-        in_turns(contenders, self.runs, progress, label, |contender| {
-            worker(&self.worker, contender, words)
-        })
-    }
-
-    /// The contender that ratios are taken against.
-    pub fn system(&self) -> Result<&Contender, Failure> {
-        self.contenders
-            .iter()
-            .find(|contender| contender.is_system())
-            .ok_or_else(|| Failure::new("the system's allocator is missing from the comparison"))
-    }
 }
 
 /// One run of the worker; its JSON.

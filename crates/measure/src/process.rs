@@ -1,8 +1,8 @@
 //! A child process from start to end, and what it used.
 
-use super::contender::Contender;
-use super::counters::{Counters, Target};
-use super::malloc_time::MallocTime;
+use crate::contender::Contender;
+use crate::counters::{Counters, Target};
+use crate::malloc_time::MallocTime;
 use serde_json::{Map, Value};
 use spandrel_console::shutdown::spawn;
 use std::io::{Read, Seek, SeekFrom};
@@ -53,7 +53,7 @@ pub fn run(command: &mut Command, limit: Option<Duration>) -> Result<Ended, Stri
 /// The last of what a command says of itself that is kept.
 const LAST_WORDS: u64 = 4096;
 
-/// Runs a command that may print as much as it likes: nobody hears it, but for its last words on standard
+/// Runs a command that may print as much as it likes: its output is lost, but for its last words on standard
 /// error.
 pub fn run_unheard(command: &mut Command) -> Result<Ended, String> {
     let name = command.get_program().to_string_lossy().into_owned();
@@ -79,7 +79,7 @@ pub fn run_counted(
     contender: &Contender,
     counted: &mut Map<String, Value>,
 ) -> Result<Ended, String> {
-    // Threads that it makes before anybody looks would never be seen.
+    // Threads that it makes before a counter observes it would never be seen.
     let counters = Counters::of(Target::NextChild);
     let malloc = MallocTime::of(Target::NextChild, contender);
     let ended = run(command, limit)?;
@@ -110,7 +110,7 @@ fn read(pipe: Option<impl Read>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Waits for a child of which nobody else waits: how it ended, and what it used.
+/// Waits for a child for which no other thread waits: how it ended, and what it used.
 fn wait(child: &mut Child, until: Option<Instant>) -> Result<Ended, String> {
     let pid = child.id() as libc::pid_t;
     let options = if until.is_some() { libc::WNOHANG } else { 0 };

@@ -1,7 +1,6 @@
 //! Where in a process the code of its allocator lies.
 
-use crate::bench::contender::Contender;
-use crate::bench::redis;
+use crate::contender::{Contender, OWN};
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, ReadCache, SymbolKind};
 use std::fs::{self, File};
@@ -85,7 +84,7 @@ fn mapping(line: &str) -> Option<Mapping> {
 pub fn of_allocator(contender: &Contender, mappings: &[Mapping]) -> Option<Vec<Range<u64>>> {
     let own = match &contender.preload {
         Some(library) => fs::canonicalize(library).ok()?.file_name()?.to_str()?.to_string(),
-        None if contender.name == redis::OWN => REDIS_OWN.into(),
+        None if contender.name == OWN => REDIS_OWN.into(),
         None => LIBC.into(),
     };
     let mut ranges = Vec::new();

@@ -1,7 +1,7 @@
 //! Memory that is kept from the machine's host between measurements.
 //!
 //! The host of a virtual machine may take back what is free in it within seconds (free page
-//! reporting, balloons). Whoever is given such memory next waits for the host at each page, ten or
+//! reporting, balloons). The next user of such memory waits for the host at each page, ten or
 //! forty times as long as for memory that is there: a measurement then tells what was
 //! free before it, not what an allocator does. So between two runs the memory that they use is
 //! held here, and is let go of just before the next.
@@ -22,7 +22,7 @@ impl Reserve {
         Self::of(BYTES)
     }
 
-    /// Holds so many bytes, or fewer if the machine is small.
+    /// Holds this number of bytes, or fewer if the machine is small.
     pub fn of(bytes: u64) -> Self {
         let spare = available_bytes().map_or(0, |there| bytes.min(there / 4));
         let len = spare as usize & !(HUGE_BYTES - 1);
@@ -31,7 +31,7 @@ impl Reserve {
         }
         let (access, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping, which nobody else knows; the advice changes no contents.
+        // SAFETY: a new mapping, which no other code knows; the advice changes no contents.
         let at = unsafe {
             let at = libc::mmap(null_mut(), len, access, flags, -1, 0);
             if at == libc::MAP_FAILED {
@@ -51,7 +51,7 @@ impl Reserve {
 impl Drop for Reserve {
     fn drop(&mut self) {
         if let Some((at, len)) = self.0 {
-            // SAFETY: mapped by `hold`, and nobody looks at it.
+            // SAFETY: mapped by `of`, and no reference to it exists.
             unsafe { libc::munmap(at.as_ptr(), len) };
         }
     }

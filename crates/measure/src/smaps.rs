@@ -1,8 +1,6 @@
 //! What the kernel says of a process's memory: `/proc/PID/smaps`.
 
-use super::process::forbidden;
 use serde::Serialize;
-use spandrel_console::Failure;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
@@ -10,13 +8,16 @@ use std::ops::Range;
 /// Memory in bytes.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub struct Memory {
+    /// All that is in memory.
     #[serde(rename = "resident_bytes")]
     pub resident: u64,
+    /// Of the resident, what belongs to no file.
     #[serde(rename = "anonymous_bytes")]
     pub anonymous: u64,
     /// Of the anonymous, on transparent huge pages.
     #[serde(rename = "huge_bytes")]
     pub huge: u64,
+    /// What was swapped out.
     #[serde(rename = "swapped_bytes")]
     pub swapped: u64,
 }
@@ -24,16 +25,17 @@ pub struct Memory {
 /// A process's memory, and that of parts of it, in the order of their addresses' ranges.
 #[derive(Debug)]
 pub struct Resident<const PARTS: usize> {
+    /// Of the process.
     pub all: Memory,
+    /// Of the parts.
     pub parts: [Memory; PARTS],
 }
 
 impl<const PARTS: usize> Resident<PARTS> {
     /// Adds up the mappings of a process. A part may be several ranges; of a mapping counts where it begins.
-    pub fn of(pid: i32, program: &str, parts: &[&[Range<u64>]; PARTS]) -> Result<Self, Failure> {
-        let failure = |why| forbidden(pid, program, why);
-        let file = File::open(format!("/proc/{pid}/smaps")).map_err(failure)?;
-        Self::sum(BufReader::new(file), parts).map_err(failure)
+    pub fn of(pid: i32, parts: &[&[Range<u64>]; PARTS]) -> std::io::Result<Self> {
+        let file = File::open(format!("/proc/{pid}/smaps"))?;
+        Self::sum(BufReader::new(file), parts)
     }
 
     fn sum(smaps: impl BufRead, parts: &[&[Range<u64>]; PARTS]) -> std::io::Result<Self> {

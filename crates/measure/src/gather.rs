@@ -1,10 +1,8 @@
-//! Collects the files that the processes of a run leave behind.
+//! The statistics that the library writes when a process ends, collected from the processes of a run.
 
-use super::{Stats, table};
 use spandrel_console::Failure;
-use spandrel_console::say;
 use spandrel_console::shutdown::{Kind, Scratch};
-use spandrel_report::numbers::counted;
+use spandrel_report::Stats;
 use std::ffi::OsString;
 use tempfile::TempDir;
 
@@ -39,21 +37,5 @@ impl Gathering {
             }
         }
         (all, bad)
-    }
-
-    /// Shows the sum on standard error.
-    pub fn print(&self, exit_code: u8) {
-        let (all, bad) = self.read();
-        if bad > 0 {
-            let files = counted(bad as u64, "file", "files");
-            say::err(format_args!("spandrel: {files} of statistics could not be read"));
-        }
-        if all.is_empty() {
-            let killed =
-                if exit_code > 128 { ": a process ended by a signal writes none" } else { "" };
-            say::err(format_args!("spandrel: no statistics were written{killed}"));
-            return;
-        }
-        say::err(table::draw(&Stats::sum(&all), all.len()).trim_end());
     }
 }
