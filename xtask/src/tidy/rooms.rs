@@ -45,7 +45,7 @@ pub const TABLE: [(&str, Use); 24] = [
     ("console",  Use::Tool(&["report"])),
     ("measure",  Use::Tool(&["console", "report", "policy", "os", "pages"])),
     ("cli",      Use::Anything),
-    ("bench",    Use::Anything),
+    ("worker",   Use::Anything),
     ("tests",    Use::Anything),
     ("xtask",    Use::Anything),
 ];
