@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         Task::Run(asked) => run::run(&asked),
         Task::Tune(asked) => tune::run(&asked),
         Task::Stat(asked) => stat::run(&asked),
-        Task::Bench(asked) => bench::run(&asked),
+        Task::Bench(asked) => bench::run(asked),
         Task::Sim(asked) => sim::run(&asked),
         Task::Trace(asked) => trace::run(&asked),
         Task::Heap(asked) => heap::run(&asked),

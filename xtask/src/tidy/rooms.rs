@@ -23,7 +23,7 @@ pub enum Use {
 
 /// The rooms from the ground up. A room may be used only by those that stand below it here.
 #[rustfmt::skip]
-pub const TABLE: [(&str, Use); 24] = [
+pub const TABLE: [(&str, Use); 25] = [
     ("pages",    Use::Rooms(&[])),
     ("os",       Use::Rooms(&["pages"])),
     ("sync",     Use::Rooms(&["os", "pages"])),
@@ -44,6 +44,7 @@ pub const TABLE: [(&str, Use); 24] = [
     ("trace",    Use::Tool(&["sim", "recorder", "pages"])),
     ("console",  Use::Tool(&["report"])),
     ("measure",  Use::Tool(&["console", "report", "policy", "os", "pages"])),
+    ("harness",  Use::Tool(&["measure", "console", "sim", "report"])),
     ("cli",      Use::Anything),
     ("worker",   Use::Anything),
     ("tests",    Use::Anything),

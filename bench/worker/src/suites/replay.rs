@@ -1,7 +1,7 @@
 //! Requests from a file, in its order, by one thread. Each object is written to on every page, and
 //! its number, kept at its beginning, is looked at when it is resized or freed.
 //!
-//! The file is mapped and its format is the command's (`crates/cli/src/bench/replay.rs`). Nothing
+//! The file is mapped and its format is the harness's (`bench/harness/src/micro/replay.rs`). Nothing
 //! here allocates but the requests.
 
 use super::Report;
