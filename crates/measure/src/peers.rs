@@ -25,7 +25,7 @@ const PACKAGED: &[(&str, &str, &str)] = &[
     ("gperftools", "libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
 ];
 
-/// Peers that `bench-compare` builds: name and file.
+/// Peers that `bench/peers` builds: name and file.
 const BUILT: &[(&str, &str)] = &[
     ("jemalloc-5.3.1", "libpeer_jemalloc.so"),
     ("mimalloc2", "libpeer_mimalloc2.so"),

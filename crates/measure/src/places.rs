@@ -99,10 +99,10 @@ pub fn worker() -> Result<PathBuf, Failure> {
     })
 }
 
-/// The directory of peers built by `bench-compare/build.sh`.
+/// The directory of peers built by `bench/peers/build.sh`.
 pub fn peers() -> Option<PathBuf> {
     let named = std::env::var_os("SPANDREL_PEERS").map(PathBuf::from);
-    let built = || Some(source_tree()?.join("bench-compare/lib"));
+    let built = || Some(source_tree()?.join("bench/peers/lib"));
     named.or_else(built).filter(|path| path.is_dir())
 }
 

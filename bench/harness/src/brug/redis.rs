@@ -1,5 +1,5 @@
 //! Fig. 13: `redis-server` under YCSB, nine inserts to each read of what was inserted lately. YCSB is
-//! its own core with a binding that `bench-compare/paper/ycsb` holds.
+//! its own core with a binding that `bench/brug/ycsb` holds.
 
 use crate::redis::{contenders, server::Server};
 use crate::report::target::Verdict;
@@ -56,7 +56,7 @@ pub fn find(workers: &Path) -> Result<PathBuf, String> {
     let folder = workers.join("ycsb");
     if !folder.is_dir() {
         return Err(
-            "YCSB is not built: run 'make -C bench-compare ycsb' (it needs mvn and a JDK of \
+            "YCSB is not built: run 'make -C bench/peers ycsb' (it needs mvn and a JDK of \
                     17 or later)"
                 .into(),
         );
@@ -269,6 +269,6 @@ mod tests {
     #[test]
     fn without_ycsb_it_is_said_how_to_have_it() {
         let why = find(Path::new("/no/such/folder")).unwrap_err();
-        assert!(why.contains("make -C bench-compare ycsb"), "{why}");
+        assert!(why.contains("make -C bench/peers ycsb"), "{why}");
     }
 }

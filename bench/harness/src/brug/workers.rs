@@ -29,7 +29,7 @@ pub const TRAINED: &str = "spandrel trained";
 /// Rounds of each step of the training: the least of which one may disagree.
 const TRAINING_RUNS: &str = "6";
 
-const WAY_OUT: &str = "run 'make -C bench-compare paper' in the source tree, or name the folder \
+const WAY_OUT: &str = "run 'make -C bench/peers paper' in the source tree, or name the folder \
                        with the executables in SPANDREL_PAPER";
 
 /// The folder with the workers, and the library to train with, if one is named.
@@ -38,10 +38,10 @@ pub struct Workers {
     library: Option<PathBuf>,
 }
 
-/// The folder that `make -C bench-compare paper` fills, or the one that is named.
+/// The folder that `make -C bench/peers paper` fills, or the one that is named.
 fn folder() -> Option<PathBuf> {
     let named = std::env::var_os("SPANDREL_PAPER").map(PathBuf::from);
-    let built = || Some(places::source_tree()?.join("bench-compare/lib/paper"));
+    let built = || Some(places::source_tree()?.join("bench/peers/lib/paper"));
     named.or_else(built).filter(|path| path.is_dir())
 }
 

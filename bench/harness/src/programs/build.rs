@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::SystemTime;
 
 /// What a user can do.
-const WAY_OUT: &str = "run 'make -C bench-compare programs' in the source tree (it needs cc and \
+const WAY_OUT: &str = "run 'make -C bench/peers programs' in the source tree (it needs cc and \
                        c++), or name the folder with the executables in SPANDREL_PROGRAMS";
 
 /// A folder of executables, and the tree that they are built in, if it is at hand.
@@ -21,13 +21,13 @@ struct Programs {
 }
 
 impl Programs {
-    /// The allocation programs built by `make -C bench-compare programs`.
+    /// The allocation programs built by `make -C bench/peers programs`.
     fn find() -> Option<Self> {
         if let Some(named) = std::env::var_os("SPANDREL_PROGRAMS") {
             return Some(Self { path: named.into(), tree: None });
         }
-        let tree = places::source_tree()?.join("bench-compare");
-        let path = tree.join("lib/programs");
+        let tree = places::source_tree()?.join("bench");
+        let path = tree.join("peers/lib/programs");
         let tree = tree.join("programs").is_dir().then_some(tree);
         (tree.is_some() || path.is_dir()).then_some(Self { path, tree })
     }
@@ -59,7 +59,7 @@ fn built(programs: &[Program], folder: Programs, make: &str) -> Result<PathBuf, 
 /// Compiles what is missing or older than its source. Without make, that nothing is will do.
 fn build(tree: &Path, make: &str, all_are_new: impl Fn() -> bool) -> Result<(), Failure> {
     let mut command = Command::new(make);
-    command.arg("-s").arg("-C").arg(tree).arg("programs");
+    command.arg("-s").arg("-C").arg(tree.join("peers")).arg("programs");
     for variable in ["MAKEFLAGS", "MAKELEVEL", "MFLAGS"] {
         command.env_remove(variable);
     }

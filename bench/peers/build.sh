@@ -1,10 +1,10 @@
 #!/bin/sh
-# Builds the peers into bench-compare/lib/. Without arguments: all but google's
+# Builds the peers into bench/peers/lib/. Without arguments: all but google's
 # tcmalloc, which alone takes several minutes; name it to have it too:
 #
-#   bench-compare/build.sh                    jemalloc mimalloc2 mimalloc3 snmalloc
-#   bench-compare/build.sh tcmalloc           one of them
-#   bench-compare/build.sh all                every one
+#   bench/peers/build.sh                    jemalloc mimalloc2 mimalloc3 snmalloc
+#   bench/peers/build.sh tcmalloc           one of them
+#   bench/peers/build.sh all                every one
 #
 # A peer that does not build here is reported and left out of the comparison; the
 # exit code is then 1.
