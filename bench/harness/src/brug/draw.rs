@@ -14,7 +14,7 @@ fn ratio(value: Option<f64>) -> String {
     value.map_or(table::NOTHING.into(), |value| format!("{value:.2}"))
 }
 
-/// All names of allocators, whoever is left out somewhere.
+/// The names of all allocators, of those too that some outcome lacks.
 pub fn names(outcomes: &[Outcome]) -> Vec<(String, bool)> {
     let mut names: Vec<(String, bool)> = Vec::new();
     for outcome in outcomes {

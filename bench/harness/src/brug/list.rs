@@ -14,7 +14,7 @@ pub struct Workload {
     count: u64,
     /// Bytes of an item in the data structure.
     item_bytes: u64,
-    /// Whether it makes so many small objects that a page for each is out of the question. The
+    /// Whether it makes too many small objects for a page each. The
     /// paper leaves its `mmap` mode out there as well.
     pub is_small: bool,
 }
@@ -55,7 +55,7 @@ pub const ALL: &[Workload] = &[
 pub const PHASES: &str = "phases";
 /// The program that hardly allocates.
 pub const HARDLY: &str = "hardly";
-/// The scale, unless told otherwise, and with `--quick`.
+/// The scale without `--scale`, and with `--quick`.
 pub const SCALE: f64 = 0.1;
 pub const SCALE_QUICK: f64 = 0.02;
 

@@ -128,13 +128,13 @@ fn spandrel(mode: &str) -> Contender {
     Contender { preload: None, ..Contender::spandrel(mode, Path::new("")) }
 }
 
-/// Whoever is to run on a trained profile.
+/// `auto` with a trained profile.
 pub fn trained(profile: &Path) -> Contender {
     let env = vec![("SPANDREL_PROFILE".into(), profile.into())];
     Contender { name: TRAINED.into(), env, ..spandrel("auto") }
 }
 
-/// Who runs a workload: allocators by themselves, the fixed modes, `auto`, and `auto` that does not learn.
+/// The contenders of a workload: allocators by themselves, the fixed modes, `auto`, and `auto` that does not learn.
 pub fn contenders(workload: &Workload) -> Vec<Contender> {
     let direct =
         DIRECT.iter().map(|(name, _)| Contender { name: (*name).into(), ..Contender::system() });

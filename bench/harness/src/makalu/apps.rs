@@ -1,4 +1,4 @@
-//! Section 13.3: applications with their data in the heap, with failures nobody's concern (Fig. 9) and
+//! Section 13.3: applications with their data in the heap, with failures out of consideration (Fig. 9) and
 //! with all that they store consistent after any (Fig. 11).
 
 use super::draw::{Ratio, beside, matrix};
@@ -77,8 +77,8 @@ fn is_consistent(words: &[String]) -> bool {
     words.iter().any(|word| word == CONSISTENT)
 }
 
-/// What somebody came to that is not what the first came to, whoever that is and however many threads:
-/// one of them is wrong.
+/// Results that differ from the first result, of any contender and any number of threads: one of the two
+/// is wrong.
 fn wrong(outcomes: &[Outcome]) -> Vec<String> {
     let mut wrong: Vec<String> = outcomes.iter().filter_map(Outcome::broken).collect();
     for (name, _) in APPS {

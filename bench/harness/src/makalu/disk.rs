@@ -24,7 +24,7 @@ pub fn directory_in(place: &Path) -> Result<Scratch<TempDir>, String> {
     Scratch::directory_in(Kind::Bench, place).map_err(|why| format!("{}: {why}", place.display()))
 }
 
-/// Why something that takes so many bytes in memory cannot be measured, if so.
+/// Why something that takes this number of bytes in memory cannot be measured, if so.
 pub fn lack(directory: &Path, needed: u64) -> Option<String> {
     let there = room(directory);
     (needed > there).then(|| {

@@ -1,11 +1,11 @@
-//! Tables: a row for each job, a column for everybody who is compared.
+//! Tables: a row for each job, a column for each contender.
 
 use super::outcome::{Outcome, middle};
 use spandrel_console::plain::Plain;
 use spandrel_console::terminal::table;
 use spandrel_measure::rounds::Series;
 
-/// Names of all who are compared, in their order.
+/// Names of all contenders, in their order.
 pub fn names(outcomes: &[&Outcome]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for series in outcomes.iter().flat_map(|outcome| &outcome.series) {
@@ -16,7 +16,7 @@ pub fn names(outcomes: &[&Outcome]) -> Vec<String> {
     names
 }
 
-/// A cell for each job and each of those who are compared.
+/// A cell for each job and each contender.
 pub fn matrix(
     title: &str,
     outcomes: &[&Outcome],
@@ -40,7 +40,7 @@ pub fn or_nothing(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
     value.map_or(table::NOTHING.into(), text)
 }
 
-/// A text, and how many times somebody else's number this one is; what is compared with needs no ratio.
+/// A text, and how many times another contender's number this one is; the one that is compared with needs no ratio.
 pub fn beside(text: String, own: &Series, base: Option<&Series>, ratio: Ratio) -> String {
     let base = base.filter(|base| base.contender.name != own.contender.name);
     let ratio = base.and_then(|base| {

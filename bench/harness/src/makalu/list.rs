@@ -19,7 +19,7 @@ pub const ALL: [&str; 12] = [
     "cholesky",
 ];
 
-/// The scale, unless told otherwise, and with `--quick`.
+/// The scale without `--scale`, and with `--quick`.
 pub const SCALE: f64 = 0.1;
 pub const SCALE_QUICK: f64 = 0.02;
 /// Below this it is a trial whether everything works.
@@ -132,7 +132,7 @@ pub fn choose(names: Option<&[String]>) -> Result<Vec<&'static str>, Failure> {
     Ok(ALL.iter().filter(|known| names.iter().any(|name| name == *known)).copied().collect())
 }
 
-/// What the worker is told: a suite and numbers.
+/// The arguments of the worker: a suite and numbers.
 pub fn words(suite: &str, given: &[(&str, u64)]) -> Vec<String> {
     let given = given.iter().flat_map(|(name, value)| [(*name).to_string(), value.to_string()]);
     std::iter::once(suite.to_string()).chain(given).collect()

@@ -165,7 +165,7 @@ impl Chosen {
         self.memory.as_ref().map_or(Path::new(disk::MEMORY), |directory| directory.path())
     }
 
-    /// What the worker is told: a suite, numbers, and where its files lie.
+    /// The arguments of the worker: a suite, numbers, and where its files lie.
     fn words(&self, suite: &str, given: &[(&str, u64)]) -> Vec<String> {
         let mut words = list::words(suite, given);
         words.extend(["--directory".into(), self.memory().display().to_string()]);

@@ -1,4 +1,4 @@
-//! One job on everybody who is compared.
+//! One job on all contenders.
 
 use super::who;
 use crate::report::target::Verdict;
@@ -14,7 +14,7 @@ pub struct Outcome {
     pub of: String,
     /// The number that tells it from others: threads, or MiB.
     pub number: u64,
-    /// What the worker was told.
+    /// The arguments of the worker.
     pub words: Vec<String>,
     /// One per allocator.
     pub series: Vec<Series>,
@@ -26,7 +26,7 @@ pub fn threads(number: u64) -> String {
 }
 
 impl Outcome {
-    /// What was measured of somebody.
+    /// What was measured of a contender.
     pub fn series_of(&self, name: &str) -> Option<&Series> {
         self.series.iter().find(|series| series.contender.name == name)
     }
@@ -47,7 +47,7 @@ impl Outcome {
         if of.is_empty() { self.name.into() } else { format!("{}, {of}", self.name) }
     }
 
-    /// Holds the heap against somebody else, round by round: what disturbs one disturbs its neighbour
+    /// Holds the heap against another contender, round by round: what disturbs one disturbs its neighbour
     /// as well.
     pub fn judge(&self, target: &str, base: &Series, key: &str, most: f64) -> Option<Verdict> {
         let ours = self.heap()?;
@@ -107,7 +107,7 @@ pub mod tests {
     use super::*;
     use spandrel_measure::contender::Contender;
 
-    /// Somebody's rounds.
+    /// A contender's rounds.
     pub fn series(name: &str, samples: Vec<Value>) -> Series {
         let contender = match name {
             who::HEAP => who::heap(),

@@ -1,4 +1,4 @@
-//! Fig. 7 as a picture: how many objects everybody makes and frees in a second.
+//! Fig. 7 as a picture: how many objects each contender makes and frees in a second.
 
 use super::draw::names;
 use super::outcome::Outcome;

@@ -28,7 +28,7 @@ const CONSERVATIVE: &str = "conservative";
 /// Opening and collecting together.
 const RECOVERY: &str = "recovery_ns";
 
-/// Target C3: of a heap of so many MiB.
+/// Target C3: the heap that it is about, in MiB.
 const JUDGED_MIB: u64 = 1024;
 const LIMITS: [(&str, f64); 2] = [(TYPED, 50.0), (CONSERVATIVE, 300.0)];
 
@@ -125,7 +125,7 @@ fn wrong(outcome: &Outcome) -> Vec<String> {
     let title = outcome.title();
     let fails = |how: &&str| outcome.series_of(how).is_some_and(|s| s.failed.is_some());
     if fails(&FILL) {
-        // What there is to be recovered then nobody knows.
+        // What there is to be recovered then is unknown.
         return vec![format!("{title}: filling a heap fails")];
     }
     let mut wrong: Vec<String> = [TYPED, CONSERVATIVE]

@@ -1,4 +1,4 @@
-//! Who is compared: of each allocator one, libpmemobj, and the recoverable heap.
+//! The contenders: of each allocator one, libpmemobj, and the recoverable heap.
 
 use super::{Chosen, worker};
 use crate::suite::Bench;
@@ -23,7 +23,7 @@ const ALONE: [&str; 4] = ["blocks", "resur", "open", "checkpoint"];
 /// How long it may take to find out whether libpmemobj is there.
 const TRIAL_MAX: Duration = Duration::from_secs(20);
 
-/// Everybody that there is, and sentences about who is missing.
+/// The contenders that there are, and sentences about those that are missing.
 pub fn find(bench: &Bench, chosen: &Chosen) -> (Vec<Contender>, Vec<String>) {
     let (mut found, mut missing) = among(&bench.contenders);
     let is_needed = chosen.names.iter().any(|name| !ALONE.contains(name));

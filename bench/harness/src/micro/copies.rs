@@ -37,7 +37,7 @@ fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
         "copies",
         "per thread, 30 objects doubled from 4 KiB to 4 MiB at once (Brug, Table I)",
     );
-    // The paper's threads share one heap; glibc gives them arenas unless told not to.
+    // The paper's threads share one heap; glibc gives them arenas unless a tunable forbids it.
     let mut contenders = bench.contenders.clone();
     contenders.insert(1, Contender::tuned("sys, one heap", "glibc.malloc.arena_max=1"));
     let columns: Vec<Vec<Series>> = THREADS

@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use tempfile::NamedTempFile;
 
 const MAGIC: &[u8; 8] = b"SPNDSTEP";
-/// Rounds in which contenders take turns, unless told otherwise.
+/// Rounds in which contenders take turns, unless `runs` is given.
 const RUNS: u32 = 5;
 
 /// A file of steps.

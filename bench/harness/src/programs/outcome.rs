@@ -13,7 +13,7 @@ pub const PEAK: &str = "peak_rss";
 pub const DRAINED: &str = "rss_drained";
 
 /// Peers that take at most this much longer than the fastest are compared by
-/// their memory: who is lean because it is slow sets no example.
+/// their memory: an allocator that is lean because it is slow sets no example.
 const NEAR_THE_BEST: f64 = 1.1;
 /// Target B3.
 const CPU_LIMIT: f64 = 1.0;
@@ -23,7 +23,7 @@ const MEMORY_LIMIT: f64 = 1.05;
 pub struct Outcome {
     /// Its name.
     pub name: &'static str,
-    /// What it was told.
+    /// Its arguments.
     pub words: Vec<String>,
     /// One per allocator.
     pub series: Vec<Series>,

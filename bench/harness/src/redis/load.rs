@@ -91,7 +91,7 @@ impl Load {
         pipelined: bool,
     ) -> Result<Value, String> {
         // Memory that is free for two seconds the host takes back, a gigabyte in a
-        // tenth of a second, in which everybody waits: none is left free that the
+        // tenth of a second, in which all processes wait: none is left free that the
         // next command does not need.
         let _beyond = Reserve::hold();
         let mut next = Some(Reserve::of(OP_BYTES));

@@ -52,7 +52,7 @@ pub fn contenders(bench: &Bench) -> Vec<(Contender, bool)> {
         let glibc = Contender { name: "glibc".into(), preload: Some(libc), ..Contender::system() };
         list.push((glibc, true));
     }
-    // Peers that were asked for by name, and Spandrel in its modes.
+    // Peers that `--peers` names, and Spandrel in its modes.
     let others = bench
         .contenders
         .iter()

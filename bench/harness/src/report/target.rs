@@ -16,7 +16,7 @@ pub enum Limit {
     Cold(&'static str, f64),
     /// At most this much resident memory per byte of the object.
     Memory(&'static str, f64),
-    /// At most so many ticks of the processor's time-stamp counter for a pair.
+    /// At most this many ticks of the processor's time-stamp counter for a pair.
     Ticks(&'static str, f64),
 }
 
@@ -25,7 +25,7 @@ pub enum Limit {
 pub struct Verdict {
     /// Its name.
     pub target: String,
-    /// Who was measured, at what, against what.
+    /// The allocator that was measured, at what, against what.
     pub what: String,
     /// What was measured.
     pub value: f64,

@@ -1,4 +1,4 @@
-//! The table as a picture: who gives memory back, and what that costs when it is needed again.
+//! The table as a picture: the memory that each allocator returns, and what that costs when it is needed again.
 
 use super::{FRESH, value};
 use spandrel_measure::rounds::Series;
