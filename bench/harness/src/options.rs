@@ -42,8 +42,8 @@ pub enum Drawn {
 pub enum Allocators {
     /// All that are installed or named by `--peers`, and Spandrel in the modes of `--modes`.
     Installed,
-    /// Some of these: notes do not name those that are missing.
-    Some,
+    /// The usual ones among these: notes do not name those that are missing.
+    Usual,
     /// Its own: `--peers` and `--modes` are refused.
     Own {
         /// What it measures in place of `--peers`.

@@ -73,7 +73,7 @@ impl Suite for Apps {
     }
 
     fn options(&self) -> Options {
-        Options { allocators: Allocators::Some, runs: 3, is_in_all: false, ..Options::default() }
+        Options { allocators: Allocators::Usual, runs: 3, is_in_all: false, ..Options::default() }
     }
 
     fn prepare(&self, _: &Asked) -> Result<Prepared, Failure> {

@@ -51,7 +51,7 @@ impl Suite for World {
         Options {
             has_parts: true,
             has_markdown: true,
-            allocators: Allocators::Some,
+            allocators: Allocators::Usual,
             runs: 3,
             is_in_all: false,
             ..Options::default()
