@@ -69,7 +69,7 @@ unit:
 	cargo run --locked -p spandrel --features simulator --example transactions
 	cargo run --locked -p spandrel --features simulator --example word_count -- --power-failure
 	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom \
-		cargo test --locked --release -p spandrel-sync --test loom
+		cargo test --locked --release -p spandrel-sync -p spandrel-durable --test loom
 	RUSTFLAGS='--cfg shuttle' CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/shuttle \
 		cargo test --locked --release -p spandrel-slabs --test shuttle
 
@@ -86,6 +86,7 @@ TSAN := TSAN_OPTIONS='suppressions=$(CURDIR)/tests/tsan.supp' CARGO_TARGET_DIR=$
 tsan:
 	$(TSAN) --lib --tests -p spandrel-sync -p spandrel-recorder -p spandrel-slabs \
 		-- --skip what_ebbs_and_floods_stays_in_the_cache
+	$(TSAN) --lib --test stress -p spandrel-durable
 	$(TSAN) -p spandrel-backends --test remap --test remap_early --test remap_keeps_books \
 		-- --skip alignment_up_to_a_gibibyte
 	$(TSAN) --lib -p spandrel-os -p spandrel-adaptive \

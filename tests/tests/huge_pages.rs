@@ -78,6 +78,12 @@ fn objects_that_fill_small_pages_get_huge_ones() {
 }
 
 #[test]
+fn what_is_shared_or_was_only_read_gets_no_memory() {
+    let _turn = turn();
+    Program::new("unpromoted.c").run_each(&["auto", "mmap", "native"], |job| job);
+}
+
+#[test]
 fn memory_goes_back_and_stays_back_with_any_setting() {
     let _turn = turn();
     subject().required_library();

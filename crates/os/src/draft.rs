@@ -17,7 +17,7 @@ const PATH_BYTES: usize = 4096;
 const PREFIX: &[u8] = b".spandrel-";
 
 /// A path in a buffer.
-struct Path {
+pub(crate) struct Path {
     bytes: [u8; PATH_BYTES],
     len: usize,
 }
@@ -48,7 +48,7 @@ impl Path {
         Ok(())
     }
 
-    fn text(&self) -> &CStr {
+    pub(crate) fn text(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c".")
     }
 }
@@ -142,7 +142,7 @@ impl Draft {
             Ok(file) => {
                 let image = Image::of(file);
                 // The file gets its name through `/proc`, which a sandbox may lack.
-                let descriptor = Self::descriptor(&image)?;
+                let descriptor = descriptor_of(&image)?;
                 if retry(|| fs::stat(descriptor.text())).is_ok() {
                     return Ok(Self { image: Some(image), name: None });
                 }
@@ -208,26 +208,29 @@ impl Draft {
             Err(Errno::EXIST) => return Err(libc::EEXIST),
             Err(_) => {}
         }
-        let name = Self::descriptor(image)?;
+        let name = descriptor_of(image)?;
         retry(|| fs::linkat(CWD, name.text(), CWD, path, AtFlags::SYMLINK_FOLLOW))
             .map_err(Errno::raw_os_error)
     }
+}
 
-    /// The path of an open file in `/proc`.
-    fn descriptor(image: &Image) -> Result<Path, i32> {
-        let mut name = Path::new();
-        name.add(b"/proc/self/fd/")?;
-        let number = image.file.as_raw_fd();
-        let mut scale = 1_000_000_000;
-        while scale > 0 {
-            if number >= scale || scale == 1 {
-                let digit = (number / scale % 10) as usize;
-                name.add(&b"0123456789"[digit..digit + 1])?;
-            }
-            scale /= 10;
+/// The path of an open file in `/proc`.
+///
+/// # Errors
+/// `ENAMETOOLONG`: none.
+pub(crate) fn descriptor_of(image: &Image) -> Result<Path, i32> {
+    let mut name = Path::new();
+    name.add(b"/proc/self/fd/")?;
+    let number = image.file.as_raw_fd();
+    let mut scale = 1_000_000_000;
+    while scale > 0 {
+        if number >= scale || scale == 1 {
+            let digit = (number / scale % 10) as usize;
+            name.add(&b"0123456789"[digit..digit + 1])?;
         }
-        Ok(name)
+        scale /= 10;
     }
+    Ok(name)
 }
 
 #[cfg(test)]

@@ -143,6 +143,24 @@ impl Reading {
     }
 }
 
+impl Reading {
+    /// The words at an offset, in bytes. Returns how many were read; 0 also if that fails.
+    pub(crate) fn read_at(&self, into: &mut [u64], offset: usize) -> usize {
+        loop {
+            let bytes = size_of_val(into);
+            // SAFETY: the pointer and length describe `into`, of which any bytes are words.
+            let n = unsafe {
+                libc::syscall(libc::SYS_pread64, self.0, into.as_mut_ptr(), bytes, offset)
+            };
+            match usize::try_from(n) {
+                Ok(read) => return read / 8,
+                Err(_) if errno() == libc::EINTR => {}
+                Err(_) => return 0,
+            }
+        }
+    }
+}
+
 impl Drop for Reading {
     fn drop(&mut self) {
         // SAFETY: the descriptor was opened by `open` and is closed once.

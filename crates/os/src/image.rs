@@ -154,6 +154,24 @@ impl Image {
         }
     }
 
+    /// Opens the file once more, past the page cache if the file system can do that: what is written is durable when the write returns
+    /// (`O_DSYNC`). Returns whether offsets, lengths and addresses of reads and writes must be multiples of 4 KiB (`O_DIRECT`).
+    ///
+    /// # Errors
+    /// The error's number: also where `/proc` is missing.
+    pub fn reopen_durable(&self) -> Result<(Self, bool), i32> {
+        let path = crate::draft::descriptor_of(self)?;
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::DSYNC;
+        let open = |flags| retry(|| fs::open(path.text(), flags, Mode::empty()));
+        match open(flags | OFlags::DIRECT) {
+            Ok(file) => Ok((Self::of(file), true)),
+            Err(Errno::INVAL) => {
+                open(flags).map(|file| (Self::of(file), false)).map_err(Errno::raw_os_error)
+            }
+            Err(why) => Err(why.raw_os_error()),
+        }
+    }
+
     /// Locks the file, for one writer or for many readers, until the image is dropped or unlocked.
     ///
     /// # Errors

@@ -11,7 +11,9 @@ use crate::lines;
 
 /// A group is crowded from this part of its limit on, in sixteenths, ...
 const CROWDED: usize = 15;
-/// ... until its use is down to this.
+/// ... and tight from this part on.
+const TIGHT: usize = 14;
+/// A crowded group is one until its use is down to this.
 const EASED: usize = 14;
 const PARTS: usize = 16;
 /// Hundredths of the last ten seconds in which somebody waited for memory: from here on all that
@@ -29,11 +31,17 @@ const PATH_BYTES: usize = 512;
 /// the kernel's: not to be asked more often than once in a second. It takes less than 4 KiB of stack,
 /// and a descriptor for a moment; without one nothing has to go back.
 pub fn beyond() -> usize {
-    beyond_under(b"")
+    beyond_under(b"", CROWDED)
+}
+
+/// Whether a process that has a use for more memory, and can do without, had better do without: its group uses more than seven eighths of its limit, or
+/// others wait for memory. It takes what [`beyond`] takes.
+pub fn is_tight() -> bool {
+    beyond_under(b"", TIGHT) > 0
 }
 
 /// The same with the kernel's files in another place.
-fn beyond_under(root: &[u8]) -> usize {
+fn beyond_under(root: &[u8], from: usize) -> usize {
     let mut place = Path::new();
     let version = group_of(root, &mut place);
     let mut path = place.as_bytes();
@@ -47,7 +55,7 @@ fn beyond_under(root: &[u8]) -> usize {
     let Some(version) = version else { return 0 };
     let mut most = 0;
     for _ in 0..LEVELS {
-        most = most.max(beyond_of(root, version, path).unwrap_or(0));
+        most = most.max(beyond_of(root, version, path, from).unwrap_or(0));
         // In a container the path may be the host's, and what is mounted the group itself.
         let Some(cut) = path.iter().rposition(|byte| *byte == b'/') else { break };
         path = path.get(..cut).unwrap_or(b"");
@@ -127,20 +135,20 @@ fn group_of(root: &[u8], path: &mut Path) -> Option<&'static Version> {
 }
 
 /// What one group is beyond its ease; `None`: it has no limit.
-fn beyond_of(root: &[u8], version: &Version, path: &[u8]) -> Option<usize> {
+fn beyond_of(root: &[u8], version: &Version, path: &[u8], from: usize) -> Option<usize> {
     let number = |name: &[u8]| find(&[root, version.mount, path, name], parse);
     let limits = version.limits.iter().filter_map(|name| number(name));
     let limit = limits.filter(|limit| *limit < NO_LIMIT).min()?;
     let used = number(version.usage)?;
     let part = limit / PARTS;
-    if used <= part * CROWDED {
+    if used <= part * from {
         return Some(0);
     }
     let unused = find(&[root, version.mount, path, b"/memory.stat"], |line| {
         parse(line.strip_prefix(version.unused)?.strip_prefix(b" ")?)
     });
     let used = used.saturating_sub(unused.unwrap_or(0));
-    Some(if used > part * CROWDED { used - part * EASED } else { 0 })
+    Some(if used > part * from { used - part * EASED } else { 0 })
 }
 
 /// Whether a line `some avg10=N.NN …` says that too much time was lost; `None`: it is another line.
@@ -193,7 +201,7 @@ mod tests {
 
         fn beyond(&self) -> usize {
             use std::os::unix::ffi::OsStrExt;
-            beyond_under(self.0.as_os_str().as_bytes())
+            beyond_under(self.0.as_os_str().as_bytes(), CROWDED)
         }
     }
 

@@ -45,7 +45,9 @@ impl<M: Medium> Heap<M> {
         let core = self.core();
         core.check_collected()?;
         let object = core.refill(class)?;
-        core.forget_canary(core.offset(object.as_ptr()));
+        if !core.medium.is_atomic() {
+            core.forget_canary(core.offset(object.as_ptr()));
+        }
         Ok(object)
     }
 
@@ -173,6 +175,9 @@ impl<M: Medium> Heap<M> {
         let core = self.core();
         core.check_process()?;
         core.check_collected()?;
+        if core.medium.is_atomic() {
+            return core.return_objects(class, &[object]);
+        }
         core.set_canary(core.offset(object.as_ptr()));
         core.overflow(class, object)
     }

@@ -58,9 +58,9 @@ impl Options<'_> {
 /// The path of a heap that is to be written. A log beside it would be in the way of the copy's own; a heap that was closed leaves an empty one.
 fn new_file(path: &[u8]) -> Result<CPath, Error> {
     check_path(path, LOG.len())?;
-    let file = CPath::new(path, b"")?;
+    let file = CPath::new(path, b"").map_err(Error::System)?;
     check_free(&file, false)?;
-    check_free(&CPath::new(path, LOG)?, true)?;
+    check_free(&CPath::new(path, LOG).map_err(Error::System)?, true)?;
     Ok(file)
 }
 

@@ -316,7 +316,7 @@ impl<M: Medium> Core<M> {
         if !self.is_continued(region) {
             // What is damaged is found before anything is noted or handed out: the region is looked at again when more is needed.
             let count = blocks.count;
-            let sums = self.verify_region(region).and_then(|sums| {
+            let sums = self.sums_of_region(region).and_then(|sums| {
                 self.each_header(region, count, |block, header| self.verify_marks(block, header))?;
                 Ok(sums)
             });
@@ -333,6 +333,16 @@ impl<M: Medium> Core<M> {
         }
         self.scanned.store(region + 1, Release);
         Ok(true)
+    }
+
+    /// The sums of a region, which are those of its line. On an atomic medium also a heap that was not closed has exact headers and mark bits; the
+    /// lines of regions that it has changed are older.
+    fn sums_of_region(&self, region: usize) -> Result<[u64; 2], Error> {
+        let is_changed = || self.stamp(region).map(|stamp| stamp > self.record.lock().closed);
+        if self.medium.is_atomic() && is_changed()? {
+            return Ok(self.sum_region(region));
+        }
+        self.verify_region(region)
     }
 
     /// Notes which regions are parts of an object that begins in one before: that has to be known before a thread looks for a header there.

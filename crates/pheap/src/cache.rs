@@ -5,6 +5,8 @@
 //! it is used. A stack that is full returns the older half to the blocks (section 7.1), one that is empty is
 //! filled from one block (section 6.1).
 //!
+//! On an atomic medium no thread has a cache: mark bits say exactly what is allocated, so that nothing need be collected after a failure.
+//!
 //! In the child of a fork all caches are empty: their memory is wiped. So a child comes the slow way, on which it is refused.
 
 use core::cell::Cell;
@@ -181,6 +183,12 @@ impl<M: Medium> Core<M> {
     #[cold]
     #[inline(never)]
     pub fn refill(&self, class: Class) -> Result<NonNull<u8>, Error> {
+        if self.medium.is_atomic() {
+            self.check_process()?;
+            let mut object = [self.at(0)];
+            self.take_objects(class, 0, &mut object)?;
+            return Ok(object[0]);
+        }
         let cache = match self.cache() {
             Some(cache) if cache.drain.is_some() => cache,
             // Wiped in a child, or not made yet.

@@ -122,7 +122,7 @@ impl<M: Medium> Heap<M> {
         unsafe { place.write(core) };
         let mut heap = Self { core: place };
         if let Some(types) = types
-            && !opened.was_clean
+            && heap.core().needs_collection.load(Acquire)
         {
             opened.collected = Some(heap.collect(types)?);
         }
@@ -162,7 +162,8 @@ impl<M: Medium> Heap<M> {
         record.put(&core.medium);
         *core.record.lock() = record;
         core.medium.checkpoint()?;
-        if !was_clean {
+        // An atomic medium is as it was between two batches: no change is under way, and mark bits are exact, as no thread has a cache.
+        if !was_clean && !core.medium.is_atomic() {
             undo::replay(&core.medium, undo::Format::Checked)?;
             transaction_log::replay(&core.medium)?;
             core.needs_collection.store(true, Release);

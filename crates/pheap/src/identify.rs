@@ -25,7 +25,7 @@ pub fn identify(path: &CStr) -> Result<(Identity, u64, usize), Error> {
 }
 
 /// The same of an open file: both copies of the identity are of one file, whichever file has the path by now.
-fn identity_of(image: &Image) -> Result<(Identity, u64, usize), Error> {
+pub fn identity_of(image: &Image) -> Result<(Identity, u64, usize), Error> {
     let line = |at: usize| {
         let mut bytes = [0; 64];
         let read = image.read_at(&mut bytes, at as u64).map_err(Error::System)?;

@@ -55,7 +55,7 @@ impl<M: Medium> Core<M> {
 
     /// Makes the heap durable with a record that says that it is closed. A heap that needs a collection, or that has damage, stays one that is
     /// to be recovered. No thread has a cache of the heap any more, and no thread uses the heap.
-    fn close(&self) -> Result<(), Error> {
+    pub(crate) fn close(&self) -> Result<(), Error> {
         self.check_present()?;
         if self.needs_collection.load(Acquire) {
             return Ok(());

@@ -52,6 +52,7 @@ mod pointer;
 mod progress;
 mod registry;
 mod repair;
+pub mod replicated;
 mod restore;
 mod roots;
 mod second_names;

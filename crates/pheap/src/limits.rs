@@ -3,41 +3,10 @@
 //!
 //! Without these checks a heap could be made that cannot be opened the second time, when its log is needed.
 
-use core::ffi::CStr;
-
+pub use spandrel_os::cpath::{CPath, PATH_BYTES};
 use spandrel_os::directory::{self, Allowed};
 
 use crate::error::{Error, HUGE_PAGES};
-
-/// Bytes of a path, with the zero that ends it.
-pub const PATH_BYTES: usize = 4096;
-
-/// A path with the zero byte at its end that the kernel needs.
-pub struct CPath([u8; PATH_BYTES]);
-
-impl CPath {
-    /// The path of a heap, or of a file beside it, which has a suffix.
-    ///
-    /// # Errors
-    /// [`Error::System`] with `EINVAL` for a path with a zero byte, and with `ENAMETOOLONG`.
-    pub fn new(path: &[u8], suffix: &[u8]) -> Result<Self, Error> {
-        if path.contains(&0) {
-            return Err(Error::System(libc::EINVAL));
-        }
-        let mut bytes = [0; PATH_BYTES];
-        // The last byte stays zero.
-        let mut places = bytes.iter_mut().take(PATH_BYTES - 1);
-        for byte in path.iter().chain(suffix) {
-            *places.next().ok_or(Error::System(libc::ENAMETOOLONG))? = *byte;
-        }
-        Ok(Self(bytes))
-    }
-
-    /// The path as the kernel takes it.
-    pub fn as_c(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.0).unwrap_or(c"")
-    }
-}
 
 /// The limits of the file system that a path's directory lies on.
 fn allowed(path: &[u8]) -> Allowed {
@@ -88,10 +57,10 @@ mod tests {
             CPath::new(path, suffix).map(|path| path.as_c().to_bytes().to_vec())
         };
         assert_eq!(text(b"a.heap", b".wal"), Ok(b"a.heap.wal".to_vec()));
-        assert_eq!(text(b"a\0b", b""), Err(Error::System(libc::EINVAL)));
+        assert_eq!(text(b"a\0b", b""), Err(libc::EINVAL));
         let long = vec![b'x'; PATH_BYTES - 5];
         assert_eq!(text(&long, b".wal").map(|path| path.len()), Ok(PATH_BYTES - 1));
-        assert_eq!(text(&long, b".wall"), Err(Error::System(libc::ENAMETOOLONG)));
+        assert_eq!(text(&long, b".wall"), Err(libc::ENAMETOOLONG));
     }
 
     #[test]

@@ -70,7 +70,7 @@ struct Paths {
 
 impl Paths {
     fn new(path: &[u8]) -> Result<Self, Error> {
-        let with = |suffix| CPath::new(path, suffix);
+        let with = |suffix| CPath::new(path, suffix).map_err(Error::System);
         Ok(Self {
             file: with(b"")?,
             log: with(LOG)?,

@@ -97,13 +97,14 @@ impl Options<'_> {
 /// The disk's.
 fn cut(path: &[u8], to: u64) -> Result<bool, Error> {
     let system = |why| Error::from(Failed(why));
-    let image = Image::open(CPath::new(path, b"")?.as_c(), Access::Write).map_err(system)?;
+    let image = Image::open(CPath::new(path, b"").map_err(Error::System)?.as_c(), Access::Write)
+        .map_err(system)?;
     match image.lock(Access::Write) {
         Err(libc::EWOULDBLOCK) => return Ok(false),
         locked => locked.map_err(system)?,
     }
     // A heap that was closed has no log, or an empty one. What a log has would come after the record.
-    let log = peek(CPath::new(path, LOG)?.as_c(), &mut []);
+    let log = peek(CPath::new(path, LOG).map_err(Error::System)?.as_c(), &mut []);
     let has_log = !matches!(log, Err(Failed(libc::ENOENT)) | Ok((_, 0)));
     let record = Record::of_file(|into, at| image.read_at(into, at)).map_err(system)?;
     let is_closed = record.is_some_and(|record| record.state == State::Clean && record.bytes == to);

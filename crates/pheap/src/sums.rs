@@ -291,6 +291,15 @@ impl<M: Medium> Core<M> {
         for region in self.own_regions().take_while(|region| *region < scanned) {
             self.set_line(region, self.region_sums(region));
         }
+        if !self.medium.is_atomic() {
+            return;
+        }
+        // An earlier session has changed others and was not closed: their lines are older than their headers, which are exact.
+        let closed = self.record.lock().closed;
+        let others = self.own_regions().skip_while(|region| *region < scanned);
+        for region in others.filter(|region| self.stamp(*region).is_ok_and(|at| at > closed)) {
+            self.set_line(region, self.sum_region(region));
+        }
     }
 
     /// Writes the lines of all regions from the headers as they are.

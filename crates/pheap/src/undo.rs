@@ -84,6 +84,11 @@ fn check_of(at: u64, before: u64, version: u64) -> u64 {
 /// There are more than [`ENTRIES`]: a mistake in this crate.
 pub fn change(medium: &impl Medium, words: &[(usize, u64)]) {
     assert!(words.len() <= ENTRIES, "an undo log holds {ENTRIES} entries");
+    if medium.is_atomic() {
+        // SAFETY: the callers have them to change.
+        words.iter().for_each(|(at, new)| unsafe { medium.store_word(*at, *new) });
+        return;
+    }
     // The version was found whole when the heap was opened.
     let version = word(medium, UNDO_LOG) & ((1 << 48) - 1);
     for (number, (at, _)) in words.iter().enumerate() {

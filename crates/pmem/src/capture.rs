@@ -5,10 +5,10 @@ use core::arch::asm;
 
 use spandrel_os::image::Image;
 use spandrel_pages::PAGE_BYTES;
+use spandrel_redolog::Record;
 
-use crate::disk::Disk;
+use crate::disk::{Disk, LogOf};
 use crate::medium::Failed;
-use crate::record::Record;
 use crate::room::Buffer;
 use crate::runs::Runs;
 
@@ -70,7 +70,7 @@ pub unsafe fn copy_words(from: *const u8, into: &mut [u8]) {
 /// # Safety
 /// All runs are mapped from `base` on.
 pub unsafe fn all<D: Disk>(
-    record: &mut Record<'_, D>,
+    record: &mut Record<'_, LogOf<'_, D>>,
     runs: &Runs,
     base: *const u8,
 ) -> Result<(), Failed> {
@@ -109,7 +109,7 @@ impl Compared {
     /// As for [`all`].
     pub unsafe fn add<D: Disk>(
         &mut self,
-        record: &mut Record<'_, D>,
+        record: &mut Record<'_, LogOf<'_, D>>,
         runs: &Runs,
         base: *const u8,
         image: &Image,

@@ -3,10 +3,10 @@
 use core::cell::Cell;
 
 use spandrel_pages::PAGE_BYTES;
+use spandrel_redolog::word;
 
 use crate::disk::{Disk, Which};
 use crate::medium::Failed;
-use crate::record::word;
 use crate::room::Buffer;
 use crate::sums::{FIRST, GROUP, SUM_BYTES, Sum, Sums, hash, sum};
 

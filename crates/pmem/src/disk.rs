@@ -1,6 +1,8 @@
 //! Files on a disk, an image, the log of its changes and the sums of its pages, as the log's protocol sees them: so that a simulator can take
 //! their place.
 
+use spandrel_redolog::Storage;
+
 use crate::medium::Failed;
 
 /// One of the files.
@@ -45,4 +47,32 @@ pub trait Disk {
     /// # Errors
     /// The disk's.
     fn bytes(&self, which: Which) -> Result<u64, Failed>;
+}
+
+/// The log of a disk, as the record's protocol sees it.
+#[derive(Debug)]
+pub struct LogOf<'a, D: ?Sized>(pub &'a D);
+
+impl<D: Disk + ?Sized> Storage for LogOf<'_, D> {
+    type Error = Failed;
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Failed> {
+        self.0.read(Which::Log, at, into)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Failed> {
+        self.0.write(Which::Log, at, bytes)
+    }
+
+    fn allow(&self, end: u64) -> Result<(), Failed> {
+        self.0.allow(Which::Log, end)
+    }
+
+    fn sync(&self) -> Result<(), Failed> {
+        self.0.sync(Which::Log)
+    }
+
+    fn bytes(&self) -> Result<u64, Failed> {
+        self.0.bytes(Which::Log)
+    }
 }

@@ -16,6 +16,7 @@ use spandrel_os::image::{Image, Mapping};
 use spandrel_os::written::{Names, Written};
 use spandrel_os::{usage, vm};
 use spandrel_pages::{MIB, PAGE_BYTES};
+use spandrel_redolog::{FIRST, head};
 use spandrel_sync::Lock;
 
 use crate::capture::{self, Compared};
@@ -23,11 +24,9 @@ use crate::compare::{Mismatch, Reader, Seen, Standing, compare};
 use crate::disk::{Disk, Which};
 use crate::files::{self, Files, drawn, make_log};
 use crate::loan::READER;
-use crate::log::{FIRST, head};
 use crate::media::Place;
 use crate::medium::{Failed, Medium};
 use crate::named::{FileNames, Named};
-use crate::record;
 use crate::room::{self, Buffer};
 use crate::runs::Runs;
 use crate::sums::{self, Sum};
@@ -177,7 +176,7 @@ impl File {
         &self,
         state: &mut State,
         still: &dyn Fn(&mut dyn FnMut()),
-    ) -> Result<Option<record::Written>, Failed> {
+    ) -> Result<Option<spandrel_redolog::Written>, Failed> {
         let State { wal, runs, buffer, compared, .. } = state;
         let mut record = wal.record(&self.files, buffer.bytes());
         // A page may be equal to that of an image which lacks a record, and differ from that record's.

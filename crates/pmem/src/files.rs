@@ -7,10 +7,10 @@ use spandrel_os::clock;
 use spandrel_os::draft::{self, Draft};
 use spandrel_os::image::{self, Access, Image};
 use spandrel_pages::PAGE_BYTES;
+use spandrel_redolog::{BUFFER_BYTES, HEAD_BYTES, Log, head, parse_head};
 
-use crate::disk::{Disk, Which};
+use crate::disk::{Disk, LogOf, Which};
 use crate::loan::Nap;
-use crate::log::{BUFFER_BYTES, HEAD_BYTES, Log, head, parse_head};
 use crate::media::Place;
 use crate::medium::Failed;
 use crate::old_log::OldLog;
@@ -208,7 +208,9 @@ fn recover(files: &Files, place: &Place<'_>, buffer: &mut [u8]) -> Result<Wal, F
         Found::Ties(ties) => ties,
         Found::Nothing if place.is_old => {
             let ties = Ties::new(place.tie, place.identity, 0);
-            Log::open(files, place.identity, &ties.newest(), buffer)?.fits(&ties.newest())?;
+            let newest = ties.newest();
+            let log = Log::open(&LogOf(files), place.identity, newest.point, buffer)?;
+            log.fits(newest.point, newest.is_complete)?;
             absorb_old(files, place, buffer)?;
             // Nothing in such an image says which state it is in.
             sums = None;

@@ -16,6 +16,7 @@
 extern crate std;
 
 mod capture;
+pub mod captured;
 pub mod compare;
 mod debug;
 pub mod disk;
@@ -24,15 +25,12 @@ pub mod file;
 mod files;
 pub mod line;
 pub mod loan;
-pub mod log;
 pub mod mapped;
 pub mod media;
 pub mod medium;
 mod named;
 mod old_log;
 pub mod persist;
-pub mod record;
-mod replay;
 mod room;
 mod runs;
 #[cfg(any(test, feature = "simulator"))]
@@ -46,6 +44,7 @@ pub mod tie;
 mod unmap;
 pub mod wal;
 
+pub use captured::{Captured, Notes};
 pub use compare::{Mismatch, Standing};
 pub use draft::Draft;
 pub use file::File;
@@ -53,4 +52,5 @@ pub use line::{LINE_BYTES, lines};
 pub use mapped::{Kind, Mapped};
 pub use media::{Choice, Guarantee, Media, Place, peek};
 pub use medium::{Failed, Medium};
+pub use room::Buffer;
 pub use sums_file::Keep;

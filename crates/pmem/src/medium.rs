@@ -2,6 +2,8 @@
 
 use core::ptr::NonNull;
 
+use spandrel_redolog::Fault;
+
 use crate::compare::{Mismatch, Standing};
 use crate::line::WORD_BYTES;
 
@@ -49,6 +51,19 @@ impl Failed {
     /// Whether there is no room on the disk, or within a limit of the process or of the user. There may be later.
     pub fn is_full(self) -> bool {
         matches!(self.0, libc::ENOSPC | libc::EDQUOT | libc::EFBIG)
+    }
+}
+
+impl From<Fault> for Failed {
+    fn from(why: Fault) -> Self {
+        match why {
+            Fault::NotALog => Self::NOT_A_LOG,
+            Fault::Foreign => Self::FOREIGN_LOG,
+            Fault::Stale => Self::STALE_LOG,
+            Fault::Missing => Self::MISSING_LOG,
+            Fault::Damaged => Self::DAMAGED_LOG,
+            Fault::Buffer => Self(libc::EINVAL),
+        }
     }
 }
 
@@ -122,6 +137,12 @@ pub unsafe trait Medium: Sync {
     #[inline]
     fn has_lines(&self) -> bool {
         true
+    }
+
+    /// Whether all that is stored becomes durable by itself in batches that are all or nothing: no change needs a log.
+    #[inline]
+    fn is_atomic(&self) -> bool {
+        false
     }
 
     /// Has the lines of these bytes written back (`pwb`): they are durable with the next [`Medium::fence`].
@@ -229,6 +250,11 @@ unsafe impl<M: Medium + ?Sized> Medium for &M {
     #[inline]
     fn has_lines(&self) -> bool {
         (**self).has_lines()
+    }
+
+    #[inline]
+    fn is_atomic(&self) -> bool {
+        (**self).is_atomic()
     }
 
     #[inline]

@@ -16,10 +16,10 @@
 use core::hash::Hasher;
 
 use spandrel_os::image::Image;
+use spandrel_redolog::{ALIGN_BYTES, RUN_BYTES, word};
 use twox_hash::XxHash64;
 
 use crate::medium::Failed;
-use crate::record::{ALIGN_BYTES, RUN_BYTES, word};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SPNDLOG1");
 const HEADER_BYTES: usize = 64;

@@ -16,12 +16,12 @@ use core::slice;
 use spandrel_os::image::{Access, Image};
 use spandrel_os::{clock, vm};
 use spandrel_pages::PAGE_BYTES;
+use spandrel_redolog::{BUFFER_BYTES, Fit, Log};
 
 use crate::compare::{Found, Mismatch, Standing};
-use crate::disk::{Disk, Which};
+use crate::disk::{Disk, LogOf, Which};
 use crate::files::{check_identity, drawn, open_log};
 use crate::loan::{self, Loan, Nap, READER};
-use crate::log::{BUFFER_BYTES, Fit, Log};
 use crate::media::Place;
 use crate::medium::{Failed, Medium};
 use crate::old_log::OldLog;
@@ -191,7 +191,8 @@ impl Source {
 
     fn read_logged(&self, place: &Place<'_>, is_free: bool) -> Result<Read, Failed> {
         let mut buffer = room::Buffer::new(BUFFER_BYTES)?;
-        let mut log_of = |tie: &Tie| Log::open(self, place.identity, tie, buffer.bytes());
+        let mut log_of =
+            |tie: &Tie| Log::open(&LogOf(self), place.identity, tie.point, buffer.bytes());
         let old = self.tie(place)?;
         let old_log = log_of(&old)?;
         let mut copy = Snapshot::room(&self.image, place.base)?;
@@ -208,7 +209,7 @@ impl Source {
         if place.is_old && old.point == Ties::new(place.tie, place.identity, 0).newest().point {
             copy.absorb_old(place, buffer.bytes())?;
         }
-        let is_replayed = log.fits(&old)? == Fit::Continues;
+        let is_replayed = log.fits(old.point, old.is_complete)? == Fit::Continues;
         if is_replayed {
             let bytes = room_for(log.image_bytes());
             // The file has become much longer since: another attempt sets more aside, unless the process has no more.
@@ -221,13 +222,13 @@ impl Source {
                 found.make_room(copy.bytes)?;
             }
             let all = copy.bytes_mut();
-            log.replay(self, buffer.bytes(), |at, run| {
+            log.replay(&LogOf(self), buffer.bytes(), |at, run| {
                 found.note_replayed(at, run.len());
                 put(all, at, run)
             })?;
             copy.found = found;
             // What was replayed is still there.
-            let again = Log::open(self, place.identity, &tie, buffer.bytes())?;
+            let again = Log::open(&LogOf(self), place.identity, tie.point, buffer.bytes())?;
             if !log.is_continued_by(&again) {
                 return Ok(Read::Changed);
             }

@@ -24,14 +24,14 @@
 use core::hash::Hasher;
 
 use spandrel_pages::PAGE_BYTES;
+use spandrel_redolog::Log;
 use twox_hash::XxHash64;
 
 use crate::disk::{Disk, Which};
-use crate::log::Log;
 use crate::medium::Failed;
-use crate::record::{Point, word};
 use crate::room::Buffer;
 use crate::tie::{self, Tie};
+use spandrel_redolog::{Point, word};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SPNDSUM1");
 /// Where the sums begin.

@@ -3,11 +3,11 @@
 use spandrel_os::draft::{self, Draft};
 use spandrel_os::image::{Access, Image};
 use spandrel_pages::PAGE_BYTES;
+use spandrel_redolog::Point;
 
 use crate::files::open_log;
 use crate::media::Place;
 use crate::medium::Failed;
-use crate::record::Point;
 use crate::sums::{FIRST, GROUP, SUM_BYTES, bytes, fresh, hash, hash_of_zeroes, sum};
 
 /// What becomes of the sums of an image that is opened with a log.

@@ -19,11 +19,11 @@
 
 use core::hash::Hasher;
 
+use spandrel_redolog::{Point, word};
 use twox_hash::XxHash64;
 
 use crate::disk::{Disk, Which};
 use crate::medium::Failed;
-use crate::record::{Point, word};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SPNDTIE2");
 /// Bytes of the two pages.

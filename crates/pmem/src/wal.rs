@@ -11,10 +11,10 @@
 //!
 //! A record that continues the complete state begins the next epoch.
 
-use crate::disk::{Disk, Which};
-use crate::log::{Fit, Log};
+use spandrel_redolog::{Fit, Log, Point, Record, Written};
+
+use crate::disk::{Disk, LogOf, Which};
 use crate::medium::Failed;
-use crate::record::{Point, Record, Written};
 use crate::sums::Sums;
 use crate::tie::Ties;
 
@@ -44,14 +44,14 @@ impl Wal {
         buffer: &mut [u8],
         lengthen: impl FnOnce(u64) -> Result<(), Failed>,
     ) -> Result<Self, Failed> {
-        let mut log = Log::open(disk, identity, &ties.newest(), buffer)?;
-        let fit = log.fits(&ties.newest())?;
+        let mut log = Log::open(&LogOf(disk), identity, ties.newest().point, buffer)?;
+        let fit = log.fits(ties.newest().point, ties.newest().is_complete)?;
         let mut sums = sums.filter(|sums| sums.fits(&ties.newest(), &log, fit == Fit::Continues));
         match (fit, log.last()) {
             (Fit::Continues, Some(last)) => {
                 log.image_bytes().map_or(Ok(()), lengthen)?;
                 allow_image(disk)?;
-                log.replay(disk, buffer, |at, bytes| put(disk, &mut sums, at, bytes))?;
+                log.replay(&LogOf(disk), buffer, |at, bytes| put(disk, &mut sums, at, bytes))?;
                 // What the newest line says is durable before the other one is written.
                 disk.sync(Which::Image)?;
                 if let Some(sums) = &mut sums {
@@ -116,16 +116,24 @@ impl Wal {
     }
 
     /// Begins a record.
-    pub fn record<'a, D: Disk>(&self, disk: &'a D, buffer: &'a mut [u8]) -> Record<'a, D> {
-        self.log.record(disk, (self.ties.newest().point, self.epoch), buffer)
+    pub fn record<'a, D: Disk>(
+        &self,
+        disk: &'a D,
+        buffer: &'a mut [u8],
+    ) -> Record<'a, LogOf<'a, D>> {
+        self.log.record(LogOf(disk), (self.ties.newest().point, self.epoch), buffer)
     }
 
     /// Ends a record and makes it durable.
     ///
     /// # Errors
     /// The disk's. Recovery may find it or not.
-    pub fn commit<D: Disk>(&mut self, record: Record<'_, D>, disk: &D) -> Result<Written, Failed> {
-        self.log.commit(record, disk)
+    pub fn commit<'a, D: Disk>(
+        &mut self,
+        record: Record<'a, LogOf<'a, D>>,
+        disk: &'a D,
+    ) -> Result<Written, Failed> {
+        self.log.commit(record, &LogOf(disk))
     }
 
     /// Writes the record that was committed last to the image; `buffer` is the one that it was written from, unchanged. A disk without room for that
@@ -145,7 +153,7 @@ impl Wal {
         if outcome.is_ok() && !self.is_behind {
             let sums = &mut self.sums;
             let write = |at: u64, bytes: &[u8]| put(disk, sums, at, bytes);
-            outcome = self.log.replay_last(disk, record, buffer, write);
+            outcome = self.log.replay_last(&LogOf(disk), record, buffer, write);
         }
         match outcome {
             Err(why) if why.is_full() => {
@@ -170,7 +178,7 @@ impl Wal {
         allow_image(disk)?;
         if self.is_behind {
             let sums = &mut self.sums;
-            self.log.replay(disk, buffer, |at, bytes| put(disk, sums, at, bytes))?;
+            self.log.replay(&LogOf(disk), buffer, |at, bytes| put(disk, sums, at, bytes))?;
             self.is_behind = false;
         }
         if let Some(sums) = &mut self.sums {
@@ -206,9 +214,9 @@ mod sums_tests;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::{Log, head};
     use crate::simulator::{Bounds, Disk as Simulated, Outcome, Point, Unit};
     use crate::tie::{self, Found};
+    use spandrel_redolog::head;
     use std::cell::RefCell;
     use std::prelude::v1::*;
     use std::{assert, assert_eq, assert_ne, format, matches, panic, vec};
@@ -421,7 +429,8 @@ mod tests {
             store.round(&disk, round).unwrap();
         }
         let (sound, states) = (image_of(&disk), states(3));
-        let log = Log::open(&disk, IDENTITY, &store.wal.ties.newest(), &mut [0; 1024]).unwrap();
+        let newest = store.wal.ties.newest();
+        let log = Log::open(&LogOf(&disk), IDENTITY, newest.point, &mut [0; 1024]).unwrap();
         let used = IMAGE_BYTES + 4096 + log.bytes() as usize;
         // All of the headers, and some of the rest.
         let bytes = (IMAGE_BYTES..used).filter(|at| at % 4096 < 200 || at % 97 == 0);
@@ -461,12 +470,15 @@ mod tests {
         let disk = fresh(Unit::Sector);
         Store::open(&disk, 500).unwrap().round(&disk, 2).unwrap();
         let (mut buffer, tie) = ([0; 1024], Ties::new(TIE, IDENTITY, 1).newest());
-        assert_eq!(Log::open(&disk, 78, &tie, &mut buffer).err(), Some(Failed::FOREIGN_LOG));
+        assert_eq!(
+            Log::open(&LogOf(&disk), 78, tie.point, &mut buffer).err(),
+            Some(Failed::FOREIGN_LOG)
+        );
         for foreign in [&b"a text of another program"[..], b"SPANHEAP", &[0; 100]] {
             let mut both = image_of(&disk);
             both[IMAGE_BYTES..IMAGE_BYTES + foreign.len()].copy_from_slice(foreign);
             let after = Simulated::from_image(Unit::Sector, IMAGE_BYTES, &both);
-            let opened = Log::open(&after, IDENTITY, &tie, &mut buffer);
+            let opened = Log::open(&LogOf(&after), IDENTITY, tie.point, &mut buffer);
             assert_eq!(opened.err(), Some(Failed::NOT_A_LOG));
         }
     }

@@ -1,11 +1,11 @@
 //! The sums of an image's pages beside the protocol of its log: failures at every write, damage, disks that are full.
 
+use spandrel_redolog::head;
 use std::cell::Cell;
 use std::prelude::v1::*;
 
 use super::*;
 use crate::compare::{Mismatch, Reader, Seen, compare};
-use crate::log::head;
 use crate::simulator::{Bounds, Disk as Simulated, Outcome, Point as Moment, Unit};
 use crate::sums::{self, Sum};
 use crate::tie::{self, Found};

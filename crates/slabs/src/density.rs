@@ -15,6 +15,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicI8, AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
 
+use spandrel_os::pagemap::Pagemap;
 use spandrel_os::{clock, vm};
 use spandrel_pages::{HUGEPAGE_BYTES, KIB, MIB, PAGE_BYTES};
 
@@ -336,12 +337,22 @@ pub enum Found {
     Between,
 }
 
+/// The spots between page `from` and page `to` of those at `at`.
+fn spots(at: *mut u8, from: usize, to: usize) -> impl Iterator<Item = *mut u8> {
+    let last = to.saturating_sub(from + 1);
+    (0..SPOTS).map(move |spot| at.wrapping_add((from + last * spot / (SPOTS - 1)) * PAGE_BYTES))
+}
+
+/// Whether most of the spots are pages that this process has written: a read of fresh memory takes none, and one that a child of a fork shares is
+/// copied when it is made part of a huge page.
+pub(crate) fn is_own(map: &Pagemap, at: *mut u8, from: usize, to: usize) -> bool {
+    spots(at, from, to).filter(|spot| map.own(*spot, 1) > 0).count() >= DENSE_SPOTS
+}
+
 /// Looks at the spots between page `from` and page `to` of those at `at`, until the answer is certain.
 fn look(at: *mut u8, from: usize, to: usize) -> Found {
-    let last = to.saturating_sub(from + 1);
     let (mut resident, mut missing) = (0, 0);
-    for spot in 0..SPOTS {
-        let spot = at.wrapping_add((from + last * spot / (SPOTS - 1)) * PAGE_BYTES);
+    for spot in spots(at, from, to) {
         if vm::is_resident(spot) {
             resident += 1;
         } else {

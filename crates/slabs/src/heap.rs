@@ -373,12 +373,6 @@ pub fn grow_large(first: Page, pages: usize) -> bool {
     grown
 }
 
-/// Does something with a large object while its span does not go back. `None`: it is gone.
-pub fn visit<T>(first: Page, work: impl FnOnce() -> T) -> Option<T> {
-    let _heap = HEAP.lock();
-    (first.class().load(Acquire) == LARGE).then(work)
-}
-
 /// Gives a large object back.
 pub fn free_large(first: Page) {
     let broken = sparse::note_freed(first);
@@ -457,6 +451,7 @@ pub fn fork_forget() {
 
 /// Takes the lock before a `fork`.
 pub fn fork_prepare() {
+    crate::kernel::note_fork();
     HEAP.acquire();
 }
 

@@ -1,11 +1,15 @@
 //! The kernel, as the page heap asks for memory.
 
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
+use spandrel_os::pagemap::Pagemap;
 use spandrel_os::vm;
 use spandrel_pageheap::{Collapse, Memory};
-use spandrel_pages::{HEAP_PAGE_BYTES, HUGEPAGE_BYTES, HugeLength, HugePageId, Length, PageId};
+use spandrel_pages::{
+    HEAP_PAGE_BYTES, HUGEPAGE_BYTES, HugeLength, HugePageId, Length, PAGE_BYTES, PageId,
+};
+use spandrel_sync::background;
 
 use crate::fresh;
 use crate::map::{self, Page};
@@ -153,8 +157,11 @@ impl Memory for Kernel {
         if !fresh::are_allowed() {
             return Collapse::Busy { micros: 30 };
         }
-        fresh::fetch();
         let at = huge_address(page);
+        if HAS_FORKED.load(Relaxed) && is_shared(at) {
+            return Collapse::Busy { micros: 30 };
+        }
+        fresh::fetch();
         // SAFETY: the page heap restores huge pages of its own. What was to stay small cannot be
         // made whole before it is advised otherwise.
         let outcome = unsafe {
@@ -168,6 +175,26 @@ impl Memory for Kernel {
             vm::Whole::Unsupported => Collapse::Unsupported,
         }
     }
+}
+
+/// The process has forked, or is the child of a fork: pages may be shared.
+static HAS_FORKED: AtomicBool = AtomicBool::new(false);
+/// Shared pages of a huge page that is made whole, at most: the kernel copies them.
+const SHARED_MOST: usize = HUGEPAGE_BYTES / PAGE_BYTES / 8;
+
+/// The process is about to fork.
+pub fn note_fork() {
+    HAS_FORKED.store(true, Relaxed);
+}
+
+/// Whether many pages of a huge page are shared with another process, or the kernel does not tell.
+fn is_shared(at: *mut u8) -> bool {
+    if !background::may_open_files() {
+        return true;
+    }
+    let resident = vm::resident(at, HUGEPAGE_BYTES).unwrap_or(0) / PAGE_BYTES;
+    let own = Pagemap::open().map(|map| map.own(at, HUGEPAGE_BYTES / PAGE_BYTES));
+    own.is_none_or(|own| own + SHARED_MOST < resident)
 }
 
 #[cfg(test)]

@@ -3,9 +3,13 @@
 //! What an object begins with is a guess ([`crate::density`]). A table of zeros begins with small pages; if the program then fills it, each access to
 //! it misses more translations than it has to. So the background thread sweeps over the large objects that have small pages:
 //!
-//! * an object of which 12 of 16 spots are resident has huge pages as a whole from now on;
+//! * an object of which 12 of 16 spots are its own has huge pages as a whole from now on;
 //! * an object whose first huge pages are filled, and the rest not yet, has them for four times as many, as it is being filled in order;
-//! * what is resident of it is made whole, one huge page in a pass, where at least three quarters are there.
+//! * what it has of its own is made whole, one huge page in a pass, where at least three quarters are there.
+//!
+//! A page is an object's own if this process has written it and maps it alone. The kernel copies pages that a child of a fork shares, and gives memory to
+//! pages that were only read, when it makes them part of a huge page: such objects stay as they are. So they do where the kernel does not tell
+//! (`/proc` is not mounted), and where the process comes near the limit of its control group.
 //!
 //! This takes a hundredth of a processor; a tenth while the program does nothing. The first sweep comes 10 ms after a new large object; one that
 //! finds nothing doubles the time to the next, up to a minute.
@@ -15,11 +19,12 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::*};
 
-use spandrel_os::{clock, vm};
+use spandrel_os::pagemap::Pagemap;
+use spandrel_os::{clock, pressure, vm};
 use spandrel_pages::{HUGEPAGE_BYTES, PAGE_BYTES};
 use spandrel_sync::background;
 
-use crate::density::is_filled;
+use crate::density::{is_filled, is_own};
 use crate::fresh;
 
 const PAGES_PER_HUGE: usize = HUGEPAGE_BYTES / PAGE_BYTES;
@@ -29,7 +34,7 @@ const MET_MOST: u32 = 256;
 const LOOKED_AT_MOST: u32 = 8;
 /// Huge pages of an object that one pass counts: 5 us each.
 const COUNTED_MOST: usize = 32;
-/// A huge page is made whole from this number of resident pages on.
+/// A huge page is made whole from this number of own pages on.
 const FILLED_PAGES: usize = PAGES_PER_HUGE / 4 * 3;
 /// See above: an object that is being filled in order.
 const AHEAD_PARTS: usize = 4;
@@ -51,6 +56,10 @@ const SWEEP_LONGEST_MS: u64 = 600_000;
 const SWEEP_IDLE_MS: u64 = 1000;
 /// New objects shorten the time to the next sweep once in this time.
 const NEWS_MS: u64 = 1000;
+/// After this growth of the process limits are looked at: that takes 0.1 ms.
+const GROWTH_BYTES: usize = 8 << 20;
+/// Nothing is tried for this time near a limit.
+const CROWDED_MS: u64 = 10_000;
 /// After a refusal nothing is tried for this time, doubled for each one in a row ...
 const REFUSED_MS: u64 = 1000;
 /// ... up to this number of times.
@@ -101,6 +110,8 @@ pub struct Promotion {
     under_way: Option<UnderWay>,
     work_at_ms: u64,
     refusals: u32,
+    /// What was made resident since limits were looked at.
+    grown: usize,
 }
 
 /// Pages of an object that are being made whole.
@@ -166,6 +177,7 @@ impl Promotion {
             under_way: None,
             work_at_ms: 0,
             refusals: 0,
+            grown: GROWTH_BYTES,
         }
     }
 
@@ -179,11 +191,18 @@ impl Promotion {
         if news.0.load(Relaxed) && self.hear(now) {
             news.0.store(false, Relaxed);
         }
-        if now >= self.sweep_at_ms {
-            self.sweep(objects, now);
+        let sweeps = now >= self.sweep_at_ms;
+        let works = now >= self.work_at_ms && self.under_way.is_some();
+        let may_look = (sweeps || works) && background::may_open_files();
+        let map = if may_look { Pagemap::open() } else { None };
+        if (sweeps || works) && map.is_none() {
+            (self.sweep_at_ms, self.work_at_ms) = (now + SWEEP_MOST_MS, now + SWEEP_MOST_MS);
         }
-        if now >= self.work_at_ms && self.under_way.is_some() {
-            self.make_next_whole(objects, now, leisure);
+        if let Some(map) = map.as_ref().filter(|_| sweeps) {
+            self.sweep(objects, map, now);
+        }
+        if let Some(map) = map.as_ref().filter(|_| works) {
+            self.make_next_whole(objects, map, now, leisure);
             if self.under_way.is_none() {
                 // Others have waited for that.
                 self.sweep_at_ms = self.sweep_at_ms.min(now + SWEEP_LEAST_MS);
@@ -198,7 +217,7 @@ impl Promotion {
     }
 
     /// Looks for objects that have filled their small pages.
-    fn sweep(&mut self, objects: &impl Objects, now_ms: u64) {
+    fn sweep(&mut self, objects: &impl Objects, map: &Pagemap, now_ms: u64) {
         if self.cursor == 0 {
             self.begun_ms = now_ms;
         }
@@ -217,7 +236,7 @@ impl Promotion {
                 continue;
             }
             looked_at += 1;
-            let worth = Worth::of(pages);
+            let worth = Worth::of(map, pages);
             if let Some(end) = worth.and_then(|worth| advise_worthy(objects, id, worth)) {
                 self.has_found = true;
                 let next = under_way.map_or(pages.huge, |under_way| under_way.next);
@@ -229,17 +248,31 @@ impl Promotion {
     }
 
     /// Makes the next huge page whole of those that are under way.
-    fn make_next_whole(&mut self, objects: &impl Objects, now_ms: u64, leisure: bool) {
+    fn make_next_whole(
+        &mut self,
+        objects: &impl Objects,
+        map: &Pagemap,
+        now_ms: u64,
+        leisure: bool,
+    ) {
+        if self.grown >= GROWTH_BYTES {
+            if pressure::is_tight() {
+                self.work_at_ms = now_ms + CROWDED_MS;
+                return;
+            }
+            self.grown = 0;
+        }
         let Some(UnderWay { id, next, end }) = self.under_way.take() else { return };
         let Some(pages) = objects.pages(id) else { return };
         let end = end.min(pages.end);
         let last = end.min(next + COUNTED_MOST * PAGES_PER_HUGE);
         let mut rest = (next..last).step_by(PAGES_PER_HUGE);
-        let is_filled = |page: &usize| pages.resident(*page) >= FILLED_PAGES;
+        let is_filled = |page: &usize| pages.own(map, *page) >= FILLED_PAGES;
         let Some(page) = rest.find(is_filled) else {
             self.under_way = (last < end).then_some(UnderWay { id, next: last, end });
             return;
         };
+        self.grown += (PAGES_PER_HUGE - pages.own(map, page)) * PAGE_BYTES;
         let behind = page + PAGES_PER_HUGE;
         // Before the visit, as it may take long.
         fresh::fetch();
@@ -352,22 +385,22 @@ fn make_whole(objects: &impl Objects, id: u32, page: usize) -> Option<(vm::Whole
 }
 
 impl Pages {
-    /// How many pages of the huge page from page `page` on are resident.
-    fn resident(self, page: usize) -> usize {
-        vm::resident(self.at.wrapping_add(page * PAGE_BYTES), HUGEPAGE_BYTES).unwrap_or(0)
-            / PAGE_BYTES
+    /// How many pages of the huge page from page `page` on are the process's own.
+    fn own(self, map: &Pagemap, page: usize) -> usize {
+        map.own(self.at.wrapping_add(page * PAGE_BYTES), PAGES_PER_HUGE)
     }
 }
 
 impl Worth {
     /// Those among the small pages of an object.
-    fn of(pages: Pages) -> Option<Self> {
+    fn of(map: &Pagemap, pages: Pages) -> Option<Self> {
         let Pages { at, huge, end } = pages;
-        if is_filled(at, huge, end) {
+        // The cheaper look first.
+        if is_filled(at, huge, end) && is_own(map, at, huge, end) {
             return Some(Self { filled: end, end });
         }
         let first = (huge..end).step_by(PAGES_PER_HUGE).take(COUNTED_MOST);
-        let is_whole = |page: &usize| pages.resident(*page) == PAGES_PER_HUGE;
+        let is_whole = |page: &usize| pages.own(map, *page) == PAGES_PER_HUGE;
         let filled = first.take_while(is_whole).count() * PAGES_PER_HUGE;
         let end = (huge + AHEAD_PARTS * filled).min(end);
         (filled > 0).then_some(Self { filled: huge + filled, end })

@@ -4,14 +4,13 @@
 //! Only what comes from the kernel for an object can begin with small pages; what was there before has the pages that it has. The record of the object's
 //! span says that it began so. A bounded number of such objects may be promoted, the latest.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*, fence};
 
 use spandrel_os::vm;
 use spandrel_pages::{HEAP_PAGE_BYTES, HUGEPAGE_BYTES, PAGE_BYTES, align_down, align_up};
 use spandrel_sync::Lock;
 
 use crate::density::{Contents, Densities};
-use crate::heap;
 use crate::kernel;
 use crate::map::{self, LARGE, Page};
 use crate::promotion::{News, Objects, Pages, Promotion};
@@ -26,6 +25,10 @@ const BEGAN_SMALL: u8 = 1;
 static DENSITIES: Densities = Densities::new();
 static IS_SETTLED: AtomicBool = AtomicBool::new(false);
 static NEWS: News = News::new();
+/// The object that the background visits: its number; 0: none. What frees the object waits for the end of the visit, and nothing else does: a call to the
+/// kernel within a visit may wait for a thread of the program (`userfaultfd`).
+static VISITED: AtomicU32 = AtomicU32::new(0);
+static VISIT: Lock<()> = Lock::new(());
 static PROMOTION: Lock<Promotion> = Lock::new(Promotion::new());
 static ENTRIES: [Entry; MOST] = [const { Entry::none() }; MOST];
 /// Where the next object is entered when all entries are taken.
@@ -103,6 +106,11 @@ fn forget(first: Page) -> bool {
         let _ = entry.first.compare_exchange(id, 0, Release, Relaxed);
         huge as usize
     });
+    // After the entry is gone: a visit that begins later finds none.
+    fence(SeqCst);
+    if VISITED.load(SeqCst) == id {
+        drop(VISIT.lock());
+    }
     let (at, pages) = whole(first);
     DENSITIES.note_freed(id, at, pages);
     huge < pages
@@ -119,8 +127,13 @@ pub fn promote(leisure: bool) -> Option<u32> {
 
 /// In the child of a fork: the thread that promoted is not here.
 pub fn fork_forget() {
-    if PROMOTION.try_lock().is_none() {
+    VISITED.store(0, Relaxed);
+    if VISIT.try_lock().is_none() {
         // SAFETY: the lock is held by a thread that is not in this process.
+        unsafe { VISIT.release() };
+    }
+    if PROMOTION.try_lock().is_none() {
+        // SAFETY: as above.
         unsafe { PROMOTION.release() };
     }
 }
@@ -147,7 +160,13 @@ impl Objects for Large {
     }
 
     fn visit<T>(&self, id: u32, work: impl FnOnce() -> T) -> Option<T> {
-        heap::visit(Page(id as usize), work)
+        let visit = VISIT.lock();
+        VISITED.store(id, SeqCst);
+        fence(SeqCst);
+        let done = self.pages(id).map(|_| work());
+        VISITED.store(0, SeqCst);
+        drop(visit);
+        done
     }
 
     fn advise_huge(&self, id: u32, end: usize) -> bool {

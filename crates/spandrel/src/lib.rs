@@ -23,7 +23,11 @@
 //! # A heap that outlives the process
 //! [`heap`](mod@heap): `malloc` whose objects are there again when the program is started the next time, also after it was killed.
 //!
+//! # A state that survives failures
+//! [`durable`](mod@durable): a state in memory; a change of it is durable when the call that has made it returns.
+//!
 //! # Features
+//! `durable` (on unless it is turned off) is the durable state.
 //! `heap` (on unless it is turned off) is the recoverable heap; `std` (likewise) has it take the paths of the standard library, and
 //! [`allocator_api2`] have containers.
 //! `jemalloc`, `mimalloc` and `tcmalloc` build those allocators in (the last is
@@ -43,6 +47,8 @@
 #[cfg(feature = "std")]
 extern crate std;
 
+#[cfg(feature = "durable")]
+pub mod durable;
 mod global;
 mod handle;
 #[cfg(feature = "heap")]
@@ -112,3 +118,8 @@ macro_rules! set_allocator_mode {
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// Those of the page about durable states.
+#[cfg(all(doctest, feature = "durable"))]
+#[doc = include_str!("../../../docs/durable.md")]
+struct DurableStates;

@@ -1,7 +1,7 @@
 //! The examples that show how a heap is used do what they say, in memory and on a disk.
 #![cfg(feature = "heap")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -91,5 +91,42 @@ fn a_backup_of_an_open_heap_is_restored() {
         let said = lines(Command::new(&example).arg(file("heap")).arg(file("backup")));
         assert_eq!(said, ["0 damaged, 1000 numbers, recovered: true"]);
         assert!(file("heap").exists() && file("backup").exists());
+    }
+}
+
+/// Each put that was acknowledged is there after the program was killed.
+#[cfg(feature = "durable")]
+#[test]
+fn a_durable_store_keeps_what_it_acknowledged() {
+    let example = example("durable_store");
+    for folder in folders() {
+        let place = folder.path().join("store");
+        let mut count = 0;
+        for round in 0..4 {
+            let mut store = Command::new(&example);
+            let mut store =
+                store.arg(&place).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            let mut commands = store.stdin.take().unwrap();
+            let mut replies = BufReader::new(store.stdout.take().unwrap()).lines();
+            let mut ask = |command: String| {
+                writeln!(commands, "{command}").unwrap();
+                replies.next().unwrap().unwrap()
+            };
+            for key in 0..count {
+                assert_eq!(ask(format!("get key{key}")), format!("value{key}"));
+            }
+            for key in count..count + 50 {
+                assert_eq!(ask(format!("put key{key} value{key}")), "ok");
+            }
+            count += 50;
+            assert_eq!(ask("put gone 1".into()), "ok");
+            assert_eq!(ask("delete gone".into()), "ok");
+            assert_eq!(ask("get gone".into()), "none");
+            if round % 2 == 0 {
+                store.kill().unwrap();
+            }
+            drop(commands);
+            assert_eq!(store.wait().unwrap().success(), round % 2 == 1);
+        }
     }
 }

@@ -1,5 +1,5 @@
 //! Locks, a gate, start-once cells, a handshake, the thread slot, a pool of work, cache lines of one's own, and
-//! threads for work beside the program.
+//! threads for work beside the program. `primitives` is what protocols of other rooms stand on.
 //!
 //! Invariants: nothing here allocates, and a lock may be taken before libc is
 //! ready, in a signal handler that interrupted no holder, and across `fork`
@@ -29,6 +29,15 @@ pub mod thread;
 #[cfg(not(loom))]
 pub mod turns;
 mod wakeup;
+
+/// What a lock-free protocol of another room stands on: atomics, fences and the futex of the platform, or of the model
+/// under `--cfg loom`. A protocol that takes them from here is tried in every interleaving without a change.
+pub mod primitives {
+    pub use crate::platform::{
+        AtomicPtr, AtomicU32, AtomicU64, Ordering, SPINS, fence, spin_loop, wait, wake_all,
+        wake_one,
+    };
+}
 
 pub use gate::Gate;
 pub use handshake::Handshake;

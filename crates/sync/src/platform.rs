@@ -6,7 +6,9 @@
 #[cfg_attr(shuttle, allow(dead_code))]
 mod real {
     pub use core::hint::spin_loop;
-    pub use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+    pub use core::sync::atomic::{
+        AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
 
     use spandrel_os::barrier;
 
@@ -64,11 +66,13 @@ mod real {
         futex(word, libc::FUTEX_WAIT, expected, Some(ms));
     }
 
+    /// Wakes a thread that sleeps on the word, if there is one.
     #[cold]
     pub fn wake_one(word: &AtomicU32) {
         futex(word, libc::FUTEX_WAKE, 1, None);
     }
 
+    /// Wakes all threads that sleep on the word.
     #[cold]
     pub fn wake_all(word: &AtomicU32) {
         futex(word, libc::FUTEX_WAKE, i32::MAX as u32, None);
@@ -174,7 +178,9 @@ mod real {
 #[cfg(loom)]
 mod model {
     pub use loom::hint::spin_loop;
-    pub use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+    pub use loom::sync::atomic::{
+        AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
 
     use loom::sync::{Condvar, Mutex};
     use std::hash::{DefaultHasher, Hash, Hasher};
@@ -206,6 +212,7 @@ mod model {
         core::ptr::from_ref(word) as usize
     }
 
+    /// Sleeps while the word is as expected.
     pub fn wait(word: &AtomicU32, expected: u32) {
         let mut sleepers = SLEEPERS.queue.lock().unwrap();
         if word.load(Ordering::Relaxed) != expected {
@@ -224,6 +231,7 @@ mod model {
         loom::thread::yield_now();
     }
 
+    /// Wakes the thread that has slept on the word for longest, if there is one.
     pub fn wake_one(word: &AtomicU32) {
         let mut sleepers = SLEEPERS.queue.lock().unwrap();
         if let Some(first) = sleepers.0.iter().position(|s| s.0 == address(word)) {
@@ -233,11 +241,13 @@ mod model {
         SLEEPERS.changed.notify_all();
     }
 
+    /// Wakes all threads that sleep on the word.
     pub fn wake_all(word: &AtomicU32) {
         SLEEPERS.queue.lock().unwrap().0.retain(|s| s.0 != address(word));
         SLEEPERS.changed.notify_all();
     }
 
+    /// Never in the model.
     pub fn is_single_threaded() -> bool {
         false
     }
@@ -283,18 +293,20 @@ mod model {
 #[cfg(shuttle)]
 mod scheduled {
     pub use super::real::{
-        AtomicU8, AtomicU32, AtomicUsize, Ordering, Waits, exchange, heavy_barrier, light_barrier,
-        pause,
+        AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, Waits, exchange, fence,
+        heavy_barrier, light_barrier, pause,
     };
 
     use shuttle::thread::yield_now;
 
+    /// Threads change at each yield; a spin is one.
     pub const SPINS: u32 = 0;
 
     pub fn thread_id() -> u32 {
         usize::from(shuttle::current::me()) as u32 + 1
     }
 
+    /// Lets others run.
     pub fn spin_loop() {
         yield_now();
     }
@@ -317,8 +329,10 @@ mod scheduled {
         yield_now();
     }
 
+    /// There are no sleepers.
     pub fn wake_one(_: &AtomicU32) {}
 
+    /// There are no sleepers.
     pub fn wake_all(_: &AtomicU32) {}
 
     pub fn libc_is_single_threaded() -> bool {

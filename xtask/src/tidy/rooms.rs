@@ -23,7 +23,7 @@ pub enum Use {
 
 /// The rooms from the ground up. A room may be used only by those that stand below it here.
 #[rustfmt::skip]
-pub const TABLE: [(&str, Use); 25] = [
+pub const TABLE: [(&str, Use); 28] = [
     ("pages",    Use::Rooms(&[])),
     ("os",       Use::Rooms(&["pages"])),
     ("sync",     Use::Rooms(&["os", "pages"])),
@@ -33,10 +33,13 @@ pub const TABLE: [(&str, Use); 25] = [
     ("backends", Use::Rooms(&["slabs", "sync", "os", "pages"])),
     ("policy",   Use::Rooms(&["pages"])),
     ("adaptive", Use::Rooms(&["policy", "backends", "recorder", "sync", "os", "pages"])),
-    ("pmem",     Use::Rooms(&["sync", "os", "pages"])),
+    ("redolog",  Use::Rooms(&["pages"])),
+    ("pmem",     Use::Rooms(&["redolog", "sync", "os", "pages"])),
     ("pheap",    Use::Rooms(&["pmem", "sync", "os", "pages"])),
     ("derive",   Use::Tool(&["pheap"])),
-    ("spandrel", Use::Rooms(&["adaptive", "pheap", "derive", "policy", "backends", "sync", "os", "pages"])),
+    ("capture",  Use::Rooms(&["os", "pages"])),
+    ("durable",  Use::Rooms(&["capture", "redolog", "pheap", "pmem", "sync", "os", "pages"])),
+    ("spandrel", Use::Rooms(&["adaptive", "durable", "capture", "redolog", "pmem", "pheap", "derive", "policy", "backends", "sync", "os", "pages"])),
     ("capi",     Use::Rooms(&["adaptive", "policy", "backends", "sync", "os", "pages"])),
     ("capi-heap", Use::Rooms(&["pheap", "os", "pages"])),
     ("sim",      Use::Tool(&["pageheap", "pages"])),

@@ -262,6 +262,10 @@ impl<'c, M: Medium> Op<'c, M> {
             self.store(parts);
             return Ok(());
         }
+        if self.core.medium.is_atomic() {
+            self.store(parts);
+            return Ok(());
+        }
         let words: usize = parts.iter().map(|part| part.words().1).sum();
         if words > ENTRIES {
             return self.change_much(parts);

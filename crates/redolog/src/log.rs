@@ -1,11 +1,10 @@
-//! The write-ahead log of an image on an ordinary file.
+//! A log of records that is written from its beginning on.
 //!
-//! A checkpoint is one [`record`](crate::record). Once the record is durable its runs are written to the image, whose own durability can wait
-//! until the log begins anew: until then recovery writes them again. So a checkpoint waits for the disk once.
+//! A change of the image is one [`record`](crate::record). Once the record is durable its runs are written to the image, whose own durability
+//! can wait until the log begins anew: until then recovery writes them again. So a change waits for the disk once.
 //!
 //! A log belongs to one state of one image. Its records are those of an epoch, a number that is drawn; the first one names the state that it
-//! continues, and the image's [`tie`](crate::tie) names the state that the image is in. What does not fit is refused and left as it is
-//! ([`Log::fits`]).
+//! continues, and the image names the state that it is in itself. What does not fit is refused and left as it is ([`Log::fits`]).
 //!
 //! ```text
 //!    0  magic "SPNDWAL2", identity of the image, XXH64 of both, zeroes: written once, when the file is made
@@ -23,13 +22,9 @@ use core::hash::Hasher;
 
 use twox_hash::XxHash64;
 
-use crate::disk::{Disk, Which};
-use crate::medium::Failed;
 use crate::record::{ALIGN_BYTES, HEADER_BYTES, Header, Point, Record, Written, word};
 use crate::replay::{replay, replay_written};
-use crate::tie::Tie;
-
-pub use crate::record::BUFFER_BYTES;
+use crate::{Fault, Storage};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SPNDWAL2");
 /// Where the records begin.
@@ -51,19 +46,19 @@ pub fn head(identity: u64) -> [u8; HEAD_BYTES] {
 /// Whether the first bytes of a file are those of the log of an image. False: the file is empty.
 ///
 /// # Errors
-/// [`Failed::NOT_A_LOG`], [`Failed::FOREIGN_LOG`], [`Failed::DAMAGED_LOG`].
-pub fn parse_head(bytes: &[u8], identity: u64) -> Result<bool, Failed> {
+/// [`Fault::NotALog`], [`Fault::Foreign`], [`Fault::Damaged`].
+pub fn parse_head(bytes: &[u8], identity: u64) -> Result<bool, Fault> {
     if bytes.is_empty() {
         return Ok(false);
     }
     if word(bytes) != MAGIC || bytes.len() < HEAD_BYTES {
-        return Err(Failed::NOT_A_LOG);
+        return Err(Fault::NotALog);
     }
     let of = word(bytes.get(8..).unwrap_or(&[]));
     if *bytes != head(of) {
-        return Err(Failed::DAMAGED_LOG);
+        return Err(Fault::Damaged);
     }
-    if of == identity { Ok(true) } else { Err(Failed::FOREIGN_LOG) }
+    if of == identity { Ok(true) } else { Err(Fault::Foreign) }
 }
 
 /// How a log's records stand to the state of its image.
@@ -109,48 +104,48 @@ impl Log {
         }
     }
 
-    /// Reads the log of an image in that state from the beginning, as far as its records are whole.
+    /// Reads the log of an image from the beginning, as far as its records are whole. `state` is what the image says of itself.
     ///
     /// # Errors
     /// As for [`parse_head`].
-    pub fn open(
-        disk: &impl Disk,
+    pub fn open<S: Storage>(
+        storage: &S,
         identity: u64,
-        tie: &Tie,
+        state: Point,
         buffer: &mut [u8],
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, S::Error> {
         let mut log = Self::empty(identity);
         let mut bytes = [0; HEAD_BYTES];
-        let read = disk.read(Which::Log, 0, &mut bytes)?;
+        let read = storage.read(0, &mut bytes)?;
         if !parse_head(bytes.get(..read).unwrap_or(&[]), identity)? {
             return Ok(log);
         }
-        log.is_any = disk.bytes(Which::Log)? > FIRST;
-        while let Some(header) = log.next(disk, buffer)? {
+        log.is_any = storage.bytes()? > FIRST;
+        while let Some(header) = log.next(storage, buffer)? {
             if log.last.is_none() {
                 log.base = header.before;
             }
             log.last = Some(header.point);
             log.last_at = log.end;
-            log.end = header.behind(log.end);
+            log.end = header.behind(log.end, ALIGN_BYTES);
             log.image_bytes = Some(header.image_bytes);
         }
         // A checkpoint writes a record when the one before it is durable: the first one too, if those behind it continue this very image.
         log.is_broken = match log.last {
-            Some(last) => log.has_later(disk, buffer, |header| {
+            Some(last) => log.has_later(storage, buffer, |header| {
                 header.point.epoch == last.epoch && header.point.sequence > last.sequence
             })?,
-            None => log.has_later(disk, buffer, |header| {
-                header.base == tie.point && header.point.sequence > 1
+            None => log.has_later(storage, buffer, |header| {
+                header.base == state && header.point.sequence > 1
             })?,
         };
         Ok(log)
     }
 
     /// The header of the record that begins at the end, if it is whole and follows.
-    fn next(&self, disk: &impl Disk, buffer: &mut [u8]) -> Result<Option<Header>, Failed> {
+    fn next<S: Storage>(&self, storage: &S, buffer: &mut [u8]) -> Result<Option<Header>, S::Error> {
         let mut bytes = [0; HEADER_BYTES];
-        if disk.read(Which::Log, self.end, &mut bytes)? < HEADER_BYTES {
+        if storage.read(self.end, &mut bytes)? < HEADER_BYTES {
             return Ok(None);
         }
         let follows = |header: &Header| match self.last {
@@ -162,20 +157,20 @@ impl Log {
         // The file begins as a log of this image: a record of another one is a damaged one.
         let is_own = |header: &Header| header.identity == self.identity && follows(header);
         let Some(header) = Header::parse(&bytes).filter(is_own) else { return Ok(None) };
-        Ok(header.is_whole(disk, self.end, buffer)?.then_some(header))
+        Ok(header.is_whole(storage, self.end, buffer)?.then_some(header))
     }
 
     /// Whether a whole record of that kind lies behind the end. The buffer has whole pages, or fits a page a whole number of times.
-    fn has_later(
+    fn has_later<S: Storage>(
         &self,
-        disk: &impl Disk,
+        storage: &S,
         buffer: &mut [u8],
         is_later: impl Fn(&Header) -> bool,
-    ) -> Result<bool, Failed> {
-        let bytes = disk.bytes(Which::Log)?;
+    ) -> Result<bool, S::Error> {
+        let bytes = storage.bytes()?;
         let mut at = self.end;
         while at < bytes {
-            let read = disk.read(Which::Log, at, buffer)?;
+            let read = storage.read(at, buffer)?;
             let mut heads = buffer.get(..read).unwrap_or(&[]).chunks(ALIGN_BYTES as usize);
             let is_later = |header: &Header| header.identity == self.identity && is_later(header);
             let found = heads.position(|part| Header::parse(part).is_some_and(|h| is_later(&h)));
@@ -188,9 +183,9 @@ impl Log {
             };
             let place = at + number as u64 * ALIGN_BYTES;
             let mut bytes = [0; HEADER_BYTES];
-            disk.read(Which::Log, place, &mut bytes)?;
+            storage.read(place, &mut bytes)?;
             if let Some(header) = Header::parse(&bytes)
-                && header.is_whole(disk, place, buffer)?
+                && header.is_whole(storage, place, buffer)?
             {
                 return Ok(true);
             }
@@ -202,36 +197,36 @@ impl Log {
     /// How the records stand to the state that the image says it is in.
     ///
     /// # Errors
-    /// [`Failed::STALE_LOG`]: they are those of another state of the image; [`Failed::MISSING_LOG`]: the image needs records, and there are
-    /// none; [`Failed::DAMAGED_LOG`]: fewer are there than were written to the image.
-    pub fn fits(&self, tie: &Tie) -> Result<Fit, Failed> {
+    /// [`Fault::Stale`]: they are those of another state of the image; [`Fault::Missing`]: the image needs records, and there are
+    /// none; [`Fault::Damaged`]: fewer are there than were written to the image.
+    pub fn fits(&self, state: Point, is_complete: bool) -> Result<Fit, Fault> {
         let Some(last) = self.last else {
-            return match (tie.is_complete, self.is_any) {
-                (true, _) if self.is_broken => Err(Failed::DAMAGED_LOG),
+            return match (is_complete, self.is_any) {
+                (true, _) if self.is_broken => Err(Fault::Damaged),
                 (true, _) => Ok(Fit::Nothing),
-                (false, true) => Err(Failed::DAMAGED_LOG),
-                (false, false) => Err(Failed::MISSING_LOG),
+                (false, true) => Err(Fault::Damaged),
+                (false, false) => Err(Fault::Missing),
             };
         };
-        if last.epoch != tie.point.epoch {
-            let continues = tie.is_complete && self.base == tie.point;
-            return if continues { self.all() } else { Err(Failed::STALE_LOG) };
+        if last.epoch != state.epoch {
+            let continues = is_complete && self.base == state;
+            return if continues { self.all() } else { Err(Fault::Stale) };
         }
-        match (tie.is_complete, last.sequence.cmp(&tie.point.sequence)) {
+        match (is_complete, last.sequence.cmp(&state.sequence)) {
             // The next epoch has overwritten some, which it does when the image is durable.
             (true, Ordering::Less) => Ok(Fit::Nothing),
             // The log was about to begin anew, or the image to be closed: the line may be durable before the rest of the image is.
             (true, Ordering::Equal) => self.all(),
             // After that no record of the epoch is written.
-            (true, Ordering::Greater) => Err(Failed::STALE_LOG),
-            (false, Ordering::Less) => Err(Failed::DAMAGED_LOG),
+            (true, Ordering::Greater) => Err(Fault::Stale),
+            (false, Ordering::Less) => Err(Fault::Damaged),
             (false, _) => self.all(),
         }
     }
 
     /// All records are to be written to the image, provided that they are all there.
-    fn all(&self) -> Result<Fit, Failed> {
-        if self.is_broken { Err(Failed::DAMAGED_LOG) } else { Ok(Fit::Continues) }
+    fn all(&self) -> Result<Fit, Fault> {
+        if self.is_broken { Err(Fault::Damaged) } else { Ok(Fit::Continues) }
     }
 
     /// What the image has after the last record; `None`: there is no record.
@@ -266,16 +261,16 @@ impl Log {
     /// Hands the runs of all records out, in order: where in the image, and what. They come in parts that fit the buffer.
     ///
     /// # Errors
-    /// The disk's, or that of `apply`; [`Failed::DAMAGED_LOG`] if the log has changed since it was opened.
-    pub fn replay(
+    /// The storage's, or that of `apply`; [`Fault::Damaged`] if the log has changed since it was opened.
+    pub fn replay<S: Storage>(
         &self,
-        disk: &impl Disk,
+        storage: &S,
         buffer: &mut [u8],
-        mut apply: impl FnMut(u64, &[u8]) -> Result<(), Failed>,
-    ) -> Result<(), Failed> {
+        mut apply: impl FnMut(u64, &[u8]) -> Result<(), S::Error>,
+    ) -> Result<(), S::Error> {
         let mut at = FIRST;
         while at < self.end {
-            at = replay(disk, at, buffer, &mut apply)?.behind(at);
+            at = replay(storage, at, buffer, &mut apply)?.behind(at, ALIGN_BYTES);
         }
         Ok(())
     }
@@ -284,45 +279,48 @@ impl Log {
     ///
     /// # Errors
     /// As for [`Log::replay`].
-    pub fn replay_last(
+    pub fn replay_last<S: Storage>(
         &self,
-        disk: &impl Disk,
+        storage: &S,
         record: Written,
         buffer: &mut [u8],
-        apply: impl FnMut(u64, &[u8]) -> Result<(), Failed>,
-    ) -> Result<(), Failed> {
-        replay_written(disk, self.last_at, record, buffer, apply)
+        apply: impl FnMut(u64, &[u8]) -> Result<(), S::Error>,
+    ) -> Result<(), S::Error> {
+        replay_written(storage, self.last_at, record, buffer, apply)
     }
 
     /// Begins a record; [`Record::set_image_bytes`] belongs to it. `base` is the state of the image, and `epoch` a number that no log of it has
     /// had: for a log without records.
-    pub fn record<'a, D: Disk>(
+    pub fn record<'a, S: Storage>(
         &self,
-        disk: &'a D,
+        storage: S,
         (base, epoch): (Point, u64),
         buffer: &'a mut [u8],
-    ) -> Record<'a, D> {
+    ) -> Record<'a, S> {
         let (before, base) = self.last.map_or((base, base), |last| (last, self.base));
         let point = self.last.map_or(Point { epoch, sequence: 1 }, Point::next);
         let identity = self.identity;
-        let header =
-            Header { point, identity, image_bytes: 0, payload: 0, before, base, checksum: 0 };
-        Record::new(disk, self.end, header, buffer)
+        let header = Header::new(identity, point, before, base);
+        Record::new(storage, self.end, header, buffer)
     }
 
     /// Ends a record and makes it durable: from then on recovery finds it.
     ///
     /// # Errors
-    /// The disk's. Recovery may find it or not.
-    pub fn commit<D: Disk>(&mut self, record: Record<'_, D>, disk: &D) -> Result<Written, Failed> {
+    /// The storage's. Recovery may find it or not.
+    pub fn commit<S: Storage>(
+        &mut self,
+        record: Record<'_, S>,
+        storage: &S,
+    ) -> Result<Written, S::Error> {
         let written = record.end()?;
-        disk.sync(Which::Log)?;
+        storage.sync()?;
         let header = written.header;
         self.base = header.base;
         self.last = Some(header.point);
         self.image_bytes = Some(header.image_bytes);
         self.last_at = self.end;
-        self.end = header.behind(self.end);
+        self.end = header.behind(self.end, ALIGN_BYTES);
         Ok(written)
     }
 

@@ -1,4 +1,4 @@
-//! A record of the [`log`](crate::log): runs of the image's bytes, which become durable together.
+//! A record of a [`Log`](crate::Log): runs of the image's bytes, which become durable together.
 //!
 //! ```text
 //! record, at a multiple of 4096        all numbers are little-endian
@@ -10,10 +10,11 @@
 //!  40  bytes of the runs behind this header
 //!  48  epoch        \ of the state that this record continues: that of the record before, or the state of the image
 //!  56  sequence     / with which the epoch began
-//!  64  checksum     XXH64, seeded with the epoch, of the runs, then of the header's words up to 88 with 0 in this place
+//!  64  checksum     XXH64, seeded with the epoch, of the runs, then of the header's words up to 96 with 0 in this place, the time only if it is said
 //!  72  epoch        \ of the state of the image with which this record's epoch began: the first record says the same, and may be
 //!  80  sequence     / damaged
-//!  88  zero
+//!  88  time         of the record, nanoseconds since 1970; 0: not said
+//!  96  zero
 //! 128  runs: offset, length, bytes
 //! ```
 
@@ -21,14 +22,13 @@ use core::hash::Hasher;
 
 use twox_hash::XxHash64;
 
-use crate::disk::{Disk, Which};
-use crate::medium::Failed;
+use crate::{Fault, Storage};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SPNDREC2");
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 128;
 /// Words of a header; zeroes follow.
-const WORDS: usize = 11;
+const WORDS: usize = 12;
 /// Bytes before each run: its offset in the image, and its length.
 pub const RUN_BYTES: usize = 16;
 /// Records begin at multiples of this: no sector has parts of two.
@@ -69,6 +69,8 @@ pub struct Header {
     pub base: Point,
     /// The sum of all of it.
     pub checksum: u64,
+    /// When it was written, in nanoseconds since 1970; 0: not said.
+    pub time: u64,
 }
 
 /// The first 8 bytes as a little-endian number; 0 if there are fewer.
@@ -77,8 +79,14 @@ pub fn word(bytes: &[u8]) -> u64 {
 }
 
 impl Header {
+    /// Of a record without runs.
+    pub(crate) fn new(identity: u64, point: Point, before: Point, base: Point) -> Self {
+        let (image_bytes, payload, checksum, time) = (0, 0, 0, 0);
+        Self { point, identity, image_bytes, payload, before, base, checksum, time }
+    }
+
     fn words(&self) -> [u64; WORDS] {
-        let Self { point, identity, image_bytes, payload, before, base, checksum } = *self;
+        let Self { point, identity, image_bytes, payload, before, base, checksum, time } = *self;
         [
             MAGIC,
             point.epoch,
@@ -91,6 +99,7 @@ impl Header {
             checksum,
             base.epoch,
             base.sequence,
+            time,
         ]
     }
 
@@ -101,6 +110,11 @@ impl Header {
             place.copy_from_slice(&word.to_le_bytes());
         }
         bytes
+    }
+
+    /// Whether the bytes begin as a header does.
+    pub(crate) fn begins(bytes: &[u8]) -> bool {
+        word(bytes) == MAGIC
     }
 
     /// The header that the first bytes encode; `None`: they are not a header.
@@ -114,14 +128,17 @@ impl Header {
         let before = Point { epoch: next(), sequence: next() };
         let checksum = next();
         let base = Point { epoch: next(), sequence: next() };
-        let header = Self { point, identity, image_bytes, payload, before, base, checksum };
+        let time = next();
+        let header = Self { point, identity, image_bytes, payload, before, base, checksum, time };
         (magic == MAGIC && rest.iter().all(|byte| *byte == 0)).then_some(header)
     }
 
     /// The checksum, of a hasher that has seen the runs.
     pub fn sealed(&self, mut hasher: XxHash64) -> u64 {
         let words = Self { checksum: 0, ..*self }.words();
-        words.iter().for_each(|word| hasher.write(&word.to_le_bytes()));
+        // A record that does not say its time has the sum of the format without one.
+        let count = WORDS - usize::from(self.time == 0);
+        words.iter().take(count).for_each(|word| hasher.write(&word.to_le_bytes()));
         hasher.finish()
     }
 
@@ -130,24 +147,29 @@ impl Header {
         XxHash64::with_seed(self.point.epoch)
     }
 
-    /// Where the record behind this one begins, if this one begins at `at`.
-    pub fn behind(&self, at: u64) -> u64 {
+    /// Where the record behind this one begins, if this one begins at `at`. Records begin at multiples of `align` bytes.
+    pub fn behind(&self, at: u64, align: u64) -> u64 {
         let end = at.saturating_add(HEADER_BYTES as u64).saturating_add(self.payload);
-        end.checked_next_multiple_of(ALIGN_BYTES).unwrap_or(u64::MAX)
+        end.checked_next_multiple_of(align).unwrap_or(u64::MAX)
     }
 
     /// Whether the record at `at` is whole: its runs are there, and the sum fits.
     ///
     /// # Errors
-    /// The disk's.
-    pub fn is_whole(&self, disk: &impl Disk, at: u64, buffer: &mut [u8]) -> Result<bool, Failed> {
+    /// The storage's.
+    pub fn is_whole<S: Storage>(
+        &self,
+        storage: &S,
+        at: u64,
+        buffer: &mut [u8],
+    ) -> Result<bool, S::Error> {
         let mut hasher = self.hasher();
         let mut at = at + HEADER_BYTES as u64;
         let mut rest = self.payload;
         while rest > 0 {
             let most = usize::try_from(rest).map_or(buffer.len(), |rest| rest.min(buffer.len()));
             let part = buffer.get_mut(..most).unwrap_or(&mut []);
-            if disk.read(Which::Log, at, part)? < most || most == 0 {
+            if storage.read(at, part)? < most || most == 0 {
                 return Ok(false);
             }
             hasher.write(part);
@@ -158,8 +180,8 @@ impl Header {
 }
 
 /// A record that is being written. Recovery finds none before its header is written, last of all.
-pub struct Record<'a, D> {
-    disk: &'a D,
+pub struct Record<'a, S> {
+    storage: S,
     /// The bytes of the runs. Those of a longer record begin at the front again.
     buffer: &'a mut [u8],
     /// The part of the buffer that the log does not have yet.
@@ -184,11 +206,11 @@ pub struct Written {
     pub is_kept: bool,
 }
 
-impl<'a, D: Disk> Record<'a, D> {
+impl<'a, S: Storage> Record<'a, S> {
     /// Begins a record at an offset of the log.
-    pub(crate) fn new(disk: &'a D, start: u64, header: Header, buffer: &'a mut [u8]) -> Self {
+    pub(crate) fn new(storage: S, start: u64, header: Header, buffer: &'a mut [u8]) -> Self {
         let (hasher, at) = (header.hasher(), start + HEADER_BYTES as u64);
-        Self { disk, buffer, from: 0, to: 0, is_kept: true, start, at, header, hasher }
+        Self { storage, buffer, from: 0, to: 0, is_kept: true, start, at, header, hasher }
     }
 
     /// Bytes that the image has from this record on.
@@ -201,6 +223,16 @@ impl<'a, D: Disk> Record<'a, D> {
         self.header.image_bytes = bytes;
     }
 
+    /// Sets the time that the record says, in nanoseconds since 1970.
+    pub fn set_time(&mut self, nanos: u64) {
+        self.header.time = nanos;
+    }
+
+    /// Bytes of the runs so far, with the head of each.
+    pub fn payload(&self) -> u64 {
+        self.header.payload
+    }
+
     /// Whether the record has no run.
     pub fn is_empty(&self) -> bool {
         self.header.payload == 0
@@ -209,8 +241,8 @@ impl<'a, D: Disk> Record<'a, D> {
     /// Adds a run: bytes of the image.
     ///
     /// # Errors
-    /// The disk's. The record can only be dropped then.
-    pub fn run(&mut self, at: u64, bytes: &[u8]) -> Result<(), Failed> {
+    /// The storage's. The record can only be dropped then.
+    pub fn run(&mut self, at: u64, bytes: &[u8]) -> Result<(), S::Error> {
         self.run_of(at, bytes.len(), pieces_of(bytes))
     }
 
@@ -224,7 +256,7 @@ impl<'a, D: Disk> Record<'a, D> {
         at: u64,
         bytes: usize,
         fill: impl FnMut(&mut [u8]),
-    ) -> Result<(), Failed> {
+    ) -> Result<(), S::Error> {
         let mut head = [0; RUN_BYTES];
         head[..8].copy_from_slice(&at.to_le_bytes());
         head[8..].copy_from_slice(&(bytes as u64).to_le_bytes());
@@ -239,13 +271,13 @@ impl<'a, D: Disk> Record<'a, D> {
         piece.min(self.buffer.len() - self.to)
     }
 
-    fn put(&mut self, bytes: usize, mut fill: impl FnMut(&mut [u8])) -> Result<(), Failed> {
+    fn put(&mut self, bytes: usize, mut fill: impl FnMut(&mut [u8])) -> Result<(), S::Error> {
         let mut rest = bytes;
         while rest > 0 {
             let room = self.room();
             let len = rest.min(room);
             let part = self.buffer.get_mut(self.to..self.to + len);
-            let part = part.filter(|part| !part.is_empty()).ok_or(Failed(libc::EINVAL))?;
+            let part = part.filter(|part| !part.is_empty()).ok_or(Fault::Buffer)?;
             fill(part);
             self.hasher.write(part);
             self.to += len;
@@ -258,11 +290,11 @@ impl<'a, D: Disk> Record<'a, D> {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Failed> {
+    fn flush(&mut self) -> Result<(), S::Error> {
         let piece = self.buffer.get(self.from..self.to).unwrap_or(&[]);
         if !piece.is_empty() {
-            self.disk.allow(Which::Log, self.at.saturating_add(piece.len() as u64))?;
-            self.disk.write(Which::Log, self.at, piece)?;
+            self.storage.allow(self.at.saturating_add(piece.len() as u64))?;
+            self.storage.write(self.at, piece)?;
         }
         self.at += piece.len() as u64;
         self.from = self.to;
@@ -275,12 +307,12 @@ impl<'a, D: Disk> Record<'a, D> {
     /// Writes what the log does not have yet, and the header last. The record is durable after a sync of the log.
     ///
     /// # Errors
-    /// The disk's. Recovery may find it or not.
-    pub(crate) fn end(mut self) -> Result<Written, Failed> {
+    /// The storage's. Recovery may find it or not.
+    pub(crate) fn end(mut self) -> Result<Written, S::Error> {
         self.flush()?;
         self.header.checksum = self.header.sealed(self.hasher.clone());
-        self.disk.allow(Which::Log, self.start.saturating_add(HEADER_BYTES as u64))?;
-        self.disk.write(Which::Log, self.start, &self.header.bytes())?;
+        self.storage.allow(self.start.saturating_add(HEADER_BYTES as u64))?;
+        self.storage.write(self.start, &self.header.bytes())?;
         Ok(Written { header: self.header, is_kept: self.is_kept })
     }
 }

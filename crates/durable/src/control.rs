@@ -1,0 +1,143 @@
+//! What the front end and the replica share: positions in the ring, and bells to wait by. It lies in memory that both have, also as two processes.
+
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
+
+use rustix::thread::futex;
+use spandrel_sync::CachePadded;
+
+/// A number that changes when something has happened, for a thread or a process that waits for it.
+#[derive(Default)]
+pub struct Bell {
+    count: AtomicU32,
+    sleepers: AtomicU32,
+}
+
+impl Bell {
+    /// The number to wait with, taken before the look at what is waited for.
+    pub fn seen(&self) -> u32 {
+        self.count.load(SeqCst)
+    }
+
+    /// Something has happened.
+    pub fn ring(&self) {
+        self.count.fetch_add(1, SeqCst);
+        if self.sleepers.load(SeqCst) > 0 {
+            let _ = futex::wake(&self.count, futex::Flags::empty(), i32::MAX as u32);
+        }
+    }
+
+    /// Sleeps until something happens that `seen` does not count, for `ms` milliseconds at most; may return without reason.
+    pub fn wait(&self, seen: u32, ms: u32) {
+        self.sleepers.fetch_add(1, SeqCst);
+        let time = futex::Timespec {
+            tv_sec: i64::from(ms / 1000),
+            tv_nsec: i64::from(ms % 1000) * 1_000_000,
+        };
+        let _ = futex::wait(&self.count, futex::Flags::empty(), seen, Some(&time));
+        self.sleepers.fetch_sub(1, SeqCst);
+    }
+}
+
+/// See the head of this file. All zero is its beginning.
+#[derive(Default)]
+#[repr(C)]
+pub struct Control {
+    /// The ring's end: the records before it are durable.
+    tail: CachePadded<AtomicU64>,
+    /// The position before which the state's file needs no record.
+    head: CachePadded<AtomicU64>,
+    tail_bell: CachePadded<Bell>,
+    head_bell: CachePadded<Bell>,
+    /// The front end waits for room, or for all to be in the file: the replica settles at once.
+    is_awaited: AtomicU32,
+    /// The front end has ended in order: the replica brings all into the file, and ends.
+    is_closing: AtomicU32,
+    /// Why the replica cannot go on; 0: it can.
+    failure: AtomicI32,
+    /// Records that the replica has brought into the file, and those that are durable there.
+    applied: AtomicU64,
+    settled: AtomicU64,
+}
+
+impl Control {
+    /// Both positions of a ring without records that the file lacks.
+    pub fn begin(&self, at: u64) {
+        self.tail.store(at, Release);
+        self.head.store(at, Release);
+    }
+
+    /// The records before this position are durable.
+    pub fn tail(&self) -> u64 {
+        self.tail.load(Acquire)
+    }
+
+    /// The file needs no record before this position.
+    pub fn head(&self) -> u64 {
+        self.head.load(Acquire)
+    }
+
+    /// Another record is durable.
+    pub fn publish(&self, tail: u64) {
+        self.tail.store(tail, Release);
+        self.tail_bell.ring();
+    }
+
+    /// The file has the records before this position durably.
+    pub fn release(&self, head: u64) {
+        self.head.store(head, Release);
+        self.head_bell.ring();
+    }
+
+    /// The bell of the tail, and that of the head.
+    pub fn bells(&self) -> (&Bell, &Bell) {
+        (&self.tail_bell, &self.head_bell)
+    }
+
+    /// Asks the replica to bring what it has read into the file durably.
+    pub fn ask(&self) {
+        self.is_awaited.store(1, Release);
+        self.tail_bell.ring();
+    }
+
+    /// Whether the front end waits. The replica that asks is the one that answers.
+    pub fn take_asked(&self) -> bool {
+        self.is_awaited.load(Relaxed) != 0 && self.is_awaited.swap(0, AcqRel) != 0
+    }
+
+    /// The front end ends: no record follows.
+    pub fn close(&self) {
+        self.is_closing.store(1, Release);
+        self.tail_bell.ring();
+    }
+
+    /// Whether the front end has ended.
+    pub fn is_closing(&self) -> bool {
+        self.is_closing.load(Acquire) != 0
+    }
+
+    /// The replica cannot go on: the error's number.
+    pub fn fail(&self, why: i32) {
+        self.failure.store(why.max(1), Release);
+        self.head_bell.ring();
+    }
+
+    /// Why the replica cannot go on.
+    pub fn failure(&self) -> Option<i32> {
+        Some(self.failure.load(Acquire)).filter(|why| *why != 0)
+    }
+
+    /// Another replica takes over.
+    pub fn forgive(&self) {
+        self.failure.store(0, Release);
+    }
+
+    /// The replica has brought a record into the file.
+    pub fn note_applied(&self, records: u64) {
+        self.applied.fetch_add(records, Relaxed);
+    }
+
+    /// Records that were brought into the file.
+    pub fn applied(&self) -> u64 {
+        self.applied.load(Relaxed)
+    }
+}

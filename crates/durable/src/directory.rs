@@ -1,0 +1,128 @@
+//! The directory of a durable state: the files `state` and `log`, for one process of one user.
+
+use core::ffi::CStr;
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, CWD, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use spandrel_os::cpath::CPath;
+use spandrel_os::draft;
+
+use crate::error::Error;
+
+/// Rights of a new directory: its owner's.
+const MODE: u32 = 0o700;
+/// Rights that no directory of a state may give: to write, for the group and for others.
+const FORBIDDEN: u32 = 0o022;
+
+/// A directory that this process has locked. The lock ends when this is dropped.
+#[derive(Debug)]
+pub struct Directory {
+    file: OwnedFd,
+}
+
+fn system(why: Errno) -> Error {
+    Error::System(why.raw_os_error())
+}
+
+fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+impl Directory {
+    /// Opens a directory and locks it; `makes`: a missing one is made, for its owner alone.
+    ///
+    /// # Errors
+    /// [`Error::NotADirectory`], [`Error::NotOwned`], [`Error::Shared`], [`Error::Locked`]; [`Error::System`] with `ENOENT` and others.
+    pub fn open(path: &CStr, makes: bool) -> Result<Self, Error> {
+        if makes {
+            match retry(|| fs::mkdirat(CWD, path, Mode::from_raw_mode(MODE))) {
+                Ok(()) => draft::sync_directory_of(path).map_err(Error::System)?,
+                Err(Errno::EXIST) => {}
+                Err(why) => return Err(system(why)),
+            }
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = match retry(|| fs::open(path, flags, Mode::empty())) {
+            Err(Errno::NOTDIR | Errno::LOOP) => return Err(Error::NotADirectory),
+            opened => opened.map_err(system)?,
+        };
+        let status = retry(|| fs::fstat(&file)).map_err(system)?;
+        if status.st_uid != geteuid().as_raw() {
+            return Err(Error::NotOwned(status.st_uid));
+        }
+        if status.st_mode & FORBIDDEN != 0 {
+            return Err(Error::Shared(status.st_mode & 0o7777));
+        }
+        match retry(|| fs::flock(&file, FlockOperation::NonBlockingLockExclusive)) {
+            Ok(()) => Ok(Self { file }),
+            Err(Errno::WOULDBLOCK) => Err(Error::Locked),
+            Err(why) => Err(system(why)),
+        }
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // A child that was forked meanwhile shares the open file, and would keep the lock.
+        let _ = fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+/// The paths of a directory's files.
+pub struct Paths {
+    /// The directory.
+    pub directory: CPath,
+    /// The file of the state.
+    pub state: CPath,
+    /// The file of the log.
+    pub log: CPath,
+}
+
+impl Paths {
+    /// Of the directory with that path.
+    ///
+    /// # Errors
+    /// [`Error::Path`].
+    pub fn new(directory: &[u8]) -> Result<Self, Error> {
+        let path = |suffix| CPath::new(directory, suffix).map_err(|_| Error::Path);
+        Ok(Self { directory: path(b"")?, state: path(b"/state")?, log: path(b"/log")? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::prelude::v1::*;
+
+    #[test]
+    fn a_directory_is_its_owners_and_locked() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("state.dir");
+        let paths = Paths::new(path.to_str().unwrap().as_bytes()).unwrap();
+        let name = paths.directory.as_c();
+        assert_eq!(Directory::open(name, false).err(), Some(Error::System(libc::ENOENT)));
+        let opened = Directory::open(name, true).unwrap();
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode(), 0o700);
+        assert_eq!(Directory::open(name, true).err(), Some(Error::Locked));
+        drop(opened);
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o720)).unwrap();
+        assert_eq!(Directory::open(name, true).err(), Some(Error::Shared(0o720)));
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        drop(Directory::open(name, false).unwrap());
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let link = Paths::new(link.to_str().unwrap().as_bytes()).unwrap();
+        assert_eq!(Directory::open(link.directory.as_c(), false).err(), Some(Error::NotADirectory));
+        assert_eq!(Paths::new(b"a\0b").err(), Some(Error::Path));
+        assert_eq!(Paths::new(&[b'x'; 4096]).err(), Some(Error::Path));
+    }
+}

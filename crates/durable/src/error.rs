@@ -1,0 +1,166 @@
+//! Why a durable state cannot be opened, changed or kept.
+
+use core::fmt;
+
+use spandrel_pmem::Failed;
+
+use crate::front::Refused;
+
+/// See the head of this file. Each is displayed with the reason and the way out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The system refused: the error's number.
+    System(i32),
+    /// The path is too long, or has a zero byte.
+    Path,
+    /// The directory is a symbolic link, or no directory.
+    NotADirectory,
+    /// The directory belongs to another user, whose number this is.
+    NotOwned(u32),
+    /// Other users may write to the directory: its mode.
+    Shared(u32),
+    /// Another process has the state open, or this one has.
+    Locked,
+    /// There is a log, and no state that it belongs to.
+    MissingState,
+    /// The state needs its log, and there is none.
+    MissingLog,
+    /// The log continues another state: a copy, or one that was put back.
+    StaleLog,
+    /// The log is another state's.
+    ForeignLog,
+    /// The log is damaged: batches that were durable are missing.
+    DamagedLog,
+    /// The log is no log.
+    NotALog,
+    /// The state does not say which batch it is at.
+    DamagedState,
+    /// The heap that the state lies in refuses.
+    Heap(spandrel_pheap::Error),
+    /// A batch is longer than the log. Nothing of it was kept.
+    TooLong,
+    /// The log is full, and what brings it into the state has ended: the error's number.
+    Full(i32),
+    /// The disk refused to make a batch durable. It may be there or not; nothing is accepted any more.
+    Poisoned(i32),
+    /// A command ended in a panic. What it had changed is not durable; nothing is accepted any more.
+    Panicked,
+    /// A thread stored to the state outside of a write. Nothing is accepted any more.
+    Stray,
+    /// The directory has the state of a program whose types are others: the number that it was made with, and that given.
+    Layout {
+        /// The number in the state.
+        state: u64,
+        /// The number that was given.
+        given: u64,
+    },
+    /// The process is the child of a fork of the one that has opened the state.
+    Forked,
+}
+
+impl Error {
+    /// The number of [`Failed`], in the words of this type.
+    pub fn of(why: Failed) -> Self {
+        match why {
+            Failed::FOREIGN_LOG => Self::ForeignLog,
+            Failed::STALE_LOG => Self::StaleLog,
+            Failed::MISSING_LOG => Self::MissingLog,
+            Failed::DAMAGED_LOG => Self::DamagedLog,
+            Failed::NOT_A_LOG => Self::NotALog,
+            Failed::DAMAGED_TIE => Self::DamagedState,
+            Failed(number) => Self::System(number),
+        }
+    }
+}
+
+impl From<Failed> for Error {
+    fn from(why: Failed) -> Self {
+        Self::of(why)
+    }
+}
+
+impl From<spandrel_pheap::Error> for Error {
+    fn from(why: spandrel_pheap::Error) -> Self {
+        match why {
+            spandrel_pheap::Error::Layout { heap, given } => Self::Layout { state: heap, given },
+            why => Self::Heap(why),
+        }
+    }
+}
+
+impl From<Refused> for Error {
+    fn from(why: Refused) -> Self {
+        match why {
+            Refused::TooLong => Self::TooLong,
+            Refused::Full(why) => Self::Full(why),
+            Refused::Poisoned(why) => Self::Poisoned(why.0),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = |why: &i32| spandrel_pheap::Error::System(*why);
+        match self {
+            Self::System(why) => number(why).fmt(f),
+            Self::Path => f.write_str("the path is too long or has a zero byte; use a shorter one"),
+            Self::NotADirectory => {
+                f.write_str("no directory, or a symbolic link; give the directory itself")
+            }
+            Self::NotOwned(user) => write!(
+                f,
+                "the directory belongs to user {user}; give one of your own"
+            ),
+            Self::Shared(mode) => write!(
+                f,
+                "other users may write to the directory (mode {mode:o}); take their right away with `chmod 700`"
+            ),
+            Self::Locked => f.write_str("a process has the state open; close it there first"),
+            Self::MissingState => f.write_str(
+                "there is a log and no state; put the file `state` back, or remove the log to begin anew",
+            ),
+            Self::MissingLog => f.write_str(
+                "the state needs its log, which is missing; put the file `log` back",
+            ),
+            Self::StaleLog => f.write_str(
+                "the log continues another state; put the state back that it belongs to, or the log of this one",
+            ),
+            Self::ForeignLog => f.write_str("the log belongs to another state; put the right one back"),
+            Self::DamagedLog => f.write_str(
+                "the log is damaged, and batches that were durable are missing; restore a copy of both files",
+            ),
+            Self::NotALog => f.write_str("the file `log` is no log; put the right one back"),
+            Self::DamagedState => f.write_str(
+                "the state does not say which batch it is at; restore a copy of both files",
+            ),
+            Self::Heap(why) => why.fmt(f),
+            Self::TooLong => f.write_str(
+                "the batch is longer than the log; make the log longer, or change less at once",
+            ),
+            Self::Full(why) => {
+                write!(f, "the log is full, and the state cannot take more: {}", number(why))
+            }
+            Self::Poisoned(why) => write!(
+                f,
+                "the disk refused a batch ({}), and nothing more is accepted; open the state again when the disk is well",
+                number(why)
+            ),
+            Self::Panicked => f.write_str(
+                "a command panicked, and nothing more is accepted; open the state again: it is as before the command",
+            ),
+            Self::Stray => f.write_str(
+                "the state was changed outside of a write, and nothing more is accepted; open the state again",
+            ),
+            Self::Layout { state, given } => write!(
+                f,
+                "the state was made with layout {state}, and the program has {given}; use the program that made it, or move the contents"
+            ),
+            Self::Forked => f.write_str(
+                "the process is the child of a fork; open the state in the process that uses it",
+            ),
+        }
+    }
+}
+
+impl core::error::Error for Error {}

@@ -1,0 +1,87 @@
+//! The replica: brings the ring's records into the state's file, and moves the head behind them.
+//!
+//! Order:
+//! - The tie says durably that parts of later records may be in the file, before the first record is brought there.
+//! - The file is synced before the tie names a later state, and the tie is durable before the head moves.
+//!
+//! So a failure at any time leaves a file that the ring completes: recovery begins with the state that the tie names.
+
+use spandrel_pmem::disk::{Disk, LogOf, Which};
+use spandrel_pmem::tie::Ties;
+use spandrel_pmem::{Buffer, Failed};
+use spandrel_redolog::{Header, Reader, Ring};
+
+/// Makes the state's file longer; the argument is the number of bytes that it has at least.
+pub type Lengthen<'a> = &'a dyn Fn(u64) -> Result<(), Failed>;
+
+/// See the head of this file.
+pub struct Replica<'a, D: Disk> {
+    disk: &'a D,
+    ties: Ties,
+    reader: Reader,
+    /// Bytes that the file has.
+    bytes: u64,
+    buffer: Buffer,
+}
+
+impl<'a, D: Disk> Replica<'a, D> {
+    /// Of a file whose tie is `ties`, from the first record of the ring on that it lacks.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn new(disk: &'a D, ring: &Ring, ties: Ties) -> Result<Self, Failed> {
+        let reader = Reader::new(ring, ties.newest().point);
+        let buffer = Buffer::new(spandrel_redolog::BUFFER_BYTES)?;
+        Ok(Self { disk, ties, reader, bytes: disk.bytes(Which::Image)?, buffer })
+    }
+
+    /// The position behind the records that were brought into the file.
+    pub fn at(&self) -> u64 {
+        self.reader.at()
+    }
+
+    /// What the file says of itself.
+    pub fn ties(&self) -> &Ties {
+        &self.ties
+    }
+
+    /// Brings the next record into the file; the record lies before the ring's end.
+    ///
+    /// # Errors
+    /// The disk's; [`Failed::DAMAGED_LOG`]: the record is not whole. The file may have parts of the record then.
+    pub fn step(&mut self, lengthen: Lengthen<'_>) -> Result<Header, Failed> {
+        if self.ties.newest().is_complete {
+            self.ties.write(self.disk, self.reader.point(), false)?;
+            self.disk.sync(Which::Image)?;
+            self.ties.synced(self.disk);
+        }
+        let (disk, bytes) = (self.disk, self.bytes);
+        let begin = |header: &Header| {
+            if header.image_bytes > bytes {
+                lengthen(header.image_bytes)?;
+            }
+            disk.allow(Which::Image, header.image_bytes.max(bytes))
+        };
+        let apply = |at: u64, part: &[u8]| disk.write(Which::Image, at, part);
+        let header = self.reader.next(&LogOf(disk), self.buffer.bytes(), begin, apply)?;
+        self.bytes = bytes.max(header.image_bytes);
+        Ok(header)
+    }
+
+    /// Has the file hold durably what was brought into it. The ring's head may move to the position that is returned. `is_complete`: the ring
+    /// has no other record, and gets none.
+    ///
+    /// # Errors
+    /// The disk's: the head stays.
+    pub fn settle(&mut self, is_complete: bool) -> Result<u64, Failed> {
+        let newest = self.ties.newest();
+        let point = self.reader.point();
+        if newest.point != point || newest.is_complete != is_complete {
+            self.disk.sync(Which::Image)?;
+            self.ties.write(self.disk, point, is_complete)?;
+            self.disk.sync(Which::Image)?;
+            self.ties.synced(self.disk);
+        }
+        Ok(self.reader.at())
+    }
+}

@@ -1,0 +1,237 @@
+//! The ring's file, in memory that the replica shares.
+//!
+//! - A file in memory (tmpfs) or on persistent memory (DAX) is mapped: its lines are written back, and one fence makes a record durable.
+//! - An ordinary file has a copy in shared memory. A record is stored there, and one write past the page cache makes it durable
+//!   (`O_DIRECT`, `O_DSYNC`). The replica reads the copy: no record is read from the disk.
+
+use core::ptr::NonNull;
+use core::slice;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use spandrel_os::image::{Image, Mapping};
+use spandrel_pages::PAGE_BYTES;
+use spandrel_pmem::{Failed, persist};
+use spandrel_redolog::Storage;
+use spandrel_sync::Lock;
+
+/// How the file becomes durable.
+enum Kind {
+    /// Mapped; whether lines are to be written back: on persistent memory.
+    Mapped { has_lines: bool },
+    /// By writes; whether they are of whole pages.
+    Written { file: Image, is_direct: bool },
+}
+
+/// Bytes that were stored and are not durable: up to two ranges, as a record may go over the end of the ring.
+type Dirty = [(usize, usize); 2];
+
+/// See the head of this file.
+pub struct RingFile {
+    at: NonNull<u8>,
+    len: usize,
+    kind: Kind,
+    dirty: Lock<Dirty>,
+    /// Fences and durable writes that were waited for.
+    waits: core::sync::atomic::AtomicU64,
+}
+
+// SAFETY: the mapping belongs to the value. One thread stores records to it, and others read what was published.
+unsafe impl Send for RingFile {}
+// SAFETY: as above.
+unsafe impl Sync for RingFile {}
+
+impl RingFile {
+    /// Of an open file of whole pages. `is_mapped`: the file lies in memory.
+    ///
+    /// # Errors
+    /// The error's number.
+    pub fn new(image: &Image, is_in_memory: bool) -> Result<Self, Failed> {
+        let len =
+            usize::try_from(image.bytes().map_err(Failed)?).map_err(|_| Failed(libc::EFBIG))?;
+        if len == 0 || !len.is_multiple_of(PAGE_BYTES) {
+            return Err(Failed::DAMAGED_LOG);
+        }
+        // SAFETY: at an address that the kernel chooses.
+        let at = unsafe {
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            mmap_anonymous(core::ptr::null_mut(), len, access, MapFlags::SHARED)
+        };
+        let at = at.map_err(|why| Failed(why.raw_os_error()))?;
+        let at = NonNull::new(at.cast::<u8>()).ok_or(Failed(libc::ENOMEM))?;
+        let waits = Default::default();
+        let (kind, dirty) = (Kind::Mapped { has_lines: false }, Lock::new([(0, 0); 2]));
+        let mut ring = Self { at, len, kind, dirty, waits };
+        // SAFETY: the mapping is this value's alone, and no thread uses it yet.
+        let map = |how| unsafe { image.map(at.as_ptr(), 0, len, how) };
+        if map(Mapping::Synchronous).is_ok() {
+            ring.kind = Kind::Mapped { has_lines: true };
+        } else if is_in_memory {
+            map(Mapping::Shared).map_err(Failed)?;
+        } else {
+            let (file, is_direct) = image.reopen_durable().map_err(Failed)?;
+            // SAFETY: the mapping is this value's alone.
+            let all = unsafe { slice::from_raw_parts_mut(at.as_ptr(), len) };
+            if image.read_at(all, 0).map_err(Failed)? < len {
+                return Err(Failed::DAMAGED_LOG);
+            }
+            ring.kind = Kind::Written { file, is_direct };
+        }
+        Ok(ring)
+    }
+
+    /// Fences and durable writes that were waited for.
+    pub fn waits(&self) -> u64 {
+        self.waits.load(core::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// The words that say how a record becomes durable.
+    pub fn how(&self) -> &'static str {
+        match self.kind {
+            Kind::Mapped { has_lines: true } => "lines written back and a fence",
+            Kind::Mapped { has_lines: false } => "a store to memory that outlives the process",
+            Kind::Written { is_direct: true, .. } => {
+                "a write past the page cache (O_DIRECT, O_DSYNC)"
+            }
+            Kind::Written { is_direct: false, .. } => "a synchronous write (O_DSYNC)",
+        }
+    }
+
+    fn place(&self, at: u64, len: usize) -> Option<*mut u8> {
+        let from = usize::try_from(at).ok()?;
+        let fits = from.checked_add(len)? <= self.len;
+        fits.then(|| self.at.as_ptr().wrapping_add(from))
+    }
+
+    fn persist(&self, from: usize, to: usize) -> Result<(), Failed> {
+        match &self.kind {
+            Kind::Mapped { has_lines: false } => Ok(()),
+            Kind::Mapped { has_lines: true } => {
+                // SAFETY: within the mapping.
+                unsafe { persist::write_back(self.at.as_ptr().wrapping_add(from), to - from) };
+                Ok(())
+            }
+            Kind::Written { file, is_direct } => {
+                let (from, to) = match is_direct {
+                    true => (from / PAGE_BYTES * PAGE_BYTES, to.next_multiple_of(PAGE_BYTES)),
+                    false => (from, to),
+                };
+                // SAFETY: within the mapping. Threads that read meanwhile read the same.
+                let bytes = unsafe {
+                    slice::from_raw_parts(self.at.as_ptr().wrapping_add(from), to - from)
+                };
+                file.write_at(bytes, from as u64).map_err(Failed)
+            }
+        }
+    }
+}
+
+impl Drop for RingFile {
+    fn drop(&mut self) {
+        // SAFETY: `drop` has the mapping exclusively.
+        let _ = unsafe { munmap(self.at.as_ptr().cast(), self.len) };
+    }
+}
+
+impl Storage for RingFile {
+    type Error = Failed;
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Failed> {
+        let len =
+            into.len().min(self.len.saturating_sub(usize::try_from(at).unwrap_or(usize::MAX)));
+        if let Some(place) = self.place(at, len) {
+            // SAFETY: within the mapping; the writer stores to no record that is read.
+            unsafe { place.copy_to_nonoverlapping(into.as_mut_ptr(), len) };
+        }
+        Ok(len)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Failed> {
+        let place = self.place(at, bytes.len()).ok_or(Failed(libc::ENOSPC))?;
+        // SAFETY: within the mapping; no thread reads what is before the head or behind the tail.
+        unsafe { place.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        let (from, to) = (at as usize, at as usize + bytes.len());
+        let mut dirty = self.dirty.lock();
+        // Within a record the writes are close together: its payload, piece by piece, and its header in front of that.
+        for range in dirty.iter_mut() {
+            let is_near = from <= range.1 + 2 * PAGE_BYTES && range.0 <= to + 2 * PAGE_BYTES;
+            if range.0 == range.1 || is_near {
+                *range = match range.0 == range.1 {
+                    true => (from, to),
+                    false => (range.0.min(from), range.1.max(to)),
+                };
+                return Ok(());
+            }
+        }
+        let [first, _] = *dirty;
+        self.persist(first.0, first.1)?;
+        dirty[0] = (from, to);
+        Ok(())
+    }
+
+    fn allow(&self, _: u64) -> Result<(), Failed> {
+        // The file has its length.
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), Failed> {
+        let dirty = core::mem::take(&mut *self.dirty.lock());
+        for (from, to) in dirty.into_iter().filter(|(from, to)| from < to) {
+            self.persist(from, to)?;
+        }
+        if let Kind::Mapped { .. } = self.kind {
+            persist::fence();
+        }
+        self.waits.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn bytes(&self) -> Result<u64, Failed> {
+        Ok(self.len as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spandrel_os::image::Access;
+    use spandrel_redolog::{Point, Ring, Shape};
+    use std::ffi::CString;
+    use std::prelude::v1::*;
+
+    fn a_ring_is_durable_in(directory: &std::path::Path, is_in_memory: bool) {
+        let path = CString::new(directory.join("ring").to_str().unwrap()).unwrap();
+        let shape = Shape { capacity: 64 << 10, align: 4096 };
+        let image = Image::create(&path).unwrap();
+        image.grow(0, shape.file_bytes()).unwrap();
+        let base = Point { epoch: 1, sequence: 0 };
+        let file = RingFile::new(&image, is_in_memory).unwrap();
+        let mut ring = Ring::create(&file, 7, shape, (base, 2)).unwrap();
+        let mut buffer = vec![0; 4096];
+        let before = file.waits();
+        for number in 0..40u8 {
+            let mut record = ring.record(&file, &mut buffer);
+            record.set_image_bytes(1 << 20);
+            record.run(u64::from(number), &vec![number; usize::from(number) * 100]).unwrap();
+            ring.commit(record, &&file).unwrap();
+        }
+        assert_eq!(file.waits() - before, 40, "one wait for a record");
+        // What the file has, and not its copy in memory.
+        let again = Image::open(&path, Access::Read).unwrap();
+        let mut bytes = vec![0; shape.file_bytes() as usize];
+        assert_eq!(again.read_at(&mut bytes, 0).unwrap(), bytes.len());
+        let read =
+            RingFile::new(&Image::open(&path, Access::Write).unwrap(), is_in_memory).unwrap();
+        let mut same = vec![0; bytes.len()];
+        read.read(0, &mut same).unwrap();
+        assert!(bytes == same);
+        let last = Point { epoch: 2, sequence: 39 };
+        let found = Ring::open(&read, 7, last, &mut buffer).unwrap();
+        assert_eq!(found.last(), Point { epoch: 2, sequence: 40 });
+    }
+
+    #[test]
+    fn on_a_disk_and_in_memory() {
+        a_ring_is_durable_in(tempfile::tempdir().unwrap().path(), false);
+        a_ring_is_durable_in(tempfile::tempdir_in("/dev/shm").unwrap().path(), true);
+    }
+}

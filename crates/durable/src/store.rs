@@ -1,0 +1,343 @@
+//! The state in memory and the files that make it durable: made, opened, committed, closed.
+
+use spandrel_capture::Sizes;
+use spandrel_os::draft::Draft;
+use spandrel_os::filesystem::is_in_memory;
+use spandrel_os::image::{self, Access, Image};
+use spandrel_pages::PAGE_BYTES;
+use spandrel_pheap::replicated::{self, Replica as State, TIE_AT};
+use spandrel_pheap::{Heap, LEAST_BYTES, Opened};
+use spandrel_pmem::disk::{Disk, LogOf, Which};
+use spandrel_pmem::tie::{self, Found, Ties};
+use spandrel_pmem::{Captured, Failed, Medium};
+use spandrel_redolog::{Point, Ring, Shape};
+
+use crate::directory::{Directory, Paths};
+use crate::error::Error;
+use crate::notes::BatchNotes;
+use crate::recovery::{Recovered, recover};
+use crate::ring_file::RingFile;
+
+/// The medium of the state.
+pub type Memory = Captured<BatchNotes>;
+
+/// How a state is made and opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Bytes of a new state, which grows as it needs.
+    pub size: usize,
+    /// The most bytes that a state may have: address space that is reserved for it.
+    pub limit: usize,
+    /// Bytes of a new log.
+    pub log: u64,
+    /// A number for the layout of the program's types; 0: any.
+    pub layout: u64,
+    /// How writes are noted.
+    pub capture: Sizes,
+}
+
+impl Default for Settings {
+    /// A state of 1 MiB that may grow to 64 GiB, and a log of 64 MiB: what a disk of this decade writes in half a second at most.
+    fn default() -> Self {
+        let capture = Sizes::default();
+        Self { size: 1 << 20, limit: 64 << 30, log: 64 << 20, layout: 0, capture }
+    }
+}
+
+/// Both files.
+pub struct Files {
+    state: Image,
+    ring: RingFile,
+}
+
+impl Files {
+    /// The ring's file.
+    pub fn ring(&self) -> &RingFile {
+        &self.ring
+    }
+
+    /// Makes the state's file longer, to that number of bytes.
+    ///
+    /// # Errors
+    /// The error's number: there is no room.
+    pub fn lengthen(&self, bytes: u64) -> Result<(), Failed> {
+        let now = self.state.bytes().map_err(Failed)?;
+        if bytes > now { self.state.grow(now, bytes).map_err(Failed) } else { Ok(()) }
+    }
+}
+
+impl Disk for Files {
+    fn read(&self, which: Which, at: u64, into: &mut [u8]) -> Result<usize, Failed> {
+        match which {
+            Which::Image => self.state.read_at(into, at).map_err(Failed),
+            _ => spandrel_redolog::Storage::read(&self.ring, at, into),
+        }
+    }
+
+    fn write(&self, which: Which, at: u64, bytes: &[u8]) -> Result<(), Failed> {
+        match which {
+            Which::Image => self.state.write_at(bytes, at).map_err(Failed),
+            _ => spandrel_redolog::Storage::write(&self.ring, at, bytes),
+        }
+    }
+
+    fn allow(&self, which: Which, end: u64) -> Result<(), Failed> {
+        match which {
+            Which::Image => self.state.check_limit(end).map_err(Failed),
+            _ => Ok(()),
+        }
+    }
+
+    fn sync(&self, which: Which) -> Result<(), Failed> {
+        match which {
+            Which::Image => {
+                let synced = self.state.sync().map_err(Failed);
+                // What was written may be lost whatever the reason is; a full disk is no exception.
+                synced.map_err(|why| if why.is_full() { Failed(libc::EIO) } else { why })
+            }
+            _ => spandrel_redolog::Storage::sync(&self.ring),
+        }
+    }
+
+    fn bytes(&self, which: Which) -> Result<u64, Failed> {
+        match which {
+            Which::Image => self.state.bytes().map_err(Failed),
+            _ => spandrel_redolog::Storage::bytes(&self.ring),
+        }
+    }
+}
+
+/// A state whose files say that they are complete, and its copy in memory. The calling thread's first batch has begun: opening the heap is a part of it.
+pub struct Loaded {
+    /// The directory, locked.
+    pub directory: Directory,
+    /// Its files.
+    pub files: Files,
+    /// The ring, whose epoch has begun.
+    pub ring: Ring,
+    /// What the state's file says of itself.
+    pub ties: Ties,
+    /// The heap in memory.
+    pub heap: Heap<Memory>,
+    /// How the heap was opened.
+    pub opened: Opened,
+    /// Batches that recovery has brought into the state.
+    pub replayed: u64,
+    /// When the last of them was written, in nanoseconds since 1970; 0: there was none.
+    pub time: u64,
+}
+
+/// Whether a directory has a state.
+///
+/// # Errors
+/// [`Error::MissingState`]: it has a log only; [`Error::System`].
+pub fn has_state(paths: &Paths) -> Result<bool, Error> {
+    let is_there = |path| match Image::open(path, Access::Read) {
+        Ok(_) => Ok(true),
+        Err(libc::ENOENT) => Ok(false),
+        Err(why) => Err(Error::System(why)),
+    };
+    match (is_there(paths.state.as_c())?, is_there(paths.log.as_c())?) {
+        (false, true) => Err(Error::MissingState),
+        (state, _) => Ok(state),
+    }
+}
+
+/// Makes a heap in memory for a new state. What is stored there is not noted.
+///
+/// # Errors
+/// [`Error::Heap`], [`Error::System`].
+pub fn make_heap(settings: &Settings) -> Result<Heap<Memory>, Error> {
+    /// Other threads may map memory at a base that was found free.
+    const TURNS: usize = 8;
+    let size = settings.size.max(LEAST_BYTES).next_multiple_of(PAGE_BYTES);
+    let mut turns = 0;
+    loop {
+        turns += 1;
+        let uuid = image::unique();
+        let base = replicated::free_base(uuid[1], settings.limit.max(size))?;
+        let base = usize::try_from(base).map_err(|_| Error::System(libc::ENOMEM))?;
+        let notes = BatchNotes::new(settings.capture)?;
+        match Captured::new(Some(base), size, settings.limit, notes) {
+            Err(Failed(libc::EADDRINUSE)) if turns < TURNS => {}
+            made => return Ok(Heap::create_replicated(made?, uuid, settings.layout)?),
+        }
+    }
+}
+
+/// Writes a heap that was made in memory to the files of a directory, which has none. A failure leaves no state.
+///
+/// # Errors
+/// [`Error::System`].
+pub fn publish(paths: &Paths, heap: &Heap<Memory>, settings: &Settings) -> Result<(), Error> {
+    let medium = heap.medium();
+    let identity = heap.uuid()[0];
+    let (base, bytes) = (medium.base().as_ptr(), medium.bytes());
+    let epoch = image::unique()[0];
+    let draft = Draft::new(paths.state.as_c()).map_err(Error::System)?;
+    let image = draft.image().map_err(Error::System)?;
+    image.grow(0, bytes as u64).map_err(Error::System)?;
+    for at in (0..bytes).step_by(PAGE_BYTES) {
+        // SAFETY: open bytes of the medium, which no thread stores to.
+        let page = unsafe { core::slice::from_raw_parts(base.add(at), PAGE_BYTES) };
+        if page.iter().any(|byte| *byte != 0) {
+            image.write_at(page, at as u64).map_err(Error::System)?;
+        }
+    }
+    image.write_at(&Ties::fresh(identity, epoch), TIE_AT).map_err(Error::System)?;
+    image.sync().map_err(Error::System)?;
+    draft.publish(paths.state.as_c()).map(drop).map_err(Error::System)?;
+    make_log(paths, identity, Point { epoch, sequence: 0 }, settings)
+}
+
+/// Makes the log of a state that needs none.
+fn make_log(paths: &Paths, identity: u64, base: Point, settings: &Settings) -> Result<(), Error> {
+    let is_in_memory = is_in_memory(paths.directory.as_c());
+    let align = if is_in_memory { 64 } else { PAGE_BYTES as u64 };
+    let capacity = settings.log.max(PAGE_BYTES as u64).next_multiple_of(PAGE_BYTES as u64);
+    let shape = Shape { capacity, align };
+    let draft = Draft::new(paths.log.as_c()).map_err(Error::System)?;
+    let image = draft.image().map_err(Error::System)?;
+    image.check_limit(shape.file_bytes()).map_err(Error::System)?;
+    static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+    // Written, not only allocated: the first write to an allocated block waits for the file system's own log.
+    for at in (0..shape.file_bytes()).step_by(ZEROES.len()) {
+        let len = ZEROES.len().min(usize::try_from(shape.file_bytes() - at).unwrap_or(usize::MAX));
+        image.write_at(&ZEROES[..len], at).map_err(Error::System)?;
+    }
+    let ring = RingFile::new(image, is_in_memory)?;
+    Ring::create(&ring, identity, shape, (base, image::unique()[0]))?;
+    image.sync().map_err(Error::System)?;
+    draft.publish(paths.log.as_c()).map(drop).map_err(Error::System)
+}
+
+/// Opens both files of a state, and has the state hold all batches. A missing log is made anew where the state needs none.
+///
+/// # Errors
+/// See [`Error`]. Nothing was changed then, unless the disk refused.
+pub fn recover_files(
+    paths: &Paths,
+    settings: &Settings,
+    see: &mut dyn FnMut(u64, u64),
+) -> Result<(Files, State, Recovered), Error> {
+    let image = Image::open(paths.state.as_c(), Access::Write).map_err(Error::System)?;
+    image.lock(Access::Write).map_err(|why| match why {
+        libc::EWOULDBLOCK => Error::Locked,
+        why => Error::System(why),
+    })?;
+    let state = State::of(&image)?;
+    let log = match Image::open(paths.log.as_c(), Access::Write) {
+        Err(libc::ENOENT) => {
+            let base = complete_point(&image, state.identity)?.ok_or(Error::MissingLog)?;
+            make_log(paths, state.identity, base, settings)?;
+            Image::open(paths.log.as_c(), Access::Write)
+        }
+        opened => opened,
+    };
+    let log = log.map_err(|why| match why {
+        libc::ELOOP | libc::EINVAL | libc::EISDIR => Error::NotALog,
+        why => Error::System(why),
+    })?;
+    let ring = RingFile::new(&log, is_in_memory(paths.log.as_c()))?;
+    let files = Files { state: image, ring };
+    let lengthen = |bytes| files.lengthen(bytes);
+    let recovered = recover(&files, (state.identity, TIE_AT), &lengthen, see)?;
+    let bytes = files.state.bytes().map_err(Error::System)?;
+    let bytes = usize::try_from(bytes).map_err(|_| Error::System(libc::EFBIG))?;
+    Ok((files, State { bytes, ..state }, recovered))
+}
+
+/// The state that a file is in that needs no log; `None`: it needs its log.
+fn complete_point(image: &Image, identity: u64) -> Result<Option<Point>, Error> {
+    struct Alone<'a>(&'a Image);
+    impl Disk for Alone<'_> {
+        fn read(&self, _: Which, at: u64, into: &mut [u8]) -> Result<usize, Failed> {
+            self.0.read_at(into, at).map_err(Failed)
+        }
+        fn write(&self, _: Which, _: u64, _: &[u8]) -> Result<(), Failed> {
+            Err(Failed(libc::EROFS))
+        }
+        fn allow(&self, _: Which, _: u64) -> Result<(), Failed> {
+            Ok(())
+        }
+        fn sync(&self, _: Which) -> Result<(), Failed> {
+            Ok(())
+        }
+        fn bytes(&self, _: Which) -> Result<u64, Failed> {
+            self.0.bytes().map_err(Failed)
+        }
+    }
+    match Ties::read(&Alone(image), TIE_AT, identity)? {
+        Found::Ties(ties) => {
+            Ok(Some(ties.newest()).filter(|tie| tie.is_complete).map(|tie| tie.point))
+        }
+        Found::Nothing => Err(Error::DamagedState),
+    }
+}
+
+/// Opens a state: recovery, the ring's next epoch, the copy in memory.
+///
+/// # Errors
+/// See [`Error`].
+pub fn load(paths: &Paths, directory: Directory, settings: &Settings) -> Result<Loaded, Error> {
+    let (files, state, mut recovered) = recover_files(paths, settings, &mut |_, _| ())?;
+    let (layout, _) = replicated::record_of(&files.state)?;
+    if layout != 0 && settings.layout != 0 && layout != settings.layout {
+        return Err(Error::Layout { state: layout, given: settings.layout });
+    }
+    let notes = BatchNotes::new(settings.capture)?;
+    let limit = settings.limit.max(state.bytes);
+    let memory = Captured::new(Some(state.base), state.bytes, limit, notes)?;
+    read_into(&files.state, &memory, state.bytes)?;
+    begin_first(&memory)?;
+    let (heap, opened) = Heap::open(memory, settings.layout, Some(&[]))?;
+    recovered.ring.begin(&LogOf(&files), image::unique()[0])?;
+    let Recovered { ring, ties, records: replayed, time } = recovered;
+    Ok(Loaded { directory, files, ring, ties, heap, opened, replayed, time })
+}
+
+/// What is stored from now on is noted, by the calling thread alone, until it ends its first batch.
+///
+/// # Errors
+/// [`Error::System`] with `EINVAL`: the memory has no room in the address space.
+pub fn begin_first(memory: &Memory) -> Result<(), Error> {
+    let (at, reserved) = memory.reserved();
+    // SAFETY: the calling thread has the memory to itself.
+    unsafe { memory.notes().cover(at.as_ptr(), reserved)? };
+    memory.notes().begin();
+    Ok(())
+}
+
+/// Reads the state's file into memory of zeroes; holes stay as they are.
+fn read_into(image: &Image, memory: &Memory, bytes: usize) -> Result<(), Error> {
+    let mut at = 0;
+    while let Some((from, to)) = image.next_data(at).map_err(Error::System)? {
+        let (from, to) = (from.min(bytes as u64), to.min(bytes as u64));
+        if from >= to {
+            break;
+        }
+        let len = usize::try_from(to - from).unwrap_or(0);
+        // SAFETY: open bytes of the medium, which no other thread has yet.
+        let into = unsafe {
+            core::slice::from_raw_parts_mut(memory.base().as_ptr().add(from as usize), len)
+        };
+        if image.read_at(into, from).map_err(Error::System)? < len {
+            return Err(Error::DamagedState);
+        }
+        at = to;
+    }
+    Ok(())
+}
+
+/// Calls `see` with the parts of a run that lie in the state's open bytes and not in its tie, which is the file's own.
+pub fn clip(memory: &Memory, at: *const u8, len: usize, see: &mut dyn FnMut(*const u8, usize)) {
+    let base = memory.base().as_ptr().cast_const();
+    let from = (at as usize).wrapping_sub(base as usize);
+    let to = from.saturating_add(len).min(memory.bytes());
+    let (tie_from, tie_to) = (TIE_AT as usize, TIE_AT as usize + tie::BYTES);
+    for (from, to) in [(from, to.min(tie_from)), (from.max(tie_to), to)] {
+        if from < to {
+            see(base.wrapping_add(from), to - from);
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! A path as the kernel takes it, on the stack.
+
+use core::ffi::CStr;
+
+/// Bytes of a path, with the zero that ends it.
+pub const PATH_BYTES: usize = 4096;
+
+/// A path with the zero byte at its end that the kernel needs.
+pub struct CPath([u8; PATH_BYTES]);
+
+impl CPath {
+    /// A path and a suffix.
+    ///
+    /// # Errors
+    /// `EINVAL` for a path with a zero byte; `ENAMETOOLONG`.
+    pub fn new(path: &[u8], suffix: &[u8]) -> Result<Self, i32> {
+        if path.contains(&0) {
+            return Err(libc::EINVAL);
+        }
+        let mut bytes = [0; PATH_BYTES];
+        // The last byte stays zero.
+        let mut places = bytes.iter_mut().take(PATH_BYTES - 1);
+        for byte in path.iter().chain(suffix) {
+            *places.next().ok_or(libc::ENAMETOOLONG)? = *byte;
+        }
+        Ok(Self(bytes))
+    }
+
+    /// The path as the kernel takes it.
+    pub fn as_c(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or(c"")
+    }
+}

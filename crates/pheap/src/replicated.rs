@@ -1,0 +1,85 @@
+//! What the file of a heap that lives in memory is, for the code that makes that memory durable: the replica.
+//!
+//! A replica is a heap's file like any other. Between two batches it is the heap as it was in memory; a tie ([`spandrel_pmem::tie`]) says up to
+//! which batch, and whether parts of later ones may be in it.
+
+use spandrel_os::image::Image;
+use spandrel_pmem::{Choice, Medium};
+
+use crate::error::Error;
+use crate::heap::Heap;
+use crate::identify::identity_of;
+use crate::superblock::{Identity, Record, State};
+use crate::window;
+
+/// Where in the file the tie lies.
+pub const TIE_AT: u64 = crate::superblock::TIE as u64;
+
+/// A base for a heap that may grow to `bytes` bytes.
+///
+/// # Errors
+/// [`Error::WindowFull`], [`Error::NoMemory`].
+pub fn free_base(drawn: u64, bytes: usize) -> Result<u64, Error> {
+    window::place(drawn, bytes, Ok)
+}
+
+/// What the file of a replica says of itself, whatever batch it is at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Replica {
+    /// The first word of the heap's number, by which its log is known.
+    pub identity: u64,
+    /// Where the heap lies in memory.
+    pub base: usize,
+    /// Bytes of the file.
+    pub bytes: usize,
+}
+
+impl Replica {
+    /// Reads it of a file that this process has locked. What it says never changes, and holds in the middle of a batch.
+    ///
+    /// # Errors
+    /// [`Error::NotAHeap`], [`Error::Damaged`], and those of the file; [`Error::BaseTaken`] with 0: the heap has no base of its own.
+    pub fn of(image: &Image) -> Result<Self, Error> {
+        let (identity, _, bytes) = identity_of(image)?;
+        match usize::try_from(identity.base) {
+            Ok(base) if base != 0 => Ok(Self { identity: identity.uuid[0], base, bytes }),
+            _ => Err(Error::BaseTaken(0)),
+        }
+    }
+}
+
+/// The layout of the user's types (0: any), and whether the heap was closed, of a file that is between two batches.
+///
+/// # Errors
+/// [`Error::NotAHeap`], and those of the file.
+pub fn record_of(image: &Image) -> Result<(u64, bool), Error> {
+    let record = Record::of_file(|into, at| image.read_at(into, at));
+    let record = record.map_err(Error::System)?.ok_or(Error::NotAHeap)?;
+    Ok((record.layout, record.state == State::Clean))
+}
+
+impl<M: Medium> Heap<M> {
+    /// Makes a heap with a base of its own of a medium of zeroes that lies there, to be replicated to a file.
+    ///
+    /// # Errors
+    /// As for [`Heap::create`].
+    pub fn create_replicated(medium: M, uuid: [u64; 2], layout: u64) -> Result<Self, Error> {
+        let base = medium.base().as_ptr() as u64;
+        let identity = Identity { uuid, base, medium: Choice::Logged };
+        crate::heap::format(&medium, identity, layout)?;
+        Self::open(medium, layout, Some(&[])).map(|(heap, _)| heap)
+    }
+
+    /// Has the heap say that it is closed, without releasing it: the caller makes that durable, and changes nothing any more.
+    ///
+    /// # Errors
+    /// As for [`Heap::close`].
+    pub fn seal(&self) -> Result<(), Error> {
+        self.core().close()
+    }
+
+    /// The number of the heap, which no other one has.
+    pub fn uuid(&self) -> [u64; 2] {
+        self.core().identity.uuid
+    }
+}

@@ -1,0 +1,58 @@
+//! A command on its way to the thread that runs its batch.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::prelude::v1::*;
+
+/// What a command's panic carries.
+pub(super) type Payload = Box<dyn Any + Send>;
+
+/// A command that waits in its caller's frame: how it is run on a state, behind one pointer.
+pub(super) struct Request<S> {
+    run: unsafe fn(*mut Request<S>, &mut S) -> bool,
+}
+
+/// A command, and its outcome.
+#[repr(C)]
+pub(super) struct Command<'f, S, F, R> {
+    /// First: a pointer to the command is one to it.
+    request: Request<S>,
+    work: &'f F,
+    outcome: Option<Result<R, Payload>>,
+}
+
+impl<'f, S, F: Fn(&mut S) -> R, R> Command<'f, S, F, R> {
+    pub fn new(work: &'f F) -> Self {
+        Self { request: Request { run: Self::run }, work, outcome: None }
+    }
+
+    /// What [`super::Durable::write`] hands over.
+    pub fn pointer(&mut self) -> *mut () {
+        (&raw mut *self).cast()
+    }
+
+    pub fn outcome(self) -> Option<Result<R, Payload>> {
+        self.outcome
+    }
+
+    /// # Safety
+    /// The pointer is that of a command, which no other thread uses.
+    unsafe fn run(request: *mut Request<S>, state: &mut S) -> bool {
+        // SAFETY: the request is the first field of a command, whose type this function was made for.
+        let command = unsafe { &mut *request.cast::<Self>() };
+        let outcome = catch_unwind(AssertUnwindSafe(|| (command.work)(state)));
+        let is_well = outcome.is_ok();
+        command.outcome = Some(outcome);
+        is_well
+    }
+}
+
+/// Runs the command that a pointer leads to. False: it panicked.
+///
+/// # Safety
+/// The pointer is one of [`Command::pointer`], of a command on a state of this type that waits; no other thread uses the command.
+pub(super) unsafe fn run<S>(request: *mut (), state: &mut S) -> bool {
+    let request = request.cast::<Request<S>>();
+    // SAFETY: promised by the caller.
+    unsafe { ((*request).run)(request, state) }
+}

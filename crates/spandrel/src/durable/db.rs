@@ -1,0 +1,349 @@
+//! An open durable state.
+
+use std::cell::{Cell, UnsafeCell};
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::resume_unwind;
+use std::path::Path;
+use std::prelude::v1::*;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::thread_local;
+
+use spandrel_durable::combine::{Batch, Combiner, MAX_SEATS, Outcome, Seat, Slot};
+use spandrel_durable::control::Control;
+use spandrel_durable::directory::{Directory, Paths};
+use spandrel_durable::engine::{Engine, Figures};
+use spandrel_durable::front::Front;
+use spandrel_durable::replica::Replica;
+use spandrel_durable::store::{self, Files, Loaded};
+
+use super::command::{self, Command};
+use super::options::{OpenError, Options};
+use super::{Arena, Error, replica};
+
+/// Threads that run commands at a time, unless [`Options::clients`] says otherwise.
+const CLIENTS: usize = 256;
+
+/// The batch was refused: the engine says why.
+const REFUSED: Outcome = Outcome::new(1);
+
+/// What belongs to an open state as long as its threads run.
+struct Parts {
+    files: *mut Files,
+    control: *mut Control,
+    slots: *mut [Slot],
+}
+
+/// A state in memory whose changes are durable; see [the module](super).
+pub struct Durable<S> {
+    combiner: Combiner<'static>,
+    /// Used by the thread that runs a batch, and by readers to read.
+    state: UnsafeCell<ManuallyDrop<S>>,
+    /// Used by the thread that runs a batch or an exclusive section.
+    engine: UnsafeCell<ManuallyDrop<Engine<'static>>>,
+    arena: ManuallyDrop<Arc<Arena>>,
+    follower: Option<JoinHandle<()>>,
+    parts: Parts,
+    report: Report,
+    _directory: Directory,
+}
+
+// SAFETY: the state goes from thread to thread with the gate of the combiner, and readers share it: `S` answers for both. The rest is atomic, or used by
+// the holder of the gate alone.
+unsafe impl<S: Send + Sync> Sync for Durable<S> {}
+// SAFETY: as above.
+unsafe impl<S: Send> Send for Durable<S> {}
+
+/// What opening a durable state has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// The state is new.
+    pub created: bool,
+    /// The state had been closed, or is new. If not, the program was killed, or the machine failed.
+    pub was_closed: bool,
+    /// Batches that only the log had.
+    pub replayed: u64,
+}
+
+thread_local! {
+    /// A command of some state runs in this thread.
+    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks the calling thread as one that runs a command.
+struct Inside;
+
+impl Inside {
+    fn enter() -> Self {
+        assert!(
+            !IS_INSIDE.replace(true),
+            "a command must not begin another command of a durable state: call it after the first has returned"
+        );
+        Self
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        IS_INSIDE.set(false);
+    }
+}
+
+impl<S: Send + Sync> Durable<S> {
+    /// Opens the state of a directory. A missing directory or state is made, for its owner alone. After a failure the state is that of the last command
+    /// that has returned, or of a later one. `init` opens the state's collections, and makes those that are not there, as a batch.
+    ///
+    /// # Errors
+    /// With the directory, the reason and the way out; see [`Error`]. Nothing was lost.
+    pub fn open(
+        directory: impl AsRef<Path>,
+        options: Options,
+        init: impl FnOnce(&Arc<Arena>) -> Result<S, crate::heap::Error>,
+    ) -> Result<Self, OpenError> {
+        let directory = directory.as_ref();
+        Self::open_at(directory.as_os_str().as_bytes(), options, init)
+            .map_err(|why| OpenError { directory: directory.to_path_buf(), why })
+    }
+
+    fn open_at(
+        path: &[u8],
+        options: Options,
+        init: impl FnOnce(&Arc<Arena>) -> Result<S, crate::heap::Error>,
+    ) -> Result<Self, Error> {
+        let settings = options.settings;
+        let paths = Paths::new(path)?;
+        let directory = Directory::open(paths.directory.as_c(), true)?;
+        let created = !store::has_state(&paths)?;
+        if created {
+            // Empty: what `init` makes is the first batch.
+            let heap = store::make_heap(&settings)?;
+            heap.seal()?;
+            store::publish(&paths, &heap, &settings)?;
+            heap.abandon();
+        }
+        let loaded = store::load(&paths, directory, &settings)?;
+        Self::start(loaded, options, created, init)
+    }
+
+    fn start(
+        loaded: Loaded,
+        options: Options,
+        created: bool,
+        init: impl FnOnce(&Arc<Arena>) -> Result<S, crate::heap::Error>,
+    ) -> Result<Self, Error> {
+        let Loaded { directory, files, ring, ties, heap, opened, replayed, .. } = loaded;
+        let was_closed = created || opened.was_clean && replayed == 0;
+        let report = Report { created, was_closed, replayed };
+        let arena = Arc::new(heap);
+        let state = init(&arena)?;
+        let clients = options.clients.unwrap_or(CLIENTS).clamp(1, MAX_SEATS);
+        let slots: Box<[Slot]> = (0..clients).map(|_| Slot::new()).collect();
+        let parts = Parts {
+            files: Box::into_raw(Box::new(files)),
+            control: Box::into_raw(Box::default()),
+            slots: Box::into_raw(slots),
+        };
+        // SAFETY: these live until `drop` takes them back, when no thread and no other part uses them any more.
+        let (files, control, slots): (&'static Files, &'static Control, &'static [Slot]) =
+            unsafe { (&*parts.files, &*parts.control, &*parts.slots) };
+        let follower = Replica::new(files, &ring, ties)?;
+        let capacity = ring.shape().capacity;
+        let mut engine = Engine::new(Front::new(files, control, ring)?)?;
+        // SAFETY: this thread has begun the batch when the state was loaded, and no other has the arena.
+        unsafe { engine.end_batch(arena.medium())? };
+        let follower = std::thread::Builder::new()
+            .name("spandrel-log".into())
+            .spawn(move || replica::follow(files, control, follower, capacity))
+            .map_err(|why| Error::System(why.raw_os_error().unwrap_or_default()))?;
+        Ok(Self {
+            combiner: Combiner::new(slots),
+            state: UnsafeCell::new(ManuallyDrop::new(state)),
+            engine: UnsafeCell::new(ManuallyDrop::new(engine)),
+            arena: ManuallyDrop::new(arena),
+            follower: Some(follower),
+            parts,
+            report,
+            _directory: directory,
+        })
+    }
+
+    /// What opening has found.
+    pub fn report(&self) -> Report {
+        self.report
+    }
+
+    /// A place for the calling thread: it spares each of its commands the search for one. Waits if all places are taken.
+    pub fn client(&self) -> Client<'_, S> {
+        Client { db: self, seat: self.combiner.seat_or_wait() }
+    }
+
+    /// Runs a command that reads the state, beside others that do. What it sees is durable.
+    ///
+    /// # Panics
+    /// The command panics, or is begun by another command.
+    pub fn read<R>(&self, command: impl FnOnce(&S) -> R) -> R {
+        self.client().read(command)
+    }
+
+    /// Runs a command that may change the state. When this returns its effects survive any failure that the medium survives. The command may run in
+    /// another thread, and runs once.
+    ///
+    /// # Errors
+    /// Its effects are not durable, or may not be; no other command that writes is accepted then. See [`Error`].
+    ///
+    /// # Panics
+    /// The command panics, or is begun by another command.
+    pub fn write<R: Send>(&self, command: impl Fn(&mut S) -> R + Sync) -> Result<R, Error> {
+        self.client().write(command)
+    }
+
+    /// What was made durable since the state was opened.
+    pub fn figures(&self) -> Figures {
+        // SAFETY: the section runs alone.
+        self.client().seat.exclusive(|| unsafe { (*self.engine.get()).figures() })
+    }
+
+    /// How a batch becomes durable, in words.
+    pub fn medium(&self) -> &'static str {
+        // SAFETY: the files live until the state is dropped.
+        unsafe { (*self.parts.files).ring().how() }
+    }
+
+    /// Ends the state: its file has all of it, and the log is not needed. Dropping it does the same, and says nothing of errors.
+    ///
+    /// # Errors
+    /// As for [`Durable::write`]: what was durable still is.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.finish()
+    }
+
+    /// Runs the commands of a batch.
+    fn run(&self, batch: &Batch<'_>) {
+        // SAFETY: the holder of the gate runs alone.
+        let (engine, state) = unsafe { (&mut *self.engine.get(), &mut *self.state.get()) };
+        let memory = self.arena.medium();
+        if engine.check().is_err() {
+            return batch.iter().for_each(|entry| entry.set_outcome(REFUSED));
+        }
+        memory.notes().begin();
+        let mut is_well = true;
+        for entry in batch.iter() {
+            // SAFETY: the request is one of `Client::write`, whose thread waits.
+            is_well &= unsafe { command::run::<S>(entry.request(), state) };
+        }
+        if !is_well {
+            engine.refuse(Error::Panicked);
+        }
+        // SAFETY: this thread has begun the batch and runs alone.
+        let ended = unsafe { engine.end_batch(memory) };
+        let outcome = if ended.is_ok() { Outcome::DONE } else { REFUSED };
+        batch.iter().for_each(|entry| entry.set_outcome(outcome));
+    }
+}
+
+impl<S> Durable<S> {
+    fn finish(&mut self) -> Result<(), Error> {
+        let Some(follower) = self.follower.take() else { return Ok(()) };
+        // SAFETY: exclusive by `&mut self`; `finish` goes on once, and nothing uses what it drops.
+        let outcome = unsafe {
+            let memory = self.arena.medium();
+            memory.notes().begin();
+            // Handles of collections first, which belong to the heap.
+            ManuallyDrop::drop(self.state.get_mut());
+            let engine = self.engine.get_mut();
+            let sealed = match engine.check() {
+                Ok(()) => self.arena.seal().map_err(Error::from),
+                Err(why) => Err(why),
+            };
+            let ended = engine.end_batch(memory).map(drop);
+            ManuallyDrop::drop(engine);
+            sealed.and(ended)
+        };
+        // SAFETY: the control lives until the end of this function.
+        let control = unsafe { &*self.parts.control };
+        control.close();
+        let _ = follower.join();
+        let outcome = match control.failure() {
+            Some(why) => outcome.and(Err(Error::System(why))),
+            None => outcome,
+        };
+        // SAFETY: taken once; the program may still have the arena.
+        let arena = unsafe { ManuallyDrop::take(&mut self.arena) };
+        match Arc::try_unwrap(arena) {
+            Ok(heap) => heap.abandon(),
+            // Its last owner would close it, in memory that is not durable any more. Its memory ends with the process.
+            Err(shared) => std::mem::forget(shared),
+        }
+        // SAFETY: made by `start` from boxes; the follower has ended, the engine is dropped, and seats borrow the state.
+        unsafe {
+            drop(Box::from_raw(self.parts.files));
+            drop(Box::from_raw(self.parts.control));
+        }
+        outcome
+    }
+}
+
+impl<S> Drop for Durable<S> {
+    fn drop(&mut self) {
+        let _ = self.finish();
+        // SAFETY: no seat lives, as seats borrow the state; the combiner does not use its slots any more.
+        drop(unsafe { Box::from_raw(self.parts.slots) });
+    }
+}
+
+impl<S> fmt::Debug for Durable<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Durable").field("report", &self.report).finish_non_exhaustive()
+    }
+}
+
+/// A thread's place at a durable state; see [`Durable::client`].
+pub struct Client<'d, S> {
+    db: &'d Durable<S>,
+    seat: Seat<'d>,
+}
+
+impl<S: Send + Sync> Client<'_, S> {
+    /// As [`Durable::read`].
+    ///
+    /// # Panics
+    /// As there.
+    pub fn read<R>(&mut self, command: impl FnOnce(&S) -> R) -> R {
+        let _inside = Inside::enter();
+        let state = self.db.state.get();
+        // SAFETY: no batch runs while this thread is inside, and readers share the state.
+        self.seat.read(|| command(unsafe { &*state }))
+    }
+
+    /// As [`Durable::write`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn write<R: Send>(&mut self, command: impl Fn(&mut S) -> R + Sync) -> Result<R, Error> {
+        let db = self.db;
+        let mut command = Command::new(&command);
+        let outcome = {
+            let _inside = Inside::enter();
+            self.seat.write(command.pointer(), |batch| db.run(batch))
+        };
+        match (command.outcome(), outcome) {
+            (Some(Err(payload)), _) => resume_unwind(payload),
+            (Some(Ok(result)), Outcome::DONE) => Ok(result),
+            _ => Err(self.seat.exclusive(|| {
+                // SAFETY: the section runs alone.
+                unsafe { (*db.engine.get()).check() }.err().unwrap_or(Error::Panicked)
+            })),
+        }
+    }
+}
+
+impl<S> fmt::Debug for Client<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,51 @@
+//! A state in memory that survives failures: each change is durable when the call that makes it returns.
+//!
+//! The state consists of [collections](crate::heap::collections) and of other types of the recoverable heap. It lies in memory, and commands run at
+//! the speed of memory: those that read beside each other, those that write one after the other. What a batch of commands has stored goes to a log
+//! in one write; another thread brings it into a file. After a failure the state is what it was after the last command that has returned, or after
+//! a later one.
+//!
+//! ```
+//! use spandrel::durable::collections::{HashMap, Open as _};
+//! use spandrel::durable::{Durable, Options};
+//!
+//! struct Visits {
+//!     of: HashMap<u64, u64>,
+//! }
+//!
+//! # let place = tempfile::tempdir()?;
+//! # let path = place.path().join("visits");
+//! # for round in 0..2 {
+//! // The directory is made if it is not there, and recovered if the program was killed.
+//! let db = Durable::open(&path, Options::new(), |arena| {
+//!     Ok(Visits { of: HashMap::open(arena, "visits")? })
+//! })?;
+//! // Durable when it returns.
+//! let before = db.write(|visits| visits.of.insert(7, visits.of.get(&7).unwrap_or(0) + 1))??;
+//! assert_eq!(before.unwrap_or(0), round);
+//! // In parallel with other reads.
+//! assert_eq!(db.read(|visits| visits.of.get(&7)), Some(round + 1));
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What a command must know
+//! - [`Durable::write`] may run a command in another thread, together with commands of others. A command that another thread waits for must not wait for
+//!   that thread, nor begin another command of the same state.
+//! - A command changes nothing but the state. What it captures by reference it may read; its result is what it returns.
+//! - A command that panics ends the state: what it had changed is not durable, every later command is refused, and [`Durable::open`] finds the state as it
+//!   was before.
+//! - A write outside of [`Durable::write`] to what lies in the arena is found and refused.
+
+pub mod collections;
+mod command;
+mod db;
+mod options;
+mod replica;
+
+pub use db::{Client, Durable, Report};
+pub use options::{OpenError, Options};
+pub use spandrel_durable::Error;
+
+/// The heap that a durable state lies in.
+pub type Arena = spandrel_pheap::Heap<spandrel_durable::store::Memory>;

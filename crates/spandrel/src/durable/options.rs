@@ -1,0 +1,72 @@
+//! How a durable state is opened.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use spandrel_durable::store::Settings;
+
+use super::Error;
+
+/// How a durable state is made and opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    pub(super) settings: Settings,
+    pub(super) clients: Option<usize>,
+}
+
+impl Options {
+    /// The defaults: a state of 1 MiB that may grow to 64 GiB, a log of 64 MiB, 256 threads at a time.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes of a new log. A batch that changes more is refused.
+    pub fn log_size(mut self, bytes: u64) -> Self {
+        self.settings.log = bytes;
+        self
+    }
+
+    /// The most bytes that the state may have: address space that is reserved for it.
+    pub fn limit(mut self, bytes: usize) -> Self {
+        self.settings.limit = bytes;
+        self
+    }
+
+    /// A number for the layout of the program's types. A state that was made with another number is refused; 0: any.
+    pub fn layout(mut self, layout: u64) -> Self {
+        self.settings.layout = layout;
+        self
+    }
+
+    /// Bytes of the blocks in which stores are noted: 16, 32, 64 or 128; 32 by default.
+    pub fn block_size(mut self, bytes: usize) -> Self {
+        self.settings.capture.block_bytes = bytes;
+        self
+    }
+
+    /// Threads that run commands at a time; others wait. At most 1024.
+    pub fn clients(mut self, threads: usize) -> Self {
+        self.clients = Some(threads);
+        self
+    }
+}
+
+/// Why a durable state could not be opened, with its directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpenError {
+    pub(super) directory: PathBuf,
+    /// The reason.
+    pub why: Error,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.directory.display(), self.why)
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.why)
+    }
+}

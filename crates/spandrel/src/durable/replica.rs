@@ -1,0 +1,63 @@
+//! The thread that brings the log into the state's file.
+
+use std::time::{Duration, Instant};
+
+use spandrel_durable::control::Control;
+use spandrel_durable::replica::Replica;
+use spandrel_durable::store::Files;
+use spandrel_pmem::Failed;
+
+/// A file that has what the log has is synced after this time without a batch.
+const IDLE: Duration = Duration::from_millis(100);
+/// How long the thread sleeps at most.
+const SLEEP_MS: u32 = 1000;
+
+/// Follows the ring until the front end has ended.
+pub(super) fn follow(
+    files: &'static Files,
+    control: &Control,
+    mut replica: Replica<'_, Files>,
+    capacity: u64,
+) {
+    if let Err(why) = follow_on(files, control, &mut replica, capacity) {
+        control.fail(why.0);
+    }
+}
+
+fn follow_on(
+    files: &Files,
+    control: &Control,
+    replica: &mut Replica<'_, Files>,
+    capacity: u64,
+) -> Result<(), Failed> {
+    let lengthen = |bytes| files.lengthen(bytes);
+    let (tail, _) = control.bells();
+    let mut settled = replica.at();
+    let mut quiet_since = Instant::now();
+    loop {
+        let seen = tail.seen();
+        let is_closing = control.is_closing();
+        if replica.at() < control.tail() {
+            replica.step(&lengthen)?;
+            control.note_applied(1);
+            quiet_since = Instant::now();
+            let is_due = replica.at() - settled > capacity / 4;
+            if is_due || control.take_asked() {
+                settled = replica.settle(false)?;
+                control.release(settled);
+            }
+            continue;
+        }
+        if is_closing {
+            control.release(replica.settle(true)?);
+            return Ok(());
+        }
+        let is_behind = settled != replica.at();
+        if is_behind && (control.take_asked() || quiet_since.elapsed() >= IDLE) {
+            settled = replica.settle(false)?;
+            control.release(settled);
+            continue;
+        }
+        tail.wait(seen, if is_behind { IDLE.as_millis() as u32 } else { SLEEP_MS });
+    }
+}

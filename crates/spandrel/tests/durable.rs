@@ -1,0 +1,276 @@
+//! A durable state: what a write has returned is there after any kill, and what does not fit is refused with a reason.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use spandrel::durable::collections::{HashMap, Open as _, Vector};
+use spandrel::durable::{Arena, Durable, Error, OpenError, Options};
+
+struct Accounts {
+    of: HashMap<u64, u64>,
+    log: Vector<[u64; 3]>,
+}
+
+fn init(arena: &Arc<Arena>) -> Result<Accounts, spandrel::heap::Error> {
+    let of = HashMap::open(arena, "accounts")?;
+    Ok(Accounts { of, log: Vector::open(arena, "log")? })
+}
+
+fn small() -> Options {
+    Options::new().log_size(1 << 20).limit(1 << 30)
+}
+
+fn open(path: &Path) -> Result<Durable<Accounts>, OpenError> {
+    Durable::open(path, small(), init)
+}
+
+/// On a disk, and in memory that outlives processes.
+fn places() -> Vec<(tempfile::TempDir, PathBuf)> {
+    let disk = tempfile::tempdir().unwrap();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    [disk, memory]
+        .map(|place| (place.path().join("bank"), place))
+        .map(|(path, place)| (place, path))
+        .into()
+}
+
+#[test]
+fn a_state_is_there_the_next_time_closed_or_not() {
+    for (_place, path) in places() {
+        for round in 0..5u64 {
+            let db = open(&path).unwrap();
+            assert_eq!(db.report().created, round == 0);
+            assert!(db.report().was_closed);
+            assert_eq!(db.read(|s| (s.of.len() as u64, s.log.len() as u64)), (round * 100, round));
+            for number in 0..100 {
+                let key = round * 100 + number;
+                assert_eq!(db.write(|s| s.of.insert(key, key * 2)).unwrap(), Ok(None));
+            }
+            db.write(|s| s.log.push([round; 3])).unwrap().unwrap();
+            assert!(db.figures().batches >= 101, "{:?}", db.figures());
+            if round % 2 == 0 { db.close().unwrap() } else { drop(db) }
+        }
+        // A closed state is a heap like any other.
+        let heap = path.join("state");
+        let (heap, opened) = spandrel::heap::Options::new().open(&heap).unwrap();
+        assert!(opened.was_clean);
+        let map =
+            spandrel::heap::collections::HashMap::<u64, u64>::open(&heap, "accounts").unwrap();
+        assert_eq!((map.len(), map.get(&499)), (500, Some(998)));
+    }
+}
+
+#[test]
+fn threads_read_and_write_at_once() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let db = open(&place.path().join("bank")).unwrap();
+    db.write(|s| (0..8).try_for_each(|key| s.of.insert(key, 100).map(drop))).unwrap().unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let db = &db;
+            scope.spawn(move || {
+                let mut client = db.client();
+                for turn in 0..500u64 {
+                    let (from, to) = ((thread + turn) % 8, (thread + turn * 3 + 1) % 8);
+                    client
+                        .write(|s| {
+                            let (a, b) = (s.of.get(&from).unwrap_or(0), s.of.get(&to).unwrap_or(0));
+                            if from != to && a > 0 {
+                                s.of.insert(from, a - 1)?;
+                                s.of.insert(to, b + 1)?;
+                            }
+                            s.log.push([thread, from, to])
+                        })
+                        .unwrap()
+                        .unwrap();
+                    let sum: u64 = client.read(|s| (0..8).filter_map(|key| s.of.get(&key)).sum());
+                    assert_eq!(sum, 800, "a reader has seen half of a command");
+                }
+            });
+        }
+    });
+    assert_eq!(db.read(|s| s.log.len()), 2000);
+    let figures = db.figures();
+    assert!(figures.batches <= 2002 && figures.bytes > 0, "{figures:?}");
+}
+
+/// The child's side: counts up, and says each number when it is durable.
+fn count(path: &Path) {
+    let db = open(path).unwrap();
+    let mut out = std::io::stdout();
+    std::thread::scope(|scope| {
+        for thread in 0..2u64 {
+            let db = &db;
+            scope.spawn(move || {
+                let mut client = db.client();
+                let mut next = client.read(|s| s.of.get(&thread).unwrap_or(0));
+                loop {
+                    next += 1;
+                    let work = |s: &mut Accounts| {
+                        s.of.insert(thread, next)?;
+                        s.log.push([thread, next, next * 7])
+                    };
+                    client.write(work).unwrap().unwrap();
+                    let _ = writeln!(&mut std::io::stdout(), "{thread} {next}");
+                }
+            });
+        }
+    });
+    let _ = out.flush();
+}
+
+/// Kills at random moments: nothing that was said is lost, and every command is there as a whole, once.
+#[test]
+fn nothing_that_was_acknowledged_is_lost_by_kills() {
+    const CHILD: &str = "SPANDREL_TEST_DURABLE_CHILD";
+    if let Some(path) = std::env::var_os(CHILD) {
+        count(Path::new(&path));
+        return;
+    }
+    for (_place, path) in places() {
+        let mut said = [0u64; 2];
+        let mut seed = std::process::id();
+        for round in 0..12u64 {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["nothing_that_was_acknowledged_is_lost_by_kills", "--exact", "--nocapture"])
+                .env(CHILD, &path)
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let until = Instant::now() + Duration::from_millis(u64::from(seed >> 16) % 60 + 5);
+            let mut killed = false;
+            for line in lines {
+                let Ok(line) = line else { break };
+                let mut words = line.split(' ').map_while(|word| word.parse::<u64>().ok());
+                if let (Some(thread @ 0..2), Some(number)) = (words.next(), words.next()) {
+                    said[thread as usize] = said[thread as usize].max(number);
+                }
+                if !killed && Instant::now() >= until {
+                    child.kill().unwrap();
+                    killed = true;
+                }
+            }
+            child.wait().unwrap();
+            assert!(killed, "the child ended by itself");
+            let db = open(&path).unwrap();
+            assert!(!db.report().was_closed, "round {round}");
+            let (of, log) = db.read(|s| {
+                let of = [0, 1].map(|thread| s.of.get(&thread).unwrap_or(0));
+                (of, (0..s.log.len()).filter_map(|at| s.log.get(at)).collect::<Vec<_>>())
+            });
+            for thread in 0..2 {
+                assert!(
+                    of[thread] >= said[thread],
+                    "{} of {} in {path:?}",
+                    of[thread],
+                    said[thread]
+                );
+                // Not more than the one command that was under way.
+                assert!(of[thread] <= said[thread] + 2, "{} of {}", of[thread], said[thread]);
+            }
+            let mut next = [1, 1];
+            for [thread, number, product] in log {
+                let expected = &mut next[thread as usize];
+                assert_eq!((number, product), (*expected, *expected * 7));
+                *expected += 1;
+            }
+            assert_eq!(next, of.map(|count| count + 1), "each command is there once");
+            said = of;
+            db.close().unwrap();
+        }
+        assert!(said.iter().all(|count| *count > 0), "{said:?}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_a_reason() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("bank");
+    let db = open(&path).unwrap();
+    let refused = open(&path).unwrap_err();
+    assert_eq!(refused.why, Error::Locked);
+    assert!(refused.to_string().starts_with(path.to_str().unwrap()), "{refused}");
+    // A batch that is longer than the log.
+    let long = db.write(|s| (0..100_000).try_for_each(|key| s.of.insert(key, key).map(drop)));
+    assert_eq!(long, Err(Error::TooLong));
+    assert_eq!(db.write(|s| s.of.len()), Err(Error::TooLong), "memory has what is not durable");
+    assert_eq!(db.close(), Err(Error::TooLong));
+    let db = open(&path).unwrap();
+    assert_eq!(db.read(|s| s.of.len()), 0);
+    db.write(|s| s.of.insert(1, 1)).unwrap().unwrap();
+    // A store outside of a write.
+    let stray = Arc::new(std::sync::Mutex::new(None));
+    let other = Arc::clone(&stray);
+    drop(db);
+    let db = Durable::open(&path, small(), |arena| {
+        *other.lock().unwrap() = Some(Arc::clone(arena));
+        init(arena)
+    })
+    .unwrap();
+    let arena = stray.lock().unwrap().take().unwrap();
+    HashMap::<u64, u64>::open(&arena, "stray").unwrap().insert(1, 1).unwrap();
+    drop(arena);
+    assert_eq!(db.write(|s| s.of.insert(2, 2)).err(), Some(Error::Stray));
+    drop(db);
+    let db = open(&path).unwrap();
+    assert_eq!(db.read(|s| (s.of.get(&1), s.of.get(&2))), (Some(1), None));
+    db.close().unwrap();
+    // Another program's types.
+    let made = Durable::open(path.join("layout"), small().layout(7), init).unwrap();
+    drop(made);
+    let refused = Durable::open(path.join("layout"), small().layout(8), init).unwrap_err();
+    assert_eq!(refused.why, Error::Layout { state: 7, given: 8 });
+    // Files that are missing or damaged.
+    std::fs::rename(path.join("state"), path.join("kept")).unwrap();
+    assert_eq!(open(&path).unwrap_err().why, Error::MissingState);
+    std::fs::rename(path.join("kept"), path.join("state")).unwrap();
+    std::fs::rename(path.join("log"), path.join("kept")).unwrap();
+    assert_eq!(open(&path).unwrap().read(|s| s.of.get(&1)), Some(1), "a closed state needs no log");
+    std::fs::write(path.join("log"), "no log at all, but some bytes").unwrap();
+    assert!(matches!(open(&path).unwrap_err().why, Error::NotALog | Error::DamagedLog));
+    std::fs::rename(path.join("kept"), path.join("log")).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o777)).unwrap();
+    assert_eq!(open(&path).unwrap_err().why, Error::Shared(0o777));
+}
+
+#[test]
+fn a_transaction_within_a_write_is_undone() {
+    struct Kept {
+        arena: Arc<Arena>,
+        of: HashMap<u64, u64>,
+    }
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("kept");
+    let open = || {
+        Durable::open(&path, small(), |arena| {
+            Ok(Kept { arena: Arc::clone(arena), of: HashMap::open(arena, "of")? })
+        })
+        .unwrap()
+    };
+    let db = open();
+    db.write(|s| s.of.insert(1, 1)).unwrap().unwrap();
+    let undone = db.write(|s| {
+        let Kept { arena, of } = s;
+        arena.transaction(|| {
+            of.insert(1, 2)?;
+            of.insert(2, 2)?;
+            Err::<(), _>(spandrel::heap::Error::Full)
+        })
+    });
+    assert_eq!(undone, Ok(Err(spandrel::heap::Error::Full)));
+    let done = db.write(|s| {
+        let Kept { arena, of } = s;
+        arena.transaction(|| of.insert(3, 3).map(drop))
+    });
+    assert_eq!(done, Ok(Ok(())));
+    let all = |db: &Durable<Kept>| db.read(|s| [1, 2, 3].map(|key| s.of.get(&key)));
+    assert_eq!(all(&db), [Some(1), None, Some(3)]);
+    db.close().unwrap();
+    assert_eq!(all(&open()), [Some(1), None, Some(3)]);
+}
