@@ -97,11 +97,11 @@ soak:
 	SPANDREL_SOAK=10000 cargo test --locked -p spandrel-pheap --test soak
 
 peers: setup-bench
-	$(MAKE) -C bench-compare
+	$(MAKE) -C bench/peers
 
 bench: setup-bench build peers
-	SPANDREL_PEERS=$(CURDIR)/bench-compare/lib SPANDREL_PROGRAMS=$(CURDIR)/bench-compare/lib/programs \
-		SPANDREL_PAPER=$(CURDIR)/bench-compare/lib/paper \
+	SPANDREL_PEERS=$(CURDIR)/bench/peers/lib SPANDREL_PROGRAMS=$(CURDIR)/bench/peers/lib/programs \
+		SPANDREL_PAPER=$(CURDIR)/bench/peers/lib/paper \
 		$(RELEASE)/spandrel bench all --out $(CARGO_TARGET_DIR)/hugepages.svg
 
 # Programs of a distribution on the usual allocators and on Spandrel: half an hour.

@@ -8,7 +8,7 @@ use spandrel_tests::abi::{Program, Source, abi_dir};
 use spandrel_tests::subject::ALL_MODES;
 
 /// From `tests/abi`.
-const FOLDER: &str = "../../bench-compare/programs";
+const FOLDER: &str = "../../bench/programs";
 
 #[track_caller]
 fn check(file: &str, arguments: &str) {

@@ -1,10 +1,10 @@
 //! What may be asked of the command.
 
+use crate::bench::BenchArgs;
 use crate::heap::HeapArgs;
 use crate::sim::SimArgs;
 use crate::trace::TraceArgs;
-use clap::builder::PossibleValue;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -163,146 +163,6 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Measure this machine: Spandrel beside every other allocator that is installed.
-///
-/// Each measurement is a fresh process; allocators take turns, after one
-/// unmeasured round, and medians are compared.
-#[derive(Parser, Debug)]
-pub struct BenchArgs {
-    /// What to measure
-    #[arg(value_name = "SUITE", default_value = "all")]
-    pub suite: Suite,
-
-    /// Fewer rounds and smaller jobs: a first impression in minutes
-    #[arg(long)]
-    pub quick: bool,
-
-    /// Measured rounds [default: 7; 3 with --quick and for `apps` and `world`]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub runs: Option<u32>,
-
-    /// Write everything that was measured to a file; - is standard output
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-
-    /// Draw the suite `hugepages`, `paper` or `heap` as a picture
-    #[arg(long, value_name = "FILE.svg")]
-    pub out: Option<PathBuf>,
-
-    /// Only these allocators, separated by commas (sys is always measured)
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub peers: Option<Vec<String>>,
-
-    /// Modes of Spandrel to measure, separated by commas or semicolons; `static` is `auto` that
-    /// does not learn while the program runs
-    #[arg(long, value_name = "MODES", default_value = "auto")]
-    pub modes: String,
-
-    /// Only these of the suites `programs`, `world`, `paper` or `heap`, separated by commas
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub only: Option<Vec<String>>,
-
-    /// How much of what the papers did, in the suites `paper` (element counts) and `heap` (times; sizes
-    /// come in steps) [default: 0.1, or 0.02 with --quick; 1 is the papers' own]
-    #[arg(long, value_name = "PART", value_parser = scale)]
-    pub scale: Option<f64>,
-
-    /// In the suite `paper`, also train a profile for each workload (`spandrel tune`) and measure
-    /// `auto` with it: takes several times as long
-    #[arg(long)]
-    pub trained: bool,
-
-    /// Write the tables of the suite `world`, `paper` or `heap` as Markdown
-    #[arg(long, value_name = "FILE.md")]
-    pub markdown: Option<PathBuf>,
-
-    /// Hold the figures against the project's targets (docs/targets.md)
-    #[arg(long)]
-    pub targets: bool,
-
-    /// The library to measure [default: found beside this command]
-    #[arg(long, value_name = "PATH", env = "SPANDREL_LIB", hide_env_values = true)]
-    pub lib: Option<PathBuf>,
-}
-
-/// A part of the paper's counts: more than nothing, and no more than all of it.
-fn scale(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(part) if part > 0.0 && part <= 1.0 => Ok(part),
-        _ => Err("give a number above 0 and up to 1, such as 0.1".into()),
-    }
-}
-
-/// What `spandrel bench` can measure.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Suite {
-    Realloc,
-    Append,
-    Vec,
-    Arrow,
-    Copies,
-    Fig2,
-    Pair,
-    Small,
-    Mixed,
-    Startup,
-    Dispatch,
-    Hugepages,
-    Redis,
-    Programs,
-    Paper,
-    Heap,
-    Apps,
-    World,
-    All,
-}
-
-impl Suite {
-    /// The name that users type, and what it measures.
-    pub fn about(self) -> (&'static str, &'static str) {
-        match self {
-            Suite::Realloc => ("realloc", "an object doubles from 4 KiB to 128 KiB … 1 GiB"),
-            Suite::Append => ("append", "an object grows by 4 KiB to 256 MiB"),
-            Suite::Vec => ("vec", "100 million pushes to a Rust Vec"),
-            Suite::Arrow => ("arrow", "100 million pushes to an Apache Arrow buffer"),
-            Suite::Copies => ("copies", "copies per thread (Brug, Table I)"),
-            Suite::Fig2 => ("fig2", "time of each reallocation (Brug, Fig. 2)"),
-            Suite::Pair => {
-                ("pair", "malloc and free of 64 B and of large objects, in pairs and in batches")
-            }
-            Suite::Small => ("small", "many small objects that grow to 4 KiB"),
-            Suite::Mixed => ("mixed", "random requests of 16 B to 1 MiB, two threads"),
-            Suite::Startup => ("startup", "what loading the library costs"),
-            Suite::Dispatch => ("dispatch", "what finding the owner of a pointer costs"),
-            Suite::Hugepages => ("hugepages", "huge pages and memory over the life of a heap"),
-            Suite::Redis => ("redis", "redis-server under redis-benchmark"),
-            Suite::Programs => ("programs", "the programs that allocators are judged by"),
-            Suite::Paper => {
-                ("paper", "the Brug paper's evaluation, every mode beside allocators by themselves")
-            }
-            Suite::Heap => ("heap", "the recoverable heap: the Makalu paper's evaluation"),
-            Suite::Apps => ("apps", "real programs on the system's allocator and on Spandrel"),
-            Suite::World => ("world", "servers, interpreters, data systems and desktop programs"),
-            Suite::All => ("all", "everything but apps and world"),
-        }
-    }
-}
-
-impl ValueEnum for Suite {
-    fn value_variants<'a>() -> &'a [Self] {
-        use Suite::*;
-        &[
-            Realloc, Append, Vec, Arrow, Copies, Fig2, Pair, Small, Mixed, Startup, Dispatch,
-            Hugepages, Redis, Programs, Paper, Heap, Apps, World, All,
-        ]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        let (name, help) = self.about();
-        Some(PossibleValue::new(name).help(help))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -311,15 +171,6 @@ mod tests {
     #[test]
     fn flags_are_consistent() {
         Args::command().debug_assert();
-    }
-
-    #[test]
-    fn a_scale_is_a_part() {
-        assert_eq!(scale("0.1"), Ok(0.1));
-        assert_eq!(scale("1"), Ok(1.0));
-        for wrong in ["0", "-1", "1.01", "nan", "inf", "all", ""] {
-            assert!(scale(wrong).is_err(), "{wrong}");
-        }
     }
 
     #[test]

@@ -6,25 +6,17 @@
 
 mod args;
 mod bench;
-mod failure;
-mod files;
 mod heap;
-mod machine;
-mod modes;
-mod places;
 mod run;
-mod say;
-mod shutdown;
 mod sim;
 mod stat;
 mod stats;
-mod terminal;
 mod trace;
 mod tune;
 
 use args::{Args, Task};
 use clap::Parser;
-use failure::Failure;
+use spandrel_console::{Failure, say, shutdown};
 use std::process::ExitCode;
 
 /// Names the library, as `--lib` does.
@@ -42,7 +34,7 @@ fn main() -> ExitCode {
         Task::Run(asked) => run::run(&asked),
         Task::Tune(asked) => tune::run(&asked),
         Task::Stat(asked) => stat::run(&asked),
-        Task::Bench(asked) => bench::run(&asked),
+        Task::Bench(asked) => bench::run(asked),
         Task::Sim(asked) => sim::run(&asked),
         Task::Trace(asked) => trace::run(&asked),
         Task::Heap(asked) => heap::run(&asked),

@@ -174,7 +174,7 @@ fn programs_that_are_unknown_or_not_built_are_refused_with_2() {
 
     let done = bench_programs(directory.path(), &["--only", "cfrac"]);
     assert_eq!(done.status.code(), Some(2));
-    assert!(text(&done.stderr).contains("make -C bench-compare"), "{}", text(&done.stderr));
+    assert!(text(&done.stderr).contains("make -C bench/peers"), "{}", text(&done.stderr));
 
     let done = bench(directory.path(), &["append", "--only", "cfrac"]);
     assert_eq!(done.status.code(), Some(2));

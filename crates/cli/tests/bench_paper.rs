@@ -97,9 +97,9 @@ fn another_result_ends_with_1_and_is_named() {
 #[test]
 fn what_would_be_without_effect_is_refused_with_2() {
     let directory = tempfile::tempdir().unwrap();
-    refused(&bench(directory.path(), &[]), &["worker 'system'", "make -C bench-compare paper"]);
+    refused(&bench(directory.path(), &[]), &["worker 'system'", "make -C bench/peers paper"]);
     let none = directory.path().join("none");
-    refused(&bench(&none, &[]), &["were not found", "make -C bench-compare paper"]);
+    refused(&bench(&none, &[]), &["were not found", "make -C bench/peers paper"]);
     workers(directory.path(), "7");
     for (args, part) in [
         (["--scale", "0"], "'0'"),
@@ -118,11 +118,10 @@ fn what_would_be_without_effect_is_refused_with_2() {
     }
 }
 
-/// The real ones are built by `make -C bench-compare paper` only.
+/// The real ones are built by `make -C bench/peers paper` only.
 #[test]
 fn real_workers_come_to_one_result() {
-    let built =
-        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench-compare/lib/paper"));
+    let built = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/peers/lib/paper"));
     if !built.join("spandrel").is_file() {
         eprintln!("skipped: the workers are not built");
         return;

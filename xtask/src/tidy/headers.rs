@@ -52,7 +52,7 @@ mod tests {
     fn roots_need_a_header() {
         assert_eq!(messages("crates/cli/src/main.rs", "\n//! The command.\nfn main() {}"), [""; 0]);
         assert!(messages("crates/cli/src/main.rs", "use x;\n//! late")[0].contains("header"));
-        assert!(messages("bench/src/main.rs", "")[0].contains("header"));
+        assert!(messages("bench/worker/src/main.rs", "")[0].contains("header"));
         assert_eq!(messages("crates/cli/src/run.rs", "use x;"), [""; 0]);
     }
 

@@ -23,7 +23,7 @@ pub enum Use {
 
 /// The rooms from the ground up. A room may be used only by those that stand below it here.
 #[rustfmt::skip]
-pub const TABLE: [(&str, Use); 25] = [
+pub const TABLE: [(&str, Use); 28] = [
     ("pages",    Use::Rooms(&[])),
     ("os",       Use::Rooms(&["pages"])),
     ("sync",     Use::Rooms(&["os", "pages"])),
@@ -45,8 +45,11 @@ pub const TABLE: [(&str, Use); 25] = [
     ("sim",      Use::Tool(&["pageheap", "pages"])),
     ("report",   Use::Tool(&["pages"])),
     ("trace",    Use::Tool(&["sim", "recorder", "pages"])),
+    ("console",  Use::Tool(&["report"])),
+    ("measure",  Use::Tool(&["console", "report", "policy", "os", "pages"])),
+    ("harness",  Use::Tool(&["measure", "console", "sim", "report"])),
     ("cli",      Use::Anything),
-    ("bench",    Use::Anything),
+    ("worker",   Use::Anything),
     ("tests",    Use::Anything),
     ("xtask",    Use::Anything),
 ];

@@ -3,8 +3,8 @@
 use super::args::CreateArgs;
 use super::failed::failed;
 use super::{refuse_existing, words};
-use crate::failure::Failure;
-use crate::say;
+use spandrel_console::Failure;
+use spandrel_console::say;
 use spandrel_pages::ByteSize;
 use spandrel_pheap::{Error, LIMIT, Options};
 use spandrel_report::numbers::bytes;

@@ -2,7 +2,7 @@
 
 use super::holder;
 use super::shell::command;
-use crate::failure::Failure;
+use spandrel_console::Failure;
 use spandrel_pheap::{Error, OpenError};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

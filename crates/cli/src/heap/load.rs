@@ -4,13 +4,13 @@ use super::args::LoadArgs;
 use super::dump::FORMAT;
 use super::failed::failed;
 use super::{directory_of, image, log_of, refuse_existing};
-use crate::failure::Failure;
-use crate::say;
-use crate::shutdown::{Kind, Scratch};
 use serde::Deserialize;
 use serde::de::{
     DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
+use spandrel_console::Failure;
+use spandrel_console::say;
+use spandrel_console::shutdown::{Kind, Scratch};
 use spandrel_pheap::{Choice, Error, LIMIT, Options, Restoring};
 use spandrel_report::numbers::{bytes, counted};
 use std::fmt;
@@ -33,7 +33,7 @@ pub fn run(args: &LoadArgs) -> Result<u8, Failure> {
     };
     // The heap appears whole or not at all: it is made in a directory of its own, with its log, and renamed in the end.
     let made = Scratch::directory_in(Kind::Load, directory_of(path));
-    let made = made.map_err(|why| crate::files::not_written(path, &why))?;
+    let made = made.map_err(|why| spandrel_console::files::not_written(path, &why))?;
     let mut loading = Loading::new(made.path().join("heap"));
     let mut input = serde_json::Deserializer::from_reader(BufReader::new(source));
     let read = loading.deserialize(&mut input).and_then(|()| input.end());
@@ -43,7 +43,7 @@ pub fn run(args: &LoadArgs) -> Result<u8, Failure> {
     read.map_err(|why| unreadable(from, &why))?;
     let (objects, size) = loading.finish().map_err(|why| refused(path, from, why))?;
     let moved = image::rename(&loading.path, path);
-    moved.map_err(|why| crate::files::not_written(path, &why))?;
+    moved.map_err(|why| spandrel_console::files::not_written(path, &why))?;
     say::out(format_args!(
         "{}: {}, with {}",
         path.display(),

@@ -21,10 +21,10 @@ mod words;
 
 pub use args::HeapArgs;
 
-use crate::failure::Failure;
 use args::{HeapTask, WaitArgs};
 use failed::{copy_failed, failed};
 use nix::sys::signal::{SigHandler, Signal, signal};
+use spandrel_console::Failure;
 use spandrel_pheap::{Error, Media, Options};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -1,10 +1,10 @@
 //! A file that the command writes: under its name when it is complete. Until then an earlier file of that name stays.
 
 use super::directory_of;
-use crate::shutdown::{Kind, Scratch, steady};
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, statfs};
 use nix::unistd::linkat;
+use spandrel_console::shutdown::{Kind, Scratch, steady};
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsRawFd;

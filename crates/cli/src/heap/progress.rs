@@ -1,9 +1,9 @@
 //! Progress with large heaps: a bar on a terminal, nothing elsewhere.
 
-use crate::failure::Failure;
-use crate::say;
-use crate::terminal::bar::Bar;
 use indicatif::ProgressBar;
+use spandrel_console::Failure;
+use spandrel_console::say;
+use spandrel_console::terminal::bar::Bar;
 use std::fmt::Display;
 use std::sync::Arc;
 

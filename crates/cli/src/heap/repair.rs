@@ -6,9 +6,9 @@ use super::failed::{copy_failed, failed, is_damage, text as reason};
 use super::progress::Progress;
 use super::shell::command;
 use super::{beside, bytes_of, image, log_of};
-use crate::failure::Failure;
-use crate::files::not_written;
-use crate::say;
+use spandrel_console::Failure;
+use spandrel_console::files::not_written;
+use spandrel_console::say;
 use spandrel_pheap::{
     Error, Finding, Kind, Media, Options, Repaired, Standing, Survey, check_watched, repair_watched,
 };

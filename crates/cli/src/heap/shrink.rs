@@ -2,8 +2,8 @@
 
 use super::args::ShrinkArgs;
 use super::failed::failed;
-use crate::failure::Failure;
-use crate::say;
+use spandrel_console::Failure;
+use spandrel_console::say;
 use spandrel_pheap::{Options, Shrunk};
 use spandrel_report::numbers::bytes;
 use std::os::unix::ffi::OsStrExt;

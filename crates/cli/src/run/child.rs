@@ -5,13 +5,13 @@
 
 use super::sampler::Sampler;
 use super::watch::Watch;
-use crate::failure::Failure;
-use crate::shutdown::{self, is_ignored};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, pthread_sigmask, signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use nix::unistd::Pid;
+use spandrel_console::Failure;
+use spandrel_console::shutdown::{self, is_ignored};
 use spandrel_report::Sample;
 use std::ffi::OsStr;
 use std::os::fd::AsFd;

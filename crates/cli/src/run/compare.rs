@@ -1,13 +1,13 @@
 //! `--compare`: the same job in other ways, so that a report has something to stand beside.
 
 use super::Policy;
-use crate::bench::contender::Contender;
-use crate::bench::measure::{self, Series};
-use crate::bench::process;
-use crate::bench::progress::Progress;
-use crate::failure::Failure;
-use crate::modes;
 use serde_json::json;
+use spandrel_console::Failure;
+use spandrel_console::progress::Progress;
+use spandrel_measure::contender::Contender;
+use spandrel_measure::modes;
+use spandrel_measure::process;
+use spandrel_measure::rounds::{self, Series};
 use spandrel_report::Way;
 use spandrel_report::numbers::Summary;
 use std::ffi::OsString;
@@ -78,7 +78,7 @@ impl Comparison {
     /// Runs the job in all ways, in turns. Its output is not shown.
     pub fn run(&self, program: &Path, words: &[OsString]) -> Vec<Way> {
         let progress = Progress::new();
-        let series = measure::turns(&self.ways, self.rounds, &progress, "comparing", |way| {
+        let series = rounds::turns(&self.ways, self.rounds, &progress, "comparing", |way| {
             let mut command = Command::new(program);
             if let Some((name, words)) = words.split_first() {
                 command.arg0(name).args(words);

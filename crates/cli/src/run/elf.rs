@@ -46,15 +46,6 @@ where
     })
 }
 
-/// The machine that this command, and so the library, was built for.
-pub fn own_machine() -> Machine {
-    match std::env::consts::ARCH {
-        "aarch64" => elf::EM_AARCH64,
-        "riscv64" => elf::EM_RISCV,
-        _ => elf::EM_X86_64,
-    }
-}
-
 /// A machine's usual name.
 pub fn machine_name(machine: Machine, bits: u8) -> String {
     match (machine, bits) {
@@ -73,6 +64,7 @@ pub fn machine_name(machine: Machine, bits: u8) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spandrel_measure::places::own_machine;
 
     #[test]
     fn this_program_is_dynamic() {

@@ -1,10 +1,10 @@
 //! The proof that the library is loaded: it writes one line into a pipe that the
 //! program inherits, and says which mode is in force.
 
-use crate::failure::Failure;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::stat::fstat;
 use nix::unistd::pipe2;
+use spandrel_console::Failure;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;

@@ -1,7 +1,7 @@
 //! Finding a program as shells do.
 
-use crate::failure::Failure;
 use nix::unistd::{AccessFlags, access};
+use spandrel_console::Failure;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

@@ -18,18 +18,18 @@ mod symbols;
 mod watch;
 
 pub use child::Ended;
-pub use elf::own_machine;
 
 use crate::args::RunArgs;
-use crate::failure::Failure;
-use crate::say;
-use crate::stats::Gathering;
-use crate::{modes, places, trace};
+use crate::stats::{self, Gathering};
+use crate::trace;
 use child::Companions;
 use compare::Comparison;
 use handshake::Handshake;
 use program::Obstacle;
 use report::{Contents, Report};
+use spandrel_console::Failure;
+use spandrel_console::say;
+use spandrel_measure::{modes, places};
 use spandrel_policy::{Experiment, Limit, Mode, ReleaseRate, variables};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -91,7 +91,7 @@ pub fn run_with(args: &RunArgs, variables: &[(&str, &OsStr)]) -> Result<Ended, F
     let mut ended = child::spawn_and_wait(command, with)?;
     let Some(gathering) = gathering else { return Ok(ended) };
     if args.stats {
-        gathering.print(ended.code);
+        stats::print(&gathering, ended.code);
     }
     if let Some(report) = report {
         // An interrupted run is not wanted again.

@@ -3,6 +3,7 @@
 use super::elf::{self, Elf};
 use super::{lookup, secure};
 use object::read::ReadCache;
+use spandrel_measure::places::own_machine;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
@@ -47,7 +48,7 @@ impl fmt::Display for Obstacle {
                 f,
                 "it is a program for {name}, and this library is for {}: take a library that was \
                  built for that machine (--lib)",
-                elf::machine_name(elf::own_machine(), usize::BITS as u8)
+                elf::machine_name(own_machine(), usize::BITS as u8)
             ),
             Reason::Musl(linker) => write!(
                 f,
@@ -95,7 +96,7 @@ pub fn inspect(path: &Path, words: &[OsString]) -> Option<Obstacle> {
 }
 
 fn obstacle(elf: &Elf, path: &Path, words: &[OsString]) -> Option<Reason> {
-    if elf.machine != elf::own_machine() || u32::from(elf.bits) != usize::BITS {
+    if elf.machine != own_machine() || u32::from(elf.bits) != usize::BITS {
         return Some(Reason::Machine(elf::machine_name(elf.machine, elf.bits)));
     }
     match &elf.interpreter {
@@ -204,7 +205,7 @@ mod tests {
             interpreter: Some(interpreter.into()),
         };
         let check = |elf: &Elf| obstacle(elf, Path::new("x"), &[]);
-        let own = elf::own_machine();
+        let own = own_machine();
         assert!(check(&elf(own, "/lib64/ld-linux-x86-64.so.2")).is_none());
         assert!(matches!(check(&elf(own, "/lib/ld-musl-x86_64.so.1")), Some(Reason::Musl(_))));
         assert!(matches!(check(&elf(object::elf::EM_ARM, "/lib/ld.so")), Some(Reason::Machine(_))));

@@ -2,10 +2,10 @@
 
 use super::Policy;
 use super::symbols;
-use crate::failure::Failure;
-use crate::machine::Machine;
-use crate::shutdown::{Kind, Scratch};
 use crate::stats::{Gathering, Stats};
+use spandrel_console::Failure;
+use spandrel_console::shutdown::{Kind, Scratch};
+use spandrel_measure::machine::Machine;
 use spandrel_report::{Run, Sample, Way, page};
 use std::ffi::OsString;
 use std::io::Write;

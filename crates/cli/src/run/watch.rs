@@ -2,8 +2,8 @@
 //! standard error if not; otherwise nothing.
 
 use super::handshake::{Answer, Handshake};
-use crate::say;
 use nix::unistd::Pid;
+use spandrel_console::say;
 use spandrel_policy::{Mode, parse_mode};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};

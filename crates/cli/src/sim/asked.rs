@@ -2,8 +2,8 @@
 
 use super::SimArgs;
 use super::compared::{Pair, pairs};
-use crate::bench::reserve;
-use crate::failure::Failure;
+use spandrel_console::Failure;
+use spandrel_measure::reserve;
 use spandrel_pages::{ByteSize, GIB, HEAP_PAGE_BYTES};
 use spandrel_report::numbers::bytes;
 use spandrel_sim::{Config, HEAP_MAX, Policy, Shape, Sizes, Target, bytes_needed};

@@ -1,7 +1,7 @@
 //! What is compared: every policy with every release, on the same operations.
 
 use super::{SimArgs, bar, failed};
-use crate::failure::Failure;
+use spandrel_console::Failure;
 use spandrel_sim::{Config, Error, Operations, Outcome, Policy, Release, run as simulate};
 
 /// So many releases at most: a plot has no more colours.

@@ -1,10 +1,10 @@
 //! `spandrel sim --figure`: the paper's figures as tables and plots.
 
 use super::{bar, failed};
-use crate::failure::Failure;
-use crate::files::{is_plot, write};
-use crate::say;
-use crate::terminal::table;
+use spandrel_console::Failure;
+use spandrel_console::files::{is_plot, write};
+use spandrel_console::say;
+use spandrel_console::terminal::table;
 use spandrel_sim::figures::Figure;
 use std::path::Path;
 

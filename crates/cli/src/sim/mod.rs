@@ -13,15 +13,15 @@ mod traces;
 
 pub use args::SimArgs;
 
-use crate::failure::Failure;
-use crate::files::{self, write};
-use crate::say;
-use crate::terminal::bar::Bar;
-use crate::terminal::table;
 use asked::Asked;
 use compared::compare;
 use indicatif::ProgressBar;
 use report::Described;
+use spandrel_console::Failure;
+use spandrel_console::files::{self, write};
+use spandrel_console::say;
+use spandrel_console::terminal::bar::Bar;
+use spandrel_console::terminal::table;
 use spandrel_report::numbers::{bytes, counted};
 use spandrel_sim::{Course, Driver, Error, timeline};
 use std::path::Path;

@@ -2,10 +2,10 @@
 
 use super::asked::size_option;
 use super::{SimArgs, failed};
-use crate::args::{BenchArgs, Suite};
-use crate::bench::replay::{Ready, Script, measure, prepare};
-use crate::bench::reserve;
-use crate::failure::Failure;
+use spandrel_console::Failure;
+use spandrel_harness::Asked;
+use spandrel_harness::replay::{Ready, Script, measure, prepare};
+use spandrel_measure::reserve;
 use spandrel_pages::HEAP_PAGE_BYTES;
 use spandrel_report::numbers::bytes;
 use spandrel_sim::{Driver, Event, Operation, Operations};
@@ -50,20 +50,13 @@ impl Numbers {
 /// Finds the allocators, and whether there is memory for so many bytes.
 pub fn find(args: &SimArgs, peak_bytes: f64) -> Result<Ready, Failure> {
     let named = std::env::var_os("SPANDREL_LIB").filter(|path| !path.is_empty());
-    let ready = prepare(&BenchArgs {
-        scale: None,
-        trained: false,
-        targets: false,
-        markdown: None,
-        suite: Suite::Mixed,
-        quick: false,
+    let ready = prepare(&Asked {
         runs: Some(args.runs.unwrap_or(RUNS)),
         json: args.json.clone(),
-        out: None,
         peers: args.peers.clone(),
         modes: args.modes.clone().unwrap_or_else(|| MODES.into()),
-        only: None,
-        lib: args.lib.clone().or_else(|| named.map(Into::into)),
+        library: args.lib.clone().or_else(|| named.map(Into::into)),
+        ..Asked::default()
     })?;
     check_memory(size_option(args), peak_bytes)?;
     Ok(ready)

@@ -1,8 +1,8 @@
 //! What a simulation came to, on one screen and as JSON.
 
-use crate::failure::Failure;
-use crate::terminal::table;
 use serde::Serialize;
+use spandrel_console::Failure;
+use spandrel_console::terminal::table;
 use spandrel_pages::HEAP_PAGE_BYTES;
 use spandrel_report::numbers::{bytes, count, counted};
 use spandrel_sim::{Outcome, Summary};

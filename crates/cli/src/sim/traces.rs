@@ -3,11 +3,11 @@
 use super::compared::{compare, pairs};
 use super::report::{self, Described};
 use super::{SimArgs, draw};
-use crate::failure::Failure;
-use crate::files::write;
-use crate::say;
-use crate::terminal::table;
 use crate::trace::read;
+use spandrel_console::Failure;
+use spandrel_console::files::write;
+use spandrel_console::say;
+use spandrel_console::terminal::table;
 use spandrel_pages::HEAP_PAGE_BYTES;
 use spandrel_report::numbers::{bytes, counted};
 use spandrel_sim::{Config, Policy};

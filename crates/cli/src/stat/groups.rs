@@ -1,10 +1,10 @@
 //! `spandrel stat --compare-groups`: how processes on a variant did beside those that were not.
 
-use crate::failure::Failure;
-use crate::say;
 use crate::stats::Stats;
-use crate::terminal::table;
 use serde_json::{Value, json};
+use spandrel_console::Failure;
+use spandrel_console::say;
+use spandrel_console::terminal::table;
 use spandrel_report::numbers::{bytes, count, digits, median, middle_between, time};
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -5,18 +5,17 @@
 
 mod groups;
 mod process;
-pub mod smaps;
 
 use crate::args::StatArgs;
-use crate::failure::Failure;
-use crate::say;
 use crate::stats::native;
-use crate::terminal::Stream;
-use crate::terminal::table::{share, wrap};
 use process::Reading;
 pub use process::Window;
 use serde_json::{Map, Value, json};
-use smaps::{Memory, Resident};
+use spandrel_console::Failure;
+use spandrel_console::say;
+use spandrel_console::terminal::Stream;
+use spandrel_console::terminal::table::{share, wrap};
+use spandrel_measure::smaps::{self, Memory, Resident};
 use spandrel_pages::live::Stage;
 use spandrel_pages::{AllocatorId, Figure};
 use spandrel_report::numbers::bytes;
@@ -92,7 +91,8 @@ impl Look {
             0..3 => own[part].as_slice(),
             _ => slices[part - 3].as_slice(),
         });
-        let Resident { all, parts } = Resident::of(pid, &reading.program, &parts)?;
+        let Resident { all, parts } = Resident::of(pid, &parts)
+            .map_err(|why| process::forbidden(pid, &reading.program, why))?;
         let [heap, tables, records, others @ ..] = parts;
         // The library measures these when it is asked itself.
         let mut set = |figure: Figure, value| reading.figures[figure as usize] = value;

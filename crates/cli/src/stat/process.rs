@@ -1,8 +1,8 @@
 //! Finds the library's figures in another process's memory, and reads them.
 
-use crate::failure::Failure;
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{Endianness, Object, ObjectSymbol, ReadCache};
+use spandrel_console::Failure;
 use spandrel_pages::live::{
     BOUNDS_AT, FIGURES_AT, MAGIC, MODE, MODE_AT, SLICE, SLICES, SLICES_AT, STAGE_AT, SYMBOL, Stage,
     WORDS,
@@ -272,6 +272,7 @@ fn symbol(file: File) -> Option<Symbol> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
     #[test]
     fn lines_of_maps() {
@@ -306,13 +307,11 @@ mod tests {
         let said = |code: &Failure, text: &str| code.code == 2 && code.message.contains(text);
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id() as i32;
-        // Until the test asks for its end.
-        let ended = loop {
-            match Reading::of(pid) {
-                Err(failure) if failure.message.contains("has ended") => break failure,
-                _ => std::thread::yield_now(),
-            }
-        };
+        // The end of the process, which stays a zombie: a process that is just executing a program has no memory either,
+        // and still its old name.
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        waitid(Id::Pid(nix::unistd::Pid::from_raw(pid)), flags).unwrap();
+        let ended = Reading::of(pid).err().unwrap();
         assert!(said(&ended, "true (pid"), "{ended:?}");
         child.wait().unwrap();
         assert!(said(&Reading::of(pid).err().unwrap(), "there is no process"));

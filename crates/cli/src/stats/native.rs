@@ -1,7 +1,7 @@
 //! The native allocator's memory in words: where it is, what went back, what was mended.
 
-use crate::terminal::Stream;
-use crate::terminal::table::{share, wrap_on};
+use spandrel_console::terminal::Stream;
+use spandrel_console::terminal::table::{share, wrap_on};
 use spandrel_pages::Figure;
 use spandrel_report::numbers::{bytes, count, counted};
 use std::fmt::Write;

@@ -1,7 +1,7 @@
 //! Where the requests went, on one screen.
 
 use super::{Requests, Stats, native};
-use crate::terminal::{Stream, table};
+use spandrel_console::terminal::{Stream, table};
 use spandrel_pages::Figure;
 use spandrel_report::numbers::{bytes, count, counted};
 use spandrel_report::{LearntRow, Tuner};

@@ -1,6 +1,6 @@
 //! By bytes, how large what was asked for is: Figs. 4 and 5 of the paper, as a table and as a picture.
 
-use crate::terminal::table;
+use spandrel_console::terminal::table;
 use spandrel_report::numbers::whole;
 use spandrel_sim::{Axis, Chart, Line, Panel};
 use spandrel_trace::Cdf;

@@ -2,9 +2,9 @@
 
 use super::args::ExportArgs;
 use super::{damaged, read};
-use crate::failure::Failure;
-use crate::files::{self, not_written};
-use crate::say;
+use spandrel_console::Failure;
+use spandrel_console::files::{self, not_written};
+use spandrel_console::say;
 use spandrel_report::numbers::counted;
 use spandrel_trace::{TableError, Trace, requests_to_parquet, spans_to_parquet};
 use std::fs::File;

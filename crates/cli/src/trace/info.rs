@@ -3,11 +3,11 @@
 use super::args::InfoArgs;
 use super::distribution::What;
 use super::{damaged, distribution, read};
-use crate::failure::Failure;
-use crate::files::{self, write};
-use crate::say;
-use crate::terminal::table;
 use serde_json::{Value, json};
+use spandrel_console::Failure;
+use spandrel_console::files::{self, write};
+use spandrel_console::say;
+use spandrel_console::terminal::table;
 use spandrel_pages::HEAP_PAGE_BYTES;
 use spandrel_recorder::End;
 use spandrel_report::numbers::{bytes, count, counted};

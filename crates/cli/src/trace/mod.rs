@@ -10,8 +10,8 @@ mod replay;
 
 pub use args::TraceArgs;
 
-use crate::failure::Failure;
 use args::TraceTask;
+use spandrel_console::Failure;
 use spandrel_recorder::{Kinds, Recording};
 use spandrel_trace::Trace;
 use std::path::Path;

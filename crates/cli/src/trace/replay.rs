@@ -2,10 +2,10 @@
 
 use super::args::ReplayArgs;
 use super::{damaged, read};
-use crate::args::{BenchArgs, Suite};
-use crate::bench::replay::{Script, measure, prepare};
-use crate::failure::Failure;
-use crate::files;
+use spandrel_console::Failure;
+use spandrel_console::files;
+use spandrel_harness::Asked;
+use spandrel_harness::replay::{Script, measure, prepare};
 use spandrel_trace::{Objects, Request};
 
 /// Makes them again.
@@ -18,20 +18,13 @@ pub fn run(args: &ReplayArgs) -> Result<u8, Failure> {
         )));
     }
     files::check(&[("--json", args.json.as_deref())], std::slice::from_ref(&args.trace))?;
-    let ready = prepare(&BenchArgs {
-        scale: None,
-        trained: false,
-        targets: false,
-        markdown: None,
-        suite: Suite::Mixed,
-        quick: false,
+    let ready = prepare(&Asked {
         runs: Some(args.runs),
         json: args.json.clone(),
-        out: None,
         peers: args.peers.clone(),
         modes: args.modes.clone(),
-        only: None,
-        lib: args.lib.clone(),
+        library: args.lib.clone(),
+        ..Asked::default()
     })?;
     let mut script = Script::new()?;
     for step in Objects::new(&trace) {

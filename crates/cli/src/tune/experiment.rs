@@ -6,7 +6,7 @@ use std::path::Path;
 
 use spandrel_policy::Experiment;
 
-use crate::failure::Failure;
+use spandrel_console::Failure;
 
 /// `NAME control` or `NAME variant`, as the library decides for the program on this host; `None`: there is no experiment
 /// in the environment.

@@ -13,18 +13,20 @@ mod show;
 mod verdict;
 
 use crate::args::TuneArgs;
-use crate::bench::contender::Contender;
-use crate::bench::measure::{self, Series};
-use crate::bench::process;
-use crate::bench::progress::Progress;
-use crate::failure::Failure;
-use crate::machine::Machine;
+use crate::run;
 use crate::stats::{Gathering, Stats};
-use crate::{files, modes, places, run, say};
 use bands::{Band, Load};
 use profile::Choice;
 use record::{Record, Sizes};
 use serde_json::{Value, json};
+use spandrel_console::Failure;
+use spandrel_console::progress::Progress;
+use spandrel_console::{files, say};
+use spandrel_measure::contender::Contender;
+use spandrel_measure::machine::Machine;
+use spandrel_measure::process;
+use spandrel_measure::rounds::{self, Series};
+use spandrel_measure::{modes, places};
 use spandrel_pages::AllocatorId;
 use spandrel_policy::Available;
 use spandrel_report::numbers::Summary;
@@ -242,7 +244,7 @@ impl Job {
         label: &str,
         progress: &Progress,
     ) -> Vec<Series> {
-        measure::turns(ways, runs, progress, label, |way| self.once(way))
+        rounds::turns(ways, runs, progress, label, |way| self.once(way))
     }
 
     /// Of the candidates the best that is better than the first, or the first; and how it compares.

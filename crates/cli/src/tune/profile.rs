@@ -1,9 +1,9 @@
 //! The profile that is written: what was learnt, and from what, for people and for the library.
 
 use super::bands::{self, Band};
-use crate::failure::Failure;
-use crate::files;
-use crate::shutdown::{Kind, Scratch};
+use spandrel_console::Failure;
+use spandrel_console::files;
+use spandrel_console::shutdown::{Kind, Scratch};
 use spandrel_policy::profile;
 use std::io::Write;
 use std::path::Path;
