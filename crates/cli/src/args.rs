@@ -1,6 +1,7 @@
 //! What may be asked of the command.
 
 use crate::bench::BenchArgs;
+use crate::durable::DurableArgs;
 use crate::heap::HeapArgs;
 use crate::sim::SimArgs;
 use crate::trace::TraceArgs;
@@ -26,6 +27,7 @@ pub enum Task {
     Trace(TraceArgs),
     Sim(SimArgs),
     Heap(HeapArgs),
+    Durable(DurableArgs),
 }
 
 /// Run a program on Spandrel.

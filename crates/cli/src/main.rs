@@ -6,6 +6,7 @@
 
 mod args;
 mod bench;
+mod durable;
 mod heap;
 mod run;
 mod sim;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Task::Sim(asked) => sim::run(&asked),
         Task::Trace(asked) => trace::run(&asked),
         Task::Heap(asked) => heap::run(&asked),
+        Task::Durable(asked) => durable::run(&asked),
     };
     // A signal that is just ending the command decides how it ends.
     let _steady = shutdown::steady();

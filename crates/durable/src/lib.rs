@@ -34,6 +34,8 @@ pub mod error;
 #[cfg(not(loom))]
 pub mod front;
 #[cfg(not(loom))]
+pub mod inspect;
+#[cfg(not(loom))]
 pub mod notes;
 #[cfg(not(loom))]
 pub mod recovery;

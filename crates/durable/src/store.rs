@@ -287,7 +287,11 @@ pub fn load(paths: &Paths, directory: Directory, settings: &Settings) -> Result<
     }
     let notes = BatchNotes::new(settings.capture)?;
     let limit = settings.limit.max(state.bytes);
-    let memory = Captured::new(Some(state.base), state.bytes, limit, notes)?;
+    let memory = Captured::new(Some(state.base), state.bytes, limit, notes);
+    let memory = memory.map_err(|why| match why {
+        Failed(libc::EADDRINUSE) => spandrel_pheap::Error::BaseTaken(state.base as u64).into(),
+        why => Error::of(why),
+    })?;
     read_into(&files.state, &memory, state.bytes)?;
     begin_first(&memory)?;
     let (heap, opened) = Heap::open(memory, settings.layout, Some(&[]))?;
