@@ -151,16 +151,39 @@ pub fn make_heap(settings: &Settings) -> Result<Heap<Memory>, Error> {
     /// Other threads may map memory at a base that was found free.
     const TURNS: usize = 8;
     let size = settings.size.max(LEAST_BYTES).next_multiple_of(PAGE_BYTES);
-    let mut turns = 0;
+    let (mut turns, mut limit) = (0, settings.limit.max(size));
     loop {
         turns += 1;
         let uuid = image::unique();
-        let base = replicated::free_base(uuid[1], settings.limit.max(size))?;
+        let base = match replicated::free_base(uuid[1], limit) {
+            Err(spandrel_pheap::Error::NoMemory) if limit / 2 >= size.max(LEAST_LIMIT) => {
+                limit /= 2;
+                continue;
+            }
+            found => found?,
+        };
         let base = usize::try_from(base).map_err(|_| Error::System(libc::ENOMEM))?;
-        let notes = BatchNotes::new(settings.capture)?;
-        match Captured::new(Some(base), size, settings.limit, notes) {
-            Err(Failed(libc::EADDRINUSE)) if turns < TURNS => {}
+        match reserve(base, size, settings) {
+            Err(Error::Heap(spandrel_pheap::Error::BaseTaken(_))) if turns < TURNS => {}
             made => return Ok(Heap::create_replicated(made?, uuid, settings.layout)?),
+        }
+    }
+}
+
+/// Where the address space is limited (`ulimit -v`), less is reserved for a state than it may have, down to this.
+const LEAST_LIMIT: usize = 64 << 20;
+
+/// Memory for a state at its base, with room to grow.
+fn reserve(base: usize, bytes: usize, settings: &Settings) -> Result<Memory, Error> {
+    let mut limit = settings.limit.max(bytes);
+    loop {
+        let notes = BatchNotes::new(settings.capture)?;
+        match Captured::new(Some(base), bytes, limit, notes) {
+            Err(Failed(libc::ENOMEM)) if limit / 2 >= bytes.max(LEAST_LIMIT) => limit /= 2,
+            Err(Failed(libc::EADDRINUSE)) => {
+                return Err(spandrel_pheap::Error::BaseTaken(base as u64).into());
+            }
+            made => return Ok(made?),
         }
     }
 }
@@ -285,13 +308,7 @@ pub fn load(paths: &Paths, directory: Directory, settings: &Settings) -> Result<
     if layout != 0 && settings.layout != 0 && layout != settings.layout {
         return Err(Error::Layout { state: layout, given: settings.layout });
     }
-    let notes = BatchNotes::new(settings.capture)?;
-    let limit = settings.limit.max(state.bytes);
-    let memory = Captured::new(Some(state.base), state.bytes, limit, notes);
-    let memory = memory.map_err(|why| match why {
-        Failed(libc::EADDRINUSE) => spandrel_pheap::Error::BaseTaken(state.base as u64).into(),
-        why => Error::of(why),
-    })?;
+    let memory = reserve(state.base, state.bytes, settings)?;
     read_into(&files.state, &memory, state.bytes)?;
     begin_first(&memory)?;
     let (heap, opened) = Heap::open(memory, settings.layout, Some(&[]))?;

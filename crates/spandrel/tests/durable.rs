@@ -341,3 +341,25 @@ fn a_command_that_panics_is_undone_and_the_others_run() {
         db.write(|s| s.of.insert(1, 1)).unwrap().unwrap();
     }
 }
+
+/// Where the address space is limited less is reserved, and the state works.
+#[test]
+fn a_limit_of_the_address_space() {
+    const CHILD: &str = "SPANDREL_TEST_DURABLE_LIMITED";
+    if let Some(path) = std::env::var_os(CHILD) {
+        let open = || Durable::open(Path::new(&path), Options::new().log_size(1 << 20), init);
+        for round in 0..2 {
+            let db = open().unwrap();
+            assert_eq!(db.write(|s| s.of.insert(1, round)).unwrap().unwrap(), round.checked_sub(1));
+        }
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let test = std::env::current_exe().unwrap();
+    let limited =
+        format!("ulimit -v 2000000; exec {} a_limit_of_the_address_space --exact", test.display());
+    let mut command = Command::new("sh");
+    let command = command.args(["-c", &limited]).env(CHILD, place.path().join("bank"));
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+}
