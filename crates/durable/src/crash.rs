@@ -90,7 +90,7 @@ impl<'a> Life<'a> {
 
     /// Whether the ring has room for another batch.
     fn has_room(&self) -> bool {
-        self.front.ring().end() + 2560 - self.control.head() <= SHAPE.capacity
+        self.front.ring().has_room(2560, self.control.head())
     }
 }
 

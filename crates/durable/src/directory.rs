@@ -7,7 +7,7 @@ use rustix::fs::{self, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use spandrel_os::cpath::CPath;
-use spandrel_os::draft;
+use spandrel_os::{draft, env};
 
 use crate::error::Error;
 
@@ -20,6 +20,8 @@ const FORBIDDEN: u32 = 0o022;
 #[derive(Debug)]
 pub struct Directory {
     file: OwnedFd,
+    /// The process that has locked it.
+    process: i32,
 }
 
 fn system(why: Errno) -> Error {
@@ -61,7 +63,7 @@ impl Directory {
             return Err(Error::Shared(status.st_mode & 0o7777));
         }
         match retry(|| fs::flock(&file, FlockOperation::NonBlockingLockExclusive)) {
-            Ok(()) => Ok(Self { file }),
+            Ok(()) => Ok(Self { file, process: env::pid() }),
             Err(Errno::WOULDBLOCK) => Err(Error::Locked),
             Err(why) => Err(system(why)),
         }
@@ -70,8 +72,10 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // A child that was forked meanwhile shares the open file, and would keep the lock.
-        let _ = fs::flock(&self.file, FlockOperation::Unlock);
+        // A child of a fork shares the open file: it would keep the lock, and must not unlock the directory of its parent.
+        if self.process == env::pid() {
+            let _ = fs::flock(&self.file, FlockOperation::Unlock);
+        }
     }
 }
 

@@ -92,12 +92,14 @@ impl<'a> Engine<'a> {
     /// Has the memory be again what is durable, after a batch that the calling thread runs and that is not to be. The replica brings all records into the
     /// state's file for it. The batch goes on, as one that has stored nothing but what the heap stores for it.
     ///
+    /// `handles`: the number of [`Heap::handles`] when the batch began.
+    ///
     /// # Errors
-    /// See [`Error`]: nothing is accepted any more.
+    /// See [`Error`]: nothing is accepted any more. [`Error::Undone`]: the batch has opened collections, whose handles lead to nothing.
     ///
     /// # Safety
     /// As for [`Engine::end_batch`]; no operation of the heap is under way.
-    pub unsafe fn undo(&mut self, heap: &Heap<Memory>) -> Result<(), Error> {
+    pub unsafe fn undo(&mut self, heap: &Heap<Memory>, handles: u64) -> Result<(), Error> {
         let memory = heap.medium();
         if !core::mem::take(&mut self.is_too_long) {
             // SAFETY: promised by the caller.
@@ -107,8 +109,10 @@ impl<'a> Engine<'a> {
         let undone = settled.and_then(|()| self.put_back(memory));
         memory.notes().begin();
         // SAFETY: promised by the caller.
+        let undone = undone.and_then(|()| unsafe { heap.reload() }.map_err(Error::from));
+        let is_sound = heap.handles() == handles;
         undone
-            .and_then(|()| unsafe { heap.reload() }.map_err(Error::from))
+            .and_then(|()| if is_sound { Ok(()) } else { Err(Error::Undone) })
             .map_err(|why| self.refuse(why))
     }
 

@@ -38,6 +38,8 @@ pub enum Error {
     DamagedState,
     /// The heap that the state lies in refuses.
     Heap(spandrel_pheap::Error),
+    /// A command that was undone had opened a collection: its handle leads to nothing. Nothing is accepted any more.
+    Undone,
     /// A command changes more than the log holds. It was undone.
     TooLong,
     /// The log is full, and what brings it into the state has ended: the error's number.
@@ -133,8 +135,11 @@ impl fmt::Display for Error {
                 "the state does not say which batch it is at; restore a copy of both files",
             ),
             Self::Heap(why) => why.fmt(f),
+            Self::Undone => f.write_str(
+                "a command that was undone had opened a collection, and nothing more is accepted; open collections when the state is opened, and open it again",
+            ),
             Self::TooLong => f.write_str(
-                "the command changes more than the log holds, and was undone; make the log longer, or change less at once",
+                "the command changes more than the log holds, and was undone; open the state with a longer log (`Options::log_size`), or change less at once",
             ),
             Self::Full(why) => {
                 write!(f, "the log is full, and the state cannot take more: {}", number(why))

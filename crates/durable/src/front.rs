@@ -59,14 +59,13 @@ impl<'a, D: Disk> Front<'a, D> {
 
     /// Waits until the ring has room for that number of bytes.
     fn make_room(&self, bytes: u64) -> Result<(), Refused> {
-        let capacity = self.ring.shape().capacity;
-        if bytes > capacity {
+        if !self.ring.can_hold(bytes) {
             return Err(Refused::TooLong);
         }
         let (_, head) = self.control.bells();
         loop {
             let seen = head.seen();
-            if self.ring.end() + bytes - self.control.head() <= capacity {
+            if self.ring.has_room(bytes, self.control.head()) {
                 return Ok(());
             }
             if let Some(why) = self.control.failure() {

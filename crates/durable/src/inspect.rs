@@ -110,7 +110,7 @@ pub fn inspect(paths: &Paths) -> Result<Inspection, Error> {
     }
     let mut buffer = Buffer::new(BUFFER_BYTES)?;
     let log = LogOf(&disk);
-    let ring = Ring::open(&log, identity, tie.point, buffer.bytes())?;
+    let ring = Ring::open(&log, identity, (tie.point, tie.is_complete), buffer.bytes())?;
     let mut reader = Reader::new(&ring, tie.point);
     while reader.at() < ring.end() {
         let (mut runs, mut bytes) = (0, 0);

@@ -4,7 +4,7 @@ use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
-use spandrel_capture::{Capture, Explicit, Regions, Sizes, Statistics};
+use spandrel_capture::{Capture, Explicit, Refused, Regions, Sizes, Statistics};
 use spandrel_pmem::Notes;
 use spandrel_sync::thread_slot;
 
@@ -39,7 +39,10 @@ impl BatchNotes {
     /// [`Error::System`] with `ENOMEM`.
     pub fn new(sizes: Sizes) -> Result<Self, Error> {
         let explicit = Explicit::new(sizes, Regions::default());
-        let explicit = explicit.map_err(|_| Error::System(libc::ENOMEM))?;
+        let explicit = explicit.map_err(|why| match why {
+            Refused::Memory => Error::System(libc::ENOMEM),
+            _ => Error::System(libc::EINVAL),
+        })?;
         let (runs, has_strayed) = (AtomicUsize::new(OFF), AtomicBool::new(false));
         Ok(Self { explicit: UnsafeCell::new(explicit), runs, has_strayed })
     }

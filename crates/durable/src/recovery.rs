@@ -35,7 +35,9 @@ pub fn recover<D: Disk>(
         return Err(Failed::DAMAGED_TIE);
     };
     let mut buffer = spandrel_pmem::Buffer::new(BUFFER_BYTES)?;
-    let ring = Ring::open(&LogOf(disk), identity, ties.newest().point, buffer.bytes())?;
+    let newest = ties.newest();
+    let state = (newest.point, newest.is_complete);
+    let ring = Ring::open(&LogOf(disk), identity, state, buffer.bytes())?;
     let mut replica = Replica::new(disk, &ring, ties)?;
     let mut records = 0;
     while replica.at() < ring.end() {

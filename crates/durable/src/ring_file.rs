@@ -119,6 +119,7 @@ impl RingFile {
                 let bytes = unsafe {
                     slice::from_raw_parts(self.at.as_ptr().wrapping_add(from), to - from)
                 };
+                file.check_limit(to as u64).map_err(Failed)?;
                 file.write_at(bytes, from as u64).map_err(Failed)
             }
         }
@@ -225,7 +226,7 @@ mod tests {
         read.read(0, &mut same).unwrap();
         assert!(bytes == same);
         let last = Point { epoch: 2, sequence: 39 };
-        let found = Ring::open(&read, 7, last, &mut buffer).unwrap();
+        let found = Ring::open(&read, 7, (last, false), &mut buffer).unwrap();
         assert_eq!(found.last(), Point { epoch: 2, sequence: 40 });
     }
 

@@ -28,8 +28,8 @@ pub struct Settings {
     pub size: usize,
     /// The most bytes that a state may have: address space that is reserved for it.
     pub limit: usize,
-    /// Bytes of a new log.
-    pub log: u64,
+    /// Bytes of the log; `None`: those that it has, 64 MiB for a new one. A shorter one is made longer.
+    pub log: Option<u64>,
     /// A number for the layout of the program's types; 0: any.
     pub layout: u64,
     /// How writes are noted.
@@ -37,12 +37,15 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// A state of 1 MiB that may grow to 64 GiB, and a log of 64 MiB: what a disk of this decade writes in half a second at most.
+    /// A state of 1 MiB that may grow to 64 GiB.
     fn default() -> Self {
         let capture = Sizes::default();
-        Self { size: 1 << 20, limit: 64 << 30, log: 64 << 20, layout: 0, capture }
+        Self { size: 1 << 20, limit: 64 << 30, log: None, layout: 0, capture }
     }
 }
+
+/// Bytes of a new log: what a disk of this decade writes in half a second at most.
+const LOG_BYTES: u64 = 64 << 20;
 
 /// Both files.
 pub struct Files {
@@ -76,7 +79,10 @@ impl Disk for Files {
 
     fn write(&self, which: Which, at: u64, bytes: &[u8]) -> Result<(), Failed> {
         match which {
-            Which::Image => self.state.write_at(bytes, at).map_err(Failed),
+            Which::Image => {
+                self.state.check_limit(at.saturating_add(bytes.len() as u64)).map_err(Failed)?;
+                self.state.write_at(bytes, at).map_err(Failed)
+            }
             _ => spandrel_redolog::Storage::write(&self.ring, at, bytes),
         }
     }
@@ -213,15 +219,23 @@ pub fn publish(paths: &Paths, heap: &Heap<Memory>, settings: &Settings) -> Resul
     make_log(paths, identity, Point { epoch, sequence: 0 }, settings)
 }
 
+/// The length of a new log.
+fn capacity_of(settings: &Settings) -> Result<u64, Error> {
+    let page = PAGE_BYTES as u64;
+    let wanted = settings.log.unwrap_or(LOG_BYTES).max(page);
+    let capacity = wanted.checked_next_multiple_of(page).filter(|bytes| *bytes < 1 << 46);
+    capacity.ok_or(Error::System(libc::EFBIG))
+}
+
 /// Makes the log of a state that needs none.
 fn make_log(paths: &Paths, identity: u64, base: Point, settings: &Settings) -> Result<(), Error> {
     let is_in_memory = is_in_memory(paths.directory.as_c());
     let align = if is_in_memory { 64 } else { PAGE_BYTES as u64 };
-    let capacity = settings.log.max(PAGE_BYTES as u64).next_multiple_of(PAGE_BYTES as u64);
-    let shape = Shape { capacity, align };
+    let shape = Shape { capacity: capacity_of(settings)?, align };
     let draft = Draft::new(paths.log.as_c()).map_err(Error::System)?;
     let image = draft.image().map_err(Error::System)?;
-    image.check_limit(shape.file_bytes()).map_err(Error::System)?;
+    // Room first: without it nothing is written.
+    image.grow(0, shape.file_bytes()).map_err(Error::System)?;
     static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
     // Written, not only allocated: the first write to an allocated block waits for the file system's own log.
     for at in (0..shape.file_bytes()).step_by(ZEROES.len()) {
@@ -263,8 +277,20 @@ pub fn recover_files(
     })?;
     let ring = RingFile::new(&log, is_in_memory(paths.log.as_c()))?;
     let files = Files { state: image, ring };
+    let mut files = files;
     let lengthen = |bytes| files.lengthen(bytes);
-    let recovered = recover(&files, (state.identity, TIE_AT), &lengthen, see)?;
+    let mut recovered = recover(&files, (state.identity, TIE_AT), &lengthen, see)?;
+    if settings.log.is_some() && recovered.ring.shape().capacity < capacity_of(settings)? {
+        // The state has all of it, durably: a failure in between leaves a state that needs no log.
+        let base = recovered.ring.last();
+        image::remove(paths.log.as_c()).map_err(Error::System)?;
+        spandrel_os::draft::sync_directory_of(paths.log.as_c()).map_err(Error::System)?;
+        make_log(paths, state.identity, base, settings)?;
+        let log = Image::open(paths.log.as_c(), Access::Write).map_err(Error::System)?;
+        files.ring = RingFile::new(&log, is_in_memory(paths.log.as_c()))?;
+        let mut buffer = spandrel_pmem::Buffer::new(spandrel_redolog::BUFFER_BYTES)?;
+        recovered.ring = Ring::open(&LogOf(&files), state.identity, (base, true), buffer.bytes())?;
+    }
     let bytes = files.state.bytes().map_err(Error::System)?;
     let bytes = usize::try_from(bytes).map_err(|_| Error::System(libc::EFBIG))?;
     Ok((files, State { bytes, ..state }, recovered))

@@ -106,6 +106,16 @@ impl<M: Medium> Heap<M> {
         self.core().close()
     }
 
+    /// The number of handles of collections that were opened so far.
+    pub fn handles(&self) -> u64 {
+        self.core().handles.load(Relaxed)
+    }
+
+    /// Whether the process is a child of the one that has opened the heap, at the cost of one load.
+    pub fn is_forked(&self) -> bool {
+        self.core().gate.origin().is_forked()
+    }
+
     /// The number of the heap, which no other one has.
     pub fn uuid(&self) -> [u64; 2] {
         self.core().identity.uuid

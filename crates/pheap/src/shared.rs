@@ -78,6 +78,8 @@ pub struct Core<M: Medium> {
     pub progress: Progress,
     /// Caches of threads, and those of threads that have ended.
     pub caches: Lock<Caches>,
+    /// Handles of collections that were opened.
+    pub handles: AtomicU64,
     /// The heap was not closed, and no collection has marked its reachable objects yet.
     pub needs_collection: AtomicBool,
     /// The callback of [`crate::Heap::free`]; see [`crate::Heap::set_free_callback`].
@@ -132,6 +134,7 @@ impl<M: Medium> Core<M> {
             counters: CachePadded::default(),
             progress: Progress::new(),
             caches: Lock::new(Caches { first: ptr::null_mut() }),
+            handles: AtomicU64::new(0),
             needs_collection: AtomicBool::new(false),
             callback: AtomicPtr::new(ptr::null_mut()),
             callback_data: AtomicPtr::new(ptr::null_mut()),

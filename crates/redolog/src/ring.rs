@@ -13,7 +13,8 @@
 //!
 //! Invariants:
 //! - Nothing before the head is needed: the writer overwrites that only.
-//! - A record is written when the one before it is durable. So a torn record is the last one.
+//! - A record is written when the one before it is durable, and over none of that one. So a torn record is the last one, and a ring that has neither the record of
+//!   the image's state nor the next one is older than the image.
 //! - Records of another epoch than the newest line's are remains, whatever they say.
 //! - An epoch begins where the chain of the one before ended: a torn record there has no header any more once the new epoch has a record.
 
@@ -196,6 +197,8 @@ pub struct Ring {
     /// The position of the first record that the image needs, and that of the next one.
     first: u64,
     end: u64,
+    /// Where the last record begins: it stays until the next one is durable.
+    last_at: u64,
     /// What the image has after the last record; `None`: there is no record.
     image_bytes: Option<u64>,
     /// When the last record was written; 0: not known.
@@ -226,18 +229,20 @@ impl Ring {
 
     fn of(identity: u64, shape: Shape, line: Line, last: Point) -> Self {
         let start = line.start;
-        Self { identity, shape, line, last, first: start, end: start, image_bytes: None, time: 0 }
+        let (first, end, last_at) = (start, start, start);
+        Self { identity, shape, line, last, first, end, last_at, image_bytes: None, time: 0 }
     }
 
-    /// Reads the ring of an image in that state, as far as its records continue the state and are whole.
+    /// Reads the ring of an image in that state, as far as its records continue the state and are whole. `is_complete`: the image needs no record, by what it says of
+    /// itself.
     ///
     /// # Errors
-    /// The storage's; those of [`parse_head`]; [`Fault::Stale`]: the ring continues another state; [`Fault::Damaged`]: records that were
+    /// The storage's; those of [`parse_head`]; [`Fault::Stale`]: the ring continues another state, or is older than the image; [`Fault::Damaged`]: records that were
     /// durable are missing, or both lines are.
     pub fn open<S: Storage>(
         storage: &S,
         identity: u64,
-        state: Point,
+        (state, is_complete): (Point, bool),
         buffer: &mut [u8],
     ) -> Result<Self, S::Error> {
         let mut bytes = [0; HEAD_BYTES];
@@ -264,7 +269,14 @@ impl Ring {
             (ring.first, ring.end) = (at, at);
             ring.follow(&turning, buffer)?;
         } else if state.epoch == line.epoch {
-            ring.end = ring.behind_of(&turning, buffer, state)?;
+            let found = ring.find(&turning, buffer, |header| header.point == state)?;
+            if found.is_none() && !is_complete {
+                return Err(Fault::Stale.into());
+            }
+            if let Some((at, header)) = found {
+                ring.last_at = at;
+                ring.end = header.behind(at, shape.align);
+            }
             ring.first = ring.end;
         }
         let last = ring.last;
@@ -313,20 +325,10 @@ impl Ring {
 
     fn pass(&mut self, header: &Header, behind: u64) {
         self.last = header.point;
+        self.last_at = self.end;
         self.end = behind;
         self.image_bytes = Some(header.image_bytes);
         self.time = header.time;
-    }
-
-    /// Where the record of a state ends that the image has already: the next one begins there. Without that record, where the epoch began.
-    fn behind_of<S: Storage>(
-        &self,
-        turning: &Turning<&S>,
-        buffer: &mut [u8],
-        state: Point,
-    ) -> Result<u64, S::Error> {
-        let found = self.find(turning, buffer, |header| header.point == state)?;
-        Ok(found.map_or(self.line.start, |(at, header)| header.behind(at, self.shape.align)))
     }
 
     /// The first whole record of that kind, by its place in the file. The buffer has room for 4 KiB.
@@ -384,7 +386,8 @@ impl Ring {
         let place = LINES.get((counter % 2) as usize).copied().unwrap_or(LINES[0]);
         storage.write(place, &line.bytes())?;
         storage.sync()?;
-        *self = Self::of(self.identity, self.shape, line, self.last);
+        let last_at = self.last_at;
+        *self = Self { last_at, ..Self::of(self.identity, self.shape, line, self.last) };
         Ok(())
     }
 
@@ -406,6 +409,17 @@ impl Ring {
     /// The position of the next record: the tail.
     pub fn end(&self) -> u64 {
         self.end
+    }
+
+    /// Whether a record of that number of bytes ([`Ring::bytes_of`]) has room, if the image needs nothing before `head`. The last record is not overwritten.
+    pub fn has_room(&self, bytes: u64, head: u64) -> bool {
+        let kept = head.min(self.last_at);
+        (self.end - kept).saturating_add(bytes) <= self.shape.capacity
+    }
+
+    /// Whether such a record ever has room, when the image has all others.
+    pub fn can_hold(&self, bytes: u64) -> bool {
+        self.has_room(bytes, self.end)
     }
 
     /// What the image has after the last record; `None`: there is no record that it needs.

@@ -83,26 +83,26 @@ fn what_was_committed_is_there_and_an_epoch_continues_it() {
         let base = point(1, 0);
         let mut ring = Ring::create(&file, IDENTITY, shape, (base, 2)).unwrap();
         let mut buffer = vec![0; 4096];
-        assert_eq!(Ring::open(&file, IDENTITY, base, &mut buffer).unwrap().end(), 0);
+        assert_eq!(Ring::open(&file, IDENTITY, (base, false), &mut buffer).unwrap().end(), 0);
         append(&mut ring, &file, b"one");
         append(&mut ring, &file, &[2; 900]);
-        let again = Ring::open(&file, IDENTITY, base, &mut buffer).unwrap();
+        let again = Ring::open(&file, IDENTITY, (base, false), &mut buffer).unwrap();
         assert_eq!((again.first(), again.end(), again.last()), (0, ring.end(), point(2, 2)));
         assert_eq!((again.image_bytes(), again.time()), (Some(IMAGE_BYTES), 101));
         assert_eq!(read(&again, &file, base).unwrap(), [b"one".to_vec(), vec![2; 900]]);
         // The image has the first one.
-        let later = Ring::open(&file, IDENTITY, point(2, 1), &mut buffer).unwrap();
+        let later = Ring::open(&file, IDENTITY, (point(2, 1), false), &mut buffer).unwrap();
         assert_eq!(read(&later, &file, point(2, 1)).unwrap(), [vec![2; 900]]);
         // And both: nothing is left, and the next epoch begins behind them.
-        let mut done = Ring::open(&file, IDENTITY, point(2, 2), &mut buffer).unwrap();
+        let mut done = Ring::open(&file, IDENTITY, (point(2, 2), false), &mut buffer).unwrap();
         assert_eq!((done.first(), done.end()), (ring.end(), ring.end()));
         done.begin(&file, 3).unwrap();
         append(&mut done, &file, b"three");
-        let next = Ring::open(&file, IDENTITY, point(2, 2), &mut buffer).unwrap();
+        let next = Ring::open(&file, IDENTITY, (point(2, 2), false), &mut buffer).unwrap();
         assert_eq!(read(&next, &file, point(2, 2)).unwrap(), [b"three".to_vec()]);
         assert_eq!(next.last(), point(3, 1));
         // A state before the epoch's is another one.
-        let stale = Ring::open(&file, IDENTITY, point(2, 1), &mut buffer).err();
+        let stale = Ring::open(&file, IDENTITY, (point(2, 1), false), &mut buffer).err();
         assert_eq!(stale, Some(Fault::Stale));
     }
 }
@@ -111,7 +111,7 @@ fn what_was_committed_is_there_and_an_epoch_continues_it() {
 fn what_is_no_ring_of_the_image_is_refused() {
     let shape = Shape { capacity: 8192, align: 512 };
     let file = file(shape);
-    let open = |identity| Ring::open(&file, identity, point(1, 0), &mut [0; 4096]).err();
+    let open = |identity| Ring::open(&file, identity, (point(1, 0), false), &mut [0; 4096]).err();
     assert_eq!(open(IDENTITY), Some(Fault::NotALog));
     let mut ring = Ring::create(&file, IDENTITY, shape, (point(1, 0), 2)).unwrap();
     assert_eq!(open(IDENTITY + 1), Some(Fault::Foreign));
@@ -159,14 +159,14 @@ proptest! {
         }
         let state = lacking.first().map_or(ring.last(), |(_, before, _)| *before);
         let expected: Vec<Vec<u8>> = lacking.iter().map(|(.., bytes)| bytes.clone()).collect();
-        let found = Ring::open(&file, IDENTITY, state, &mut [0; 4096]).unwrap();
+        let found = Ring::open(&file, IDENTITY, (state, false), &mut [0; 4096]).unwrap();
         prop_assert_eq!(found.end() % shape.capacity, ring.end() % shape.capacity);
         prop_assert_eq!(found.last(), ring.last());
         prop_assert_eq!(&read(&found, &file, state).unwrap(), &expected);
         // One flipped bit: an error, all of it, or all but a tail that nothing whole lies behind.
         if let Some((byte, bit)) = flip {
             file.0.borrow_mut()[byte] ^= 1 << bit;
-            match Ring::open(&file, IDENTITY, state, &mut [0; 4096]) {
+            match Ring::open(&file, IDENTITY, (state, false), &mut [0; 4096]) {
                 Err(_) => {}
                 Ok(ring) => {
                     let found = read(&ring, &file, state).unwrap();
@@ -185,6 +185,6 @@ proptest! {
         let mut ring = Ring::create(&file, IDENTITY, shape, (point(1, 0), 2)).unwrap();
         append(&mut ring, &file, b"first");
         file.0.borrow_mut()[at..at + 4096].copy_from_slice(&bytes);
-        let _ = Ring::open(&file, IDENTITY, point(1, 0), &mut [0; 4096]);
+        let _ = Ring::open(&file, IDENTITY, (point(1, 0), false), &mut [0; 4096]);
     }
 }

@@ -363,3 +363,128 @@ fn a_limit_of_the_address_space() {
     let done = command.output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
 }
+
+unsafe extern "C" {
+    fn fork() -> i32;
+    fn _exit(code: i32) -> !;
+    fn waitpid(process: i32, status: *mut i32, options: i32) -> i32;
+}
+
+/// The child of a fork is refused, and harms neither the log nor the lock of its parent.
+#[test]
+fn a_child_of_a_fork_is_refused_and_harms_nothing() {
+    for (_place, path) in places() {
+        let db = open(&path).unwrap();
+        for turn in 0..20u64 {
+            db.write(|s| s.of.insert(turn, turn)).unwrap().unwrap();
+            // SAFETY: the child calls what a forked child of this library may, and ends.
+            let child = unsafe { fork() };
+            if child == 0 {
+                let refused = db.write(|s| s.of.insert(turn, 99).map(drop)) == Err(Error::Forked);
+                let refused = refused && db.close() == Err(Error::Forked);
+                // SAFETY: ends the child at once.
+                unsafe { _exit(if refused { 7 } else { 1 }) };
+            }
+            let mut status = 0;
+            // SAFETY: the status is writable.
+            assert_eq!(unsafe { waitpid(child, &mut status, 0) }, child);
+            assert_eq!(status >> 8 & 0xff, 7);
+            assert_eq!(open(&path).unwrap_err().why, Error::Locked, "still the parent's");
+        }
+        // As a kill leaves it.
+        let copy = path.with_extension("copy");
+        std::fs::create_dir(&copy).unwrap();
+        for file in ["state", "log"] {
+            std::fs::copy(path.join(file), copy.join(file)).unwrap();
+        }
+        std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o700)).unwrap();
+        db.close().unwrap();
+        let db = open(&copy).unwrap();
+        assert_eq!(db.read(|s| (s.of.len(), s.of.get(&19))), (20, Some(19)));
+    }
+}
+
+/// A command that opens a collection and is undone leaves a handle that leads to nothing: nothing is accepted any more, and nothing is harmed.
+#[test]
+fn an_undone_command_that_had_opened_a_collection_ends_writing() {
+    struct Several {
+        arena: Arc<Arena>,
+        all: Vec<HashMap<u64, u64>>,
+    }
+    std::panic::set_hook(Box::new(|_| {}));
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("several");
+    let open = || {
+        Durable::open(&path, small(), |arena| {
+            let first = HashMap::open(arena, "first")?;
+            Ok(Several { arena: Arc::clone(arena), all: vec![first] })
+        })
+        .unwrap()
+    };
+    let db = open();
+    // One that is not undone may.
+    db.write(|s| HashMap::open(&s.arena, "second").map(|map| s.all.push(map))).unwrap().unwrap();
+    db.write(|s| s.all[1].insert(1, 1)).unwrap().unwrap();
+    let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        db.write(|s| {
+            s.all.push(HashMap::open(&s.arena, "third").unwrap());
+            panic!("on purpose");
+        })
+    }));
+    assert!(panics.is_err());
+    assert_eq!(db.write(|s| s.all[0].insert(1, 1)).err(), Some(Error::Undone));
+    assert_eq!(db.close(), Err(Error::Undone));
+    let db = open();
+    db.write(|s| HashMap::open(&s.arena, "second").map(|map| s.all.push(map))).unwrap().unwrap();
+    assert_eq!(db.read(|s| (s.all[0].len(), s.all[1].get(&1))), (0, Some(1)));
+}
+
+#[test]
+fn a_log_is_made_longer_and_limits_of_files_are_errors() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("bank");
+    let long = |db: &Durable<Accounts>| {
+        db.write(|s| (0..60_000).try_for_each(|key| s.of.insert(key, key).map(drop)))
+    };
+    let db = open(&path).unwrap();
+    db.write(|s| s.of.insert(70_000, 7)).unwrap().unwrap();
+    assert_eq!(long(&db), Err(Error::TooLong));
+    drop(db);
+    let db = Durable::open(&path, small().log_size(16 << 20), init).unwrap();
+    assert_eq!(long(&db), Ok(Ok(())));
+    drop(db);
+    // A shorter one is not made shorter.
+    let db = open(&path).unwrap();
+    assert_eq!(db.read(|s| (s.of.len(), s.of.get(&70_000))), (60_001, Some(7)));
+    assert_eq!(std::fs::metadata(path.join("log")).unwrap().len(), (16 << 20) + 4096);
+    drop(db);
+    for bytes in [1 << 50, u64::MAX] {
+        let refused = Durable::open(place.path().join("huge"), small().log_size(bytes), init);
+        assert!(matches!(refused.unwrap_err().why, Error::System(_)));
+    }
+    let refused = Durable::open(place.path().join("odd"), small().block_size(7), init);
+    assert_eq!(refused.unwrap_err().why, Error::System(22));
+}
+
+/// `ulimit -f` is an error, and no signal.
+#[test]
+fn a_limit_of_files_is_an_error_and_no_signal() {
+    const CHILD: &str = "SPANDREL_TEST_DURABLE_FILES";
+    if let Some(path) = std::env::var_os(CHILD) {
+        if let Ok(db) = open(Path::new(&path)) {
+            let refused = (0..100_000u64).find_map(|key| db.write(|s| s.of.insert(key, 1)).err());
+            assert!(refused.is_some());
+        }
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("bank");
+    drop(open(&path).unwrap());
+    let test = std::env::current_exe().unwrap();
+    let name = "a_limit_of_files_is_an_error_and_no_signal";
+    let limited = format!("ulimit -f 256; exec {} {name} --exact", test.display());
+    let mut command = Command::new("sh");
+    let done = command.args(["-c", &limited]).env(CHILD, &path).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    drop(open(&path).unwrap());
+}

@@ -107,6 +107,7 @@ impl<H: HeapRef> Held<H> {
             core.set_root_now(index, head.raw())?;
         }
         let at = opened.place_of(head)?;
+        opened.core().handles.fetch_add(1, Relaxed);
         let core = opened.core.cast();
         drop(inside);
         Ok(Self { claim, core, at, touched: AtomicU64::new(0), _keeps: heap })
@@ -120,6 +121,7 @@ impl<H: HeapRef> Held<H> {
     /// # Safety
     /// No other handle of it lives meanwhile, nor did one by which a transaction of another thread, that has not ended, has changed it.
     pub unsafe fn of<T>(heap: H, head: PPtr<T>) -> Result<Self, Error> {
+        heap.heap().core().handles.fetch_add(1, Relaxed);
         let (at, core) = (heap.heap().place_of(head)?, heap.heap().core.cast());
         Ok(Self { claim: Claim::none(), core, at, touched: AtomicU64::new(0), _keeps: heap })
     }

@@ -81,7 +81,7 @@ impl Inside {
     fn enter() -> Self {
         assert!(
             !IS_INSIDE.replace(true),
-            "a command must not begin another command of a durable state: call it after the first has returned"
+            "a command must not begin another command of this or another durable state: call it after the first has returned"
         );
         Self
     }
@@ -177,14 +177,23 @@ impl<S: Send + Sync> Durable<S> {
     }
 
     /// A place for the calling thread: it spares each of its commands the search for one. Waits if all places are taken.
+    ///
+    /// # Panics
+    /// A command calls it; the process is a child of the one that has opened the state.
     pub fn client(&self) -> Client<'_, S> {
+        assert!(
+            !IS_INSIDE.get(),
+            "a command must not use the durable state that it runs on, but what it is given"
+        );
+        self.check_process();
         Client { db: self, seat: self.combiner.seat_or_wait() }
     }
 
-    /// Runs a command that reads the state, beside others that do. What it sees is durable.
+    /// Runs a command that reads the state, beside others that do. What it sees is durable, unless a write was refused with another error than [`Error::TooLong`]: then
+    /// it may see what was refused.
     ///
     /// # Panics
-    /// The command panics, or is begun by another command.
+    /// The command panics, or is begun by another command; the process is a child of the one that has opened the state.
     pub fn read<R>(&self, command: impl FnOnce(&S) -> R) -> R {
         self.client().read(command)
     }
@@ -198,6 +207,9 @@ impl<S: Send + Sync> Durable<S> {
     /// # Panics
     /// The command panics, or is begun by another command.
     pub fn write<R: Send>(&self, command: impl Fn(&mut S) -> R + Sync) -> Result<R, Error> {
+        if self.arena.is_forked() {
+            return Err(Error::Forked);
+        }
         self.client().write(command)
     }
 
@@ -219,6 +231,11 @@ impl<S: Send + Sync> Durable<S> {
     /// As for [`Durable::write`]: what was durable still is.
     pub fn close(mut self) -> Result<(), Error> {
         self.finish()
+    }
+
+    /// Ends a child of a fork that uses the state: threads that it lacks may have the state's gate.
+    fn check_process(&self) {
+        assert!(!self.arena.is_forked(), "{}", Error::Forked);
     }
 
     /// Runs the commands of a batch, and makes what they have changed durable.
@@ -274,7 +291,7 @@ impl<S> Turn<'_, S> {
         &mut self,
         requests: &mut (impl Iterator<Item = *mut ()> + Clone),
     ) -> Result<(), Error> {
-        let memory = self.arena.medium();
+        let (memory, handles) = (self.arena.medium(), self.arena.handles());
         memory.notes().begin();
         // A command that panics is undone with all others, which run once more without it.
         // SAFETY: the requests are those of `Client::write`, whose threads wait; this thread runs the batch.
@@ -291,11 +308,11 @@ impl<S> Turn<'_, S> {
                 if is_well {
                     break;
                 }
-                self.engine.undo(self.arena)?;
+                self.engine.undo(self.arena, handles)?;
             }
             match self.engine.end_batch(memory) {
                 Err(Error::TooLong) => {
-                    self.engine.undo(self.arena)?;
+                    self.engine.undo(self.arena, handles)?;
                     self.engine.end_batch(memory)?;
                     Err(Error::TooLong)
                 }
@@ -308,6 +325,10 @@ impl<S> Turn<'_, S> {
 impl<S> Durable<S> {
     fn finish(&mut self) -> Result<(), Error> {
         let Some(follower) = self.follower.take() else { return Ok(()) };
+        if self.arena.is_forked() {
+            // All of it is the parent's. The memory ends with this process.
+            return Err(Error::Forked);
+        }
         // SAFETY: exclusive by `&mut self`; `finish` goes on once, and nothing uses what it drops.
         let outcome = unsafe {
             let memory = self.arena.medium();
@@ -373,6 +394,7 @@ impl<S: Send + Sync> Client<'_, S> {
     /// # Panics
     /// As there.
     pub fn read<R>(&mut self, command: impl FnOnce(&S) -> R) -> R {
+        self.db.check_process();
         let _inside = Inside::enter();
         let state = self.db.state.get();
         // SAFETY: no batch runs while this thread is inside, and readers share the state.
@@ -388,6 +410,9 @@ impl<S: Send + Sync> Client<'_, S> {
     /// As there.
     pub fn write<R: Send>(&mut self, command: impl Fn(&mut S) -> R + Sync) -> Result<R, Error> {
         let db = self.db;
+        if db.arena.is_forked() {
+            return Err(Error::Forked);
+        }
         let mut command = Command::new(&command);
         let outcome = {
             let _inside = Inside::enter();

@@ -35,7 +35,10 @@
 //! - A command changes nothing but the state. What it captures by reference it may read; its result is what it returns.
 //! - A command that panics is undone, as is one that changes more than the log holds. The other commands of its batch run once more: a command returns what its last
 //!   run has returned. The panic goes on in the thread that called [`Durable::write`]. Where panics abort, the next process finds the state as it was before.
-//! - Fields of the state that are no collections are not undone, and are not durable.
+//! - Fields of the state that are no collections are not undone, and are not durable. If an undone command has opened a collection, its handle leads to nothing: no write is
+//!   accepted any more ([`Error::Undone`]). Open collections when the state is opened.
+//! - A command that returns an error of a collection keeps what it has changed before the error. [`Heap::transaction`](crate::heap::Heap::transaction) of the arena undoes that.
+//! - A child of a fork is refused ([`Error::Forked`]).
 //! - A write outside of [`Durable::write`] to what lies in the arena is found and refused.
 
 pub mod collections;

@@ -20,9 +20,10 @@ impl Options {
         Self::default()
     }
 
-    /// Bytes of a new log. A batch that changes more is refused.
+    /// Bytes of the log: 64 MiB by default for a new one. A log that is shorter is made longer. A command that changes more than the log holds is undone and refused:
+    /// also one by which a table or a vector grows to as much.
     pub fn log_size(mut self, bytes: u64) -> Self {
-        self.settings.log = bytes;
+        self.settings.log = Some(bytes);
         self
     }
 
