@@ -112,7 +112,7 @@ impl<'a> Engine<'a> {
         let undone = undone.and_then(|()| unsafe { heap.reload() }.map_err(Error::from));
         let is_sound = heap.handles() == handles;
         undone
-            .and_then(|()| if is_sound { Ok(()) } else { Err(Error::Undone) })
+            .and(if is_sound { Ok(()) } else { Err(Error::Undone) })
             .map_err(|why| self.refuse(why))
     }
 
