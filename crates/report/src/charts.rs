@@ -135,7 +135,7 @@ fn unit(bytes: u64) -> (f64, &'static str) {
 /// What of a row is shown.
 type Count = fn(&Requests) -> u64;
 
-/// What is asked for by size: each size's part of all requests, and of all bytes.
+/// What is requested by size: each size's part of all requests, and of all bytes.
 pub fn requests(stats: &Stats, backends: &[&str]) -> Option<String> {
     let rows: Vec<_> = stats.requests.iter().filter(|row| row.count() > 0).collect();
     let exponent = |bytes: u64| bytes.max(1).ilog2();
@@ -147,7 +147,7 @@ pub fn requests(stats: &Stats, backends: &[&str]) -> Option<String> {
         let halves = root.split_evenly((2, 1));
         let panels: [(&str, u64, Count); 2] = [
             ("% of requests", count, Requests::count),
-            ("% of bytes asked for", bytes, Requests::bytes),
+            ("% of bytes requested", bytes, Requests::bytes),
         ];
         for (area, (title, whole, of)) in halves.iter().zip(panels) {
             let share = |row: &Requests| 100.0 * of(row) as f64 / whole.max(1) as f64;

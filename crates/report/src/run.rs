@@ -30,7 +30,7 @@ pub struct Run {
     pub unreadable: usize,
     /// Memory as it was seen, in order of time.
     pub samples: Vec<Sample>,
-    /// The same job in other ways, and once more in this one. Empty: nobody asked.
+    /// The same job in other ways, and once more in this one. Empty: not requested.
     pub compared: Vec<Way>,
 }
 

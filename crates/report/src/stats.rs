@@ -114,7 +114,7 @@ pub struct LearntChange {
 pub struct Site {
     /// Reallocations.
     pub reallocs: u64,
-    /// Bytes asked for by them.
+    /// Bytes requested by them.
     pub bytes: u64,
     /// Bytes copied for them.
     pub copied_bytes: u64,
@@ -157,13 +157,13 @@ pub struct Requests {
     /// Allocations.
     #[serde(default)]
     pub allocs: u64,
-    /// Bytes asked for by them.
+    /// Bytes requested by them.
     #[serde(default)]
     pub alloc_bytes: u64,
     /// Reallocations to that size.
     #[serde(default)]
     pub reallocs: u64,
-    /// Bytes asked for by them.
+    /// Bytes requested by them.
     #[serde(default)]
     pub realloc_bytes: u64,
     /// Objects freed; counted per allocator, in a row of size zero.
@@ -218,7 +218,7 @@ impl Requests {
         self.allocs + self.reallocs
     }
 
-    /// Bytes asked for by either kind.
+    /// Bytes requested by either kind.
     pub fn bytes(&self) -> u64 {
         self.alloc_bytes + self.realloc_bytes
     }

@@ -115,7 +115,7 @@ fn memory(run: &Run) -> Markup {
             (PreEscaped(plot))
             p.note {
                 "All processes together, " (counted(run.samples.len() as u64, "look", "looks")) ". "
-                "Areas are what the library has written down; an object that nobody has touched yet is not resident."
+                "Areas are what the library has written down; an object that was not touched yet is not resident."
             }
         }
     }
@@ -192,7 +192,7 @@ fn requests(sum: &Stats) -> Markup {
             (PreEscaped(plot))
             div.table { table {
                 thead { tr {
-                    th { "allocator" } th { "requests" } th { "share" } th { "bytes asked for" } th { "share" }
+                    th { "allocator" } th { "requests" } th { "share" } th { "bytes requested" } th { "share" }
                     th { "of them to grow or shrink" } th { "given back" }
                 } }
                 tbody {
@@ -257,7 +257,7 @@ fn processes(run: &Run) -> Markup {
         section {
             h2 { "Processes" }
             div.table { table {
-                thead { tr { th { "program" } th { "pid" } th { "requests" } th { "bytes asked for" } th { "bytes copied" } } }
+                thead { tr { th { "program" } th { "pid" } th { "requests" } th { "bytes requested" } th { "bytes copied" } } }
                 tbody {
                     @for stats in largest.iter().take(MOST_PROCESSES) {
                         tr {

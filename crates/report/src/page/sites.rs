@@ -53,7 +53,7 @@ pub(super) fn section(sum: &Stats) -> Markup {
             h2 { "Who resizes objects" }
             p.note { "The places that had most bytes copied, then those that asked most often; estimated from a sample." }
             div.table { table {
-                thead { tr { th { "who, called by" } th { "reallocations" } th { "bytes asked for" } th { "bytes copied" } } }
+                thead { tr { th { "place, called by" } th { "reallocations" } th { "bytes requested" } th { "bytes copied" } } }
                 tbody {
                     @for (callers, site) in shown_sites(sum) {
                         tr {
@@ -61,7 +61,7 @@ pub(super) fn section(sum: &Stats) -> Markup {
                                 @for (at, of) in callers.iter().enumerate() {
                                     @if at == 0 { code { (of) } } @else { br; small { "← " (of) } }
                                 }
-                                @if callers.is_empty() { "nobody known" }
+                                @if callers.is_empty() { "unknown" }
                             }
                             td { (numbers::count(site.reallocs)) }
                             td { (bytes(site.bytes)) }
