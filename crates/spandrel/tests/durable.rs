@@ -488,3 +488,30 @@ fn a_limit_of_files_is_an_error_and_no_signal() {
     assert!(done.status.success(), "{done:?}");
     drop(open(&path).unwrap());
 }
+
+/// A field of the state that panics when it is dropped: the state is closed all the same.
+#[test]
+fn a_state_whose_drop_panics_is_closed() {
+    struct Bad(HashMap<u64, u64>);
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            panic!("on purpose");
+        }
+    }
+    std::panic::set_hook(Box::new(|_| {}));
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("bad");
+    let open = || Durable::open(&path, small(), |arena| Ok(Bad(HashMap::open(arena, "of")?)));
+    for round in 0..3u64 {
+        let db = open().unwrap();
+        assert!(db.report().was_closed);
+        assert_eq!(db.write(|s| s.0.insert(1, round)).unwrap(), Ok(round.checked_sub(1)));
+        let closed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| db.close()));
+        assert!(closed.is_err());
+    }
+    // One that cannot be opened leaves nothing open.
+    let refused =
+        Durable::open(&path, small(), |_| Err::<Accounts, _>(spandrel::heap::Error::Full));
+    assert!(refused.is_err());
+    std::mem::forget(open().unwrap());
+}

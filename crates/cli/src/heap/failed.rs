@@ -5,6 +5,7 @@ use super::shell::command;
 use spandrel_console::Failure;
 use spandrel_pheap::{Error, OpenError};
 use std::ffi::OsStr;
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -43,6 +44,15 @@ pub fn is_damage(why: &Error) -> bool {
     matches!(why, Error::Damaged { .. } | Error::DamagedTie | Error::Truncated { .. })
 }
 
+/// Whether a file is the state of a durable directory: its log lies beside it under another name.
+pub fn is_durable(path: &Path) -> bool {
+    let mut magic = [0; 8];
+    let log = path.with_file_name("log");
+    path.file_name().is_some_and(|name| name == "state")
+        && std::fs::File::open(log).and_then(|mut log| log.read_exact(&mut magic)).is_ok()
+        && magic == *b"SPNDRNG1"
+}
+
 /// The reason and the way out.
 pub fn text(path: &Path, why: Error) -> String {
     let way = match why {
@@ -67,6 +77,10 @@ pub fn text(path: &Path, why: Error) -> String {
         Error::System(_) if why.way_out().is_none() => {
             Some("name a file that can be read, and written where it is to change".into())
         }
+        Error::MissingLog if is_durable(path) => Some(format!(
+            "it is the state of a durable directory, which has the log: 'spandrel durable recover {}' first",
+            path.parent().unwrap_or(Path::new(".")).display()
+        )),
         Error::MissingLog | Error::DamagedLog => Some(format!(
             "put it back if there is one, or use the heap as the file has it: {}",
             command("repair --forget-log", path)

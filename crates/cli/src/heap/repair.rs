@@ -2,7 +2,7 @@
 
 use super::args::RepairArgs;
 use super::check::{DAMAGED, line};
-use super::failed::{copy_failed, failed, is_damage, text as reason};
+use super::failed::{copy_failed, failed, is_damage, is_durable, text as reason};
 use super::progress::Progress;
 use super::shell::command;
 use super::{beside, bytes_of, image, log_of};
@@ -27,6 +27,13 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
     let copied = |options: Options<'static>| {
         options.wait(args.wait.wait).compare_sums().copy_medium(path.as_os_str().as_bytes())
     };
+    if args.forget_log && is_durable(path) {
+        return Err(Failure::refused(format!(
+            "{}: {}",
+            path.display(),
+            reason(path, Error::MissingLog)
+        )));
+    }
     // A log that fits is not given up. One copy at a time: a fixed heap's has the heap's address.
     let gives_up = args.forget_log && copied(Options::new()).is_err();
     let copy = match copied(options) {

@@ -4,7 +4,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::prelude::v1::*;
 use std::sync::Arc;
@@ -31,11 +31,22 @@ const REFUSED: Outcome = Outcome::new(1);
 /// The command alone is longer than the log, and was undone.
 const TOO_LONG: Outcome = Outcome::new(2);
 
-/// What belongs to an open state as long as its threads run.
+/// What belongs to an open state as long as its threads run. Freed when this is dropped, after all that uses it.
 struct Parts {
     files: *mut Files,
     control: *mut Control,
     slots: *mut [Slot],
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        // SAFETY: made from boxes; nothing uses them any more.
+        unsafe {
+            drop(Box::from_raw(self.files));
+            drop(Box::from_raw(self.control));
+            drop(Box::from_raw(self.slots));
+        }
+    }
 }
 
 /// A state in memory whose changes are durable; see [the module](super).
@@ -147,7 +158,7 @@ impl<S: Send + Sync> Durable<S> {
             control: Box::into_raw(Box::default()),
             slots: Box::into_raw(slots),
         };
-        // SAFETY: these live until `drop` takes them back, when no thread and no other part uses them any more.
+        // SAFETY: these live until the parts are dropped, after all that uses them: here it is declared later, and `finish` ends it.
         let (files, control, slots): (&'static Files, &'static Control, &'static [Slot]) =
             unsafe { (&*parts.files, &*parts.control, &*parts.slots) };
         let follower = Replica::new(files, &ring, ties)?;
@@ -229,6 +240,9 @@ impl<S: Send + Sync> Durable<S> {
     ///
     /// # Errors
     /// As for [`Durable::write`]: what was durable still is.
+    ///
+    /// # Panics
+    /// A field of the state panics when it is dropped; the state is closed then.
     pub fn close(mut self) -> Result<(), Error> {
         self.finish()
     }
@@ -329,12 +343,16 @@ impl<S> Durable<S> {
             // All of it is the parent's. The memory ends with this process.
             return Err(Error::Forked);
         }
+        let mut panicked = None;
         // SAFETY: exclusive by `&mut self`; `finish` goes on once, and nothing uses what it drops.
         let outcome = unsafe {
             let memory = self.arena.medium();
             memory.notes().begin();
             // Handles of collections first, which belong to the heap.
-            ManuallyDrop::drop(self.state.get_mut());
+            let state = AssertUnwindSafe(|| ManuallyDrop::drop(self.state.get_mut()));
+            if let Err(payload) = catch_unwind(state) {
+                panicked = Some(payload);
+            }
             let engine = self.engine.get_mut();
             let sealed = match engine.check() {
                 Ok(()) => self.arena.seal().map_err(Error::from),
@@ -359,10 +377,8 @@ impl<S> Durable<S> {
             // Its last owner would close it, in memory that is not durable any more. Its memory ends with the process.
             Err(shared) => std::mem::forget(shared),
         }
-        // SAFETY: made by `start` from boxes; the follower has ended, the engine is dropped, and seats borrow the state.
-        unsafe {
-            drop(Box::from_raw(self.parts.files));
-            drop(Box::from_raw(self.parts.control));
+        if let Some(payload) = panicked {
+            resume_unwind(payload);
         }
         outcome
     }
@@ -370,9 +386,8 @@ impl<S> Durable<S> {
 
 impl<S> Drop for Durable<S> {
     fn drop(&mut self) {
+        // The parts follow: no seat lives, as seats borrow the state, and the follower has ended.
         let _ = self.finish();
-        // SAFETY: no seat lives, as seats borrow the state; the combiner does not use its slots any more.
-        drop(unsafe { Box::from_raw(self.parts.slots) });
     }
 }
 
