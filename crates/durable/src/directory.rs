@@ -7,6 +7,7 @@ use rustix::fs::{self, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use spandrel_os::cpath::CPath;
+use spandrel_os::image::Image;
 use spandrel_os::{draft, env};
 
 use crate::error::Error;
@@ -56,12 +57,7 @@ impl Directory {
             opened => opened.map_err(system)?,
         };
         let status = retry(|| fs::fstat(&file)).map_err(system)?;
-        if status.st_uid != geteuid().as_raw() {
-            return Err(Error::NotOwned(status.st_uid));
-        }
-        if status.st_mode & FORBIDDEN != 0 {
-            return Err(Error::Shared(status.st_mode & 0o7777));
-        }
+        check_owner(status.st_uid, status.st_mode & 0o7777)?;
         match retry(|| fs::flock(&file, FlockOperation::NonBlockingLockExclusive)) {
             Ok(()) => Ok(Self { file, process: env::pid() }),
             Err(Errno::WOULDBLOCK) => Err(Error::Locked),
@@ -77,6 +73,23 @@ impl Drop for Directory {
             let _ = fs::flock(&self.file, FlockOperation::Unlock);
         }
     }
+}
+
+/// Refuses what another user owns, or may write to.
+fn check_owner(user: u32, mode: u32) -> Result<(), Error> {
+    if user != geteuid().as_raw() {
+        return Err(Error::NotOwned(user));
+    }
+    if mode & FORBIDDEN != 0 { Err(Error::Shared(mode)) } else { Ok(()) }
+}
+
+/// The same of a file.
+///
+/// # Errors
+/// [`Error::NotOwned`], [`Error::Shared`], [`Error::System`].
+pub fn check_file(file: &Image) -> Result<(), Error> {
+    let (user, mode) = file.owner().map_err(Error::System)?;
+    check_owner(user, mode)
 }
 
 /// The paths of a directory's files.

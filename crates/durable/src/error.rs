@@ -16,9 +16,9 @@ pub enum Error {
     Path,
     /// The directory is a symbolic link, or no directory.
     NotADirectory,
-    /// The directory belongs to another user, whose number this is.
+    /// The directory or one of its files belongs to another user, whose number this is.
     NotOwned(u32),
-    /// Other users may write to the directory: its mode.
+    /// Other users may write to the directory or one of its files: the mode.
     Shared(u32),
     /// Another process has the state open, or this one has.
     Locked,
@@ -110,11 +110,11 @@ impl fmt::Display for Error {
             }
             Self::NotOwned(user) => write!(
                 f,
-                "the directory belongs to user {user}; give one of your own"
+                "the directory or a file in it belongs to user {user}; give one of your own"
             ),
             Self::Shared(mode) => write!(
                 f,
-                "other users may write to the directory (mode {mode:o}); take their right away with `chmod 700`"
+                "other users may write to the directory or a file in it (mode {mode:o}); take their right away: `chmod 700` of the directory, `chmod 600` of the files"
             ),
             Self::Locked => f.write_str("a process has the state open; close it there first"),
             Self::MissingState => f.write_str(
@@ -124,7 +124,7 @@ impl fmt::Display for Error {
                 "the state needs its log, which is missing; put the file `log` back",
             ),
             Self::StaleLog => f.write_str(
-                "the log continues another state; put the state back that it belongs to, or the log of this one",
+                "the log continues another state; put the state back that it belongs to, or the log of this one (if a heap command has changed the closed state, remove the log)",
             ),
             Self::ForeignLog => f.write_str("the log belongs to another state; put the right one back"),
             Self::DamagedLog => f.write_str(

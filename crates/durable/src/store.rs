@@ -12,7 +12,7 @@ use spandrel_pmem::tie::{self, Found, Ties};
 use spandrel_pmem::{Captured, Failed, Medium};
 use spandrel_redolog::{Point, Ring, Shape};
 
-use crate::directory::{Directory, Paths};
+use crate::directory::{Directory, Paths, check_file};
 use crate::error::Error;
 use crate::notes::BatchNotes;
 use crate::recovery::{Recovered, recover};
@@ -258,6 +258,7 @@ pub fn recover_files(
     see: &mut dyn FnMut(u64, u64),
 ) -> Result<(Files, State, Recovered), Error> {
     let image = Image::open(paths.state.as_c(), Access::Write).map_err(Error::System)?;
+    check_file(&image)?;
     image.lock(Access::Write).map_err(|why| match why {
         libc::EWOULDBLOCK => Error::Locked,
         why => Error::System(why),
@@ -275,6 +276,7 @@ pub fn recover_files(
         libc::ELOOP | libc::EINVAL | libc::EISDIR => Error::NotALog,
         why => Error::System(why),
     })?;
+    check_file(&log)?;
     let ring = RingFile::new(&log, is_in_memory(paths.log.as_c()))?;
     let files = Files { state: image, ring };
     let mut files = files;

@@ -245,6 +245,15 @@ impl Image {
         self.locked_by.store(0, Relaxed);
     }
 
+    /// The user that the file belongs to, and its mode.
+    ///
+    /// # Errors
+    /// The error's number.
+    pub fn owner(&self) -> Result<(u32, u32), i32> {
+        let status = retry(|| fs::fstat(&self.file)).map_err(Errno::raw_os_error)?;
+        Ok((status.st_uid, status.st_mode & 0o7777))
+    }
+
     /// The length of the file in bytes.
     ///
     /// # Errors

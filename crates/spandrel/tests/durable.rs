@@ -234,6 +234,9 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     std::fs::rename(path.join("kept"), path.join("log")).unwrap();
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o777)).unwrap();
     assert_eq!(open(&path).unwrap_err().why, Error::Shared(0o777));
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
+    std::fs::set_permissions(path.join("log"), PermissionsExt::from_mode(0o666)).unwrap();
+    assert_eq!(open(&path).unwrap_err().why, Error::Shared(0o666));
 }
 
 #[test]
