@@ -115,6 +115,13 @@ impl Control {
         self.is_closing.load(Acquire) != 0
     }
 
+    /// Another life begins: no front end has ended, and no replica has failed.
+    pub fn reopen(&self) {
+        self.is_closing.store(0, Release);
+        self.is_awaited.store(0, Release);
+        self.failure.store(0, Release);
+    }
+
     /// The replica cannot go on: the error's number.
     pub fn fail(&self, why: i32) {
         self.failure.store(why.max(1), Release);
@@ -124,11 +131,6 @@ impl Control {
     /// Why the replica cannot go on.
     pub fn failure(&self) -> Option<i32> {
         Some(self.failure.load(Acquire)).filter(|why| *why != 0)
-    }
-
-    /// Another replica takes over.
-    pub fn forgive(&self) {
-        self.failure.store(0, Release);
     }
 
     /// The replica has brought a record into the file.

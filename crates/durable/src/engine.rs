@@ -16,6 +16,8 @@ pub struct Engine<'a> {
     runs: Runs,
     /// The runs are those of a batch that was too long and is to be undone.
     is_too_long: bool,
+    /// Bytes of the log that the last batch needed that was too long.
+    needed: u64,
     /// Why nothing is accepted any more.
     refused: Option<Error>,
     figures: Figures,
@@ -39,7 +41,7 @@ impl<'a> Engine<'a> {
     /// `ENOMEM`.
     pub fn new(front: Front<'a, Files>) -> Result<Self, Failed> {
         let (runs, figures) = (Runs::new()?, Figures::default());
-        Ok(Self { front, runs, is_too_long: false, refused: None, figures })
+        Ok(Self { front, runs, is_too_long: false, needed: 0, refused: None, figures })
     }
 
     /// Refuses a batch before it begins.
@@ -118,6 +120,10 @@ impl<'a> Engine<'a> {
 
     fn note_too_long(&mut self) -> Error {
         self.is_too_long = true;
+        // The list of runs may not have all of them.
+        let capacity = self.front.ring().shape().capacity;
+        let known = self.runs.size().map(|(count, bytes)| self.front.bound(count, bytes));
+        self.needed = known.unwrap_or(capacity.saturating_mul(8)).max(capacity);
         Error::TooLong
     }
 
@@ -159,6 +165,16 @@ impl<'a> Engine<'a> {
     /// The state that is durable.
     pub fn point(&self) -> Point {
         self.front.point()
+    }
+
+    /// Bytes of the log that the last batch needed that was too long.
+    pub fn needed(&self) -> u64 {
+        self.needed
+    }
+
+    /// Goes on counting from these figures.
+    pub fn resume(&mut self, figures: Figures) {
+        self.figures = figures;
     }
 
     /// What was made durable since the state was opened.

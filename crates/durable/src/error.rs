@@ -40,7 +40,7 @@ pub enum Error {
     Heap(spandrel_pheap::Error),
     /// A command that was undone had opened a collection: its handle leads to nothing. Nothing is accepted any more.
     Undone,
-    /// A command changes more than the log holds. It was undone.
+    /// A command changes more than the longest log holds. It was undone.
     TooLong,
     /// The log is full, and what brings it into the state has ended: the error's number.
     Full(i32),
@@ -139,7 +139,7 @@ impl fmt::Display for Error {
                 "a command that was undone had opened a collection, and nothing more is accepted; open collections when the state is opened, and open it again",
             ),
             Self::TooLong => f.write_str(
-                "the command changes more than the log holds, and was undone; open the state with a longer log (`Options::log_size`), or change less at once",
+                "the command changes more than the longest log holds, and was undone; change less at once",
             ),
             Self::Full(why) => {
                 write!(f, "the log is full, and the state cannot take more: {}", number(why))

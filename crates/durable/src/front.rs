@@ -53,7 +53,7 @@ impl<'a, D: Disk> Front<'a, D> {
     }
 
     /// Bytes that records with so many runs and bytes take at most.
-    fn bound(&self, runs: u64, bytes: u64) -> u64 {
+    pub fn bound(&self, runs: u64, bytes: u64) -> u64 {
         self.ring.bytes_of(bytes.saturating_add(runs.saturating_mul(RUN_BYTES as u64)))
     }
 

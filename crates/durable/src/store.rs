@@ -1,5 +1,7 @@
 //! The state in memory and the files that make it durable: made, opened, committed, closed.
 
+use core::cell::UnsafeCell;
+
 use spandrel_capture::Sizes;
 use spandrel_os::draft::Draft;
 use spandrel_os::filesystem::is_in_memory;
@@ -28,7 +30,7 @@ pub struct Settings {
     pub size: usize,
     /// The most bytes that a state may have: address space that is reserved for it.
     pub limit: usize,
-    /// Bytes of the log; `None`: those that it has, 64 MiB for a new one. A shorter one is made longer.
+    /// Bytes of the log; `None`: those that it has, 64 MiB for a new one.
     pub log: Option<u64>,
     /// A number for the layout of the program's types; 0: any.
     pub layout: u64,
@@ -50,13 +52,26 @@ const LOG_BYTES: u64 = 64 << 20;
 /// Both files.
 pub struct Files {
     state: Image,
-    ring: RingFile,
+    ring: UnsafeCell<RingFile>,
 }
+
+// SAFETY: the ring's file is shared by references only, but while `set_ring` has it alone.
+unsafe impl Sync for Files {}
 
 impl Files {
     /// The ring's file.
     pub fn ring(&self) -> &RingFile {
-        &self.ring
+        // SAFETY: no `set_ring` runs, as its caller promises.
+        unsafe { &*self.ring.get() }
+    }
+
+    /// Puts another ring's file in the place of the one before.
+    ///
+    /// # Safety
+    /// No other thread uses the files, and no reference to the ring's file lives.
+    unsafe fn set_ring(&self, ring: RingFile) {
+        // SAFETY: promised by the caller.
+        unsafe { *self.ring.get() = ring };
     }
 
     /// Makes the state's file longer, to that number of bytes.
@@ -73,7 +88,7 @@ impl Disk for Files {
     fn read(&self, which: Which, at: u64, into: &mut [u8]) -> Result<usize, Failed> {
         match which {
             Which::Image => self.state.read_at(into, at).map_err(Failed),
-            _ => spandrel_redolog::Storage::read(&self.ring, at, into),
+            _ => spandrel_redolog::Storage::read(self.ring(), at, into),
         }
     }
 
@@ -83,7 +98,7 @@ impl Disk for Files {
                 self.state.check_limit(at.saturating_add(bytes.len() as u64)).map_err(Failed)?;
                 self.state.write_at(bytes, at).map_err(Failed)
             }
-            _ => spandrel_redolog::Storage::write(&self.ring, at, bytes),
+            _ => spandrel_redolog::Storage::write(self.ring(), at, bytes),
         }
     }
 
@@ -101,14 +116,14 @@ impl Disk for Files {
                 // What was written may be lost whatever the reason is; a full disk is no exception.
                 synced.map_err(|why| if why.is_full() { Failed(libc::EIO) } else { why })
             }
-            _ => spandrel_redolog::Storage::sync(&self.ring),
+            _ => spandrel_redolog::Storage::sync(self.ring()),
         }
     }
 
     fn bytes(&self, which: Which) -> Result<u64, Failed> {
         match which {
             Which::Image => self.state.bytes().map_err(Failed),
-            _ => spandrel_redolog::Storage::bytes(&self.ring),
+            _ => spandrel_redolog::Storage::bytes(self.ring()),
         }
     }
 }
@@ -278,24 +293,65 @@ pub fn recover_files(
     })?;
     check_file(&log)?;
     let ring = RingFile::new(&log, is_in_memory(paths.log.as_c()))?;
-    let files = Files { state: image, ring };
-    let mut files = files;
+    let files = Files { state: image, ring: UnsafeCell::new(ring) };
     let lengthen = |bytes| files.lengthen(bytes);
     let mut recovered = recover(&files, (state.identity, TIE_AT), &lengthen, see)?;
-    if settings.log.is_some() && recovered.ring.shape().capacity < capacity_of(settings)? {
-        // The state has all of it, durably: a failure in between leaves a state that needs no log.
-        let base = recovered.ring.last();
-        image::remove(paths.log.as_c()).map_err(Error::System)?;
-        spandrel_os::draft::sync_directory_of(paths.log.as_c()).map_err(Error::System)?;
-        make_log(paths, state.identity, base, settings)?;
-        let log = Image::open(paths.log.as_c(), Access::Write).map_err(Error::System)?;
-        files.ring = RingFile::new(&log, is_in_memory(paths.log.as_c()))?;
-        let mut buffer = spandrel_pmem::Buffer::new(spandrel_redolog::BUFFER_BYTES)?;
-        recovered.ring = Ring::open(&LogOf(&files), state.identity, (base, true), buffer.bytes())?;
+    if settings.log.is_some() && recovered.ring.shape().capacity != capacity_of(settings)? {
+        // SAFETY: no other thread has the files.
+        recovered.ring =
+            unsafe { make_log_anew(&files, paths, state.identity, &recovered, settings)? };
     }
     let bytes = files.state.bytes().map_err(Error::System)?;
     let bytes = usize::try_from(bytes).map_err(|_| Error::System(libc::EFBIG))?;
     Ok((files, State { bytes, ..state }, recovered))
+}
+
+/// Makes the log anew, of a state that has all of it durably and says so: a failure in between leaves a state that needs no log.
+///
+/// # Safety
+/// No other thread uses the files.
+unsafe fn make_log_anew(
+    files: &Files,
+    paths: &Paths,
+    identity: u64,
+    recovered: &Recovered,
+    settings: &Settings,
+) -> Result<Ring, Error> {
+    let base = recovered.ring.last();
+    image::remove(paths.log.as_c()).map_err(Error::System)?;
+    spandrel_os::draft::sync_directory_of(paths.log.as_c()).map_err(Error::System)?;
+    make_log(paths, identity, base, settings)?;
+    let log = Image::open(paths.log.as_c(), Access::Write).map_err(Error::System)?;
+    // SAFETY: promised by the caller.
+    unsafe { files.set_ring(RingFile::new(&log, is_in_memory(paths.log.as_c()))?) };
+    let mut buffer = spandrel_pmem::Buffer::new(spandrel_redolog::BUFFER_BYTES)?;
+    Ok(Ring::open(&LogOf(files), identity, (base, true), buffer.bytes())?)
+}
+
+/// Which state it is, and where.
+pub struct Place {
+    /// The paths of its files.
+    pub paths: Paths,
+    /// The number that the state is known by.
+    pub identity: u64,
+}
+
+/// Gives a state that is open, and whose replica has ended, a log of that length. Its epoch has begun.
+///
+/// # Errors
+/// As for opening the state.
+///
+/// # Safety
+/// No other thread uses the files.
+pub unsafe fn replace_log(files: &Files, at: &Place, bytes: u64) -> Result<Recovered, Error> {
+    let lengthen = |bytes| files.lengthen(bytes);
+    let mut recovered = recover(files, (at.identity, TIE_AT), &lengthen, &mut |_, _| ())?;
+    let settings = Settings { log: Some(bytes), ..Settings::default() };
+    // SAFETY: promised by the caller.
+    recovered.ring =
+        unsafe { make_log_anew(files, &at.paths, at.identity, &recovered, &settings)? };
+    recovered.ring.begin(&LogOf(files), image::unique()[0])?;
+    Ok(recovered)
 }
 
 /// The state that a file is in that needs no log; `None`: it needs its log.

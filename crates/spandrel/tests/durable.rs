@@ -38,6 +38,19 @@ fn places() -> Vec<(tempfile::TempDir, PathBuf)> {
         .into()
 }
 
+/// Panics on purpose say nothing; all others do.
+fn expect_panics() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if panic.payload().downcast_ref::<&str>() != Some(&"on purpose") {
+                usual(panic);
+            }
+        }));
+    });
+}
+
 #[test]
 fn a_state_is_there_the_next_time_closed_or_not() {
     for (_place, path) in places() {
@@ -144,14 +157,15 @@ fn nothing_that_was_acknowledged_is_lost_by_kills() {
             let lines = BufReader::new(child.stdout.take().unwrap()).lines();
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let until = Instant::now() + Duration::from_millis(u64::from(seed >> 16) % 60 + 5);
-            let mut killed = false;
+            let (mut killed, mut has_said) = (false, false);
             for line in lines {
                 let Ok(line) = line else { break };
                 let mut words = line.split(' ').map_while(|word| word.parse::<u64>().ok());
                 if let (Some(thread @ 0..2), Some(number)) = (words.next(), words.next()) {
                     said[thread as usize] = said[thread as usize].max(number);
+                    has_said = true;
                 }
-                if !killed && Instant::now() >= until {
+                if !killed && has_said && Instant::now() >= until {
                     child.kill().unwrap();
                     killed = true;
                 }
@@ -196,10 +210,6 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     let refused = open(&path).unwrap_err();
     assert_eq!(refused.why, Error::Locked);
     assert!(refused.to_string().starts_with(path.to_str().unwrap()), "{refused}");
-    // A batch that is longer than the log.
-    let long = db.write(|s| (0..100_000).try_for_each(|key| s.of.insert(key, key).map(drop)));
-    assert_eq!(long, Err(Error::TooLong));
-    assert_eq!(db.read(|s| s.of.len()), 0, "it was undone");
     db.write(|s| s.of.insert(1, 1)).unwrap().unwrap();
     // A store outside of a write.
     let stray = Arc::new(std::sync::Mutex::new(None));
@@ -275,12 +285,12 @@ fn a_transaction_within_a_write_is_undone() {
     assert_eq!(all(&open()), [Some(1), None, Some(3)]);
 }
 
-/// Commands that panic, and such as are longer than the log, among others that are neither: these are there, and nothing of those.
+/// Commands that panic, and such as are longer than the log, among others that are neither: nothing is there of those that panic, and all of the others.
 #[test]
 fn a_command_that_panics_is_undone_and_the_others_run() {
     const THREADS: u64 = 6;
     const TURNS: u64 = 30;
-    std::panic::set_hook(Box::new(|_| {}));
+    expect_panics();
     for (_place, path) in places() {
         let db = open(&path).unwrap();
         db.write(|s| (0..1000).try_for_each(|key| s.of.insert(1_000_000 + key, key).map(drop)))
@@ -315,8 +325,8 @@ fn a_command_that_panics_is_undone_and_the_others_run() {
                         let call = std::panic::AssertUnwindSafe(|| client.write(|s| command(s)));
                         match std::panic::catch_unwind(call) {
                             Err(_) => assert!(panics),
-                            Ok(Err(why)) => assert!(is_long && why == Error::TooLong, "{why:?}"),
-                            Ok(Ok(result)) => assert!(!panics && !is_long && result == turn),
+                            Ok(Err(why)) => panic!("{why:?}"),
+                            Ok(Ok(result)) => assert!(!panics && result == turn),
                         }
                     }
                 });
@@ -327,14 +337,14 @@ fn a_command_that_panics_is_undone_and_the_others_run() {
                 let mut count = 0;
                 for thread in 0..THREADS {
                     for turn in 0..TURNS {
-                        let is_there = (thread + turn) % 7 != 0 && (thread + turn) % 19 != 5;
+                        let is_there = (thread + turn) % 7 != 0;
                         let key = thread * 1000 + turn;
                         let expected = is_there.then_some(key + 1);
                         assert_eq!(s.of.get(&key), expected, "{thread} {turn}");
                         count += u64::from(is_there);
                     }
                 }
-                assert_eq!((s.of.len() as u64, s.log.len() as u64), (1000 + count, count));
+                assert_eq!((s.of.len() as u64, s.log.len() as u64), (1000 + 40_000 + count, count));
             });
         };
         check(&db);
@@ -414,7 +424,7 @@ fn an_undone_command_that_had_opened_a_collection_ends_writing() {
         arena: Arc<Arena>,
         all: Vec<HashMap<u64, u64>>,
     }
-    std::panic::set_hook(Box::new(|_| {}));
+    expect_panics();
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("several");
     let open = || {
@@ -451,15 +461,21 @@ fn a_log_is_made_longer_and_limits_of_files_are_errors() {
     };
     let db = open(&path).unwrap();
     db.write(|s| s.of.insert(70_000, 7)).unwrap().unwrap();
-    assert_eq!(long(&db), Err(Error::TooLong));
+    let log = || std::fs::metadata(path.join("log")).unwrap().len();
+    assert_eq!(log(), (1 << 20) + 4096);
+    assert_eq!(long(&db), Ok(Ok(())), "the log has become longer");
+    assert!(log() > 2 << 20);
+    for key in 0..1000 {
+        db.write(|s| s.of.insert(key, 5)).unwrap().unwrap();
+    }
+    assert!(db.figures().batches > 1000);
     drop(db);
-    let db = Durable::open(&path, small().log_size(16 << 20), init).unwrap();
-    assert_eq!(long(&db), Ok(Ok(())));
-    drop(db);
-    // A shorter one is not made shorter.
     let db = open(&path).unwrap();
-    assert_eq!(db.read(|s| (s.of.len(), s.of.get(&70_000))), (60_001, Some(7)));
-    assert_eq!(std::fs::metadata(path.join("log")).unwrap().len(), (16 << 20) + 4096);
+    assert_eq!(
+        db.read(|s| (s.of.len(), s.of.get(&70_000), s.of.get(&999))),
+        (60_001, Some(7), Some(5))
+    );
+    assert_eq!(log(), (1 << 20) + 4096, "as long as is wanted");
     drop(db);
     for bytes in [1 << 50, u64::MAX] {
         let refused = Durable::open(place.path().join("huge"), small().log_size(bytes), init);
@@ -501,7 +517,7 @@ fn a_state_whose_drop_panics_is_closed() {
             panic!("on purpose");
         }
     }
-    std::panic::set_hook(Box::new(|_| {}));
+    expect_panics();
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("bad");
     let open = || Durable::open(&path, small(), |arena| Ok(Bad(HashMap::open(arena, "of")?)));
@@ -517,4 +533,58 @@ fn a_state_whose_drop_panics_is_closed() {
         Durable::open(&path, small(), |_| Err::<Accounts, _>(spandrel::heap::Error::Full));
     assert!(refused.is_err());
     std::mem::forget(open().unwrap());
+}
+
+/// Kills while commands run for which the log becomes longer: each is there as a whole or not at all, and none that was acknowledged is missing.
+#[test]
+fn kills_while_the_log_becomes_longer() {
+    const CHILD: &str = "SPANDREL_TEST_DURABLE_LONG";
+    const KEYS: u64 = 40_000;
+    if let Some(path) = std::env::var_os(CHILD) {
+        let db = open(Path::new(&path)).unwrap();
+        let mut next = db.read(|s| s.of.get(&0).unwrap_or(0));
+        loop {
+            next += 1;
+            let work = |s: &mut Accounts| {
+                // A new table, and a vector that is new.
+                s.of.clear()?;
+                (0..KEYS).try_for_each(|key| s.of.insert(key, next).map(drop))?;
+                s.log.push([next; 3])
+            };
+            db.write(work).unwrap().unwrap();
+            println!("{next}");
+        }
+    }
+    for (_place, path) in places() {
+        let (mut said, mut became_longer) = (0, false);
+        let mut seed = std::process::id();
+        for _ in 0..8 {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["kills_while_the_log_becomes_longer", "--exact", "--nocapture"])
+                .env(CHILD, &path)
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut lines =
+                BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+            let first = lines.find_map(|line| line.parse::<u64>().ok()).unwrap();
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            std::thread::sleep(Duration::from_millis(u64::from(seed >> 16) % 200));
+            child.kill().unwrap();
+            said = lines.filter_map(|line| line.parse().ok()).fold(first.max(said), u64::max);
+            child.wait().unwrap();
+            let log = std::fs::metadata(path.join("log"));
+            became_longer |= log.is_ok_and(|log| log.len() > 2 << 20);
+            let db = open(&path).unwrap();
+            let all = db.read(|s| {
+                let first = s.of.get(&0).unwrap();
+                assert!((0..KEYS).all(|key| s.of.get(&key) == Some(first)), "half of a command");
+                assert_eq!((s.of.len() as u64, s.log.len() as u64), (KEYS, first));
+                first
+            });
+            assert!(all == said || all == said + 1, "{all} of {said}");
+            said = all;
+        }
+        assert!(became_longer);
+    }
 }

@@ -8,20 +8,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::prelude::v1::*;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::thread_local;
 
 use spandrel_durable::combine::{Batch, Combiner, MAX_SEATS, Outcome, Seat, Slot};
-use spandrel_durable::control::Control;
 use spandrel_durable::directory::{Directory, Paths};
 use spandrel_durable::engine::{Engine, Figures};
-use spandrel_durable::front::Front;
-use spandrel_durable::replica::Replica;
-use spandrel_durable::store::{self, Files, Loaded};
+use spandrel_durable::store::{self, Loaded, Place};
 
 use super::command::{self, Command};
+use super::log::Log;
 use super::options::{OpenError, Options};
-use super::{Arena, Error, replica};
+use super::{Arena, Error};
 
 /// Threads that run commands at a time, unless [`Options::clients`] says otherwise.
 const CLIENTS: usize = 256;
@@ -31,34 +28,16 @@ const REFUSED: Outcome = Outcome::new(1);
 /// The command alone is longer than the log, and was undone.
 const TOO_LONG: Outcome = Outcome::new(2);
 
-/// What belongs to an open state as long as its threads run. Freed when this is dropped, after all that uses it.
-struct Parts {
-    files: *mut Files,
-    control: *mut Control,
-    slots: *mut [Slot],
-}
-
-impl Drop for Parts {
-    fn drop(&mut self) {
-        // SAFETY: made from boxes; nothing uses them any more.
-        unsafe {
-            drop(Box::from_raw(self.files));
-            drop(Box::from_raw(self.control));
-            drop(Box::from_raw(self.slots));
-        }
-    }
-}
-
 /// A state in memory whose changes are durable; see [the module](super).
 pub struct Durable<S> {
     combiner: Combiner<'static>,
     /// Used by the thread that runs a batch, and by readers to read.
     state: UnsafeCell<ManuallyDrop<S>>,
     /// Used by the thread that runs a batch or an exclusive section.
-    engine: UnsafeCell<ManuallyDrop<Engine<'static>>>,
+    log: UnsafeCell<Log>,
     arena: ManuallyDrop<Arc<Arena>>,
-    follower: Option<JoinHandle<()>>,
-    parts: Parts,
+    slots: *mut [Slot],
+    place: Place,
     report: Report,
     _directory: Directory,
 }
@@ -137,11 +116,12 @@ impl<S: Send + Sync> Durable<S> {
             heap.abandon();
         }
         let loaded = store::load(&paths, directory, &settings)?;
-        Self::start(loaded, options, created, init)
+        Self::start(loaded, paths, options, created, init)
     }
 
     fn start(
         loaded: Loaded,
+        paths: Paths,
         options: Options,
         created: bool,
         init: impl FnOnce(&Arc<Arena>) -> Result<S, crate::heap::Error>,
@@ -151,32 +131,22 @@ impl<S: Send + Sync> Durable<S> {
         let report = Report { created, was_closed, replayed };
         let arena = Arc::new(heap);
         let state = init(&arena)?;
+        // SAFETY: this thread has begun the batch when the state was loaded, and no other has the arena.
+        let first =
+            |engine: &mut Engine<'static>| unsafe { engine.end_batch(arena.medium()).map(drop) };
+        let log = Log::start(files, (ring, ties), first)?;
         let clients = options.clients.unwrap_or(CLIENTS).clamp(1, MAX_SEATS);
         let slots: Box<[Slot]> = (0..clients).map(|_| Slot::new()).collect();
-        let parts = Parts {
-            files: Box::into_raw(Box::new(files)),
-            control: Box::into_raw(Box::default()),
-            slots: Box::into_raw(slots),
-        };
-        // SAFETY: these live until the parts are dropped, after all that uses them: here it is declared later, and `finish` ends it.
-        let (files, control, slots): (&'static Files, &'static Control, &'static [Slot]) =
-            unsafe { (&*parts.files, &*parts.control, &*parts.slots) };
-        let follower = Replica::new(files, &ring, ties)?;
-        let capacity = ring.shape().capacity;
-        let mut engine = Engine::new(Front::new(files, control, ring)?)?;
-        // SAFETY: this thread has begun the batch when the state was loaded, and no other has the arena.
-        unsafe { engine.end_batch(arena.medium())? };
-        let follower = std::thread::Builder::new()
-            .name("spandrel-log".into())
-            .spawn(move || replica::follow(files, control, follower, capacity))
-            .map_err(|why| Error::System(why.raw_os_error().unwrap_or_default()))?;
+        let slots = Box::into_raw(slots);
+        let place = Place { paths, identity: arena.uuid()[0] };
         Ok(Self {
-            combiner: Combiner::new(slots),
+            // SAFETY: the slots live until `drop` takes them back.
+            combiner: Combiner::new(unsafe { &*slots }),
             state: UnsafeCell::new(ManuallyDrop::new(state)),
-            engine: UnsafeCell::new(ManuallyDrop::new(engine)),
+            log: UnsafeCell::new(log),
             arena: ManuallyDrop::new(arena),
-            follower: Some(follower),
-            parts,
+            slots,
+            place,
             report,
             _directory: directory,
         })
@@ -227,13 +197,13 @@ impl<S: Send + Sync> Durable<S> {
     /// What was made durable since the state was opened.
     pub fn figures(&self) -> Figures {
         // SAFETY: the section runs alone.
-        self.client().seat.exclusive(|| unsafe { (*self.engine.get()).figures() })
+        self.client().seat.exclusive(|| unsafe { (*self.log.get()).engine().figures() })
     }
 
     /// How a batch becomes durable, in words.
     pub fn medium(&self) -> &'static str {
-        // SAFETY: the files live until the state is dropped.
-        unsafe { (*self.parts.files).ring().how() }
+        // SAFETY: the section runs alone.
+        self.client().seat.exclusive(|| unsafe { (*self.log.get()).medium() })
     }
 
     /// Ends the state: its file has all of it, and the log is not needed. Dropping it does the same, and says nothing of errors.
@@ -255,11 +225,11 @@ impl<S: Send + Sync> Durable<S> {
     /// Runs the commands of a batch, and makes what they have changed durable.
     fn run(&self, batch: &Batch<'_>) {
         // SAFETY: the holder of the gate runs alone.
-        let (engine, state) = unsafe { (&mut *self.engine.get(), &mut *self.state.get()) };
-        if engine.check().is_err() {
+        let (log, state) = unsafe { (&mut *self.log.get(), &mut *self.state.get()) };
+        if log.engine().check().is_err() {
             return batch.iter().for_each(|entry| entry.set_outcome(REFUSED));
         }
-        let mut turn = Turn { engine, state, arena: &self.arena };
+        let mut turn = Turn { log, state, arena: &self.arena, place: &self.place };
         match turn.all(batch) {
             Err(Error::TooLong) if batch.len() > 1 => turn.one_by_one(batch),
             outcome => batch.iter().for_each(|entry| entry.set_outcome(outcome_of(&outcome))),
@@ -277,9 +247,10 @@ fn outcome_of(outcome: &Result<(), Error>) -> Outcome {
 
 /// What the thread that runs a batch has for itself.
 struct Turn<'t, S> {
-    engine: &'t mut Engine<'static>,
+    log: &'t mut Log,
     state: &'t mut S,
     arena: &'t Arena,
+    place: &'t Place,
 }
 
 impl<S> Turn<'_, S> {
@@ -288,15 +259,40 @@ impl<S> Turn<'_, S> {
     /// # Errors
     /// [`Error::TooLong`]: nothing was changed; others: nothing is accepted any more.
     fn all(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
-        self.commands(&mut batch.iter().map(|entry| entry.request()))
+        let mut requests = batch.iter().map(|entry| entry.request());
+        match self.commands(&mut requests) {
+            // What is too long alone gets a longer log.
+            Err(Error::TooLong) if batch.len() == 1 => self.with_longer_log(&mut requests),
+            outcome => outcome,
+        }
+    }
+
+    /// Runs commands again that were too long for the log.
+    fn with_longer_log(
+        &mut self,
+        requests: &mut (impl Iterator<Item = *mut ()> + Clone),
+    ) -> Result<(), Error> {
+        match self.log.lengthen(self.place) {
+            Ok(()) => {}
+            Err(Error::TooLong) => return Err(Error::TooLong),
+            Err(why) => return Err(self.log.engine().refuse(why)),
+        }
+        match self.commands(requests) {
+            // The list of runs was full: what was needed was not known.
+            Err(Error::TooLong) => self.with_longer_log(requests),
+            outcome => outcome,
+        }
     }
 
     /// Runs each command as a batch of its own.
     fn one_by_one(&mut self, batch: &Batch<'_>) {
         for entry in batch.iter() {
-            let outcome = self.engine.check();
-            let outcome =
-                outcome.and_then(|()| self.commands(&mut core::iter::once(entry.request())));
+            let mut request = core::iter::once(entry.request());
+            let outcome = self.log.engine().check().and_then(|()| self.commands(&mut request));
+            let outcome = match outcome {
+                Err(Error::TooLong) => self.with_longer_log(&mut request),
+                outcome => outcome,
+            };
             entry.set_outcome(outcome_of(&outcome));
         }
     }
@@ -322,12 +318,12 @@ impl<S> Turn<'_, S> {
                 if is_well {
                     break;
                 }
-                self.engine.undo(self.arena, handles)?;
+                self.log.engine().undo(self.arena, handles)?;
             }
-            match self.engine.end_batch(memory) {
+            match self.log.engine().end_batch(memory) {
                 Err(Error::TooLong) => {
-                    self.engine.undo(self.arena, handles)?;
-                    self.engine.end_batch(memory)?;
+                    self.log.engine().undo(self.arena, handles)?;
+                    self.log.engine().end_batch(memory)?;
                     Err(Error::TooLong)
                 }
                 ended => ended.map(drop),
@@ -338,7 +334,10 @@ impl<S> Turn<'_, S> {
 
 impl<S> Durable<S> {
     fn finish(&mut self) -> Result<(), Error> {
-        let Some(follower) = self.follower.take() else { return Ok(()) };
+        let log = self.log.get_mut();
+        if !log.begin_end() {
+            return Ok(());
+        }
         if self.arena.is_forked() {
             // All of it is the parent's. The memory ends with this process.
             return Err(Error::Forked);
@@ -353,23 +352,13 @@ impl<S> Durable<S> {
             if let Err(payload) = catch_unwind(state) {
                 panicked = Some(payload);
             }
-            let engine = self.engine.get_mut();
-            let sealed = match engine.check() {
+            let sealed = match log.engine().check() {
                 Ok(()) => self.arena.seal().map_err(Error::from),
                 Err(why) => Err(why),
             };
-            let ended = engine.end_batch(memory).map(drop);
-            ManuallyDrop::drop(engine);
-            sealed.and(ended)
+            sealed.and(log.engine().end_batch(memory).map(drop))
         };
-        // SAFETY: the control lives until the end of this function.
-        let control = unsafe { &*self.parts.control };
-        control.close();
-        let _ = follower.join();
-        let outcome = match control.failure() {
-            Some(why) => outcome.and(Err(Error::System(why))),
-            None => outcome,
-        };
+        let outcome = outcome.and(log.stop());
         // SAFETY: taken once; the program may still have the arena.
         let arena = unsafe { ManuallyDrop::take(&mut self.arena) };
         match Arc::try_unwrap(arena) {
@@ -386,8 +375,9 @@ impl<S> Durable<S> {
 
 impl<S> Drop for Durable<S> {
     fn drop(&mut self) {
-        // The parts follow: no seat lives, as seats borrow the state, and the follower has ended.
         let _ = self.finish();
+        // SAFETY: made from a box; no seat lives, as seats borrow the state.
+        drop(unsafe { Box::from_raw(self.slots) });
     }
 }
 
@@ -439,7 +429,7 @@ impl<S: Send + Sync> Client<'_, S> {
             (_, TOO_LONG) => Err(Error::TooLong),
             _ => Err(self.seat.exclusive(|| {
                 // SAFETY: the section runs alone.
-                unsafe { (*db.engine.get()).check() }.err().unwrap_or(Error::Stray)
+                unsafe { (*db.log.get()).engine().check() }.err().unwrap_or(Error::Stray)
             })),
         }
     }

@@ -33,7 +33,7 @@
 //! - [`Durable::write`] may run a command in another thread, together with commands of others. A command that another thread waits for must not wait for
 //!   that thread, nor begin another command of the same state.
 //! - A command changes nothing but the state. What it captures by reference it may read; its result is what it returns.
-//! - A command that panics is undone, as is one that changes more than the log holds. The other commands of its batch run once more: a command returns what its last
+//! - A command that panics is undone. One that changes more than the log holds is undone, and runs again with a longer log. The other commands of its batch run once more: a command returns what its last
 //!   run has returned. The panic goes on in the thread that called [`Durable::write`]. Where panics abort, the next process finds the state as it was before.
 //! - Fields of the state that are no collections are not undone, and are not durable. If an undone command has opened a collection, its handle leads to nothing: no write is
 //!   accepted any more ([`Error::Undone`]). Open collections when the state is opened.
@@ -44,6 +44,7 @@
 pub mod collections;
 mod command;
 mod db;
+mod log;
 mod options;
 mod replica;
 

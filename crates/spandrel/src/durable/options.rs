@@ -20,8 +20,8 @@ impl Options {
         Self::default()
     }
 
-    /// Bytes of the log: 64 MiB by default for a new one. A log that is shorter is made longer. A command that changes more than the log holds is undone and refused:
-    /// also one by which a table or a vector grows to as much.
+    /// Bytes of the log: 64 MiB by default for a new one. A log of another length is made anew when the state is opened. For a command that changes more than the log holds it becomes
+    /// longer.
     pub fn log_size(mut self, bytes: u64) -> Self {
         self.settings.log = Some(bytes);
         self

@@ -1,0 +1,128 @@
+//! The log's side of an open state: the engine that writes to the log, the thread that brings it into the state's file, and what both use.
+
+use std::prelude::v1::*;
+use std::thread::JoinHandle;
+
+use spandrel_durable::control::Control;
+use spandrel_durable::engine::Engine;
+use spandrel_durable::front::Front;
+use spandrel_durable::recovery::Recovered;
+use spandrel_durable::replica::Replica;
+use spandrel_durable::store::{self, Files};
+use spandrel_pmem::tie::Ties;
+use spandrel_redolog::Ring;
+
+use super::{Error, replica};
+
+/// A log that grew by itself is not longer than this: it takes as much memory, where it lies on a disk.
+const MOST_BYTES: u64 = 16 << 30;
+
+/// What the engine and the thread use. Freed when this is dropped, after both.
+struct Shared {
+    files: *mut Files,
+    control: *mut Control,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: made from boxes; nothing uses them any more.
+        unsafe {
+            drop(Box::from_raw(self.files));
+            drop(Box::from_raw(self.control));
+        }
+    }
+}
+
+/// See the head of this file. [`Log::stop`] comes before the end, except in the child of a fork.
+pub(super) struct Log {
+    engine: Engine<'static>,
+    /// `None`: it was stopped.
+    follower: Option<JoinHandle<()>>,
+    /// The state is closed, or is being closed.
+    is_over: bool,
+    /// The last field: the others use it.
+    shared: Shared,
+}
+
+impl Log {
+    /// Of files whose ring has begun an epoch. `first` ends the calling thread's first batch, if one has begun.
+    ///
+    /// # Errors
+    /// [`Error::System`], and those of `first`.
+    pub fn start(
+        files: Files,
+        (ring, ties): (Ring, Ties),
+        first: impl FnOnce(&mut Engine<'static>) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        let files = Box::into_raw(Box::new(files));
+        let shared = Shared { files, control: Box::into_raw(Box::default()) };
+        // SAFETY: both live until `shared` is dropped, after all that uses them.
+        let (files, control): (&'static Files, &'static Control) =
+            unsafe { (&*shared.files, &*shared.control) };
+        let follower = Replica::new(files, &ring, ties)?;
+        let capacity = ring.shape().capacity;
+        let mut engine = Engine::new(Front::new(files, control, ring)?)?;
+        first(&mut engine)?;
+        let follower = std::thread::Builder::new()
+            .name("spandrel-log".into())
+            .spawn(move || replica::follow(files, control, follower, capacity))
+            .map_err(|why| Error::System(why.raw_os_error().unwrap_or_default()))?;
+        Ok(Self { engine, follower: Some(follower), is_over: false, shared })
+    }
+
+    pub fn engine(&mut self) -> &mut Engine<'static> {
+        &mut self.engine
+    }
+
+    /// How a batch becomes durable, in words.
+    pub fn medium(&self) -> &'static str {
+        // SAFETY: the files live as long as this.
+        unsafe { (*self.shared.files).ring().how() }
+    }
+
+    /// Begins the end. False: it has begun before.
+    pub fn begin_end(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_over, true)
+    }
+
+    /// Brings all of the log into the state's file, which says so, and ends the thread.
+    ///
+    /// # Errors
+    /// The disk's: the state needs its log.
+    pub fn stop(&mut self) -> Result<(), Error> {
+        let Some(follower) = self.follower.take() else { return Ok(()) };
+        // SAFETY: the control lives as long as this.
+        let control = unsafe { &*self.shared.control };
+        control.close();
+        let _ = follower.join();
+        control.failure().map_or(Ok(()), |why| Err(Error::System(why)))
+    }
+
+    /// Makes the log long enough for a batch that was too long and is undone.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`]: the log would be too long. Others: nothing can be written any more.
+    pub fn lengthen(&mut self, at: &store::Place) -> Result<(), Error> {
+        let bytes = self.engine.needed().saturating_mul(2);
+        let bytes = bytes.checked_next_power_of_two().filter(|bytes| *bytes <= MOST_BYTES);
+        let bytes = bytes.ok_or(Error::TooLong)?;
+        let figures = self.engine.figures();
+        self.stop()?;
+        // SAFETY: both live until `shared` is dropped, after all that uses them.
+        let (files, control): (&'static Files, &'static Control) =
+            unsafe { (&*self.shared.files, &*self.shared.control) };
+        // SAFETY: the thread has ended, and this one has the engine.
+        let Recovered { ring, ties, .. } = unsafe { store::replace_log(files, at, bytes)? };
+        control.reopen();
+        let follower = Replica::new(files, &ring, ties)?;
+        let capacity = ring.shape().capacity;
+        self.engine = Engine::new(Front::new(files, control, ring)?)?;
+        self.engine.resume(figures);
+        let follower = std::thread::Builder::new()
+            .name("spandrel-log".into())
+            .spawn(move || replica::follow(files, control, follower, capacity))
+            .map_err(|why| Error::System(why.raw_os_error().unwrap_or_default()))?;
+        self.follower = Some(follower);
+        Ok(())
+    }
+}
