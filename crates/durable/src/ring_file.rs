@@ -2,16 +2,16 @@
 //!
 //! - A file in memory (tmpfs) or on persistent memory (DAX) is mapped: its lines are written back, and one fence makes a record durable.
 //! - An ordinary file has a copy in shared memory. A record is stored there, and one write past the page cache makes it durable
-//!   (`O_DIRECT`, `O_DSYNC`). The replica reads the copy: no record is read from the disk.
+//!   (`O_DIRECT`, `O_DSYNC`). The replica reads the copy: no record is read from the disk. What the state's file has goes from memory ([`RingFile::forget`]).
 
 use core::ptr::NonNull;
 use core::slice;
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use spandrel_os::image::{Image, Mapping};
 use spandrel_pages::PAGE_BYTES;
 use spandrel_pmem::{Failed, persist};
-use spandrel_redolog::Storage;
+use spandrel_redolog::{Shape, Storage, ring};
 use spandrel_sync::Lock;
 
 /// How the file becomes durable.
@@ -82,6 +82,29 @@ impl RingFile {
     /// Fences and durable writes that were waited for.
     pub fn waits(&self) -> u64 {
         self.waits.load(core::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Gives the memory back that has the positions from `from` up to `to` of the ring, which no thread reads any more, and none has written to since. The file
+    /// keeps them.
+    pub fn forget(&self, shape: Shape, from: u64, to: u64) {
+        if !matches!(self.kind, Kind::Written { .. }) {
+            return;
+        }
+        let capacity = shape.capacity.max(1);
+        let mut at = from;
+        while at < to {
+            let within = at % capacity;
+            let len = (to - at).min(capacity - within);
+            let first = (ring::FIRST + within).next_multiple_of(PAGE_BYTES as u64);
+            let end = (ring::FIRST + within + len) / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+            if let Some(bytes) = end.checked_sub(first).filter(|bytes| *bytes > 0)
+                && let Some(place) = self.place(first, usize::try_from(bytes).unwrap_or(usize::MAX))
+            {
+                // SAFETY: whole pages of the mapping, whose contents are not needed, as the caller promises. A refusal costs memory only.
+                let _ = unsafe { madvise(place.cast(), bytes as usize, Advice::LinuxRemove) };
+            }
+            at += len;
+        }
     }
 
     /// The words that say how a record becomes durable.
@@ -225,9 +248,21 @@ mod tests {
         let mut same = vec![0; bytes.len()];
         read.read(0, &mut same).unwrap();
         assert!(bytes == same);
+        // What was read can go from memory; the file keeps it.
+        let resident = || spandrel_os::vm::resident(read.at.as_ptr(), read.len).unwrap();
+        let before = resident();
         let last = Point { epoch: 2, sequence: 39 };
         let found = Ring::open(&read, 7, (last, false), &mut buffer).unwrap();
         assert_eq!(found.last(), Point { epoch: 2, sequence: 40 });
+        read.forget(shape, found.end() + shape.capacity / 2, found.end() + shape.capacity);
+        let has_gone = before - resident() >= 24 << 10;
+        assert_eq!(has_gone, !is_in_memory);
+        let mut again = vec![0; bytes.len()];
+        assert_eq!(
+            Image::open(&path, Access::Read).unwrap().read_at(&mut again, 0),
+            Ok(bytes.len())
+        );
+        assert!(again == bytes);
     }
 
     #[test]

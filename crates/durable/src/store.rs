@@ -398,6 +398,9 @@ pub fn load(paths: &Paths, directory: Directory, settings: &Settings) -> Result<
     let (heap, opened) = Heap::open(memory, settings.layout, Some(&[]))?;
     recovered.ring.begin(&LogOf(&files), image::unique()[0])?;
     let Recovered { ring, ties, records: replayed, time } = recovered;
+    // Remains of other epochs.
+    let shape = ring.shape();
+    files.ring().forget(shape, ring.end(), ring.end() + shape.capacity);
     Ok(Loaded { directory, files, ring, ties, heap, opened, replayed, time })
 }
 

@@ -10,7 +10,7 @@ use spandrel_durable::recovery::Recovered;
 use spandrel_durable::replica::Replica;
 use spandrel_durable::store::{self, Files};
 use spandrel_pmem::tie::Ties;
-use spandrel_redolog::Ring;
+use spandrel_redolog::{Ring, Shape};
 
 use super::{Error, replica};
 
@@ -44,6 +44,19 @@ pub(super) struct Log {
     shared: Shared,
 }
 
+/// Begins the thread that brings the log into the state's file.
+fn spawn(
+    files: &'static Files,
+    control: &'static Control,
+    follower: Replica<'static, Files>,
+    shape: Shape,
+) -> Result<JoinHandle<()>, Error> {
+    std::thread::Builder::new()
+        .name("spandrel-log".into())
+        .spawn(move || replica::follow(files, control, follower, shape))
+        .map_err(|why| Error::System(why.raw_os_error().unwrap_or_default()))
+}
+
 impl Log {
     /// Of files whose ring has begun an epoch. `first` ends the calling thread's first batch, if one has begun.
     ///
@@ -60,13 +73,10 @@ impl Log {
         let (files, control): (&'static Files, &'static Control) =
             unsafe { (&*shared.files, &*shared.control) };
         let follower = Replica::new(files, &ring, ties)?;
-        let capacity = ring.shape().capacity;
+        let shape = ring.shape();
         let mut engine = Engine::new(Front::new(files, control, ring)?)?;
         first(&mut engine)?;
-        let follower = std::thread::Builder::new()
-            .name("spandrel-log".into())
-            .spawn(move || replica::follow(files, control, follower, capacity))
-            .map_err(|why| Error::System(why.raw_os_error().unwrap_or_default()))?;
+        let follower = spawn(files, control, follower, shape)?;
         Ok(Self { engine, follower: Some(follower), is_over: false, shared })
     }
 
@@ -115,13 +125,10 @@ impl Log {
         let Recovered { ring, ties, .. } = unsafe { store::replace_log(files, at, bytes)? };
         control.reopen();
         let follower = Replica::new(files, &ring, ties)?;
-        let capacity = ring.shape().capacity;
+        let shape = ring.shape();
         self.engine = Engine::new(Front::new(files, control, ring)?)?;
         self.engine.resume(figures);
-        let follower = std::thread::Builder::new()
-            .name("spandrel-log".into())
-            .spawn(move || replica::follow(files, control, follower, capacity))
-            .map_err(|why| Error::System(why.raw_os_error().unwrap_or_default()))?;
+        let follower = spawn(files, control, follower, shape)?;
         self.follower = Some(follower);
         Ok(())
     }

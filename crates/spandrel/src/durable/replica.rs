@@ -6,6 +6,7 @@ use spandrel_durable::control::Control;
 use spandrel_durable::replica::Replica;
 use spandrel_durable::store::Files;
 use spandrel_pmem::Failed;
+use spandrel_redolog::Shape;
 
 /// A file that has what the log has is synced after this time without a batch.
 const IDLE: Duration = Duration::from_millis(100);
@@ -17,9 +18,9 @@ pub(super) fn follow(
     files: &'static Files,
     control: &Control,
     mut replica: Replica<'_, Files>,
-    capacity: u64,
+    shape: Shape,
 ) {
-    if let Err(why) = follow_on(files, control, &mut replica, capacity) {
+    if let Err(why) = follow_on(files, control, &mut replica, shape) {
         control.fail(why.0);
     }
 }
@@ -28,11 +29,19 @@ fn follow_on(
     files: &Files,
     control: &Control,
     replica: &mut Replica<'_, Files>,
-    capacity: u64,
+    shape: Shape,
 ) -> Result<(), Failed> {
     let lengthen = |bytes| files.lengthen(bytes);
     let (tail, _) = control.bells();
     let mut settled = replica.at();
+    let settle = |settled: &mut u64, replica: &mut Replica<'_, Files>| -> Result<(), Failed> {
+        let now = replica.settle(false)?;
+        // Before the front end may write there.
+        files.ring().forget(shape, *settled, now);
+        control.release(now);
+        *settled = now;
+        Ok(())
+    };
     let mut quiet_since = Instant::now();
     loop {
         let seen = tail.seen();
@@ -41,10 +50,9 @@ fn follow_on(
             replica.step(&lengthen)?;
             control.note_applied(1);
             quiet_since = Instant::now();
-            let is_due = replica.at() - settled > capacity / 4;
+            let is_due = replica.at() - settled > shape.capacity / 4;
             if is_due || control.take_asked() {
-                settled = replica.settle(false)?;
-                control.release(settled);
+                settle(&mut settled, replica)?;
             }
             continue;
         }
@@ -54,8 +62,7 @@ fn follow_on(
         }
         let is_behind = settled != replica.at();
         if is_behind && (control.take_asked() || quiet_since.elapsed() >= IDLE) {
-            settled = replica.settle(false)?;
-            control.release(settled);
+            settle(&mut settled, replica)?;
             continue;
         }
         tail.wait(seen, if is_behind { IDLE.as_millis() as u32 } else { SLEEP_MS });
