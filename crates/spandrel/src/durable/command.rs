@@ -49,14 +49,14 @@ impl<'f, S, F: Fn(&mut S) -> R, R> Command<'f, S, F, R> {
     }
 }
 
-/// Runs the command that a pointer leads to, once more if it ran before and was undone. False: it panicked, now or before.
+/// Runs the command that a pointer leads to, once more if it ran before and was undone. False: it panicked.
 ///
 /// # Safety
 /// The pointer is one of [`Command::pointer`], of a command on a state of this type that waits; no other thread uses the command.
 pub(super) unsafe fn run<S>(request: *mut (), state: &mut S) -> bool {
     let request = request.cast::<Request<S>>();
     // SAFETY: promised by the caller.
-    unsafe { !(*request).has_panicked && ((*request).run)(request, state) }
+    unsafe { ((*request).run)(request, state) }
 }
 
 /// Whether the command that a pointer leads to has panicked.

@@ -297,6 +297,10 @@ impl<S> Turn<'_, S> {
         }
     }
 
+    /// Runs commands, but for those that have panicked, and makes what they have changed durable.
+    ///
+    /// # Errors
+    /// As for [`Turn::all`].
     fn commands(
         &mut self,
         requests: &mut (impl Iterator<Item = *mut ()> + Clone),
@@ -306,15 +310,13 @@ impl<S> Turn<'_, S> {
         // A command that panics is undone with all others, which run once more without it.
         // SAFETY: the requests are those of `Client::write`, whose threads wait; this thread runs the batch.
         unsafe {
-            let mut is_first = true;
             loop {
                 let mut is_well = true;
                 for request in requests.clone() {
-                    if is_first || !command::has_panicked::<S>(request) {
+                    if !command::has_panicked::<S>(request) {
                         is_well &= command::run::<S>(request, self.state);
                     }
                 }
-                is_first = false;
                 if is_well {
                     break;
                 }
