@@ -38,6 +38,8 @@ pub enum Error {
     DamagedState,
     /// The heap that the state lies in refuses.
     Heap(spandrel_pheap::Error),
+    /// A batch could not be undone. Nothing is accepted any more.
+    Panicked,
     /// A command that was undone had opened a collection: its handle leads to nothing. Nothing is accepted any more.
     Undone,
     /// A command changes more than the longest log holds. It was undone.
@@ -135,6 +137,9 @@ impl fmt::Display for Error {
                 "the state does not say which batch it is at; restore a copy of both files",
             ),
             Self::Heap(why) => why.fmt(f),
+            Self::Panicked => f.write_str(
+                "a batch could not be undone, and nothing more is accepted; open the state again",
+            ),
             Self::Undone => f.write_str(
                 "a command that was undone had opened a collection, and nothing more is accepted; open collections when the state is opened, and open it again",
             ),

@@ -10,7 +10,7 @@ use core::slice;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use spandrel_os::image::{Image, Mapping};
 use spandrel_pages::PAGE_BYTES;
-use spandrel_pmem::{Failed, persist};
+use spandrel_pmem::{Buffer, Failed, persist};
 use spandrel_redolog::{Shape, Storage, ring};
 use spandrel_sync::Lock;
 
@@ -69,14 +69,28 @@ impl RingFile {
             map(Mapping::Shared).map_err(Failed)?;
         } else {
             let (file, is_direct) = image.reopen_durable().map_err(Failed)?;
-            // SAFETY: the mapping is this value's alone.
-            let all = unsafe { slice::from_raw_parts_mut(at.as_ptr(), len) };
-            if image.read_at(all, 0).map_err(Failed)? < len {
-                return Err(Failed::DAMAGED_LOG);
-            }
+            ring.read_all(image)?;
             ring.kind = Kind::Written { file, is_direct };
         }
         Ok(ring)
+    }
+
+    /// Reads the file into memory, which has zeroes and takes none for these.
+    fn read_all(&mut self, image: &Image) -> Result<(), Failed> {
+        const PIECE: usize = 64 << 10;
+        let mut buffer = Buffer::new(PIECE)?;
+        for from in (0..self.len).step_by(PIECE) {
+            let len = PIECE.min(self.len - from);
+            let piece = buffer.bytes().get_mut(..len).unwrap_or(&mut []);
+            if image.read_at(piece, from as u64).map_err(Failed)? < len {
+                return Err(Failed::DAMAGED_LOG);
+            }
+            if piece.iter().any(|byte| *byte != 0) {
+                // SAFETY: within the mapping, which is this value's alone.
+                unsafe { self.at.as_ptr().add(from).copy_from_nonoverlapping(piece.as_ptr(), len) };
+            }
+        }
+        Ok(())
     }
 
     /// Fences and durable writes that were waited for.
@@ -175,10 +189,10 @@ impl Storage for RingFile {
         unsafe { place.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         let (from, to) = (at as usize, at as usize + bytes.len());
         let mut dirty = self.dirty.lock();
-        // Within a record the writes are close together: its payload, piece by piece, and its header in front of that.
+        // Within a record the writes touch: its payload, piece by piece, and its header in front of that. What lies between two ranges may be no longer in memory.
         for range in dirty.iter_mut() {
-            let is_near = from <= range.1 + 2 * PAGE_BYTES && range.0 <= to + 2 * PAGE_BYTES;
-            if range.0 == range.1 || is_near {
+            let touches = from <= range.1 && range.0 <= to;
+            if range.0 == range.1 || touches {
                 *range = match range.0 == range.1 {
                     true => (from, to),
                     false => (range.0.min(from), range.1.max(to)),

@@ -4,8 +4,8 @@ use core::slice;
 
 use spandrel_pmem::{Buffer, Failed};
 
-/// Runs of one batch, at most: more than a log of the usual length holds.
-const MOST: usize = 1 << 20;
+/// Runs of one batch, at most: more than capture names one by one (a million blocks of its overflow, its table, its ranges).
+const MOST: usize = 1 << 22;
 
 /// A list of runs in memory that is taken as far as it is used.
 pub struct Runs {

@@ -296,7 +296,11 @@ pub fn recover_files(
     let files = Files { state: image, ring: UnsafeCell::new(ring) };
     let lengthen = |bytes| files.lengthen(bytes);
     let mut recovered = recover(&files, (state.identity, TIE_AT), &lengthen, see)?;
-    if settings.log.is_some() && recovered.ring.shape().capacity != capacity_of(settings)? {
+    let shape = recovered.ring.shape();
+    let is_other = settings.log.is_some() && shape.capacity != capacity_of(settings)?;
+    // One that was made in memory: a page has several records.
+    let is_dense = shape.align < PAGE_BYTES as u64 && !is_in_memory(paths.log.as_c());
+    if is_other || is_dense {
         // SAFETY: no other thread has the files.
         recovered.ring =
             unsafe { make_log_anew(&files, paths, state.identity, &recovered, settings)? };
@@ -351,6 +355,8 @@ pub unsafe fn replace_log(files: &Files, at: &Place, bytes: u64) -> Result<Recov
     recovered.ring =
         unsafe { make_log_anew(files, &at.paths, at.identity, &recovered, &settings)? };
     recovered.ring.begin(&LogOf(files), image::unique()[0])?;
+    let shape = recovered.ring.shape();
+    files.ring().forget(shape, recovered.ring.end(), recovered.ring.end() + shape.capacity);
     Ok(recovered)
 }
 

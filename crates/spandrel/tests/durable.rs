@@ -588,3 +588,51 @@ fn kills_while_the_log_becomes_longer() {
         assert!(became_longer);
     }
 }
+
+/// A result whose destructor panics when its command runs again: nothing half done is there.
+#[test]
+fn a_result_that_panics_when_it_is_dropped() {
+    struct Bad(bool);
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            if self.0 && !std::thread::panicking() {
+                panic!("on purpose");
+            }
+        }
+    }
+    expect_panics();
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("bank");
+    let db = open(&path).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let db = &db;
+            scope.spawn(move || {
+                for turn in 0..40 {
+                    let call = || {
+                        let outcome = db.write(|s| {
+                            s.of.insert(thread * 1000 + turn * 2, 1).unwrap();
+                            s.of.insert(thread * 1000 + turn * 2 + 1, 1).unwrap();
+                            assert!(thread != 3, "on purpose");
+                            Bad(thread == 2)
+                        });
+                        if let Ok(mut bad) = outcome {
+                            bad.0 = false;
+                        }
+                    };
+                    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
+                }
+            });
+        }
+    });
+    let check = |db: &Durable<Accounts>| {
+        db.read(|s| {
+            for key in (0..4000).step_by(2) {
+                assert_eq!(s.of.get(&key), s.of.get(&(key + 1)), "half of a command");
+            }
+        });
+    };
+    check(&db);
+    drop(db);
+    check(&open(&path).unwrap());
+}

@@ -41,7 +41,12 @@ impl<'f, S, F: Fn(&mut S) -> R, R> Command<'f, S, F, R> {
     unsafe fn run(request: *mut Request<S>, state: &mut S) -> bool {
         // SAFETY: the request is the first field of a command, whose type this function was made for.
         let command = unsafe { &mut *request.cast::<Self>() };
-        let outcome = catch_unwind(AssertUnwindSafe(|| (command.work)(state)));
+        let before = command.outcome.take();
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            // Of a run that was undone; its destructor is the program's code too.
+            drop(before);
+            (command.work)(state)
+        }));
         let is_well = outcome.is_ok();
         command.request.has_panicked = !is_well;
         command.outcome = Some(outcome);

@@ -15,7 +15,7 @@ use spandrel_durable::directory::{Directory, Paths};
 use spandrel_durable::engine::{Engine, Figures};
 use spandrel_durable::store::{self, Loaded, Place};
 
-use super::command::{self, Command};
+use super::command::{self, Command, Payload};
 use super::log::Log;
 use super::options::{OpenError, Options};
 use super::{Arena, Error};
@@ -214,7 +214,11 @@ impl<S: Send + Sync> Durable<S> {
     /// # Panics
     /// A field of the state panics when it is dropped; the state is closed then.
     pub fn close(mut self) -> Result<(), Error> {
-        self.finish()
+        let (outcome, panicked) = self.finish();
+        if let Some(payload) = panicked {
+            resume_unwind(payload);
+        }
+        outcome
     }
 
     /// Ends a child of a fork that uses the state: threads that it lacks may have the state's gate.
@@ -229,11 +233,23 @@ impl<S: Send + Sync> Durable<S> {
         if log.engine().check().is_err() {
             return batch.iter().for_each(|entry| entry.set_outcome(REFUSED));
         }
+        let whole = Whole(self.log.get());
         let mut turn = Turn { log, state, arena: &self.arena, place: &self.place };
         match turn.all(batch) {
             Err(Error::TooLong) if batch.len() > 1 => turn.one_by_one(batch),
             outcome => batch.iter().for_each(|entry| entry.set_outcome(outcome_of(&outcome))),
         }
+        std::mem::forget(whole);
+    }
+}
+
+/// Refuses all that follows a batch that unwinds: memory may have half of it.
+struct Whole(*mut Log);
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        // SAFETY: the thread that runs the batch unwinds, and uses the log no more.
+        unsafe { (*self.0).engine().refuse(Error::Panicked) };
     }
 }
 
@@ -325,8 +341,10 @@ impl<S> Turn<'_, S> {
             match self.log.engine().end_batch(memory) {
                 Err(Error::TooLong) => {
                     self.log.engine().undo(self.arena, handles)?;
-                    self.log.engine().end_batch(memory)?;
-                    Err(Error::TooLong)
+                    match self.log.engine().end_batch(memory) {
+                        Ok(_) => Err(Error::TooLong),
+                        Err(_) => Err(self.log.engine().refuse(Error::Panicked)),
+                    }
                 }
                 ended => ended.map(drop),
             }
@@ -335,14 +353,15 @@ impl<S> Turn<'_, S> {
 }
 
 impl<S> Durable<S> {
-    fn finish(&mut self) -> Result<(), Error> {
+    /// Closes the state. What a field's panic carries is returned beside the outcome.
+    fn finish(&mut self) -> (Result<(), Error>, Option<Payload>) {
         let log = self.log.get_mut();
         if !log.begin_end() {
-            return Ok(());
+            return (Ok(()), None);
         }
         if self.arena.is_forked() {
             // All of it is the parent's. The memory ends with this process.
-            return Err(Error::Forked);
+            return (Err(Error::Forked), None);
         }
         let mut panicked = None;
         // SAFETY: exclusive by `&mut self`; `finish` goes on once, and nothing uses what it drops.
@@ -368,10 +387,7 @@ impl<S> Durable<S> {
             // Its last owner would close it, in memory that is not durable any more. Its memory ends with the process.
             Err(shared) => std::mem::forget(shared),
         }
-        if let Some(payload) = panicked {
-            resume_unwind(payload);
-        }
-        outcome
+        (outcome, panicked)
     }
 }
 

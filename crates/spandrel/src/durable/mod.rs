@@ -39,6 +39,7 @@
 //!   accepted any more ([`Error::Undone`]). Open collections when the state is opened.
 //! - A command that returns an error of a collection keeps what it has changed before the error. [`Heap::transaction`](crate::heap::Heap::transaction) of the arena undoes that.
 //! - A child of a fork is refused ([`Error::Forked`]).
+//! - What lies in the arena is read within commands only: a handle or the arena, kept elsewhere, reads beside a batch.
 //! - A write outside of [`Durable::write`] to what lies in the arena is found and refused.
 
 pub mod collections;

@@ -1,5 +1,6 @@
 //! The thread that brings the log into the state's file.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use spandrel_durable::control::Control;
@@ -20,8 +21,13 @@ pub(super) fn follow(
     mut replica: Replica<'_, Files>,
     shape: Shape,
 ) {
-    if let Err(why) = follow_on(files, control, &mut replica, shape) {
-        control.fail(why.0);
+    let followed =
+        catch_unwind(AssertUnwindSafe(|| follow_on(files, control, &mut replica, shape)));
+    match followed {
+        Ok(Ok(())) => {}
+        Ok(Err(why)) => control.fail(why.0),
+        // A fault of this library: the front end must not wait.
+        Err(_) => control.fail(1),
     }
 }
 
