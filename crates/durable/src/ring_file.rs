@@ -284,4 +284,35 @@ mod tests {
         a_ring_is_durable_in(tempfile::tempdir().unwrap().path(), false);
         a_ring_is_durable_in(tempfile::tempdir_in("/dev/shm").unwrap().path(), true);
     }
+
+    /// A record that goes over the ring's end and comes near its own beginning: the one between them, which is no longer in memory, stays in the file.
+    #[test]
+    fn the_last_record_is_not_written_over() {
+        let place = tempfile::tempdir().unwrap();
+        let path = CString::new(place.path().join("ring").to_str().unwrap()).unwrap();
+        let shape = Shape { capacity: 64 << 10, align: 4096 };
+        let image = Image::create(&path).unwrap();
+        image.grow(0, shape.file_bytes()).unwrap();
+        let file = RingFile::new(&image, false).unwrap();
+        let base = Point { epoch: 1, sequence: 0 };
+        let mut ring = Ring::create(&file, 7, shape, (base, 2)).unwrap();
+        let mut buffer = vec![0; 4096];
+        let mut append = |ring: &mut Ring, bytes: usize| {
+            let mut record = ring.record(&file, &mut buffer);
+            record.set_image_bytes(1 << 20);
+            record.run(0, &vec![9; bytes]).unwrap();
+            ring.commit(record, &&file).unwrap();
+        };
+        (0..8).for_each(|_| append(&mut ring, 1000));
+        let settled = ring.last();
+        file.forget(shape, 0, ring.end());
+        assert!(ring.has_room(15 << 12, ring.end()) && !ring.has_room(16 << 12, ring.end()));
+        append(&mut ring, (14 << 12) + 3000);
+        // A power failure tore the new one: its first page is not there.
+        let torn = Image::open(&path, Access::Write).unwrap();
+        torn.write_at(&[0; 4096], ring::FIRST + (8 << 12)).unwrap();
+        let read = RingFile::new(&torn, false).unwrap();
+        let found = Ring::open(&read, 7, (settled, false), &mut buffer).unwrap();
+        assert_eq!((found.last(), found.end()), (settled, 8 << 12));
+    }
 }
