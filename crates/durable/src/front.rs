@@ -52,7 +52,7 @@ impl<'a, D: Disk> Front<'a, D> {
         &self.ring
     }
 
-    /// Bytes that records with so many runs and bytes take at most.
+    /// Bytes of the ring that one record takes at most, of `runs` runs with `bytes` bytes in all.
     pub fn bound(&self, runs: u64, bytes: u64) -> u64 {
         self.ring.bytes_of(bytes.saturating_add(runs.saturating_mul(RUN_BYTES as u64)))
     }
