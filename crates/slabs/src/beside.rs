@@ -12,7 +12,9 @@ use spandrel_pages::{Figure, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, KIB, Length, MIB};
 use spandrel_sync::background::{self, At, Next};
 
 use crate::refuse::clock;
-use crate::{central, cpu_cache, figures, heap, kernel, peak, sparse, thread_cache, transfer};
+use crate::{
+    central, cpu_cache, figures, heap, kernel, peak, sparse, tables, thread_cache, transfer,
+};
 
 /// The thread looks again so soon while there is work.
 const WORKING_MS: u32 = 10;
@@ -317,6 +319,7 @@ fn look_after() -> Next {
     is_due |= pass.idle > if is_small { LITTLE_IN_SMALL } else { LITTLE };
     let is_working = given_back > 0 || pass.restored || pass.released > Length::ZERO;
     let restores_in_ms = pass.restores_in_ms;
+    let tables_in_ms = if is_small { None } else { tables::tend(pass.vacant) };
     let pressed = given_back.saturating_add(pass.pressed.0 as usize * HEAP_PAGE_BYTES);
     // Else nothing more can go.
     let left = if pressed > 0 { beyond.saturating_sub(pressed) } else { 0 };
@@ -328,11 +331,12 @@ fn look_after() -> Next {
         let pause = (PAUSE_MS.load(Relaxed) * 2).clamp(WORKING_MS, IDLE_MS);
         // When the next may be tried; if none was just now, whenever there may be another.
         let due = restores_in_ms.filter(|wait| *wait > 0).and_then(|wait| u32::try_from(wait).ok());
-        [due, promotes_in_ms].into_iter().flatten().fold(pause, u32::min)
+        [due, promotes_in_ms, tables_in_ms].into_iter().flatten().fold(pause, u32::min)
     } else {
         PAUSE_MS.store(0, Relaxed);
         LOOKS.store(0, Relaxed);
-        return promotes_in_ms.filter(|_| !is_small).map_or(Next::OnWake, Next::In);
+        let due = [promotes_in_ms.filter(|_| !is_small), tables_in_ms].into_iter().flatten().min();
+        return due.map_or(Next::OnWake, Next::In);
     };
     PAUSE_MS.store(pause, Relaxed);
     Next::In(pause)

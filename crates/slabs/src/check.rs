@@ -196,7 +196,7 @@ fn check_pages(heap: &PageHeap<'static>, listed: &mut [usize; CLASSES]) -> Resul
 
 /// The pages of a large span.
 fn check_large(first: Page) -> Result<usize, Fault> {
-    let pages = first.record().pages.load(Relaxed) as usize;
+    let pages = first.large_pages();
     ensure(first.address(), pages > 0, "a large span of no pages")?;
     for page in (first.0 + 1..first.0 + pages).map(Page) {
         let class = page.class().load(Relaxed);

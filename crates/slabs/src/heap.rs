@@ -23,7 +23,7 @@ use crate::limit;
 use crate::map::{self, LARGE, LARGE_GONE, Page};
 use crate::refuse::clock;
 use crate::report;
-use crate::{cpu_cache, peak, sparse, thread_cache, transfer};
+use crate::{cpu_cache, peak, sparse, tables, thread_cache, transfer};
 
 /// Without a thread for it, background work is looked at this often, by a thread that
 /// needs a span or gives one back.
@@ -216,6 +216,8 @@ pub struct Pass {
     pub idle: Length,
     /// When another huge page may be tried.
     pub restores_in_ms: Option<u64>,
+    /// Huge pages that are not backed.
+    pub vacant: HugeLength,
 }
 
 /// The thread's work for the heap, if there is one: what is due, and this number of bytes because others
@@ -234,12 +236,13 @@ pub fn pass(beyond: usize, leisure: bool, small: bool) -> Option<Pass> {
     let released = release(heap, now).saturating_add(pressed);
     // Whole ones hold more.
     let refilled = if beyond > 0 { None } else { to_restore(heap, now, true) };
-    figures::publish_heap(&heap.stats());
-    let (idle, restores_in_ms) = (heap.idle(), heap.restores_in_ms(now));
+    let stats = heap.stats();
+    figures::publish_heap(&stats);
+    let (idle, restores_in_ms, vacant) = (heap.idle(), heap.restores_in_ms(now), stats.vacant);
     drop(guard);
     let restored = refilled.is_some();
     refilled.into_iter().for_each(restore);
-    Some(Pass { released, pressed, restored, idle, restores_in_ms })
+    Some(Pass { released, pressed, restored, idle, restores_in_ms, vacant })
 }
 
 /// Gives back this number of bytes for others that need memory, or all that can go; how much that was.
@@ -340,8 +343,7 @@ pub fn allocate_large(
     let mut kernel = if is_small { Kernel::small() } else { Kernel::default() };
     let (1, zeroed) = allocate(&mut kernel, request, &mut span) else { return None };
     let [first] = span;
-    first.record().pages.store(pages as u32, Relaxed);
-    first.record().free.store(spread(first.0, lines) as u16, Relaxed);
+    first.set_large(pages, spread(first.0, lines));
     // A thread that finds it knows how long it is.
     first.class().store(LARGE, Release);
     if zeroed && kernel.is_small() {
@@ -352,7 +354,7 @@ pub fn allocate_large(
 
 /// Makes a large object longer where it is; false: what lies behind it is in use.
 pub fn grow_large(first: Page, pages: usize) -> bool {
-    let old = first.record().pages.load(Relaxed) as usize;
+    let old = first.large_pages();
     let (Ok(from), Ok(to)) = (u32::try_from(old), u32::try_from(pages)) else { return false };
     let mut guard = HEAP.lock();
     let heap = &mut *guard;
@@ -366,7 +368,7 @@ pub fn grow_large(first: Page, pages: usize) -> bool {
     if grown {
         recorder::span(&Event::Grow { first: id.0, pages: to });
         tell(heap, Length(to.saturating_sub(from)));
-        first.record().pages.store(to, Relaxed);
+        first.lengthen_large(pages);
     }
     drop(guard);
     refilled.into_iter().for_each(restore);
@@ -376,7 +378,7 @@ pub fn grow_large(first: Page, pages: usize) -> bool {
 /// Gives a large object back.
 pub fn free_large(first: Page) {
     let broken = sparse::note_freed(first);
-    let pages = first.record().pages.load(Relaxed) as usize;
+    let pages = first.large_pages();
     first.class().store(LARGE_GONE, Relaxed);
     free(&[first], pages, broken);
 }
@@ -419,6 +421,29 @@ pub fn give_back_reserve(keep: usize) {
             unsafe { map::give_back_hole(first.0 as usize, count.0 as usize) };
         });
     }
+}
+
+/// Gives back the tables' memory for at most `most` huge pages that hold nothing, from huge page `from` on; where to go on, if there are more.
+pub fn give_back_tables(from: HugePageId, most: HugeLength) -> Option<HugePageId> {
+    let (mut left, mut next) = (most.0, None);
+    HEAP.lock().unbacked(|first, count| {
+        let (start, end) = (first.max(from), first.after(count));
+        if start >= end || next.is_some() {
+            return;
+        }
+        if left == 0 {
+            next = Some(start);
+            return;
+        }
+        let part = left.min(end.0 - start.0);
+        left -= part;
+        // SAFETY: the huge pages hold nothing, and the heap's lock is held.
+        unsafe { tables::give_back(start, HugeLength(part)) };
+        if part < end.0 - start.0 {
+            next = Some(start.after(HugeLength(part)));
+        }
+    });
+    next
 }
 
 /// Shows the page heap, if it is ready.

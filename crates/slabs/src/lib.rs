@@ -34,6 +34,7 @@ mod heap;
 mod hits;
 mod kept;
 mod kernel;
+mod large;
 mod limit;
 mod map;
 mod peak;
@@ -49,6 +50,7 @@ pub mod restartable;
 mod span;
 mod sparse;
 mod stack;
+mod tables;
 mod thread_cache;
 mod transfer;
 

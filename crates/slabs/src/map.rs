@@ -4,6 +4,7 @@
 //! base   class of each heap page   1 B    the first load of every free
 //!        span record of each page  32 B
 //!        object bits of each page  64 B   one per 16 bytes, indexed by object
+//!        record of the vast span that begins in each huge page  16 B
 //!        record of each huge page  128 B  the page heap's
 //!        caches
 //! data   heap pages
@@ -14,6 +15,7 @@
 //! memory that was not touched would be walked by core dumps.
 
 use core::cell::UnsafeCell;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
 
 use spandrel_os::slices::{self, GRANULE_BYTES, Slice};
@@ -21,11 +23,12 @@ use spandrel_os::vm;
 use spandrel_pageheap::Tracker;
 use spandrel_pages::live::BOUNDS;
 use spandrel_pages::{
-    AllocatorId, GIB, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, KIB, LINE_BYTES, MIB, MIN_ALIGN, PAGE_BYTES,
-    TIB, align_down, align_up,
+    AllocatorId, GIB, HEAP_PAGE_BYTES, HUGEPAGE_BYTES, KIB, MIB, MIN_ALIGN, PAGE_BYTES, TIB,
+    align_down, align_up,
 };
 
 use crate::class::CLASSES;
+use crate::large::{LargeRecord, VAST_PAGES};
 use crate::refuse::{Call, refuses};
 use crate::span::SpanRecord;
 
@@ -64,11 +67,44 @@ struct Places {
     base: usize,
     records: usize,
     bits: usize,
+    vast: usize,
     trackers: usize,
     caches: usize,
     data: usize,
     end: usize,
     slice: Slice,
+}
+
+/// A table of heap pages.
+#[derive(Clone, Copy)]
+pub struct Table {
+    at: fn(&Places) -> usize,
+    /// Bytes of an entry, ...
+    each: usize,
+    /// ... and the heap pages that share one.
+    pages: usize,
+}
+
+/// The classes.
+pub const CLASS_TABLE: Table = Table { at: |places| places.base, each: 1, pages: 1 };
+/// The tables of pages that hold nothing about a page without a live object.
+pub const SPAN_TABLES: [Table; 3] = [
+    Table { at: |places| places.records, each: size_of::<SpanRecord>(), pages: 1 },
+    Table { at: |places| places.bits, each: WORDS_PER_PAGE * 8, pages: 1 },
+    Table { at: |places| places.vast, each: size_of::<LargeRecord>(), pages: VAST_PAGES },
+];
+const TABLES: [Table; 4] = [CLASS_TABLE, SPAN_TABLES[0], SPAN_TABLES[1], SPAN_TABLES[2]];
+
+impl Table {
+    fn entries_in(&self, places: &Places, pages: Range<usize>) -> Range<usize> {
+        let place = |page: usize| (self.at)(places) + page / self.pages * self.each;
+        place(pages.start)..place(pages.end)
+    }
+
+    /// Where the entries of whole huge pages lie.
+    pub fn entries(&self, pages: Range<usize>) -> Range<usize> {
+        self.entries_in(places(), pages)
+    }
 }
 
 /// Open memory is charged: what goes back is closed.
@@ -100,6 +136,7 @@ static MAP: Map = Map {
         base: 0,
         records: 0,
         bits: 0,
+        vast: 0,
         trackers: 0,
         caches: 0,
         data: 0,
@@ -169,14 +206,15 @@ fn divide(slice: Slice) -> Option<Places> {
     let base = slice.base;
     let records = page_aligned(base + pages)?;
     let bits = page_aligned(records + pages * size_of::<SpanRecord>())?;
-    let trackers = page_aligned(bits + pages * WORDS_PER_PAGE * 8)?;
+    let vast = page_aligned(bits + pages * WORDS_PER_PAGE * 8)?;
+    let trackers = page_aligned(vast + pages / VAST_PAGES * size_of::<LargeRecord>())?;
     let huge_pages = slice.len / HUGEPAGE_BYTES;
     let caches = page_aligned(trackers + huge_pages * size_of::<Tracker>())?;
     // The page heap aligns page numbers; they begin to count here.
     let align = GIB.min(1 << (slice.len / 8).ilog2());
     let data = align_up(caches + slice.len / CACHES_PART, align)?;
     let end = align_down(base + slice.len, HUGEPAGE_BYTES) - HUGEPAGE_BYTES;
-    Some(Places { base, records, bits, trackers, caches, data, end, slice })
+    Some(Places { base, records, bits, vast, trackers, caches, data, end, slice })
 }
 
 /// Makes `[first, first + huge_pages)`, huge pages of data, accessible with all
@@ -249,15 +287,11 @@ fn open_to(places: &Places, wanted: usize) -> bool {
     for end in [ahead, wanted] {
         let (from, to) =
             ((opened - places.base) / HEAP_PAGE_BYTES, (end - places.base) / HEAP_PAGE_BYTES);
-        let tables = [
-            (places.base, 1),
-            (places.records, size_of::<SpanRecord>()),
-            (places.bits, WORDS_PER_PAGE * 8),
-        ];
-        let opened_all = tables.into_iter().all(|(at, each)| {
+        let opened_all = TABLES.iter().all(|table| {
+            let entries = table.entries_in(places, from..to);
             // The page in which the last step ended is open already; again does no harm.
-            let start = align_down(at + from * each, PAGE_BYTES);
-            let end = align_up(at + to * each, PAGE_BYTES).unwrap_or(start);
+            let start = align_down(entries.start, PAGE_BYTES);
+            let end = align_up(entries.end, PAGE_BYTES).unwrap_or(start);
             // SAFETY: within the slice, which is this module's.
             unsafe { !refuses(Call::Open) && vm::open(start as *mut u8, end - start) }
         });
@@ -324,28 +358,23 @@ pub fn give_back_rest(keep: usize) {
     let pages = |end: usize| (end - places.base) / HEAP_PAGE_BYTES;
     // The class of an address is looked up as long as its granule is the slice's.
     let known = |end: usize| pages(align_up(end, GRANULE_BYTES).unwrap_or(end));
-    let of_pages = |at: usize, each: usize| (at + pages(end) * each, at + pages(before) * each);
-    let (record, bits) = (size_of::<SpanRecord>(), WORDS_PER_PAGE * 8);
-    let tables = [
-        (places.base + known(end), (places.base + known(before)).min(places.records)),
-        of_pages(places.records, record),
-        of_pages(places.bits, bits),
-        (trackers_end(places, end), trackers_end(places, before)),
-        (caches_end, caches_before),
-        (end, before),
+    let others = [
+        places.base + known(end)..(places.base + known(before)).min(places.records),
+        trackers_end(places, end)..trackers_end(places, before),
+        caches_end..caches_before,
+        end..before,
     ];
+    let of_spans =
+        SPAN_TABLES.iter().map(|table| table.entries_in(places, pages(end)..pages(before)));
     // At the first time also what was never to be used: tables of pages before the data, and what is left over.
-    let first = first_data_page();
-    let rest = [
-        (places.records, places.records + first * record),
-        (places.bits, places.bits + first * bits),
-        (places.end + HUGEPAGE_BYTES, places.slice.base + places.slice.len),
-    ];
-    let rest = rest.into_iter().filter(|_| before == places.end);
-    for (from, to) in tables.into_iter().chain(rest) {
+    let before_data =
+        SPAN_TABLES.iter().map(|table| table.entries_in(places, 0..first_data_page()));
+    let behind = places.end + HUGEPAGE_BYTES..places.slice.base + places.slice.len;
+    let rest = before_data.chain([behind]).filter(|_| before == places.end);
+    for range in others.into_iter().chain(of_spans).chain(rest) {
         // SAFETY: the ends above keep all of it from being opened; tables are used for pages from the first of
         // the data to its end.
-        unsafe { places.slice.give_back(from, to) };
+        unsafe { places.slice.give_back(range.start, range.end) };
     }
 }
 
@@ -355,6 +384,11 @@ fn trackers_end(places: &Places, data_end: usize) -> usize {
     let end = align_up(places.trackers + huge_pages * size_of::<Tracker>(), PAGE_BYTES);
     let opened = MAP.trackers_opened.load(Relaxed);
     end.map_or(places.caches, |end| end.max(opened).min(places.caches))
+}
+
+/// The first page, counted from the base, whose tables and data were never open.
+pub fn opened_pages() -> usize {
+    (MAP.opened.load(Relaxed) - places().base) / HEAP_PAGE_BYTES
 }
 
 /// Makes the records of the first `huge_pages` huge pages writable. False: the
@@ -469,15 +503,14 @@ pub fn resident() -> Option<Resident> {
         let from = align_down(from, PAGE_BYTES);
         vm::resident(from as *mut u8, align_up(to, PAGE_BYTES)?.checked_sub(from)?)
     };
-    let from = first_data_page();
-    let to = (reached - places.base) / HEAP_PAGE_BYTES;
-    let of_pages = |at: usize, each: usize| part(at + from * each, at + to * each);
+    let pages = first_data_page()..(reached - places.base) / HEAP_PAGE_BYTES;
     let trackers = part(places.trackers, MAP.trackers_opened.load(Relaxed))?;
-    let tables = of_pages(places.base, 1)?
-        + of_pages(places.records, size_of::<SpanRecord>())?
-        + of_pages(places.bits, WORDS_PER_PAGE * 8)?
-        + trackers
-        + part(places.caches, MAP.caches_opened.load(Relaxed))?;
+    let caches = part(places.caches, MAP.caches_opened.load(Relaxed))?;
+    let mut tables = trackers + caches;
+    for table in TABLES {
+        let entries = table.entries_in(places, pages.clone());
+        tables += part(entries.start, entries.end)?;
+    }
     Some(Resident { heap: part(places.data, reached)?, tables, trackers })
 }
 
@@ -508,19 +541,20 @@ impl Page {
         unsafe { &*((places().records + self.0 * size_of::<SpanRecord>()) as *const SpanRecord) }
     }
 
-    /// Bytes of the large object that begins in this page.
-    pub fn large_bytes(self) -> usize {
-        self.record().pages.load(Relaxed) as usize * HEAP_PAGE_BYTES - self.large_offset()
+    /// The record of the large span that begins here and is not vast, in the place of the other.
+    #[inline]
+    pub fn short(self) -> &'static LargeRecord {
+        let at = places().records + self.0 * size_of::<SpanRecord>();
+        // SAFETY: as above.
+        unsafe { &*(at as *const LargeRecord) }
     }
 
-    /// Where it begins.
-    pub fn large_object(self) -> usize {
-        self.address() + self.large_offset()
-    }
-
-    /// Bytes of the page before it.
-    pub fn large_offset(self) -> usize {
-        usize::from(self.record().free.load(Relaxed)) * LINE_BYTES
+    /// The record of a vast span that begins in the page's huge page.
+    #[inline]
+    pub fn vast(self) -> &'static LargeRecord {
+        let at = places().vast + self.0 / VAST_PAGES * size_of::<LargeRecord>();
+        // SAFETY: as above.
+        unsafe { &*(at as *const LargeRecord) }
     }
 
     /// One word of the object bits from this page on, of a span that begins here and has that word.

@@ -19,8 +19,6 @@ use crate::promotion::{News, Objects, Pages, Promotion};
 const MOST: usize = 64;
 /// Heap pages of the smallest object that has a huge page of its own.
 const LEAST_PAGES: usize = HUGEPAGE_BYTES / HEAP_PAGE_BYTES;
-/// In `list` of the record of a large object's span: it began with small pages.
-const BEGAN_SMALL: u8 = 1;
 
 static DENSITIES: Densities = Densities::new();
 static IS_SETTLED: AtomicBool = AtomicBool::new(false);
@@ -54,7 +52,7 @@ fn entry(id: u32) -> Option<&'static Entry> {
 
 /// The whole huge pages of a large object's span: where they lie, and how many small pages they have.
 fn whole(first: Page) -> (*mut u8, usize) {
-    let pages = first.record().pages.load(Relaxed) as usize;
+    let pages = first.large_pages();
     let at = align_up(first.address(), HUGEPAGE_BYTES).unwrap_or(usize::MAX);
     let end = align_down(first.address() + pages * HEAP_PAGE_BYTES, HUGEPAGE_BYTES);
     (at as *mut u8, end.saturating_sub(at) / PAGE_BYTES)
@@ -80,7 +78,7 @@ pub fn begins_small(pages: usize, contents: Contents) -> bool {
 /// A large object has begun with small pages, all of them fresh.
 pub fn note(first: Page, contents: Contents) {
     let id = first.0 as u32;
-    first.record().list.store(BEGAN_SMALL, Relaxed);
+    first.set_began_small(true);
     DENSITIES.note(id, contents);
     let is_free = |entry: &Entry| entry.first.compare_exchange(0, id, Release, Relaxed).is_ok();
     if !ENTRIES.iter().any(is_free) {
@@ -93,13 +91,13 @@ pub fn note(first: Page, contents: Contents) {
 
 /// A large object is about to go back. Returns whether its huge pages are mapped by small pages.
 pub fn note_freed(first: Page) -> bool {
-    first.record().list.load(Relaxed) == BEGAN_SMALL && forget(first)
+    first.began_small() && forget(first)
 }
 
 #[cold]
 fn forget(first: Page) -> bool {
     let id = first.0 as u32;
-    first.record().list.store(0, Relaxed);
+    first.set_began_small(false);
     let huge = entry(id).map_or(0, |entry| {
         let huge = entry.huge.swap(0, Relaxed);
         // Another object may have taken the entry.

@@ -67,9 +67,9 @@ fn a_record_of_a_span_that_is_wrong_is_found() {
 fn a_span_that_the_page_heap_does_not_know_is_found() {
     alone(|| {
         let object = crate::alloc(1 << 20) as usize;
-        let record = page_of(object).record();
-        let pages = record.pages.load(Relaxed);
-        let is = |n| record.pages.store(n, Relaxed);
+        let first = page_of(object);
+        let pages = first.large_pages();
+        let is = |n| first.set_large(n, 0);
         let what = "a span that the page heap does not know";
         assert_eq!(found(|| is(pages - 1), || is(pages)), Some(what));
         assert_eq!(found(|| is(0), || is(pages)), Some("a large span of no pages"));
