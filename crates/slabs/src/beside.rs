@@ -319,7 +319,7 @@ fn look_after() -> Next {
     is_due |= pass.idle > if is_small { LITTLE_IN_SMALL } else { LITTLE };
     let is_working = given_back > 0 || pass.restored || pass.released > Length::ZERO;
     let restores_in_ms = pass.restores_in_ms;
-    let tables_in_ms = if is_small { None } else { tables::tend(pass.vacant) };
+    let tables_in_ms = if is_small { None } else { tables::tend(pass.released_ever) };
     let pressed = given_back.saturating_add(pass.pressed.0 as usize * HEAP_PAGE_BYTES);
     // Else nothing more can go.
     let left = if pressed > 0 { beyond.saturating_sub(pressed) } else { 0 };

@@ -216,8 +216,8 @@ pub struct Pass {
     pub idle: Length,
     /// When another huge page may be tried.
     pub restores_in_ms: Option<u64>,
-    /// Huge pages that are not backed.
-    pub vacant: HugeLength,
+    /// Pages that have gone back since the beginning.
+    pub released_ever: u64,
 }
 
 /// The thread's work for the heap, if there is one: what is due, and this number of bytes because others
@@ -238,11 +238,12 @@ pub fn pass(beyond: usize, leisure: bool, small: bool) -> Option<Pass> {
     let refilled = if beyond > 0 { None } else { to_restore(heap, now, true) };
     let stats = heap.stats();
     figures::publish_heap(&stats);
-    let (idle, restores_in_ms, vacant) = (heap.idle(), heap.restores_in_ms(now), stats.vacant);
+    let released_ever = stats.counters.released.total();
+    let (idle, restores_in_ms) = (heap.idle(), heap.restores_in_ms(now));
     drop(guard);
     let restored = refilled.is_some();
     refilled.into_iter().for_each(restore);
-    Some(Pass { released, pressed, restored, idle, restores_in_ms, vacant })
+    Some(Pass { released, pressed, restored, idle, restores_in_ms, released_ever })
 }
 
 /// Gives back this number of bytes for others that need memory, or all that can go; how much that was.
@@ -394,7 +395,10 @@ pub fn release_all() -> bool {
     settle_fork(&mut heap, now);
     let released = heap.release(&mut Kernel::default(), now, Length(u32::MAX), Urgency::Asked);
     limit::note(&heap);
-    figures::publish_heap(&heap.stats());
+    let stats = heap.stats();
+    figures::publish_heap(&stats);
+    drop(heap);
+    tables::give_back_now(stats.counters.released.total());
     released.0 > 0
 }
 

@@ -2,51 +2,68 @@
 //!
 //! The background thread sees to it a while after much data has gone back. What went back a moment ago is often wanted again.
 
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use spandrel_os::vm;
-use spandrel_pages::{HugeLength, HugePageId, PAGE_BYTES, align_down, align_up};
+use spandrel_pages::{
+    HEAP_PAGE_BYTES, HugeLength, HugePageId, MIB, PAGE_BYTES, align_down, align_up,
+};
 
 use crate::heap;
 use crate::kernel::page_of;
 use crate::map::{self, CLASS_TABLE, NO_CLASS, SPAN_TABLES};
 use crate::refuse::clock;
 
-/// Huge pages that must have gone back since the last time. Their tables take at most 0.75 MiB.
-const LEAST: u32 = 32;
-/// Their number has been about the same for so long.
+/// Pages that must have gone back since the last time: 64 MiB, whose tables take at most 0.75 MiB.
+const LEAST: u64 = (64 * MIB / HEAP_PAGE_BYTES) as u64;
+/// And their number has been about the same for so long.
 const REST_MS: u64 = 1000;
 /// Huge pages at a time, between which others get the lock: 12 MiB of tables, a third of a millisecond.
 const AT_A_TIME: HugeLength = HugeLength(512);
 
-/// Huge pages that held nothing when the tables' memory went back last.
-static SWEPT: AtomicU32 = AtomicU32::new(0);
-/// About how many huge pages hold nothing, ...
-static VACANT: AtomicU32 = AtomicU32::new(0);
+/// Pages that had gone back, since the beginning, when the tables' memory did last.
+static SWEPT: AtomicU64 = AtomicU64::new(0);
+/// About how many have, ...
+static RELEASED: AtomicU64 = AtomicU64::new(0);
 /// ... and since when.
 static SINCE_MS: AtomicU64 = AtomicU64::new(0);
 
-/// Gives back what is due, as this number of huge pages hold nothing; when to look again, if there is more. For one thread at a time, without a lock.
-pub fn tend(vacant: HugeLength) -> Option<u32> {
-    let (vacant, now) = (vacant.0, clock::coarse_ms());
-    let swept = SWEPT.fetch_min(vacant, Relaxed).min(vacant);
-    if vacant - swept < LEAST {
+/// Gives back what is due, as this number of pages has gone back since the beginning; when to look again, if there is more. Without a lock.
+pub fn tend(released: u64) -> Option<u32> {
+    let now = clock::coarse_ms();
+    if !is_worth(released) {
         return None;
     }
-    if VACANT.load(Relaxed).abs_diff(vacant) >= LEAST {
-        VACANT.store(vacant, Relaxed);
+    if RELEASED.load(Relaxed).abs_diff(released) >= LEAST {
+        RELEASED.store(released, Relaxed);
         SINCE_MS.store(now, Relaxed);
     }
     let rested = now.saturating_sub(SINCE_MS.load(Relaxed));
     if rested < REST_MS {
         return Some((REST_MS - rested) as u32);
     }
-    SWEPT.store(vacant, Relaxed);
+    give_back_all(released);
+    None
+}
+
+/// Gives back what can go, as this number of pages has gone back since the beginning. Without a lock.
+pub fn give_back_now(released: u64) {
+    if is_worth(released) {
+        give_back_all(released);
+    }
+}
+
+fn is_worth(released: u64) -> bool {
+    // The child of a fork counts anew.
+    released - SWEPT.fetch_min(released, Relaxed).min(released) >= LEAST
+}
+
+fn give_back_all(released: u64) {
+    SWEPT.store(released, Relaxed);
     let mut next = Some(HugePageId(0));
     while let Some(from) = next {
         next = heap::give_back_tables(from, AT_A_TIME);
     }
-    None
 }
 
 /// Gives back the tables' memory for huge pages of data. What was known of objects that lay there is forgotten: a second free of one is told

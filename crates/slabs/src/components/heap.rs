@@ -6,6 +6,8 @@ extern crate std;
 use core::sync::atomic::Ordering::Relaxed;
 use std::vec::Vec;
 
+use spandrel_pages::{HugeLength, HugePageId};
+
 use super::{Caches, Instruction, begin, census};
 use crate::class::{CLASSES, begin_of};
 use crate::map::page_of;
@@ -154,6 +156,8 @@ pub(super) fn run(caches: Caches, one_in: [u8; 3], instructions: &[Instruction])
             }
             13 => {
                 crate::trim();
+                let (from, most) = (step.first % 64, step.second % 64);
+                heap::give_back_tables(HugePageId(from.into()), HugeLength(most.into()));
             }
             14 => match step.first % 4 {
                 0 => cache::flush(),
