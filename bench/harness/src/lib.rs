@@ -17,6 +17,7 @@ mod apps;
 mod asked;
 mod brug;
 mod makalu;
+mod mangosteen;
 mod micro;
 mod options;
 mod programs;

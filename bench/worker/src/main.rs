@@ -1,5 +1,6 @@
 //! `spandrel-bench-worker SUITE [--option value]…`: one measurement in one
-//! fresh process. `spandrel-bench-worker tree …` measures another program (see [`tree`]).
+//! fresh process. `spandrel-bench-worker tree …` measures another program (see [`tree`]), `spandrel-bench-worker store …` a durable store (see
+//! [`stores`]).
 //!
 //! The program calls `malloc`, `realloc`, `calloc` and `free` of the C library
 //! by their plain names, so whatever `LD_PRELOAD` names is what is measured; the
@@ -22,10 +23,12 @@
 mod args;
 mod buffer;
 mod heap;
+mod library;
 mod meter;
 mod pages;
 mod random;
 mod size;
+mod stores;
 mod suites;
 mod table;
 mod tree;
@@ -35,7 +38,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let Some((suite, rest)) = words.split_first() else {
-        return refused(&format!("which suite? One of: {}, tree", suites::names()));
+        return refused(&format!("which suite? One of: {}, tree, store", suites::names()));
     };
     if suite == "tree" {
         return match tree::run(rest) {
@@ -43,7 +46,8 @@ fn main() -> ExitCode {
             Err(message) => refused(&message),
         };
     }
-    match suites::run(suite, rest) {
+    let result = if suite == "store" { stores::run(rest) } else { suites::run(suite, rest) };
+    match result {
         Ok(result) => {
             println!("{result}");
             ExitCode::SUCCESS

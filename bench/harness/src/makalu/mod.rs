@@ -2,7 +2,7 @@
 //! other allocators, what is waited for, what recovery takes, and three applications.
 
 mod apps;
-mod disk;
+pub mod disk;
 mod draw;
 mod list;
 mod outcome;

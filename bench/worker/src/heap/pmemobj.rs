@@ -1,7 +1,8 @@
-//! libpmemobj of PMDK, opened when it is asked for: nobody needs it to build this program.
+//! libpmemobj of PMDK, opened when it is asked for: this program is built without it.
 
 use super::sections::Section;
 use super::{Allocator, file};
+use crate::library::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::NonNull;
 
@@ -44,49 +45,24 @@ pub struct Pool {
 // SAFETY: the library's functions may be called by all threads.
 unsafe impl Sync for Pool {}
 
-/// A function of the library.
-///
-/// # Safety
-/// It is of that type.
-unsafe fn function<F: Copy>(library: *mut c_void, name: &CStr) -> Result<F, String> {
-    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    // SAFETY: an open library, and a name that ends with a zero.
-    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-    if found.is_null() {
-        return Err(format!("libpmemobj has no function {name:?}"));
-    }
-    // SAFETY: promised by the caller.
-    Ok(unsafe { std::mem::transmute_copy(&found) })
-}
-
-fn last_error() -> String {
-    // SAFETY: what it returns is null or a text.
-    let text = unsafe { libc::dlerror().as_ref().map(|text| CStr::from_ptr(text)) };
-    text.map_or_else(|| "it cannot be opened".into(), |text| text.to_string_lossy().into_owned())
-}
-
 impl Pool {
     pub fn create(directory: &str) -> Result<Self, String> {
-        // SAFETY: its constructors touch nothing of ours.
-        let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW) };
-        if library.is_null() {
-            return Err(format!("libpmemobj: {}", last_error()));
-        }
+        let library = Library::open(LIBRARY)?;
         type Create = unsafe extern "C" fn(*const c_char, *const c_char, usize, u32) -> *mut c_void;
         // SAFETY: the types are those of its documentation.
         let (create, functions): (Create, _) = unsafe {
             let functions = Functions {
-                close: function(library, c"pmemobj_close")?,
-                alloc: function(library, c"pmemobj_alloc")?,
-                free: function(library, c"pmemobj_free")?,
-                tx_begin: function(library, c"pmemobj_tx_begin")?,
-                tx_add: function(library, c"pmemobj_tx_add_range_direct")?,
-                tx_alloc: function(library, c"pmemobj_tx_alloc")?,
-                tx_free: function(library, c"pmemobj_tx_free")?,
-                tx_commit: function(library, c"pmemobj_tx_commit")?,
-                tx_end: function(library, c"pmemobj_tx_end")?,
+                close: library.function(c"pmemobj_close")?,
+                alloc: library.function(c"pmemobj_alloc")?,
+                free: library.function(c"pmemobj_free")?,
+                tx_begin: library.function(c"pmemobj_tx_begin")?,
+                tx_add: library.function(c"pmemobj_tx_add_range_direct")?,
+                tx_alloc: library.function(c"pmemobj_tx_alloc")?,
+                tx_free: library.function(c"pmemobj_tx_free")?,
+                tx_commit: library.function(c"pmemobj_tx_commit")?,
+                tx_end: library.function(c"pmemobj_tx_end")?,
             };
-            (function(library, c"pmemobj_create")?, functions)
+            (library.function(c"pmemobj_create")?, functions)
         };
         let path = file(directory, "pool");
         let text = CString::new(path.as_str()).map_err(|why| why.to_string())?;

@@ -1,0 +1,247 @@
+//! Tables and verdicts.
+
+use super::list::Case;
+use super::stores::{MEMORY, STATE};
+use crate::report::target::Verdict;
+use serde_json::{Value, json};
+use spandrel_console::plain::Plain;
+use spandrel_console::terminal::table;
+use spandrel_measure::contender::Contender;
+use spandrel_measure::rounds::Series;
+use spandrel_report::numbers::{Summary, digits, median, middle_between, time};
+
+/// One case on all stores.
+pub struct Outcome {
+    pub case: Case,
+    /// `tmpfs` or `disk`.
+    pub medium: &'static str,
+    /// One per store.
+    pub series: Vec<Series>,
+}
+
+/// Where files lie that lose nothing but at the end of the machine's power.
+pub const TMPFS: &str = "tmpfs";
+/// An ordinary file system.
+pub const DISK: &str = "disk";
+
+/// The median of a number; nothing if it ever failed.
+fn middle(series: &Series, key: &str) -> Option<f64> {
+    if series.failed.is_some() { None } else { median(&series.values(key)) }
+}
+
+impl Outcome {
+    fn of(&self, name: &str) -> Option<&Series> {
+        self.series.iter().find(|series| series.contender.name == name)
+    }
+
+    fn title(&self) -> String {
+        format!("{}, {}", self.case.name, self.medium)
+    }
+
+    /// Time per request, as a multiple of another store's.
+    fn judge(&self, target: &str, other: &str, most: f64) -> Option<Verdict> {
+        let (ours, others) = (self.of(STATE)?, self.of(other)?);
+        let ratio = middle(others, "rate")? / middle(ours, "rate")?;
+        let what = format!("time of {}: {other}", self.title());
+        let mut verdict = Verdict::new(target, what, ratio, most, "×");
+        let pairs = ours.values("rate").into_iter().zip(others.values("rate"));
+        verdict.between = middle_between(&pairs.map(|(one, two)| two / one).collect::<Vec<_>>());
+        Some(verdict)
+    }
+
+    /// What is promised of it.
+    pub fn verdicts(&self) -> Vec<Verdict> {
+        let (case, is_disk) = (&self.case, self.medium == DISK);
+        let is_fill = case.part == "fill" && !case.name.starts_with("read");
+        let mut all = Vec::new();
+        if is_fill && case.value <= 100 || case.value >= 100_000 {
+            let most = match (case.value >= 100_000, is_disk) {
+                (true, _) => 1.0 / 2.4,
+                (false, false) => 1.0 / 6.0,
+                (false, true) => 1.0 / 2.5,
+            };
+            all.extend(["leveldb", "rocksdb"].map(|other| self.judge("D7", other, most)));
+        }
+        if !is_disk && case.part == "clients" {
+            let most = if case.updates == 100 { 1.0 / 0.9 } else { 1.0 / 0.98 };
+            all.push(self.judge("D1", MEMORY, most));
+        }
+        if !is_disk && case.part == "updates" && case.updates == 0 {
+            all.push(self.judge("D3", MEMORY, 1.02));
+        }
+        let mut all: Vec<Verdict> = all.into_iter().flatten().collect();
+        if case.part == "recovery"
+            && let Some(series) = self.of(STATE)
+            && let Some(taken) = middle(series, "wall_ns")
+            && let Some(bytes) = middle(series, "bytes")
+        {
+            let what = format!("{}: seconds for a GiB", self.title());
+            let seconds = taken / 1e9 * (1u64 << 30) as f64 / bytes;
+            all.push(Verdict::new("D6", what, seconds, 1.0, " s"));
+        }
+        all
+    }
+
+    /// What did not work.
+    pub fn failed(&self) -> impl Iterator<Item = String> {
+        let failed =
+            self.series.iter().filter_map(|s| Some((&s.contender.name, s.failed.as_ref()?)));
+        failed.map(|(who, why)| format!("{who}, {}: {why}", self.title()))
+    }
+
+    /// Whether a durable state does not work.
+    pub fn is_broken(&self) -> bool {
+        self.of(STATE).is_some_and(|series| series.failed.is_some())
+    }
+
+    /// Everything as JSON.
+    pub fn data(&self) -> Value {
+        let stores = self.series.iter().map(|series| {
+            let of = |key| Summary::of(&series.values(key));
+            json!({
+                "store": series.contender.name,
+                "rate": of("rate"),
+                "cpu_ns": of("cpu_ns"),
+                "p50_ns": of("p50_ns"),
+                "p99_ns": of("p99_ns"),
+                "failed": series.failed,
+                "samples": series.samples,
+            })
+        });
+        json!({"case": self.case, "medium": self.medium, "stores": stores.collect::<Vec<_>>()})
+    }
+}
+
+/// Requests in a second, with three digits.
+fn per_second(rate: f64) -> String {
+    match rate {
+        rate if rate >= 1e6 => format!("{} M", digits(rate / 1e6)),
+        rate if rate >= 1e3 => format!("{} k", digits(rate / 1e3)),
+        _ => digits(rate),
+    }
+}
+
+/// A table of each part and medium.
+pub fn tables(outcomes: &[Outcome], stores: &[Contender]) -> Vec<Plain> {
+    let mut all = Vec::new();
+    for (part, title) in [
+        ("fill", "one thread"),
+        ("clients", "puts and threads,\nuniform, 1 kB"),
+        ("updates", "8 threads,\nZipf .99, 1 kB"),
+    ] {
+        for medium in [TMPFS, DISK] {
+            let some: Vec<&Outcome> = outcomes
+                .iter()
+                .filter(|outcome| outcome.case.part == part && outcome.medium == medium)
+                .collect();
+            if !some.is_empty() {
+                all.push(rates(&format!("{title}:\nrequests/s, {medium}"), &some, stores));
+                if part != "fill" {
+                    all.push(costs(&format!("{title},\n{medium}: p50, p99"), &some, stores));
+                }
+            }
+        }
+    }
+    all.extend(recovery(outcomes));
+    all
+}
+
+fn rates(title: &str, outcomes: &[&Outcome], stores: &[Contender]) -> Plain {
+    let mut header = vec![title.to_string()];
+    header.extend(stores.iter().map(|store| store.name.clone()));
+    header.push("× best\nother".into());
+    let rows = outcomes.iter().map(|outcome| {
+        let rate = |name: &str| middle(outcome.of(name)?, "rate");
+        let mut cells = vec![outcome.case.name.clone()];
+        let cell = |rate: Option<f64>| rate.map_or(table::NOTHING.into(), per_second);
+        cells.extend(stores.iter().map(|store| cell(rate(&store.name))));
+        let others = stores.iter().filter(|store| ![MEMORY, STATE].contains(&store.name.as_str()));
+        let best = others.filter_map(|store| rate(&store.name)).max_by(f64::total_cmp);
+        let ratio = rate(STATE).zip(best).map(|(ours, best)| ours / best);
+        cells.push(ratio.map_or(table::NOTHING.into(), |ratio| format!("{}×", digits(ratio))));
+        (false, cells)
+    });
+    Plain { header, rows: rows.collect() }
+}
+
+/// How long requests take, of the state and the best others.
+fn costs(title: &str, outcomes: &[&Outcome], stores: &[Contender]) -> Plain {
+    let mut header = vec![title.to_string()];
+    header.extend(stores.iter().map(|store| store.name.clone()));
+    let rows = outcomes.iter().map(|outcome| {
+        let mut cells = vec![outcome.case.name.clone()];
+        cells.extend(stores.iter().map(|store| {
+            let of = |key| Some(time(middle(outcome.of(&store.name)?, key)?));
+            let both = of("p50_ns").zip(of("p99_ns"));
+            both.map_or(table::NOTHING.into(), |(half, most)| format!("{half}\n{most}"))
+        }));
+        (false, cells)
+    });
+    Plain { header, rows: rows.collect() }
+}
+
+fn recovery(outcomes: &[Outcome]) -> Option<Plain> {
+    let rows: Vec<_> = outcomes
+        .iter()
+        .filter(|outcome| outcome.case.part == "recovery")
+        .filter_map(|outcome| {
+            let series = outcome.of(STATE)?;
+            let (taken, bytes) = (middle(series, "wall_ns")?, middle(series, "bytes")?);
+            let cells = vec![
+                outcome.medium.to_string(),
+                spandrel_report::numbers::bytes(bytes),
+                time(taken),
+                format!("{} GB/s", digits(bytes / taken)),
+                digits(middle(series, "replayed").unwrap_or(0.0)),
+            ];
+            Some((false, cells))
+        })
+        .collect();
+    let header = ["recovery", "keys and values", "time", "rate", "batches replayed"];
+    (!rows.is_empty()).then(|| Plain { header: header.map(String::from).to_vec(), rows })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::list::{ALL, SCALE, Sizes, cases};
+    use super::*;
+
+    fn outcome(name: &str, medium: &'static str, rates: &[(&str, f64)]) -> Outcome {
+        let all = cases(&ALL, &Sizes::at(SCALE));
+        let case = all.into_iter().find(|case| case.name == name).expect("a case");
+        let series = rates.iter().map(|(store, rate)| Series {
+            contender: Contender { name: (*store).into(), ..Contender::system() },
+            samples: vec![json!({"rate": rate, "p50_ns": 1e3, "p99_ns": 2e6})],
+            failed: None,
+        });
+        Outcome { case, medium, series: series.collect() }
+    }
+
+    #[test]
+    fn a_state_is_held_against_the_targets() {
+        let rates = [(MEMORY, 2e6), (STATE, 1.2e6), ("leveldb", 1e5), ("rocksdb", 4e5)];
+        let verdicts = outcome("fillseq, 100 B", TMPFS, &rates).verdicts();
+        assert_eq!(verdicts.iter().map(|one| one.met).collect::<Vec<_>>(), [true, false]);
+        let verdicts = outcome("100 % puts, 1", TMPFS, &rates).verdicts();
+        assert!(verdicts.len() == 1 && verdicts[0].target == "D1" && !verdicts[0].met);
+        assert!(outcome("100 % puts, 1", DISK, &rates).verdicts().is_empty());
+        assert!(outcome("readseq, 100 B", DISK, &rates).verdicts().is_empty());
+    }
+
+    #[test]
+    fn tables_have_a_column_of_each_store() {
+        let rates = [(MEMORY, 2e6), (STATE, 1.2e6), ("leveldb", 1e5), ("rocksdb", 4e5)];
+        let stores: Vec<_> = [MEMORY, STATE, "leveldb", "rocksdb", "lmdb"]
+            .map(|name| Contender { name: name.into(), ..Contender::system() })
+            .into();
+        let outcomes = [outcome("fillseq, 100 B", TMPFS, &rates), outcome("10 % puts", DISK, &rates)];
+        let texts: Vec<String> = tables(&outcomes, &stores).iter().map(Plain::text).collect();
+        assert_eq!(texts.len(), 3);
+        for part in ["fillseq, 100 B", "1.20 M", "3.00×", "400 k"] {
+            assert!(texts[0].contains(part), "{part}: {}", texts[0]);
+        }
+        assert!(texts[2].contains("2.00 ms"), "{}", texts[2]);
+        let widths = texts.iter().flat_map(|text| text.lines()).map(|line| line.chars().count());
+        assert!(widths.max() <= Some(100));
+    }
+}

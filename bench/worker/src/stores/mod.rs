@@ -1,0 +1,31 @@
+//! Key-value stores whose puts are durable when they return, for the suite `durable`: `spandrel-bench-worker store NAME --job …`.
+
+mod durable;
+mod lmdb;
+mod lsm;
+
+use serde_json::Value;
+use spandrel_stores::{InMemory, Store};
+use std::path::Path;
+
+/// What stands behind `store`.
+const NAMES: [&str; 5] = ["spandrel", "memory", "leveldb", "rocksdb", "lmdb"];
+
+/// Runs a job on a store that is named, and returns what it tells as JSON.
+///
+/// # Errors
+/// What is wrong with the words or with the store.
+pub fn run(words: &[String]) -> Result<Value, String> {
+    let Some((name, rest)) = words.split_first() else {
+        return Err(format!("store: which one? One of: {}", NAMES.join(", ")));
+    };
+    let open: &dyn Fn(&Path, u64) -> Result<Box<dyn Store>, String> = match name.as_str() {
+        "spandrel" => &|directory, bytes| Ok(Box::new(durable::OnState::open(directory, bytes)?)),
+        "memory" => &|_, _| Ok(Box::<InMemory>::default()),
+        "leveldb" => &|directory, _| Ok(Box::new(lsm::Lsm::open(&lsm::LEVELDB, directory)?)),
+        "rocksdb" => &|directory, _| Ok(Box::new(lsm::Lsm::open(&lsm::ROCKSDB, directory)?)),
+        "lmdb" => &|directory, bytes| Ok(Box::new(lmdb::Lmdb::open(directory, bytes)?)),
+        _ => return Err(format!("store {name}: there are {}", NAMES.join(", "))),
+    };
+    spandrel_stores::run(rest, open).map(Value::Object)
+}
