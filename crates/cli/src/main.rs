@@ -2,12 +2,13 @@
 //!
 //! The command is thin: `args` says what may be asked, the folders of the tasks do it,
 //! and the library that does the allocating is found, never linked. Nothing here
-//! is on anybody's allocation path.
+//! is on an allocation path.
 
 mod args;
 mod bench;
 mod durable;
 mod heap;
+mod progress;
 mod run;
 mod sim;
 mod stat;

@@ -80,7 +80,7 @@ impl<'a> Life<'a> {
     fn follow(&mut self, most: usize, settles: bool) {
         for _ in 0..most {
             if self.replica.at() < self.control.tail() {
-                self.replica.step(&|_| Ok(())).unwrap();
+                self.replica.step(&|_| Ok(()), None).unwrap();
             }
         }
         if settles {

@@ -22,6 +22,8 @@ pub enum Error {
     Shared(u32),
     /// Another process has the state open, or this one has.
     Locked,
+    /// The directory has a state or a log already.
+    Occupied,
     /// There is a log, and no state that it belongs to.
     MissingState,
     /// The state needs its log, and there is none.
@@ -119,6 +121,9 @@ impl fmt::Display for Error {
                 "other users may write to the directory or a file in it (mode {mode:o}); take their right away: `chmod 700` of the directory, `chmod 600` of the files"
             ),
             Self::Locked => f.write_str("a process has the state open; close it there first"),
+            Self::Occupied => f.write_str(
+                "the directory has a state or a log already; give another one",
+            ),
             Self::MissingState => f.write_str(
                 "there is a log and no state; put the file `state` back, or remove the log to begin anew",
             ),

@@ -40,9 +40,36 @@ pub struct Inspection {
 }
 
 /// Both files, to be read.
-struct Read {
+pub(crate) struct Read {
     state: Image,
     log: Option<Image>,
+}
+
+impl Read {
+    /// Opens the files of a directory; what the state says of its log, and of itself.
+    ///
+    /// # Errors
+    /// As for opening the state.
+    pub fn open(paths: &Paths) -> Result<(Self, Ties, State), Error> {
+        let state = Image::open(paths.state.as_c(), Access::Read).map_err(Error::System)?;
+        let log = match Image::open(paths.log.as_c(), Access::Read) {
+            Ok(log) => Some(log),
+            Err(libc::ENOENT) => None,
+            Err(libc::ELOOP | libc::EINVAL | libc::EISDIR) => return Err(Error::NotALog),
+            Err(why) => return Err(Error::System(why)),
+        };
+        let of = State::of(&state)?;
+        let disk = Self { state, log };
+        let Found::Ties(ties) = Ties::read(&disk, TIE_AT, of.identity)? else {
+            return Err(Error::DamagedState);
+        };
+        Ok((disk, ties, of))
+    }
+
+    /// Whether there is a log.
+    pub fn has_log(&self) -> bool {
+        self.log.is_some()
+    }
 }
 
 impl Disk for Read {
@@ -78,18 +105,7 @@ impl Disk for Read {
 /// # Errors
 /// As for opening the state.
 pub fn inspect(paths: &Paths) -> Result<Inspection, Error> {
-    let state = Image::open(paths.state.as_c(), Access::Read).map_err(Error::System)?;
-    let log = match Image::open(paths.log.as_c(), Access::Read) {
-        Ok(log) => Some(log),
-        Err(libc::ENOENT) => None,
-        Err(libc::ELOOP | libc::EINVAL | libc::EISDIR) => return Err(Error::NotALog),
-        Err(why) => return Err(Error::System(why)),
-    };
-    let State { identity, base, bytes } = State::of(&state)?;
-    let disk = Read { state, log };
-    let Found::Ties(ties) = Ties::read(&disk, TIE_AT, identity)? else {
-        return Err(Error::DamagedState);
-    };
+    let (disk, ties, State { identity, base, bytes }) = Read::open(paths)?;
     let tie = ties.newest();
     let mut found = Inspection {
         identity,
@@ -105,7 +121,7 @@ pub fn inspect(paths: &Paths) -> Result<Inspection, Error> {
         run_bytes: 0,
         time: 0,
     };
-    if disk.log.is_none() {
+    if !disk.has_log() {
         return if tie.is_complete { Ok(found) } else { Err(Error::MissingLog) };
     }
     let mut buffer = Buffer::new(BUFFER_BYTES)?;

@@ -26,6 +26,8 @@ pub mod combine;
 #[cfg(not(loom))]
 pub mod control;
 #[cfg(not(loom))]
+pub mod copy;
+#[cfg(not(loom))]
 pub mod directory;
 #[cfg(not(loom))]
 pub mod engine;

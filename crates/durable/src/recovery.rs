@@ -41,7 +41,7 @@ pub fn recover<D: Disk>(
     let mut replica = Replica::new(disk, &ring, ties)?;
     let mut records = 0;
     while replica.at() < ring.end() {
-        replica.step(lengthen)?;
+        replica.step(lengthen, None)?;
         records += 1;
         see(replica.at() - ring.first(), ring.end() - ring.first());
     }

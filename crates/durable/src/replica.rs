@@ -11,6 +11,9 @@ use spandrel_pmem::tie::Ties;
 use spandrel_pmem::{Buffer, Failed};
 use spandrel_redolog::{Header, Reader, Ring};
 
+use crate::copy::Copy;
+use crate::error::Error;
+
 /// Makes the state's file longer; the argument is the number of bytes that it has at least.
 pub type Lengthen<'a> = &'a dyn Fn(u64) -> Result<(), Failed>;
 
@@ -49,7 +52,12 @@ impl<'a, D: Disk> Replica<'a, D> {
     ///
     /// # Errors
     /// The disk's; [`Failed::DAMAGED_LOG`]: the record is not whole. The file may have parts of the record then.
-    pub fn step(&mut self, lengthen: Lengthen<'_>) -> Result<Header, Failed> {
+    /// `copy`: a copy that is being made.
+    pub fn step(
+        &mut self,
+        lengthen: Lengthen<'_>,
+        mut copy: Option<&mut Copy>,
+    ) -> Result<Header, Failed> {
         if self.ties.newest().is_complete {
             self.ties.write(self.disk, self.reader.point(), false)?;
             self.disk.sync(Which::Image)?;
@@ -62,10 +70,30 @@ impl<'a, D: Disk> Replica<'a, D> {
             }
             disk.allow(Which::Image, header.image_bytes.max(bytes))
         };
-        let apply = |at: u64, part: &[u8]| disk.write(Which::Image, at, part);
+        let apply = |at: u64, part: &[u8]| {
+            disk.write(Which::Image, at, part)?;
+            copy.iter_mut().for_each(|copy| copy.note(at, part));
+            Ok(())
+        };
         let header = self.reader.next(&LogOf(disk), self.buffer.bytes(), begin, apply)?;
         self.bytes = bytes.max(header.image_bytes);
         Ok(header)
+    }
+
+    /// Copies another piece of the file; false: the copy has all of it, or has failed.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn copy(&self, copy: &mut Copy) -> Result<bool, Failed> {
+        Ok(copy.advance(self.disk, self.bytes)?.is_continue())
+    }
+
+    /// Ends a copy that has all of the file.
+    ///
+    /// # Errors
+    /// As for [`Copy::publish`].
+    pub fn publish(&self, copy: Copy) -> Result<(), Error> {
+        copy.publish(self.ties, self.reader.point(), self.bytes)
     }
 
     /// Has the file hold durably what was brought into it. The ring's head may move to the position that is returned. `is_complete`: the ring

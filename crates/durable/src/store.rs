@@ -14,6 +14,7 @@ use spandrel_pmem::tie::{self, Found, Ties};
 use spandrel_pmem::{Captured, Failed, Medium};
 use spandrel_redolog::{Point, Ring, Shape};
 
+use crate::copy::OneFile;
 use crate::directory::{Directory, Paths, check_file};
 use crate::error::Error;
 use crate::notes::BatchNotes;
@@ -362,25 +363,7 @@ pub unsafe fn replace_log(files: &Files, at: &Place, bytes: u64) -> Result<Recov
 
 /// The state that a file is in that needs no log; `None`: it needs its log.
 fn complete_point(image: &Image, identity: u64) -> Result<Option<Point>, Error> {
-    struct Alone<'a>(&'a Image);
-    impl Disk for Alone<'_> {
-        fn read(&self, _: Which, at: u64, into: &mut [u8]) -> Result<usize, Failed> {
-            self.0.read_at(into, at).map_err(Failed)
-        }
-        fn write(&self, _: Which, _: u64, _: &[u8]) -> Result<(), Failed> {
-            Err(Failed(libc::EROFS))
-        }
-        fn allow(&self, _: Which, _: u64) -> Result<(), Failed> {
-            Ok(())
-        }
-        fn sync(&self, _: Which) -> Result<(), Failed> {
-            Ok(())
-        }
-        fn bytes(&self, _: Which) -> Result<u64, Failed> {
-            self.0.bytes().map_err(Failed)
-        }
-    }
-    match Ties::read(&Alone(image), TIE_AT, identity)? {
+    match Ties::read(&OneFile(image), TIE_AT, identity)? {
         Found::Ties(ties) => {
             Ok(Some(ties.newest()).filter(|tie| tie.is_complete).map(|tie| tie.point))
         }

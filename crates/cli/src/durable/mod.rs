@@ -8,7 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use spandrel_console::{Failure, say};
+use crate::progress::Progress;
 use spandrel_durable::Error;
+use spandrel_durable::copy::copy;
 use spandrel_durable::directory::{Directory, Paths};
 use spandrel_durable::inspect::{Inspection, inspect};
 use spandrel_durable::store::{Settings, recover_files};
@@ -33,6 +35,16 @@ enum DurableTask {
     Verify(OneArgs),
     /// Bring all batches of the log into the state, as the next opening would.
     Recover(OneArgs),
+    /// Copy a state, with all batches of its log, to a directory that has none. A program copies a state that it has open by `Durable::copy`, without a stop.
+    Copy(CopyArgs),
+}
+
+#[derive(Args, Debug)]
+struct CopyArgs {
+    /// The directory of the state.
+    directory: PathBuf,
+    /// The directory of the copy, which is made if it is missing.
+    copy: PathBuf,
 }
 
 #[derive(Args, Debug)]
@@ -56,11 +68,27 @@ pub fn run(args: &DurableArgs) -> Result<u8, Failure> {
         DurableTask::Info(args) => info(args),
         DurableTask::Verify(args) => verify(&args.directory),
         DurableTask::Recover(args) => recover(&args.directory),
+        DurableTask::Copy(args) => copied(args),
     }
 }
 
 fn refused(directory: &Path, why: Error) -> Failure {
     Failure::refused(format!("{}: {why}", directory.display()))
+}
+
+fn copied(args: &CopyArgs) -> Result<u8, Failure> {
+    let paths = |directory: &Path| {
+        Paths::new(directory.as_os_str().as_bytes()).map_err(|why| refused(directory, why))
+    };
+    let (from, to) = (paths(&args.directory)?, paths(&args.copy)?);
+    let lock = Directory::open(from.directory.as_c(), false);
+    let _lock = lock.map_err(|why| refused(&args.directory, why))?;
+    let progress = Progress::bar("copying", size(&args.directory.join("state")));
+    let outcome = copy(&from, to, &mut progress.watcher());
+    drop(progress);
+    outcome.map_err(|why| refused(&args.directory, why))?;
+    say::out(format!("{}: a copy of {}", args.copy.display(), args.directory.display()))?;
+    Ok(0)
 }
 
 /// The paths of a directory, which is locked, and what its files say.
@@ -113,6 +141,11 @@ fn text(directory: &Path, found: &Inspection) -> String {
         line("it was not closed: the next opening recovers it".into());
     }
     text
+}
+
+/// Bytes of a file; 0: the system does not tell.
+fn size(path: &Path) -> u64 {
+    path.metadata().map_or(0, |file| file.len())
 }
 
 /// The time since a moment, in words.
@@ -186,10 +219,12 @@ fn verify(directory: &Path) -> Result<u8, Failure> {
 }
 
 fn recover(directory: &Path) -> Result<u8, Failure> {
+    let progress = Progress::bar("recovering", size(&directory.join("log")));
     let recovered = || {
         let paths = Paths::new(directory.as_os_str().as_bytes())?;
         let _lock = Directory::open(paths.directory.as_c(), false)?;
-        let (_, _, recovered) = recover_files(&paths, &Settings::default(), &mut |_, _| ())?;
+        let settings = Settings::default();
+        let (_, _, recovered) = recover_files(&paths, &settings, &mut progress.watcher())?;
         Ok(recovered)
     };
     let recovered = recovered().map_err(|why| refused(directory, why))?;

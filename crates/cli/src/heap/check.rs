@@ -2,7 +2,7 @@
 
 use super::args::CheckArgs;
 use super::failed::{copy_failed, is_damage};
-use super::progress::Progress;
+use crate::progress::Progress;
 use super::repair::pages;
 use super::shell::command;
 use super::{bytes_of, sums_of};

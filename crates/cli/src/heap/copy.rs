@@ -2,7 +2,7 @@
 
 use super::args::CopyArgs;
 use super::failed::copy_failed;
-use super::progress::Progress;
+use crate::progress::Progress;
 use super::{bytes_of, log_of, refuse_existing, words};
 use spandrel_console::Failure;
 use spandrel_console::files::not_written;

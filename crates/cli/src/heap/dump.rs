@@ -3,7 +3,7 @@
 use super::args::DumpArgs;
 use super::failed::failed;
 use super::output::Output;
-use super::progress::Progress;
+use crate::progress::Progress;
 use super::{bytes_of, copied, log_of, roots, words};
 use serde_json::json;
 use spandrel_console::Failure;

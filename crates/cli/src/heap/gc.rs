@@ -2,7 +2,7 @@
 
 use super::args::GcArgs;
 use super::failed::failed;
-use super::progress::Progress;
+use crate::progress::Progress;
 use super::{BLOCK_BYTES, bytes_of};
 use spandrel_console::Failure;
 use spandrel_console::say;

@@ -1,7 +1,7 @@
 //! A heap's file, or its log, byte by byte in another file.
 
 use super::directory_of;
-use super::progress::Progress;
+use crate::progress::Progress;
 use spandrel_os::draft::Draft;
 use spandrel_os::image::{Access, Image};
 use std::ffi::CString;

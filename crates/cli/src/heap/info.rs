@@ -2,7 +2,7 @@
 
 use super::args::InfoArgs;
 use super::failed::failed;
-use super::progress::Progress;
+use crate::progress::Progress;
 use super::shell::command;
 use super::{BLOCK_BYTES, bytes_of, copied, words};
 use serde_json::{Value, json};

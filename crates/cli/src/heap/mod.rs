@@ -12,7 +12,6 @@ mod image;
 mod info;
 mod load;
 mod output;
-mod progress;
 mod repair;
 mod roots;
 mod shell;

@@ -3,7 +3,7 @@
 use super::args::RepairArgs;
 use super::check::{DAMAGED, line};
 use super::failed::{copy_failed, failed, is_damage, is_durable, text as reason};
-use super::progress::Progress;
+use crate::progress::Progress;
 use super::shell::command;
 use super::{beside, bytes_of, image, log_of};
 use spandrel_console::Failure;

@@ -2,7 +2,7 @@
 
 use super::args::RootsArgs;
 use super::failed::failed;
-use super::progress::Progress;
+use crate::progress::Progress;
 use super::{bytes_of, copied, words};
 use serde::Serialize;
 use serde_json::json;

@@ -10,6 +10,7 @@ use std::prelude::v1::*;
 use std::sync::Arc;
 use std::thread_local;
 
+use spandrel_durable::copy::Copy;
 use spandrel_durable::combine::{Batch, Combiner, MAX_SEATS, Outcome, Seat, Slot};
 use spandrel_durable::directory::{Directory, Paths};
 use spandrel_durable::engine::{Engine, Figures};
@@ -204,6 +205,32 @@ impl<S: Send + Sync> Durable<S> {
     pub fn medium(&self) -> &'static str {
         // SAFETY: the section runs alone.
         self.client().seat.exclusive(|| unsafe { (*self.log.get()).medium() })
+    }
+
+    /// Copies the state to another directory, which is made if it is missing, while the program goes on. The copy has what was durable when this was called, and batches up
+    /// to a later one, each as a whole. It is a state like any other, and survives a loss of power when this returns.
+    ///
+    /// # Errors
+    /// With the copy's directory: [`Error::Occupied`], [`Error::Full`] (the log does not reach the state's file any more), those of the disk. There is no copy then.
+    pub fn copy(&self, to: impl AsRef<Path>) -> Result<(), OpenError> {
+        let to = to.as_ref();
+        self.copy_to(to.as_os_str().as_bytes())
+            .map_err(|why| OpenError { directory: to.to_path_buf(), why })
+    }
+
+    fn copy_to(&self, to: &[u8]) -> Result<(), Error> {
+        if self.arena.is_forked() {
+            return Err(Error::Forked);
+        }
+        let copy = Copy::begin(Paths::new(to)?)?;
+        let mut client = self.client();
+        // SAFETY: the section runs alone.
+        let outcome = client.seat.exclusive(|| unsafe { (*self.log.get()).copy(copy) });
+        // Not in the section: the program goes on.
+        outcome.recv().unwrap_or_else(|_| {
+            // SAFETY: as above.
+            Err(client.seat.exclusive(|| unsafe { (*self.log.get()).why_no_copy() }))
+        })
     }
 
     /// Ends the state: its file has all of it, and the log is not needed. Dropping it does the same, and says nothing of errors.

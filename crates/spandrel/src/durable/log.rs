@@ -1,9 +1,11 @@
 //! The log's side of an open state: the engine that writes to the log, the thread that brings it into the state's file, and what both use.
 
 use std::prelude::v1::*;
+use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 
 use spandrel_durable::control::Control;
+use spandrel_durable::copy::Copy;
 use spandrel_durable::engine::Engine;
 use spandrel_durable::front::Front;
 use spandrel_durable::recovery::Recovered;
@@ -12,6 +14,7 @@ use spandrel_durable::store::{self, Files};
 use spandrel_pmem::tie::Ties;
 use spandrel_redolog::{Ring, Shape};
 
+use super::copies::Copies;
 use super::{Error, replica};
 
 /// A log that grew by itself is not longer than this: it takes as much memory, where it lies on a disk.
@@ -40,6 +43,7 @@ pub(super) struct Log {
     follower: Option<JoinHandle<()>>,
     /// The state is closed, or is being closed.
     is_over: bool,
+    copies: Copies,
     /// The last field: the others use it.
     shared: Shared,
 }
@@ -50,10 +54,12 @@ fn spawn(
     control: &'static Control,
     follower: Replica<'static, Files>,
     shape: Shape,
+    copies: Copies,
 ) -> Result<JoinHandle<()>, Error> {
+    copies.begin();
     std::thread::Builder::new()
         .name("spandrel-log".into())
-        .spawn(move || replica::follow(files, control, follower, shape))
+        .spawn(move || replica::follow(files, control, follower, shape, &copies))
         .map_err(|why| Error::System(why.raw_os_error().unwrap_or_default()))
 }
 
@@ -76,8 +82,9 @@ impl Log {
         let shape = ring.shape();
         let mut engine = Engine::new(Front::new(files, control, ring)?)?;
         first(&mut engine)?;
-        let follower = spawn(files, control, follower, shape)?;
-        Ok(Self { engine, follower: Some(follower), is_over: false, shared })
+        let copies = Copies::default();
+        let follower = Some(spawn(files, control, follower, shape, copies.clone())?);
+        Ok(Self { engine, follower, is_over: false, copies, shared })
     }
 
     pub fn engine(&mut self) -> &mut Engine<'static> {
@@ -88,6 +95,22 @@ impl Log {
     pub fn medium(&self) -> &'static str {
         // SAFETY: the files live as long as this.
         unsafe { (*self.shared.files).ring().how() }
+    }
+
+    /// Asks for a copy of the state, with all batches that are durable now. Without an outcome there is none: see [`Log::why_no_copy`].
+    pub fn copy(&self, copy: Copy) -> Receiver<Result<(), Error>> {
+        // SAFETY: the control lives as long as this.
+        let control = unsafe { &*self.shared.control };
+        let outcome = self.copies.ask(copy, control.tail());
+        control.bells().0.ring();
+        outcome
+    }
+
+    /// Why no thread makes copies.
+    pub fn why_no_copy(&self) -> Error {
+        // SAFETY: as above.
+        let failure = unsafe { &*self.shared.control }.failure();
+        Error::Full(failure.unwrap_or(libc::ECANCELED))
     }
 
     /// Begins the end. False: it has begun before.
@@ -128,7 +151,7 @@ impl Log {
         let shape = ring.shape();
         self.engine = Engine::new(Front::new(files, control, ring)?)?;
         self.engine.resume(figures);
-        let follower = spawn(files, control, follower, shape)?;
+        let follower = spawn(files, control, follower, shape, self.copies.clone())?;
         self.follower = Some(follower);
         Ok(())
     }

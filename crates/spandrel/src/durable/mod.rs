@@ -44,6 +44,7 @@
 
 pub mod collections;
 mod command;
+mod copies;
 mod db;
 mod log;
 mod options;

@@ -52,7 +52,7 @@ impl Options {
     }
 }
 
-/// Why a durable state could not be opened, with its directory.
+/// Why a durable state could not be opened or copied, with its directory or that of the copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenError {
     pub(super) directory: PathBuf,

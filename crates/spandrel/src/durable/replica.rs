@@ -9,10 +9,27 @@ use spandrel_durable::store::Files;
 use spandrel_pmem::Failed;
 use spandrel_redolog::Shape;
 
+use super::copies::{Copies, Request};
+
 /// A file that has what the log has is synced after this time without a batch.
 const IDLE: Duration = Duration::from_millis(100);
 /// How long the thread sleeps at most.
 const SLEEP_MS: u32 = 1000;
+
+/// Makes another piece of a copy; the copy, if there is more of it to make.
+fn piece(
+    replica: &Replica<'_, Files>,
+    making: Option<Request>,
+) -> Result<Option<Request>, Failed> {
+    let Some(mut request) = making else { return Ok(None) };
+    let is_more = replica.copy(&mut request.copy)?;
+    if is_more || replica.at() < request.least {
+        return Ok(Some(request));
+    }
+    // The thread that has asked may have ended.
+    let _ = request.reply.send(replica.publish(request.copy));
+    Ok(None)
+}
 
 /// Follows the ring until the front end has ended.
 pub(super) fn follow(
@@ -20,9 +37,11 @@ pub(super) fn follow(
     control: &Control,
     mut replica: Replica<'_, Files>,
     shape: Shape,
+    copies: &Copies,
 ) {
     let followed =
-        catch_unwind(AssertUnwindSafe(|| follow_on(files, control, &mut replica, shape)));
+        catch_unwind(AssertUnwindSafe(|| follow_on(files, control, &mut replica, shape, copies)));
+    copies.end();
     match followed {
         Ok(Ok(())) => {}
         Ok(Err(why)) => control.fail(why.0),
@@ -36,6 +55,7 @@ fn follow_on(
     control: &Control,
     replica: &mut Replica<'_, Files>,
     shape: Shape,
+    copies: &Copies,
 ) -> Result<(), Failed> {
     let lengthen = |bytes| files.lengthen(bytes);
     let (tail, _) = control.bells();
@@ -49,17 +69,27 @@ fn follow_on(
         Ok(())
     };
     let mut quiet_since = Instant::now();
+    let mut making: Option<Request> = None;
     loop {
         let seen = tail.seen();
         let is_closing = control.is_closing();
         if replica.at() < control.tail() {
-            replica.step(&lengthen)?;
+            replica.step(&lengthen, making.as_mut().map(|request| &mut request.copy))?;
             control.note_applied(1);
             quiet_since = Instant::now();
             let is_due = replica.at() - settled > shape.capacity / 4;
             if is_due || control.take_asked() {
                 settle(&mut settled, replica)?;
             }
+            // A piece for each record: the log goes on, and so does the copy.
+            making = piece(replica, making)?;
+            continue;
+        }
+        if making.is_none() {
+            making = copies.next();
+        }
+        if making.is_some() {
+            making = piece(replica, making)?;
             continue;
         }
         if is_closing {

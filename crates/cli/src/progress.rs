@@ -1,4 +1,4 @@
-//! Progress with large heaps: a bar on a terminal, nothing elsewhere.
+//! Progress with large heaps and states: a bar on a terminal, nothing elsewhere.
 
 use indicatif::ProgressBar;
 use spandrel_console::Failure;

@@ -1,0 +1,184 @@
+//! A copy of a state, as it is between two batches.
+//!
+//! The copy grows from its front to its end. Meanwhile the replica brings records into the state's file: what they store in the part that was copied goes to the
+//! copy too. So the copy has the state after a record at any time, as far as it was copied, and the program goes on. The copy needs no log: its tie says that it is
+//! complete.
+
+use core::ops::ControlFlow;
+
+use spandrel_os::draft::Draft;
+use spandrel_os::image::Image;
+use spandrel_pmem::disk::{Disk, LogOf, Which};
+use spandrel_pmem::tie::Ties;
+use spandrel_pmem::{Buffer, Failed};
+use spandrel_redolog::{BUFFER_BYTES, Point, Reader, Ring};
+
+use crate::directory::{Directory, Paths};
+use crate::error::Error;
+use crate::inspect::Read;
+use crate::store::has_state;
+
+/// Bytes of one read and write. A piece of zeroes stays a hole.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// One file as a disk that has an image only.
+pub struct OneFile<'a>(pub &'a Image);
+
+impl Disk for OneFile<'_> {
+    fn read(&self, which: Which, at: u64, into: &mut [u8]) -> Result<usize, Failed> {
+        match which {
+            Which::Image => self.0.read_at(into, at).map_err(Failed),
+            _ => Ok(0),
+        }
+    }
+
+    fn write(&self, which: Which, at: u64, bytes: &[u8]) -> Result<(), Failed> {
+        match which {
+            Which::Image => {
+                self.0.check_limit(at.saturating_add(bytes.len() as u64)).map_err(Failed)?;
+                self.0.write_at(bytes, at).map_err(Failed)
+            }
+            _ => Err(Failed(libc::EROFS)),
+        }
+    }
+
+    fn allow(&self, _: Which, end: u64) -> Result<(), Failed> {
+        self.0.check_limit(end).map_err(Failed)
+    }
+
+    fn sync(&self, _: Which) -> Result<(), Failed> {
+        self.0.sync().map_err(Failed)
+    }
+
+    fn bytes(&self, _: Which) -> Result<u64, Failed> {
+        self.0.bytes().map_err(Failed)
+    }
+}
+
+/// A copy that is being made. Dropping it removes the file.
+pub struct Copy {
+    draft: Draft,
+    to: Paths,
+    buffer: Buffer,
+    /// Bytes from the front that the copy has.
+    copied: u64,
+    /// What the copy's disk has refused.
+    failed: Option<Failed>,
+    _directory: Directory,
+}
+
+impl Copy {
+    /// Begins a copy in a directory, which is made if it is missing, and has no state.
+    ///
+    /// # Errors
+    /// [`Error::Occupied`], and those of [`Directory::open`].
+    pub fn begin(to: Paths) -> Result<Self, Error> {
+        let directory = Directory::open(to.directory.as_c(), true)?;
+        match has_state(&to) {
+            Ok(false) => {}
+            Ok(true) | Err(Error::MissingState) => return Err(Error::Occupied),
+            Err(why) => return Err(why),
+        }
+        let draft = Draft::new(to.state.as_c()).map_err(Error::System)?;
+        let buffer = Buffer::new(PIECE_BYTES)?;
+        Ok(Self { draft, to, buffer, copied: 0, failed: None, _directory: directory })
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) {
+        if self.failed.is_none() {
+            let image = self.draft.image().map_err(Failed);
+            self.failed = image.and_then(|to| OneFile(to).write(Which::Image, at, bytes)).err();
+        }
+    }
+
+    /// A record stores bytes at an offset of the state: the copied part has them too.
+    pub fn note(&mut self, at: u64, bytes: &[u8]) {
+        let len = usize::try_from(self.copied.saturating_sub(at)).unwrap_or(usize::MAX);
+        let part = bytes.get(..len.min(bytes.len())).unwrap_or(&[]);
+        if !part.is_empty() {
+            self.write(at, part);
+        }
+    }
+
+    /// Copies another piece of a state's file of `bytes` bytes. `Break`: the copy has all of it, or has failed.
+    ///
+    /// # Errors
+    /// The error of the disk that the state lies on.
+    pub fn advance(&mut self, from: &impl Disk, bytes: u64) -> Result<ControlFlow<()>, Failed> {
+        if self.copied >= bytes || self.failed.is_some() {
+            return Ok(ControlFlow::Break(()));
+        }
+        let len = usize::try_from(bytes - self.copied).unwrap_or(usize::MAX).min(PIECE_BYTES);
+        let at = self.copied;
+        let piece = self.buffer.bytes().get_mut(..len).unwrap_or(&mut []);
+        let read = from.read(Which::Image, at, piece)?;
+        let piece = piece.get(..read).unwrap_or(&[]);
+        if piece.iter().any(|byte| *byte != 0)
+            && let Err(why) = self
+                .draft
+                .image()
+                .map_err(Failed)
+                .and_then(|to| OneFile(to).write(Which::Image, at, piece))
+        {
+            self.failed = Some(why);
+        }
+        // What the file lacks at its end are zeroes.
+        self.copied += len as u64;
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Ends a copy that has all of a state of `bytes` bytes, at that point. It survives a loss of power when this returns.
+    ///
+    /// # Errors
+    /// What the copy's disk has refused: there is no copy.
+    pub fn publish(self, mut ties: Ties, point: Point, bytes: u64) -> Result<(), Error> {
+        if let Some(why) = self.failed {
+            return Err(why.into());
+        }
+        let image = self.draft.image().map_err(Error::System)?;
+        let now = image.bytes().map_err(Error::System)?;
+        if bytes > now {
+            image.grow(now, bytes).map_err(Error::System)?;
+        }
+        let file = OneFile(image);
+        ties.write(&file, point, true)?;
+        image.sync().map_err(Error::System)?;
+        ties.synced(&file);
+        image.sync().map_err(Error::System)?;
+        self.draft.publish(self.to.state.as_c()).map(drop).map_err(Error::System)
+    }
+}
+
+/// Copies a state that no process has open, with all batches that its log has. `see` is called with the bytes that the copy has, and all.
+///
+/// # Errors
+/// As for opening the state, which is not changed; those of the copy: there is none then.
+pub fn copy(from: &Paths, to: Paths, see: &mut dyn FnMut(u64, u64)) -> Result<(), Error> {
+    let (disk, ties, state) = Read::open(from)?;
+    let tie = ties.newest();
+    let mut bytes = disk.bytes(Which::Image)?;
+    let mut copy = Copy::begin(to)?;
+    while copy.advance(&disk, bytes)?.is_continue() {
+        see(copy.copied.min(bytes), bytes);
+    }
+    let mut point = tie.point;
+    if disk.has_log() {
+        let mut buffer = Buffer::new(BUFFER_BYTES)?;
+        let log = LogOf(&disk);
+        let ring = Ring::open(&log, state.identity, (tie.point, tie.is_complete), buffer.bytes())?;
+        let mut reader = Reader::new(&ring, tie.point);
+        copy.copied = u64::MAX;
+        while reader.at() < ring.end() {
+            let apply = |at, part: &[u8]| {
+                copy.note(at, part);
+                Ok(())
+            };
+            let header = reader.next(&log, buffer.bytes(), |_| Ok(()), apply)?;
+            bytes = bytes.max(header.image_bytes);
+        }
+        point = reader.point();
+    } else if !tie.is_complete {
+        return Err(Error::MissingLog);
+    }
+    copy.publish(ties, point, bytes)
+}

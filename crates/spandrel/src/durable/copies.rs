@@ -1,0 +1,64 @@
+//! Copies of a state that are wanted, on their way to the thread that makes them.
+
+use std::collections::VecDeque;
+use std::prelude::v1::*;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use spandrel_durable::copy::Copy;
+
+use super::Error;
+
+/// A copy that is wanted.
+pub(super) struct Request {
+    pub copy: Copy,
+    /// The position of the log that the copy has at least.
+    pub least: u64,
+    pub reply: Sender<Result<(), Error>>,
+}
+
+/// The copies that are wanted.
+#[derive(Clone, Default)]
+pub(super) struct Copies(Arc<Mutex<Waiting>>);
+
+#[derive(Default)]
+struct Waiting {
+    requests: VecDeque<Request>,
+    /// No thread makes copies any more.
+    is_over: bool,
+}
+
+impl Copies {
+    fn with<T>(&self, work: impl FnOnce(&mut Waiting) -> T) -> T {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Asks for a copy. The outcome arrives later; without one no thread makes copies any more.
+    pub fn ask(&self, copy: Copy, least: u64) -> Receiver<Result<(), Error>> {
+        let (reply, outcome) = channel();
+        self.with(|waiting| {
+            if !waiting.is_over {
+                waiting.requests.push_back(Request { copy, least, reply });
+            }
+        });
+        outcome
+    }
+
+    /// The next copy to make.
+    pub fn next(&self) -> Option<Request> {
+        self.with(|waiting| waiting.requests.pop_front())
+    }
+
+    /// A thread makes copies from now on.
+    pub fn begin(&self) {
+        self.with(|waiting| waiting.is_over = false);
+    }
+
+    /// No thread does.
+    pub fn end(&self) {
+        self.with(|waiting| {
+            waiting.is_over = true;
+            waiting.requests.clear();
+        });
+    }
+}
