@@ -46,10 +46,28 @@ fn a_state_is_shown_verified_and_recovered() {
     }
     says(&spandrel("info", &killed), 0, "it was not closed");
     says(&spandrel("verify", &killed), 0, "of the log");
+    // Its batches are in the log only, or in parts.
+    let saved = place.path().join("saved");
+    let output = Command::new(env!("CARGO_BIN_EXE_spandrel"))
+        .args(["durable", "copy"])
+        .args([&killed, &saved])
+        .output()
+        .unwrap();
+    says(&output, 0, "a copy of");
+    says(&spandrel("info", &saved), 0, "the state has all batches");
     says(&spandrel("recover", &killed), 0, "state");
     says(&spandrel("info", &killed), 0, "the state has all batches");
     says(&spandrel("recover", &killed), 0, "the state has all batches");
     db.close().unwrap();
+    let copied = place.path().join("copied");
+    let copy = |from: &Path, to: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+        command.args(["durable", "copy"]).arg(from).arg(to).output().unwrap()
+    };
+    says(&copy(&path, &copied), 0, "copied: a copy of ");
+    says(&copy(&path, &copied), 2, "has a state or a log already");
+    says(&spandrel("verify", &copied), 0, "the heap of the state is sound");
+    assert_eq!(open(&copied).read(|s| s.of.len()), 100);
     // At the address of the other one, which is free now.
     assert_eq!(open(&killed).read(|s| s.of.len()), 100);
     says(&spandrel("verify", &path), 0, "the heap of the state is sound");

@@ -107,10 +107,10 @@ impl Log {
     }
 
     /// Why no thread makes copies.
-    pub fn why_no_copy(&self) -> Error {
+    pub fn why_no_copy(&mut self) -> Error {
         // SAFETY: as above.
-        let failure = unsafe { &*self.shared.control }.failure();
-        Error::Full(failure.unwrap_or(libc::ECANCELED))
+        let failure = unsafe { &*self.shared.control }.failure().map(Error::Full);
+        failure.or(self.engine.check().err()).unwrap_or(Error::Panicked)
     }
 
     /// Begins the end. False: it has begun before.
