@@ -1,5 +1,7 @@
 //! Which huge pages are not backed, for a caller that closes them or releases their address space.
 
+use core::ops::ControlFlow;
+
 use spandrel_pages::{HEAP_PAGES_PER_HUGEPAGE, HugeLength, HugePageId};
 
 use crate::heap::PageHeap;
@@ -10,7 +12,19 @@ impl PageHeap<'_> {
     /// Shows each range of huge pages below the frontier that are not backed: nothing lies on them, and they are backed again before
     /// anything does. Linear in the number of ranges, large spans and huge pages in use.
     pub fn unbacked(&self, mut each: impl FnMut(HugePageId, HugeLength)) {
-        let mut at = HugePageId(0);
+        self.unbacked_from(HugePageId(0), |first, count| {
+            each(first, count);
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// The same from a huge page on with which a range began that was shown before, until `each` breaks.
+    pub fn unbacked_from(
+        &self,
+        from: HugePageId,
+        mut each: impl FnMut(HugePageId, HugeLength) -> ControlFlow<()>,
+    ) {
+        let mut at = from;
         while at < self.frontier() {
             let tracker = &self.table[at];
             let (count, is_unbacked) = match tracker.state {
@@ -20,8 +34,8 @@ impl PageHeap<'_> {
                 State::Region if is_unbacked(tracker) => (self.unbacked_in_region(at), true),
                 _ => (1, false),
             };
-            if is_unbacked {
-                each(at, HugeLength(count));
+            if is_unbacked && each(at, HugeLength(count)).is_break() {
+                return;
             }
             at = HugePageId(at.0.saturating_add(count.max(1)));
         }

@@ -1,5 +1,6 @@
 //! The page heap with the kernel behind it.
 
+use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
 use spandrel_os::{budget, live};
@@ -427,25 +428,26 @@ pub fn give_back_reserve(keep: usize) {
     }
 }
 
-/// Gives back the tables' memory for at most `most` huge pages that hold nothing, from huge page `from` on; where to go on, if there are more.
-pub fn give_back_tables(from: HugePageId, most: HugeLength) -> Option<HugePageId> {
+/// Where a walk over huge pages that hold nothing goes on: the range, and the huge page in it.
+pub type Cursor = (HugePageId, HugePageId);
+
+/// Gives back the tables' memory for at most `most` huge pages that hold nothing; where to go on, if there may be more.
+pub fn give_back_tables((range, page): Cursor, most: HugeLength) -> Option<Cursor> {
     let (mut left, mut next) = (most.0, None);
-    HEAP.lock().unbacked(|first, count| {
-        let (start, end) = (first.max(from), first.after(count));
-        if start >= end || next.is_some() {
-            return;
-        }
-        if left == 0 {
-            next = Some(start);
-            return;
+    HEAP.lock().unbacked_from(range, |first, count| {
+        let (start, end) = (first.max(page), first.after(count));
+        if start >= end {
+            return ControlFlow::Continue(());
         }
         let part = left.min(end.0 - start.0);
         left -= part;
         // SAFETY: the huge pages hold nothing, and the heap's lock is held.
         unsafe { tables::give_back(start, HugeLength(part)) };
-        if part < end.0 - start.0 {
-            next = Some(start.after(HugeLength(part)));
+        if left > 0 {
+            return ControlFlow::Continue(());
         }
+        next = Some((first, start.after(HugeLength(part))));
+        ControlFlow::Break(())
     });
     next
 }

@@ -60,9 +60,9 @@ fn is_worth(released: u64) -> bool {
 
 fn give_back_all(released: u64) {
     SWEPT.store(released, Relaxed);
-    let mut next = Some(HugePageId(0));
-    while let Some(from) = next {
-        next = heap::give_back_tables(from, AT_A_TIME);
+    let mut next = Some((HugePageId(0), HugePageId(0)));
+    while let Some(cursor) = next {
+        next = heap::give_back_tables(cursor, AT_A_TIME);
     }
 }
 

@@ -156,8 +156,8 @@ pub(super) fn run(caches: Caches, one_in: [u8; 3], instructions: &[Instruction])
             }
             13 => {
                 crate::trim();
-                let (from, most) = (step.first % 64, step.second % 64);
-                heap::give_back_tables(HugePageId(from.into()), HugeLength(most.into()));
+                let from = HugePageId((step.first % 64).into());
+                heap::give_back_tables((from, from), HugeLength((step.second % 64).into()));
             }
             14 => match step.first % 4 {
                 0 => cache::flush(),
