@@ -73,6 +73,8 @@ fn follow_on(
     loop {
         let seen = tail.seen();
         let is_closing = control.is_closing();
+        // Also where there is always another record.
+        making = making.or_else(|| copies.next());
         if replica.at() < control.tail() {
             replica.step(&lengthen, making.as_mut().map(|request| &mut request.copy))?;
             control.note_applied(1);
@@ -84,9 +86,6 @@ fn follow_on(
             // A piece for each record: the log goes on, and so does the copy.
             making = piece(replica, making)?;
             continue;
-        }
-        if making.is_none() {
-            making = copies.next();
         }
         if making.is_some() {
             making = piece(replica, making)?;

@@ -20,9 +20,11 @@ fn transfer(accounts: &mut Accounts, turn: u64) -> Result<u64, spandrel::heap::E
     let amount = of(accounts, from).min(turn % 10);
     accounts.of.insert(from, of(accounts, from) - amount)?;
     accounts.of.insert(to, of(accounts, to) + amount)?;
-    // A place anywhere in the state.
-    let place = turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) % ENTRIES;
-    accounts.log.set(place as usize, [turn, amount, !turn])?;
+    // Two places that are far from each other: a copy has one of them before the other.
+    let place = turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (ENTRIES / 2);
+    for place in [place, place + ENTRIES / 2] {
+        accounts.log.set(place as usize, [turn, amount, place % (ENTRIES / 2)])?;
+    }
     accounts.log.push([turn, amount, !turn])?;
     Ok(accounts.log.len() as u64)
 }
@@ -33,7 +35,8 @@ fn copies_are_made_while_threads_write() {
         let db = open(&path).unwrap();
         for part in 0..ENTRIES / 10_000 {
             let made = db.write(|accounts| {
-                (0..10_000).try_for_each(|entry| accounts.log.push([part, entry, 0]))
+                let place = |entry| (part * 10_000 + entry) % (ENTRIES / 2);
+                (0..10_000).try_for_each(|entry| accounts.log.push([0, 0, place(entry)]))
             });
             made.unwrap().unwrap();
         }
@@ -75,6 +78,10 @@ fn copies_are_made_while_threads_write() {
                 for entry in accounts.log.iter().skip(ENTRIES as usize) {
                     assert_eq!(entry[0], !entry[2]);
                 }
+                let first = accounts.log.iter().take(ENTRIES as usize / 2);
+                let second = accounts.log.iter().skip(ENTRIES as usize / 2);
+                let differ = first.zip(second).filter(|(one, other)| one != other).count();
+                assert_eq!(differ, 0, "half of a batch");
                 (accounts.log.len() as u64, accounts.of.values().sum::<u64>())
             });
             assert!((least..=all).contains(&entries), "{least} <= {entries} <= {all}");
