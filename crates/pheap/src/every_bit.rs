@@ -8,7 +8,9 @@ use std::ops::Range;
 use std::prelude::v1::*;
 
 use super::*;
-use crate::collections::{HashMap, MapHead, SortedHead, SortedMap, Text, Vector, VectorHead};
+use crate::collections::{
+    HashMap, MapHead, SortedBytes, SortedBytesHead, SortedHead, SortedMap, Text, Vector, VectorHead,
+};
 use crate::layout::{BITS_BYTES, BLOCK_BYTES, HEADER_BYTES, LEAST_BYTES, SUPERBLOCK, first_block};
 use crate::plain::Plain;
 use crate::sums::LINE_WORDS;
@@ -27,6 +29,7 @@ const TYPES: &[RootType<'_>] = &[
     RootType::of::<MapHead<u32, [u8; 24]>>("map"),
     RootType::of::<SortedHead<u64, u64>>("sorted"),
     RootType::of::<VectorHead<u8>>("text"),
+    RootType::of::<SortedBytesHead>("bytes"),
 ];
 /// Nodes of a list that is of no type, and objects of it.
 const CHAIN: u64 = 60;
@@ -50,6 +53,10 @@ fn populate(heap: &Heap<&Plain>) -> Result<(), Error> {
     }
     let mut text = Text::open(heap, "text")?;
     text.push("a text of some length")?;
+    let mut bytes = SortedBytes::open(heap, "bytes")?;
+    for key in 0..50u32 {
+        bytes.insert(&(key * 7 % 50).to_le_bytes(), &[key as u8; 9])?;
+    }
     let large = heap.alloc_zeroed(3 * BLOCK_BYTES)?.cast::<u64>();
     for word in 0..3 * BLOCK_BYTES / 8 {
         // SAFETY: within the object.
@@ -108,6 +115,16 @@ fn verify(heap: &Heap<&Plain>) -> Result<u64, String> {
             return Err("text".into());
         }
         Ok(_) => {}
+        Err(_) => refused += 1,
+    }
+    match SortedBytes::open(heap, "bytes") {
+        Ok(map) => {
+            let has =
+                |key: u32| map.get(&(key * 7 % 50).to_le_bytes()) == Some(&[key as u8; 9][..]);
+            if !(0..50).all(has) {
+                return Err("bytes".into());
+            }
+        }
         Err(_) => refused += 1,
     }
     let object = |word: u64, bytes: usize| {

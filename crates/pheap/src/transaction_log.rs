@@ -175,6 +175,8 @@ pub struct Transactions {
     pub large: Lock<()>,
     /// The rollbacks of transactions.
     pub rollbacks: Rollbacks,
+    /// The number of the last transaction whose rollback frees no object.
+    kept: AtomicU64,
 }
 
 // SAFETY: the log is used by the thread that holds the lock.
@@ -188,6 +190,7 @@ impl Transactions {
             log: UnsafeCell::new(Log::new(0, Line::TRANSACTION)),
             large: Lock::new(()),
             rollbacks: Rollbacks::new(),
+            kept: AtomicU64::new(0),
         }
     }
 
@@ -195,6 +198,13 @@ impl Transactions {
     #[inline]
     pub fn open_id(&self) -> u64 {
         self.open.load(Acquire)
+    }
+
+    /// Has the rollback of the open transaction free no object: references to some were lent that may outlive it. Until the next recovery
+    /// or collection these objects stay allocated.
+    #[cold]
+    pub fn keep_objects(&self) {
+        self.kept.store(self.open_id(), Release);
     }
 
     /// Begins a transaction. The calling thread holds the lock.
@@ -396,8 +406,9 @@ impl Log {
             self.each(&core.medium, position, |record, kind, _| forget(core, record, kind));
             return;
         }
+        let are_kept = self.id != 0 && core.transactions.kept.load(Acquire) == self.id;
         each(&core.medium, last, position, |_, kind, at| {
-            if kind == ALLOCATED && at != 0 {
+            if kind == ALLOCATED && at != 0 && !are_kept {
                 // SAFETY: the transaction allocated it, and all words that led to it are restored.
                 let _ = unsafe { heap.safe_free(core.at(at)) };
             }

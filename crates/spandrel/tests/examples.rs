@@ -130,3 +130,110 @@ fn a_durable_store_keeps_what_it_acknowledged() {
         }
     }
 }
+
+/// The ordered store as a process, and what it answers.
+#[cfg(feature = "durable")]
+struct Ordered {
+    process: std::process::Child,
+    commands: Option<std::process::ChildStdin>,
+    replies: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+#[cfg(feature = "durable")]
+impl Ordered {
+    fn start(example: &Path, place: &Path) -> Self {
+        let mut store = Command::new(example);
+        let store = store.arg(place).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = store.spawn().unwrap();
+        let commands = process.stdin.take();
+        let replies = BufReader::new(process.stdout.take().unwrap()).lines();
+        Self { process, commands, replies }
+    }
+
+    fn ask(&mut self, command: &str) -> String {
+        writeln!(self.commands.as_ref().unwrap(), "{command}").unwrap();
+        self.replies.next().unwrap().unwrap()
+    }
+
+    fn end(mut self) {
+        drop(self.commands.take());
+        assert!(self.process.wait().unwrap().success());
+    }
+}
+
+/// Keys and values of any length, both ways from a key; batches are whole whenever the program is killed.
+#[cfg(feature = "durable")]
+#[test]
+fn an_ordered_store_keeps_what_it_acknowledged_and_whole_batches() {
+    let example = example("ordered_store");
+    for folder in folders() {
+        let place = folder.path().join("store");
+        let mut store = Ordered::start(&example, &place);
+        let long = "long".repeat(25_000);
+        for (key, value) in [("b", "2"), ("a", "1"), ("d", &long), ("c", "3"), ("ab", "")] {
+            let said = store.ask(&format!("put {key} {value}x"));
+            assert_eq!(said, "ok");
+        }
+        assert_eq!(store.ask("get d"), format!("{long}x"));
+        assert_eq!(store.ask("scan aa 3"), "ab=x b=2x c=3x");
+        assert_eq!(store.ask("rscan bz 9"), "b=2x ab=x a=1x");
+        assert_eq!((store.ask("delete d"), store.ask("delete d")), ("ok".into(), "none".into()));
+        assert_eq!((store.ask("rename c e"), store.ask("rscan z 1")), ("ok".into(), "e=3x".into()));
+        store.end();
+        // One value moves from key to key, and is always there once.
+        let mut acknowledged = 0;
+        let name = |number: u64| format!("moving{}", number * 7919 % 1000);
+        let mut store = Ordered::start(&example, &place);
+        store.ask(&format!("put {} {}", name(0), "v".repeat(500)));
+        for milliseconds in [3, 11, 29, 61] {
+            let mut commands = store.commands.take().unwrap();
+            let first = acknowledged;
+            let asks = std::thread::spawn(move || {
+                let all = (first..first + 100_000).map(|at| (name(at), name(at + 1)));
+                for (from, to) in all {
+                    if writeln!(commands, "rename {from} {to}").is_err() {
+                        return;
+                    }
+                }
+            });
+            std::thread::sleep(Duration::from_millis(milliseconds));
+            store.process.kill().unwrap();
+            store.process.wait().unwrap();
+            asks.join().unwrap();
+            acknowledged +=
+                store.replies.map_while(Result::ok).filter(|said| said == "ok").count() as u64;
+            store = Ordered::start(&example, &place);
+            let found = store.ask("scan moving 9");
+            let value = "v".repeat(500);
+            let is_one = |number: u64| found == format!("{}={value}", name(number));
+            // The last one may have been done and not said.
+            let now = (acknowledged..=acknowledged + 1).find(|number| is_one(*number));
+            acknowledged = now.unwrap_or_else(|| panic!("{found} after {acknowledged}"));
+        }
+        store.end();
+    }
+}
+
+/// The measurement runs, and says a line for each benchmark.
+#[cfg(feature = "durable")]
+#[test]
+fn an_ordered_store_measures_itself() {
+    let example = example("ordered_store");
+    let names = "fillseq,readseq,readreverse,overwrite,readrandom,fillrandom,fill100K";
+    for folder in folders() {
+        let place = folder.path().join("store");
+        let mut bench = Command::new(&example);
+        bench.arg(&place).args(["--bench", names, "--num", "2000", "--threads", "2"]);
+        let said = lines(&mut bench);
+        assert_eq!(said.len(), 7, "{said:?}");
+        for (name, line) in names.split(',').zip(said) {
+            let (found, figures) = line.split_once(':').unwrap();
+            assert_eq!(found.trim(), name);
+            let micros: f64 = figures.trim().split(' ').next().unwrap().parse().unwrap();
+            assert!(
+                micros > 0.0 && figures.contains(" micros/op; ") && figures.contains(" MB/s"),
+                "{line}"
+            );
+        }
+    }
+}

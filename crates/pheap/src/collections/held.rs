@@ -179,6 +179,14 @@ impl<H: HeapRef> Held<H> {
         open != 0 && Touched::of(self.touched().load(Relaxed)).is_by(open)
     }
 
+    /// Whether what the collection holds may change although its handle is borrowed: by the rollback of a transaction that has not ended, or,
+    /// in a child of a fork, by the parent. No transaction makes it true as long as the handle is borrowed.
+    #[inline]
+    pub fn may_change(&self) -> bool {
+        let core = self.core();
+        self.is_touched_by(core.transactions.open_id()) || core.gate.origin().is_forked()
+    }
+
     /// Begins a read. As long as this lives, no transaction of another thread rolls back what it has changed of the collection. It lives for
     /// one call, in which the thread waits for no lock.
     #[inline]

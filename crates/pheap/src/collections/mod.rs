@@ -31,6 +31,7 @@
 //! # Ok::<(), spandrel_pheap::Error>(())
 //! ```
 
+mod bytes;
 mod claim;
 #[cfg(test)]
 mod full_tests;
@@ -56,6 +57,7 @@ mod text;
 mod typed;
 mod vector;
 
+pub use bytes::{BytesRange, SortedBytes, SortedBytesHead};
 pub(crate) use claim::{
     Claim, forget as forget_claims, is_taken as is_claimed, touch_root, touched,
 };

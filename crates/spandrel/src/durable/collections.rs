@@ -17,6 +17,8 @@ pub type HashSet<K> = all::HashSet<'static, K, Arc<Arena>>;
 pub type SortedMap<K, V> = all::SortedMap<'static, K, V, Arc<Arena>>;
 /// See [`all::SortedSet`].
 pub type SortedSet<K> = all::SortedSet<'static, K, Arc<Arena>>;
+/// See [`all::SortedBytes`]: keys and values of any length.
+pub type SortedBytes = all::SortedBytes<'static, Arc<Arena>>;
 /// See [`all::Vector`].
 pub type Vector<T> = all::Vector<'static, T, Arc<Arena>>;
 /// See [`all::Queue`].
@@ -58,5 +60,11 @@ open! {
 impl Open for Text {
     fn open(arena: &Arc<Arena>, name: &str) -> Result<Self, Error> {
         all::Text::open(Arc::clone(arena), name)
+    }
+}
+
+impl Open for SortedBytes {
+    fn open(arena: &Arc<Arena>, name: &str) -> Result<Self, Error> {
+        all::SortedBytes::open(Arc::clone(arena), name)
     }
 }

@@ -1,5 +1,6 @@
 //! A durable state: what a write has returned is there after any kill, and what does not fit is refused with a reason.
 
+mod bytes;
 mod copies;
 mod kills;
 
