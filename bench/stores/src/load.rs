@@ -22,6 +22,16 @@ struct Done {
     operations: u64,
     bytes: u64,
     latencies: Histogram<u64>,
+    /// From its first request to the end of its last.
+    begun: Instant,
+    ended: Instant,
+}
+
+impl Done {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { operations: 0, bytes: 0, latencies: histogram(), begun: now, ended: now }
+    }
 }
 
 /// Runs a job on a fresh store.
@@ -32,7 +42,7 @@ pub fn run(args: &Args, store: Box<dyn Store>) -> Result<Report, String> {
     }
     let barrier = Barrier::new(args.threads + 1);
     let stop = AtomicBool::new(false);
-    let (mut begun, mut cpu) = (Instant::now(), Duration::ZERO);
+    let mut cpu = Duration::ZERO;
     let all: Vec<Result<Done, String>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..args.threads)
             .map(|thread| {
@@ -49,29 +59,33 @@ pub fn run(args: &Args, store: Box<dyn Store>) -> Result<Report, String> {
                 })
             })
             .collect();
+        cpu = cpu_time();
         barrier.wait();
-        (begun, cpu) = (Instant::now(), cpu_time());
+        let begun = Instant::now();
         let is_over = || threads.iter().all(|thread| thread.is_finished());
         let end = begun + Duration::from_millis(args.millis);
         while Instant::now() < end && !is_over() {
             std::thread::sleep(Duration::from_millis(1).min(end - begun));
         }
         stop.store(true, Relaxed);
-        let joined = threads.into_iter().map(|thread| {
-            thread.join().unwrap_or_else(|_| Err("a thread has panicked".into()))
-        });
+        let joined = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| Err("a thread has panicked".into())));
         joined.collect()
     });
-    let (wall, cpu) = (begun.elapsed(), cpu_time().saturating_sub(cpu));
+    let cpu = cpu_time().saturating_sub(cpu);
+    let all = all.into_iter().collect::<Result<Vec<Done>, String>>()?;
+    let begun = all.iter().map(|done| done.begun).min();
+    let ended = all.iter().map(|done| done.ended).max();
+    let wall = begun.zip(ended).map_or(Duration::ZERO, |(begun, ended)| ended - begun);
     let mut report = Report::new();
     let (mut operations, mut bytes, mut latencies) = (0, 0, histogram());
     for done in all {
-        let done = done?;
         operations += done.operations;
         bytes += done.bytes;
         latencies.add(&done.latencies).map_err(|why| why.to_string())?;
     }
-    if operations == 0 {
+    if operations == 0 || wall.is_zero() {
         return Err("no request has ended within the time".into());
     }
     if fills {
@@ -158,9 +172,11 @@ fn closed_loop(
     fills: bool,
 ) -> Result<Done, String> {
     let (mut values, expected) = (Values::new(args.value), Values::new(args.value));
-    let mut done = Done { operations: 0, bytes: 0, latencies: histogram() };
+    let mut done = Done::new();
     let rounds = if fills { 1 } else { usize::MAX };
-    for (turn, request) in requests.iter().cycle().take(requests.len().saturating_mul(rounds)).enumerate() {
+    for (turn, request) in
+        requests.iter().cycle().take(requests.len().saturating_mul(rounds)).enumerate()
+    {
         if stop.load(Relaxed) {
             break;
         }
@@ -172,7 +188,10 @@ fn closed_loop(
             let mut is_right = false;
             let found = session.get(&key, &mut |value| is_right = expected.is_of(number, value))?;
             if !found || !is_right {
-                return Err(format!("key {number}: {}", if found { "a wrong value" } else { "lost" }));
+                return Err(format!(
+                    "key {number}: {}",
+                    if found { "a wrong value" } else { "lost" }
+                ));
             }
         }
         if let Some(begun) = begun {
@@ -181,13 +200,14 @@ fn closed_loop(
         done.operations += 1;
         done.bytes += (keys::KEY_BYTES + args.value) as u64;
     }
+    done.ended = Instant::now();
     Ok(done)
 }
 
 /// All pairs, as often as there is time for.
 fn scans(args: &Args, session: &mut dyn Session, stop: &AtomicBool) -> Result<Done, String> {
     let expected = Values::new(args.value);
-    let mut done = Done { operations: 0, bytes: 0, latencies: histogram() };
+    let mut done = Done::new();
     let falling = args.job == Job::ReadReverse;
     while !stop.load(Relaxed) {
         let begun = Instant::now();
@@ -210,6 +230,7 @@ fn scans(args: &Args, session: &mut dyn Session, stop: &AtomicBool) -> Result<Do
         done.operations += seen;
         done.bytes += seen * (keys::KEY_BYTES + args.value) as u64;
     }
+    done.ended = Instant::now();
     Ok(done)
 }
 
@@ -231,7 +252,10 @@ fn look(args: &Args, store: &dyn Store, put: u64) -> Result<(), String> {
     // Keys that are drawn at random are drawn twice or never, and time may end the fill; of a full store every key is there.
     let is_full = args.job != Job::FillRandom && put >= all;
     if there == 0 || is_full && there < all.div_ceil(step) {
-        return Err(format!("of {} keys that were looked for {there} are there", all.div_ceil(step)));
+        return Err(format!(
+            "of {} keys that were looked for {there} are there",
+            all.div_ceil(step)
+        ));
     }
     Ok(())
 }

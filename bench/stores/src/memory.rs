@@ -41,7 +41,11 @@ impl Session for &InMemory {
     fn scan(&mut self, falling: bool, see: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), String> {
         let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let mut pair = |(key, value): (&Key, &Vec<u8>)| see(key, value);
-        if falling { map.iter().rev().for_each(&mut pair) } else { map.iter().for_each(&mut pair) }
+        if falling {
+            map.iter().rev().for_each(&mut pair)
+        } else {
+            map.iter().for_each(&mut pair)
+        }
         Ok(())
     }
 }

@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::notes::BatchNotes;
 use crate::recovery::{Recovered, recover};
 use crate::ring_file::RingFile;
+use crate::state_file::StateFile;
 
 /// The medium of the state.
 pub type Memory = Captured<BatchNotes>;
@@ -52,7 +53,7 @@ const LOG_BYTES: u64 = 64 << 20;
 
 /// Both files.
 pub struct Files {
-    state: Image,
+    state: StateFile,
     ring: UnsafeCell<RingFile>,
 }
 
@@ -80,32 +81,28 @@ impl Files {
     /// # Errors
     /// The error's number: there is no room.
     pub fn lengthen(&self, bytes: u64) -> Result<(), Failed> {
-        let now = self.state.bytes().map_err(Failed)?;
-        if bytes > now { self.state.grow(now, bytes).map_err(Failed) } else { Ok(()) }
+        self.state.lengthen(bytes)
     }
 }
 
 impl Disk for Files {
     fn read(&self, which: Which, at: u64, into: &mut [u8]) -> Result<usize, Failed> {
         match which {
-            Which::Image => self.state.read_at(into, at).map_err(Failed),
+            Which::Image => self.state.image().read_at(into, at).map_err(Failed),
             _ => spandrel_redolog::Storage::read(self.ring(), at, into),
         }
     }
 
     fn write(&self, which: Which, at: u64, bytes: &[u8]) -> Result<(), Failed> {
         match which {
-            Which::Image => {
-                self.state.check_limit(at.saturating_add(bytes.len() as u64)).map_err(Failed)?;
-                self.state.write_at(bytes, at).map_err(Failed)
-            }
+            Which::Image => self.state.write(at, bytes),
             _ => spandrel_redolog::Storage::write(self.ring(), at, bytes),
         }
     }
 
     fn allow(&self, which: Which, end: u64) -> Result<(), Failed> {
         match which {
-            Which::Image => self.state.check_limit(end).map_err(Failed),
+            Which::Image => self.state.image().check_limit(end).map_err(Failed),
             _ => Ok(()),
         }
     }
@@ -113,7 +110,7 @@ impl Disk for Files {
     fn sync(&self, which: Which) -> Result<(), Failed> {
         match which {
             Which::Image => {
-                let synced = self.state.sync().map_err(Failed);
+                let synced = self.state.image().sync().map_err(Failed);
                 // What was written may be lost whatever the reason is; a full disk is no exception.
                 synced.map_err(|why| if why.is_full() { Failed(libc::EIO) } else { why })
             }
@@ -123,7 +120,7 @@ impl Disk for Files {
 
     fn bytes(&self, which: Which) -> Result<u64, Failed> {
         match which {
-            Which::Image => self.state.bytes().map_err(Failed),
+            Which::Image => self.state.image().bytes().map_err(Failed),
             _ => spandrel_redolog::Storage::bytes(self.ring()),
         }
     }
@@ -293,20 +290,22 @@ pub fn recover_files(
         why => Error::System(why),
     })?;
     check_file(&log)?;
-    let ring = RingFile::new(&log, is_in_memory(paths.log.as_c()))?;
+    let is_in_memory = is_in_memory(paths.log.as_c());
+    let ring = RingFile::new(&log, is_in_memory)?;
+    let image = StateFile::new(image, is_in_memory, settings.limit);
     let files = Files { state: image, ring: UnsafeCell::new(ring) };
     let lengthen = |bytes| files.lengthen(bytes);
     let mut recovered = recover(&files, (state.identity, TIE_AT), &lengthen, see)?;
     let shape = recovered.ring.shape();
     let is_other = settings.log.is_some() && shape.capacity != capacity_of(settings)?;
     // One that was made in memory: a page has several records.
-    let is_dense = shape.align < PAGE_BYTES as u64 && !is_in_memory(paths.log.as_c());
+    let is_dense = shape.align < PAGE_BYTES as u64 && !is_in_memory;
     if is_other || is_dense {
         // SAFETY: no other thread has the files.
         recovered.ring =
             unsafe { make_log_anew(&files, paths, state.identity, &recovered, settings)? };
     }
-    let bytes = files.state.bytes().map_err(Error::System)?;
+    let bytes = files.state.image().bytes().map_err(Error::System)?;
     let bytes = usize::try_from(bytes).map_err(|_| Error::System(libc::EFBIG))?;
     Ok((files, State { bytes, ..state }, recovered))
 }
@@ -377,12 +376,12 @@ fn complete_point(image: &Image, identity: u64) -> Result<Option<Point>, Error> 
 /// See [`Error`].
 pub fn load(paths: &Paths, directory: Directory, settings: &Settings) -> Result<Loaded, Error> {
     let (files, state, mut recovered) = recover_files(paths, settings, &mut |_, _| ())?;
-    let (layout, _) = replicated::record_of(&files.state)?;
+    let (layout, _) = replicated::record_of(files.state.image())?;
     if layout != 0 && settings.layout != 0 && layout != settings.layout {
         return Err(Error::Layout { state: layout, given: settings.layout });
     }
     let memory = reserve(state.base, state.bytes, settings)?;
-    read_into(&files.state, &memory, state.bytes)?;
+    read_into(files.state.image(), &memory, state.bytes)?;
     begin_first(&memory)?;
     let (heap, opened) = Heap::open(memory, settings.layout, Some(&[]))?;
     recovered.ring.begin(&LogOf(&files), image::unique()[0])?;

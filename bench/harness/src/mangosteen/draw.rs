@@ -234,7 +234,8 @@ mod tests {
         let stores: Vec<_> = [MEMORY, STATE, "leveldb", "rocksdb", "lmdb"]
             .map(|name| Contender { name: name.into(), ..Contender::system() })
             .into();
-        let outcomes = [outcome("fillseq, 100 B", TMPFS, &rates), outcome("10 % puts", DISK, &rates)];
+        let outcomes =
+            [outcome("fillseq, 100 B", TMPFS, &rates), outcome("10 % puts", DISK, &rates)];
         let texts: Vec<String> = tables(&outcomes, &stores).iter().map(Plain::text).collect();
         assert_eq!(texts.len(), 3);
         for part in ["fillseq, 100 B", "1.20 M", "3.00×", "400 k"] {

@@ -97,10 +97,9 @@ fn run(bench: &Bench, parts: &[&str], scale: f64, progress: &Progress) -> Sectio
             let label = format!("{}, {medium}", case.name);
             let patience = Duration::from_secs(sizes.patience);
             let place: &Path = place;
-            let series =
-                rounds::holding(RESERVE, &some, bench.runs, progress, &label, |store| {
-                    programs.run(store, &case, place, patience)
-                });
+            let series = rounds::holding(RESERVE, &some, bench.runs, progress, &label, |store| {
+                programs.run(store, &case, place, patience)
+            });
             outcomes.push(Outcome { case: case.clone(), medium, series });
         }
     }

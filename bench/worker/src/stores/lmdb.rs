@@ -71,8 +71,7 @@ fn settled(code: c_int) -> Result<(), String> {
 impl Lmdb {
     pub fn open(directory: &Path, bytes: u64) -> Result<Self, String> {
         let library = Library::open(LIBRARY)?;
-        let path =
-            CString::new(directory.as_os_str().as_bytes()).map_err(|why| why.to_string())?;
+        let path = CString::new(directory.as_os_str().as_bytes()).map_err(|why| why.to_string())?;
         // SAFETY: the types are those of `lmdb.h`.
         unsafe {
             let functions = Functions {

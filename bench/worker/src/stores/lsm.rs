@@ -187,7 +187,8 @@ impl Session for &Lsm {
 
     fn scan(&mut self, falling: bool, see: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), String> {
         let of = &self.functions;
-        let (first, next) = if falling { (of.to_last, of.previous) } else { (of.to_first, of.next) };
+        let (first, next) =
+            if falling { (of.to_last, of.previous) } else { (of.to_first, of.next) };
         // SAFETY: an iterator of an open store; what it shows holds until it moves.
         unsafe {
             let iterator = (of.new_iterator)(self.db, self.reading);

@@ -5,10 +5,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::progress::Progress;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use spandrel_console::{Failure, say};
-use crate::progress::Progress;
 use spandrel_durable::Error;
 use spandrel_durable::copy::copy;
 use spandrel_durable::directory::{Directory, Paths};

@@ -2,10 +2,10 @@
 
 use super::args::CheckArgs;
 use super::failed::{copy_failed, is_damage};
-use crate::progress::Progress;
 use super::repair::pages;
 use super::shell::command;
 use super::{bytes_of, sums_of};
+use crate::progress::Progress;
 use serde_json::{Value, json};
 use spandrel_console::Failure;
 use spandrel_pheap::{Error, Finding, Kind, Options, PageObjects, Standing, Survey, check_watched};

@@ -2,8 +2,8 @@
 
 use super::args::CopyArgs;
 use super::failed::copy_failed;
-use crate::progress::Progress;
 use super::{bytes_of, log_of, refuse_existing, words};
+use crate::progress::Progress;
 use spandrel_console::Failure;
 use spandrel_console::files::not_written;
 use spandrel_console::say;

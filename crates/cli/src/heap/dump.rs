@@ -3,8 +3,8 @@
 use super::args::DumpArgs;
 use super::failed::failed;
 use super::output::Output;
-use crate::progress::Progress;
 use super::{bytes_of, copied, log_of, roots, words};
+use crate::progress::Progress;
 use serde_json::json;
 use spandrel_console::Failure;
 use spandrel_console::files::{self, not_written};

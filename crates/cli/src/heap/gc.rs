@@ -2,8 +2,8 @@
 
 use super::args::GcArgs;
 use super::failed::failed;
-use crate::progress::Progress;
 use super::{BLOCK_BYTES, bytes_of};
+use crate::progress::Progress;
 use spandrel_console::Failure;
 use spandrel_console::say;
 use spandrel_pheap::{Collected, Options};

@@ -2,9 +2,9 @@
 
 use super::args::InfoArgs;
 use super::failed::failed;
-use crate::progress::Progress;
 use super::shell::command;
 use super::{BLOCK_BYTES, bytes_of, copied, words};
+use crate::progress::Progress;
 use serde_json::{Value, json};
 use spandrel_console::Failure;
 use spandrel_console::say;

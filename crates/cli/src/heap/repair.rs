@@ -3,9 +3,9 @@
 use super::args::RepairArgs;
 use super::check::{DAMAGED, line};
 use super::failed::{copy_failed, failed, is_damage, is_durable, text as reason};
-use crate::progress::Progress;
 use super::shell::command;
 use super::{beside, bytes_of, image, log_of};
+use crate::progress::Progress;
 use spandrel_console::Failure;
 use spandrel_console::files::not_written;
 use spandrel_console::say;

@@ -2,8 +2,8 @@
 
 use super::args::RootsArgs;
 use super::failed::failed;
-use crate::progress::Progress;
 use super::{bytes_of, copied, words};
+use crate::progress::Progress;
 use serde::Serialize;
 use serde_json::json;
 use spandrel_console::Failure;

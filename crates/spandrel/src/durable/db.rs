@@ -10,8 +10,8 @@ use std::prelude::v1::*;
 use std::sync::Arc;
 use std::thread_local;
 
-use spandrel_durable::copy::Copy;
 use spandrel_durable::combine::{Batch, Combiner, MAX_SEATS, Outcome, Seat, Slot};
+use spandrel_durable::copy::Copy;
 use spandrel_durable::directory::{Directory, Paths};
 use spandrel_durable::engine::{Engine, Figures};
 use spandrel_durable::store::{self, Loaded, Place};

@@ -17,10 +17,7 @@ const IDLE: Duration = Duration::from_millis(100);
 const SLEEP_MS: u32 = 1000;
 
 /// Makes another piece of a copy; the copy, if there is more of it to make.
-fn piece(
-    replica: &Replica<'_, Files>,
-    making: Option<Request>,
-) -> Result<Option<Request>, Failed> {
+fn piece(replica: &Replica<'_, Files>, making: Option<Request>) -> Result<Option<Request>, Failed> {
     let Some(mut request) = making else { return Ok(None) };
     let is_more = replica.copy(&mut request.copy)?;
     if is_more || replica.at() < request.least {

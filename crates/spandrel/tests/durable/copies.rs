@@ -104,7 +104,10 @@ fn a_copy_that_cannot_be_made_is_an_error_and_harms_nothing() {
         let why = db.copy(&copy).unwrap_err();
         assert!(why.why == Error::Occupied && why.to_string().contains("copy: the directory has"));
         assert!(db.copy(&path).is_err());
-        assert_eq!(db.copy(place.path().join("no/such")).unwrap_err().why, Error::System(libc::ENOENT));
+        assert_eq!(
+            db.copy(place.path().join("no/such")).unwrap_err().why,
+            Error::System(libc::ENOENT)
+        );
         let shared = place.path().join("shared");
         std::fs::create_dir(&shared).unwrap();
         std::fs::set_permissions(&shared, PermissionsExt::from_mode(0o777)).unwrap();
