@@ -77,6 +77,15 @@ impl StateFile {
         Ok(())
     }
 
+    /// Whether the process may write up to that length (`RLIMIT_FSIZE`): a mapped file is not written to.
+    ///
+    /// # Errors
+    /// `EFBIG`.
+    pub fn allow(&self, end: u64) -> Result<(), Failed> {
+        let is_mapped = end <= self.mapped.load(Acquire) as u64;
+        if is_mapped { Ok(()) } else { self.image.check_limit(end).map_err(Failed) }
+    }
+
     /// Stores bytes at an offset. No other thread does meanwhile.
     ///
     /// # Errors

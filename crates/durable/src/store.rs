@@ -102,7 +102,7 @@ impl Disk for Files {
 
     fn allow(&self, which: Which, end: u64) -> Result<(), Failed> {
         match which {
-            Which::Image => self.state.image().check_limit(end).map_err(Failed),
+            Which::Image => self.state.allow(end),
             _ => Ok(()),
         }
     }
