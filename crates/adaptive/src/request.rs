@@ -382,7 +382,7 @@ pub unsafe fn free_sized_or(
     align: usize,
     other: unsafe fn(*mut u8, u8),
 ) {
-    // Only hosted allocators make use of these.
+    // Hosted allocators alone need them.
     #[cfg(not(any(feature = "jemalloc", feature = "mimalloc")))]
     let _ = (size, align);
     // SAFETY: passed on from the caller.

@@ -22,6 +22,8 @@ mod insert;
 mod iter;
 mod node;
 mod removal;
+#[cfg(test)]
+mod sharing_tests;
 mod split;
 #[cfg(test)]
 mod tests;
