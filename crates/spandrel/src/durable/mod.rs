@@ -46,10 +46,12 @@ pub mod collections;
 mod command;
 mod db;
 mod log;
+mod opening;
 mod options;
 mod replica;
 
 pub use db::{Client, Durable, Report};
+pub use opening::Opening;
 pub use options::{OpenError, Options};
 pub use spandrel_durable::Error;
 
