@@ -24,7 +24,6 @@ struct mixed {
     uint16_t two;
     unsigned low : 3, high : 9;
     double real;
-    long double longer;
     void *pointer;
 } __attribute__((packed));
 
@@ -48,7 +47,10 @@ static void widths(char *at) {
     *(__int128 *)(at + 256) = (__int128)5 << 70;
     *(float *)(at + 320) = 1.5f;
     *(double *)(at + 384) = 2.5;
-    *(long double *)(at + 448) = 3.5L;
+}
+
+static void long_doubles(char *at) {
+    *(long double *)at = 3.5L;
 }
 
 static void unaligned(char *at) {
@@ -56,7 +58,6 @@ static void unaligned(char *at) {
     mixed->four = 0x01020304;
     mixed->two = 0x0506;
     mixed->real = 6.25;
-    mixed->longer = 7.5L;
     mixed->pointer = at;
 }
 
@@ -179,12 +180,21 @@ static void named(char *at) {
     snprintf(at, 100, "%zu", seven);
 }
 
+/* gcc calls its hooks neither for what it makes of its own built-in functions nor for a result that a function stores in its place at once. clang has
+ * hooks for sizes that are powers of two. */
+#ifdef __clang__
+enum { GCC = 0, CLANG = 1 };
+#else
+enum { GCC = 1, CLANG = 0 };
+#endif
+
 static const struct {
     const char *what;
     void (*make)(char *);
     int is_captured;
 } kinds[] = {
     {"stores of 1 to 16 bytes", widths, 1},
+    {"long double", long_doubles, GCC},
     {"members of packed structures", unaligned, 1},
     {"bit fields", bit_fields, 1},
     {"volatile stores", volatiles, 1},
@@ -193,14 +203,14 @@ static const struct {
     {"fills by a loop", filled_by_a_loop, 1},
     {"copies by a loop", copied_by_a_loop, 1},
     {"assignments of structures", structures, 1},
-    {"structures that functions return", returned_structures, 1},
+    {"structures that functions return", returned_structures, CLANG},
     {"memcpy, memmove, memset", copies, 1},
     {"strcpy and its like", strings, 1},
     {"atomic operations", atomics, 1},
     {"vector stores", vectors, 1},
     {"a store that the program names", named, 1},
-    {"__builtin_memcpy, __builtin_memset", builtin_copies, 0},
-    {"streaming stores", streaming_stores, 0},
+    {"__builtin_memcpy, __builtin_memset", builtin_copies, CLANG},
+    {"streaming stores", streaming_stores, CLANG},
     {"assembly", assembly, 0},
     {"snprintf", formatted, 0},
     {"read", system_calls, 0},
@@ -239,6 +249,7 @@ static int strays(spandrel_durable *state, void *argument) {
 
 int main(int count, char **arguments) {
     CHECK(count == 2);
+    setvbuf(stdout, NULL, _IOLBF, 0);
     for (size_t i = 0; i < sizeof some_large.bytes; i++) some_large.bytes[i] = (char)(i * 3 + 1);
     some_large.small = (struct small){{4, 5, 6}};
     spandrel_durable *db = spandrel_durable_open(arguments[1], NULL, init, NULL);

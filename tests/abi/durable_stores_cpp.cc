@@ -58,6 +58,11 @@ void swaps(char *at) {
     auto &a = *reinterpret_cast<std::array<uint64_t, 9> *>(at), &b = *reinterpret_cast<std::array<uint64_t, 9> *>(at + 512);
     a.fill(5);
     std::swap(a, b);
+    std::rotate(b.begin(), b.begin() + 3, b.end());
+}
+
+// What libstdc++ leaves to built-in functions of the compiler.
+void bytes(char *at) {
     std::fill_n(at + 1024, 300, 'x');
     std::copy_n(at + 1024, 200, at + 2048);
 }
@@ -94,6 +99,13 @@ void maps(char *at) {
     map.erase(7);
 }
 
+// gcc calls no hooks for what it makes of its built-in functions.
+#ifdef __clang__
+constexpr bool IS_CLANG = true;
+#else
+constexpr bool IS_CLANG = false;
+#endif
+
 struct Kind {
     const char *what;
     void (*make)(char *);
@@ -102,11 +114,12 @@ struct Kind {
 
 const Kind kinds[] = {
     {"constructors, pointers to virtual functions, assignments", objects, true},
-    {"std::swap, std::array, std::copy, std::fill", swaps, true},
+    {"std::swap, std::array", swaps, true},
+    {"std::copy and std::fill of bytes", bytes, IS_CLANG},
     {"std::vector, std::sort", vectors, true},
-    {"std::basic_string with an allocator", strings, true},
+    {"std::basic_string with an allocator", strings, IS_CLANG},
     {"std::atomic", atomics, true},
-    {"std::list, whose links libstdc++.so sets", lists, false},
+    {"std::list", lists, false},
     {"std::map, whose tree libstdc++.so balances", maps, false},
 };
 
@@ -134,6 +147,7 @@ int run(spandrel_durable *state, void *argument) {
 
 int main(int count, char **arguments) {
     CHECK(count == 2);
+    setvbuf(stdout, nullptr, _IOLBF, 0);
     spandrel_durable *db = spandrel_durable_open(arguments[1], nullptr, init, nullptr);
     CHECK(db);
     const char *base = static_cast<char *>(spandrel_durable_base(db));

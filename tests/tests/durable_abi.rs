@@ -68,7 +68,7 @@ fn the_compilers_hooks_capture_what_an_unchanged_program_stores() {
 
 /// Compilers of C that are there. The second one is not everywhere.
 fn compilers() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let all = [("gcc", "g++"), ("clang", "clang++")];
+    let all = [("gcc", "g++"), ("clang", "clang++"), ("clang-14", "clang++-14")];
     all.into_iter()
         .filter(|(c, _)| *c == "gcc" || Command::new(c).arg("--version").output().is_ok())
 }

@@ -70,12 +70,7 @@ fn an_installed_command_measures_and_replays() {
 }
 
 /// Compiles a C program with flags, which says the version of a library, and runs it.
-fn compiled(
-    library: &str,
-    folder: &Path,
-    flags: &[&str],
-    environment: &[(&str, &Path)],
-) -> String {
+fn compiled(library: &str, folder: &Path, flags: &[&str], environment: &[(&str, &Path)]) -> String {
     let source = folder.join("main.c");
     let text = format!(
         "#include <{library}.h>\n#include <stdio.h>\n\
@@ -123,9 +118,7 @@ fn pkg_config_says_what_compilers_need() {
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8_lossy(&done.stdout).split_whitespace().map(str::to_owned).collect()
     };
-    for (package, library) in
-        [("spandrel", "spandrel"), ("spandrel-durable", "spandrel_durable")]
-    {
+    for (package, library) in [("spandrel", "spandrel"), ("spandrel-durable", "spandrel_durable")] {
         assert_eq!(ask(package, &["--modversion"]), [version()]);
         let folder = tempfile::tempdir().expect("a temporary folder");
         let flags = ask(package, &["--cflags", "--libs"]);

@@ -382,6 +382,9 @@ pub unsafe fn free_sized_or(
     align: usize,
     other: unsafe fn(*mut u8, u8),
 ) {
+    // Only hosted allocators need them.
+    #[cfg(not(any(feature = "mimalloc", feature = "jemalloc")))]
+    let _ = (size, align);
     // SAFETY: passed on from the caller.
     if unsafe { Native::free_direct(object) } {
         return;

@@ -6,7 +6,7 @@ use std::ptr;
 use spandrel_pmem::Medium as _;
 
 use crate::current;
-use crate::failure::{self, Failure};
+use crate::failure;
 use crate::handle::{SpandrelDurable, known};
 use crate::options::answer;
 
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn spandrel_durable_base(handle: *const SpandrelDurable) -
 pub unsafe extern "C" fn spandrel_durable_bytes(handle: *const SpandrelDurable) -> usize {
     // SAFETY: promised by the caller; the state owns the arena.
     let bytes = unsafe { known(handle).map(|known| (*known.arena()).medium().bytes()) };
-    failure::word(bytes.map_err(Failure::from))
+    failure::word(bytes)
 }
 
 /// The library's version.

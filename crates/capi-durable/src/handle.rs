@@ -85,9 +85,9 @@ pub unsafe extern "C" fn spandrel_durable_open(
     init: Option<Command>,
     context: *mut c_void,
 ) -> *mut SpandrelDurable {
+    let given_path = (!directory.is_null()).then_some(directory);
     // SAFETY: promised by the caller.
-    let bytes =
-        if directory.is_null() { b"" } else { unsafe { CStr::from_ptr(directory) }.to_bytes() };
+    let bytes = given_path.map_or(&b""[..], |path| unsafe { CStr::from_ptr(path) }.to_bytes());
     let path = Path::new(OsStr::from_bytes(bytes));
     let open = || {
         current::check_outside()?;
