@@ -29,6 +29,9 @@
 #ifndef SPANDREL_DURABLE_H
 #define SPANDREL_DURABLE_H
 
+#ifndef __cplusplus
+#include <stdbool.h>
+#endif
 #include <stddef.h>
 #include <stdint.h>
 
@@ -169,6 +172,68 @@ const char *spandrel_durable_error_text(void);
 
 /* The library's version: "0.1.0". */
 const char *spandrel_durable_version(void);
+
+/* Programs whose own memory is the state, of which they have one. mangosteen.h has this by the names of the Mangosteen paper, and does what is said of
+ * the loader here.
+ *
+ * The stores of such a program are named by the compiler's hooks, and its own objects are linked with
+ *   -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=free,--wrap=aligned_alloc,--wrap=posix_memalign,--wrap=strdup,--wrap=strndup
+ * so that their allocations lie in the state, in two cases: in a command that writes, and in the main thread from load until spandrel_durable_start
+ * if the state is new. Other allocations, and those of libraries, are the C library's. An object of the state that is freed outside of a command that writes is
+ * freed by the next one; realloc refuses it there (ENOMEM).
+ *
+ * What must hold:
+ *   - SPANDREL_DURABLE_DIR is the directory of the state,
+ *   - the program that opens the state again has the same durable variables in the same order (EPROTOTYPE),
+ *   - neither the state nor a durable variable has a pointer to anything but the state: not to functions, constants or other variables of the program,
+ *     which lie elsewhere in the next process, unless the program is linked with -no-pie and is the same file.
+ * What a recovered program allocates before spandrel_durable_start is not the state's; its durable variables have the values of the state afterwards. */
+
+/* A variable that is durable: its section is named by the loader. */
+#define SPANDREL_DURABLE __attribute__((section("spandrel_durable")))
+
+/* Names variables that are durable, before spandrel_durable_start. A command has the values that the last one has left; other code must not change them. */
+int spandrel_durable_variable(void *address, size_t bytes);
+
+/* Recovers the state; what the loader calls before main. Always 0. */
+int spandrel_durable_load(void);
+
+/* A response, which the program allocates and the library frees with the C library's free; the bytes are the program's, and stay up to the client's next
+ * request. */
+typedef struct spandrel_durable_response {
+    void *response;
+    size_t size;
+} spandrel_durable_response;
+
+/* The program's functions for requests of clients, which it knows by addresses. Set struct_size. The first two are needed: whether the client's
+ * request reads only, and how it is processed, with the result in the client; both as spandrel_durable_command has it. The others are for a server:
+ * init_client and frame are needed there, the others may be NULL. Workers call them outside of commands. */
+typedef struct spandrel_durable_callbacks {
+    size_t struct_size;
+    bool (*is_read_only)(void *client);
+    void (*process)(void *client);
+    void *(*init_client)(void *params);                   /* a client; params leads to an int, its number. NULL: the connection is closed */
+    void (*destroy_client)(void *client);                 /* its connection has ended */
+    void (*deserialize)(void *client, void *request);     /* the request is aligned to 16, and stays until the response was taken */
+    spandrel_durable_response *(*response)(void *client); /* NULL: none is sent */
+    size_t (*frame)(const void *bytes, size_t length);    /* the length of the first request of these bytes; 0: it has not come whole; SIZE_MAX: it is none,
+                                                             and the connection is closed. At most 16 MiB */
+} spandrel_durable_callbacks;
+
+/* Opens the state for commands, in the thread that runs main. Fails as spandrel_durable_open does. The state stays open until the process ends. */
+int spandrel_durable_start(const spandrel_durable_callbacks *callbacks);
+
+/* Processes the request of a client. When this returns 0 its effects survive. Fails as spandrel_durable_read and _write do. */
+int spandrel_durable_command_of(void *client);
+
+/* Serves clients at a Unix socket of that path, which only the user may connect to, with an event loop in each of `workers` threads, the calling one
+ * among them. Returns only if it fails, with -1.
+ *   EADDRINUSE  a process listens there, or the path is no socket,
+ *   EINVAL      the state was not started, or a function is missing. */
+int spandrel_durable_serve(const char *socket, unsigned int workers);
+
+/* The program's state, for the functions above. NULL: it was not started. */
+spandrel_durable *spandrel_durable_default(void);
 
 #ifdef __cplusplus
 }

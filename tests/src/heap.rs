@@ -58,6 +58,20 @@ impl Program {
     /// The same, whose stores the compiler names: flags of the compilation alone.
     #[track_caller]
     pub fn hooked(compiler: &str, source: &Path, flags: &[&str]) -> Self {
+        Self::hooked_and_linked(compiler, source, flags, &[])
+    }
+
+    /// The same, whose allocations are the library's as well: a program whose memory is the state.
+    #[track_caller]
+    pub fn transparent(source: &Path) -> Self {
+        let names = "malloc calloc realloc free aligned_alloc posix_memalign strdup strndup";
+        let wrapped: Vec<_> = names.split(' ').map(|name| format!("-Wl,--wrap={name}")).collect();
+        let wrapped: Vec<_> = wrapped.iter().map(String::as_str).collect();
+        Self::hooked_and_linked("cc", source, &["-std=c11"], &wrapped)
+    }
+
+    #[track_caller]
+    fn hooked_and_linked(compiler: &str, source: &Path, flags: &[&str], link: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let object = folder.path().join("hooked.o");
         let (from, to) = (source.display().to_string(), object.display().to_string());
@@ -66,7 +80,7 @@ impl Program {
         compile(compiler, &[&hooks[..], flags].concat());
         let is_cpp = source.extension().is_some_and(|ending| ending == "cc");
         let libraries: &[&str] = if is_cpp { &["-lstdc++", "-lm"] } else { &[] };
-        Self::beside("spandrel_durable", &object, libraries)
+        Self::beside("spandrel_durable", &object, &[libraries, link].concat())
     }
 
     #[track_caller]

@@ -107,7 +107,7 @@ fn a_command_that_refuses_throws_or_jumps_leaves_nothing() {
 fn the_header_stands_alone_in_every_language() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (c, cpp) = (folder.path().join("alone.c"), folder.path().join("alone.cc"));
-    for header in ["spandrel_durable.h"] {
+    for header in ["spandrel_durable.h", "mangosteen.h"] {
         // Twice, as nothing but an include guard allows it.
         let text =
             format!("#include <{header}>\n#include <{header}>\nint main(void) {{ return 0; }}\n");

@@ -120,6 +120,42 @@ pub unsafe fn begin(handle: *const SpandrelDurable, arena: *const Arena, kind: K
     Running(())
 }
 
+/// In the place of a handle: the thread's first batch lasts from load until init.
+const EARLY: *const SpandrelDurable = ptr::without_provenance(1);
+
+/// The calling thread allocates in that arena, and stores to it, until [`end_early`].
+///
+/// # Safety
+/// The arena outlives that, its first batch is the thread's, and no command of the thread runs.
+pub unsafe fn begin_early(arena: *const Arena) {
+    let current = current();
+    // SAFETY: promised by the caller.
+    let memory = unsafe { (*arena).medium() };
+    let (base, reserved) = memory.reserved();
+    current.base.set(base.as_ptr() as usize);
+    current.notes.set(memory.notes());
+    current.arena.set(arena);
+    // Above all frames of the thread.
+    current.stack.set(usize::MAX);
+    current.handle.set(EARLY);
+    current.bytes.set(reserved);
+}
+
+/// Ends what [`begin_early`] has begun, if the thread has.
+pub fn end_early() {
+    if current().handle.get() == EARLY {
+        drop(Running(()));
+    }
+}
+
+/// The arena that the thread allocates in: that of its command, if that writes.
+#[inline(always)]
+pub fn writes<'a>() -> Option<&'a Arena> {
+    let current = current();
+    // SAFETY: the arena outlives the command.
+    (current.bytes.get() != 0).then(|| unsafe { &*current.arena.get() })
+}
+
 /// Refuses what no command may call. Ends the process if it finds that a command of the thread was left by `longjmp`: the command holds the state's gate, and
 /// has left half of its stores.
 ///

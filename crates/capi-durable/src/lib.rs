@@ -22,3 +22,4 @@ mod options;
 mod regions;
 mod roots;
 mod stores;
+mod transparent;
