@@ -223,7 +223,7 @@ typedef struct spandrel_durable_callbacks {
 /* Opens the state for commands, in the thread that runs main. Fails as spandrel_durable_open does. The state stays open until the process ends. */
 int spandrel_durable_start(const spandrel_durable_callbacks *callbacks);
 
-/* Processes the request of a client. When this returns 0 its effects survive. Fails as spandrel_durable_read and _write do. */
+/* Processes the request of a client. When this returns 0 its effects survive. Only commands of this function change durable variables. Fails as spandrel_durable_read and _write do. */
 int spandrel_durable_command_of(void *client);
 
 /* Serves clients at a Unix socket of that path, which only the user may connect to, with an event loop in each of `workers` threads, the calling one

@@ -66,6 +66,13 @@ fn the_compilers_hooks_capture_what_an_unchanged_program_stores() {
     }
 }
 
+#[test]
+fn two_states_of_a_process_are_apart() {
+    let program = Program::hooked("cc", &source("durable_two.c"), &["-std=c11"]);
+    program.is_killed(&["fill"]);
+    program.ends_well(&["verify"]);
+}
+
 /// Compilers of C that are there. The second one is not everywhere.
 fn compilers() -> impl Iterator<Item = (&'static str, &'static str)> {
     let all = [("gcc", "g++"), ("clang", "clang++"), ("clang-14", "clang++-14")];

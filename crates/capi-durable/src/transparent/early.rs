@@ -29,6 +29,11 @@ thread_local! {
 /// this.
 #[unsafe(no_mangle)]
 pub extern "C" fn spandrel_durable_load() -> c_int {
+    // A program with the rights of another user takes no path from its caller.
+    // SAFETY: reads the auxiliary vector.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+        return 0;
+    }
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return 0 };
     if is_loaded() || current::check_outside().is_err() {
         return 0;
