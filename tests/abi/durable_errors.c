@@ -197,6 +197,14 @@ int main(int count, char **arguments) {
     CHECK(spandrel_durable_read(db, reads, NULL) == 3);
     CHECK(spandrel_durable_write(db, writes, NULL) == 4);
     CHECK(spandrel_durable_medium(db)[0]);
+    spandrel_durable_figures figures = {.struct_size = sizeof figures};
+    CHECK(spandrel_durable_get_figures(db, &figures) == 0 && figures.struct_size == sizeof figures);
+    CHECK(figures.batches > 0 && figures.runs >= figures.batches && figures.bytes > figures.runs);
+    /* Of a program with a shorter structure. */
+    uint64_t before = figures.bytes;
+    figures.struct_size = offsetof(spandrel_durable_figures, bytes);
+    figures.bytes = 7;
+    CHECK(spandrel_durable_get_figures(db, &figures) == 0 && figures.bytes == 7 && before != 7);
     pid_t process = fork();
     CHECK(process >= 0);
     if (process == 0) {
