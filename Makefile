@@ -9,6 +9,8 @@ PREFIX ?= /usr/local
 WEAKEN := objcopy --weaken-symbol=__register_atfork $(patsubst %,--localize-symbol=%,setuid seteuid setreuid setresuid \
 	setgid setegid setregid setresgid setgroups initgroups capset)
 VERSION := 0.1.0
+# Each is built by itself, with the features of its own.
+LIBRARIES := spandrel-capi spandrel-capi-heap spandrel-capi-durable
 
 .PHONY: help run test build setup setup-run setup-bench locks check unit integration tsan soak bench world peers install clean
 
@@ -38,10 +40,12 @@ setup:
 build:
 	cargo build --release --locked -p spandrel-capi
 	cargo build --release --locked -p spandrel-capi-heap
+	cargo build --release --locked -p spandrel-capi-durable
 	cargo build --release --locked
 	$(WEAKEN) $(RELEASE)/libspandrel.a
 	@ln -sf libspandrel.so $(RELEASE)/libspandrel.so.0
 	@ln -sf libspandrel_heap.so $(RELEASE)/libspandrel_heap.so.0
+	@ln -sf libspandrel_durable.so $(RELEASE)/libspandrel_durable.so.0
 
 run: setup-run build
 	$(RELEASE)/spandrel bench apps
@@ -58,12 +62,13 @@ check:
 	cargo fmt --all --check
 	cargo clippy --locked -p spandrel-capi -- -D warnings
 	cargo clippy --locked -p spandrel-capi-heap -- -D warnings
-	cargo clippy --locked --workspace --exclude spandrel-capi --exclude spandrel-capi-heap --all-targets \
+	cargo clippy --locked -p spandrel-capi-durable -- -D warnings
+	cargo clippy --locked --workspace $(LIBRARIES:%=--exclude %) --all-targets \
 		--features spandrel/jemalloc,spandrel/mimalloc -- -D warnings
 	cargo xtask tidy
 
 unit:
-	cargo test --locked --workspace --exclude spandrel-tests --exclude spandrel-capi --exclude spandrel-capi-heap \
+	cargo test --locked --workspace --exclude spandrel-tests $(LIBRARIES:%=--exclude %) \
 		--features spandrel/jemalloc,spandrel/mimalloc
 	cargo test --locked -p spandrel -p spandrel-backends
 	cargo run --locked -p spandrel --features simulator --example transactions
@@ -112,18 +117,18 @@ world: build
 install: build
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/lib/cmake/Spandrel
 	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/bin
-	for name in spandrel spandrel_heap; do \
+	for name in spandrel spandrel_heap spandrel_durable; do \
 		install -m 755 $(RELEASE)/lib$$name.so $(DESTDIR)$(PREFIX)/lib/lib$$name.so.$(VERSION) && \
 		ln -sf lib$$name.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/lib$$name.so.0 && \
-		ln -sf lib$$name.so.0 $(DESTDIR)$(PREFIX)/lib/lib$$name.so && \
-		install -m 644 $(RELEASE)/lib$$name.a $(DESTDIR)$(PREFIX)/lib/ || exit; \
+		ln -sf lib$$name.so.0 $(DESTDIR)$(PREFIX)/lib/lib$$name.so || exit; \
 	done
+	install -m 644 $(RELEASE)/libspandrel.a $(RELEASE)/libspandrel_heap.a $(DESTDIR)$(PREFIX)/lib/
 	$(WEAKEN) $(DESTDIR)$(PREFIX)/lib/libspandrel.a
-	install -m 644 include/spandrel.h include/spandrel_heap.h include/makalu.h include/*.hpp $(DESTDIR)$(PREFIX)/include/
+	install -m 644 include/*.h include/*.hpp $(DESTDIR)$(PREFIX)/include/
 	install -m 755 $(RELEASE)/spandrel $(DESTDIR)$(PREFIX)/bin/
 	install -d $(DESTDIR)$(PREFIX)/lib/spandrel
 	install -m 755 $(RELEASE)/spandrel-bench-worker $(DESTDIR)$(PREFIX)/lib/spandrel/
-	for name in spandrel spandrel-heap; do \
+	for name in spandrel spandrel-heap spandrel-durable; do \
 		sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' packaging/$$name.pc.in \
 			> $(DESTDIR)$(PREFIX)/lib/pkgconfig/$$name.pc || exit; \
 	done

@@ -1,6 +1,6 @@
 # find_package(Spandrel) gives the targets Spandrel::spandrel (shared) and
-# Spandrel::static, and of the recoverable heap Spandrel::heap and
-# Spandrel::heap_static.
+# Spandrel::static, of the recoverable heap Spandrel::heap and
+# Spandrel::heap_static, and of durable states Spandrel::durable (shared).
 get_filename_component(_spandrel_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 if(NOT TARGET Spandrel::spandrel)
   add_library(Spandrel::spandrel SHARED IMPORTED)
@@ -23,5 +23,10 @@ if(NOT TARGET Spandrel::spandrel)
     IMPORTED_LOCATION "${_spandrel_prefix}/lib/libspandrel_heap.a"
     INTERFACE_INCLUDE_DIRECTORIES "${_spandrel_prefix}/include"
     INTERFACE_LINK_LIBRARIES "pthread")
+  add_library(Spandrel::durable SHARED IMPORTED)
+  set_target_properties(Spandrel::durable PROPERTIES
+    IMPORTED_LOCATION "${_spandrel_prefix}/lib/libspandrel_durable.so"
+    IMPORTED_SONAME "libspandrel_durable.so.0"
+    INTERFACE_INCLUDE_DIRECTORIES "${_spandrel_prefix}/include")
 endif()
 set(Spandrel_FOUND TRUE)

@@ -1,4 +1,4 @@
-//! C and C++ programs that are linked with `libspandrel_heap`, and folders for their heaps.
+//! C and C++ programs that are linked with `libspandrel_heap` or `libspandrel_durable`, and folders for their heaps and states.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,14 +46,55 @@ impl Program {
     /// A source with further flags, with the shared library.
     #[track_caller]
     pub fn with(source: &Path, flags: &[&str]) -> Self {
+        Self::beside("spandrel_heap", source, flags)
+    }
+
+    /// A source with further flags, with the shared library of durable states.
+    #[track_caller]
+    pub fn durable(source: &Path, flags: &[&str]) -> Self {
+        Self::beside("spandrel_durable", source, flags)
+    }
+
+    /// The same, whose stores the compiler names: flags of the compilation alone.
+    #[track_caller]
+    pub fn hooked(compiler: &str, source: &Path, flags: &[&str]) -> Self {
+        Self::hooked_and_linked(compiler, source, flags, &[])
+    }
+
+    /// The same, whose allocations are the library's as well: a program whose memory is the state.
+    #[track_caller]
+    pub fn transparent(source: &Path) -> Self {
+        let names = "malloc calloc realloc free aligned_alloc posix_memalign strdup strndup";
+        let wrapped: Vec<_> = names.split(' ').map(|name| format!("-Wl,--wrap={name}")).collect();
+        let wrapped: Vec<_> = wrapped.iter().map(String::as_str).collect();
+        Self::hooked_and_linked("cc", source, &["-std=c11"], &wrapped)
+    }
+
+    #[track_caller]
+    fn hooked_and_linked(compiler: &str, source: &Path, flags: &[&str], link: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        for name in ["libspandrel_heap.so", "libspandrel_heap.so.0"] {
+        let object = folder.path().join("hooked.o");
+        let (from, to) = (source.display().to_string(), object.display().to_string());
+        // Anywhere in the address space: the shadow of the sanitizer's own runtime is not there.
+        let hooks = ["-fsanitize=thread", "-fno-builtin", "-DHOOKED", "-c", "-o", &to, &from];
+        compile(compiler, &[&hooks[..], flags].concat());
+        let is_cpp = source.extension().is_some_and(|ending| ending == "cc");
+        let libraries: &[&str] = if is_cpp { &["-lstdc++", "-lm"] } else { &[] };
+        Self::beside("spandrel_durable", &object, &[libraries, link].concat())
+    }
+
+    #[track_caller]
+    fn beside(library: &str, source: &Path, flags: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = format!("lib{library}.so");
+        for name in [&file, &format!("{file}.0")] {
             let link = folder.path().join(name);
-            std::os::unix::fs::symlink(built("libspandrel_heap.so"), link).expect("a link");
+            std::os::unix::fs::symlink(built(&file), link).expect("a link");
         }
         let search = format!("-L{}", folder.path().display());
         let rpath = format!("-Wl,-rpath,{}", folder.path().display());
-        let link = [flags, &[&search, &rpath, "-lspandrel_heap"]].concat();
+        let library = format!("-l{library}");
+        let link = [&[search.as_str(), &rpath, &library][..], flags].concat();
         Self::compiled(source, folder, &link)
     }
 
@@ -93,7 +134,8 @@ impl Program {
         self.heaps.path()
     }
 
-    fn job(&self, arguments: &[&str]) -> Job {
+    /// One run. The first argument is the path of a heap.
+    pub fn job(&self, arguments: &[&str]) -> Job {
         Job::new(&self.path).arg(self.heaps.path().join("heap")).args(arguments)
     }
 

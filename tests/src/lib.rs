@@ -7,7 +7,7 @@
 //!   that hangs is a failure that shows the stacks of its threads, never a hang of the test.
 //! - [`subject`]: the library under test and the modes it is run in.
 //! - [`abi`]: compile one of the C or C++ programs of `tests/abi` and run it in every mode.
-//! - [`heap`]: compile one of these programs, or one of a document, with the library of the recoverable heap.
+//! - [`heap`]: compile one of these programs, or one of a document, with the library of the recoverable heap or of durable states.
 //!
 //! The environment of a test run:
 //!

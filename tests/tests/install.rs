@@ -69,11 +69,13 @@ fn an_installed_command_measures_and_replays() {
     prefix.spandrel(&sim).expect_ok();
 }
 
-/// Compiles a C program with flags, and runs it.
-fn compiled(folder: &Path, flags: &[&str], environment: &[(&str, &Path)]) -> String {
+/// Compiles a C program with flags, which says the version of a library, and runs it.
+fn compiled(library: &str, folder: &Path, flags: &[&str], environment: &[(&str, &Path)]) -> String {
     let source = folder.join("main.c");
-    let text = "#include <spandrel.h>\n#include <stdio.h>\n\
-                int main(void) { puts(spandrel_version()); return 0; }\n";
+    let text = format!(
+        "#include <{library}.h>\n#include <stdio.h>\n\
+         int main(void) {{ puts({library}_version()); return 0; }}\n"
+    );
     std::fs::write(&source, text).expect("write");
     let program = folder.join("main");
     let done = Command::new("cc").arg("-o").arg(&program).arg(&source).args(flags).output();
@@ -106,22 +108,25 @@ fn version() -> String {
 #[test]
 fn pkg_config_says_what_compilers_need() {
     let prefix = Prefix::shared();
-    let ask = |words: &[&str]| -> Vec<String> {
+    let ask = |package: &str, words: &[&str]| -> Vec<String> {
         let done = Command::new(installed("pkg-config"))
             .args(words)
-            .arg("spandrel")
+            .arg(package)
             .env("PKG_CONFIG_PATH", prefix.path("lib/pkgconfig"))
             .output()
             .expect("pkg-config");
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8_lossy(&done.stdout).split_whitespace().map(str::to_owned).collect()
     };
-    assert_eq!(ask(&["--modversion"]), [version()]);
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let flags = ask(&["--cflags", "--libs"]);
-    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let lib = prefix.path("lib");
-    assert_eq!(compiled(folder.path(), &flags, &[("LD_LIBRARY_PATH", &lib)]), version());
+    for (package, library) in [("spandrel", "spandrel"), ("spandrel-durable", "spandrel_durable")] {
+        assert_eq!(ask(package, &["--modversion"]), [version()]);
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let flags = ask(package, &["--cflags", "--libs"]);
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let lib = prefix.path("lib");
+        let said = compiled(library, folder.path(), &flags, &[("LD_LIBRARY_PATH", &lib)]);
+        assert_eq!(said, version());
+    }
 }
 
 #[test]
@@ -133,7 +138,8 @@ fn cmake_finds_the_version_and_refuses_another() {
             "cmake_minimum_required(VERSION 3.10)\nproject(p C)\n\
              find_package(Spandrel {wanted} REQUIRED)\n\
              message(STATUS \"found=${{Spandrel_VERSION}}\")\n\
-             add_executable(p main.c)\ntarget_link_libraries(p Spandrel::spandrel)\n"
+             add_executable(p main.c)\ntarget_link_libraries(p Spandrel::spandrel)\n\
+             add_executable(d main.c)\ntarget_link_libraries(d Spandrel::durable)\n"
         );
         std::fs::write(folder.path().join("CMakeLists.txt"), text).expect("write");
         std::fs::write(folder.path().join("main.c"), "int main(void) { return 0; }\n")

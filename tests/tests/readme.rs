@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use spandrel_tests::heap::Program;
 use spandrel_tests::subject::{release_dir, workspace};
 use spandrel_tests::{Job, installed};
 use tempfile::TempDir;
@@ -36,7 +37,7 @@ fn of(language: &str) -> Vec<String> {
 #[test]
 fn each_language_has_a_test() {
     for (language, text) in snippets() {
-        let known = ["rust", "rust,no_run", "sh", "toml"].contains(&language.as_str());
+        let known = ["rust", "rust,no_run", "c", "sh", "toml"].contains(&language.as_str());
         assert!(known, "no test knows how {language} is run:\n{text}");
     }
 }
@@ -94,6 +95,18 @@ fn rust_programs_run_again_and_again() {
         if text.contains("spandrel::heap") {
             assert_eq!((first.as_str(), second.as_str()), ("visit 1\n", "visit 2\n"));
         }
+    }
+}
+
+#[test]
+fn c_programs_run_again_and_again() {
+    for text in of("c") {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let source = folder.path().join("first.c");
+        std::fs::write(&source, text).expect("write");
+        let program = Program::durable(&source, &["-pedantic"]);
+        let run = || Job::new(program.path()).dir(folder.path()).run().expect_ok().out();
+        assert_eq!((run().as_str(), run().as_str()), ("visit 1\n", "visit 2\n"));
     }
 }
 

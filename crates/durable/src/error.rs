@@ -78,6 +78,32 @@ impl Error {
     }
 }
 
+impl Error {
+    /// The number of `errno` that says the same to a C program.
+    pub fn errno(self) -> i32 {
+        match self {
+            Self::System(why) | Self::Full(why) | Self::Poisoned(why) => why,
+            Self::Path => libc::ENAMETOOLONG,
+            Self::NotADirectory => libc::ENOTDIR,
+            Self::NotOwned(_) | Self::Shared(_) => libc::EACCES,
+            Self::Locked => libc::EWOULDBLOCK,
+            Self::Occupied => libc::EEXIST,
+            Self::MissingState
+            | Self::MissingLog
+            | Self::StaleLog
+            | Self::ForeignLog
+            | Self::DamagedLog
+            | Self::NotALog
+            | Self::DamagedState => libc::EBADMSG,
+            Self::Heap(why) => why.errno(),
+            Self::Panicked | Self::Undone | Self::Stray => libc::EUCLEAN,
+            Self::TooLong => libc::EMSGSIZE,
+            Self::Layout { .. } => libc::EPROTOTYPE,
+            Self::Forked => libc::EPERM,
+        }
+    }
+}
+
 impl From<Failed> for Error {
     fn from(why: Failed) -> Self {
         Self::of(why)

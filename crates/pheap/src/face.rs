@@ -92,6 +92,14 @@ impl<M: Medium> Heap<M> {
         self.core().named_root(name, layout)
     }
 
+    /// The number of the root of that name; `None`: there is none.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]: there is none, and the name of a root is damaged, which may have been this one.
+    pub fn find_root(&self, name: &str) -> Result<Option<usize>, Error> {
+        self.core().find_root(name)
+    }
+
     /// The name of a root.
     pub fn root_name(&self, index: usize) -> Option<RootName> {
         (index < crate::superblock::ROOT_COUNT).then(|| self.core().root_name(index))?

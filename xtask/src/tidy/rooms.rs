@@ -23,7 +23,7 @@ pub enum Use {
 
 /// The rooms from the ground up. A room may be used only by those that stand below it here.
 #[rustfmt::skip]
-pub const TABLE: [(&str, Use); 28] = [
+pub const TABLE: [(&str, Use); 29] = [
     ("pages",    Use::Rooms(&[])),
     ("os",       Use::Rooms(&["pages"])),
     ("sync",     Use::Rooms(&["os", "pages"])),
@@ -42,6 +42,7 @@ pub const TABLE: [(&str, Use); 28] = [
     ("spandrel", Use::Rooms(&["adaptive", "durable", "capture", "redolog", "pmem", "pheap", "derive", "policy", "backends", "sync", "os", "pages"])),
     ("capi",     Use::Rooms(&["adaptive", "policy", "backends", "sync", "os", "pages"])),
     ("capi-heap", Use::Rooms(&["pheap", "os", "pages"])),
+    ("capi-durable", Use::Tool(&["spandrel", "durable", "capture", "pheap", "pmem", "os", "pages"])),
     ("sim",      Use::Tool(&["pageheap", "pages"])),
     ("report",   Use::Tool(&["pages"])),
     ("trace",    Use::Tool(&["sim", "recorder", "pages"])),

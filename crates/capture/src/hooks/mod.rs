@@ -36,6 +36,8 @@ static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
 /// Whether a hook of the owner notes.
 static IS_BUSY: AtomicBool = AtomicBool::new(false);
+/// What hears of all writes: a [`Listener`], or null.
+static LISTENER: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 /// Whether a hook of the owner found another one busy.
 static HAS_MISSED: AtomicBool = AtomicBool::new(false);
 
@@ -89,6 +91,19 @@ pub fn wrote(at: usize, bytes: usize) {
     if OWNER.load(Relaxed) == thread() {
         note(at, bytes);
     }
+    let listener = LISTENER.load(Relaxed);
+    if !listener.is_null() {
+        // SAFETY: `listen` has stored a function of this type.
+        unsafe { core::mem::transmute::<*mut (), Listener>(listener)(at, bytes) };
+    }
+}
+
+/// What hears of writes beside the open batch: their address, and their length in bytes. Any thread may call it, a handler of a signal too.
+pub type Listener = fn(usize, usize);
+
+/// Has a function hear of all writes from now on: for a library that has several states, each with notes of its own. The last call holds.
+pub fn listen(listener: Listener) {
+    LISTENER.store(listener as *mut (), Relaxed);
 }
 
 #[inline(never)]

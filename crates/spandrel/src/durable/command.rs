@@ -10,7 +10,8 @@ pub(super) type Payload = Box<dyn Any + Send>;
 /// A command that waits in its caller's frame: how it is run on a state, behind one pointer.
 pub(super) struct Request<S> {
     run: unsafe fn(*mut Request<S>, &mut S) -> bool,
-    has_panicked: bool,
+    /// It has panicked, or its result says that it is not to be.
+    is_undone: bool,
 }
 
 /// A command, and its outcome.
@@ -19,12 +20,15 @@ pub(super) struct Command<'f, S, F, R> {
     /// First: a pointer to the command is one to it.
     request: Request<S>,
     work: &'f F,
+    /// Whether a command with this result is to be.
+    is_kept: fn(&R) -> bool,
     outcome: Option<Result<R, Payload>>,
 }
 
 impl<'f, S, F: Fn(&mut S) -> R, R> Command<'f, S, F, R> {
-    pub fn new(work: &'f F) -> Self {
-        Self { request: Request { run: Self::run, has_panicked: false }, work, outcome: None }
+    pub fn new(work: &'f F, is_kept: fn(&R) -> bool) -> Self {
+        let request = Request { run: Self::run, is_undone: false };
+        Self { request, work, is_kept, outcome: None }
     }
 
     /// What [`super::Durable::write`] hands over.
@@ -47,14 +51,14 @@ impl<'f, S, F: Fn(&mut S) -> R, R> Command<'f, S, F, R> {
             drop(before);
             (command.work)(state)
         }));
-        let is_well = outcome.is_ok();
-        command.request.has_panicked = !is_well;
+        let is_well = outcome.as_ref().is_ok_and(command.is_kept);
+        command.request.is_undone = !is_well;
         command.outcome = Some(outcome);
         is_well
     }
 }
 
-/// Runs the command that a pointer leads to, once more if it ran before and was undone. False: it panicked.
+/// Runs the command that a pointer leads to, once more if it ran before and was undone. False: it is to be undone.
 ///
 /// # Safety
 /// The pointer is one of [`Command::pointer`], of a command on a state of this type that waits; no other thread uses the command.
@@ -64,11 +68,11 @@ pub(super) unsafe fn run<S>(request: *mut (), state: &mut S) -> bool {
     unsafe { ((*request).run)(request, state) }
 }
 
-/// Whether the command that a pointer leads to has panicked.
+/// Whether the command that a pointer leads to is not to run again.
 ///
 /// # Safety
 /// As for [`run`].
-pub(super) unsafe fn has_panicked<S>(request: *mut ()) -> bool {
+pub(super) unsafe fn is_undone<S>(request: *mut ()) -> bool {
     // SAFETY: promised by the caller.
-    unsafe { (*request.cast::<Request<S>>()).has_panicked }
+    unsafe { (*request.cast::<Request<S>>()).is_undone }
 }

@@ -3,7 +3,6 @@
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::prelude::v1::*;
@@ -14,10 +13,11 @@ use spandrel_durable::combine::{Batch, Combiner, MAX_SEATS, Outcome, Seat, Slot}
 use spandrel_durable::copy::Copy;
 use spandrel_durable::directory::{Directory, Paths};
 use spandrel_durable::engine::{Engine, Figures};
-use spandrel_durable::store::{self, Loaded, Place};
+use spandrel_durable::store::Place;
 
 use super::command::{self, Command, Payload};
 use super::log::Log;
+use super::opening::Opening;
 use super::options::{OpenError, Options};
 use super::{Arena, Error};
 
@@ -95,42 +95,15 @@ impl<S: Send + Sync> Durable<S> {
         options: Options,
         init: impl FnOnce(&Arc<Arena>) -> Result<S, crate::heap::Error>,
     ) -> Result<Self, OpenError> {
-        let directory = directory.as_ref();
-        Self::open_at(directory.as_os_str().as_bytes(), options, init)
-            .map_err(|why| OpenError { directory: directory.to_path_buf(), why })
+        Opening::begin(directory, options)?.finish(init)
     }
 
-    fn open_at(
-        path: &[u8],
-        options: Options,
+    /// Of a state that was loaded by the calling thread, whose first batch has begun.
+    pub(super) fn start(
+        opening: Opening,
         init: impl FnOnce(&Arc<Arena>) -> Result<S, crate::heap::Error>,
     ) -> Result<Self, Error> {
-        let settings = options.settings;
-        let paths = Paths::new(path)?;
-        let directory = Directory::open(paths.directory.as_c(), true)?;
-        let created = !store::has_state(&paths)?;
-        if created {
-            // Empty: what `init` makes is the first batch.
-            let heap = store::make_heap(&settings)?;
-            heap.seal()?;
-            store::publish(&paths, &heap, &settings)?;
-            heap.abandon();
-        }
-        let loaded = store::load(&paths, directory, &settings)?;
-        Self::start(loaded, paths, options, created, init)
-    }
-
-    fn start(
-        loaded: Loaded,
-        paths: Paths,
-        options: Options,
-        created: bool,
-        init: impl FnOnce(&Arc<Arena>) -> Result<S, crate::heap::Error>,
-    ) -> Result<Self, Error> {
-        let Loaded { directory, files, ring, ties, heap, opened, replayed, .. } = loaded;
-        let was_closed = created || opened.was_clean && replayed == 0;
-        let report = Report { created, was_closed, replayed };
-        let arena = Arc::new(heap);
+        let Opening { directory, files, ring, ties, arena, report, paths, options, .. } = opening;
         let state = init(&arena)?;
         // SAFETY: this thread has begun the batch when the state was loaded, and no other has the arena.
         let first =
@@ -193,6 +166,24 @@ impl<S: Send + Sync> Durable<S> {
             return Err(Error::Forked);
         }
         self.client().write(command)
+    }
+
+    /// As [`Durable::write`], but a command that returns an error is undone: the state is as if it had not run. To undo costs a write of the log into the state's
+    /// file, and the other commands of the batch run again.
+    ///
+    /// # Errors
+    /// As for [`Durable::write`]. The inner error is the command's.
+    ///
+    /// # Panics
+    /// As for [`Durable::write`].
+    pub fn try_write<R: Send, E: Send>(
+        &self,
+        command: impl Fn(&mut S) -> Result<R, E> + Sync,
+    ) -> Result<Result<R, E>, Error> {
+        if self.arena.is_forked() {
+            return Err(Error::Forked);
+        }
+        self.client().try_write(command)
     }
 
     /// What was made durable since the state was opened.
@@ -350,13 +341,13 @@ impl<S> Turn<'_, S> {
     ) -> Result<(), Error> {
         let (memory, handles) = (self.arena.medium(), self.arena.handles());
         memory.notes().begin();
-        // A command that panics is undone with all others, which run once more without it.
+        // A command that panics, or that is not to be, is undone with all others, which run once more without it.
         // SAFETY: the requests are those of `Client::write`, whose threads wait; this thread runs the batch.
         unsafe {
             loop {
                 let mut is_well = true;
                 for request in requests.clone() {
-                    if !command::has_panicked::<S>(request) {
+                    if !command::is_undone::<S>(request) {
                         is_well &= command::run::<S>(request, self.state);
                     }
                 }
@@ -459,11 +450,33 @@ impl<S: Send + Sync> Client<'_, S> {
     /// # Panics
     /// As there.
     pub fn write<R: Send>(&mut self, command: impl Fn(&mut S) -> R + Sync) -> Result<R, Error> {
+        self.command(&command, |_| true)
+    }
+
+    /// As [`Durable::try_write`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn try_write<R: Send, E: Send>(
+        &mut self,
+        command: impl Fn(&mut S) -> Result<R, E> + Sync,
+    ) -> Result<Result<R, E>, Error> {
+        self.command(&command, Result::is_ok)
+    }
+
+    fn command<R: Send>(
+        &mut self,
+        command: &(impl Fn(&mut S) -> R + Sync),
+        is_kept: fn(&R) -> bool,
+    ) -> Result<R, Error> {
         let db = self.db;
         if db.arena.is_forked() {
             return Err(Error::Forked);
         }
-        let mut command = Command::new(&command);
+        let mut command = Command::new(command, is_kept);
         let outcome = {
             let _inside = Inside::enter();
             self.seat.write(command.pointer(), |batch| db.run(batch))

@@ -47,10 +47,12 @@ mod command;
 mod copies;
 mod db;
 mod log;
+mod opening;
 mod options;
 mod replica;
 
 pub use db::{Client, Durable, Report};
+pub use opening::Opening;
 pub use options::{OpenError, Options};
 pub use spandrel_durable::Error;
 

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use spandrel::durable::collections::{HashMap, Open as _, Vector};
-use spandrel::durable::{Arena, Durable, Error, OpenError, Options};
+use spandrel::durable::{Arena, Durable, Error, OpenError, Opening, Options};
 
 struct Accounts {
     of: HashMap<u64, u64>,
@@ -76,6 +76,45 @@ fn a_state_is_there_the_next_time_closed_or_not() {
         let map =
             spandrel::heap::collections::HashMap::<u64, u64>::open(&heap, "accounts").unwrap();
         assert_eq!((map.len(), map.get(&499)), (500, Some(998)));
+    }
+}
+
+#[test]
+fn a_command_whose_error_undoes_it_leaves_nothing() {
+    for (_place, path) in places() {
+        let db = open(&path).unwrap();
+        db.write(|s| s.of.insert(1, 1)).unwrap().unwrap();
+        let refused = db.try_write(|s| {
+            s.of.insert(1, 2).unwrap();
+            s.of.insert(2, 2).unwrap();
+            Err::<(), _>("refused")
+        });
+        assert_eq!(refused, Ok(Err("refused")));
+        assert_eq!(db.read(|s| (s.of.get(&1), s.of.get(&2))), (Some(1), None));
+        assert_eq!(db.try_write(|s| s.of.insert(2, 3).map_err(drop)), Ok(Ok(None)));
+        db.close().unwrap();
+        let db = open(&path).unwrap();
+        assert_eq!(db.read(|s| (s.of.get(&1), s.of.get(&2))), (Some(1), Some(3)));
+    }
+}
+
+#[test]
+fn what_is_made_between_recovery_and_the_first_command_is_there_whole_or_not_at_all() {
+    for (_place, path) in places() {
+        for (is_finished, is_there) in [(false, false), (true, false), (true, true)] {
+            let opening = Opening::begin(&path, Options::new()).unwrap();
+            let arena = Arc::clone(opening.arena());
+            assert_eq!(arena.find_root("made").unwrap().is_some(), is_there);
+            if !is_there {
+                let object = arena.alloc_zeroed(100).unwrap();
+                let root = arena.named_root_of("made", 0).unwrap();
+                arena.set_root(root, Some(object)).unwrap();
+            }
+            drop(arena);
+            if is_finished {
+                opening.finish(|_| Ok(())).unwrap().close().unwrap();
+            }
+        }
     }
 }
 

@@ -1,0 +1,91 @@
+//! `struct spandrel_durable_options`.
+
+use spandrel::durable::Options;
+
+use crate::failure::Failure;
+
+/// As in the header. 0 selects the default.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct SpandrelDurableOptions {
+    struct_size: usize,
+    limit: usize,
+    log_size: u64,
+    layout: u64,
+    block_size: usize,
+    clients: usize,
+}
+
+const TOO_SHORT: Failure =
+    Failure::Wrong("struct_size of a structure is not set; set it to sizeof the structure");
+const UNKNOWN: Failure = Failure::Wrong(
+    "an option is set that this version of the library does not have; use the library of the header",
+);
+
+/// The options of a caller, which may have been compiled with an older header or a newer one: fields that this library does not know must
+/// be zero.
+///
+/// # Safety
+/// Null, or a structure of as many bytes as its first word says.
+pub unsafe fn read(given: *const SpandrelDurableOptions) -> Result<Options, Failure> {
+    let mut known = SpandrelDurableOptions::default();
+    if !given.is_null() {
+        // SAFETY: promised by the caller.
+        let bytes = unsafe { (*given).struct_size };
+        if bytes < size_of::<usize>() {
+            return Err(TOO_SHORT);
+        }
+        // SAFETY: promised by the caller.
+        let given = unsafe { core::slice::from_raw_parts(given.cast::<u8>(), bytes) };
+        let both = bytes.min(size_of::<SpandrelDurableOptions>());
+        if given.iter().skip(both).any(|byte| *byte != 0) {
+            return Err(UNKNOWN);
+        }
+        // SAFETY: numbers, and `both` bytes of each.
+        unsafe {
+            let to = (&raw mut known).cast::<u8>();
+            core::ptr::copy_nonoverlapping(given.as_ptr(), to, both);
+        }
+    }
+    let mut options = Options::new().layout(known.layout);
+    if known.limit != 0 {
+        options = options.limit(known.limit);
+    }
+    if known.log_size != 0 {
+        options = options.log_size(known.log_size);
+    }
+    if known.block_size != 0 {
+        options = options.block_size(known.block_size);
+    }
+    if known.clients != 0 {
+        options = options.clients(known.clients);
+    }
+    Ok(options)
+}
+
+/// Writes what is known to a structure of the caller, as far as it has room; fields that this library does not know become zero.
+///
+/// # Errors
+/// [`Failure::Null`], [`Failure::Wrong`].
+///
+/// # Safety
+/// `out` is null or a structure whose first word is its length in bytes, as is `T`'s.
+pub unsafe fn answer<T>(out: *mut T, known: &mut T) -> Result<(), Failure> {
+    if out.is_null() {
+        return Err(Failure::Null);
+    }
+    // SAFETY: promised by the caller.
+    let bytes = unsafe { out.cast::<usize>().read() };
+    if bytes < size_of::<usize>() {
+        return Err(TOO_SHORT);
+    }
+    let both = bytes.min(size_of::<T>());
+    // SAFETY: promised by the caller; `known` has `both` bytes.
+    unsafe {
+        let from = (&raw mut *known).cast::<u8>();
+        from.cast::<usize>().write(bytes);
+        core::ptr::copy_nonoverlapping(from, out.cast(), both);
+        core::ptr::write_bytes(out.cast::<u8>().add(both), 0, bytes - both);
+    }
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! Variables of the program that are durable: an object of the state has their values, and they are copied at the ends of commands.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::Mutex;
+
+use spandrel::durable::Arena;
+use spandrel_pmem::{Medium as _, Notes as _};
+
+use super::VARIABLES;
+use crate::failure::{self, Failure};
+
+/// Compared and copied at a time: the block of the capture, unless another one is chosen.
+const BLOCK_BYTES: usize = 32;
+
+/// A range of the program's memory.
+#[derive(Clone, Copy, PartialEq)]
+struct Range {
+    at: usize,
+    bytes: usize,
+}
+
+/// All of them, in the order in which they were named. None is added once `is_fixed`.
+struct Known {
+    ranges: Vec<Range>,
+    is_fixed: bool,
+}
+
+static KNOWN: Mutex<Known> = Mutex::new(Known { ranges: Vec::new(), is_fixed: false });
+
+/// Names durable variables: 0, or -1.
+///
+/// # Safety
+/// The bytes stay where they are as long as the process lives, and change only in commands that write, and before init.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spandrel_durable_variable(at: *mut c_void, bytes: usize) -> c_int {
+    let name = || {
+        let mut known = KNOWN.lock().map_err(|_| Failure::Nested)?;
+        if known.is_fixed {
+            return Err(Failure::Wrong("durable variables are named before init; call it earlier"));
+        }
+        if at.is_null() && bytes > 0 {
+            return Err(Failure::Null);
+        }
+        let range = Range { at: at as usize, bytes };
+        // Each file that includes `mangosteen.h` names the variables of all.
+        if bytes > 0 && !known.ranges.contains(&range) {
+            known.ranges.push(range);
+        }
+        Ok(())
+    };
+    failure::number(name())
+}
+
+/// The durable variables, and the object that has their values.
+pub struct Variables {
+    ranges: Vec<Range>,
+    object: NonNull<u8>,
+}
+
+// SAFETY: addresses; what lies there is used by the thread that runs a batch.
+unsafe impl Send for Variables {}
+// SAFETY: as above.
+unsafe impl Sync for Variables {}
+
+impl Variables {
+    /// Copies the variables into a new state, or out of a recovered one. No variable is added from now on.
+    ///
+    /// # Errors
+    /// `EPROTOTYPE`: the state has variables of another number or other lengths. Those of an allocation.
+    pub fn open(arena: &Arena) -> Result<Self, spandrel_pheap::Error> {
+        let ranges = KNOWN.lock().map_or(Vec::new(), |mut known| {
+            known.is_fixed = true;
+            known.ranges.clone()
+        });
+        let lengths: Vec<u64> = std::iter::once(ranges.len() as u64)
+            .chain(ranges.iter().map(|range| range.bytes as u64))
+            .collect();
+        let head = lengths.len() * 8;
+        let bytes: usize = ranges.iter().map(|range| range.bytes).sum();
+        if let Some(index) = arena.find_root(VARIABLES)? {
+            let object = arena.get_root(index)?.ok_or(spandrel_pheap::Error::RootName)?;
+            let has = arena.usable_bytes(object)?;
+            let is_same = has >= head
+                && lengths.iter().enumerate().all(|(number, length)| {
+                    // SAFETY: the object has room for all of them, aligned to 16.
+                    unsafe { object.cast::<u64>().add(number).read() == *length }
+                });
+            if !is_same {
+                let bytes = bytes as u64;
+                return Err(spandrel_pheap::Error::Layout { heap: has as u64, given: bytes });
+            }
+            // SAFETY: behind the lengths there are the values.
+            let this = Self { ranges, object: unsafe { object.add(head) } };
+            // SAFETY: the thread that opens the state is alone.
+            unsafe { this.take_in() };
+            return Ok(this);
+        }
+        let object = arena.alloc_zeroed(head + bytes)?;
+        let at = object.as_ptr() as usize - arena.base().as_ptr() as usize;
+        for (number, length) in lengths.iter().enumerate() {
+            // SAFETY: within the object, which this thread has to itself.
+            unsafe { arena.medium().store_word(at + number * 8, *length) };
+        }
+        arena.set_root(arena.named_root_of(VARIABLES, 0)?, Some(object))?;
+        // SAFETY: as above.
+        let this = Self { ranges, object: unsafe { object.add(head) } };
+        // SAFETY: the thread that opens the state is alone.
+        unsafe { this.put_out(arena) };
+        Ok(this)
+    }
+
+    /// The values of the state become those of the variables, where they differ: a command that was undone may have changed them.
+    ///
+    /// # Safety
+    /// The thread runs a batch.
+    pub unsafe fn take_in(&self) {
+        // SAFETY: promised by the caller and by the program. A variable that is the same is not written: readers of constants go on.
+        unsafe { self.each(&mut |variable, value, bytes| std::ptr::copy(value, variable, bytes)) };
+    }
+
+    /// The values of the variables become those of the state, where they differ.
+    ///
+    /// # Safety
+    /// The thread runs a batch.
+    pub unsafe fn put_out(&self, arena: &Arena) {
+        let notes = arena.medium().notes();
+        // SAFETY: promised by the caller; the values lie in the state.
+        unsafe {
+            self.each(&mut |variable, value, bytes| {
+                notes.note(value, bytes);
+                std::ptr::copy(variable, value, bytes);
+            });
+        }
+    }
+
+    /// Calls `copy` with parts of variables, their values in the state and their lengths, where the two differ.
+    ///
+    /// # Safety
+    /// The thread runs a batch.
+    unsafe fn each(&self, copy: &mut dyn FnMut(*mut u8, *mut u8, usize)) {
+        let mut value = self.object.as_ptr();
+        for range in &self.ranges {
+            for from in (0..range.bytes).step_by(BLOCK_BYTES) {
+                let bytes = BLOCK_BYTES.min(range.bytes - from);
+                // SAFETY: within the variable, and within the object.
+                unsafe {
+                    let (variable, value) = ((range.at + from) as *mut u8, value.add(from));
+                    let (a, b) = (variable.cast_const(), value.cast_const());
+                    if std::slice::from_raw_parts(a, bytes) != std::slice::from_raw_parts(b, bytes)
+                    {
+                        copy(variable, value, bytes);
+                    }
+                }
+            }
+            // SAFETY: at most the end of the object.
+            value = unsafe { value.add(range.bytes) };
+        }
+    }
+}

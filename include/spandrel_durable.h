@@ -1,0 +1,242 @@
+/* spandrel_durable.h: a durable state of Spandrel, which lives in memory and survives failures.
+ *
+ * Link with -lspandrel_durable; malloc stays whatever it is. Commands that read run beside each other at the speed of memory. Commands that write
+ * run one after the other, in batches; each returns when its effects are durable. docs/durable.md shows how a program uses it.
+ *
+ * The state lies at the same addresses in every process: pointers in it are plain addresses. They lead to objects of the state; a pointer to anything
+ * else, as to a function or to a string of the program, leads nowhere in the next process. What the next process finds hangs at a root.
+ *
+ * What a command stores in the state has to be captured, in one of two ways:
+ *   - the command names it: spandrel_durable_store, _memset, or _wrote beside a store of its own. So do spandrel_durable_malloc, _calloc, _realloc,
+ *     _free and the roots for what they change;
+ *   - the compiler names it: code that is compiled with `-fsanitize=thread -fno-builtin`, and linked with -lspandrel_durable and without that flag. What
+ *     other code stores in the state (system calls, most of the C library, the compiled part of libstdc++) is named by _wrote.
+ *     memcpy, memmove, memset, strcpy, strncpy, strcat and strncat are captured in either way.
+ * A store that is not captured is lost at the next failure, and may be lost when the state is closed.
+ *
+ * Unless it says otherwise a function that returns int returns 0, or -1 with errno set, and one that returns a pointer NULL with errno set. Beside what
+ * is said with each,
+ *   EINVAL   a pointer is NULL that must not be; the state is another one than that of the command,
+ *   EPERM    the process is a child of the one that opened the state: the child cannot use it,
+ *   EROFS    only a command that writes may call the function, and none runs in this thread,
+ *   EDEADLK  a command must not call the function.
+ * spandrel_durable_error_text has the reason in words and the way out.
+ *
+ * All threads may use a state at once, but for spandrel_durable_close. A process may have several states open, 64 at most.
+ *
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ */
+#ifndef SPANDREL_DURABLE_H
+#define SPANDREL_DURABLE_H
+
+#ifndef __cplusplus
+#include <stdbool.h>
+#endif
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An open state. */
+typedef struct spandrel_durable spandrel_durable;
+
+/* A command: it gets the state and the caller's argument. What it returns, 0 or more, is returned to its caller. A negative number refuses: all that
+ * the command has changed in the state is undone, and its caller gets -1 with ECANCELED. To undo costs a write of the log into the state's file.
+ *
+ * A command that writes
+ *   - may run in another thread than that of its caller, together with commands of others: it must not wait for another command, or for its thread,
+ *   - may run more than once: if another command of its batch is undone, all are, and run again. So it changes nothing but the state, and its result
+ *     through the argument, which the last run decides,
+ *   - begins no other command of any state.
+ * A command that reads changes nothing in the state.
+ *
+ * A command ends by returning. A C++ exception that leaves it ends the process, and the next process finds the state of
+ * the last batch. After longjmp out of a command the state is not used any more: the thread's next call of these functions ends the process or fails
+ * (EDEADLK), calls of other threads wait, and nothing of the command is ever durable. */
+typedef int (*spandrel_durable_command)(spandrel_durable *state, void *argument);
+
+/* How a state is made or opened. Set struct_size to sizeof the structure and all else to 0, then what you mean: fields may be added,
+ * and 0 selects the default. EINVAL if a field is set that the library does not know. */
+typedef struct spandrel_durable_options {
+    size_t struct_size;
+    size_t limit;      /* bytes that the state may have at most, for which address space is set aside: 64 GiB */
+    uint64_t log_size; /* bytes of the log: 64 MiB for a new one. For a command that changes more than the log holds it becomes longer */
+    uint64_t layout;   /* number of the program's layout of objects: a state made with another is refused; 0: any */
+    size_t block_size; /* bytes of the blocks in which stores are noted: 16, 32, 64 or 128; 32 */
+    size_t clients;    /* threads that run commands at a time; others wait. At most 1024; 256 */
+} spandrel_durable_options;
+
+/* Opens the state of a directory, which is made if there is none, for its owner alone, and recovered if the program was killed: the state is that of
+ * the last command that has returned, or of a later one. NULL selects the default options.
+ *
+ * `init` is called each time before this function returns, as a command that writes and that runs alone; NULL: nothing is. It finds its objects at the roots,
+ * and makes those that are not there. If it refuses, the state is not opened (ECANCELED), and nothing has changed.
+ *   EWOULDBLOCK  a process has the state open, or this one has,
+ *   EACCES       the directory or a file in it belongs to another user, or other users may write to it; or it cannot be made or read,
+ *   ENOTDIR      it is no directory, or a symbolic link,
+ *   ENOENT       the directory above it does not exist,
+ *   EINVAL       the file `state` is none; a wrong option,
+ *   EBADMSG      the state or its log is damaged, missing, of another state, or no log: the text says which, and nothing was changed,
+ *   EADDRINUSE   something else lies at the state's addresses,
+ *   EPROTOTYPE   it was made for another layout,
+ *   ENOTSUP      it was made by another version,
+ *   ENAMETOOLONG, EMFILE, ENOSPC, ENOMEM, and any number that the system has for a file that cannot be used. */
+spandrel_durable *spandrel_durable_open(const char *directory, const spandrel_durable_options *options, spandrel_durable_command init,
+                                        void *context);
+
+/* Closes a state: its file has all of it, and the log is not needed. -1: it has to be recovered, as if the process had been killed here. There is
+ * no such state any more in either case, but for EDEADLK, EPERM and EINVAL. One that is not closed when the process ends is recovered. */
+int spandrel_durable_close(spandrel_durable *state);
+
+/* Runs a command that reads, beside others that do. What it sees is durable. Returns what the command returned, or -1. ECANCELED: it returned a
+ * negative number. */
+int spandrel_durable_read(spandrel_durable *state, spandrel_durable_command command, void *argument);
+
+/* Runs a command that writes. When this returns what the command returned, its effects survive any failure that the medium survives.
+ *   ECANCELED  the command returned a negative number, and was undone,
+ *   EMSGSIZE   it changes more than the longest log holds (16 GiB), and was undone,
+ *   EIO, ...   the disk refused: the effects are durable or not, and no later command that writes is accepted; reads go on. Open the state again,
+ *   ENOSPC     the same; or the log is full, and the state's file cannot become longer,
+ *   EUCLEAN    no command that writes is accepted: something has stored to the state outside of one, or a batch could not be undone. Open the state
+ *              again: it is that of the last command that has returned. */
+int spandrel_durable_write(spandrel_durable *state, spandrel_durable_command command, void *argument);
+
+/* As malloc and its like, aligned to 16, for commands that write. An object stays until it is freed, whether or not anything leads to it.
+ *   ENOMEM   the limit of the state is reached, or there is no memory,
+ *   EINVAL   more than any state has; an alignment that is no power of two or more than 64 KiB,
+ *   EFAULT   (realloc) it is no object of this state. */
+void *spandrel_durable_malloc(spandrel_durable *state, size_t size);
+void *spandrel_durable_calloc(spandrel_durable *state, size_t count, size_t size);
+void *spandrel_durable_aligned_alloc(spandrel_durable *state, size_t alignment, size_t size);
+
+/* NULL is allocated; resized to 0 bytes an object is freed and NULL returned. After a failure the object is as it was. */
+void *spandrel_durable_realloc(spandrel_durable *state, void *object, size_t size);
+
+/* Frees an object; NULL is nothing. EFAULT: it is no object of this state, or free already. */
+int spandrel_durable_free(spandrel_durable *state, void *object);
+
+/* Bytes that an object has room for, for any command; 0 for NULL, and with EFAULT for what is no object. */
+size_t spandrel_durable_usable_size(spandrel_durable *state, const void *object);
+
+/* The object that a root leads to. NULL: there is no root of that name, or it leads to nothing. Outside of a command the function is a command of its own,
+ * which reads; another command may free the object then. EINVAL: a name has 1 to 40 bytes of UTF-8. */
+void *spandrel_durable_root(spandrel_durable *state, const char *name);
+
+/* Has a root lead to an object, or to nothing (NULL), for commands that write. There are 512 names.
+ *   EINVAL  a name has 1 to 40 bytes of UTF-8,
+ *   EFAULT  it is no object of this state,
+ *   ENOSPC  all names are used. */
+int spandrel_durable_set_root(spandrel_durable *state, const char *name, void *object);
+
+/* Takes a root away and its name, for commands that write. EINVAL: there is none. */
+int spandrel_durable_remove_root(spandrel_durable *state, const char *name);
+
+/* The command has stored to these bytes, or is about to: they are captured as they are when the batch ends. For commands that write.
+ * EFAULT: not all of them lie in the state. */
+int spandrel_durable_wrote(spandrel_durable *state, const void *address, size_t bytes);
+
+/* Captured memmove and memset, for commands that write. EFAULT: not all of the bytes at `to` lie in the state, and none was changed. */
+int spandrel_durable_store(spandrel_durable *state, void *to, const void *from, size_t bytes);
+int spandrel_durable_memset(spandrel_durable *state, void *to, int value, size_t bytes);
+
+/* What opening has found. Set struct_size. */
+typedef struct spandrel_durable_report {
+    size_t struct_size;
+    int created;       /* 1: the state is new */
+    int was_closed;    /* 1: the state had been closed, or is new. 0: the program was killed, or the machine failed */
+    uint64_t replayed; /* batches that only the log had */
+} spandrel_durable_report;
+int spandrel_durable_get_report(const spandrel_durable *state, spandrel_durable_report *report);
+
+/* What was made durable since the state was opened. Set struct_size. Not for commands. */
+typedef struct spandrel_durable_figures {
+    size_t struct_size;
+    uint64_t batches; /* batches that have changed something */
+    uint64_t runs;    /* runs of bytes that they have stored */
+    uint64_t bytes;   /* bytes of these */
+} spandrel_durable_figures;
+int spandrel_durable_get_figures(const spandrel_durable *state, spandrel_durable_figures *figures);
+
+/* How a batch becomes durable, in words. The text stays as long as the state is open. */
+const char *spandrel_durable_medium(const spandrel_durable *state);
+
+/* Where the state begins, in every process, and how many bytes it has. */
+void *spandrel_durable_base(const spandrel_durable *state);
+size_t spandrel_durable_bytes(const spandrel_durable *state);
+
+/* The text of the last of these functions that failed on this thread, without a full stop; "" before any. It has the directory where a state was to be
+ * opened, the reason in words, and the way out behind a semicolon. The text stays until the thread calls one of these functions again. */
+const char *spandrel_durable_error_text(void);
+
+/* The library's version: "0.1.0". */
+const char *spandrel_durable_version(void);
+
+/* Programs whose own memory is the state, of which they have one. mangosteen.h has this by the names of the Mangosteen paper, and does what is said of
+ * the loader here.
+ *
+ * The stores of such a program are named by the compiler's hooks, and its own objects are linked with
+ *   -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=free,--wrap=aligned_alloc,--wrap=posix_memalign,--wrap=strdup,--wrap=strndup
+ * so that their allocations lie in the state, in two cases: in a command that writes, and in the main thread from load until spandrel_durable_start
+ * if the state is new. Other allocations, and those of libraries, are the C library's. An object of the state that is freed outside of a command that writes is
+ * freed by the next one; realloc refuses it there (ENOMEM).
+ *
+ * What must hold:
+ *   - SPANDREL_DURABLE_DIR is the directory of the state,
+ *   - the program that opens the state again has the same durable variables in the same order (EPROTOTYPE),
+ *   - neither the state nor a durable variable has a pointer to anything but the state: not to functions, constants or other variables of the program,
+ *     which lie elsewhere in the next process, unless the program is linked with -no-pie and is the same file.
+ * What a recovered program allocates before spandrel_durable_start is not the state's; its durable variables have the values of the state afterwards. */
+
+/* A variable that is durable: its section is named by the loader. */
+#define SPANDREL_DURABLE __attribute__((section("spandrel_durable")))
+
+/* Names variables that are durable, before spandrel_durable_start. A command has the values that the last one has left; other code must not change them. */
+int spandrel_durable_variable(void *address, size_t bytes);
+
+/* Recovers the state; what the loader calls before main. Always 0. */
+int spandrel_durable_load(void);
+
+/* A response, which the program allocates and the library frees with the C library's free; the bytes are the program's, and stay up to the client's next
+ * request. */
+typedef struct spandrel_durable_response {
+    void *response;
+    size_t size;
+} spandrel_durable_response;
+
+/* The program's functions for requests of clients, which it knows by addresses. Set struct_size. The first two are needed: whether the client's
+ * request reads only, and how it is processed, with the result in the client; both as spandrel_durable_command has it. The others are for a server:
+ * init_client and frame are needed there, the others may be NULL. Workers call them outside of commands. */
+typedef struct spandrel_durable_callbacks {
+    size_t struct_size;
+    bool (*is_read_only)(void *client);
+    void (*process)(void *client);
+    void *(*init_client)(void *params);                   /* a client; params leads to an int, its number. NULL: the connection is closed */
+    void (*destroy_client)(void *client);                 /* its connection has ended */
+    void (*deserialize)(void *client, void *request);     /* the request is aligned to 16, and stays until the response was taken */
+    spandrel_durable_response *(*response)(void *client); /* NULL: none is sent */
+    size_t (*frame)(const void *bytes, size_t length);    /* the length of the first request of these bytes; 0: it has not come whole; SIZE_MAX: it is none,
+                                                             and the connection is closed. At most 16 MiB */
+} spandrel_durable_callbacks;
+
+/* Opens the state for commands, in the thread that runs main. Fails as spandrel_durable_open does. The state stays open until the process ends. */
+int spandrel_durable_start(const spandrel_durable_callbacks *callbacks);
+
+/* Processes the request of a client. When this returns 0 its effects survive. Only commands of this function change durable variables. Fails as spandrel_durable_read and _write do. */
+int spandrel_durable_command_of(void *client);
+
+/* Serves clients at a Unix socket of that path, which only the user may connect to, with an event loop in each of `workers` threads, the calling one
+ * among them. Returns only if it fails, with -1.
+ *   EADDRINUSE  a process listens there, or the path is no socket,
+ *   EINVAL      the state was not started, or a function is missing. */
+int spandrel_durable_serve(const char *socket, unsigned int workers);
+
+/* The program's state, for the functions above. NULL: it was not started. */
+spandrel_durable *spandrel_durable_default(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

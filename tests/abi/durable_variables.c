@@ -1,0 +1,89 @@
+/* A program whose memory is its state: variables of a section and registered ones, objects from before init, frees outside of commands.
+ *   durable_variables ROUND|early|other      SPANDREL_DURABLE_DIR is set */
+#include <mangosteen.h>
+
+#include "durable.h"
+
+struct node {
+    struct node *next;
+    char *name;
+    int round;
+};
+
+SPANDREL_DURABLE static struct node *first;
+SPANDREL_DURABLE static uint64_t rounds = 1000;
+static char big[3000];
+static uint64_t transient = 5;
+
+struct request {
+    int round, is_read, seen;
+    struct node *old;
+};
+
+static bool reads(void *client) {
+    return ((struct request *)client)->is_read;
+}
+
+static bool is_of_state(const void *address) {
+    const char *base = spandrel_durable_base(spandrel_durable_default());
+    return (const char *)address >= base && (const char *)address < base + spandrel_durable_bytes(spandrel_durable_default());
+}
+
+static void process(void *client) {
+    struct request *request = client;
+    if (request->is_read) {
+        for (const struct node *node = first; node; node = node->next) {
+            CHECK(is_of_state(node) && is_of_state(node->name));
+            char expected[20];
+            snprintf(expected, sizeof expected, "round %d", node->round);
+            CHECK(strcmp(node->name, expected) == 0);
+            request->seen++;
+        }
+        return;
+    }
+    struct node *node = malloc(sizeof *node);
+    char name[20];
+    snprintf(name, sizeof name, "round %d", request->round);
+    node->name = strdup(name);
+    node->round = request->round;
+    node->next = first;
+    first = node;
+    rounds++;
+    big[request->round * 100] = (char)(request->round + 1);
+    request->old = realloc(calloc(1, 10), 5000);
+    CHECK(is_of_state(node) && is_of_state(node->name) && is_of_state(request->old));
+}
+
+int main(int count, char **arguments) {
+    CHECK(count == 2);
+    /* As usual; in a recovered program it is replaced. */
+    first = malloc(sizeof *first);
+    first->next = NULL;
+    first->name = strdup("round -1");
+    first->round = -1;
+    CHECK(spandrel_durable_variable(big, sizeof big) == 0);
+    if (strcmp(arguments[1], "early") == 0) die();
+    if (strcmp(arguments[1], "other") == 0) {
+        CHECK(spandrel_durable_variable(&transient, sizeof transient) == 0);
+        FAILS(EPROTOTYPE, initMangosteen(NULL, NULL, reads, process, NULL, NULL, MODE_LOCAL) == -1);
+        return 0;
+    }
+    FAILS(EINVAL, initMangosteen(NULL, NULL, NULL, process, NULL, NULL, MODE_LOCAL) == -1);
+    CHECK(initMangosteen(NULL, NULL, reads, process, NULL, NULL, MODE_LOCAL) == 0);
+    FAILS(EINVAL, spandrel_durable_variable(&transient, sizeof transient) == -1);
+    int round = atoi(arguments[1]);
+    CHECK(rounds == 1000 + (uint64_t)round && is_of_state(first) && first->round == round - 1);
+    for (int i = 0; i < 30; i++) CHECK(big[i * 100] == (i < round ? i + 1 : 0));
+    struct request look = {.is_read = 1}, add = {.round = round};
+    CHECK(ClientCmd(&look) == 0 && look.seen == round + 1);
+    CHECK(ClientCmd(&add) == 0);
+    /* Freed by the next command that writes; until then its memory is no other object's. */
+    free(add.old);
+    struct node *mine = malloc(sizeof *mine);
+    CHECK(mine && !is_of_state(mine));
+    free(mine);
+    look.seen = 0;
+    CHECK(ClientCmd(&look) == 0 && look.seen == round + 2);
+    die();
+    return 0;
+}
