@@ -27,6 +27,7 @@ impl Out {
 
     /// An error. Its text is one line.
     pub fn error(&mut self, text: &str) {
+        let text = text.trim_end_matches(['\r', '\n']);
         if text.contains(['\r', '\n']) {
             self.frame(&BorrowedFrame::Error(&text.replace(['\r', '\n'], " ")));
         } else {

@@ -45,6 +45,7 @@ struct Wish {
 impl Wish {
     fn of(context: &Context<'_>, args: Args<'_>) -> Result<Self, Fail> {
         let mut wish = Self::default();
+        let mut time = None;
         let mut rest = args.iter();
         while let Some(word) = rest.next() {
             if is(word, "NX") && !wish.is_present {
@@ -53,22 +54,25 @@ impl Wish {
                 wish.is_present = true;
             } else if is(word, "GET") {
                 wish.gets = true;
-            } else if is(word, "KEEPTTL") && wish.expiry.is_none() {
+            } else if is(word, "KEEPTTL") && time.is_none() {
                 wish.keeps_expiry = true;
             } else {
-                let units = [
+                const UNITS: [(&str, i64, bool); 4] = [
                     ("EX", 1000, true),
                     ("PX", 1, true),
                     ("EXAT", 1000, false),
                     ("PXAT", 1, false),
                 ];
-                let unit = units.iter().find(|(name, ..)| is(word, name)).ok_or(SYNTAX)?;
+                let unit = UNITS.iter().find(|(name, ..)| is(word, name)).ok_or(SYNTAX)?;
                 let number = rest.next().ok_or(SYNTAX)?;
-                if wish.keeps_expiry || wish.expiry.is_some() {
+                if wish.keeps_expiry || time.is_some() {
                     return Err(SYNTAX);
                 }
-                wish.expiry = Some(expiry(context, number, unit.1, unit.2, "set")?);
+                time = Some((number, unit));
             }
+        }
+        if let Some((number, (_, unit, is_relative))) = time {
+            wish.expiry = Some(expiry(context, number, *unit, *is_relative, "set")?);
         }
         Ok(wish)
     }
