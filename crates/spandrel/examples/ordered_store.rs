@@ -238,10 +238,10 @@ impl Bench {
                 "readseq" | "readreverse" => {
                     let begin = Instant::now();
                     let mut client = store.0.client();
-                    let bytes = each(&mut client, name == "readseq") as f64;
+                    let bytes: usize = each(&mut client, name == "readseq");
                     let (took, count) =
                         (begin.elapsed().as_secs_f64(), store.0.read(|state| state.map.len()));
-                    let rate = bytes / 1048576.0 / took;
+                    let rate = bytes as f64 / 1048576.0 / took;
                     println!(
                         "{name:12} : {:11.3} micros/op; {rate:6.1} MB/s",
                         took * 1e6 / count.max(1) as f64
