@@ -20,7 +20,7 @@ import time
 LOADS = [(1, 1), (8, 1), (8, 16), (32, 16)]
 OPERATIONS = ["set", "get"]
 # Seconds that a measurement takes about.
-SECONDS = 2
+SECONDS = 1
 
 
 def kvserver(directory):

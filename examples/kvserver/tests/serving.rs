@@ -356,3 +356,73 @@ fn a_server_that_others_could_use_is_not_started() {
     assert!(refused(&other, &["--socket", file]).contains("no socket"));
     assert_eq!(std::fs::read_to_string(file).unwrap(), "secret\n");
 }
+
+#[test]
+fn what_is_longer_than_the_log_runs_by_itself() {
+    let (_place, server) = started(&["--log-size", "1", "--threads", "2"]);
+    std::thread::scope(|scope| {
+        for name in 0..4 {
+            let server = &server;
+            scope.spawn(move || {
+                let mut client = server.client();
+                let value = name.to_string().repeat(400_000);
+                // Together they are too long for one batch.
+                let bytes: Vec<u8> = (0..5)
+                    .flat_map(|number| {
+                        let key = format!("{name}:{number}");
+                        [
+                            common::encoded(&["SET", &key, &value]),
+                            common::encoded(&["STRLEN", &key]),
+                        ]
+                    })
+                    .flatten()
+                    .collect();
+                client.stream.write_all(&bytes).unwrap();
+                for _ in 0..5 {
+                    assert_eq!(client.receive(), Frame::SimpleString(b"OK".to_vec()));
+                    assert_eq!(client.receive(), Frame::Integer(400_000));
+                }
+            });
+        }
+    });
+    let mut client = server.client();
+    assert_eq!(client.integer("DBSIZE"), 20);
+    // One that is longer than the log has the log grow.
+    let value = "v".repeat(5 << 20);
+    assert_eq!(common::text(&client.call(&["SET", "large", &value])), "OK");
+    assert_eq!(client.integer("STRLEN large"), 5 << 20);
+}
+
+#[test]
+fn where_the_disk_is_full_writes_are_refused_and_reads_go_on() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("state");
+    let value = "v".repeat(100_000);
+    let mut keys = 0;
+    {
+        let mut command = Command::new("prlimit");
+        command
+            .args(["--fsize=8388608", env!("CARGO_BIN_EXE_kvserver"), "--log-size", "1"])
+            .arg(&path);
+        let mut server = Server::of(command, &path);
+        let mut client = server.client();
+        let refused = loop {
+            match client.call(&["SET", &format!("key{keys}"), &value]) {
+                Frame::Error(text) => break text,
+                _ => keys += 1,
+            }
+            assert!(keys < 1000, "the disk is not full");
+        };
+        assert!(refused.starts_with("MISCONF "), "{refused}");
+        assert!(keys > 50, "{keys}");
+        assert_eq!(common::text(&client.line("GET key0")), value);
+        assert!(client.text("SET other 1").starts_with("MISCONF "));
+        assert_eq!(client.text("PING"), "PONG");
+        server.kill();
+    }
+    let server = Server::start(&path, &[]);
+    let mut client = server.client();
+    for key in 0..keys {
+        assert_eq!(client.integer(&format!("STRLEN key{key}")), 100_000);
+    }
+}
