@@ -358,6 +358,26 @@ fn a_server_that_others_could_use_is_not_started() {
 }
 
 #[test]
+fn keys_that_are_too_long_are_refused() {
+    let (_place, server) = started(&[]);
+    let mut client = server.client();
+    let long = "k".repeat(70_000);
+    for words in [
+        &["SET", &long, "1"][..],
+        &["SADD", "set", "a", &long],
+        &["HSET", "hash", &long, "v"],
+        &["ZADD", "z", "1", &long],
+    ] {
+        let reply = common::text(&client.call(words));
+        assert!(reply.starts_with("ERR a key, field or member is longer"), "{reply}");
+    }
+    assert_eq!(client.call(&["GET", &long]), Frame::Null);
+    assert_eq!(client.integer("DBSIZE"), 0, "half of a command");
+    let value = "v".repeat(70_000);
+    assert_eq!(common::text(&client.call(&["RPUSH", "list", &value])), "1");
+}
+
+#[test]
 fn what_is_longer_than_the_log_runs_by_itself() {
     let (_place, server) = started(&["--log-size", "1", "--threads", "2"]);
     std::thread::scope(|scope| {

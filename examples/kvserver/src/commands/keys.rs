@@ -158,7 +158,7 @@ pub fn left_ms<K: Keyspace>(context: &mut Context<'_>, data: &K, args: Args<'_>)
 }
 
 pub fn expiry<K: Keyspace>(context: &mut Context<'_>, data: &K, args: Args<'_>) -> Done {
-    let time = expiry_of(context, data, args[1]).map(|time| (time + 500) / 1000);
+    let time = expiry_of(context, data, args[1]).map(|time| time.saturating_add(500) / 1000);
     context.out.integer(time.unwrap_or_else(|code| code));
     Ok(())
 }

@@ -176,6 +176,17 @@ fn random_members_are_from_all_over_a_set() {
 }
 
 #[test]
+fn the_last_time_there_is_may_be_a_time_of_expiry() {
+    let mut bench = Bench::new();
+    bench.line("SET a 1");
+    assert_eq!(bench.line(&format!("PEXPIREAT a {}", i64::MAX)), ":1\r\n");
+    assert_eq!(bench.line("PEXPIRETIME a"), format!(":{}\r\n", i64::MAX));
+    assert_eq!(bench.line("EXPIRETIME a"), format!(":{}\r\n", i64::MAX / 1000));
+    assert_eq!(bench.line("TTL a"), format!(":{}\r\n", (i64::MAX - 1_000_000) / 1000 + 1));
+    assert!(bench.line(&format!("PEXPIRE a {}", i64::MAX)).starts_with("-ERR invalid expire time"));
+}
+
+#[test]
 fn what_a_client_counts_is_bounded() {
     let mut bench = Bench::new();
     bench.line("SADD s a");
