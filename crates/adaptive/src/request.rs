@@ -386,6 +386,9 @@ pub unsafe fn free_sized_or(
     align: usize,
     other: unsafe fn(*mut u8, u8),
 ) {
+    // Hosted allocators alone need them.
+    #[cfg(not(any(feature = "jemalloc", feature = "mimalloc")))]
+    let _ = (size, align);
     // SAFETY: passed on from the caller.
     if unsafe { Native::free_direct(object) } {
         return;

@@ -261,8 +261,11 @@ impl<'c, M: Medium> Tree<'c, M> {
         let (mut from, mut to) = (0, node.order.len());
         while from < to {
             let middle = (from + to) / 2;
-            let (found, word) = self.slot(node, middle);
-            let ordering = wanted.cmp(&found).then_with(|| self.compare(node, word, key));
+            let at = node.slot_at(node.order.slot(middle));
+            let ordering = match wanted.cmp(&self.core.load(at)) {
+                Ordering::Equal => self.compare(node, self.core.load(at + 8), key),
+                ordering => ordering,
+            };
             match ordering {
                 Ordering::Less => to = middle,
                 Ordering::Greater => from = middle + 1,
