@@ -375,10 +375,6 @@ pub unsafe fn free_sized(object: *mut u8, size: usize, align: usize) {
 ///
 /// # Safety
 /// As for [`free_or`] and [`free_sized`].
-#[cfg_attr(
-    not(any(feature = "jemalloc", feature = "mimalloc")),
-    expect(unused_variables, reason = "only hosted allocators make use of the size")
-)]
 #[inline(always)]
 pub unsafe fn free_sized_or(
     object: *mut u8,
