@@ -51,6 +51,7 @@ pub const TABLE: [(&str, Use); 29] = [
     ("harness",  Use::Tool(&["measure", "console", "sim", "report"])),
     ("cli",      Use::Anything),
     ("worker",   Use::Anything),
+    ("kvserver", Use::Tool(&["spandrel"])),
     ("tests",    Use::Anything),
     ("xtask",    Use::Anything),
 ];

@@ -77,14 +77,26 @@ impl Copies {
         Some(chunk)
     }
 
-    /// Forgets all copies: no reference to one lives, as all borrow this.
+    /// Forgets all copies: no reference to one lives, as all borrow this. One chunk of the usual length stays for the next copies: an operation of a
+    /// transaction would map one, and the next would unmap it.
     pub fn clear(&mut self) {
-        let mut chunk = core::mem::replace(self.last.get_mut(), ptr::null_mut());
+        self.release(STEP_BYTES);
+    }
+
+    /// Unmaps all chunks but one of at most that many bytes, which is empty then.
+    fn release(&mut self, kept_bytes: usize) {
+        let last = self.last.get_mut();
+        let mut chunk = core::mem::replace(last, ptr::null_mut());
         while !chunk.is_null() {
             // SAFETY: a chunk of the list, which was taken.
             unsafe {
                 let Chunk { before, bytes, .. } = chunk.read();
-                vm::release(chunk.cast(), bytes);
+                if last.is_null() && bytes <= kept_bytes {
+                    chunk.write(Chunk { before: *last, bytes, used: size_of::<Chunk>() });
+                    *last = chunk;
+                } else {
+                    vm::release(chunk.cast(), bytes);
+                }
                 chunk = before;
             }
         }
@@ -93,7 +105,7 @@ impl Copies {
 
 impl Drop for Copies {
     fn drop(&mut self) {
-        self.clear();
+        self.release(0);
     }
 }
 
@@ -119,7 +131,10 @@ mod tests {
                 assert!(kept.iter().all(|byte| *byte == number as u8 ^ round));
             }
             copies.clear();
-            assert!(copies.last.get_mut().is_null());
+            // SAFETY: a chunk that the list has.
+            let kept = unsafe { copies.last.get_mut().as_ref() }.unwrap();
+            assert_eq!((kept.bytes, kept.used), (STEP_BYTES, size_of::<Chunk>()));
+            assert!(kept.before.is_null());
         }
     }
 }

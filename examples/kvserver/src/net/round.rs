@@ -1,0 +1,229 @@
+//! A round: the steps of all connections that are ready, as one command that reads and one that writes.
+//!
+//! The commands of a round that write share one wait for the disk, as they would in one batch of several threads.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use slab::Slab;
+use spandrel::durable::{Client, Error};
+
+use super::connection::{Connection, MOST_WAITING};
+use super::session::{Step, Watch};
+use crate::commands::{self, Args, Command, Context};
+use crate::keyspace::state::State;
+use crate::keyspace::{Keyspace, records};
+use crate::reply::Out;
+use crate::server::{self, Server};
+
+/// Bytes of a transaction's reply behind which nothing more is read.
+const MOST_OF_EXEC: usize = 1 << 30;
+
+/// The connections of a worker.
+pub type Connections = Slab<Connection<State>>;
+
+/// Steps that were done, and bytes of what was said.
+type Progress = (usize, usize);
+
+/// The data, as a round has it.
+enum Data<'d, K> {
+    ToRead(&'d K),
+    ToWrite(&'d mut K),
+}
+
+impl<K: Keyspace> Data<'_, K> {
+    fn run(&mut self, context: &mut Context<'_>, command: &Command<K>, args: Args<'_>) {
+        match self {
+            Self::ToRead(data) => commands::read(context, *data, command, args),
+            Self::ToWrite(data) => commands::write(context, *data, command, args),
+        }
+    }
+
+    fn get(&self) -> &K {
+        match self {
+            Self::ToRead(data) => data,
+            Self::ToWrite(data) => data,
+        }
+    }
+}
+
+/// Runs steps of a connection until all are done, or `most` are, or the replies are long.
+fn run<K: Keyspace>(
+    context: &mut Context<'_>,
+    data: &mut Data<'_, K>,
+    connection: &Connection<K>,
+    most: usize,
+) -> Progress {
+    let begin = context.out.0.len();
+    let (mut done, mut said) = (0, 0);
+    let mut args = Vec::new();
+    for step in connection.steps.iter().skip(connection.done.0).take(most) {
+        if context.out.0.len() - begin > MOST_WAITING {
+            break;
+        }
+        match step {
+            Step::Said(bytes) => {
+                let from = connection.done.1 + said;
+                let reply = connection.said.0.get(from..from + bytes).unwrap_or_default();
+                context.out.0.extend_from_slice(reply);
+                said += bytes;
+            }
+            Step::Run(command, number) => {
+                connection.args(*number, &mut args);
+                data.run(context, command, &args);
+            }
+            Step::Exec(queue, watched) => {
+                if watched.iter().any(|watch| has_changed(context, data.get(), watch)) {
+                    context.out.null_array();
+                } else {
+                    context.out.array(queue.len());
+                    for queued in queue {
+                        let args: Vec<&[u8]> = queued.args.iter().map(Vec::as_slice).collect();
+                        if context.out.0.len() - begin > MOST_OF_EXEC && !queued.command.writes() {
+                            context.out.error("ERR the reply of the transaction is too long");
+                        } else {
+                            data.run(context, queued.command, &args);
+                        }
+                    }
+                }
+            }
+        }
+        done += 1;
+    }
+    (done, said)
+}
+
+fn has_changed<K: Keyspace>(context: &Context<'_>, data: &K, watch: &Watch) -> bool {
+    let is_there = records::find(data, context.now, &watch.key).is_some();
+    is_there != watch.was_there || context.server.watched.changed(&watch.key) != Some(watch.changed)
+}
+
+/// Runs the steps of connections that only read.
+pub fn read(
+    server: &Server,
+    client: &mut Client<'_, State>,
+    connections: &mut Connections,
+    tokens: &[usize],
+) {
+    if tokens.is_empty() {
+        return;
+    }
+    let (now, seed) = (server::now(), fastrand::u64(..));
+    let done = client.read(|data| {
+        let mut context = Context::new(server, now, seed, Out::default());
+        let mut data = Data::ToRead(data);
+        let mut all = 0;
+        for token in tokens {
+            let Some(connection) = connections.get_mut(*token) else { continue };
+            context.out = std::mem::take(&mut connection.output);
+            let progress = run(&mut context, &mut data, connection, usize::MAX);
+            connection.output = std::mem::take(&mut context.out);
+            connection.advance(server, progress);
+            all += progress.0;
+        }
+        all
+    });
+    server.commands.fetch_add(done as u64, Relaxed);
+}
+
+/// Runs the steps of connections of which some may write.
+pub fn write(
+    server: &Server,
+    client: &mut Client<'_, State>,
+    connections: &mut Connections,
+    tokens: &[usize],
+) {
+    if tokens.is_empty() {
+        return;
+    }
+    let (now, seed) = (server::now(), fastrand::u64(..));
+    let shared: &Connections = connections;
+    let written = client.write(|data| {
+        let mut context = Context::new(server, now, seed, Out::default());
+        let mut data = Data::ToWrite(data);
+        let mut ends = Vec::with_capacity(tokens.len());
+        for token in tokens {
+            let progress = shared
+                .get(*token)
+                .map_or((0, 0), |connection| run(&mut context, &mut data, connection, usize::MAX));
+            ends.push((context.out.0.len(), progress));
+        }
+        (context.out, ends, context.keys)
+    });
+    let Ok((out, ends, keys)) = written else {
+        // Too much for one batch, or nothing is accepted any more.
+        for token in tokens {
+            if let Some(connection) = connections.get_mut(*token) {
+                one_by_one(server, client, connection);
+            }
+        }
+        return;
+    };
+    server.keys.fetch_add(keys, Relaxed);
+    let mut begin = 0;
+    for (token, (end, progress)) in tokens.iter().zip(ends) {
+        if let Some(connection) = connections.get_mut(*token) {
+            connection.output.0.extend_from_slice(&out.0[begin..end]);
+            connection.advance(server, progress);
+            server.commands.fetch_add(progress.0 as u64, Relaxed);
+        }
+        begin = end;
+    }
+}
+
+/// Runs each step as a command of its own. One that the state refuses has an error as its reply.
+fn one_by_one(server: &Server, client: &mut Client<'_, State>, connection: &mut Connection<State>) {
+    while connection.has_steps() && !connection.is_blocked() {
+        let (now, seed) = (server::now(), fastrand::u64(..));
+        let shared = &*connection;
+        let writes = shared.steps.get(shared.done.0).is_some_and(Step::writes);
+        let outcome = if writes {
+            client.write(|data| {
+                let mut context = Context::new(server, now, seed, Out::default());
+                let progress = run(&mut context, &mut Data::ToWrite(data), shared, 1);
+                (context.out, progress, context.keys)
+            })
+        } else {
+            Ok(client.read(|data| {
+                let mut context = Context::new(server, now, seed, Out::default());
+                let progress = run(&mut context, &mut Data::ToRead(data), shared, 1);
+                (context.out, progress, context.keys)
+            }))
+        };
+        let (out, progress, keys) = outcome.unwrap_or_else(|why| {
+            server.refused.fetch_add(1, Relaxed);
+            (refusal(why), (1, 0), 0)
+        });
+        server.keys.fetch_add(keys, Relaxed);
+        server.commands.fetch_add(1, Relaxed);
+        connection.output.0.extend_from_slice(&out.0);
+        connection.advance(server, progress);
+    }
+}
+
+fn refusal(why: Error) -> Out {
+    let mut out = Out::default();
+    match why {
+        Error::TooLong => out.error(&format!("ERR {why}")),
+        why => out.error(&format!("MISCONF the state accepts no writes: {why}")),
+    }
+    out
+}
+
+/// Enters the keys that a client watches.
+pub fn watch(
+    server: &Server,
+    client: &mut Client<'_, State>,
+    connection: &mut Connection<State>,
+    keys: Vec<Vec<u8>>,
+) {
+    let now = server::now();
+    for key in keys {
+        if connection.session.watched.iter().any(|watch| watch.key == key) {
+            continue;
+        }
+        let changed = server.watched.enter(&key);
+        let was_there = client.read(|data| records::find(data, now, &key).is_some());
+        connection.session.watched.push(Watch { key, changed, was_there });
+    }
+    connection.say_ok();
+}

@@ -1,0 +1,163 @@
+//! What all threads of the server know: its options, its figures, and the keys that clients watch.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// See the head of this file.
+pub struct Server {
+    pub started: Instant,
+    /// The directory of the state.
+    pub directory: String,
+    /// How a batch becomes durable, in words.
+    pub medium: String,
+    pub threads: usize,
+    /// Clients must say this first.
+    pub password: Option<String>,
+    /// Keys that are there, expired ones too.
+    pub keys: AtomicI64,
+    pub clients: AtomicUsize,
+    /// The number of the last client.
+    pub last_client: AtomicU64,
+    pub commands: AtomicU64,
+    /// Writes that were refused.
+    pub refused: AtomicU64,
+    pub expired: AtomicU64,
+    pub watched: Watched,
+    is_ending: AtomicBool,
+}
+
+impl Server {
+    pub fn new(
+        directory: String,
+        medium: String,
+        threads: usize,
+        password: Option<String>,
+    ) -> Self {
+        Self {
+            started: Instant::now(),
+            directory,
+            medium,
+            threads,
+            password,
+            keys: AtomicI64::new(0),
+            clients: AtomicUsize::new(0),
+            last_client: AtomicU64::new(0),
+            commands: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
+            watched: Watched::default(),
+            is_ending: AtomicBool::new(false),
+        }
+    }
+
+    /// Has all threads end.
+    pub fn end(&self) {
+        self.is_ending.store(true, Relaxed);
+    }
+
+    pub fn is_ending(&self) -> bool {
+        self.is_ending.load(Relaxed)
+    }
+}
+
+/// Milliseconds since 1970.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// The keys that clients watch, and the number of each one's last change.
+///
+/// A client enters a key before it reads it. A command that changes the key numbers the change while it runs, so that a read that follows the
+/// entry either sees the change or comes before its number. A command that is undone may leave a number: its key counts as changed.
+#[derive(Default)]
+pub struct Watched {
+    /// Entries of the map: commands look at the map only if there are some.
+    len: AtomicUsize,
+    keys: Mutex<HashMap<Vec<u8>, Watch>>,
+    last: AtomicU64,
+}
+
+struct Watch {
+    clients: usize,
+    /// Number of the last change.
+    changed: u64,
+}
+
+impl Watched {
+    /// Enters a key; returns the number of its last change.
+    pub fn enter(&self, key: &[u8]) -> u64 {
+        let mut keys = self.lock();
+        let fresh = Watch { clients: 0, changed: self.last.fetch_add(1, Relaxed) };
+        let watch = keys.entry(key.to_vec()).or_insert(fresh);
+        watch.clients += 1;
+        let changed = watch.changed;
+        self.len.store(keys.len(), Relaxed);
+        changed
+    }
+
+    /// Takes back an entry.
+    pub fn leave(&self, key: &[u8]) {
+        let mut keys = self.lock();
+        if let Some(watch) = keys.get_mut(key) {
+            watch.clients -= 1;
+            if watch.clients == 0 {
+                keys.remove(key);
+            }
+        }
+        self.len.store(keys.len(), Relaxed);
+    }
+
+    /// Numbers a change of a key.
+    pub fn touch(&self, key: &[u8]) {
+        if self.len.load(Relaxed) == 0 {
+            return;
+        }
+        if let Some(watch) = self.lock().get_mut(key) {
+            watch.changed = self.last.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Numbers a change of all keys.
+    pub fn touch_all(&self) {
+        for watch in self.lock().values_mut() {
+            watch.changed = self.last.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The number of the last change of a key that is entered.
+    pub fn changed(&self, key: &[u8]) -> Option<u64> {
+        self.lock().get(key).map(|watch| watch.changed)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Vec<u8>, Watch>> {
+        self.keys.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_seen_by_those_that_watch() {
+        let watched = Watched::default();
+        watched.touch(b"a");
+        assert_eq!(watched.changed(b"a"), None);
+        let first = watched.enter(b"a");
+        assert_eq!(watched.changed(b"a"), Some(first));
+        watched.touch(b"b");
+        assert_eq!(watched.changed(b"a"), Some(first));
+        watched.touch(b"a");
+        let second = watched.changed(b"a");
+        assert_ne!(second, Some(first));
+        assert_eq!(Some(watched.enter(b"a")), second);
+        watched.touch_all();
+        assert_ne!(watched.changed(b"a"), second);
+        watched.leave(b"a");
+        assert!(watched.changed(b"a").is_some());
+        watched.leave(b"a");
+        assert_eq!((watched.changed(b"a"), watched.len.load(Relaxed)), (None, 0));
+    }
+}
