@@ -70,8 +70,11 @@ pub trait Session {
     fn scan(&mut self, falling: bool, see: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), String>;
 }
 
+/// An open store, or why there is none.
+pub type Opened = Result<Box<dyn Store>, String>;
+
 /// Opens a store in a directory, with room for this number of bytes of keys and values.
-pub type Open<'o> = &'o dyn Fn(&Path, u64) -> Result<Box<dyn Store>, String>;
+pub type Open<'o> = &'o dyn Fn(&Path, u64) -> Opened;
 
 /// Runs a job, as the words `--name value` choose it, on a store.
 ///

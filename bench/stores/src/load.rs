@@ -2,7 +2,7 @@
 
 use crate::job::{Args, Job};
 use crate::keys::{self, Request, Spread, Values, key};
-use crate::{Report, Session, Store};
+use crate::{Opened, Report, Session, Store};
 use hdrhistogram::Histogram;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -112,10 +112,7 @@ pub fn crash(args: &Args, store: Box<dyn Store>) -> Result<Report, String> {
 }
 
 /// Opens a store that was left, looks at a part of it, and says how long the opening took.
-pub fn reopen(
-    args: &Args,
-    open: &dyn Fn() -> Result<Box<dyn Store>, String>,
-) -> Result<Report, String> {
+pub fn reopen(args: &Args, open: &dyn Fn() -> Opened) -> Result<Report, String> {
     let begun = Instant::now();
     let cpu = cpu_time();
     let store = open()?;

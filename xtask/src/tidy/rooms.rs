@@ -23,7 +23,7 @@ pub enum Use {
 
 /// The rooms from the ground up. A room may be used only by those that stand below it here.
 #[rustfmt::skip]
-pub const TABLE: [(&str, Use); 29] = [
+pub const TABLE: [(&str, Use); 30] = [
     ("pages",    Use::Rooms(&[])),
     ("os",       Use::Rooms(&["pages"])),
     ("sync",     Use::Rooms(&["os", "pages"])),

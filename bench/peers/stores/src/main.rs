@@ -4,14 +4,13 @@ mod fjall_store;
 mod redb_store;
 
 use serde_json::Value;
-use spandrel_stores::Store;
-use std::path::Path;
+use spandrel_stores::Open;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let (name, rest) = words.split_first().map_or(("", &[][..]), |(name, rest)| (name, rest));
-    let open: &dyn Fn(&Path, u64) -> Result<Box<dyn Store>, String> = match name {
+    let open: Open<'_> = match name {
         "redb" => &|directory, _| Ok(Box::new(redb_store::Redb::open(directory)?)),
         "fjall" => &|directory, _| Ok(Box::new(fjall_store::Fjall::open(directory)?)),
         _ => {

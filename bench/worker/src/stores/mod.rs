@@ -5,8 +5,7 @@ mod lmdb;
 mod lsm;
 
 use serde_json::Value;
-use spandrel_stores::{InMemory, Store};
-use std::path::Path;
+use spandrel_stores::{InMemory, Open};
 
 /// What stands behind `store`.
 const NAMES: [&str; 5] = ["spandrel", "memory", "leveldb", "rocksdb", "lmdb"];
@@ -19,7 +18,7 @@ pub fn run(words: &[String]) -> Result<Value, String> {
     let Some((name, rest)) = words.split_first() else {
         return Err(format!("store: which one? One of: {}", NAMES.join(", ")));
     };
-    let open: &dyn Fn(&Path, u64) -> Result<Box<dyn Store>, String> = match name.as_str() {
+    let open: Open<'_> = match name.as_str() {
         "spandrel" => &|directory, bytes| Ok(Box::new(durable::OnState::open(directory, bytes)?)),
         "memory" => &|_, _| Ok(Box::<InMemory>::default()),
         "leveldb" => &|directory, _| Ok(Box::new(lsm::Lsm::open(&lsm::LEVELDB, directory)?)),
