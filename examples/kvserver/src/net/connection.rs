@@ -16,7 +16,7 @@ const MOST_INPUT: usize = 1 << 30;
 /// Bytes that a connection reads before others have a turn, and steps that it plans.
 const TURN: usize = 4 << 20;
 const STEPS: usize = 1024;
-/// A client that leaves so many bytes of replies unread has no more requests read.
+/// A client that leaves more bytes of replies unread than this is read no more.
 pub const MOST_WAITING: usize = 1 << 20;
 /// An idle connection keeps no more room than this.
 const KEPT: usize = 256 << 10;
