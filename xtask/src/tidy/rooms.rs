@@ -23,7 +23,7 @@ pub enum Use {
 
 /// The rooms from the ground up. A room may be used only by those that stand below it here.
 #[rustfmt::skip]
-pub const TABLE: [(&str, Use); 30] = [
+pub const TABLE: [(&str, Use); 31] = [
     ("pages",    Use::Rooms(&[])),
     ("os",       Use::Rooms(&["pages"])),
     ("sync",     Use::Rooms(&["os", "pages"])),
@@ -50,6 +50,7 @@ pub const TABLE: [(&str, Use); 30] = [
     ("measure",  Use::Tool(&["console", "report", "policy", "os", "pages"])),
     ("harness",  Use::Tool(&["measure", "console", "sim", "report"])),
     ("cli",      Use::Anything),
+    ("stores",   Use::Tool(&[])),
     ("worker",   Use::Anything),
     ("kvserver", Use::Tool(&["spandrel"])),
     ("tests",    Use::Anything),
