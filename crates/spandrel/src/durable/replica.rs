@@ -16,6 +16,8 @@ const IDLE: Duration = Duration::from_millis(100);
 /// How long the thread sleeps where writers go on. If each record woke it, each batch would take a system call more, and a processor from the program.
 /// It is short beside the time in which a writer fills a log.
 const NAP: Duration = Duration::from_millis(1);
+/// Records between two pieces of a copy, where the log fills: a piece takes as long as that number of records.
+const TURNS: u32 = 64;
 /// How long the thread sleeps at most.
 const SLEEP_MS: u32 = 1000;
 
@@ -70,6 +72,7 @@ fn follow_on(
     };
     let mut quiet_since = Instant::now();
     let mut making: Option<Request> = None;
+    let mut turn = 0u32;
     loop {
         let seen = tail.seen();
         let is_closing = control.is_closing();
@@ -83,8 +86,12 @@ fn follow_on(
             if is_due || control.take_asked() {
                 settle(&mut settled, replica)?;
             }
-            // A piece for each record: the log goes on, and so does the copy.
-            making = piece(replica, making)?;
+            // The log comes first where it fills; the copy goes on all the same.
+            turn = turn.wrapping_add(1);
+            let is_short = control.tail() - replica.at() < shape.capacity / 4;
+            if is_short || turn.is_multiple_of(TURNS) {
+                making = piece(replica, making)?;
+            }
             continue;
         }
         if making.is_some() {
