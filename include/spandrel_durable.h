@@ -103,6 +103,14 @@ int spandrel_durable_read(spandrel_durable *state, spandrel_durable_command comm
  *              again: it is that of the last command that has returned. */
 int spandrel_durable_write(spandrel_durable *state, spandrel_durable_command command, void *argument);
 
+/* Copies a state to another directory, which is made if it is missing, while all threads go on. The copy has what was durable when this was called, and
+ * batches up to a later one. It is a state like any other, and survives a loss of power when this returns. It lies at the same addresses: a process has one
+ * of both open at a time. After a failure there is no copy.
+ *   EEXIST              the directory has a state or a log already,
+ *   ENOTDIR, EACCES     as for spandrel_durable_open,
+ *   ENOSPC, EFBIG, ...  the disk of the copy refused. */
+int spandrel_durable_copy(spandrel_durable *state, const char *directory);
+
 /* As malloc and its like, aligned to 16, for commands that write. An object stays until it is freed, whether or not anything leads to it.
  *   ENOMEM   the limit of the state is reached, or there is no memory,
  *   EINVAL   more than any state has; an alignment that is no power of two or more than 64 KiB,

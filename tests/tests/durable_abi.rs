@@ -71,6 +71,7 @@ fn two_states_of_a_process_are_apart() {
     let program = Program::hooked("cc", &source("durable_two.c"), &["-std=c11"]);
     program.is_killed(&["fill"]);
     program.ends_well(&["verify"]);
+    program.ends_well(&["copies"]);
 }
 
 /// Compilers of C that are there. The second one is not everywhere.

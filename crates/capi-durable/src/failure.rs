@@ -123,6 +123,14 @@ pub fn opened<T>(outcome: Result<*mut T, Failure>, directory: &std::path::Path) 
     })
 }
 
+/// The result of a function that has to do with a directory and returns 0, or -1.
+pub fn number_in(outcome: Result<(), Failure>, directory: &std::path::Path) -> c_int {
+    let Err(why) = outcome else { return 0 };
+    let errno = why.errno();
+    keep(Last::Text(text(format_args!("{}: {why}", directory.display()))), errno);
+    -1
+}
+
 impl From<OpenError> for Failure {
     fn from(why: OpenError) -> Self {
         Self::State(why.why)

@@ -12,6 +12,7 @@
 //! This room must never know how a state is laid out, nor how it becomes durable.
 
 mod commands;
+mod copy;
 mod current;
 mod failure;
 mod figures;
