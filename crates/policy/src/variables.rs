@@ -23,8 +23,9 @@ const OF_THE_LIBRARY: [&str; 15] = [
 ];
 
 /// Those that the command, the build and the tests read.
-const OF_TOOLS: [&str; 11] = [
+const OF_TOOLS: [&str; 12] = [
     "SPANDREL_BENCH_WORKER",
+    "SPANDREL_DURABLE_DIR",
     "SPANDREL_EVERY_BIT",
     "SPANDREL_FUZZ_COMPONENT",
     "SPANDREL_HEAP_LIB",
