@@ -47,7 +47,7 @@ pub struct Args {
     /// Puts among a hundred requests.
     pub updates: u32,
     pub spread: Spread,
-    /// A run ends after so long, if its keys last.
+    /// The longest duration of a run, in milliseconds; a fill ends with its keys.
     pub millis: u64,
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Records that are loaded at a time.
 const LOADED_AT_ONCE: usize = 1000;
-/// One in so many requests is timed by itself: to look at the clock takes as long as some of them.
+/// The latency of one request in this number is measured: reading the clock takes as long as a short request.
 const TIMED: usize = 8;
 /// Requests are drawn before; a longer run repeats them.
 const DRAWN_MOST: usize = 1 << 20;

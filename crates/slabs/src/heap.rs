@@ -217,7 +217,7 @@ pub struct Pass {
     pub idle: Length,
     /// When another huge page may be tried.
     pub restores_in_ms: Option<u64>,
-    /// Pages that have gone back since the beginning.
+    /// Pages released since the start of the process.
     pub released_ever: u64,
 }
 
@@ -428,10 +428,10 @@ pub fn give_back_reserve(keep: usize) {
     }
 }
 
-/// Where a walk over huge pages that hold nothing goes on: the range, and the huge page in it.
+/// The position of a walk over vacant huge pages: the range, and the huge page in it.
 pub type Cursor = (HugePageId, HugePageId);
 
-/// Gives back the tables' memory for at most `most` huge pages that hold nothing; where to go on, if there may be more.
+/// Releases the tables of at most `most` vacant huge pages. Returns the cursor of the next call; `None`: the walk is complete.
 pub fn give_back_tables((range, page): Cursor, most: HugeLength) -> Option<Cursor> {
     let (mut left, mut next) = (most.0, None);
     HEAP.lock().unbacked_from(range, |first, count| {

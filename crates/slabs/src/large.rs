@@ -37,7 +37,7 @@ impl Page {
         if vast.first.load(Acquire) as usize == self.0 { vast } else { self.short() }
     }
 
-    /// Notes a large span of this number of pages that begins here, with the object behind so many lines.
+    /// Records a large span of `pages` heap pages that begins here. The object begins `lines` cache lines behind its start.
     pub fn set_large(self, pages: usize, lines: usize) {
         let vast = self.vast();
         let record = if pages >= VAST_PAGES {
@@ -53,7 +53,7 @@ impl Page {
         record.began_small.store(0, Relaxed);
     }
 
-    /// The large span that begins here has this number of pages now, more than before.
+    /// Records the new length of the large span that begins here: `pages` heap pages, more than before.
     pub fn lengthen_large(self, pages: usize) {
         let (old, vast) = (self.large(), self.vast());
         if pages >= VAST_PAGES && !core::ptr::eq(old, vast) {

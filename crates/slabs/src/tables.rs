@@ -1,6 +1,6 @@
-//! Memory of the tables goes back too, once the data that they describe has gone back: a hundredth of the data of small objects.
+//! The release of table memory: the tables of small objects take a hundredth of their data, and describe nothing once the data is released.
 //!
-//! The background thread sees to it a while after much data has gone back. What went back a moment ago is often wanted again.
+//! The background thread releases tables a second after the last large release of data: memory that was released a moment ago is often allocated again.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
@@ -14,21 +14,21 @@ use crate::kernel::page_of;
 use crate::map::{self, CLASS_TABLE, NO_CLASS, SPAN_TABLES};
 use crate::refuse::clock;
 
-/// Pages that must have gone back since the last time: 64 MiB, whose tables take at most 0.75 MiB.
+/// Pages that the heap must release between two releases of tables: 64 MiB, whose tables take at most 0.75 MiB.
 const LEAST: u64 = (64 * MIB / HEAP_PAGE_BYTES) as u64;
-/// And their number has been about the same for so long.
+/// The duration without another such release, in milliseconds.
 const REST_MS: u64 = 1000;
-/// Huge pages at a time, between which others get the lock: 12 MiB of tables, a third of a millisecond.
+/// Huge pages for each hold of the heap's lock: 12 MiB of tables, a third of a millisecond.
 const AT_A_TIME: HugeLength = HugeLength(512);
 
-/// Pages that had gone back, since the beginning, when the tables' memory did last.
+/// Pages that the process had released at the last release of tables.
 static SWEPT: AtomicU64 = AtomicU64::new(0);
-/// About how many have, ...
+/// Pages released, as of the last large change, ...
 static RELEASED: AtomicU64 = AtomicU64::new(0);
-/// ... and since when.
+/// ... and the time of that change.
 static SINCE_MS: AtomicU64 = AtomicU64::new(0);
 
-/// Gives back what is due, as this number of pages has gone back since the beginning; when to look again, if there is more. Without a lock.
+/// Releases the tables that are due. `released`: pages that the process has released so far. Returns the milliseconds until the next look, if a release is pending. The caller holds no lock.
 pub fn tend(released: u64) -> Option<u32> {
     let now = clock::coarse_ms();
     if !is_worth(released) {
@@ -46,7 +46,7 @@ pub fn tend(released: u64) -> Option<u32> {
     None
 }
 
-/// Gives back what can go, as this number of pages has gone back since the beginning. Without a lock.
+/// Releases tables at once. `released`: pages that the process has released so far. The caller holds no lock.
 pub fn give_back_now(released: u64) {
     if is_worth(released) {
         give_back_all(released);
@@ -66,8 +66,8 @@ fn give_back_all(released: u64) {
     }
 }
 
-/// Gives back the tables' memory for huge pages of data. What was known of objects that lay there is forgotten: a second free of one is told
-/// as that of an address without an object.
+/// Releases the tables of huge pages of data. A later double free of an object that lay there is still detected, and reported as one of an
+/// unknown address.
 ///
 /// # Safety
 /// The huge pages hold nothing, and the heap's lock is held.

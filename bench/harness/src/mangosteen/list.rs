@@ -15,7 +15,7 @@ pub const SCALE_QUICK: f64 = 0.01;
 pub struct Sizes {
     /// Records of a store.
     pub keys: u64,
-    /// A run ends after so long.
+    /// The longest duration of a run, in milliseconds.
     pub millis: u64,
     /// MiB of values in the state that is recovered.
     pub recovered: u64,

@@ -82,7 +82,7 @@ impl Cursor {
         false
     }
 
-    /// Goes back before the child at the place of the last step, to the end of the leaf before. False: there is none.
+    /// Moves the cursor to the end of the leaf before the child of the last step. False: there is no such leaf.
     fn backward<M: Medium>(&mut self, tree: Tree<'_, M>) -> bool {
         while let Some(step) = self.path.last_mut() {
             let Some(next) = step.place.checked_sub(1).filter(|_| self.left > 0) else {

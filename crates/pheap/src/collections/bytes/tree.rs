@@ -159,7 +159,7 @@ fn behind(key: &[u8], skip: usize) -> &[u8] {
 }
 
 impl<'c, M: Medium> Tree<'c, M> {
-    /// Where the object is that a word leads to, if it may have so many bytes: within the heap, behind the metadata of a region, aligned.
+    /// The offset of the object that a word points to. `None`: an object of that size cannot lie there (beyond the heap, in the metadata of a region, unaligned).
     #[inline]
     pub fn object(&self, word: u64, least: usize) -> Option<usize> {
         let at = offset_of_word(word)?;
