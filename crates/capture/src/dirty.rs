@@ -22,6 +22,19 @@ const WORD_BYTES: usize = size_of::<u64>();
 #[repr(align(64))]
 struct Page([u8; PAGE_BYTES]);
 
+/// The older copy of a region.
+pub trait Older {
+    /// Fills in the page at an address of the region as the last batch left it, with all runs that were named so far. Older it must not be: a block that one
+    /// batch changes and the next one changes back would be equal to the copy, and the second write would be lost.
+    fn page(&mut self, at: *const u8, into: &mut [u8; PAGE_BYTES]);
+}
+
+impl<F: FnMut(*const u8, &mut [u8; PAGE_BYTES])> Older for F {
+    fn page(&mut self, at: *const u8, into: &mut [u8; PAGE_BYTES]) {
+        self(at, into);
+    }
+}
+
 /// A capture of writes to one region that needs no notes. It names the blocks that differ from an older copy.
 pub struct DirtyPages<F> {
     written: Written,
@@ -33,18 +46,14 @@ pub struct DirtyPages<F> {
     blocks: u64,
 }
 
-impl<F: FnMut(*const u8, &mut [u8; PAGE_BYTES])> DirtyPages<F> {
+impl<F: Older> DirtyPages<F> {
     /// A capture of writes to `bytes` bytes at `at`, in blocks of `block_bytes` bytes: 16, 32, 64 or 128.
-    ///
-    /// `older` has the address of a page, and fills in the page as the last batch left it, with all runs that were named so far. Older it must
-    /// not be: a block that one batch changes and the next one changes back would be equal to the copy, and the second write would be lost.
     ///
     /// # Errors
     /// [`Refused::Size`].
     ///
     /// # Safety
-    /// `written` watches this range of whole pages. The range is readable as long as the value lives, but for a call of `older`, which does
-    /// not change it.
+    /// `written` watches this range of whole pages. The range is readable as long as the value lives. `older` does not change it.
     pub unsafe fn new(
         written: Written,
         at: *const u8,
@@ -62,6 +71,11 @@ impl<F: FnMut(*const u8, &mut [u8; PAGE_BYTES])> DirtyPages<F> {
         }
         let (shift, copy) = (block_bytes.trailing_zeros(), Page([0; PAGE_BYTES]));
         Ok(Self { written, at, bytes, shift, older, copy, blocks: 0 })
+    }
+
+    /// The older copy.
+    pub fn older_mut(&mut self) -> &mut F {
+        &mut self.older
     }
 
     /// The range has `bytes` bytes from now on.
@@ -84,7 +98,7 @@ impl<F: FnMut(*const u8, &mut [u8; PAGE_BYTES])> DirtyPages<F> {
     }
 }
 
-impl<F: FnMut(*const u8, &mut [u8; PAGE_BYTES])> Capture for DirtyPages<F> {
+impl<F: Older> Capture for DirtyPages<F> {
     /// Does nothing: writes between two batches differ from the copy as well, and count for the second one.
     fn begin(&mut self) {}
 
@@ -96,7 +110,7 @@ impl<F: FnMut(*const u8, &mut [u8; PAGE_BYTES])> Capture for DirtyPages<F> {
         let (at, end, mut open) = (*at, *at + *bytes, None::<Run>);
         let mut compare = |page: usize| {
             let from = core::ptr::with_exposed_provenance::<u64>(page);
-            older(from.cast(), &mut copy.0);
+            older.page(from.cast(), &mut copy.0);
             differing(from, &copy.0, *shift, |block| {
                 *blocks += 1;
                 let start = page + (block << *shift);

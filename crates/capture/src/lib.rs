@@ -32,7 +32,7 @@ mod regions;
 mod table;
 
 pub use captured::{Captured, Extent, Sizes};
-pub use dirty::DirtyPages;
+pub use dirty::{DirtyPages, Older};
 pub use explicit::Explicit;
 pub use hooks::CompilerHooks;
 pub use ranges::RANGE_BYTES;

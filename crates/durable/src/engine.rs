@@ -81,6 +81,8 @@ impl<'a> Engine<'a> {
         let point = unsafe { self.front.commit(image, (count, bytes), |see| self.runs.each(see)) };
         match point {
             Ok(point) => {
+                // SAFETY: as above.
+                unsafe { memory.notes().keep(|see| self.runs.each(see)) };
                 self.figures.batches += 1;
                 self.figures.runs += count;
                 self.figures.bytes += bytes;

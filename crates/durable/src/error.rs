@@ -61,6 +61,16 @@ pub enum Error {
     },
     /// The process is the child of a fork of the one that has opened the state.
     Forked,
+    /// The state is a plain one, and the program's allocator does not allocate in states.
+    Allocator,
+    /// The state is a plain one, and the kernel draws the addresses of the program.
+    Addresses,
+    /// The state is a plain one, of another build of the program.
+    OtherBuild,
+    /// The state is a plain one of this build, loaded at other addresses.
+    Moved,
+    /// The state is a plain one of another type.
+    OtherType,
 }
 
 impl Error {
@@ -98,7 +108,10 @@ impl Error {
             Self::Heap(why) => why.errno(),
             Self::Panicked | Self::Undone | Self::Stray => libc::EUCLEAN,
             Self::TooLong => libc::EMSGSIZE,
-            Self::Layout { .. } => libc::EPROTOTYPE,
+            Self::Layout { .. } | Self::OtherBuild | Self::Moved | Self::OtherType => {
+                libc::EPROTOTYPE
+            }
+            Self::Allocator | Self::Addresses => libc::ENOTSUP,
             Self::Forked => libc::EPERM,
         }
     }
@@ -194,6 +207,21 @@ impl fmt::Display for Error {
             ),
             Self::Forked => f.write_str(
                 "the process is the child of a fork; open the state in the process that uses it",
+            ),
+            Self::Allocator => f.write_str(
+                "a plain state needs the allocator `spandrel::durable::Allocator`; make it the program's `#[global_allocator]`",
+            ),
+            Self::Addresses => f.write_str(
+                "the kernel draws the addresses of the program, and values of a plain state point into it; call `spandrel::durable::fix_addresses()` first in `main`",
+            ),
+            Self::OtherBuild => f.write_str(
+                "the state was made by another build of the program, and its values point into that one; open it with that build, and have it write out what the state has",
+            ),
+            Self::Moved => f.write_str(
+                "the program was at other addresses when it made the state; start it in the same way (`spandrel::durable::fix_addresses()` or `setarch -R`)",
+            ),
+            Self::OtherType => f.write_str(
+                "the state is of another type; open it as the type that it was made with",
             ),
         }
     }

@@ -1,23 +1,40 @@
-//! Where the captured medium notes its stores: the front end of explicit notes, for the one thread that runs a batch.
+//! Where the captured medium notes its stores, for the one thread that runs a batch. Where nothing is noted, the written pages are compared.
 
 use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 use spandrel_capture::{Capture, Explicit, Refused, Regions, Sizes, Statistics};
-use spandrel_pmem::Notes;
+use spandrel_pmem::{Failed, Notes};
 use spandrel_sync::thread_slot;
 
 use crate::error::Error;
+use crate::shadow::Pages;
 
 /// No batch runs: a store is stray.
 const NONE: usize = 0;
 /// Nothing is noted: the state is being made or read.
 const OFF: usize = 1;
 
+/// How the stores of a batch are found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum How {
+    /// Each store is noted.
+    #[default]
+    Notes,
+    /// The written pages are compared with a copy: for code that notes nothing.
+    DirtyPages,
+}
+
+enum Front {
+    Explicit(Explicit),
+    Pages(Pages),
+}
+
 /// See the head of this file.
 pub struct BatchNotes {
-    explicit: UnsafeCell<Explicit>,
+    front: UnsafeCell<Front>,
+    how: How,
     /// The thread that runs a batch, by the address of its slot; or one of the numbers above.
     runs: AtomicUsize,
     has_strayed: AtomicBool,
@@ -37,28 +54,39 @@ impl BatchNotes {
     ///
     /// # Errors
     /// [`Error::System`] with `ENOMEM`.
-    pub fn new(sizes: Sizes) -> Result<Self, Error> {
-        let explicit = Explicit::new(sizes, Regions::default());
-        let explicit = explicit.map_err(|why| match why {
+    pub fn new(sizes: Sizes, how: How) -> Result<Self, Error> {
+        let refused = |why| match why {
             Refused::Memory => Error::System(libc::ENOMEM),
             _ => Error::System(libc::EINVAL),
-        })?;
+        };
+        let front = match how {
+            How::Notes => {
+                Front::Explicit(Explicit::new(sizes, Regions::default()).map_err(refused)?)
+            }
+            How::DirtyPages => Front::Pages(Pages::new(sizes.block_bytes)),
+        };
         let (runs, has_strayed) = (AtomicUsize::new(OFF), AtomicBool::new(false));
-        Ok(Self { explicit: UnsafeCell::new(explicit), runs, has_strayed })
+        Ok(Self { front: UnsafeCell::new(front), how, runs, has_strayed })
     }
 
-    /// The durable bytes are these. No batch runs.
+    /// The durable bytes are the first `bytes` of the `reserved` ones at `at`, and all that these grow by. No batch runs.
     ///
     /// # Errors
-    /// [`Error::System`] with `EINVAL`: no region can be that.
+    /// [`Error::System`] with `EINVAL`: no region can be that; `ENOMEM`.
     ///
     /// # Safety
-    /// No other thread uses the notes.
-    pub unsafe fn cover(&self, at: *const u8, bytes: usize) -> Result<(), Error> {
-        let regions = Regions::of(at, bytes).map_err(|_| Error::System(libc::EINVAL))?;
+    /// No other thread uses the notes or stores to the bytes. They are private memory, and mapped as long as this value lives.
+    pub unsafe fn cover(&self, at: *mut u8, bytes: usize, reserved: usize) -> Result<(), Error> {
         // SAFETY: promised by the caller.
-        *unsafe { &mut *self.explicit.get() }.regions_mut() = regions;
-        Ok(())
+        match unsafe { &mut *self.front.get() } {
+            Front::Explicit(explicit) => {
+                let regions = Regions::of(at, reserved).map_err(|_| Error::System(libc::EINVAL))?;
+                *explicit.regions_mut() = regions;
+                Ok(())
+            }
+            // SAFETY: promised by the caller.
+            Front::Pages(pages) => Ok(unsafe { pages.watch(at, bytes, reserved)? }),
+        }
     }
 
     /// Between two batches from now on.
@@ -77,8 +105,23 @@ impl BatchNotes {
     /// The calling thread runs the batch.
     pub unsafe fn end(&self, see: &mut dyn FnMut(*const u8, usize)) {
         // SAFETY: promised by the caller.
-        unsafe { &mut *self.explicit.get() }.end(see);
+        match unsafe { &mut *self.front.get() } {
+            Front::Explicit(explicit) => explicit.end(see),
+            Front::Pages(pages) => pages.end(see),
+        }
         self.rest();
+    }
+
+    /// A batch is durable, whose runs `each` calls its argument with.
+    ///
+    /// # Safety
+    /// The calling thread has run the batch, and no thread stores to the state meanwhile. The runs lie in the state.
+    pub unsafe fn keep(&self, each: impl FnOnce(&mut dyn FnMut(*const u8, usize))) {
+        // SAFETY: promised by the caller.
+        if let Front::Pages(pages) = unsafe { &mut *self.front.get() } {
+            // SAFETY: as above.
+            each(&mut |at, len| unsafe { pages.keep(at, len) });
+        }
     }
 
     /// Whether a thread stored outside of a batch.
@@ -92,7 +135,10 @@ impl BatchNotes {
     /// No other thread runs a batch.
     pub unsafe fn statistics(&self) -> Statistics {
         // SAFETY: promised by the caller.
-        unsafe { &*self.explicit.get() }.statistics()
+        match unsafe { &*self.front.get() } {
+            Front::Explicit(explicit) => explicit.statistics(),
+            Front::Pages(pages) => pages.statistics(),
+        }
     }
 }
 
@@ -102,9 +148,23 @@ impl Notes for BatchNotes {
         let runs = self.runs.load(Relaxed);
         if runs == me() {
             // SAFETY: this thread runs the batch.
-            unsafe { &mut *self.explicit.get() }.note(at, bytes);
+            if let Front::Explicit(explicit) = unsafe { &mut *self.front.get() } {
+                explicit.note(at, bytes);
+            }
         } else if runs != OFF {
             self.has_strayed.store(true, Relaxed);
+        }
+    }
+
+    fn grow(&self, _: *const u8, bytes: usize) -> Result<(), Failed> {
+        if self.how == How::Notes || self.runs.load(Relaxed) != me() {
+            return Ok(());
+        }
+        // SAFETY: this thread runs the batch, and the medium has opened the bytes.
+        match unsafe { &mut *self.front.get() } {
+            Front::Explicit(_) => Ok(()),
+            // SAFETY: as above.
+            Front::Pages(pages) => unsafe { pages.grow(bytes) },
         }
     }
 }

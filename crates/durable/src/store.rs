@@ -17,7 +17,7 @@ use spandrel_redolog::{Point, Ring, Shape};
 use crate::copy::OneFile;
 use crate::directory::{Directory, Paths, check_file};
 use crate::error::Error;
-use crate::notes::BatchNotes;
+use crate::notes::{BatchNotes, How};
 use crate::recovery::{Recovered, recover};
 use crate::ring_file::RingFile;
 use crate::state_file::StateFile;
@@ -36,7 +36,9 @@ pub struct Settings {
     pub log: Option<u64>,
     /// A number for the layout of the program's types; 0: any.
     pub layout: u64,
-    /// How writes are noted.
+    /// How stores are found.
+    pub how: How,
+    /// How they are noted.
     pub capture: Sizes,
 }
 
@@ -44,7 +46,8 @@ impl Default for Settings {
     /// A state of 1 MiB that may grow to 64 GiB.
     fn default() -> Self {
         let capture = Sizes::default();
-        Self { size: 1 << 20, limit: 64 << 30, log: None, layout: 0, capture }
+        let how = How::default();
+        Self { size: 1 << 20, limit: 64 << 30, log: None, layout: 0, how, capture }
     }
 }
 
@@ -196,7 +199,7 @@ const LEAST_LIMIT: usize = 64 << 20;
 fn reserve(base: usize, bytes: usize, settings: &Settings) -> Result<Memory, Error> {
     let mut limit = settings.limit.max(bytes);
     loop {
-        let notes = BatchNotes::new(settings.capture)?;
+        let notes = BatchNotes::new(settings.capture, settings.how)?;
         match Captured::new(Some(base), bytes, limit, notes) {
             Err(Failed(libc::ENOMEM)) if limit / 2 >= bytes.max(LEAST_LIMIT) => limit /= 2,
             Err(Failed(libc::EADDRINUSE)) => {
@@ -399,7 +402,7 @@ pub fn load(paths: &Paths, directory: Directory, settings: &Settings) -> Result<
 pub fn begin_first(memory: &Memory) -> Result<(), Error> {
     let (at, reserved) = memory.reserved();
     // SAFETY: the calling thread has the memory to itself.
-    unsafe { memory.notes().cover(at.as_ptr(), reserved)? };
+    unsafe { memory.notes().cover(at.as_ptr(), memory.bytes(), reserved)? };
     memory.notes().begin();
     Ok(())
 }

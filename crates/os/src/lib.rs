@@ -26,6 +26,7 @@ pub mod live;
 pub mod message;
 pub mod modules;
 pub mod pagemap;
+pub mod personality;
 pub mod pressure;
 pub mod processors;
 pub mod rseq;

@@ -81,6 +81,23 @@ impl Module {
         self.addresses.clone()
     }
 
+    /// What the loader has added to the addresses that the file states: 0 for a file that has addresses of its own.
+    pub fn base(&self) -> usize {
+        self.base
+    }
+
+    /// The number that the linker has given the file for its contents (`NT_GNU_BUILD_ID`); `None`: it has none.
+    pub fn build_id(&self) -> Option<&'static [u8]> {
+        // SAFETY: the headers of a loaded file are mapped as long as it is.
+        let headers = unsafe { &*self.headers };
+        let notes = headers.iter().filter(|header| header.p_type == libc::PT_NOTE);
+        notes.into_iter().find_map(|header| {
+            let at = self.base.wrapping_add(header.p_vaddr as usize) as *const u8;
+            // SAFETY: the notes are a part of a loaded segment.
+            build_id_among(unsafe { core::slice::from_raw_parts(at, header.p_memsz as usize) })
+        })
+    }
+
     /// Has the variables of the file that are zero at first on small pages. Where the kernel has huge pages wherever one fits, the
     /// first of them that is used would take 2 MiB. For a file of this code, and before any such variable is read or written to:
     /// nothing else here uses one.
@@ -354,9 +371,56 @@ unsafe extern "C" fn look<F: FnMut(&Module) -> bool>(
     c_int::from(is_it)
 }
 
+/// The build id among notes: each is the lengths of its name and of its contents, a type, and both, padded to words of 4 bytes.
+fn build_id_among(mut notes: &[u8]) -> Option<&[u8]> {
+    const BUILD_ID: u32 = 3;
+    const NAME: &[u8] = b"GNU\0";
+    loop {
+        let (head, rest) = notes.split_first_chunk::<12>()?;
+        let word = |at: usize| {
+            let bytes = head.get(at..)?.first_chunk()?;
+            Some(u32::from_ne_bytes(*bytes))
+        };
+        let (name_len, len, kind) = (word(0)? as usize, word(4)? as usize, word(8)?);
+        let (name, rest) = rest.split_at_checked(name_len.next_multiple_of(4))?;
+        let contents = rest.get(..len)?;
+        if kind == BUILD_ID && name == NAME && len > 0 {
+            return Some(contents);
+        }
+        // The last one may lack its padding.
+        notes = rest.get(len.next_multiple_of(4)..)?;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_build_id_is_found_among_notes() {
+        let note = |kind: u32, name: &[u8; 4], contents: &[u8]| {
+            let mut note = std::vec::Vec::from(4u32.to_ne_bytes());
+            note.extend((contents.len() as u32).to_ne_bytes());
+            note.extend(kind.to_ne_bytes());
+            note.extend(name);
+            note.extend(contents);
+            note.resize(note.len().next_multiple_of(4), 0);
+            note
+        };
+        extern crate std;
+        let mut notes = note(1, b"GNU\0", b"version");
+        notes.extend(note(3, b"NOT\0", b"other"));
+        assert_eq!(build_id_among(&notes), None);
+        notes.extend(note(3, b"GNU\0", b"the number!!"));
+        assert_eq!(build_id_among(&notes), Some(&b"the number!!"[..]));
+        for end in 0..notes.len() {
+            assert_eq!(build_id_among(&notes[..end]), None);
+        }
+        notes[0] = 255;
+        assert_eq!(build_id_among(&notes), None);
+        notes.fill(255);
+        assert_eq!(build_id_among(&notes), None);
+    }
 
     #[test]
     fn code_and_data_are_of_the_program_and_the_heap_is_nobodys() {

@@ -18,6 +18,15 @@ use crate::room;
 pub trait Notes: Sync {
     /// `bytes` bytes from the address on are stored to. Called before the store, by the thread that stores.
     fn note(&self, at: *const u8, bytes: usize);
+
+    /// The medium, which begins at an address, has that number of bytes from now on. The new ones can be used, and none was stored to yet.
+    ///
+    /// # Errors
+    /// The error's number: the medium stays as it was.
+    fn grow(&self, base: *const u8, bytes: usize) -> Result<(), Failed> {
+        let _ = (base, bytes);
+        Ok(())
+    }
 }
 
 /// See the head of this file.
@@ -90,6 +99,7 @@ unsafe impl<N: Notes> Medium for Captured<N> {
         if !unsafe { vm::open(self.base.as_ptr().add(has), to - has) } {
             return Err(Failed(libc::ENOMEM));
         }
+        self.notes.grow(self.base.as_ptr(), to)?;
         self.bytes.store(to, Release);
         Ok(())
     }

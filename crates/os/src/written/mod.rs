@@ -1,4 +1,4 @@
-//! Which pages of a private file mapping were written.
+//! Which pages of a private mapping, of a file or anonymous, were written.
 //!
 //! Two ways:
 //!
@@ -45,8 +45,8 @@ impl Written {
     /// Watches a range of whole pages, of which none counts as written.
     ///
     /// # Safety
-    /// The range is a private mapping of a file, for reading and writing, that belongs to the caller. No page of it was written yet. It is
-    /// unmapped only after the last call of this value.
+    /// The range is a private mapping, of a file or anonymous, for reading and writing, that belongs to the caller. What was written before does not
+    /// count. It is unmapped only after the last call of this value.
     pub unsafe fn watch(at: *mut u8, len: usize) -> Self {
         let at = at as usize;
         let how = kernel::watch(at, len).unwrap_or_else(|_| How::Own { pagemap: own::open() });

@@ -49,11 +49,13 @@ mod db;
 mod log;
 mod opening;
 mod options;
+mod plain;
 mod replica;
 
 pub use db::{Client, Durable, Report};
 pub use opening::Opening;
 pub use options::{OpenError, Options};
+pub use plain::{Allocator, Plain, PlainClient, fix_addresses, outside};
 pub use spandrel_durable::Error;
 
 /// The heap that a durable state lies in.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use spandrel_durable::notes::How;
 use spandrel_durable::store::Settings;
 
 use super::Error;
@@ -42,6 +43,12 @@ impl Options {
     /// Bytes of the blocks in which stores are noted: 16, 32, 64 or 128; 32 by default.
     pub fn block_size(mut self, bytes: usize) -> Self {
         self.settings.capture.block_bytes = bytes;
+        self
+    }
+
+    /// How stores are found.
+    pub(super) fn found_by(mut self, how: How) -> Self {
+        self.settings.how = how;
         self
     }
 

@@ -1,0 +1,366 @@
+//! States of ordinary types, whose code notes nothing.
+
+mod allocator;
+mod program;
+
+use std::any::type_name;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::prelude::v1::*;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use spandrel_durable::engine::Figures;
+use spandrel_durable::notes::How;
+
+pub use allocator::Allocator;
+pub use program::fix_addresses;
+
+use super::command::Payload;
+use super::{Arena, Client, Durable, Error, OpenError, Opening, Options, Report};
+use allocator::Scope;
+use program::Program;
+
+/// Runs `body` so that what it allocates lies outside of the state, within a command of a [plain state](Plain): for what the program makes once and keeps, such
+/// as a `LazyLock`. Outside of commands it changes nothing.
+pub fn outside<T>(body: impl FnOnce() -> T) -> T {
+    let _scope = Scope::leave();
+    body()
+}
+
+/// A durable state of ordinary types: `HashMap`, `BTreeMap`, `Vec`, `String`, `Box`, structs and enums of them, types of other crates.
+///
+/// What commands that write allocate lies in the state. What they have stored is found by the pages that the kernel names as written, and a comparison with a
+/// copy: the state takes its memory twice, and a batch costs tens of microseconds and more, the longer the larger the state is (`docs/durable.md` has
+/// figures). The [collections](super::collections) of a [`Durable`] are faster by far.
+///
+/// ```no_run
+/// use std::collections::HashMap;
+/// use spandrel::durable::{Allocator, Options, Plain, fix_addresses};
+///
+/// #[global_allocator]
+/// static ALLOC: Allocator = Allocator::new();
+///
+/// fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     fix_addresses()?; // first of all: it may start the program again
+///     let db = Plain::open("visits", Options::new(), HashMap::<String, u64>::new)?;
+///     let visits = db.write(|visits| {
+///         let number = visits.entry("you".to_string()).or_default();
+///         *number += 1;
+///         *number
+///     })?;
+///     println!("{visits}");
+///     Ok(())
+/// }
+/// ```
+///
+/// # What a state needs
+/// - The program's allocator is [`Allocator`], and the program is always at the same addresses: [`fix_addresses`].
+/// - The build of the program is the one that made the state: values point into it. Before an upgrade the old build writes out what the state has.
+/// - All that the state leads to was allocated by its own commands. What a command takes out of a lock or a cell that it has captured, or moves there, breaks that.
+///   An `Arc` of the state that leaves a command is dropped before the state is closed.
+/// - What a command makes for the whole program (a `LazyLock`, a variable of the thread) is made before, or by [`outside`].
+/// - A panic's payload is a text.
+/// - No value of it depends on the process: no file, no thread, no time since the start.
+///
+/// The rest is as for [`Durable`].
+pub struct Plain<S: 'static> {
+    /// Dropped before the memory is.
+    addresses: Known,
+    db: Durable<Root<S>>,
+}
+
+/// The allocator knows the addresses of the state, which begins here, until this is dropped.
+struct Known(usize);
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        allocator::remove(self.0);
+    }
+}
+
+/// What a plain state begins with, in the arena.
+#[repr(C)]
+struct Head<S> {
+    program: Program,
+    /// Of the type's name, size and alignment.
+    type_number: u64,
+    state: S,
+}
+
+/// The root that leads to it.
+const ROOT: &str = "spandrel.plain";
+
+/// The state, as its durable memory has it.
+struct Root<S> {
+    arena: Arc<Arena>,
+    head: NonNull<Head<S>>,
+}
+
+// SAFETY: a reference to the state is made from one to this value, and shared or exclusive as that is: `S` answers for it.
+unsafe impl<S: Send> Send for Root<S> {}
+// SAFETY: as above.
+unsafe impl<S: Sync> Sync for Root<S> {}
+
+impl<S: 'static> Root<S> {
+    /// Opens what the arena has, or makes it. The calling thread runs the first batch.
+    fn open(arena: &Arc<Arena>, init: impl Fn() -> S) -> Result<Self, Error> {
+        let program = Program::current()?;
+        let type_number = {
+            let mut hasher = DefaultHasher::new();
+            (type_name::<S>(), size_of::<S>(), align_of::<S>()).hash(&mut hasher);
+            hasher.finish()
+        };
+        if let Some(index) = arena.find_root(ROOT)?
+            && let Some(head) = arena.get_root(index)?
+        {
+            let head = head.cast::<Head<S>>();
+            // SAFETY: the root leads to a head, whose first fields are the same for all types.
+            let (its, its_type) = unsafe {
+                let at = head.as_ptr();
+                ((&raw const (*at).program).read(), (&raw const (*at).type_number).read())
+            };
+            return match () {
+                () if its.build != program.build => Err(Error::OtherBuild),
+                () if its.at != program.at => Err(Error::Moved),
+                () if its_type != type_number => Err(Error::OtherType),
+                () => Ok(Self { arena: Arc::clone(arena), head }),
+            };
+        }
+        let place = arena.alloc_aligned(size_of::<Head<S>>(), align_of::<Head<S>>())?;
+        let head = place.cast::<Head<S>>();
+        let state = {
+            // SAFETY: the calling thread runs the first batch; the arena outlives the scope.
+            let _scope = unsafe { Scope::enter(arena) };
+            init()
+        };
+        // SAFETY: a new object of that size and alignment.
+        unsafe { head.write(Head { program, type_number, state }) };
+        let index = arena.named_root_of(ROOT, 0)?;
+        arena.set_root(index, Some(place))?;
+        Ok(Self { arena: Arc::clone(arena), head })
+    }
+
+    fn state(&self) -> &S {
+        // SAFETY: the head lies in the arena as long as the state is open, and changes by `state_mut` alone.
+        unsafe { &self.head.as_ref().state }
+    }
+
+    fn state_mut(&mut self) -> &mut S {
+        // SAFETY: as above; the reference is exclusive as that to this value is.
+        unsafe { &mut self.head.as_mut().state }
+    }
+
+    /// Runs a command of a batch. What it returns is copied out of the state.
+    fn run<R: Clone>(&mut self, freed: &[NonZeroUsize], command: impl Fn(&mut S) -> R) -> R {
+        let arena = Arc::clone(&self.arena);
+        // SAFETY: the calling thread runs the batch, and the arena outlives the scope.
+        let _scope = unsafe { Scope::enter(&arena) };
+        for object in freed {
+            // SAFETY: objects of the state that were given to the allocator, once each.
+            unsafe { allocator::free_in(&arena, with_address(*object)) };
+        }
+        let command = AssertUnwindSafe(|| command(self.state_mut()));
+        match catch_unwind(command) {
+            Ok(result) => outside(|| result.clone()),
+            Err(payload) => resume_unwind(outside(|| text_of(payload))),
+        }
+    }
+}
+
+/// What a panic carries, outside of the state: the command is undone, and what it has allocated with it.
+fn text_of(payload: Payload) -> Payload {
+    let text: Payload = match payload.downcast_ref::<String>() {
+        Some(text) => Box::new(text.clone()),
+        None => match payload.downcast_ref::<&'static str>() {
+            Some(text) => Box::new(*text),
+            None => Box::new("a command has panicked with a value that is no text"),
+        },
+    };
+    // It may own objects of the state, which are undone without it.
+    std::mem::forget(payload);
+    text
+}
+
+fn with_address(object: NonZeroUsize) -> NonNull<u8> {
+    NonNull::with_exposed_provenance(object)
+}
+
+/// Frees objects in the next command if the one that was to free them has not.
+struct Freed {
+    base: usize,
+    objects: Vec<NonZeroUsize>,
+}
+
+impl Freed {
+    fn take(base: usize) -> Self {
+        Self { base, objects: allocator::take_freed(base) }
+    }
+
+    fn were_freed(mut self) {
+        self.objects = Vec::new();
+    }
+}
+
+impl Drop for Freed {
+    fn drop(&mut self) {
+        let objects = std::mem::take(&mut self.objects);
+        if !objects.is_empty() {
+            allocator::put_freed(self.base, objects);
+        }
+    }
+}
+
+/// Whether the program's allocator is [`Allocator`].
+fn is_allocator_ours(arena: &Arena) -> bool {
+    // SAFETY: the calling thread runs the first batch; the arena outlives the scope.
+    let _scope = unsafe { Scope::enter(arena) };
+    let probe = std::hint::black_box(Box::new(0u64));
+    allocator::is_of(arena, (&raw const *probe).cast_mut().cast())
+}
+
+impl<S: Send + Sync + 'static> Plain<S> {
+    /// Opens the state of a directory, as [`Durable::open`] does. Where there is none, `init` makes it.
+    ///
+    /// # Errors
+    /// Those of [`Durable::open`]; [`Error::Allocator`], [`Error::Addresses`], [`Error::OtherBuild`], [`Error::Moved`], [`Error::OtherType`]. Nothing was changed.
+    ///
+    /// # Panics
+    /// `init` panics. There is no state then.
+    pub fn open(
+        directory: impl AsRef<Path>,
+        options: Options,
+        init: impl Fn() -> S,
+    ) -> Result<Self, OpenError> {
+        let directory = directory.as_ref();
+        let refused = |why| OpenError { directory: directory.to_path_buf(), why };
+        if !program::has_fixed_addresses() {
+            return Err(refused(Error::Addresses));
+        }
+        // Made once for the program, and not in a state by the first command that writes a line.
+        drop((std::io::stdout(), std::io::stdin(), std::thread::current()));
+        let opening = Opening::begin(directory, options.found_by(How::DirtyPages))?;
+        if !is_allocator_ours(opening.arena()) {
+            return Err(refused(Error::Allocator));
+        }
+        let root = Root::open(opening.arena(), init).map_err(refused)?;
+        let (base, bytes) = opening.arena().medium().reserved();
+        let base = base.as_ptr() as usize;
+        let db = opening.finish(|_| Ok(root))?;
+        allocator::add(base, bytes);
+        Ok(Self { addresses: Known(base), db })
+    }
+
+    /// See [`Durable::report`].
+    pub fn report(&self) -> Report {
+        self.db.report()
+    }
+
+    /// See [`Durable::client`].
+    ///
+    /// # Panics
+    /// As there.
+    pub fn client(&self) -> PlainClient<'_, S> {
+        PlainClient { client: self.db.client(), base: self.addresses.0 }
+    }
+
+    /// Runs a command that reads the state; see [`Durable::read`]. What it allocates is the program's.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn read<R>(&self, command: impl FnOnce(&S) -> R) -> R {
+        self.db.read(|root| command(root.state()))
+    }
+
+    /// Runs a command that may change the state, and returns when its effects survive; see [`Durable::write`]. What it allocates lies in the state, but for a copy of its
+    /// result.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there. The command's panic goes on with its text.
+    pub fn write<R: Clone + Send>(&self, command: impl Fn(&mut S) -> R + Sync) -> Result<R, Error> {
+        let freed = Freed::take(self.addresses.0);
+        let result = self.db.write(|root| root.run(&freed.objects, &command))?;
+        freed.were_freed();
+        Ok(result)
+    }
+
+    /// See [`Durable::figures`].
+    pub fn figures(&self) -> Figures {
+        self.db.figures()
+    }
+
+    /// See [`Durable::medium`].
+    pub fn medium(&self) -> &'static str {
+        self.db.medium()
+    }
+
+    /// See [`Durable::copy`]. The copy is a plain state of the same build.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn copy(&self, to: impl AsRef<Path>) -> Result<(), OpenError> {
+        self.db.copy(to)
+    }
+
+    /// See [`Durable::close`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn close(self) -> Result<(), Error> {
+        let Self { addresses, db } = self;
+        drop(addresses);
+        // The state is not dropped: its memory is the file's.
+        db.close()
+    }
+}
+
+impl<S> fmt::Debug for Plain<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plain").finish_non_exhaustive()
+    }
+}
+
+/// A thread's place at a plain state; see [`Durable::client`].
+pub struct PlainClient<'d, S: 'static> {
+    client: Client<'d, Root<S>>,
+    base: usize,
+}
+
+impl<S: Send + Sync + 'static> PlainClient<'_, S> {
+    /// As [`Plain::read`].
+    ///
+    /// # Panics
+    /// As there.
+    pub fn read<R>(&mut self, command: impl FnOnce(&S) -> R) -> R {
+        self.client.read(|root| command(root.state()))
+    }
+
+    /// As [`Plain::write`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn write<R: Clone + Send>(
+        &mut self,
+        command: impl Fn(&mut S) -> R + Sync,
+    ) -> Result<R, Error> {
+        let freed = Freed::take(self.base);
+        let result = self.client.write(|root| root.run(&freed.objects, &command))?;
+        freed.were_freed();
+        Ok(result)
+    }
+}
+
+impl<S> fmt::Debug for PlainClient<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlainClient").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,111 @@
+//! The program that a plain state belongs to: its build, and where it is loaded.
+//!
+//! Values of the standard library point into the program: an empty `HashMap` to a static, a trait object to its table of functions, a `&'static str` to its
+//! text. So a state is opened by the build that made it, at the addresses that it had.
+
+use std::format;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::{self, Read as _};
+use std::os::unix::process::CommandExt as _;
+use std::prelude::v1::*;
+use std::process::Command;
+use std::{env, fs, vec};
+
+use spandrel_os::modules::Module;
+use spandrel_os::personality;
+
+use crate::durable::Error;
+
+/// What a state says of the program that made it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub(super) struct Program {
+    /// Of its build id; where the linker gives none, of its file's contents.
+    pub build: u64,
+    /// The address of a function.
+    pub at: u64,
+}
+
+/// Its address tells where the program is loaded.
+#[inline(never)]
+fn probe() -> usize {
+    probe as *const () as usize
+}
+
+impl Program {
+    /// The running one.
+    ///
+    /// # Errors
+    /// [`Error::System`]: its file cannot be read.
+    pub fn current() -> Result<Self, Error> {
+        let module = Module::around(probe());
+        let build = match module.as_ref().and_then(Module::build_id) {
+            Some(id) => {
+                let mut hasher = DefaultHasher::new();
+                id.hash(&mut hasher);
+                hasher.finish()
+            }
+            None => number_of_file()
+                .map_err(|why| Error::System(why.raw_os_error().unwrap_or_default()))?,
+        };
+        Ok(Self { build, at: probe() as u64 })
+    }
+}
+
+/// A number for the contents of the program's file.
+fn number_of_file() -> io::Result<u64> {
+    let mut file = fs::File::open("/proc/self/exe")?;
+    let (mut hasher, mut buffer) = (DefaultHasher::new(), vec![0; 256 << 10]);
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(hasher.finish()),
+            Ok(read) => buffer.get(..read).unwrap_or_default().hash(&mut hasher),
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+            Err(why) => return Err(why),
+        }
+    }
+}
+
+/// Whether the program is loaded at the same addresses each time.
+pub(super) fn has_fixed_addresses() -> bool {
+    // A file that has addresses of its own is loaded there.
+    Module::around(probe()).is_some_and(|module| module.base() == 0)
+        || personality::has_fixed_addresses()
+}
+
+/// Has the program run at the same addresses each time, which a [plain state](super::Plain) needs: where the kernel draws the addresses, the program is started
+/// again, with the same arguments and environment. For the first line of `main`: what was done before is done again.
+///
+/// A program that is linked for fixed addresses (`-C relocation-model=static`) needs no such call, nor does one that is started by `setarch -R`.
+///
+/// # Errors
+/// The kernel refuses fixed addresses (in a container: its seccomp profile forbids `personality(ADDR_NO_RANDOMIZE)`), the program cannot be started
+/// again, or it has more rights than its caller.
+pub fn fix_addresses() -> io::Result<()> {
+    let refused = |why: &str| {
+        Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("{why}, or link the program with `-C relocation-model=static`"),
+        ))
+    };
+    if has_fixed_addresses() {
+        return Ok(());
+    }
+    // Without this check the program would start itself again and again.
+    if personality::is_privileged() {
+        return refused(
+            "a program with more rights than its caller gets no fixed addresses: start it without them",
+        );
+    }
+    if personality::fix_addresses().is_err() {
+        return refused(
+            "the kernel refuses fixed addresses: allow personality(ADDR_NO_RANDOMIZE) in the container's seccomp profile",
+        );
+    }
+    let mut arguments = env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    // The file itself gives the process its usual name. The link works also when the file was replaced.
+    let file = env::current_exe().ok().filter(|file| file.exists());
+    let file = file.unwrap_or_else(|| "/proc/self/exe".into());
+    Err(Command::new(file).arg0(name).args(arguments).exec())
+}

@@ -1,0 +1,192 @@
+//! Other processes: killed, started at other addresses, or without a system call.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use spandrel::durable::{Error, Options, Plain, fix_addresses};
+
+use crate::states::open;
+
+type Numbers = BTreeMap<u64, String>;
+
+/// What a child does.
+pub fn run(role: &str, arguments: &[String]) {
+    let path = Path::new(&arguments[0]);
+    match role {
+        "open" => report(path),
+        "fixed" => {
+            fix_addresses().unwrap();
+            report(path);
+        }
+        "write" => {
+            fix_addresses().unwrap();
+            write(path);
+        }
+        "forbidden" => {
+            fix_addresses().unwrap();
+            forbid_userfaultfd();
+            crate::states::behave_as_the_model("/dev/shm", 2);
+            println!("well");
+        }
+        _ => panic!("{role}"),
+    }
+}
+
+/// Says how many numbers the state has, or why it is refused.
+fn report(path: &Path) {
+    match Plain::open(path, Options::new(), Numbers::new) {
+        Ok(db) => println!("{}", db.read(BTreeMap::len)),
+        Err(refused) => println!("{:?}", refused.why),
+    }
+}
+
+/// Writes numbers until it is killed, and says each that is durable.
+fn write(path: &Path) {
+    let db = open(path, Numbers::new);
+    let mut out = std::io::stdout();
+    loop {
+        let number = db
+            .write(|all| {
+                let number = all.len() as u64;
+                all.insert(number, format!("number {number}"));
+                // Half a command must not be seen.
+                if number % 7 == 3 {
+                    all.insert(u64::MAX, "half".into());
+                    all.remove(&u64::MAX);
+                }
+                number
+            })
+            .unwrap();
+        let _ = writeln!(out, "{number}");
+    }
+}
+
+fn child(role: &str, path: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.arg(format!("child={role}")).arg(path);
+    command
+}
+
+fn said(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().to_string()
+}
+
+/// A child whose addresses the kernel draws.
+fn drawn(command: &mut Command) -> &mut Command {
+    // SAFETY: one system call between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::personality(0);
+            Ok(())
+        })
+    }
+}
+
+fn made(path: &Path) {
+    let db = open(path, Numbers::new);
+    db.write(|all| all.insert(1, "one".into())).unwrap();
+    db.close().unwrap();
+}
+
+pub fn other_addresses_are_refused() {
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let path = directory.path().join("state");
+    made(&path);
+    assert_eq!(said(&mut child("open", &path)), "1");
+    assert_eq!(said(drawn(&mut child("open", &path))), "Addresses");
+    // It starts itself again.
+    assert_eq!(said(drawn(&mut child("fixed", &path))), "1");
+    assert_eq!(open(&path, Numbers::new).read(BTreeMap::len), 1);
+}
+
+pub fn another_build_is_refused() {
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let path = directory.path().join("state");
+    made(&path);
+    let other = directory.path().join("other");
+    let mut file = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+    // Type 3 and the name: the build id follows.
+    let note = b"\x03\0\0\0GNU\0";
+    let at = file.windows(note.len()).position(|bytes| bytes == note).unwrap();
+    file[at + note.len()] ^= 1;
+    std::fs::write(&other, file).unwrap();
+    std::fs::set_permissions(&other, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let mut command = Command::new(&other);
+    command.arg("child=fixed").arg(&path);
+    assert_eq!(said(&mut command), "OtherBuild");
+    assert_eq!(open(&path, Numbers::new).read(BTreeMap::len), 1);
+}
+
+pub fn another_allocator_is_refused() {
+    // The test's own allocator is the right one: the message is what can be looked at here.
+    assert!(Error::Allocator.to_string().contains("spandrel::durable::Allocator"));
+}
+
+pub fn kills_lose_nothing() {
+    for place in ["/tmp", "/dev/shm"] {
+        let directory = tempfile::tempdir_in(place).unwrap();
+        let path = directory.path().join("state");
+        let mut least = 0;
+        for round in 0..12u64 {
+            let mut writer = child("write", &path).stdout(Stdio::piped()).spawn().unwrap();
+            let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines();
+            // A new state takes its time.
+            let first = lines.next().unwrap().unwrap();
+            let pid = i32::try_from(writer.id()).unwrap();
+            let killer = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(round * 17));
+                // SAFETY: the child is not waited for yet.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+            });
+            for line in std::iter::once(Ok(first)).chain(lines) {
+                // The last line may be cut.
+                let Ok(number) = line.unwrap().parse::<u64>() else { continue };
+                least = least.max(number + 1);
+            }
+            killer.join().unwrap();
+            writer.wait().unwrap();
+            let db = open(&path, Numbers::new);
+            let len = db.read(|all| {
+                assert!(
+                    all.iter()
+                        .zip(0..)
+                        .all(|((at, text), n)| *at == n && *text == format!("number {n}"))
+                );
+                all.len() as u64
+            });
+            assert!(len >= least, "{len} of {least}");
+        }
+        assert!(least >= 12, "{least} writes in all");
+    }
+}
+
+/// No new descriptor for userfaultfd, as in many containers.
+fn forbid_userfaultfd() {
+    let load = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let number = u32::try_from(libc::SYS_userfaultfd).unwrap();
+    let mut is_it = load(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number);
+    is_it.jf = 1;
+    let mut filter = [
+        load(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        is_it,
+        load(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        load(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+    // SAFETY: the program is a local variable; the calls change what the process may do.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const program), 0);
+        assert_eq!(libc::syscall(libc::SYS_userfaultfd, 0), -1);
+    }
+}
+
+pub fn it_works_without_userfaultfd() {
+    assert_eq!(said(&mut child("forbidden", Path::new("unused"))), "well");
+}
