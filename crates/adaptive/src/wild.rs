@@ -21,8 +21,7 @@ pub(crate) fn check(call: &str, object: *mut u8) {
 
 #[inline(never)]
 fn look(call: &str, object: usize) {
-    // SAFETY: no preconditions; it tells where the main heap ends.
-    let end = unsafe { libc::sbrk(0) } as usize;
+    let end = vm::main_heap_end();
     let in_main_heap = object < end && end - object < GIB;
     if object == 0 || in_main_heap || vm::is_mapped((object & !(PAGE_BYTES - 1)) as *mut u8) {
         return;

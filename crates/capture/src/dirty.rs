@@ -42,7 +42,6 @@ pub struct DirtyPages<F> {
     bytes: usize,
     shift: u32,
     older: F,
-    copy: Page,
     blocks: u64,
 }
 
@@ -69,8 +68,8 @@ impl<F: Older> DirtyPages<F> {
         if !is_valid {
             return Err(Refused::Size);
         }
-        let (shift, copy) = (block_bytes.trailing_zeros(), Page([0; PAGE_BYTES]));
-        Ok(Self { written, at, bytes, shift, older, copy, blocks: 0 })
+        let shift = block_bytes.trailing_zeros();
+        Ok(Self { written, at, bytes, shift, older, blocks: 0 })
     }
 
     /// The older copy.
@@ -106,7 +105,8 @@ impl<F: Older> Capture for DirtyPages<F> {
     fn note(&mut self, _: *const u8, _: usize) {}
 
     fn end(&mut self, see: &mut dyn FnMut(*const u8, usize)) {
-        let Self { written, at, bytes, shift, older, copy, blocks } = self;
+        let Self { written, at, bytes, shift, older, blocks } = self;
+        let mut copy = Page([0; PAGE_BYTES]);
         let (at, end, mut open) = (*at, *at + *bytes, None::<Run>);
         let mut compare = |page: usize| {
             let from = core::ptr::with_exposed_provenance::<u64>(page);

@@ -93,6 +93,11 @@ impl<'a> Engine<'a> {
         }
     }
 
+    /// Calls `see` with each run of the last batch that was ended.
+    pub fn each_run(&self, see: &mut dyn FnMut(*const u8, usize)) {
+        self.runs.each(see);
+    }
+
     /// Has the memory be again what is durable, after a batch that the calling thread runs and that is not to be. The replica brings all records into the
     /// state's file for it. The batch goes on, as one that has stored nothing but what the heap stores for it.
     ///

@@ -26,6 +26,7 @@ pub enum How {
     DirtyPages,
 }
 
+#[allow(clippy::large_enum_variant, reason = "one for each state, and nothing here may allocate")]
 enum Front {
     Explicit(Explicit),
     Pages(Pages),
@@ -85,7 +86,7 @@ impl BatchNotes {
                 Ok(())
             }
             // SAFETY: promised by the caller.
-            Front::Pages(pages) => Ok(unsafe { pages.watch(at, bytes, reserved)? }),
+            Front::Pages(pages) => unsafe { pages.watch(at, bytes, reserved) }.map_err(Error::from),
         }
     }
 

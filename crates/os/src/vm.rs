@@ -68,6 +68,12 @@ pub fn map_wiped_on_fork(len: usize) -> Option<NonNull<u8>> {
     NonNull::new(at.cast())
 }
 
+/// Where glibc's main heap ends.
+pub fn main_heap_end() -> usize {
+    // SAFETY: no preconditions; the call changes nothing.
+    unsafe { libc::sbrk(0) as usize }
+}
+
 /// Whether the kernel would map `len` bytes more for reading and writing, as it is asked to: limits of
 /// the process and of overcommitted memory say so only then.
 pub fn would_map(len: usize) -> bool {

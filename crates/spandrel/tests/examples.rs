@@ -98,7 +98,19 @@ fn a_backup_of_an_open_heap_is_restored() {
 #[cfg(feature = "durable")]
 #[test]
 fn a_durable_store_keeps_what_it_acknowledged() {
-    let example = example("durable_store");
+    keeps_what_it_acknowledged("durable_store");
+}
+
+/// The same with the standard library's types.
+#[cfg(feature = "durable")]
+#[test]
+fn a_plain_store_keeps_what_it_acknowledged() {
+    keeps_what_it_acknowledged("plain_store");
+}
+
+#[cfg(feature = "durable")]
+fn keeps_what_it_acknowledged(name: &str) {
+    let example = example(name);
     for folder in folders() {
         let place = folder.path().join("store");
         let mut count = 0;

@@ -20,6 +20,7 @@ use super::command::{self, Command, Payload};
 use super::log::Log;
 use super::opening::Opening;
 use super::options::{OpenError, Options};
+use super::plain::{Escaped, Escapes};
 use super::{Arena, Error};
 
 /// Threads that run commands at a time, unless [`Options::clients`] says otherwise.
@@ -41,6 +42,8 @@ pub struct Durable<S> {
     slots: *mut [Slot],
     place: Place,
     report: Report,
+    /// Of a plain state.
+    escapes: Option<Escapes>,
     _directory: Directory,
 }
 
@@ -114,6 +117,7 @@ impl<S: Send + Sync> Durable<S> {
         let slots: Box<[Slot]> = (0..clients).map(|_| Slot::new()).collect();
         let slots = Box::into_raw(slots);
         let place = Place { paths, identity: arena.uuid()[0] };
+        let escapes = options.is_plain().then(Escapes::new);
         Ok(Self {
             // SAFETY: the slots live until `drop` takes them back.
             combiner: Combiner::new(unsafe { &*slots }),
@@ -123,6 +127,7 @@ impl<S: Send + Sync> Durable<S> {
             slots,
             place,
             report,
+            escapes,
             _directory: directory,
         })
     }
@@ -185,6 +190,10 @@ impl<S: Send + Sync> Durable<S> {
             return Err(Error::Forked);
         }
         self.client().try_write(command)
+    }
+
+    pub(super) fn escaped(&self) -> Option<Escaped> {
+        self.escapes.as_ref().and_then(Escapes::first)
     }
 
     /// What was made durable since the state was opened.
@@ -253,7 +262,8 @@ impl<S: Send + Sync> Durable<S> {
             return batch.iter().for_each(|entry| entry.set_outcome(REFUSED));
         }
         let whole = Whole(self.log.get());
-        let mut turn = Turn { log, state, arena: &self.arena, place: &self.place };
+        let escapes = self.escapes.as_ref();
+        let mut turn = Turn { log, state, arena: &self.arena, place: &self.place, escapes };
         match turn.all(batch) {
             Err(Error::TooLong) if batch.len() > 1 => turn.one_by_one(batch),
             outcome => batch.iter().for_each(|entry| entry.set_outcome(outcome_of(&outcome))),
@@ -286,6 +296,7 @@ struct Turn<'t, S> {
     state: &'t mut S,
     arena: &'t Arena,
     place: &'t Place,
+    escapes: Option<&'t Escapes>,
 }
 
 impl<S> Turn<'_, S> {
@@ -365,7 +376,11 @@ impl<S> Turn<'_, S> {
                         Err(_) => Err(self.log.engine().refuse(Error::Panicked)),
                     }
                 }
-                ended => ended.map(drop),
+                ended => ended.map(|point| {
+                    if let (Some(escapes), Some(_)) = (self.escapes, point) {
+                        escapes.look(|see| self.log.engine().each_run(see));
+                    }
+                }),
             }
         }
     }

@@ -55,7 +55,7 @@ mod replica;
 pub use db::{Client, Durable, Report};
 pub use opening::Opening;
 pub use options::{OpenError, Options};
-pub use plain::{Allocator, Plain, PlainClient, fix_addresses, outside};
+pub use plain::{Allocator, Escaped, Plain, PlainClient, fix_addresses, outside};
 pub use spandrel_durable::Error;
 
 /// The heap that a durable state lies in.

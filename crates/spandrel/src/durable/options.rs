@@ -46,10 +46,15 @@ impl Options {
         self
     }
 
-    /// How stores are found.
+    /// Has stores be found in that way.
     pub(super) fn found_by(mut self, how: How) -> Self {
         self.settings.how = how;
         self
+    }
+
+    /// Whether the state is a plain one.
+    pub(super) fn is_plain(&self) -> bool {
+        self.settings.how == How::DirtyPages
     }
 
     /// Threads that run commands at a time; others wait. At most 1024.

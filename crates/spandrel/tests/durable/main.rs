@@ -532,3 +532,13 @@ fn a_result_that_panics_when_it_is_dropped() {
     drop(db);
     check(&open(&path).unwrap());
 }
+
+/// The allocator of this test is the system's.
+#[test]
+fn a_plain_state_is_refused_under_another_allocator() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("state");
+    let refused = spandrel::durable::Plain::open(&path, Options::new(), Vec::<u8>::new);
+    assert_eq!(refused.unwrap_err().why, Error::Allocator);
+    assert!(!path.exists());
+}

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use spandrel::durable::{Error, Options, Plain, fix_addresses};
+use spandrel::durable::{Options, Plain, fix_addresses};
 
 use crate::states::open;
 
@@ -121,11 +121,6 @@ pub fn another_build_is_refused() {
     command.arg("child=fixed").arg(&path);
     assert_eq!(said(&mut command), "OtherBuild");
     assert_eq!(open(&path, Numbers::new).read(BTreeMap::len), 1);
-}
-
-pub fn another_allocator_is_refused() {
-    // The test's own allocator is the right one: the message is what can be looked at here.
-    assert!(Error::Allocator.to_string().contains("spandrel::durable::Allocator"));
 }
 
 pub fn kills_lose_nothing() {

@@ -99,6 +99,7 @@ pub fn behave_as_the_model(place: &str, cases: u32) {
             prop_assert_eq!(result, step.apply(&mut model));
         }
         prop_assert!(db.read(|things| *things == model));
+        prop_assert_eq!(db.escaped(), None);
         drop(db);
         let db = open(&path, Things::default);
         prop_assert!(db.read(|things| *things == model));
@@ -324,4 +325,19 @@ pub fn another_type_is_refused() {
     let new = open(&directory.path().join("new"), || 3u8);
     assert_eq!(new.read(|number| *number), 3);
     assert_eq!(open(&path, Vec::<u32>::new).read(Vec::clone), [7]);
+}
+
+pub fn a_pointer_out_of_the_state_is_reported() {
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let path = directory.path().join("state");
+    let db = open(&path, Vec::<Arc<str>>::new);
+    db.write(|all| all.push("of the state".into())).unwrap();
+    assert_eq!(db.escaped(), None);
+    let own: Arc<str> = "the program's".repeat(100).into();
+    db.write(|all| all.push(Arc::clone(&own))).unwrap();
+    let escaped = db.escaped().unwrap();
+    let (from, to) = (escaped.address, own.as_ptr() as usize);
+    assert!(from <= to && to - from <= 16, "{escaped:?}, {to:#x}");
+    db.write(|all| all.pop()).unwrap();
+    assert_eq!(db.escaped(), Some(escaped));
 }

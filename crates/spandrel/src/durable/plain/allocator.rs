@@ -69,6 +69,17 @@ impl Drop for Scope {
     }
 }
 
+/// In the place of a state: the thread looks whether this is the program's allocator.
+const PROBE: *const Arena = ptr::without_provenance(1);
+
+/// Whether this is the program's allocator.
+pub(super) fn is_the_programs() -> bool {
+    let before = INSIDE.replace(PROBE);
+    drop(std::hint::black_box(Box::new(0u64)));
+    // The allocation has taken it away.
+    INSIDE.replace(before).is_null()
+}
+
 /// Whether an address may lie in a state.
 #[inline(always)]
 fn may_be_durable(object: *mut u8) -> bool {
@@ -134,7 +145,10 @@ pub(super) unsafe fn free_in(arena: &Arena, object: NonNull<u8>) {
 /// Within a command: allocates in its state. Null: the state is full.
 #[inline(never)]
 fn alloc_in(arena: *const Arena, layout: Layout, zeroed: bool) -> *mut u8 {
-    if std::thread::panicking() {
+    if arena == PROBE {
+        INSIDE.set(ptr::null());
+    }
+    if arena == PROBE || std::thread::panicking() {
         let alloc = if zeroed { adaptive::alloc_zeroed_aligned } else { adaptive::alloc_aligned };
         return alloc(layout.align(), layout.size());
     }
@@ -154,15 +168,16 @@ fn alloc_in(arena: *const Arena, layout: Layout, zeroed: bool) -> *mut u8 {
 }
 
 /// Whether an object is one of that state.
-pub(super) fn is_of(arena: &Arena, object: *mut u8) -> bool {
+fn is_of(arena: &Arena, object: *mut u8) -> bool {
     let (base, bytes) = arena.medium().reserved();
     (object as usize).wrapping_sub(base.as_ptr() as usize) < bytes
 }
 
 /// The state that the thread allocates in, if the object is one of it.
 fn inside_of<'a>(object: *mut u8) -> Option<&'a Arena> {
+    let inside = Some(INSIDE.get()).filter(|inside| *inside != PROBE)?;
     // SAFETY: null, or as `Scope::enter` has it: the arena lives as long as the scope.
-    unsafe { INSIDE.get().as_ref() }.filter(|arena| is_of(arena, object))
+    unsafe { inside.as_ref() }.filter(|arena| is_of(arena, object))
 }
 
 /// Frees an object of a state: now, in a command of the state; else in the next one that writes.

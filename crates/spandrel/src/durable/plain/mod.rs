@@ -1,6 +1,7 @@
 //! States of ordinary types, whose code notes nothing.
 
 mod allocator;
+mod escapes;
 mod program;
 
 use std::any::type_name;
@@ -17,6 +18,8 @@ use spandrel_durable::engine::Figures;
 use spandrel_durable::notes::How;
 
 pub use allocator::Allocator;
+pub use escapes::Escaped;
+pub(super) use escapes::Escapes;
 pub use program::fix_addresses;
 
 use super::command::Payload;
@@ -186,7 +189,8 @@ fn text_of(payload: Payload) -> Payload {
 }
 
 fn with_address(object: NonZeroUsize) -> NonNull<u8> {
-    NonNull::with_exposed_provenance(object)
+    let object = core::ptr::with_exposed_provenance_mut(object.get());
+    NonNull::new(object).unwrap_or(NonNull::dangling())
 }
 
 /// Frees objects in the next command if the one that was to free them has not.
@@ -214,14 +218,6 @@ impl Drop for Freed {
     }
 }
 
-/// Whether the program's allocator is [`Allocator`].
-fn is_allocator_ours(arena: &Arena) -> bool {
-    // SAFETY: the calling thread runs the first batch; the arena outlives the scope.
-    let _scope = unsafe { Scope::enter(arena) };
-    let probe = std::hint::black_box(Box::new(0u64));
-    allocator::is_of(arena, (&raw const *probe).cast_mut().cast())
-}
-
 impl<S: Send + Sync + 'static> Plain<S> {
     /// Opens the state of a directory, as [`Durable::open`] does. Where there is none, `init` makes it.
     ///
@@ -237,15 +233,15 @@ impl<S: Send + Sync + 'static> Plain<S> {
     ) -> Result<Self, OpenError> {
         let directory = directory.as_ref();
         let refused = |why| OpenError { directory: directory.to_path_buf(), why };
+        if !allocator::is_the_programs() {
+            return Err(refused(Error::Allocator));
+        }
         if !program::has_fixed_addresses() {
             return Err(refused(Error::Addresses));
         }
         // Made once for the program, and not in a state by the first command that writes a line.
         drop((std::io::stdout(), std::io::stdin(), std::thread::current()));
         let opening = Opening::begin(directory, options.found_by(How::DirtyPages))?;
-        if !is_allocator_ours(opening.arena()) {
-            return Err(refused(Error::Allocator));
-        }
         let root = Root::open(opening.arena(), init).map_err(refused)?;
         let (base, bytes) = opening.arena().medium().reserved();
         let base = base.as_ptr() as usize;
@@ -298,6 +294,11 @@ impl<S: Send + Sync + 'static> Plain<S> {
     /// See [`Durable::medium`].
     pub fn medium(&self) -> &'static str {
         self.db.medium()
+    }
+
+    /// The first word of the state that held an address of the process's own memory after a command: see [`Escaped`].
+    pub fn escaped(&self) -> Option<Escaped> {
+        self.db.escaped()
     }
 
     /// See [`Durable::copy`]. The copy is a plain state of the same build.

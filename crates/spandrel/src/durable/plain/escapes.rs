@@ -1,0 +1,78 @@
+//! Addresses of the process's own memory in a plain state: where they lead, the next process has something else.
+
+use std::sync::{Mutex, PoisonError};
+
+use spandrel_os::message::say;
+use spandrel_os::modules::Module;
+use spandrel_os::{slices, vm};
+use spandrel_pages::AllocatorId;
+
+/// A word of a plain state that is an address of memory which an allocator of the process has, outside of the state.
+///
+/// It is a pointer, if the state leads to what a command has not allocated itself: after the end of the process it leads nowhere. It may also be a number that
+/// looks like an address, or what is left of an object that was moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Escaped {
+    /// Where the word lies.
+    pub at: usize,
+    /// The address that it is.
+    pub address: usize,
+    /// The allocator that has the address.
+    pub allocator: AllocatorId,
+}
+
+/// Looks at what commands have stored.
+#[derive(Debug)]
+pub(in crate::durable) struct Escapes {
+    first: Mutex<Option<Escaped>>,
+    /// glibc's heap begins behind the program.
+    program_end: usize,
+}
+
+impl Escapes {
+    pub fn new() -> Self {
+        let program = Module::around(Self::new as *const () as usize);
+        let program_end = program.map_or(usize::MAX, |program| program.addresses().end);
+        Self { first: Mutex::new(None), program_end }
+    }
+
+    /// The first that was found.
+    pub fn first(&self) -> Option<Escaped> {
+        *self.first.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the runs of a batch: `each` calls its argument with each of them.
+    ///
+    /// # Safety
+    /// The runs are readable, and no thread stores there meanwhile. Each begins at a multiple of 8.
+    pub unsafe fn look(&self, each: impl FnOnce(&mut dyn FnMut(*const u8, usize))) {
+        let heap = self.program_end..vm::main_heap_end();
+        let mut found = None;
+        each(&mut |at, len| {
+            // SAFETY: promised by the caller.
+            let words = unsafe { core::slice::from_raw_parts(at.cast::<usize>(), len / 8) };
+            let escaped = words.iter().enumerate().find_map(|(number, word)| {
+                let allocator = slices::owner(*word);
+                let is_one = allocator != AllocatorId::Sys
+                    && *word < spandrel_pages::ADDRESS_SPACE_END
+                    || heap.contains(word);
+                is_one.then_some(Escaped {
+                    at: at as usize + 8 * number,
+                    address: *word,
+                    allocator,
+                })
+            });
+            found = found.or(escaped);
+        });
+        let Some(escaped) = found else { return };
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        if first.is_none() {
+            *first = found;
+            let Escaped { at, address, allocator } = escaped;
+            say(format_args!(
+                "a plain state has at {at:#x} the address {address:#x}, which is memory of the process ({}): if that is a pointer, the next process finds nothing there; a command must allocate what it puts into the state",
+                allocator.name()
+            ));
+        }
+    }
+}
