@@ -5,6 +5,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::io::Errno;
+use spandrel::durable::Error;
+
+use crate::net::acceptor::MOST_CLIENTS;
+use crate::saves::Saves;
+
 /// See the head of this file.
 pub struct Server {
     pub started: Instant,
@@ -13,6 +19,9 @@ pub struct Server {
     /// How a batch becomes durable, in words.
     pub medium: String,
     pub threads: usize,
+    /// The most clients at a time.
+    pub most_clients: usize,
+    pub saves: Saves,
     /// Clients must say this first.
     pub password: Option<String>,
     /// Keys that are there, expired ones too.
@@ -25,6 +34,10 @@ pub struct Server {
     pub refused: AtomicU64,
     pub expired: AtomicU64,
     pub watched: Watched,
+    /// The disk was full: the state accepts no writes, until it is opened anew.
+    pub is_full: AtomicBool,
+    /// The server ends to open the state anew.
+    pub reopens: AtomicBool,
     is_ending: AtomicBool,
 }
 
@@ -40,6 +53,8 @@ impl Server {
             directory,
             medium,
             threads,
+            most_clients: MOST_CLIENTS,
+            saves: Saves::new(None),
             password,
             keys: AtomicI64::new(0),
             clients: AtomicUsize::new(0),
@@ -48,7 +63,18 @@ impl Server {
             refused: AtomicU64::new(0),
             expired: AtomicU64::new(0),
             watched: Watched::default(),
+            is_full: AtomicBool::new(false),
+            reopens: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
+        }
+    }
+
+    /// Notes why a write was refused.
+    pub fn note_refusal(&self, why: &Error) {
+        if let Error::Full(number) | Error::Poisoned(number) | Error::System(number) = why {
+            let is_full =
+                [Errno::NOSPC, Errno::DQUOT].iter().any(|full| full.raw_os_error() == *number);
+            self.is_full.fetch_or(is_full, Relaxed);
         }
     }
 
