@@ -72,9 +72,8 @@ impl Server {
     /// Notes why a write was refused.
     pub fn note_refusal(&self, why: &Error) {
         if let Error::Full(number) | Error::Poisoned(number) | Error::System(number) = why {
-            let is_full =
-                [Errno::NOSPC, Errno::DQUOT].iter().any(|full| full.raw_os_error() == *number);
-            self.is_full.fetch_or(is_full, Relaxed);
+            // Of a quota that is used up the disk does not tell when it has room.
+            self.is_full.fetch_or(*number == Errno::NOSPC.raw_os_error(), Relaxed);
         }
     }
 
@@ -145,9 +144,9 @@ impl Watched {
         }
     }
 
-    /// Numbers a change of all keys.
-    pub fn touch_all(&self) {
-        for watch in self.lock().values_mut() {
+    /// Numbers a change of all keys that are there.
+    pub fn touch_all(&self, is_there: impl Fn(&[u8]) -> bool) {
+        for (_, watch) in self.lock().iter_mut().filter(|(key, _)| is_there(key)) {
             watch.changed = self.last.fetch_add(1, Relaxed);
         }
     }
@@ -179,7 +178,9 @@ mod tests {
         let second = watched.changed(b"a");
         assert_ne!(second, Some(first));
         assert_eq!(Some(watched.enter(b"a")), second);
-        watched.touch_all();
+        watched.touch_all(|key| key != b"a");
+        assert_eq!(watched.changed(b"a"), second);
+        watched.touch_all(|key| key == b"a");
         assert_ne!(watched.changed(b"a"), second);
         watched.leave(b"a");
         assert!(watched.changed(b"a").is_some());

@@ -157,10 +157,10 @@ pub fn flush<K: Keyspace>(context: &mut Context<'_>, data: &mut K, args: Args<'_
         [_, word] if is(word, "ASYNC") || is(word, "SYNC") => {}
         _ => return Err(SYNTAX),
     }
-    let keys = records::count_keys(data);
+    let (keys, now) = (records::count_keys(data), context.now);
+    context.server.watched.touch_all(|key| records::find(data, now, key).is_some());
     data.clear()?;
     context.keys -= keys;
-    context.server.watched.touch_all();
     context.out.ok();
     Ok(())
 }
