@@ -226,6 +226,76 @@ fn an_ordered_store_keeps_what_it_acknowledged_and_whole_batches() {
     }
 }
 
+/// A snapshot stays what it was, whatever is written and whichever other one is released.
+#[cfg(feature = "durable")]
+#[test]
+fn snapshots_of_an_ordered_store_do_not_change() {
+    let example = example("ordered_store");
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Ordered::start(&example, &folder.path().join("store"));
+    type Keys = std::collections::BTreeMap<String, String>;
+    let (mut now, mut taken): (Keys, Vec<(String, Keys)>) = Default::default();
+    let mut seed = 7u64;
+    let mut drawn = |below: u64| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 33) % below
+    };
+    let name = |number: u64| format!("k{number:02}");
+    let shown = |keys: Vec<(&String, &String)>| {
+        keys.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+    };
+    for step in 0..3000 {
+        let (key, other) = (name(drawn(20)), name(drawn(20)));
+        match drawn(12) {
+            0..4 => {
+                assert_eq!(store.ask(&format!("put {key} v{step}")), "ok");
+                now.insert(key, format!("v{step}"));
+            }
+            4..6 => {
+                let said = if now.remove(&key).is_some() { "ok" } else { "none" };
+                assert_eq!(store.ask(&format!("delete {key}")), said);
+            }
+            6 => {
+                let value = now.remove(&key);
+                let said = if value.is_some() { "ok" } else { "none" };
+                assert_eq!(store.ask(&format!("rename {key} {other}")), said);
+                now.extend(value.map(|value| (other, value)));
+            }
+            7 if taken.len() < 6 => taken.push((store.ask("snapshot"), now.clone())),
+            8 if !taken.is_empty() => {
+                let (number, _) = taken.remove(drawn(taken.len() as u64) as usize);
+                assert_eq!(store.ask(&format!("release {number}")), "ok");
+                assert!(store.ask(&format!("get {key} {number}")).contains("there is no snapshot"));
+            }
+            _ if !taken.is_empty() => {
+                let (number, keys) = &taken[drawn(taken.len() as u64) as usize];
+                let value = keys.get(&key).map_or("none", |value| value);
+                assert_eq!(store.ask(&format!("get {key} {number}")), value);
+                let behind = keys.range(key.clone()..).take(5).collect();
+                assert_eq!(store.ask(&format!("scan {key} 5 {number}")), shown(behind));
+                let before = keys.range(..=key.clone()).rev().take(5).collect();
+                assert_eq!(store.ask(&format!("rscan {key} 5 {number}")), shown(before));
+            }
+            _ => assert_eq!(store.ask("scan k 99"), shown(now.iter().collect())),
+        }
+    }
+    store.end();
+}
+
+/// Threads and keys that are none are refused in words.
+#[cfg(feature = "durable")]
+#[test]
+fn an_ordered_store_refuses_to_measure_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    for flags in [["--threads", "0"], ["--num", "0"], ["--num", "x"], ["--threads", "9999999"]] {
+        let mut bench = Command::new(example("ordered_store"));
+        let out = bench.arg(folder.path().join("store")).args(["--bench", "fillseq"]).args(flags);
+        let out = out.output().unwrap();
+        let why = String::from_utf8_lossy(&out.stderr);
+        assert!(!out.status.success() && why.contains("--") && !why.contains("panicked"), "{why}");
+    }
+}
+
 /// The measurement runs, and says a line for each benchmark.
 #[cfg(feature = "durable")]
 #[test]

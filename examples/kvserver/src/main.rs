@@ -9,6 +9,20 @@
 //!
 //! The state is [`spandrel::durable`]; nothing here writes to a file.
 
+/// Writes a line to the standard output. A pipe that nothing reads any more does not end the server.
+macro_rules! say {
+    ($($words:tt)*) => {{
+        let _ = std::io::Write::write_fmt(&mut std::io::stdout(), format_args!("{}\n", format_args!($($words)*)));
+    }};
+}
+
+/// As [`say`], to the standard output of errors.
+macro_rules! complain {
+    ($($words:tt)*) => {{
+        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($words)*)));
+    }};
+}
+
 mod caretaker;
 mod commands;
 mod glob;
@@ -17,6 +31,7 @@ mod net;
 mod numbers;
 mod options;
 mod reply;
+mod saves;
 mod server;
 
 use std::fs;
@@ -28,12 +43,13 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use clap::Parser as _;
 use mio::net::{TcpListener, UnixListener};
 use mio::{Poll, Waker};
 use rustix::fs::Mode;
-use rustix::process::umask;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use spandrel::durable::{Durable, Report};
@@ -41,17 +57,18 @@ use spandrel::durable::{Durable, Report};
 use commands::Table;
 use keyspace::records;
 use keyspace::state::{LAYOUT, State};
-use net::acceptor::{self, Inbox};
+use net::acceptor::{self, Inbox, MOST_CLIENTS};
 use net::stream::Listener;
 use net::worker::{WAKE, Worker};
 use options::Options;
+use saves::Saves;
 use server::Server;
 
 fn main() -> ExitCode {
     match run(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("kvserver: {why}");
+            complain!("kvserver: {why}");
             ExitCode::FAILURE
         }
     }
@@ -60,7 +77,8 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> Result<(), String> {
     let password = options.password()?;
     // From here on a signal waits until the server is there to end.
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|why| why.to_string())?;
+    let mut signals =
+        Signals::new([SIGTERM, SIGINT, caretaker::REOPEN]).map_err(|why| why.to_string())?;
     let mut settings = spandrel::durable::Options::new().layout(LAYOUT);
     if let Some(mebibytes) = options.limit {
         settings = settings.limit((mebibytes as usize) << 20);
@@ -68,17 +86,80 @@ fn run(options: &Options) -> Result<(), String> {
     if let Some(mebibytes) = options.log_size {
         settings = settings.log_size(u64::from(mebibytes) << 20);
     }
-    let db =
-        Durable::open(&options.directory, settings, State::open).map_err(|why| why.to_string())?;
     let threads = options
         .threads
         .map_or_else(|| thread::available_parallelism().map_or(1, usize::from), usize::from);
-    let directory = options.directory.display().to_string();
-    let server = Server::new(directory, db.medium().to_owned(), threads, password);
-    server.keys.store(db.read(records::count_keys), Relaxed);
-    let served = serve(&server, &db, options, &mut signals);
-    let closed = db.close().map_err(|why| format!("{}: {why}", options.directory.display()));
-    served.and(closed)
+    let most_clients = most_clients(threads)?;
+    let mut db = open(options, &settings).map_err(|why| why.to_string())?;
+    loop {
+        let directory = options.directory.display().to_string();
+        let mut server = Server::new(directory, db.medium().to_owned(), threads, password.clone());
+        server.most_clients = most_clients;
+        server.saves = Saves::new(options.copies.clone());
+        server.keys.store(db.read(records::count_keys), Relaxed);
+        let served = serve(&server, &db, options, &mut signals);
+        let closed = db.close().map_err(|why| format!("{}: {why}", options.directory.display()));
+        if !server.reopens.load(Relaxed) {
+            return served.and(closed);
+        }
+        // What was not acknowledged is there or not, as after a kill: clients connect again.
+        served?;
+        say!("kvserver: {}: the disk has room again; the state is opened anew", server.directory);
+        let Some(opened) = open_again(options, &settings, &mut signals) else { return Ok(()) };
+        db = opened;
+    }
+}
+
+fn open(
+    options: &Options,
+    settings: &spandrel::durable::Options,
+) -> Result<Durable<State>, spandrel::durable::OpenError> {
+    Durable::open(&options.directory, *settings, State::open)
+}
+
+/// Opens the state of a server that goes on, as soon as there is room. `None`: a signal has come.
+fn open_again(
+    options: &Options,
+    settings: &spandrel::durable::Options,
+    signals: &mut Signals,
+) -> Option<Durable<State>> {
+    let mut is_said = false;
+    loop {
+        if signals.pending().any(|signal| signal != caretaker::REOPEN) {
+            return None;
+        }
+        match open(options, settings) {
+            Ok(db) => return Some(db),
+            Err(why) if !std::mem::replace(&mut is_said, true) => {
+                complain!("kvserver: {why}; it is tried again each second");
+            }
+            Err(_) => {}
+        }
+        thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// The number of clients that the process has descriptors for, after it has asked the system for more.
+///
+/// # Errors
+/// There are too few for any, in words.
+fn most_clients(threads: usize) -> Result<usize, String> {
+    // Those of the state, of copies, and of each thread's event loop. A client must not take the one that the log needs to grow.
+    let own = 64 + 3 * threads;
+    let wanted = (MOST_CLIENTS + own) as u64;
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.map_or(wanted, |most| wanted.min(most));
+    let current = limit.current.unwrap_or(u64::MAX);
+    // What the system refuses leaves the limit as it was.
+    let is_raised = current < most
+        && setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit }).is_ok();
+    let has = usize::try_from(if is_raised { most } else { current }).unwrap_or(usize::MAX);
+    match has.saturating_sub(own).min(MOST_CLIENTS) {
+        0 => Err(format!(
+            "the process may have {has} open files, and needs {own} beside those of clients; have 'ulimit -n' allow more, or give fewer --threads"
+        )),
+        most => Ok(most),
+    }
 }
 
 /// Serves clients until a signal comes.
@@ -104,19 +185,29 @@ fn serve(
     let poll = Poll::new().map_err(system)?;
     let waker = Waker::new(poll.registry(), WAKE).map_err(system)?;
     let served = thread::scope(|scope| {
+        let saver = scope.spawn(|| server.saves.run(db));
         let caretaker = scope.spawn(|| caretaker::run(server, db));
         let workers: Vec<_> =
             workers.into_iter().map(|worker| scope.spawn(move || ended(worker.run(db)))).collect();
         let acceptor = scope.spawn(|| ended(acceptor::run(server, poll, listeners, &inboxes)));
-        println!("kvserver: {}: {}, on {addresses}", server.directory, found(db.report()));
-        signals.forever().next();
+        say!("kvserver: {}: {}, on {addresses}", server.directory, found(db.report()));
+        // The signal that opens the state anew is the server's own.
+        signals
+            .forever()
+            .find(|signal| *signal != caretaker::REOPEN || server.reopens.load(Relaxed));
         server.end();
+        server.saves.end();
+        if server.saves.status().is_running {
+            say!("kvserver: {}: the copy that was begun is made first", server.directory);
+        }
         caretaker.thread().unpark();
         let woken =
             inboxes.iter().map(|inbox| &inbox.waker).chain([&waker]).try_for_each(Waker::wake);
         let ends =
             workers.into_iter().chain([acceptor]).map(|thread| thread.join().unwrap_or(Ok(())));
-        ends.fold(woken, |all, end| all.and(end))
+        let ended = ends.fold(woken, |all, end| all.and(end));
+        let _ = saver.join();
+        ended
     });
     // The next server makes its own.
     let _ = fs::remove_file(&socket);

@@ -11,10 +11,66 @@ pub fn integer(text: &[u8]) -> Option<i64> {
     is_shortest.then(|| std::str::from_utf8(text).ok()?.parse().ok()).flatten()
 }
 
-/// A number with a fraction, or an infinity. NaN is none.
+/// A number with a fraction, or an infinity. NaN is none, nor is a number that is too large or too small for its kind.
 pub fn float(text: &[u8]) -> Option<f64> {
     let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
-    (!number.is_nan()).then_some(number)
+    let digits = || text.iter().take_while(|byte| !matches!(byte, b'e' | b'E'));
+    let is_exact = if number.is_infinite() {
+        !text.iter().any(u8::is_ascii_digit)
+    } else {
+        number != 0.0 || !digits().any(|byte| matches!(byte, b'1'..=b'9'))
+    };
+    (is_exact && !number.is_nan()).then_some(number)
+}
+
+/// Digits behind the point that are added without an error.
+const PLACES: u32 = 17;
+
+/// A number in units of 10^-17. `None`: it is none, or has no such form.
+fn decimal(text: &[u8]) -> Option<i128> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (text, exponent) = match text.split_once(['e', 'E']) {
+        Some((text, exponent)) => (text, exponent.parse::<i32>().ok()?),
+        None => (text, 0),
+    };
+    let (is_negative, digits) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    let mut all = whole.bytes().chain(part.bytes()).peekable();
+    all.peek()?;
+    let number = all.try_fold(0i128, |number, digit| {
+        let digit = digit.is_ascii_digit().then(|| i128::from(digit - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    })?;
+    let places = i32::try_from(part.len()).ok()?;
+    let shift = (PLACES as i32).checked_sub(places)?.checked_add(exponent)?;
+    let units = number.checked_mul(10i128.checked_pow(u32::try_from(shift).ok()?)?)?;
+    Some(if is_negative { -units } else { units })
+}
+
+/// The text of the sum of two numbers, without an exponent. What has up to 17 digits behind the point is added without an error.
+///
+/// `None`: the sum is no number.
+pub fn sum(one: &[u8], other: &[u8]) -> Option<String> {
+    let exact = || decimal(one)?.checked_add(decimal(other)?);
+    if let Some(units) = exact() {
+        let (sign, units) = (if units < 0 { "-" } else { "" }, units.unsigned_abs());
+        let unit = 10u128.pow(PLACES);
+        let text = format!("{sign}{}.{:017}", units / unit, units % unit);
+        return Some(trimmed(&text));
+    }
+    let sum = float(one)? + float(other)? + 0.0;
+    sum.is_finite().then(|| trimmed(&format!("{sum:.17}")))
+}
+
+/// Without zeroes at the end of the part behind the point.
+fn trimmed(text: &str) -> String {
+    match text.trim_end_matches('0').trim_end_matches('.') {
+        "-0" => "0".to_owned(),
+        text => text.to_owned(),
+    }
 }
 
 /// The shortest text that [`float`] reads as the same number.
@@ -77,8 +133,32 @@ mod tests {
             assert_eq!(float(text.as_bytes()), Some(number));
             assert_eq!(text_of_float(number), text);
         }
-        for text in ["nan", "", "1x", " 1", "1 "] {
+        for text in ["nan", "", "1x", " 1", "1 ", "1e400", "-1e400", "1e-400"] {
             assert_eq!(float(text.as_bytes()), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn sums_have_no_exponent_and_no_error_of_rounding() {
+        for (one, other, expected) in [
+            ("0.1", "0.2", "0.3"),
+            ("0", "1e20", "100000000000000000000"),
+            ("100000000000000000000", "-1e20", "0"),
+            ("1e-10", "0", "0.0000000001"),
+            ("-1.25", "0.5", "-0.75"),
+            ("-0.5", ".5", "0"),
+            ("5.", "+1", "6"),
+            ("9223372036854775807", "1", "9223372036854775808"),
+            ("1e15", "0.75", "1000000000000000.75"),
+            ("1e30", "0.5", "1000000000000000019884624838656"),
+            ("1e-30", "-1e-30", "0"),
+        ] {
+            assert_eq!(sum(one.as_bytes(), other.as_bytes()).as_deref(), Some(expected));
+        }
+        for (one, other) in
+            [("1", "inf"), ("1.7e308", "1.7e308"), ("1", "."), ("1", ""), ("1", "-")]
+        {
+            assert_eq!(sum(one.as_bytes(), other.as_bytes()), None, "{one} {other}");
         }
     }
 

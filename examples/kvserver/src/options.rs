@@ -33,6 +33,9 @@ pub struct Options {
     /// The most bytes that the state may have, in MiB
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
+    /// A directory for copies of the state: BGSAVE makes one in it, copy-TIME, with the time in milliseconds since 1970
+    #[arg(long, value_name = "DIRECTORY")]
+    pub copies: Option<PathBuf>,
     /// Bytes of the log, in MiB
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     pub log_size: Option<u32>,

@@ -5,15 +5,56 @@ use redis_protocol::resp2::types::BorrowedFrame;
 
 use crate::numbers;
 
+/// The most bytes of a command's reply. One that names a long value again and again asks for more than any memory holds.
+pub const MOST_REPLY: usize = 1 << 30;
+
 /// Replies, one behind the other.
 #[derive(Default, Debug)]
-pub struct Out(pub Vec<u8>);
+pub struct Out {
+    pub bytes: Vec<u8>,
+    /// Where the bytes end at most; 0: there is no bound.
+    end: usize,
+    /// A part of the replies was left out: it does not fit.
+    is_cut: bool,
+}
 
 impl Out {
+    /// Without replies, and with a bound of the bytes that it takes.
+    pub fn bounded(most: usize) -> Self {
+        Self { end: most, ..Self::default() }
+    }
+
+    /// Has what comes from here on take `most` bytes at most. More is left out.
+    pub fn bound(&mut self, most: usize) {
+        self.end = self.bytes.len().saturating_add(most);
+        self.is_cut = false;
+    }
+
+    /// Whether a part was left out since the last call of [`Out::bound`].
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Puts replies behind these.
+    pub fn append(&mut self, other: &mut Self) {
+        self.is_cut |= other.is_cut || !self.has_room(other.bytes.len());
+        if !self.is_cut {
+            self.bytes.append(&mut other.bytes);
+        }
+    }
+
+    fn has_room(&self, more: usize) -> bool {
+        self.end == 0 || self.bytes.len() + more <= self.end
+    }
+
     fn frame(&mut self, frame: &BorrowedFrame<'_>) {
-        let begin = self.0.len();
-        self.0.resize(begin + frame.encode_len(false), 0);
-        let written = encode_borrowed(&mut self.0[begin..], frame, false);
+        let (begin, len) = (self.bytes.len(), frame.encode_len(false));
+        if self.is_cut || !self.has_room(len) {
+            self.is_cut = true;
+            return;
+        }
+        self.bytes.resize(begin + len, 0);
+        let written = encode_borrowed(&mut self.bytes[begin..], frame, false);
         debug_assert!(written.is_ok(), "the room is what the frame takes");
     }
 
@@ -59,12 +100,12 @@ impl Out {
 
     /// No array.
     pub fn null_array(&mut self) {
-        self.0.extend_from_slice(b"*-1\r\n");
+        self.bytes.extend_from_slice(b"*-1\r\n");
     }
 
     /// The head of an array: as many replies follow.
     pub fn array(&mut self, len: usize) {
-        self.0.extend_from_slice(format!("*{len}\r\n").as_bytes());
+        self.bytes.extend_from_slice(format!("*{len}\r\n").as_bytes());
     }
 
     pub fn bulk_or_null(&mut self, bytes: Option<&[u8]>) {
@@ -76,9 +117,9 @@ impl Out {
 
     /// An array of the replies that `work` writes; it returns how many they are.
     pub fn counted(&mut self, work: impl FnOnce(&mut Self) -> usize) {
-        let begin = self.0.len();
+        let begin = self.bytes.len();
         let len = work(self);
-        self.0.splice(begin..begin, format!("*{len}\r\n").into_bytes());
+        self.bytes.splice(begin..begin, format!("*{len}\r\n").into_bytes());
     }
 }
 
@@ -102,6 +143,6 @@ mod tests {
             2
         });
         let expected: &[u8] = b"+OK\r\n:-7\r\n$3\r\na\r\n\r\n$-1\r\n*-1\r\n-ERR two  lines\r\n$3\r\n2.5\r\n*2\r\n$0\r\n\r\n*0\r\n";
-        assert_eq!(out.0, expected);
+        assert_eq!(out.bytes, expected);
     }
 }

@@ -5,6 +5,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::io::Errno;
+use spandrel::durable::Error;
+
+use crate::net::acceptor::MOST_CLIENTS;
+use crate::saves::Saves;
+
 /// See the head of this file.
 pub struct Server {
     pub started: Instant,
@@ -13,6 +19,9 @@ pub struct Server {
     /// How a batch becomes durable, in words.
     pub medium: String,
     pub threads: usize,
+    /// The most clients at a time.
+    pub most_clients: usize,
+    pub saves: Saves,
     /// Clients must say this first.
     pub password: Option<String>,
     /// Keys that are there, expired ones too.
@@ -25,6 +34,10 @@ pub struct Server {
     pub refused: AtomicU64,
     pub expired: AtomicU64,
     pub watched: Watched,
+    /// The disk was full: the state accepts no writes, until it is opened anew.
+    pub is_full: AtomicBool,
+    /// The server ends to open the state anew.
+    pub reopens: AtomicBool,
     is_ending: AtomicBool,
 }
 
@@ -40,6 +53,8 @@ impl Server {
             directory,
             medium,
             threads,
+            most_clients: MOST_CLIENTS,
+            saves: Saves::new(None),
             password,
             keys: AtomicI64::new(0),
             clients: AtomicUsize::new(0),
@@ -48,7 +63,17 @@ impl Server {
             refused: AtomicU64::new(0),
             expired: AtomicU64::new(0),
             watched: Watched::default(),
+            is_full: AtomicBool::new(false),
+            reopens: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
+        }
+    }
+
+    /// Notes why a write was refused.
+    pub fn note_refusal(&self, why: &Error) {
+        if let Error::Full(number) | Error::Poisoned(number) | Error::System(number) = why {
+            // Of a quota that is used up the disk does not tell when it has room.
+            self.is_full.fetch_or(*number == Errno::NOSPC.raw_os_error(), Relaxed);
         }
     }
 
@@ -119,9 +144,9 @@ impl Watched {
         }
     }
 
-    /// Numbers a change of all keys.
-    pub fn touch_all(&self) {
-        for watch in self.lock().values_mut() {
+    /// Numbers a change of all keys that are there.
+    pub fn touch_all(&self, is_there: impl Fn(&[u8]) -> bool) {
+        for (_, watch) in self.lock().iter_mut().filter(|(key, _)| is_there(key)) {
             watch.changed = self.last.fetch_add(1, Relaxed);
         }
     }
@@ -153,7 +178,9 @@ mod tests {
         let second = watched.changed(b"a");
         assert_ne!(second, Some(first));
         assert_eq!(Some(watched.enter(b"a")), second);
-        watched.touch_all();
+        watched.touch_all(|key| key != b"a");
+        assert_eq!(watched.changed(b"a"), second);
+        watched.touch_all(|key| key == b"a");
         assert_ne!(watched.changed(b"a"), second);
         watched.leave(b"a");
         assert!(watched.changed(b"a").is_some());

@@ -181,6 +181,11 @@ fn sorted_sets_are_as_in_redis() {
 }
 
 #[test]
+fn ranges_of_members_are_as_in_redis() {
+    (0..3).for_each(|seed| compare(families::lexical_ranges, seed));
+}
+
+#[test]
 fn keys_of_all_types_are_as_in_redis() {
     (0..3).for_each(|seed| compare(families::all, seed));
 }

@@ -257,7 +257,7 @@ fn what_is_no_request_ends_its_connection_alone() {
     for (bytes, expected) in [
         ("*2000000\r\n", "ERR Protocol error: invalid multibulk length"),
         ("*1\r\n$999999999999\r\n", "ERR Protocol error: invalid bulk length"),
-        ("*1\r\nPING\r\n", "ERR Protocol error: expected '$'"),
+        ("*1\r\nPING\r\n", "ERR Protocol error: expected '$', got 'P'"),
     ] {
         let mut client = server.client();
         assert_eq!(client.text("PING"), "PONG");

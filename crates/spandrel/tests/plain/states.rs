@@ -124,7 +124,7 @@ pub fn a_command_that_panics_is_undone() {
                 _ => std::panic::panic_any(vec![round]),
             }
         };
-        let run = || db.write(|things| half(things, round)).map(|()| ());
+        let run = || db.write(|things| half(things, round));
         let payload = catch_unwind(AssertUnwindSafe(run)).unwrap_err();
         let text = payload.downcast_ref::<String>().cloned().unwrap_or_default();
         let wanted = [format!("round {round}"), format!("any {round}"), String::new()];

@@ -31,29 +31,27 @@ pub fn time(context: &mut Context<'_>, _: Args<'_>) -> Done {
 /// No replicas have acknowledged anything: there are none.
 pub fn wait(context: &mut Context<'_>, args: Args<'_>) -> Done {
     super::integer(args[1])?;
-    super::integer(args[2])?;
+    if super::integer(args[2])? < 0 {
+        return Err(said("ERR timeout is negative"));
+    }
     context.out.integer(0);
     Ok(())
 }
 
 /// There is nothing left to save: a write is durable before its reply leaves.
 pub fn save(context: &mut Context<'_>, args: Args<'_>) -> Done {
-    let is_plain =
-        args.len() == 1 || is(args[0], "BGSAVE") && args.len() == 2 && is(args[1], "SCHEDULE");
-    if !is_plain {
-        return Err(SYNTAX);
+    if args.len() > 1 {
+        return Err(wrong_arity("save"));
     }
-    if is(args[0], "SAVE") {
-        context.out.ok();
-    } else {
-        context.out.simple("Every acknowledged write is durable already");
-    }
+    context.out.ok();
     Ok(())
 }
 
-/// All is durable now.
+/// The time of the last copy. Where none are made: all is durable now.
 pub fn last_save(context: &mut Context<'_>, _: Args<'_>) -> Done {
-    context.out.integer((context.now / 1000) as i64);
+    let saves = &context.server.saves;
+    let last = if saves.are_made() { saves.status().last } else { context.now / 1000 };
+    context.out.integer(last as i64);
     Ok(())
 }
 
@@ -66,7 +64,7 @@ fn settings(context: &Context<'_>) -> Vec<(&'static str, String)> {
         ("databases", "1".into()),
         ("dir", server.directory.clone()),
         ("io-threads", server.threads.to_string()),
-        ("maxclients", crate::net::acceptor::MOST_CLIENTS.to_string()),
+        ("maxclients", server.most_clients.to_string()),
         ("maxmemory", "0".into()),
         ("maxmemory-policy", "noeviction".into()),
         ("proto-max-bulk-len", MOST_BULK.to_string()),
@@ -159,10 +157,10 @@ pub fn flush<K: Keyspace>(context: &mut Context<'_>, data: &mut K, args: Args<'_
         [_, word] if is(word, "ASYNC") || is(word, "SYNC") => {}
         _ => return Err(SYNTAX),
     }
-    let keys = records::count_keys(data);
+    let (keys, now) = (records::count_keys(data), context.now);
+    context.server.watched.touch_all(|key| records::find(data, now, key).is_some());
     data.clear()?;
     context.keys -= keys;
-    context.server.watched.touch_all();
     context.out.ok();
     Ok(())
 }
@@ -170,6 +168,7 @@ pub fn flush<K: Keyspace>(context: &mut Context<'_>, data: &mut K, args: Args<'_
 pub fn info<K: Keyspace>(context: &mut Context<'_>, _: &K, args: Args<'_>) -> Done {
     let server = context.server;
     let keys = keys(context);
+    let saves = server.saves.status();
     let sections = [
         (
             "server",
@@ -187,13 +186,17 @@ pub fn info<K: Keyspace>(context: &mut Context<'_>, _: &K, args: Args<'_>) -> Do
             format!(
                 "connected_clients:{}\r\nmaxclients:{}\r\n",
                 server.clients.load(Relaxed),
-                crate::net::acceptor::MOST_CLIENTS
+                server.most_clients
             ),
         ),
         (
             "persistence",
             format!(
-                "loading:0\r\naof_enabled:1\r\nstate_directory:{}\r\nstate_medium:{}\r\nrefused_writes:{}\r\n",
+                "loading:0\r\nrdb_bgsave_in_progress:{}\r\nrdb_last_save_time:{}\r\nrdb_last_bgsave_status:{}\r\naof_enabled:1\r\n\
+                 state_directory:{}\r\nstate_medium:{}\r\nrefused_writes:{}\r\n",
+                u8::from(saves.is_running),
+                saves.last,
+                if saves.has_failed { "err" } else { "ok" },
                 server.directory,
                 server.medium,
                 server.refused.load(Relaxed)

@@ -184,16 +184,13 @@ pub fn increment_by_float<K: Keyspace>(
     data: &mut K,
     args: Args<'_>,
 ) -> Done {
-    let by = float(args[3])?;
-    let number = match value(context, data, args[1], args[2])? {
-        Some(text) => numbers::float(text).ok_or(said("ERR hash value is not a float"))?,
-        None => 0.0,
-    };
-    let sum = number + by;
-    if !sum.is_finite() {
-        return Err(said("ERR increment would produce NaN or Infinity"));
+    if !float(args[3])?.is_finite() {
+        return Err(said("ERR value is NaN or Infinity"));
     }
-    let text = numbers::text_of_float(sum);
+    let number = value(context, data, args[1], args[2])?.unwrap_or(b"0");
+    numbers::float(number).ok_or(said("ERR hash value is not a float"))?;
+    let text =
+        numbers::sum(number, args[3]).ok_or(said("ERR increment would produce NaN or Infinity"))?;
     let mut hash = records::collection(context, data, args[1], Kind::Hash)?;
     put(data, &mut hash, args[2], text.as_bytes())?;
     hash.put(context, data, args[1])?;

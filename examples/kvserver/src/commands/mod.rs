@@ -6,11 +6,13 @@
 mod general;
 mod hashes;
 mod keys;
+mod list_places;
 mod lists;
 mod scan;
 mod set_algebra;
 mod sets;
 mod sorted;
+mod sorted_lex;
 mod sorted_ranges;
 mod strings;
 mod table;
@@ -23,7 +25,7 @@ use spandrel::heap;
 
 use crate::keyspace::Keyspace;
 use crate::numbers;
-use crate::reply::Out;
+use crate::reply::{MOST_REPLY, Out};
 use crate::server::Server;
 
 pub use table::{Command, Run, Session, Table};
@@ -79,6 +81,7 @@ const NO_FLOAT: Fail = said("ERR value is not a valid float");
 const NO_KEY: Fail = said("ERR no such key");
 const OVERFLOW: Fail = said("ERR increment or decrement would overflow");
 const TOO_LONG: Fail = said("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+const LONG_REPLY: Fail = said("ERR the reply is longer than 1 GiB; ask for less at a time");
 const BAD_CURSOR: Fail = said("ERR invalid cursor");
 
 pub fn wrong_arity(name: &str) -> Fail {
@@ -114,11 +117,15 @@ pub fn write<K: Keyspace>(
     command: &Command<K>,
     args: Args<'_>,
 ) {
-    let (begin, keys) = (context.out.0.len(), context.keys);
+    let (begin, keys) = (context.out.bytes.len(), context.keys);
+    context.out.bound(MOST_REPLY);
     let done = match command.run {
-        Run::Write(run) => data.transaction(|data| run(context, data, args)),
+        Run::Write(run) => {
+            data.transaction(|data| run(context, data, args).and_then(|()| fits(context)))
+        }
+        // The longest reply of such a command is a string, which fits.
         Run::Whole(run) => run(context, data, args),
-        Run::Read(run) => run(context, data, args),
+        Run::Read(run) => run(context, data, args).and_then(|()| fits(context)),
         Run::Free(run) => run(context, args),
         Run::Session(session) => queued(context, session),
     };
@@ -138,9 +145,10 @@ pub fn read<K: Keyspace>(
     command: &Command<K>,
     args: Args<'_>,
 ) {
-    let begin = context.out.0.len();
+    let begin = context.out.bytes.len();
+    context.out.bound(MOST_REPLY);
     let done = match command.run {
-        Run::Read(run) => run(context, data, args),
+        Run::Read(run) => run(context, data, args).and_then(|()| fits(context)),
         Run::Free(run) => run(context, args),
         Run::Session(session) => queued(context, session),
         // Rounds that only read have none.
@@ -161,8 +169,14 @@ fn queued(context: &mut Context<'_>, session: Session) -> Done {
     Ok(())
 }
 
+/// Fails if the reply is too long.
+fn fits(context: &Context<'_>) -> Done {
+    if context.out.is_cut() { Err(LONG_REPLY) } else { Ok(()) }
+}
+
 fn fail(context: &mut Context<'_>, begin: usize, why: &Fail) {
-    context.out.0.truncate(begin);
+    context.out.bytes.truncate(begin);
+    context.out.bound(MOST_REPLY);
     context.out.error(&why.text());
 }
 

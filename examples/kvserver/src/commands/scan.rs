@@ -7,7 +7,7 @@ use crate::glob;
 use crate::keyspace::encoding::{self, Kind, Prefix, Record};
 use crate::keyspace::{Entry, Keyspace, records};
 use crate::numbers;
-use crate::reply::Out;
+use crate::reply::{MOST_REPLY, Out};
 
 /// The pattern, number and type of a `SCAN`.
 struct Scan<'a> {
@@ -51,7 +51,7 @@ fn scan<K: Keyspace>(
 ) {
     let from = prefix.at(&cursor.to_be_bytes());
     let elements = data.range(Bound::Included(&from), prefix.end());
-    let mut found = Out::default();
+    let mut found = Out::bounded(MOST_REPLY);
     let (mut seen, mut replies, mut last, mut next) = (0, 0, 0, 0);
     for (key, value) in elements {
         let Some((hash, name)) = prefix.rest(key).and_then(encoding::of_member) else { continue };
@@ -69,7 +69,7 @@ fn scan<K: Keyspace>(
     out.array(2);
     out.bulk(next.to_string().as_bytes());
     out.array(replies);
-    out.0.append(&mut found.0);
+    out.append(&mut found);
 }
 
 pub fn keys<K: Keyspace>(context: &mut Context<'_>, data: &K, args: Args<'_>) -> Done {

@@ -30,18 +30,47 @@ pub fn has<K: Keyspace>(data: &K, head: &Head, member: &[u8]) -> bool {
     data.get(&place(data, head, member)).is_some()
 }
 
-pub fn add<K: Keyspace>(context: &mut Context<'_>, data: &mut K, args: Args<'_>) -> Done {
-    let mut set = records::collection(context, data, args[1], Kind::Set)?;
+/// Adds members to the set of a key; returns how many are new.
+pub fn put<K: Keyspace>(
+    context: &mut Context<'_>,
+    data: &mut K,
+    key: &[u8],
+    members: &[&[u8]],
+) -> Result<u64, Fail> {
+    let mut set = records::collection(context, data, key, Kind::Set)?;
     let mut fresh = 0;
-    for member in &args[2..] {
+    for member in members {
         let place = place(data, &set.head, member);
         fresh += u64::from(data.get(&place).is_none() && data.insert(&place, b"")?);
     }
     if fresh > 0 {
         set.head.end += fresh;
-        set.put(context, data, args[1])?;
+        set.put(context, data, key)?;
     }
+    Ok(fresh)
+}
+
+pub fn add<K: Keyspace>(context: &mut Context<'_>, data: &mut K, args: Args<'_>) -> Done {
+    let fresh = put(context, data, args[1], &args[2..])?;
     context.out.integer(fresh as i64);
+    Ok(())
+}
+
+pub fn move_member<K: Keyspace>(context: &mut Context<'_>, data: &mut K, args: Args<'_>) -> Done {
+    let Some(mut from) = records::present(context, data, args[1], Kind::Set)? else {
+        context.out.integer(0);
+        return Ok(());
+    };
+    head(context, data, args[2])?;
+    let is_there = has(data, &from.head, args[3]);
+    if is_there && args[1] != args[2] {
+        let place = place(data, &from.head, args[3]);
+        data.remove(&place)?;
+        from.head.end -= 1;
+        from.put(context, data, args[1])?;
+        put(context, data, args[2], &args[3..])?;
+    }
+    context.out.integer(is_there.into());
     Ok(())
 }
 
@@ -169,11 +198,19 @@ pub fn random<K: Keyspace>(context: &mut Context<'_>, data: &K, args: Args<'_>) 
         context.out.bulk_or_null(member.as_deref());
         return Ok(());
     };
-    let drawn: Vec<Vec<u8>> = if count < 0 {
-        (0..count.unsigned_abs()).filter_map(|_| draw(context, data, &head)).collect()
-    } else {
-        distinct(context, data, &head, count as u64)
-    };
+    if count < 0 {
+        // Members may be long: each is written when it is drawn, as far as the reply has room.
+        context.out.array(count.unsigned_abs() as usize);
+        for _ in 0..count.unsigned_abs() {
+            let member = draw(context, data, &head).unwrap_or_default();
+            context.out.bulk(&member);
+            if context.out.is_cut() {
+                break;
+            }
+        }
+        return Ok(());
+    }
+    let drawn = distinct(context, data, &head, count as u64);
     context.out.array(drawn.len());
     for member in &drawn {
         context.out.bulk(member);

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use super::{Args, Context, Done, Fail, SYNTAX, integer, is, part, said, sorted};
+use super::{Args, Context, Done, Fail, SYNTAX, integer, is, part, said, sorted, sorted_lex};
 use crate::keyspace::Keyspace;
 use crate::keyspace::encoding::{self, Head, Kind, Prefix};
 use crate::keyspace::records;
@@ -62,8 +62,10 @@ impl Scores {
 }
 
 /// What a command about a part of a sorted set wants.
+#[derive(Default)]
 struct Wish {
     by_score: bool,
+    by_member: bool,
     is_reverse: bool,
     has_scores: bool,
     limit: Option<(i64, i64)>,
@@ -86,12 +88,20 @@ impl Wish {
             } else if is_range && is(word, "REV") {
                 wish.is_reverse = true;
             } else if is_range && is(word, "BYLEX") {
-                return Err(said("ERR BYLEX is not supported"));
+                wish.by_member = true;
             } else {
                 return Err(SYNTAX);
             }
         }
-        if wish.limit.is_some() && !wish.by_score {
+        if wish.by_score && wish.by_member {
+            return Err(SYNTAX);
+        }
+        if wish.has_scores && wish.by_member {
+            return Err(said(
+                "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
+            ));
+        }
+        if wish.limit.is_some() && !wish.by_score && !wish.by_member {
             let text = "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX";
             return Err(said(text));
         }
@@ -100,7 +110,7 @@ impl Wish {
 }
 
 /// Writes members, with their scores if that is wanted.
-fn write<'k>(
+pub fn write<'k>(
     context: &mut Context<'_>,
     has_scores: bool,
     members: impl Iterator<Item = ([u8; 8], &'k [u8])>,
@@ -182,9 +192,12 @@ fn write_ranks<K: Keyspace>(
 }
 
 pub fn range<K: Keyspace>(context: &mut Context<'_>, data: &K, args: Args<'_>) -> Done {
-    let start = Wish { by_score: false, is_reverse: false, has_scores: false, limit: None };
-    let wish = Wish::of(&args[4..], start, true)?;
+    let wish = Wish::of(&args[4..], Wish::default(), true)?;
     let ends = (args[2], args[3]);
+    if wish.by_member {
+        let order = (wish.is_reverse, wish.limit);
+        return sorted_lex::write(context, data, args[1], ends, order);
+    }
     match (wish.by_score, wish.is_reverse) {
         (true, true) => write_scores(context, data, args[1], (ends.1, ends.0), &wish),
         (true, false) => write_scores(context, data, args[1], ends, &wish),
@@ -198,18 +211,18 @@ pub fn reverse<K: Keyspace>(context: &mut Context<'_>, data: &K, args: Args<'_>)
         [word] if is(word, "WITHSCORES") => true,
         _ => return Err(SYNTAX),
     };
-    let wish = Wish { by_score: false, is_reverse: true, has_scores, limit: None };
+    let wish = Wish { is_reverse: true, has_scores, ..Wish::default() };
     write_ranks(context, data, args[1], (args[2], args[3]), &wish)
 }
 
 pub fn by_score<K: Keyspace>(context: &mut Context<'_>, data: &K, args: Args<'_>) -> Done {
-    let start = Wish { by_score: true, is_reverse: false, has_scores: false, limit: None };
+    let start = Wish { by_score: true, ..Wish::default() };
     let wish = Wish::of(&args[4..], start, false)?;
     write_scores(context, data, args[1], (args[2], args[3]), &wish)
 }
 
 pub fn reverse_by_score<K: Keyspace>(context: &mut Context<'_>, data: &K, args: Args<'_>) -> Done {
-    let start = Wish { by_score: true, is_reverse: true, has_scores: false, limit: None };
+    let start = Wish { by_score: true, is_reverse: true, ..Wish::default() };
     let wish = Wish::of(&args[4..], start, false)?;
     write_scores(context, data, args[1], (args[3], args[2]), &wish)
 }
@@ -254,7 +267,7 @@ pub fn reverse_rank<K: Keyspace>(context: &mut Context<'_>, data: &K, args: Args
 }
 
 /// Removes members, and says how many.
-fn remove<K: Keyspace>(
+pub fn remove<K: Keyspace>(
     context: &mut Context<'_>,
     data: &mut K,
     key: &[u8],

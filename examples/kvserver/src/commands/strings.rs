@@ -32,6 +32,10 @@ pub fn get<K: Keyspace>(context: &mut Context<'_>, data: &K, args: Args<'_>) -> 
     Ok(())
 }
 
+/// Options that say when a key expires: milliseconds of a unit, and whether the time begins now.
+const UNITS: [(&str, i64, bool); 4] =
+    [("EX", 1000, true), ("PX", 1, true), ("EXAT", 1000, false), ("PXAT", 1, false)];
+
 /// What `SET` was asked to do.
 #[derive(Default)]
 struct Wish {
@@ -57,12 +61,6 @@ impl Wish {
             } else if is(word, "KEEPTTL") && time.is_none() {
                 wish.keeps_expiry = true;
             } else {
-                const UNITS: [(&str, i64, bool); 4] = [
-                    ("EX", 1000, true),
-                    ("PX", 1, true),
-                    ("EXAT", 1000, false),
-                    ("PXAT", 1, false),
-                ];
                 let unit = UNITS.iter().find(|(name, ..)| is(word, name)).ok_or(SYNTAX)?;
                 let number = rest.next().ok_or(SYNTAX)?;
                 if wish.keeps_expiry || time.is_some() {
@@ -187,6 +185,29 @@ pub fn get_set<K: Keyspace>(context: &mut Context<'_>, data: &mut K, args: Args<
     Ok(())
 }
 
+/// Reads a string, and has it expire at another time, or never.
+pub fn get_expire<K: Keyspace>(context: &mut Context<'_>, data: &mut K, args: Args<'_>) -> Done {
+    let (unit, number) = match &args[2..] {
+        [] => (None, None),
+        [word] if is(word, "PERSIST") => (None, Some(&b""[..])),
+        [word, number] => {
+            let unit = UNITS.iter().find(|(name, ..)| is(word, name)).ok_or(SYNTAX)?;
+            (Some(unit), Some(*number))
+        }
+        _ => return Err(SYNTAX),
+    };
+    let (before, text) = known_text(context, data, args[1])?;
+    if let (Some(before), Some(number)) = (before, number) {
+        let expiry = match unit {
+            Some((_, unit, is_relative)) => expiry(context, number, *unit, *is_relative, "getex")?,
+            None => NEVER,
+        };
+        records::expire(context, data, args[1], before, expiry)?;
+    }
+    context.out.bulk_or_null(text.as_deref());
+    Ok(())
+}
+
 pub fn get_delete<K: Keyspace>(context: &mut Context<'_>, data: &mut K, args: Args<'_>) -> Done {
     let (before, text) = known_text(context, data, args[1])?;
     if let Some(before) = before {
@@ -290,15 +311,11 @@ pub fn increment_by_float<K: Keyspace>(
     args: Args<'_>,
 ) -> Done {
     let before = records::known(context, data, args[1])?;
-    let number = match records::text(data, context.now, args[1])? {
-        Some(text) => numbers::float(text).ok_or(NO_FLOAT)?,
-        None => 0.0,
-    };
-    let sum = number + float(args[2])?;
-    if !sum.is_finite() {
-        return Err(super::said("ERR increment would produce NaN or Infinity"));
-    }
-    let text = numbers::text_of_float(sum);
+    let number = records::text(data, context.now, args[1])?.unwrap_or(b"0");
+    numbers::float(number).ok_or(NO_FLOAT)?;
+    float(args[2])?;
+    let text = numbers::sum(number, args[2])
+        .ok_or(super::said("ERR increment would produce NaN or Infinity"))?;
     records::put_text(context, data, args[1], before, text.as_bytes(), None)?;
     context.out.bulk(text.as_bytes());
     Ok(())

@@ -25,7 +25,7 @@ impl Bench {
         write(&mut context, &mut self.data, command, words);
         self.keys += context.keys;
         assert_eq!(self.keys, records::count_keys(&self.data), "after {}", command.name);
-        String::from_utf8_lossy(&context.out.0).into_owned()
+        String::from_utf8_lossy(&context.out.bytes).into_owned()
     }
 
     fn line(&mut self, line: &str) -> String {
@@ -168,7 +168,7 @@ fn random_members_are_from_all_over_a_set() {
             let command = bench.table.find(b"spop").expect("a command");
             write(&mut context, &mut bench.data, command, &[b"spop", b"s"]);
             bench.keys += context.keys;
-            String::from_utf8_lossy(&context.out.0).into_owned()
+            String::from_utf8_lossy(&context.out.bytes).into_owned()
         })
         .collect();
     assert_eq!(popped.len(), 400, "each member once");

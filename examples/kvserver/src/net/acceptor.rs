@@ -10,7 +10,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use super::stream::{Listener, Stream};
 use crate::server::Server;
 
-/// The most clients at a time.
+/// The most clients at a time, if the process may have a descriptor for each.
 pub const MOST_CLIENTS: usize = 10_000;
 /// How long the system has to find a descriptor, if it has none for a client.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -69,7 +69,7 @@ pub fn run(
 }
 
 fn deal(server: &Server, mut stream: Stream, inbox: &Inbox) -> io::Result<()> {
-    if server.clients.fetch_add(1, Relaxed) >= MOST_CLIENTS {
+    if server.clients.fetch_add(1, Relaxed) >= server.most_clients {
         server.clients.fetch_sub(1, Relaxed);
         // A client that does not read it sees the end of its connection.
         let _ = stream.write(b"-ERR max number of clients reached\r\n");

@@ -32,8 +32,8 @@ pub struct Connection<K: 'static> {
     pub steps: Vec<Step<K>>,
     /// Steps that were done, and bytes of `said` that belong to them.
     pub done: (usize, usize),
-    /// Keys to watch when the steps are done.
-    to_watch: Option<Vec<Vec<u8>>>,
+    /// What is to be done when the steps are.
+    next: Option<Need>,
     /// Replies that were known when the steps were planned.
     pub said: Out,
     pub output: Out,
@@ -58,6 +58,8 @@ pub enum Need {
     Nothing,
     /// The keys of its next request are to be watched.
     Watch(Vec<Vec<u8>>),
+    /// A copy of the state is to be made.
+    Save,
     Shutdown,
 }
 
@@ -71,7 +73,7 @@ impl<K: Keyspace> Connection<K> {
             requests: Vec::new(),
             steps: Vec::new(),
             done: (0, 0),
-            to_watch: None,
+            next: None,
             said: Out::default(),
             output: Out::default(),
             left: 0,
@@ -99,7 +101,7 @@ impl<K: Keyspace> Connection<K> {
 
     /// Whether replies wait for the client to read.
     pub fn is_blocked(&self) -> bool {
-        self.output.0.len() - self.left > MOST_WAITING
+        self.output.bytes.len() - self.left > MOST_WAITING
     }
 
     /// Whether the connection can go on now.
@@ -113,7 +115,7 @@ impl<K: Keyspace> Connection<K> {
     /// Whether nothing is left to do.
     pub fn is_finished(&self) -> bool {
         let is_over = self.session.is_over || self.is_ended && !self.has_requests;
-        self.is_broken || is_over && !self.has_steps() && self.output.0.is_empty()
+        self.is_broken || is_over && !self.has_steps() && self.output.bytes.is_empty()
     }
 
     /// Reads what has come, as much as a turn allows, by way of `room`. While replies or whole requests wait, the socket keeps what
@@ -155,8 +157,8 @@ impl<K: Keyspace> Connection<K> {
             return Need::Nothing;
         }
         self.forget();
-        if let Some(keys) = self.to_watch.take() {
-            return Need::Watch(keys);
+        if let Some(need) = self.next.take() {
+            return need;
         }
         while self.has_requests && !self.session.is_over && self.steps.len() < STEPS {
             let next = self.parser.next(&mut self.input, self.session.limits());
@@ -167,9 +169,9 @@ impl<K: Keyspace> Connection<K> {
                     break;
                 }
                 Err(Malformed(why)) => {
-                    let begin = self.said.0.len();
+                    let begin = self.said.bytes.len();
                     self.said.error(&format!("ERR {why}"));
-                    self.push(Step::Said(self.said.0.len() - begin), 0..0);
+                    self.push(Step::Said(self.said.bytes.len() - begin), 0..0);
                     self.session.is_over = true;
                     break;
                 }
@@ -184,16 +186,22 @@ impl<K: Keyspace> Connection<K> {
                     self.requests.push(request);
                 }
                 Planned::Watch => {
-                    let keys = args[1..].iter().map(|key| key.to_vec()).collect();
-                    if self.steps.is_empty() {
-                        return Need::Watch(keys);
-                    }
-                    self.to_watch = Some(keys);
-                    break;
+                    let need = Need::Watch(args[1..].iter().map(|key| key.to_vec()).collect());
+                    return self.put_off(need);
                 }
+                Planned::Save => return self.put_off(Need::Save),
                 Planned::Shutdown => return Need::Shutdown,
             }
         }
+        Need::Nothing
+    }
+
+    /// What is needed now, or when the steps that are planned are done.
+    fn put_off(&mut self, need: Need) -> Need {
+        if self.steps.is_empty() {
+            return need;
+        }
+        self.next = Some(need);
         Need::Nothing
     }
 
@@ -202,11 +210,11 @@ impl<K: Keyspace> Connection<K> {
         self.requests.push(request);
     }
 
-    /// The keys are watched.
-    pub fn say_ok(&mut self) {
-        let begin = self.said.0.len();
-        self.said.ok();
-        self.push(Step::Said(self.said.0.len() - begin), 0..0);
+    /// Replies to the request that had a need.
+    pub fn say(&mut self, write: impl FnOnce(&mut Out)) {
+        let begin = self.said.bytes.len();
+        write(&mut self.said);
+        self.push(Step::Said(self.said.bytes.len() - begin), 0..0);
     }
 
     /// Whether the steps that are left may change the data.
@@ -237,7 +245,7 @@ impl<K: Keyspace> Connection<K> {
     fn forget(&mut self) {
         self.steps.clear();
         self.requests.clear();
-        self.said.0.clear();
+        self.said.bytes.clear();
         self.done = (0, 0);
         let taken = self.parser.forget();
         self.input.drain(..taken);
@@ -248,18 +256,18 @@ impl<K: Keyspace> Connection<K> {
 
     /// Sends replies, as far as the client takes them.
     pub fn send(&mut self) {
-        while self.is_writable && !self.is_broken && self.left < self.output.0.len() {
-            match self.stream.write(&self.output.0[self.left..]) {
+        while self.is_writable && !self.is_broken && self.left < self.output.bytes.len() {
+            match self.stream.write(&self.output.bytes[self.left..]) {
                 Ok(0) => self.is_broken = true,
                 Ok(count) => self.left += count,
                 Err(why) => self.refused(&why),
             }
         }
-        if self.left == self.output.0.len() {
+        if self.left == self.output.bytes.len() {
             self.left = 0;
-            self.output.0.clear();
-            if self.output.0.capacity() > KEPT {
-                self.output.0 = Vec::new();
+            self.output.bytes.clear();
+            if self.output.bytes.capacity() > KEPT {
+                self.output.bytes = Vec::new();
             }
         }
         if !self.has_steps() && !self.has_requests {

@@ -3,6 +3,7 @@
 //! Sizes are checked before room is made for what they announce. Parsing goes on where it stopped when more bytes have come, so that a
 //! request takes time in proportion to its length, whatever its pieces are.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use redis_protocol::resp2::decode::decode_range;
@@ -33,8 +34,14 @@ impl Limits {
 }
 
 /// Why the bytes are no request. The connection ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Malformed(pub &'static str);
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Malformed(pub Cow<'static, str>);
+
+impl Malformed {
+    const fn new(why: &'static str) -> Self {
+        Self(Cow::Borrowed(why))
+    }
+}
 
 /// A request: where its arguments are among those of [`Parser::arguments`].
 pub type Request = Range<usize>;
@@ -66,15 +73,15 @@ impl Parser {
                 match bytes.get(self.at) {
                     None => return Ok(None),
                     Some(b'*') => {
-                        let error = Malformed("Protocol error: invalid multibulk length");
-                        let long = Malformed("Protocol error: too big mbulk count string");
+                        let error = "Protocol error: invalid multibulk length";
+                        let long = "Protocol error: too big mbulk count string";
                         let Some((count, next)) = number(bytes, self.at + 1, error, long)? else {
                             return Ok(None);
                         };
                         if count > limits.arguments {
                             let unknown = "Protocol error: unauthenticated multibulk length";
                             let is_unknown = limits.arguments < MOST_ARGUMENTS;
-                            return Err(if is_unknown { Malformed(unknown) } else { error });
+                            return Err(Malformed::new(if is_unknown { unknown } else { error }));
                         }
                         self.at = next;
                         // An array of nothing is no request.
@@ -110,15 +117,18 @@ impl Parser {
         match bytes.get(self.at) {
             None => return Ok(None),
             Some(b'$') => {}
-            Some(_) => return Err(Malformed("Protocol error: expected '$'")),
+            Some(byte) => {
+                let got = char::from(*byte);
+                return Err(Malformed(format!("Protocol error: expected '$', got '{got}'").into()));
+            }
         }
-        let error = Malformed("Protocol error: invalid bulk length");
-        let long = Malformed("Protocol error: too big bulk count string");
+        let error = "Protocol error: invalid bulk length";
+        let long = "Protocol error: too big bulk count string";
         let Some((len, _)) = number(bytes, self.at + 1, error, long)? else { return Ok(None) };
         if !(0..=limits.bulk).contains(&len) {
             let unknown = "Protocol error: unauthenticated bulk length";
             let is_unknown = (limits.bulk..=MOST_BULK).contains(&len);
-            return Err(if is_unknown { Malformed(unknown) } else { error });
+            return Err(Malformed::new(if is_unknown { unknown } else { error }));
         }
         match decode_range(&bytes[self.at..]) {
             Ok(Some((RangeFrame::BulkString((begin, end)), taken))) => {
@@ -126,7 +136,7 @@ impl Parser {
                 Ok(Some(self.at + taken))
             }
             Ok(None) => Ok(None),
-            _ => Err(error),
+            _ => Err(Malformed::new(error)),
         }
     }
 
@@ -135,11 +145,11 @@ impl Parser {
         let rest = &mut bytes[self.at..];
         let Some(end) = rest.iter().take(MOST_LINE).position(|byte| *byte == b'\n') else {
             let is_long = rest.len() >= MOST_LINE;
-            let error = Malformed("Protocol error: too big inline request");
+            let error = Malformed::new("Protocol error: too big inline request");
             return if is_long { Err(error) } else { Ok(None) };
         };
         let line = &mut rest[..end];
-        let error = Malformed("Protocol error: unbalanced quotes in request");
+        let error = Malformed::new("Protocol error: unbalanced quotes in request");
         inline::words(line, |word| {
             self.arguments.push(self.at + word.start..self.at + word.end);
         })
@@ -172,20 +182,20 @@ impl Parser {
 fn number(
     bytes: &[u8],
     at: usize,
-    error: Malformed,
-    long: Malformed,
+    error: &'static str,
+    long: &'static str,
 ) -> Result<Option<(i64, usize)>, Malformed> {
     /// A sign, the digits of the largest number, and some room.
     const MOST: usize = 32;
     let line = &bytes[at.min(bytes.len())..];
     match line.iter().take(MOST).position(|byte| *byte == b'\r') {
         Some(end) if line.len() < end + 2 => Ok(None),
-        Some(end) if line[end + 1] != b'\n' => Err(error),
+        Some(end) if line[end + 1] != b'\n' => Err(Malformed::new(error)),
         Some(end) => {
-            let number = numbers::integer(&line[..end]).ok_or(error)?;
+            let number = numbers::integer(&line[..end]).ok_or(Malformed::new(error))?;
             Ok(Some((number, at + end + 2)))
         }
-        None if line.len() >= MOST => Err(long),
+        None if line.len() >= MOST => Err(Malformed::new(long)),
         None => Ok(None),
     }
 }
@@ -262,26 +272,26 @@ mod tests {
             ("*x\r\n", "Protocol error: invalid multibulk length"),
             ("*1\r\n$536870913\r\n", "Protocol error: invalid bulk length"),
             ("*1\r\n$-1\r\n", "Protocol error: invalid bulk length"),
-            ("*1\r\n:1\r\n", "Protocol error: expected '$'"),
-            ("*1\r\n*1\r\n", "Protocol error: expected '$'"),
+            ("*1\r\n:1\r\n", "Protocol error: expected '$', got ':'"),
+            ("*1\r\n*1\r\n", "Protocol error: expected '$', got '*'"),
             ("\"a\r\n", "Protocol error: unbalanced quotes in request"),
         ] {
             assert_eq!(
                 parsed(&[bytes.as_bytes()], Limits::KNOWN).1,
-                Some(Malformed(why)),
+                Some(Malformed::new(why)),
                 "{bytes:?}"
             );
         }
         let digits = format!("*{}", "1".repeat(40));
-        let why = Malformed("Protocol error: too big mbulk count string");
-        assert_eq!(parsed(&[digits.as_bytes()], Limits::KNOWN).1, Some(why));
+        let why = Malformed::new("Protocol error: too big mbulk count string");
+        assert_eq!(parsed(&[digits.as_bytes()], Limits::KNOWN).1.as_ref(), Some(&why));
         let line = "a".repeat(MOST_LINE);
-        let why = Malformed("Protocol error: too big inline request");
-        assert_eq!(parsed(&[line.as_bytes()], Limits::KNOWN).1, Some(why));
-        let why = Malformed("Protocol error: unauthenticated multibulk length");
-        assert_eq!(parsed(&[b"*11\r\n"], Limits::UNKNOWN).1, Some(why));
-        let why = Malformed("Protocol error: unauthenticated bulk length");
-        assert_eq!(parsed(&[b"*1\r\n$16385\r\n"], Limits::UNKNOWN).1, Some(why));
+        let why = Malformed::new("Protocol error: too big inline request");
+        assert_eq!(parsed(&[line.as_bytes()], Limits::KNOWN).1.as_ref(), Some(&why));
+        let why = Malformed::new("Protocol error: unauthenticated multibulk length");
+        assert_eq!(parsed(&[b"*11\r\n"], Limits::UNKNOWN).1.as_ref(), Some(&why));
+        let why = Malformed::new("Protocol error: unauthenticated bulk length");
+        assert_eq!(parsed(&[b"*1\r\n$16385\r\n"], Limits::UNKNOWN).1.as_ref(), Some(&why));
     }
 
     proptest! {

@@ -15,8 +15,11 @@ use crate::keyspace::{Keyspace, records};
 use crate::reply::Out;
 use crate::server::{self, Server};
 
-/// Bytes of a transaction's reply behind which nothing more is read.
+/// Bytes of a transaction's reply behind which nothing more is read, and replies of writes are left out.
 const MOST_OF_EXEC: usize = 1 << 30;
+
+/// A reply of no more bytes is always there.
+const MOST_OF_NOTE: usize = 1 << 10;
 
 /// The connections of a worker.
 pub type Connections = Slab<Connection<State>>;
@@ -53,18 +56,18 @@ fn run<K: Keyspace>(
     connection: &Connection<K>,
     most: usize,
 ) -> Progress {
-    let begin = context.out.0.len();
+    let begin = context.out.bytes.len();
     let (mut done, mut said) = (0, 0);
     let mut args = Vec::new();
     for step in connection.steps.iter().skip(connection.done.0).take(most) {
-        if context.out.0.len() - begin > MOST_WAITING {
+        if context.out.bytes.len() - begin > MOST_WAITING {
             break;
         }
         match step {
             Step::Said(bytes) => {
                 let from = connection.done.1 + said;
-                let reply = connection.said.0.get(from..from + bytes).unwrap_or_default();
-                context.out.0.extend_from_slice(reply);
+                let reply = connection.said.bytes.get(from..from + bytes).unwrap_or_default();
+                context.out.bytes.extend_from_slice(reply);
                 said += bytes;
             }
             Step::Run(command, number) => {
@@ -78,11 +81,7 @@ fn run<K: Keyspace>(
                     context.out.array(queue.len());
                     for queued in queue {
                         let args: Vec<&[u8]> = queued.args.iter().map(Vec::as_slice).collect();
-                        if context.out.0.len() - begin > MOST_OF_EXEC && !queued.command.writes() {
-                            context.out.error("ERR the reply of the transaction is too long");
-                        } else {
-                            data.run(context, queued.command, &args);
-                        }
+                        run_queued(context, data, queued.command, &args, begin);
                     }
                 }
             }
@@ -90,6 +89,28 @@ fn run<K: Keyspace>(
         done += 1;
     }
     (done, said)
+}
+
+/// Runs a command of a transaction whose replies began at `begin`.
+fn run_queued<K: Keyspace>(
+    context: &mut Context<'_>,
+    data: &mut Data<'_, K>,
+    command: &Command<K>,
+    args: Args<'_>,
+    begin: usize,
+) {
+    let before = context.out.bytes.len();
+    let is_long = before - begin > MOST_OF_EXEC;
+    if is_long && !command.writes() {
+        context.out.error("ERR the reply of the transaction is too long");
+        return;
+    }
+    data.run(context, command, args);
+    // A transaction is there as a whole: its writes are not left out.
+    if is_long && context.out.bytes.len() - before > MOST_OF_NOTE {
+        context.out.bytes.truncate(before);
+        context.out.error("ERR the command was run, but the reply of the transaction is too long");
+    }
 }
 
 fn has_changed<K: Keyspace>(context: &Context<'_>, data: &K, watch: &Watch) -> bool {
@@ -145,7 +166,7 @@ pub fn write(
             let progress = shared
                 .get(*token)
                 .map_or((0, 0), |connection| run(&mut context, &mut data, connection, usize::MAX));
-            ends.push((context.out.0.len(), progress));
+            ends.push((context.out.bytes.len(), progress));
         }
         (context.out, ends, context.keys)
     });
@@ -162,7 +183,7 @@ pub fn write(
     let mut begin = 0;
     for (token, (end, progress)) in tokens.iter().zip(ends) {
         if let Some(connection) = connections.get_mut(*token) {
-            connection.output.0.extend_from_slice(&out.0[begin..end]);
+            connection.output.bytes.extend_from_slice(&out.bytes[begin..end]);
             connection.advance(server, progress);
             server.commands.fetch_add(progress.0 as u64, Relaxed);
         }
@@ -191,11 +212,12 @@ fn one_by_one(server: &Server, client: &mut Client<'_, State>, connection: &mut 
         };
         let (out, progress, keys) = outcome.unwrap_or_else(|why| {
             server.refused.fetch_add(1, Relaxed);
+            server.note_refusal(&why);
             (refusal(why), (1, 0), 0)
         });
         server.keys.fetch_add(keys, Relaxed);
         server.commands.fetch_add(1, Relaxed);
-        connection.output.0.extend_from_slice(&out.0);
+        connection.output.bytes.extend_from_slice(&out.bytes);
         connection.advance(server, progress);
     }
 }
@@ -225,5 +247,5 @@ pub fn watch(
         let was_there = client.read(|data| records::find(data, now, &key).is_some());
         connection.session.watched.push(Watch { key, changed, was_there });
     }
-    connection.say_ok();
+    connection.say(Out::ok);
 }

@@ -13,6 +13,8 @@ use crate::server::Server;
 /// The most bytes of the commands of a transaction.
 const MOST_QUEUED: usize = 1 << 30;
 
+const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+
 /// A command of a transaction, with arguments of its own.
 pub struct Queued<K: 'static> {
     pub command: &'static Command<K>,
@@ -71,6 +73,8 @@ pub enum Planned<K: 'static> {
     Step(Step<K>),
     /// The keys are to be entered, and looked at, before the next request.
     Watch,
+    /// A copy is to be made when the requests before are done.
+    Save,
     /// The server is to end.
     Shutdown,
 }
@@ -110,15 +114,15 @@ impl<K: Keyspace> Session<K> {
         said: &mut Out,
         (number, args): (usize, Args<'_>),
     ) -> Planned<K> {
-        let begin = said.0.len();
+        let begin = said.bytes.len();
         let planned = self.try_plan(server, table, said, (number, args));
         planned.unwrap_or_else(|why| {
             if let Some(open) = &mut self.open {
                 open.is_spoilt = true;
             }
-            said.0.truncate(begin);
+            said.bytes.truncate(begin);
             said.error(&why.text());
-            Planned::Step(Step::Said(said.0.len() - begin))
+            Planned::Step(Step::Said(said.bytes.len() - begin))
         })
     }
 
@@ -129,8 +133,13 @@ impl<K: Keyspace> Session<K> {
         said: &mut Out,
         (number, args): (usize, Args<'_>),
     ) -> Result<Planned<K>, Fail> {
-        let begin = said.0.len();
+        let begin = said.bytes.len();
         let name = args.first().copied().unwrap_or_default();
+        // A page in a browser may have it speak to any address of this host. What follows the head of its request would be commands.
+        if is(name, "POST") || is(name, "Host:") {
+            self.is_over = true;
+            return Ok(Planned::Step(Step::Said(0)));
+        }
         let command = table.find(name).ok_or_else(|| unknown(args))?;
         if !command.takes(args.len()) {
             return Err(wrong_arity(command.name));
@@ -147,7 +156,7 @@ impl<K: Keyspace> Session<K> {
         {
             open.queue(command, args)?;
             said.simple("QUEUED");
-            return Ok(Planned::Step(Step::Said(said.0.len() - begin)));
+            return Ok(Planned::Step(Step::Said(said.bytes.len() - begin)));
         }
         match wish {
             Some(wish) => self.session(server, said, wish, args, begin),
@@ -200,6 +209,11 @@ impl<K: Keyspace> Session<K> {
             }
             _ if is_open => return error("ERR Command not allowed inside a transaction"),
             Wish::Watch => return Ok(Planned::Watch),
+            Wish::Save => match &args[1..] {
+                [] => return Ok(Planned::Save),
+                [word] if is(word, "SCHEDULE") => return Ok(Planned::Save),
+                _ => return error("ERR syntax error"),
+            },
             Wish::Unwatch => {
                 self.unwatch(server);
                 said.ok();
@@ -223,8 +237,8 @@ impl<K: Keyspace> Session<K> {
             },
             Wish::Auth => {
                 match args {
-                    [_, password] => self.authenticate(server, b"default", password)?,
-                    [_, user, password] => self.authenticate(server, user, password)?,
+                    [_, password] => self.authenticate(server, None, password)?,
+                    [_, user, password] => self.authenticate(server, Some(user), password)?,
                     _ => return error("ERR syntax error"),
                 }
                 said.ok();
@@ -232,20 +246,32 @@ impl<K: Keyspace> Session<K> {
             Wish::Hello => self.hello(server, said, args)?,
             Wish::Client => self.client(said, args)?,
         }
-        Ok(Planned::Step(Step::Said(said.0.len() - begin)))
+        Ok(Planned::Step(Step::Said(said.bytes.len() - begin)))
     }
 
-    fn authenticate(&mut self, server: &Server, user: &[u8], password: &[u8]) -> Result<(), Fail> {
+    fn authenticate(
+        &mut self,
+        server: &Server,
+        user: Option<&[u8]>,
+        password: &[u8],
+    ) -> Result<(), Fail> {
         let Some(expected) = &server.password else {
+            // As in Redis, a client that names the user of a server without a password may say any.
+            if user == Some(b"default") {
+                return Ok(());
+            }
+            if user.is_some() {
+                return Err(Fail::Said(WRONG_PASSWORD.into()));
+            }
             let text = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
             return Err(Fail::Said(text.into()));
         };
         let is_right: bool = expected.as_bytes().ct_eq(password).into();
-        if user == b"default" && is_right {
+        if user.is_none_or(|user| user == b"default") && is_right {
             self.is_known = true;
             return Ok(());
         }
-        Err(Fail::Said("WRONGPASS invalid username-password pair or user is disabled.".into()))
+        Err(Fail::Said(WRONG_PASSWORD.into()))
     }
 
     fn hello(&mut self, server: &Server, said: &mut Out, args: Args<'_>) -> Result<(), Fail> {
@@ -266,7 +292,7 @@ impl<K: Keyspace> Session<K> {
         while let [word, others @ ..] = rest {
             rest = match others {
                 [user, password, others @ ..] if is(word, "AUTH") => {
-                    self.authenticate(server, user, password)?;
+                    self.authenticate(server, Some(user), password)?;
                     others
                 }
                 [given, others @ ..] if is(word, "SETNAME") => {

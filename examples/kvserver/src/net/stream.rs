@@ -28,7 +28,8 @@ impl Listener {
             Self::Unix(listener) => Ok(Stream::Unix(listener.accept()?.0)),
             Self::Tcp(listener) => {
                 let stream = listener.accept()?.0;
-                stream.set_nodelay(true)?;
+                // The client may have gone already: the first read finds that.
+                let _ = stream.set_nodelay(true);
                 Ok(Stream::Tcp(stream))
             }
         }

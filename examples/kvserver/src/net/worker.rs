@@ -13,6 +13,7 @@ use super::round::{self, Connections};
 use super::stream::Stream;
 use crate::commands::Table;
 use crate::keyspace::state::State;
+use crate::reply::Out;
 use crate::server::Server;
 
 /// The event that connections have come, or that the server ends.
@@ -77,22 +78,25 @@ impl<'s> Worker<'s> {
                     queue(&mut self.queue, connection, token);
                 }
             }
-            self.take_in()?;
+            self.take_in();
             self.turn(&mut client);
         }
     }
 
     /// Takes in the connections that have come.
-    fn take_in(&mut self) -> io::Result<()> {
+    fn take_in(&mut self) {
         while let Ok(mut stream) = self.inbox.try_recv() {
             let entry = self.connections.vacant_entry();
             let token = entry.key();
             let interests = Interest::READABLE | Interest::WRITABLE;
-            self.poll.registry().register(&mut stream, Token(token), interests)?;
+            if self.poll.registry().register(&mut stream, Token(token), interests).is_err() {
+                // The system has no room for one more: this client goes, the others stay.
+                self.server.clients.fetch_sub(1, Relaxed);
+                continue;
+            }
             let connection = entry.insert(Connection::new(stream, self.server));
             queue(&mut self.queue, connection, token);
         }
-        Ok(())
     }
 
     /// Has each connection of the queue read, run, and send.
@@ -107,6 +111,7 @@ impl<'s> Worker<'s> {
             match connection.plan(self.server, self.table) {
                 Need::Nothing => {}
                 Need::Watch(keys) => round::watch(self.server, client, connection, keys),
+                Need::Save => connection.say(|out| save(self.server, out)),
                 Need::Shutdown => {
                     self.server.end();
                     // The main thread waits for it.
@@ -145,6 +150,17 @@ impl<'s> Worker<'s> {
         self.server.clients.fetch_sub(1, Relaxed);
         // It is closed in any case.
         let _ = self.poll.registry().deregister(&mut connection.stream);
+    }
+}
+
+/// Has a copy be made, and says so.
+fn save(server: &Server, out: &mut Out) {
+    if !server.saves.are_made() {
+        out.simple("Every acknowledged write is durable already; --copies DIRECTORY has BGSAVE make copies");
+    } else if server.saves.begin() {
+        out.simple("Background saving started");
+    } else {
+        out.error("ERR Background save already in progress");
     }
 }
 

@@ -50,8 +50,26 @@ fn bound(random: &mut Rng) -> String {
     if random.u8(0..4) == 0 { format!("({score}") } else { score }
 }
 
-/// A command: the words, and in place of `{k}`, `{i}`, `{t}`, `{v}`, `{m}`, `{s}`, `{b}` a key, an integer, a time, a value, a member, a score, a bound of
-/// scores. An option in `[…]` is there in one case of three.
+fn lexical(random: &mut Rng) -> String {
+    match random.u8(0..8) {
+        0 => of(random, &["-", "+", "(", "[", "m", ""]),
+        1 => "-".to_owned(),
+        2 => "+".to_owned(),
+        _ => format!("{}{}", of(random, &["[", "("]), member(random)),
+    }
+}
+
+fn fraction(random: &mut Rng) -> String {
+    match random.u8(0..8) {
+        0 => of(random, &["inf", "-inf", "nan", "", "x", " 1", "1e5", "1e15", ".5", "+5."]),
+        1 => random.i32(..).to_string(),
+        // Redis adds in binary: these have no error there.
+        _ => format!("{}.{}", random.i8(..), of(random, &["0", "25", "5", "75", "125"])),
+    }
+}
+
+/// A command: the words, and in place of `{k}`, `{i}`, `{t}`, `{v}`, `{m}`, `{s}`, `{b}`, `{l}`, `{f}`, `{r}` a key, an integer, a time, a value, a member, a score, a bound of
+/// scores or of members, a number with a fraction, a rank. An option in `[…]` is there in one case of three.
 fn drawn(random: &mut Rng, patterns: &[&str]) -> Vec<String> {
     let pattern = of(random, patterns);
     let mut words = Vec::new();
@@ -73,6 +91,9 @@ fn drawn(random: &mut Rng, patterns: &[&str]) -> Vec<String> {
                 "{m}" => member(random),
                 "{s}" => score(random),
                 "{b}" => bound(random),
+                "{r}" => random.i8(-3..4).to_string(),
+                "{l}" => lexical(random),
+                "{f}" => fraction(random),
                 word => word.to_owned(),
             });
         }
@@ -94,6 +115,10 @@ const STRINGS: &[&str] = &[
     "GET {k}",
     "GETSET {k} {v}",
     "GETDEL {k}",
+    "GETEX {k} [EX_{t}]",
+    "GETEX {k} [PERSIST] [PX_100000]",
+    "HINCRBYFLOAT floats {m} {f}",
+    "INCRBYFLOAT {k} {f}",
     "SETNX {k} {v}",
     "SETEX {k} 1000 {v}",
     "SETEX {k} {t} {v}",
@@ -149,6 +174,16 @@ const LISTS: &[&str] = &[
     "LTRIM {k} {i} {i}",
     "LREM {k} {i} x",
     "LREM {k} {i} y",
+    "LINSERT {k} BEFORE x {v}",
+    "LINSERT {k} AFTER y {v}",
+    "LINSERT {k} OVER y {v}",
+    "LPOS {k} x [RANK_{r}] [COUNT_{i}] [MAXLEN_{i}]",
+    "LPOS {k} y [COUNT_0] [RANK_-1]",
+    "LMOVE {k} {k} LEFT RIGHT",
+    "LMOVE {k} {k} RIGHT LEFT",
+    "LMOVE {k} {k} RIGHT RIGHT",
+    "LMOVE {k} {k} DOWN UP",
+    "RPOPLPUSH {k} {k}",
 ];
 
 const SETS: &[&str] = &[
@@ -166,6 +201,12 @@ const SETS: &[&str] = &[
     "SINTER {k} {k} [{k}]",
     "SUNION {k} {k} [{k}]",
     "SDIFF {k} {k} [{k}]",
+    "SINTERSTORE {k} {k} {k} [{k}]",
+    "SUNIONSTORE {k} {k} [{k}]",
+    "SDIFFSTORE {k} {k} {k} [{k}]",
+    "SMOVE {k} {k} {m}",
+    "SINTERCARD 2 {k} {k} [LIMIT_{i}]",
+    "SINTERCARD {i} {k} {k}",
 ];
 
 const SORTED: &[&str] = &[
@@ -192,6 +233,19 @@ const SORTED: &[&str] = &[
     "ZREMRANGEBYRANK {k} {i} {i}",
 ];
 
+/// Sorted sets of one score.
+const LEXICAL: &[&str] = &[
+    "ZADD {k} 0 {m} 0 {m} [0_{m}]",
+    "ZREM {k} {m}",
+    "ZRANGE {k} {l} {l} BYLEX [REV] [LIMIT_{i}_{i}] [WITHSCORES]",
+    "ZRANGE {k} {l} {l} BYLEX [BYSCORE]",
+    "ZRANGEBYLEX {k} {l} {l} [LIMIT_{i}_{i}]",
+    "ZREVRANGEBYLEX {k} {l} {l} [LIMIT_{i}_{i}]",
+    "ZLEXCOUNT {k} {l} {l}",
+    "ZREMRANGEBYLEX {k} {l} {l}",
+    "ZRANGE {k} 0 -1",
+];
+
 const KEYS: &[&str] = &[
     "DEL {k} [{k}]",
     "UNLINK {k}",
@@ -201,11 +255,11 @@ const KEYS: &[&str] = &[
     "KEYS [a-c]",
     "KEYS key*n?me",
     "DBSIZE",
-    "EXPIRE {k} 1000 [NX] [XX] [GT] [LT]",
-    "EXPIRE {k} 2000 [GT] [LT]",
+    "EXPIRE {k} 1000 [NX] [XX]",
+    "EXPIREAT {k} 99999999998 [NX] [XX] [GT] [LT]",
     "EXPIRE {k} {t} [NX]",
-    "PEXPIRE {k} 500000 [GT]",
-    "EXPIREAT {k} 99999999999",
+    "PEXPIRE {k} 500000",
+    "EXPIREAT {k} 99999999999 [GT] [LT]",
     "PEXPIREAT {k} {i}",
     "PERSIST {k}",
     "TTL {k}",
@@ -253,6 +307,13 @@ pub fn sets(random: &mut Rng) -> Vec<String> {
 
 pub fn sorted_sets(random: &mut Rng) -> Vec<String> {
     mostly(random, SORTED)
+}
+
+pub fn lexical_ranges(random: &mut Rng) -> Vec<String> {
+    match random.u8(0..30) {
+        0 => drawn(random, &["SET {k} {v}", "DEL {k}", "RENAME {k} {k}"]),
+        _ => drawn(random, LEXICAL),
+    }
 }
 
 pub fn all(random: &mut Rng) -> Vec<String> {

@@ -5,14 +5,15 @@
 //! the key's entry, and one word that orders the slots. So an insertion stores an entry, a slot and that word; it moves nothing.
 //!
 //! Invariants:
-//! - The *range* of a node is that of the keys which a search leads to it. It never becomes wider: a node that has lost its last key leaves
-//!   an empty place between its separators, and empty places beside each other become one.
+//! - The *range* of a node is that of the keys which a search leads to it. It becomes wider only where two leaves become one: a node that has
+//!   lost its last key leaves an empty place between its separators, and empty places beside each other become one.
 //! - All keys of a node's range have its first [`Node::skip`](tree::Node) bytes in common. Slots have the eight bytes behind them: keys with a long common
 //!   beginning are told apart without a look at their entries.
 //! - The level of a child is one below that of its parent, and the root's is the height that the head says.
 //! - An entry does not change as long as a reference to its bytes may live: see [`View::lend`].
 //!
-//! Nodes are not merged: one that has few keys stays until the last of them is removed.
+//! Two leaves become one when a removal leaves few keys in one of them. Inner nodes are not merged: one stays until the last of its keys is
+//! removed.
 
 mod copies;
 #[cfg(test)]

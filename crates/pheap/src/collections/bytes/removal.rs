@@ -1,13 +1,14 @@
-//! Removal. A node that loses its last key is freed, and leaves an empty place in its parent; the ranges of other nodes stay what they are.
+//! Removal. A leaf that has few keys left goes into the one beside it, if both have the same parent and fit. A node that loses its last key is
+//! freed, and leaves an empty place in its parent.
 
 use spandrel_pmem::Medium;
 
 use super::insert::len_part;
-use super::node::MAX_LEVELS;
-use super::tree::{Node, Path, Step, Tree};
+use super::node::{Image, Item, MAX_LEVELS, SLOTS, prefix};
+use super::tree::{Node, Path, Step, Tree, common};
 use super::{HEIGHT_AT, LEN_AT, SortedBytes};
 use crate::collections::held::HeapRef;
-use crate::collections::op::{Op, Part};
+use crate::collections::op::{Op, Part, bytes_of_all};
 use crate::error::Error;
 use crate::pointer::offset_of as offset_of_word;
 use crate::transaction::Transaction;
@@ -16,6 +17,11 @@ use crate::transaction::Transaction;
 /// without another change (`Op::free`).
 const MOST_OBJECTS: usize = 2 + 3 * MAX_LEVELS;
 const _: () = assert!(MOST_OBJECTS < 48);
+
+/// A leaf with no more keys than these goes into the one beside it.
+const FEW: usize = SLOTS / 4;
+/// Keys of the leaf that two become, at most: it does not divide, and none becomes few, by the next changes.
+const MOST_MERGED: usize = SLOTS * 2 / 3;
 
 /// Objects that nothing leads to after the change.
 struct Gone {
@@ -54,7 +60,9 @@ impl<H: HeapRef> SortedBytes<'_, H> {
         };
         let mut gone = Gone { at: [0; MOST_OBJECTS], len: 0 };
         gone.note_separator(tree.slot(&leaf.node, leaf.place).1);
-        if leaf.node.order.len() > 1 {
+        if merge(tree, &mut op, way, leaf, key, &mut gone)? {
+            // One change has taken the key and the leaf away.
+        } else if leaf.node.order.len() > 1 {
             let order = leaf.node.order.without(leaf.place);
             op.change(&[Part::Word(leaf.node.at, order.0), len_part(tree, -1)])?;
         } else {
@@ -97,6 +105,66 @@ impl<H: HeapRef> SortedBytes<'_, H> {
         op.change(&nothing)?;
         nested.commit()
     }
+}
+
+/// Removes the slot at a place of a leaf that has few others, and has one leaf hold these and those of the leaf beside it. False: there is none
+/// beside it that has room, and nothing has changed.
+fn merge<M: Medium>(
+    tree: Tree<'_, M>,
+    op: &mut Op<'_, M>,
+    way: &[Step],
+    leaf: &Step,
+    key: &[u8],
+    gone: &mut Gone,
+) -> Result<bool, Error> {
+    let Some((parent, above)) = way.split_last() else { return Ok(false) };
+    let left_over = leaf.node.order.len() - 1;
+    if !(1..=FEW).contains(&left_over) {
+        return Ok(false);
+    }
+    // Beside it: the leaf behind it, or the one before.
+    for first_place in [Some(parent.place), parent.place.checked_sub(1)].into_iter().flatten() {
+        if first_place >= parent.node.order.len() {
+            continue;
+        }
+        let is_first = first_place == parent.place;
+        let other = tree.child_node(&parent.node, first_place + usize::from(is_first));
+        let fits = |other: &Node| other.order.len() + left_over <= MOST_MERGED;
+        let Some(other) = other.filter(fits) else { continue };
+        let (first, second) = if is_first { (leaf.node, other) } else { (other, leaf.node) };
+        let mut path = Path::new();
+        above.iter().for_each(|step| path.push(step.node, step.place));
+        path.push(parent.node, first_place);
+        let (low, _) = tree.bounds(path.steps(), key);
+        path.pop();
+        path.push(parent.node, first_place + 1);
+        let (_, high) = tree.bounds(path.steps(), key);
+        let skip = common(low, high);
+        let (mut items, mut count) = ([Item::default(); SLOTS], 0);
+        for (node, place) in [first, second]
+            .iter()
+            .flat_map(|node| (0..node.order.len()).map(move |place| (node, place)))
+            .filter(|(node, place)| (node.at, *place) != (leaf.node.at, leaf.place))
+        {
+            let word = tree.slot(node, place).1;
+            // A leaf with a damaged entry stays what it is.
+            let Some(entry) = tree.entry(word) else { return Ok(false) };
+            if let Some(item) = items.get_mut(count) {
+                *item = Item { prefix: prefix(entry.key, skip), word, child: 0 };
+                count += 1;
+            }
+        }
+        let image = Image::new(0, skip, 0, &items[..count]);
+        gone.note(second.at);
+        gone.note_separator(tree.slot(&parent.node, first_place).1);
+        op.change(&[
+            Part::Bytes(first.at, bytes_of_all(image.used())),
+            Part::Word(parent.node.at, parent.node.order.without(first_place).0),
+            len_part(tree, -1),
+        ])?;
+        return Ok(true);
+    }
+    Ok(false)
 }
 
 /// Takes away the child that is no more at the end of a way, and ancestors that have no other one.

@@ -294,6 +294,27 @@ fn a_queue_of_keys_keeps_its_tree_small() {
 }
 
 #[test]
+fn leaves_with_few_keys_become_one() {
+    for kind in 0..4 {
+        let memory = Memory::new(LEAST_BYTES + 40 * BLOCK_BYTES);
+        let heap = create(&memory);
+        let mut map = SortedBytes::open(&heap, "b").unwrap();
+        for number in 0..3000 {
+            map.insert(&nth(kind, number), b"value").unwrap();
+        }
+        // One key of twelve stays: without more each leaf would keep one or two of its fifteen.
+        for number in (0..3000).filter(|number| number % 12 != 0) {
+            assert!(map.remove(&nth(kind, number)).unwrap());
+        }
+        let (leaves, _) = survey(&map);
+        assert!(leaves < 80, "{kind}: {leaves} leaves for {} keys", map.len());
+        for number in 0..3000 {
+            assert_eq!(map.contains_key(&nth(kind, number)), number % 12 == 0);
+        }
+    }
+}
+
+#[test]
 fn keys_and_values_of_all_sizes_are_kept_or_refused() {
     let memory = Memory::new(LEAST_BYTES + 40 * BLOCK_BYTES);
     let heap = create(&memory);

@@ -10,7 +10,6 @@
 
 use core::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
-use std::num::NonZeroUsize;
 use std::prelude::v1::*;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError, RwLock};
@@ -91,7 +90,7 @@ struct Open {
     base: usize,
     bytes: usize,
     /// Objects of it that were freed outside of its commands.
-    freed: Mutex<Vec<NonZeroUsize>>,
+    freed: Mutex<Vec<usize>>,
 }
 
 static OPEN: RwLock<Vec<Open>> = RwLock::new(Vec::new());
@@ -116,7 +115,7 @@ pub(super) fn remove(base: usize) {
 }
 
 /// Takes the objects of the state at an address that were freed outside of its commands.
-pub(super) fn take_freed(base: usize) -> Vec<NonZeroUsize> {
+pub(super) fn take_freed(base: usize) -> Vec<usize> {
     let take = |state: &Open| {
         std::mem::take(&mut *state.freed.lock().unwrap_or_else(PoisonError::into_inner))
     };
@@ -124,7 +123,7 @@ pub(super) fn take_freed(base: usize) -> Vec<NonZeroUsize> {
 }
 
 /// Puts objects back that were taken and could not be freed.
-pub(super) fn put_freed(base: usize, mut objects: Vec<NonZeroUsize>) {
+pub(super) fn put_freed(base: usize, mut objects: Vec<usize>) {
     with_state(base, |state| {
         state.freed.lock().unwrap_or_else(PoisonError::into_inner).append(&mut objects);
     });
@@ -194,7 +193,7 @@ unsafe fn free_durable(object: *mut u8) {
     }
     // An object of a state that was closed has no memory any more.
     with_state(object as usize, |state| {
-        state.freed.lock().unwrap_or_else(PoisonError::into_inner).push(address.addr());
+        state.freed.lock().unwrap_or_else(PoisonError::into_inner).push(object.expose_provenance());
     });
 }
 

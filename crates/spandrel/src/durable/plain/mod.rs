@@ -7,7 +7,6 @@ mod program;
 use std::any::type_name;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::prelude::v1::*;
@@ -158,13 +157,15 @@ impl<S: 'static> Root<S> {
     }
 
     /// Runs a command of a batch. What it returns is copied out of the state.
-    fn run<R: Clone>(&mut self, freed: &[NonZeroUsize], command: impl Fn(&mut S) -> R) -> R {
+    fn run<R: Clone>(&mut self, freed: &[usize], command: impl Fn(&mut S) -> R) -> R {
         let arena = Arc::clone(&self.arena);
         // SAFETY: the calling thread runs the batch, and the arena outlives the scope.
         let _scope = unsafe { Scope::enter(&arena) };
         for object in freed {
-            // SAFETY: objects of the state that were given to the allocator, once each.
-            unsafe { allocator::free_in(&arena, with_address(*object)) };
+            if let Some(object) = NonNull::new(core::ptr::with_exposed_provenance_mut(*object)) {
+                // SAFETY: an object of the state that was given to the allocator, once.
+                unsafe { allocator::free_in(&arena, object) };
+            }
         }
         let command = AssertUnwindSafe(|| command(self.state_mut()));
         match catch_unwind(command) {
@@ -188,15 +189,10 @@ fn text_of(payload: Payload) -> Payload {
     text
 }
 
-fn with_address(object: NonZeroUsize) -> NonNull<u8> {
-    let object = core::ptr::with_exposed_provenance_mut(object.get());
-    NonNull::new(object).unwrap_or(NonNull::dangling())
-}
-
 /// Frees objects in the next command if the one that was to free them has not.
 struct Freed {
     base: usize,
-    objects: Vec<NonZeroUsize>,
+    objects: Vec<usize>,
 }
 
 impl Freed {
