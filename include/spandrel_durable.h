@@ -96,7 +96,7 @@ int spandrel_durable_read(spandrel_durable *state, spandrel_durable_command comm
 
 /* Runs a command that writes. When this returns what the command returned, its effects survive any failure that the medium survives.
  *   ECANCELED  the command returned a negative number, and was undone,
- *   EMSGSIZE   it changes more than the longest log holds (16 GiB), and was undone,
+ *   EMSGSIZE   it changes more than the longest log holds (16 GiB), or than this one, which has no room to become longer. It was undone, and others go on,
  *   EIO, ...   the disk refused: the effects are durable or not, and no later command that writes is accepted; reads go on. Open the state again,
  *   ENOSPC     the same; or the log is full, and the state's file cannot become longer,
  *   EUCLEAN    no command that writes is accepted: something has stored to the state outside of one, or a batch could not be undone. Open the state
@@ -236,7 +236,7 @@ int spandrel_durable_command_of(void *client);
 
 /* Serves clients at a Unix socket of that path, which only the user may connect to, with an event loop in each of `workers` threads, the calling one
  * among them. Returns only if it fails, with -1.
- *   EADDRINUSE  a process listens there, or the path is no socket,
+ *   EADDRINUSE  a process listens there, or the path is no socket: what lies there stays,
  *   EINVAL      the state was not started, or a function is missing. */
 int spandrel_durable_serve(const char *socket, unsigned int workers);
 

@@ -1,5 +1,5 @@
 /* A program whose memory is its state: variables of a section and registered ones, objects from before init, frees outside of commands.
- *   durable_variables ROUND|early|other      SPANDREL_DURABLE_DIR is set */
+ *   durable_variables ROUND|early|other [long]      SPANDREL_DURABLE_DIR is set */
 #include <mangosteen.h>
 
 #include "durable.h"
@@ -16,7 +16,7 @@ static char big[3000];
 static uint64_t transient = 5;
 
 struct request {
-    int round, is_read, seen;
+    int round, is_read, is_long, seen;
     struct node *old;
 };
 
@@ -31,7 +31,17 @@ static bool is_of_state(const void *address) {
 
 static void process(void *client) {
     struct request *request = client;
+    if (request->is_long) {
+        /* More than the log holds: the command is undone, and runs again. */
+        size_t bytes = (size_t)80 << 20;
+        char *much = malloc(bytes);
+        CHECK(much);
+        memset(much, 1, bytes);
+        free(much);
+        return;
+    }
     if (request->is_read) {
+        CHECK(!request->old || spandrel_durable_usable_size(spandrel_durable_default(), request->old) == 0);
         for (const struct node *node = first; node; node = node->next) {
             CHECK(is_of_state(node) && is_of_state(node->name));
             char expected[20];
@@ -55,7 +65,7 @@ static void process(void *client) {
 }
 
 int main(int count, char **arguments) {
-    CHECK(count == 2);
+    CHECK(count == 2 || count == 3);
     /* As usual; in a recovered program it is replaced. */
     first = malloc(sizeof *first);
     first->next = NULL;
@@ -84,6 +94,12 @@ int main(int count, char **arguments) {
     free(mine);
     look.seen = 0;
     CHECK(ClientCmd(&look) == 0 && look.seen == round + 2);
+    if (count == 3) {
+        struct request much = {.is_long = 1};
+        CHECK(ClientCmd(&much) == 0);
+        look = (struct request){.is_read = 1, .old = add.old};
+        CHECK(ClientCmd(&look) == 0);
+    }
     die();
     return 0;
 }

@@ -129,3 +129,13 @@ fn variables_by_section_objects_from_before_init_and_frees_outside_of_commands()
     let done = job("4").run();
     assert_eq!(done.signal, Some(libc::SIGKILL), "{done}");
 }
+
+/// What was freed outside of a command is freed also where the command that frees it is undone and runs again.
+#[test]
+fn a_command_that_runs_again_frees_again() {
+    let program = Program::transparent(&abi_dir().join("durable_variables.c"));
+    let program = program.with_heaps_in(Path::new("/dev/shm"));
+    let job = Job::new(program.path()).args(["0", "long"]);
+    let done = job.env("SPANDREL_DURABLE_DIR", program.heaps().join("v")).run();
+    assert_eq!(done.signal, Some(libc::SIGKILL), "{done}");
+}

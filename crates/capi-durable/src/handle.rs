@@ -158,7 +158,10 @@ pub unsafe extern "C" fn spandrel_durable_close(handle: *mut SpandrelDurable) ->
     let close = || {
         current::check_outside()?;
         // SAFETY: promised by the caller.
-        unsafe { known(handle)? }.check_process()?;
+        let known = unsafe { known(handle)? };
+        known.check_process()?;
+        // Another thread's `init` has the handle.
+        known.open()?;
         regions::remove(handle);
         // SAFETY: made by `spandrel_durable_open` of a box, and used no more.
         let mut handle = unsafe { Box::from_raw(handle) };

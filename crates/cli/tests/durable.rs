@@ -65,7 +65,8 @@ fn a_state_is_shown_verified_and_recovered() {
         command.args(["durable", "copy"]).arg(from).arg(to).output().unwrap()
     };
     says(&copy(&path, &copied), 0, "copied: a copy of ");
-    says(&copy(&path, &copied), 2, "has a state or a log already");
+    says(&copy(&path, &copied), 2, "copied: the directory has a state or a log already");
+    says(&copy(&path, &path), 2, "numbers: the directory has a state or a log already");
     says(&spandrel("verify", &copied), 0, "the heap of the state is sound");
     assert_eq!(open(&copied).read(|s| s.of.len()), 100);
     // At the address of the other one, which is free now.

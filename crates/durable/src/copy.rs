@@ -73,7 +73,12 @@ impl Copy {
     /// # Errors
     /// [`Error::Occupied`], and those of [`Directory::open`].
     pub fn begin(to: Paths) -> Result<Self, Error> {
-        let directory = Directory::open(to.directory.as_c(), true)?;
+        let directory = match Directory::open(to.directory.as_c(), true) {
+            // That of an open state, as of the one that is to be copied.
+            Err(Error::Locked) if has_state(&to) == Ok(true) => return Err(Error::Occupied),
+            opened => opened?,
+        };
+        let to = directory.paths(to)?;
         match has_state(&to) {
             Ok(false) => {}
             Ok(true) | Err(Error::MissingState) => return Err(Error::Occupied),
@@ -100,10 +105,15 @@ impl Copy {
         }
     }
 
+    /// There is to be no copy, for that reason.
+    pub fn fail(&mut self, why: Failed) {
+        self.failed.get_or_insert(why);
+    }
+
     /// Copies another piece of a state's file of `bytes` bytes. `Break`: the copy has all of it, or has failed.
     ///
     /// # Errors
-    /// The error of the disk that the state lies on.
+    /// The error of the disk that the state lies on; `EIO`: the file is shorter.
     pub fn advance(&mut self, from: &impl Disk, bytes: u64) -> Result<ControlFlow<()>, Failed> {
         if self.copied >= bytes || self.failed.is_some() {
             return Ok(ControlFlow::Break(()));
@@ -111,8 +121,9 @@ impl Copy {
         let len = usize::try_from(bytes - self.copied).unwrap_or(usize::MAX).min(PIECE_BYTES);
         let at = self.copied;
         let piece = self.buffer.bytes().get_mut(..len).unwrap_or(&mut []);
-        let read = from.read(Which::Image, at, piece)?;
-        let piece = piece.get(..read).unwrap_or(&[]);
+        if from.read(Which::Image, at, piece)? < len {
+            return Err(Failed(libc::EIO));
+        }
         if piece.iter().any(|byte| *byte != 0)
             && let Err(why) = self
                 .draft
@@ -122,7 +133,6 @@ impl Copy {
         {
             self.failed = Some(why);
         }
-        // What the file lacks at its end are zeroes.
         self.copied += len as u64;
         Ok(ControlFlow::Continue(()))
     }
@@ -152,12 +162,19 @@ impl Copy {
 /// Copies a state that no process has open, with all batches that its log has. `see` is called with the bytes that the copy has, and all.
 ///
 /// # Errors
-/// As for opening the state, which is not changed; those of the copy: there is none then.
-pub fn copy(from: &Paths, to: Paths, see: &mut dyn FnMut(u64, u64)) -> Result<(), Error> {
+/// As for opening the state, which is not changed. The inner error is the copy's. There is no copy then.
+pub fn copy(
+    from: &Paths,
+    to: Paths,
+    see: &mut dyn FnMut(u64, u64),
+) -> Result<Result<(), Error>, Error> {
     let (disk, ties, state) = Read::open(from)?;
     let tie = ties.newest();
     let mut bytes = disk.bytes(Which::Image)?;
-    let mut copy = Copy::begin(to)?;
+    let mut copy = match Copy::begin(to) {
+        Ok(copy) => copy,
+        Err(why) => return Ok(Err(why)),
+    };
     while copy.advance(&disk, bytes)?.is_continue() {
         see(copy.copied.min(bytes), bytes);
     }
@@ -180,5 +197,5 @@ pub fn copy(from: &Paths, to: Paths, see: &mut dyn FnMut(u64, u64)) -> Result<()
     } else if !tie.is_complete {
         return Err(Error::MissingLog);
     }
-    copy.publish(ties, point, bytes)
+    Ok(copy.publish(ties, point, bytes))
 }

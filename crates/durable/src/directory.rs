@@ -2,7 +2,7 @@
 
 use core::ffi::CStr;
 
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{self, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -64,6 +64,28 @@ impl Directory {
             Err(why) => Err(system(why)),
         }
     }
+
+    /// The paths of the files in this directory. They lead there also when the directory has got another name, or the process another working directory. Without
+    /// `/proc` they are those that were given.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn paths(&self, given: Paths) -> Result<Paths, Error> {
+        let mut path = *b"/proc/thread-self/fd/0000000000";
+        let mut number = self.file.as_raw_fd();
+        for digit in path.iter_mut().rev().take(10) {
+            *digit = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
+        let (name, digits) = path.split_at(path.len() - 10);
+        let first = digits.iter().position(|digit| *digit != b'0').unwrap_or(digits.len() - 1);
+        let name = CPath::new(name, digits.get(first..).unwrap_or(&[]));
+        let paths = Paths::new(name.map_err(Error::System)?.as_c().to_bytes())?;
+        let is = retry(|| fs::fstat(&self.file)).map_err(system)?;
+        let leads_there = retry(|| fs::stat(paths.directory.as_c()))
+            .is_ok_and(|found| (found.st_dev, found.st_ino) == (is.st_dev, is.st_ino));
+        Ok(if leads_there { paths } else { given })
+    }
 }
 
 impl Drop for Directory {
@@ -118,6 +140,18 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
     use std::prelude::v1::*;
+
+    #[test]
+    fn the_paths_of_a_directory_stay_whatever_its_name_is() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("before");
+        let given = || Paths::new(path.to_str().unwrap().as_bytes()).unwrap();
+        let directory = Directory::open(given().directory.as_c(), true).unwrap();
+        let paths = directory.paths(given()).unwrap();
+        std::fs::rename(&path, place.path().join("after")).unwrap();
+        drop(Image::create(paths.state.as_c()).unwrap());
+        assert!(place.path().join("after/state").exists());
+    }
 
     #[test]
     fn a_directory_is_its_owners_and_locked() {

@@ -36,6 +36,8 @@ pub enum Error {
     DamagedLog,
     /// The log is no log.
     NotALog,
+    /// The file `state` is a link, a directory or the like.
+    NotAState,
     /// The state does not say which batch it is at.
     DamagedState,
     /// The heap that the state lies in refuses.
@@ -46,6 +48,8 @@ pub enum Error {
     Undone,
     /// A command changes more than the longest log holds. It was undone.
     TooLong,
+    /// A command changes more than the log holds, which cannot become longer: the error's number. It was undone.
+    NoLongerLog(i32),
     /// The log is full, and what brings it into the state has ended: the error's number.
     Full(i32),
     /// The disk refused to make a batch durable. It may be there or not; nothing is accepted any more.
@@ -94,6 +98,7 @@ impl Error {
         match self {
             Self::System(why) | Self::Full(why) | Self::Poisoned(why) => why,
             Self::Path => libc::ENAMETOOLONG,
+            Self::NotAState => libc::EINVAL,
             Self::NotADirectory => libc::ENOTDIR,
             Self::NotOwned(_) | Self::Shared(_) => libc::EACCES,
             Self::Locked => libc::EWOULDBLOCK,
@@ -107,7 +112,7 @@ impl Error {
             | Self::DamagedState => libc::EBADMSG,
             Self::Heap(why) => why.errno(),
             Self::Panicked | Self::Undone | Self::Stray => libc::EUCLEAN,
-            Self::TooLong => libc::EMSGSIZE,
+            Self::TooLong | Self::NoLongerLog(_) => libc::EMSGSIZE,
             Self::Layout { .. } | Self::OtherBuild | Self::Moved | Self::OtherType => {
                 libc::EPROTOTYPE
             }
@@ -177,6 +182,9 @@ impl fmt::Display for Error {
                 "the log is damaged, and batches that were durable are missing; restore a copy of both files",
             ),
             Self::NotALog => f.write_str("the file `log` is no log; put the right one back"),
+            Self::NotAState => f.write_str(
+                "the file `state` is a link, a directory or the like; put the file itself there, or give another directory",
+            ),
             Self::DamagedState => f.write_str(
                 "the state does not say which batch it is at; restore a copy of both files",
             ),
@@ -189,6 +197,11 @@ impl fmt::Display for Error {
             ),
             Self::TooLong => f.write_str(
                 "the command changes more than the longest log holds, and was undone; change less at once",
+            ),
+            Self::NoLongerLog(why) => write!(
+                f,
+                "the command changes more than the log holds, which cannot become longer ({}), and was undone; change less at once, or make room",
+                number(why)
             ),
             Self::Full(why) => {
                 write!(f, "the log is full, and the state cannot take more: {}", number(why))

@@ -51,7 +51,10 @@ impl Read {
     /// # Errors
     /// As for opening the state.
     pub fn open(paths: &Paths) -> Result<(Self, Ties, State), Error> {
-        let state = Image::open(paths.state.as_c(), Access::Read).map_err(Error::System)?;
+        let state = Image::open(paths.state.as_c(), Access::Read).map_err(|why| match why {
+            libc::ELOOP | libc::EINVAL | libc::EISDIR | libc::ENXIO => Error::NotAState,
+            why => Error::System(why),
+        })?;
         let log = match Image::open(paths.log.as_c(), Access::Read) {
             Ok(log) => Some(log),
             Err(libc::ENOENT) => None,

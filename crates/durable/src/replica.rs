@@ -80,12 +80,15 @@ impl<'a, D: Disk> Replica<'a, D> {
         Ok(header)
     }
 
-    /// Copies another piece of the file; false: the copy has all of it, or has failed.
-    ///
-    /// # Errors
-    /// The disk's.
-    pub fn copy(&self, copy: &mut Copy) -> Result<bool, Failed> {
-        Ok(copy.advance(self.disk, self.bytes)?.is_continue())
+    /// Copies another piece of the file; false: the copy has all of it, or has failed. What cannot be read ends the copy, and not the replica.
+    pub fn copy(&self, copy: &mut Copy) -> bool {
+        match copy.advance(self.disk, self.bytes) {
+            Ok(more) => more.is_continue(),
+            Err(why) => {
+                copy.fail(why);
+                false
+            }
+        }
     }
 
     /// Ends a copy that has all of the file.

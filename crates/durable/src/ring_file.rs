@@ -63,6 +63,10 @@ impl RingFile {
         let mut ring = Self { at, len, kind, dirty, waits };
         // SAFETY: the mapping is this value's alone, and no thread uses it yet.
         let map = |how| unsafe { image.map(at.as_ptr(), 0, len, how) };
+        // Of a file that was copied with holes the rest is allocated first: on a full file system a store to a hole would end the program by SIGBUS.
+        if is_in_memory || image.try_map(Mapping::Synchronous).is_ok() {
+            image.take_all_room(is_in_memory).map_err(Failed)?;
+        }
         if map(Mapping::Synchronous).is_ok() {
             ring.kind = Kind::Mapped { has_lines: true };
         } else if is_in_memory {
@@ -283,6 +287,18 @@ mod tests {
     fn on_a_disk_and_in_memory() {
         a_ring_is_durable_in(tempfile::tempdir().unwrap().path(), false);
         a_ring_is_durable_in(tempfile::tempdir_in("/dev/shm").unwrap().path(), true);
+    }
+
+    #[test]
+    fn holes_are_allocated_before_the_file_is_mapped() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = directory.path().join("log");
+        std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let name = CString::new(path.to_str().unwrap()).unwrap();
+        let file = RingFile::new(&Image::open(&name, Access::Write).unwrap(), true).unwrap();
+        let blocks = std::os::unix::fs::MetadataExt::blocks(&path.metadata().unwrap());
+        assert!(matches!(file.kind, Kind::Mapped { .. }));
+        assert_eq!(blocks, 2048);
     }
 
     /// A record that goes over the ring's end and comes near its own beginning: the one between them, which is no longer in memory, stays in the file.

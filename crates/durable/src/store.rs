@@ -154,12 +154,15 @@ pub struct Loaded {
 /// # Errors
 /// [`Error::MissingState`]: it has a log only; [`Error::System`].
 pub fn has_state(paths: &Paths) -> Result<bool, Error> {
-    let is_there = |path| match Image::open(path, Access::Read) {
+    let is_there = |path, other: Error| match Image::open(path, Access::Read) {
         Ok(_) => Ok(true),
         Err(libc::ENOENT) => Ok(false),
+        // A link, a directory, a pipe.
+        Err(libc::ELOOP | libc::EINVAL | libc::EISDIR | libc::ENXIO) => Err(other),
         Err(why) => Err(Error::System(why)),
     };
-    match (is_there(paths.state.as_c())?, is_there(paths.log.as_c())?) {
+    let state = is_there(paths.state.as_c(), Error::NotAState)?;
+    match (state, is_there(paths.log.as_c(), Error::NotALog)?) {
         (false, true) => Err(Error::MissingState),
         (state, _) => Ok(state),
     }
@@ -245,6 +248,17 @@ fn capacity_of(settings: &Settings) -> Result<u64, Error> {
 
 /// Makes the log of a state that needs none.
 fn make_log(paths: &Paths, identity: u64, base: Point, settings: &Settings) -> Result<(), Error> {
+    let draft = draft_log(paths, identity, base, settings)?;
+    draft.publish(paths.log.as_c()).map(drop).map_err(Error::System)
+}
+
+/// The same without its name.
+fn draft_log(
+    paths: &Paths,
+    identity: u64,
+    base: Point,
+    settings: &Settings,
+) -> Result<Draft, Error> {
     let is_in_memory = is_in_memory(paths.directory.as_c());
     let align = if is_in_memory { 64 } else { PAGE_BYTES as u64 };
     let shape = Shape { capacity: capacity_of(settings)?, align };
@@ -261,7 +275,7 @@ fn make_log(paths: &Paths, identity: u64, base: Point, settings: &Settings) -> R
     let ring = RingFile::new(image, is_in_memory)?;
     Ring::create(&ring, identity, shape, (base, image::unique()[0]))?;
     image.sync().map_err(Error::System)?;
-    draft.publish(paths.log.as_c()).map(drop).map_err(Error::System)
+    Ok(draft)
 }
 
 /// Opens both files of a state, and has the state hold all batches. A missing log is made anew where the state needs none.
@@ -273,7 +287,10 @@ pub fn recover_files(
     settings: &Settings,
     see: &mut dyn FnMut(u64, u64),
 ) -> Result<(Files, State, Recovered), Error> {
-    let image = Image::open(paths.state.as_c(), Access::Write).map_err(Error::System)?;
+    let image = Image::open(paths.state.as_c(), Access::Write).map_err(|why| match why {
+        libc::ELOOP | libc::EINVAL | libc::EISDIR | libc::ENXIO => Error::NotAState,
+        why => Error::System(why),
+    })?;
     check_file(&image)?;
     image.lock(Access::Write).map_err(|why| match why {
         libc::EWOULDBLOCK => Error::Locked,
@@ -305,29 +322,31 @@ pub fn recover_files(
     let is_dense = shape.align < PAGE_BYTES as u64 && !is_in_memory;
     if is_other || is_dense {
         // SAFETY: no other thread has the files.
-        recovered.ring =
-            unsafe { make_log_anew(&files, paths, state.identity, &recovered, settings)? };
+        recovered.ring = unsafe {
+            let draft = draft_log(paths, state.identity, recovered.ring.last(), settings)?;
+            put_log(&files, paths, state.identity, &recovered, draft)?
+        };
     }
     let bytes = files.state.image().bytes().map_err(Error::System)?;
     let bytes = usize::try_from(bytes).map_err(|_| Error::System(libc::EFBIG))?;
     Ok((files, State { bytes, ..state }, recovered))
 }
 
-/// Makes the log anew, of a state that has all of it durably and says so: a failure in between leaves a state that needs no log.
+/// Puts a new log in the place of that of a state that has all of it durably and says so: a failure in between leaves a state that needs no log.
 ///
 /// # Safety
 /// No other thread uses the files.
-unsafe fn make_log_anew(
+unsafe fn put_log(
     files: &Files,
     paths: &Paths,
     identity: u64,
     recovered: &Recovered,
-    settings: &Settings,
+    draft: Draft,
 ) -> Result<Ring, Error> {
     let base = recovered.ring.last();
     image::remove(paths.log.as_c()).map_err(Error::System)?;
     spandrel_os::draft::sync_directory_of(paths.log.as_c()).map_err(Error::System)?;
-    make_log(paths, identity, base, settings)?;
+    draft.publish(paths.log.as_c()).map_err(Error::System)?;
     let log = Image::open(paths.log.as_c(), Access::Write).map_err(Error::System)?;
     // SAFETY: promised by the caller.
     unsafe { files.set_ring(RingFile::new(&log, is_in_memory(paths.log.as_c()))?) };
@@ -343,24 +362,34 @@ pub struct Place {
     pub identity: u64,
 }
 
-/// Gives a state that is open, and whose replica has ended, a log of that length. Its epoch has begun.
+/// Gives a state that is open, and whose replica has ended, a log of that length. Its epoch has begun. Beside it, why there is no such log: the state has the one
+/// before then.
 ///
 /// # Errors
 /// As for opening the state.
 ///
 /// # Safety
 /// No other thread uses the files.
-pub unsafe fn replace_log(files: &Files, at: &Place, bytes: u64) -> Result<Recovered, Error> {
+pub unsafe fn replace_log(
+    files: &Files,
+    at: &Place,
+    bytes: u64,
+) -> Result<(Recovered, Result<(), Error>), Error> {
     let lengthen = |bytes| files.lengthen(bytes);
     let mut recovered = recover(files, (at.identity, TIE_AT), &lengthen, &mut |_, _| ())?;
     let settings = Settings { log: Some(bytes), ..Settings::default() };
-    // SAFETY: promised by the caller.
-    recovered.ring =
-        unsafe { make_log_anew(files, &at.paths, at.identity, &recovered, &settings)? };
+    let replaced = match draft_log(&at.paths, at.identity, recovered.ring.last(), &settings) {
+        Ok(draft) => {
+            // SAFETY: promised by the caller.
+            recovered.ring = unsafe { put_log(files, &at.paths, at.identity, &recovered, draft)? };
+            Ok(())
+        }
+        Err(why) => Err(why),
+    };
     recovered.ring.begin(&LogOf(files), image::unique()[0])?;
     let shape = recovered.ring.shape();
     files.ring().forget(shape, recovered.ring.end(), recovered.ring.end() + shape.capacity);
-    Ok(recovered)
+    Ok((recovered, replaced))
 }
 
 /// The state that a file is in that needs no log; `None`: it needs its log.

@@ -11,6 +11,7 @@ use spandrel_pmem::{Choice, Medium};
 use crate::error::Error;
 use crate::heap::Heap;
 use crate::identify::identity_of;
+use crate::layout::BLOCK_BYTES;
 use crate::partial::Partial;
 use crate::superblock::{Identity, Record, State};
 use crate::window;
@@ -73,8 +74,8 @@ impl<M: Medium> Heap<M> {
         Self::open(medium, layout, Some(&[])).map(|(heap, _)| heap)
     }
 
-    /// Forgets what is known beside the memory, whose bytes were put back to what they were at an earlier time. What is stored for it belongs to the
-    /// next batch: the length of the memory, which does not become shorter.
+    /// Forgets what is known beside the memory, whose bytes were put back to what they were at an earlier time. The memory has the length of that time again. Where it
+    /// cannot become shorter, its length is stored for the next batch.
     ///
     /// # Errors
     /// [`Error::NoMemory`], [`Error::Damaged`].
@@ -89,10 +90,18 @@ impl<M: Medium> Heap<M> {
         core.empties.store(0, Relaxed);
         let mut blocks = core.blocks.lock();
         core.forget_blocks(&mut blocks);
-        drop(blocks);
         let mut now = Record::read(&core.medium)?;
-        now.bytes = core.bytes() as u64;
-        now.put(&core.medium);
+        // SAFETY: no other thread uses the heap, which had no object there.
+        unsafe { core.medium.shrink(usize::try_from(now.bytes).unwrap_or(usize::MAX)) };
+        blocks.count = core.medium.bytes() / BLOCK_BYTES;
+        let bytes = blocks.count * BLOCK_BYTES;
+        core.note_bytes(bytes);
+        core.note_continued(blocks.count);
+        drop(blocks);
+        if now.bytes != bytes as u64 {
+            now.bytes = bytes as u64;
+            now.put(&core.medium);
+        }
         *core.record.lock() = now;
         *core.damage.lock() = None;
         Ok(())

@@ -9,6 +9,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
 use spandrel_os::vm;
+use spandrel_pages::PAGE_BYTES;
 use spandrel_sync::Lock;
 
 use crate::medium::{Failed, Medium};
@@ -104,6 +105,18 @@ unsafe impl<N: Notes> Medium for Captured<N> {
         Ok(())
     }
 
+    unsafe fn shrink(&self, bytes: usize) {
+        let _growing = self.growing.lock();
+        let has = self.bytes.load(Relaxed);
+        let Some(to) = bytes.checked_next_multiple_of(PAGE_BYTES).filter(|to| *to < has) else {
+            return;
+        };
+        // SAFETY: a part of the reservation that no thread uses, as the caller promises.
+        if unsafe { vm::close(self.base.as_ptr().add(to), has - to) } {
+            self.bytes.store(to, Release);
+        }
+    }
+
     #[inline]
     unsafe fn store(&self, at: usize, bytes: &[u8]) {
         debug_assert!(at + bytes.len() <= self.bytes());
@@ -177,6 +190,15 @@ mod tests {
         medium.grow(10_000).unwrap();
         assert_eq!(medium.bytes(), 12288);
         assert_eq!(medium.grow((1 << 20) + 1), Err(Failed(libc::ENOMEM)));
+        // What was taken back is zero when it is there again.
+        // SAFETY: the test has the medium to itself.
+        unsafe {
+            medium.store(9000, b"bytes");
+            medium.shrink(8000);
+            assert_eq!(medium.bytes(), 8192);
+            medium.grow(12288).unwrap();
+            assert_eq!(medium.base().as_ptr().add(9000).read(), 0);
+        }
         let (at, reserved) = medium.reserved();
         assert_eq!((at, reserved), (medium.base(), 1 << 20));
         let taken = Captured::new(Some(base), 4096, 4096, List(Mutex::new(Vec::new())));

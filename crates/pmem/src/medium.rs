@@ -78,7 +78,7 @@ pub unsafe trait Medium: Sync {
     /// The address of the first byte: a multiple of 4 KiB.
     fn base(&self) -> NonNull<u8>;
 
-    /// The number of bytes. It may grow, and never shrinks.
+    /// The number of bytes. It may grow, and shrinks by [`Medium::shrink`] only.
     fn bytes(&self) -> usize;
 
     /// The largest number of bytes that the medium can grow to.
@@ -93,6 +93,12 @@ pub unsafe trait Medium: Sync {
     fn grow(&self, bytes: usize) -> Result<(), Failed> {
         if bytes <= self.bytes() { Ok(()) } else { Err(Failed(libc::ENOMEM)) }
     }
+
+    /// Takes the end of the medium back, down to `bytes` bytes, where the medium can do that: when it grows again, the bytes there are zero.
+    ///
+    /// # Safety
+    /// No thread uses the bytes of the end, and no reference leads there.
+    unsafe fn shrink(&self, _bytes: usize) {}
 
     /// The number of bytes that the file still has: fewer than [`Medium::bytes`] if another process has truncated it. An access beyond
     /// them ends the process (`SIGBUS`).

@@ -279,10 +279,15 @@ impl Ring {
             }
             ring.first = ring.end;
         }
+        // Parts of a record of the epoch may be in the image, and it has none.
         let last = ring.last;
-        let is_later = |header: &Header| {
-            header.point.epoch == line.epoch
-                && (last.epoch != line.epoch || header.point.sequence > last.sequence)
+        if !is_complete && last.epoch != line.epoch {
+            return Err(Fault::Damaged.into());
+        }
+        // Or of another epoch that continues the last state: the line of that epoch is lost.
+        let is_later = |header: &Header| match header.point.epoch == line.epoch {
+            true => last.epoch != line.epoch || header.point.sequence > last.sequence,
+            false => header.before == last,
         };
         if ring.find(&turning, buffer, is_later)?.is_some() {
             return Err(Fault::Damaged.into());

@@ -83,7 +83,7 @@ fn what_was_committed_is_there_and_an_epoch_continues_it() {
         let base = point(1, 0);
         let mut ring = Ring::create(&file, IDENTITY, shape, (base, 2)).unwrap();
         let mut buffer = vec![0; 4096];
-        assert_eq!(Ring::open(&file, IDENTITY, (base, false), &mut buffer).unwrap().end(), 0);
+        assert_eq!(Ring::open(&file, IDENTITY, (base, true), &mut buffer).unwrap().end(), 0);
         append(&mut ring, &file, b"one");
         append(&mut ring, &file, &[2; 900]);
         let again = Ring::open(&file, IDENTITY, (base, false), &mut buffer).unwrap();
@@ -104,6 +104,40 @@ fn what_was_committed_is_there_and_an_epoch_continues_it() {
         // A state before the epoch's is another one.
         let stale = Ring::open(&file, IDENTITY, (point(2, 1), false), &mut buffer).err();
         assert_eq!(stale, Some(Fault::Stale));
+    }
+}
+
+/// Where the newest line is damaged, the records of its epoch are not taken for remains of an older one.
+#[test]
+fn an_epoch_whose_line_is_damaged_is_not_left_out() {
+    let shape = Shape { capacity: 8192, align: 512 };
+    let mut buffer = vec![0; 4096];
+    for epochs in [1, 2, 3] {
+        let file = file(shape);
+        let mut state = point(1, 0);
+        let mut ring = Ring::create(&file, IDENTITY, shape, (state, 2)).unwrap();
+        for epoch in 0..epochs {
+            state = ring.last();
+            ring.begin(&file, 3 + epoch).unwrap();
+            append(&mut ring, &file, b"first");
+            append(&mut ring, &file, b"second");
+        }
+        let mut open = |state, is_complete| {
+            Ring::open(&file, IDENTITY, (state, is_complete), &mut buffer).map(|ring| ring.last())
+        };
+        assert_eq!(open(state, true), Ok(ring.last()));
+        let newest = LINES[(epochs as usize + 1) % 2];
+        for byte in [0, 9, 20, 60] {
+            file.0.borrow_mut()[newest as usize + byte] ^= 4;
+            for is_complete in [true, false] {
+                assert_eq!(open(state, is_complete), Err(Fault::Damaged), "{epochs} {byte}");
+            }
+            file.0.borrow_mut()[newest as usize + byte] ^= 4;
+        }
+        // The image may have parts of the epoch's first record, which is lost.
+        file.0.borrow_mut()[FIRST as usize..].fill(0);
+        assert_eq!(open(state, true), Ok(state));
+        assert_eq!(open(state, false), Err(Fault::Damaged));
     }
 }
 

@@ -14,13 +14,27 @@ use crate::{current, regions};
 /// Objects of the state that were freed outside of a command.
 static QUEUED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// Frees what was freed outside of commands. The calling thread runs a command that writes.
-pub fn free_queued(arena: &Arena) {
-    let queued = QUEUED.lock().map_or(Vec::new(), |mut queued| std::mem::take(&mut *queued));
-    for object in queued {
-        if let Some(object) = NonNull::new(object as *mut u8) {
+/// What a command frees that was freed outside of commands. A command that is undone and runs again frees it again; one that is not to be gives it back.
+#[derive(Default)]
+pub struct Frees(Mutex<Vec<usize>>);
+
+impl Frees {
+    /// Frees the objects. The calling thread runs the command, which writes.
+    pub fn free(&self, arena: &Arena) {
+        let Ok(mut own) = self.0.lock() else { return };
+        if let Ok(mut queued) = QUEUED.lock() {
+            own.append(&mut queued);
+        }
+        for object in own.iter().filter_map(|object| NonNull::new(*object as *mut u8)) {
             // SAFETY: the program has freed it. What is no object of the arena is refused.
             let _ = unsafe { arena.free(object) };
+        }
+    }
+
+    /// The command was not to be: the next one frees the objects.
+    pub fn give_back(&self) {
+        if let (Ok(mut own), Ok(mut queued)) = (self.0.lock(), QUEUED.lock()) {
+            queued.append(&mut own);
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::current;
 use crate::failure::{self, Failure};
 use crate::handle::SpandrelDurable;
 
-use super::allocations;
+use super::allocations::Frees;
 use super::early::{self, Early};
 use super::server::SpandrelDurableResponse;
 use super::variables::Variables;
@@ -184,7 +184,7 @@ impl Program {
     fn write(&self, client: *mut c_void) -> Result<(), Failure> {
         // SAFETY: the handle is never closed.
         let known = unsafe { &*self.handle };
-        let client = Client(client);
+        let (client, frees) = (Client(client), Frees::default());
         let db = &known.open()?.db;
         let written = db.write(|_| {
             // SAFETY: the thread runs the batch, and no other command meanwhile; the state owns the arena.
@@ -193,13 +193,14 @@ impl Program {
                 self.variables.take_in();
                 {
                     let _running = current::begin(self.handle(), arena, current::Kind::Write);
-                    allocations::free_queued(arena);
+                    frees.free(arena);
                     (self.process)(client.get());
                 }
                 self.variables.put_out(arena);
             }
         });
         written.map_err(|why| {
+            frees.give_back();
             // The command may have been undone: its variables are to be those of the state again.
             // SAFETY: as above.
             let _ = db.write(|_| unsafe { self.variables.take_in() });

@@ -13,6 +13,7 @@
 mod allocations;
 mod clients;
 mod early;
+mod listening;
 mod server;
 mod variables;
 

@@ -1,20 +1,22 @@
 //! Clients of other processes: a Unix socket, and an event loop in each worker (Mangosteen's RPC mode).
 //!
 //! A connection belongs to one worker. Its requests are processed in order; each answer leaves after its command is durable. What a connection may make the
-//! server hold is bounded: a request of `REQUEST_BYTES`, and `ANSWER_BYTES` of answers that it does not take, beside the last one.
+//! server hold is bounded: a request of `REQUEST_BYTES`, and `ANSWER_BYTES` of answers that it does not take, beside the last one. Connections of a worker have
+//! turns: one that always has another request does not keep the others waiting.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
-use std::fs::Permissions;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use super::clients::{self, Functions};
+use super::listening::listen;
 use crate::failure::{self, Failure};
 
 /// The longest request.
@@ -23,6 +25,10 @@ const REQUEST_BYTES: usize = 16 << 20;
 const ANSWER_BYTES: usize = 1 << 20;
 /// Bytes that are read at once.
 const CHUNK_BYTES: usize = 64 << 10;
+/// Reads and requests of a connection before the others of its worker have their turns.
+const TURN: u32 = 64;
+/// How long no connection is taken after the system has refused one: it has no descriptor for it, and would say so again at once.
+const REST: Duration = Duration::from_millis(100);
 /// What a framing function returns for bytes that are no request.
 const MALFORMED: usize = usize::MAX;
 /// The key of the listening socket in an event loop; others are numbers of descriptors.
@@ -48,43 +54,43 @@ pub unsafe extern "C" fn spandrel_durable_serve(socket: *const c_char, workers: 
         crate::current::check_outside()?;
         let functions = clients::functions()?;
         if socket.is_null() {
-            return Err(Failure::Null);
+            return Err(NO_SOCKET);
         }
         // SAFETY: promised by the caller.
         let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(socket) }.to_bytes()));
         let listener = listen(path).map_err(system)?;
         let listener = &listener;
+        // All that may be refused comes before the first client.
+        let loops = (0..workers.clamp(1, 1024)).map(|_| Events::of(listener));
+        let mut loops = loops.collect::<io::Result<Vec<_>>>().map_err(system)?;
+        let own = loops.pop().ok_or(Failure::Null)?;
+        let is_wanted = RwLock::new(true);
+        let is_wanted = &is_wanted;
         std::thread::scope(|scope| {
-            for _ in 1..workers.clamp(1, 1024) {
-                scope.spawn(move || work(listener, functions));
+            let mut begins = is_wanted.write().unwrap_or_else(PoisonError::into_inner);
+            for events in loops {
+                let worker = move || {
+                    if *is_wanted.read().unwrap_or_else(PoisonError::into_inner) {
+                        let _ = work(listener, &events, functions);
+                    }
+                };
+                if let Err(why) = std::thread::Builder::new().spawn_scoped(scope, worker) {
+                    *begins = false;
+                    return Err(system(why));
+                }
             }
-            work(listener, functions).map_err(system)
+            drop(begins);
+            work(listener, &own, functions).map_err(system)
         })
     };
     failure::number(serve())
 }
 
+const NO_SOCKET: Failure =
+    Failure::Wrong("there is no path of a socket; give one, or set SPANDREL_DURABLE_SOCKET");
+
 fn system(why: io::Error) -> Failure {
     spandrel_durable::Error::System(why.raw_os_error().unwrap_or(libc::EIO)).into()
-}
-
-/// A socket for the user alone. One that no process listens at any more is removed.
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    let listener = match UnixListener::bind(path) {
-        Err(why) if why.kind() == io::ErrorKind::AddrInUse => {
-            let is_left = UnixStream::connect(path)
-                .is_err_and(|why| why.kind() == io::ErrorKind::ConnectionRefused);
-            if !is_left {
-                return Err(why);
-            }
-            std::fs::remove_file(path)?;
-            UnixListener::bind(path)?
-        }
-        bound => bound?,
-    };
-    std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
 }
 
 /// The descriptors that a worker waits for.
@@ -103,6 +109,18 @@ impl Events {
         }
     }
 
+    /// With the listening socket in it.
+    fn of(listener: &UnixListener) -> io::Result<Self> {
+        let events = Self::new()?;
+        events.listen(listener)?;
+        Ok(events)
+    }
+
+    fn listen(&self, listener: &UnixListener) -> io::Result<()> {
+        let events = libc::EPOLLIN | libc::EPOLLEXCLUSIVE;
+        self.control(libc::EPOLL_CTL_ADD, listener.as_raw_fd(), events, LISTENER)
+    }
+
     fn control(&self, what: c_int, fd: RawFd, events: c_int, key: u64) -> io::Result<()> {
         let mut event = libc::epoll_event { events: events as u32, u64: key };
         // SAFETY: both are open descriptors, and the event is this function's.
@@ -110,12 +128,12 @@ impl Events {
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The keys of the descriptors that are ready.
-    fn wait(&self) -> io::Result<Vec<u64>> {
+    /// The keys of the descriptors that are ready, after `ms` milliseconds at most; -1: as long as it takes.
+    fn wait(&self, ms: c_int) -> io::Result<Vec<u64>> {
         let mut ready = [libc::epoll_event { events: 0, u64: 0 }; 64];
         let most = ready.len() as c_int;
         // SAFETY: as many events as there is room for.
-        let count = unsafe { libc::epoll_wait(self.0.as_raw_fd(), ready.as_mut_ptr(), most, -1) };
+        let count = unsafe { libc::epoll_wait(self.0.as_raw_fd(), ready.as_mut_ptr(), most, ms) };
         match count {
             ..0 => {
                 let why = io::Error::last_os_error();
@@ -135,6 +153,19 @@ struct Connection<'f> {
     output: Vec<u8>,
     /// A request, aligned for any type.
     request: Vec<u128>,
+    /// What the event loop waits for.
+    waits: c_int,
+}
+
+/// Why a connection does not go on.
+#[derive(PartialEq, Eq)]
+enum Pause {
+    /// It has no whole request.
+    Request,
+    /// Its client takes no answers.
+    Room,
+    /// It has had its turn.
+    Turn,
 }
 
 impl Drop for Connection<'_> {
@@ -147,39 +178,64 @@ impl Drop for Connection<'_> {
 }
 
 /// One worker.
-fn work(listener: &UnixListener, functions: &Functions) -> io::Result<()> {
-    let events = Events::new()?;
-    let of_listener = libc::EPOLLIN | libc::EPOLLEXCLUSIVE;
-    events.control(libc::EPOLL_CTL_ADD, listener.as_raw_fd(), of_listener, LISTENER)?;
+fn work(listener: &UnixListener, events: &Events, functions: &Functions) -> io::Result<()> {
     let mut connections = HashMap::new();
+    // Connections that go on without an event, and since when no connection is taken.
+    let (mut turns, mut rests) = (Vec::new(), None::<Instant>);
     loop {
-        for key in events.wait()? {
+        let most = if rests.is_some() { REST.as_millis() as c_int } else { -1 };
+        let ready = events.wait(if turns.is_empty() { most } else { 0 })?;
+        if rests.is_some_and(|since| since.elapsed() >= REST) && events.listen(listener).is_ok() {
+            rests = None;
+        }
+        for key in std::mem::take(&mut turns).into_iter().chain(ready) {
             if key == LISTENER {
-                // Another worker may have been faster.
-                if let Ok((stream, _)) = listener.accept()
-                    && let Some(connection) = Connection::new(stream, functions)
-                {
-                    let fd = connection.stream.as_raw_fd();
-                    if events.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, fd as u64).is_ok() {
-                        connections.insert(fd as u64, connection);
+                match take(listener, events, functions) {
+                    Ok(Some(connection)) => {
+                        let _ = connections.insert(connection.key(), connection);
+                    }
+                    Ok(None) => {}
+                    Err(_) => {
+                        let fd = listener.as_raw_fd();
+                        if events.control(libc::EPOLL_CTL_DEL, fd, 0, LISTENER).is_ok() {
+                            rests = Some(Instant::now());
+                        }
                     }
                 }
                 continue;
             }
             let Some(connection) = connections.get_mut(&key) else { continue };
-            let waits = match connection.go_on() {
-                Ok(()) if connection.output.is_empty() => libc::EPOLLIN,
-                Ok(()) => libc::EPOLLOUT,
-                Err(_) => {
-                    // Its descriptor is closed, and leaves the event loop by that.
-                    connections.remove(&key);
-                    continue;
-                }
-            };
-            let fd = connection.stream.as_raw_fd();
-            events.control(libc::EPOLL_CTL_MOD, fd, waits, key)?;
+            match connection.go_on().and_then(|pause| connection.wait(events, pause)) {
+                Ok(Pause::Turn) => turns.push(key),
+                Ok(_) => {}
+                // Its descriptor is closed, and leaves the event loop by that.
+                Err(_) => drop(connections.remove(&key)),
+            }
         }
     }
+}
+
+/// Takes a connection. `None`: another worker was faster, or the program refuses the client.
+///
+/// # Errors
+/// The system has no descriptor or no memory for it.
+fn take<'f>(
+    listener: &UnixListener,
+    events: &Events,
+    functions: &'f Functions,
+) -> io::Result<Option<Connection<'f>>> {
+    let stream = match listener.accept() {
+        Ok((stream, _)) => stream,
+        Err(why) => {
+            use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+            let is_usual = [WouldBlock, Interrupted, ConnectionAborted].contains(&why.kind());
+            return if is_usual { Ok(None) } else { Err(why) };
+        }
+    };
+    let fd = stream.as_raw_fd();
+    let connection = Connection::new(stream, functions)
+        .filter(|_| events.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, fd as u64).is_ok());
+    Ok(connection)
 }
 
 impl<'f> Connection<'f> {
@@ -193,25 +249,51 @@ impl<'f> Connection<'f> {
             return None;
         }
         let (input, output, request) = (Vec::new(), Vec::new(), Vec::new());
-        Some(Self { stream, functions, client, input, output, request })
+        let waits = libc::EPOLLIN;
+        Some(Self { stream, functions, client, input, output, request, waits })
     }
 
-    /// Reads, processes and answers, as far as possible. An error ends the connection.
-    fn go_on(&mut self) -> io::Result<()> {
+    /// The key of the connection in an event loop.
+    fn key(&self) -> u64 {
+        self.stream.as_raw_fd() as u64
+    }
+
+    /// Has the event loop wait for what the connection lacks.
+    fn wait(&mut self, events: &Events, pause: Pause) -> io::Result<Pause> {
+        let waits = match pause {
+            Pause::Room => libc::EPOLLOUT,
+            Pause::Request => libc::EPOLLIN,
+            Pause::Turn => return Ok(pause),
+        };
+        if waits != self.waits {
+            let fd = self.stream.as_raw_fd();
+            events.control(libc::EPOLL_CTL_MOD, fd, waits, self.key())?;
+            self.waits = waits;
+        }
+        Ok(pause)
+    }
+
+    /// Reads, processes and answers, as far as possible within a turn. An error ends the connection.
+    fn go_on(&mut self) -> io::Result<Pause> {
         let mut chunk = [0; CHUNK_BYTES];
+        let mut left = TURN;
         loop {
             self.write()?;
             if !self.output.is_empty() {
                 // The client takes no answers: no more of its requests.
-                return Ok(());
+                return Ok(Pause::Room);
             }
-            if self.requests()? {
+            if left == 0 {
+                return Ok(Pause::Turn);
+            }
+            if self.requests(&mut left)? {
                 continue;
             }
+            left -= 1;
             match self.stream.read(&mut chunk) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(read) => self.input.extend_from_slice(chunk.get(..read).unwrap_or_default()),
-                Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(Pause::Request),
                 Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
                 Err(why) => return Err(why),
             }
@@ -230,11 +312,11 @@ impl<'f> Connection<'f> {
         Ok(())
     }
 
-    /// Processes requests that have come whole. False: there is none.
-    fn requests(&mut self) -> io::Result<bool> {
+    /// Processes requests that have come whole, `left` of them at most. False: there is none.
+    fn requests(&mut self, left: &mut u32) -> io::Result<bool> {
         let frame = self.functions.frame.ok_or(io::ErrorKind::InvalidInput)?;
         let mut done = 0;
-        while self.output.len() < ANSWER_BYTES {
+        while *left > 0 && self.output.len() < ANSWER_BYTES {
             let rest = self.input.get(done..).unwrap_or_default();
             if rest.is_empty() {
                 break;
@@ -254,6 +336,7 @@ impl<'f> Connection<'f> {
                 to.copy_from_nonoverlapping(request.as_ptr(), bytes);
             }
             done += bytes;
+            *left -= 1;
             self.process()?;
         }
         self.input.drain(..done);
@@ -274,8 +357,11 @@ impl<'f> Connection<'f> {
             let Some(response) = self.functions.response else { return Ok(()) };
             let made: *mut SpandrelDurableResponse = response(self.client);
             if !made.is_null() {
-                let answer = (*made).response.cast::<u8>();
-                self.output.extend_from_slice(std::slice::from_raw_parts(answer, (*made).size));
+                let SpandrelDurableResponse { response, size } = made.read();
+                if size > 0 {
+                    let answer = std::slice::from_raw_parts(response.cast::<u8>(), size);
+                    self.output.extend_from_slice(answer);
+                }
                 libc::free(made.cast());
             }
         }

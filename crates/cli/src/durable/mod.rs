@@ -86,7 +86,9 @@ fn copied(args: &CopyArgs) -> Result<u8, Failure> {
     let progress = Progress::bar("copying", size(&args.directory.join("state")));
     let outcome = copy(&from, to, &mut progress.watcher());
     drop(progress);
-    outcome.map_err(|why| refused(&args.directory, why))?;
+    outcome
+        .map_err(|why| refused(&args.directory, why))?
+        .map_err(|why| refused(&args.copy, why))?;
     say::out(format!("{}: a copy of {}", args.copy.display(), args.directory.display()))?;
     Ok(0)
 }

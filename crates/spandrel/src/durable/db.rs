@@ -30,6 +30,8 @@ const CLIENTS: usize = 256;
 const REFUSED: Outcome = Outcome::new(1);
 /// The command alone is longer than the log, and was undone.
 const TOO_LONG: Outcome = Outcome::new(2);
+/// The same, and the log cannot become longer: this and the error's number.
+const NO_LONGER_LOG: u64 = 1 << 32;
 
 /// A state in memory whose changes are durable; see [the module](super).
 pub struct Durable<S> {
@@ -163,7 +165,7 @@ impl<S: Send + Sync> Durable<S> {
     /// another thread, and more than once: if another command of its batch panics, all are undone and run again.
     ///
     /// # Errors
-    /// [`Error::TooLong`]: the command was undone. Others: its effects are not durable, or may not be; no other command that writes is accepted then. See [`Error`].
+    /// [`Error::TooLong`], [`Error::NoLongerLog`]: the command was undone. Others: its effects are not durable, or may not be; no other command that writes is accepted then. See [`Error`].
     ///
     /// # Panics
     /// The command panics, or is begun by another command.
@@ -286,6 +288,7 @@ fn outcome_of(outcome: &Result<(), Error>) -> Outcome {
     match outcome {
         Ok(()) => Outcome::DONE,
         Err(Error::TooLong) => TOO_LONG,
+        Err(Error::NoLongerLog(why)) => Outcome::new(NO_LONGER_LOG | u64::from(why.unsigned_abs())),
         Err(_) => REFUSED,
     }
 }
@@ -320,7 +323,7 @@ impl<S> Turn<'_, S> {
     ) -> Result<(), Error> {
         match self.log.lengthen(self.place) {
             Ok(()) => {}
-            Err(Error::TooLong) => return Err(Error::TooLong),
+            Err(why @ (Error::TooLong | Error::NoLongerLog(_))) => return Err(why),
             Err(why) => return Err(self.log.engine().refuse(why)),
         }
         match self.commands(requests) {
@@ -501,6 +504,11 @@ impl<S: Send + Sync> Client<'_, S> {
             (Some(Err(payload)), _) => resume_unwind(payload),
             (Some(Ok(result)), Outcome::DONE) => Ok(result),
             (_, TOO_LONG) => Err(Error::TooLong),
+            (_, outcome)
+                if outcome.word() & NO_LONGER_LOG != 0 && outcome != Outcome::ABANDONED =>
+            {
+                Err(Error::NoLongerLog(outcome.word() as i32))
+            }
             _ => Err(self.seat.exclusive(|| {
                 // SAFETY: the section runs alone.
                 unsafe { (*db.log.get()).engine().check() }.err().unwrap_or(Error::Stray)

@@ -134,7 +134,7 @@ impl Log {
     /// Makes the log long enough for a batch that was too long and is undone.
     ///
     /// # Errors
-    /// [`Error::TooLong`]: the log would be too long. Others: nothing can be written any more.
+    /// [`Error::TooLong`]: the log would be too long; [`Error::NoLongerLog`]: there is no room for it. Others: nothing can be written any more.
     pub fn lengthen(&mut self, at: &store::Place) -> Result<(), Error> {
         let bytes = self.engine.needed().saturating_mul(2);
         let bytes = bytes.checked_next_power_of_two().filter(|bytes| *bytes <= MOST_BYTES);
@@ -145,7 +145,8 @@ impl Log {
         let (files, control): (&'static Files, &'static Control) =
             unsafe { (&*self.shared.files, &*self.shared.control) };
         // SAFETY: the thread has ended, and this one has the engine.
-        let Recovered { ring, ties, .. } = unsafe { store::replace_log(files, at, bytes)? };
+        let (recovered, replaced) = unsafe { store::replace_log(files, at, bytes)? };
+        let Recovered { ring, ties, .. } = recovered;
         control.reopen();
         let follower = Replica::new(files, &ring, ties)?;
         let shape = ring.shape();
@@ -153,6 +154,6 @@ impl Log {
         self.engine.resume(figures);
         let follower = spawn(files, control, follower, shape, self.copies.clone())?;
         self.follower = Some(follower);
-        Ok(())
+        replaced.map_err(|why| Error::NoLongerLog(why.errno()))
     }
 }

@@ -43,6 +43,7 @@ impl Opening {
         let settings = options.settings;
         let paths = Paths::new(path.as_os_str().as_bytes())?;
         let directory = Directory::open(paths.directory.as_c(), true)?;
+        let paths = directory.paths(paths)?;
         let created = !store::has_state(&paths)?;
         if created {
             // Empty: what `init` makes is the first batch.

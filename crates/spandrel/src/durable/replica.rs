@@ -22,15 +22,15 @@ const TURNS: u32 = 64;
 const SLEEP_MS: u32 = 1000;
 
 /// Makes another piece of a copy; the copy, if there is more of it to make.
-fn piece(replica: &Replica<'_, Files>, making: Option<Request>) -> Result<Option<Request>, Failed> {
-    let Some(mut request) = making else { return Ok(None) };
-    let is_more = replica.copy(&mut request.copy)?;
+fn piece(replica: &Replica<'_, Files>, making: Option<Request>) -> Option<Request> {
+    let mut request = making?;
+    let is_more = replica.copy(&mut request.copy);
     if is_more || replica.at() < request.least {
-        return Ok(Some(request));
+        return Some(request);
     }
     // The thread that has asked may have ended.
     let _ = request.reply.send(replica.publish(request.copy));
-    Ok(None)
+    None
 }
 
 /// Follows the ring until the front end has ended.
@@ -43,13 +43,14 @@ pub(super) fn follow(
 ) {
     let followed =
         catch_unwind(AssertUnwindSafe(|| follow_on(files, control, &mut replica, shape, copies)));
-    copies.end();
     match followed {
         Ok(Ok(())) => {}
         Ok(Err(why)) => control.fail(why.0),
         // A fault of this library: the front end must not wait.
         Err(_) => control.fail(1),
     }
+    // After the reason is known: threads that wait for a copy ask for it.
+    copies.end();
 }
 
 fn follow_on(
@@ -90,12 +91,12 @@ fn follow_on(
             turn = turn.wrapping_add(1);
             let is_short = control.tail() - replica.at() < shape.capacity / 4;
             if is_short || turn.is_multiple_of(TURNS) {
-                making = piece(replica, making)?;
+                making = piece(replica, making);
             }
             continue;
         }
         if making.is_some() {
-            making = piece(replica, making)?;
+            making = piece(replica, making);
             continue;
         }
         if is_closing {

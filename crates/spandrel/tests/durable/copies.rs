@@ -103,7 +103,11 @@ fn a_copy_that_cannot_be_made_is_an_error_and_harms_nothing() {
         db.copy(&copy).unwrap();
         let why = db.copy(&copy).unwrap_err();
         assert!(why.why == Error::Occupied && why.to_string().contains("copy: the directory has"));
-        assert!(db.copy(&path).is_err());
+        assert_eq!(db.copy(&path).unwrap_err().why, Error::Occupied, "onto itself");
+        let linked = place.path().join("linked");
+        std::fs::create_dir(&linked).unwrap();
+        std::os::unix::fs::symlink(&path, linked.join("state")).unwrap();
+        assert_eq!(db.copy(&linked).unwrap_err().why, Error::NotAState);
         assert_eq!(
             db.copy(place.path().join("no/such")).unwrap_err().why,
             Error::System(libc::ENOENT)

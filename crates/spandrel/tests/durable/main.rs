@@ -2,6 +2,7 @@
 
 mod bytes;
 mod copies;
+mod faults;
 mod kills;
 
 use std::os::unix::fs::PermissionsExt;
