@@ -64,6 +64,11 @@ int main(int argc, char **argv) {
         free(other);
         malloc_trim(0);
         printf("%zu\n", malloc_usable_size((char *)opaque((size_t)object)));
+    } else if (strcmp(argv[1], "resized-inside") == 0) {
+        /* To a size for which no object has to move. */
+        free(realloc((char *)opaque((size_t)object) + 64, size - 64));
+    } else if (strcmp(argv[1], "sized-inside") == 0) {
+        printf("%zu\n", malloc_usable_size((char *)opaque((size_t)object) + 64));
     } else if (strcmp(argv[1], "wild") == 0) {
         /* Where nobody has been yet. */
         free((char *)opaque((size_t)object) + (16ul << 30));

@@ -90,6 +90,13 @@ fn freed_memory_goes_back_while_the_program_does_nothing() {
     program.run_each(&["auto"], |job| job.env("KEEP_ROOT", "1"));
 }
 
+#[test]
+fn large_objects_leave_few_mappings() {
+    let program = Program::new("mappings_after.c");
+    program.run_each(&["auto", "native", "mmap"], |job| job);
+    program.run_each(&["auto", "mmap"], |job| job.arg("idle"));
+}
+
 /// What counts from then on, though nothing is in it, is closed.
 #[test]
 fn a_limit_of_data_that_comes_later_and_memory_that_is_locked_late() {

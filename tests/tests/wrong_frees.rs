@@ -40,6 +40,7 @@ fn wrong_frees_of_small_objects_are_reported() {
         ("all-twice", "40", "): freed twice (an object of 48 bytes)"),
         ("all-twice", "2000", "): freed twice (an object of 2048 bytes)"),
         ("twice-gone", "90", "free("),
+        ("twice-gone", "60000", "): freed twice (an object of 61440 bytes)"),
         ("before", "4096", "not the beginning of an object (among objects of 4096 bytes)"),
         ("before", "8192", "not the beginning of an object (among objects of 8192 bytes)"),
         ("unmapped", "8192", "): no memory is there"),
@@ -64,6 +65,15 @@ fn wrong_frees_of_large_objects_are_reported_with_their_size() {
         ("resized-gone", "290000", "realloc(", "freed twice (an object of 29"),
         ("sized-gone", "290000", "malloc_usable_size(", "freed twice (an object of 29"),
         ("inside", "290000", "free(", "not the beginning of an object (of 29"),
+        ("resized-inside", "290000", "realloc(", "not the beginning of an object (of 29"),
+        ("resized-inside", "3000000", "realloc(", "not the beginning of an object (of 300"),
+        ("sized-inside", "290000", "malloc_usable_size(", "not the beginning of an object (of 29"),
+        (
+            "sized-inside",
+            "3000000",
+            "malloc_usable_size(",
+            "not the beginning of an object (of 300",
+        ),
         ("wild", "290000", "free(", "not a live object of the native allocator"),
     ] {
         let (how, size, call, what) = case;
@@ -77,6 +87,13 @@ fn wrong_frees_of_large_objects_are_reported_with_their_size() {
         ("resized-gone", "300000", "realloc(", "freed twice (an object in a slot of"),
         ("sized-gone", "300000", "malloc_usable_size(", "freed twice (an object in a slot of"),
         ("inside", "300000", "free(", "not the beginning of an object (of 300000 bytes)"),
+        ("resized-inside", "300000", "realloc(", "not the beginning of an object (of 300000"),
+        (
+            "sized-inside",
+            "300000",
+            "malloc_usable_size(",
+            "not the beginning of an object (of 300000",
+        ),
         ("wild", "300000", "free(", "no object was ever there"),
     ] {
         let (how, size, call, what) = case;

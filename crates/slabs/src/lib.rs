@@ -266,7 +266,7 @@ pub unsafe fn usable_size_in(call: &str, object: *mut u8) -> usize {
     if class.wrapping_sub(1) < CLASSES - 1 {
         return CLASS[class].size as usize - (object.addr() - begin_of(class, object.addr()));
     }
-    if class != LARGE as usize {
+    if class != LARGE as usize || page.large_object() != object as usize {
         report::not_live(call, object as usize);
     }
     page.large_bytes()

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use spandrel_os::message::say;
 
-use crate::class::{CLASS, CLASSES};
+use crate::class::{CLASS, CLASSES, begin_of};
 use crate::map::{GONE, LARGE, LARGE_GONE, NO_CLASS, Page, first_data_page, page_of};
 use crate::span::{Span, Wrong};
 
@@ -51,9 +51,9 @@ pub fn not_live(call: &str, object: usize) -> ! {
     ))
 }
 
-/// Whether an object of a class began at an address of its span.
+/// Whether an object of a class began at an address of its span, or at a line of its first page.
 fn begins(page: Page, class: usize, object: usize) -> bool {
-    Span::covering(page, class).index_of(object).is_some()
+    Span::covering(page, class).index_of(begin_of(class, object)).is_some()
 }
 
 /// Bytes of the large object that a page is part of.

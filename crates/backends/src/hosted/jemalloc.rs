@@ -40,6 +40,24 @@ fn padded(size: usize) -> usize {
     size.max(MIN_ALIGN)
 }
 
+/// Larger requests are never served.
+const NEVER_BYTES: usize = 1 << 47;
+
+/// What a request of `size` bytes gets. jemalloc takes no small object from a large free range that it has not purged, and asks for fresh memory instead. Where that is
+/// refused it gets the request again after a purge.
+#[inline(always)]
+fn with_purge(size: usize, request: impl Fn() -> *mut c_void) -> *mut u8 {
+    let object = request();
+    if object.is_null() && size < NEVER_BYTES { after_purge(&request) } else { object.cast() }
+}
+
+#[cold]
+#[inline(never)]
+fn after_purge(request: &dyn Fn() -> *mut c_void) -> *mut u8 {
+    Jemalloc::trim();
+    request().cast()
+}
+
 /// `MALLOCX_LG_ALIGN`.
 fn align_flag(align: usize) -> c_int {
     align.trailing_zeros() as c_int
@@ -68,29 +86,29 @@ impl Backend for Jemalloc {
     #[inline(always)]
     fn alloc(size: usize) -> *mut u8 {
         // SAFETY: no preconditions.
-        unsafe { spandrel_je_malloc(padded(size)) }.cast()
+        with_purge(size, || unsafe { spandrel_je_malloc(padded(size)) })
     }
 
     #[inline]
     fn alloc_zeroed(size: usize) -> *mut u8 {
         // SAFETY: no preconditions.
-        unsafe { spandrel_je_calloc(1, padded(size)) }.cast()
+        with_purge(size, || unsafe { spandrel_je_calloc(1, padded(size)) })
     }
 
     fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
         // SAFETY: the size is not zero, and the alignment is a power of two.
-        unsafe { spandrel_je_mallocx(padded(size), align_flag(align)) }.cast()
+        with_purge(size, || unsafe { spandrel_je_mallocx(padded(size), align_flag(align)) })
     }
 
     fn alloc_zeroed_aligned(align: usize, size: usize) -> *mut u8 {
         // SAFETY: as above.
-        unsafe { spandrel_je_mallocx(padded(size), align_flag(align) | ZERO) }.cast()
+        with_purge(size, || unsafe { spandrel_je_mallocx(padded(size), align_flag(align) | ZERO) })
     }
 
     #[inline]
     unsafe fn realloc(object: *mut u8, size: usize) -> *mut u8 {
-        // SAFETY: passed on from the caller.
-        unsafe { spandrel_je_realloc(object.cast(), padded(size)) }.cast()
+        // SAFETY: passed on from the caller; a request that gets nothing leaves the object as it was.
+        with_purge(size, || unsafe { spandrel_je_realloc(object.cast(), padded(size)) })
     }
 
     #[inline(always)]

@@ -54,6 +54,8 @@ pub struct Lists {
     /// Live and warm pages.
     pub accounts: Accounts,
     classes: [Class; CLASSES],
+    /// Cold slots that are open and were opened one by one. Each is a mapping apart, and so is what lies behind.
+    open_apart: usize,
     youngest: u32,
     oldest: u32,
 }
@@ -69,6 +71,11 @@ unsafe fn close_small(at: *mut u8, len: usize) -> bool {
         let _ = len == 0 || vm::advise_small(at, len);
         closed
     }
+}
+
+/// Whether a slot is open that was opened by itself.
+fn is_open_apart(id: SlotId, slot: &Slot) -> bool {
+    BATCH[id.class()] == 0 && slot.opened.load(Relaxed) > 0
 }
 
 /// The record of a slot.
@@ -112,6 +119,7 @@ impl Lists {
             bins: [SlotId::NONE.raw(); BINS],
             filled: 0,
         }; CLASSES],
+        open_apart: 0,
         youngest: SlotId::NONE.raw(),
         oldest: SlotId::NONE.raw(),
     };
@@ -222,6 +230,7 @@ impl Lists {
             let slot = self.slot(head);
             self.classes[class].cold = slot.next.load(Relaxed);
             slot.unlink();
+            self.open_apart -= usize::from(is_open_apart(head, slot));
             return Some(head);
         }
         self.never_used(class)
@@ -309,6 +318,7 @@ impl Lists {
                 let pages = slot.opened.load(Relaxed) as usize;
                 // SAFETY: slots on the list hold nothing, and the lock is held.
                 if pages > 0 && unsafe { close_small(at, pages * PAGE_BYTES) } {
+                    self.open_apart -= usize::from(is_open_apart(next, slot));
                     slot.opened.store(0, Relaxed);
                 }
                 next = SlotId::from_raw(slot.next.load(Relaxed));
@@ -330,6 +340,7 @@ impl Lists {
             while next != SlotId::NONE {
                 let slot = self.slot(next);
                 slot.set_state(HELD);
+                self.open_apart -= usize::from(is_open_apart(next, slot));
                 // SAFETY: it was on the list, and is on none from now on.
                 unsafe { self.give_back_behind(next, 0, again) };
                 next = SlotId::from_raw(slot.next.load(Relaxed));
@@ -374,9 +385,37 @@ impl Lists {
         self.classes.map(|class| class.frontier)
     }
 
+    /// Cold slots that are open and were opened one by one.
+    pub fn open_apart(&self) -> usize {
+        self.open_apart
+    }
+
+    /// Closes at most `most` of these; how many.
+    pub fn close_apart(&mut self, most: usize) -> usize {
+        let mut closed = 0;
+        for class in (0..CLASSES).filter(|class| BATCH[*class] == 0) {
+            let mut next = SlotId::from_raw(self.classes[class].cold);
+            while next != SlotId::NONE && closed < most {
+                let slot = self.slot(next);
+                let pages = slot.opened.load(Relaxed) as usize;
+                let at = self.layout.address(next) as *mut u8;
+                // SAFETY: slots on the list hold nothing, and the lock is held.
+                if pages > 0 && slot.splits() == 0 && unsafe { close_small(at, pages * PAGE_BYTES) }
+                {
+                    slot.opened.store(0, Relaxed);
+                    self.open_apart -= 1;
+                    closed += 1;
+                }
+                next = SlotId::from_raw(slot.next.load(Relaxed));
+            }
+        }
+        closed
+    }
+
     /// Puts an empty slot without resident pages on its class's list.
     pub fn put_cold(&mut self, id: SlotId) {
         let slot = self.slot(id);
+        self.open_apart += usize::from(is_open_apart(id, slot));
         slot.unlink();
         slot.next.store(self.classes[id.class()].cold, Relaxed);
         self.classes[id.class()].cold = id.raw();

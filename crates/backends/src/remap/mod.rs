@@ -509,7 +509,9 @@ pub unsafe fn allocation_counter(object: *mut u8) -> u8 {
 
 /// Gives all warm memory back. True if there was any.
 pub fn trim() -> bool {
-    REMAP.trim_all()
+    let released = REMAP.trim_all();
+    REMAP.close_all();
+    released
 }
 
 /// Closes what is open and holds nothing, as that begins to count; false: it does so already, or nothing is open.

@@ -10,6 +10,7 @@ use spandrel_sync::background;
 
 use super::lists::{Lists, pages_of};
 use super::parked::NO_SLOT;
+use super::reserve;
 use super::slot::{HELD, Slot, WARM};
 use super::{PAGES_PER_HUGE, Place, Remap};
 
@@ -22,6 +23,10 @@ const KEPT_LEAST: usize = 4 * MIB / PAGE_BYTES;
 const WARM_MS: u64 = 1000;
 /// The queue is looked at this often, by threads that allocate or free.
 const TICK_MS: u64 = 100;
+/// Slots that are closed in one pass at most: a millisecond.
+const CLOSED_SLOTS: usize = 256;
+/// Slots that stay open for the next objects.
+const OPEN_SLOTS: usize = 32;
 /// Slots trimmed per tick at most: bounds what one call may pay.
 const TICK_SLOTS: usize = 64;
 /// Slots that may be passed over because their owners are resizing them.
@@ -140,6 +145,11 @@ impl Remap {
             // The kernel did not take its pages.
             lists.put_warm(place.id, self.stamp());
         }
+        let many_open = lists.open_apart() > OPEN_SLOTS;
+        drop(lists);
+        if many_open && background::is_running() {
+            background::wake();
+        }
     }
 
     /// An entered slot's object shrank to `pages`: what it leaves is warm memory
@@ -219,6 +229,26 @@ impl Remap {
         self.warm_seen.load(Relaxed) < before
     }
 
+    /// Closes slots that hold nothing and are mappings apart, as long as there are many: a process has 65,530 mappings unless the administrator says otherwise.
+    /// While the program is busy none is closed: the next object would open it again. Returns whether there will be more to close.
+    fn close_some(&self, leisure: bool) -> bool {
+        // Where open memory is charged they are closed already; at the end of the reservation none could be opened again.
+        if self.lists_strict() || reserve::has_ended() {
+            return false;
+        }
+        let mut lists = self.lists.lock();
+        let more = lists.open_apart().saturating_sub(OPEN_SLOTS);
+        if more == 0 || !leisure {
+            return more > 0;
+        }
+        lists.close_apart(more.min(CLOSED_SLOTS)) > 0 && more > CLOSED_SLOTS
+    }
+
+    /// As [`Remap::close_some`], as many as there are.
+    pub(super) fn close_all(&self) {
+        while self.close_some(true) {}
+    }
+
     /// Work beside the program: releases memory that has been warm for long, and `turn.beyond` bytes of other warm memory,
     /// if there are; in the background thread, promotes an object.
     pub(super) fn step(&self, turn: Turn) -> Done {
@@ -231,7 +261,9 @@ impl Remap {
             self.give_back(|lists, _| lists.accounts.warm > keep, usize::MAX);
             given_back = before.saturating_sub(self.warm_seen.load(Relaxed)) * PAGE_BYTES;
         }
-        let is_more = self.warm_seen.load(Relaxed) > 0 || self.parked.load(Relaxed) != NO_SLOT;
+        let closes = turn.leisure.is_some_and(|leisure| self.close_some(leisure));
+        let is_warm = self.warm_seen.load(Relaxed) > 0 || self.parked.load(Relaxed) != NO_SLOT;
+        let is_more = is_warm || closes;
         // Whole ones may hold more.
         let may_promote = turn.beyond == 0;
         let leisure = turn.leisure.filter(|_| may_promote);
