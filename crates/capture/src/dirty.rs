@@ -72,6 +72,12 @@ impl<F: Older> DirtyPages<F> {
         Ok(Self { written, at, bytes, shift, older, blocks: 0 })
     }
 
+    /// The range has `bytes` bytes from now on, if these are fewer than before. It is whole pages.
+    pub fn shorten(&mut self, bytes: usize) {
+        self.bytes = self.bytes.min(bytes);
+        self.written.shorten(self.bytes);
+    }
+
     /// The older copy.
     pub fn older_mut(&mut self) -> &mut F {
         &mut self.older

@@ -158,14 +158,28 @@ impl Notes for BatchNotes {
     }
 
     fn grow(&self, _: *const u8, bytes: usize) -> Result<(), Failed> {
-        if self.how == How::Notes || self.runs.load(Relaxed) != me() {
-            return Ok(());
+        // SAFETY: the medium has opened the bytes.
+        self.pages().map_or(Ok(()), |pages| unsafe { pages.grow(bytes) })
+    }
+
+    fn shrink(&self, bytes: usize) {
+        if let Some(pages) = self.pages() {
+            pages.shrink(bytes);
         }
-        // SAFETY: this thread runs the batch, and the medium has opened the bytes.
+    }
+}
+
+impl BatchNotes {
+    /// What compares pages, for the thread that runs a batch.
+    #[allow(clippy::mut_from_ref, reason = "the thread that runs the batch has it alone")]
+    fn pages(&self) -> Option<&mut Pages> {
+        if self.how == How::Notes || self.runs.load(Relaxed) != me() {
+            return None;
+        }
+        // SAFETY: this thread runs the batch, and no other reference lives: each caller lets go of it at once.
         match unsafe { &mut *self.front.get() } {
-            Front::Explicit(_) => Ok(()),
-            // SAFETY: as above.
-            Front::Pages(pages) => unsafe { pages.grow(bytes) },
+            Front::Explicit(_) => None,
+            Front::Pages(pages) => Some(pages),
         }
     }
 }

@@ -141,6 +141,14 @@ impl Pages {
         unsafe { dirty.extend(bytes) }.map_err(|_| Failed(libc::ENOMEM))
     }
 
+    /// The state has that number of bytes from now on, fewer than before: a batch that has made it longer was undone. The copy has zeroes behind them, as the state
+    /// will have when it grows again.
+    pub fn shrink(&mut self, bytes: usize) {
+        if let Some(dirty) = &mut self.dirty {
+            dirty.shorten(bytes);
+        }
+    }
+
     /// Calls `see` with the address and length of each run that differs from the copy, in order of address.
     pub fn end(&mut self, see: &mut dyn FnMut(*const u8, usize)) {
         if let Some(dirty) = &mut self.dirty {

@@ -28,6 +28,11 @@ pub trait Notes: Sync {
         let _ = (base, bytes);
         Ok(())
     }
+
+    /// The medium has that number of bytes from now on, fewer than before. The others cannot be used any more.
+    fn shrink(&self, bytes: usize) {
+        let _ = bytes;
+    }
 }
 
 /// See the head of this file.
@@ -114,6 +119,7 @@ unsafe impl<N: Notes> Medium for Captured<N> {
         // SAFETY: a part of the reservation that no thread uses, as the caller promises.
         if unsafe { vm::close(self.base.as_ptr().add(to), has - to) } {
             self.bytes.store(to, Release);
+            self.notes.shrink(to);
         }
     }
 

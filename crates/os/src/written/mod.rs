@@ -79,6 +79,11 @@ impl Written {
         Ok(())
     }
 
+    /// Watches a shorter range, of `len` bytes in all.
+    pub fn shorten(&self, len: usize) {
+        self.len.fetch_min(len, Release);
+    }
+
     /// What [`Written::take`] names.
     pub fn names(&self) -> Names {
         match self.how {

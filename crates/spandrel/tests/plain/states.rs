@@ -116,6 +116,8 @@ pub fn a_command_that_panics_is_undone() {
         db.write(|things| Step::Order(round, format!("kept {round}")).apply(things)).unwrap();
         let before = db.read(Things::clone);
         let half = |things: &mut Things, how: u64| {
+            // The state becomes longer, which is undone too.
+            things.whole.extend(std::iter::repeat_n(1u8, 3 << 20));
             things.names.entry("half".repeat(round as usize + 1)).or_default().extend(0..1000);
             things.order.clear();
             match how % 3 {
@@ -130,10 +132,15 @@ pub fn a_command_that_panics_is_undone() {
         let wanted = [format!("round {round}"), format!("any {round}"), String::new()];
         assert_eq!(text, wanted[round as usize % 3]);
         assert!(db.read(|things| *things == before));
+        // Where the undone command was, and fresh memory is now.
+        if round % 5 == 4 {
+            db.write(|things| things.whole = vec![round as u8; 2 << 20]).unwrap();
+        }
     }
     drop(db);
     let db = open(&path, Things::default);
     assert_eq!(db.read(|things| (things.order.len(), things.names.len())), (20, 0));
+    assert!(db.read(|things| things.whole == vec![19; 2 << 20]));
 }
 
 pub fn a_large_command_is_durable() {
