@@ -232,11 +232,11 @@ impl Remap {
     /// Closes slots that hold nothing and are mappings apart, as long as there are many: a process has 65,530 mappings unless the administrator says otherwise.
     /// While the program is busy none is closed: the next object would open it again. Returns whether there will be more to close.
     fn close_some(&self, leisure: bool) -> bool {
-        // Where open memory is charged they are closed already; at the end of the reservation none could be opened again.
+        let mut lists = self.lists.lock();
+        // Where open memory is charged they are closed already; once the reservation has been given back none could be opened again.
         if self.lists_strict() || reserve::has_ended() {
             return false;
         }
-        let mut lists = self.lists.lock();
         let more = lists.open_apart().saturating_sub(OPEN_SLOTS);
         if more == 0 || !leisure {
             return more > 0;
