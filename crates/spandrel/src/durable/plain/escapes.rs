@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use spandrel_os::message::say;
 use spandrel_os::modules::Module;
 use spandrel_os::{slices, vm};
-use spandrel_pages::AllocatorId;
+use spandrel_pages::{ADDRESS_SPACE_END, AllocatorId, PAGE_BYTES};
 
 /// A word of a plain state that is an address of memory which an allocator of the process has, outside of the state.
 ///
@@ -53,9 +53,10 @@ impl Escapes {
             let words = unsafe { core::slice::from_raw_parts(at.cast::<usize>(), len / 8) };
             let escaped = words.iter().enumerate().find_map(|(number, word)| {
                 let allocator = slices::owner(*word);
-                let is_one = allocator != AllocatorId::Sys
-                    && *word < spandrel_pages::ADDRESS_SPACE_END
-                    || heap.contains(word);
+                let is_claimed = allocator != AllocatorId::Sys && *word < ADDRESS_SPACE_END;
+                // An allocator claims a tebibyte, in which many a number lies, and uses little of it.
+                let page = (*word & !(PAGE_BYTES - 1)) as *mut u8;
+                let is_one = is_claimed && vm::is_resident(page) || heap.contains(word);
                 is_one.then_some(Escaped {
                     at: at as usize + 8 * number,
                     address: *word,
