@@ -36,7 +36,7 @@ pub fn outside<T>(body: impl FnOnce() -> T) -> T {
 /// A durable state of ordinary types: `HashMap`, `BTreeMap`, `Vec`, `String`, `Box`, structs and enums of them, types of other crates.
 ///
 /// What commands that write allocate lies in the state. What they have stored is found by the pages that the kernel names as written, and a comparison with a
-/// copy: the state takes its memory twice, and a batch costs tens of microseconds and more, the longer the larger the state is (`docs/durable.md` has
+/// copy: the state takes its memory twice, and a batch costs 25 µs and more, the longer the larger the state is (`docs/durable.md` has
 /// figures). The [collections](super::collections) of a [`Durable`] are faster by far.
 ///
 /// ```no_run
