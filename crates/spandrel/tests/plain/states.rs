@@ -72,8 +72,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// With a short log, which takes less time to make.
 pub fn open<S: Send + Sync>(path: &Path, init: impl Fn() -> S) -> Plain<S> {
-    Plain::open(path, Options::new(), init).unwrap()
+    Plain::open(path, Options::new().log_size(1 << 20), init).unwrap()
 }
 
 pub fn ordinary_collections_are_durable() {
