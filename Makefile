@@ -9,6 +9,8 @@ PREFIX ?= /usr/local
 WEAKEN := objcopy --weaken-symbol=__register_atfork $(patsubst %,--localize-symbol=%,setuid seteuid setreuid setresuid \
 	setgid setegid setregid setresgid setgroups initgroups capset)
 VERSION := 0.1.0
+# Tests of the crate that say something else where no C allocator is built in.
+WITHOUT_C := counters early limit modes monitor process_mode
 # Each is built by itself, with the features of its own.
 LIBRARIES := spandrel-capi spandrel-capi-heap spandrel-capi-durable
 
@@ -70,7 +72,8 @@ check:
 unit:
 	cargo test --locked --workspace --exclude spandrel-tests $(LIBRARIES:%=--exclude %) \
 		--features spandrel/jemalloc,spandrel/mimalloc
-	cargo test --locked -p spandrel -p spandrel-backends
+	cargo test --locked -p spandrel-backends
+	cargo test --locked -p spandrel --lib $(WITHOUT_C:%=--test %)
 	cargo run --locked -p spandrel --features simulator --example transactions
 	cargo run --locked -p spandrel --features simulator --example word_count -- --power-failure
 	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom \
