@@ -3,10 +3,9 @@
 //! A ring gets records in some epochs. The input damages it, then names the state that an image has.
 #![no_main]
 
-use std::cell::RefCell;
-
 use libfuzzer_sys::{arbitrary, fuzz_target};
-use spandrel_redolog::{Fault, Point, Reader, Ring, Shape, Storage};
+use spandrel_redolog::memory::Bytes;
+use spandrel_redolog::{Point, Reader, Ring, Shape};
 
 const IDENTITY: u64 = 7;
 const SHAPE_BYTES: u64 = 16 << 10;
@@ -24,38 +23,6 @@ struct Input {
     is_complete: bool,
 }
 
-/// A file in memory.
-struct Bytes(RefCell<Vec<u8>>);
-
-impl Storage for Bytes {
-    type Error = Fault;
-
-    fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Fault> {
-        let bytes = self.0.borrow();
-        let from = (at as usize).min(bytes.len());
-        let len = into.len().min(bytes.len() - from);
-        into[..len].copy_from_slice(&bytes[from..from + len]);
-        Ok(len)
-    }
-
-    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Fault> {
-        self.0.borrow_mut()[at as usize..][..bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn allow(&self, _: u64) -> Result<(), Fault> {
-        Ok(())
-    }
-
-    fn sync(&self) -> Result<(), Fault> {
-        Ok(())
-    }
-
-    fn bytes(&self) -> Result<u64, Fault> {
-        Ok(self.0.borrow().len() as u64)
-    }
-}
-
 /// The bytes of a record, which its number tells.
 fn contents(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (number * 31 + at) as u8).collect()
@@ -63,7 +30,7 @@ fn contents(number: usize, len: usize) -> Vec<u8> {
 
 fuzz_target!(|input: Input| {
     let shape = Shape { capacity: SHAPE_BYTES, align: 64 << (input.align % 7) };
-    let file = Bytes(RefCell::new(vec![0; shape.file_bytes() as usize]));
+    let file = Bytes::new(shape.file_bytes() as usize);
     let base = Point { epoch: 1, sequence: 0 };
     let mut ring = Ring::create(&file, IDENTITY, shape, (base, 2)).unwrap();
     // The state after each record, and its bytes; positions where they begin.

@@ -11,11 +11,13 @@
 //! This room must never know what the image holds, nor what the storage is.
 #![no_std]
 
-#[cfg(test)]
+#[cfg(any(test, feature = "memory"))]
 extern crate std;
 
 mod fault;
 mod log;
+#[cfg(any(test, feature = "memory"))]
+pub mod memory;
 pub mod record;
 mod replay;
 pub mod ring;

@@ -1,49 +1,17 @@
 //! Rings in memory: every life ends with what was committed, and no damage yields anything else.
 
-use std::cell::RefCell;
 use std::prelude::v1::*;
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::memory::Bytes;
 
 const IDENTITY: u64 = 7;
 const IMAGE_BYTES: u64 = 1 << 20;
 
-/// A file in memory.
-struct Bytes(RefCell<Vec<u8>>);
-
-impl Storage for Bytes {
-    type Error = Fault;
-
-    fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Fault> {
-        let bytes = self.0.borrow();
-        let from = (at as usize).min(bytes.len());
-        let len = into.len().min(bytes.len() - from);
-        into[..len].copy_from_slice(&bytes[from..from + len]);
-        Ok(len)
-    }
-
-    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Fault> {
-        self.0.borrow_mut()[at as usize..][..bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn allow(&self, _: u64) -> Result<(), Fault> {
-        Ok(())
-    }
-
-    fn sync(&self) -> Result<(), Fault> {
-        Ok(())
-    }
-
-    fn bytes(&self) -> Result<u64, Fault> {
-        Ok(self.0.borrow().len() as u64)
-    }
-}
-
 fn file(shape: Shape) -> Bytes {
-    Bytes(RefCell::new(vec![0; shape.file_bytes() as usize]))
+    Bytes::new(shape.file_bytes() as usize)
 }
 
 fn point(epoch: u64, sequence: u64) -> Point {

@@ -22,6 +22,7 @@ const TESTS: &[Test] = &[
     ("clients_write_side_by_side", states::clients_write_side_by_side),
     ("trait_objects_and_nodes_are_there_again", states::trait_objects_and_nodes_are_there_again),
     ("a_copy_is_a_state", states::a_copy_is_a_state),
+    ("what_system_calls_store_is_durable", states::what_system_calls_store_is_durable),
     ("another_type_is_refused", states::another_type_is_refused),
     ("other_addresses_are_refused", children::other_addresses_are_refused),
     ("another_build_is_refused", children::another_build_is_refused),

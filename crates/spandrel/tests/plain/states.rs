@@ -316,6 +316,26 @@ pub fn a_copy_is_a_state() {
     assert_eq!(copy.read(|all| (all.len(), all.last().cloned())), (100, Some("number 99".into())));
 }
 
+/// The kernel stores to the state, and not the program.
+pub fn what_system_calls_store_is_durable() {
+    use std::io::Read as _;
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let (path, file) = (directory.path().join("state"), directory.path().join("file"));
+    let contents: Vec<u8> = (0..300_000u64).map(|at| (at * at / 128) as u8).collect();
+    std::fs::write(&file, &contents).unwrap();
+    let db = open(&path, || vec![0u8; contents.len()]);
+    // Its pages were written before, and are protected again.
+    db.write(|all| all[0] = 1).unwrap();
+    let read = |all: &mut Vec<u8>| std::fs::File::open(&file).unwrap().read_exact(all).is_ok();
+    assert!(db.write(read).unwrap());
+    // Not closed: the file has what the log had.
+    let copy = directory.path().join("copy");
+    db.copy(&copy).unwrap();
+    drop(db);
+    assert!(open(&path, Vec::<u8>::new).read(|all| *all == contents));
+    assert!(open(&copy, Vec::<u8>::new).read(|all| *all == contents));
+}
+
 pub fn another_type_is_refused() {
     let directory = tempfile::tempdir_in("/tmp").unwrap();
     let path = directory.path().join("state");

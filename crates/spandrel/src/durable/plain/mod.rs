@@ -62,8 +62,9 @@ pub fn outside<T>(body: impl FnOnce() -> T) -> T {
 /// # What a state needs
 /// - The program's allocator is [`Allocator`], and the program is always at the same addresses: [`fix_addresses`].
 /// - The build of the program is the one that made the state: values point into it. Before an upgrade the old build writes out what the state has.
-/// - All that the state leads to was allocated by its own commands. What a command takes out of a lock or a cell that it has captured, or moves there, breaks that.
-///   An `Arc` of the state that leaves a command is dropped before the state is closed.
+/// - All that the state leads to was allocated by its own commands that write. What a command takes out of a lock or a cell that it has captured, or moves there, breaks that.
+///   So does a command that reads and changes what is behind a lock of the state, and a thread that a command starts. An `Arc` of the state that leaves a command is dropped
+///   before the state is closed.
 /// - What a command makes for the whole program (a `LazyLock`, a variable of the thread) is made before, or by [`outside`].
 /// - A panic's payload is a text.
 /// - No value of it depends on the process: no file, no thread, no time since the start.
@@ -221,7 +222,7 @@ impl<S: Send + Sync + 'static> Plain<S> {
     /// Those of [`Durable::open`]; [`Error::Allocator`], [`Error::Addresses`], [`Error::OtherBuild`], [`Error::Moved`], [`Error::OtherType`]. Nothing was changed.
     ///
     /// # Panics
-    /// `init` panics. There is no state then.
+    /// `init` panics. The next opening calls it again.
     pub fn open(
         directory: impl AsRef<Path>,
         options: Options,
