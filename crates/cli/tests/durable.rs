@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use spandrel::durable::collections::{HashMap, Open as _};
+use spandrel::durable::collections::{HashMap, Open as _, SortedBytes};
 use spandrel::durable::{Durable, Options};
 
 struct Numbers {
@@ -38,7 +38,10 @@ fn a_state_is_shown_verified_and_recovered() {
     for key in 0..100 {
         db.write(|s| s.of.insert(key, key)).unwrap().unwrap();
     }
-    says(&spandrel("info", &path), 2, "a process has the state open");
+    // Of a process that has it open.
+    let text = said(&spandrel("info", &path));
+    assert!(text.contains(&format!("open in process {}", std::process::id())), "{text}");
+    says(&spandrel("verify", &path), 2, "a process has the state open");
     // What a kill leaves, the state first.
     std::fs::create_dir(&killed).unwrap();
     for file in ["state", "log"] {
@@ -83,4 +86,104 @@ fn a_state_is_shown_verified_and_recovered() {
     says(&spandrel("info", &place.path().join("nothing")), 2, "nothing: ");
     std::fs::write(path.join("log"), [7; 8192]).unwrap();
     says(&spandrel("verify", &path), 2, "the file `log` is no log");
+}
+
+fn said(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn json(path: &Path) -> serde_json::Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+    let output = command.args(["durable", "info", "--json"]).arg(path).output().unwrap();
+    serde_json::from_str(&said(&output)).unwrap()
+}
+
+#[test]
+fn an_open_state_shows_its_figures() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = place.path().join("a \"state\"");
+    let db = open(&path);
+    for key in 0..1000 {
+        db.write(|s| s.of.insert(key, key)).unwrap().unwrap();
+    }
+    let batches = db.figures().batches;
+    // Figures are written once a second at most.
+    let mut figures = (0..100).map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        json(&path)["process"].clone()
+    });
+    let figures = figures.find(|figures| figures["batches"] == batches).unwrap();
+    assert_eq!(figures["commands"], 1000);
+    let waits = figures["waits"].as_array().unwrap().iter();
+    let waits: u64 = waits.map(|wait| wait["batches"].as_u64().unwrap()).sum();
+    // Some are measured, and count as all.
+    assert!((900..=1100).contains(&waits), "{waits}");
+    assert_eq!(figures["durable"]["sequence"], batches);
+    let metrics = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+        said(&command.args(["durable", "info", "--prometheus"]).arg(&path).output().unwrap())
+    };
+    let text = metrics();
+    let label = format!("{{directory=\"{}\"}}", path.to_str().unwrap().replace('"', "\\\""));
+    for line in ["open 1", "commands_total 1000", "state_bytes "] {
+        let (name, value) = line.split_once(' ').unwrap();
+        assert!(text.contains(&format!("spandrel_durable_{name}{label} {value}")), "{text}");
+    }
+    assert!(text.contains(",le=\"+Inf\"} "), "{text}");
+    db.close().unwrap();
+    assert!(metrics().contains(&format!("open{label} 0")));
+    assert!(said(&spandrel("info", &path)).contains("the last process"));
+    assert_eq!(json(&path)["process"]["is_closed"], true);
+    // A damaged file of figures is none.
+    std::fs::write(path.join("figures"), [1; 300]).unwrap();
+    assert_eq!(json(&path)["process"], serde_json::Value::Null);
+    // Nor is that of another state.
+    let other = place.path().join("other");
+    open(&other).close().unwrap();
+    std::fs::copy(other.join("figures"), path.join("figures")).unwrap();
+    assert_eq!(json(&path)["process"], serde_json::Value::Null);
+}
+
+#[test]
+fn what_a_state_does_not_need_is_released() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = place.path().join("numbers");
+    let open = |path: &Path| {
+        let options = Options::new().log_size(1 << 20);
+        Durable::open(path, options, |arena| SortedBytes::open(arena, "of")).unwrap()
+    };
+    let db = open(&path);
+    let key = |number: u32| number.to_be_bytes();
+    for number in 0..100 {
+        db.write(|map| map.insert(&key(number), &[7; 64 << 10])).unwrap().unwrap();
+    }
+    db.write(|map| (5..100).try_for_each(|number| map.remove(&key(number)).map(drop)))
+        .unwrap()
+        .unwrap();
+    says(&spandrel("compact", &path), 2, "a process has the state open");
+    db.close().unwrap();
+    let bytes = |file: &str| path.join(file).metadata().unwrap().len();
+    let before = bytes("state");
+    // What a command that was killed has left.
+    std::fs::create_dir(path.join("compacting")).unwrap();
+    std::fs::write(path.join("compacting/state"), "half").unwrap();
+    says(&spandrel("compact", &path), 0, " released; it has ");
+    assert!(bytes("state") < before, "{before}");
+    assert!(!path.join("compacting").exists());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+    let output =
+        command.args(["durable", "compact", "--log", "64KiB"]).arg(&path).output().unwrap();
+    says(&output, 0, " released; it has ");
+    assert_eq!(bytes("log"), (64 << 10) + 4096);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+    let output = command.args(["durable", "compact", "--log", "many"]).arg(&path).output().unwrap();
+    says(&output, 2, "--log: 'many'");
+    says(&spandrel("verify", &path), 0, "the heap of the state is sound");
+    let db = open(&path);
+    let is_there = |number: &u32| db.read(|map| map.get(&key(*number)) == Some(&[7; 64 << 10]));
+    assert_eq!((0..100).filter(is_there).count(), 5);
+    db.write(|map| map.insert(&key(7), b"8")).unwrap().unwrap();
+    db.close().unwrap();
+    assert_eq!(open(&path).read(|map| map.get(&key(7)).map(<[u8]>::to_vec)), Some(b"8".to_vec()));
 }

@@ -5,6 +5,8 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 use rustix::thread::futex;
 use spandrel_sync::CachePadded;
 
+use crate::live::Live;
+
 /// A number that changes when something has happened, for a thread or a process that waits for it.
 #[derive(Default)]
 pub struct Bell {
@@ -54,9 +56,10 @@ pub struct Control {
     is_closing: AtomicU32,
     /// Why the replica cannot go on; 0: it can.
     failure: AtomicI32,
-    /// Records that the replica has brought into the file, and those that are durable there.
+    /// Records that the replica has brought into the file.
     applied: AtomicU64,
-    settled: AtomicU64,
+    /// What was counted, for other processes.
+    live: CachePadded<Live>,
 }
 
 impl Control {
@@ -136,6 +139,11 @@ impl Control {
     /// The replica has brought a record into the file.
     pub fn note_applied(&self, records: u64) {
         self.applied.fetch_add(records, Relaxed);
+    }
+
+    /// Figures for other processes.
+    pub fn live(&self) -> &Live {
+        &self.live
     }
 
     /// Records that were brought into the file.

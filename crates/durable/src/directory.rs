@@ -1,4 +1,4 @@
-//! The directory of a durable state: the files `state` and `log`, for one process of one user.
+//! The directory of a durable state: the files `state`, `log` and `figures`, for one process of one user.
 
 use core::ffi::CStr;
 
@@ -122,6 +122,8 @@ pub struct Paths {
     pub state: CPath,
     /// The file of the log.
     pub log: CPath,
+    /// The file with the figures of the process that has the state open, or had it.
+    pub figures: CPath,
 }
 
 impl Paths {
@@ -131,7 +133,8 @@ impl Paths {
     /// [`Error::Path`].
     pub fn new(directory: &[u8]) -> Result<Self, Error> {
         let path = |suffix| CPath::new(directory, suffix).map_err(|_| Error::Path);
-        Ok(Self { directory: path(b"")?, state: path(b"/state")?, log: path(b"/log")? })
+        let (directory, state) = (path(b"")?, path(b"/state")?);
+        Ok(Self { directory, state, log: path(b"/log")?, figures: path(b"/figures")? })
     }
 }
 

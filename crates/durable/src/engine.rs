@@ -7,6 +7,7 @@ use spandrel_redolog::Point;
 
 use crate::error::Error;
 use crate::front::{Front, Refused};
+use crate::live::{Counts, Stopwatch};
 use crate::runs::Runs;
 use crate::store::{Files, Memory, clip};
 
@@ -20,18 +21,8 @@ pub struct Engine<'a> {
     needed: u64,
     /// Why nothing is accepted any more.
     refused: Option<Error>,
-    figures: Figures,
-}
-
-/// What was made durable.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Figures {
-    /// Batches that changed something.
-    pub batches: u64,
-    /// Runs of bytes that they had stored, and bytes of these.
-    pub runs: u64,
-    /// See `runs`.
-    pub bytes: u64,
+    counts: Counts,
+    watch: Stopwatch,
 }
 
 impl<'a> Engine<'a> {
@@ -40,8 +31,8 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// `ENOMEM`.
     pub fn new(front: Front<'a, Files>) -> Result<Self, Failed> {
-        let (runs, figures) = (Runs::new()?, Figures::default());
-        Ok(Self { front, runs, is_too_long: false, needed: 0, refused: None, figures })
+        let (runs, counts, watch) = (Runs::new()?, Counts::default(), Stopwatch::default());
+        Ok(Self { front, runs, is_too_long: false, needed: 0, refused: None, counts, watch })
     }
 
     /// Refuses a batch before it begins.
@@ -57,7 +48,7 @@ impl<'a> Engine<'a> {
         *self.refused.get_or_insert(why)
     }
 
-    /// Ends the batch that the calling thread runs, and makes it durable. `None`: it has stored nothing.
+    /// Ends the batch of that number of commands, which the calling thread runs, and makes it durable. `None`: it has stored nothing.
     ///
     /// # Errors
     /// [`Error::TooLong`]: the batch is longer than the log; it goes on, and the caller undoes it. Others: memory has more than the files, and nothing is accepted
@@ -65,7 +56,11 @@ impl<'a> Engine<'a> {
     ///
     /// # Safety
     /// The calling thread has begun the batch, and no other thread stores to the memory.
-    pub unsafe fn end_batch(&mut self, memory: &Memory) -> Result<Option<Point>, Error> {
+    pub unsafe fn end_batch(
+        &mut self,
+        memory: &Memory,
+        commands: u64,
+    ) -> Result<Option<Point>, Error> {
         // SAFETY: promised by the caller.
         unsafe { self.take_runs(memory) };
         if memory.notes().has_strayed() {
@@ -73,19 +68,30 @@ impl<'a> Engine<'a> {
         }
         self.check()?;
         let Some((count, bytes)) = self.runs.size() else { return Err(self.note_too_long()) };
+        let live = self.front.control().live();
+        self.counts.commands += commands;
         if count == 0 {
+            live.show(&self.counts);
             return Ok(None);
         }
         let image = (memory.base().as_ptr().cast_const(), memory.bytes() as u64);
+        let (front, runs) = (&mut self.front, &self.runs);
         // SAFETY: the runs lie in the open bytes of the memory, which no thread stores to.
-        let point = unsafe { self.front.commit(image, (count, bytes), |see| self.runs.each(see)) };
+        let commit = || unsafe { front.commit(image, (count, bytes), |see| runs.each(see)) };
+        let (point, waited_nanos) = self.watch.measure(live, commit);
         match point {
-            Ok(point) => {
+            Ok((point, time)) => {
                 // SAFETY: as above.
                 unsafe { memory.notes().keep(|see| self.runs.each(see)) };
-                self.figures.batches += 1;
-                self.figures.runs += count;
-                self.figures.bytes += bytes;
+                self.counts.batches += 1;
+                self.counts.runs += count;
+                self.counts.bytes += bytes;
+                self.counts.waited_nanos += waited_nanos;
+                (self.counts.epoch, self.counts.sequence) = (point.epoch, point.sequence);
+                self.counts.time = time;
+                // SAFETY: the calling thread has run the batch.
+                self.counts.set_capture(unsafe { memory.notes().statistics() });
+                live.show(&self.counts);
                 Ok(Some(point))
             }
             Err(Refused::TooLong) => Err(self.note_too_long()),
@@ -179,13 +185,13 @@ impl<'a> Engine<'a> {
         self.needed
     }
 
-    /// Goes on counting from these figures.
-    pub fn resume(&mut self, figures: Figures) {
-        self.figures = figures;
+    /// Goes on counting from there.
+    pub fn resume(&mut self, counts: Counts) {
+        self.counts = counts;
     }
 
     /// What was made durable since the state was opened.
-    pub fn figures(&self) -> Figures {
-        self.figures
+    pub fn counts(&self) -> Counts {
+        self.counts
     }
 }

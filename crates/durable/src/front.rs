@@ -76,7 +76,7 @@ impl<'a, D: Disk> Front<'a, D> {
         }
     }
 
-    /// Makes a batch durable: `each` calls its argument with the address and the length of each run that was stored, `runs` of them with
+    /// Makes a batch durable; where the state is then, and the time that the record says: `each` calls its argument with the address and the length of each run that was stored, `runs` of them with
     /// `bytes` bytes at most. `image` is where the state begins in memory, and its length.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl<'a, D: Disk> Front<'a, D> {
         image: (*const u8, u64),
         (runs, bytes): (u64, u64),
         each: impl FnOnce(&mut dyn FnMut(*const u8, usize)),
-    ) -> Result<Point, Refused> {
+    ) -> Result<(Point, u64), Refused> {
         if let Some(why) = self.poison {
             return Err(Refused::Poisoned(why));
         }
@@ -97,7 +97,8 @@ impl<'a, D: Disk> Front<'a, D> {
         let log = LogOf(self.disk);
         let mut record = self.ring.record(&log, self.buffer.bytes());
         record.set_image_bytes(image.1);
-        record.set_time(clock::calendar_nanos());
+        let time = clock::calendar_nanos();
+        record.set_time(time);
         let mut outcome = Ok(());
         each(&mut |at, len| {
             if outcome.is_ok() {
@@ -113,7 +114,12 @@ impl<'a, D: Disk> Front<'a, D> {
             return Err(Refused::Poisoned(why));
         }
         self.control.publish(self.ring.end());
-        Ok(self.ring.last())
+        Ok((self.ring.last(), time))
+    }
+
+    /// What the replica and this share.
+    pub fn control(&self) -> &'a Control {
+        self.control
     }
 
     /// The disk with both files.

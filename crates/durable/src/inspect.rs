@@ -51,10 +51,7 @@ impl Read {
     /// # Errors
     /// As for opening the state.
     pub fn open(paths: &Paths) -> Result<(Self, Ties, State), Error> {
-        let state = Image::open(paths.state.as_c(), Access::Read).map_err(|why| match why {
-            libc::ELOOP | libc::EINVAL | libc::EISDIR | libc::ENXIO => Error::NotAState,
-            why => Error::System(why),
-        })?;
+        let state = open_state(paths)?;
         let log = match Image::open(paths.log.as_c(), Access::Read) {
             Ok(log) => Some(log),
             Err(libc::ENOENT) => None,
@@ -101,6 +98,21 @@ impl Disk for Read {
             _ => self.log.as_ref().map_or(Ok(0), |log| log.bytes().map_err(Failed)),
         }
     }
+}
+
+/// What a state says of itself that never changes, and its length now, also while a process has it open.
+///
+/// # Errors
+/// As for opening the state.
+pub fn identify(paths: &Paths) -> Result<State, Error> {
+    Ok(State::of(&open_state(paths)?)?)
+}
+
+fn open_state(paths: &Paths) -> Result<Image, Error> {
+    Image::open(paths.state.as_c(), Access::Read).map_err(|why| match why {
+        libc::ELOOP | libc::EINVAL | libc::EISDIR | libc::ENXIO => Error::NotAState,
+        why => Error::System(why),
+    })
 }
 
 /// Reads the files of a directory that no process has open, and verifies each record that the state lacks.

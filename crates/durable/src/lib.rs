@@ -38,6 +38,8 @@ pub mod front;
 #[cfg(not(loom))]
 pub mod inspect;
 #[cfg(not(loom))]
+pub mod live;
+#[cfg(not(loom))]
 pub mod notes;
 #[cfg(not(loom))]
 pub mod recovery;

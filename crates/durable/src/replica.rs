@@ -24,6 +24,8 @@ pub struct Replica<'a, D: Disk> {
     reader: Reader,
     /// Bytes that the file has.
     bytes: u64,
+    /// Times that the file was synced.
+    syncs: u64,
     buffer: Buffer,
 }
 
@@ -35,12 +37,27 @@ impl<'a, D: Disk> Replica<'a, D> {
     pub fn new(disk: &'a D, ring: &Ring, ties: Ties) -> Result<Self, Failed> {
         let reader = Reader::new(ring, ties.newest().point);
         let buffer = Buffer::new(spandrel_redolog::BUFFER_BYTES)?;
-        Ok(Self { disk, ties, reader, bytes: disk.bytes(Which::Image)?, buffer })
+        Ok(Self { disk, ties, reader, bytes: disk.bytes(Which::Image)?, syncs: 0, buffer })
     }
 
     /// The position behind the records that were brought into the file.
     pub fn at(&self) -> u64 {
         self.reader.at()
+    }
+
+    fn sync(&mut self) -> Result<(), Failed> {
+        self.syncs += 1;
+        self.disk.sync(Which::Image)
+    }
+
+    /// Times that the file was synced.
+    pub fn syncs(&self) -> u64 {
+        self.syncs
+    }
+
+    /// Bytes that the file has.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// What the file says of itself.
@@ -60,7 +77,7 @@ impl<'a, D: Disk> Replica<'a, D> {
     ) -> Result<Header, Failed> {
         if self.ties.newest().is_complete {
             self.ties.write(self.disk, self.reader.point(), false)?;
-            self.disk.sync(Which::Image)?;
+            self.sync()?;
             self.ties.synced(self.disk);
         }
         let (disk, bytes) = (self.disk, self.bytes);
@@ -108,9 +125,9 @@ impl<'a, D: Disk> Replica<'a, D> {
         let newest = self.ties.newest();
         let point = self.reader.point();
         if newest.point != point || newest.is_complete != is_complete {
-            self.disk.sync(Which::Image)?;
+            self.sync()?;
             self.ties.write(self.disk, point, is_complete)?;
-            self.disk.sync(Which::Image)?;
+            self.sync()?;
             self.ties.synced(self.disk);
         }
         Ok(self.reader.at())

@@ -14,6 +14,10 @@
 #[cfg(any(test, feature = "memory"))]
 extern crate std;
 
+use core::hash::Hasher;
+
+use twox_hash::XxHash64;
+
 mod fault;
 mod log;
 #[cfg(any(test, feature = "memory"))]
@@ -30,3 +34,10 @@ pub use record::{
 };
 pub use ring::{Reader, Ring, Shape};
 pub use storage::Storage;
+
+/// XXH64, with which everything here proves itself.
+pub fn checksum(seed: u64, bytes: &[u8]) -> u64 {
+    let mut hasher = XxHash64::with_seed(seed);
+    hasher.write(bytes);
+    hasher.finish()
+}

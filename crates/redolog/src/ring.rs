@@ -18,13 +18,9 @@
 //! - Records of another epoch than the newest line's are remains, whatever they say.
 //! - An epoch begins where the chain of the one before ended: a torn record there has no header any more once the new epoch has a record.
 
-use core::hash::Hasher;
-
-use twox_hash::XxHash64;
-
 use crate::record::{HEADER_BYTES, Header, Point, Record, Written, word};
 use crate::replay::replay;
-use crate::{Fault, Storage};
+use crate::{Fault, Storage, checksum};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SPNDRNG1");
 const LINE_MAGIC: u64 = u64::from_le_bytes(*b"SPNDEPO1");
@@ -60,18 +56,12 @@ impl Shape {
     }
 }
 
-fn sum(seed: u64, bytes: &[u8]) -> u64 {
-    let mut hasher = XxHash64::with_seed(seed);
-    hasher.write(bytes);
-    hasher.finish()
-}
-
 fn put<const BYTES: usize>(words: &[u64], seed: u64) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
         place.copy_from_slice(&word.to_le_bytes());
     }
-    let sum = sum(seed, bytes.get(..BYTES - 8).unwrap_or(&[]));
+    let sum = checksum(seed, bytes.get(..BYTES - 8).unwrap_or(&[]));
     if let Some(last) = bytes.last_chunk_mut() {
         *last = sum.to_le_bytes();
     }

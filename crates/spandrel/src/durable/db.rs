@@ -13,7 +13,8 @@ use std::thread_local;
 use spandrel_durable::combine::{Batch, Combiner, MAX_SEATS, Outcome, Seat, Slot};
 use spandrel_durable::copy::Copy;
 use spandrel_durable::directory::{Directory, Paths};
-use spandrel_durable::engine::{Engine, Figures};
+use spandrel_durable::engine::Engine;
+use spandrel_durable::live::{Counts, Publisher};
 use spandrel_durable::store::Place;
 
 use super::command::{self, Command, Payload};
@@ -113,8 +114,9 @@ impl<S: Send + Sync> Durable<S> {
         let state = init(&arena)?;
         // SAFETY: this thread has begun the batch when the state was loaded, and no other has the arena.
         let first =
-            |engine: &mut Engine<'static>| unsafe { engine.end_batch(arena.medium()).map(drop) };
-        let log = Log::start(files, (ring, ties), first)?;
+            |engine: &mut Engine<'static>| unsafe { engine.end_batch(arena.medium(), 0).map(drop) };
+        let publisher = Publisher::new(paths.figures.as_c(), arena.uuid()[0]);
+        let log = Log::start(files, (ring, ties), publisher, first)?;
         let clients = options.clients.unwrap_or(CLIENTS).clamp(1, MAX_SEATS);
         let slots: Box<[Slot]> = (0..clients).map(|_| Slot::new()).collect();
         let slots = Box::into_raw(slots);
@@ -199,9 +201,9 @@ impl<S: Send + Sync> Durable<S> {
     }
 
     /// What was made durable since the state was opened.
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> Counts {
         // SAFETY: the section runs alone.
-        self.client().seat.exclusive(|| unsafe { (*self.log.get()).engine().figures() })
+        self.client().seat.exclusive(|| unsafe { (*self.log.get()).engine().counts() })
     }
 
     /// How a batch becomes durable, in words.
@@ -371,10 +373,11 @@ impl<S> Turn<'_, S> {
                 }
                 self.log.engine().undo(self.arena, handles)?;
             }
-            match self.log.engine().end_batch(memory) {
+            let count = requests.clone().count() as u64;
+            match self.log.engine().end_batch(memory, count) {
                 Err(Error::TooLong) => {
                     self.log.engine().undo(self.arena, handles)?;
-                    match self.log.engine().end_batch(memory) {
+                    match self.log.engine().end_batch(memory, 0) {
                         Ok(_) => Err(Error::TooLong),
                         Err(_) => Err(self.log.engine().refuse(Error::Panicked)),
                     }
@@ -414,7 +417,7 @@ impl<S> Durable<S> {
                 Ok(()) => self.arena.seal().map_err(Error::from),
                 Err(why) => Err(why),
             };
-            sealed.and(log.engine().end_batch(memory).map(drop))
+            sealed.and(log.engine().end_batch(memory, 0).map(drop))
         };
         let outcome = outcome.and(log.stop());
         // SAFETY: taken once; the program may still have the arena.

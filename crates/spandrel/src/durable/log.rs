@@ -8,6 +8,7 @@ use spandrel_durable::control::Control;
 use spandrel_durable::copy::Copy;
 use spandrel_durable::engine::Engine;
 use spandrel_durable::front::Front;
+use spandrel_durable::live::Publisher;
 use spandrel_durable::recovery::Recovered;
 use spandrel_durable::replica::Replica;
 use spandrel_durable::store::{self, Files};
@@ -40,7 +41,9 @@ impl Drop for Shared {
 pub(super) struct Log {
     engine: Engine<'static>,
     /// `None`: it was stopped.
-    follower: Option<JoinHandle<()>>,
+    follower: Option<JoinHandle<Publisher>>,
+    /// Of a thread that has ended.
+    publisher: Option<Publisher>,
     /// The state is closed, or is being closed.
     is_over: bool,
     copies: Copies,
@@ -55,11 +58,12 @@ fn spawn(
     follower: Replica<'static, Files>,
     shape: Shape,
     copies: Copies,
-) -> Result<JoinHandle<()>, Error> {
+    publisher: Publisher,
+) -> Result<JoinHandle<Publisher>, Error> {
     copies.begin();
     std::thread::Builder::new()
         .name("spandrel-log".into())
-        .spawn(move || replica::follow(files, control, follower, shape, &copies))
+        .spawn(move || replica::follow(files, control, follower, shape, &copies, publisher))
         .map_err(|why| Error::System(why.raw_os_error().unwrap_or_default()))
 }
 
@@ -71,6 +75,7 @@ impl Log {
     pub fn start(
         files: Files,
         (ring, ties): (Ring, Ties),
+        publisher: Publisher,
         first: impl FnOnce(&mut Engine<'static>) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let files = Box::into_raw(Box::new(files));
@@ -83,8 +88,8 @@ impl Log {
         let mut engine = Engine::new(Front::new(files, control, ring)?)?;
         first(&mut engine)?;
         let copies = Copies::default();
-        let follower = Some(spawn(files, control, follower, shape, copies.clone())?);
-        Ok(Self { engine, follower, is_over: false, copies, shared })
+        let follower = Some(spawn(files, control, follower, shape, copies.clone(), publisher)?);
+        Ok(Self { engine, follower, publisher: None, is_over: false, copies, shared })
     }
 
     pub fn engine(&mut self) -> &mut Engine<'static> {
@@ -127,7 +132,7 @@ impl Log {
         // SAFETY: the control lives as long as this.
         let control = unsafe { &*self.shared.control };
         control.close();
-        let _ = follower.join();
+        self.publisher = follower.join().ok();
         control.failure().map_or(Ok(()), |why| Err(Error::System(why)))
     }
 
@@ -139,7 +144,7 @@ impl Log {
         let bytes = self.engine.needed().saturating_mul(2);
         let bytes = bytes.checked_next_power_of_two().filter(|bytes| *bytes <= MOST_BYTES);
         let bytes = bytes.ok_or(Error::TooLong)?;
-        let figures = self.engine.figures();
+        let counts = self.engine.counts();
         self.stop()?;
         // SAFETY: both live until `shared` is dropped, after all that uses them.
         let (files, control): (&'static Files, &'static Control) =
@@ -151,8 +156,10 @@ impl Log {
         let follower = Replica::new(files, &ring, ties)?;
         let shape = ring.shape();
         self.engine = Engine::new(Front::new(files, control, ring)?)?;
-        self.engine.resume(figures);
-        let follower = spawn(files, control, follower, shape, self.copies.clone())?;
+        self.engine.resume(counts);
+        // A thread that has panicked has failed, and the error was returned above.
+        let publisher = self.publisher.take().ok_or(Error::Panicked)?;
+        let follower = spawn(files, control, follower, shape, self.copies.clone(), publisher)?;
         self.follower = Some(follower);
         replaced.map_err(|why| Error::NoLongerLog(why.errno()))
     }

@@ -57,6 +57,7 @@ pub use opening::Opening;
 pub use options::{OpenError, Options};
 pub use plain::{Allocator, Escaped, Plain, PlainClient, fix_addresses, outside};
 pub use spandrel_durable::Error;
+pub use spandrel_durable::live::Counts;
 
 /// The heap that a durable state lies in.
 pub type Arena = spandrel_pheap::Heap<spandrel_durable::store::Memory>;

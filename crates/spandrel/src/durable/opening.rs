@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use spandrel_durable::directory::{Directory, Paths};
+use spandrel_durable::live;
 use spandrel_durable::store::{self, Files, Loaded};
 use spandrel_pmem::tie::Ties;
 use spandrel_redolog::Ring;
@@ -44,6 +45,7 @@ impl Opening {
         let paths = Paths::new(path.as_os_str().as_bytes())?;
         let directory = Directory::open(paths.directory.as_c(), true)?;
         let paths = directory.paths(paths)?;
+        live::forget(paths.figures.as_c());
         let created = !store::has_state(&paths)?;
         if created {
             // Empty: what `init` makes is the first batch.

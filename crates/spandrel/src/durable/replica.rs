@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use spandrel_durable::control::Control;
+use spandrel_durable::live::{Now, Publisher};
 use spandrel_durable::replica::Replica;
 use spandrel_durable::store::Files;
 use spandrel_pmem::Failed;
@@ -20,6 +21,8 @@ const NAP: Duration = Duration::from_millis(1);
 const TURNS: u32 = 64;
 /// How long the thread sleeps at most.
 const SLEEP_MS: u32 = 1000;
+/// Figures for other processes are not written more often than this.
+const FIGURES: Duration = Duration::from_secs(1);
 
 /// Makes another piece of a copy; the copy, if there is more of it to make.
 fn piece(replica: &Replica<'_, Files>, making: Option<Request>) -> Option<Request> {
@@ -33,24 +36,40 @@ fn piece(replica: &Replica<'_, Files>, making: Option<Request>) -> Option<Reques
     None
 }
 
-/// Follows the ring until the front end has ended.
+/// Follows the ring until the front end has ended. The writer of figures is returned for the next thread.
 pub(super) fn follow(
     files: &'static Files,
     control: &Control,
     mut replica: Replica<'_, Files>,
     shape: Shape,
     copies: &Copies,
-) {
-    let followed =
-        catch_unwind(AssertUnwindSafe(|| follow_on(files, control, &mut replica, shape, copies)));
+    mut publisher: Publisher,
+) -> Publisher {
+    publish(&publisher, control, &replica, shape, false);
+    let followed = catch_unwind(AssertUnwindSafe(|| {
+        follow_on(files, control, &mut replica, shape, copies, &publisher)
+    }));
     match followed {
-        Ok(Ok(())) => {}
+        Ok(Ok(())) => publish(&publisher, control, &replica, shape, true),
         Ok(Err(why)) => control.fail(why.0),
         // A fault of this library: the front end must not wait.
         Err(_) => control.fail(1),
     }
     // After the reason is known: threads that wait for a copy ask for it.
     copies.end();
+    publisher.end(replica.syncs());
+    publisher
+}
+
+fn publish(
+    publisher: &Publisher,
+    control: &Control,
+    replica: &Replica<'_, Files>,
+    shape: Shape,
+    is_closed: bool,
+) {
+    let (state_bytes, log_bytes, syncs) = (replica.bytes(), shape.capacity, replica.syncs());
+    publisher.publish(control, Now { state_bytes, log_bytes, syncs, is_closed });
 }
 
 fn follow_on(
@@ -59,6 +78,7 @@ fn follow_on(
     replica: &mut Replica<'_, Files>,
     shape: Shape,
     copies: &Copies,
+    publisher: &Publisher,
 ) -> Result<(), Failed> {
     let lengthen = |bytes| files.lengthen(bytes);
     let (tail, _) = control.bells();
@@ -74,9 +94,14 @@ fn follow_on(
     let mut quiet_since = Instant::now();
     let mut making: Option<Request> = None;
     let mut turn = 0u32;
+    let (mut shown, mut shown_at) = (replica.at(), Instant::now());
     loop {
         let seen = tail.seen();
         let is_closing = control.is_closing();
+        if control.tail() != shown && shown_at.elapsed() >= FIGURES {
+            publish(publisher, control, replica, shape, false);
+            (shown, shown_at) = (control.tail(), Instant::now());
+        }
         // Also where there is always another record.
         making = making.or_else(|| copies.next());
         if replica.at() < control.tail() {

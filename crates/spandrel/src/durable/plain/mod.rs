@@ -13,7 +13,7 @@ use std::prelude::v1::*;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use spandrel_durable::engine::Figures;
+use spandrel_durable::live::Counts;
 use spandrel_durable::notes::How;
 
 pub use allocator::Allocator;
@@ -284,7 +284,7 @@ impl<S: Send + Sync + 'static> Plain<S> {
     }
 
     /// See [`Durable::figures`].
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> Counts {
         self.db.figures()
     }
 

@@ -1,0 +1,410 @@
+//! Figures of an open state, for other processes: the file `figures` beside the state and the log.
+//!
+//! The thread that runs a batch adds to [`Live`], which it alone changes; the replica's thread writes all of it to the file now and then. Nothing depends on the file:
+//! it is not synced, recovery does not read it, and an error of the disk there is no error of the state.
+
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use spandrel_capture::Statistics;
+use spandrel_os::clock;
+use spandrel_os::image::{self, Access, Image};
+use spandrel_redolog::{checksum, word};
+
+use crate::control::Control;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"SPNDFIG1");
+/// Bounds of the histogram: the first bucket has what took less than 2^10 ns, each following one twice as much, and the last one the rest, from half a minute on.
+pub const BUCKETS: usize = 26;
+const FIRST_BITS: u32 = 10;
+/// A wait that is at least as long is a disk's: each of them is measured, as two looks at the clock are nothing beside it.
+const LONG_NANOS: u64 = 20_000;
+/// Of shorter waits one in this number is measured, and counts as all of them.
+const SHORT_ONE_IN: u64 = 16;
+
+/// What was counted since the state was opened. Words of the file, in this order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub struct Counts {
+    /// Batches that changed something: so many records, and so many durable writes or fences that commands waited for.
+    pub batches: u64,
+    /// Commands that write, those of batches that changed nothing as well. One that was undone and ran again counts once.
+    pub commands: u64,
+    /// Runs of bytes that the batches had stored.
+    pub runs: u64,
+    /// Bytes of these runs.
+    pub bytes: u64,
+    /// Blocks that capture has noted.
+    pub blocks: u64,
+    /// Blocks that were noted once more in the same batch.
+    pub duplicates: u64,
+    /// Notes that found the table full.
+    pub overflowed: u64,
+    /// Batches that were noted in whole pages.
+    pub coarse: u64,
+    /// Batches of every byte of the state.
+    pub whole: u64,
+    /// Nanoseconds that the measured batches have waited, those that stand for others times their number.
+    pub waited_nanos: u64,
+    /// The last durable batch: its epoch, ...
+    pub epoch: u64,
+    /// ... its sequence, ...
+    pub sequence: u64,
+    /// ... and when it was written, in nanoseconds since 1970; 0: none since the state was opened.
+    pub time: u64,
+}
+
+const COUNTS: usize = size_of::<Counts>() / size_of::<u64>();
+
+/// Counts that one thread changes and others read.
+pub struct Live {
+    counts: [AtomicU64; COUNTS],
+    waits: [AtomicU64; BUCKETS],
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        Self {
+            counts: [const { AtomicU64::new(0) }; COUNTS],
+            waits: [const { AtomicU64::new(0) }; BUCKETS],
+        }
+    }
+}
+
+impl Counts {
+    fn words(&self) -> [u64; COUNTS] {
+        let Self {
+            batches,
+            commands,
+            runs,
+            bytes,
+            blocks,
+            duplicates,
+            overflowed,
+            coarse,
+            whole,
+            ..
+        } = *self;
+        let Self { waited_nanos, epoch, sequence, time, .. } = *self;
+        [
+            batches,
+            commands,
+            runs,
+            bytes,
+            blocks,
+            duplicates,
+            overflowed,
+            coarse,
+            whole,
+            waited_nanos,
+            epoch,
+            sequence,
+            time,
+        ]
+    }
+
+    fn of(words: &[u64; COUNTS]) -> Self {
+        let [
+            batches,
+            commands,
+            runs,
+            bytes,
+            blocks,
+            duplicates,
+            overflowed,
+            coarse,
+            whole,
+            waited_nanos,
+            epoch,
+            sequence,
+            time,
+        ] = *words;
+        Self {
+            batches,
+            commands,
+            runs,
+            bytes,
+            blocks,
+            duplicates,
+            overflowed,
+            coarse,
+            whole,
+            waited_nanos,
+            epoch,
+            sequence,
+            time,
+        }
+    }
+
+    /// Takes what capture counts.
+    pub fn set_capture(&mut self, of: Statistics) {
+        let Statistics { blocks, duplicates, overflowed, coarse, whole, .. } = of;
+        (self.blocks, self.duplicates, self.overflowed) = (blocks, duplicates, overflowed);
+        (self.coarse, self.whole) = (coarse, whole);
+    }
+}
+
+impl Live {
+    /// Shows these counts. Called by one thread at a time.
+    pub fn show(&self, counts: &Counts) {
+        self.counts.iter().zip(counts.words()).for_each(|(place, word)| place.store(word, Relaxed));
+    }
+
+    /// A batch waited that long, and stands for that number of batches. Called by one thread at a time.
+    fn note_wait(&self, nanos: u64, number: u64) {
+        let bits = u64::BITS - (nanos >> FIRST_BITS).leading_zeros();
+        if let Some(bucket) = self.waits.get((bits as usize).min(BUCKETS - 1)) {
+            bucket.store(bucket.load(Relaxed) + number, Relaxed);
+        }
+    }
+}
+
+/// Measures how long batches wait for the log.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stopwatch {
+    turn: u64,
+    was_long: bool,
+}
+
+impl Stopwatch {
+    /// Runs `work`, and notes how long it took if it is its turn. The nanoseconds, times the number of batches that they stand for.
+    pub fn measure<R>(&mut self, live: &Live, work: impl FnOnce() -> R) -> (R, u64) {
+        self.turn = self.turn.wrapping_add(1);
+        if !self.was_long && !self.turn.is_multiple_of(SHORT_ONE_IN) {
+            return (work(), 0);
+        }
+        let before = clock::nanos();
+        let result = work();
+        let nanos = clock::nanos().saturating_sub(before);
+        // A wait that began as a short one stands for others.
+        let number = if self.was_long { 1 } else { SHORT_ONE_IN };
+        live.note_wait(nanos, number);
+        self.was_long = nanos >= LONG_NANOS;
+        (result, nanos.saturating_mul(number))
+    }
+}
+
+/// What the file says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Figures {
+    /// The number that the state is known by.
+    pub identity: u64,
+    /// The process that has written it, in its own namespace.
+    pub process: u64,
+    /// When the state was opened, in nanoseconds since 1970.
+    pub opened: u64,
+    /// When this was written.
+    pub written: u64,
+    /// The state was closed in order since.
+    pub is_closed: bool,
+    /// Bytes of the state.
+    pub state_bytes: u64,
+    /// The log's length.
+    pub log_bytes: u64,
+    /// Bytes of the log that the state's file may lack.
+    pub log_used: u64,
+    /// Batches that are durable in the log, and that the replica has not brought into the state's file yet.
+    pub lag: u64,
+    /// Times that the replica has synced the state's file.
+    pub syncs: u64,
+    /// See [`Counts`].
+    pub counts: Counts,
+    /// Batches by the time that they waited for the log: see [`bound_nanos`].
+    pub waits: [u64; BUCKETS],
+}
+
+/// The time that the waits of a bucket are below, in nanoseconds; `None`: the last one has no bound.
+pub fn bound_nanos(bucket: usize) -> Option<u64> {
+    (bucket + 1 < BUCKETS).then(|| 1 << (FIRST_BITS as usize + bucket))
+}
+
+const WORDS: usize = 11 + COUNTS + BUCKETS;
+/// Bytes of the file: words, and XXH64 of them.
+const BYTES: usize = (WORDS + 1) * size_of::<u64>();
+
+impl Figures {
+    fn to_bytes(self) -> [u8; BYTES] {
+        let head = [
+            MAGIC,
+            self.identity,
+            self.process,
+            self.opened,
+            self.written,
+            self.is_closed.into(),
+            self.state_bytes,
+            self.log_bytes,
+            self.log_used,
+            self.lag,
+            self.syncs,
+        ];
+        let words = head.into_iter().chain(self.counts.words()).chain(self.waits);
+        let mut bytes = [0; BYTES];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        if let Some((words, sum)) = bytes.split_last_chunk_mut() {
+            *sum = checksum(MAGIC, words).to_le_bytes();
+        }
+        bytes
+    }
+
+    fn of_bytes(bytes: &[u8; BYTES]) -> Option<Self> {
+        let (words, sum) = bytes.split_last_chunk()?;
+        if word(bytes) != MAGIC || u64::from_le_bytes(*sum) != checksum(MAGIC, words) {
+            return None;
+        }
+        let at = |index: usize| bytes.get(index * 8..).map_or(0, word);
+        Some(Self {
+            identity: at(1),
+            process: at(2),
+            opened: at(3),
+            written: at(4),
+            is_closed: at(5) != 0,
+            state_bytes: at(6),
+            log_bytes: at(7),
+            log_used: at(8),
+            lag: at(9),
+            syncs: at(10),
+            counts: Counts::of(&core::array::from_fn(|index| at(11 + index))),
+            waits: core::array::from_fn(|index| at(11 + COUNTS + index)),
+        })
+    }
+
+    /// Reads the file of a path. `None`: there is none, or none that is whole.
+    pub fn read(path: &CStr) -> Option<Self> {
+        /// A process may be writing it.
+        const TURNS: usize = 10;
+        let image = Image::open(path, Access::Read).ok()?;
+        (0..TURNS).find_map(|_| {
+            let mut bytes = [0; BYTES];
+            let read = image.read_at(&mut bytes, 0).ok()?;
+            (read == BYTES).then(|| Self::of_bytes(&bytes)).flatten()
+        })
+    }
+}
+
+/// Removes the file of an earlier process: it says nothing of the one that opens the state.
+pub fn forget(path: &CStr) {
+    // What cannot be removed is written over.
+    let _ = image::remove(path);
+}
+
+/// Writes the file of an open state.
+pub struct Publisher {
+    /// `None`: there is no such file, and none can be made.
+    file: Option<Image>,
+    identity: u64,
+    opened: u64,
+    /// Of replicas that have ended.
+    syncs: u64,
+}
+
+/// What the replica knows when it writes the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Now {
+    /// See [`Figures`].
+    pub state_bytes: u64,
+    /// See [`Figures`].
+    pub log_bytes: u64,
+    /// Times that this replica has synced the state's file.
+    pub syncs: u64,
+    /// See [`Figures`].
+    pub is_closed: bool,
+}
+
+impl Publisher {
+    /// Of the state with that number; the file has that path. One that is there is written over.
+    pub fn new(path: &CStr, identity: u64) -> Self {
+        let file = Image::create(path).or_else(|_| Image::open(path, Access::Write)).ok();
+        // Another user's file is left alone.
+        let file = file.filter(|file| crate::directory::check_file(file).is_ok());
+        Self { file, identity, opened: clock::calendar_nanos(), syncs: 0 }
+    }
+
+    /// Another replica follows, which counts its syncs from 0.
+    pub fn end(&mut self, syncs: u64) {
+        self.syncs += syncs;
+    }
+
+    /// Writes the file. An error of the disk is none of the state: the file says when it was written.
+    pub fn publish(&self, control: &Control, now: Now) {
+        let Some(file) = &self.file else { return };
+        let live = control.live();
+        let counts = Counts::of(&live.counts.each_ref().map(|word| word.load(Relaxed)));
+        let figures = Figures {
+            identity: self.identity,
+            process: spandrel_os::env::pid().unsigned_abs().into(),
+            opened: self.opened,
+            written: clock::calendar_nanos(),
+            is_closed: now.is_closed,
+            state_bytes: now.state_bytes,
+            log_bytes: now.log_bytes,
+            log_used: control.tail().saturating_sub(control.head()),
+            lag: counts.batches.saturating_sub(control.applied()),
+            syncs: self.syncs + now.syncs,
+            counts,
+            waits: live.waits.each_ref().map(|word| word.load(Relaxed)),
+        };
+        let _ = file.write_at(&figures.to_bytes(), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::prelude::v1::*;
+
+    fn figures() -> Figures {
+        let counts = Counts::of(&core::array::from_fn(|index| index as u64 + 100));
+        let waits = core::array::from_fn(|index| index as u64);
+        Figures {
+            identity: 1,
+            process: 2,
+            opened: 3,
+            written: 4,
+            is_closed: true,
+            state_bytes: 5,
+            log_bytes: 6,
+            log_used: 7,
+            lag: 8,
+            syncs: 9,
+            counts,
+            waits,
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_as_it_was_written_or_not_at_all() {
+        let bytes = figures().to_bytes();
+        assert_eq!(Figures::of_bytes(&bytes), Some(figures()));
+        for bit in 0..BYTES * 8 {
+            let mut other = bytes;
+            other[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Figures::of_bytes(&other), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn waits_are_counted_by_their_length() {
+        let live = Live::default();
+        for (nanos, bucket) in
+            [(0, 0), (1023, 0), (1024, 1), (2047, 1), (1 << 20, 11), (u64::MAX, BUCKETS - 1)]
+        {
+            let before = live.waits[bucket].load(Relaxed);
+            live.note_wait(nanos, 3);
+            assert_eq!(live.waits[bucket].load(Relaxed), before + 3, "{nanos}");
+            assert!(bound_nanos(bucket).is_none_or(|bound| nanos < bound));
+        }
+    }
+
+    #[test]
+    fn short_waits_count_as_those_that_were_not_measured() {
+        let (live, mut watch) = (Live::default(), Stopwatch::default());
+        for _ in 0..10 * SHORT_ONE_IN {
+            watch.measure(&live, || ());
+        }
+        let all: u64 = live.waits.iter().map(|word| word.load(Relaxed)).sum();
+        // The machine may have made some of them long.
+        assert!((9 * SHORT_ONE_IN..=11 * SHORT_ONE_IN).contains(&all), "{all}");
+    }
+}
