@@ -99,6 +99,11 @@ pub fn worker() -> Result<PathBuf, Failure> {
     })
 }
 
+/// Another program that was built or installed beside this command.
+pub fn beside(name: &str) -> Option<PathBuf> {
+    find(name)
+}
+
 /// The directory of peers built by `bench/peers/build.sh`.
 pub fn peers() -> Option<PathBuf> {
     let named = std::env::var_os("SPANDREL_PEERS").map(PathBuf::from);

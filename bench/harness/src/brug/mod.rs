@@ -6,7 +6,7 @@ mod draw;
 mod list;
 mod outcome;
 mod picture;
-mod redis;
+pub mod redis;
 mod workers;
 
 use crate::asked::Asked;

@@ -19,7 +19,7 @@ use std::process::Command;
 /// What `--only` calls it.
 pub const NAME: &str = "redis";
 
-/// Fields of a record; YCSB's own number.
+/// Fields of a record; YCSB's own number, and the Mangosteen paper's.
 const FIELDS: u64 = 10;
 /// Records that are there before the first is read.
 const LOADED: u64 = 1000;
@@ -104,9 +104,9 @@ fn one(
     operations: u64,
 ) -> Result<Value, String> {
     let server = Server::start(contender)?;
-    client(ycsb, &server, size, "-load", LOADED)?;
+    client(ycsb, server.socket(), "-load", LOADED, &workload(size))?;
     let before = server.cpu_ns()?;
-    let said = client(ycsb, &server, size, "-t", operations)?;
+    let said = client(ycsb, server.socket(), "-t", operations, &workload(size))?;
     let cpu = server.cpu_ns()?.saturating_sub(before);
     let rate = rate(&said).ok_or_else(|| format!("YCSB said no throughput: {}", said.trim()))?;
     let peak = server.peak_rss();
@@ -117,30 +117,39 @@ fn one(
     Ok(json!({"rate": rate, "cpu_ns": cpu as f64 / operations as f64, "peak_rss": peak}))
 }
 
-/// What YCSB says of its run.
-fn client(
+/// Nine inserts to each read of what was inserted lately.
+fn workload(size: &Size) -> Vec<(&'static str, String)> {
+    vec![
+        ("recordcount", LOADED.to_string()),
+        ("insertproportion", "0.9".into()),
+        ("readproportion", "0.1".into()),
+        ("updateproportion", "0".into()),
+        ("requestdistribution", "latest".into()),
+        ("fieldlength", size.field_bytes.to_string()),
+    ]
+}
+
+/// What YCSB says of its run: a phase (`-load`, `-t`) of a workload with these properties, on the server at a socket.
+pub fn client(
     ycsb: &Path,
-    server: &Server,
-    size: &Size,
+    socket: &Path,
     phase: &str,
     operations: u64,
+    workload: &[(&str, String)],
 ) -> Result<String, String> {
     let mut command = Command::new("java");
     command.arg("-cp").arg(ycsb.join("*")).args(["site.ycsb.Client", phase, "-threads", CLIENTS]);
     command.args(["-db", "spandrel.RedisBinding"]);
     for (name, value) in [
         ("workload", "site.ycsb.workloads.CoreWorkload".to_string()),
-        ("recordcount", LOADED.to_string()),
         ("operationcount", operations.to_string()),
-        ("insertproportion", "0.9".into()),
-        ("readproportion", "0.1".into()),
-        ("updateproportion", "0".into()),
         ("scanproportion", "0".into()),
-        ("requestdistribution", "latest".into()),
         ("fieldcount", FIELDS.to_string()),
-        ("fieldlength", size.field_bytes.to_string()),
-        ("redis.socket", server.socket().display().to_string()),
+        ("redis.socket", socket.display().to_string()),
     ] {
+        command.arg("-p").arg(format!("{name}={value}"));
+    }
+    for (name, value) in workload {
         command.arg("-p").arg(format!("{name}={value}"));
     }
     // The client stays on the system's allocator.
@@ -157,7 +166,7 @@ fn client(
 }
 
 /// Operations per second.
-fn rate(said: &str) -> Option<f64> {
+pub fn rate(said: &str) -> Option<f64> {
     let line = said.lines().find_map(|line| line.strip_prefix("[OVERALL], Throughput(ops/sec), "));
     line?.trim().parse().ok()
 }

@@ -25,7 +25,7 @@ pub const TMPFS: &str = "tmpfs";
 pub const DISK: &str = "disk";
 
 /// The median of a number; nothing if it ever failed.
-fn middle(series: &Series, key: &str) -> Option<f64> {
+pub fn middle(series: &Series, key: &str) -> Option<f64> {
     if series.failed.is_some() { None } else { median(&series.values(key)) }
 }
 
@@ -113,7 +113,7 @@ impl Outcome {
 }
 
 /// Requests in a second, with three digits.
-fn per_second(rate: f64) -> String {
+pub fn per_second(rate: f64) -> String {
     match rate {
         rate if rate >= 1e6 => format!("{} M", digits(rate / 1e6)),
         rate if rate >= 1e3 => format!("{} k", digits(rate / 1e3)),

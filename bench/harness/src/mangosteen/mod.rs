@@ -1,9 +1,11 @@
 //! Section 6 of the Mangosteen paper (ATC '24) on durable states, beside durable stores of others.
 //!
-//! A store that the worker or a program of the peers opens has a thread for each client. The paper's clients send requests over a network.
+//! A store that the worker or a program of the peers opens has a thread for each client. Clients of the servers send requests over a Unix socket; the
+//! paper's send them over a network.
 
 mod draw;
 mod list;
+mod servers;
 mod stores;
 
 use crate::asked::Asked;
@@ -103,12 +105,26 @@ fn run(bench: &Bench, parts: &[&str], scale: f64, progress: &Progress) -> Sectio
             outcomes.push(Outcome { case: case.clone(), medium, series });
         }
     }
-    let tables = draw::tables(&outcomes, &all);
+    let (mut on_servers, mut unserved) = (Vec::new(), Vec::new());
+    if parts.contains(&servers::NAME) {
+        let (programs, missing) = servers::Programs::find();
+        unserved = missing;
+        on_servers = programs.map_or(Vec::new(), |programs| {
+            programs.measure(&media, &sizes, &|some, label, one| {
+                rounds::holding(RESERVE, some, bench.runs, progress, label, one)
+            })
+        });
+    }
+    let mut tables = draw::tables(&outcomes, &all);
+    tables.extend(servers::tables(&on_servers));
     section.tables = tables.iter().map(Plain::text).collect();
     section.verdicts = outcomes.iter().flat_map(Outcome::verdicts).collect();
+    section.verdicts.extend(on_servers.iter().filter_map(servers::Outcome::verdict));
     section.notes = outcomes.iter().flat_map(Outcome::failed).collect();
-    section.broken = outcomes.iter().any(Outcome::is_broken);
-    section.notes.extend(lacks.into_iter().chain(missing));
+    section.notes.extend(on_servers.iter().flat_map(servers::Outcome::failed));
+    section.broken = outcomes.iter().any(Outcome::is_broken)
+        || on_servers.iter().any(servers::Outcome::is_broken);
+    section.notes.extend(lacks.into_iter().chain(missing).chain(unserved));
     let of = format!(
         "{} records (the paper: 13 million), runs of {} ms at most; medians of {}",
         count(sizes.keys),
@@ -125,6 +141,7 @@ fn run(bench: &Bench, parts: &[&str], scale: f64, progress: &Progress) -> Sectio
         "scale": scale,
         "sizes": sizes,
         "outcomes": outcomes.iter().map(Outcome::data).collect::<Vec<_>>(),
+        "servers": on_servers.iter().map(servers::Outcome::data).collect::<Vec<_>>(),
     });
     section
 }

@@ -191,7 +191,7 @@ pub fn key(op: Op, what: &str) -> String {
 }
 
 /// The second column of the last line: requests per second.
-fn rate(csv: &str) -> Option<f64> {
+pub fn rate(csv: &str) -> Option<f64> {
     column(csv, 1)
 }
 
@@ -201,7 +201,7 @@ pub fn mean_latency_ns(csv: &str) -> Option<f64> {
 }
 
 /// A column of the last line, of eight. The first, the command, may contain anything.
-fn column(csv: &str, number: usize) -> Option<f64> {
+pub fn column(csv: &str, number: usize) -> Option<f64> {
     csv.trim().lines().last()?.rsplit("\",\"").nth(7 - number)?.trim_matches('"').parse().ok()
 }
 

@@ -1,5 +1,4 @@
-//! A private `redis-server` for one measurement: on a socket in a directory of
-//! its own, without persistence, gone with the value.
+//! A private server of Redis' protocol for one measurement: on a socket in a directory of its own, gone with the value.
 
 use super::client::{Client, field};
 use spandrel_console::shutdown::{Kind, Scratch, dies_with_us, spawn};
@@ -13,34 +12,47 @@ use tempfile::TempDir;
 const START_WITHIN: Duration = Duration::from_secs(10);
 const STOP_WITHIN: Duration = Duration::from_secs(20);
 
+/// The socket's name in the server's directory.
+pub const SOCKET: &str = "socket";
+
+/// A `redis-server` whose files lie in that directory, with these arguments beside it (package redis-server).
+pub fn redis(directory: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new("redis-server");
+    command.args(["--port", "0", "--save", "", "--loglevel", "warning"]).args(words);
+    command.arg("--unixsocket").arg(directory.join(SOCKET)).arg("--dir").arg(directory);
+    command
+}
+
 /// A running server.
 pub struct Server {
     child: Child,
+    /// What errors call it.
+    name: &'static str,
     socket: PathBuf,
     _directory: Scratch<TempDir>,
 }
 
 impl Server {
-    /// Starts a server on an allocator and waits until it answers.
+    /// Starts a `redis-server` without persistence on an allocator and waits until it answers.
     pub fn start(contender: &Contender) -> Result<Self, String> {
         let directory = Scratch::directory(Kind::Redis)
             .map_err(|why| format!("no directory for redis-server: {why}"))?;
-        let socket = directory.path().join("socket");
-        let mut command = Command::new("redis-server");
-        command
-            .args(["--port", "0", "--save", "", "--appendonly", "no", "--loglevel", "warning"])
-            .arg("--unixsocket")
-            .arg(&socket)
-            .arg("--dir")
-            .arg(directory.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        let mut command = redis(directory.path(), &["--appendonly", "no"]);
         contender.prepare(&mut command);
-        let child = spawn(dies_with_us(&mut command)).map_err(|why| {
-            format!("redis-server cannot be started: {why} (package redis-server)")
-        })?;
-        let mut server = Self { child, socket, _directory: directory };
+        Self::launch("redis-server", command, directory)
+    }
+
+    /// Starts a server that answers at `socket` in that directory, and waits until it does.
+    pub fn launch(
+        name: &'static str,
+        mut command: Command,
+        directory: Scratch<TempDir>,
+    ) -> Result<Self, String> {
+        let socket = directory.path().join(SOCKET);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = spawn(dies_with_us(&mut command));
+        let child = child.map_err(|why| format!("{name} cannot be started: {why}"))?;
+        let mut server = Self { child, name, socket, _directory: directory };
         server.wait_until_ready()?;
         Ok(server)
     }
@@ -54,11 +66,11 @@ impl Server {
                 return Ok(());
             }
             if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(format!("redis-server ended at once: {status}"));
+                return Err(format!("{} ended at once: {status}", self.name));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        Err("redis-server does not answer".into())
+        Err(format!("{} does not answer", self.name))
     }
 
     /// Where clients connect.
@@ -69,7 +81,7 @@ impl Server {
     /// Nanoseconds of CPU time of all its threads so far.
     pub fn cpu_ns(&self) -> Result<u64, String> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()))
-            .map_err(|why| format!("redis-server is gone: {why}"))?;
+            .map_err(|why| format!("{} is gone: {why}", self.name))?;
         let of_task = |task: std::fs::DirEntry| {
             let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
             text.split(' ').next()?.parse::<u64>().ok()
@@ -130,12 +142,12 @@ impl Server {
         while start.elapsed() < STOP_WITHIN {
             match self.child.try_wait() {
                 Ok(Some(status)) if status.success() => return Ok(()),
-                Ok(Some(status)) => return Err(format!("redis-server ended with {status}")),
+                Ok(Some(status)) => return Err(format!("{} ended with {status}", self.name)),
                 Ok(None) => std::thread::sleep(Duration::from_millis(5)),
                 Err(why) => return Err(why.to_string()),
             }
         }
-        Err("redis-server does not end".into())
+        Err(format!("{} does not end", self.name))
     }
 }
 

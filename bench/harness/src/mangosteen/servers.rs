@@ -1,0 +1,346 @@
+//! Servers that speak Redis' protocol: `kvserver` on a durable state, and Redis with and without its log, under `redis-benchmark` and YCSB.
+
+use super::draw::{DISK, middle, per_second};
+use super::list::Sizes;
+use crate::brug::redis as ycsb;
+use crate::redis::load::rate;
+use crate::redis::server::{SOCKET, Server, redis};
+use crate::report::target::Verdict;
+use serde_json::{Value, json};
+use spandrel_console::plain::Plain;
+use spandrel_console::shutdown::{Kind, Scratch, output};
+use spandrel_console::terminal::table;
+use spandrel_measure::contender::{Contender, Role};
+use spandrel_measure::places;
+use spandrel_measure::rounds::Series;
+use spandrel_report::numbers::{Summary, digits, median, middle_between, time};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What `--only` calls it.
+pub const NAME: &str = "servers";
+/// What tables call the server on a durable state.
+const STATE: &str = "kvserver";
+const VOLATILE: &str = "redis";
+const ALWAYS: &str = "redis,\nalways";
+/// Redis, and how often its log is synced.
+const REDIS: [(&str, &[&str]); 3] = [
+    (VOLATILE, &["--appendonly", "no"]),
+    ("redis,\neverysec", &["--appendonly", "yes", "--appendfsync", "everysec"]),
+    (ALWAYS, &["--appendonly", "yes", "--appendfsync", "always"]),
+];
+/// Bytes of a value of `redis-benchmark`: the Mangosteen paper's record.
+const VALUE: &str = "1000";
+/// Requests by which the number of a run's is found.
+const FIRST: u64 = 2000;
+
+/// What clients ask for.
+#[derive(Clone, Copy, Debug)]
+enum Load {
+    /// `redis-benchmark`: a command, clients, and requests that each sends at once.
+    Plain { command: &'static str, clients: u32, pipeline: u32 },
+    /// YCSB's core: reads among ten requests by Zipf's law, of ten fields of 100 bytes.
+    Ycsb { reads: u32 },
+}
+
+const LOADS: [Load; 8] = [
+    Load::Plain { command: "set", clients: 1, pipeline: 1 },
+    Load::Plain { command: "set", clients: 8, pipeline: 1 },
+    Load::Plain { command: "set", clients: 8, pipeline: 16 },
+    Load::Plain { command: "set", clients: 32, pipeline: 16 },
+    Load::Plain { command: "get", clients: 8, pipeline: 1 },
+    Load::Plain { command: "get", clients: 32, pipeline: 16 },
+    Load::Ycsb { reads: 1 },
+    Load::Ycsb { reads: 9 },
+];
+
+impl Load {
+    fn name(self) -> String {
+        match self {
+            Self::Plain { command, clients, pipeline: 1 } => {
+                format!("{}, {clients}", command.to_uppercase())
+            }
+            Self::Plain { command, clients, pipeline } => {
+                format!("{}, {clients} × {pipeline}", command.to_uppercase())
+            }
+            Self::Ycsb { reads } => format!("YCSB, {} % updates", 100 - 10 * reads),
+        }
+    }
+}
+
+/// The programs.
+pub struct Programs {
+    kvserver: PathBuf,
+    ycsb: Option<PathBuf>,
+}
+
+impl Programs {
+    /// Finds them, and says which are missing.
+    pub fn find() -> (Option<Self>, Vec<String>) {
+        let mut missing = Vec::new();
+        let Some(kvserver) = places::beside("kvserver") else {
+            missing.push("not built: kvserver (cargo build --release -p spandrel-kvserver)".into());
+            return (None, missing);
+        };
+        if output(Command::new("redis-benchmark").arg("--version")).is_err() {
+            missing.push(
+                "not installed: redis-server, redis-benchmark (packages redis-server, redis-tools)"
+                    .into(),
+            );
+            return (None, missing);
+        }
+        let built = places::source_tree().map(|tree| tree.join("bench/peers/lib/paper"));
+        let workers = std::env::var_os("SPANDREL_PAPER").map(PathBuf::from).or(built);
+        let ycsb = workers.ok_or_else(String::new).and_then(|workers| ycsb::find(&workers));
+        let ycsb = ycsb.map_err(|why| missing.push(why)).ok();
+        (Some(Self { kvserver, ycsb }), missing)
+    }
+
+    /// The servers.
+    pub fn servers() -> Vec<Contender> {
+        let of = |name: &str| Contender { name: name.into(), ..Contender::system() };
+        let mut all = vec![Contender { role: Role::Ours, ..of(STATE) }];
+        all.extend(REDIS.map(|(name, _)| of(name)));
+        all
+    }
+
+    fn start(&self, server: &Contender, place: &Path) -> Result<Server, String> {
+        let directory = Scratch::directory_in(Kind::Redis, place)
+            .map_err(|why| format!("{}: {why}", place.display()))?;
+        let (name, mut command) = match REDIS.iter().find(|(name, _)| *name == server.name) {
+            Some((_, words)) => ("redis-server", redis(directory.path(), words)),
+            None => {
+                let mut command = Command::new(&self.kvserver);
+                command.arg(directory.path().join("state"));
+                command.arg("--socket").arg(directory.path().join(SOCKET));
+                ("kvserver", command)
+            }
+        };
+        server.prepare(&mut command);
+        Server::launch(name, command, directory)
+    }
+
+    /// One run of a load on a fresh server.
+    fn run(
+        &self,
+        load: Load,
+        server: &Contender,
+        place: &Path,
+        sizes: &Sizes,
+    ) -> Result<Value, String> {
+        let running = self.start(server, place)?;
+        let (requests, rate, cpu) = match load {
+            Load::Plain { command, clients, pipeline } => {
+                let some = |requests: u64| {
+                    let before = running.cpu_ns()?;
+                    let rate = benchmark(
+                        running.socket(),
+                        command,
+                        [clients, pipeline],
+                        requests,
+                        sizes.keys,
+                    )?;
+                    Ok::<_, String>((rate, running.cpu_ns()?.saturating_sub(before)))
+                };
+                // All keys are there, so that each read finds a value and each write replaces one.
+                benchmark(running.socket(), "set", [32, 16], 2 * sizes.keys, sizes.keys)?;
+                let (rate, _) = some(FIRST)?;
+                let requests = ((rate * sizes.millis as f64 / 1000.0) as u64).max(FIRST);
+                let (rate, cpu) = some(requests)?;
+                (requests, rate, cpu)
+            }
+            Load::Ycsb { reads } => {
+                let folder = self.ycsb.as_deref().ok_or("YCSB is not built")?;
+                // A record takes YCSB ten times as long as a request of the other loads.
+                let records = (sizes.keys / 10).max(1000);
+                let part = |tenths: u32| (f64::from(tenths) / 10.0).to_string();
+                let workload = [
+                    ("recordcount", records.to_string()),
+                    ("readproportion", part(reads)),
+                    ("updateproportion", part(10 - reads)),
+                    ("insertproportion", "0".into()),
+                    ("requestdistribution", "zipfian".into()),
+                    ("fieldlength", "100".into()),
+                    ("writeallfields", "true".into()),
+                ];
+                ycsb::client(folder, running.socket(), "-load", records, &workload)?;
+                let before = running.cpu_ns()?;
+                let said = ycsb::client(folder, running.socket(), "-t", records, &workload)?;
+                let cpu = running.cpu_ns()?.saturating_sub(before);
+                let rate = ycsb::rate(&said).ok_or("YCSB said no throughput")?;
+                (records, rate, cpu)
+            }
+        };
+        running.stop()?;
+        Ok(json!({"rate": rate, "cpu_ns": cpu as f64 / requests as f64, "requests": requests}))
+    }
+
+    /// Measures all loads in some places: `rounds` has the servers take turns.
+    pub fn measure(
+        &self,
+        media: &[(&'static str, PathBuf)],
+        sizes: &Sizes,
+        rounds: &dyn Fn(
+            &[Contender],
+            &str,
+            &mut dyn FnMut(&Contender) -> Result<Value, String>,
+        ) -> Vec<Series>,
+    ) -> Vec<Outcome> {
+        let loads = LOADS
+            .into_iter()
+            .filter(|load| self.ycsb.is_some() || !matches!(load, Load::Ycsb { .. }));
+        let cases =
+            loads.flat_map(|load| media.iter().map(move |(medium, place)| (load, *medium, place)));
+        let outcomes = cases.map(|(load, medium, place)| {
+            let label = format!("{}, {medium}", load.name());
+            let series = rounds(&Self::servers(), &label, &mut |server| {
+                self.run(load, server, place, sizes)
+            });
+            Outcome { load, medium, series }
+        });
+        outcomes.collect()
+    }
+}
+
+/// Requests in a second of `redis-benchmark`.
+fn benchmark(
+    socket: &Path,
+    load: &str,
+    [clients, pipeline]: [u32; 2],
+    requests: u64,
+    keys: u64,
+) -> Result<f64, String> {
+    let mut command = Command::new("redis-benchmark");
+    command.arg("-s").arg(socket).args(["--csv", "-d", VALUE, "-t", load]);
+    for (name, number) in
+        [("-c", u64::from(clients)), ("-P", pipeline.into()), ("-n", requests), ("-r", keys)]
+    {
+        command.args([name, &number.to_string()]);
+    }
+    Contender::system().prepare(&mut command);
+    let output =
+        output(&mut command).map_err(|why| format!("redis-benchmark cannot be started: {why}"))?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        return Err(format!("redis-benchmark ended with {}: {}", output.status, said.trim()));
+    }
+    rate(&said).ok_or_else(|| format!("redis-benchmark said: {}", said.trim()))
+}
+
+/// One load on all servers.
+pub struct Outcome {
+    load: Load,
+    medium: &'static str,
+    series: Vec<Series>,
+}
+
+impl Outcome {
+    fn of(&self, name: &str) -> Option<&Series> {
+        self.series.iter().find(|series| series.contender.name == name)
+    }
+
+    fn title(&self) -> String {
+        format!("{}, {}", self.load.name(), self.medium)
+    }
+
+    /// Target D1 on a disk: Redis that syncs its log for each write, and one that has no log.
+    pub fn verdict(&self) -> Option<Verdict> {
+        let Load::Plain { command: "set", clients, pipeline } = self.load else { return None };
+        let (other, most) = match (clients, pipeline) {
+            _ if self.medium != DISK => return None,
+            (1, 1) => (ALWAYS, 1.0 / 1.7),
+            (8, _) => (ALWAYS, 1.0 / 2.0),
+            _ => (VOLATILE, 1.0 / 0.8),
+        };
+        let (ours, others) = (self.of(STATE)?, self.of(other)?);
+        let ratio = middle(others, "rate")? / middle(ours, "rate")?;
+        let what = format!("kvserver, time of {}: {}", self.title(), other.replace('\n', " "));
+        let mut verdict = Verdict::new("D1", what, ratio, most, "×");
+        let pairs = ours.values("rate").into_iter().zip(others.values("rate"));
+        verdict.between = middle_between(&pairs.map(|(one, two)| two / one).collect::<Vec<_>>());
+        Some(verdict)
+    }
+
+    /// What did not work.
+    pub fn failed(&self) -> impl Iterator<Item = String> {
+        let failed =
+            self.series.iter().filter_map(|s| Some((&s.contender.name, s.failed.as_ref()?)));
+        failed.map(|(who, why)| format!("{}, {}: {why}", who.replace('\n', " "), self.title()))
+    }
+
+    /// Whether the server on a durable state does not work.
+    pub fn is_broken(&self) -> bool {
+        self.of(STATE).is_some_and(|series| series.failed.is_some())
+    }
+
+    /// Everything as JSON.
+    pub fn data(&self) -> Value {
+        let servers = self.series.iter().map(|series| {
+            let of = |key| Summary::of(&series.values(key));
+            json!({
+                "server": series.contender.name.replace('\n', " "),
+                "rate": of("rate"),
+                "cpu_ns": of("cpu_ns"),
+                "failed": series.failed,
+            })
+        });
+        json!({"load": self.load.name(), "medium": self.medium, "servers": servers.collect::<Vec<_>>()})
+    }
+}
+
+/// A table of each medium: requests in a second, and the server's time for one.
+pub fn tables(outcomes: &[Outcome]) -> Vec<Plain> {
+    let mut media: Vec<&str> = outcomes.iter().map(|outcome| outcome.medium).collect();
+    media.dedup();
+    media.sort_unstable();
+    media.dedup();
+    let names: Vec<String> = Programs::servers().into_iter().map(|server| server.name).collect();
+    let table = |medium: &str| {
+        let mut header =
+            vec![format!("clients × pipeline, 1 kB:\nrequests/s, CPU of one, {medium}")];
+        header.extend(names.iter().cloned());
+        header.extend(["× always".into(), "× redis".into()]);
+        let rows = outcomes.iter().filter(|outcome| outcome.medium == medium).map(|outcome| {
+            let of = |name: &str, key| median(&outcome.of(name)?.values(key));
+            let mut cells = vec![outcome.load.name()];
+            cells.extend(names.iter().map(|name| {
+                let both = of(name, "rate").zip(of(name, "cpu_ns"));
+                both.map_or(table::NOTHING.into(), |(rate, cpu)| {
+                    format!("{}\n{}", per_second(rate), time(cpu))
+                })
+            }));
+            cells.extend([ALWAYS, VOLATILE].map(|other| {
+                let ratio = of(STATE, "rate").zip(of(other, "rate"));
+                ratio.map_or(table::NOTHING.into(), |(ours, other)| {
+                    format!("{}×", digits(ours / other))
+                })
+            }));
+            (false, cells)
+        });
+        Plain { header, rows: rows.collect() }
+    };
+    media.into_iter().map(table).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_held_against_redis_on_a_disk() {
+        let outcome = |load: usize, medium, rates: &[(&str, f64)]| {
+            let series = rates.iter().map(|(server, rate)| Series {
+                contender: Contender { name: (*server).into(), ..Contender::system() },
+                samples: vec![json!({"rate": rate, "cpu_ns": 1e4})],
+                failed: None,
+            });
+            Outcome { load: LOADS[load], medium, series: series.collect() }
+        };
+        let rates = [(STATE, 180.0), (ALWAYS, 100.0), (VOLATILE, 230.0)];
+        let met = |load| outcome(load, DISK, &rates).verdict().map(|verdict| verdict.met);
+        assert_eq!([met(0), met(1), met(3), met(4)], [Some(true), Some(false), Some(false), None]);
+        assert!(outcome(0, "tmpfs", &rates).verdict().is_none());
+        let text = tables(&[outcome(2, DISK, &rates)])[0].text();
+        assert!(text.contains("SET, 8 × 16") && text.contains("1.80×"), "{text}");
+    }
+}
