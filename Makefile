@@ -108,6 +108,7 @@ peers: setup-bench
 	$(MAKE) -C bench/peers
 
 bench: setup-bench build peers
+	cargo build --release --locked -p spandrel-kvserver
 	SPANDREL_PEERS=$(CURDIR)/bench/peers/lib SPANDREL_PROGRAMS=$(CURDIR)/bench/peers/lib/programs \
 		SPANDREL_PAPER=$(CURDIR)/bench/peers/lib/paper \
 		$(RELEASE)/spandrel bench all --out $(CARGO_TARGET_DIR)/hugepages.svg

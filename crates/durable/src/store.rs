@@ -1,6 +1,7 @@
 //! The state in memory and the files that make it durable: made, opened, committed, closed.
 
 use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use spandrel_capture::Sizes;
 use spandrel_os::draft::Draft;
@@ -13,6 +14,7 @@ use spandrel_pmem::disk::{Disk, LogOf, Which};
 use spandrel_pmem::tie::{self, Found, Ties};
 use spandrel_pmem::{Captured, Failed, Medium};
 use spandrel_redolog::{Point, Ring, Shape};
+use spandrel_sync::Lock;
 
 use crate::copy::OneFile;
 use crate::directory::{Directory, Paths, check_file};
@@ -402,18 +404,26 @@ fn complete_point(image: &Image, identity: u64) -> Result<Option<Point>, Error> 
     }
 }
 
-/// Opens a state: recovery, the ring's next epoch, the copy in memory.
+/// Runs its argument in one thread or in several at a time, and returns when it has returned in all of them.
+pub type Crew<'c> = &'c dyn Fn(&(dyn Fn() + Sync));
+
+/// Opens a state: recovery, the ring's next epoch, the copy in memory, which the crew reads.
 ///
 /// # Errors
 /// See [`Error`].
-pub fn load(paths: &Paths, directory: Directory, settings: &Settings) -> Result<Loaded, Error> {
+pub fn load(
+    paths: &Paths,
+    directory: Directory,
+    settings: &Settings,
+    crew: Crew<'_>,
+) -> Result<Loaded, Error> {
     let (files, state, mut recovered) = recover_files(paths, settings, &mut |_, _| ())?;
     let (layout, _) = replicated::record_of(files.state.image())?;
     if layout != 0 && settings.layout != 0 && layout != settings.layout {
         return Err(Error::Layout { state: layout, given: settings.layout });
     }
     let memory = reserve(state.base, state.bytes, settings)?;
-    read_into(files.state.image(), &memory, state.bytes)?;
+    read_all(files.state.image(), &memory, state.bytes, crew)?;
     begin_first(&memory)?;
     let (heap, opened) = Heap::open(memory, settings.layout, Some(&[]))?;
     recovered.ring.begin(&LogOf(&files), image::unique()[0])?;
@@ -436,16 +446,41 @@ pub fn begin_first(memory: &Memory) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads the state's file into memory of zeroes; holes stay as they are.
-fn read_into(image: &Image, memory: &Memory, bytes: usize) -> Result<(), Error> {
-    let mut at = 0;
+/// Bytes that one thread reads before it looks for others.
+const PIECE_BYTES: usize = 8 << 20;
+
+/// Reads the state's file into memory of zeroes, a piece at a time in each thread of the crew.
+fn read_all(image: &Image, memory: &Memory, bytes: usize, crew: Crew<'_>) -> Result<(), Error> {
+    let (next, failed) = (AtomicUsize::new(0), Lock::new(None));
+    let read = || loop {
+        let from = next.fetch_add(PIECE_BYTES, Relaxed);
+        if from >= bytes {
+            return;
+        }
+        if let Err(why) = read_into(image, memory, from, bytes.min(from + PIECE_BYTES)) {
+            next.store(bytes, Relaxed);
+            failed.lock().get_or_insert(why);
+        }
+    };
+    if bytes > 2 * PIECE_BYTES {
+        crew(&read)
+    } else {
+        read()
+    }
+    let failed = failed.lock().take();
+    failed.map_or(Ok(()), Err)
+}
+
+/// Reads a part of the state's file into memory of zeroes; holes stay as they are.
+fn read_into(image: &Image, memory: &Memory, at: usize, end: usize) -> Result<(), Error> {
+    let mut at = at as u64;
     while let Some((from, to)) = image.next_data(at).map_err(Error::System)? {
-        let (from, to) = (from.min(bytes as u64), to.min(bytes as u64));
+        let (from, to) = (from.min(end as u64), to.min(end as u64));
         if from >= to {
             break;
         }
         let len = usize::try_from(to - from).unwrap_or(0);
-        // SAFETY: open bytes of the medium, which no other thread has yet.
+        // SAFETY: open bytes of the medium, which no other thread reads into or has yet.
         let into = unsafe {
             core::slice::from_raw_parts_mut(memory.base().as_ptr().add(from as usize), len)
         };

@@ -30,6 +30,21 @@ pub struct Opening {
     not_send: PhantomData<*const ()>,
 }
 
+/// Threads that read a state at most: more do not read faster from one disk.
+const READERS: usize = 8;
+
+/// Runs `work` in a thread for each processor.
+fn crew(work: &(dyn Fn() + Sync)) {
+    let count = std::thread::available_parallelism().map_or(1, usize::from).min(READERS);
+    std::thread::scope(|scope| {
+        for _ in 1..count {
+            // A thread that cannot be had leaves its part to the others.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
+}
+
 impl Opening {
     /// Recovers the state of a directory, which is made if there is none; the first half of [`Durable::open`].
     ///
@@ -54,7 +69,7 @@ impl Opening {
             store::publish(&paths, &heap, &settings)?;
             heap.abandon();
         }
-        let loaded = store::load(&paths, directory, &settings)?;
+        let loaded = store::load(&paths, directory, &settings, &crew)?;
         let Loaded { directory, files, ring, ties, heap, opened, replayed, .. } = loaded;
         let was_closed = created || opened.was_clean && replayed == 0;
         let report = Report { created, was_closed, replayed };

@@ -107,3 +107,22 @@ fn byte_strings_of_any_length_are_there_again() {
         }
     }
 }
+
+#[test]
+fn a_state_of_many_pieces_is_read_whole() {
+    let place = tempfile::tempdir().unwrap();
+    let options = small().log_size(16 << 20);
+    let open = || {
+        Durable::open(place.path().join("large"), options, |arena| SortedBytes::open(arena, "map"))
+    };
+    let value = |number: u64| vec![number as u8 | 1; 100_000 + number as usize];
+    let db = open().unwrap();
+    for number in 0..400u64 {
+        db.write(|map| map.insert(&number.to_be_bytes(), &value(number))).unwrap().unwrap();
+    }
+    db.close().unwrap();
+    let db = open().unwrap();
+    let is_there =
+        |number: &u64| db.read(|map| map.get(&number.to_be_bytes()) == Some(&value(*number)));
+    assert_eq!((0..400).filter(is_there).count(), 400);
+}
