@@ -76,13 +76,20 @@ impl<'a> Engine<'a> {
         if count == 0 {
             return Ok(None);
         }
-        let image = (memory.base().as_ptr().cast_const(), memory.bytes() as u64);
-        // SAFETY: the runs lie in the open bytes of the memory, which no thread stores to.
-        let point = unsafe { self.front.commit(image, (count, bytes), |see| self.runs.each(see)) };
+        let notes = memory.notes();
+        // SAFETY: the thread has run the batch, and no other begins one.
+        let from = unsafe { notes.image_of(memory.base().as_ptr()) };
+        let image = (from, memory.bytes() as u64);
+        // SAFETY: the runs lie in the open bytes of the memory, which no thread stores to; the thread has run the batch, and an error that comes after the copy has
+        // begun ends writing.
+        let point = unsafe {
+            let copied = |see: &mut dyn FnMut(*const u8, usize)| {
+                notes.copy(|run| self.runs.each(run), see);
+            };
+            self.front.commit(image, (count, bytes), copied)
+        };
         match point {
             Ok(point) => {
-                // SAFETY: as above.
-                unsafe { memory.notes().keep(|see| self.runs.each(see)) };
                 self.figures.batches += 1;
                 self.figures.runs += count;
                 self.figures.bytes += bytes;
@@ -90,6 +97,37 @@ impl<'a> Engine<'a> {
             }
             Err(Refused::TooLong) => Err(self.note_too_long()),
             Err(why) => Err(self.refuse(why.into())),
+        }
+    }
+
+    /// Before a batch: makes durable what threads have stored since the last one, if they may have. An `Arc` of the state that is elsewhere counts its owners in the state; if the
+    /// batch was undone with that, the count would be too small.
+    ///
+    /// # Errors
+    /// As for [`Engine::undo`]: nothing is accepted any more. Stores that are longer than the log are undone.
+    ///
+    /// # Safety
+    /// As for [`Engine::undo`], but that the calling thread has not begun a batch, and holds the gate.
+    pub unsafe fn keep_stores_between(
+        &mut self,
+        heap: &Heap<Memory>,
+        handles: u64,
+    ) -> Result<(), Error> {
+        let memory = heap.medium();
+        // SAFETY: no batch runs.
+        if !unsafe { memory.notes().may_have_changed() } {
+            return Ok(());
+        }
+        memory.notes().begin();
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match self.end_batch(memory) {
+                Err(Error::TooLong) => {
+                    self.undo(heap, handles)?;
+                    self.end_batch(memory).map(drop)
+                }
+                ended => ended.map(drop),
+            }
         }
     }
 
