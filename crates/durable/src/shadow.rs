@@ -109,6 +109,15 @@ impl Pages {
         Self { block_bytes, dirty: None, faults: 0 }
     }
 
+    /// Whether the address space has room for the copy of a state that may have that number of bytes.
+    pub fn has_room(reserved: usize) -> bool {
+        vm::reserve_small(reserved).is_some_and(|at| {
+            // SAFETY: reserved by the call above, and not used.
+            unsafe { vm::release(at.as_ptr(), reserved) };
+            true
+        })
+    }
+
     /// Watches the state, as it is now, from here on.
     ///
     /// # Errors

@@ -410,6 +410,9 @@ impl<S> Turn<'_, S> {
                 }
                 self.discard_results(requests);
                 self.log.engine().undo(self.arena, handles)?;
+                if let Some(plain) = self.plain {
+                    plain.look_at_variables(self.arena, false);
+                }
             }
             match self.log.engine().end_batch(memory) {
                 Err(Error::TooLong) => {
@@ -475,7 +478,9 @@ impl<S> Durable<S> {
         };
         let outcome = outcome.and(log.stop());
         // The allocator forgets the addresses before they are another mapping's.
-        self.plain = None;
+        if let Some(plain) = self.plain.take() {
+            plain.look_at_variables(&self.arena, true);
+        }
         // SAFETY: taken once; the program may still have the arena.
         let arena = unsafe { ManuallyDrop::take(&mut self.arena) };
         match Arc::try_unwrap(arena) {

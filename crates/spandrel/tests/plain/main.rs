@@ -48,6 +48,11 @@ const TESTS: &[Test] = &[
     ("a_command_that_forks_is_the_parents", undone::a_command_that_forks_is_the_parents),
     ("what_was_freed_before_the_end_is_free", undone::what_was_freed_before_the_end_is_free),
     ("kills_lose_nothing", children::kills_lose_nothing),
+    (
+        "a_variable_that_leads_into_the_state_is_reported",
+        children::a_variable_that_leads_into_the_state_is_reported,
+    ),
+    ("a_limited_address_space_is_shared", children::a_limited_address_space_is_shared),
     ("it_works_without_userfaultfd", children::it_works_without_userfaultfd),
 ];
 

@@ -15,6 +15,7 @@ use core::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::prelude::v1::*;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::thread_local;
 
@@ -262,6 +263,17 @@ unsafe fn free_in(arena: &Arena, object: NonNull<u8>) {
     }
 }
 
+/// The program learns only that an allocation has failed, and ends for most: the reason is said, that of a full state once (`try_reserve` may meet it again and again).
+#[cold]
+fn refused(bytes: usize, why: crate::heap::Error) -> *mut u8 {
+    static IS_SAID: AtomicBool = AtomicBool::new(false);
+    let is_full = why.is_full();
+    if !is_full || !IS_SAID.swap(true, Relaxed) {
+        say(format_args!("a command has no {bytes} bytes in its durable state: {why}"));
+    }
+    ptr::null_mut()
+}
+
 /// Within a command: allocates in its state. Null: the state is full.
 #[inline(never)]
 fn alloc_in(arena: *const Arena, layout: Layout, zeroed: bool) -> *mut u8 {
@@ -284,7 +296,7 @@ fn alloc_in(arena: *const Arena, layout: Layout, zeroed: bool) -> *mut u8 {
         ..=MIN_ALIGN => arena.alloc(layout.size()),
         align => arena.alloc_aligned(layout.size(), align),
     };
-    let object = object.map_or(ptr::null_mut(), NonNull::as_ptr);
+    let object = object.map_or_else(|why| refused(layout.size(), why), NonNull::as_ptr);
     if zeroed && layout.align() > MIN_ALIGN && !object.is_null() {
         // SAFETY: a new object of that size.
         unsafe { object.write_bytes(0, layout.size()) };
@@ -342,7 +354,7 @@ unsafe fn realloc_durable(object: *mut u8, layout: Layout, size: usize) -> *mut 
     {
         // SAFETY: the thread runs a batch of the state; the rest is the caller's.
         let moved = unsafe { arena.realloc(address, size) };
-        return moved.map_or(ptr::null_mut(), NonNull::as_ptr);
+        return moved.map_or_else(|why| refused(size, why), NonNull::as_ptr);
     }
     // SAFETY: the new object has `size` bytes, and is another one than the old.
     unsafe {

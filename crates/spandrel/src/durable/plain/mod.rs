@@ -3,6 +3,7 @@
 mod allocator;
 mod escapes;
 mod program;
+mod variables;
 
 use std::any::type_name;
 use std::fmt;
@@ -69,7 +70,8 @@ pub fn outside<T>(body: impl FnOnce() -> T) -> T {
 /// - All that the state leads to was allocated by its own commands that write. What a command takes out of a lock or a cell that it has captured, or moves there, breaks that.
 ///   So does a command that reads and changes what is behind a lock of the state, and a thread that a command starts. An `Arc` of the state that leaves a command is dropped
 ///   before the state is closed.
-/// - What a command makes for the whole program (a `LazyLock`, a variable of the thread) is made before, or by [`outside`].
+/// - What a command makes for the whole program (a `LazyLock`, a variable of the thread, a logger's buffer) is made before, or by [`outside`].
+/// - Maps have a hasher that is the same in each process, as the standard library's is, and `hashbrown`'s default is not.
 /// - A panic's payload is a text.
 /// - No value of it depends on the process: no file, no thread, no time since the start.
 ///
@@ -117,6 +119,11 @@ impl Part {
     pub unsafe fn begin_batch(&self, arena: &Arena) {
         // SAFETY: passed on from the caller.
         unsafe { self.known.begin_batch(arena) };
+    }
+
+    /// A batch was undone, or the state is about to be closed.
+    pub fn look_at_variables(&self, arena: &Arena, is_closed: bool) {
+        variables::look(arena, is_closed);
     }
 
     /// A batch has ended.
