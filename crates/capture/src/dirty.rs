@@ -9,7 +9,7 @@
 //! - The copy is the region as of the last batch's end: a block is named if and only if it differs from what the log has.
 //! - Memory that other threads may write is read in whole words, each once.
 
-use spandrel_os::written::Written;
+use spandrel_os::written::{Names, Written};
 use spandrel_pages::PAGE_BYTES;
 
 use crate::captured::name;
@@ -78,7 +78,17 @@ impl<F: Older> DirtyPages<F> {
         self.written.shorten(self.bytes);
     }
 
+    /// What the kernel names.
+    pub fn names(&self) -> Names {
+        self.written.names()
+    }
+
     /// The older copy.
+    pub fn older(&self) -> &F {
+        &self.older
+    }
+
+    /// The same, to change it.
     pub fn older_mut(&mut self) -> &mut F {
         &mut self.older
     }

@@ -74,15 +74,22 @@ impl<'a> Engine<'a> {
             live.show(&self.counts);
             return Ok(None);
         }
-        let image = (memory.base().as_ptr().cast_const(), memory.bytes() as u64);
+        let notes = memory.notes();
+        // SAFETY: the thread has run the batch, and no other begins one.
+        let from = unsafe { notes.image_of(memory.base().as_ptr()) };
+        let image = (from, memory.bytes() as u64);
         let (front, runs) = (&mut self.front, &self.runs);
-        // SAFETY: the runs lie in the open bytes of the memory, which no thread stores to.
-        let commit = || unsafe { front.commit(image, (count, bytes), |see| runs.each(see)) };
+        // SAFETY: the runs lie in the open bytes of the memory, which no thread stores to; the thread has run the batch, and an error that comes after the copy has
+        // begun ends writing.
+        let commit = || unsafe {
+            let copied = |see: &mut dyn FnMut(*const u8, usize)| {
+                notes.copy(|run| runs.each(run), see);
+            };
+            front.commit(image, (count, bytes), copied)
+        };
         let (point, waited_nanos) = self.watch.measure(live, commit);
         match point {
             Ok((point, time)) => {
-                // SAFETY: as above.
-                unsafe { memory.notes().keep(|see| self.runs.each(see)) };
                 self.counts.batches += 1;
                 self.counts.runs += count;
                 self.counts.bytes += bytes;
@@ -90,12 +97,43 @@ impl<'a> Engine<'a> {
                 (self.counts.epoch, self.counts.sequence) = (point.epoch, point.sequence);
                 self.counts.time = time;
                 // SAFETY: the calling thread has run the batch.
-                self.counts.set_capture(unsafe { memory.notes().statistics() });
+                self.counts.set_capture(unsafe { notes.statistics() });
                 live.show(&self.counts);
                 Ok(Some(point))
             }
             Err(Refused::TooLong) => Err(self.note_too_long()),
             Err(why) => Err(self.refuse(why.into())),
+        }
+    }
+
+    /// Before a batch: makes durable what threads have stored since the last one, if they may have. An `Arc` of the state that is elsewhere counts its owners in the state; if the
+    /// batch was undone with that, the count would be too small.
+    ///
+    /// # Errors
+    /// As for [`Engine::undo`]: nothing is accepted any more. Stores that are longer than the log are undone.
+    ///
+    /// # Safety
+    /// As for [`Engine::undo`], but that the calling thread has not begun a batch, and holds the gate.
+    pub unsafe fn keep_stores_between(
+        &mut self,
+        heap: &Heap<Memory>,
+        handles: u64,
+    ) -> Result<(), Error> {
+        let memory = heap.medium();
+        // SAFETY: no batch runs.
+        if !unsafe { memory.notes().may_have_changed() } {
+            return Ok(());
+        }
+        memory.notes().begin();
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match self.end_batch(memory, 0) {
+                Err(Error::TooLong) => {
+                    self.undo(heap, handles)?;
+                    self.end_batch(memory, 0).map(drop)
+                }
+                ended => ended.map(drop),
+            }
         }
     }
 

@@ -113,15 +113,46 @@ impl BatchNotes {
         self.rest();
     }
 
-    /// A batch is durable, whose runs `each` calls its argument with.
+    /// Whether threads may have stored to the state since the last batch ended. Where stores are noted they have not.
     ///
     /// # Safety
-    /// The calling thread has run the batch, and no thread stores to the state meanwhile. The runs lie in the state.
-    pub unsafe fn keep(&self, each: impl FnOnce(&mut dyn FnMut(*const u8, usize))) {
+    /// No other thread runs a batch.
+    pub unsafe fn may_have_changed(&self) -> bool {
         // SAFETY: promised by the caller.
-        if let Front::Pages(pages) = unsafe { &mut *self.front.get() } {
+        match unsafe { &*self.front.get() } {
+            Front::Explicit(_) => false,
+            Front::Pages(pages) => pages.may_have_changed(),
+        }
+    }
+
+    /// Where the bytes begin that a batch is logged from, of a state that begins at `base`.
+    ///
+    /// # Safety
+    /// No other thread runs a batch.
+    pub unsafe fn image_of(&self, base: *const u8) -> *const u8 {
+        // SAFETY: promised by the caller.
+        match unsafe { &*self.front.get() } {
+            Front::Explicit(_) => base,
+            Front::Pages(pages) => pages.copy_at().unwrap_or(base),
+        }
+    }
+
+    /// Calls `see` with the address, in the image of [`BatchNotes::image_of`], and the length of each run of a batch, which `each` calls its argument with. Where pages are
+    /// compared the runs are in the copy then: the log is made from it, so that both have the same bytes also where a thread outside of the batch stores meanwhile
+    /// (the counter of an `Arc`).
+    ///
+    /// # Safety
+    /// The calling thread has run the batch, which is durable next or the last one. The runs lie in the state.
+    pub unsafe fn copy(
+        &self,
+        each: impl FnOnce(&mut dyn FnMut(*const u8, usize)),
+        see: &mut dyn FnMut(*const u8, usize),
+    ) {
+        // SAFETY: promised by the caller.
+        match unsafe { &mut *self.front.get() } {
+            Front::Explicit(_) => each(see),
             // SAFETY: as above.
-            each(&mut |at, len| unsafe { pages.keep(at, len) });
+            Front::Pages(pages) => each(&mut |at, len| unsafe { see(pages.keep(at, len), len) }),
         }
     }
 

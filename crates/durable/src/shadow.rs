@@ -3,14 +3,14 @@
 //! The copy costs as much memory as the state. Without it a batch would log whole pages, and where the kernel names every page that was ever written (it
 //! forbids userfaultfd), the whole state.
 //!
-//! Invariant: between two batches the copy is equal to what is durable. [`Pages::keep`] brings the runs of a batch into it once the batch is durable; a batch
+//! Invariant: between two batches the copy is equal to what is durable. [`Pages::keep`] brings the runs of a batch into it, and the log is made from there; a batch
 //! that was undone leaves it as it is.
 
 use core::ptr::NonNull;
 
 use spandrel_capture::{Capture, DirtyPages, Older, Statistics};
-use spandrel_os::vm;
-use spandrel_os::written::Written;
+use spandrel_os::written::{Names, Written};
+use spandrel_os::{usage, vm};
 use spandrel_pages::PAGE_BYTES;
 use spandrel_pmem::Failed;
 
@@ -57,15 +57,19 @@ impl Shadow {
         Ok(())
     }
 
-    /// Copies bytes of the state.
+    /// Copies bytes of the state. Returns where they are.
     ///
     /// # Safety
-    /// The bytes lie in the state, and no thread stores to them meanwhile.
-    unsafe fn keep(&mut self, at: *const u8, len: usize) {
+    /// The bytes lie in the state.
+    unsafe fn keep(&mut self, at: *const u8, len: usize) -> *const u8 {
         let offset = (at as usize).wrapping_sub(self.base);
         debug_assert!(offset.saturating_add(len) <= self.open);
         // SAFETY: within the open part, which is as long as the state.
-        unsafe { self.at.as_ptr().add(offset).copy_from_nonoverlapping(at, len) };
+        unsafe {
+            let copy = self.at.as_ptr().add(offset);
+            copy.copy_from_nonoverlapping(at, len);
+            copy
+        }
     }
 }
 
@@ -95,12 +99,23 @@ pub struct Pages {
     block_bytes: usize,
     /// `None`: the state is not read yet.
     dirty: Option<DirtyPages<Shadow>>,
+    /// Page faults of the process before the pages were last protected.
+    faults: u64,
 }
 
 impl Pages {
     /// Of a state that is not read yet; `block_bytes` as in [`spandrel_capture::Sizes`].
     pub fn new(block_bytes: usize) -> Self {
-        Self { block_bytes, dirty: None }
+        Self { block_bytes, dirty: None, faults: 0 }
+    }
+
+    /// Whether the address space has room for the copy of a state that may have that number of bytes.
+    pub fn has_room(reserved: usize) -> bool {
+        vm::reserve_small(reserved).is_some_and(|at| {
+            // SAFETY: reserved by the call above, and not used.
+            unsafe { vm::release(at.as_ptr(), reserved) };
+            true
+        })
     }
 
     /// Watches the state, as it is now, from here on.
@@ -152,18 +167,35 @@ impl Pages {
     /// Calls `see` with the address and length of each run that differs from the copy, in order of address.
     pub fn end(&mut self, see: &mut dyn FnMut(*const u8, usize)) {
         if let Some(dirty) = &mut self.dirty {
+            self.faults = usage::of_process().faults;
             dirty.end(see);
         }
     }
 
-    /// Has the copy be as the state is at these bytes.
+    /// Whether threads may have stored to the state since [`Pages::end`]. The first store to a protected page is a fault; without any in the process there was none.
+    pub fn may_have_changed(&self) -> bool {
+        self.dirty.as_ref().is_some_and(|dirty| {
+            dirty.names() == Names::Candidates || {
+                let faults = usage::of_process().faults;
+                faults == 0 || faults != self.faults
+            }
+        })
+    }
+
+    /// Where the copy begins; `None`: the state is not read yet.
+    pub fn copy_at(&self) -> Option<*const u8> {
+        self.dirty.as_ref().map(|dirty| dirty.older().at.as_ptr().cast_const())
+    }
+
+    /// Has the copy be as the state is at these bytes. Returns where it has them.
     ///
     /// # Safety
-    /// The bytes lie in the state, and no thread stores to them meanwhile.
-    pub unsafe fn keep(&mut self, at: *const u8, len: usize) {
-        if let Some(dirty) = &mut self.dirty {
+    /// The bytes lie in the state.
+    pub unsafe fn keep(&mut self, at: *const u8, len: usize) -> *const u8 {
+        match &mut self.dirty {
             // SAFETY: promised by the caller.
-            unsafe { dirty.older_mut().keep(at, len) };
+            Some(dirty) => unsafe { dirty.older_mut().keep(at, len) },
+            None => at,
         }
     }
 

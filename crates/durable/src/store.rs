@@ -22,6 +22,7 @@ use crate::error::Error;
 use crate::notes::{BatchNotes, How};
 use crate::recovery::{Recovered, recover};
 use crate::ring_file::RingFile;
+use crate::shadow::Pages;
 use crate::state_file::StateFile;
 
 /// The medium of the state.
@@ -209,6 +210,14 @@ fn reserve(base: usize, bytes: usize, settings: &Settings) -> Result<Memory, Err
             Err(Failed(libc::ENOMEM)) if limit / 2 >= bytes.max(LEAST_LIMIT) => limit /= 2,
             Err(Failed(libc::EADDRINUSE)) => {
                 return Err(spandrel_pheap::Error::BaseTaken(base as u64).into());
+            }
+            // The copy of the state takes as much again.
+            Ok(_)
+                if settings.how == How::DirtyPages
+                    && limit / 2 >= bytes.max(LEAST_LIMIT)
+                    && !Pages::has_room(limit) =>
+            {
+                limit /= 2;
             }
             made => return Ok(made?),
         }

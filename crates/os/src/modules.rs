@@ -98,6 +98,27 @@ impl Module {
         })
     }
 
+    /// Calls `see` with the addresses of the file's variables; for a program also with those of the calling thread, where the processor's convention has them in front of the
+    /// thread pointer (x86-64).
+    pub fn each_variables(&self, see: &mut dyn FnMut(Range<usize>)) {
+        // SAFETY: the headers of a loaded file are mapped as long as it is.
+        let headers = unsafe { &*self.headers };
+        let is_program = headers.iter().any(|header| header.p_type == libc::PT_INTERP);
+        for header in headers {
+            let bytes = header.p_memsz as usize;
+            if header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W != 0 {
+                let at = self.base.wrapping_add(header.p_vaddr as usize);
+                see(at..at.saturating_add(bytes));
+            }
+            if cfg!(target_arch = "x86_64") && is_program && header.p_type == libc::PT_TLS {
+                // SAFETY: no preconditions. The GNU C library's name of a thread is its thread pointer.
+                let end = unsafe { libc::pthread_self() } as usize;
+                let room = align_up(bytes, (header.p_align as usize).max(1)).unwrap_or(0);
+                see(end.saturating_sub(room)..end);
+            }
+        }
+    }
+
     /// Has the variables of the file that are zero at first on small pages. Where the kernel has huge pages wherever one fits, the
     /// first of them that is used would take 2 MiB. For a file of this code, and before any such variable is read or written to:
     /// nothing else here uses one.

@@ -16,12 +16,13 @@ use spandrel_durable::directory::{Directory, Paths};
 use spandrel_durable::engine::Engine;
 use spandrel_durable::live::{Counts, Publisher};
 use spandrel_durable::store::Place;
+use spandrel_redolog::Point;
 
 use super::command::{self, Command, Payload};
 use super::log::Log;
 use super::opening::Opening;
 use super::options::{OpenError, Options};
-use super::plain::{Escaped, Escapes};
+use super::plain::{Escaped, Part};
 use super::{Arena, Error};
 
 /// Threads that run commands at a time, unless [`Options::clients`] says otherwise.
@@ -46,7 +47,7 @@ pub struct Durable<S> {
     place: Place,
     report: Report,
     /// Of a plain state.
-    escapes: Option<Escapes>,
+    plain: Option<Part>,
     _directory: Directory,
 }
 
@@ -121,7 +122,7 @@ impl<S: Send + Sync> Durable<S> {
         let slots: Box<[Slot]> = (0..clients).map(|_| Slot::new()).collect();
         let slots = Box::into_raw(slots);
         let place = Place { paths, identity: arena.uuid()[0] };
-        let escapes = options.is_plain().then(Escapes::new);
+        let plain = options.is_plain().then(|| Part::new(&arena));
         Ok(Self {
             // SAFETY: the slots live until `drop` takes them back.
             combiner: Combiner::new(unsafe { &*slots }),
@@ -131,7 +132,7 @@ impl<S: Send + Sync> Durable<S> {
             slots,
             place,
             report,
-            escapes,
+            plain,
             _directory: directory,
         })
     }
@@ -196,8 +197,14 @@ impl<S: Send + Sync> Durable<S> {
         self.client().try_write(command)
     }
 
+    pub(super) fn note_left(&self) {
+        if let Some(plain) = &self.plain {
+            plain.note_left();
+        }
+    }
+
     pub(super) fn escaped(&self) -> Option<Escaped> {
-        self.escapes.as_ref().and_then(Escapes::first)
+        self.plain.as_ref().and_then(|plain| plain.escapes().first())
     }
 
     /// What was made durable since the state was opened.
@@ -266,8 +273,8 @@ impl<S: Send + Sync> Durable<S> {
             return batch.iter().for_each(|entry| entry.set_outcome(REFUSED));
         }
         let whole = Whole(self.log.get());
-        let escapes = self.escapes.as_ref();
-        let mut turn = Turn { log, state, arena: &self.arena, place: &self.place, escapes };
+        let plain = self.plain.as_ref();
+        let mut turn = Turn { log, state, arena: &self.arena, place: &self.place, plain };
         match turn.all(batch) {
             Err(Error::TooLong) if batch.len() > 1 => turn.one_by_one(batch),
             outcome => batch.iter().for_each(|entry| entry.set_outcome(outcome_of(&outcome))),
@@ -301,7 +308,7 @@ struct Turn<'t, S> {
     state: &'t mut S,
     arena: &'t Arena,
     place: &'t Place,
-    escapes: Option<&'t Escapes>,
+    plain: Option<&'t Part>,
 }
 
 impl<S> Turn<'_, S> {
@@ -356,38 +363,86 @@ impl<S> Turn<'_, S> {
         &mut self,
         requests: &mut (impl Iterator<Item = *mut ()> + Clone),
     ) -> Result<(), Error> {
-        let (memory, handles) = (self.arena.medium(), self.arena.handles());
-        memory.notes().begin();
-        // A command that panics, or that is not to be, is undone with all others, which run once more without it.
+        if self.plain.is_some_and(Part::has_left) {
+            let handles = self.arena.handles();
+            // SAFETY: this thread has the gate, and no operation of the heap is under way.
+            unsafe { self.log.engine().keep_stores_between(self.arena, handles)? };
+        }
+        self.arena.medium().notes().begin();
         // SAFETY: the requests are those of `Client::write`, whose threads wait; this thread runs the batch.
+        let ended = unsafe { self.commands_of_batch(requests) };
+        if let Some(plain) = self.plain {
+            plain.end_batch(ended.is_err());
+        }
+        let is_point = ended?.is_some();
+        if let (Some(plain), true) = (self.plain, is_point) {
+            // SAFETY: the runs are those of the batch, which is durable; this thread has the state until it leaves the gate.
+            unsafe { plain.escapes().look(|see| self.log.engine().each_run(see)) };
+        }
+        Ok(())
+    }
+
+    /// A command that panics, or that is not to be, is undone with all others, which run once more without it.
+    ///
+    /// # Safety
+    /// The requests are those of commands whose threads wait; this thread has begun the batch.
+    unsafe fn commands_of_batch(
+        &mut self,
+        requests: &mut (impl Iterator<Item = *mut ()> + Clone),
+    ) -> Result<Option<Point>, Error> {
+        let (memory, handles) = (self.arena.medium(), self.arena.handles());
+        // SAFETY: promised by the caller.
         unsafe {
             loop {
+                if let Some(plain) = self.plain {
+                    plain.begin_batch(self.arena);
+                }
                 let mut is_well = true;
                 for request in requests.clone() {
                     if !command::is_undone::<S>(request) {
                         is_well &= command::run::<S>(request, self.state);
                     }
                 }
+                // A command has forked, and this is the child: the files are the parent's, and the thread of the log too.
+                if self.arena.is_forked() {
+                    return Err(self.log.engine().refuse(Error::Forked));
+                }
                 if is_well {
                     break;
                 }
+                self.discard_results(requests);
                 self.log.engine().undo(self.arena, handles)?;
+                if let Some(plain) = self.plain {
+                    plain.look_at_variables(self.arena, false);
+                }
             }
             let count = requests.clone().count() as u64;
             match self.log.engine().end_batch(memory, count) {
                 Err(Error::TooLong) => {
+                    self.discard_results(requests);
                     self.log.engine().undo(self.arena, handles)?;
                     match self.log.engine().end_batch(memory, 0) {
                         Ok(_) => Err(Error::TooLong),
                         Err(_) => Err(self.log.engine().refuse(Error::Panicked)),
                     }
                 }
-                ended => ended.map(|point| {
-                    if let (Some(escapes), Some(_)) = (self.escapes, point) {
-                        escapes.look(|see| self.log.engine().each_run(see));
-                    }
-                }),
+                ended => ended,
             }
+        }
+    }
+
+    /// Drops the results of commands that are to be undone with the state that they may lead into, as long as it is what they have made of it.
+    ///
+    /// # Safety
+    /// As for [`Turn::commands_of_batch`].
+    unsafe fn discard_results(&self, requests: &mut (impl Iterator<Item = *mut ()> + Clone)) {
+        // SAFETY: promised by the caller.
+        let discard =
+            || requests.clone().for_each(|request| unsafe { command::discard::<S>(request) });
+        match self.plain {
+            // SAFETY: as above.
+            Some(_) => unsafe { Part::in_batch(self.arena, discard) },
+            None => discard(),
         }
     }
 }
@@ -414,12 +469,21 @@ impl<S> Durable<S> {
                 panicked = Some(payload);
             }
             let sealed = match log.engine().check() {
-                Ok(()) => self.arena.seal().map_err(Error::from),
+                Ok(()) => {
+                    if let Some(plain) = &self.plain {
+                        plain.begin_batch(&self.arena);
+                    }
+                    self.arena.seal().map_err(Error::from)
+                }
                 Err(why) => Err(why),
             };
             sealed.and(log.engine().end_batch(memory, 0).map(drop))
         };
         let outcome = outcome.and(log.stop());
+        // The allocator forgets the addresses before they are another mapping's.
+        if let Some(plain) = self.plain.take() {
+            plain.look_at_variables(&self.arena, true);
+        }
         // SAFETY: taken once; the program may still have the arena.
         let arena = unsafe { ManuallyDrop::take(&mut self.arena) };
         match Arc::try_unwrap(arena) {
@@ -487,6 +551,10 @@ impl<S: Send + Sync> Client<'_, S> {
         command: impl Fn(&mut S) -> Result<R, E> + Sync,
     ) -> Result<Result<R, E>, Error> {
         self.command(&command, Result::is_ok)
+    }
+
+    pub(super) fn note_left(&self) {
+        self.db.note_left();
     }
 
     fn command<R: Send>(

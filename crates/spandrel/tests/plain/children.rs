@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use spandrel::durable::{Options, Plain, fix_addresses};
+use spandrel::durable::{Error, Options, Plain, fix_addresses};
 
 use crate::states::open;
 
@@ -25,6 +27,10 @@ pub fn run(role: &str, arguments: &[String]) {
         "write" => {
             fix_addresses().unwrap();
             write(path);
+        }
+        "variable" => {
+            fix_addresses().unwrap();
+            make_for_the_program(path);
         }
         "forbidden" => {
             fix_addresses().unwrap();
@@ -185,4 +191,48 @@ fn forbid_userfaultfd() {
 
 pub fn it_works_without_userfaultfd() {
     assert_eq!(said(&mut child("forbidden", Path::new("unused"))), "well");
+}
+
+static FOR_ALL: LazyLock<Box<[u64; 100]>> = LazyLock::new(|| Box::new([7; 100]));
+
+/// What a command makes for the whole program is undone with it.
+fn make_for_the_program(path: &Path) {
+    let db = open(path, Numbers::new);
+    let panics = || {
+        db.write(|all| {
+            all.insert(FOR_ALL[3], "seven".into());
+            panic!("on purpose");
+        })
+    };
+    let outcome: Result<Result<(), Error>, _> = catch_unwind(AssertUnwindSafe(panics));
+    assert!(outcome.is_err());
+}
+
+pub fn a_variable_that_leads_into_the_state_is_reported() {
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let output = child("variable", &directory.path().join("state")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("a variable of the program, at 0x"), "{said}");
+    assert!(said.contains("since a command was undone"), "{said}");
+}
+
+/// The copy of the state takes as much of the address space as the state.
+pub fn a_limited_address_space_is_shared() {
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    for gigabytes in [100u64, 20, 2] {
+        let path = directory.path().join("state");
+        let mut command = child("fixed", &path);
+        // SAFETY: one system call between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                let limit = gigabytes << 30;
+                libc::setrlimit(
+                    libc::RLIMIT_AS,
+                    &libc::rlimit { rlim_cur: limit, rlim_max: limit },
+                );
+                Ok(())
+            });
+        }
+        assert_eq!(said(&mut command), "0", "{gigabytes} GiB");
+    }
 }

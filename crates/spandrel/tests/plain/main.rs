@@ -2,6 +2,7 @@
 
 mod children;
 mod states;
+mod undone;
 
 use std::process::exit;
 
@@ -27,7 +28,31 @@ const TESTS: &[Test] = &[
     ("other_addresses_are_refused", children::other_addresses_are_refused),
     ("another_build_is_refused", children::another_build_is_refused),
     ("a_pointer_out_of_the_state_is_reported", states::a_pointer_out_of_the_state_is_reported),
+    (
+        "an_arc_outside_outlives_an_undone_command",
+        undone::an_arc_outside_outlives_an_undone_command,
+    ),
+    ("results_of_undone_commands_own_nothing", undone::results_of_undone_commands_own_nothing),
+    (
+        "what_an_undone_command_has_freed_is_there",
+        undone::what_an_undone_command_has_freed_is_there,
+    ),
+    (
+        "a_destructor_of_a_panicking_thread_writes",
+        undone::a_destructor_of_a_panicking_thread_writes,
+    ),
+    (
+        "a_command_that_keeps_what_a_panic_has_made_is_undone",
+        undone::a_command_that_keeps_what_a_panic_has_made_is_undone,
+    ),
+    ("a_command_that_forks_is_the_parents", undone::a_command_that_forks_is_the_parents),
+    ("what_was_freed_before_the_end_is_free", undone::what_was_freed_before_the_end_is_free),
     ("kills_lose_nothing", children::kills_lose_nothing),
+    (
+        "a_variable_that_leads_into_the_state_is_reported",
+        children::a_variable_that_leads_into_the_state_is_reported,
+    ),
+    ("a_limited_address_space_is_shared", children::a_limited_address_space_is_shared),
     ("it_works_without_userfaultfd", children::it_works_without_userfaultfd),
 ];
 

@@ -3,15 +3,18 @@
 mod allocator;
 mod escapes;
 mod program;
+mod variables;
 
 use std::any::type_name;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::mem::needs_drop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::prelude::v1::*;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use spandrel_durable::live::Counts;
 use spandrel_durable::notes::How;
@@ -20,6 +23,8 @@ pub use allocator::Allocator;
 pub use escapes::Escaped;
 pub(super) use escapes::Escapes;
 pub use program::fix_addresses;
+
+pub(super) use allocator::Known;
 
 use super::command::Payload;
 use super::{Arena, Client, Durable, Error, OpenError, Opening, Options, Report};
@@ -65,23 +70,75 @@ pub fn outside<T>(body: impl FnOnce() -> T) -> T {
 /// - All that the state leads to was allocated by its own commands that write. What a command takes out of a lock or a cell that it has captured, or moves there, breaks that.
 ///   So does a command that reads and changes what is behind a lock of the state, and a thread that a command starts. An `Arc` of the state that leaves a command is dropped
 ///   before the state is closed.
-/// - What a command makes for the whole program (a `LazyLock`, a variable of the thread) is made before, or by [`outside`].
+/// - What a command makes for the whole program (a `LazyLock`, a variable of the thread, a logger's buffer) is made before, or by [`outside`].
+/// - Maps have a hasher that is the same in each process, as the standard library's is, and `hashbrown`'s default is not.
 /// - A panic's payload is a text.
 /// - No value of it depends on the process: no file, no thread, no time since the start.
 ///
 /// The rest is as for [`Durable`].
 pub struct Plain<S: 'static> {
-    /// Dropped before the memory is.
-    addresses: Known,
     db: Durable<Root<S>>,
 }
 
-/// The allocator knows the addresses of the state, which begins here, until this is dropped.
-struct Known(usize);
+/// What a plain state has beside its memory.
+#[derive(Debug)]
+pub(super) struct Part {
+    escapes: Escapes,
+    known: Known,
+    /// Commands have returned what may be an owner of a part of the state: it may store there at any time.
+    has_left: AtomicBool,
+}
 
-impl Drop for Known {
-    fn drop(&mut self) {
-        allocator::remove(self.0);
+impl Part {
+    /// Of an open state.
+    pub fn new(arena: &Arena) -> Self {
+        let has_left = AtomicBool::new(false);
+        Self { escapes: Escapes::new(), known: Known::new(arena), has_left }
+    }
+
+    /// A command that has seen the state returns.
+    pub fn note_left(&self) {
+        if !self.has_left.load(Relaxed) {
+            self.has_left.store(true, Relaxed);
+        }
+    }
+
+    /// Whether an owner of a part of the state may be elsewhere.
+    pub fn has_left(&self) -> bool {
+        self.has_left.load(Relaxed)
+    }
+
+    pub fn escapes(&self) -> &Escapes {
+        &self.escapes
+    }
+
+    /// Frees what waits for a batch, which begins.
+    ///
+    /// # Safety
+    /// The calling thread runs the batch of the state.
+    pub unsafe fn begin_batch(&self, arena: &Arena) {
+        // SAFETY: passed on from the caller.
+        unsafe { self.known.begin_batch(arena) };
+    }
+
+    /// A batch was undone, or the state is about to be closed.
+    pub fn look_at_variables(&self, arena: &Arena, is_closed: bool) {
+        variables::look(arena, is_closed);
+    }
+
+    /// A batch has ended.
+    pub fn end_batch(&self, is_undone: bool) {
+        self.known.end_batch(is_undone);
+    }
+
+    /// The thread runs a batch: `body` is code of the program that is no command.
+    ///
+    /// # Safety
+    /// The calling thread runs the batch of the state.
+    pub unsafe fn in_batch<T>(arena: &Arena, body: impl FnOnce() -> T) -> T {
+        // SAFETY: passed on from the caller.
+        let _scope = unsafe { Scope::of_batch(arena) };
+        body()
     }
 }
 
@@ -138,6 +195,7 @@ impl<S: 'static> Root<S> {
         let state = {
             // SAFETY: the calling thread runs the first batch; the arena outlives the scope.
             let _scope = unsafe { Scope::enter(arena) };
+            allocator::begin_command();
             init()
         };
         // SAFETY: a new object of that size and alignment.
@@ -158,23 +216,25 @@ impl<S: 'static> Root<S> {
     }
 
     /// Runs a command of a batch. What it returns is copied out of the state.
-    fn run<R: Clone>(&mut self, freed: &[usize], command: impl Fn(&mut S) -> R) -> R {
+    fn run<R: Clone>(&mut self, command: impl Fn(&mut S) -> R) -> R {
         let arena = Arc::clone(&self.arena);
         // SAFETY: the calling thread runs the batch, and the arena outlives the scope.
         let _scope = unsafe { Scope::enter(&arena) };
-        for object in freed {
-            if let Some(object) = NonNull::new(core::ptr::with_exposed_provenance_mut(*object)) {
-                // SAFETY: an object of the state that was given to the allocator, once.
-                unsafe { allocator::free_in(&arena, object) };
-            }
-        }
+        allocator::begin_command();
         let command = AssertUnwindSafe(|| command(self.state_mut()));
         match catch_unwind(command) {
+            // SAFETY: as above.
+            Ok(_) if unsafe { allocator::has_objects_of_a_panic(&arena) } => {
+                outside(|| std::panic::panic_any(CAUGHT))
+            }
             Ok(result) => outside(|| result.clone()),
             Err(payload) => resume_unwind(outside(|| text_of(payload))),
         }
     }
 }
+
+/// A command that catches a panic, and whose state leads to what was allocated meanwhile.
+const CAUGHT: &str = "a command has caught a panic of its own, and keeps in the state what was allocated while it unwound, which lies outside: it is undone; what is to be kept is allocated after the panic was caught";
 
 /// What a panic carries, outside of the state: the command is undone, and what it has allocated with it.
 fn text_of(payload: Payload) -> Payload {
@@ -188,31 +248,6 @@ fn text_of(payload: Payload) -> Payload {
     // It may own objects of the state, which are undone without it.
     std::mem::forget(payload);
     text
-}
-
-/// Frees objects in the next command if the one that was to free them has not.
-struct Freed {
-    base: usize,
-    objects: Vec<usize>,
-}
-
-impl Freed {
-    fn take(base: usize) -> Self {
-        Self { base, objects: allocator::take_freed(base) }
-    }
-
-    fn were_freed(mut self) {
-        self.objects = Vec::new();
-    }
-}
-
-impl Drop for Freed {
-    fn drop(&mut self) {
-        let objects = std::mem::take(&mut self.objects);
-        if !objects.is_empty() {
-            allocator::put_freed(self.base, objects);
-        }
-    }
 }
 
 impl<S: Send + Sync + 'static> Plain<S> {
@@ -240,11 +275,7 @@ impl<S: Send + Sync + 'static> Plain<S> {
         drop((std::io::stdout(), std::io::stdin(), std::thread::current()));
         let opening = Opening::begin(directory, options.found_by(How::DirtyPages))?;
         let root = Root::open(opening.arena(), init).map_err(refused)?;
-        let (base, bytes) = opening.arena().medium().reserved();
-        let base = base.as_ptr() as usize;
-        let db = opening.finish(|_| Ok(root))?;
-        allocator::add(base, bytes);
-        Ok(Self { addresses: Known(base), db })
+        Ok(Self { db: opening.finish(|_| Ok(root))? })
     }
 
     /// See [`Durable::report`].
@@ -257,7 +288,7 @@ impl<S: Send + Sync + 'static> Plain<S> {
     /// # Panics
     /// As there.
     pub fn client(&self) -> PlainClient<'_, S> {
-        PlainClient { client: self.db.client(), base: self.addresses.0 }
+        PlainClient { client: self.db.client() }
     }
 
     /// Runs a command that reads the state; see [`Durable::read`]. What it allocates is the program's.
@@ -265,6 +296,7 @@ impl<S: Send + Sync + 'static> Plain<S> {
     /// # Panics
     /// As there.
     pub fn read<R>(&self, command: impl FnOnce(&S) -> R) -> R {
+        self.db.note_left();
         self.db.read(|root| command(root.state()))
     }
 
@@ -277,10 +309,10 @@ impl<S: Send + Sync + 'static> Plain<S> {
     /// # Panics
     /// As there. The command's panic goes on with its text.
     pub fn write<R: Clone + Send>(&self, command: impl Fn(&mut S) -> R + Sync) -> Result<R, Error> {
-        let freed = Freed::take(self.addresses.0);
-        let result = self.db.write(|root| root.run(&freed.objects, &command))?;
-        freed.were_freed();
-        Ok(result)
+        if needs_drop::<R>() {
+            self.db.note_left();
+        }
+        self.db.write(|root| root.run(&command))
     }
 
     /// See [`Durable::figures`].
@@ -311,10 +343,8 @@ impl<S: Send + Sync + 'static> Plain<S> {
     /// # Errors
     /// As there.
     pub fn close(self) -> Result<(), Error> {
-        let Self { addresses, db } = self;
-        drop(addresses);
         // The state is not dropped: its memory is the file's.
-        db.close()
+        self.db.close()
     }
 }
 
@@ -327,7 +357,6 @@ impl<S> fmt::Debug for Plain<S> {
 /// A thread's place at a plain state; see [`Durable::client`].
 pub struct PlainClient<'d, S: 'static> {
     client: Client<'d, Root<S>>,
-    base: usize,
 }
 
 impl<S: Send + Sync + 'static> PlainClient<'_, S> {
@@ -336,6 +365,7 @@ impl<S: Send + Sync + 'static> PlainClient<'_, S> {
     /// # Panics
     /// As there.
     pub fn read<R>(&mut self, command: impl FnOnce(&S) -> R) -> R {
+        self.client.note_left();
         self.client.read(|root| command(root.state()))
     }
 
@@ -350,10 +380,10 @@ impl<S: Send + Sync + 'static> PlainClient<'_, S> {
         &mut self,
         command: impl Fn(&mut S) -> R + Sync,
     ) -> Result<R, Error> {
-        let freed = Freed::take(self.base);
-        let result = self.client.write(|root| root.run(&freed.objects, &command))?;
-        freed.were_freed();
-        Ok(result)
+        if needs_drop::<R>() {
+            self.client.note_left();
+        }
+        self.client.write(|root| root.run(&command))
     }
 }
 

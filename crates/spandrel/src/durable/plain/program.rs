@@ -22,7 +22,7 @@ use crate::durable::Error;
 pub(super) struct Program {
     /// Of its build id; where the linker gives none, of its file's contents.
     pub build: u64,
-    /// The address of a function.
+    /// The address of a function; with one of the standard library, where that is another file.
     pub at: u64,
 }
 
@@ -32,6 +32,11 @@ fn probe() -> usize {
     probe as *const () as usize
 }
 
+/// Its address tells where the standard library is loaded.
+fn library_probe() -> usize {
+    std::process::abort as *const () as usize
+}
+
 impl Program {
     /// The running one.
     ///
@@ -39,7 +44,23 @@ impl Program {
     /// [`Error::System`]: its file cannot be read.
     pub fn current() -> Result<Self, Error> {
         let module = Module::around(probe());
-        let build = match module.as_ref().and_then(Module::build_id) {
+        let (mut build, mut at) = (Self::build_of(module.as_ref())?, probe() as u64);
+        // Where the standard library is a file of its own (`-C prefer-dynamic`), values point there too.
+        let library = library_probe();
+        let own = module.map(|module| module.addresses());
+        if !own.is_some_and(|own| own.contains(&library)) {
+            let mut hasher = DefaultHasher::new();
+            (build, Self::build_of(Module::around(library).as_ref())?).hash(&mut hasher);
+            build = hasher.finish();
+            let mut hasher = DefaultHasher::new();
+            (at, library).hash(&mut hasher);
+            at = hasher.finish();
+        }
+        Ok(Self { build, at })
+    }
+
+    fn build_of(module: Option<&Module>) -> Result<u64, Error> {
+        Ok(match module.and_then(Module::build_id) {
             Some(id) => {
                 let mut hasher = DefaultHasher::new();
                 id.hash(&mut hasher);
@@ -47,8 +68,7 @@ impl Program {
             }
             None => number_of_file()
                 .map_err(|why| Error::System(why.raw_os_error().unwrap_or_default()))?,
-        };
-        Ok(Self { build, at: probe() as u64 })
+        })
     }
 }
 
