@@ -3,6 +3,7 @@
 mod bytes;
 mod copies;
 mod faults;
+mod injected;
 mod kills;
 
 use std::os::unix::fs::PermissionsExt;
