@@ -68,6 +68,9 @@ fn open(path: &Path) -> Result<Durable<Accounts>, OpenError> {
 
 /// With the log that it has.
 fn open_again(path: &Path) -> Result<Durable<Accounts>, OpenError> {
+    if !path.join("log").exists() {
+        return open(path);
+    }
     Durable::open(path, spandrel::durable::Options::new().limit(1 << 30), init)
 }
 
@@ -81,6 +84,12 @@ fn command(accounts: &mut Accounts, number: u64) -> Result<(), spandrel::heap::E
     (0..entries_of(number)).try_for_each(|entry| accounts.log.push([number, entry, number ^ entry]))
 }
 
+fn copy_files(from: &Path, to: &Path) {
+    for name in ["state", "log"] {
+        fs::copy(from.join(name), to.join(name)).unwrap();
+    }
+}
+
 impl Story {
     pub fn new(path: &Path, is_recovery: bool) -> Self {
         let (path, copy) = (path.to_path_buf(), path.with_extension("copy"));
@@ -90,7 +99,7 @@ impl Story {
             (100..100 + BEFORE).for_each(|number| db.write(|s| command(s, number)).unwrap().unwrap());
             // As a kill leaves it: the log has all that the state lacks.
             fs::create_dir(killed).unwrap();
-            ["state", "log"].map(|name| fs::copy(path.join(name), killed.join(name)).unwrap());
+            copy_files(&path, killed);
             drop(db);
         }
         let story = Self { path, copy, killed };
@@ -108,7 +117,7 @@ impl Story {
         }
         if let Some(killed) = &self.killed {
             fs::DirBuilder::new().mode(0o700).create(&self.path).unwrap();
-            ["state", "log"].map(|name| fs::copy(killed.join(name), self.path.join(name)).unwrap());
+            copy_files(killed, &self.path);
         }
     }
 
