@@ -6,6 +6,7 @@ mod faults;
 mod histories;
 mod injected;
 mod kills;
+mod power;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

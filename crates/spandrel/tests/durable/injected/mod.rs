@@ -3,6 +3,8 @@
 mod calls;
 mod story;
 
+use std::path::Path;
+
 use libc::{EINTR, EIO, ENOSPC};
 
 use super::places;
@@ -13,28 +15,46 @@ use story::Story;
 const FAULTS: [Fault; 4] =
     [Fault::Error(EIO), Fault::Error(ENOSPC), Fault::Late(EIO), Fault::Short];
 
+/// Threads that try calls at a time: most of the time they wait for the disk.
+const THREADS: usize = 4;
+
 /// Runs the story once for each plan of each call. Returns how often.
-fn every_call(is_recovery: bool, plans: impl Fn(u64) -> Vec<Plan>) -> u64 {
+fn every_call(is_recovery: bool, plans: fn(u64) -> Vec<Plan>) -> u64 {
+    let places = places();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..places.len() * THREADS)
+            .map(|number| {
+                let path = places[number / THREADS].0.path().join(format!("bank-{number}"));
+                scope.spawn(move || some_calls(&path, is_recovery, plans, number % THREADS))
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    })
+}
+
+/// Those of one thread.
+fn some_calls(path: &Path, is_recovery: bool, plans: fn(u64) -> Vec<Plan>, thread: usize) -> u64 {
     let mut injected = 0;
-    for (place, path) in places() {
-        let story = Story::new(&path, is_recovery);
-        let (said, calls) = supervise(None, "without faults", || story.tell());
-        assert!(said.is_perfect(), "{said:?}");
-        story.judge(&said, &calls, "without faults");
-        let last = calls.count;
-        assert!(last >= 20, "{calls:?}");
-        println!("{place:?}: {last} calls: {}", calls.names.join(" "));
-        for at in numbers(&calls.names) {
-            for plan in plans(at) {
-                story.reset();
-                let what = format!("{}, {plan:?}", path.display());
-                let (said, calls) = supervise(Some(plan), &what, || story.tell());
-                injected += u64::from(!calls.faults.is_empty());
-                let what = format!("{what}\n{:#?}\n{said:#?}", &calls.faults[..calls.faults.len().min(4)]);
-                let is_no_fault = matches!(plan.fault, Fault::Short | Fault::Error(EINTR));
-                assert!(!is_no_fault || plan.then.is_some() || said.is_perfect(), "an error without a reason: {what}");
-                story.judge(&said, &calls, &what);
-            }
+    let story = Story::new(path, is_recovery);
+    let (said, calls) = supervise(None, "without faults", || story.tell());
+    assert!(said.is_perfect(), "{said:?}");
+    story.judge(&said, &calls, "without faults");
+    assert!(calls.count >= 20, "{calls:?}");
+    if thread == 0 {
+        println!("{}: {} calls: {}", path.display(), calls.count, calls.names.join(" "));
+    }
+    for at in numbers(&calls.names).into_iter().skip(thread).step_by(THREADS) {
+        for plan in plans(at) {
+            story.reset();
+            let what = format!("{}, {plan:?}", path.display());
+            let (said, calls) = supervise(Some(plan), &what, || story.tell());
+            injected += u64::from(!calls.faults.is_empty());
+            let faults = &calls.faults[..calls.faults.len().min(4)];
+            let what = format!("{what}\n{faults:#?}\n{said:#?}");
+            let is_no_fault = matches!(plan.fault, Fault::Short | Fault::Error(EINTR));
+            let is_well = !is_no_fault || plan.then.is_some() || said.is_perfect();
+            assert!(is_well, "an error without a reason: {what}");
+            story.judge(&said, &calls, &what);
         }
     }
     injected
@@ -63,6 +83,10 @@ fn lasting(at: u64) -> Vec<Plan> {
     let full = Fault::Error(ENOSPC);
     let part = Plan { then: Some(full), ..Plan::once(at, Fault::Short) };
     vec![Plan::from(at, Fault::Error(EIO)), Plan::from(at, full), part]
+}
+
+fn interrupted(at: u64) -> Vec<Plan> {
+    vec![Plan { last: at + 2, ..Plan::once(at, Fault::Error(EINTR)) }]
 }
 
 #[test]
@@ -96,7 +120,6 @@ fn all_calls_fail_from_one_of_a_recovery_on() {
 /// A signal that interrupts a call, again and again, is no error.
 #[test]
 fn signals_interrupt_every_call() {
-    let often = |at| vec![Plan { last: at + 2, ..Plan::once(at, Fault::Error(EINTR)) }];
-    let injected = every_call(false, often) + every_call(true, often);
+    let injected = every_call(false, interrupted) + every_call(true, interrupted);
     assert!(injected >= 100, "{injected}");
 }
