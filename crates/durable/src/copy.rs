@@ -17,6 +17,7 @@ use crate::directory::{Directory, Paths};
 use crate::error::Error;
 use crate::inspect::Read;
 use crate::store::has_state;
+use crate::zeroes;
 
 /// Bytes of one read and write. A piece of zeroes stays a hole.
 const PIECE_BYTES: usize = 256 << 10;
@@ -124,7 +125,7 @@ impl Copy {
         if from.read(Which::Image, at, piece)? < len {
             return Err(Failed(libc::EIO));
         }
-        if piece.iter().any(|byte| *byte != 0)
+        if !zeroes::are(piece)
             && let Err(why) = self
                 .draft
                 .image()

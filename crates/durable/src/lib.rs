@@ -61,3 +61,5 @@ pub use error::Error;
 
 #[cfg(all(test, not(loom)))]
 mod crash;
+#[cfg(not(loom))]
+mod zeroes;

@@ -13,6 +13,7 @@ use spandrel_pages::PAGE_BYTES;
 use spandrel_pmem::{Buffer, Failed, persist};
 use spandrel_redolog::{Shape, Storage, ring};
 use spandrel_sync::Lock;
+use crate::zeroes;
 
 /// How the file becomes durable.
 enum Kind {
@@ -89,7 +90,7 @@ impl RingFile {
             if image.read_at(piece, from as u64).map_err(Failed)? < len {
                 return Err(Failed::DAMAGED_LOG);
             }
-            if piece.iter().any(|byte| *byte != 0) {
+            if !zeroes::are(piece) {
                 // SAFETY: within the mapping, which is this value's alone.
                 unsafe { self.at.as_ptr().add(from).copy_from_nonoverlapping(piece.as_ptr(), len) };
             }

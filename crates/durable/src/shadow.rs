@@ -13,6 +13,7 @@ use spandrel_os::written::{Names, Written};
 use spandrel_os::{usage, vm};
 use spandrel_pages::PAGE_BYTES;
 use spandrel_pmem::Failed;
+use crate::zeroes;
 
 /// The copy.
 struct Shadow {
@@ -36,7 +37,7 @@ impl Shadow {
             // SAFETY: promised by the caller.
             let contents = unsafe { core::slice::from_raw_parts(base.add(page), PAGE_BYTES) };
             // Zeroes are there already, without memory.
-            if contents.iter().any(|byte| *byte != 0) {
+            if !zeroes::are(contents) {
                 // SAFETY: as in `keep`.
                 unsafe { shadow.keep(contents.as_ptr(), PAGE_BYTES) };
             }

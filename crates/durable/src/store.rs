@@ -24,6 +24,7 @@ use crate::recovery::{Recovered, recover};
 use crate::ring_file::RingFile;
 use crate::shadow::Pages;
 use crate::state_file::StateFile;
+use crate::zeroes;
 
 /// The medium of the state.
 pub type Memory = Captured<BatchNotes>;
@@ -239,7 +240,7 @@ pub fn publish(paths: &Paths, heap: &Heap<Memory>, settings: &Settings) -> Resul
     for at in (0..bytes).step_by(PAGE_BYTES) {
         // SAFETY: open bytes of the medium, which no thread stores to.
         let page = unsafe { core::slice::from_raw_parts(base.add(at), PAGE_BYTES) };
-        if page.iter().any(|byte| *byte != 0) {
+        if !zeroes::are(page) {
             image.write_at(page, at as u64).map_err(Error::System)?;
         }
     }
@@ -277,11 +278,10 @@ fn draft_log(
     let image = draft.image().map_err(Error::System)?;
     // Room first: without it nothing is written.
     image.grow(0, shape.file_bytes()).map_err(Error::System)?;
-    static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
     // Written, not only allocated: the first write to an allocated block waits for the file system's own log.
-    for at in (0..shape.file_bytes()).step_by(ZEROES.len()) {
-        let len = ZEROES.len().min(usize::try_from(shape.file_bytes() - at).unwrap_or(usize::MAX));
-        image.write_at(&ZEROES[..len], at).map_err(Error::System)?;
+    for at in (0..shape.file_bytes()).step_by(zeroes::LEN) {
+        let rest = usize::try_from(shape.file_bytes() - at).unwrap_or(usize::MAX);
+        image.write_at(zeroes::of(rest), at).map_err(Error::System)?;
     }
     let ring = RingFile::new(image, is_in_memory)?;
     Ring::create(&ring, identity, shape, (base, image::unique()[0]))?;

@@ -3,7 +3,10 @@
 mod bytes;
 mod copies;
 mod faults;
+mod histories;
+mod injected;
 mod kills;
+mod power;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -118,7 +118,10 @@ pub struct Client {
 
 impl Client {
     pub fn new(socket: &Path) -> Self {
-        let stream = UnixStream::connect(socket).unwrap();
+        Self::of(UnixStream::connect(socket).unwrap())
+    }
+
+    pub fn of(stream: UnixStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self { stream, buffer: Vec::new() }
     }

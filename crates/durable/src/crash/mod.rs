@@ -1,5 +1,7 @@
 //! Every failure of a simulated disk leaves a state that recovery completes: the last batch that was acknowledged, or a later one, as a whole.
 
+mod seeded;
+
 use std::cell::RefCell;
 use std::prelude::v1::*;
 
@@ -65,6 +67,11 @@ impl<'a> Life<'a> {
 
     fn batch(&mut self, round: u8) {
         let runs = self.change(round);
+        self.commit(&runs, round.into());
+    }
+
+    /// What lies in these runs becomes durable, as the batch of that number.
+    fn commit(&mut self, runs: &[(usize, usize)], number: u64) {
         let bytes = runs.iter().map(|(_, len)| *len as u64).sum();
         let base = self.state.as_ptr();
         let size = (runs.len() as u64, bytes);
@@ -73,7 +80,7 @@ impl<'a> Life<'a> {
         };
         // SAFETY: the runs lie in the state, which no thread stores to.
         unsafe { self.front.commit((base, IMAGE_BYTES as u64), size, each) }.unwrap();
-        self.disk.note(round.into());
+        self.disk.note(number);
     }
 
     /// The replica brings up to that number of records into the file.

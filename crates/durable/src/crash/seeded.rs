@@ -1,0 +1,143 @@
+//! Lives that are drawn: batches of any shape, a replica of any pace, endings and failures in between. Of each moment some images of both files are drawn, and of the recovery of some of
+//! these again.
+//!
+//! 10,000 images in CI; `SPANDREL_SOAK` says how many hundreds else. A failure names the seed of its life: `SPANDREL_TEST_SEED=<seed>` lives that one again.
+
+use std::cell::Cell;
+use std::prelude::v1::*;
+use std::{env, println, vec};
+
+use spandrel_pmem::simulator::{Bounds, Disk, Point as Moment, Unit};
+
+use super::{IMAGE_BYTES, Life, PAGES, fresh};
+use crate::control::Control;
+
+/// SplitMix64.
+struct Drawn(u64);
+
+impl Drawn {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut drawn = self.0;
+        drawn = (drawn ^ drawn >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        drawn = (drawn ^ drawn >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (drawn ^ drawn >> 31) as usize % end
+    }
+
+    fn is_one_in(&mut self, count: usize) -> bool {
+        self.below(count) == 0
+    }
+}
+
+/// Runs of a batch that is shorter than a quarter of the ring; they may lie over each other.
+fn runs(drawn: &mut Drawn) -> Vec<(usize, usize)> {
+    let mut runs = vec![];
+    for _ in 0..1 + drawn.below(5) {
+        let len = if drawn.is_one_in(4) { 1 + drawn.below(1200) } else { 1 + drawn.below(64) };
+        let end = PAGES * 4096 - len;
+        let run = (drawn.below(end), len);
+        // Runs of a record do not touch.
+        if runs.iter().all(|(at, len)| run.0 + run.1 < *at || at + len < run.0) {
+            runs.push(run);
+        }
+    }
+    if runs.iter().map(|(_, len)| len).sum::<usize>() > 1500 { vec![runs[0]] } else { runs }
+}
+
+/// One life: the images that were looked at.
+fn live(seed: u64) -> Result<u64, String> {
+    let mut drawn = Drawn(seed);
+    let unit = if drawn.is_one_in(2) { Unit::Sector } else { Unit::TornSector };
+    let (disk, mut epoch) = (fresh(unit), 1000);
+    let mut control = Control::default();
+    let mut states: Vec<Vec<u8>> = vec![vec![0; PAGES * 4096]];
+    let lives = 1 + drawn.below(3);
+    for _ in 0..lives {
+        epoch += 1;
+        control.reopen();
+        let mut life = Life::open(&disk, &control, epoch)?;
+        if Some(&life.state) != states.last() {
+            return Err("another state than that of the last batch".into());
+        }
+        let pace = drawn.below(4);
+        for _ in 0..1 + drawn.below(6) {
+            if !life.has_room() {
+                life.follow(64, true);
+            }
+            let (round, runs) = (states.len(), runs(&mut drawn));
+            for (at, len) in &runs {
+                let byte = drawn.below(256) as u8;
+                life.state[*at..at + len].fill(byte);
+            }
+            states.push(life.state.clone());
+            life.commit(&runs, round as u64);
+            let settles = drawn.is_one_in(4);
+            life.follow(pace, settles);
+        }
+        // An ending in order; else a failure with all that was written.
+        if drawn.is_one_in(3) {
+            life.follow(64, true);
+            life.replica.settle(true).map_err(|why| format!("{why:?}"))?;
+        }
+        drop(life);
+        control = Control::default();
+    }
+    looked_at(&disk, unit, seed, &states)
+}
+
+fn looked_at(disk: &Disk, unit: Unit, seed: u64, states: &[Vec<u8>]) -> Result<u64, String> {
+    let (nested, mut number) = (Cell::new(0), seed);
+    let check = |image: &[u8], moment: &Moment<'_>| {
+        let least = moment.notes.last().map_or(0, |round| *round as usize);
+        let (after, control) = (Disk::from_image(unit, IMAGE_BYTES, image), Control::default());
+        let mut life = Life::open(&after, &control, 99)?;
+        let found = states.iter().rposition(|state| *state == life.state);
+        let found = found.ok_or("a state that never was")?;
+        if found < least {
+            return Err(format!("batch {found} after {least}"));
+        }
+        number += 1;
+        if !number.is_multiple_of(8) {
+            return Ok(());
+        }
+        // A failure during this recovery, and of a batch and the replica after it.
+        let before = life.state.clone();
+        life.batch(200);
+        life.follow(1, number.is_multiple_of(16));
+        let again = |image: &[u8], moment: &Moment<'_>| {
+            nested.set(nested.get() + 1);
+            let (after, control) = (Disk::from_image(unit, IMAGE_BYTES, image), Control::default());
+            let again = Life::open(&after, &control, 100)?;
+            let is_next = again.state == life.state;
+            let is_before = moment.notes.is_empty() && again.state == before;
+            if is_next || is_before { Ok(()) } else { Err("recovery that was cut off".into()) }
+        };
+        let bounds = Bounds { drawn: 2, most: 4, seed, ..Bounds::default() };
+        after.journal().images(&bounds, again).map(|_| ()).map_err(|found| found.to_string())
+    };
+    let bounds = Bounds { drawn: 4, most: 8, seed, ..Bounds::default() };
+    let outcome = disk.journal().images(&bounds, check).map_err(|found| found.to_string())?;
+    Ok(outcome.images as u64 + nested.get())
+}
+
+#[test]
+fn images_of_drawn_lives_recover() {
+    let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    if let Some(seed) = number("SPANDREL_TEST_SEED") {
+        let images = live(seed).unwrap_or_else(|why| std::panic!("seed {seed}: {why}"));
+        return println!("seed {seed}: {images} images");
+    }
+    let wanted = number("SPANDREL_SOAK").unwrap_or(100) * 100;
+    // Others each time; the same in CI, so that a change is what makes a difference.
+    let first = if env::var_os("SPANDREL_SOAK").is_some() { spandrel_os::clock::nanos() } else { 1 };
+    let (mut images, mut lives) = (0, 0);
+    while images < wanted {
+        let seed = first.wrapping_add(lives);
+        images += live(seed).unwrap_or_else(|why| {
+            std::panic!("{why}; SPANDREL_TEST_SEED={seed} shows it again")
+        });
+        lives += 1;
+    }
+    println!("{images} images of {lives} lives from seed {first} on");
+    assert!(images >= wanted && lives >= 10);
+}
