@@ -181,7 +181,9 @@ impl<'a> Engine<'a> {
                 let end = from.saturating_add(part.len()).min(at as usize + len);
                 if let Some(bytes) = part.get(start - from..).filter(|_| start < end) {
                     // SAFETY: within the run, as above; the record's bytes lie in a buffer.
-                    unsafe { (start as *mut u8).copy_from_nonoverlapping(bytes.as_ptr(), end - start) };
+                    unsafe {
+                        (start as *mut u8).copy_from_nonoverlapping(bytes.as_ptr(), end - start)
+                    };
                 }
             });
         };

@@ -21,7 +21,10 @@ fn begun(id: u32, from: u64, what: &str) -> String {
     let commands: Vec<String> = what
         .split("; ")
         .map(|command| {
-            format!("[{}]", command.split(' ').map(|w| format!("{w:?}")).collect::<Vec<_>>().join(","))
+            format!(
+                "[{}]",
+                command.split(' ').map(|w| format!("{w:?}")).collect::<Vec<_>>().join(",")
+            )
         })
         .collect();
     format!(r#"{{"call": {from}, "id": {id}, "client": {id}, "do": [{}]}}"#, commands.join(","))
@@ -32,7 +35,8 @@ fn crash(at: u64) -> String {
 }
 
 fn of(events: &[&[String]]) -> Verdict {
-    let lines: Vec<&str> = events.iter().flat_map(|lines| lines.iter().map(String::as_str)).collect();
+    let lines: Vec<&str> =
+        events.iter().flat_map(|lines| lines.iter().map(String::as_str)).collect();
     verdict(&lines)
 }
 

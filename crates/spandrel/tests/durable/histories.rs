@@ -104,7 +104,12 @@ fn judged(place: &Path, kills: u64) {
 }
 
 /// `fail` is called at random moments, that number of times: no program has the state open after it. It returns when the failure began.
-pub fn judged_after(place: &Path, path: &Path, kills: u64, mut fail: impl FnMut(&mut Child) -> u64) {
+pub fn judged_after(
+    place: &Path,
+    path: &Path,
+    kills: u64,
+    mut fail: impl FnMut(&mut Child) -> u64,
+) {
     use std::io::{BufRead, BufReader};
     let file = place.join("history");
     let history = History::open(&file);

@@ -212,7 +212,11 @@ impl Story {
             let (mut commands, mut at) = (Vec::new(), 0);
             while let Some([number, ..]) = s.log.get(at) {
                 for entry in 0..entries_of(number) {
-                    assert_eq!(s.log.get(at), Some([number, entry, number ^ entry]), "half of a command");
+                    assert_eq!(
+                        s.log.get(at),
+                        Some([number, entry, number ^ entry]),
+                        "half of a command"
+                    );
                     at += 1;
                 }
                 assert_eq!(s.of.get(&number), Some(number * 7), "half of a command");
@@ -248,8 +252,10 @@ impl Story {
         for life in 0..2u64 {
             let db = open_again(&self.path).unwrap_or_else(|why| panic!("{why}: {what}"));
             let found = Self::commands_of(&db);
-            let (before, found): (Vec<u64>, Vec<u64>) =
-                found.into_iter().filter(|number| *number < 1000).partition(|number| *number >= 100);
+            let (before, found): (Vec<u64>, Vec<u64>) = found
+                .into_iter()
+                .filter(|number| *number < 1000)
+                .partition(|number| *number >= 100);
             let expected = if self.killed.is_some() { BEFORE } else { 0 };
             assert_eq!(before.len() as u64, expected, "{what}");
             Self::fits(&found, &said.commands, what);
