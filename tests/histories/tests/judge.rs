@@ -137,7 +137,7 @@ fn every_command_has_its_result() {
         ("set a:x 5; incr a:x; get a:x", r#""OK", "6", "6""#),
     ] {
         accepts(&[&done(1, 10, 20, what, results)]);
-        rejects(&[&done(1, 10, 20, what, &results.replace('2', "7").replace('6', "7"))], "a:x");
+        rejects(&[&done(1, 10, 20, what, &results.replace(['2', '6'], "7"))], "a:x");
     }
 }
 
