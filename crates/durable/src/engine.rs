@@ -15,8 +15,8 @@ use crate::store::{Files, Memory, clip};
 pub struct Engine<'a> {
     front: Front<'a, Files>,
     runs: Runs,
-    /// The runs are those of a batch that was too long and is to be undone.
-    is_too_long: bool,
+    /// The runs are those of a batch that was ended, is not durable, and is to be undone.
+    is_ended: bool,
     /// Bytes of the log that the last batch needed that was too long.
     needed: u64,
     /// Why nothing is accepted any more.
@@ -32,7 +32,7 @@ impl<'a> Engine<'a> {
     /// `ENOMEM`.
     pub fn new(front: Front<'a, Files>) -> Result<Self, Failed> {
         let (runs, counts, watch) = (Runs::new()?, Counts::default(), Stopwatch::default());
-        Ok(Self { front, runs, is_too_long: false, needed: 0, refused: None, counts, watch })
+        Ok(Self { front, runs, is_ended: false, needed: 0, refused: None, counts, watch })
     }
 
     /// Refuses a batch before it begins.
@@ -51,8 +51,8 @@ impl<'a> Engine<'a> {
     /// Ends the batch of that number of commands, which the calling thread runs, and makes it durable. `None`: it has stored nothing.
     ///
     /// # Errors
-    /// [`Error::TooLong`]: the batch is longer than the log; it goes on, and the caller undoes it. Others: memory has more than the files, and nothing is accepted
-    /// any more.
+    /// [`Error::TooLong`]: the batch is longer than the log; it goes on, and the caller undoes it. Others: memory has more than the files until the caller undoes the batch, and
+    /// nothing is accepted any more.
     ///
     /// # Safety
     /// The calling thread has begun the batch, and no other thread stores to the memory.
@@ -102,7 +102,10 @@ impl<'a> Engine<'a> {
                 Ok(Some(point))
             }
             Err(Refused::TooLong) => Err(self.note_too_long()),
-            Err(why) => Err(self.refuse(why.into())),
+            Err(why) => {
+                self.is_ended = true;
+                Err(self.refuse(why.into()))
+            }
         }
     }
 
@@ -143,7 +146,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Has the memory be again what is durable, after a batch that the calling thread runs and that is not to be. The replica brings all records into the
-    /// state's file for it. The batch goes on, as one that has stored nothing but what the heap stores for it.
+    /// state's file for it; if it has ended, what the file may lack is read from the log. The batch goes on, as one that has stored nothing but what the heap stores for it.
     ///
     /// `handles`: the number of [`Heap::handles`] when the batch began.
     ///
@@ -154,12 +157,12 @@ impl<'a> Engine<'a> {
     /// As for [`Engine::end_batch`]; no operation of the heap is under way.
     pub unsafe fn undo(&mut self, heap: &Heap<Memory>, handles: u64) -> Result<(), Error> {
         let memory = heap.medium();
-        if !core::mem::take(&mut self.is_too_long) {
+        if !core::mem::take(&mut self.is_ended) {
             // SAFETY: promised by the caller.
             unsafe { self.take_runs(memory) };
         }
-        let settled = self.front.settle().map_err(Error::from);
-        let undone = settled.and_then(|()| self.put_back(memory));
+        let is_settled = self.front.settle().is_ok();
+        let undone = self.put_back(memory, is_settled);
         memory.notes().begin();
         // SAFETY: promised by the caller.
         let undone = undone.and_then(|()| unsafe { heap.reload() }.map_err(Error::from));
@@ -170,7 +173,7 @@ impl<'a> Engine<'a> {
     }
 
     fn note_too_long(&mut self) -> Error {
-        self.is_too_long = true;
+        self.is_ended = true;
         // The list of runs may not have all of them.
         let capacity = self.front.ring().shape().capacity;
         let known = self.runs.size().map(|(count, bytes)| self.front.bound(count, bytes));
@@ -193,24 +196,42 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Reads the bytes of the runs from the state's file, which is settled; all bytes, if the list does not have all runs.
-    fn put_back(&self, memory: &Memory) -> Result<(), Error> {
+    /// Reads the bytes of the runs from the state's file, and from records that it may lack unless it is settled; all bytes, if the list does not have all runs.
+    fn put_back(&mut self, memory: &Memory, is_settled: bool) -> Result<(), Error> {
         let base = memory.base().as_ptr() as usize;
+        let (disk, runs) = (self.front.disk(), &self.runs);
+        let each = |see: &mut dyn FnMut(*const u8, usize)| match runs.size() {
+            Some(_) => runs.each(see),
+            None => clip(memory, base as *const u8, memory.bytes(), see),
+        };
         let mut outcome = Ok(());
-        let mut put_back = |at: *const u8, len: usize| {
+        each(&mut |at, len| {
             // SAFETY: open bytes of the memory, which no other thread uses.
             let bytes = unsafe { core::slice::from_raw_parts_mut(at.cast_mut(), len) };
-            match self.front.disk().read(Which::Image, (at as usize - base) as u64, bytes) {
+            match disk.read(Which::Image, (at as usize - base) as u64, bytes) {
                 // Behind the file's end there were zeroes.
                 Ok(read) => bytes.get_mut(read..).unwrap_or(&mut []).fill(0),
                 Err(why) => outcome = Err(why.into()),
             }
-        };
-        match self.runs.size() {
-            Some(_) => self.runs.each(&mut put_back),
-            None => clip(memory, base as *const u8, memory.bytes(), &mut put_back),
+        });
+        if is_settled || outcome.is_err() {
+            return outcome;
         }
-        outcome
+        let mut put = |offset: u64, part: &[u8]| {
+            let from = base.saturating_add(usize::try_from(offset).unwrap_or(usize::MAX));
+            each(&mut |at, len| {
+                // What the record and the run have in common.
+                let start = from.max(at as usize);
+                let end = from.saturating_add(part.len()).min(at as usize + len);
+                if let Some(bytes) = part.get(start - from..).filter(|_| start < end) {
+                    // SAFETY: within the run, as above; the record's bytes lie in a buffer.
+                    unsafe {
+                        (start as *mut u8).copy_from_nonoverlapping(bytes.as_ptr(), end - start)
+                    };
+                }
+            });
+        };
+        self.front.each_pending(&mut put).map_err(Error::from)
     }
 
     /// The state that is durable.

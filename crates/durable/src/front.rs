@@ -5,7 +5,7 @@ use core::slice;
 use spandrel_os::clock;
 use spandrel_pmem::disk::{Disk, LogOf};
 use spandrel_pmem::{Buffer, Failed};
-use spandrel_redolog::{BUFFER_BYTES, Point, RUN_BYTES, Ring};
+use spandrel_redolog::{BUFFER_BYTES, Point, RUN_BYTES, Reader, Ring};
 
 use crate::control::Control;
 
@@ -144,6 +144,26 @@ impl<'a, D: Disk> Front<'a, D> {
             self.control.ask();
             head.wait(seen, LOOK_MS);
         }
+    }
+
+    /// Calls `see` with the offset and the bytes of all that records store which the state's file may lack, in order. The replica has ended.
+    ///
+    /// # Errors
+    /// [`Failed::DAMAGED_LOG`]: a record is not whole.
+    pub fn each_pending(&mut self, see: &mut dyn FnMut(u64, &[u8])) -> Result<(), Failed> {
+        let (log, at) = (LogOf(self.disk), self.control.head());
+        if at == self.ring.end() {
+            return Ok(());
+        }
+        let mut reader = Reader::from(&self.ring, at, &log)?;
+        while reader.at() < self.ring.end() {
+            let apply = |at, part: &[u8]| {
+                see(at, part);
+                Ok(())
+            };
+            reader.next(&log, self.buffer.bytes(), |_| Ok(()), apply)?;
+        }
+        Ok(())
     }
 
     /// Why nothing is written any more.

@@ -7,13 +7,13 @@
 use core::ptr::NonNull;
 use core::slice;
 
+use crate::zeroes;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use spandrel_os::image::{Image, Mapping};
 use spandrel_pages::PAGE_BYTES;
 use spandrel_pmem::{Buffer, Failed, persist};
 use spandrel_redolog::{Shape, Storage, ring};
 use spandrel_sync::Lock;
-use crate::zeroes;
 
 /// How the file becomes durable.
 enum Kind {

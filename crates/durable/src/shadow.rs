@@ -8,12 +8,12 @@
 
 use core::ptr::NonNull;
 
+use crate::zeroes;
 use spandrel_capture::{Capture, DirtyPages, Older, Statistics};
 use spandrel_os::written::{Names, Written};
 use spandrel_os::{usage, vm};
 use spandrel_pages::PAGE_BYTES;
 use spandrel_pmem::Failed;
-use crate::zeroes;
 
 /// The copy.
 struct Shadow {

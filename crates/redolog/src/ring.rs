@@ -479,6 +479,17 @@ impl Reader {
         Self { shape: ring.shape, at: ring.first, point: state }
     }
 
+    /// From the record at that position on, which lies before the ring's end.
+    ///
+    /// # Errors
+    /// The storage's; [`Fault::Damaged`]: there is no record.
+    pub fn from<S: Storage>(ring: &Ring, at: u64, storage: &S) -> Result<Self, S::Error> {
+        let mut bytes = [0; HEADER_BYTES];
+        Turning::new(storage, ring.shape).read(at, &mut bytes)?;
+        let header = Header::parse(&bytes).ok_or(Fault::Damaged)?;
+        Ok(Self { shape: ring.shape, at, point: header.before })
+    }
+
     /// The position of the next record.
     pub fn at(&self) -> u64 {
         self.at

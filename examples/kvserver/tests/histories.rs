@@ -38,7 +38,11 @@ fn result(frame: &Frame) -> Option<String> {
 /// The results of a call. `None`: the server has gone.
 fn call(client: &mut Client, commands: &[Command]) -> Option<Vec<Option<String>>> {
     if let [command] = commands {
-        return client.send(&words(command)).then(|| client.try_receive()).flatten().map(|r| vec![result(&r)]);
+        return client
+            .send(&words(command))
+            .then(|| client.try_receive())
+            .flatten()
+            .map(|r| vec![result(&r)]);
     }
     let mut bytes = encoded(&["MULTI"]);
     commands.iter().for_each(|command| bytes.extend(encoded(&words(command))));
@@ -74,7 +78,8 @@ fn judged(directory: &Path, kills: u64) {
     for round in 0..kills {
         // Some end before they listen: in recovery.
         if random.u8(..4) == 0 {
-            let mut starting = common::command(directory).stdout(std::process::Stdio::null()).spawn().unwrap();
+            let mut starting =
+                common::command(directory).stdout(std::process::Stdio::null()).spawn().unwrap();
             std::thread::sleep(Duration::from_micros(random.u64(..20_000)));
             starting.kill().unwrap();
             starting.wait().unwrap();
@@ -103,7 +108,8 @@ fn judged(directory: &Path, kills: u64) {
     }
     let figures = judge(&path).expect_linearizable();
     println!("{kills} kills: {figures}");
-    let calls: u64 = figures.split("linearizable: ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    let calls: u64 =
+        figures.split("linearizable: ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!(calls > kills * 20, "{figures}");
 }
 

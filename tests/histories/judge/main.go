@@ -6,10 +6,10 @@
 //
 //	{"call": 10, "id": 1, "client": 0, "do": [["set", "a:x", "v"], ["get", "a:y"]]}
 //	{"return": 20, "id": 1, "results": ["OK", null]}
-//	{"crash": 30}
+//	{"crash": 30, "until": 35}
 //
 // A call does its commands at one moment between its call and its return. One that has not returned when the store fails may have been done before
-// the failure, as a whole, or never (durable linearizability). Keys with the same beginning, up to the colon, are one group; a call has keys of one group.
+// the failure, as a whole, or never (durable linearizability). What returns while it fails counts as not returned: nothing leaves a machine without power. Keys with the same beginning, up to the colon, are one group; a call has keys of one group.
 //
 // The status: 0, all are linearizable; 1, one is not; 2, a file is no history, or has not been judged within the time.
 package main
@@ -34,6 +34,7 @@ type event struct {
 	Call    *int64     `json:"call"`
 	Return  *int64     `json:"return"`
 	Crash   *int64     `json:"crash"`
+	Until   int64      `json:"until"`
 	ID      int64      `json:"id"`
 	Client  int        `json:"client"`
 	Do      [][]string `json:"do"`
@@ -113,7 +114,7 @@ func read(path string) ([]porcupine.Operation, int, error) {
 		return nil, 0, err
 	}
 	defer file.Close()
-	var crashes []int64
+	var crashes []event
 	calls, returns := map[int64]event{}, map[int64]event{}
 	lines := bufio.NewReaderSize(file, 1<<20)
 	for number := 1; ; number++ {
@@ -131,7 +132,7 @@ func read(path string) ([]porcupine.Operation, int, error) {
 		}
 		switch {
 		case read.Crash != nil:
-			crashes = append(crashes, *read.Crash)
+			crashes = append(crashes, read)
 		case read.Call != nil:
 			if _, known := calls[read.ID]; known {
 				return nil, 0, fmt.Errorf("line %d: call %d is there twice", number, read.ID)
@@ -149,13 +150,13 @@ func read(path string) ([]porcupine.Operation, int, error) {
 	if len(calls) == 0 {
 		return nil, 0, errors.New("no calls")
 	}
-	sort.Slice(crashes, func(a, b int) bool { return crashes[a] < crashes[b] })
+	sort.Slice(crashes, func(a, b int) bool { return *crashes[a].Crash < *crashes[b].Crash })
 	operations, err := pair(calls, returns, crashes)
 	return operations, len(crashes), err
 }
 
 // pair makes operations of calls and their returns.
-func pair(calls, returns map[int64]event, crashes []int64) ([]porcupine.Operation, error) {
+func pair(calls, returns map[int64]event, crashes []event) ([]porcupine.Operation, error) {
 	var operations []porcupine.Operation
 	for id, call := range calls {
 		commands, err := parse(call.Do)
@@ -163,17 +164,18 @@ func pair(calls, returns map[int64]event, crashes []int64) ([]porcupine.Operatio
 			return nil, fmt.Errorf("call %d: %w", id, err)
 		}
 		operation := porcupine.Operation{ClientId: call.Client, Input: input{commands}, Call: *call.Call}
-		if answer, returned := returns[id]; returned {
+		answer, returned := returns[id]
+		at := sort.Search(len(crashes), func(at int) bool { return crashes[at].Until >= *call.Call })
+		if returned && (at == len(crashes) || *answer.Return <= *crashes[at].Crash) {
 			if *answer.Return < *call.Call || len(answer.Results) != len(commands) {
 				return nil, fmt.Errorf("call %d: its return does not fit", id)
 			}
 			operation.Return, operation.Output = *answer.Return, output{results: answer.Results}
 		} else {
-			at := sort.Search(len(crashes), func(at int) bool { return crashes[at] >= *call.Call })
 			if at == len(crashes) {
 				return nil, fmt.Errorf("call %d: neither a return nor a failure after it", id)
 			}
-			operation.Return, operation.Output = crashes[at], output{isMaybe: true}
+			operation.Return, operation.Output = crashes[at].Until, output{isMaybe: true}
 		}
 		operations = append(operations, operation)
 	}

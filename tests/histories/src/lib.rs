@@ -66,6 +66,11 @@ impl History {
 
     /// The store has failed, and no client has a call under way.
     pub fn crash(&self) {
-        self.append(&json!({ "crash": now() }));
+        self.crash_since(now());
+    }
+
+    /// The same of a store that began to fail at that time: what has returned since does not count.
+    pub fn crash_since(&self, at: u64) {
+        self.append(&json!({ "crash": at, "until": now() }));
     }
 }

@@ -129,13 +129,13 @@ fn images_of_drawn_lives_recover() {
     }
     let wanted = number("SPANDREL_SOAK").unwrap_or(100) * 100;
     // Others each time; the same in CI, so that a change is what makes a difference.
-    let first = if env::var_os("SPANDREL_SOAK").is_some() { spandrel_os::clock::nanos() } else { 1 };
+    let first =
+        if env::var_os("SPANDREL_SOAK").is_some() { spandrel_os::clock::nanos() } else { 1 };
     let (mut images, mut lives) = (0, 0);
     while images < wanted {
         let seed = first.wrapping_add(lives);
-        images += live(seed).unwrap_or_else(|why| {
-            std::panic!("{why}; SPANDREL_TEST_SEED={seed} shows it again")
-        });
+        images += live(seed)
+            .unwrap_or_else(|why| std::panic!("{why}; SPANDREL_TEST_SEED={seed} shows it again"));
         lives += 1;
     }
     println!("{images} images of {lives} lives from seed {first} on");

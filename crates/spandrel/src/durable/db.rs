@@ -155,8 +155,8 @@ impl<S: Send + Sync> Durable<S> {
         Client { db: self, seat: self.combiner.seat_or_wait() }
     }
 
-    /// Runs a command that reads the state, beside others that do. What it sees is durable, unless a write was refused with another error than [`Error::TooLong`]: then
-    /// it may see what was refused.
+    /// Runs a command that reads the state, beside others that do. What it sees is durable. Where the disk refuses a write and the state's file cannot be read
+    /// either, it may see what was refused.
     ///
     /// # Panics
     /// The command panics, or is begun by another command; the process is a child of the one that has opened the state.
@@ -425,6 +425,13 @@ impl<S> Turn<'_, S> {
                         Ok(_) => Err(Error::TooLong),
                         Err(_) => Err(self.log.engine().refuse(Error::Panicked)),
                     }
+                }
+                // Reads go on, and do not see what is not durable. Where it cannot be undone, they do.
+                Err(why @ (Error::Poisoned(_) | Error::Full(_))) => {
+                    if self.log.engine().undo(self.arena, handles).is_ok() {
+                        let _ = self.log.engine().end_batch(memory, 0);
+                    }
+                    Err(why)
                 }
                 ended => ended,
             }

@@ -44,7 +44,8 @@ impl Mounted {
         succeeds(Command::new("umount").arg(&self.at))
     }
 
-    fn cut(&self, program: &mut Child) {
+    fn cut(&self, program: &mut Child) -> u64 {
+        let since = spandrel_histories::now();
         let root = File::open(&self.at).unwrap();
         // SAFETY: the argument is a number that lives until the call returns.
         let cut = unsafe { libc::ioctl(root.as_raw_fd(), SHUTDOWN, &raw const WITHOUT_JOURNAL) };
@@ -53,6 +54,7 @@ impl Mounted {
         program.kill().unwrap();
         program.wait().unwrap();
         assert!(self.unmount() && self.mount(), "the file system is not mounted again");
+        since
     }
 }
 

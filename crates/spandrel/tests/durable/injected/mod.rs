@@ -4,6 +4,7 @@ mod calls;
 mod story;
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use libc::{EINTR, EIO, ENOSPC};
 
@@ -15,35 +16,64 @@ use story::Story;
 const FAULTS: [Fault; 4] =
     [Fault::Error(EIO), Fault::Error(ENOSPC), Fault::Late(EIO), Fault::Short];
 
-/// Threads that try calls at a time: most of the time they wait for the disk.
-const THREADS: usize = 4;
+/// Processes that try calls of a place at a time: most of the time they wait for the disk. A state has its address to itself in each.
+const WORKERS: usize = 4;
+/// What a process tries: the path, whether it is a recovery, the plans, its number.
+const WORKER: &str = "SPANDREL_TEST_DURABLE_INJECTED";
 
 /// Runs the story once for each plan of each call. Returns how often.
-fn every_call(is_recovery: bool, plans: fn(u64) -> Vec<Plan>) -> u64 {
+fn every_call(is_recovery: bool, plans: &str) -> u64 {
     let places = places();
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..places.len() * THREADS)
-            .map(|number| {
-                let path = places[number / THREADS].0.path().join(format!("bank-{number}"));
-                scope.spawn(move || some_calls(&path, is_recovery, plans, number % THREADS))
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
-    })
+    let workers = places.iter().flat_map(|(place, _)| (0..WORKERS).map(move |n| (place.path(), n)));
+    let workers: Vec<_> = workers
+        .map(|(place, number)| {
+            let path = place.join(format!("bank-{number}"));
+            let words = format!("{}\n{is_recovery}\n{plans}\n{number}", path.display());
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["injected::worker", "--exact", "--ignored", "--nocapture"]);
+            command.env(WORKER, words).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.spawn().unwrap()
+        })
+        .collect();
+    let injected = workers.into_iter().map(|worker| {
+        let done = worker.wait_with_output().unwrap();
+        let [said, errors] = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text));
+        assert!(done.status.success(), "{}\n{said}{errors}", done.status);
+        let count = said.lines().find_map(|line| line.strip_prefix("faults: "));
+        count.expect(&said).parse::<u64>().unwrap()
+    });
+    let injected = injected.sum();
+    println!("{injected} faults");
+    injected
 }
 
-/// Those of one thread.
-fn some_calls(path: &Path, is_recovery: bool, plans: fn(u64) -> Vec<Plan>, thread: usize) -> u64 {
+#[test]
+#[ignore = "is the process whose calls fail"]
+fn worker() {
+    let Ok(words) = std::env::var(WORKER) else { return };
+    let words: Vec<&str> = words.split('\n').collect();
+    let plans = match words[2] {
+        "single" => single,
+        "lasting" => lasting,
+        _ => interrupted,
+    };
+    let (path, is_recovery) = (Path::new(words[0]), words[1] == "true");
+    let injected = some_calls(path, is_recovery, plans, words[3].parse().unwrap());
+    println!("\nfaults: {injected}");
+}
+
+/// Those of one process.
+fn some_calls(path: &Path, is_recovery: bool, plans: fn(u64) -> Vec<Plan>, worker: usize) -> u64 {
     let mut injected = 0;
     let story = Story::new(path, is_recovery);
     let (said, calls) = supervise(None, "without faults", || story.tell());
     assert!(said.is_perfect(), "{said:?}");
     story.judge(&said, &calls, "without faults");
     assert!(calls.count >= 20, "{calls:?}");
-    if thread == 0 {
+    if worker == 0 {
         println!("{}: {} calls: {}", path.display(), calls.count, calls.names.join(" "));
     }
-    for at in numbers(&calls.names).into_iter().skip(thread).step_by(THREADS) {
+    for at in numbers(&calls.names).into_iter().skip(worker).step_by(WORKERS) {
         for plan in plans(at) {
             story.reset();
             let what = format!("{}, {plan:?}", path.display());
@@ -91,35 +121,31 @@ fn interrupted(at: u64) -> Vec<Plan> {
 
 #[test]
 fn one_call_fails() {
-    let injected = every_call(false, single);
-    println!("{injected} faults");
+    let injected = every_call(false, "single");
     assert!(injected >= 400, "{injected}");
 }
 
 #[test]
 fn all_calls_fail_from_one_on() {
-    let injected = every_call(false, lasting);
-    println!("{injected} faults");
+    let injected = every_call(false, "lasting");
     assert!(injected >= 300, "{injected}");
 }
 
 #[test]
 fn one_call_of_a_recovery_fails() {
-    let injected = every_call(true, single);
-    println!("{injected} faults");
+    let injected = every_call(true, "single");
     assert!(injected >= 100, "{injected}");
 }
 
 #[test]
 fn all_calls_fail_from_one_of_a_recovery_on() {
-    let injected = every_call(true, lasting);
-    println!("{injected} faults");
+    let injected = every_call(true, "lasting");
     assert!(injected >= 100, "{injected}");
 }
 
 /// A signal that interrupts a call, again and again, is no error.
 #[test]
 fn signals_interrupt_every_call() {
-    let injected = every_call(false, interrupted) + every_call(true, interrupted);
+    let injected = every_call(false, "interrupted") + every_call(true, "interrupted");
     assert!(injected >= 100, "{injected}");
 }

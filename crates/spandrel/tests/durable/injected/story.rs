@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use spandrel::durable::{Durable, Error, OpenError};
 
@@ -90,17 +91,26 @@ fn copy_files(from: &Path, to: &Path) {
     }
 }
 
+/// Makes a state as a kill leaves it: the log has all that the state lacks. False: it took so long that the state's file was synced, and what was copied is from before and after it.
+fn leave_as_killed(path: &Path, killed: &Path) -> bool {
+    if path.exists() {
+        fs::remove_dir_all(path).unwrap();
+    }
+    // Its log is long: the state's file is synced after some time without a command, and not before.
+    let db = Durable::open(path, crate::small(), init).unwrap();
+    let begun = Instant::now();
+    (100..100 + BEFORE).for_each(|number| db.write(|s| command(s, number)).unwrap().unwrap());
+    copy_files(path, killed);
+    begun.elapsed() < Duration::from_millis(90)
+}
+
 impl Story {
     pub fn new(path: &Path, is_recovery: bool) -> Self {
         let (path, copy) = (path.to_path_buf(), path.with_extension("copy"));
         let killed = is_recovery.then(|| path.with_extension("killed"));
         if let Some(killed) = &killed {
-            let db = open(&path).unwrap();
-            (100..100 + BEFORE).for_each(|number| db.write(|s| command(s, number)).unwrap().unwrap());
-            // As a kill leaves it: the log has all that the state lacks.
             fs::create_dir(killed).unwrap();
-            copy_files(&path, killed);
-            drop(db);
+            while !leave_as_killed(&path, killed) {}
         }
         let story = Self { path, copy, killed };
         story.reset();
@@ -138,14 +148,21 @@ impl Story {
         said.commands.push((number, fate));
     }
 
-    /// Looks at what was acknowledged so far: reads go on whatever the disk does.
-    fn read(db: &Durable<Accounts>, said: &Said) {
+    /// Looks at what was acknowledged so far: reads go on whatever the disk does, and see nothing that was refused in this life, whose first command that is.
+    fn read(db: &Durable<Accounts>, said: &Said, first: u64) {
         let missing = db.read(|s| {
             let is_there = |number: &u64| s.of.get(number) == Some(number * 7);
             let acknowledged = said.commands.iter().filter(|(_, fate)| *fate == Fate::Durable);
             acknowledged.map(|(number, _)| *number).filter(|n| !is_there(n)).collect::<Vec<_>>()
         });
         assert!(missing.is_empty(), "a read does not see {missing:?}: {said:?}");
+        let refused = said.commands.iter().filter(|(_, fate)| *fate != Fate::Durable);
+        for number in refused.map(|(number, _)| *number).filter(|number| *number >= first) {
+            let found = db.read(|s| s.of.get(&number));
+            assert_eq!(found, None, "a read sees {number}, which was refused: {said:?}");
+        }
+        // All of what there is fits together.
+        Self::commands_of(db);
     }
 
     /// The program.
@@ -154,14 +171,15 @@ impl Story {
         match open(&self.path) {
             Err(why) => said.refuse("opening", &why),
             Ok(db) => {
+                assert!(self.killed.is_none() || db.report().replayed > 0, "nothing to recover");
                 (0..=LONG_COMMAND).for_each(|number| Self::write(&db, number, &mut said));
-                Self::read(&db, &said);
+                Self::read(&db, &said, 0);
                 if self.killed.is_none() {
                     let copied = db.copy(&self.copy).map_err(|why| why.to_string());
                     said.copied = Some((said.commands.len(), copied));
                 }
                 (7..9).for_each(|number| Self::write(&db, number, &mut said));
-                Self::read(&db, &said);
+                Self::read(&db, &said, 0);
                 if let Err(why) = db.close() {
                     said.refuse("closing", &why);
                 }
@@ -175,11 +193,11 @@ impl Story {
         match open_again(&self.path) {
             Err(why) => said.refuse("opening again", &why),
             Ok(db) => {
-                Self::read(&db, &said);
+                Self::read(&db, &said, 10);
                 let (before, rest) = maybe(&mut said);
                 said.commands = rest;
                 (10..12).for_each(|number| Self::write(&db, number, &mut said));
-                Self::read(&db, &said);
+                Self::read(&db, &said, 10);
                 said.commands.extend(before);
                 said.commands.sort_by_key(|(number, _)| *number);
                 drop(db);
@@ -194,7 +212,11 @@ impl Story {
             let (mut commands, mut at) = (Vec::new(), 0);
             while let Some([number, ..]) = s.log.get(at) {
                 for entry in 0..entries_of(number) {
-                    assert_eq!(s.log.get(at), Some([number, entry, number ^ entry]), "half of a command");
+                    assert_eq!(
+                        s.log.get(at),
+                        Some([number, entry, number ^ entry]),
+                        "half of a command"
+                    );
                     at += 1;
                 }
                 assert_eq!(s.of.get(&number), Some(number * 7), "half of a command");
@@ -230,8 +252,10 @@ impl Story {
         for life in 0..2u64 {
             let db = open_again(&self.path).unwrap_or_else(|why| panic!("{why}: {what}"));
             let found = Self::commands_of(&db);
-            let (before, found): (Vec<u64>, Vec<u64>) =
-                found.into_iter().filter(|number| *number < 1000).partition(|number| *number >= 100);
+            let (before, found): (Vec<u64>, Vec<u64>) = found
+                .into_iter()
+                .filter(|number| *number < 1000)
+                .partition(|number| *number >= 100);
             let expected = if self.killed.is_some() { BEFORE } else { 0 };
             assert_eq!(before.len() as u64, expected, "{what}");
             Self::fits(&found, &said.commands, what);
