@@ -32,9 +32,9 @@ fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("judge");
-        // Beside the test that runs, and of its process alone: another may build it at this moment.
-        let test = std::env::current_exe().unwrap();
-        let built = test.with_file_name(format!("judge-{}", std::process::id()));
+        // Beside the test that runs. Another process may build it at this moment: it gets its name when it is whole.
+        let name = std::env::current_exe().unwrap().with_file_name("judge-of-histories");
+        let built = name.with_extension(std::process::id().to_string());
         let outcome = Command::new("go")
             .args(["build", "-o"])
             .arg(&built)
@@ -43,7 +43,8 @@ fn program() -> &'static Path {
             .output()
             .expect("go is installed by scripts/setup test");
         assert!(outcome.status.success(), "{}", String::from_utf8_lossy(&outcome.stderr));
-        built
+        std::fs::rename(&built, &name).unwrap();
+        name
     })
 }
 
