@@ -11,7 +11,9 @@ use spandrel_policy::{Decision, Operation};
 use crate::backend::with_backend;
 use crate::modes::{switch_threshold, table};
 use crate::observed::resizing;
-use crate::request::{alloc_in, decide, free_moved, glibc_may_have, glibc_may_serve};
+use crate::request::{
+    alloc_in, decide, free_moved, glibc_may_have, glibc_may_serve, native_precedes_glibc,
+};
 use crate::stats::{self, Event, Path};
 use crate::{counter, early, tuner, wild};
 
@@ -186,6 +188,13 @@ unsafe fn resize(
             return (kept, Path::ByOwner(owner));
         }
     }
+    if owner == AllocatorId::Mmap && native_precedes_glibc(target, size) {
+        // SAFETY: as above; the object is as it was.
+        let moved = unsafe { migrate(object, AllocatorId::Native, MIN_ALIGN, usable, size) };
+        if !moved.is_null() {
+            return (moved, Path::Migrated);
+        }
+    }
     if owner == AllocatorId::Sys || before.saw_a_refusal() || !glibc_may_have(size) {
         return (ptr::null_mut(), Path::InPlace);
     }
@@ -258,7 +267,11 @@ unsafe fn realloc_copying(object: *mut u8, old_size: usize, align: usize, size: 
     let target = decide(Operation::Grow, size.max(align)).allocator();
     let before = budget::Moment::now();
     // SAFETY: passed on from the caller.
-    let moved = unsafe { migrate(object, target, align, old_size, size) };
+    let mut moved = unsafe { migrate(object, target, align, old_size, size) };
+    if moved.is_null() && native_precedes_glibc(target, size) {
+        // SAFETY: as above; the object is as it was.
+        moved = unsafe { migrate(object, AllocatorId::Native, align, old_size, size) };
+    }
     if moved.is_null() && !before.saw_a_refusal() && glibc_may_have(size) {
         // SAFETY: as above; the object is as it was.
         return unsafe { migrate(object, AllocatorId::Sys, align, old_size, size) };

@@ -169,15 +169,17 @@ pub fn alloc_zeroed_aligned(align: usize, size: usize) -> *mut u8 {
 /// From this alignment on objects that are smaller than it are served as large ones are: they leave room between them, which small pages leave to the kernel.
 const APART_FROM: usize = 16 * KIB;
 
+/// The size whose allocator serves an aligned request: alignment beyond the size costs as much as a larger object.
+fn size_like(size: usize, align: usize) -> usize {
+    let like = size.max(align);
+    if align > size && align >= APART_FROM { like.max(MAPPED_FROM) } else { like }
+}
+
 /// Aligned requests, and requests whose decision carries a flag.
 #[cold]
 #[inline(never)]
 fn alloc_slow(size: usize, align: usize, zeroed: bool) -> *mut u8 {
-    // Alignment beyond the size costs as much as a larger object.
-    let mut like = size.max(align);
-    if align > size && align >= APART_FROM {
-        like = like.max(MAPPED_FROM);
-    }
+    let like = size_like(size, align);
     let decision = decide(Operation::Allocate, like);
     let began_ns = tuner::begin(decision);
     let decision = match began_ns {
@@ -241,11 +243,18 @@ pub(crate) fn alloc_in(id: AllocatorId, align: usize, size: usize, zeroed: bool)
 }
 
 /// The chosen allocator has no memory (its slice is full, or could not be
-/// reserved, or a limit is reached): glibc may have, or our own keep what is
+/// reserved, or a limit is reached): the native heap or glibc may have, or our own keep what is
 /// missing.
 #[cold]
 #[inline(never)]
 fn last_resort(size: usize, align: usize, zeroed: bool) -> *mut u8 {
+    let chosen = decide(Operation::Allocate, size_like(size, align)).allocator();
+    if native_precedes_glibc(chosen, size) {
+        let object = alloc_in(AllocatorId::Native, align, size, zeroed);
+        if !object.is_null() {
+            return object;
+        }
+    }
     // Within a limit ours are asked again first, to see whether it is that which is in the way.
     if budget::hard().is_none() {
         let in_glibc = || {
@@ -258,7 +267,6 @@ fn last_resort(size: usize, align: usize, zeroed: bool) -> *mut u8 {
             return object;
         }
     }
-    let chosen = decide(Operation::Allocate, size.max(align)).allocator();
     if spandrel_backends::reclaim(size) {
         let before = budget::Moment::now();
         let object = alloc_in(chosen, align, size, zeroed);
@@ -271,6 +279,13 @@ fn last_resort(size: usize, align: usize, zeroed: bool) -> *mut u8 {
         }
     }
     alloc_in_native(chosen, align, size, zeroed)
+}
+
+/// Whether the native heap is asked before glibc for what the `chosen` allocator has no room for: for page-mapped objects whose slots are
+/// all in use. The native heap leaves large objects of which few pages are used on small pages; glibc leaves that to the kernel, which may
+/// back all of them with huge pages. Objects that are larger than any slot are glibc's: it refuses what the machine cannot hold.
+pub(crate) fn native_precedes_glibc(chosen: AllocatorId, size: usize) -> bool {
+    chosen == AllocatorId::Mmap && remap::has_slots_for(size) && Remap::start()
 }
 
 /// glibc has no memory, or gives none to a thread that has no arena yet.

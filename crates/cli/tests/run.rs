@@ -57,6 +57,19 @@ fn wrong_modes_and_profiles_are_refused_with_2() {
     assert_eq!(done.code, Some(2));
     assert!(done.err.contains("line 4"), "{}", done.err);
 
+    // What has no end is read to a limit, and what is no profile comes with the way out.
+    for (profile, why) in
+        [("/dev/zero", "larger than"), ("/etc", "directory"), ("/etc/passwd", "line 1")]
+    {
+        let done = place.run(&["--profile", profile, "--", "true"]);
+        assert_eq!(done.code, Some(2));
+        assert!(done.err.contains(profile) && done.err.contains(why), "{}", done.err);
+        assert!(done.err.contains("docs/modes.md"), "{}", done.err);
+    }
+    let done = place.run(&["--report", "/no/such/run.html", "--", "true"]);
+    assert_eq!(done.code, Some(2));
+    assert!(!done.err.contains(".spandrel"), "{}", done.err);
+
     let mut command = place.command(&["--", "true"]);
     let done: Done = command.env("SPANDREL_MODE", "nonsense").output().unwrap().into();
     assert_eq!(done.code, Some(2));

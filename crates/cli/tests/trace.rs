@@ -53,6 +53,19 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     assert!(done.status.success() && here.join("s.parquet").exists(), "{}", text(&done.stderr));
 }
 
+/// Of a device without an end no more is read than tells that it is no recording.
+#[test]
+fn what_has_no_end_is_no_recording() {
+    for task in [&["info"][..], &["replay"], &["export", "--requests", "x.parquet"]] {
+        let place = tempfile::tempdir().unwrap();
+        let done = trace(place.path(), &[task, &["/dev/zero"]].concat());
+        let said = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{said}");
+        assert!(said.contains("/dev/zero: at byte 0: this is no recording"), "{said}");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+}
+
 #[test]
 fn what_was_not_recorded_is_said_and_has_no_rows() {
     let directory = tempfile::tempdir().unwrap();

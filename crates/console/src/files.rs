@@ -1,8 +1,9 @@
-//! Files that the command writes: what cannot be written is refused before any work is done.
+//! Files that the command reads and writes: what cannot be written is refused before any work is done, and what is read has an end.
 
 use crate::Failure;
 use crate::say;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// What plots are written as.
@@ -10,6 +11,17 @@ const PLOT: &str = "svg";
 
 /// A file to write, and the option that names it.
 pub type Output<'a> = (&'a str, Option<&'a Path>);
+
+/// Reads a file of at most `most` bytes. A device or a pipe may have no end: no more than that is read of it.
+pub fn read(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > most {
+        let why = format!("larger than {most} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    Ok(bytes)
+}
 
 /// Whether a file is standard output.
 pub fn is_output(path: &Path) -> bool {
@@ -64,7 +76,17 @@ pub fn write(path: &Path, text: &str) -> Result<(), Failure> {
     if is_output(path) {
         return say::file(text.strip_suffix('\n').unwrap_or(text));
     }
-    std::fs::write(path, text).map_err(|why| not_written(path, &why))
+    or_removed(path, || std::fs::write(path, text)).map_err(|why| not_written(path, &why))
+}
+
+/// Writes a file by `fill`. Where that fails, a file that was not there before is removed: a part of it is of no use.
+pub fn or_removed<T, E>(path: &Path, fill: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    let was_there = path.symlink_metadata().is_ok();
+    fill().inspect_err(|_| {
+        if !was_there {
+            let _ = std::fs::remove_file(path);
+        }
+    })
 }
 
 /// Why a file could not be written.
@@ -100,6 +122,36 @@ mod tests {
         let failure = check(outputs, inputs).expect_err("it should be refused");
         assert_eq!(failure.code, 2);
         failure.message
+    }
+
+    #[test]
+    fn what_has_no_end_is_read_to_a_limit() {
+        let why = read(Path::new("/dev/zero"), 1 << 20).unwrap_err();
+        assert_eq!(why.to_string(), "larger than 1048576 bytes");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "12345").unwrap();
+        assert_eq!(read(&file, 5).unwrap(), b"12345");
+        assert!(read(&file, 4).is_err() && read(directory.path(), 4).is_err());
+    }
+
+    #[test]
+    fn no_part_of_a_new_file_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let (new, old) = (directory.path().join("new"), directory.path().join("old"));
+        std::fs::write(&old, "kept").unwrap();
+        for path in [&new, &old] {
+            let fill = || {
+                OpenOptions::new()
+                    .append(true)
+                    .create(true)
+                    .open(path)
+                    .and(Err(io::Error::other("full")))
+            };
+            let done: io::Result<()> = or_removed(path, fill);
+            assert!(done.is_err());
+        }
+        assert!(!new.exists() && old.exists());
     }
 
     #[test]

@@ -3,8 +3,8 @@
 
 use crate::contender::STATIC;
 use crate::machine::Machine;
-use spandrel_console::Failure;
 use spandrel_console::shutdown::output;
+use spandrel_console::{Failure, files};
 use spandrel_pages::AllocatorId;
 use spandrel_policy::{Available, Mode, parse_mode, profile};
 use std::path::{Path, PathBuf};
@@ -60,12 +60,11 @@ pub fn check_profile(path: &Path) -> Result<Checked, Failure> {
     let refuse = |why: &dyn std::fmt::Display| {
         Failure::refused(format!("--profile: {}: {why}", path.display()))
     };
-    let absolute = std::fs::canonicalize(path)
-        .map_err(|why| refuse(&format!("{why}; name a profile (docs/modes.md has the format)")))?;
-    let bytes = std::fs::read(&absolute).map_err(|why| refuse(&why))?;
-    if bytes.len() > profile::MAX_BYTES {
-        return Err(refuse(&format!("larger than {} bytes", profile::MAX_BYTES)));
-    }
+    let refuse = |why: &dyn std::fmt::Display| {
+        refuse(&format!("{why}; name a profile (docs/modes.md has the format)"))
+    };
+    let absolute = std::fs::canonicalize(path).map_err(|why| refuse(&why))?;
+    let bytes = files::read(&absolute, profile::MAX_BYTES).map_err(|why| refuse(&why))?;
     let profile = profile::parse(&bytes).map_err(|error| refuse(&error))?;
     let machine = Machine::this();
     let is_of = profile.is_of(&machine.cpu, &machine.transparent_hugepages);

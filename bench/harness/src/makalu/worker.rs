@@ -1,6 +1,6 @@
 //! One run of the worker.
 
-use super::who;
+use super::{disk, who};
 use serde_json::Value;
 use spandrel_measure::contender::Contender;
 use spandrel_measure::process::{self, Ended};
@@ -18,7 +18,11 @@ pub enum End {
     Crash,
 }
 
-/// A run on an allocator: what the worker said.
+/// Options of the worker that say where its files lie.
+const PLACES: [&str; 2] = ["--directory", "--path"];
+
+/// A run on an allocator: what the worker said. Its files lie in a directory of this command's, unless the words name a place: a worker that a
+/// signal ends leaves none behind.
 pub fn run(
     worker: &Path,
     contender: &Contender,
@@ -26,8 +30,14 @@ pub fn run(
     end: End,
     patience: Duration,
 ) -> Result<Value, String> {
+    let has_place = words.iter().any(|word| PLACES.contains(&word.as_str()));
+    let directory =
+        (!has_place).then(|| disk::directory_in(Path::new(disk::MEMORY))).transpose()?;
     let mut command = Command::new(worker);
     contender.prepare(command.args(words));
+    if let Some(directory) = &directory {
+        command.arg("--directory").arg(directory.path());
+    }
     let ended = process::run(&mut command, Some(patience))?;
     let said = match end {
         End::Normal => ended.success()?,
@@ -77,5 +87,13 @@ mod tests {
         assert!(shell("kill -ABRT $$", End::Crash).is_err());
         assert!(shell("echo '{}'", End::Crash).unwrap_err().contains("was to crash"));
         assert!(shell("echo no >&2; exit 3", End::Crash).unwrap_err().ends_with("no"));
+    }
+
+    #[test]
+    fn files_lie_in_a_directory_that_is_gone_afterwards() {
+        let script = "test \"$0\" = --directory && : >\"$1/file\" && echo \"\\\"$1\\\"\"";
+        let said = shell(script, End::Normal).unwrap();
+        let directory = Path::new(said.as_str().unwrap());
+        assert!(directory.starts_with(disk::MEMORY) && !directory.exists(), "{said}");
     }
 }

@@ -389,6 +389,11 @@ pub fn start() -> bool {
     REMAP.is_ready()
 }
 
+/// Whether an object of `size` bytes fits into a slot, all slots being free.
+pub fn has_slots_for(size: usize) -> bool {
+    tight_class_for(size).is_some()
+}
+
 /// A new object of `size` bytes aligned to `align`, a power of two; null when
 /// there is no slot or no memory. The contents are arbitrary.
 pub fn alloc(size: usize, align: usize) -> *mut u8 {

@@ -2,7 +2,7 @@
 
 use super::SimArgs;
 use super::compared::{Pair, pairs};
-use spandrel_console::Failure;
+use spandrel_console::{Failure, files};
 use spandrel_measure::reserve;
 use spandrel_pages::{ByteSize, GIB, HEAP_PAGE_BYTES};
 use spandrel_report::numbers::bytes;
@@ -20,7 +20,7 @@ const SLOW: f64 = 4e16;
 /// So many simulated seconds take minutes, whatever happens in them.
 const LONG_S: f64 = 1e7;
 /// Files of more bytes are no tables.
-const FILE_MAX: u64 = 64 << 20;
+const FILE_MAX: usize = 64 << 20;
 
 /// A comparison of policies.
 pub struct Asked {
@@ -218,11 +218,7 @@ fn parse_file<T>(
         Failure::refused(format!("{option}: {}: {why}", path.display()))
     };
     let format = "docs/sim.md has the format";
-    let length = std::fs::metadata(path).map_err(|why| refuse(&format!("{why}; {format}")))?.len();
-    if length > FILE_MAX {
-        return Err(refuse(&format!("larger than {} MiB; {format}", FILE_MAX >> 20)));
-    }
-    let text = std::fs::read(path).map_err(|why| refuse(&format!("{why}; {format}")))?;
+    let text = files::read(path, FILE_MAX).map_err(|why| refuse(&format!("{why}; {format}")))?;
     let text =
         String::from_utf8(text).map_err(|_| refuse(&format!("this is no text; {format}")))?;
     parse(&text).map_err(|error| refuse(&format!("{error} ({format})")))

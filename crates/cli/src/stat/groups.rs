@@ -3,8 +3,8 @@
 use crate::stats::Stats;
 use serde_json::{Value, json};
 use spandrel_console::Failure;
-use spandrel_console::say;
 use spandrel_console::terminal::table;
+use spandrel_console::{files, say};
 use spandrel_report::numbers::{bytes, count, digits, median, middle_between, time};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,6 +19,9 @@ struct Measure {
 fn native(stats: &Stats, figure: &str) -> Option<f64> {
     stats.native.get(figure).map(|value| *value as f64)
 }
+
+/// More than a file of statistics has.
+const STATISTICS_MAX: usize = 64 << 20;
 
 const MEASURES: [Measure; 7] = [
     Measure {
@@ -129,7 +132,8 @@ fn read(directory: &Path) -> Result<(Experiments, u64), Failure> {
         if path.extension().is_none_or(|end| end != "json") {
             continue;
         }
-        let text = std::fs::read_to_string(&path).map_err(|why| why.to_string());
+        let text = files::read(&path, STATISTICS_MAX).map_err(|why| why.to_string());
+        let text = text.and_then(|text| String::from_utf8(text).map_err(|why| why.to_string()));
         let stats = match text.and_then(|text| Stats::parse(&text)) {
             Ok(stats) if !stats.experiment.is_empty() => stats,
             read => {

@@ -58,10 +58,12 @@ fn write(
     path: &Path,
     table: fn(&Trace, BufWriter<File>) -> Result<u64, TableError>,
 ) -> Result<(), Failure> {
-    let file = File::create(path).map_err(|why| not_written(path, &why))?;
-    let rows = table(trace, BufWriter::new(file)).map_err(|why| match why {
-        TableError::Trace(why) => damaged(of, &why),
-        TableError::Table(why) => not_written(path, &why),
+    let rows = files::or_removed(path, || {
+        let file = File::create(path).map_err(|why| not_written(path, &why))?;
+        table(trace, BufWriter::new(file)).map_err(|why| match why {
+            TableError::Trace(why) => damaged(of, &why),
+            TableError::Table(why) => not_written(path, &why),
+        })
     })?;
     say::out(format_args!("{}: {}", path.display(), counted(rows, "row", "rows")))
 }

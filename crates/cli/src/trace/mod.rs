@@ -12,9 +12,15 @@ pub use args::TraceArgs;
 
 use args::TraceTask;
 use spandrel_console::Failure;
+use spandrel_recorder::layout::MAGIC;
 use spandrel_recorder::{Kinds, Recording};
 use spandrel_trace::Trace;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
+
+/// What to do where a file is no recording.
+const NAME_ONE: &str = "name a recording, which 'spandrel trace record' makes";
 
 /// Does what was asked.
 pub fn run(args: &TraceArgs) -> Result<u8, Failure> {
@@ -28,13 +34,20 @@ pub fn run(args: &TraceArgs) -> Result<u8, Failure> {
 
 /// Reads a recording.
 pub fn read(path: &Path) -> Result<Trace, Failure> {
-    let bytes = std::fs::read(path).map_err(|why| {
-        Failure::refused(format!(
-            "{}: {why}; name a recording, which 'spandrel trace record' makes",
-            path.display()
-        ))
-    })?;
+    let bytes = bytes(path)
+        .map_err(|why| Failure::refused(format!("{}: {why}; {NAME_ONE}", path.display())))?;
     Trace::new(bytes).map_err(|why| damaged(path, &why))
+}
+
+/// The bytes of a recording; of another file the first ones, as it may have no end.
+fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let mut bytes = Vec::new();
+    file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut bytes)?;
+    if bytes == MAGIC {
+        file.read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
 }
 
 /// A recording that is not whole.

@@ -49,7 +49,8 @@ fn read(path: &Path) -> Result<Record, Failure> {
     // As the library reads it, which names lines.
     modes::check_profile(path)
         .map_err(|failure| Failure::refused(failure.message.replacen("--profile", "--merge", 1)))?;
-    let text = std::fs::read_to_string(path).map_err(|why| refuse(why.to_string()))?;
+    let bytes = files::read(path, MAX_BYTES).map_err(|why| refuse(why.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| refuse("this is no text".into()))?;
     let record = Record::read(&text).map_err(|(line, why)| {
         refuse(line.map_or(why.clone(), |line| format!("line {line}: {why}")))
     })?;

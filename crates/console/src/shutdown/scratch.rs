@@ -131,6 +131,17 @@ impl Scratch<NamedTempFile> {
     }
 }
 
+/// Errors are the kernel's: those of `NamedTempFile` have the temporary name.
+impl io::Write for Scratch<NamedTempFile> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.made.as_file_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.made.as_file_mut().flush()
+    }
+}
+
 impl<T> Scratch<T> {
     fn make(
         place: &Path,
@@ -146,7 +157,8 @@ impl<T> Scratch<T> {
         let mut left = TRIES;
         loop {
             let held = steady();
-            let made = one()?;
+            // Without the name of what could not be made, which no user knows.
+            let made = one().map_err(plain)?;
             let listed = Listed::new(path(&made));
             drop(held);
             let lock = match File::open(path(&made)) {
@@ -178,6 +190,14 @@ impl<T> Deref for Scratch<T> {
 impl<T> DerefMut for Scratch<T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.made
+    }
+}
+
+/// The error without the path that `tempfile` adds to it.
+fn plain(why: io::Error) -> io::Error {
+    match why.to_string().split_once(" at path ") {
+        Some((reason, _)) => io::Error::new(why.kind(), reason),
+        None => why,
     }
 }
 
@@ -303,6 +323,11 @@ mod tests {
         let path = place.path().join("whole");
         Scratch::file_in(Kind::Profile, place.path()).unwrap().persist(&path).unwrap();
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
-        assert!(Scratch::directory_in(Kind::Bench, Path::new("/no/such/place")).is_err());
+        let nowhere = Path::new("/no/such/place");
+        let of_directory = Scratch::directory_in(Kind::Bench, nowhere).unwrap_err();
+        let of_file = Scratch::file_in(Kind::Report, nowhere).unwrap_err();
+        for why in [of_directory, of_file] {
+            assert_eq!(why.to_string(), "No such file or directory (os error 2)");
+        }
     }
 }
