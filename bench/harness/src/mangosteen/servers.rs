@@ -68,6 +68,11 @@ impl Load {
     }
 }
 
+/// One run on a server.
+type One<'o> = &'o mut dyn FnMut(&Contender) -> Result<Value, String>;
+/// Has servers take turns, under a label.
+type Rounds<'r> = &'r dyn Fn(&[Contender], &str, One<'_>) -> Vec<Series>;
+
 /// The programs.
 pub struct Programs {
     kvserver: PathBuf,
@@ -180,11 +185,7 @@ impl Programs {
         &self,
         media: &[(&'static str, PathBuf)],
         sizes: &Sizes,
-        rounds: &dyn Fn(
-            &[Contender],
-            &str,
-            &mut dyn FnMut(&Contender) -> Result<Value, String>,
-        ) -> Vec<Series>,
+        rounds: Rounds<'_>,
     ) -> Vec<Outcome> {
         let loads = LOADS
             .into_iter()
