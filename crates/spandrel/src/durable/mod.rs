@@ -51,6 +51,7 @@ mod opening;
 mod options;
 mod plain;
 mod replica;
+mod turn;
 
 pub use db::{Client, Durable, Report};
 pub use opening::Opening;
