@@ -161,6 +161,7 @@ impl<S> Turn<'_, S> {
                 }
                 // Reads go on, and do not see what is not durable. Where it cannot be undone, they do.
                 Err(why @ (Error::Poisoned(_) | Error::Full(_))) => {
+                    self.discard_results(requests);
                     if self.log.engine().undo(self.arena, handles).is_ok() {
                         let _ = self.log.engine().end_batch(memory, 0);
                     }
