@@ -84,7 +84,7 @@ fn handshake() {
             } else {
                 writeln!(line, "mode {}", adaptive::current_mode())
             };
-            write_all(fd, line.as_bytes());
+            let _ = write_all(fd, line.as_bytes());
             // SAFETY: the descriptor is the pipe made for this purpose.
             unsafe { libc::close(fd) };
         }
@@ -160,42 +160,47 @@ fn write_file(pattern: &[u8]) -> Result<(), i32> {
         return Err(env::errno());
     }
     let stats = adaptive::measured_stats();
-    let mut out = Buffered { fd, line: Line::new() };
+    let mut out = Buffered { fd, line: Line::new(), refused: None };
     let written = if json {
         write!(out, "{}", adaptive::Json(&stats))
     } else {
         write!(out, "{}", adaptive::Text(&stats))
     };
-    let flushed = out.flush();
+    let flushed = written.is_ok() && out.flush().is_ok();
     // SAFETY: `fd` was opened above.
     unsafe { libc::close(fd) };
-    if written.is_ok() && flushed { Ok(()) } else { Err(libc::EIO) }
+    if flushed { Ok(()) } else { Err(out.refused.unwrap_or(libc::EIO)) }
 }
 
 /// Collects small writes into one system call each kilobyte.
 struct Buffered {
     fd: i32,
     line: Line,
+    /// Why the file does not take more: the error's number.
+    refused: Option<i32>,
 }
 
 impl Buffered {
-    fn flush(&mut self) -> bool {
+    fn flush(&mut self) -> core::fmt::Result {
         let line = core::mem::take(&mut self.line);
-        write_all(self.fd, line.as_bytes())
+        self.write_all(line.as_bytes())
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> core::fmt::Result {
+        write_all(self.fd, bytes).map_err(|why| {
+            self.refused.get_or_insert(why);
+            core::fmt::Error
+        })
     }
 }
 
 impl Write for Buffered {
     fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        if self.line.as_bytes().len() + text.len() > 1000 && !self.flush() {
-            return Err(core::fmt::Error);
+        if self.line.as_bytes().len() + text.len() > 1000 {
+            self.flush()?;
         }
         if text.len() > 1000 {
-            return if write_all(self.fd, text.as_bytes()) {
-                Ok(())
-            } else {
-                Err(core::fmt::Error)
-            };
+            return self.write_all(text.as_bytes());
         }
         self.line.write_str(text)
     }

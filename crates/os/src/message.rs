@@ -80,33 +80,38 @@ impl Fd {
 
 impl Write for Fd {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        if write_all(self.0, text.as_bytes()) { Ok(()) } else { Err(fmt::Error) }
+        write_all(self.0, text.as_bytes()).map_err(|_| fmt::Error)
     }
 }
 
-/// Writes all of `bytes`; false when the descriptor refuses them. `errno` is
-/// left as it was found, and the thread is not cancelled here: this happens
+/// Writes all of `bytes`. `errno` is left as it was found, and the thread is not cancelled here: this happens
 /// within malloc.
-pub fn write_all(fd: i32, mut bytes: &[u8]) -> bool {
+///
+/// # Errors
+/// The error's number: the descriptor refuses them.
+pub fn write_all(fd: i32, mut bytes: &[u8]) -> Result<(), i32> {
     // SAFETY: the location of errno is valid for the calling thread.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *errno };
-    let mut ok = true;
+    let mut written = Ok(());
     while !bytes.is_empty() {
         // SAFETY: the pointer and length describe `bytes`.
         let n = unsafe { libc::syscall(libc::SYS_write, fd, bytes.as_ptr(), bytes.len()) };
         if n > 0 {
             bytes = bytes.get(n as usize..).unwrap_or(&[]);
+            continue;
+        }
         // SAFETY: as above.
-        } else if unsafe { *errno } != libc::EINTR {
-            ok = false;
+        let why = unsafe { *errno };
+        if why != libc::EINTR {
+            written = Err(why);
             break;
         }
     }
     // SAFETY: as above.
     unsafe { *errno = before };
-    ok
+    written
 }
 
 /// Writes one line, prefixed `spandrel: `, to standard error.
@@ -117,5 +122,5 @@ pub fn say(args: fmt::Arguments<'_>) {
     let _ = line.write_fmt(args);
     line.len = line.len.min(LINE_BYTES - 1);
     let _ = line.write_str("\n");
-    write_all(2, line.as_bytes());
+    let _ = write_all(2, line.as_bytes());
 }
