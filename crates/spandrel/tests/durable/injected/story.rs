@@ -262,7 +262,7 @@ impl Story {
             db.write(|s| command(s, 1000 + life)).unwrap().unwrap();
             db.close().unwrap_or_else(|why| panic!("{why}: {what}"));
         }
-        self.has_files(&self.path, &["log", "state"], what);
+        self.has_files(&self.path, &["figures", "log", "state"], what);
         let Some((count, copied)) = &said.copied else { return };
         let is_there = self.copy.join("state").exists();
         if copied.is_err() && is_there {
