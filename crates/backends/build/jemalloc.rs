@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use crate::rewrite::{self, Member, Plan};
 
 /// What becomes of the functions that give jemalloc memory or tell it of a fork.
-const HOOKS: [(&str, &str); 9] = [
+const HOOKS: [(&str, &str); 10] = [
+    ("clock_gettime", "spandrel_je_hook_clock_gettime"),
     ("mmap", "spandrel_je_hook_mmap"),
     ("mmap64", "spandrel_je_hook_mmap"),
     ("munmap", "spandrel_je_hook_munmap"),

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use crate::rewrite::{self, Member, Plan};
 
 /// What becomes of the functions that give mimalloc memory.
-const HOOKS: [(&str, &str); 9] = [
+const HOOKS: [(&str, &str); 10] = [
+    ("clock_gettime", "spandrel_mi_hook_clock_gettime"),
     ("mmap", "spandrel_mi_hook_mmap"),
     ("mmap64", "spandrel_mi_hook_mmap"),
     ("munmap", "spandrel_mi_hook_munmap"),

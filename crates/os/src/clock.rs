@@ -1,14 +1,24 @@
 //! A cheap monotonic clock.
 
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+/// Two looks at the processor's counter of ticks are this far apart at least where a debugger executes the thread an instruction at a time: each instruction takes
+/// two switches of processes, which are microseconds. Else they are some tens of ticks apart, unless the thread has just lost its processor.
+#[cfg(target_arch = "x86_64")]
+const STEPPED_TICKS: u64 = 10_000;
 
-/// Read the clock by system calls.
-static BY_CALLS: AtomicBool = AtomicBool::new(false);
+/// Whether a debugger executes the thread an instruction at a time, or records what it executes. The vDSO reads a clock in a loop that ends when the kernel has not
+/// advanced the clock meanwhile: where that loop takes longer than a tick of the kernel it never ends. And a recording debugger does not know its instructions.
+/// Sometimes true without reason.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn is_stepped() -> bool {
+    // SAFETY: reads a counter; no preconditions.
+    let (first, second) = unsafe { (core::arch::x86_64::_rdtsc(), core::arch::x86_64::_rdtsc()) };
+    second.wrapping_sub(first) >= STEPPED_TICKS
+}
 
-/// From now on the clock is read by system calls: a debugger that records what a program executes
-/// does not know the instruction by which the vDSO reads it.
-pub fn avoid_vdso() {
-    BY_CALLS.store(true, Relaxed);
+#[cfg(not(target_arch = "x86_64"))]
+fn is_stepped() -> bool {
+    false
 }
 
 /// Milliseconds since an arbitrary start; as coarse as the kernel's tick (1 to
@@ -73,14 +83,23 @@ fn taken(clock: libc::clockid_t) -> u64 {
 /// A clock; zero where there is none.
 fn read(clock: libc::clockid_t) -> libc::timespec {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    if BY_CALLS.load(Relaxed) {
-        let errno = crate::env::errno();
-        // SAFETY: `now` is a valid, writable timespec, and stays zero on failure.
-        unsafe { libc::syscall(libc::SYS_clock_gettime, clock, &raw mut now) };
-        crate::env::set_errno(errno);
-        return now;
-    }
-    // SAFETY: as above.
-    unsafe { libc::clock_gettime(clock, &mut now) };
+    // SAFETY: `now` is a valid, writable timespec, and stays zero on failure.
+    unsafe { gettime(clock, &raw mut now) };
     now
+}
+
+/// As `clock_gettime`, and not through the vDSO where that may never end. `errno` stays as it is.
+///
+/// # Safety
+/// As there.
+pub unsafe fn gettime(clock: libc::clockid_t, now: *mut libc::timespec) -> i32 {
+    if !is_stepped() {
+        // SAFETY: passed on from the caller.
+        return unsafe { libc::clock_gettime(clock, now) };
+    }
+    let errno = crate::env::errno();
+    // SAFETY: passed on from the caller.
+    let outcome = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, now) };
+    crate::env::set_errno(errno);
+    outcome as i32
 }

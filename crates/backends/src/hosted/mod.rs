@@ -272,6 +272,15 @@ macro_rules! hooks {
                 crate::hosted::refuse_memory()
             }
 
+            /// The vDSO may never end under a debugger.
+            unsafe extern "C" fn clock_gettime(
+                clock: libc::clockid_t,
+                now: *mut libc::timespec,
+            ) -> c_int {
+                // SAFETY: passed on from the allocator.
+                unsafe { spandrel_os::clock::gettime(clock, now) }
+            }
+
             extern "C" fn pthread_atfork(
                 prepare: ForkHandler,
                 parent: ForkHandler,
@@ -287,6 +296,7 @@ macro_rules! hooks {
             $crate::hosted::trampoline!($prefix, "sbrk", sbrk);
             $crate::hosted::trampoline!($prefix, "mremap", mremap);
             $crate::hosted::trampoline!($prefix, "pthread_atfork", pthread_atfork);
+            $crate::hosted::trampoline!($prefix, "clock_gettime", clock_gettime);
         }
     };
 }

@@ -13,7 +13,6 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering::*};
 
 use spandrel_os::barrier;
-use spandrel_os::clock as os_clock;
 use spandrel_os::rseq::{self, Area, CPUS_MOST};
 use spandrel_pages::MIB;
 use spandrel_sync::{Lock, thread_slot};
@@ -153,7 +152,6 @@ pub fn attached() -> Option<*mut Area> {
         return Some(slot.cpu.get().cast());
     }
     if slot.is_stepped.get() {
-        os_clock::avoid_vdso();
         return None;
     }
     // A thread with a cache of its own goes on with that, or ends.
