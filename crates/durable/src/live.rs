@@ -22,39 +22,58 @@ const LONG_NANOS: u64 = 20_000;
 /// Of shorter waits one in this number is measured, and counts as all of them.
 const SHORT_ONE_IN: u64 = 16;
 
-/// What was counted since the state was opened. Words of the file, in this order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(C)]
-pub struct Counts {
-    /// Batches that changed something: so many records, and so many durable writes or fences that commands waited for.
-    pub batches: u64,
-    /// Commands that write, those of batches that changed nothing as well. One that was undone and ran again counts once.
-    pub commands: u64,
-    /// Runs of bytes that the batches had stored.
-    pub runs: u64,
-    /// Bytes of these runs.
-    pub bytes: u64,
-    /// Blocks that capture has noted.
-    pub blocks: u64,
-    /// Blocks that were noted once more in the same batch.
-    pub duplicates: u64,
-    /// Notes that found the table full.
-    pub overflowed: u64,
-    /// Batches that were noted in whole pages.
-    pub coarse: u64,
-    /// Batches of every byte of the state.
-    pub whole: u64,
-    /// Nanoseconds that the measured batches have waited, those that stand for others times their number.
-    pub waited_nanos: u64,
-    /// The last durable batch: its epoch, ...
-    pub epoch: u64,
-    /// ... its sequence, ...
-    pub sequence: u64,
-    /// ... and when it was written, in nanoseconds since 1970; 0: none since the state was opened.
-    pub time: u64,
+/// Counts by name, and as the words of a file.
+macro_rules! counts {
+    ($($(#[$about:meta])* $name:ident,)*) => {
+        /// What was counted since the state was opened. Words of the file, in this order.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub struct Counts {
+            $($(#[$about])* pub $name: u64,)*
+        }
+
+        const COUNTS: usize = [$(stringify!($name)),*].len();
+
+        impl Counts {
+            fn words(&self) -> [u64; COUNTS] {
+                [$(self.$name),*]
+            }
+
+            fn of(words: &[u64; COUNTS]) -> Self {
+                let [$($name),*] = *words;
+                Self { $($name),* }
+            }
+        }
+    };
 }
 
-const COUNTS: usize = size_of::<Counts>() / size_of::<u64>();
+counts! {
+    /// Batches that changed something. Each is one record of the log, and one durable write or fence that its commands wait for.
+    batches,
+    /// Commands that write, those of batches that changed nothing as well. One that was undone and ran again counts once.
+    commands,
+    /// Runs of bytes that the batches had stored.
+    runs,
+    /// Bytes of these runs.
+    bytes,
+    /// Blocks that capture has noted.
+    blocks,
+    /// Blocks that were noted once more in the same batch.
+    duplicates,
+    /// Notes that found the table full.
+    overflowed,
+    /// Batches that were noted in whole pages.
+    coarse,
+    /// Batches of every byte of the state.
+    whole,
+    /// Nanoseconds that the measured batches have waited, those that stand for others times their number.
+    waited_nanos,
+    /// The last durable batch: its epoch, ...
+    epoch,
+    /// ... its sequence, ...
+    sequence,
+    /// ... and when it was written, in nanoseconds since 1970; 0: none since the state was opened.
+    time,
+}
 
 /// Counts that one thread changes and others read.
 pub struct Live {
@@ -72,70 +91,6 @@ impl Default for Live {
 }
 
 impl Counts {
-    fn words(&self) -> [u64; COUNTS] {
-        let Self {
-            batches,
-            commands,
-            runs,
-            bytes,
-            blocks,
-            duplicates,
-            overflowed,
-            coarse,
-            whole,
-            ..
-        } = *self;
-        let Self { waited_nanos, epoch, sequence, time, .. } = *self;
-        [
-            batches,
-            commands,
-            runs,
-            bytes,
-            blocks,
-            duplicates,
-            overflowed,
-            coarse,
-            whole,
-            waited_nanos,
-            epoch,
-            sequence,
-            time,
-        ]
-    }
-
-    fn of(words: &[u64; COUNTS]) -> Self {
-        let [
-            batches,
-            commands,
-            runs,
-            bytes,
-            blocks,
-            duplicates,
-            overflowed,
-            coarse,
-            whole,
-            waited_nanos,
-            epoch,
-            sequence,
-            time,
-        ] = *words;
-        Self {
-            batches,
-            commands,
-            runs,
-            bytes,
-            blocks,
-            duplicates,
-            overflowed,
-            coarse,
-            whole,
-            waited_nanos,
-            epoch,
-            sequence,
-            time,
-        }
-    }
-
     /// Takes what capture counts.
     pub fn set_capture(&mut self, of: Statistics) {
         let Statistics { blocks, duplicates, overflowed, coarse, whole, .. } = of;

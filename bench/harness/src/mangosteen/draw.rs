@@ -29,6 +29,20 @@ pub fn middle(series: &Series, key: &str) -> Option<f64> {
     if series.failed.is_some() { None } else { median(&series.values(key)) }
 }
 
+/// Time per request, as a multiple of another's, against the most that it may be.
+pub fn judge_times(
+    (target, what): (&str, String),
+    ours: &Series,
+    others: &Series,
+    most: f64,
+) -> Option<Verdict> {
+    let ratio = middle(others, "rate")? / middle(ours, "rate")?;
+    let mut verdict = Verdict::new(target, what, ratio, most, "×");
+    let pairs = ours.values("rate").into_iter().zip(others.values("rate"));
+    verdict.between = middle_between(&pairs.map(|(one, two)| two / one).collect::<Vec<_>>());
+    Some(verdict)
+}
+
 impl Outcome {
     fn of(&self, name: &str) -> Option<&Series> {
         self.series.iter().find(|series| series.contender.name == name)
@@ -40,13 +54,8 @@ impl Outcome {
 
     /// Time per request, as a multiple of another store's.
     fn judge(&self, target: &str, other: &str, most: f64) -> Option<Verdict> {
-        let (ours, others) = (self.of(STATE)?, self.of(other)?);
-        let ratio = middle(others, "rate")? / middle(ours, "rate")?;
         let what = format!("time of {}: {other}", self.title());
-        let mut verdict = Verdict::new(target, what, ratio, most, "×");
-        let pairs = ours.values("rate").into_iter().zip(others.values("rate"));
-        verdict.between = middle_between(&pairs.map(|(one, two)| two / one).collect::<Vec<_>>());
-        Some(verdict)
+        judge_times((target, what), self.of(STATE)?, self.of(other)?, most)
     }
 
     /// What is promised of it.

@@ -1,6 +1,6 @@
 //! Servers that speak Redis' protocol: `kvserver` on a durable state, and Redis with and without its log, under `redis-benchmark` and YCSB.
 
-use super::draw::{DISK, middle, per_second};
+use super::draw::{DISK, judge_times, middle, per_second};
 use super::list::Sizes;
 use crate::brug::redis as ycsb;
 use crate::redis::load::rate;
@@ -13,7 +13,7 @@ use spandrel_console::terminal::table;
 use spandrel_measure::contender::{Contender, Role};
 use spandrel_measure::places;
 use spandrel_measure::rounds::Series;
-use spandrel_report::numbers::{Summary, digits, median, middle_between, time};
+use spandrel_report::numbers::{Summary, digits, time};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -253,13 +253,8 @@ impl Outcome {
             (8, _) => (ALWAYS, 1.0 / 2.0),
             _ => (VOLATILE, 1.0 / 0.8),
         };
-        let (ours, others) = (self.of(STATE)?, self.of(other)?);
-        let ratio = middle(others, "rate")? / middle(ours, "rate")?;
         let what = format!("kvserver, time of {}: {}", self.title(), other.replace('\n', " "));
-        let mut verdict = Verdict::new("D1", what, ratio, most, "×");
-        let pairs = ours.values("rate").into_iter().zip(others.values("rate"));
-        verdict.between = middle_between(&pairs.map(|(one, two)| two / one).collect::<Vec<_>>());
-        Some(verdict)
+        judge_times(("D1", what), self.of(STATE)?, self.of(other)?, most)
     }
 
     /// What did not work.
@@ -292,7 +287,6 @@ impl Outcome {
 /// A table of each medium: requests in a second, and the server's time for one.
 pub fn tables(outcomes: &[Outcome]) -> Vec<Plain> {
     let mut media: Vec<&str> = outcomes.iter().map(|outcome| outcome.medium).collect();
-    media.dedup();
     media.sort_unstable();
     media.dedup();
     let names: Vec<String> = Programs::servers().into_iter().map(|server| server.name).collect();
@@ -302,7 +296,7 @@ pub fn tables(outcomes: &[Outcome]) -> Vec<Plain> {
         header.extend(names.iter().cloned());
         header.extend(["× always".into(), "× redis".into()]);
         let rows = outcomes.iter().filter(|outcome| outcome.medium == medium).map(|outcome| {
-            let of = |name: &str, key| median(&outcome.of(name)?.values(key));
+            let of = |name: &str, key| middle(outcome.of(name)?, key);
             let mut cells = vec![outcome.load.name()];
             cells.extend(names.iter().map(|name| {
                 let both = of(name, "rate").zip(of(name, "cpu_ns"));

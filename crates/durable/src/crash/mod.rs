@@ -113,6 +113,27 @@ fn states(rounds: u8) -> Vec<Vec<u8>> {
     states
 }
 
+/// Failures during a recovery, which has made `life` of a disk, and of a batch and the replica after it: the number of images.
+fn fails_again(
+    (disk, unit): (&Disk, Unit),
+    life: &mut Life<'_>,
+    settles: bool,
+    bounds: &Bounds,
+) -> Result<usize, String> {
+    let before = life.state.clone();
+    life.batch(200);
+    life.follow(1, settles);
+    let check = |image: &[u8], moment: &Moment<'_>| {
+        let (after, control) = (Disk::from_image(unit, IMAGE_BYTES, image), Control::default());
+        let again = Life::open(&after, &control, 100)?;
+        let is_next = again.state == life.state;
+        let is_before = moment.notes.is_empty() && again.state == before;
+        if is_next || is_before { Ok(()) } else { Err("recovery that was cut off".into()) }
+    };
+    let outcome = disk.journal().images(bounds, check).map_err(|found| found.to_string())?;
+    Ok(outcome.images)
+}
+
 /// `pace`: how far the replica is behind.
 fn every_failure_is_survived(unit: Unit, pace: usize, seed: u64) {
     const ROUNDS: u8 = 12;
@@ -143,18 +164,8 @@ fn every_failure_is_survived(unit: Unit, pace: usize, seed: u64) {
         if number % 32 != 0 {
             return Ok(());
         }
-        let before = life.state.clone();
-        life.batch(200);
-        life.follow(1, true);
-        let again = |image: &[u8], moment: &Moment<'_>| {
-            let (after, control) = (Disk::from_image(unit, IMAGE_BYTES, image), Control::default());
-            let again = Life::open(&after, &control, 100)?;
-            let is_next = again.state == life.state;
-            let is_before = moment.notes.is_empty() && again.state == before;
-            if is_next || is_before { Ok(()) } else { Err("recovery that was cut off".into()) }
-        };
         let bounds = Bounds { drawn: 4, most: 16, ..Bounds::default() };
-        after.journal().images(&bounds, again).map(|_| ()).map_err(|found| found.to_string())
+        fails_again((&after, unit), &mut life, true, &bounds).map(drop)
     };
     let bounds = Bounds { drawn: 48, most: 1024, seed, ..Bounds::default() };
     let outcome =

@@ -7,33 +7,20 @@ use std::cell::Cell;
 use std::prelude::v1::*;
 use std::{env, println, vec};
 
-use spandrel_pmem::simulator::{Bounds, Disk, Point as Moment, Unit};
+use spandrel_pmem::simulator::{Bounds, Disk, Drawn, Point as Moment, Unit};
 
-use super::{IMAGE_BYTES, Life, PAGES, fresh};
+use super::{IMAGE_BYTES, Life, PAGES, fails_again, fresh};
 use crate::control::Control;
 
-/// SplitMix64.
-struct Drawn(u64);
-
-impl Drawn {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut drawn = self.0;
-        drawn = (drawn ^ drawn >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        drawn = (drawn ^ drawn >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (drawn ^ drawn >> 31) as usize % end
-    }
-
-    fn is_one_in(&mut self, count: usize) -> bool {
-        self.below(count) == 0
-    }
+fn is_one_in(drawn: &mut Drawn, count: usize) -> bool {
+    drawn.below(count) == 0
 }
 
 /// Runs of a batch that is shorter than a quarter of the ring; they may lie over each other.
 fn runs(drawn: &mut Drawn) -> Vec<(usize, usize)> {
     let mut runs = vec![];
     for _ in 0..1 + drawn.below(5) {
-        let len = if drawn.is_one_in(4) { 1 + drawn.below(1200) } else { 1 + drawn.below(64) };
+        let len = if is_one_in(drawn, 4) { 1 + drawn.below(1200) } else { 1 + drawn.below(64) };
         let end = PAGES * 4096 - len;
         let run = (drawn.below(end), len);
         // Runs of a record do not touch.
@@ -46,8 +33,8 @@ fn runs(drawn: &mut Drawn) -> Vec<(usize, usize)> {
 
 /// One life: the images that were looked at.
 fn live(seed: u64) -> Result<u64, String> {
-    let mut drawn = Drawn(seed);
-    let unit = if drawn.is_one_in(2) { Unit::Sector } else { Unit::TornSector };
+    let mut drawn = Drawn::new(seed);
+    let unit = if is_one_in(&mut drawn, 2) { Unit::Sector } else { Unit::TornSector };
     let (disk, mut epoch) = (fresh(unit), 1000);
     let mut control = Control::default();
     let mut states: Vec<Vec<u8>> = vec![vec![0; PAGES * 4096]];
@@ -71,11 +58,11 @@ fn live(seed: u64) -> Result<u64, String> {
             }
             states.push(life.state.clone());
             life.commit(&runs, round as u64);
-            let settles = drawn.is_one_in(4);
+            let settles = is_one_in(&mut drawn, 4);
             life.follow(pace, settles);
         }
         // An ending in order; else a failure with all that was written.
-        if drawn.is_one_in(3) {
+        if is_one_in(&mut drawn, 3) {
             life.follow(64, true);
             life.replica.settle(true).map_err(|why| format!("{why:?}"))?;
         }
@@ -100,20 +87,10 @@ fn looked_at(disk: &Disk, unit: Unit, seed: u64, states: &[Vec<u8>]) -> Result<u
         if !number.is_multiple_of(8) {
             return Ok(());
         }
-        // A failure during this recovery, and of a batch and the replica after it.
-        let before = life.state.clone();
-        life.batch(200);
-        life.follow(1, number.is_multiple_of(16));
-        let again = |image: &[u8], moment: &Moment<'_>| {
-            nested.set(nested.get() + 1);
-            let (after, control) = (Disk::from_image(unit, IMAGE_BYTES, image), Control::default());
-            let again = Life::open(&after, &control, 100)?;
-            let is_next = again.state == life.state;
-            let is_before = moment.notes.is_empty() && again.state == before;
-            if is_next || is_before { Ok(()) } else { Err("recovery that was cut off".into()) }
-        };
         let bounds = Bounds { drawn: 2, most: 4, seed, ..Bounds::default() };
-        after.journal().images(&bounds, again).map(|_| ()).map_err(|found| found.to_string())
+        let images = fails_again((&after, unit), &mut life, number.is_multiple_of(16), &bounds)?;
+        nested.set(nested.get() + images as u64);
+        Ok(())
     };
     let bounds = Bounds { drawn: 4, most: 8, seed, ..Bounds::default() };
     let outcome = disk.journal().images(&bounds, check).map_err(|found| found.to_string())?;

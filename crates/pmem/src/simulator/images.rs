@@ -205,7 +205,7 @@ impl Replay<'_> {
         outcome.exhaustive += usize::from(all.is_some());
         let point = Point { event, notes: &self.notes };
         let mut image = self.certain.clone();
-        let mut drawn = Drawn(bounds.seed ^ event as u64);
+        let mut drawn = Drawn::new(bounds.seed ^ event as u64);
         let count = all.unwrap_or(bounds.drawn + 2);
         for number in 0..count {
             let mut rest = number;
@@ -248,11 +248,18 @@ impl Replay<'_> {
     }
 }
 
-/// SplitMix64.
-struct Drawn(u64);
+/// Numbers that a seed decides: SplitMix64.
+#[derive(Clone, Copy, Debug)]
+pub struct Drawn(u64);
 
 impl Drawn {
-    fn below(&mut self, end: usize) -> usize {
+    /// The numbers of a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number, from 0 to `end`, which is not among them and not 0.
+    pub fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut drawn = self.0;
         drawn = (drawn ^ drawn >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -39,6 +39,6 @@ mod journal;
 mod memory;
 
 pub use disk::Disk;
-pub use images::{Bounds, Found, Outcome, Point};
+pub use images::{Bounds, Drawn, Found, Outcome, Point};
 pub use journal::{Event, Journal, SECTOR_BYTES, Unit};
 pub use memory::Memory;

@@ -91,7 +91,7 @@ fn copy_files(from: &Path, to: &Path) {
     }
 }
 
-/// Makes a state as a kill leaves it: the log has all that the state lacks. False: it took so long that the state's file was synced, and what was copied is from before and after it.
+/// Makes a state as a kill leaves it: the log has all that the state lacks. False: the thread of the log synced the state's file while it was copied, so that the copy is no such state.
 fn leave_as_killed(path: &Path, killed: &Path) -> bool {
     if path.exists() {
         fs::remove_dir_all(path).unwrap();
