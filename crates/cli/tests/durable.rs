@@ -166,11 +166,11 @@ fn what_a_state_does_not_need_is_released() {
     let bytes = |file: &str| path.join(file).metadata().unwrap().len();
     let before = bytes("state");
     // What a command that was killed has left.
-    std::fs::create_dir(path.join("compacting")).unwrap();
-    std::fs::write(path.join("compacting/state"), "half").unwrap();
+    std::fs::create_dir(path.join(".spandrel-compacting")).unwrap();
+    std::fs::write(path.join(".spandrel-compacting/state"), "half").unwrap();
     says(&spandrel("compact", &path), 0, " released; it has ");
     assert!(bytes("state") < before, "{before}");
-    assert!(!path.join("compacting").exists());
+    assert!(!path.join(".spandrel-compacting").exists());
     let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
     let output =
         command.args(["durable", "compact", "--log", "64KiB"]).arg(&path).output().unwrap();
@@ -186,4 +186,21 @@ fn what_a_state_does_not_need_is_released() {
     db.write(|map| map.insert(&key(7), b"8")).unwrap().unwrap();
     db.close().unwrap();
     assert_eq!(open(&path).read(|map| map.get(&key(7)).map(<[u8]>::to_vec)), Some(b"8".to_vec()));
+}
+
+#[test]
+fn a_file_of_the_users_is_left_alone() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = place.path().join("numbers");
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(path.join("figures"), "of last year").unwrap();
+    let db = open(&path);
+    db.write(|s| s.of.insert(1, 2)).unwrap().unwrap();
+    // Without figures nothing is known of it.
+    says(&spandrel("info", &path), 2, "a process has the state open");
+    db.close().unwrap();
+    assert_eq!(std::fs::read(path.join("figures")).unwrap(), b"of last year");
+    says(&spandrel("info", &path), 0, "the state has all batches");
+    says(&spandrel("compact", &path), 0, "numbers: ");
+    assert_eq!(std::fs::read(path.join("figures")).unwrap(), b"of last year");
 }

@@ -69,8 +69,8 @@ impl<'a> Engine<'a> {
         self.check()?;
         let Some((count, bytes)) = self.runs.size() else { return Err(self.note_too_long()) };
         let live = self.front.control().live();
-        self.counts.commands += commands;
         if count == 0 {
+            self.counts.commands += commands;
             live.show(&self.counts);
             return Ok(None);
         }
@@ -91,6 +91,7 @@ impl<'a> Engine<'a> {
         match point {
             Ok((point, time)) => {
                 self.counts.batches += 1;
+                self.counts.commands += commands;
                 self.counts.runs += count;
                 self.counts.bytes += bytes;
                 self.counts.waited_nanos += waited_nanos;

@@ -238,10 +238,20 @@ impl Figures {
     }
 }
 
+/// Whether a file is one of figures, or an empty one of this user: another file of that name is the user's own.
+fn is_ours(file: &Image) -> bool {
+    let mut magic = [0; size_of::<u64>()];
+    let read = file.read_at(&mut magic, 0);
+    let is_figures = read == Ok(0) || read == Ok(magic.len()) && word(&magic) == MAGIC;
+    is_figures && crate::directory::check_file(file).is_ok()
+}
+
 /// Removes the file of an earlier process: it says nothing of the one that opens the state.
 pub fn forget(path: &CStr) {
-    // What cannot be removed is written over.
-    let _ = image::remove(path);
+    if Image::open(path, Access::Read).is_ok_and(|file| is_ours(&file)) {
+        // What cannot be removed is written over.
+        let _ = image::remove(path);
+    }
 }
 
 /// Writes the file of an open state.
@@ -268,11 +278,10 @@ pub struct Now {
 }
 
 impl Publisher {
-    /// Of the state with that number; the file has that path. One that is there is written over.
+    /// Of the state with that number; the file has that path. Where another file has it, no figures are written.
     pub fn new(path: &CStr, identity: u64) -> Self {
-        let file = Image::create(path).or_else(|_| Image::open(path, Access::Write)).ok();
-        // Another user's file is left alone.
-        let file = file.filter(|file| crate::directory::check_file(file).is_ok());
+        let there = || Image::open(path, Access::Write).ok().filter(is_ours);
+        let file = Image::create(path).ok().or_else(there);
         Self { file, identity, opened: clock::calendar_nanos(), syncs: 0 }
     }
 

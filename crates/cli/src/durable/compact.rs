@@ -23,7 +23,7 @@ use spandrel_report::numbers::bytes;
 /// A log that has grown gets the length of a new one.
 const LOG_BYTES: u64 = 64 << 20;
 /// Where the copy lies meanwhile, in the state's directory.
-const BESIDE: &str = "compacting";
+const BESIDE: &str = ".spandrel-compacting";
 
 /// Compacts a state.
 pub fn run(args: &CompactArgs) -> Result<u8, Failure> {
