@@ -1,5 +1,7 @@
 //! A cheap monotonic clock.
 
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 /// Two looks at the processor's counter of ticks are this far apart at least where a debugger executes the thread an instruction at a time: each instruction takes
 /// two switches of processes, which are microseconds. Else they are some tens of ticks apart, unless the thread has just lost its processor.
 #[cfg(target_arch = "x86_64")]
@@ -23,10 +25,26 @@ fn is_stepped() -> bool {
 
 /// Milliseconds since an arbitrary start; as coarse as the kernel's tick (1 to
 /// 10 ms), read through the vDSO without a system call.
+///
+/// The clock stands still for a thread that a debugger executes an instruction at a time. What is due now and then is due all the time where each instruction takes
+/// tens of microseconds: the thread would do nothing else.
 pub fn coarse_ms() -> u64 {
-    let now = read(libc::CLOCK_MONOTONIC_COARSE);
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+    if is_stepped() {
+        return LAST_MS.load(Relaxed);
+    }
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a valid, writable timespec, and stays zero on failure.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
+    let ms = now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000;
+    // Threads read the word much more often than it changes.
+    if LAST_MS.load(Relaxed) != ms {
+        LAST_MS.store(ms, Relaxed);
+    }
+    ms
 }
+
+/// What [`coarse_ms`] has returned last.
+static LAST_MS: AtomicU64 = AtomicU64::new(0);
 
 /// Microseconds since an arbitrary start, exactly: for what takes some.
 pub fn micros() -> u64 {

@@ -10,7 +10,7 @@ mod judge;
 mod work;
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ impl History {
     /// # Panics
     /// The file cannot be opened.
     pub fn open(path: &Path) -> Self {
-        Self(OpenOptions::new().append(true).create(true).open(path).unwrap())
+        Self(OpenOptions::new().read(true).append(true).create(true).open(path).unwrap())
     }
 
     /// One system call: lines do not mix.
@@ -48,6 +48,17 @@ impl History {
         let mut line = event.to_string();
         line.push('\n');
         (&self.0).write_all(line.as_bytes()).unwrap();
+    }
+
+    /// A kill ends a write where a page of the file ends. A call whose line is torn has not begun, and a call
+    /// whose return is torn is a maybe.
+    fn remove_torn_line(&self) {
+        let mut text = Vec::new();
+        (&self.0).seek(SeekFrom::Start(0)).and_then(|_| (&self.0).read_to_end(&mut text)).unwrap();
+        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+        if whole < text.len() {
+            self.0.set_len(whole as u64).unwrap();
+        }
     }
 
     /// A client (of 64 at most) is about to have these commands done.
@@ -71,6 +82,7 @@ impl History {
 
     /// The same of a store that began to fail at that time: what has returned since does not count.
     pub fn crash_since(&self, at: u64) {
+        self.remove_torn_line();
         self.append(&json!({ "crash": at, "until": now() }));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use spandrel_histories::{Verdict, judge};
+use spandrel_histories::{Command, History, Verdict, judge, now};
 
 /// The verdict on a history of these lines, in which each word of a list is in quotes.
 fn verdict(lines: &[&str]) -> Verdict {
@@ -156,4 +156,22 @@ fn what_is_no_history_is_refused() {
         assert!(matches!(verdict, Verdict::Malformed(_)), "{lines:?}: {verdict:?}");
     }
     assert!(matches!(judge(Path::new("/no/history")), Verdict::Malformed(_)));
+}
+
+#[test]
+fn a_line_that_a_kill_has_torn_is_no_event() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("history");
+    let history = History::open(&path);
+    let set = Command::Set("a:x".into(), "v".into());
+    let open = history.call(1, std::slice::from_ref(&set));
+    history.returned(open, now(), &[Some("OK".into())]);
+    let mut torn = std::fs::read_to_string(&path).unwrap();
+    torn.push_str(r#"{"call":7,"client":1,"do":[["set","a:"#);
+    std::fs::write(&path, torn).unwrap();
+    history.crash();
+    let open = history.call(1, &[Command::Get("a:x".into())]);
+    history.returned(open, now(), &[Some("v".into())]);
+    let verdict = judge(&path);
+    assert!(matches!(verdict, Verdict::Linearizable(_)), "{verdict:?}");
 }
