@@ -62,7 +62,7 @@ typedef int (*spandrel_durable_command)(spandrel_durable *state, void *argument)
 typedef struct spandrel_durable_options {
     size_t struct_size;
     size_t limit;      /* bytes that the state may have at most, for which address space is set aside: 64 GiB */
-    uint64_t log_size; /* bytes of the log: 64 MiB for a new one. For a command that changes more than the log holds it becomes longer */
+    uint64_t log_size; /* bytes of the log; 0: 64 MiB for a new one, which becomes longer where commands fill it soon. For a command that changes more than the log holds it becomes longer in any case */
     uint64_t layout;   /* number of the program's layout of objects: a state made with another is refused; 0: any */
     size_t block_size; /* bytes of the blocks in which stores are noted: 16, 32, 64 or 128; 32 */
     size_t clients;    /* threads that run commands at a time; others wait. At most 1024; 256 */

@@ -19,6 +19,7 @@ mod tune;
 use args::{Args, Task};
 use clap::Parser;
 use spandrel_console::{Failure, say, shutdown};
+use std::io::Write as _;
 use std::process::ExitCode;
 
 /// Names the library, as `--lib` does.
@@ -30,7 +31,10 @@ fn main() -> ExitCode {
         // SAFETY: the process has one thread.
         unsafe { std::env::remove_var(LIBRARY) };
     }
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(why) => return ended(help(&why)),
+    };
     shutdown::listen();
     let done = match args.task {
         Task::Run(asked) => run::run(&asked),
@@ -44,6 +48,19 @@ fn main() -> ExitCode {
     };
     // A signal that is just ending the command decides how it ends.
     let _steady = shutdown::steady();
+    ended(done)
+}
+
+/// Prints what is asked for beside a task, or why the arguments say none.
+fn help(why: &clap::Error) -> Result<u8, Failure> {
+    let printed = why.print().and_then(|()| std::io::stdout().flush());
+    if !why.use_stderr() {
+        say::written(printed)?;
+    }
+    Ok(u8::try_from(why.exit_code()).unwrap_or(2))
+}
+
+fn ended(done: Result<u8, Failure>) -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(Failure { code, message }) => {

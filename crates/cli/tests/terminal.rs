@@ -131,3 +131,15 @@ fn a_bar_counts_the_steps_of_its_own_stage() {
     assert!(counts.len() > 1, "{text:?}");
     assert!(counts.iter().all(|(done, all)| done <= all && *all > 0), "{counts:?}");
 }
+
+#[test]
+fn help_that_cannot_be_written_is_a_failure() {
+    for words in [&["--version"][..], &["--help"], &["run", "--help"], &["durable", "help"]] {
+        let full = File::create("/dev/full").unwrap();
+        let done = Command::new(env!("CARGO_BIN_EXE_spandrel")).args(words).stdout(full).output();
+        let done = done.unwrap();
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains("standard output: No space left"), "{words:?}: {said}");
+    }
+}

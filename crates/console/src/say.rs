@@ -48,7 +48,11 @@ pub fn last(text: impl Display) {
     let _ = writeln!(stderr().lock(), "{text}");
 }
 
-fn written(outcome: std::io::Result<()>) -> Result<(), Failure> {
+/// What became of a write to standard output.
+///
+/// # Errors
+/// The reader has gone away, which needs no message; or the system's reason.
+pub fn written(outcome: std::io::Result<()>) -> Result<(), Failure> {
     outcome.map_err(|why| match why.kind() {
         ErrorKind::BrokenPipe => Failure::unread(),
         _ => Failure::refused(format!("standard output: {why}")),

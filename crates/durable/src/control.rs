@@ -56,8 +56,11 @@ pub struct Control {
     is_closing: AtomicU32,
     /// Why the replica cannot go on; 0: it can.
     failure: AtomicI32,
-    /// Records that the replica has brought into the file.
+    /// Records that the replica has brought into the file, and the position behind the last of them.
     applied: AtomicU64,
+    applied_to: AtomicU64,
+    /// The front end waits for that position.
+    is_applied_awaited: AtomicU32,
     /// What was counted, for other processes.
     live: CachePadded<Live>,
 }
@@ -67,6 +70,7 @@ impl Control {
     pub fn begin(&self, at: u64) {
         self.tail.store(at, Release);
         self.head.store(at, Release);
+        self.applied_to.store(at, Release);
     }
 
     /// The records before this position are durable.
@@ -136,9 +140,25 @@ impl Control {
         Some(self.failure.load(Acquire)).filter(|why| *why != 0)
     }
 
-    /// The replica has brought a record into the file.
-    pub fn note_applied(&self, records: u64) {
-        self.applied.fetch_add(records, Relaxed);
+    /// The replica has brought another record into the file, which ends at that position. The record need not be durable there.
+    pub fn note_applied(&self, to: u64) {
+        self.applied.fetch_add(1, Relaxed);
+        // In one order with the look at the flag, as the front end raises the flag before it looks at the position.
+        self.applied_to.store(to, SeqCst);
+        if self.is_applied_awaited.load(SeqCst) != 0 {
+            self.is_applied_awaited.store(0, Relaxed);
+            self.head_bell.ring();
+        }
+    }
+
+    /// Asks the replica to say when it has brought another record into the file.
+    pub fn ask_applied(&self) {
+        self.is_applied_awaited.store(1, SeqCst);
+    }
+
+    /// The file has the records before this position; a loss of power may take them from it.
+    pub fn applied_to(&self) -> u64 {
+        self.applied_to.load(SeqCst)
     }
 
     /// Figures for other processes.

@@ -115,6 +115,7 @@ pub fn check_file(file: &Image) -> Result<(), Error> {
 }
 
 /// The paths of a directory's files.
+#[derive(Clone)]
 pub struct Paths {
     /// The directory.
     pub directory: CPath,

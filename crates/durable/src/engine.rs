@@ -162,8 +162,8 @@ impl<'a> Engine<'a> {
             // SAFETY: promised by the caller.
             unsafe { self.take_runs(memory) };
         }
-        let is_settled = self.front.settle().is_ok();
-        let undone = self.put_back(memory, is_settled);
+        let is_applied = self.front.await_applied().is_ok();
+        let undone = self.put_back(memory, is_applied);
         memory.notes().begin();
         // SAFETY: promised by the caller.
         let undone = undone.and_then(|()| unsafe { heap.reload() }.map_err(Error::from));
@@ -197,8 +197,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Reads the bytes of the runs from the state's file, and from records that it may lack unless it is settled; all bytes, if the list does not have all runs.
-    fn put_back(&mut self, memory: &Memory, is_settled: bool) -> Result<(), Error> {
+    /// Reads the bytes of the runs from the state's file, and from records that it may lack unless `is_applied`; all bytes, if the list does not have all runs.
+    fn put_back(&mut self, memory: &Memory, is_applied: bool) -> Result<(), Error> {
         let base = memory.base().as_ptr() as usize;
         let (disk, runs) = (self.front.disk(), &self.runs);
         let each = |see: &mut dyn FnMut(*const u8, usize)| match runs.size() {
@@ -215,9 +215,11 @@ impl<'a> Engine<'a> {
                 Err(why) => outcome = Err(why.into()),
             }
         });
-        if is_settled || outcome.is_err() {
+        if is_applied || outcome.is_err() {
             return outcome;
         }
+        let (from, to) = (self.front.control().head(), self.front.ring().end());
+        disk.ring().recall(self.front.ring().shape(), from, to)?;
         let mut put = |offset: u64, part: &[u8]| {
             let from = base.saturating_add(usize::try_from(offset).unwrap_or(usize::MAX));
             each(&mut |at, len| {
@@ -243,6 +245,11 @@ impl<'a> Engine<'a> {
     /// Bytes of the log that the last batch needed that was too long.
     pub fn needed(&self) -> u64 {
         self.needed
+    }
+
+    /// Bytes of the log.
+    pub fn capacity(&self) -> u64 {
+        self.front.ring().shape().capacity
     }
 
     /// Goes on counting from there.

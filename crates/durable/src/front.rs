@@ -127,21 +127,22 @@ impl<'a, D: Disk> Front<'a, D> {
         self.disk
     }
 
-    /// Waits until the state's file has all records durably.
+    /// Waits until the state's file has all records. Durable they are in the ring.
     ///
     /// # Errors
     /// [`Refused::Full`]: the replica does not go on.
-    pub fn settle(&self) -> Result<(), Refused> {
-        let (_, head) = self.control.bells();
+    pub fn await_applied(&self) -> Result<(), Refused> {
+        let (tail, head) = self.control.bells();
         loop {
             let seen = head.seen();
-            if self.control.head() == self.ring.end() {
+            self.control.ask_applied();
+            if self.control.applied_to() == self.ring.end() {
                 return Ok(());
             }
             if let Some(why) = self.control.failure() {
                 return Err(Refused::Full(why));
             }
-            self.control.ask();
+            tail.ring();
             head.wait(seen, LOOK_MS);
         }
     }

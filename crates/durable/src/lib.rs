@@ -40,6 +40,8 @@ pub mod inspect;
 #[cfg(not(loom))]
 pub mod live;
 #[cfg(not(loom))]
+pub mod log_file;
+#[cfg(not(loom))]
 pub mod notes;
 #[cfg(not(loom))]
 pub mod recovery;

@@ -76,6 +76,7 @@ impl<'a, D: Disk> Replica<'a, D> {
         mut copy: Option<&mut Copy>,
     ) -> Result<Header, Failed> {
         if self.ties.newest().is_complete {
+            self.disk.allow(Which::Image, self.bytes)?;
             self.ties.write(self.disk, self.reader.point(), false)?;
             self.sync()?;
             self.ties.synced(self.disk);
@@ -126,6 +127,7 @@ impl<'a, D: Disk> Replica<'a, D> {
         let point = self.reader.point();
         if newest.point != point || newest.is_complete != is_complete {
             self.sync()?;
+            self.disk.allow(Which::Image, self.bytes)?;
             self.ties.write(self.disk, point, is_complete)?;
             self.sync()?;
             self.ties.synced(self.disk);

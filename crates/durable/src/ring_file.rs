@@ -47,6 +47,18 @@ impl RingFile {
     /// # Errors
     /// The error's number.
     pub fn new(image: &Image, is_in_memory: bool) -> Result<Self, Failed> {
+        let mut ring = Self::blank(image, is_in_memory)?;
+        if ring.is_written() {
+            ring.read_all(image)?;
+        }
+        Ok(ring)
+    }
+
+    /// The same of a file of zeroes, which is not read.
+    ///
+    /// # Errors
+    /// As for [`RingFile::new`].
+    pub fn blank(image: &Image, is_in_memory: bool) -> Result<Self, Failed> {
         let len =
             usize::try_from(image.bytes().map_err(Failed)?).map_err(|_| Failed(libc::EFBIG))?;
         if len == 0 || !len.is_multiple_of(PAGE_BYTES) {
@@ -74,7 +86,6 @@ impl RingFile {
             map(Mapping::Shared).map_err(Failed)?;
         } else {
             let (file, is_direct) = image.reopen_durable().map_err(Failed)?;
-            ring.read_all(image)?;
             ring.kind = Kind::Written { file, is_direct };
         }
         Ok(ring)
@@ -98,32 +109,74 @@ impl RingFile {
         Ok(())
     }
 
+    /// Whether records become durable by writes to a disk.
+    pub fn is_written(&self) -> bool {
+        matches!(self.kind, Kind::Written { .. })
+    }
+
     /// Fences and durable writes that were waited for.
     pub fn waits(&self) -> u64 {
         self.waits.load(core::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Gives the memory back that has the positions from `from` up to `to` of the ring, which no thread reads any more, and none has written to since. The file
-    /// keeps them.
-    pub fn forget(&self, shape: Shape, from: u64, to: u64) {
-        if !matches!(self.kind, Kind::Written { .. }) {
-            return;
-        }
+    /// Calls `see` with the places in the file, and the lengths, of the positions from `from` up to `to` of the ring: two, as they may go over the end.
+    fn places(shape: Shape, from: u64, to: u64, mut see: impl FnMut(u64, u64)) {
         let capacity = shape.capacity.max(1);
         let mut at = from;
         while at < to {
             let within = at % capacity;
             let len = (to - at).min(capacity - within);
-            let first = (ring::FIRST + within).next_multiple_of(PAGE_BYTES as u64);
-            let end = (ring::FIRST + within + len) / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+            see(ring::FIRST + within, len);
+            at += len;
+        }
+    }
+
+    /// Gives the memory back that has the positions from `from` up to `to` of the ring, which no thread reads any more, and none has written to since. The file
+    /// keeps them.
+    pub fn forget(&self, shape: Shape, from: u64, to: u64) {
+        if !self.is_written() {
+            return;
+        }
+        Self::places(shape, from, to, |at, len| {
+            let first = at.next_multiple_of(PAGE_BYTES as u64);
+            let end = (at + len) / PAGE_BYTES as u64 * PAGE_BYTES as u64;
             if let Some(bytes) = end.checked_sub(first).filter(|bytes| *bytes > 0)
                 && let Some(place) = self.place(first, usize::try_from(bytes).unwrap_or(usize::MAX))
             {
                 // SAFETY: whole pages of the mapping, whose contents are not needed, as the caller promises. A refusal costs memory only.
                 let _ = unsafe { madvise(place.cast(), bytes as usize, Advice::LinuxRemove) };
             }
-            at += len;
-        }
+        });
+    }
+
+    /// Has memory hold again what the file has at the positions from `from` up to `to` of the ring, whose records are durable. No other thread uses these.
+    ///
+    /// # Errors
+    /// The error's number.
+    pub fn recall(&self, shape: Shape, from: u64, to: u64) -> Result<(), Failed> {
+        let Kind::Written { file, is_direct } = &self.kind else { return Ok(()) };
+        let mut outcome = Ok(());
+        Self::places(shape, from, to, |at, len| {
+            // Whole pages, as the file may be read past the page cache.
+            let (first, end) = match is_direct {
+                true => (
+                    at / PAGE_BYTES as u64 * PAGE_BYTES as u64,
+                    (at + len).next_multiple_of(PAGE_BYTES as u64),
+                ),
+                false => (at, at + len),
+            };
+            let len = usize::try_from(end - first).unwrap_or(usize::MAX);
+            let place = self.place(first, len);
+            // SAFETY: within the mapping, which no other thread uses there.
+            let into = place.map(|place| unsafe { slice::from_raw_parts_mut(place, len) });
+            let read = into
+                .ok_or(Failed::DAMAGED_LOG)
+                .and_then(|into| file.read_at(into, first).map_err(Failed));
+            outcome = outcome.and(
+                read.and_then(|read| if read == len { Ok(()) } else { Err(Failed::DAMAGED_LOG) }),
+            );
+        });
+        outcome
     }
 
     /// The words that say how a record becomes durable.
@@ -276,6 +329,11 @@ mod tests {
         read.forget(shape, found.end() + shape.capacity / 2, found.end() + shape.capacity);
         let has_gone = before - resident() >= 24 << 10;
         assert_eq!(has_gone, !is_in_memory);
+        // And come back from there.
+        let from = found.end() + shape.capacity / 2;
+        read.recall(shape, from, from + shape.capacity / 2).unwrap();
+        read.read(0, &mut same).unwrap();
+        assert!(bytes == same);
         let mut again = vec![0; bytes.len()];
         assert_eq!(
             Image::open(&path, Access::Read).unwrap().read_at(&mut again, 0),

@@ -86,7 +86,7 @@ impl StateFile {
         if is_mapped { Ok(()) } else { self.image.check_limit(end).map_err(Failed) }
     }
 
-    /// Stores bytes at an offset. No other thread does meanwhile.
+    /// Stores bytes at an offset that [`StateFile::allow`] has allowed. No other thread does meanwhile.
     ///
     /// # Errors
     /// The error's number.
@@ -102,7 +102,6 @@ impl StateFile {
             }
             return Ok(());
         }
-        self.image.check_limit(end).map_err(Failed)?;
         self.image.write_at(bytes, at).map_err(Failed)
     }
 }

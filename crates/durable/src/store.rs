@@ -13,12 +13,13 @@ use spandrel_pheap::{Heap, LEAST_BYTES, Opened};
 use spandrel_pmem::disk::{Disk, LogOf, Which};
 use spandrel_pmem::tie::{self, Found, Ties};
 use spandrel_pmem::{Captured, Failed, Medium};
-use spandrel_redolog::{Point, Ring, Shape};
+use spandrel_redolog::{Point, Ring};
 use spandrel_sync::Lock;
 
 use crate::copy::OneFile;
 use crate::directory::{Directory, Paths, check_file};
 use crate::error::Error;
+use crate::log_file::{BlankLog, capacity_of, make_log};
 use crate::notes::{BatchNotes, How};
 use crate::recovery::{Recovered, recover};
 use crate::ring_file::RingFile;
@@ -54,9 +55,6 @@ impl Default for Settings {
         Self { size: 1 << 20, limit: 64 << 30, log: None, layout: 0, how, capture }
     }
 }
-
-/// Bytes of a new log: what a disk of this decade writes in half a second at most.
-const LOG_BYTES: u64 = 64 << 20;
 
 /// Both files.
 pub struct Files {
@@ -247,46 +245,7 @@ pub fn publish(paths: &Paths, heap: &Heap<Memory>, settings: &Settings) -> Resul
     image.write_at(&Ties::fresh(identity, epoch), TIE_AT).map_err(Error::System)?;
     image.sync().map_err(Error::System)?;
     draft.publish(paths.state.as_c()).map(drop).map_err(Error::System)?;
-    make_log(paths, identity, Point { epoch, sequence: 0 }, settings)
-}
-
-/// The length of a new log.
-fn capacity_of(settings: &Settings) -> Result<u64, Error> {
-    let page = PAGE_BYTES as u64;
-    let wanted = settings.log.unwrap_or(LOG_BYTES).max(page);
-    let capacity = wanted.checked_next_multiple_of(page).filter(|bytes| *bytes < 1 << 46);
-    capacity.ok_or(Error::System(libc::EFBIG))
-}
-
-/// Makes the log of a state that needs none.
-fn make_log(paths: &Paths, identity: u64, base: Point, settings: &Settings) -> Result<(), Error> {
-    let draft = draft_log(paths, identity, base, settings)?;
-    draft.publish(paths.log.as_c()).map(drop).map_err(Error::System)
-}
-
-/// The same without its name.
-fn draft_log(
-    paths: &Paths,
-    identity: u64,
-    base: Point,
-    settings: &Settings,
-) -> Result<Draft, Error> {
-    let is_in_memory = is_in_memory(paths.directory.as_c());
-    let align = if is_in_memory { 64 } else { PAGE_BYTES as u64 };
-    let shape = Shape { capacity: capacity_of(settings)?, align };
-    let draft = Draft::new(paths.log.as_c()).map_err(Error::System)?;
-    let image = draft.image().map_err(Error::System)?;
-    // Room first: without it nothing is written.
-    image.grow(0, shape.file_bytes()).map_err(Error::System)?;
-    // Written, not only allocated: the first write to an allocated block waits for the file system's own log.
-    for at in (0..shape.file_bytes()).step_by(zeroes::LEN) {
-        let rest = usize::try_from(shape.file_bytes() - at).unwrap_or(usize::MAX);
-        image.write_at(zeroes::of(rest), at).map_err(Error::System)?;
-    }
-    let ring = RingFile::new(image, is_in_memory)?;
-    Ring::create(&ring, identity, shape, (base, image::unique()[0]))?;
-    image.sync().map_err(Error::System)?;
-    Ok(draft)
+    make_log(paths, identity, Point { epoch, sequence: 0 }, settings.log)
 }
 
 /// Opens both files of a state, and has the state hold all batches. A missing log is made anew where the state needs none.
@@ -311,7 +270,7 @@ pub fn recover_files(
     let log = match Image::open(paths.log.as_c(), Access::Write) {
         Err(libc::ENOENT) => {
             let base = complete_point(&image, state.identity)?.ok_or(Error::MissingLog)?;
-            make_log(paths, state.identity, base, settings)?;
+            make_log(paths, state.identity, base, settings.log)?;
             Image::open(paths.log.as_c(), Access::Write)
         }
         opened => opened,
@@ -328,14 +287,14 @@ pub fn recover_files(
     let lengthen = |bytes| files.lengthen(bytes);
     let mut recovered = recover(&files, (state.identity, TIE_AT), &lengthen, see)?;
     let shape = recovered.ring.shape();
-    let is_other = settings.log.is_some() && shape.capacity != capacity_of(settings)?;
+    let is_other = settings.log.is_some() && shape.capacity != capacity_of(settings.log)?;
     // One that was made in memory: a page has several records.
     let is_dense = shape.align < PAGE_BYTES as u64 && !is_in_memory;
     if is_other || is_dense {
         // SAFETY: no other thread has the files.
         recovered.ring = unsafe {
-            let draft = draft_log(paths, state.identity, recovered.ring.last(), settings)?;
-            put_log(&files, paths, state.identity, &recovered, draft)?
+            let blank = BlankLog::new(paths, settings.log, &mut || true)?;
+            put_log(&files, paths, state.identity, &recovered, blank)?
         };
     }
     let bytes = files.state.image().bytes().map_err(Error::System)?;
@@ -352,17 +311,15 @@ unsafe fn put_log(
     paths: &Paths,
     identity: u64,
     recovered: &Recovered,
-    draft: Draft,
+    blank: BlankLog,
 ) -> Result<Ring, Error> {
-    let base = recovered.ring.last();
+    let (draft, file, ring) = blank.begin(identity, recovered.ring.last())?;
     image::remove(paths.log.as_c()).map_err(Error::System)?;
     spandrel_os::draft::sync_directory_of(paths.log.as_c()).map_err(Error::System)?;
     draft.publish(paths.log.as_c()).map_err(Error::System)?;
-    let log = Image::open(paths.log.as_c(), Access::Write).map_err(Error::System)?;
     // SAFETY: promised by the caller.
-    unsafe { files.set_ring(RingFile::new(&log, is_in_memory(paths.log.as_c()))?) };
-    let mut buffer = spandrel_pmem::Buffer::new(spandrel_redolog::BUFFER_BYTES)?;
-    Ok(Ring::open(&LogOf(files), identity, (base, true), buffer.bytes())?)
+    unsafe { files.set_ring(file) };
+    Ok(ring)
 }
 
 /// Which state it is, and where.
@@ -373,8 +330,8 @@ pub struct Place {
     pub identity: u64,
 }
 
-/// Gives a state that is open, and whose replica has ended, a log of that length. Its epoch has begun. Beside it, why there is no such log: the state has the one
-/// before then.
+/// Gives a state that is open, and whose replica has ended, another log, which `make` makes. Its epoch has begun. Beside it, why there is no such log: the state has
+/// the one before then.
 ///
 /// # Errors
 /// As for opening the state.
@@ -384,15 +341,14 @@ pub struct Place {
 pub unsafe fn replace_log(
     files: &Files,
     at: &Place,
-    bytes: u64,
+    make: impl FnOnce() -> Result<BlankLog, Error>,
 ) -> Result<(Recovered, Result<(), Error>), Error> {
     let lengthen = |bytes| files.lengthen(bytes);
     let mut recovered = recover(files, (at.identity, TIE_AT), &lengthen, &mut |_, _| ())?;
-    let settings = Settings { log: Some(bytes), ..Settings::default() };
-    let replaced = match draft_log(&at.paths, at.identity, recovered.ring.last(), &settings) {
-        Ok(draft) => {
+    let replaced = match make() {
+        Ok(blank) => {
             // SAFETY: promised by the caller.
-            recovered.ring = unsafe { put_log(files, &at.paths, at.identity, &recovered, draft)? };
+            recovered.ring = unsafe { put_log(files, &at.paths, at.identity, &recovered, blank)? };
             Ok(())
         }
         Err(why) => Err(why),

@@ -6,6 +6,7 @@ use core::ffi::CStr;
 pub const PATH_BYTES: usize = 4096;
 
 /// A path with the zero byte at its end that the kernel needs.
+#[derive(Clone)]
 pub struct CPath([u8; PATH_BYTES]);
 
 impl CPath {

@@ -15,6 +15,8 @@ pub(super) struct Request {
     /// The position of the log that the copy has at least.
     pub least: u64,
     pub reply: Sender<Result<(), Error>>,
+    /// Dropped with the request.
+    _under_way: Arc<()>,
 }
 
 /// The copies that are wanted.
@@ -26,6 +28,8 @@ struct Waiting {
     requests: VecDeque<Request>,
     /// No thread makes copies any more.
     is_over: bool,
+    /// Each request has a share of it.
+    under_way: Arc<()>,
 }
 
 impl Copies {
@@ -38,7 +42,8 @@ impl Copies {
         let (reply, outcome) = channel();
         self.with(|waiting| {
             if !waiting.is_over {
-                waiting.requests.push_back(Request { copy, least, reply });
+                let _under_way = Arc::clone(&waiting.under_way);
+                waiting.requests.push_back(Request { copy, least, reply, _under_way });
             }
         });
         outcome
@@ -47,6 +52,11 @@ impl Copies {
     /// The next copy to make.
     pub fn next(&self) -> Option<Request> {
         self.with(|waiting| waiting.requests.pop_front())
+    }
+
+    /// Whether no copy is wanted or being made.
+    pub fn are_none(&self) -> bool {
+        self.with(|waiting| Arc::strong_count(&waiting.under_way) == 1)
     }
 
     /// A thread makes copies from now on.

@@ -110,7 +110,8 @@ impl<S: Send + Sync> Durable<S> {
         let first =
             |engine: &mut Engine<'static>| unsafe { engine.end_batch(arena.medium(), 0).map(drop) };
         let publisher = Publisher::new(paths.figures.as_c(), arena.uuid()[0]);
-        let log = Log::start(files, (ring, ties), publisher, first)?;
+        let with = (publisher, &paths, options.says_log());
+        let log = Log::start(files, (ring, ties), with, first)?;
         let clients = options.clients.unwrap_or(CLIENTS).clamp(1, MAX_SEATS);
         let slots: Box<[Slot]> = (0..clients).map(|_| Slot::new()).collect();
         let slots = Box::into_raw(slots);

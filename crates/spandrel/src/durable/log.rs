@@ -6,9 +6,11 @@ use std::thread::JoinHandle;
 
 use spandrel_durable::control::Control;
 use spandrel_durable::copy::Copy;
+use spandrel_durable::directory::Paths;
 use spandrel_durable::engine::Engine;
 use spandrel_durable::front::Front;
 use spandrel_durable::live::Publisher;
+use spandrel_durable::log_file::BlankLog;
 use spandrel_durable::recovery::Recovered;
 use spandrel_durable::replica::Replica;
 use spandrel_durable::store::{self, Files};
@@ -16,6 +18,7 @@ use spandrel_pmem::tie::Ties;
 use spandrel_redolog::{Ring, Shape};
 
 use super::copies::Copies;
+use super::growth::Growth;
 use super::{Error, replica};
 
 /// A log that grew by itself is not longer than this: it takes as much memory, where it lies on a disk.
@@ -47,6 +50,7 @@ pub(super) struct Log {
     /// The state is closed, or is being closed.
     is_over: bool,
     copies: Copies,
+    growth: Growth,
     /// The last field: the others use it.
     shared: Shared,
 }
@@ -57,25 +61,27 @@ fn spawn(
     control: &'static Control,
     follower: Replica<'static, Files>,
     shape: Shape,
-    copies: Copies,
+    (copies, growth): (Copies, Growth),
     publisher: Publisher,
 ) -> Result<JoinHandle<Publisher>, Error> {
     copies.begin();
     std::thread::Builder::new()
         .name("spandrel-log".into())
-        .spawn(move || replica::follow(files, control, follower, shape, &copies, publisher))
+        .spawn(move || {
+            replica::follow(files, control, follower, shape, (&copies, &growth), publisher)
+        })
         .map_err(|why| Error::System(why.raw_os_error().unwrap_or_default()))
 }
 
 impl Log {
-    /// Of files whose ring has begun an epoch. `first` ends the calling thread's first batch, if one has begun.
+    /// Of files whose ring has begun an epoch. `is_long_enough`: the log does not become longer by itself. `first` ends the calling thread's first batch, if one has begun.
     ///
     /// # Errors
     /// [`Error::System`], and those of `first`.
     pub fn start(
         files: Files,
         (ring, ties): (Ring, Ties),
-        publisher: Publisher,
+        (publisher, paths, is_long_enough): (Publisher, &Paths, bool),
         first: impl FnOnce(&mut Engine<'static>) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let files = Box::into_raw(Box::new(files));
@@ -88,8 +94,10 @@ impl Log {
         let mut engine = Engine::new(Front::new(files, control, ring)?)?;
         first(&mut engine)?;
         let copies = Copies::default();
-        let follower = Some(spawn(files, control, follower, shape, copies.clone(), publisher)?);
-        Ok(Self { engine, follower, publisher: None, is_over: false, copies, shared })
+        let growth = Growth::new(paths, files.ring().is_written() && !is_long_enough);
+        let with = (copies.clone(), growth.clone());
+        let follower = Some(spawn(files, control, follower, shape, with, publisher)?);
+        Ok(Self { engine, follower, publisher: None, is_over: false, copies, growth, shared })
     }
 
     pub fn engine(&mut self) -> &mut Engine<'static> {
@@ -129,6 +137,7 @@ impl Log {
     /// The disk's: the state needs its log.
     pub fn stop(&mut self) -> Result<(), Error> {
         let Some(follower) = self.follower.take() else { return Ok(()) };
+        self.growth.end();
         // SAFETY: the control lives as long as this.
         let control = unsafe { &*self.shared.control };
         control.close();
@@ -144,13 +153,42 @@ impl Log {
         let bytes = self.engine.needed().saturating_mul(2);
         let bytes = bytes.checked_next_power_of_two().filter(|bytes| *bytes <= MOST_BYTES);
         let bytes = bytes.ok_or(Error::TooLong)?;
+        self.replace(at, |at| BlankLog::new(&at.paths, Some(bytes), &mut || true))
+    }
+
+    /// Puts the longer log that was made beside the commands in the place of the one before, if there is one. Between two batches.
+    ///
+    /// # Errors
+    /// Nothing can be written any more.
+    pub fn grow(&mut self, at: &store::Place) -> Result<(), Error> {
+        // The thread that is to end makes copies to their end first.
+        if !self.growth.is_ready() || !self.copies.are_none() {
+            return Ok(());
+        }
+        let Some(blank) = self.growth.take() else { return Ok(()) };
+        if blank.capacity() <= self.engine.capacity() {
+            return Ok(());
+        }
+        match self.replace(at, |_| Ok(blank)) {
+            Err(Error::NoLongerLog(_)) => Ok(()),
+            replaced => replaced,
+        }
+    }
+
+    /// # Errors
+    /// [`Error::NoLongerLog`]: the log is the one before. Others: nothing can be written any more.
+    fn replace(
+        &mut self,
+        at: &store::Place,
+        make: impl FnOnce(&store::Place) -> Result<BlankLog, Error>,
+    ) -> Result<(), Error> {
         let counts = self.engine.counts();
         self.stop()?;
         // SAFETY: both live until `shared` is dropped, after all that uses them.
         let (files, control): (&'static Files, &'static Control) =
             unsafe { (&*self.shared.files, &*self.shared.control) };
         // SAFETY: the thread has ended, and this one has the engine.
-        let (recovered, replaced) = unsafe { store::replace_log(files, at, bytes)? };
+        let (recovered, replaced) = unsafe { store::replace_log(files, at, || make(at))? };
         let Recovered { ring, ties, .. } = recovered;
         control.reopen();
         let follower = Replica::new(files, &ring, ties)?;
@@ -159,7 +197,8 @@ impl Log {
         self.engine.resume(counts);
         // A thread that has panicked has failed, and the error was returned above.
         let publisher = self.publisher.take().ok_or(Error::Panicked)?;
-        let follower = spawn(files, control, follower, shape, self.copies.clone(), publisher)?;
+        let with = (self.copies.clone(), self.growth.clone());
+        let follower = spawn(files, control, follower, shape, with, publisher)?;
         self.follower = Some(follower);
         replaced.map_err(|why| Error::NoLongerLog(why.errno()))
     }

@@ -46,6 +46,7 @@ pub mod collections;
 mod command;
 mod copies;
 mod db;
+mod growth;
 mod log;
 mod opening;
 mod options;

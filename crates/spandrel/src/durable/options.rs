@@ -21,8 +21,10 @@ impl Options {
         Self::default()
     }
 
-    /// Bytes of the log: 64 MiB by default for a new one. A log of another length is made anew when the state is opened. For a command that changes more than the log holds it becomes
-    /// longer.
+    /// Bytes of the log. A log of another length is made anew when the state is opened. For a command that changes more than the log holds it becomes longer.
+    ///
+    /// By default a new one has 64 MiB, and becomes longer on a disk where commands fill half of it within two seconds: four times as long, up to four times the
+    /// state and 1 GiB, if the file system has four times that room.
     pub fn log_size(mut self, bytes: u64) -> Self {
         self.settings.log = Some(bytes);
         self
@@ -50,6 +52,11 @@ impl Options {
     pub(super) fn found_by(mut self, how: How) -> Self {
         self.settings.how = how;
         self
+    }
+
+    /// Whether the program has said how long the log is.
+    pub(super) fn says_log(&self) -> bool {
+        self.settings.log.is_some()
     }
 
     /// Whether the state is a plain one.

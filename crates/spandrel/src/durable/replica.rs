@@ -11,6 +11,7 @@ use spandrel_pmem::Failed;
 use spandrel_redolog::Shape;
 
 use super::copies::{Copies, Request};
+use super::growth::Growth;
 
 /// A file that has what the log has is synced after this time without a batch.
 const IDLE: Duration = Duration::from_millis(100);
@@ -19,6 +20,8 @@ const IDLE: Duration = Duration::from_millis(100);
 const NAP: Duration = Duration::from_millis(1);
 /// Records between two pieces of a copy, where the log fills: a piece takes as long as that number of records.
 const TURNS: u32 = 64;
+/// Bytes of the log that go from memory at a time.
+const FORGOTTEN_BYTES: u64 = 1 << 20;
 /// How long the thread sleeps at most.
 const SLEEP_MS: u32 = 1000;
 /// Figures for other processes are not written more often than this.
@@ -42,12 +45,12 @@ pub(super) fn follow(
     control: &Control,
     mut replica: Replica<'_, Files>,
     shape: Shape,
-    copies: &Copies,
+    (copies, growth): (&Copies, &Growth),
     mut publisher: Publisher,
 ) -> Publisher {
     publish(&publisher, control, &replica, shape, false);
     let followed = catch_unwind(AssertUnwindSafe(|| {
-        follow_on(files, control, &mut replica, shape, copies, &publisher)
+        follow_on(files, control, &mut replica, shape, (copies, growth), &publisher)
     }));
     match followed {
         Ok(Ok(())) => publish(&publisher, control, &replica, shape, true),
@@ -77,19 +80,22 @@ fn follow_on(
     control: &Control,
     replica: &mut Replica<'_, Files>,
     shape: Shape,
-    copies: &Copies,
+    (copies, growth): (&Copies, &Growth),
     publisher: &Publisher,
 ) -> Result<(), Failed> {
     let lengthen = |bytes| files.lengthen(bytes);
     let (tail, _) = control.bells();
-    let mut settled = replica.at();
-    let settle = |settled: &mut u64, replica: &mut Replica<'_, Files>| -> Result<(), Failed> {
-        let now = replica.settle(false)?;
-        // Before the front end may write there.
-        files.ring().forget(shape, *settled, now);
-        control.release(now);
-        *settled = now;
-        Ok(())
+    let (mut settled, mut forgotten) = (replica.at(), replica.at());
+    // Before the head moves, behind which the front end may write.
+    let forget = |forgotten: &mut u64, to: u64| {
+        files.ring().forget(shape, *forgotten, to);
+        *forgotten = to;
+    };
+    let settle = |settled: &mut u64, forgotten: &mut u64, replica: &mut Replica<'_, Files>| {
+        *settled = replica.settle(false)?;
+        forget(forgotten, *settled);
+        control.release(*settled);
+        Ok::<_, Failed>(())
     };
     let mut quiet_since = Instant::now();
     let mut making: Option<Request> = None;
@@ -106,11 +112,17 @@ fn follow_on(
         making = making.or_else(|| copies.next());
         if replica.at() < control.tail() {
             replica.step(&lengthen, making.as_mut().map(|request| &mut request.copy))?;
-            control.note_applied(1);
+            control.note_applied(replica.at());
             quiet_since = Instant::now();
-            let is_due = replica.at() - settled > shape.capacity / 4;
+            if replica.at() - forgotten >= FORGOTTEN_BYTES {
+                forget(&mut forgotten, replica.at());
+            }
+            let is_due = replica.at() - settled > shape.capacity / 2;
+            if is_due {
+                growth.note_half(shape.capacity, replica.bytes());
+            }
             if is_due || control.take_asked() {
-                settle(&mut settled, replica)?;
+                settle(&mut settled, &mut forgotten, replica)?;
             }
             // The log comes first where it fills; the copy goes on all the same.
             turn = turn.wrapping_add(1);
@@ -130,7 +142,7 @@ fn follow_on(
         }
         let is_behind = settled != replica.at();
         if is_behind && (control.take_asked() || quiet_since.elapsed() >= IDLE) {
-            settle(&mut settled, replica)?;
+            settle(&mut settled, &mut forgotten, replica)?;
             continue;
         }
         if is_behind || quiet_since.elapsed() < IDLE {

@@ -50,6 +50,9 @@ impl<S> Turn<'_, S> {
     /// # Errors
     /// [`Error::TooLong`]: nothing was changed; others: nothing is accepted any more.
     pub fn all(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
+        if let Err(why) = self.log.grow(self.place) {
+            return Err(self.log.engine().refuse(why));
+        }
         let mut requests = batch.iter().map(|entry| entry.request());
         match self.commands(&mut requests) {
             // What is too long alone gets a longer log.

@@ -3,6 +3,7 @@
 mod bytes;
 mod copies;
 mod faults;
+mod growth;
 mod histories;
 mod injected;
 mod kills;
