@@ -30,6 +30,7 @@ pub mod personality;
 pub mod pressure;
 pub mod processors;
 pub mod rseq;
+pub mod signals;
 pub mod slices;
 #[cfg(test)]
 mod testing;

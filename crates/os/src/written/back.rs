@@ -1,5 +1,6 @@
 //! Releases the memory of pages that are equal to the file's to the kernel.
 
+use crate::signals::Blocked;
 use spandrel_pages::PAGE_BYTES;
 
 use super::{How, kernel, own};
@@ -16,7 +17,7 @@ pub unsafe fn give(
     mut is_equal: impl FnMut(usize) -> bool,
 ) -> usize {
     // A signal handler could store to a page between the comparison and the release.
-    let _signals = Blocked::new();
+    let _signals = Blocked::all();
     let mut bytes = 0;
     let mut drop_run = |from: usize, len: usize| {
         // SAFETY: the pages are equal to the file's, and neither another thread nor a signal handler stores to them meanwhile.
@@ -40,28 +41,4 @@ pub unsafe fn give(
         }),
     };
     bytes
-}
-
-/// Blocks all signals of the calling thread until it is dropped.
-struct Blocked(libc::sigset_t);
-
-impl Blocked {
-    fn new() -> Self {
-        // SAFETY: both sets are local variables, and all zeroes is a valid set.
-        unsafe {
-            let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
-            libc::sigfillset(&raw mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-            Self(before)
-        }
-    }
-}
-
-impl Drop for Blocked {
-    fn drop(&mut self) {
-        // SAFETY: the set is the valid mask that was in force before.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, core::ptr::null_mut())
-        };
-    }
 }

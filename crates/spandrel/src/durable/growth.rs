@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use spandrel_durable::directory::Paths;
 use spandrel_durable::log_file::{BlankLog, has_plenty};
+use spandrel_os::signals::Blocked;
 
 /// A log is short if it is half full again within this time: the disk is busy with the state's file then.
 const SOON: Duration = Duration::from_secs(2);
@@ -75,6 +76,7 @@ impl Growth {
             && has_plenty(&self.0.paths, wanted)
         {
             let growth = self.clone();
+            let _blocked = Blocked::all();
             let made = std::thread::Builder::new()
                 .name("spandrel-longer".into())
                 .spawn(move || growth.make(wanted));

@@ -7,13 +7,14 @@ use std::thread::JoinHandle;
 use spandrel_durable::control::Control;
 use spandrel_durable::copy::Copy;
 use spandrel_durable::directory::Paths;
-use spandrel_durable::engine::Engine;
+use spandrel_durable::engine::{Engine, Writer};
 use spandrel_durable::front::Front;
 use spandrel_durable::live::Publisher;
 use spandrel_durable::log_file::BlankLog;
 use spandrel_durable::recovery::Recovered;
 use spandrel_durable::replica::Replica;
 use spandrel_durable::store::{self, Files};
+use spandrel_os::signals::Blocked;
 use spandrel_pmem::tie::Ties;
 use spandrel_redolog::{Ring, Shape};
 
@@ -28,6 +29,7 @@ const MOST_BYTES: u64 = 16 << 30;
 struct Shared {
     files: *mut Files,
     control: *mut Control,
+    writer: *mut Writer,
 }
 
 impl Drop for Shared {
@@ -36,7 +38,15 @@ impl Drop for Shared {
         unsafe {
             drop(Box::from_raw(self.files));
             drop(Box::from_raw(self.control));
+            drop(Box::from_raw(self.writer));
         }
+    }
+}
+
+impl Shared {
+    fn get(&self) -> (&'static Files, &'static Control, &'static Writer) {
+        // SAFETY: all live until this is dropped, after all that uses them.
+        unsafe { (&*self.files, &*self.control, &*self.writer) }
     }
 }
 
@@ -65,6 +75,7 @@ fn spawn(
     publisher: Publisher,
 ) -> Result<JoinHandle<Publisher>, Error> {
     copies.begin();
+    let _blocked = Blocked::all();
     std::thread::Builder::new()
         .name("spandrel-log".into())
         .spawn(move || {
@@ -85,13 +96,12 @@ impl Log {
         first: impl FnOnce(&mut Engine<'static>) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let files = Box::into_raw(Box::new(files));
-        let shared = Shared { files, control: Box::into_raw(Box::default()) };
-        // SAFETY: both live until `shared` is dropped, after all that uses them.
-        let (files, control): (&'static Files, &'static Control) =
-            unsafe { (&*shared.files, &*shared.control) };
+        let (control, writer) = (Box::into_raw(Box::default()), Box::into_raw(Box::default()));
+        let shared = Shared { files, control, writer };
+        let (files, control, writer) = shared.get();
         let follower = Replica::new(files, &ring, ties)?;
         let shape = ring.shape();
-        let mut engine = Engine::new(Front::new(files, control, ring)?)?;
+        let mut engine = Engine::new(Front::new(files, control, ring)?, writer)?;
         first(&mut engine)?;
         let copies = Copies::default();
         let growth = Growth::new(paths, files.ring().is_written() && !is_long_enough);
@@ -104,16 +114,19 @@ impl Log {
         &mut self.engine
     }
 
+    /// Whether a batch has two halves: records are written to a disk.
+    pub fn has_halves(&self) -> bool {
+        self.shared.get().0.ring().is_written()
+    }
+
     /// How a batch becomes durable, in words.
     pub fn medium(&self) -> &'static str {
-        // SAFETY: the files live as long as this.
-        unsafe { (*self.shared.files).ring().how() }
+        self.shared.get().0.ring().how()
     }
 
     /// Asks for a copy of the state, with all batches that are durable now. Without an outcome there is none: see [`Log::why_no_copy`].
     pub fn copy(&self, copy: Copy) -> Receiver<Result<(), Error>> {
-        // SAFETY: the control lives as long as this.
-        let control = unsafe { &*self.shared.control };
+        let (_, control, _) = self.shared.get();
         let outcome = self.copies.ask(copy, control.tail());
         control.bells().0.ring();
         outcome
@@ -121,8 +134,7 @@ impl Log {
 
     /// Why no thread makes copies.
     pub fn why_no_copy(&mut self) -> Error {
-        // SAFETY: as above.
-        let failure = unsafe { &*self.shared.control }.failure().map(Error::Full);
+        let failure = self.shared.get().1.failure().map(Error::Full);
         failure.or(self.engine.check().err()).unwrap_or(Error::Panicked)
     }
 
@@ -138,8 +150,7 @@ impl Log {
     pub fn stop(&mut self) -> Result<(), Error> {
         let Some(follower) = self.follower.take() else { return Ok(()) };
         self.growth.end();
-        // SAFETY: the control lives as long as this.
-        let control = unsafe { &*self.shared.control };
+        let (_, control, _) = self.shared.get();
         control.close();
         self.publisher = follower.join().ok();
         control.failure().map_or(Ok(()), |why| Err(Error::System(why)))
@@ -156,15 +167,16 @@ impl Log {
         self.replace(at, |at| BlankLog::new(&at.paths, Some(bytes), &mut || true))
     }
 
-    /// Puts the longer log that was made beside the commands in the place of the one before, if there is one. Between two batches.
+    /// Whether the log can become longer now: the thread that is to end for it makes copies to their end first.
+    pub fn can_grow(&self) -> bool {
+        self.growth.is_ready() && self.copies.are_none()
+    }
+
+    /// Puts the longer log that was made beside the commands in the place of the one before. Between two batches.
     ///
     /// # Errors
     /// Nothing can be written any more.
     pub fn grow(&mut self, at: &store::Place) -> Result<(), Error> {
-        // The thread that is to end makes copies to their end first.
-        if !self.growth.is_ready() || !self.copies.are_none() {
-            return Ok(());
-        }
         let Some(blank) = self.growth.take() else { return Ok(()) };
         if blank.capacity() <= self.engine.capacity() {
             return Ok(());
@@ -184,16 +196,14 @@ impl Log {
     ) -> Result<(), Error> {
         let counts = self.engine.counts();
         self.stop()?;
-        // SAFETY: both live until `shared` is dropped, after all that uses them.
-        let (files, control): (&'static Files, &'static Control) =
-            unsafe { (&*self.shared.files, &*self.shared.control) };
+        let (files, control, writer) = self.shared.get();
         // SAFETY: the thread has ended, and this one has the engine.
         let (recovered, replaced) = unsafe { store::replace_log(files, at, || make(at))? };
         let Recovered { ring, ties, .. } = recovered;
         control.reopen();
         let follower = Replica::new(files, &ring, ties)?;
         let shape = ring.shape();
-        self.engine = Engine::new(Front::new(files, control, ring)?)?;
+        self.engine = Engine::new(Front::new(files, control, ring)?, writer)?;
         self.engine.resume(counts);
         // A thread that has panicked has failed, and the error was returned above.
         let publisher = self.publisher.take().ok_or(Error::Panicked)?;

@@ -1,8 +1,8 @@
 //! What the thread that runs a batch does: the commands, and what becomes of them.
 
 use spandrel_durable::combine::{Batch, Outcome};
+use spandrel_durable::engine::Half;
 use spandrel_durable::store::Place;
-use spandrel_redolog::Point;
 
 use super::command;
 use super::log::Log;
@@ -35,8 +35,18 @@ pub(super) fn outcome_of(outcome: &Result<(), Error>) -> Outcome {
     }
 }
 
+/// How commands have ended.
+enum Ended {
+    /// They have stored nothing.
+    Nothing,
+    Durable,
+    /// They are durable after this.
+    Half(Half<'static>),
+}
+
 /// What the thread that runs a batch has for itself.
 pub(super) struct Turn<'t, S> {
+    pub batch: &'t Batch<'t>,
     pub log: &'t mut Log,
     pub state: &'t mut S,
     pub arena: &'t Arena,
@@ -45,18 +55,24 @@ pub(super) struct Turn<'t, S> {
 }
 
 impl<S> Turn<'_, S> {
-    /// Runs all commands of a batch as one.
+    /// Runs all commands of the batch as one. What is returned is the second half of the batch, which is durable after that.
     ///
     /// # Errors
     /// [`Error::TooLong`]: nothing was changed; others: nothing is accepted any more.
-    pub fn all(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
-        if let Err(why) = self.log.grow(self.place) {
+    pub fn all(&mut self) -> Result<Option<Half<'static>>, Error> {
+        if self.log.can_grow()
+            && self.batch.await_written()
+            && let Err(why) = self.log.grow(self.place)
+        {
             return Err(self.log.engine().refuse(why));
         }
-        let mut requests = batch.iter().map(|entry| entry.request());
-        match self.commands(&mut requests) {
+        let mut requests = self.batch.iter().map(|entry| entry.request());
+        let has_halves = self.plain.is_none() && self.log.has_halves();
+        match self.commands(&mut requests, has_halves) {
             // What is too long alone gets a longer log.
-            Err(Error::TooLong) if batch.len() == 1 => self.with_longer_log(&mut requests),
+            Err(Error::TooLong) if self.batch.len() == 1 => {
+                self.with_longer_log(&mut requests).map(|()| None)
+            }
             outcome => outcome,
         }
     }
@@ -71,18 +87,19 @@ impl<S> Turn<'_, S> {
             Err(why @ (Error::TooLong | Error::NoLongerLog(_))) => return Err(why),
             Err(why) => return Err(self.log.engine().refuse(why)),
         }
-        match self.commands(requests) {
+        match self.commands(requests, false) {
             // The list of runs was full: what was needed was not known.
             Err(Error::TooLong) => self.with_longer_log(requests),
-            outcome => outcome,
+            outcome => outcome.map(drop),
         }
     }
 
     /// Runs each command as a batch of its own.
-    pub fn one_by_one(&mut self, batch: &Batch<'_>) {
-        for entry in batch.iter() {
+    pub fn one_by_one(&mut self) {
+        for entry in self.batch.iter() {
             let mut request = core::iter::once(entry.request());
-            let outcome = self.log.engine().check().and_then(|()| self.commands(&mut request));
+            let outcome = self.log.engine().check();
+            let outcome = outcome.and_then(|()| self.commands(&mut request, false).map(drop));
             let outcome = match outcome {
                 Err(Error::TooLong) => self.with_longer_log(&mut request),
                 outcome => outcome,
@@ -91,14 +108,15 @@ impl<S> Turn<'_, S> {
         }
     }
 
-    /// Runs commands, but for those that have panicked, and makes what they have changed durable.
+    /// Runs commands, but for those that have panicked, and makes what they have changed durable, unless the batch `has_halves`: the second one does that.
     ///
     /// # Errors
     /// As for [`Turn::all`].
     fn commands(
         &mut self,
         requests: &mut (impl Iterator<Item = *mut ()> + Clone),
-    ) -> Result<(), Error> {
+        has_halves: bool,
+    ) -> Result<Option<Half<'static>>, Error> {
         if self.plain.is_some_and(Part::has_left) {
             let handles = self.arena.handles();
             // SAFETY: this thread has the gate, and no operation of the heap is under way.
@@ -106,16 +124,21 @@ impl<S> Turn<'_, S> {
         }
         self.arena.medium().notes().begin();
         // SAFETY: the requests are those of `Client::write`, whose threads wait; this thread runs the batch.
-        let ended = unsafe { self.commands_of_batch(requests) };
+        let ended = unsafe { self.commands_of_batch(requests, has_halves) };
         if let Some(plain) = self.plain {
             plain.end_batch(ended.is_err());
         }
-        let is_point = ended?.is_some();
-        if let (Some(plain), true) = (self.plain, is_point) {
-            // SAFETY: the runs are those of the batch, which is durable; this thread has the state until it leaves the gate.
-            unsafe { plain.escapes().look(|see| self.log.engine().each_run(see)) };
+        match ended? {
+            Ended::Nothing => Ok(None),
+            Ended::Half(half) => Ok(Some(half)),
+            Ended::Durable => {
+                if let Some(plain) = self.plain {
+                    // SAFETY: the runs are those of the batch, which is durable; this thread has the state until it leaves the gate.
+                    unsafe { plain.escapes().look(|see| self.log.engine().each_run(see)) };
+                }
+                Ok(None)
+            }
         }
-        Ok(())
     }
 
     /// A command that panics, or that is not to be, is undone with all others, which run once more without it.
@@ -125,7 +148,8 @@ impl<S> Turn<'_, S> {
     unsafe fn commands_of_batch(
         &mut self,
         requests: &mut (impl Iterator<Item = *mut ()> + Clone),
-    ) -> Result<Option<Point>, Error> {
+        has_halves: bool,
+    ) -> Result<Ended, Error> {
         let (memory, handles) = (self.arena.medium(), self.arena.handles());
         // SAFETY: promised by the caller.
         unsafe {
@@ -143,6 +167,11 @@ impl<S> Turn<'_, S> {
                 if self.arena.is_forked() {
                     return Err(self.log.engine().refuse(Error::Forked));
                 }
+                // From here on nothing is done beside another batch.
+                if !self.batch.await_written() {
+                    self.discard_results(requests);
+                    return Err(self.log.engine().give_up(memory));
+                }
                 if is_well {
                     break;
                 }
@@ -152,8 +181,12 @@ impl<S> Turn<'_, S> {
                     plain.look_at_variables(self.arena, false);
                 }
             }
-            let count = requests.clone().count() as u64;
-            match self.log.engine().end_batch(memory, count) {
+            let (count, engine) = (requests.clone().count() as u64, self.log.engine());
+            let ended = match has_halves {
+                true => engine.first_half(memory, count, handles).map(|half| half.map(Ended::Half)),
+                false => engine.end_batch(memory, count).map(|point| point.map(|_| Ended::Durable)),
+            };
+            match ended {
                 Err(Error::TooLong) => {
                     self.discard_results(requests);
                     self.log.engine().undo(self.arena, handles)?;
@@ -170,7 +203,7 @@ impl<S> Turn<'_, S> {
                     }
                     Err(why)
                 }
-                ended => ended,
+                ended => ended.map(|ended| ended.unwrap_or(Ended::Nothing)),
             }
         }
     }

@@ -4,6 +4,7 @@ mod bytes;
 mod copies;
 mod faults;
 mod growth;
+mod halves;
 mod histories;
 mod injected;
 mod kills;
