@@ -14,11 +14,16 @@
 //! - A request is collected by one combiner, once. Each started request ends before its combiner leaves the gate, by unwinding too.
 //! - Whenever the gate becomes free, each writer that sleeps for it has been seen by the thread that freed it, and one is awake.
 //!
+//! - A batch in two halves leaves the gate after its first one. Readers wait until its second one has ended, one batch at a time is in that, and batches come to it in the order
+//!   of their first ones.
+//! - If a second half fails, the thread that it failed in has the gate next, alone, and mends the state before a reader is inside.
+//!
 //! # Progress
 //! - A request is executed by the batch after the present one at the latest, not counting one exclusive section and one turn of
 //!   the readers in between.
 //! - The paper lets readers starve while batches follow each other. Here a reader that sleeps has its turn after
 //!   [`BATCHES_IN_A_ROW`] of them (or of exclusive sections): no batch begins until all sleeping readers have entered.
+//!   No batch begins beside the second half of another while a reader sleeps.
 //! - An exclusive section runs after the present batch, or after the turn of readers that follows it. A request that waits
 //!   then comes before the next exclusive section.
 //!
