@@ -46,6 +46,7 @@ fn summary(outcomes: &[Outcome], of: &str) -> Dots {
             marks("the worst fixed mode", &|outcome| outcome.worst().map(|(_, value)| value)),
         ],
         x_least: 1.0,
+        has_powers: false,
         digits: 2,
     };
     let row = |outcome: &Outcome| DotRow { name: outcome.workload.name.into(), stands_out: false };
@@ -68,6 +69,7 @@ fn figures(part: &[Outcome], all: &[Outcome]) -> Dots {
             x: "CPU time (ms)".into(),
             marks: vec![Marks { name: "median".into(), values: names.iter().map(value).collect() }],
             x_least: 0.0,
+            has_powers: false,
             digits: 0,
         }
     };

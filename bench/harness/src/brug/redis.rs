@@ -251,6 +251,7 @@ pub fn dots(outcomes: &[Outcome]) -> Option<Dots> {
             x: "times own jemalloc".into(),
             marks: vec![marks("rate", "rate"), marks("server's CPU time", "cpu_ns")],
             x_least: 1.0,
+            has_powers: false,
             digits: 2,
         }
     };

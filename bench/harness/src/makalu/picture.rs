@@ -42,6 +42,7 @@ fn panel(same: &[&Outcome], names: &[String]) -> DotPanel {
         x: "million pairs of allocation and free per second".into(),
         marks: same.iter().map(marks).collect(),
         x_least: 0.0,
+        has_powers: false,
         digits: 1,
     }
 }

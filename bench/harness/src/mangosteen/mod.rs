@@ -5,12 +5,13 @@
 
 mod draw;
 mod list;
+mod picture;
 mod servers;
 mod stores;
 
 use crate::asked::Asked;
 use crate::makalu::disk;
-use crate::options::{Allocators, Options};
+use crate::options::{Allocators, Drawn, Options};
 use crate::report::Section;
 use crate::suite::{Bench, Prepared, Suite};
 use draw::{DISK, Outcome, TMPFS};
@@ -49,6 +50,7 @@ impl Suite for Mangosteen {
             has_parts: true,
             has_scale: true,
             has_markdown: true,
+            drawn: Drawn::Alone,
             allocators: Allocators::Own {
                 peers: "measures durable states beside LevelDB, RocksDB, LMDB, redb and fjall",
                 modes: "measures durable states, which have no modes",
@@ -131,6 +133,7 @@ fn run(bench: &Bench, parts: &[&str], scale: f64, progress: &Progress) -> Sectio
         sizes.millis,
         counted(bench.runs as u64, "round", "rounds")
     );
+    section.plot = picture::of(&outcomes, &on_servers, &of);
     section.markdown = Some(plain::markdown(&tables, &format!("{of}.")));
     section.notes.push(of);
     section.notes.push(

@@ -20,7 +20,7 @@ use std::process::Command;
 /// What `--only` calls it.
 pub const NAME: &str = "servers";
 /// What tables call the server on a durable state.
-const STATE: &str = "kvserver";
+pub const STATE: &str = "kvserver";
 const VOLATILE: &str = "redis";
 const ALWAYS: &str = "redis,\nalways";
 /// Redis, and how often its log is synced.
@@ -147,8 +147,8 @@ impl Programs {
                     )?;
                     Ok::<_, String>((rate, running.cpu_ns()?.saturating_sub(before)))
                 };
-                // All keys are there, so that each read finds a value and each write replaces one.
-                benchmark(running.socket(), "set", [32, 16], 2 * sizes.keys, sizes.keys)?;
+                // All keys are there, so that each read finds a value and each write replaces one; and the server's log is as long as it becomes.
+                benchmark(running.socket(), "set", [32, 16], 4 * sizes.keys, sizes.keys)?;
                 let (rate, _) = some(FIRST)?;
                 let requests = ((rate * sizes.millis as f64 / 1000.0) as u64).max(FIRST);
                 let (rate, cpu) = some(requests)?;
@@ -231,8 +231,10 @@ fn benchmark(
 /// One load on all servers.
 pub struct Outcome {
     load: Load,
-    medium: &'static str,
-    series: Vec<Series>,
+    /// Where files lay.
+    pub medium: &'static str,
+    /// One per server.
+    pub series: Vec<Series>,
 }
 
 impl Outcome {
@@ -240,8 +242,13 @@ impl Outcome {
         self.series.iter().find(|series| series.contender.name == name)
     }
 
+    /// What tables call the load.
+    pub fn name(&self) -> String {
+        self.load.name()
+    }
+
     fn title(&self) -> String {
-        format!("{}, {}", self.load.name(), self.medium)
+        format!("{}, {}", self.name(), self.medium)
     }
 
     /// Target D1 on a disk: Redis that syncs its log for each write, and one that has no log.

@@ -29,6 +29,7 @@ pub fn dots(all: &[Series], of: &str) -> Dots {
             x: "resident bytes per live byte".into(),
             marks: marks(&GIVEN_BACK, "resident_to_live", 1.0),
             x_least: 1.0,
+            has_powers: false,
             digits: 2,
         },
         DotPanel {
@@ -36,6 +37,7 @@ pub fn dots(all: &[Series], of: &str) -> Dots {
             x: "following an address to an object (ns)".into(),
             marks: marks(&USED, "access_ns", 1.0),
             x_least: 0.0,
+            has_powers: false,
             digits: 0,
         },
         DotPanel {
@@ -43,6 +45,7 @@ pub fn dots(all: &[Series], of: &str) -> Dots {
             x: "part of resident memory (%)".into(),
             marks: marks(&USED, "coverage", 100.0),
             x_least: 100.0,
+            has_powers: false,
             digits: 0,
         },
     ];

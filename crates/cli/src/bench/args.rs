@@ -28,7 +28,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Draw the suite `hugepages`, `paper` or `heap` as a picture
+    /// Draw the suite `hugepages`, `paper`, `heap` or `durable` as a picture
     #[arg(long, value_name = "FILE.svg")]
     pub out: Option<PathBuf>,
 

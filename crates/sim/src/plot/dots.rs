@@ -51,8 +51,50 @@ pub struct DotPanel {
     pub marks: Vec<Marks>,
     /// The least that its axis reaches up to.
     pub x_least: f64,
-    /// Digits behind the point of the numbers beside the marks.
+    /// Whether its axis has powers of ten, for numbers above zero that lie far apart.
+    pub has_powers: bool,
+    /// Digits behind the point of the numbers beside the marks; on an axis of powers of ten they are rounded to two.
     pub digits: usize,
+}
+
+impl DotPanel {
+    /// Where a number lies on the axis.
+    fn along(&self, value: f64) -> f64 {
+        if self.has_powers { value.max(f64::MIN_POSITIVE).log10() } else { value }
+    }
+
+    /// The ends of the axis. Beyond the last mark there is room for its number.
+    fn ends(&self) -> (f64, f64) {
+        let values = || self.marks.iter().flat_map(|marks| &marks.values).flatten().copied();
+        let highest = values().fold(self.x_least, f64::max).max(1e-9);
+        if !self.has_powers {
+            return (0.0, highest * 1.14);
+        }
+        let lowest = values().fold(highest, f64::min);
+        let left = self.along(lowest).floor();
+        (left, left + (self.along(highest) - left).max(1.0) * 1.14)
+    }
+
+    /// What is written at a place of the axis.
+    fn label(&self, along: f64) -> String {
+        if self.has_powers { rounded(10f64.powf(along)) } else { number(&along) }
+    }
+
+    /// What is written beside a mark.
+    fn shown(&self, value: f64) -> String {
+        if self.has_powers { rounded(value) } else { format!("{value:.*}", self.digits) }
+    }
+}
+
+/// A number above zero with two digits, and a letter for its thousands.
+fn rounded(value: f64) -> String {
+    let (value, letter) = match value {
+        value if value >= 9.95e5 => (value / 1e6, " M"),
+        value if value >= 995.0 => (value / 1e3, " k"),
+        value => (value, ""),
+    };
+    let digits = usize::from(value < 9.95 && (value - value.round()).abs() > 0.049);
+    format!("{value:.digits$}{letter}")
 }
 
 /// A picture.
@@ -130,15 +172,13 @@ impl Dots {
     fn draw_panel(&self, area: &SvgArea<'_>, panel: &DotPanel) -> Drawn {
         draw_legend(area, panel)?;
         let rows = self.rows.len();
-        let highest = panel.marks.iter().flat_map(|m| &m.values).flatten().copied();
-        // Beyond the last mark there is room for its number.
-        let right = highest.fold(panel.x_least, f64::max).max(1e-9) * 1.14;
+        let (begin, end) = panel.ends();
         let mut chart = ChartBuilder::on(area)
             .margin_left(MARGIN)
             .margin_right(MARGIN)
             .margin_top(PANEL_HEAD)
             .x_label_area_size(AXIS)
-            .build_cartesian_2d(0.0..right, 0.0..rows as f64)?;
+            .build_cartesian_2d(begin..end, 0.0..rows as f64)?;
         chart
             .configure_mesh()
             .disable_y_mesh()
@@ -146,18 +186,19 @@ impl Dots {
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .axis_style(FAINT)
-            .x_labels(6)
-            .x_label_formatter(&number)
+            .x_labels(if panel.has_powers { (end - begin) as usize + 1 } else { 6 })
+            .x_label_formatter(&|along| panel.label(*along))
             .label_style((FONT, 14).into_font().color(&INK))
             .axis_desc_style((FONT, 15).into_font().color(&INK))
             .x_desc(&panel.x)
             .draw()?;
         let (left, top) = (area.get_pixel_range().0.start, area.get_pixel_range().1.start);
         for (at, row) in self.rows.iter().enumerate() {
-            let place = |value: f64| {
-                let (x, y) = chart.backend_coord(&(value, rows as f64 - at as f64 - 0.5));
+            let at_axis = |along: f64| {
+                let (x, y) = chart.backend_coord(&(along, rows as f64 - at as f64 - 0.5));
                 (x - left, y - top)
             };
+            let place = |value: f64| at_axis(panel.along(value));
             let of = |marks: &Marks| marks.values.get(at).copied().flatten();
             let values = panel.marks.iter().map(of);
             let marks: Vec<_> =
@@ -167,7 +208,7 @@ impl Dots {
                 .fold((f64::MAX, f64::MIN), |(least, most), m| (least.min(m.0), most.max(m.0)));
             if marks.is_empty() {
                 let style = text(13, &FAINT, HPos::Left);
-                let (x, y) = place(0.0);
+                let (x, y) = at_axis(begin);
                 area.draw_text("not measured", &style, (x + 10, y))?;
                 continue;
             }
@@ -176,11 +217,11 @@ impl Dots {
             for (value, shape) in marks {
                 draw_mark(area, place(value), shape, &colour(row))?;
             }
-            let shown = |value: f64| format!("{value:.*}", panel.digits);
+            let shown = |value: f64| panel.shown(value);
             let (x, y) = place(most);
             area.draw_text(&shown(most), &text(13, &colour(row), HPos::Left), (x + 11, y))?;
             let (x, y) = place(least);
-            let fits = x - 11 - width(&shown(least), 16) > place(0.0).0;
+            let fits = x - 11 - width(&shown(least), 16) > at_axis(begin).0;
             if fits && shown(least) != shown(most) {
                 area.draw_text(&shown(least), &text(13, &colour(row), HPos::Right), (x - 11, y))?;
             }
@@ -230,6 +271,7 @@ mod tests {
             x: "resident bytes per live byte".into(),
             marks: vec![Marks { name: "idle".into(), values }],
             x_least: 1.0,
+            has_powers: false,
             digits: 2,
         };
         Dots {

@@ -23,7 +23,7 @@ const MOST_BYTES: u64 = 1 << 30;
 /// Nor beyond this many times the state's length: half of the log is twice the state then, and each page is written once for two changes at least.
 const MOST_STATES: u64 = 4;
 /// The thread sleeps for this time after each 64 KiB, so that batches find the disk free.
-const PAUSE: Duration = Duration::from_micros(500);
+const PAUSE: Duration = Duration::from_micros(250);
 
 /// See the head of this file.
 #[derive(Clone)]
