@@ -349,15 +349,19 @@ impl<'a> Engine<'a> {
             Some(_) => runs.each(see),
             None => clip(memory, base as *const u8, memory.bytes(), see),
         };
-        let mut outcome = Ok(());
+        let (has_all, mut outcome) = (runs.size().is_some(), Ok(()));
         each(&mut |at, len| {
             // SAFETY: open bytes of the memory, which no other thread uses.
             let bytes = unsafe { core::slice::from_raw_parts_mut(at.cast_mut(), len) };
-            match disk.read(Which::Image, (at as usize - base) as u64, bytes) {
-                // Behind the file's end there were zeroes.
-                Ok(read) => bytes.get_mut(read..).unwrap_or(&mut []).fill(0),
-                Err(why) => outcome = Err(why.into()),
-            }
+            let offset = (at as usize - base) as u64;
+            let read = match has_all {
+                true => disk.read(Which::Image, offset, bytes).map(|read| {
+                    // Behind the file's end there were zeroes.
+                    bytes.get_mut(read..).unwrap_or(&mut []).fill(0);
+                }),
+                false => disk.read_sparsely(offset, bytes),
+            };
+            outcome = outcome.and(read.map_err(Error::from));
         });
         if is_applied || outcome.is_err() {
             return outcome;

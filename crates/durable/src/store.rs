@@ -4,7 +4,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use spandrel_capture::Sizes;
-use spandrel_os::draft::Draft;
+use spandrel_os::draft::{Draft, sync_directory_of};
 use spandrel_os::filesystem::is_in_memory;
 use spandrel_os::image::{self, Access, Image};
 use spandrel_pages::PAGE_BYTES;
@@ -79,6 +79,32 @@ impl Files {
     unsafe fn set_ring(&self, ring: RingFile) {
         // SAFETY: promised by the caller.
         unsafe { *self.ring.get() = ring };
+    }
+
+    /// Reads a part of the state's file into memory: where the file has holes, memory that is zero is not stored to, and takes none.
+    ///
+    /// # Errors
+    /// The error's number.
+    pub fn read_sparsely(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Failed> {
+        let image = self.state.image();
+        let mut at = 0;
+        while let Some(rest) = bytes.get_mut(at..).filter(|rest| !rest.is_empty()) {
+            let from = offset.saturating_add(at as u64);
+            let data = image.next_data(from).map_err(Failed)?;
+            let within = |to: u64| {
+                usize::try_from(to.saturating_sub(from)).unwrap_or(usize::MAX).min(rest.len())
+            };
+            let (begin, end) =
+                data.map_or((rest.len(), rest.len()), |(from, to)| (within(from), within(to)));
+            let (hole, rest) = rest.split_at_mut(begin);
+            let full = hole.chunks_mut(PAGE_BYTES).filter(|page| !zeroes::are(page));
+            full.for_each(|page| page.fill(0));
+            let part = rest.get_mut(..end - begin).unwrap_or(&mut []);
+            let read = image.read_at(part, from + begin as u64).map_err(Failed)?;
+            part.get_mut(read..).unwrap_or(&mut []).fill(0);
+            at += end;
+        }
+        Ok(())
     }
 
     /// Makes the state's file longer, to that number of bytes.
@@ -294,7 +320,7 @@ pub fn recover_files(
         // SAFETY: no other thread has the files.
         recovered.ring = unsafe {
             let blank = BlankLog::new(paths, settings.log, &mut || true)?;
-            put_log(&files, paths, state.identity, &recovered, blank)?
+            put_log(&files, paths, state.identity, &recovered, blank)??
         };
     }
     let bytes = files.state.image().bytes().map_err(Error::System)?;
@@ -304,6 +330,9 @@ pub fn recover_files(
 
 /// Puts a new log in the place of that of a state that has all of it durably and says so: a failure in between leaves a state that needs no log.
 ///
+/// # Errors
+/// [`Error::System`]; the inner one: the log is the one before.
+///
 /// # Safety
 /// No other thread uses the files.
 unsafe fn put_log(
@@ -312,14 +341,23 @@ unsafe fn put_log(
     identity: u64,
     recovered: &Recovered,
     blank: BlankLog,
-) -> Result<Ring, Error> {
-    let (draft, file, ring) = blank.begin(identity, recovered.ring.last())?;
-    image::remove(paths.log.as_c()).map_err(Error::System)?;
-    spandrel_os::draft::sync_directory_of(paths.log.as_c()).map_err(Error::System)?;
-    draft.publish(paths.log.as_c()).map_err(Error::System)?;
+) -> Result<Result<Ring, Error>, Error> {
+    let name = paths.log.as_c();
+    let begun = blank.begin(identity, recovered.ring.last());
+    // Whether the directory can be synced is known before a name goes: the process may have no descriptor left.
+    let begun = begun.and_then(|begun| {
+        sync_directory_of(name).and_then(|()| image::remove(name)).map_err(Error::System)?;
+        Ok(begun)
+    });
+    let (draft, file, ring) = match begun {
+        Ok(begun) => begun,
+        Err(why) => return Ok(Err(why)),
+    };
+    sync_directory_of(name).map_err(Error::System)?;
+    draft.publish(name).map_err(Error::System)?;
     // SAFETY: promised by the caller.
     unsafe { files.set_ring(file) };
-    Ok(ring)
+    Ok(Ok(ring))
 }
 
 /// Which state it is, and where.
@@ -345,14 +383,12 @@ pub unsafe fn replace_log(
 ) -> Result<(Recovered, Result<(), Error>), Error> {
     let lengthen = |bytes| files.lengthen(bytes);
     let mut recovered = recover(files, (at.identity, TIE_AT), &lengthen, &mut |_, _| ())?;
-    let replaced = match make() {
-        Ok(blank) => {
-            // SAFETY: promised by the caller.
-            recovered.ring = unsafe { put_log(files, &at.paths, at.identity, &recovered, blank)? };
-            Ok(())
-        }
+    let put = match make() {
+        // SAFETY: promised by the caller.
+        Ok(blank) => unsafe { put_log(files, &at.paths, at.identity, &recovered, blank)? },
         Err(why) => Err(why),
     };
+    let replaced = put.map(|ring| recovered.ring = ring);
     recovered.ring.begin(&LogOf(files), image::unique()[0])?;
     let shape = recovered.ring.shape();
     files.ring().forget(shape, recovered.ring.end(), recovered.ring.end() + shape.capacity);

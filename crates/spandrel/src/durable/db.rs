@@ -435,6 +435,8 @@ impl<S: Send + Sync> Client<'_, S> {
             {
                 Err(Error::NoLongerLog(outcome.word() as i32))
             }
+            // Threads that the child lacks may have the gate.
+            _ if db.arena.is_forked() => Err(Error::Forked),
             _ => Err(self.seat.exclusive(|| {
                 // SAFETY: the section runs alone.
                 unsafe { (*db.log.get()).engine().check() }.err().unwrap_or(Error::Stray)

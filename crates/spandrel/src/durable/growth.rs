@@ -46,6 +46,8 @@ struct Making {
     blank: Option<BlankLog>,
     /// There was no room, or no thread.
     has_failed: bool,
+    /// No thread is to begin.
+    is_over: bool,
 }
 
 impl Growth {
@@ -71,6 +73,7 @@ impl Growth {
         let is_soon = before.is_some_and(|before| before.elapsed() < SOON);
         if is_soon
             && making.thread.is_none()
+            && !making.is_over
             && !making.has_failed
             && wanted >= 2 * capacity
             && has_plenty(&self.0.paths, wanted)
@@ -91,7 +94,10 @@ impl Growth {
             !self.0.is_over.load(Relaxed)
         });
         let mut making = self.making();
-        making.has_failed = blank.is_err() && !self.0.is_over.load(Relaxed);
+        if making.is_over {
+            return;
+        }
+        making.has_failed = blank.is_err();
         making.blank = blank.ok();
         self.0.is_ready.store(making.blank.is_some(), Release);
     }
@@ -103,17 +109,28 @@ impl Growth {
 
     /// The longer log, once.
     pub fn take(&self) -> Option<BlankLog> {
-        self.end();
-        self.making().blank.take()
+        let mut making = self.making();
+        self.0.is_ready.store(false, Relaxed);
+        making.blank.take()
     }
 
-    /// Ends the thread; what it has made is left to [`Growth::take`].
+    /// Ends the thread, and forgets what it has made. No other begins before [`Growth::resume`].
     pub fn end(&self) {
         self.0.is_over.store(true, Relaxed);
-        let thread = self.making().thread.take();
-        // It has a blank log, or has failed.
+        let thread = {
+            let mut making = self.making();
+            making.is_over = true;
+            making.thread.take()
+        };
         let _ = thread.map(JoinHandle::join);
-        self.0.is_over.store(false, Relaxed);
+        self.making().blank = None;
         self.0.is_ready.store(false, Relaxed);
+    }
+
+    /// A thread may begin from now on.
+    pub fn resume(&self) {
+        let mut making = self.making();
+        (making.is_over, making.half) = (false, None);
+        self.0.is_over.store(false, Relaxed);
     }
 }

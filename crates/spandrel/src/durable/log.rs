@@ -75,6 +75,7 @@ fn spawn(
     publisher: Publisher,
 ) -> Result<JoinHandle<Publisher>, Error> {
     copies.begin();
+    growth.resume();
     let _blocked = Blocked::all();
     std::thread::Builder::new()
         .name("spandrel-log".into())
@@ -167,9 +168,9 @@ impl Log {
         self.replace(at, |at| BlankLog::new(&at.paths, Some(bytes), &mut || true))
     }
 
-    /// Whether the log can become longer now: the thread that is to end for it makes copies to their end first.
+    /// Whether the log can become longer now: the thread that is to end for it goes on, and makes copies to their end first.
     pub fn can_grow(&self) -> bool {
-        self.growth.is_ready() && self.copies.are_none()
+        self.growth.is_ready() && self.copies.are_none() && self.shared.get().1.failure().is_none()
     }
 
     /// Puts the longer log that was made beside the commands in the place of the one before. Between two batches.

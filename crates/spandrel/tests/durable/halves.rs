@@ -125,3 +125,62 @@ fn what_the_log_refuses_is_seen_by_no_reader() {
     let said = String::from_utf8_lossy(&said);
     assert!(done.status.success(), "{}: {said}", done.status);
 }
+
+/// Ends a child of a fork: 0 if it was told what it is.
+fn end_child<T>(written: Result<T, Error>) -> ! {
+    // SAFETY: no destructor of the parent's runs.
+    unsafe { libc::_exit(i32::from(!matches!(written, Err(Error::Forked)))) }
+}
+
+/// A command may be run by any thread that writes: the one that forks is the only one in the child.
+#[test]
+fn a_command_that_forks_beside_a_second_half_is_refused_in_the_child() {
+    let place = tempfile::tempdir().unwrap();
+    let db = open(&place.path().join("bank")).unwrap();
+    // In the child the heap refuses.
+    let set = |state: &mut Accounts, key: u64| {
+        let _ = state.of.insert(key, get(state, key) + 1);
+    };
+    let (is_over, own) = (AtomicBool::new(false), std::process::id());
+    std::thread::scope(|scope| {
+        for thread in 1..THREADS {
+            let (db, is_over) = (&db, &is_over);
+            scope.spawn(move || {
+                while !is_over.load(SeqCst) {
+                    let written = db.write(|state| set(state, thread));
+                    if std::process::id() != own {
+                        end_child(written);
+                    }
+                    written.unwrap();
+                }
+            });
+        }
+        for round in 0..40 {
+            let child = AtomicU64::new(0);
+            // SAFETY: the child ends without a look at what other threads had locked.
+            let fork = || child.store(unsafe { libc::fork() } as u64, SeqCst);
+            let written = db.write(|state| {
+                fork();
+                set(state, 0);
+            });
+            if std::process::id() != own {
+                end_child(written);
+            }
+            written.unwrap();
+            let (child, mut status) = (child.load(SeqCst) as i32, 1);
+            let ended = (0..2000).any(|_| {
+                std::thread::sleep(Duration::from_millis(5));
+                // SAFETY: a place for the status.
+                unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) == child }
+            });
+            if !ended {
+                // SAFETY: the child is this test's.
+                unsafe { libc::kill(child, libc::SIGKILL) };
+            }
+            is_over.fetch_or(!ended || status != 0, SeqCst);
+            assert!(ended && status == 0, "round {round}: {ended} {status}");
+        }
+        is_over.store(true, SeqCst);
+    });
+    assert_eq!(db.read(|state| get(state, 0)), 40);
+}
