@@ -36,7 +36,7 @@ pub struct Options {
     /// A directory for copies of the state: BGSAVE makes one in it, copy-TIME, with the time in milliseconds since 1970
     #[arg(long, value_name = "DIRECTORY")]
     pub copies: Option<PathBuf>,
-    /// Bytes of the log, in MiB
+    /// Bytes of the log, in MiB [default: 64 for a new state; longer on a disk where writes fill it soon]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     pub log_size: Option<u32>,
 }

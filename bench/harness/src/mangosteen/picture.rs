@@ -34,7 +34,7 @@ const STORES: [Shown; 3] = [
 ];
 
 const SERVERS: Shown = (
-    "SET on servers of Redis' protocol, values of 1,000 bytes: clients × requests that each sends at once",
+    "SET on servers, values of 1,000 bytes: clients × requests at once",
     [("SET, 1", "1 client"), ("SET, 8 × 16", "8 × 16"), ("SET, 32 × 16", "32 × 16")],
 );
 

@@ -16,6 +16,7 @@ use spandrel_measure::rounds::Series;
 use spandrel_report::numbers::{Summary, digits, time};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// What `--only` calls it.
 pub const NAME: &str = "servers";
@@ -33,6 +34,9 @@ const REDIS: [(&str, &[&str]); 3] = [
 const VALUE: &str = "1000";
 /// Requests by which the number of a run's is found.
 const FIRST: u64 = 2000;
+
+/// How long a server has to end what it does beside requests.
+const QUIET: Duration = Duration::from_secs(3);
 
 /// What clients ask for.
 #[derive(Clone, Copy, Debug)]
@@ -149,6 +153,8 @@ impl Programs {
                 };
                 // All keys are there, so that each read finds a value and each write replaces one; and the server's log is as long as it becomes.
                 benchmark(running.socket(), "set", [32, 16], 4 * sizes.keys, sizes.keys)?;
+                // What that has begun beside the requests: a longer log, pages on their way to the disk.
+                std::thread::sleep(QUIET);
                 let (rate, _) = some(FIRST)?;
                 let requests = ((rate * sizes.millis as f64 / 1000.0) as u64).max(FIRST);
                 let (rate, cpu) = some(requests)?;

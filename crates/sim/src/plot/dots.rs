@@ -53,7 +53,7 @@ pub struct DotPanel {
     pub x_least: f64,
     /// Whether its axis has powers of ten, for numbers above zero that lie far apart.
     pub has_powers: bool,
-    /// Digits behind the point of the numbers beside the marks; on an axis of powers of ten they are rounded to two.
+    /// Digits behind the point of the numbers beside the marks; on an axis of powers of ten they have two digits at least.
     pub digits: usize,
 }
 
@@ -86,7 +86,7 @@ impl DotPanel {
     }
 }
 
-/// A number above zero with two digits, and a letter for its thousands.
+/// A number above zero with two digits at least, and a letter for its thousands.
 fn rounded(value: f64) -> String {
     let (value, letter) = match value {
         value if value >= 9.95e5 => (value / 1e6, " M"),
