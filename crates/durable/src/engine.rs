@@ -153,7 +153,7 @@ impl<'a> Engine<'a> {
         memory: &Memory,
         commands: u64,
     ) -> Result<Option<Point>, Error> {
-        // SAFETY: promised by the caller, who holds the gate until the second half has ended, too.
+        // SAFETY: promised by the caller. The second half runs here, so that no other batch is in one.
         unsafe {
             let Some(mut half) = self.first_half(memory, commands, 0)? else { return Ok(None) };
             half.write();
@@ -383,11 +383,6 @@ impl<'a> Engine<'a> {
             });
         };
         self.front.each_pending(&mut put).map_err(Error::from)
-    }
-
-    /// The state that is durable.
-    pub fn point(&self) -> Point {
-        self.front.point()
     }
 
     /// Bytes of the log that the last batch needed that was too long.

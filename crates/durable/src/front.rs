@@ -68,11 +68,6 @@ impl<'a, D: Disk> Front<'a, D> {
         Ok(Self { disk, control, ring, before: ring, buffer, poison: None })
     }
 
-    /// The state that is durable.
-    pub fn point(&self) -> Point {
-        self.ring.last()
-    }
-
     /// The ring.
     pub fn ring(&self) -> &Ring {
         &self.ring
@@ -220,10 +215,5 @@ impl<'a, D: Disk> Front<'a, D> {
             reader.next(&log, self.buffer.bytes(), |_| Ok(()), apply)?;
         }
         Ok(())
-    }
-
-    /// Why nothing is written any more.
-    pub fn poison(&self) -> Option<Failed> {
-        self.poison
     }
 }

@@ -30,6 +30,9 @@ pub fn now() -> u64 {
 #[derive(Debug)]
 pub struct History(File);
 
+/// No line of a history is longer.
+const LINE_BYTES: u64 = 1 << 20;
+
 /// A call that has not returned yet.
 #[derive(Debug)]
 pub struct Open(u64);
@@ -51,13 +54,19 @@ impl History {
     }
 
     /// A kill ends a write where a page of the file ends. A call whose line is torn has not begun, and a call
-    /// whose return is torn is a maybe.
+    /// whose return is torn is a maybe. The end of the file is looked at: a history of thousands of kills is long.
     fn remove_torn_line(&self) {
-        let mut text = Vec::new();
-        (&self.0).seek(SeekFrom::Start(0)).and_then(|_| (&self.0).read_to_end(&mut text)).unwrap();
-        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
-        if whole < text.len() {
-            self.0.set_len(whole as u64).unwrap();
+        let len = self.0.metadata().unwrap().len();
+        let from = len.saturating_sub(LINE_BYTES);
+        let mut end = Vec::new();
+        (&self.0)
+            .seek(SeekFrom::Start(from))
+            .and_then(|_| (&self.0).read_to_end(&mut end))
+            .unwrap();
+        let whole = end.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+        assert!(whole > 0 || from == 0, "a line is longer than {LINE_BYTES} bytes");
+        if whole < end.len() {
+            self.0.set_len(from + whole as u64).unwrap();
         }
     }
 
