@@ -56,6 +56,7 @@ impl Writer {
 /// The second half of a batch, whose record is made: the wait until that is durable.
 pub struct Half<'a> {
     staged: Staged,
+    bytes: u64,
     counts: Counts,
     handles: u64,
     disk: &'a Files,
@@ -80,6 +81,11 @@ impl Half<'_> {
         }
         writing.ended = Some((written, nanos));
         written.is_ok()
+    }
+
+    /// Bytes that the batch has stored.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The number of [`Heap::handles`] when the batch began.
@@ -156,9 +162,21 @@ impl<'a> Engine<'a> {
         // SAFETY: promised by the caller. The second half runs here, so that no other batch is in one.
         unsafe {
             let Some(mut half) = self.first_half(memory, commands, 0)? else { return Ok(None) };
-            half.write();
-            self.take_in().map(|()| Some(half.staged.point))
+            self.write(&mut half).map(|()| Some(half.staged.point))
         }
+    }
+
+    /// The second half of the last batch, in the thread that has made the first one and holds the gate.
+    ///
+    /// # Errors
+    /// As for [`Engine::end_batch`].
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn write(&mut self, half: &mut Half<'a>) -> Result<(), Error> {
+        // SAFETY: promised by the caller: no other batch is in its second half.
+        unsafe { half.write() };
+        self.take_in()
     }
 
     /// As [`Engine::end_batch`], but for the wait: that is the second half. `handles`: the number of [`Heap::handles`] when the batch began.
@@ -211,7 +229,7 @@ impl<'a> Engine<'a> {
                 // SAFETY: the calling thread has run the batch.
                 self.counts.set_capture(unsafe { notes.statistics() });
                 let (counts, disk, writer) = (self.counts, self.front.disk(), self.writer);
-                Ok(Some(Half { staged, counts, handles, disk, control, writer }))
+                Ok(Some(Half { staged, bytes, counts, handles, disk, control, writer }))
             }
             Err(Refused::TooLong) => Err(self.note_too_long()),
             Err(why) => {

@@ -22,7 +22,7 @@ use super::log::Log;
 use super::opening::Opening;
 use super::options::{OpenError, Options};
 use super::plain::{Escaped, Part};
-use super::turn::{NO_LONGER_LOG, REFUSED, TOO_LONG, Turn, Whole, outcome_of};
+use super::turn::{LONG_BYTES, NO_LONGER_LOG, REFUSED, TOO_LONG, Turn, Whole, outcome_of};
 use super::{Arena, Error};
 
 /// Threads that run commands at a time, unless [`Options::clients`] says otherwise.
@@ -41,6 +41,8 @@ pub struct Durable<S> {
     report: Report,
     /// Of a plain state.
     plain: Option<Part>,
+    /// Bytes of a batch that has two halves.
+    least: u64,
     _directory: Directory,
 }
 
@@ -127,6 +129,7 @@ impl<S: Send + Sync> Durable<S> {
             place,
             report,
             plain,
+            least: options.least.unwrap_or(LONG_BYTES),
             _directory: directory,
         })
     }
@@ -270,7 +273,8 @@ impl<S: Send + Sync> Durable<S> {
         }
         let whole = Whole(self.log.get());
         let plain = self.plain.as_ref();
-        let mut turn = Turn { batch, log, state, arena: &self.arena, place: &self.place, plain };
+        let (arena, place, least) = (&*self.arena, &self.place, self.least);
+        let mut turn = Turn { batch, log, state, arena, place, plain, least };
         let mut half = None;
         match turn.all() {
             Ok(rest) => half = rest,

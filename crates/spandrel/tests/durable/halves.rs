@@ -7,9 +7,14 @@ use std::time::Duration;
 
 use spandrel::durable::{Durable, Error};
 
-use super::{Accounts, open};
+use super::{Accounts, init, small};
 
 const THREADS: u64 = 4;
+
+/// Every batch has two halves.
+fn open(path: &Path) -> Result<Durable<Accounts>, spandrel::durable::OpenError> {
+    Durable::open(path, small().halves_from(0), init)
+}
 /// The key that every write changes, too.
 const SUM: u64 = 1000;
 const ROUNDS: u64 = 40;
