@@ -1,98 +1,15 @@
 //! Batches: what a batch has stored becomes a record, and is durable then.
-//!
-//! A batch has two halves where records are written to a disk. In the first one its commands run, and the record is made, in memory that no other thread uses. In the second one the record is
-//! written: commands of the next batch run meanwhile, and no command that reads does.
-
-use core::cell::UnsafeCell;
 
 use spandrel_pheap::Heap;
 use spandrel_pmem::disk::{Disk, Which};
 use spandrel_pmem::{Failed, Medium};
 use spandrel_redolog::Point;
 
-use crate::control::Control;
 use crate::error::Error;
-use crate::front::{Front, Refused, Staged};
+use crate::front::{Front, Refused};
 use crate::live::{Counts, Stopwatch};
 use crate::runs::Runs;
 use crate::store::{Files, Memory, clip};
-
-/// What the second halves of batches have for themselves: one thread at a time uses it.
-#[derive(Default)]
-pub struct Writer(UnsafeCell<Writing>);
-
-#[derive(Default)]
-struct Writing {
-    watch: Stopwatch,
-    /// How the last second half has ended, and the nanoseconds that it stands for.
-    ended: Option<(Result<(), Failed>, u64)>,
-}
-
-// SAFETY: one batch at a time is in its second half, and the engine looks when none is.
-unsafe impl Sync for Writer {}
-
-impl Writer {
-    /// # Safety
-    /// No batch is in its second half.
-    unsafe fn take(&self) -> Option<(Result<(), Failed>, u64)> {
-        // SAFETY: promised by the caller.
-        unsafe { (*self.0.get()).ended.take() }
-    }
-
-    /// Why the last second half has failed.
-    ///
-    /// # Safety
-    /// As for [`Writer::take`].
-    unsafe fn failure(&self) -> Error {
-        // SAFETY: promised by the caller.
-        let ended = unsafe { (*self.0.get()).ended };
-        match ended {
-            Some((Err(why), _)) => Refused::Poisoned(why).into(),
-            _ => Error::Panicked,
-        }
-    }
-}
-
-/// The second half of a batch, whose record is made: the wait until that is durable.
-pub struct Half<'a> {
-    staged: Staged,
-    bytes: u64,
-    counts: Counts,
-    handles: u64,
-    disk: &'a Files,
-    control: &'a Control,
-    writer: &'a Writer,
-}
-
-impl Half<'_> {
-    /// Makes the batch durable. False: it may be or not, and nothing is accepted any more.
-    ///
-    /// # Safety
-    /// No other batch is in its second half, and none is between its first one and this.
-    pub unsafe fn write(&mut self) -> bool {
-        // SAFETY: promised by the caller.
-        let writing = unsafe { &mut *self.writer.0.get() };
-        let live = self.control.live();
-        let write = || self.staged.write(self.disk, self.control);
-        let (written, nanos) = writing.watch.measure(live, write);
-        self.counts.waited_nanos += nanos;
-        if written.is_ok() {
-            live.show(&self.counts);
-        }
-        writing.ended = Some((written, nanos));
-        written.is_ok()
-    }
-
-    /// Bytes that the batch has stored.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// The number of [`Heap::handles`] when the batch began.
-    pub fn handles(&self) -> u64 {
-        self.handles
-    }
-}
 
 /// The writing side of an open state: one thread at a time uses it.
 pub struct Engine<'a> {
@@ -105,9 +22,7 @@ pub struct Engine<'a> {
     /// Why nothing is accepted any more.
     refused: Option<Error>,
     counts: Counts,
-    /// The same before the last batch.
-    before: Counts,
-    writer: &'a Writer,
+    watch: Stopwatch,
 }
 
 impl<'a> Engine<'a> {
@@ -115,22 +30,9 @@ impl<'a> Engine<'a> {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn new(front: Front<'a, Files>, writer: &'a Writer) -> Result<Self, Failed> {
-        let (runs, counts, before) = (Runs::new()?, Counts::default(), Counts::default());
-        let (is_ended, needed, refused) = (false, 0, None);
-        Ok(Self { front, runs, is_ended, needed, refused, counts, before, writer })
-    }
-
-    /// Takes in how the last second half has ended. No batch is in its second half.
-    fn take_in(&mut self) -> Result<(), Error> {
-        // SAFETY: no batch is in its second half, as all callers promise.
-        let Some((written, nanos)) = (unsafe { self.writer.take() }) else { return Ok(()) };
-        self.counts.waited_nanos += nanos;
-        self.front.note_written(written).map_err(|why| {
-            self.counts = self.before;
-            self.is_ended = true;
-            self.refuse(why.into())
-        })
+    pub fn new(front: Front<'a, Files>) -> Result<Self, Failed> {
+        let (runs, counts, watch) = (Runs::new()?, Counts::default(), Stopwatch::default());
+        Ok(Self { front, runs, is_ended: false, needed: 0, refused: None, counts, watch })
     }
 
     /// Refuses a batch before it begins.
@@ -153,46 +55,12 @@ impl<'a> Engine<'a> {
     /// nothing is accepted any more.
     ///
     /// # Safety
-    /// The calling thread has begun the batch, and no other thread stores to the memory. No batch is in its second half.
+    /// The calling thread has begun the batch, and no other thread stores to the memory.
     pub unsafe fn end_batch(
         &mut self,
         memory: &Memory,
         commands: u64,
     ) -> Result<Option<Point>, Error> {
-        // SAFETY: promised by the caller. The second half runs here, so that no other batch is in one.
-        unsafe {
-            let Some(mut half) = self.first_half(memory, commands, 0)? else { return Ok(None) };
-            self.write(&mut half).map(|()| Some(half.staged.point))
-        }
-    }
-
-    /// The second half of the last batch, in the thread that has made the first one and holds the gate.
-    ///
-    /// # Errors
-    /// As for [`Engine::end_batch`].
-    ///
-    /// # Safety
-    /// As there.
-    pub unsafe fn write(&mut self, half: &mut Half<'a>) -> Result<(), Error> {
-        // SAFETY: promised by the caller: no other batch is in its second half.
-        unsafe { half.write() };
-        self.take_in()
-    }
-
-    /// As [`Engine::end_batch`], but for the wait: that is the second half. `handles`: the number of [`Heap::handles`] when the batch began.
-    ///
-    /// # Errors
-    /// As there.
-    ///
-    /// # Safety
-    /// As there.
-    pub unsafe fn first_half(
-        &mut self,
-        memory: &Memory,
-        commands: u64,
-        handles: u64,
-    ) -> Result<Option<Half<'a>>, Error> {
-        self.take_in()?;
         // SAFETY: promised by the caller.
         unsafe { self.take_runs(memory) };
         if memory.notes().has_strayed() {
@@ -200,11 +68,10 @@ impl<'a> Engine<'a> {
         }
         self.check()?;
         let Some((count, bytes)) = self.runs.size() else { return Err(self.note_too_long()) };
-        let control = self.front.control();
-        self.before = self.counts;
+        let live = self.front.control().live();
         if count == 0 {
             self.counts.commands += commands;
-            control.live().show(&self.counts);
+            live.show(&self.counts);
             return Ok(None);
         }
         let notes = memory.notes();
@@ -212,24 +79,28 @@ impl<'a> Engine<'a> {
         let from = unsafe { notes.image_of(memory.base().as_ptr()) };
         let image = (from, memory.bytes() as u64);
         let (front, runs) = (&mut self.front, &self.runs);
-        let copied = |see: &mut dyn FnMut(*const u8, usize)| {
-            // SAFETY: as above, and an error that comes after the copy has begun ends writing.
-            unsafe { notes.copy(|run| runs.each(run), see) };
+        // SAFETY: the runs lie in the open bytes of the memory, which no thread stores to; the thread has run the batch, and an error that comes after the copy has
+        // begun ends writing.
+        let commit = || unsafe {
+            let copied = |see: &mut dyn FnMut(*const u8, usize)| {
+                notes.copy(|run| runs.each(run), see);
+            };
+            front.commit(image, (count, bytes), copied)
         };
-        // SAFETY: the runs lie in the open bytes of the memory, which no thread stores to.
-        match unsafe { front.stage(image, (count, bytes), copied) } {
-            Ok(staged) => {
+        let (point, waited_nanos) = self.watch.measure(live, commit);
+        match point {
+            Ok((point, time)) => {
                 self.counts.batches += 1;
                 self.counts.commands += commands;
                 self.counts.runs += count;
                 self.counts.bytes += bytes;
-                (self.counts.epoch, self.counts.sequence) =
-                    (staged.point.epoch, staged.point.sequence);
-                self.counts.time = staged.time;
+                self.counts.waited_nanos += waited_nanos;
+                (self.counts.epoch, self.counts.sequence) = (point.epoch, point.sequence);
+                self.counts.time = time;
                 // SAFETY: the calling thread has run the batch.
                 self.counts.set_capture(unsafe { notes.statistics() });
-                let (counts, disk, writer) = (self.counts, self.front.disk(), self.writer);
-                Ok(Some(Half { staged, bytes, counts, handles, disk, control, writer }))
+                live.show(&self.counts);
+                Ok(Some(point))
             }
             Err(Refused::TooLong) => Err(self.note_too_long()),
             Err(why) => {
@@ -237,38 +108,6 @@ impl<'a> Engine<'a> {
                 Err(self.refuse(why.into()))
             }
         }
-    }
-
-    /// Gives a batch up that the calling thread runs, and before which a second half has failed: [`Engine::mend`] undoes it.
-    ///
-    /// # Safety
-    /// As for [`Engine::end_batch`].
-    pub unsafe fn give_up(&mut self, memory: &Memory) -> Error {
-        // SAFETY: promised by the caller.
-        unsafe {
-            self.take_runs(memory);
-            self.writer.failure()
-        }
-    }
-
-    /// After a second half that has failed: has all of the memory be what is durable, as [`Engine::undo`] has that of one batch.
-    ///
-    /// # Errors
-    /// As there.
-    ///
-    /// # Safety
-    /// The calling thread holds the gate, and no batch has begun. No batch is in its second half.
-    pub unsafe fn mend(&mut self, heap: &Heap<Memory>, handles: u64) -> Result<(), Error> {
-        let _ = self.take_in();
-        // A batch that ran beside the second half has left no list.
-        self.runs.include_all();
-        self.is_ended = true;
-        // SAFETY: promised by the caller.
-        unsafe {
-            self.undo(heap, handles)?;
-            let _ = self.end_batch(heap.medium(), 0);
-        }
-        Ok(())
     }
 
     /// Before a batch: makes durable what threads have stored since the last one, if they may have. An `Arc` of the state that is elsewhere counts its owners in the state; if the
@@ -318,7 +157,6 @@ impl<'a> Engine<'a> {
     /// # Safety
     /// As for [`Engine::end_batch`]; no operation of the heap is under way.
     pub unsafe fn undo(&mut self, heap: &Heap<Memory>, handles: u64) -> Result<(), Error> {
-        let _ = self.take_in();
         let memory = heap.medium();
         if !core::mem::take(&mut self.is_ended) {
             // SAFETY: promised by the caller.
@@ -418,9 +256,8 @@ impl<'a> Engine<'a> {
         self.counts = counts;
     }
 
-    /// What was made durable since the state was opened. No batch is in its second half.
-    pub fn counts(&mut self) -> Counts {
-        let _ = self.take_in();
+    /// What was made durable since the state was opened.
+    pub fn counts(&self) -> Counts {
         self.counts
     }
 }

@@ -3,7 +3,7 @@
 use core::slice;
 
 use spandrel_os::clock;
-use spandrel_pmem::disk::{Disk, LogOf, Which};
+use spandrel_pmem::disk::{Disk, LogOf};
 use spandrel_pmem::{Buffer, Failed};
 use spandrel_redolog::{BUFFER_BYTES, Point, RUN_BYTES, Reader, Ring};
 
@@ -23,36 +23,11 @@ pub enum Refused {
     Poisoned(Failed),
 }
 
-/// A record that is in the ring and not durable yet.
-#[derive(Clone, Copy, Debug)]
-pub struct Staged {
-    /// The state that is durable with it.
-    pub point: Point,
-    /// The time that it says.
-    pub time: u64,
-    /// The position behind it.
-    end: u64,
-}
-
-impl Staged {
-    /// Makes the record durable, and tells the replica. The thread need not be the one that has made the record.
-    ///
-    /// # Errors
-    /// The disk's: recovery may find the batch or not.
-    pub fn write<D: Disk>(&self, disk: &D, control: &Control) -> Result<(), Failed> {
-        disk.sync(Which::Log)?;
-        control.publish(self.end);
-        Ok(())
-    }
-}
-
 /// See the head of this file.
 pub struct Front<'a, D: Disk> {
     disk: &'a D,
     control: &'a Control,
     ring: Ring,
-    /// The ring before the last record.
-    before: Ring,
     buffer: Buffer,
     poison: Option<Failed>,
 }
@@ -64,8 +39,7 @@ impl<'a, D: Disk> Front<'a, D> {
     /// `ENOMEM`.
     pub fn new(disk: &'a D, control: &'a Control, ring: Ring) -> Result<Self, Failed> {
         control.begin(ring.end());
-        let buffer = Buffer::new(BUFFER_BYTES)?;
-        Ok(Self { disk, control, ring, before: ring, buffer, poison: None })
+        Ok(Self { disk, control, ring, buffer: Buffer::new(BUFFER_BYTES)?, poison: None })
     }
 
     /// The ring.
@@ -97,45 +71,24 @@ impl<'a, D: Disk> Front<'a, D> {
         }
     }
 
-    /// Makes a batch durable: [`Front::stage`], [`Staged::write`] and [`Front::note_written`].
-    ///
-    /// # Errors
-    /// See [`Refused`].
-    ///
-    /// # Safety
-    /// As for [`Front::stage`].
-    pub unsafe fn commit(
-        &mut self,
-        image: (*const u8, u64),
-        size: (u64, u64),
-        each: impl FnOnce(&mut dyn FnMut(*const u8, usize)),
-    ) -> Result<Staged, Refused> {
-        // SAFETY: passed on from the caller.
-        let staged = unsafe { self.stage(image, size, each)? };
-        let written = staged.write(self.disk, self.control);
-        self.note_written(written)?;
-        Ok(staged)
-    }
-
-    /// Makes the record of a batch, which [`Staged::write`] makes durable before the next one is made: `each` calls its argument with the address and the length of each run that was stored, `runs` of them
-    /// with `bytes` bytes at most. `image` is where the state begins in memory, and its length.
+    /// Makes a batch durable; where the state is then, and the time that the record says: `each` calls its argument with the address and the length of each run that was stored, `runs` of them with
+    /// `bytes` bytes at most. `image` is where the state begins in memory, and its length.
     ///
     /// # Errors
     /// See [`Refused`].
     ///
     /// # Safety
     /// The runs lie in the state, and no thread stores to it meanwhile.
-    pub unsafe fn stage(
+    pub unsafe fn commit(
         &mut self,
         image: (*const u8, u64),
         (runs, bytes): (u64, u64),
         each: impl FnOnce(&mut dyn FnMut(*const u8, usize)),
-    ) -> Result<Staged, Refused> {
+    ) -> Result<(Point, u64), Refused> {
         if let Some(why) = self.poison {
             return Err(Refused::Poisoned(why));
         }
         self.make_room(self.bound(runs, bytes))?;
-        self.before = self.ring;
         let log = LogOf(self.disk);
         let mut record = self.ring.record(&log, self.buffer.bytes());
         record.set_image_bytes(image.1);
@@ -150,21 +103,13 @@ impl<'a, D: Disk> Front<'a, D> {
                 outcome = record.run(offset, bytes);
             }
         });
-        let appended = outcome.and_then(|()| self.ring.append(record).map(drop));
-        self.note_written(appended)?;
-        Ok(Staged { point: self.ring.last(), time, end: self.ring.end() })
-    }
-
-    /// What became of the last record that was made.
-    ///
-    /// # Errors
-    /// [`Refused::Poisoned`]: it is not durable. The state is the one before it, and no record is made any more.
-    pub fn note_written(&mut self, written: Result<(), Failed>) -> Result<(), Refused> {
-        written.map_err(|why| {
-            self.ring = self.before;
+        let committed = outcome.and_then(|()| self.ring.commit(record, &&log));
+        if let Err(why) = committed {
             self.poison = Some(why);
-            Refused::Poisoned(why)
-        })
+            return Err(Refused::Poisoned(why));
+        }
+        self.control.publish(self.ring.end());
+        Ok((self.ring.last(), time))
     }
 
     /// What the replica and this share.

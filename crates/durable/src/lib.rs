@@ -10,7 +10,6 @@
 //! Invariants:
 //! - No command reads the state while a batch runs, and no two batches run at a time.
 //! - A command that writes returns when the record of its batch is durable. No reader sees a batch before that.
-//! - A batch may run on one whose record is not durable yet. Its own record is written after that one; if that fails, both are undone before a reader is let in.
 //! - The ring has every record that the state's file may lack.
 //! - A batch is in the state that recovery finds as a whole, or not at all.
 //!

@@ -30,11 +30,6 @@ impl Runs {
         (self.count, self.bytes, self.is_full) = (0, 0, false);
     }
 
-    /// As if there were more runs than the list holds.
-    pub fn include_all(&mut self) {
-        self.is_full = true;
-    }
-
     /// Adds a run.
     pub fn push(&mut self, at: *const u8, len: usize) {
         if self.count == MOST {

@@ -13,7 +13,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::thread;
-use spandrel_durable::combine::{Batch, Combiner, Outcome, Seat, Slot};
+use spandrel_durable::combine::{Combiner, Outcome, Seat, Slot};
 
 /// Slots that outlive their combiner.
 struct Slots(*mut [Slot]);
@@ -29,8 +29,6 @@ impl Drop for Slots {
 struct State {
     combiner: Combiner<'static>,
     number: UnsafeCell<u32>,
-    /// What the number was when the last second half ended.
-    written: UnsafeCell<u32>,
     batches: AtomicU32,
     _slots: Slots,
 }
@@ -45,9 +43,8 @@ impl State {
         let slots = Slots(Box::into_raw((0..seats).map(|_| Slot::new()).collect()));
         // SAFETY: the slots are dropped after the combiner.
         let combiner = Combiner::new(unsafe { &*slots.0 }).with_batches_in_a_row(batches_in_a_row);
-        let (number, written) = (UnsafeCell::new(0), UnsafeCell::new(0));
-        let batches = AtomicU32::new(0);
-        Arc::new(State { combiner, number, written, batches, _slots: slots })
+        let (number, batches) = (UnsafeCell::new(0), AtomicU32::new(0));
+        Arc::new(State { combiner, number, batches, _slots: slots })
     }
 
     fn seat(&self) -> Seat<'_> {
@@ -90,60 +87,6 @@ impl State {
         outcome.word() as u32
     }
 }
-
-/// The outcome of a request whose batch has failed.
-const REFUSED: Outcome = Outcome::new(u64::MAX - 1);
-
-impl State {
-    /// Adds 1 in a batch of two halves, whose second one notes the number; `fails`: it fails where this thread is the combiner. False: the request was refused.
-    fn write_in_halves(&self, seat: &mut Seat<'_>, fails: bool) -> bool {
-        let set = |batch: &Batch<'_>, outcome| {
-            batch.iter().for_each(|entry| entry.set_outcome(outcome));
-        };
-        let outcome = seat.write_in_halves(
-            core::ptr::null_mut(),
-            |batch| {
-                for _ in batch.iter() {
-                    self.add();
-                }
-                if batch.await_written() {
-                    return Some(self.get());
-                }
-                set(batch, REFUSED);
-                None
-            },
-            |number, batch| {
-                if fails {
-                    set(batch, REFUSED);
-                } else {
-                    // SAFETY: loom checks that no other thread has the cell.
-                    self.written.with_mut(|written| unsafe { *written = *number });
-                }
-                !fails
-            },
-            |_| {
-                // SAFETY: as above.
-                let written = self.written.with(|written| unsafe { *written });
-                // SAFETY: as above.
-                self.number.with_mut(|number| unsafe { *number = written });
-            },
-        );
-        outcome != REFUSED
-    }
-
-    /// A reader finds the number that was noted.
-    fn read_written(&self, seat: &mut Seat<'_>) -> u32 {
-        seat.read(|| {
-            // SAFETY: loom checks that no thread writes to the cell.
-            let written = self.written.with(|written| unsafe { *written });
-            assert_eq!(self.get(), written);
-            written
-        })
-    }
-}
-
-/// Preemptions of three threads with two halves, but for those where a thread waits: minutes longer with one (`LOOM_MAX_PREEMPTIONS=1`).
-const OF_THREE: usize = 0;
 
 /// Tries every interleaving with at most `preemptions`; `LOOM_MAX_PREEMPTIONS` overrides the number, for a long run.
 fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
@@ -304,104 +247,5 @@ fn a_thread_that_waits_for_a_seat_gets_it() {
         });
         join(others);
         assert_eq!(state.read(&mut state.seat()), 2);
-    });
-}
-
-#[test]
-fn two_batches_of_two_halves() {
-    model(2, || {
-        let state = State::new(2, 4);
-        let writer =
-            spawn(&state, |state| assert!(state.write_in_halves(&mut state.seat(), false)));
-        assert!(state.write_in_halves(&mut state.seat(), false));
-        writer.join().unwrap();
-        assert_eq!(state.read_written(&mut state.seat()), 2);
-    });
-}
-
-#[test]
-fn a_reader_is_never_beside_a_half() {
-    for batches_in_a_row in [1, 4] {
-        model(2, move || {
-            let state = State::new(2, batches_in_a_row);
-            let writer = spawn(&state, |state| {
-                let mut seat = state.seat();
-                assert!(state.write_in_halves(&mut seat, false));
-                assert!(state.write_in_halves(&mut seat, false));
-            });
-            let mut seat = state.seat();
-            assert!(state.read_written(&mut seat) <= state.read_written(&mut seat));
-            writer.join().unwrap();
-            assert_eq!(state.read_written(&mut seat), 2);
-        });
-    }
-}
-
-#[test]
-fn batches_of_two_halves_and_a_reader() {
-    model(OF_THREE, || {
-        let state = State::new(3, 1);
-        let writer =
-            spawn(&state, |state| assert!(state.write_in_halves(&mut state.seat(), false)));
-        let reader = spawn(&state, |state| state.read_written(&mut state.seat()));
-        assert!(state.write_in_halves(&mut state.seat(), false));
-        writer.join().unwrap();
-        assert!(reader.join().unwrap() <= 2);
-        assert_eq!(state.read_written(&mut state.seat()), 2);
-    });
-}
-
-#[test]
-fn three_batches_of_two_halves() {
-    model(OF_THREE, || {
-        let state = State::new(3, 4);
-        let writers = [0, 1].map(|_| {
-            spawn(&state, |state| assert!(state.write_in_halves(&mut state.seat(), false)))
-        });
-        assert!(state.write_in_halves(&mut state.seat(), false));
-        join(writers);
-        assert_eq!(state.read_written(&mut state.seat()), 3);
-    });
-}
-
-#[test]
-fn a_second_half_that_fails_is_mended_before_others_see_it() {
-    model(2, || {
-        let state = State::new(2, 4);
-        let writer = spawn(&state, |state| state.write_in_halves(&mut state.seat(), false));
-        let own = state.write_in_halves(&mut state.seat(), true);
-        let other = writer.join().unwrap();
-        let done = state.read_written(&mut state.seat());
-        assert_eq!(done, u32::from(own) + u32::from(other));
-    });
-}
-
-#[test]
-fn a_second_half_that_fails_beside_a_reader_and_a_writer() {
-    model(OF_THREE, || {
-        let state = State::new(3, 1);
-        let writer = spawn(&state, |state| state.write_in_halves(&mut state.seat(), false));
-        let reader = spawn(&state, |state| state.read_written(&mut state.seat()));
-        let own = state.write_in_halves(&mut state.seat(), true);
-        let others = writer.join().unwrap();
-        reader.join().unwrap();
-        let done = state.read_written(&mut state.seat());
-        assert_eq!(done, u32::from(own) + u32::from(others));
-    });
-}
-
-#[test]
-fn an_exclusive_section_and_a_second_half_that_fails() {
-    model(2, || {
-        let state = State::new(2, 4);
-        let other = spawn(&state, |state| {
-            state.seat().exclusive(|| {
-                // SAFETY: loom checks that no thread writes to the cell.
-                state.written.with(|written| unsafe { assert_eq!(*written, state.get()) });
-            });
-        });
-        assert!(!state.write_in_halves(&mut state.seat(), true));
-        other.join().unwrap();
-        assert_eq!(state.read_written(&mut state.seat()), 0);
     });
 }

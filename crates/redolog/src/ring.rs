@@ -457,25 +457,8 @@ impl Ring {
         record: Record<'_, Turning<S>>,
         storage: &S,
     ) -> Result<Written, S::Error> {
-        let before = *self;
-        let written = self.append(record)?;
-        if let Err(why) = storage.sync() {
-            *self = before;
-            return Err(why);
-        }
-        Ok(written)
-    }
-
-    /// Ends a record, which the caller makes durable by [`Storage::sync`] before it adds the next one. If that fails, the ring is what it was before this call, and nothing may be added any
-    /// more.
-    ///
-    /// # Errors
-    /// As for [`Ring::commit`].
-    pub fn append<S: Storage>(
-        &mut self,
-        record: Record<'_, Turning<S>>,
-    ) -> Result<Written, S::Error> {
         let written = record.end()?;
+        storage.sync()?;
         let behind = written.header.behind(self.end, self.shape.align);
         self.pass(&written.header, behind);
         Ok(written)

@@ -86,9 +86,10 @@ fn run(options: &Options) -> Result<(), String> {
     if let Some(mebibytes) = options.log_size {
         settings = settings.log_size(u64::from(mebibytes) << 20);
     }
-    let threads = options
-        .threads
-        .map_or_else(|| thread::available_parallelism().map_or(1, usize::from), usize::from);
+    // The thread of the log needs a processor too; and requests that one thread has are one batch, where those of several threads take turns.
+    let usual =
+        || thread::available_parallelism().map_or(1, |all| all.get().saturating_sub(1).max(1));
+    let threads = options.threads.map_or_else(usual, usize::from);
     let most_clients = most_clients(threads)?;
     let mut db = open(options, &settings).map_err(|why| why.to_string())?;
     loop {

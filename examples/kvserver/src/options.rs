@@ -27,7 +27,7 @@ pub struct Options {
     /// arguments of a process, and not its environment
     #[arg(long, value_name = "FILE")]
     pub requirepass: Option<PathBuf>,
-    /// Threads that serve clients [default: one for each processor]
+    /// Threads that serve clients [default: one for each processor but one, which the thread of the log needs]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,
     /// The most bytes that the state may have, in MiB

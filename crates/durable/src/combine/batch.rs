@@ -1,6 +1,5 @@
 //! The requests that one combiner executes together.
 
-use super::Combiner;
 use super::slot::Slot;
 
 /// The most seats of a combiner: a batch names its members by a bit each, on the combiner's stack.
@@ -62,20 +61,14 @@ impl Outcome {
 
 /// The requests that one combiner executes together, while no other thread is inside. At least one.
 pub struct Batch<'b> {
-    pub(super) combiner: &'b Combiner<'b>,
+    pub(super) slots: &'b [Slot],
     pub(super) members: &'b Members,
 }
 
 impl<'b> Batch<'b> {
-    /// Waits until no batch before this one is in its second half. False: that half has failed, and the state is not what it was before. The thread that it failed in
-    /// mends that when this batch has left the gate: this batch must not begin a second half.
-    pub fn await_written(&self) -> bool {
-        self.combiner.await_written()
-    }
-
     /// The requests, in the order of their slots. May be walked more than once.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'b>> + Clone + 'b {
-        let slots = self.combiner.slots;
+        let slots = self.slots;
         self.members.iter().filter_map(|index| slots.get(index)).map(|slot| Entry { slot })
     }
 

@@ -6,15 +6,11 @@
 //! | held | wait | the holder waits for readers inside, then runs | the holder's release, or its gift of the turn |
 //! | turn | enter | wait | the last reader that was counted when it enters |
 //!
-//! Beside the mode, a batch that has left the gate may be in its second half ([`WRITING`]): readers wait, and the next batch takes the gate, unless a reader is
-//! counted. If that half fails ([`FAILED`]) the gate is only given to the thread that it failed in.
-//!
 //! Invariants:
 //! - After its first value the word changes by read-modify-write operations only. So each value that a thread acquires
 //!   synchronises with all earlier releases of the gate.
-//! - A reader counts itself only while it must wait, and until it has entered. So a turn ends, and a turn without readers
+//! - A reader counts itself only while the gate is held, and until it has entered. So a turn ends, and a turn without readers
 //!   does not begin.
-//! - One batch at a time is in its second half: the next one begins that half when the one before has ended it.
 
 use spandrel_sync::CachePadded;
 use spandrel_sync::primitives::{
@@ -29,22 +25,8 @@ const HELD: u32 = 1;
 /// The state is the readers' until those that are counted have entered.
 const TURN: u32 = 2;
 const MODE: u32 = 3;
-/// A batch that has left the gate is in its second half.
-const WRITING: u32 = 4;
-/// That half has failed.
-const FAILED: u32 = 8;
 /// Added for each reader that waits.
-const READER: u32 = 16;
-
-/// Whether readers must wait.
-const fn keeps_out(word: u32) -> bool {
-    word & MODE == HELD || word & WRITING != 0
-}
-
-/// Whether a thread may take the gate.
-const fn can_hold(word: u32) -> bool {
-    word & (MODE | FAILED) == FREE && (word & WRITING == 0 || word < READER)
-}
+const READER: u32 = 4;
 
 pub(super) struct Gate {
     word: CachePadded<AtomicU32>,
@@ -70,16 +52,16 @@ impl Gate {
         }
     }
 
-    /// Whether readers must wait. A reader that need not sees what the holders before have written.
+    /// Whether readers must wait. A reader that finds the gate not held sees what the holders before have written.
     #[inline]
-    pub(super) fn keeps_out(&self) -> bool {
-        keeps_out(self.word.load(Acquire))
+    pub(super) fn is_held(&self) -> bool {
+        self.word.load(Acquire) & MODE == HELD
     }
 
-    /// Takes a gate that no thread holds, for a batch or an exclusive section.
+    /// Takes a free gate for a batch or an exclusive section.
     pub(super) fn try_hold(&self) -> bool {
         let mut seen = self.word.load(Relaxed);
-        while can_hold(seen) {
+        while seen & MODE == FREE {
             match self.word.compare_exchange(seen, seen | HELD, Acquire, Relaxed) {
                 Ok(_) => return true,
                 // Another thread has taken the gate, or a reader has left the count.
@@ -89,10 +71,10 @@ impl Gate {
         false
     }
 
-    /// Counts a reader that is going to sleep. False: it need not.
+    /// Counts a reader that is going to sleep. False: the gate is not held any more.
     pub(super) fn count_in(&self) -> bool {
         let mut seen = self.word.load(Relaxed);
-        while keeps_out(seen) {
+        while seen & MODE == HELD {
             match self.word.compare_exchange(seen, seen.wrapping_add(READER), Relaxed, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => seen = now,
@@ -101,11 +83,11 @@ impl Gate {
         false
     }
 
-    /// Sleeps while readers must wait. The calling reader is counted.
+    /// Sleeps while the gate is held. The calling reader is counted.
     pub(super) fn sleep(&self) {
         loop {
             let seen = self.word.load(Relaxed);
-            if !keeps_out(seen) {
+            if seen & MODE != HELD {
                 return;
             }
             // Another reader's count changes the word too, which costs one more look. The holder that leaves finds this one
@@ -119,7 +101,7 @@ impl Gate {
         let mut seen = self.word.load(Relaxed);
         loop {
             let ends_turn = seen & MODE == TURN && seen < 2 * READER;
-            let next = seen.wrapping_sub(READER) & if ends_turn { !MODE } else { u32::MAX };
+            let next = if ends_turn { FREE } else { seen.wrapping_sub(READER) };
             match self.word.compare_exchange(seen, next, AcqRel, Relaxed) {
                 Ok(_) => return ends_turn,
                 Err(now) => seen = now,
@@ -128,13 +110,10 @@ impl Gate {
     }
 
     /// The holder gives the turn to the readers that wait, if they have waited for `batches` releases. True: the gate is not
-    /// the caller's any more. Not while a batch is in its second half, whose end is the next release.
+    /// the caller's any more.
     pub(super) fn give_turn(&self, batches: u32) -> bool {
-        let mut seen = self.word.load(Acquire);
+        let mut seen = self.word.load(Relaxed);
         loop {
-            if seen & WRITING != 0 {
-                return false;
-            }
             let streak =
                 if seen < READER { 0 } else { self.streak.load(Relaxed).saturating_add(1) };
             if streak == 0 || streak < batches {
@@ -156,61 +135,7 @@ impl Gate {
 
     /// The holder leaves. True: readers wait, and [`Gate::wake_readers`] is due unless a writer is certain to come.
     pub(super) fn open(&self) -> bool {
-        let before = self.word.fetch_sub(HELD, Release);
-        if before & FAILED != 0 {
-            // The thread of the second half sleeps on the word as well.
-            wake_all(&self.word);
-        }
-        before >= READER && before & WRITING == 0
-    }
-
-    /// The holder's batch begins its second half. No other is in its own.
-    pub(super) fn begin_writing(&self) {
-        self.word.fetch_or(WRITING, Relaxed);
-    }
-
-    /// Ends the second half of the caller's batch. True: no thread held the gate, and the caller does now.
-    pub(super) fn end_writing(&self) -> bool {
-        let mut seen = self.word.load(Relaxed);
-        loop {
-            let takes = seen & MODE == FREE;
-            let next = seen & !(WRITING | FAILED) | if takes { HELD } else { 0 };
-            match self.word.compare_exchange(seen, next, AcqRel, Relaxed) {
-                Ok(_) => return takes,
-                Err(now) => seen = now,
-            }
-        }
-    }
-
-    /// The second half of the caller's batch has failed: [`Gate::take_back`] follows.
-    pub(super) fn fail(&self) {
-        self.word.fetch_or(FAILED, Relaxed);
-    }
-
-    /// Whether the gate is only given to the thread whose batch has failed.
-    pub(super) fn has_failed(&self) -> bool {
-        self.word.load(Relaxed) & FAILED != 0
-    }
-
-    /// The caller, whose batch has failed, takes the gate from the thread that holds it, when that leaves.
-    pub(super) fn take_back(&self) {
-        let mut seen = self.word.load(Relaxed);
-        loop {
-            if seen & MODE != FREE {
-                wait(&self.word, seen);
-                seen = self.word.load(Relaxed);
-                continue;
-            }
-            match self.word.compare_exchange(seen, seen | HELD, Acquire, Relaxed) {
-                Ok(_) => return,
-                Err(now) => seen = now,
-            }
-        }
-    }
-
-    /// The thread that has taken the gate back has mended what failed.
-    pub(super) fn mend(&self) {
-        self.word.fetch_and(!(WRITING | FAILED), Release);
+        self.word.fetch_sub(HELD, Release) >= READER
     }
 
     pub(super) fn wake_readers(&self) {

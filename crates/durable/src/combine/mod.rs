@@ -14,16 +14,11 @@
 //! - A request is collected by one combiner, once. Each started request ends before its combiner leaves the gate, by unwinding too.
 //! - Whenever the gate becomes free, each writer that sleeps for it has been seen by the thread that freed it, and one is awake.
 //!
-//! - A batch in two halves leaves the gate after its first one. Readers wait until its second one has ended, one batch at a time is in that, and batches come to it in the order
-//!   of their first ones.
-//! - If a second half fails, the thread that it failed in has the gate next, alone, and mends the state before a reader is inside.
-//!
 //! # Progress
 //! - A request is executed by the batch after the present one at the latest, not counting one exclusive section and one turn of
 //!   the readers in between.
 //! - The paper lets readers starve while batches follow each other. Here a reader that sleeps has its turn after
 //!   [`BATCHES_IN_A_ROW`] of them (or of exclusive sections): no batch begins until all sleeping readers have entered.
-//!   No batch begins beside the second half of another while a reader sleeps.
 //! - An exclusive section runs after the present batch, or after the turn of readers that follows it. A request that waits
 //!   then comes before the next exclusive section.
 //!
@@ -44,7 +39,7 @@ use core::marker::PhantomData;
 use spandrel_sync::CachePadded;
 use spandrel_sync::primitives::{
     AtomicU32,
-    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+    Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
     SPINS, fence, spin_loop, wait, wake_all,
 };
 
@@ -59,15 +54,6 @@ use slot::{ASLEEP, Status};
 /// let every crowd of readers hold up every batch, which is no preference.
 pub const BATCHES_IN_A_ROW: u32 = 4;
 
-/// No batch is in its second half.
-const WRITTEN: u32 = 0;
-/// A batch is.
-const UNDER_WAY: u32 = 1;
-/// The same, and the holder of the gate sleeps until that half ends.
-const UNDER_WAY_AWAITED: u32 = 2;
-/// That half has failed, and what it has made is not mended yet.
-const UNDONE: u32 = 3;
-
 /// Added to the word of vacancies: a thread waits for a seat.
 const AWAITED: u32 = 1;
 /// Added for each seat that is left.
@@ -78,8 +64,6 @@ pub struct Combiner<'a> {
     slots: &'a [Slot],
     gate: Gate,
     batches_in_a_row: u32,
-    /// How it is with the second half of the batch that has left the gate last, for the holder of the gate.
-    writing: CachePadded<AtomicU32>,
     /// Slots that have ever been taken are below. It only grows.
     top: CachePadded<AtomicU32>,
     vacancies: AtomicU32,
@@ -93,7 +77,6 @@ impl<'a> Combiner<'a> {
             slots,
             gate: Gate::new(),
             batches_in_a_row: BATCHES_IN_A_ROW,
-            writing: CachePadded::new(AtomicU32::new(WRITTEN)),
             top: CachePadded::new(AtomicU32::new(0)),
             vacancies: AtomicU32::new(0),
         }
@@ -106,7 +89,6 @@ impl<'a> Combiner<'a> {
             slots,
             gate: Gate::new(),
             batches_in_a_row: BATCHES_IN_A_ROW,
-            writing: CachePadded::new(AtomicU32::new(WRITTEN)),
             top: CachePadded::new(AtomicU32::new(0)),
             vacancies: AtomicU32::new(0),
         }
@@ -185,8 +167,7 @@ impl<'a> Combiner<'a> {
         if self.gate.give_turn(self.batches_in_a_row) {
             return;
         }
-        // A gate that has failed is given to one thread only.
-        if !self.gate.has_failed() && self.used().iter().any(|slot| slot.choose(next)) {
+        if self.used().iter().any(|slot| slot.choose(next)) {
             return;
         }
         let readers_wait = self.gate.open();
@@ -194,54 +175,6 @@ impl<'a> Combiner<'a> {
         // has come nearer.
         if !self.rouse() && readers_wait {
             self.gate.wake_readers();
-        }
-    }
-
-    /// The holder leaves the gate to the next batch, and its own batch begins its second half. No other batch is in that, and readers wait until it ends.
-    fn hand_over(&self) {
-        self.writing.store(UNDER_WAY, Relaxed);
-        self.gate.begin_writing();
-        if !self.used().iter().any(|slot| slot.choose(Status::Alone)) {
-            self.gate.open();
-            self.rouse();
-        }
-    }
-
-    /// Says how the second half of a batch has ended.
-    fn say_written(&self, how: u32) {
-        if self.writing.swap(how, Release) == UNDER_WAY_AWAITED {
-            wake_all(&self.writing);
-        }
-    }
-
-    /// The holder of the gate waits until no batch is in its second half. False: that half has failed.
-    fn await_written(&self) -> bool {
-        let mut turn = 0;
-        loop {
-            let seen = self.writing.load(Acquire);
-            match seen {
-                WRITTEN => return true,
-                UNDONE => return false,
-                UNDER_WAY_AWAITED => wait(&self.writing, UNDER_WAY_AWAITED),
-                _ if turn < SPINS => {
-                    turn += 1;
-                    spin_loop();
-                }
-                _ => {
-                    let _ =
-                        self.writing.compare_exchange(seen, UNDER_WAY_AWAITED, Relaxed, Relaxed);
-                }
-            }
-        }
-    }
-
-    /// The second half of a batch has ended.
-    fn end_writing(&self) {
-        // The word of the gate first: a holder that finds the half ended may begin the next one.
-        let holds = self.gate.end_writing();
-        self.say_written(WRITTEN);
-        if holds {
-            self.release(Status::Alone);
         }
     }
 
@@ -286,7 +219,7 @@ impl Seat<'_> {
         self.slot.begin_reading();
         // The reader's half of the pair: flag, fence, gate. Without it the look at the gate may come before the flag is seen.
         fence(SeqCst);
-        let enters = !self.combiner.gate.keeps_out();
+        let enters = !self.combiner.gate.is_held();
         if !enters {
             self.slot.end_reading();
         }
@@ -298,7 +231,7 @@ impl Seat<'_> {
         let gate = &self.combiner.gate;
         for _ in 0..SPINS {
             spin_loop();
-            if !gate.keeps_out() && self.try_enter() {
+            if !gate.is_held() && self.try_enter() {
                 return;
             }
         }
@@ -326,31 +259,9 @@ impl Seat<'_> {
     ///
     /// If `execute` unwinds, all requests of its batch are [`Outcome::ABANDONED`], and the panic goes on in this thread.
     pub fn write(&mut self, request: *mut (), execute: impl FnOnce(&Batch<'_>)) -> Outcome {
-        let execute = |batch: &Batch<'_>| {
-            batch.await_written();
-            execute(batch);
-            None::<()>
-        };
-        self.write_in_halves(request, execute, |(), _| true, |()| ())
-    }
-
-    /// As [`Seat::write`], in two halves: with what `execute` returns, `settle` is called in the same thread when the gate was left to the next batch. Requests of
-    /// the batch end after that, and no reader enters before. Batches run their second halves one after the other, in the order of their first ones.
-    ///
-    /// `execute` has called [`Batch::await_written`], which was true, if it returns something.
-    ///
-    /// `settle` must not unwind. False: the half has failed, and `mend` is called when this thread has the gate again, alone, as in a first half. Another batch may have run
-    /// in between, whose [`Batch::await_written`] was false.
-    pub fn write_in_halves<T>(
-        &mut self,
-        request: *mut (),
-        execute: impl FnOnce(&Batch<'_>) -> Option<T>,
-        settle: impl FnOnce(&mut T, &Batch<'_>) -> bool,
-        mend: impl FnOnce(T),
-    ) -> Outcome {
         self.slot.publish(request);
         if self.await_gate() {
-            self.combine(execute, settle, mend);
+            self.combine(execute);
         }
         self.slot.set(Status::Idle);
         Outcome::new(self.slot.outcome())
@@ -362,13 +273,6 @@ impl Seat<'_> {
         // Always true: no combiner collects this status.
         self.await_gate();
         self.slot.go_on(Status::Idle);
-        while !self.combiner.await_written() {
-            // The thread that is to mend the state has the gate next.
-            self.combiner.release(Status::Alone);
-            self.slot.set(Status::Alone);
-            self.await_gate();
-            self.slot.go_on(Status::Idle);
-        }
         let _held = Held(self.combiner);
         self.combiner.drain(|_| {});
         section()
@@ -389,13 +293,12 @@ impl Seat<'_> {
                 return true;
             }
             if !Status::Started.is(seen) && self.combiner.gate.try_hold() {
-                // Another combiner may have started the request after the look at the status, and ended it.
-                let now = self.slot.status();
-                if !Status::Started.is(now) && !Status::Done.is(now) {
-                    return true;
+                // Another combiner may have ended the request after the look at the status.
+                let is_done = Status::Done.is(self.slot.status());
+                if is_done {
+                    self.combiner.release(Status::Alone);
                 }
-                self.combiner.release(Status::Alone);
-                continue;
+                return !is_done;
             }
             if turn < SPINS {
                 turn += 1;
@@ -411,12 +314,7 @@ impl Seat<'_> {
     }
 
     /// Executes a batch. This thread holds the gate.
-    fn combine<T>(
-        &self,
-        execute: impl FnOnce(&Batch<'_>) -> Option<T>,
-        settle: impl FnOnce(&mut T, &Batch<'_>) -> bool,
-        mend: impl FnOnce(T),
-    ) {
+    fn combine(&self, execute: impl FnOnce(&Batch<'_>)) {
         let mut members = Members::none();
         members.insert(self.index);
         self.slot.go_on(Status::Started);
@@ -425,19 +323,8 @@ impl Seat<'_> {
             let ready = slots.iter().enumerate().filter(|(_, slot)| slot.start());
             ready.for_each(|(index, _)| members.insert(index));
         });
-        let mut run =
-            Run { combiner: self.combiner, members, half: Half::First, is_complete: false };
-        if let Some(mut rest) = execute(&run.batch()) {
-            self.combiner.hand_over();
-            run.half = Half::Second;
-            if !settle(&mut rest, &run.batch()) {
-                self.combiner.gate.fail();
-                self.combiner.say_written(UNDONE);
-                self.combiner.gate.take_back();
-                run.half = Half::Mended;
-                mend(rest);
-            }
-        }
+        let mut run = Run { combiner: self.combiner, members, is_complete: false };
+        execute(&Batch { slots: self.combiner.slots, members: &run.members });
         run.is_complete = true;
     }
 }
@@ -461,28 +348,11 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Which half of a batch runs.
-enum Half {
-    /// The thread holds the gate.
-    First,
-    /// It does not.
-    Second,
-    /// The second one has failed, and the thread holds the gate again.
-    Mended,
-}
-
 /// A batch runs. Whether it ends or unwinds, its requests are done and the gate is left.
 struct Run<'c> {
     combiner: &'c Combiner<'c>,
     members: Members,
-    half: Half,
     is_complete: bool,
-}
-
-impl Run<'_> {
-    fn batch(&self) -> Batch<'_> {
-        Batch { combiner: self.combiner, members: &self.members }
-    }
 }
 
 impl Drop for Run<'_> {
@@ -498,15 +368,7 @@ impl Drop for Run<'_> {
                 sleepers.insert(index);
             }
         }
-        match self.half {
-            Half::First => self.combiner.release(Status::Alone),
-            Half::Second => self.combiner.end_writing(),
-            Half::Mended => {
-                self.combiner.gate.mend();
-                self.combiner.say_written(WRITTEN);
-                self.combiner.release(Status::Alone);
-            }
-        }
+        self.combiner.release(Status::Alone);
         // The system calls come after the release, so that the next batch does not wait for them. A slot may have a new request
         // by now, or a new owner: each sleeper looks again when it is woken without reason.
         sleepers.iter().filter_map(|index| slots.get(index)).for_each(Slot::wake);

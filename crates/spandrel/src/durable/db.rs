@@ -13,7 +13,7 @@ use std::thread_local;
 use spandrel_durable::combine::{Batch, Combiner, MAX_SEATS, Outcome, Seat, Slot};
 use spandrel_durable::copy::Copy;
 use spandrel_durable::directory::{Directory, Paths};
-use spandrel_durable::engine::{Engine, Half};
+use spandrel_durable::engine::Engine;
 use spandrel_durable::live::{Counts, Publisher};
 use spandrel_durable::store::Place;
 
@@ -22,7 +22,7 @@ use super::log::Log;
 use super::opening::Opening;
 use super::options::{OpenError, Options};
 use super::plain::{Escaped, Part};
-use super::turn::{LONG_BYTES, NO_LONGER_LOG, REFUSED, TOO_LONG, Turn, Whole, outcome_of};
+use super::turn::{NO_LONGER_LOG, REFUSED, TOO_LONG, Turn, Whole, outcome_of};
 use super::{Arena, Error};
 
 /// Threads that run commands at a time, unless [`Options::clients`] says otherwise.
@@ -41,8 +41,6 @@ pub struct Durable<S> {
     report: Report,
     /// Of a plain state.
     plain: Option<Part>,
-    /// Bytes of a batch that has two halves.
-    least: u64,
     _directory: Directory,
 }
 
@@ -129,7 +127,6 @@ impl<S: Send + Sync> Durable<S> {
             place,
             report,
             plain,
-            least: options.least.unwrap_or(LONG_BYTES),
             _directory: directory,
         })
     }
@@ -262,46 +259,21 @@ impl<S: Send + Sync> Durable<S> {
         assert!(!self.arena.is_forked(), "{}", Error::Forked);
     }
 
-    /// Runs the commands of a batch, and makes what they have changed durable, or returns the second half, which does.
-    fn run(&self, batch: &Batch<'_>) -> Option<Half<'static>> {
+    /// Runs the commands of a batch, and makes what they have changed durable.
+    fn run(&self, batch: &Batch<'_>) {
         // SAFETY: the holder of the gate runs alone.
         let (log, state) = unsafe { (&mut *self.log.get(), &mut *self.state.get()) };
-        let end = |outcome| batch.iter().for_each(|entry| entry.set_outcome(outcome));
         if log.engine().check().is_err() {
-            end(REFUSED);
-            return None;
+            return batch.iter().for_each(|entry| entry.set_outcome(REFUSED));
         }
         let whole = Whole(self.log.get());
         let plain = self.plain.as_ref();
-        let (arena, place, least) = (&*self.arena, &self.place, self.least);
-        let mut turn = Turn { batch, log, state, arena, place, plain, least };
-        let mut half = None;
-        match turn.all() {
-            Ok(rest) => half = rest,
-            Err(Error::TooLong) if batch.len() > 1 => turn.one_by_one(),
-            outcome => end(outcome_of(&outcome.map(drop))),
+        let mut turn = Turn { log, state, arena: &self.arena, place: &self.place, plain };
+        match turn.all(batch) {
+            Err(Error::TooLong) if batch.len() > 1 => turn.one_by_one(batch),
+            outcome => batch.iter().for_each(|entry| entry.set_outcome(outcome_of(&outcome))),
         }
         std::mem::forget(whole);
-        half
-    }
-
-    /// The second half of a batch. False: it has failed.
-    fn settle(half: &mut Half<'static>, batch: &Batch<'_>) -> bool {
-        // SAFETY: the combiner has one batch at a time in its second half, in the order of their first ones.
-        let is_written = unsafe { half.write() };
-        if !is_written {
-            batch.iter().for_each(|entry| entry.set_outcome(REFUSED));
-        }
-        is_written
-    }
-
-    /// After a second half that has failed: has no reader see what is not durable. Where it cannot be undone, readers do.
-    fn mend(&self, half: &Half<'static>) {
-        // SAFETY: the holder of the gate runs alone, and no operation of the heap is under way.
-        unsafe {
-            let log = &mut *self.log.get();
-            let _ = log.engine().mend(&self.arena, half.handles());
-        }
     }
 }
 
@@ -427,8 +399,7 @@ impl<S: Send + Sync> Client<'_, S> {
         let mut command = Command::new(command, is_kept);
         let outcome = {
             let _inside = Inside::enter();
-            let (run, mend) = (|batch: &Batch<'_>| db.run(batch), |half| db.mend(&half));
-            self.seat.write_in_halves(command.pointer(), run, Durable::<S>::settle, mend)
+            self.seat.write(command.pointer(), |batch| db.run(batch))
         };
         match (command.outcome(), outcome) {
             (Some(Err(payload)), _) => resume_unwind(payload),

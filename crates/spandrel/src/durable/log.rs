@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use spandrel_durable::control::Control;
 use spandrel_durable::copy::Copy;
 use spandrel_durable::directory::Paths;
-use spandrel_durable::engine::{Engine, Writer};
+use spandrel_durable::engine::Engine;
 use spandrel_durable::front::Front;
 use spandrel_durable::live::Publisher;
 use spandrel_durable::log_file::BlankLog;
@@ -29,7 +29,6 @@ const MOST_BYTES: u64 = 16 << 30;
 struct Shared {
     files: *mut Files,
     control: *mut Control,
-    writer: *mut Writer,
 }
 
 impl Drop for Shared {
@@ -38,15 +37,14 @@ impl Drop for Shared {
         unsafe {
             drop(Box::from_raw(self.files));
             drop(Box::from_raw(self.control));
-            drop(Box::from_raw(self.writer));
         }
     }
 }
 
 impl Shared {
-    fn get(&self) -> (&'static Files, &'static Control, &'static Writer) {
-        // SAFETY: all live until this is dropped, after all that uses them.
-        unsafe { (&*self.files, &*self.control, &*self.writer) }
+    fn get(&self) -> (&'static Files, &'static Control) {
+        // SAFETY: both live until this is dropped, after all that uses them.
+        unsafe { (&*self.files, &*self.control) }
     }
 }
 
@@ -97,12 +95,11 @@ impl Log {
         first: impl FnOnce(&mut Engine<'static>) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let files = Box::into_raw(Box::new(files));
-        let (control, writer) = (Box::into_raw(Box::default()), Box::into_raw(Box::default()));
-        let shared = Shared { files, control, writer };
-        let (files, control, writer) = shared.get();
+        let shared = Shared { files, control: Box::into_raw(Box::default()) };
+        let (files, control) = shared.get();
         let follower = Replica::new(files, &ring, ties)?;
         let shape = ring.shape();
-        let mut engine = Engine::new(Front::new(files, control, ring)?, writer)?;
+        let mut engine = Engine::new(Front::new(files, control, ring)?)?;
         first(&mut engine)?;
         let copies = Copies::default();
         let growth = Growth::new(paths, files.ring().is_written() && !is_long_enough);
@@ -115,11 +112,6 @@ impl Log {
         &mut self.engine
     }
 
-    /// Whether a batch has two halves: records are written to a disk.
-    pub fn has_halves(&self) -> bool {
-        self.shared.get().0.ring().is_written()
-    }
-
     /// How a batch becomes durable, in words.
     pub fn medium(&self) -> &'static str {
         self.shared.get().0.ring().how()
@@ -127,7 +119,7 @@ impl Log {
 
     /// Asks for a copy of the state, with all batches that are durable now. Without an outcome there is none: see [`Log::why_no_copy`].
     pub fn copy(&self, copy: Copy) -> Receiver<Result<(), Error>> {
-        let (_, control, _) = self.shared.get();
+        let (_, control) = self.shared.get();
         let outcome = self.copies.ask(copy, control.tail());
         control.bells().0.ring();
         outcome
@@ -151,7 +143,7 @@ impl Log {
     pub fn stop(&mut self) -> Result<(), Error> {
         let Some(follower) = self.follower.take() else { return Ok(()) };
         self.growth.end();
-        let (_, control, _) = self.shared.get();
+        let (_, control) = self.shared.get();
         control.close();
         self.publisher = follower.join().ok();
         control.failure().map_or(Ok(()), |why| Err(Error::System(why)))
@@ -169,15 +161,18 @@ impl Log {
     }
 
     /// Whether the log can become longer now: the thread that is to end for it goes on, and makes copies to their end first.
-    pub fn can_grow(&self) -> bool {
+    fn can_grow(&self) -> bool {
         self.growth.is_ready() && self.copies.are_none() && self.shared.get().1.failure().is_none()
     }
 
-    /// Puts the longer log that was made beside the commands in the place of the one before. Between two batches.
+    /// Puts the longer log that was made beside the commands in the place of the one before, if there is one. Between two batches.
     ///
     /// # Errors
     /// Nothing can be written any more.
     pub fn grow(&mut self, at: &store::Place) -> Result<(), Error> {
+        if !self.can_grow() {
+            return Ok(());
+        }
         let Some(blank) = self.growth.take() else { return Ok(()) };
         if blank.capacity() <= self.engine.capacity() {
             return Ok(());
@@ -197,14 +192,14 @@ impl Log {
     ) -> Result<(), Error> {
         let counts = self.engine.counts();
         self.stop()?;
-        let (files, control, writer) = self.shared.get();
+        let (files, control) = self.shared.get();
         // SAFETY: the thread has ended, and this one has the engine.
         let (recovered, replaced) = unsafe { store::replace_log(files, at, || make(at))? };
         let Recovered { ring, ties, .. } = recovered;
         control.reopen();
         let follower = Replica::new(files, &ring, ties)?;
         let shape = ring.shape();
-        self.engine = Engine::new(Front::new(files, control, ring)?, writer)?;
+        self.engine = Engine::new(Front::new(files, control, ring)?)?;
         self.engine.resume(counts);
         // A thread that has panicked has failed, and the error was returned above.
         let publisher = self.publisher.take().ok_or(Error::Panicked)?;

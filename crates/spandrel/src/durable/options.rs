@@ -13,7 +13,6 @@ use super::Error;
 pub struct Options {
     pub(super) settings: Settings,
     pub(super) clients: Option<usize>,
-    pub(super) least: Option<u64>,
 }
 
 impl Options {
@@ -63,13 +62,6 @@ impl Options {
     /// Whether the state is a plain one.
     pub(super) fn is_plain(&self) -> bool {
         self.settings.how == How::DirtyPages
-    }
-
-    /// Bytes that a batch has stored at least whose record is written while the next batch runs: for tests.
-    #[doc(hidden)]
-    pub fn halves_from(mut self, bytes: u64) -> Self {
-        self.least = Some(bytes);
-        self
     }
 
     /// Threads that run commands at a time; others wait. At most 1024.

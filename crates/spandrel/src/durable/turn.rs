@@ -1,18 +1,13 @@
 //! What the thread that runs a batch does: the commands, and what becomes of them.
 
 use spandrel_durable::combine::{Batch, Outcome};
-use spandrel_durable::engine::Half;
 use spandrel_durable::store::Place;
+use spandrel_redolog::Point;
 
 use super::command;
 use super::log::Log;
 use super::plain::Part;
 use super::{Arena, Error};
-
-/// Bytes that a batch has stored at least whose second half runs beside the next batch. Where batches are short, their number of commands is what counts: the commands that come
-/// during a write are one batch then, and would be two. With eight clients `kvserver` did a quarter less where each batch had two halves; with 32 that send 16 requests at once, records of
-/// 110 KiB, a twentieth more.
-pub(super) const LONG_BYTES: u64 = 96 << 10;
 
 /// The batch was refused: the engine says why.
 pub(super) const REFUSED: Outcome = Outcome::new(1);
@@ -40,46 +35,28 @@ pub(super) fn outcome_of(outcome: &Result<(), Error>) -> Outcome {
     }
 }
 
-/// How commands have ended.
-enum Ended {
-    /// They have stored nothing.
-    Nothing,
-    Durable,
-    /// They are durable after this.
-    Half(Half<'static>),
-}
-
 /// What the thread that runs a batch has for itself.
 pub(super) struct Turn<'t, S> {
-    pub batch: &'t Batch<'t>,
     pub log: &'t mut Log,
     pub state: &'t mut S,
     pub arena: &'t Arena,
     pub place: &'t Place,
     pub plain: Option<&'t Part>,
-    /// Bytes of a batch that has two halves.
-    pub least: u64,
 }
 
 impl<S> Turn<'_, S> {
-    /// Runs all commands of the batch as one. What is returned is the second half of the batch, which is durable after that.
+    /// Runs all commands of a batch as one.
     ///
     /// # Errors
     /// [`Error::TooLong`]: nothing was changed; others: nothing is accepted any more.
-    pub fn all(&mut self) -> Result<Option<Half<'static>>, Error> {
-        if self.log.can_grow()
-            && self.batch.await_written()
-            && let Err(why) = self.log.grow(self.place)
-        {
+    pub fn all(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
+        if let Err(why) = self.log.grow(self.place) {
             return Err(self.log.engine().refuse(why));
         }
-        let mut requests = self.batch.iter().map(|entry| entry.request());
-        let has_halves = self.plain.is_none() && self.log.has_halves();
-        match self.commands(&mut requests, has_halves) {
+        let mut requests = batch.iter().map(|entry| entry.request());
+        match self.commands(&mut requests) {
             // What is too long alone gets a longer log.
-            Err(Error::TooLong) if self.batch.len() == 1 => {
-                self.with_longer_log(&mut requests).map(|()| None)
-            }
+            Err(Error::TooLong) if batch.len() == 1 => self.with_longer_log(&mut requests),
             outcome => outcome,
         }
     }
@@ -94,19 +71,18 @@ impl<S> Turn<'_, S> {
             Err(why @ (Error::TooLong | Error::NoLongerLog(_))) => return Err(why),
             Err(why) => return Err(self.log.engine().refuse(why)),
         }
-        match self.commands(requests, false) {
+        match self.commands(requests) {
             // The list of runs was full: what was needed was not known.
             Err(Error::TooLong) => self.with_longer_log(requests),
-            outcome => outcome.map(drop),
+            outcome => outcome,
         }
     }
 
     /// Runs each command as a batch of its own.
-    pub fn one_by_one(&mut self) {
-        for entry in self.batch.iter() {
+    pub fn one_by_one(&mut self, batch: &Batch<'_>) {
+        for entry in batch.iter() {
             let mut request = core::iter::once(entry.request());
-            let outcome = self.log.engine().check();
-            let outcome = outcome.and_then(|()| self.commands(&mut request, false).map(drop));
+            let outcome = self.log.engine().check().and_then(|()| self.commands(&mut request));
             let outcome = match outcome {
                 Err(Error::TooLong) => self.with_longer_log(&mut request),
                 outcome => outcome,
@@ -115,15 +91,14 @@ impl<S> Turn<'_, S> {
         }
     }
 
-    /// Runs commands, but for those that have panicked, and makes what they have changed durable, unless the batch `has_halves`: the second one does that.
+    /// Runs commands, but for those that have panicked, and makes what they have changed durable.
     ///
     /// # Errors
     /// As for [`Turn::all`].
     fn commands(
         &mut self,
         requests: &mut (impl Iterator<Item = *mut ()> + Clone),
-        has_halves: bool,
-    ) -> Result<Option<Half<'static>>, Error> {
+    ) -> Result<(), Error> {
         if self.plain.is_some_and(Part::has_left) {
             let handles = self.arena.handles();
             // SAFETY: this thread has the gate, and no operation of the heap is under way.
@@ -131,21 +106,16 @@ impl<S> Turn<'_, S> {
         }
         self.arena.medium().notes().begin();
         // SAFETY: the requests are those of `Client::write`, whose threads wait; this thread runs the batch.
-        let ended = unsafe { self.commands_of_batch(requests, has_halves) };
+        let ended = unsafe { self.commands_of_batch(requests) };
         if let Some(plain) = self.plain {
             plain.end_batch(ended.is_err());
         }
-        match ended? {
-            Ended::Nothing => Ok(None),
-            Ended::Half(half) => Ok(Some(half)),
-            Ended::Durable => {
-                if let Some(plain) = self.plain {
-                    // SAFETY: the runs are those of the batch, which is durable; this thread has the state until it leaves the gate.
-                    unsafe { plain.escapes().look(|see| self.log.engine().each_run(see)) };
-                }
-                Ok(None)
-            }
+        let is_point = ended?.is_some();
+        if let (Some(plain), true) = (self.plain, is_point) {
+            // SAFETY: the runs are those of the batch, which is durable; this thread has the state until it leaves the gate.
+            unsafe { plain.escapes().look(|see| self.log.engine().each_run(see)) };
         }
+        Ok(())
     }
 
     /// A command that panics, or that is not to be, is undone with all others, which run once more without it.
@@ -155,8 +125,7 @@ impl<S> Turn<'_, S> {
     unsafe fn commands_of_batch(
         &mut self,
         requests: &mut (impl Iterator<Item = *mut ()> + Clone),
-        has_halves: bool,
-    ) -> Result<Ended, Error> {
+    ) -> Result<Option<Point>, Error> {
         let (memory, handles) = (self.arena.medium(), self.arena.handles());
         // SAFETY: promised by the caller.
         unsafe {
@@ -174,11 +143,6 @@ impl<S> Turn<'_, S> {
                 if self.arena.is_forked() {
                     return Err(self.log.engine().refuse(Error::Forked));
                 }
-                // From here on nothing is done beside another batch.
-                if !self.batch.await_written() {
-                    self.discard_results(requests);
-                    return Err(self.log.engine().give_up(memory));
-                }
                 if is_well {
                     break;
                 }
@@ -188,17 +152,8 @@ impl<S> Turn<'_, S> {
                     plain.look_at_variables(self.arena, false);
                 }
             }
-            let (count, engine) = (requests.clone().count() as u64, self.log.engine());
-            let ended = match has_halves {
-                true => match engine.first_half(memory, count, handles) {
-                    Ok(Some(mut half)) if half.bytes() < self.least => {
-                        engine.write(&mut half).map(|()| Some(Ended::Durable))
-                    }
-                    half => half.map(|half| half.map(Ended::Half)),
-                },
-                false => engine.end_batch(memory, count).map(|point| point.map(|_| Ended::Durable)),
-            };
-            match ended {
+            let count = requests.clone().count() as u64;
+            match self.log.engine().end_batch(memory, count) {
                 Err(Error::TooLong) => {
                     self.discard_results(requests);
                     self.log.engine().undo(self.arena, handles)?;
@@ -215,7 +170,7 @@ impl<S> Turn<'_, S> {
                     }
                     Err(why)
                 }
-                ended => ended.map(|ended| ended.unwrap_or(Ended::Nothing)),
+                ended => ended,
             }
         }
     }

@@ -4,11 +4,11 @@ mod bytes;
 mod copies;
 mod faults;
 mod growth;
-mod halves;
 mod histories;
 mod injected;
 mod kills;
 mod power;
+mod refused;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

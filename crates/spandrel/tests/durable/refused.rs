@@ -1,4 +1,4 @@
-//! The log refuses a record while threads run the next batch: what was refused is seen by no reader, in memory or after the next opening.
+//! The log refuses a record while other threads have commands: what was refused is seen by no reader, in memory or after the next opening.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,9 +11,8 @@ use super::{Accounts, init, small};
 
 const THREADS: u64 = 4;
 
-/// Every batch has two halves.
 fn open(path: &Path) -> Result<Durable<Accounts>, spandrel::durable::OpenError> {
-    Durable::open(path, small().halves_from(0), init)
+    Durable::open(path, small(), init)
 }
 /// The key that every write changes, too.
 const SUM: u64 = 1000;
@@ -124,7 +123,7 @@ fn what_the_log_refuses_is_seen_by_no_reader() {
         return;
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let name = "halves::what_the_log_refuses_is_seen_by_no_reader";
+    let name = "refused::what_the_log_refuses_is_seen_by_no_reader";
     let done = command.args([name, "--exact", "--nocapture"]).env(CHILD, path).output().unwrap();
     let said = [done.stdout, done.stderr].concat();
     let said = String::from_utf8_lossy(&said);
@@ -139,7 +138,7 @@ fn end_child<T>(written: Result<T, Error>) -> ! {
 
 /// A command may be run by any thread that writes: the one that forks is the only one in the child.
 #[test]
-fn a_command_that_forks_beside_a_second_half_is_refused_in_the_child() {
+fn a_command_that_forks_beside_others_is_refused_in_the_child() {
     let place = tempfile::tempdir().unwrap();
     let db = open(&place.path().join("bank")).unwrap();
     // In the child the heap refuses.
