@@ -18,8 +18,8 @@ use spandrel_os::signals::Blocked;
 const SOON: Duration = Duration::from_secs(2);
 /// A longer log is this many times as long.
 const FACTOR: u64 = 4;
-/// No log grows by itself beyond this length, which recovery reads within a second.
-const MOST_BYTES: u64 = 1 << 30;
+/// No log grows by itself beyond this length: recovery reads all of it, which takes a disk some tenths of a second.
+const MOST_BYTES: u64 = 256 << 20;
 /// Nor beyond this many times the state's length: half of the log is twice the state then, and each page is written once for two changes at least.
 const MOST_STATES: u64 = 4;
 /// The thread sleeps for this time after each 64 KiB, so that batches find the disk free.
