@@ -12,6 +12,7 @@ mod job;
 mod keys;
 mod load;
 mod memory;
+mod reopen;
 
 pub use keys::{KEY_BYTES, Key, key};
 pub use memory::InMemory;
@@ -84,8 +85,8 @@ pub fn run(words: &[String], open: Open<'_>) -> Result<Report, String> {
     let args = Args::parse(words)?;
     let directory = Path::new(&args.directory);
     match args.job {
-        Job::Crash => load::crash(&args, open(directory, args.bytes())?),
-        Job::Reopen => load::reopen(&args, &|| open(directory, args.bytes())),
+        Job::Crash => reopen::crash(&args, open(directory, args.bytes())?),
+        Job::Reopen => reopen::reopen(&args, &|| open(directory, args.bytes())),
         _ => load::run(&args, open(directory, args.bytes())?),
     }
 }

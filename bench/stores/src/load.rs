@@ -2,8 +2,9 @@
 
 use crate::job::{Args, Job};
 use crate::keys::{self, Request, Spread, Values, key};
-use crate::{Opened, Report, Session, Store};
+use crate::{Report, Session, Store};
 use hdrhistogram::Histogram;
+use serde_json::Value;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -40,6 +41,8 @@ pub fn run(args: &Args, store: Box<dyn Store>) -> Result<Report, String> {
     if !fills {
         load_all(args, &*store)?;
     }
+    let mut before = Report::new();
+    store.record(&mut before);
     let barrier = Barrier::new(args.threads + 1);
     let stop = AtomicBool::new(false);
     let mut cpu = Duration::ZERO;
@@ -99,30 +102,17 @@ pub fn run(args: &Args, store: Box<dyn Store>) -> Result<Report, String> {
     for (name, part) in [("p50_ns", 0.5), ("p99_ns", 0.99), ("p999_ns", 0.999)] {
         report.insert(name.into(), latencies.value_at_quantile(part).into());
     }
-    store.record(&mut report);
-    store.close()?;
-    Ok(report)
-}
-
-/// Loads a store and ends the process as a crash does, without a word to the store.
-pub fn crash(args: &Args, store: Box<dyn Store>) -> Result<Report, String> {
-    load_all(args, &*store)?;
-    // SAFETY: no preconditions; nothing that is buffered is written, and no destructor runs.
-    unsafe { libc::_exit(0) }
-}
-
-/// Opens a store that was left, looks at a part of it, and says how long the opening took.
-pub fn reopen(args: &Args, open: &dyn Fn() -> Opened) -> Result<Report, String> {
-    let begun = Instant::now();
-    let cpu = cpu_time();
-    let store = open()?;
-    let (wall, cpu) = (begun.elapsed(), cpu_time().saturating_sub(cpu));
-    look(args, &*store, u64::from(args.keys))?;
-    let mut report = Report::new();
-    report.insert("bytes".into(), args.bytes().into());
-    report.insert("wall_ns".into(), (wall.as_nanos() as u64).into());
-    report.insert("cpu_ns".into(), (cpu.as_nanos() as u64).into());
-    store.record(&mut report);
+    let mut counted = Report::new();
+    store.record(&mut counted);
+    // What the load has counted is not the run's.
+    for (name, value) in &mut counted {
+        if let (Some(after), Some(before)) =
+            (value.as_u64(), before.get(name).and_then(Value::as_u64))
+        {
+            *value = after.saturating_sub(before).into();
+        }
+    }
+    report.append(&mut counted);
     store.close()?;
     Ok(report)
 }
@@ -133,7 +123,7 @@ fn histogram() -> Histogram<u64> {
 }
 
 /// Each key's value, in the store's fastest way.
-fn load_all(args: &Args, store: &dyn Store) -> Result<(), String> {
+pub fn load_all(args: &Args, store: &dyn Store) -> Result<(), String> {
     let (mut session, mut values) = (store.session()?, Values::new(args.value));
     let numbers: Vec<u64> = (0..u64::from(args.keys)).collect();
     // Fewer large ones, so that a batch stays small.
@@ -232,7 +222,7 @@ fn scans(args: &Args, session: &mut dyn Session, stop: &AtomicBool) -> Result<Do
 }
 
 /// Whether what was put is there, by a sample of the keys.
-fn look(args: &Args, store: &dyn Store, put: u64) -> Result<(), String> {
+pub fn look(args: &Args, store: &dyn Store, put: u64) -> Result<(), String> {
     let (mut session, expected) = (store.session()?, Values::new(args.value));
     let all = u64::from(args.keys);
     let step = (all / LOOKED_AT).max(1);
@@ -258,7 +248,7 @@ fn look(args: &Args, store: &dyn Store, put: u64) -> Result<(), String> {
 }
 
 /// Processor time of the process.
-fn cpu_time() -> Duration {
+pub fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a place for the result.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };

@@ -31,13 +31,24 @@ pub struct Sizes {
     pub overflow: usize,
     /// Ranges, 2 to 2^22. A batch that needs more is noted in whole pages.
     pub ranges: usize,
+    /// Bytes from which on a write is a range, 1 at least; [`usize::MAX`]: none is, and large writes are noted block by block.
+    pub range_bytes: usize,
+    /// Each write is a range of its own, as often as it comes: what a log costs without the table. For measurements.
+    pub has_repeats: bool,
 }
 
 impl Default for Sizes {
     /// Blocks of 32 bytes (the best of Mangosteen, section 4.3); 8192 slots, 64 KiB, which a processor's second cache holds; an overflow of
     /// 8 MiB and ranges of 1 MiB, which take memory when they are used.
     fn default() -> Self {
-        Self { block_bytes: 32, slots: 8192, overflow: 1 << 20, ranges: 1 << 16 }
+        Self {
+            block_bytes: 32,
+            slots: 8192,
+            overflow: 1 << 20,
+            ranges: 1 << 16,
+            range_bytes: RANGE_BYTES,
+            has_repeats: false,
+        }
     }
 }
 
@@ -57,6 +68,9 @@ pub enum Extent {
 pub struct Captured {
     table: Table,
     ranges: Ranges,
+    /// Bytes of the longest write that is noted as blocks.
+    most: usize,
+    has_repeats: bool,
     coarse: u64,
     whole: u64,
 }
@@ -67,11 +81,20 @@ impl Captured {
     /// # Errors
     /// [`Refused::Size`], [`Refused::Memory`].
     pub fn new(sizes: Sizes) -> Result<Self, Refused> {
-        if !sizes.block_bytes.is_power_of_two() {
+        if !sizes.block_bytes.is_power_of_two() || sizes.range_bytes == 0 {
             return Err(Refused::Size);
         }
         let table = Table::new(sizes.block_bytes.trailing_zeros(), sizes.slots, sizes.overflow)?;
-        Ok(Self { table, ranges: Ranges::new(sizes.ranges)?, coarse: 0, whole: 0 })
+        let has_repeats = sizes.has_repeats;
+        let most = if has_repeats { 0 } else { sizes.range_bytes - 1 };
+        Ok(Self {
+            table,
+            ranges: Ranges::new(sizes.ranges)?,
+            most,
+            has_repeats,
+            coarse: 0,
+            whole: 0,
+        })
     }
 
     /// Bytes of a block.
@@ -83,7 +106,7 @@ impl Captured {
     #[inline]
     pub fn note(&mut self, at: usize, bytes: usize) {
         let before = bytes.wrapping_sub(1);
-        if before < RANGE_BYTES - 1 {
+        if before < self.most {
             self.table.note(at, at.saturating_add(before));
         } else if bytes > 0 {
             self.note_range(at, at.saturating_add(before));
@@ -93,18 +116,21 @@ impl Captured {
     #[cold]
     #[inline(never)]
     fn note_range(&mut self, start: usize, last: usize) {
-        self.ranges.note(Run { start, last }.widened(self.table.fine_shift()));
+        let run = Run { start, last }.widened(self.table.fine_shift());
+        if self.has_repeats { self.ranges.add(run) } else { self.ranges.note(run) }
     }
 
     /// Calls `see` with the address and the number of bytes of each run, in order of address, and forgets all. Runs are disjoint, and no two
-    /// touch: blocks and ranges that overlap or touch are one run. Complexity: that of a sort of the noted blocks.
+    /// touch: blocks and ranges that overlap or touch are one run (but see [`Sizes::has_repeats`]). Complexity: that of a sort of the noted blocks.
     pub fn drain(&mut self, mut see: impl FnMut(*const u8, usize)) -> Extent {
         let is_coarse = self.table.shift() == PAGE_SHIFT || self.ranges.is_coarse();
         let is_lost = self.table.is_lost() || self.ranges.is_lost();
         let shift = self.table.shift();
         let blocks = self.table.take();
         let count = blocks.len();
-        if !is_lost {
+        if self.has_repeats && !is_lost {
+            self.ranges.all().iter().for_each(|run| name(*run, &mut see));
+        } else if !is_lost {
             blocks.sort_unstable();
             let mut blocks = blocks.iter().map(|block| {
                 let start = (*block as usize) << shift;

@@ -96,6 +96,16 @@ impl Ranges {
             *range = range.joined(run);
             return;
         }
+        self.push(run);
+    }
+
+    /// As [`Ranges::note`], as a range of its own.
+    pub fn add(&mut self, run: Run) {
+        self.noted += 1;
+        self.push(run);
+    }
+
+    fn push(&mut self, run: Run) {
         if !self.has_room() {
             self.make_room();
         }
@@ -106,7 +116,8 @@ impl Ranges {
         }
     }
 
-    fn all(&mut self) -> &mut [Run] {
+    /// Those that there are.
+    pub fn all(&mut self) -> &mut [Run] {
         // SAFETY: the first `count` ranges were written. A run is two words.
         unsafe { slice::from_raw_parts_mut(self.memory.at().cast().as_ptr(), self.count) }
     }

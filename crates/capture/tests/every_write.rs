@@ -81,12 +81,14 @@ fn sizes() -> impl Strategy<Value = Sizes> {
     let slots = prop_oneof![Just(64), Just(256), Just(8192)];
     let overflow = prop_oneof![Just(0), Just(1), Just(7), Just(60), Just(3000)];
     let ranges = prop_oneof![Just(2), Just(3), Just(16), Just(1 << 16)];
-    (blocks, slots, overflow, ranges).prop_map(|(block_bytes, slots, overflow, ranges)| Sizes {
-        block_bytes,
-        slots,
-        overflow,
-        ranges,
-    })
+    let range_bytes =
+        prop_oneof![4 => Just(RANGE_BYTES), 1 => Just(1), 1 => Just(100), 1 => Just(usize::MAX)];
+    (blocks, slots, overflow, ranges, range_bytes).prop_map(
+        |(block_bytes, slots, overflow, ranges, range_bytes)| {
+            let has_repeats = false;
+            Sizes { block_bytes, slots, overflow, ranges, range_bytes, has_repeats }
+        },
+    )
 }
 
 proptest! {
@@ -154,7 +156,7 @@ fn sparse(count: usize, apart: usize) -> Vec<(usize, usize)> {
 
 #[test]
 fn a_batch_becomes_coarser_step_by_step() {
-    let sizes = Sizes { block_bytes: 32, slots: 64, overflow: 40, ranges: 4 };
+    let sizes = Sizes { slots: 64, overflow: 40, ranges: 4, ..Sizes::default() };
     let mut captured = Captured::new(sizes).unwrap();
     // 60 % of 64 slots, the overflow, its duplicates, pages, and too many pages.
     assert_eq!(check(&mut captured, &sparse(38, 64)), Extent::Blocks);
@@ -170,6 +172,17 @@ fn a_batch_becomes_coarser_step_by_step() {
     assert_eq!(check(&mut captured, &sparse(3, 8192)), Extent::Blocks);
     let statistics = captured.statistics();
     assert_eq!((statistics.coarse, statistics.whole), (2, 1));
+}
+
+#[test]
+fn repeats_are_named_as_often_as_they_come() {
+    let mut captured = Captured::new(Sizes { has_repeats: true, ..Sizes::default() }).unwrap();
+    for (at, bytes) in [(64, 8), (640, 1000), (64, 8), (70, 1), (0, 0)] {
+        captured.note(at, bytes);
+    }
+    let (extent, runs) = drain(&mut captured);
+    assert_eq!((extent, runs), (Extent::Blocks, vec![(64, 95), (640, 1663), (64, 95), (64, 95)]));
+    assert_eq!(drain(&mut captured).1, []);
 }
 
 #[test]
@@ -236,6 +249,7 @@ fn sizes_out_of_bounds_are_refused() {
         Sizes { slots: 8191, ..fine },
         Sizes { overflow: usize::MAX, ..fine },
         Sizes { ranges: 1, ..fine },
+        Sizes { range_bytes: 0, ..fine },
     ] {
         assert!(Captured::new(sizes).is_err(), "{sizes:?}");
     }

@@ -4,7 +4,8 @@ use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
-use spandrel_capture::{Capture, Explicit, Refused, Regions, Sizes, Statistics};
+pub use spandrel_capture::Sizes;
+use spandrel_capture::{Capture, Explicit, Refused, Regions, Statistics};
 use spandrel_pmem::{Failed, Notes};
 use spandrel_sync::thread_slot;
 

@@ -1,7 +1,7 @@
 //! Tables and verdicts.
 
 use super::list::Case;
-use super::stores::{MEMORY, STATE};
+use super::stores::{CAPTURES, MEMORY, STATE};
 use crate::report::target::Verdict;
 use serde_json::{Value, json};
 use spandrel_console::plain::Plain;
@@ -87,6 +87,10 @@ impl Outcome {
             let what = format!("{}: seconds for a GiB", self.title());
             let seconds = taken / 1e9 * (1u64 << 30) as f64 / bytes;
             all.push(Verdict::new("D6", what, seconds, 1.0, " s"));
+            if let Some(copied) = middle(series, "copy_ns") {
+                let what = format!("{}: time of a copy in memory", self.title());
+                all.push(Verdict::new("D6", what, taken / copied, 1.0 / 0.8, "×"));
+            }
         }
         all
     }
@@ -151,6 +155,7 @@ pub fn tables(outcomes: &[Outcome], stores: &[Contender]) -> Vec<Plain> {
             }
         }
     }
+    all.extend(captures(outcomes));
     all.extend(recovery(outcomes));
     all
 }
@@ -189,6 +194,37 @@ fn costs(title: &str, outcomes: &[&Outcome], stores: &[Contender]) -> Plain {
     Plain { header, rows: rows.collect() }
 }
 
+/// What a table calls the stores of [`CAPTURES`], behind the usual one: blocks of 32 bytes.
+const CAPTURED: [&str; 6] =
+    ["32 B", "16 B", "64 B", "128 B", "32 B,\nwith repeats", "32 B,\nno ranges"];
+
+/// Ways to note stores, as multiples of the usual one's rate, and the bytes of the log for a request.
+fn captures(outcomes: &[Outcome]) -> Option<Plain> {
+    let some = outcomes.iter().filter(|outcome| outcome.case.part == "capture");
+    let rows: Vec<_> = some
+        .map(|outcome| {
+            let usual = outcome.of(STATE).and_then(|series| middle(series, "rate"));
+            let cell = |(number, name): (usize, &str)| {
+                let series = outcome.of(name)?;
+                let rate = middle(series, "rate")?;
+                let logged = middle(series, "logged_bytes")? / middle(series, "operations")?;
+                let rate = match (number, usual) {
+                    (0, _) | (_, None) => per_second(rate),
+                    (_, Some(usual)) => format!("{}×", digits(rate / usual)),
+                };
+                Some(format!("{rate}\n{} B", digits(logged)))
+            };
+            let names = std::iter::once(STATE).chain(CAPTURES).enumerate();
+            let mut cells = vec![outcome.title()];
+            cells.extend(names.map(|one| cell(one).unwrap_or(table::NOTHING.into())));
+            (false, cells)
+        })
+        .collect();
+    let mut header = vec!["stores noted as blocks of:\nrequests/s, log of one".to_string()];
+    header.extend(CAPTURED.map(String::from));
+    (!rows.is_empty()).then_some(Plain { header, rows })
+}
+
 fn recovery(outcomes: &[Outcome]) -> Option<Plain> {
     let rows: Vec<_> = outcomes
         .iter()
@@ -197,16 +233,18 @@ fn recovery(outcomes: &[Outcome]) -> Option<Plain> {
             let series = outcome.of(STATE)?;
             let (taken, bytes) = (middle(series, "wall_ns")?, middle(series, "bytes")?);
             let cells = vec![
-                outcome.medium.to_string(),
+                outcome.title(),
                 spandrel_report::numbers::bytes(bytes),
                 time(taken),
                 format!("{} GB/s", digits(bytes / taken)),
+                middle(series, "copy_ns").map_or(table::NOTHING.into(), time),
                 digits(middle(series, "replayed").unwrap_or(0.0)),
             ];
             Some((false, cells))
         })
         .collect();
-    let header = ["recovery", "keys and values", "time", "rate", "batches replayed"];
+    let header =
+        ["recovery", "keys and values", "time", "rate", "copy\nin memory", "batches\nreplayed"];
     (!rows.is_empty()).then(|| Plain { header: header.map(String::from).to_vec(), rows })
 }
 

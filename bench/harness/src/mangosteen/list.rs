@@ -4,7 +4,8 @@ use serde::Serialize;
 use spandrel_console::Failure;
 
 /// The names of all parts, in the order in which they are measured.
-pub const ALL: [&str; 5] = ["fill", "clients", "updates", "recovery", super::servers::NAME];
+pub const ALL: [&str; 6] =
+    ["fill", "clients", "updates", "capture", "recovery", super::servers::NAME];
 
 /// The scale without `--scale`, and with `--quick`. At 1 there are the records that a machine with two processors has patience for: the paper has 13 million.
 pub const SCALE: f64 = 0.1;
@@ -36,6 +37,17 @@ impl Sizes {
     }
 }
 
+/// Which stores a case is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub enum Stores {
+    /// Durable states, a map in memory, and stores of others.
+    All,
+    /// A durable state.
+    Own,
+    /// Durable states whose stores are noted in several ways.
+    Captures,
+}
+
 /// A run of the worker on each store.
 #[derive(Clone, Debug, Serialize)]
 pub struct Case {
@@ -45,8 +57,8 @@ pub struct Case {
     pub name: String,
     /// Arguments of the worker.
     pub words: Vec<String>,
-    /// Whether the other stores are measured too.
-    pub has_peers: bool,
+    /// What is measured with it.
+    pub stores: Stores,
     /// Threads that send requests.
     pub threads: u64,
     /// Puts among a hundred requests.
@@ -76,7 +88,7 @@ impl Case {
         let mut words = vec!["--job".to_string(), job.to_string()];
         let pairs = numbers.map(|(name, number)| [name.to_string(), number.to_string()]);
         words.extend(pairs.into_iter().flatten());
-        Self { part, name, words, has_peers: true, threads, updates, value }
+        Self { part, name, words, stores: Stores::All, threads, updates, value }
     }
 
     fn with(mut self, words: &[&str]) -> Self {
@@ -112,10 +124,22 @@ pub fn cases(parts: &[&str], sizes: &Sizes) -> Vec<Case> {
         let case = Case::new("updates", format!("{updates} % puts"), numbers, keys, sizes);
         all.push(case.with(&["--spread", "zipf"]));
     }
+    // Section 4.3, and what the paper's sections 6.2 and 6.3 say of deduplication and of ranges.
+    let of_captures = [
+        ("100 % puts, Zipf, 1 kB, 8", ("mixed", 8, 100, 1000), keys, "zipf"),
+        ("fillrandom, 100 B, 1", ("fillrandom", 1, 100, 100), keys, "uniform"),
+        ("fill100K, 1", ("fillrandom", 1, 100, 100_000), large, "uniform"),
+    ];
+    for (name, numbers, keys, spread) in of_captures {
+        let case = Case::new("capture", name.into(), numbers, keys, sizes);
+        all.push(Case { stores: Stores::Captures, ..case.with(&["--spread", spread]) });
+    }
     // Section 6.4: what is left after a crash comes back.
     let records = sizes.recovered * 1024;
-    let case = Case::new("recovery", "recovery".into(), ("reopen", 1, 100, 1024), records, sizes);
-    all.push(Case { has_peers: false, ..case });
+    for (name, threads) in [("one processor", 1), ("all processors", 2)] {
+        let case = Case::new("recovery", name.into(), ("reopen", 1, 100, 1024), records, sizes);
+        all.push(Case { stores: Stores::Own, threads, ..case });
+    }
     all.into_iter().filter(|case| parts.contains(&case.part)).collect()
 }
 
@@ -146,7 +170,7 @@ mod tests {
         let sizes = Sizes::at(SCALE);
         let all = cases(&ALL, &sizes);
         // Servers have loads of their own.
-        assert!(ALL.iter().take(4).all(|part| all.iter().any(|case| case.part == *part)));
+        assert!(ALL.iter().take(5).all(|part| all.iter().any(|case| case.part == *part)));
         let some = cases(&["updates"], &sizes);
         assert_eq!(some.len(), 5);
         assert!(some[0].words.ends_with(&["--spread".into(), "zipf".into()]));

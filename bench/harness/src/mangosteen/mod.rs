@@ -4,6 +4,7 @@
 //! paper's send them over a network.
 
 mod draw;
+mod floor;
 mod list;
 mod picture;
 mod servers;
@@ -96,8 +97,7 @@ fn run(bench: &Bench, parts: &[&str], scale: f64, progress: &Progress) -> Sectio
     let mut outcomes = Vec::new();
     for case in list::cases(parts, &sizes) {
         for (medium, place) in &media {
-            let ours = all.iter().filter(|store| case.has_peers || store.ours());
-            let some: Vec<_> = ours.cloned().collect();
+            let some = Programs::of(&case, &all);
             let label = format!("{}, {medium}", case.name);
             let patience = Duration::from_secs(sizes.patience);
             let place: &Path = place;
@@ -126,6 +126,9 @@ fn run(bench: &Bench, parts: &[&str], scale: f64, progress: &Progress) -> Sectio
     section.notes.extend(on_servers.iter().flat_map(servers::Outcome::failed));
     section.broken = outcomes.iter().any(Outcome::is_broken)
         || on_servers.iter().any(servers::Outcome::is_broken);
+    let floor = media.iter().find(|(medium, _)| *medium == DISK);
+    let floor = floor.and_then(|(_, place)| floor::Floor::of(place));
+    section.notes.extend(floor.map(|floor| floor.words()));
     section.notes.extend(lacks.into_iter().chain(missing).chain(unserved));
     let of = format!(
         "{} records (the paper: 13 million), runs of {} ms at most; medians of {}",
@@ -143,6 +146,7 @@ fn run(bench: &Bench, parts: &[&str], scale: f64, progress: &Progress) -> Sectio
     section.data = json!({
         "scale": scale,
         "sizes": sizes,
+        "floor": floor,
         "outcomes": outcomes.iter().map(Outcome::data).collect::<Vec<_>>(),
         "servers": on_servers.iter().map(servers::Outcome::data).collect::<Vec<_>>(),
     });

@@ -1,6 +1,6 @@
 //! The stores: a durable state, the same load on a map in memory, and stores of others.
 
-use super::list::Case;
+use super::list::{Case, Stores};
 use serde_json::Value;
 use spandrel_console::shutdown::{Kind, Scratch};
 use spandrel_measure::contender::{Contender, Role};
@@ -13,6 +13,9 @@ use std::time::Duration;
 pub const STATE: &str = "spandrel";
 /// A map in memory, which nothing survives.
 pub const MEMORY: &str = "memory";
+/// Durable states whose stores are noted otherwise.
+pub const CAPTURES: [&str; 5] =
+    ["spandrel-16", "spandrel-64", "spandrel-128", "spandrel-repeats", "spandrel-blocks"];
 /// Stores that the worker opens, and the packages that have them.
 const OPENED: [(&str, &str, &str); 3] = [
     ("leveldb", "libleveldb.so.1d", "libleveldb1d"),
@@ -56,6 +59,18 @@ impl Programs {
             missing.push(format!("not built: {names} (make -C bench/peers stores)"));
         }
         (found, missing)
+    }
+
+    /// Those of `all` that a case is measured with, or others.
+    pub fn of(case: &Case, all: &[Contender]) -> Vec<Contender> {
+        let ours = all.iter().filter(|store| case.stores == Stores::All || store.ours());
+        let captures = CAPTURES.iter().filter(|_| case.stores == Stores::Captures);
+        let captures = captures.map(|name| Contender {
+            name: (*name).into(),
+            role: Role::Ours,
+            ..Contender::system()
+        });
+        ours.cloned().chain(captures).collect()
     }
 
     /// One run of a case on a store, in a fresh directory within `place`.

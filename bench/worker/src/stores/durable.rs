@@ -1,7 +1,7 @@
 //! A durable state with one sorted map.
 
 use spandrel::durable::collections::{Open as _, SortedBytes};
-use spandrel::durable::{Client, Durable, Options};
+use spandrel::durable::{CaptureSizes, Client, Durable, Options};
 use spandrel_stores::{Key, Report, Session, Store};
 use std::ops::Bound;
 use std::path::Path;
@@ -17,9 +17,9 @@ struct Pairs {
 pub struct OnState(Durable<Pairs>);
 
 impl OnState {
-    pub fn open(directory: &Path, bytes: u64) -> Result<Self, String> {
+    pub fn open(directory: &Path, bytes: u64, capture: CaptureSizes) -> Result<Self, String> {
         let limit = usize::try_from(bytes * 3 + ROOM).map_err(|why| why.to_string())?;
-        let options = Options::new().limit(limit);
+        let options = Options::new().limit(limit).capture(capture);
         let open = Durable::open(directory.join("state"), options, |arena| {
             Ok(Pairs { of: SortedBytes::open(arena, "pairs")? })
         });

@@ -60,6 +60,8 @@ pub use options::{OpenError, Options};
 pub use plain::{Allocator, Escaped, Plain, PlainClient, fix_addresses, outside};
 pub use spandrel_durable::Error;
 pub use spandrel_durable::live::Counts;
+#[doc(hidden)]
+pub use spandrel_durable::notes::Sizes as CaptureSizes;
 
 /// The heap that a durable state lies in.
 pub type Arena = spandrel_pheap::Heap<spandrel_durable::store::Memory>;

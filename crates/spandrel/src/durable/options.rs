@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use spandrel_durable::notes::How;
 use spandrel_durable::store::Settings;
 
-use super::Error;
+use super::{CaptureSizes, Error};
 
 /// How a durable state is made and opened.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,6 +57,13 @@ impl Options {
     /// Whether the program has said how long the log is.
     pub(super) fn says_log(&self) -> bool {
         self.settings.log.is_some()
+    }
+
+    /// How stores are noted, for measurements: the usual sizes are the best of those that were measured.
+    #[doc(hidden)]
+    pub fn capture(mut self, sizes: CaptureSizes) -> Self {
+        self.settings.capture = sizes;
+        self
     }
 
     /// Whether the state is a plain one.
