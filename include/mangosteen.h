@@ -35,7 +35,7 @@ __attribute__((constructor(101), used)) static void mangosteen_load(void) {
     spandrel_durable_load();
 }
 
-/* The framing of MODE_RPC, of which the paper has none: where in a stream of bytes a request ends; see `frame` of spandrel_durable_callbacks. */
+/* The framing of MODE_RPC, to be called in the file that calls initMangosteen. The paper has none: where in a stream of bytes a request ends; see `frame` of spandrel_durable_callbacks. */
 static size_t (*mangosteen_frame)(const void *bytes, size_t length);
 static inline void mangosteenFraming(size_t (*frame)(const void *bytes, size_t length)) {
     mangosteen_frame = frame;

@@ -11,7 +11,8 @@
  *     _free and the roots for what they change;
  *   - the compiler names it: code that is compiled with `-fsanitize=thread -fno-builtin`, and linked with -lspandrel_durable and without that flag. What
  *     other code stores in the state (system calls, most of the C library, the compiled part of libstdc++) is named by _wrote.
- *     memcpy, memmove, memset, strcpy, strncpy, strcat and strncat are captured in either way.
+ *     Calls of memcpy, memmove, memset, strcpy, strncpy, strcat and strncat are captured in either way. Without -fno-builtin the compiler puts
+ *     stores in the place of some calls, and these are not.
  * A store that is not captured is lost at the next failure, and may be lost when the state is closed.
  *
  * Unless it says otherwise a function that returns int returns 0, or -1 with errno set, and one that returns a pointer NULL with errno set. Beside what

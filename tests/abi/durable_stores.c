@@ -123,12 +123,23 @@ static void builtin_copies(char *at) {
     __builtin_memset(at + 512, 0x44, 500);
 }
 
+struct named {
+    char name[32];
+    uint64_t number;
+};
+
 static void strings(char *at) {
     strcpy(at, "a text");
     strncpy(at + 64, "another text", 30);
     strcat(at, ", and more of it");
     strncat(at + 64, " and a third", 5);
     stpcpy(at + 128, "the end");
+    struct named *named = (struct named *)(at + 256);
+    strcpy(named->name, at);
+    strcat(named[1].name, named->name);
+    stpcpy(named[2].name, named->name);
+    strncpy(named[3].name, named->name, seven);
+    strncat(named[4].name, named->name, seven);
 }
 
 static void atomics(char *at) {

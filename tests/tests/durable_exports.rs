@@ -37,7 +37,7 @@ fn declared() -> BTreeSet<String> {
 }
 
 /// Functions of the C library that stand in front of its own, as the header says.
-const IN_FRONT: [&str; 14] = [
+const IN_FRONT: [&str; 19] = [
     "memcpy",
     "memmove",
     "memset",
@@ -52,6 +52,11 @@ const IN_FRONT: [&str; 14] = [
     "__memmove_chk",
     "__mempcpy_chk",
     "__memset_chk",
+    "__strcpy_chk",
+    "__stpcpy_chk",
+    "__strcat_chk",
+    "__strncpy_chk",
+    "__strncat_chk",
 ];
 
 #[test]

@@ -139,3 +139,26 @@ fn a_command_that_runs_again_frees_again() {
     let done = job.env("SPANDREL_DURABLE_DIR", program.heaps().join("v")).run();
     assert_eq!(done.signal, Some(libc::SIGKILL), "{done}");
 }
+
+/// Before init the main thread's allocations are the state's: not those of a child, and an end is an end.
+#[test]
+fn a_program_may_end_or_fork_before_its_state_begins() {
+    for place in [PathBuf::from("/dev/shm"), std::env::temp_dir()] {
+        let program = Program::transparent(&abi_dir().join("durable_early.c"));
+        let program = program.with_heaps_in(&place);
+        let run = |what: &str| {
+            Job::new(program.path())
+                .arg(what)
+                .env("SPANDREL_DURABLE_DIR", program.heaps().join("e"))
+                .run()
+        };
+        for _ in 0..2 {
+            assert_eq!(run("exit").code, Some(2));
+        }
+        // A new state, and one that is there.
+        for _ in 0..2 {
+            run("fork").expect_ok();
+        }
+        assert_eq!(run("exit").code, Some(2));
+    }
+}

@@ -17,19 +17,31 @@ pub enum Job {
     ReadReverse,
     /// Gets and puts, of which `updates` in a hundred are puts.
     Mixed,
+    /// Loads an empty store by batches of keys that rise.
+    Bulk,
+    /// Puts of a thousand keys that are there at a time.
+    Batches,
+    /// Ten pairs from a key on.
+    Ranges,
+    /// Every other key is removed, all at once.
+    Removals,
     /// Loads the store, and ends the process at once.
     Crash,
     /// Opens a store that [`Job::Crash`] has left.
     Reopen,
 }
 
-const JOBS: [(&str, Job); 8] = [
+const JOBS: [(&str, Job); 12] = [
     ("fillseq", Job::FillSeq),
     ("fillrandom", Job::FillRandom),
     ("overwrite", Job::Overwrite),
     ("readseq", Job::ReadSeq),
     ("readreverse", Job::ReadReverse),
     ("mixed", Job::Mixed),
+    ("bulk", Job::Bulk),
+    ("batches", Job::Batches),
+    ("ranges", Job::Ranges),
+    ("removals", Job::Removals),
     ("crash", Job::Crash),
     ("reopen", Job::Reopen),
 ];

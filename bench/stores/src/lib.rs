@@ -8,6 +8,7 @@
 //! - a put is durable when it returns, by whatever the store calls that;
 //! - what is read is checked: the first eight bytes of a value are its key's number.
 
+mod batches;
 mod job;
 mod keys;
 mod load;
@@ -69,6 +70,23 @@ pub trait Session {
     /// # Errors
     /// The store's, in words.
     fn scan(&mut self, falling: bool, see: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), String>;
+
+    /// Shows `most` pairs at most, by rising keys, from a key on.
+    ///
+    /// # Errors
+    /// The store's, in words.
+    fn range(
+        &mut self,
+        from: &Key,
+        most: usize,
+        see: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), String>;
+
+    /// Removes keys that are there, durable on return, in the fastest way that the store has.
+    ///
+    /// # Errors
+    /// The store's, in words.
+    fn remove(&mut self, keys: &[Key]) -> Result<(), String>;
 }
 
 /// An open store, or why there is none.

@@ -2,7 +2,7 @@
 
 use crate::job::{Args, Job};
 use crate::keys::{self, Request, Spread, Values, key};
-use crate::{Report, Session, Store};
+use crate::{Report, Session, Store, batches};
 use hdrhistogram::Histogram;
 use serde_json::Value;
 use std::sync::Barrier;
@@ -19,17 +19,17 @@ const DRAWN_MOST: usize = 1 << 20;
 const LOOKED_AT: u64 = 1000;
 
 /// What a thread did.
-struct Done {
-    operations: u64,
-    bytes: u64,
-    latencies: Histogram<u64>,
+pub struct Done {
+    pub operations: u64,
+    pub bytes: u64,
+    pub latencies: Histogram<u64>,
     /// From its first request to the end of its last.
     begun: Instant,
-    ended: Instant,
+    pub ended: Instant,
 }
 
 impl Done {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let now = Instant::now();
         Self { operations: 0, bytes: 0, latencies: histogram(), begun: now, ended: now }
     }
@@ -38,7 +38,7 @@ impl Done {
 /// Runs a job on a fresh store.
 pub fn run(args: &Args, store: Box<dyn Store>) -> Result<Report, String> {
     let fills = matches!(args.job, Job::FillSeq | Job::FillRandom);
-    if !fills {
+    if !fills && args.job != Job::Bulk {
         load_all(args, &*store)?;
     }
     let mut before = Report::new();
@@ -57,6 +57,10 @@ pub fn run(args: &Args, store: Box<dyn Store>) -> Result<Report, String> {
                     let mut session = session?;
                     match args.job {
                         Job::ReadSeq | Job::ReadReverse => scans(args, &mut *session, stop),
+                        Job::Bulk => batches::bulk(args, &mut *session),
+                        Job::Batches => batches::puts(args, &mut *session, &requests, stop),
+                        Job::Ranges => batches::ranges(args, &mut *session, &requests, stop),
+                        Job::Removals => batches::removals(args, &mut *session),
                         _ => closed_loop(args, &mut *session, &requests, stop, fills),
                     }
                 })
@@ -91,7 +95,7 @@ pub fn run(args: &Args, store: Box<dyn Store>) -> Result<Report, String> {
     if operations == 0 || wall.is_zero() {
         return Err("no request has ended within the time".into());
     }
-    if fills {
+    if fills || args.job == Job::Bulk {
         look(args, &*store, operations)?;
     }
     report.insert("operations".into(), operations.into());
@@ -124,7 +128,12 @@ fn histogram() -> Histogram<u64> {
 
 /// Each key's value, in the store's fastest way.
 pub fn load_all(args: &Args, store: &dyn Store) -> Result<(), String> {
-    let (mut session, mut values) = (store.session()?, Values::new(args.value));
+    load(args, &mut *store.session()?)
+}
+
+/// The same, by one thread's use of a store.
+pub fn load(args: &Args, session: &mut dyn Session) -> Result<(), String> {
+    let mut values = Values::new(args.value);
     let numbers: Vec<u64> = (0..u64::from(args.keys)).collect();
     // Fewer large ones, so that a batch stays small.
     let at_once = (LOADED_AT_ONCE * 100 / args.value.max(100)).max(1);
@@ -142,7 +151,7 @@ fn requests(args: &Args, thread: usize) -> Vec<Request> {
         _ => (args.spread, args.updates),
     };
     let of_thread = (args.keys as usize).div_ceil(args.threads).max(1);
-    let count = if args.job == Job::Mixed || args.job == Job::Overwrite {
+    let count = if matches!(args.job, Job::Mixed | Job::Overwrite | Job::Batches | Job::Ranges) {
         DRAWN_MOST / args.threads
     } else {
         of_thread
@@ -275,6 +284,10 @@ mod tests {
             let report = on_memory(&format!("--job {job} --threads 2")).expect(job);
             assert!(report["operations"].as_u64() > Some(0) && report["rate"].as_f64() > Some(0.0));
         }
+        for job in ["bulk", "batches", "ranges", "removals"] {
+            let report = on_memory(&format!("--job {job}")).expect(job);
+            assert!(report["operations"].as_u64() >= Some(250), "{job}: {report:?}");
+        }
         let report = on_memory("--job mixed --updates 10 --spread zipf --threads 3").unwrap();
         assert!(report["p99_ns"].as_u64() >= report["p50_ns"].as_u64());
         assert_eq!(on_memory("--job fillseq").unwrap()["operations"].as_u64(), Some(500));
@@ -310,12 +323,25 @@ mod tests {
         fn scan(&mut self, falling: bool, see: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), String> {
             (&self.0).scan(falling, see)
         }
+
+        fn range(
+            &mut self,
+            from: &crate::Key,
+            most: usize,
+            see: &mut dyn FnMut(&[u8], &[u8]),
+        ) -> Result<(), String> {
+            (&self.0).range(from, most, see)
+        }
+
+        fn remove(&mut self, keys: &[crate::Key]) -> Result<(), String> {
+            (&self.0).remove(keys)
+        }
     }
 
     #[test]
     fn a_store_that_loses_bytes_is_found_out() {
         for forgets in [true, false] {
-            for job in ["fillseq", "readseq", "mixed --updates 1"] {
+            for job in ["fillseq", "readseq", "mixed --updates 1", "bulk", "ranges"] {
                 let line = format!("--directory /nowhere --keys 500 --millis 20 --job {job}");
                 let open = |_: &std::path::Path, _| {
                     Ok(Box::new(Bad(InMemory::default(), forgets)) as Box<dyn Store>)

@@ -48,4 +48,21 @@ impl Session for &InMemory {
         }
         Ok(())
     }
+
+    fn range(
+        &mut self,
+        from: &Key,
+        most: usize,
+        see: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), String> {
+        let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        map.range(*from..).take(most).for_each(|(key, value)| see(key, value));
+        Ok(())
+    }
+
+    fn remove(&mut self, keys: &[Key]) -> Result<(), String> {
+        let mut map = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        keys.iter().for_each(|key| _ = map.remove(key));
+        Ok(())
+    }
 }

@@ -148,12 +148,13 @@ pub fn end_early() {
     }
 }
 
-/// The arena that the thread allocates in: that of its command, if that writes.
+/// The arena that the thread allocates in: that of its command, if that writes. A child of a fork has none.
 #[inline(always)]
 pub fn writes<'a>() -> Option<&'a Arena> {
     let current = current();
     // SAFETY: the arena outlives the command.
-    (current.bytes.get() != 0).then(|| unsafe { &*current.arena.get() })
+    let arena = (current.bytes.get() != 0).then(|| unsafe { &*current.arena.get() })?;
+    (!arena.is_forked()).then_some(arena)
 }
 
 /// Refuses what no command may call. Ends the process if it finds that a command of the thread was left by `longjmp`: the command holds the state's gate, and

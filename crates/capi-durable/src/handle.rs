@@ -117,6 +117,9 @@ pub fn finish<T>(
     opening: Opening,
     init: impl FnOnce(*mut SpandrelDurable, &Arena) -> Result<T, Failure>,
 ) -> Result<(*mut SpandrelDurable, T), Failure> {
+    if opening.arena().is_forked() {
+        return Err(spandrel::durable::Error::Forked.into());
+    }
     let (db, arena) = (OnceLock::new(), Cell::new(ptr::null()));
     let handle = Box::into_raw(Box::new(SpandrelDurable { db, arena }));
     // SAFETY: just made.

@@ -61,6 +61,8 @@ pub struct Control {
     applied_to: AtomicU64,
     /// The front end waits for that position.
     is_applied_awaited: AtomicU32,
+    /// Times that a batch was undone in memory.
+    undone: AtomicU64,
     /// What was counted, for other processes.
     live: CachePadded<Live>,
 }
@@ -159,6 +161,16 @@ impl Control {
     /// The file has the records before this position; a loss of power may take them from it.
     pub fn applied_to(&self) -> u64 {
         self.applied_to.load(SeqCst)
+    }
+
+    /// A batch is undone in memory.
+    pub fn note_undone(&self) {
+        self.undone.fetch_add(1, Relaxed);
+    }
+
+    /// Times that one was. A thread that has the gate, or is inside as a reader, sees all of them.
+    pub fn undone(&self) -> u64 {
+        self.undone.load(Relaxed)
     }
 
     /// Figures for other processes.

@@ -61,12 +61,42 @@ impl<'a> Engine<'a> {
         memory: &Memory,
         commands: u64,
     ) -> Result<Option<Point>, Error> {
+        self.runs.clear();
         // SAFETY: promised by the caller.
         unsafe { self.take_runs(memory) };
         if memory.notes().has_strayed() {
+            self.is_ended = true;
             self.refuse(Error::Stray);
         }
         self.check()?;
+        // SAFETY: as above.
+        unsafe { self.commit(memory, commands) }
+    }
+
+    /// Ends a batch again that was too long ([`Error::TooLong`]), and that is not undone: the log is another one, which [`Engine::put_front`] has put there.
+    ///
+    /// # Errors
+    /// As for [`Engine::end_batch`].
+    ///
+    /// # Safety
+    /// As there, and nothing was stored since.
+    pub unsafe fn end_again(&mut self, memory: &Memory) -> Result<(), Error> {
+        self.is_ended = false;
+        self.check()?;
+        // SAFETY: promised by the caller.
+        unsafe { self.commit(memory, 0) }.map(drop)
+    }
+
+    /// Puts the writing side of another log in the place of the one before.
+    pub fn put_front(&mut self, front: Front<'a, Files>) {
+        self.front = front;
+    }
+
+    /// Makes the runs of the list durable.
+    ///
+    /// # Safety
+    /// As for [`Engine::end_batch`]; the list has what the batch has stored.
+    unsafe fn commit(&mut self, memory: &Memory, commands: u64) -> Result<Option<Point>, Error> {
         let Some((count, bytes)) = self.runs.size() else { return Err(self.note_too_long()) };
         let live = self.front.control().live();
         if count == 0 {
@@ -158,12 +188,19 @@ impl<'a> Engine<'a> {
     /// As for [`Engine::end_batch`]; no operation of the heap is under way.
     pub unsafe fn undo(&mut self, heap: &Heap<Memory>, handles: u64) -> Result<(), Error> {
         let memory = heap.medium();
+        self.front.control().note_undone();
+        // Of a batch that was ended the list has what it had stored then; results that were dropped since may have stored more.
         if !core::mem::take(&mut self.is_ended) {
-            // SAFETY: promised by the caller.
-            unsafe { self.take_runs(memory) };
+            self.runs.clear();
         }
+        // SAFETY: promised by the caller.
+        unsafe { self.take_runs(memory) };
         let is_applied = self.front.await_applied().is_ok();
-        let undone = self.put_back(memory, is_applied);
+        let mut undone = self.put_back(memory, is_applied);
+        // The disk has refused a sync meanwhile: pages that it has not written may be those of an earlier time now.
+        if is_applied && self.front.control().failure().is_some() {
+            undone = self.put_back(memory, false);
+        }
         memory.notes().begin();
         // SAFETY: promised by the caller.
         let undone = undone.and_then(|()| unsafe { heap.reload() }.map_err(Error::from));
@@ -178,16 +215,15 @@ impl<'a> Engine<'a> {
         // The list of runs may not have all of them.
         let capacity = self.front.ring().shape().capacity;
         let known = self.runs.size().map(|(count, bytes)| self.front.bound(count, bytes));
-        self.needed = known.unwrap_or(capacity.saturating_mul(8)).max(capacity);
+        self.needed = known.unwrap_or(capacity.saturating_mul(8));
         Error::TooLong
     }
 
-    /// Takes what the batch has stored.
+    /// Adds what the batch has stored to the list of runs.
     ///
     /// # Safety
     /// As for [`Engine::end_batch`].
     unsafe fn take_runs(&mut self, memory: &Memory) {
-        self.runs.clear();
         let runs = &mut self.runs;
         // SAFETY: promised by the caller.
         unsafe {
@@ -249,11 +285,6 @@ impl<'a> Engine<'a> {
     /// Bytes of the log.
     pub fn capacity(&self) -> u64 {
         self.front.ring().shape().capacity
-    }
-
-    /// Goes on counting from there.
-    pub fn resume(&mut self, counts: Counts) {
-        self.counts = counts;
     }
 
     /// What was made durable since the state was opened.

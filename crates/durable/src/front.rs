@@ -131,11 +131,12 @@ impl<'a, D: Disk> Front<'a, D> {
         loop {
             let seen = head.seen();
             self.control.ask_applied();
-            if self.control.applied_to() == self.ring.end() {
-                return Ok(());
-            }
+            // First: what the file has after a sync that the disk has refused is not known.
             if let Some(why) = self.control.failure() {
                 return Err(Refused::Full(why));
+            }
+            if self.control.applied_to() == self.ring.end() {
+                return Ok(());
             }
             tail.ring();
             head.wait(seen, LOOK_MS);

@@ -346,13 +346,21 @@ unsafe fn put_log(
     let begun = blank.begin(identity, recovered.ring.last());
     // Whether the directory can be synced is known before a name goes: the process may have no descriptor left.
     let begun = begun.and_then(|begun| {
-        sync_directory_of(name).and_then(|()| image::remove(name)).map_err(Error::System)?;
+        sync_directory_of(name).map_err(Error::System)?;
         Ok(begun)
     });
     let (draft, file, ring) = match begun {
         Ok(begun) => begun,
         Err(why) => return Ok(Err(why)),
     };
+    if let Err(why) = image::remove(name) {
+        // The answer may be lost, and the name be gone: batches in a file without a name would be lost with the process.
+        match Image::open(name, Access::Read) {
+            Ok(_) => return Ok(Err(Error::System(why))),
+            Err(libc::ENOENT) => {}
+            Err(_) => return Err(Error::System(why)),
+        }
+    }
     sync_directory_of(name).map_err(Error::System)?;
     draft.publish(name).map_err(Error::System)?;
     // SAFETY: promised by the caller.

@@ -62,7 +62,7 @@ use net::stream::Listener;
 use net::worker::{WAKE, Worker};
 use options::Options;
 use saves::Saves;
-use server::Server;
+use server::{MOST_OF_ROUND, Server};
 
 fn main() -> ExitCode {
     match run(&Options::parse()) {
@@ -90,21 +90,26 @@ fn run(options: &Options) -> Result<(), String> {
     let usual =
         || thread::available_parallelism().map_or(1, |all| all.get().saturating_sub(1).max(1));
     let threads = options.threads.map_or_else(usual, usize::from);
+    // Those of the caretaker and of copies beside them.
+    settings = settings.clients(threads + 4);
     let most_clients = most_clients(threads)?;
     let mut db = open(options, &settings).map_err(|why| why.to_string())?;
     loop {
         let directory = options.directory.display().to_string();
         let mut server = Server::new(directory, db.medium().to_owned(), threads, password.clone());
         server.most_clients = most_clients;
+        if let Some(mebibytes) = options.log_size {
+            let quarter = (mebibytes as usize) << 18;
+            server.most_of_round = quarter.min(MOST_OF_ROUND);
+        }
         server.saves = Saves::new(options.copies.clone());
         server.keys.store(db.read(records::count_keys), Relaxed);
         let served = serve(&server, &db, options, &mut signals);
         let closed = db.close().map_err(|why| format!("{}: {why}", options.directory.display()));
-        if !server.reopens.load(Relaxed) {
-            return served.and(closed);
-        }
         // What was not acknowledged is there or not, as after a kill: clients connect again.
-        served?;
+        if served? != caretaker::REOPEN {
+            return closed;
+        }
         say!("kvserver: {}: the disk has room again; the state is opened anew", server.directory);
         let Some(opened) = open_again(options, &settings, &mut signals) else { return Ok(()) };
         db = opened;
@@ -163,13 +168,13 @@ fn most_clients(threads: usize) -> Result<usize, String> {
     }
 }
 
-/// Serves clients until a signal comes.
+/// Serves clients until a signal comes, which is returned.
 fn serve(
     server: &Server,
     db: &Durable<State>,
     options: &Options,
     signals: &mut Signals,
-) -> Result<(), String> {
+) -> Result<i32, String> {
     let socket = options.socket();
     let (listeners, addresses) = listen(options, &socket)?;
     let table = Table::new();
@@ -193,9 +198,8 @@ fn serve(
         let acceptor = scope.spawn(|| ended(acceptor::run(server, poll, listeners, &inboxes)));
         say!("kvserver: {}: {}, on {addresses}", server.directory, found(db.report()));
         // The signal that opens the state anew is the server's own.
-        signals
-            .forever()
-            .find(|signal| *signal != caretaker::REOPEN || server.reopens.load(Relaxed));
+        let is_end = |signal: &i32| *signal != caretaker::REOPEN || server.reopens.load(Relaxed);
+        let signal = signals.forever().find(is_end);
         server.end();
         server.saves.end();
         if server.saves.status().is_running {
@@ -208,7 +212,7 @@ fn serve(
             workers.into_iter().chain([acceptor]).map(|thread| thread.join().unwrap_or(Ok(())));
         let ended = ends.fold(woken, |all, end| all.and(end));
         let _ = saver.join();
-        ended
+        ended.map(|()| signal.unwrap_or(SIGTERM))
     });
     // The next server makes its own.
     let _ = fs::remove_file(&socket);

@@ -65,7 +65,8 @@ impl Saves {
         loop {
             let idle = |status: &mut Status| !status.is_running && !status.is_ending;
             let woken = self.changed.wait_while(self.lock(), idle);
-            if woken.unwrap_or_else(PoisonError::into_inner).is_ending {
+            // A copy that was begun is made first.
+            if !woken.unwrap_or_else(PoisonError::into_inner).is_running {
                 return;
             }
             let made = make(to, db);

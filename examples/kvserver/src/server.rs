@@ -11,6 +11,9 @@ use spandrel::durable::Error;
 use crate::net::acceptor::MOST_CLIENTS;
 use crate::saves::Saves;
 
+/// Bytes of requests that one command of the state runs, where the log has its usual length: a quarter of it.
+pub const MOST_OF_ROUND: usize = 16 << 20;
+
 /// See the head of this file.
 pub struct Server {
     pub started: Instant,
@@ -19,6 +22,8 @@ pub struct Server {
     /// How a batch becomes durable, in words.
     pub medium: String,
     pub threads: usize,
+    /// Bytes of requests that one command of the state runs; the last one may go beyond.
+    pub most_of_round: usize,
     /// The most clients at a time.
     pub most_clients: usize,
     pub saves: Saves,
@@ -53,6 +58,7 @@ impl Server {
             directory,
             medium,
             threads,
+            most_of_round: MOST_OF_ROUND,
             most_clients: MOST_CLIENTS,
             saves: Saves::new(None),
             password,

@@ -203,3 +203,62 @@ fn a_full_disk_refuses_writes_until_it_has_room() {
         }
     }
 }
+
+/// Requests of a crowd are several commands of the state: the log is long enough for each of them.
+#[test]
+fn a_crowd_of_requests_needs_no_longer_log() {
+    for threads in ["1", "2"] {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("state");
+        let server = Server::start(&path, &["--log-size", "1", "--threads", threads]);
+        let log = || path.join("log").metadata().unwrap().len();
+        let before = log();
+        let value = "v".repeat(200_000);
+        let some: Vec<u8> =
+            (0..5).flat_map(|n| common::encoded(&["SET", &format!("key{n}"), &value])).collect();
+        let mut clients: Vec<Client> = (0..8).map(|_| server.client()).collect();
+        std::thread::scope(|scope| {
+            for client in &mut clients {
+                let some = &some;
+                scope.spawn(move || {
+                    for _ in 0..10 {
+                        client.stream.write_all(some).unwrap();
+                        for _ in 0..5 {
+                            assert_eq!(text(&client.receive()), "OK");
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(log(), before, "{threads} threads");
+    }
+}
+
+#[test]
+fn a_command_without_room_for_a_longer_log_is_an_error_of_its_own() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("state");
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -f 3072; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_kvserver")]);
+    command.arg(&path).args(["--log-size", "1"]).env_remove("KVSERVER_PASSWORD");
+    let server = Server::of(command, &path);
+    let mut client = server.client();
+    let long = "v".repeat(2 << 20);
+    for _ in 0..2 {
+        let said = text(&client.call(&["SET", "key", &long]));
+        assert!(said.starts_with("ERR ") && said.contains("was undone"), "{said}");
+        assert_eq!(client.text("SET key short"), "OK");
+    }
+    assert_eq!(client.text("GET key"), "short");
+}
+
+#[test]
+fn each_thread_has_a_place_at_the_state() {
+    let place = tempfile::tempdir().unwrap();
+    let server = Server::start(&place.path().join("state"), &["--threads", "256"]);
+    let mut clients: Vec<Client> = (0..300).map(|_| server.client()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        assert_eq!(client.text(&format!("SET key{number} 1")), "OK");
+    }
+    assert_eq!(clients[0].text("DBSIZE"), "300");
+}

@@ -247,6 +247,11 @@ fn a_client_that_does_not_read_is_read_no_more() {
         for _ in 0..1000 {
             assert_eq!(client.receive(), Frame::BulkString(value.clone().into_bytes()));
         }
+        // Nor has it kept what has left.
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+        assert!(kib < 200 << 10, "{kib} KiB at most, for replies of 1 GiB");
     });
 }
 

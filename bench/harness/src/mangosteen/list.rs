@@ -4,8 +4,8 @@ use serde::Serialize;
 use spandrel_console::Failure;
 
 /// The names of all parts, in the order in which they are measured.
-pub const ALL: [&str; 6] =
-    ["fill", "clients", "updates", "capture", "recovery", super::servers::NAME];
+pub const ALL: [&str; 7] =
+    ["fill", "redb", "clients", "updates", "capture", "recovery", super::servers::NAME];
 
 /// The scale without `--scale`, and with `--quick`. At 1 there are the records that a machine with two processors has patience for: the paper has 13 million.
 pub const SCALE: f64 = 0.1;
@@ -110,6 +110,18 @@ pub fn cases(parts: &[&str], sizes: &Sizes) -> Vec<Case> {
     }
     let large = (keys / 1000).max(10);
     all.push(Case::new("fill", "fill100K".into(), ("fillrandom", 1, 100, 100_000), large, sizes));
+    // The table of redb's own benchmark; values have 150 bytes there.
+    for (name, job, threads, updates) in [
+        ("bulk load", "bulk", 1, 100),
+        ("individual writes", "overwrite", 1, 100),
+        ("batch writes", "batches", 1, 100),
+        ("random reads", "mixed", 1, 0),
+        ("random reads, 4 threads", "mixed", 4, 0),
+        ("random range reads", "ranges", 1, 0),
+        ("removals", "removals", 1, 100),
+    ] {
+        all.push(Case::new("redb", name.into(), (job, threads, updates, 150), keys, sizes));
+    }
     // Figs. 5 and 6: clients in a closed loop, records of ten fields of 100 bytes.
     for updates in [100, 10] {
         for threads in [1, 2, 8, 32, 96] {
@@ -170,7 +182,7 @@ mod tests {
         let sizes = Sizes::at(SCALE);
         let all = cases(&ALL, &sizes);
         // Servers have loads of their own.
-        assert!(ALL.iter().take(5).all(|part| all.iter().any(|case| case.part == *part)));
+        assert!(ALL.iter().take(6).all(|part| all.iter().any(|case| case.part == *part)));
         let some = cases(&["updates"], &sizes);
         assert_eq!(some.len(), 5);
         assert!(some[0].words.ends_with(&["--spread".into(), "zipf".into()]));

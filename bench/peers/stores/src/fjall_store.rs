@@ -61,4 +61,24 @@ impl Session for &Fjall {
         }
         Ok(())
     }
+
+    fn range(
+        &mut self,
+        from: &Key,
+        most: usize,
+        see: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), String> {
+        for pair in self.pairs.range(from.as_slice()..).take(most) {
+            let (key, value) = pair.into_inner().map_err(words)?;
+            see(&key, &value);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, keys: &[Key]) -> Result<(), String> {
+        let mut batch = self.db.batch();
+        keys.iter().for_each(|key| batch.remove(&self.pairs, key.as_slice()));
+        batch.commit().map_err(words)?;
+        self.sync()
+    }
 }

@@ -69,4 +69,30 @@ impl Session for &Redb {
         }
         Ok(())
     }
+
+    fn range(
+        &mut self,
+        from: &Key,
+        most: usize,
+        see: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), String> {
+        let transaction = self.0.begin_read().map_err(words)?;
+        let table = transaction.open_table(TABLE).map_err(words)?;
+        for pair in table.range(from.as_slice()..).map_err(words)?.take(most) {
+            let (key, value) = pair.map_err(words)?;
+            see(key.value(), value.value());
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, keys: &[Key]) -> Result<(), String> {
+        let transaction = self.0.begin_write().map_err(words)?;
+        {
+            let mut table = transaction.open_table(TABLE).map_err(words)?;
+            for key in keys {
+                table.remove(key.as_slice()).map_err(words)?;
+            }
+        }
+        transaction.commit().map_err(words)
+    }
 }

@@ -82,4 +82,23 @@ impl Session for Place<'_> {
         });
         Ok(())
     }
+
+    fn range(
+        &mut self,
+        from: &Key,
+        most: usize,
+        see: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), String> {
+        self.0.read(|pairs| {
+            let some = pairs.of.range((Bound::Included(&from[..]), Bound::Unbounded));
+            some.take(most).for_each(|(key, value)| see(key, value));
+        });
+        Ok(())
+    }
+
+    fn remove(&mut self, keys: &[Key]) -> Result<(), String> {
+        settled(
+            self.0.write(|pairs| keys.iter().try_for_each(|key| pairs.of.remove(key).map(drop))),
+        )
+    }
 }

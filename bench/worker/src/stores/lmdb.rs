@@ -14,6 +14,7 @@ const NOTFOUND: c_int = -30798;
 const FIRST: c_int = 0;
 const LAST: c_int = 6;
 const NEXT: c_int = 8;
+const SET_RANGE: c_int = 17;
 const PREVIOUS: c_int = 12;
 /// Threads that may read at a time.
 const READERS: c_uint = 1024;
@@ -48,6 +49,7 @@ struct Functions {
     open: unsafe extern "C" fn(Any, *const c_char, c_uint, *mut c_uint) -> c_int,
     put: unsafe extern "C" fn(Any, c_uint, *mut Bytes, *mut Bytes, c_uint) -> c_int,
     get: unsafe extern "C" fn(Any, c_uint, *mut Bytes, *mut Bytes) -> c_int,
+    delete: unsafe extern "C" fn(Any, c_uint, *mut Bytes, *mut Bytes) -> c_int,
     open_cursor: unsafe extern "C" fn(Any, c_uint, *mut Any) -> c_int,
     close_cursor: unsafe extern "C" fn(Any),
     move_cursor: unsafe extern "C" fn(Any, *mut Bytes, *mut Bytes, c_int) -> c_int,
@@ -81,6 +83,7 @@ impl Lmdb {
                 open: library.function(c"mdb_dbi_open")?,
                 put: library.function(c"mdb_put")?,
                 get: library.function(c"mdb_get")?,
+                delete: library.function(c"mdb_del")?,
                 open_cursor: library.function(c"mdb_cursor_open")?,
                 close_cursor: library.function(c"mdb_cursor_close")?,
                 move_cursor: library.function(c"mdb_cursor_get")?,
@@ -163,6 +166,40 @@ impl Lmdb {
     }
 }
 
+impl Lmdb {
+    /// Shows pairs from a place on.
+    fn walk(
+        &self,
+        from: &[u8],
+        (first, next): (c_int, c_int),
+        most: usize,
+        see: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), String> {
+        // SAFETY: a transaction that reads; the cursor ends before it.
+        unsafe {
+            self.within(RDONLY, |of, transaction| {
+                let mut cursor = ptr::null_mut();
+                settled((of.open_cursor)(transaction, self.db, &mut cursor))?;
+                let (mut step, mut seen) = (first, 0);
+                let outcome = loop {
+                    if seen == most {
+                        break Ok(());
+                    }
+                    let (mut key, mut value) = (Bytes::of(from), Bytes::of(&[]));
+                    match (of.move_cursor)(cursor, &mut key, &mut value, step) {
+                        0 => see(key.get(), value.get()),
+                        NOTFOUND => break Ok(()),
+                        code => break settled(code),
+                    }
+                    (step, seen) = (next, seen + 1);
+                };
+                (of.close_cursor)(cursor);
+                outcome
+            })
+        }
+    }
+}
+
 impl Session for &Lmdb {
     fn put(&mut self, key: &Key, value: &[u8]) -> Result<(), String> {
         self.put_all(std::iter::once((key, value)))
@@ -191,23 +228,26 @@ impl Session for &Lmdb {
 
     fn scan(&mut self, falling: bool, see: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), String> {
         let (first, next) = if falling { (LAST, PREVIOUS) } else { (FIRST, NEXT) };
-        // SAFETY: as above; the cursor ends before the transaction.
+        self.walk(&[], (first, next), usize::MAX, see)
+    }
+
+    fn range(
+        &mut self,
+        from: &Key,
+        most: usize,
+        see: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), String> {
+        self.walk(from, (SET_RANGE, NEXT), most, see)
+    }
+
+    fn remove(&mut self, keys: &[Key]) -> Result<(), String> {
+        // SAFETY: a transaction that writes, and bytes that are there.
         unsafe {
-            self.within(RDONLY, |of, transaction| {
-                let mut cursor = ptr::null_mut();
-                settled((of.open_cursor)(transaction, self.db, &mut cursor))?;
-                let mut step = first;
-                let outcome = loop {
-                    let (mut key, mut value) = (Bytes::of(&[]), Bytes::of(&[]));
-                    match (of.move_cursor)(cursor, &mut key, &mut value, step) {
-                        0 => see(key.get(), value.get()),
-                        NOTFOUND => break Ok(()),
-                        code => break settled(code),
-                    }
-                    step = next;
-                };
-                (of.close_cursor)(cursor);
-                outcome
+            self.within(0, |of, transaction| {
+                keys.iter().try_for_each(|key| {
+                    let mut key = Bytes::of(key);
+                    settled((of.delete)(transaction, self.db, &mut key, ptr::null_mut()))
+                })
             })
         }
     }

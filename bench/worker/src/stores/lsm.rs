@@ -35,11 +35,13 @@ struct Functions {
     close: Free,
     new_batch: New,
     batch_put: unsafe extern "C" fn(Any, *const u8, usize, *const u8, usize),
+    batch_delete: unsafe extern "C" fn(Any, *const u8, usize),
     destroy_batch: Free,
     new_iterator: unsafe extern "C" fn(Any, Any) -> Any,
     destroy_iterator: Free,
     to_first: Free,
     to_last: Free,
+    to: unsafe extern "C" fn(Any, *const u8, usize),
     next: Free,
     previous: Free,
     is_valid: unsafe extern "C" fn(Any) -> c_uchar,
@@ -74,11 +76,13 @@ impl Lsm {
                 close: library.function(&named("close"))?,
                 new_batch: library.function(&named("writebatch_create"))?,
                 batch_put: library.function(&named("writebatch_put"))?,
+                batch_delete: library.function(&named("writebatch_delete"))?,
                 destroy_batch: library.function(&named("writebatch_destroy"))?,
                 new_iterator: library.function(&named("create_iterator"))?,
                 destroy_iterator: library.function(&named("iter_destroy"))?,
                 to_first: library.function(&named("iter_seek_to_first"))?,
                 to_last: library.function(&named("iter_seek_to_last"))?,
+                to: library.function(&named("iter_seek"))?,
                 next: library.function(&named("iter_next"))?,
                 previous: library.function(&named("iter_prev"))?,
                 is_valid: library.function(&named("iter_valid"))?,
@@ -120,6 +124,37 @@ impl Lsm {
         // SAFETY: as above; nothing uses it any more.
         unsafe { (self.functions.free)(error.cast()) };
         Err(text)
+    }
+}
+
+impl Lsm {
+    /// Shows pairs from the place on that `begin` puts an iterator at.
+    fn walk(
+        &self,
+        begin: &dyn Fn(Any),
+        next: Free,
+        most: usize,
+        see: &mut dyn FnMut(&[u8], &[u8]),
+    ) {
+        let of = &self.functions;
+        // SAFETY: an iterator of an open store; what it shows holds until it moves.
+        unsafe {
+            let iterator = (of.new_iterator)(self.db, self.reading);
+            begin(iterator);
+            let mut seen = 0;
+            while seen < most && (of.is_valid)(iterator) != 0 {
+                let (mut key_len, mut value_len) = (0, 0);
+                let key = (of.key)(iterator, &mut key_len);
+                let value = (of.value)(iterator, &mut value_len);
+                see(
+                    std::slice::from_raw_parts(key, key_len),
+                    std::slice::from_raw_parts(value, value_len),
+                );
+                seen += 1;
+                next(iterator);
+            }
+            (of.destroy_iterator)(iterator);
+        }
     }
 }
 
@@ -189,22 +224,32 @@ impl Session for &Lsm {
         let of = &self.functions;
         let (first, next) =
             if falling { (of.to_last, of.previous) } else { (of.to_first, of.next) };
-        // SAFETY: an iterator of an open store; what it shows holds until it moves.
-        unsafe {
-            let iterator = (of.new_iterator)(self.db, self.reading);
-            first(iterator);
-            while (of.is_valid)(iterator) != 0 {
-                let (mut key_len, mut value_len) = (0, 0);
-                let key = (of.key)(iterator, &mut key_len);
-                let value = (of.value)(iterator, &mut value_len);
-                see(
-                    std::slice::from_raw_parts(key, key_len),
-                    std::slice::from_raw_parts(value, value_len),
-                );
-                next(iterator);
-            }
-            (of.destroy_iterator)(iterator);
-        }
+        // SAFETY: a place of an open store's iterator.
+        self.walk(&|iterator| unsafe { first(iterator) }, next, usize::MAX, see);
         Ok(())
+    }
+
+    fn range(
+        &mut self,
+        from: &Key,
+        most: usize,
+        see: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), String> {
+        let (to, next) = (self.functions.to, self.functions.next);
+        // SAFETY: as above.
+        self.walk(&|iterator| unsafe { to(iterator, from.as_ptr(), from.len()) }, next, most, see);
+        Ok(())
+    }
+
+    fn remove(&mut self, keys: &[Key]) -> Result<(), String> {
+        let (of, mut error) = (&self.functions, ptr::null_mut());
+        // SAFETY: an open store, and bytes that are there.
+        unsafe {
+            let batch = (of.new_batch)();
+            keys.iter().for_each(|key| (of.batch_delete)(batch, key.as_ptr(), key.len()));
+            (of.write)(self.db, self.synchronous, batch, &mut error);
+            (of.destroy_batch)(batch);
+        }
+        self.settled(error)
     }
 }

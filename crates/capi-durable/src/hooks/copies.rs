@@ -81,7 +81,7 @@ pub unsafe fn fill(to: *mut c_void, value: c_int, bytes: usize) -> *mut c_void {
 
 /// Ends a process that fills more than there is, as the C library does.
 #[inline(always)]
-fn check(bytes: usize, room: usize) {
+pub fn check(bytes: usize, room: usize) {
     if bytes > room {
         crate::failure::end("buffer overflow detected");
     }

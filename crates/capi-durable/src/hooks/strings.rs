@@ -1,8 +1,9 @@
-//! `strcpy` and its like: a note, and the C library's function behind it.
+//! `strcpy` and its like: a note, and the C library's function behind it. A program that was compiled with fortified functions (`_FORTIFY_SOURCE`) calls those with a length of
+//! the destination.
 
 use std::ffi::c_char;
 
-use super::copies::Behind;
+use super::copies::{Behind, check};
 use super::filled;
 
 type Copy = unsafe extern "C" fn(*mut c_char, *const c_char) -> *mut c_char;
@@ -59,4 +60,34 @@ strings! {
 counted_strings! {
     strncpy STRNCPY c"strncpy": |to, from, most| to, most;
     strncat STRNCAT c"strncat": |to, from, most| to.add(libc::strlen(to)), libc::strnlen(from, most) + 1;
+}
+
+macro_rules! checked_strings {
+    ($($name:ident $by:ident ($($more:ident)?): |$to:ident, $from:ident| $bytes:expr;)*) => {$(
+        /// See the C library: with the length of the destination.
+        ///
+        /// # Safety
+        /// As there.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            $to: *mut c_char,
+            $from: *const c_char,
+            $($more: usize,)?
+            room: usize,
+        ) -> *mut c_char {
+            // SAFETY: passed on from the caller.
+            unsafe {
+                check($bytes, room);
+                $by($to, $from $(, $more)?)
+            }
+        }
+    )*};
+}
+
+checked_strings! {
+    __strcpy_chk strcpy (): |to, from| libc::strlen(from) + 1;
+    __stpcpy_chk stpcpy (): |to, from| libc::strlen(from) + 1;
+    __strcat_chk strcat (): |to, from| libc::strlen(to) + libc::strlen(from) + 1;
+    __strncpy_chk strncpy (most): |to, from| most;
+    __strncat_chk strncat (most): |to, from| libc::strlen(to) + libc::strnlen(from, most) + 1;
 }

@@ -3,12 +3,13 @@
 use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use spandrel::durable::Opening;
+use spandrel::durable::{Durable, Opening};
 
 use crate::current;
 use crate::failure::{self, Failure};
-use crate::handle::SpandrelDurable;
+use crate::handle::{SpandrelDurable, State};
 
 use super::allocations::Frees;
 use super::early::{self, Early};
@@ -63,6 +64,8 @@ const NOT_STARTED: Failure =
 struct Program {
     handle: *mut SpandrelDurable,
     variables: Variables,
+    /// Commands that had been undone when the variables last were those of the state: see `Durable::undone`.
+    undone: AtomicU64,
     is_read_only: unsafe extern "C-unwind" fn(*mut c_void) -> bool,
     process: unsafe extern "C-unwind" fn(*mut c_void),
     functions: Functions,
@@ -121,7 +124,8 @@ fn begin(given: Given, opening: Result<Opening, Failure>) -> Result<(), Failure>
     let variables = |_, arena: &_| Ok(Variables::open(arena)?);
     let (handle, variables) = crate::handle::finish(opening?, variables)?;
     let Given { is_read_only, process, others: functions } = given;
-    let program = Program { handle, variables, is_read_only, process, functions };
+    let undone = AtomicU64::new(0);
+    let program = Program { handle, variables, undone, is_read_only, process, functions };
     PROGRAM.set(program).map_err(|_| Failure::Nested)
 }
 
@@ -171,14 +175,31 @@ impl Program {
         // SAFETY: the handle is never closed.
         let known = unsafe { &*self.handle };
         known.check_process()?;
-        known.open()?.db.read(|_| {
+        let db = &known.open()?.db;
+        let read = || {
+            if self.undone.load(Relaxed) != db.undone() {
+                return false;
+            }
             // SAFETY: the thread is inside as a reader, and runs no other command.
             unsafe {
                 let _running = current::begin(self.handle, known.arena(), current::Kind::Read);
                 (self.process)(client);
             }
-        });
+            true
+        };
+        while !db.read(|_| read()) {
+            self.restore(db);
+        }
         Ok(())
+    }
+
+    /// Has the variables be those of the state: a command that was undone may have changed them.
+    fn restore(&self, db: &Durable<State>) {
+        db.alone(|| {
+            // SAFETY: no command runs.
+            unsafe { self.variables.take_in() };
+            self.undone.store(db.undone(), Relaxed);
+        });
     }
 
     fn write(&self, client: *mut c_void) -> Result<(), Failure> {
@@ -191,6 +212,7 @@ impl Program {
             unsafe {
                 let arena = &*known.arena();
                 self.variables.take_in();
+                self.undone.store(db.undone(), Relaxed);
                 {
                     let _running = current::begin(self.handle(), arena, current::Kind::Write);
                     frees.free(arena);
@@ -201,9 +223,8 @@ impl Program {
         });
         written.map_err(|why| {
             frees.give_back();
-            // The command may have been undone: its variables are to be those of the state again.
-            // SAFETY: as above.
-            let _ = db.write(|_| unsafe { self.variables.take_in() });
+            // The program may look at its variables before the next command.
+            self.restore(db);
             why.into()
         })
     }

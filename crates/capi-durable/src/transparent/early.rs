@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::c_int;
+use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ pub struct Early {
 }
 
 thread_local! {
-    /// Of the thread that loads the program.
-    static EARLY: RefCell<Option<Early>> = const { RefCell::new(None) };
+    /// Of the thread that loads the program. Without a destructor: functions of `atexit` come after those of a thread's values, and may use the state.
+    static EARLY: RefCell<Option<ManuallyDrop<Early>>> = const { RefCell::new(None) };
 }
 
 /// Recovers the state of the program, before `main`: always 0; init says why it has failed. A program that includes `mangosteen.h` has its loader call
@@ -47,7 +48,7 @@ pub extern "C" fn spandrel_durable_load() -> c_int {
         // SAFETY: `take` ends it before the arena goes.
         unsafe { current::begin_early(Arc::as_ptr(opening.arena())) };
     }
-    EARLY.with(|place| *place.borrow_mut() = Some(Early { directory, opening }));
+    EARLY.with(|place| *place.borrow_mut() = Some(ManuallyDrop::new(Early { directory, opening })));
     0
 }
 
@@ -61,7 +62,8 @@ fn is_loaded() -> bool {
 /// [`Failure::Wrong`].
 pub fn take() -> Result<Early, Failure> {
     current::end_early();
-    EARLY.with(|place| place.borrow_mut().take()).ok_or(Failure::Wrong(
+    let early = EARLY.with(|place| place.borrow_mut().take()).map(ManuallyDrop::into_inner);
+    early.ok_or(Failure::Wrong(
         "no state was loaded; set SPANDREL_DURABLE_DIR to its directory, include mangosteen.h in the program, and call init once, in the thread that runs main",
     ))
 }

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -302,7 +302,7 @@ impl<'f> Connection<'f> {
 
     fn write(&mut self) -> io::Result<()> {
         while !self.output.is_empty() {
-            match self.stream.write(&self.output) {
+            match send(&self.stream, &self.output) {
                 Ok(written) => drop(self.output.drain(..written)),
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
@@ -367,4 +367,12 @@ impl<'f> Connection<'f> {
         }
         Ok(())
     }
+}
+
+/// Sends bytes. A client that has left is an error, and no signal.
+fn send(stream: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
+    let (socket, how) = (stream.as_raw_fd(), libc::MSG_NOSIGNAL);
+    // SAFETY: the bytes are there.
+    let sent = unsafe { libc::send(socket, bytes.as_ptr().cast(), bytes.len(), how) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }

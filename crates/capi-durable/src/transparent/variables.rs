@@ -113,7 +113,7 @@ impl Variables {
     /// The values of the state become those of the variables, where they differ: a command that was undone may have changed them.
     ///
     /// # Safety
-    /// The thread runs a batch.
+    /// The thread runs a batch, or a section alone.
     pub unsafe fn take_in(&self) {
         // SAFETY: promised by the caller and by the program. A variable that is the same is not written: readers of constants go on.
         unsafe { self.each(&mut |variable, value, bytes| std::ptr::copy(value, variable, bytes)) };
@@ -137,7 +137,7 @@ impl Variables {
     /// Calls `copy` with parts of variables, their values in the state and their lengths, where the two differ.
     ///
     /// # Safety
-    /// The thread runs a batch.
+    /// As for [`Variables::take_in`].
     unsafe fn each(&self, copy: &mut dyn FnMut(*mut u8, *mut u8, usize)) {
         let mut value = self.object.as_ptr();
         for range in &self.ranges {

@@ -13,7 +13,6 @@ use std::thread_local;
 use spandrel_durable::combine::{Batch, Combiner, MAX_SEATS, Outcome, Seat, Slot};
 use spandrel_durable::copy::Copy;
 use spandrel_durable::directory::{Directory, Paths};
-use spandrel_durable::engine::Engine;
 use spandrel_durable::live::{Counts, Publisher};
 use spandrel_durable::store::Place;
 
@@ -106,16 +105,14 @@ impl<S: Send + Sync> Durable<S> {
     ) -> Result<Self, Error> {
         let Opening { directory, files, ring, ties, arena, report, paths, options, .. } = opening;
         let state = init(&arena)?;
-        // SAFETY: this thread has begun the batch when the state was loaded, and no other has the arena.
-        let first =
-            |engine: &mut Engine<'static>| unsafe { engine.end_batch(arena.medium(), 0).map(drop) };
         let publisher = Publisher::new(paths.figures.as_c(), arena.uuid()[0]);
-        let with = (publisher, &paths, options.says_log());
-        let log = Log::start(files, (ring, ties), with, first)?;
+        let place = Place { paths, identity: arena.uuid()[0] };
+        let with = (publisher, &place, options.says_log());
+        // SAFETY: this thread has begun the batch when the state was loaded, and no other has the arena.
+        let log = unsafe { Log::start(files, (ring, ties), with, arena.medium())? };
         let clients = options.clients.unwrap_or(CLIENTS).clamp(1, MAX_SEATS);
         let slots: Box<[Slot]> = (0..clients).map(|_| Slot::new()).collect();
         let slots = Box::into_raw(slots);
-        let place = Place { paths, identity: arena.uuid()[0] };
         let plain = options.is_plain().then(|| Part::new(&arena));
         Ok(Self {
             // SAFETY: the slots live until `drop` takes them back.
@@ -207,6 +204,19 @@ impl<S: Send + Sync> Durable<S> {
         self.client().seat.exclusive(|| unsafe { (*self.log.get()).engine().counts() })
     }
 
+    /// Runs a section while no command runs, for what belongs to the state and lies elsewhere.
+    #[doc(hidden)]
+    pub fn alone<R>(&self, section: impl FnOnce() -> R) -> R {
+        self.client().seat.exclusive(section)
+    }
+
+    /// Times that commands were undone, for commands and sections that run alone.
+    #[doc(hidden)]
+    pub fn undone(&self) -> u64 {
+        // SAFETY: the caller is inside, and no batch changes the log meanwhile.
+        unsafe { (*self.log.get()).undone() }
+    }
+
     /// How a batch becomes durable, in words.
     pub fn medium(&self) -> &'static str {
         // SAFETY: the section runs alone.
@@ -229,13 +239,12 @@ impl<S: Send + Sync> Durable<S> {
             return Err(Error::Forked);
         }
         let copy = Copy::begin(Paths::new(to)?)?;
-        let mut client = self.client();
         // SAFETY: the section runs alone.
-        let outcome = client.seat.exclusive(|| unsafe { (*self.log.get()).copy(copy) });
-        // Not in the section: the program goes on.
+        let outcome = self.client().seat.exclusive(|| unsafe { (*self.log.get()).copy(copy) });
+        // Not in the section, and without a place: the program goes on.
         outcome.recv().unwrap_or_else(|_| {
             // SAFETY: as above.
-            Err(client.seat.exclusive(|| unsafe { (*self.log.get()).why_no_copy() }))
+            Err(self.client().seat.exclusive(|| unsafe { (*self.log.get()).why_no_copy() }))
         })
     }
 
@@ -263,6 +272,10 @@ impl<S: Send + Sync> Durable<S> {
     fn run(&self, batch: &Batch<'_>) {
         // SAFETY: the holder of the gate runs alone.
         let (log, state) = unsafe { (&mut *self.log.get(), &mut *self.state.get()) };
+        // Before the commands run: what they would change is not undone with what has strayed.
+        if self.arena.medium().notes().has_strayed() {
+            log.engine().refuse(Error::Stray);
+        }
         if log.engine().check().is_err() {
             return batch.iter().for_each(|entry| entry.set_outcome(REFUSED));
         }
@@ -307,7 +320,13 @@ impl<S> Durable<S> {
                 }
                 Err(why) => Err(why),
             };
-            sealed.and(log.engine().end_batch(memory, 0).map(drop))
+            match sealed.and(log.engine().end_batch(memory, 0).map(drop)) {
+                // The last record leaves no room for it.
+                Err(Error::TooLong) if log.engine().check().is_ok() => {
+                    log.lengthen(&self.place).and_then(|()| log.engine().end_again(memory))
+                }
+                ended => ended,
+            }
         };
         let outcome = outcome.and(log.stop());
         // The allocator forgets the addresses before they are another mapping's.

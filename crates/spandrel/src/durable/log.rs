@@ -6,14 +6,13 @@ use std::thread::JoinHandle;
 
 use spandrel_durable::control::Control;
 use spandrel_durable::copy::Copy;
-use spandrel_durable::directory::Paths;
 use spandrel_durable::engine::Engine;
 use spandrel_durable::front::Front;
 use spandrel_durable::live::Publisher;
 use spandrel_durable::log_file::BlankLog;
 use spandrel_durable::recovery::Recovered;
 use spandrel_durable::replica::Replica;
-use spandrel_durable::store::{self, Files};
+use spandrel_durable::store::{self, Files, Memory};
 use spandrel_os::signals::Blocked;
 use spandrel_pmem::tie::Ties;
 use spandrel_redolog::{Ring, Shape};
@@ -63,6 +62,15 @@ pub(super) struct Log {
     shared: Shared,
 }
 
+/// The length of a log that has room for two batches of that number of bytes.
+///
+/// # Errors
+/// [`Error::TooLong`]: no log is as long.
+fn longer_than(bytes: u64) -> Result<u64, Error> {
+    let bytes = bytes.saturating_mul(2).checked_next_power_of_two();
+    bytes.filter(|bytes| *bytes <= MOST_BYTES).ok_or(Error::TooLong)
+}
+
 /// Begins the thread that brings the log into the state's file.
 fn spawn(
     files: &'static Files,
@@ -75,34 +83,57 @@ fn spawn(
     copies.begin();
     growth.resume();
     let _blocked = Blocked::all();
+    let waiting = copies.clone();
     std::thread::Builder::new()
         .name("spandrel-log".into())
         .spawn(move || {
             replica::follow(files, control, follower, shape, (&copies, &growth), publisher)
         })
-        .map_err(|why| Error::System(why.raw_os_error().unwrap_or_default()))
+        .map_err(|why| {
+            waiting.end();
+            Error::System(why.raw_os_error().unwrap_or_default())
+        })
 }
 
 impl Log {
-    /// Of files whose ring has begun an epoch. `is_long_enough`: the log does not become longer by itself. `first` ends the calling thread's first batch, if one has begun.
+    /// Of files whose ring has begun an epoch. `is_long_enough`: the log does not become longer by itself. The calling thread's first batch, on that memory, is ended.
     ///
     /// # Errors
-    /// [`Error::System`], and those of `first`.
-    pub fn start(
+    /// [`Error::System`], [`Error::NoLongerLog`], and those of [`Engine::end_batch`].
+    ///
+    /// # Safety
+    /// The calling thread has begun a batch, and no other has the memory.
+    pub unsafe fn start(
         files: Files,
         (ring, ties): (Ring, Ties),
-        (publisher, paths, is_long_enough): (Publisher, &Paths, bool),
-        first: impl FnOnce(&mut Engine<'static>) -> Result<(), Error>,
+        (publisher, at, is_long_enough): (Publisher, &store::Place, bool),
+        memory: &Memory,
     ) -> Result<Self, Error> {
         let files = Box::into_raw(Box::new(files));
         let shared = Shared { files, control: Box::into_raw(Box::default()) };
         let (files, control) = shared.get();
-        let follower = Replica::new(files, &ring, ties)?;
-        let shape = ring.shape();
+        let mut follower = Replica::new(files, &ring, ties)?;
+        let mut shape = ring.shape();
         let mut engine = Engine::new(Front::new(files, control, ring)?)?;
-        first(&mut engine)?;
+        // SAFETY: promised by the caller.
+        match unsafe { engine.end_batch(memory, 0) } {
+            // What `init` makes may be longer than a log. Nothing runs beside it: it is ended in another one.
+            Err(Error::TooLong) => {
+                let bytes = longer_than(engine.needed())?;
+                let make = || BlankLog::new(&at.paths, Some(bytes), &mut || true);
+                // SAFETY: no thread has begun that uses the files.
+                let (recovered, replaced) = unsafe { store::replace_log(files, at, make)? };
+                replaced.map_err(|why| Error::NoLongerLog(why.errno()))?;
+                follower = Replica::new(files, &recovered.ring, recovered.ties)?;
+                shape = recovered.ring.shape();
+                engine.put_front(Front::new(files, control, recovered.ring)?);
+                // SAFETY: as above.
+                unsafe { engine.end_again(memory)? };
+            }
+            ended => ended.map(drop)?,
+        }
         let copies = Copies::default();
-        let growth = Growth::new(paths, files.ring().is_written() && !is_long_enough);
+        let growth = Growth::new(&at.paths, files.ring().is_written() && !is_long_enough);
         let with = (copies.clone(), growth.clone());
         let follower = Some(spawn(files, control, follower, shape, with, publisher)?);
         Ok(Self { engine, follower, publisher: None, is_over: false, copies, growth, shared })
@@ -110,6 +141,11 @@ impl Log {
 
     pub fn engine(&mut self) -> &mut Engine<'static> {
         &mut self.engine
+    }
+
+    /// Times that a batch was undone.
+    pub fn undone(&self) -> u64 {
+        self.shared.get().1.undone()
     }
 
     /// How a batch becomes durable, in words.
@@ -154,10 +190,26 @@ impl Log {
     /// # Errors
     /// [`Error::TooLong`]: the log would be too long; [`Error::NoLongerLog`]: there is no room for it. Others: nothing can be written any more.
     pub fn lengthen(&mut self, at: &store::Place) -> Result<(), Error> {
-        let bytes = self.engine.needed().saturating_mul(2);
-        let bytes = bytes.checked_next_power_of_two().filter(|bytes| *bytes <= MOST_BYTES);
-        let bytes = bytes.ok_or(Error::TooLong)?;
+        // A log is replaced when the state's file has all of it.
+        if let Some(why) = self.shared.get().1.failure() {
+            return Err(Error::NoLongerLog(why));
+        }
+        if self.engine.needed() <= self.engine.capacity() {
+            return self.make_room(at);
+        }
+        let bytes = longer_than(self.engine.needed())?;
         self.replace(at, |at| BlankLog::new(&at.paths, Some(bytes), &mut || true))
+    }
+
+    /// Has the log hold a batch as long as it is: the last record, which is kept, has another epoch behind it then.
+    ///
+    /// # Errors
+    /// Nothing can be written any more.
+    pub fn make_room(&mut self, at: &store::Place) -> Result<(), Error> {
+        match self.replace(at, |_| Err(Error::TooLong)) {
+            Err(Error::NoLongerLog(_)) => Ok(()),
+            replaced => replaced,
+        }
     }
 
     /// Whether the log can become longer now: the thread that is to end for it goes on, and makes copies to their end first.
@@ -190,7 +242,6 @@ impl Log {
         at: &store::Place,
         make: impl FnOnce(&store::Place) -> Result<BlankLog, Error>,
     ) -> Result<(), Error> {
-        let counts = self.engine.counts();
         self.stop()?;
         let (files, control) = self.shared.get();
         // SAFETY: the thread has ended, and this one has the engine.
@@ -199,8 +250,7 @@ impl Log {
         control.reopen();
         let follower = Replica::new(files, &ring, ties)?;
         let shape = ring.shape();
-        self.engine = Engine::new(Front::new(files, control, ring)?)?;
-        self.engine.resume(counts);
+        self.engine.put_front(Front::new(files, control, ring)?);
         // A thread that has panicked has failed, and the error was returned above.
         let publisher = self.publisher.take().ok_or(Error::Panicked)?;
         let with = (self.copies.clone(), self.growth.clone());

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use spandrel_durable::directory::{Directory, Paths};
 use spandrel_durable::live;
 use spandrel_durable::store::{self, Files, Loaded};
+use spandrel_os::signals::Blocked;
 use spandrel_pmem::tie::Ties;
 use spandrel_redolog::Ring;
 
@@ -37,10 +38,12 @@ const READERS: usize = 8;
 fn crew(work: &(dyn Fn() + Sync)) {
     let count = std::thread::available_parallelism().map_or(1, usize::from).min(READERS);
     std::thread::scope(|scope| {
+        let blocked = Blocked::all();
         for _ in 1..count {
             // A thread that cannot be had leaves its part to the others.
             let _ = std::thread::Builder::new().spawn_scoped(scope, work);
         }
+        drop(blocked);
         work();
     });
 }

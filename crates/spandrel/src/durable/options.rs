@@ -24,7 +24,7 @@ impl Options {
     /// Bytes of the log. A log of another length is made anew when the state is opened. For a command that changes more than the log holds it becomes longer.
     ///
     /// By default a new one has 64 MiB, and becomes longer on a disk where commands fill half of it within two seconds: four times as long, up to four times the
-    /// state and 1 GiB, if the file system has four times that room.
+    /// state and 256 MiB, if the file system has four times that room.
     pub fn log_size(mut self, bytes: u64) -> Self {
         self.settings.log = Some(bytes);
         self

@@ -49,8 +49,10 @@ pub(super) fn follow(
     mut publisher: Publisher,
 ) -> Publisher {
     publish(&publisher, control, &replica, shape, false);
+    let mut making: Option<Request> = None;
     let followed = catch_unwind(AssertUnwindSafe(|| {
-        follow_on(files, control, &mut replica, shape, (copies, growth), &publisher)
+        let with = (copies, growth, &mut making);
+        follow_on(files, control, &mut replica, shape, with, &publisher)
     }));
     match followed {
         Ok(Ok(())) => publish(&publisher, control, &replica, shape, true),
@@ -59,6 +61,7 @@ pub(super) fn follow(
         Err(_) => control.fail(1),
     }
     // After the reason is known: threads that wait for a copy ask for it.
+    drop(making);
     copies.end();
     publisher.end(replica.syncs());
     publisher
@@ -80,7 +83,7 @@ fn follow_on(
     control: &Control,
     replica: &mut Replica<'_, Files>,
     shape: Shape,
-    (copies, growth): (&Copies, &Growth),
+    (copies, growth, making): (&Copies, &Growth, &mut Option<Request>),
     publisher: &Publisher,
 ) -> Result<(), Failed> {
     let lengthen = |bytes| files.lengthen(bytes);
@@ -98,7 +101,6 @@ fn follow_on(
         Ok::<_, Failed>(())
     };
     let mut quiet_since = Instant::now();
-    let mut making: Option<Request> = None;
     let mut turn = 0u32;
     let (mut shown, mut shown_at) = (replica.at(), Instant::now());
     loop {
@@ -109,7 +111,7 @@ fn follow_on(
             (shown, shown_at) = (control.tail(), Instant::now());
         }
         // Also where there is always another record.
-        making = making.or_else(|| copies.next());
+        *making = making.take().or_else(|| copies.next());
         if replica.at() < control.tail() {
             replica.step(&lengthen, making.as_mut().map(|request| &mut request.copy))?;
             control.note_applied(replica.at());
@@ -128,12 +130,16 @@ fn follow_on(
             turn = turn.wrapping_add(1);
             let is_short = control.tail() - replica.at() < shape.capacity / 4;
             if is_short || turn.is_multiple_of(TURNS) {
-                making = piece(replica, making);
+                *making = piece(replica, making.take());
             }
             continue;
         }
         if making.is_some() {
-            making = piece(replica, making);
+            // Writers wait for room in the log, and not for the copy.
+            if settled != replica.at() && control.take_asked() {
+                settle(&mut settled, &mut forgotten, replica)?;
+            }
+            *making = piece(replica, making.take());
             continue;
         }
         if is_closing {

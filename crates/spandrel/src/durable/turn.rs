@@ -155,6 +155,8 @@ impl<S> Turn<'_, S> {
             let count = requests.clone().count() as u64;
             match self.log.engine().end_batch(memory, count) {
                 Err(Error::TooLong) => {
+                    // What the results store when they are dropped is undone as well.
+                    memory.notes().begin();
                     self.discard_results(requests);
                     self.log.engine().undo(self.arena, handles)?;
                     match self.log.engine().end_batch(memory, 0) {
@@ -163,7 +165,8 @@ impl<S> Turn<'_, S> {
                     }
                 }
                 // Reads go on, and do not see what is not durable. Where it cannot be undone, they do.
-                Err(why @ (Error::Poisoned(_) | Error::Full(_))) => {
+                Err(why @ (Error::Poisoned(_) | Error::Full(_) | Error::Stray)) => {
+                    memory.notes().begin();
                     self.discard_results(requests);
                     if self.log.engine().undo(self.arena, handles).is_ok() {
                         let _ = self.log.engine().end_batch(memory, 0);

@@ -135,3 +135,61 @@ fn the_shortest_log_is_enough_to_begin_with() {
         assert_eq!(open(&path).unwrap().read(|s| s.of.len()), 50);
     }
 }
+
+/// Commands of three fifths of the log fit it one by one, though the last record of a log is kept.
+#[test]
+fn commands_that_fit_the_log_need_no_longer_one() {
+    const ENTRIES: u64 = 24_000;
+    for (_place, path) in places() {
+        let db = open(&path).unwrap();
+        for part in 0..24 {
+            let some = |s: &mut Accounts| (0..1000).try_for_each(|at| s.log.push([part, at, 0]));
+            db.write(some).unwrap().unwrap();
+        }
+        let bytes = || path.join("log").metadata().unwrap().len();
+        let before = bytes();
+        for round in 1..5 {
+            let all = |s: &mut Accounts| {
+                (0..ENTRIES).try_for_each(|at| s.log.set(at as usize, [round, at, 1]).map(drop))
+            };
+            db.write(all).unwrap().unwrap();
+        }
+        assert_eq!(bytes(), before, "a longer log was made");
+        db.close().unwrap();
+        let db = open(&path).unwrap();
+        assert!(db.read(|s| s.log.iter().eq((0..ENTRIES).map(|at| [4, at, 1]))));
+    }
+}
+
+#[test]
+fn the_shortest_log_is_enough_to_close() {
+    for (_place, path) in places() {
+        for round in 0..3 {
+            let db = Durable::open(&path, small().log_size(1), super::init).unwrap();
+            assert!(db.report().was_closed);
+            db.write(|s| s.of.insert(round, 1)).unwrap().unwrap();
+            db.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_init_makes_may_be_longer_than_the_log() {
+    for (_place, path) in places() {
+        for is_there in [false, true] {
+            let db = Durable::open(&path, small(), |arena| {
+                let mut accounts = super::init(arena)?;
+                if accounts.log.is_empty() {
+                    long(&mut accounts)?;
+                }
+                Ok(accounts)
+            });
+            let db = db.unwrap();
+            assert_eq!(db.report().created, !is_there);
+            assert_eq!(db.read(|s| s.log.len()), 100_000);
+            db.write(|s| s.of.insert(1, 1)).unwrap().unwrap();
+            drop(db);
+        }
+        assert_eq!(open(&path).unwrap().read(|s| (s.log.len(), s.of.get(&1))), (100_000, Some(1)));
+    }
+}

@@ -180,6 +180,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     HashMap::<u64, u64>::open(&arena, "stray").unwrap().insert(1, 1).unwrap();
     drop(arena);
     assert_eq!(db.write(|s| s.of.insert(2, 2)).err(), Some(Error::Stray));
+    assert_eq!(db.read(|s| s.of.get(&2)), None, "a read sees what was refused");
     drop(db);
     let db = open(&path).unwrap();
     assert_eq!(db.read(|s| (s.of.get(&1), s.of.get(&2))), (Some(1), None));

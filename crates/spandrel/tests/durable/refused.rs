@@ -112,7 +112,7 @@ fn run(path: &Path) {
 
 #[test]
 fn what_the_log_refuses_is_seen_by_no_reader() {
-    const CHILD: &str = "SPANDREL_TEST_DURABLE_HALVES";
+    const CHILD: &str = "SPANDREL_TEST_DURABLE_REFUSED";
     if let Some(path) = std::env::var_os(CHILD) {
         return run(Path::new(&path));
     }

@@ -45,6 +45,14 @@ const TESTS: &[Test] = &[
         "a_command_that_keeps_what_a_panic_has_made_is_undone",
         undone::a_command_that_keeps_what_a_panic_has_made_is_undone,
     ),
+    (
+        "the_result_of_a_command_that_is_too_long_counts_once",
+        undone::the_result_of_a_command_that_is_too_long_counts_once,
+    ),
+    (
+        "a_command_that_changes_millions_of_places_is_durable",
+        undone::a_command_that_changes_millions_of_places_is_durable,
+    ),
     ("a_command_that_forks_is_the_parents", undone::a_command_that_forks_is_the_parents),
     ("what_was_freed_before_the_end_is_free", undone::what_was_freed_before_the_end_is_free),
     ("kills_lose_nothing", children::kills_lose_nothing),

@@ -223,3 +223,52 @@ pub fn what_was_freed_before_the_end_is_free() {
     let longest = std::fs::metadata(path.join("state")).unwrap().len();
     assert!(longest < 16 << 20, "{longest} bytes for one mebibyte");
 }
+
+type Owners = (Vec<Option<Arc<String>>>, Vec<u8>);
+
+/// A command that is longer than the log is undone, and runs again with a longer one. What its result has counted in the state is undone with it.
+pub fn the_result_of_a_command_that_is_too_long_counts_once() {
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let one = || {
+        let one = Arc::new(text(0));
+        (vec![Some(Arc::clone(&one)), Some(one)], Vec::new())
+    };
+    let db = open(&directory.path().join("state"), one);
+    let taken = db.write(|state: &mut Owners| {
+        state.1 = vec![7; 4 << 20];
+        state.0[0].take()
+    });
+    let count = |state: &Owners| Arc::strong_count(state.0[1].as_ref().unwrap());
+    assert_eq!(db.read(count), 2);
+    drop(taken.unwrap());
+    db.write(|state: &mut Owners| state.0.extend((1..20).map(|n| Some(Arc::new(text(n))))))
+        .unwrap();
+    let seen = |state: &Owners| (count(state), state.0[1].as_deref().cloned());
+    assert_eq!(db.read(seen), (1, Some(text(0))));
+    // The last owner.
+    let before = db.write(|state| {
+        state.1 = vec![8; 9 << 20];
+        std::mem::replace(&mut state.0[1], Some(Arc::new(text(30))))
+    });
+    assert_eq!(before.unwrap().as_deref(), Some(&text(0)));
+    db.write(|state| state.0.push(Some(Arc::new(text(31))))).unwrap();
+    let all =
+        |state: &Owners| state.0.iter().flatten().map(|one| one.to_string()).collect::<Vec<_>>();
+    let expected: Vec<_> = [30].into_iter().chain(1..20).chain([31]).map(text).collect();
+    assert_eq!(db.read(all), expected);
+}
+
+/// More changes than the list of a batch has room for, each apart from the others.
+pub fn a_command_that_changes_millions_of_places_is_durable() {
+    const COUNT: usize = 4_300_000;
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("state");
+    let db = open(&path, || vec![[1u64; 8]; COUNT]);
+    db.write(|all: &mut Vec<[u64; 8]>| all.iter_mut().for_each(|one| one[0] += 1)).unwrap();
+    drop(db);
+    let log = path.join("log").metadata().unwrap().len();
+    assert!(log <= 2 << 30, "{log}");
+    let db = open(&path, Vec::new);
+    assert!(db.read(|all: &Vec<[u64; 8]>| all.len() == COUNT
+        && all.iter().all(|one| one[0] == 2 && one[7] == 1)));
+}

@@ -218,6 +218,9 @@ pub fn random<K: Keyspace>(context: &mut Context<'_>, data: &K, args: Args<'_>) 
     Ok(())
 }
 
+/// Draws for each member that is wanted, at most: of four times as many, three of four draws find another one.
+const DRAWS: u64 = 8;
+
 /// Members that are drawn at random, each at most once.
 fn distinct<K: Keyspace>(
     context: &mut Context<'_>,
@@ -227,13 +230,16 @@ fn distinct<K: Keyspace>(
 ) -> Vec<Vec<u8>> {
     if head.len() / 4 > count && head.len() > SMALL {
         let (mut seen, mut drawn) = (HashSet::new(), Vec::new());
-        while (drawn.len() as u64) < count {
+        // Members whose hashes are equal are not drawn but for the first of them.
+        for _ in 0..DRAWS * (count + 8) {
+            if drawn.len() as u64 == count {
+                return drawn;
+            }
             let Some(member) = draw(context, data, head) else { break };
             if seen.insert(member.clone()) {
                 drawn.push(member);
             }
         }
-        return drawn;
     }
     let prefix = encoding::members(Kind::Set, head.id);
     let members = data.prefixed(&prefix).filter_map(|(rest, _)| encoding::of_member(rest));

@@ -200,3 +200,51 @@ fn what_a_client_counts_is_bounded() {
     assert_eq!(bench.line("SRANDMEMBER s 9223372036854775807"), "*1\r\n$1\r\na\r\n");
     assert_eq!(bench.line("SPOP s 9223372036854775807"), "*1\r\n$1\r\na\r\n");
 }
+
+/// A key that had expired when a client began to watch it is removed: the client's transaction runs.
+#[test]
+fn a_watched_key_that_had_expired_does_not_change() {
+    let mut bench = Bench::new();
+    bench.line("SET a 1 PX 100");
+    bench.now += 100;
+    let first = bench.server.watched.enter(b"a");
+    bench.clean(10);
+    assert_eq!(bench.server.watched.changed(b"a"), Some(first));
+    bench.line("SET a 2");
+    assert_ne!(bench.server.watched.changed(b"a"), Some(first));
+}
+
+/// Members of 16 bytes whose XXH64 is the same: the second half is what the first one makes it.
+fn members_of_one_hash(seed: u64, count: u64) -> Vec<Vec<u8>> {
+    const P1: u64 = 0x9e37_79b1_85eb_ca87;
+    const P2: u64 = 0xc2b2_ae3d_27d4_eb4f;
+    const P4: u64 = 0x85eb_ca77_c2b2_ae63;
+    const P5: u64 = 0x27d4_eb2f_1656_67c5;
+    // Newton's method, modulo 2^64.
+    let inverse =
+        |of: u64| (0..6).fold(of, |x, _| x.wrapping_mul(2u64.wrapping_sub(of.wrapping_mul(x))));
+    let round = |lane: u64| lane.wrapping_mul(P2).rotate_left(31).wrapping_mul(P1);
+    let begin = seed.wrapping_add(P5).wrapping_add(16);
+    let member = |first: u64| {
+        let before = (begin ^ round(first)).rotate_left(27).wrapping_mul(P1).wrapping_add(P4);
+        let second = before ^ 12345;
+        let second = second.wrapping_mul(inverse(P1)).rotate_right(31).wrapping_mul(inverse(P2));
+        [first.to_le_bytes(), second.to_le_bytes()].concat()
+    };
+    (0..count).map(member).collect()
+}
+
+#[test]
+fn members_of_one_hash_are_drawn_without_end_of_the_server() {
+    let mut bench = Bench::new();
+    let members = members_of_one_hash(bench.data.seed(), 600);
+    let hash = |member: &Vec<u8>| encoding::hash(bench.data.seed(), member);
+    assert!(members.iter().all(|member| hash(member) == hash(&members[0])));
+    let mut words: Vec<&[u8]> = vec![b"SADD", b"s"];
+    words.extend(members.iter().map(Vec::as_slice));
+    assert_eq!(bench.call(&words), ":600\r\n");
+    for (count, head) in [("2", "*2"), ("100", "*100"), ("1000", "*600"), ("-3", "*3")] {
+        let said = bench.line(&format!("SRANDMEMBER s {count}"));
+        assert!(said.starts_with(&format!("{head}\r\n")), "{count}: {}", said.len());
+    }
+}

@@ -52,6 +52,15 @@ impl Keyspace for Memory {
         Ok(self.records.insert(key.to_vec(), value.to_vec()).is_none())
     }
 
+    fn insert_if(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        allows: impl FnOnce(Option<&[u8]>) -> bool,
+    ) -> Result<Option<bool>, heap::Error> {
+        if allows(self.get(key)) { self.insert(key, value).map(Some) } else { Ok(None) }
+    }
+
     fn remove(&mut self, key: &[u8]) -> Result<bool, heap::Error> {
         Ok(self.records.remove(key).is_some())
     }

@@ -33,6 +33,17 @@ pub trait Keyspace: Send + Sync + 'static {
     /// There is no room. Nothing has changed.
     fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<bool, heap::Error>;
 
+    /// As [`Keyspace::insert`], if `allows` is true of the value that is there. `None`: it is not, and nothing has changed.
+    ///
+    /// # Errors
+    /// As there.
+    fn insert_if(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        allows: impl FnOnce(Option<&[u8]>) -> bool,
+    ) -> Result<Option<bool>, heap::Error>;
+
     /// Removes a key. False: it is not there.
     ///
     /// # Errors

@@ -74,7 +74,8 @@ pub fn known<K: Keyspace>(
     if !has_expired(known.expiry, context.now) {
         return Ok(Some(known));
     }
-    delete_known(context, data, key, known)?;
+    // It was not there for clients, those that watch it among them.
+    remove_known(context, data, key, known)?;
     Ok(None)
 }
 
@@ -119,6 +120,26 @@ pub fn put<K: Keyspace>(
     }
     context.touch(key);
     Ok(())
+}
+
+/// Sets a string that does not expire where there is none, or one of that kind: with one search. False: there is another record, and nothing has changed.
+///
+/// # Errors
+/// There is no room.
+pub fn put_plain_text<K: Keyspace>(
+    context: &mut Context<'_>,
+    data: &mut K,
+    key: &[u8],
+    text: &[u8],
+) -> Result<bool, Fail> {
+    let record = Record { kind: Kind::Text, expiry: NEVER, body: text };
+    let is_plain = |old: Record<'_>| old.kind == Kind::Text && old.expiry == NEVER;
+    let allows = |old: Option<&[u8]>| old.is_none_or(|old| Record::of(old).is_some_and(is_plain));
+    let place = encoding::key(data.seed(), key);
+    let Some(is_new) = data.insert_if(&place, &record.bytes(), allows)? else { return Ok(false) };
+    context.keys += i64::from(is_new);
+    context.touch(key);
+    Ok(true)
 }
 
 /// Sets a string. `expiry`: `None` leaves it as it is.
@@ -248,6 +269,17 @@ pub fn delete_known<K: Keyspace>(
     key: &[u8],
     known: Known,
 ) -> Result<(), Fail> {
+    remove_known(context, data, key, known)?;
+    context.touch(key);
+    Ok(())
+}
+
+fn remove_known<K: Keyspace>(
+    context: &mut Context<'_>,
+    data: &mut K,
+    key: &[u8],
+    known: Known,
+) -> Result<(), Fail> {
     if let Some(head) = known.head {
         delete_elements(data, known.kind, head)?;
     }
@@ -256,7 +288,6 @@ pub fn delete_known<K: Keyspace>(
         data.remove(&encoding::expiry(known.expiry, key))?;
     }
     context.keys -= 1;
-    context.touch(key);
     Ok(())
 }
 

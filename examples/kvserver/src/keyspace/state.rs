@@ -59,6 +59,15 @@ impl Keyspace for State {
         Ok(!self.map.insert(key, value)?)
     }
 
+    fn insert_if(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        allows: impl FnOnce(Option<&[u8]>) -> bool,
+    ) -> Result<Option<bool>, heap::Error> {
+        Ok(self.map.insert_if(key, value, allows)?.map(|had| !had))
+    }
+
     fn remove(&mut self, key: &[u8]) -> Result<bool, heap::Error> {
         self.map.remove(key)
     }

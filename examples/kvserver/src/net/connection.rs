@@ -217,6 +217,19 @@ impl<K: Keyspace> Connection<K> {
         self.push(Step::Said(self.said.bytes.len() - begin), 0..0);
     }
 
+    /// Bytes of the requests of a step.
+    pub fn step_bytes(&self, step: &Step<K>) -> usize {
+        match step {
+            Step::Said(_) => 0,
+            Step::Run(_, number) => {
+                let request = self.requests.get(*number).cloned().unwrap_or(0..0);
+                let arguments = self.parser.arguments().get(request).unwrap_or_default();
+                arguments.iter().map(ExactSizeIterator::len).sum()
+            }
+            Step::Exec(queue, _) => queue.iter().flat_map(|one| &one.args).map(Vec::len).sum(),
+        }
+    }
+
     /// Whether the steps that are left may change the data.
     pub fn writes(&self) -> bool {
         self.steps.iter().skip(self.done.0).any(Step::writes)
@@ -269,6 +282,10 @@ impl<K: Keyspace> Connection<K> {
             if self.output.bytes.capacity() > KEPT {
                 self.output.bytes = Vec::new();
             }
+        } else if self.left > KEPT && self.left >= self.output.bytes.len() / 2 {
+            // A client that is slower than the server never has all of it.
+            self.output.bytes.drain(..self.left);
+            self.left = 0;
         }
         if !self.has_steps() && !self.has_requests {
             self.forget();

@@ -16,6 +16,8 @@ use crate::numbers;
 pub const MOST_BULK: i64 = 512 << 20;
 /// The most arguments of a request.
 const MOST_ARGUMENTS: i64 = 1 << 20;
+/// An idle connection keeps room for no more arguments.
+const KEPT_ARGUMENTS: usize = 4096;
 /// The most bytes of a line.
 const MOST_LINE: usize = 64 << 10;
 
@@ -92,7 +94,7 @@ impl Parser {
                         }
                     }
                     Some(_) => {
-                        let Some(next) = self.line(bytes)? else { return Ok(None) };
+                        let Some(next) = self.line(bytes, limits)? else { return Ok(None) };
                         self.at = next;
                         self.whole = next;
                         if self.begin == self.arguments.len() {
@@ -141,7 +143,7 @@ impl Parser {
     }
 
     /// A line of words; returns where the next request begins.
-    fn line(&mut self, bytes: &mut [u8]) -> Result<Option<usize>, Malformed> {
+    fn line(&mut self, bytes: &mut [u8], limits: Limits) -> Result<Option<usize>, Malformed> {
         let rest = &mut bytes[self.at..];
         let Some(end) = rest.iter().take(MOST_LINE).position(|byte| *byte == b'\n') else {
             let is_long = rest.len() >= MOST_LINE;
@@ -154,6 +156,9 @@ impl Parser {
             self.arguments.push(self.at + word.start..self.at + word.end);
         })
         .ok_or(error)?;
+        if (self.arguments.len() - self.begin) as i64 > limits.arguments {
+            return Err(Malformed::new("Protocol error: unauthenticated multibulk length"));
+        }
         Ok(Some(self.at + end + 1))
     }
 
@@ -167,6 +172,9 @@ impl Parser {
         let taken = std::mem::take(&mut self.whole);
         let whole = if self.missing == 0 { self.arguments.len() } else { self.begin };
         self.arguments.drain(..whole);
+        if self.arguments.is_empty() && self.arguments.capacity() > KEPT_ARGUMENTS {
+            self.arguments = Vec::new();
+        }
         self.begin = 0;
         if taken > 0 {
             self.at -= taken;
@@ -290,6 +298,9 @@ mod tests {
         assert_eq!(parsed(&[line.as_bytes()], Limits::KNOWN).1.as_ref(), Some(&why));
         let why = Malformed::new("Protocol error: unauthenticated multibulk length");
         assert_eq!(parsed(&[b"*11\r\n"], Limits::UNKNOWN).1.as_ref(), Some(&why));
+        let line = ["a"; 11].join(" ") + "\n";
+        assert_eq!(parsed(&[line.as_bytes()], Limits::UNKNOWN).1.as_ref(), Some(&why));
+        assert_eq!(parsed(&[&line.as_bytes()[2..]], Limits::UNKNOWN).0.len(), 1);
         let why = Malformed::new("Protocol error: unauthenticated bulk length");
         assert_eq!(parsed(&[b"*1\r\n$16385\r\n"], Limits::UNKNOWN).1.as_ref(), Some(&why));
     }

@@ -27,6 +27,20 @@ pub type Connections = Slab<Connection<State>>;
 /// Steps that were done, and bytes of what was said.
 type Progress = (usize, usize);
 
+/// What may still be run.
+struct Rest {
+    steps: usize,
+    /// Bytes of requests; the last one may go beyond.
+    bytes: usize,
+}
+
+impl Rest {
+    /// That number of steps.
+    fn steps(steps: usize) -> Self {
+        Self { steps, bytes: usize::MAX }
+    }
+}
+
 /// The data, as a round has it.
 enum Data<'d, K> {
     ToRead(&'d K),
@@ -49,20 +63,22 @@ impl<K: Keyspace> Data<'_, K> {
     }
 }
 
-/// Runs steps of a connection until all are done, or `most` are, or the replies are long.
+/// Runs steps of a connection until all are done, or nothing more may be run, or the replies are long.
 fn run<K: Keyspace>(
     context: &mut Context<'_>,
     data: &mut Data<'_, K>,
     connection: &Connection<K>,
-    most: usize,
+    rest: &mut Rest,
 ) -> Progress {
     let begin = context.out.bytes.len();
     let (mut done, mut said) = (0, 0);
     let mut args = Vec::new();
-    for step in connection.steps.iter().skip(connection.done.0).take(most) {
-        if context.out.bytes.len() - begin > MOST_WAITING {
+    for step in connection.steps.iter().skip(connection.done.0) {
+        if context.out.bytes.len() - begin > MOST_WAITING || rest.steps == 0 || rest.bytes == 0 {
             break;
         }
+        rest.steps -= 1;
+        rest.bytes = rest.bytes.saturating_sub(connection.step_bytes(step));
         match step {
             Step::Said(bytes) => {
                 let from = connection.done.1 + said;
@@ -136,7 +152,7 @@ pub fn read(
         for token in tokens {
             let Some(connection) = connections.get_mut(*token) else { continue };
             context.out = std::mem::take(&mut connection.output);
-            let progress = run(&mut context, &mut data, connection, usize::MAX);
+            let progress = run(&mut context, &mut data, connection, &mut Rest::steps(usize::MAX));
             connection.output = std::mem::take(&mut context.out);
             connection.advance(server, progress);
             all += progress.0;
@@ -162,10 +178,12 @@ pub fn write(
         let mut context = Context::new(server, now, seed, Out::default());
         let mut data = Data::ToWrite(data);
         let mut ends = Vec::with_capacity(tokens.len());
+        // What does not fit has the next turn: a longer log is made for long commands, and not for a crowd of short ones.
+        let mut rest = Rest { steps: usize::MAX, bytes: server.most_of_round };
         for token in tokens {
             let progress = shared
                 .get(*token)
-                .map_or((0, 0), |connection| run(&mut context, &mut data, connection, usize::MAX));
+                .map_or((0, 0), |connection| run(&mut context, &mut data, connection, &mut rest));
             ends.push((context.out.bytes.len(), progress));
         }
         (context.out, ends, context.keys)
@@ -200,13 +218,15 @@ fn one_by_one(server: &Server, client: &mut Client<'_, State>, connection: &mut 
         let outcome = if writes {
             client.write(|data| {
                 let mut context = Context::new(server, now, seed, Out::default());
-                let progress = run(&mut context, &mut Data::ToWrite(data), shared, 1);
+                let progress =
+                    run(&mut context, &mut Data::ToWrite(data), shared, &mut Rest::steps(1));
                 (context.out, progress, context.keys)
             })
         } else {
             Ok(client.read(|data| {
                 let mut context = Context::new(server, now, seed, Out::default());
-                let progress = run(&mut context, &mut Data::ToRead(data), shared, 1);
+                let progress =
+                    run(&mut context, &mut Data::ToRead(data), shared, &mut Rest::steps(1));
                 (context.out, progress, context.keys)
             }))
         };
@@ -225,7 +245,7 @@ fn one_by_one(server: &Server, client: &mut Client<'_, State>, connection: &mut 
 fn refusal(why: Error) -> Out {
     let mut out = Out::default();
     match why {
-        Error::TooLong => out.error(&format!("ERR {why}")),
+        Error::TooLong | Error::NoLongerLog(_) => out.error(&format!("ERR {why}")),
         why => out.error(&format!("MISCONF the state accepts no writes: {why}")),
     }
     out

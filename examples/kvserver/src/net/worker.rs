@@ -126,7 +126,12 @@ impl<'s> Worker<'s> {
         self.send(&readers);
         round::write(self.server, client, &mut self.connections, &writers);
         self.send(&writers);
-        for token in tokens {
+        // First those whose steps had no room in the round, so that no client has all of it.
+        let waits = |token: &usize| {
+            self.connections.get(*token).is_some_and(|one| one.has_steps() && one.done.0 == 0)
+        };
+        writers.retain(waits);
+        for token in writers.into_iter().chain(tokens) {
             let Some(connection) = self.connections.get_mut(token) else { continue };
             if connection.is_finished() {
                 self.end(token);

@@ -73,21 +73,51 @@ impl<H: HeapRef> SortedBytes<'_, H> {
     /// [`Error::Size`]: the key is longer than 64 KiB, or the value than any object; and as for [`Heap::alloc`](crate::Heap::alloc);
     /// [`Error::Forked`], [`Error::ReadOnly`], [`Error::InTransaction`]. Nothing has changed then.
     pub fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        self.insert_if(key, value, |_| true).map(|had| had == Some(true))
+    }
+
+    /// As [`SortedBytes::insert`], if `allows` is true of the value that the key has, which is `None` if it has none; otherwise `None` is returned, and nothing has changed. The map is searched once,
+    /// where a look before an insertion would search it again.
+    ///
+    /// ```
+    /// use spandrel_pheap::collections::SortedBytes;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let heap = spandrel_pheap::Options::new().create(directory.path().join("h").to_str().unwrap())?;
+    /// let mut locks = SortedBytes::open(&heap, "locks")?;
+    /// assert_eq!(locks.insert_if(b"door", b"anna", |held| held.is_none())?, Some(false));
+    /// assert_eq!(locks.insert_if(b"door", b"bert", |held| held.is_none())?, None);
+    /// assert_eq!(locks.get(b"door"), Some(&b"anna"[..]));
+    /// # Ok::<(), spandrel_pheap::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`SortedBytes::insert`].
+    pub fn insert_if(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        allows: impl FnOnce(Option<&[u8]>) -> bool,
+    ) -> Result<Option<bool>, Error> {
         entry::check(key, value)?;
         let head = self.held.at();
         let mut op = self.op()?;
         let tree = Tree { core: op.core(), head };
         let (path, is_there) = tree.path(key);
-        if is_there && let Some(step) = path.steps().last() {
+        let step = path.steps().last().filter(|_| is_there);
+        let old = step.and_then(|step| tree.entry_at(&step.node, step.place));
+        if !allows(old.map(|old| old.value)) {
+            return Ok(None);
+        }
+        if let Some(step) = step {
             replace(tree, &mut op, step, key, value)?;
-            return Ok(true);
+            return Ok(Some(true));
         }
         let mut made = Made::new();
         let added = add(tree, &mut op, &mut made, &path, key, value);
         if added.is_err() {
             made.give_back(&mut op);
         }
-        added.map(|()| false)
+        added.map(|()| Some(false))
     }
 }
 

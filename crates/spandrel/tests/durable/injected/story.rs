@@ -29,6 +29,45 @@ pub struct Said {
     copied: Option<(usize, Result<(), String>)>,
     /// Other calls that were refused: openings, closings.
     refused: Vec<String>,
+    /// What a kill would have left before the state was closed, and the commands until then.
+    left: Option<Left>,
+}
+
+/// Files, and the commands of which they have the durable ones.
+struct Left {
+    commands: Vec<(u64, Fate)>,
+    state: Vec<u8>,
+    /// `None`: there is no log.
+    log: Option<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Left {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Left").field("has_log", &self.log.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Left {
+    /// Of a directory whose state no command changes meanwhile: its thread may bring records into the state, of which the log has all.
+    fn of(path: &Path, commands: &[(u64, Fate)]) -> Self {
+        loop {
+            let state = fs::read(path.join("state")).unwrap();
+            let log = fs::read(path.join("log")).ok();
+            if fs::read(path.join("state")).unwrap() == state {
+                return Self { commands: commands.to_vec(), state, log };
+            }
+        }
+    }
+
+    /// Puts the files into a directory.
+    fn put(&self, path: &Path) {
+        fs::write(path.join("state"), &self.state).unwrap();
+        self.log.iter().for_each(|log| fs::write(path.join("log"), log).unwrap());
+        for file in fs::read_dir(path).unwrap() {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            fs::set_permissions(file.unwrap().path(), mode).unwrap();
+        }
+    }
 }
 
 impl Said {
@@ -180,6 +219,7 @@ impl Story {
                 }
                 (7..9).for_each(|number| Self::write(&db, number, &mut said));
                 Self::read(&db, &said, 0);
+                said.left = Some(Left::of(&self.path, &said.commands));
                 if let Err(why) = db.close() {
                     said.refuse("closing", &why);
                 }
@@ -263,6 +303,15 @@ impl Story {
             db.close().unwrap_or_else(|why| panic!("{why}: {what}"));
         }
         self.has_files(&self.path, &["figures", "log", "state"], what);
+        if let Some(left) = &said.left {
+            let directory = tempfile::tempdir_in(self.path.parent().unwrap()).unwrap();
+            left.put(directory.path());
+            let db = open_again(directory.path());
+            let db = db.unwrap_or_else(|why| panic!("after a kill: {why}: {what}"));
+            let mut found = Self::commands_of(&db);
+            found.retain(|number| *number < 100);
+            Self::fits(&found, &left.commands, &format!("after a kill: {what}"));
+        }
         let Some((count, copied)) = &said.copied else { return };
         let is_there = self.copy.join("state").exists();
         if copied.is_err() && is_there {
