@@ -9,8 +9,9 @@
  * What a command stores in the state has to be captured, in one of two ways:
  *   - the command names it: spandrel_durable_store, _memset, or _wrote beside a store of its own. So do spandrel_durable_malloc, _calloc, _realloc,
  *     _free and the roots for what they change;
- *   - the compiler names it: code that is compiled with `-fsanitize=thread -fno-builtin`, and linked with -lspandrel_durable and without that flag. What
- *     other code stores in the state (system calls, most of the C library, the compiled part of libstdc++) is named by _wrote.
+ *   - the compiler names it: code that is compiled with `-fsanitize=thread -fno-builtin -U_FORTIFY_SOURCE`, and linked with -lspandrel_durable and
+ *     without the first flag. What other code stores in the state (system calls, most of the C library, the compiled part of libstdc++) is named by
+ *     _wrote.
  *     Calls of memcpy, memmove, memset, strcpy, strncpy, strcat and strncat are captured in either way. Without -fno-builtin the compiler puts
  *     stores in the place of some calls, and these are not.
  * A store that is not captured is lost at the next failure, and may be lost when the state is closed.
@@ -29,6 +30,18 @@
  */
 #ifndef SPANDREL_DURABLE_H
 #define SPANDREL_DURABLE_H
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SPANDREL_DURABLE_HOOKS
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define SPANDREL_DURABLE_HOOKS
+#endif
+#if defined(SPANDREL_DURABLE_HOOKS) && defined(__OPTIMIZE__) && defined(_FORTIFY_SOURCE) && _FORTIFY_SOURCE > 0
+#error "fortified functions store without a call, and what they store is lost: compile with -U_FORTIFY_SOURCE"
+#endif
+#undef SPANDREL_DURABLE_HOOKS
 
 #ifndef __cplusplus
 #include <stdbool.h>

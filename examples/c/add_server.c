@@ -1,7 +1,7 @@
 /* The server of the Mangosteen paper (ATC '24, section 6.4): a request adds an array of bytes to one in memory, and is answered by the sum of all bytes when
  * that is durable. add_client.c sends requests.
  *
- *   cc -fsanitize=thread -fno-builtin -c add_server.c
+ *   cc -fsanitize=thread -fno-builtin -U_FORTIFY_SOURCE -c add_server.c
  *   cc add_server.o -lspandrel_durable -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=free -o add_server
  *   SPANDREL_DURABLE_DIR=array SPANDREL_DURABLE_SOCKET=array.socket ./add_server
  */

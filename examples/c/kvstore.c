@@ -2,7 +2,7 @@
  *   put INDEX VALUE    answers OK when the value is durable
  *   get INDEX          answers the value
  *
- *   cc -fsanitize=thread -fno-builtin -c kvstore.c
+ *   cc -fsanitize=thread -fno-builtin -U_FORTIFY_SOURCE -c kvstore.c
  *   cc kvstore.o -lspandrel_durable -Wl,--wrap=malloc,--wrap=free -o kvstore
  *   SPANDREL_DURABLE_DIR=store ./kvstore
  */

@@ -128,6 +128,9 @@ struct named {
     uint64_t number;
 };
 
+/* Not known to the compiler. */
+static const char *volatile words = "some words";
+
 static void strings(char *at) {
     strcpy(at, "a text");
     strncpy(at + 64, "another text", 30);
@@ -135,11 +138,11 @@ static void strings(char *at) {
     strncat(at + 64, " and a third", 5);
     stpcpy(at + 128, "the end");
     struct named *named = (struct named *)(at + 256);
-    strcpy(named->name, at);
-    strcat(named[1].name, named->name);
-    stpcpy(named[2].name, named->name);
-    strncpy(named[3].name, named->name, seven);
-    strncat(named[4].name, named->name, seven);
+    strcpy(named->name, words);
+    strcat(named[1].name, words);
+    stpcpy(named[2].name, words);
+    strncpy(named[3].name, words, seven);
+    strncat(named[4].name, words, seven);
 }
 
 static void atomics(char *at) {

@@ -203,8 +203,8 @@ fn clients_that_leave_or_send_nonsense_harm_nothing() {
 #[test]
 fn what_is_refused_is_seen_by_no_client() {
     let server = Server::new();
-    // A little above the log, in units of 1 KiB.
-    let _running = Killed(Some(server.start("ulimit -f 65600;")));
+    // A little above the log, in units of 512 bytes.
+    let _running = Killed(Some(server.start("ulimit -f 131200;")));
     let mut writer = server.connect();
     let mut last = 0;
     let part = vec![1; 1 << 20];
