@@ -248,7 +248,7 @@ pub fn the_result_of_a_command_that_is_too_long_counts_once() {
     // The last owner.
     let before = db.write(|state| {
         state.1 = vec![8; 9 << 20];
-        std::mem::replace(&mut state.0[1], Some(Arc::new(text(30))))
+        state.0[1].replace(Arc::new(text(30)))
     });
     assert_eq!(before.unwrap().as_deref(), Some(&text(0)));
     db.write(|state| state.0.push(Some(Arc::new(text(31))))).unwrap();
