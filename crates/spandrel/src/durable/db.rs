@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::thread_local;
 
 use spandrel_durable::combine::{Batch, Combiner, MAX_SEATS, Outcome, Seat, Slot};
+use spandrel_durable::control::Control;
 use spandrel_durable::copy::Copy;
 use spandrel_durable::directory::{Directory, Paths};
 use spandrel_durable::live::{Counts, Publisher};
@@ -40,6 +41,8 @@ pub struct Durable<S> {
     report: Report,
     /// Of a plain state.
     plain: Option<Part>,
+    /// The log's own, which lives as long.
+    control: &'static Control,
     _directory: Directory,
 }
 
@@ -117,6 +120,7 @@ impl<S: Send + Sync> Durable<S> {
         Ok(Self {
             // SAFETY: the slots live until `drop` takes them back.
             combiner: Combiner::new(unsafe { &*slots }),
+            control: log.control(),
             state: UnsafeCell::new(ManuallyDrop::new(state)),
             log: UnsafeCell::new(log),
             arena: ManuallyDrop::new(arena),
@@ -210,11 +214,10 @@ impl<S: Send + Sync> Durable<S> {
         self.client().seat.exclusive(section)
     }
 
-    /// Times that commands were undone, for commands and sections that run alone.
+    /// Times that commands were undone: for commands and sections that run alone, which see all of them.
     #[doc(hidden)]
     pub fn undone(&self) -> u64 {
-        // SAFETY: the caller is inside, and no batch changes the log meanwhile.
-        unsafe { (*self.log.get()).undone() }
+        self.control.undone()
     }
 
     /// How a batch becomes durable, in words.

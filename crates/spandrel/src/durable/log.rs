@@ -143,9 +143,9 @@ impl Log {
         &mut self.engine
     }
 
-    /// Times that a batch was undone.
-    pub fn undone(&self) -> u64 {
-        self.shared.get().1.undone()
+    /// What the engine and the thread share, as long as this lives.
+    pub fn control(&self) -> &'static Control {
+        self.shared.get().1
     }
 
     /// How a batch becomes durable, in words.
