@@ -142,7 +142,7 @@ impl Copy {
     ///
     /// # Errors
     /// What the copy's disk has refused: there is no copy.
-    pub fn publish(self, mut ties: Ties, point: Point, bytes: u64) -> Result<(), Error> {
+    fn publish(self, mut ties: Ties, point: Point, bytes: u64) -> Result<(), Error> {
         if let Some(why) = self.failed {
             return Err(why.into());
         }
@@ -157,6 +157,29 @@ impl Copy {
         ties.synced(&file);
         image.sync().map_err(Error::System)?;
         self.draft.publish(self.to.state.as_c()).map(drop).map_err(Error::System)
+    }
+}
+
+/// A copy that has all of a state, and has no name yet. Any thread may give it one: a sync of a long file takes its time.
+pub struct Whole {
+    copy: Copy,
+    ties: Ties,
+    point: Point,
+    bytes: u64,
+}
+
+impl Whole {
+    /// Of a copy that has all of a state of `bytes` bytes, at that point.
+    pub fn new(copy: Copy, ties: Ties, point: Point, bytes: u64) -> Self {
+        Self { copy, ties, point, bytes }
+    }
+
+    /// Ends it. It survives a loss of power when this returns.
+    ///
+    /// # Errors
+    /// What the copy's disk has refused: there is no copy.
+    pub fn publish(self) -> Result<(), Error> {
+        self.copy.publish(self.ties, self.point, self.bytes)
     }
 }
 

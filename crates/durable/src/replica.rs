@@ -11,8 +11,7 @@ use spandrel_pmem::tie::Ties;
 use spandrel_pmem::{Buffer, Failed};
 use spandrel_redolog::{Header, Reader, Ring};
 
-use crate::copy::Copy;
-use crate::error::Error;
+use crate::copy::{Copy, Whole};
 
 /// Makes the state's file longer; the argument is the number of bytes that it has at least.
 pub type Lengthen<'a> = &'a dyn Fn(u64) -> Result<(), Failed>;
@@ -109,12 +108,9 @@ impl<'a, D: Disk> Replica<'a, D> {
         }
     }
 
-    /// Ends a copy that has all of the file.
-    ///
-    /// # Errors
-    /// As for [`Copy::publish`].
-    pub fn publish(&self, copy: Copy) -> Result<(), Error> {
-        copy.publish(self.ties, self.reader.point(), self.bytes)
+    /// A copy that has all of the file.
+    pub fn whole(&self, copy: Copy) -> Whole {
+        Whole::new(copy, self.ties, self.reader.point(), self.bytes)
     }
 
     /// Has the file hold durably what was brought into it. The ring's head may move to the position that is returned. `is_complete`: the ring

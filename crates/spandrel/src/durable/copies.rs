@@ -5,16 +5,14 @@ use std::prelude::v1::*;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use spandrel_durable::copy::Copy;
-
-use super::Error;
+use spandrel_durable::copy::{Copy, Whole};
 
 /// A copy that is wanted.
 pub(super) struct Request {
     pub copy: Copy,
     /// The position of the log that the copy has at least.
     pub least: u64,
-    pub reply: Sender<Result<(), Error>>,
+    pub reply: Sender<Whole>,
     /// Dropped with the request.
     _under_way: Arc<()>,
 }
@@ -37,8 +35,8 @@ impl Copies {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Asks for a copy. The outcome arrives later; without one no thread makes copies any more.
-    pub fn ask(&self, copy: Copy, least: u64) -> Receiver<Result<(), Error>> {
+    /// Asks for a copy, which arrives later; without one no thread makes copies any more.
+    pub fn ask(&self, copy: Copy, least: u64) -> Receiver<Whole> {
         let (reply, outcome) = channel();
         self.with(|waiting| {
             if !waiting.is_over {

@@ -243,12 +243,14 @@ impl<S: Send + Sync> Durable<S> {
         }
         let copy = Copy::begin(Paths::new(to)?)?;
         // SAFETY: the section runs alone.
-        let outcome = self.client().seat.exclusive(|| unsafe { (*self.log.get()).copy(copy) });
+        let copied = self.client().seat.exclusive(|| unsafe { (*self.log.get()).copy(copy) });
         // Not in the section, and without a place: the program goes on.
-        outcome.recv().unwrap_or_else(|_| {
+        let Ok(whole) = copied.recv() else {
             // SAFETY: as above.
-            Err(self.client().seat.exclusive(|| unsafe { (*self.log.get()).why_no_copy() }))
-        })
+            let why = || unsafe { (*self.log.get()).why_no_copy() };
+            return Err(self.client().seat.exclusive(why));
+        };
+        whole.publish()
     }
 
     /// Ends the state: its file has all of it, and the log is not needed. Dropping it does the same, and says nothing of errors.

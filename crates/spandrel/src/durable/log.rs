@@ -5,7 +5,7 @@ use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 
 use spandrel_durable::control::Control;
-use spandrel_durable::copy::Copy;
+use spandrel_durable::copy::{Copy, Whole};
 use spandrel_durable::engine::Engine;
 use spandrel_durable::front::Front;
 use spandrel_durable::live::Publisher;
@@ -153,8 +153,8 @@ impl Log {
         self.shared.get().0.ring().how()
     }
 
-    /// Asks for a copy of the state, with all batches that are durable now. Without an outcome there is none: see [`Log::why_no_copy`].
-    pub fn copy(&self, copy: Copy) -> Receiver<Result<(), Error>> {
+    /// Asks for a copy of the state, with all batches that are durable now. If none arrives there is none: see [`Log::why_no_copy`].
+    pub fn copy(&self, copy: Copy) -> Receiver<Whole> {
         let (_, control) = self.shared.get();
         let outcome = self.copies.ask(copy, control.tail());
         control.bells().0.ring();

@@ -34,8 +34,8 @@ fn piece(replica: &Replica<'_, Files>, making: Option<Request>) -> Option<Reques
     if is_more || replica.at() < request.least {
         return Some(request);
     }
-    // The thread that has asked may have ended.
-    let _ = request.reply.send(replica.publish(request.copy));
+    // The thread that has asked syncs it: commands may wait for this one. It may have ended.
+    let _ = request.reply.send(replica.whole(request.copy));
     None
 }
 
