@@ -162,3 +162,13 @@ fn a_program_may_end_or_fork_before_its_state_begins() {
         assert_eq!(run("exit").code, Some(2));
     }
 }
+
+/// The state's file cannot become longer, so that the log fills: what is refused then is seen by no command, in variables or in objects.
+#[test]
+fn what_is_refused_is_seen_by_no_command() {
+    let program = Program::transparent(&abi_dir().join("durable_refused.c"));
+    // A little above the log, in units of 512 bytes.
+    let job = Job::new("sh").args(["-c", "ulimit -f 131200; exec \"$0\""]).arg(program.path());
+    let done = job.env("SPANDREL_DURABLE_DIR", program.heaps().join("list")).run().expect_ok();
+    assert!(done.out().contains("File too large"), "{done}");
+}

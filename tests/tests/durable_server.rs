@@ -198,27 +198,3 @@ fn clients_that_leave_or_send_nonsense_harm_nothing() {
     }
     assert_eq!(answer(&mut other), 300);
 }
-
-/// The state's file cannot become longer, so that the log fills: what is refused then is seen by no client, in variables or in objects.
-#[test]
-fn what_is_refused_is_seen_by_no_client() {
-    let server = Server::new();
-    // A little above the log, in units of 512 bytes.
-    let _running = Killed(Some(server.start("ulimit -f 131200;")));
-    let mut writer = server.connect();
-    let mut last = 0;
-    let part = vec![1; 1 << 20];
-    let is_refused = (0..200).any(|_| {
-        writer.write_all(&request(&part)).unwrap();
-        let mut bytes = [0; 16];
-        if writer.read_exact(&mut bytes).is_err() {
-            return true;
-        }
-        last = u64::from_le_bytes(bytes[..8].try_into().unwrap());
-        false
-    });
-    assert!(is_refused && last > 0, "{last}");
-    for _ in 0..3 {
-        assert_eq!(ask(&mut server.connect(), b""), last);
-    }
-}
