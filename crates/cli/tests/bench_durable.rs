@@ -98,7 +98,7 @@ fn the_real_worker_says_what_is_needed() {
         .unwrap();
     let out = text(&done);
     assert!(done.status.success(), "{out}");
-    for part in ["tmpfs", "GB/s", "batches replayed"] {
+    for part in ["one processor, tmpfs", "GB/s", "in memory", "replayed"] {
         assert!(out.contains(part), "{part}: {out}");
     }
     assert!(!out.contains("spandrel, "), "it failed at something: {out}");
