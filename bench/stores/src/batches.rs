@@ -38,11 +38,15 @@ pub fn puts(
         })
         .collect();
     let mut done = Done::new();
-    for batch in batches.iter().cycle().take_while(|_| !stop.load(Relaxed)) {
+    // One at least: the time goes on while batches are made.
+    for batch in batches.iter().cycle() {
         let begun = Instant::now();
         session.load(batch)?;
         done.latencies.saturating_record(begun.elapsed().as_nanos() as u64);
         done.operations += batch.len() as u64;
+        if stop.load(Relaxed) {
+            break;
+        }
     }
     done.ended = Instant::now();
     Ok(done)
