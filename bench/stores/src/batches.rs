@@ -9,6 +9,8 @@ use std::time::Instant;
 
 /// Keys of a batch.
 const BATCH: usize = 1000;
+/// Batches that are drawn before; a longer run repeats them.
+const DRAWN: usize = 32;
 /// Pairs of a range.
 const PAIRS: usize = 10;
 
@@ -31,7 +33,7 @@ pub fn puts(
     let mut values = Values::new(args.value);
     let batches: Vec<Vec<(Key, Vec<u8>)>> = requests
         .chunks(BATCH)
-        .take(32)
+        .take(DRAWN)
         .map(|some| {
             let record = |of: &Request| (key(of.key()), values.of(of.key()).to_vec());
             some.iter().map(record).collect()
