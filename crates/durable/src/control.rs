@@ -56,8 +56,9 @@ pub struct Control {
     is_closing: AtomicU32,
     /// Why the replica cannot go on; 0: it can.
     failure: AtomicI32,
-    /// Records that the replica has brought into the file, and the position behind the last of them.
+    /// Records that the replica has brought into the file, or has gathered.
     applied: AtomicU64,
+    /// The position behind the records that the file has.
     applied_to: AtomicU64,
     /// The front end waits for that position.
     is_applied_awaited: AtomicU32,
@@ -142,9 +143,13 @@ impl Control {
         Some(self.failure.load(Acquire)).filter(|why| *why != 0)
     }
 
-    /// The replica has brought another record into the file, which ends at that position. The record need not be durable there.
-    pub fn note_applied(&self, to: u64) {
+    /// The replica has brought another record into the file, or has gathered it.
+    pub fn note_applied(&self) {
         self.applied.fetch_add(1, Relaxed);
+    }
+
+    /// The file has the records before this position. They need not be durable there.
+    pub fn note_in_file(&self, to: u64) {
         // In one order with the look at the flag, as the front end raises the flag before it looks at the position.
         self.applied_to.store(to, SeqCst);
         if self.is_applied_awaited.load(SeqCst) != 0 {
@@ -153,9 +158,14 @@ impl Control {
         }
     }
 
-    /// Asks the replica to say when it has brought another record into the file.
+    /// Asks the replica to bring all records into the file, and to say when it has.
     pub fn ask_applied(&self) {
         self.is_applied_awaited.store(1, SeqCst);
+    }
+
+    /// Whether the front end waits for that.
+    pub fn is_applied_awaited(&self) -> bool {
+        self.is_applied_awaited.load(SeqCst) != 0
     }
 
     /// The file has the records before this position; a loss of power may take them from it.
@@ -178,7 +188,7 @@ impl Control {
         &self.live
     }
 
-    /// Records that were brought into the file.
+    /// Records that were brought into the file, or were gathered.
     pub fn applied(&self) -> u64 {
         self.applied.load(Relaxed)
     }

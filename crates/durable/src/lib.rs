@@ -64,4 +64,6 @@ pub use error::Error;
 #[cfg(all(test, not(loom)))]
 mod crash;
 #[cfg(not(loom))]
+mod write_buffer;
+#[cfg(not(loom))]
 mod zeroes;

@@ -2,6 +2,7 @@
 //!
 //! Order:
 //! - The tie says durably that parts of later records may be in the file, before the first record is brought there.
+//! - What records store is gathered ([`WriteBuffer`]), where a write to the file takes a system call. It is in the file before the file is synced.
 //! - The file is synced before the tie names a later state, and the tie is durable before the head moves.
 //!
 //! So a failure at any time leaves a file that the ring completes: recovery begins with the state that the tie names.
@@ -12,6 +13,7 @@ use spandrel_pmem::{Buffer, Failed};
 use spandrel_redolog::{Header, Reader, Ring};
 
 use crate::copy::{Copy, Whole};
+use crate::write_buffer::{self, WriteBuffer};
 
 /// Makes the state's file longer; the argument is the number of bytes that it has at least.
 pub type Lengthen<'a> = &'a dyn Fn(u64) -> Result<(), Failed>;
@@ -26,6 +28,10 @@ pub struct Replica<'a, D: Disk> {
     /// Times that the file was synced.
     syncs: u64,
     buffer: Buffer,
+    /// `None`: the file is mapped.
+    gathered: Option<WriteBuffer>,
+    /// The position behind the records that the file has.
+    in_file: u64,
 }
 
 impl<'a, D: Disk> Replica<'a, D> {
@@ -34,14 +40,31 @@ impl<'a, D: Disk> Replica<'a, D> {
     /// # Errors
     /// The disk's.
     pub fn new(disk: &'a D, ring: &Ring, ties: Ties) -> Result<Self, Failed> {
-        let reader = Reader::new(ring, ties.newest().point);
-        let buffer = Buffer::new(spandrel_redolog::BUFFER_BYTES)?;
-        Ok(Self { disk, ties, reader, bytes: disk.bytes(Which::Image)?, syncs: 0, buffer })
+        let gathered = (!disk.is_mapped()).then(|| WriteBuffer::new(write_buffer::PAGES));
+        Self::gathering(disk, ring, ties, gathered.transpose()?)
     }
 
-    /// The position behind the records that were brought into the file.
+    /// The same, with a buffer or none.
+    pub(crate) fn gathering(
+        disk: &'a D,
+        ring: &Ring,
+        ties: Ties,
+        gathered: Option<WriteBuffer>,
+    ) -> Result<Self, Failed> {
+        let reader = Reader::new(ring, ties.newest().point);
+        let buffer = Buffer::new(spandrel_redolog::BUFFER_BYTES)?;
+        let (bytes, in_file) = (disk.bytes(Which::Image)?, reader.at());
+        Ok(Self { disk, ties, reader, bytes, syncs: 0, buffer, gathered, in_file })
+    }
+
+    /// The position behind the records that were brought into the file, or are gathered.
     pub fn at(&self) -> u64 {
         self.reader.at()
+    }
+
+    /// The position behind the records that the file has.
+    pub fn in_file(&self) -> u64 {
+        self.in_file
     }
 
     fn sync(&mut self) -> Result<(), Failed> {
@@ -64,11 +87,10 @@ impl<'a, D: Disk> Replica<'a, D> {
         &self.ties
     }
 
-    /// Brings the next record into the file; the record lies before the ring's end.
+    /// Brings the next record into the file, or gathers what it stores; the record lies before the ring's end. `copy`: a copy that is being made.
     ///
     /// # Errors
     /// The disk's; [`Failed::DAMAGED_LOG`]: the record is not whole. The file may have parts of the record then.
-    /// `copy`: a copy that is being made.
     pub fn step(
         &mut self,
         lengthen: Lengthen<'_>,
@@ -80,7 +102,7 @@ impl<'a, D: Disk> Replica<'a, D> {
             self.sync()?;
             self.ties.synced(self.disk);
         }
-        let (disk, bytes) = (self.disk, self.bytes);
+        let (disk, bytes, gathered) = (self.disk, self.bytes, &mut self.gathered);
         let begin = |header: &Header| {
             if header.image_bytes > bytes {
                 lengthen(header.image_bytes)?;
@@ -88,16 +110,39 @@ impl<'a, D: Disk> Replica<'a, D> {
             disk.allow(Which::Image, header.image_bytes.max(bytes))
         };
         let apply = |at: u64, part: &[u8]| {
-            disk.write(Which::Image, at, part)?;
+            match gathered {
+                Some(gathered) => gathered.write(disk, at, part)?,
+                None => disk.write(Which::Image, at, part)?,
+            }
             copy.iter_mut().for_each(|copy| copy.note(at, part));
             Ok(())
         };
         let header = self.reader.next(&LogOf(disk), self.buffer.bytes(), begin, apply)?;
         self.bytes = bytes.max(header.image_bytes);
+        if self.gathered.as_ref().is_none_or(WriteBuffer::is_empty) {
+            self.in_file = self.reader.at();
+        }
         Ok(header)
     }
 
-    /// Copies another piece of the file; false: the copy has all of it, or has failed. What cannot be read ends the copy, and not the replica.
+    /// Has the file have all records that were read.
+    ///
+    /// # Errors
+    /// The disk's: the file may have some of what they store.
+    pub fn flush(&mut self) -> Result<(), Failed> {
+        if let Some(gathered) = &mut self.gathered {
+            gathered.flush(self.disk)?;
+        }
+        self.in_file = self.reader.at();
+        Ok(())
+    }
+
+    /// Gives memory back that is of use where records come one after the other.
+    pub fn rest(&mut self) {
+        self.gathered.iter_mut().for_each(WriteBuffer::rest);
+    }
+
+    /// Copies another piece of the file, which has all records that were read; false: the copy has all of it, or has failed. What cannot be read ends the copy, and not the replica.
     pub fn copy(&self, copy: &mut Copy) -> bool {
         match copy.advance(self.disk, self.bytes) {
             Ok(more) => more.is_continue(),
@@ -119,6 +164,7 @@ impl<'a, D: Disk> Replica<'a, D> {
     /// # Errors
     /// The disk's: the head stays.
     pub fn settle(&mut self, is_complete: bool) -> Result<u64, Failed> {
+        self.flush()?;
         let newest = self.ties.newest();
         let point = self.reader.point();
         if newest.point != point || newest.is_complete != is_complete {

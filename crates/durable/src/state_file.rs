@@ -40,12 +40,20 @@ impl StateFile {
             file.room = vm::reserve(len).map(|at| (at, len));
             file.map_to(bytes);
         }
+        if file.room.is_none() {
+            file.image.expect_reads(false);
+        }
         file
     }
 
     /// The file.
     pub fn image(&self) -> &Image {
         &self.image
+    }
+
+    /// Whether the file is mapped.
+    pub fn is_mapped(&self) -> bool {
+        self.mapped.load(Acquire) > 0
     }
 
     /// Maps the file up to that length, whose bytes are allocated.

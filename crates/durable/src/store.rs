@@ -155,6 +155,10 @@ impl Disk for Files {
             _ => spandrel_redolog::Storage::bytes(self.ring()),
         }
     }
+
+    fn is_mapped(&self) -> bool {
+        self.state.is_mapped()
+    }
 }
 
 /// A state whose files say that they are complete, and its copy in memory. The calling thread's first batch has begun: opening the heap is a part of it.
@@ -432,7 +436,9 @@ pub fn load(
         return Err(Error::Layout { state: layout, given: settings.layout });
     }
     let memory = reserve(state.base, state.bytes, settings)?;
+    files.state.image().expect_reads(true);
     read_all(files.state.image(), &memory, state.bytes, crew)?;
+    files.state.image().expect_reads(false);
     begin_first(&memory)?;
     let (heap, opened) = Heap::open(memory, settings.layout, Some(&[]))?;
     recovered.ring.begin(&LogOf(&files), image::unique()[0])?;

@@ -407,6 +407,13 @@ impl Image {
         write_at(self.file.as_fd(), bytes, offset)
     }
 
+    /// Whether the file is read from its front to its end, or here and there: the kernel reads ahead, or it does not.
+    pub fn expect_reads(&self, in_order: bool) {
+        let advice = if in_order { fs::Advice::Sequential } else { fs::Advice::Random };
+        // A refusal changes no more than the time that reads take.
+        let _ = fs::fadvise(&self.file, 0, None, advice);
+    }
+
     /// Reads bytes from an offset on until the buffer is full or the file ends. Returns their number.
     ///
     /// # Errors

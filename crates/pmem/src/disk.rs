@@ -47,6 +47,11 @@ pub trait Disk {
     /// # Errors
     /// The disk's.
     fn bytes(&self, which: Which) -> Result<u64, Failed>;
+
+    /// Whether a write to the image is a store to memory, and no system call.
+    fn is_mapped(&self) -> bool {
+        false
+    }
 }
 
 /// The log of a disk, as the record's protocol sees it.

@@ -14,6 +14,7 @@ use crate::control::Control;
 use crate::front::Front;
 use crate::recovery::recover;
 use crate::replica::Replica;
+use crate::write_buffer::WriteBuffer;
 
 const IDENTITY: u64 = 77;
 const PAGES: usize = 3;
@@ -40,14 +41,21 @@ fn fresh(unit: Unit) -> Disk {
 }
 
 impl<'a> Life<'a> {
-    fn open(disk: &'a Disk, control: &'a Control, epoch: u64) -> Result<Self, String> {
+    /// `pages`: what the replica gathers in; 0: it gathers nothing.
+    fn open(
+        disk: &'a Disk,
+        control: &'a Control,
+        epoch: u64,
+        pages: usize,
+    ) -> Result<Self, String> {
         let recovered = recover(disk, (IDENTITY, TIE), &|_| Ok(()), &mut |_, _| ());
         let recovered = recovered.map_err(|why| format!("{why:?}"))?;
         let mut ring = recovered.ring;
         ring.begin(&LogOf(disk), epoch).unwrap();
         let mut state = vec![0; PAGES * 4096];
         disk.read(Which::Image, 0, &mut state).unwrap();
-        let replica = Replica::new(disk, &ring, recovered.ties).unwrap();
+        let gathered = (pages > 0).then(|| WriteBuffer::new(pages).unwrap());
+        let replica = Replica::gathering(disk, &ring, recovered.ties, gathered).unwrap();
         let front = Front::new(disk, control, ring).unwrap();
         Ok(Self { state, front, replica, control, disk })
     }
@@ -104,7 +112,7 @@ impl<'a> Life<'a> {
 /// The state after each batch.
 fn states(rounds: u8) -> Vec<Vec<u8>> {
     let (disk, control) = (fresh(Unit::Sector), Control::default());
-    let mut life = Life::open(&disk, &control, 3).unwrap();
+    let mut life = Life::open(&disk, &control, 3, 0).unwrap();
     let mut states = vec![life.state.clone()];
     for round in 1..=rounds {
         life.change(round);
@@ -125,7 +133,7 @@ fn fails_again(
     life.follow(1, settles);
     let check = |image: &[u8], moment: &Moment<'_>| {
         let (after, control) = (Disk::from_image(unit, IMAGE_BYTES, image), Control::default());
-        let again = Life::open(&after, &control, 100)?;
+        let again = Life::open(&after, &control, 100, 1)?;
         let is_next = again.state == life.state;
         let is_before = moment.notes.is_empty() && again.state == before;
         if is_next || is_before { Ok(()) } else { Err("recovery that was cut off".into()) }
@@ -134,12 +142,12 @@ fn fails_again(
     Ok(outcome.images)
 }
 
-/// `pace`: how far the replica is behind.
-fn every_failure_is_survived(unit: Unit, pace: usize, seed: u64) {
+/// `pace`: how far the replica is behind; `pages`: what it gathers in.
+fn every_failure_is_survived(unit: Unit, (pace, pages): (usize, usize), seed: u64) {
     const ROUNDS: u8 = 12;
     let states = states(ROUNDS);
     let (disk, control) = (fresh(unit), Control::default());
-    let mut life = Life::open(&disk, &control, 1000).unwrap();
+    let mut life = Life::open(&disk, &control, 1000, pages).unwrap();
     for round in 1..=ROUNDS {
         if !life.has_room() {
             life.follow(64, true);
@@ -152,7 +160,7 @@ fn every_failure_is_survived(unit: Unit, pace: usize, seed: u64) {
     let check = |image: &[u8], moment: &Moment<'_>| {
         let least = moment.notes.last().map_or(0, |round| *round as usize);
         let (after, control) = (Disk::from_image(unit, IMAGE_BYTES, image), Control::default());
-        let mut life = Life::open(&after, &control, 99)?;
+        let mut life = Life::open(&after, &control, 99, 2)?;
         let found = states.iter().position(|state| *state == life.state);
         let found = found.ok_or("a state that never was")?;
         seen.borrow_mut()[found] += 1;
@@ -176,14 +184,14 @@ fn every_failure_is_survived(unit: Unit, pace: usize, seed: u64) {
 
 #[test]
 fn every_failure_leaves_the_last_batch_or_the_next() {
-    for pace in 0..4 {
-        every_failure_is_survived(Unit::Sector, pace, 1);
+    for (pace, pages) in [(0, 0), (1, 0), (2, 0), (3, 0), (1, 1), (2, 1), (3, 8)] {
+        every_failure_is_survived(Unit::Sector, (pace, pages), 1);
     }
 }
 
 #[test]
 fn also_where_sectors_are_torn() {
-    for pace in [0, 1, 3] {
-        every_failure_is_survived(Unit::TornSector, pace, 2);
+    for (pace, pages) in [(0, 0), (1, 0), (3, 0), (2, 1), (3, 8)] {
+        every_failure_is_survived(Unit::TornSector, (pace, pages), 2);
     }
 }

@@ -42,7 +42,8 @@ fn live(seed: u64) -> Result<u64, String> {
     for _ in 0..lives {
         epoch += 1;
         control.reopen();
-        let mut life = Life::open(&disk, &control, epoch)?;
+        let pages = [0, 1, 2, 8][drawn.below(4)];
+        let mut life = Life::open(&disk, &control, epoch, pages)?;
         if Some(&life.state) != states.last() {
             return Err("another state than that of the last batch".into());
         }
@@ -60,6 +61,9 @@ fn live(seed: u64) -> Result<u64, String> {
             life.commit(&runs, round as u64);
             let settles = is_one_in(&mut drawn, 4);
             life.follow(pace, settles);
+            if is_one_in(&mut drawn, 8) {
+                life.replica.flush().map_err(|why| format!("{why:?}"))?;
+            }
         }
         // An ending in order; else a failure with all that was written.
         if is_one_in(&mut drawn, 3) {
@@ -77,7 +81,7 @@ fn looked_at(disk: &Disk, unit: Unit, seed: u64, states: &[Vec<u8>]) -> Result<u
     let check = |image: &[u8], moment: &Moment<'_>| {
         let least = moment.notes.last().map_or(0, |round| *round as usize);
         let (after, control) = (Disk::from_image(unit, IMAGE_BYTES, image), Control::default());
-        let mut life = Life::open(&after, &control, 99)?;
+        let mut life = Life::open(&after, &control, 99, 1)?;
         let found = states.iter().rposition(|state| *state == life.state);
         let found = found.ok_or("a state that never was")?;
         if found < least {

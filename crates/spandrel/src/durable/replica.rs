@@ -27,7 +27,7 @@ const SLEEP_MS: u32 = 1000;
 /// Figures for other processes are not written more often than this.
 const FIGURES: Duration = Duration::from_secs(1);
 
-/// Makes another piece of a copy; the copy, if there is more of it to make.
+/// Makes another piece of a copy, of a file that has all records that were read; the copy, if there is more of it to make.
 fn piece(replica: &Replica<'_, Files>, making: Option<Request>) -> Option<Request> {
     let mut request = making?;
     let is_more = replica.copy(&mut request.copy);
@@ -114,7 +114,11 @@ fn follow_on(
         *making = making.take().or_else(|| copies.next());
         if replica.at() < control.tail() {
             replica.step(&lengthen, making.as_mut().map(|request| &mut request.copy))?;
-            control.note_applied(replica.at());
+            control.note_applied();
+            if control.is_applied_awaited() {
+                replica.flush()?;
+            }
+            control.note_in_file(replica.in_file());
             quiet_since = Instant::now();
             if replica.at() - forgotten >= FORGOTTEN_BYTES {
                 forget(&mut forgotten, replica.at());
@@ -129,10 +133,15 @@ fn follow_on(
             // The log comes first where it fills; the copy goes on all the same.
             turn = turn.wrapping_add(1);
             let is_short = control.tail() - replica.at() < shape.capacity / 4;
-            if is_short || turn.is_multiple_of(TURNS) {
+            if making.is_some() && (is_short || turn.is_multiple_of(TURNS)) {
+                replica.flush()?;
                 *making = piece(replica, making.take());
             }
             continue;
+        }
+        if control.is_applied_awaited() || making.is_some() {
+            replica.flush()?;
+            control.note_in_file(replica.in_file());
         }
         if making.is_some() {
             // Writers wait for room in the log, and not for the copy.
@@ -147,11 +156,15 @@ fn follow_on(
             return Ok(());
         }
         let is_behind = settled != replica.at();
-        if is_behind && (control.take_asked() || quiet_since.elapsed() >= IDLE) {
+        let is_quiet = quiet_since.elapsed() >= IDLE;
+        if is_behind && (control.take_asked() || is_quiet) {
             settle(&mut settled, &mut forgotten, replica)?;
+            if is_quiet {
+                replica.rest();
+            }
             continue;
         }
-        if is_behind || quiet_since.elapsed() < IDLE {
+        if is_behind || !is_quiet {
             std::thread::sleep(NAP);
         } else {
             tail.wait(seen, SLEEP_MS);
