@@ -39,6 +39,7 @@ pub fn run(role: &str, arguments: &[String]) {
             crate::states::a_command_that_panics_is_undone();
             println!("well");
         }
+        "history" => crate::histories::run(path, &arguments[1..]),
         _ => panic!("{role}"),
     }
 }
@@ -72,7 +73,7 @@ fn write(path: &Path) {
     }
 }
 
-fn child(role: &str, path: &Path) -> Command {
+pub fn child(role: &str, path: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.arg(format!("child={role}")).arg(path);
     command

@@ -1,6 +1,7 @@
 //! States of ordinary types: models, panics, kills, and what is refused.
 
 mod children;
+mod histories;
 mod states;
 mod undone;
 
@@ -56,6 +57,10 @@ const TESTS: &[Test] = &[
     ("a_command_that_forks_is_the_parents", undone::a_command_that_forks_is_the_parents),
     ("what_was_freed_before_the_end_is_free", undone::what_was_freed_before_the_end_is_free),
     ("kills_lose_nothing", children::kills_lose_nothing),
+    (
+        "kills_leave_a_history_that_is_linearizable",
+        histories::kills_leave_a_history_that_is_linearizable,
+    ),
     (
         "a_variable_that_leads_into_the_state_is_reported",
         children::a_variable_that_leads_into_the_state_is_reported,
