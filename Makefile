@@ -105,7 +105,7 @@ soak:
 	SPANDREL_SOAK=10000 cargo test --locked -p spandrel-pheap --test soak
 	SPANDREL_SOAK=10000 cargo test --locked -p spandrel-durable --lib -- --nocapture crash::seeded
 	SPANDREL_SOAK=10000 cargo test --locked -p spandrel --test durable -- --nocapture histories:: injected:: power::
-	SPANDREL_SOAK=10000 cargo test --locked -p spandrel --test plain kills_leave
+	SPANDREL_SOAK=10000 cargo test --locked -p spandrel --test plain --test translated kills_leave
 	SPANDREL_SOAK=10000 cargo test --locked -p spandrel-kvserver --test histories -- --nocapture
 
 peers: setup-bench

@@ -30,6 +30,8 @@ mod memory;
 mod ranges;
 mod regions;
 mod table;
+#[cfg(target_arch = "x86_64")]
+pub mod translate;
 
 pub use captured::{Captured, Extent, Sizes};
 pub use dirty::{DirtyPages, Older};

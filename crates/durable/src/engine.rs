@@ -6,10 +6,25 @@ use spandrel_pmem::{Failed, Medium};
 use spandrel_redolog::Point;
 
 use crate::error::Error;
+use crate::exact::Exact;
 use crate::front::{Front, Refused};
 use crate::live::{Counts, Stopwatch};
 use crate::runs::Runs;
 use crate::store::{Files, Memory, clip};
+
+/// Has words that translated code has changed atomically be what they were before the batch, with what other threads have made of them by then.
+///
+/// # Safety
+/// The calling thread runs the batch, whose stores were put back.
+unsafe fn put_back_atomics(memory: &Memory) {
+    // SAFETY: promised by the caller.
+    let Some(exact) = (unsafe { memory.notes().exact() }) else { return };
+    exact.each_before(&mut |at, bytes, before| {
+        // SAFETY: open bytes of the state.
+        unsafe { at.copy_from_nonoverlapping(before.to_le_bytes().as_ptr(), bytes.min(8)) };
+    });
+    exact.clear();
+}
 
 /// The writing side of an open state: one thread at a time uses it.
 pub struct Engine<'a> {
@@ -100,6 +115,8 @@ impl<'a> Engine<'a> {
         let Some((count, bytes)) = self.runs.size() else { return Err(self.note_too_long()) };
         let live = self.front.control().live();
         if count == 0 {
+            // SAFETY: the thread has run the batch.
+            unsafe { memory.notes().exact() }.into_iter().for_each(Exact::clear);
             self.counts.commands += commands;
             live.show(&self.counts);
             return Ok(None);
@@ -120,6 +137,8 @@ impl<'a> Engine<'a> {
         let (point, waited_nanos) = self.watch.measure(live, commit);
         match point {
             Ok((point, time)) => {
+                // SAFETY: the thread has run the batch.
+                unsafe { notes.exact() }.into_iter().for_each(Exact::clear);
                 self.counts.batches += 1;
                 self.counts.commands += commands;
                 self.counts.runs += count;
@@ -194,13 +213,18 @@ impl<'a> Engine<'a> {
             self.runs.clear();
         }
         // SAFETY: promised by the caller.
-        unsafe { self.take_runs(memory) };
+        unsafe {
+            self.take_runs(memory);
+            self.take_exact(memory);
+        }
         let is_applied = self.front.await_applied().is_ok();
         let mut undone = self.put_back(memory, is_applied);
         // The disk has refused a sync meanwhile: pages that it has not written may be those of an earlier time now.
         if is_applied && self.front.control().failure().is_some() {
             undone = self.put_back(memory, false);
         }
+        // SAFETY: promised by the caller.
+        unsafe { put_back_atomics(memory) };
         memory.notes().begin();
         // SAFETY: promised by the caller.
         let undone = undone.and_then(|()| unsafe { heap.reload() }.map_err(Error::from));
@@ -230,6 +254,21 @@ impl<'a> Engine<'a> {
             memory.notes().end(&mut |at, len| {
                 clip(memory, at, len, &mut |at, len| runs.push(at, len));
             });
+        }
+    }
+
+    /// Has the list of runs be what translated code has stored, byte by byte, where that is known.
+    ///
+    /// # Safety
+    /// As for [`Engine::end_batch`].
+    unsafe fn take_exact(&mut self, memory: &Memory) {
+        // SAFETY: promised by the caller.
+        let Some(exact) = (unsafe { memory.notes().exact() }) else { return };
+        let runs = &mut self.runs;
+        // Of too many stores the blocks stay.
+        if exact.each(&mut |_, _| ()) {
+            runs.clear();
+            exact.each(&mut |at, len| clip(memory, at, len, &mut |at, len| runs.push(at, len)));
         }
     }
 

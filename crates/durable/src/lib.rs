@@ -34,6 +34,8 @@ pub mod engine;
 #[cfg(not(loom))]
 pub mod error;
 #[cfg(not(loom))]
+mod exact;
+#[cfg(not(loom))]
 pub mod front;
 #[cfg(not(loom))]
 pub mod inspect;
@@ -63,6 +65,8 @@ pub use error::Error;
 
 #[cfg(all(test, not(loom)))]
 mod crash;
+#[cfg(not(loom))]
+mod translated;
 #[cfg(not(loom))]
 mod write_buffer;
 #[cfg(not(loom))]

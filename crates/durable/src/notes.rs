@@ -1,7 +1,7 @@
 //! Where the captured medium notes its stores, for the one thread that runs a batch. Where nothing is noted, the written pages are compared.
 
 use core::cell::UnsafeCell;
-use core::ptr;
+use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 pub use spandrel_capture::Sizes;
@@ -10,7 +10,9 @@ use spandrel_pmem::{Failed, Notes};
 use spandrel_sync::thread_slot;
 
 use crate::error::Error;
+use crate::exact::Exact;
 use crate::shadow::Pages;
+use crate::translated::Translated;
 
 /// No batch runs: a store is stray.
 const NONE: usize = 0;
@@ -25,6 +27,8 @@ pub enum How {
     Notes,
     /// The written pages are compared with a copy: for code that notes nothing.
     DirtyPages,
+    /// The code of commands is translated, and notes each store: for code that notes nothing.
+    Translated,
 }
 
 #[allow(clippy::large_enum_variant, reason = "one for each state, and nothing here may allocate")]
@@ -36,6 +40,9 @@ enum Front {
 /// See the head of this file.
 pub struct BatchNotes {
     front: UnsafeCell<Front>,
+    /// Where commands are translated: the translator, once there is one, and what the batch has stored.
+    translated: UnsafeCell<Option<Translated>>,
+    exact: UnsafeCell<Option<Exact>>,
     how: How,
     /// The thread that runs a batch, by the address of its slot; or one of the numbers above.
     runs: AtomicUsize,
@@ -62,13 +69,15 @@ impl BatchNotes {
             _ => Error::System(libc::EINVAL),
         };
         let front = match how {
-            How::Notes => {
+            How::Notes | How::Translated => {
                 Front::Explicit(Explicit::new(sizes, Regions::default()).map_err(refused)?)
             }
             How::DirtyPages => Front::Pages(Pages::new(sizes.block_bytes)),
         };
         let (runs, has_strayed) = (AtomicUsize::new(OFF), AtomicBool::new(false));
-        Ok(Self { front: UnsafeCell::new(front), how, runs, has_strayed })
+        let exact = if how == How::Translated { Some(Exact::new()?) } else { None };
+        let (translated, exact) = (UnsafeCell::new(None), UnsafeCell::new(exact));
+        Ok(Self { front: UnsafeCell::new(front), translated, exact, how, runs, has_strayed })
     }
 
     /// The durable bytes are the first `bytes` of the `reserved` ones at `at`, and all that these grow by. No batch runs.
@@ -89,6 +98,48 @@ impl BatchNotes {
             // SAFETY: promised by the caller.
             Front::Pages(pages) => unsafe { pages.watch(at, bytes, reserved) }.map_err(Error::from),
         }
+    }
+
+    /// Has the code of commands be translated that [`BatchNotes::run`] runs, but for the functions of `native`, which note their own stores; they return and do not unwind.
+    ///
+    /// # Errors
+    /// [`Error::System`] with `ENOMEM`.
+    ///
+    /// # Safety
+    /// The calling thread runs the first batch, and the value lies where it is from now on.
+    pub unsafe fn translate(
+        &self,
+        (at, bytes): (NonNull<u8>, usize),
+        native: &[usize],
+    ) -> Result<(), Error> {
+        let window = (at.as_ptr() as usize, bytes);
+        // SAFETY: promised by the caller.
+        unsafe {
+            *self.translated.get() = Some(Translated::new(NonNull::from(self), window, native)?);
+        }
+        Ok(())
+    }
+
+    /// Runs `work`, which is code of the program and does not unwind: translated, where that is how stores are found.
+    ///
+    /// # Safety
+    /// The calling thread runs the batch, and `work` does not call this.
+    pub unsafe fn run<R>(&self, work: impl FnOnce() -> R) -> R {
+        // SAFETY: promised by the caller.
+        match unsafe { &mut *self.translated.get() } {
+            Some(translated) => translated.run(work),
+            None => work(),
+        }
+    }
+
+    /// What translated code has stored in the batch. `None`: nothing is translated.
+    ///
+    /// # Safety
+    /// The calling thread runs the batch, and lets go of it before it notes anything.
+    #[allow(clippy::mut_from_ref, reason = "the thread that runs the batch has it alone")]
+    pub unsafe fn exact(&self) -> Option<&mut Exact> {
+        // SAFETY: promised by the caller.
+        unsafe { &mut *self.exact.get() }.as_mut()
     }
 
     /// Between two batches from now on.
@@ -157,6 +208,11 @@ impl BatchNotes {
         }
     }
 
+    /// How the stores of a batch are found.
+    pub fn how(&self) -> How {
+        self.how
+    }
+
     /// Whether a thread stored outside of a batch.
     pub fn has_strayed(&self) -> bool {
         self.has_strayed.load(Relaxed)
@@ -184,6 +240,10 @@ impl Notes for BatchNotes {
             if let Front::Explicit(explicit) = unsafe { &mut *self.front.get() } {
                 explicit.note(at, bytes);
             }
+            if self.how == How::Translated {
+                // SAFETY: as above.
+                unsafe { self.exact() }.into_iter().for_each(|exact| exact.note(at, bytes));
+            }
         } else if runs != OFF {
             self.has_strayed.store(true, Relaxed);
         }
@@ -202,10 +262,23 @@ impl Notes for BatchNotes {
 }
 
 impl BatchNotes {
+    /// As `note`, of one to eight bytes that were `before`.
+    pub fn note_atomic(&self, at: *const u8, bytes: usize, before: u64) {
+        if self.runs.load(Relaxed) == me() {
+            // SAFETY: this thread runs the batch.
+            unsafe {
+                if let Front::Explicit(explicit) = &mut *self.front.get() {
+                    explicit.note(at, bytes);
+                }
+                self.exact().into_iter().for_each(|exact| exact.note_atomic(at, bytes, before));
+            }
+        }
+    }
+
     /// What compares pages, for the thread that runs a batch.
     #[allow(clippy::mut_from_ref, reason = "the thread that runs the batch has it alone")]
     fn pages(&self) -> Option<&mut Pages> {
-        if self.how == How::Notes || self.runs.load(Relaxed) != me() {
+        if self.how != How::DirtyPages || self.runs.load(Relaxed) != me() {
             return None;
         }
         // SAFETY: this thread runs the batch, and no other reference lives: each caller lets go of it at once.

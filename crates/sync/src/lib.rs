@@ -47,5 +47,5 @@ pub use platform::is_single_threaded;
 #[cfg(not(loom))]
 pub use platform::{exchange, libc_is_single_threaded, linger};
 pub use pool::Pool;
-pub use slot::{NO_CACHE, ThreadSlot, thread_slot};
+pub use slot::{NO_CACHE, Sequences, ThreadSlot, thread_slot};
 pub use wakeup::Wakeup;

@@ -179,3 +179,27 @@ mod tests {
         thread_slot().scope.set(core::ptr::null());
     }
 }
+
+/// Has the calling thread go without restartable sequences until it is dropped: it has a cache of its own meanwhile.
+#[derive(Debug)]
+pub struct Sequences {
+    cpu: *mut c_void,
+    was_stepped: bool,
+}
+
+impl Sequences {
+    /// None from now on.
+    pub fn none() -> Self {
+        let slot = thread_slot();
+        let was_stepped = slot.is_stepped.replace(true);
+        Self { cpu: slot.cpu.replace(core::ptr::null_mut()), was_stepped }
+    }
+}
+
+impl Drop for Sequences {
+    fn drop(&mut self) {
+        let slot = thread_slot();
+        slot.is_stepped.set(self.was_stepped);
+        slot.cpu.set(self.cpu);
+    }
+}

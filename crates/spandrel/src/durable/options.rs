@@ -48,9 +48,18 @@ impl Options {
         self
     }
 
-    /// Has stores be found in that way.
-    pub(super) fn found_by(mut self, how: How) -> Self {
-        self.settings.how = how;
+    /// Those of a plain state.
+    pub(super) fn of_plain(mut self) -> Self {
+        if self.settings.how == How::Notes {
+            self.settings.how = How::DirtyPages;
+        }
+        self
+    }
+
+    /// Has the code of a plain state's commands be translated.
+    #[doc(hidden)]
+    pub fn translated(mut self) -> Self {
+        self.settings.how = How::Translated;
         self
     }
 
@@ -68,7 +77,7 @@ impl Options {
 
     /// Whether the state is a plain one.
     pub(super) fn is_plain(&self) -> bool {
-        self.settings.how == How::DirtyPages
+        self.settings.how != How::Notes
     }
 
     /// Threads that run commands at a time; others wait. At most 1024.

@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use spandrel::durable::{Error, Options, Plain, fix_addresses};
+use spandrel::durable::{Error, Plain, fix_addresses};
 
-use crate::states::open;
+use crate::states::{open, options};
 
 type Numbers = BTreeMap<u64, String>;
 
@@ -46,7 +46,7 @@ pub fn run(role: &str, arguments: &[String]) {
 
 /// Says how many numbers the state has, or why it is refused.
 fn report(path: &Path) {
-    match Plain::open(path, Options::new(), Numbers::new) {
+    match Plain::open(path, options(), Numbers::new) {
         Ok(db) => println!("{}", db.read(BTreeMap::len)),
         Err(refused) => println!("{:?}", refused.why),
     }

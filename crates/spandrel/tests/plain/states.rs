@@ -10,6 +10,17 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use spandrel::durable::{Error, Options, Plain};
 
+/// How the tests open states: the program `translated` has commands be translated, and `plain` has pages be compared.
+pub fn options() -> Options {
+    let program = std::env::current_exe().unwrap();
+    let name = program.file_name().and_then(|name| name.to_str());
+    if name.is_some_and(|name| name.starts_with("translated")) {
+        Options::new().translated()
+    } else {
+        Options::new()
+    }
+}
+
 /// Of many kinds of the standard library's types.
 #[derive(Default, Clone, PartialEq, Debug)]
 pub struct Things {
@@ -74,7 +85,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// With a short log, which takes less time to make.
 pub fn open<S: Send + Sync>(path: &Path, init: impl Fn() -> S) -> Plain<S> {
-    Plain::open(path, Options::new().log_size(1 << 20), init).unwrap()
+    Plain::open(path, options().log_size(1 << 20), init).unwrap()
 }
 
 pub fn ordinary_collections_are_durable() {
@@ -147,7 +158,7 @@ pub fn a_command_that_panics_is_undone() {
 pub fn a_large_command_is_durable() {
     let directory = tempfile::tempdir_in("/tmp").unwrap();
     let path = directory.path().join("state");
-    let options = Options::new().log_size(1 << 20);
+    let options = options().log_size(1 << 20);
     let db = Plain::open(&path, options, Vec::<u64>::new).unwrap();
     // Longer than the log, and the state grows meanwhile.
     db.write(|all| all.extend(0..1_000_000)).unwrap();
@@ -340,14 +351,14 @@ pub fn another_type_is_refused() {
     let directory = tempfile::tempdir_in("/tmp").unwrap();
     let path = directory.path().join("state");
     let db = open(&path, Vec::<u32>::new);
-    let second = Plain::open(&path, Options::new(), Vec::<u32>::new).unwrap_err();
+    let second = Plain::open(&path, options(), Vec::<u32>::new).unwrap_err();
     assert_eq!(second.why, Error::Locked);
     db.write(|all| all.push(7)).unwrap();
     drop(db);
-    let other = Plain::open(&path, Options::new(), Vec::<i32>::new).unwrap_err();
+    let other = Plain::open(&path, options(), Vec::<i32>::new).unwrap_err();
     assert_eq!(other.why, Error::OtherType);
     let panics = catch_unwind(|| {
-        Plain::open(directory.path().join("new"), Options::new(), || -> u8 { panic!("no") })
+        Plain::open(directory.path().join("new"), options(), || -> u8 { panic!("no") })
     });
     assert!(panics.is_err());
     let new = open(&directory.path().join("new"), || 3u8);

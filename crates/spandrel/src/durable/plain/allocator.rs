@@ -162,6 +162,15 @@ pub(super) fn is_the_programs() -> bool {
     INSIDE.replace(before).is_null()
 }
 
+/// What a command calls to allocate in its state and to free there: it notes its own stores.
+pub(super) fn functions() -> [usize; 3] {
+    [
+        alloc_in as *const () as usize,
+        free_durable as *const () as usize,
+        realloc_durable as *const () as usize,
+    ]
+}
+
 /// Whether an address may lie in a state.
 #[inline(always)]
 fn may_be_durable(object: *mut u8) -> bool {

@@ -137,8 +137,10 @@ impl Part {
     /// The calling thread runs the batch of the state.
     pub unsafe fn in_batch<T>(arena: &Arena, body: impl FnOnce() -> T) -> T {
         // SAFETY: passed on from the caller.
-        let _scope = unsafe { Scope::of_batch(arena) };
-        body()
+        unsafe {
+            let _scope = Scope::of_batch(arena);
+            arena.medium().notes().run(body)
+        }
     }
 }
 
@@ -192,14 +194,17 @@ impl<S: 'static> Root<S> {
         }
         let place = arena.alloc_aligned(size_of::<Head<S>>(), align_of::<Head<S>>())?;
         let head = place.cast::<Head<S>>();
-        let state = {
-            // SAFETY: the calling thread runs the first batch; the arena outlives the scope.
-            let _scope = unsafe { Scope::enter(arena) };
-            allocator::begin_command();
-            init()
+        let make = || {
+            // SAFETY: the calling thread runs the first batch; the arena outlives the scope. The head is a new object of that size and alignment.
+            unsafe {
+                let _scope = Scope::enter(arena);
+                allocator::begin_command();
+                head.write(Head { program, type_number, state: init() });
+            }
         };
-        // SAFETY: a new object of that size and alignment.
-        unsafe { head.write(Head { program, type_number, state }) };
+        // SAFETY: as above.
+        unsafe { arena.medium().notes().run(|| catch_unwind(AssertUnwindSafe(make))) }
+            .unwrap_or_else(|payload| resume_unwind(payload));
         let index = arena.named_root_of(ROOT, 0)?;
         arena.set_root(index, Some(place))?;
         Ok(Self { arena: Arc::clone(arena), head })
@@ -222,7 +227,8 @@ impl<S: 'static> Root<S> {
         let _scope = unsafe { Scope::enter(&arena) };
         allocator::begin_command();
         let command = AssertUnwindSafe(|| command(self.state_mut()));
-        match catch_unwind(command) {
+        // SAFETY: as above.
+        match unsafe { arena.medium().notes().run(|| catch_unwind(command)) } {
             // SAFETY: as above.
             Ok(_) if unsafe { allocator::has_objects_of_a_panic(&arena) } => {
                 outside(|| std::panic::panic_any(CAUGHT))
@@ -273,7 +279,13 @@ impl<S: Send + Sync + 'static> Plain<S> {
         }
         // Made once for the program, and not in a state by the first command that writes a line.
         drop((std::io::stdout(), std::io::stdin(), std::thread::current()));
-        let opening = Opening::begin(directory, options.found_by(How::DirtyPages))?;
+        let opening = Opening::begin(directory, options.of_plain())?;
+        let (memory, native) = (opening.arena().medium(), allocator::functions());
+        if memory.notes().how() == How::Translated {
+            // SAFETY: this thread runs the first batch; the arena lies behind an `Arc`.
+            let translated = unsafe { memory.notes().translate(memory.reserved(), &native) };
+            translated.map_err(refused)?;
+        }
         let root = Root::open(opening.arena(), init).map_err(refused)?;
         Ok(Self { db: opening.finish(|_| Ok(root))? })
     }

@@ -1,0 +1,134 @@
+//! Memory for translated code: executable at one address, writable at another one, never both at the same.
+
+use core::ffi::c_void;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// Bytes of one arena.
+const ARENA_BYTES: usize = 4 << 20;
+/// Arenas: 16 MiB of code.
+pub const ARENAS: usize = 4;
+/// How far code may be from the code that it translates, so that operands relative to the instruction pointer reach theirs: 2 GiB, less what a module may be long.
+const REACH: u64 = (1 << 31) - (256 << 20);
+/// Steps by which a free place is looked for.
+const STEP: u64 = 64 << 20;
+
+/// Executable memory.
+struct Arena {
+    run: u64,
+    write: *mut u8,
+    used: usize,
+}
+
+impl Arena {
+    /// Near an address.
+    fn near(address: u64) -> Option<Self> {
+        let file = memfd_create(c"spandrel-code", MemfdFlags::CLOEXEC | MemfdFlags::EXEC)
+            .or_else(|_| memfd_create(c"spandrel-code", MemfdFlags::CLOEXEC))
+            .ok()?;
+        ftruncate(&file, ARENA_BYTES as u64).ok()?;
+        let map = |at: u64, access, flags: MapFlags| {
+            let flags = flags | MapFlags::SHARED;
+            // SAFETY: at a place that is free, or that the kernel chooses.
+            unsafe { mmap(at as *mut c_void, ARENA_BYTES, access, flags, &file, 0) }.ok()
+        };
+        let middle = address & !(STEP - 1);
+        let places = (1..REACH / STEP)
+            .flat_map(|n| [middle.checked_sub(n * STEP), middle.checked_add(n * STEP)]);
+        let executable = ProtFlags::READ | ProtFlags::EXEC;
+        let run = places
+            .flatten()
+            .filter(|at| (1 << 16..1 << 46).contains(at) || *at < 1 << 47)
+            .find_map(|at| map(at, executable, MapFlags::FIXED_NOREPLACE))?;
+        let writable = ProtFlags::READ | ProtFlags::WRITE;
+        let Some(write) = map(0, writable, MapFlags::empty()) else {
+            // SAFETY: the mapping was made above.
+            let _ = unsafe { munmap(run, ARENA_BYTES) };
+            return None;
+        };
+        Some(Self { run: run as u64, write: write.cast(), used: 0 })
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: both mappings are the arena's, and nothing runs there.
+        unsafe {
+            let _ = munmap(self.run as *mut c_void, ARENA_BYTES);
+            let _ = munmap(self.write.cast(), ARENA_BYTES);
+        }
+    }
+}
+
+/// See the head of this file.
+#[derive(Default)]
+pub struct Cache {
+    arenas: [Option<Arena>; ARENAS],
+}
+
+/// Room in an arena.
+pub struct Room<'a> {
+    /// Where it is run.
+    pub address: u64,
+    pub bytes: &'a mut [u8],
+    /// Where the arena begins.
+    pub start: u64,
+    /// The arena is new.
+    pub is_fresh: bool,
+}
+
+impl Cache {
+    /// Room for at least `least` bytes of code near an address. `None`: the cache is full, or the kernel refuses.
+    pub fn room(&mut self, near: u64, least: usize) -> Option<Room<'_>> {
+        let serves =
+            |arena: &Arena| arena.run.abs_diff(near) < REACH && ARENA_BYTES - arena.used >= least;
+        let place = self.arenas.iter().position(|arena| arena.as_ref().is_some_and(serves));
+        let place = match place {
+            Some(place) => place,
+            None => {
+                let free = self.arenas.iter().position(Option::is_none)?;
+                *self.arenas.get_mut(free)? = Some(Arena::near(near)?);
+                free
+            }
+        };
+        let arena = self.arenas.get_mut(place)?.as_mut()?;
+        // SAFETY: the arena's own bytes, which nothing else refers to.
+        let bytes = unsafe {
+            core::slice::from_raw_parts_mut(arena.write.add(arena.used), ARENA_BYTES - arena.used)
+        };
+        let is_fresh = arena.used == 0;
+        Some(Room { address: arena.run + arena.used as u64, bytes, start: arena.run, is_fresh })
+    }
+
+    /// The first bytes of a room are code now: up to that address.
+    pub fn take(&mut self, end: u64) {
+        for arena in self.arenas.iter_mut().flatten() {
+            if (arena.run..=arena.run + ARENA_BYTES as u64).contains(&end) {
+                arena.used = (end - arena.run).next_multiple_of(16) as usize;
+            }
+        }
+    }
+
+    /// Writes over code.
+    pub fn patch(&mut self, address: u64, bytes: &[u8]) {
+        for arena in self.arenas.iter_mut().flatten() {
+            let from = address.wrapping_sub(arena.run) as usize;
+            if from < ARENA_BYTES && ARENA_BYTES - from >= bytes.len() {
+                // SAFETY: within the arena.
+                unsafe {
+                    arena.write.add(from).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+                }
+            }
+        }
+    }
+
+    /// Forgets all code. Its bytes stay until others are written there.
+    pub fn clear(&mut self) {
+        self.arenas.iter_mut().flatten().for_each(|arena| arena.used = 0);
+    }
+
+    /// Bytes of code.
+    pub fn bytes(&self) -> usize {
+        self.arenas.iter().flatten().map(|arena| arena.used).sum()
+    }
+}

@@ -1,0 +1,286 @@
+//! What translated code finds at `gs:`: places for registers, the log of writes, the way to the translator, the table of indirect branches.
+//!
+//! Invariants:
+//! - A thread that runs translated code has `gs` at a [`Context`], and no other thread has the same one then.
+//! - At a callout all registers of the program are its own: what the translator has borrowed lies in its place again.
+
+use core::arch::{asm, global_asm};
+
+/// Offsets that code is made with.
+pub const RCX_PLACE: u32 = 0;
+pub const RDX_PLACE: u32 = 8;
+pub const RAX_PLACE: u32 = 16;
+pub const TARGET: u32 = 24;
+pub const LOG: u32 = 32;
+pub const REASON: u32 = 40;
+pub const ARGUMENT: u32 = 44;
+pub const CALLOUT: u32 = 48;
+pub const NATIVE_RETURN: u32 = 64;
+/// Where the table of indirect branches begins.
+pub const BRANCHES: u32 = 8192;
+/// Entries of that table, by the low bits of an address.
+pub const BRANCH_COUNT: usize = 1 << 16;
+
+/// Why the program has left translated code.
+#[repr(u32)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// By an exit whose number is the argument.
+    Exit = 0,
+    /// By a branch to the target, which the table does not have.
+    Branch = 1,
+    /// The log has no room for another write.
+    Log = 2,
+    /// A system call follows.
+    SystemCall = 3,
+    /// A repeated string instruction follows; the argument is the bytes of an element.
+    String = 4,
+}
+
+/// An entry of the table of indirect branches.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Branch {
+    /// Minus the address of the program's code: a sum with the target is zero if it is that.
+    pub minus: u64,
+    /// Where it is translated.
+    pub to: u64,
+}
+
+/// See the head of this file.
+#[repr(C, align(4096))]
+pub struct Context {
+    rcx: u64,
+    rdx: u64,
+    rax: u64,
+    /// Where to go on.
+    pub target: u64,
+    /// The end of the log.
+    pub log: u64,
+    pub reason: u32,
+    pub argument: u32,
+    callout: u64,
+    this: u64,
+    native_return: u64,
+    handler: u64,
+    stack: u64,
+    flags: u64,
+    /// What the handler is called with.
+    pub owner: u64,
+    _rest: [u64; 3],
+    /// General registers by their numbers.
+    pub registers: [u64; 16],
+    _gap: [u8; 768],
+    /// The rest of the processor's state.
+    state: [u8; 4096],
+    _end: [u8; 3072],
+    pub branches: [Branch; BRANCH_COUNT],
+}
+
+const _: () = {
+    assert!(core::mem::offset_of!(Context, target) == TARGET as usize);
+    assert!(core::mem::offset_of!(Context, log) == LOG as usize);
+    assert!(core::mem::offset_of!(Context, reason) == REASON as usize);
+    assert!(core::mem::offset_of!(Context, argument) == ARGUMENT as usize);
+    assert!(core::mem::offset_of!(Context, callout) == CALLOUT as usize);
+    assert!(core::mem::offset_of!(Context, native_return) == NATIVE_RETURN as usize);
+    assert!(core::mem::offset_of!(Context, registers) == 128);
+    assert!(core::mem::offset_of!(Context, state) == 1024);
+    assert!(core::mem::offset_of!(Context, branches) == BRANCHES as usize);
+};
+
+// The state that the handler may change: x87, SSE, AVX and AVX-512. Nothing of it is used here.
+global_asm!(
+    ".hidden spandrel_translate_callout",
+    ".globl spandrel_translate_callout",
+    ".type spandrel_translate_callout, @function",
+    "spandrel_translate_callout:",
+    ".cfi_startproc",
+    ".cfi_undefined rip",
+    "mov gs:[128], rax",
+    "mov gs:[136], rcx",
+    "mov gs:[144], rdx",
+    "mov gs:[152], rbx",
+    "mov gs:[160], rsp",
+    "mov gs:[168], rbp",
+    "mov gs:[176], rsi",
+    "mov gs:[184], rdi",
+    "mov gs:[192], r8",
+    "mov gs:[200], r9",
+    "mov gs:[208], r10",
+    "mov gs:[216], r11",
+    "mov gs:[224], r12",
+    "mov gs:[232], r13",
+    "mov gs:[240], r14",
+    "mov gs:[248], r15",
+    "mov rsp, gs:[80]",
+    "pushfq",
+    "pop qword ptr gs:[88]",
+    "cld",
+    "mov rbx, gs:[56]",
+    "mov eax, 0xe7",
+    "xor edx, edx",
+    "xsave [rbx + 1024]",
+    "mov rdi, rbx",
+    "call qword ptr [rbx + 72]",
+    "mov eax, 0xe7",
+    "xor edx, edx",
+    "xrstor [rbx + 1024]",
+    "push qword ptr gs:[88]",
+    "popfq",
+    "mov rax, gs:[128]",
+    "mov rcx, gs:[136]",
+    "mov rdx, gs:[144]",
+    "mov rbx, gs:[152]",
+    "mov rbp, gs:[168]",
+    "mov rsi, gs:[176]",
+    "mov rdi, gs:[184]",
+    "mov r8, gs:[192]",
+    "mov r9, gs:[200]",
+    "mov r10, gs:[208]",
+    "mov r11, gs:[216]",
+    "mov r12, gs:[224]",
+    "mov r13, gs:[232]",
+    "mov r14, gs:[240]",
+    "mov r15, gs:[248]",
+    "mov rsp, gs:[160]",
+    "jmp qword ptr gs:[24]",
+    ".cfi_endproc",
+    ".size spandrel_translate_callout, . - spandrel_translate_callout",
+    // Calls translated code as a function with one argument: its return address is that of the program's own code.
+    ".hidden spandrel_translate_enter",
+    ".globl spandrel_translate_enter",
+    ".type spandrel_translate_enter, @function",
+    "spandrel_translate_enter:",
+    ".cfi_startproc",
+    "push rbp",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset rbp, -16",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
+    "push rbx",
+    "push r12",
+    "push r13",
+    "push r14",
+    "push r15",
+    "sub rsp, 8",
+    ".cfi_offset rbx, -24",
+    ".cfi_offset r12, -32",
+    ".cfi_offset r13, -40",
+    ".cfi_offset r14, -48",
+    ".cfi_offset r15, -56",
+    "lea rax, [rip + spandrel_translate_after]",
+    "push rax",
+    "jmp rsi",
+    ".hidden spandrel_translate_after",
+    ".globl spandrel_translate_after",
+    "spandrel_translate_after:",
+    "add rsp, 8",
+    "pop r15",
+    "pop r14",
+    "pop r13",
+    "pop r12",
+    "pop rbx",
+    "pop rbp",
+    ".cfi_def_cfa rsp, 8",
+    "ret",
+    ".cfi_endproc",
+    ".size spandrel_translate_enter, . - spandrel_translate_enter",
+);
+
+unsafe extern "C" {
+    fn spandrel_translate_callout();
+    fn spandrel_translate_enter(argument: *mut (), code: u64);
+    fn spandrel_translate_after();
+}
+
+/// Where a translated function returns to that [`enter`] has called.
+pub fn after() -> u64 {
+    spandrel_translate_after as *const () as u64
+}
+
+/// What translated code calls out to; the answer is in [`Context::target`].
+pub type Handler = unsafe extern "C" fn(*mut Context);
+
+impl Context {
+    /// Makes a context of zeroes ready. `stack`: the end of the handler's stack.
+    ///
+    /// # Safety
+    /// The context lies at `at`.
+    pub unsafe fn begin(at: *mut Self, handler: Handler, stack: u64) {
+        // SAFETY: promised by the caller.
+        let this = unsafe { &mut *at };
+        this.this = at as u64;
+        this.callout = spandrel_translate_callout as *const () as u64;
+        this.handler = handler as *const () as u64;
+        this.stack = stack;
+    }
+
+    /// Forgets all translations for indirect branches, but for the end of what [`enter`] has called.
+    pub fn clear_branches(&mut self) {
+        // Of no address: a program has no code at the last one.
+        self.branches.fill(Branch { minus: 1, to: 0 });
+        self.set_branch(after(), after());
+    }
+
+    /// Names the translation of an address for indirect branches.
+    pub fn set_branch(&mut self, from: u64, to: u64) {
+        if let Some(place) = self.branches.get_mut(from as usize % BRANCH_COUNT) {
+            *place = Branch { minus: from.wrapping_neg(), to };
+        }
+    }
+}
+
+/// The thread's `gs`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment(u64);
+
+/// Whether a program may set the segment by an instruction (`HWCAP2_FSGSBASE`).
+fn has_instructions() -> bool {
+    // SAFETY: no preconditions.
+    unsafe { libc::getauxval(libc::AT_HWCAP2) & 2 != 0 }
+}
+
+impl Segment {
+    const ARCH_SET_GS: i32 = 0x1001;
+    const ARCH_GET_GS: i32 = 0x1004;
+
+    /// What it is now.
+    pub fn now() -> Self {
+        let mut at = 0u64;
+        if has_instructions() {
+            // SAFETY: the kernel allows the instruction.
+            unsafe { asm!("rdgsbase {}", out(reg) at, options(nostack, preserves_flags)) };
+        } else {
+            // SAFETY: the address of a variable.
+            unsafe { libc::syscall(libc::SYS_arch_prctl, Self::ARCH_GET_GS, &raw mut at) };
+        }
+        Self(at)
+    }
+
+    /// That of a context.
+    pub fn of(context: *const Context) -> Self {
+        Self(context as u64)
+    }
+
+    /// # Safety
+    /// The thread uses what lies there, or nothing.
+    pub unsafe fn set(self) {
+        if has_instructions() {
+            // SAFETY: the kernel allows the instruction; the caller promises the rest.
+            unsafe { asm!("wrgsbase {}", in(reg) self.0, options(nostack, preserves_flags)) };
+        } else {
+            // SAFETY: promised by the caller.
+            unsafe { libc::syscall(libc::SYS_arch_prctl, Self::ARCH_SET_GS, self.0) };
+        }
+    }
+}
+
+/// Runs translated code as a function.
+///
+/// # Safety
+/// The thread's segment is the context that the code was made for.
+pub unsafe fn enter(code: u64, argument: *mut ()) {
+    // SAFETY: promised by the caller.
+    unsafe { spandrel_translate_enter(argument, code) };
+}

@@ -1,0 +1,254 @@
+//! What the translator needs to know of an instruction. The decoder behind the trait can be another one.
+
+use iced_x86::{
+    Code, Decoder as Iced, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
+    InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
+};
+
+use super::emit::{Gpr, Place};
+
+/// Bytes of the longest instruction.
+pub const LONGEST: usize = 15;
+/// Writes to memory of one instruction, beside those to the stack.
+pub const MOST_WRITES: usize = 2;
+
+/// Why an instruction cannot be translated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unknown {
+    /// No instruction that the decoder knows.
+    Instruction,
+    /// It writes through a vector of addresses.
+    Scatter,
+    /// It uses the segment that the translator has for itself.
+    Segment,
+    /// It writes a number of bytes that is not known.
+    Size,
+    /// It enters the kernel otherwise than by `syscall`, or leaves the code segment.
+    Gate,
+    /// It begins or ends a transaction of the processor.
+    Transaction,
+}
+
+/// What an instruction does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flow {
+    /// The next instruction.
+    Next,
+    Jump(u64),
+    /// To one of two places. `is_short`: there is no form of it with 32 bits of distance.
+    Branch {
+        to: u64,
+        is_short: bool,
+    },
+    Call(u64),
+    JumpTo(Operand),
+    CallTo(Operand),
+    /// And takes that number of bytes more off the stack.
+    Return(u16),
+    SystemCall,
+    /// It raises an exception of the processor.
+    Trap,
+}
+
+/// What leads to a place that is not known before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operand {
+    Register(Gpr),
+    Memory(Place),
+}
+
+/// A write to memory that is not the stack's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Write {
+    pub place: Place,
+    /// At least as many as are written.
+    pub bytes: u32,
+    /// Other processors see it as one with what the instruction has read there.
+    pub is_atomic: bool,
+}
+
+/// A decoded instruction.
+#[derive(Clone, Copy, Debug)]
+pub struct Decoded {
+    pub len: usize,
+    pub flow: Flow,
+    pub writes: [Option<Write>; MOST_WRITES],
+    /// A string instruction that is repeated: bytes of each element that it writes at rdi; 0: it writes none.
+    pub repeated: Option<u32>,
+    /// Where in the instruction the distance of an operand relative to the instruction pointer lies, and the operand's address.
+    pub relative: Option<(usize, u64)>,
+}
+
+/// Tells of instructions.
+pub trait Decode {
+    /// The first instruction of these bytes, which lie at `at`.
+    ///
+    /// # Errors
+    /// [`Unknown`].
+    fn decode(&mut self, bytes: &[u8], at: u64) -> Result<Decoded, Unknown>;
+}
+
+/// The decoder of the crate `iced-x86`.
+pub struct Decoder {
+    info: InstructionInfoFactory,
+    /// Bytes that `xsave` writes at most.
+    state_bytes: u32,
+}
+
+impl Default for Decoder {
+    /// Allocates all that it will ever need.
+    fn default() -> Self {
+        // SAFETY: each processor of 64 bits has it.
+        let leaf = core::arch::x86_64::__cpuid_count(0xd, 0);
+        let mut decoder = Self {
+            info: InstructionInfoFactory::new(),
+            state_bytes: leaf.ecx.max(leaf.ebx).max(576),
+        };
+        // The longest list of registers (`vzeroall`), and one of memory: the lists keep their room.
+        for bytes in [&[0xc5, 0xfc, 0x77][..], &[0xc8, 0xff, 0xff, 31], &[0xf3, 0xa4]] {
+            let _ = decoder.decode(bytes, 0);
+        }
+        decoder
+    }
+}
+
+fn gpr(register: Register) -> Option<Gpr> {
+    let full = register.full_register();
+    (Register::RAX..=Register::R15)
+        .contains(&full)
+        .then(|| Gpr((full as u32 - Register::RAX as u32) as u8))
+}
+
+/// The place of a memory operand of the instruction itself.
+fn place(base: Register, index: Register, scale: u32, displacement: u64) -> Result<Place, Unknown> {
+    if base.is_ip() {
+        return Ok(Place::At(displacement));
+    }
+    if base == Register::None && index == Register::None {
+        return Ok(Place::At(displacement));
+    }
+    if index.is_vector_register() {
+        return Err(Unknown::Scatter);
+    }
+    let is_32_bit = base.is_gpr32() || index.is_gpr32();
+    let scale = scale.trailing_zeros() as u8;
+    let index = gpr(index).map(|index| (index, scale));
+    Ok(Place::Sum { base: gpr(base), index, displacement: displacement as i32, is_32_bit })
+}
+
+fn operand(instruction: &Instruction) -> Result<Operand, Unknown> {
+    match instruction.op0_kind() {
+        OpKind::Register => {
+            gpr(instruction.op0_register()).map(Operand::Register).ok_or(Unknown::Gate)
+        }
+        OpKind::Memory if matches!(instruction.memory_segment(), Register::FS | Register::GS) => {
+            Err(Unknown::Segment)
+        }
+        OpKind::Memory => place(
+            instruction.memory_base(),
+            instruction.memory_index(),
+            instruction.memory_index_scale(),
+            instruction.memory_displacement64(),
+        )
+        .map(Operand::Memory),
+        _ => Err(Unknown::Gate),
+    }
+}
+
+fn flow(instruction: &Instruction) -> Result<Flow, Unknown> {
+    Ok(match (instruction.code(), instruction.flow_control()) {
+        (Code::Syscall, _) => Flow::SystemCall,
+        (_, FlowControl::Next) => Flow::Next,
+        (_, FlowControl::UnconditionalBranch) if instruction.is_jmp_short_or_near() => {
+            Flow::Jump(instruction.near_branch_target())
+        }
+        (_, FlowControl::ConditionalBranch) => {
+            let is_short = !instruction.is_jcc_short_or_near();
+            Flow::Branch { to: instruction.near_branch_target(), is_short }
+        }
+        (_, FlowControl::Call) if instruction.is_call_near() => {
+            Flow::Call(instruction.near_branch_target())
+        }
+        (_, FlowControl::IndirectBranch) if instruction.is_jmp_near_indirect() => {
+            Flow::JumpTo(operand(instruction)?)
+        }
+        (_, FlowControl::IndirectCall) if instruction.is_call_near_indirect() => {
+            Flow::CallTo(operand(instruction)?)
+        }
+        (Code::Retnq, _) => Flow::Return(0),
+        (Code::Retnq_imm16, _) => Flow::Return(instruction.immediate16()),
+        (Code::Int3, _) | (_, FlowControl::Exception) => Flow::Trap,
+        (_, FlowControl::XbeginXabortXend) => return Err(Unknown::Transaction),
+        _ => return Err(Unknown::Gate),
+    })
+}
+
+/// The write of a memory access, if it is one that counts. `state_bytes`: what `xsave` writes at most.
+fn write_of(
+    instruction: &Instruction,
+    used: &UsedMemory,
+    state_bytes: u32,
+) -> Result<Option<Write>, Unknown> {
+    use Mnemonic::{Xsave, Xsave64, Xsavec, Xsavec64, Xsaveopt, Xsaveopt64};
+    let writes = matches!(
+        used.access(),
+        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+    );
+    // The thread's own variables, and the stack.
+    let is_own =
+        used.segment() == Register::FS || matches!(used.base(), Register::RSP | Register::ESP);
+    if !writes || is_own {
+        return Ok(None);
+    }
+    if used.segment() == Register::GS {
+        return Err(Unknown::Segment);
+    }
+    let is_state = matches!(
+        instruction.mnemonic(),
+        Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64
+    );
+    // Of a repeated instruction the size of an element.
+    let is_string = instruction.is_string_instruction();
+    let size = if is_string { instruction.memory_size() } else { used.memory_size() };
+    let bytes = match size.size() {
+        _ if is_state => state_bytes,
+        0 => return Err(Unknown::Size),
+        bytes => u32::try_from(bytes).map_err(|_| Unknown::Size)?,
+    };
+    let place = place(used.base(), used.index(), used.scale(), used.displacement())?;
+    let is_atomic = instruction.has_lock_prefix() || instruction.mnemonic() == Mnemonic::Xchg;
+    Ok(Some(Write { place, bytes, is_atomic }))
+}
+
+impl Decode for Decoder {
+    fn decode(&mut self, bytes: &[u8], at: u64) -> Result<Decoded, Unknown> {
+        let mut iced = Iced::with_ip(64, bytes, at, DecoderOptions::NONE);
+        let mut instruction = Instruction::default();
+        iced.decode_out(&mut instruction);
+        if instruction.is_invalid() {
+            return Err(Unknown::Instruction);
+        }
+        let flow = flow(&instruction)?;
+        let len = instruction.len();
+        let relative = instruction.is_ip_rel_memory_operand().then(|| {
+            let offset = iced.get_constant_offsets(&instruction).displacement_offset();
+            (offset, instruction.ip_rel_memory_address())
+        });
+        let is_repeated = instruction.is_string_instruction()
+            && (instruction.has_rep_prefix() || instruction.has_repne_prefix());
+        let mut writes = [None; MOST_WRITES];
+        let mut count = 0;
+        let info = InstructionInfoOptions::NO_REGISTER_USAGE;
+        for memory in self.info.info_options(&instruction, info).used_memory() {
+            if let Some(write) = write_of(&instruction, memory, self.state_bytes)? {
+                *writes.get_mut(count).ok_or(Unknown::Size)? = Some(write);
+                count += 1;
+            }
+        }
+        let repeated = is_repeated.then(|| writes[0].map_or(0, |write| write.bytes));
+        if is_repeated {
+            writes = [None; MOST_WRITES];
+        }
+        Ok(Decoded { len, flow, writes, repeated, relative })
+    }
+}

@@ -1,0 +1,419 @@
+//! What any machine code writes: a command's code is translated as it runs, and its copy notes each write.
+//!
+//! Only the thread that runs a batch runs translated code, and only within the batch; all else is native.
+//!
+//! - `decode`: what an instruction does.
+//! - `rewrite`: a block of code that does the same and notes its writes.
+//! - `cache`: memory for translated code.
+//! - `tables`: what was translated.
+//! - `system`: what system calls write.
+//! - `context`: the way into translated code and out of it.
+
+mod cache;
+mod context;
+mod decode;
+mod emit;
+mod modules;
+mod rewrite;
+mod serial;
+mod system;
+mod tables;
+
+use core::ptr::NonNull;
+
+use spandrel_os::message::say;
+use spandrel_os::vm;
+use spandrel_pages::PAGE_BYTES;
+
+use crate::Refused;
+use cache::{ARENAS, Cache};
+use context::{Context, Reason, Segment};
+use decode::{Decoder, LONGEST};
+use emit::Emitter;
+use modules::Ranges;
+use rewrite::{ATOMIC, Refusal, Rewriter, Source, Window};
+use serial::Seen;
+use system::Call;
+use tables::Tables;
+
+/// Bytes of the log of writes: its end is a multiple of this, and all of it lies before that.
+const LOG_BYTES: usize = 1 << 16;
+/// Bytes of the stack that the translator runs on.
+const STACK_BYTES: usize = 256 << 10;
+/// Functions that are not translated, at most.
+const MOST_NATIVE: usize = 16;
+
+/// The code of this process.
+struct Process;
+
+impl Source for Process {
+    fn bytes(&self, at: u64, into: &mut [u8; LONGEST]) -> usize {
+        let rest = PAGE_BYTES - at as usize % PAGE_BYTES;
+        let next = (at as usize + rest) as *mut u8;
+        let len = if rest >= LONGEST || vm::is_mapped(next) { LONGEST } else { rest };
+        // SAFETY: the program runs there next; what lies behind its page is mapped.
+        unsafe { into.as_mut_ptr().copy_from_nonoverlapping(at as *const u8, len) };
+        len
+    }
+}
+
+/// Figures of a translator.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Figures {
+    /// Blocks that were translated.
+    pub blocks: usize,
+    /// Bytes of their translations.
+    pub bytes: usize,
+    /// Times that translated code has called out.
+    pub calls_out: u64,
+}
+
+/// What takes the writes of translated code.
+pub trait Sink {
+    /// Bytes are written at an address of the window, or were. Called by the thread that runs the code, and on a stack of its own.
+    fn note(&self, at: *const u8, bytes: usize);
+
+    /// The same, of one to eight bytes that were `before`, and that other threads may change as well.
+    fn note_atomic(&self, at: *const u8, bytes: usize, before: u64) {
+        let _ = before;
+        self.note(at, bytes);
+    }
+}
+
+/// See the head of this file.
+pub struct Translator<S> {
+    context: NonNull<Context>,
+    stack: NonNull<u8>,
+    log: NonNull<u8>,
+    cache: Cache,
+    tables: Tables,
+    decoder: Decoder,
+    window: Window,
+    native: [u64; MOST_NATIVE],
+    /// Where lookups lie, one for each arena: the arena's start, and the code.
+    lookups: [(u64, u64); ARENAS],
+    sink: S,
+    calls_out: u64,
+    /// Code was written or changed, that number of times.
+    changes: u64,
+    seen: Seen,
+    /// Where the code lies that was translated.
+    ranges: Ranges,
+    /// Some of it was unmapped.
+    is_stale: bool,
+    /// Blocks at most: all are forgotten then.
+    most_blocks: usize,
+    flushes: u64,
+}
+
+/// Bytes of a context, in whole pages.
+const CONTEXT_BYTES: usize = size_of::<Context>();
+
+fn open(bytes: usize) -> Result<NonNull<u8>, Refused> {
+    let at = vm::reserve_small(bytes).ok_or(Refused::Memory)?;
+    // SAFETY: reserved by the call above.
+    if unsafe { vm::open(at.as_ptr(), bytes) } { Ok(at) } else { Err(Refused::Memory) }
+}
+
+impl<S: Sink> Translator<S> {
+    /// One that notes writes to `bytes` bytes at `from`, and does not translate the functions of `native`, which return and do not unwind.
+    ///
+    /// # Errors
+    /// [`Refused::Memory`].
+    pub fn new((from, bytes): (usize, usize), native: &[usize], sink: S) -> Result<Self, Refused> {
+        let context = open(CONTEXT_BYTES)?.cast::<Context>();
+        let (stack, log) = (open(STACK_BYTES)?, open(2 * LOG_BYTES)?);
+        let mut functions = [0; MOST_NATIVE];
+        let all = native.iter().zip(&mut functions);
+        all.for_each(|(function, place)| *place = *function as u64);
+        // SAFETY: the context lies there, in zeroes.
+        unsafe {
+            Context::begin(
+                context.as_ptr(),
+                handle::<S>,
+                stack.as_ptr() as u64 + STACK_BYTES as u64,
+            );
+        }
+        let mut translator = Self {
+            context,
+            stack,
+            log,
+            cache: Cache::default(),
+            tables: Tables::new()?,
+            decoder: Decoder::default(),
+            window: Window::new(from as u64, bytes as u64),
+            native: functions,
+            lookups: [(0, 0); ARENAS],
+            sink,
+            calls_out: 0,
+            changes: 0,
+            seen: Seen::default(),
+            ranges: Ranges::default(),
+            is_stale: false,
+            most_blocks: tables::BLOCKS,
+            flushes: 0,
+        };
+        translator.context().log = translator.log_start();
+        translator.context().clear_branches();
+        Ok(translator)
+    }
+
+    fn context(&mut self) -> &mut Context {
+        // SAFETY: this value's own, and translated code does not run.
+        unsafe { self.context.as_mut() }
+    }
+
+    /// A multiple of its length.
+    fn log_start(&self) -> u64 {
+        (self.log.as_ptr() as u64).next_multiple_of(LOG_BYTES as u64)
+    }
+
+    /// Takes all writes out of the log.
+    fn drain_log(&mut self) {
+        let (start, end) = (self.log_start(), self.context().log);
+        for at in (start..end).step_by(rewrite::ENTRY_BYTES as usize) {
+            // SAFETY: within the log, whose entries before its end are written.
+            let [address, bytes, before, _] = unsafe { *(at as *const [u64; 4]) };
+            let (len, is_atomic) = (bytes & !u64::from(ATOMIC), bytes & u64::from(ATOMIC) != 0);
+            if !self.window.has(address, len) {
+                continue;
+            }
+            let at = address as *const u8;
+            match is_atomic {
+                true => self.sink.note_atomic(at, len as usize, before),
+                false => self.sink.note(at, len as usize),
+            }
+        }
+        self.context().log = start;
+    }
+
+    /// Notes a write, if it is one to what is durable.
+    fn note(&mut self, at: u64, bytes: u64) {
+        if self.window.has(at, bytes) {
+            self.sink.note(at as *const u8, bytes as usize);
+        }
+    }
+
+    /// Runs a function with its argument, and notes what it writes.
+    ///
+    /// # Safety
+    /// The function may be called with that argument, and does not unwind.
+    pub unsafe fn run(&mut self, function: unsafe extern "C" fn(*mut ()), argument: *mut ()) {
+        let before = Segment::now();
+        self.context().owner = &raw mut *self as u64;
+        if core::mem::take(&mut self.is_stale) {
+            self.flush();
+        }
+        self.seen.see(self.changes);
+        let code = self.code_of(function as *const () as u64);
+        // SAFETY: the context is this thread's, as it has the translator; the code was made for it.
+        unsafe {
+            Segment::of(self.context.as_ptr()).set();
+            context::enter(code, argument);
+            before.set();
+        }
+        self.seen.note(self.changes);
+        self.drain_log();
+    }
+
+    /// Runs a closure, which does not unwind, and notes what it writes.
+    pub fn call<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        /// A closure before it has run, and its result after.
+        struct Call<F, R>(Option<F>, Option<R>);
+        unsafe extern "C" fn call<F: FnOnce() -> R, R>(argument: *mut ()) {
+            // SAFETY: the argument is that of `run`.
+            let call = unsafe { &mut *argument.cast::<Call<F, R>>() };
+            call.1 = call.0.take().map(|work| work());
+        }
+        fn function<F: FnOnce() -> R, R>(_: &Call<F, R>) -> unsafe extern "C" fn(*mut ()) {
+            call::<F, R>
+        }
+        let mut this = Call(Some(work), None);
+        let function = function(&this);
+        // SAFETY: the function takes that argument.
+        unsafe { self.run(function, (&raw mut this).cast()) };
+        match this.1 {
+            Some(result) => result,
+            // The function has returned.
+            None => refuse(0, Refusal::Full),
+        }
+    }
+
+    /// What takes the writes.
+    pub fn sink(&self) -> &S {
+        &self.sink
+    }
+
+    /// Figures since the beginning.
+    pub fn figures(&self) -> Figures {
+        let (blocks, bytes) = (self.tables.count(), self.cache.bytes());
+        Figures { blocks, bytes, calls_out: self.calls_out }
+    }
+
+    /// Forgets all translations. No code is in the middle of a block: return addresses are those of the program's own code.
+    fn flush(&mut self) {
+        self.cache.clear();
+        self.tables.clear();
+        self.lookups = [(0, 0); ARENAS];
+        self.ranges = Ranges::default();
+        self.flushes += 1;
+        self.context().clear_branches();
+    }
+
+    /// The translation of the code at an address, which is made if there is none. No code is in the middle of a block.
+    fn code_of(&mut self, from: u64) -> u64 {
+        if from == context::after() {
+            return from;
+        }
+        if let Some(code) = self.tables.block(from) {
+            return code;
+        }
+        let is_full = self.tables.count() >= self.most_blocks;
+        match if is_full { Err(Refusal::Full) } else { self.translate(from) } {
+            Ok(code) => code,
+            Err(Refusal::Full) => {
+                self.flush();
+                self.translate(from).unwrap_or_else(|why| refuse(from, why))
+            }
+            Err(why) => refuse(from, why),
+        }
+    }
+
+    fn translate(&mut self, from: u64) -> Result<u64, Refusal> {
+        let room = self.cache.room(from, rewrite::MOST_BYTES).ok_or(Refusal::Full)?;
+        self.changes += 1;
+        self.ranges.add(from);
+        let (start, address) = (room.start, room.address);
+        let mut code = Emitter::new(room.bytes, address);
+        if room.is_fresh {
+            let free = self.lookups.iter_mut().find(|(_, code)| *code == 0);
+            *free.ok_or(Refusal::Full)? = (start, code.here());
+            rewrite::lookup(&mut code);
+        }
+        let lookup = self.lookups.iter().find(|lookup| lookup.0 == start);
+        let lookup = lookup.map_or(0, |(_, code)| *code);
+        let to = code.here();
+        if self.native.contains(&from) {
+            rewrite::native(&mut code, from, lookup);
+        } else {
+            let (decoder, tables, window) = (&mut self.decoder, &mut self.tables, self.window);
+            let mut rewriter = Rewriter { decoder, source: &Process, tables, window, lookup };
+            rewriter.block(from, &mut code)?;
+        }
+        code.len().ok_or(Refusal::Full)?;
+        let end = code.here();
+        self.cache.take(end);
+        if self.tables.set_block(from, to) { Ok(to) } else { Err(Refusal::Full) }
+    }
+
+    /// Has an exit lead to the code that it leads to.
+    fn link(&mut self, number: u32) -> u64 {
+        let Some(exit) = self.tables.exit(number) else { refuse(0, Refusal::Full) };
+        let flushes = self.flushes;
+        let to = self.code_of(exit.target);
+        if self.flushes != flushes {
+            return to;
+        }
+        self.changes += 1;
+        let distance = |from: u64| i32::try_from(to.wrapping_sub(from) as i64).ok();
+        match distance(exit.stub + 5) {
+            Some(distance) => {
+                let [a, b, c, d] = distance.to_le_bytes();
+                self.cache.patch(exit.stub, &[0xe9, a, b, c, d]);
+            }
+            None => self.cache.patch(exit.stub, &rewrite::far_jump(to)),
+        }
+        if let Some(distance) = distance(exit.site + 4).filter(|_| exit.site != 0) {
+            self.cache.patch(exit.site, &distance.to_le_bytes());
+        }
+        to
+    }
+
+    /// A system call follows.
+    fn system_call(&mut self) {
+        let window = self.window;
+        let context = self.context();
+        // rax; rdi, rsi, rdx, r10, r8, r9.
+        let [number, _, c, _, _, _, b, a, e, f, d, ..] = context.registers;
+        let sink = &self.sink;
+        let mut note = |at: u64, bytes: u64| {
+            if window.has(at, bytes) {
+                sink.note(at as *const u8, bytes as usize);
+            }
+        };
+        // SAFETY: the program makes the call next.
+        match unsafe { system::call(number, [a, b, c, d, e, f], window, &mut note) } {
+            Call::Made => {}
+            Call::Unmaps(at, bytes) => self.is_stale |= self.ranges.touch(at, bytes),
+            Call::Forks => self.context().target += rewrite::FORKS_AFTER,
+            Call::Refused => refuse_call(number),
+        }
+    }
+
+    /// What translated code calls out for.
+    fn answer(&mut self) {
+        self.calls_out += 1;
+        let context = self.context();
+        let (reason, argument, target) = (context.reason, context.argument, context.target);
+        if reason == Reason::Exit as u32 {
+            let to = self.link(argument);
+            self.context().target = to;
+        } else if reason == Reason::Branch as u32 {
+            let to = self.code_of(target);
+            self.context().set_branch(target, to);
+            self.context().target = to;
+        } else if reason == Reason::Log as u32 {
+            self.drain_log();
+        } else if reason == Reason::SystemCall as u32 {
+            self.system_call();
+        } else if reason == Reason::String as u32 {
+            let context = self.context();
+            let (count, to) = (context.registers[1], context.registers[7]);
+            let bytes = count.saturating_mul(argument.into());
+            self.note(to, bytes);
+        }
+    }
+}
+
+impl<S> Drop for Translator<S> {
+    fn drop(&mut self) {
+        // SAFETY: this value's own, which nothing uses any more.
+        unsafe {
+            vm::release(self.context.as_ptr().cast(), CONTEXT_BYTES);
+            vm::release(self.stack.as_ptr(), STACK_BYTES);
+            vm::release(self.log.as_ptr(), 2 * LOG_BYTES);
+        }
+    }
+}
+
+/// Called by translated code, on the translator's stack.
+unsafe extern "C" fn handle<S: Sink>(context: *mut Context) {
+    // SAFETY: the owner lives while its code runs, and waits for it.
+    unsafe {
+        let owner = (*context).owner as *mut Translator<S>;
+        (*owner).answer();
+    }
+}
+
+/// The program cannot go on: what it would do next cannot be captured.
+fn refuse(at: u64, why: Refusal) -> ! {
+    // SAFETY: the program runs there next.
+    let bytes = if at == 0 { [0; LONGEST] } else { unsafe { *(at as *const [u8; LONGEST]) } };
+    say(format_args!(
+        "a command of a durable state does at {at:#x} what cannot be captured ({why:?}; {bytes:02x?}): it ends here, and the state is as the last command has left it"
+    ));
+    // SAFETY: no preconditions.
+    unsafe { libc::abort() }
+}
+
+/// As above, for a system call.
+fn refuse_call(number: u64) -> ! {
+    say(format_args!(
+        "a command of a durable state makes the system call {number}, of which it is not known what it writes: it ends here, and the state is as the last command has left it"
+    ));
+    // SAFETY: no preconditions.
+    unsafe { libc::abort() }
+}
+
+#[cfg(test)]
+mod tests;

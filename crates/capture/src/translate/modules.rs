@@ -1,0 +1,50 @@
+//! Where the code lies that was translated, roughly: whether a mapping that goes has some of it.
+
+/// Ranges that are told from each other.
+const RANGES: usize = 16;
+/// Code that lies nearer is one range.
+const NEAR: u64 = 16 << 20;
+
+/// Ranges of addresses.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Ranges([(u64, u64); RANGES]);
+
+impl Ranges {
+    /// There is code at an address.
+    pub fn add(&mut self, at: u64) {
+        let near = |range: &(u64, u64)| {
+            range.1 == 0 || at.saturating_add(NEAR) >= range.0 && at <= range.1.saturating_add(NEAR)
+        };
+        // Of too many ranges the last one is that of all the rest.
+        let place = self.0.iter().position(near).unwrap_or(RANGES - 1);
+        if let Some(range) = self.0.get_mut(place) {
+            *range = match range.1 {
+                0 => (at, at),
+                _ => (range.0.min(at), range.1.max(at)),
+            };
+        }
+    }
+
+    /// Whether some of these bytes lie in a range.
+    pub fn touch(&self, at: u64, bytes: u64) -> bool {
+        let end = at.saturating_add(bytes);
+        self.0.iter().any(|(from, to)| *to != 0 && at <= *to && *from < end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_in_its_range() {
+        let mut ranges = Ranges::default();
+        for number in 1..100 {
+            ranges.add(number << 30);
+            ranges.add((number << 30) + 5000);
+        }
+        assert!((1..100).all(|number| ranges.touch((number << 30) + 4096, 4096)));
+        assert!(!ranges.touch((1 << 30) + 8192, 1 << 20));
+        assert!(!ranges.touch(4096, 4096));
+    }
+}

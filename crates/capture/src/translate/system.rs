@@ -1,0 +1,269 @@
+//! What system calls of a command write to its memory. The kernel's stores are no instructions: they are noted before the call.
+//!
+//! Fail closed: a call that is not known here is refused. So is one that would change the mappings of what is durable.
+
+use super::rewrite::Window;
+
+/// What is to become of a system call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Call {
+    /// It is made as it is.
+    Made,
+    /// It returns twice: the child goes on with the program's own code, and notes nothing.
+    Forks,
+    /// It may take the code away that lies in these bytes.
+    Unmaps(u64, u64),
+    /// It is not known, or would take the durable memory away.
+    Refused,
+}
+
+/// Bytes of what the kernel fills in.
+const STAT: u64 = 144;
+const STATX: u64 = 256;
+const TIME: u64 = 16;
+const ADDRESS: u64 = 128;
+const USAGE: u64 = 144;
+const INFO: u64 = 128;
+const NAMES: u64 = 390;
+const SETS: u64 = 128;
+const MOST_VECTORS: u64 = 1024;
+
+/// A vector of buffers, as the program has it in memory.
+///
+/// # Safety
+/// The program calls the kernel with that vector next.
+unsafe fn each_buffer(at: u64, count: u64, note: &mut dyn FnMut(u64, u64)) {
+    for number in 0..count.min(MOST_VECTORS) {
+        // SAFETY: promised by the caller. A vector that cannot be read ends the program, where the kernel would return an error.
+        let [base, len] = unsafe { ((at + number * 16) as *const [u64; 2]).read_unaligned() };
+        note(base, len);
+    }
+}
+
+/// Tells of the system call of that number and those arguments. `note` is called with the address and the number of bytes of all that the kernel may write.
+///
+/// # Safety
+/// The program makes the call next.
+pub unsafe fn call(
+    number: u64,
+    [a, b, c, d, e, f]: [u64; 6],
+    window: Window,
+    note: &mut dyn FnMut(u64, u64),
+) -> Call {
+    let _ = f;
+    let Ok(number) = i64::try_from(number) else { return Call::Refused };
+    let changes = |at: u64, bytes: u64| match window.has(at, bytes.max(1)) {
+        true => Call::Refused,
+        false => Call::Unmaps(at, bytes),
+    };
+    match number {
+        // Buffers.
+        libc::SYS_read | libc::SYS_pread64 | libc::SYS_readlink | libc::SYS_getdents64 => {
+            note(b, c)
+        }
+        libc::SYS_readlinkat => note(c, d),
+        libc::SYS_getrandom | libc::SYS_getcwd => note(a, b),
+        libc::SYS_recvfrom => {
+            [(b, c), (e, ADDRESS), (f, 4)].iter().for_each(|(at, len)| note(*at, *len))
+        }
+        // SAFETY: promised by the caller.
+        libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 => unsafe {
+            each_buffer(b, c, note)
+        },
+        libc::SYS_recvmsg if b != 0 => {
+            // SAFETY: promised by the caller.
+            let head = unsafe { (b as *const [u64; 7]).read_unaligned() };
+            let [name, _, vector, count, control, control_len, _] = head;
+            [(b, 56), (name, ADDRESS), (control, control_len)]
+                .iter()
+                .for_each(|(at, len)| note(*at, *len));
+            // SAFETY: as above.
+            unsafe { each_buffer(vector, count, note) };
+        }
+        libc::SYS_sched_getaffinity => note(c, b),
+        // Records.
+        libc::SYS_fstat | libc::SYS_stat | libc::SYS_lstat => note(b, STAT),
+        libc::SYS_newfstatat => note(c, STAT),
+        libc::SYS_statx => note(e, STATX),
+        libc::SYS_clock_gettime
+        | libc::SYS_clock_getres
+        | libc::SYS_nanosleep
+        | libc::SYS_getrlimit => {
+            note(b, TIME);
+        }
+        libc::SYS_clock_nanosleep | libc::SYS_prlimit64 => note(d, TIME),
+        libc::SYS_gettimeofday => [(a, TIME), (b, 8)].iter().for_each(|(at, len)| note(*at, *len)),
+        libc::SYS_time => note(a, 8),
+        libc::SYS_getcpu => [(a, 4), (b, 4)].iter().for_each(|(at, len)| note(*at, *len)),
+        libc::SYS_uname => note(a, NAMES),
+        libc::SYS_sysinfo | libc::SYS_times => note(a, INFO),
+        libc::SYS_getrusage => note(b, USAGE),
+        libc::SYS_wait4 => [(b, 4), (d, USAGE)].iter().for_each(|(at, len)| note(*at, *len)),
+        libc::SYS_waitid => [(c, INFO), (e, USAGE)].iter().for_each(|(at, len)| note(*at, *len)),
+        libc::SYS_mincore => note(c, b.div_ceil(4096)),
+        libc::SYS_pipe | libc::SYS_pipe2 => note(a, 8),
+        libc::SYS_socketpair => note(d, 8),
+        libc::SYS_accept | libc::SYS_accept4 | libc::SYS_getsockname | libc::SYS_getpeername => {
+            [(b, ADDRESS), (c, 4)].iter().for_each(|(at, len)| note(*at, *len));
+        }
+        libc::SYS_getsockopt if e != 0 => {
+            // SAFETY: promised by the caller.
+            let len = unsafe { (e as *const u32).read_unaligned() };
+            [(d, len.into()), (e, 4)].iter().for_each(|(at, len)| note(*at, *len));
+        }
+        libc::SYS_poll | libc::SYS_ppoll => note(a, b.saturating_mul(8)),
+        libc::SYS_select | libc::SYS_pselect6 => {
+            [(b, SETS), (c, SETS), (d, SETS), (e, TIME)]
+                .iter()
+                .for_each(|(at, len)| note(*at, *len));
+        }
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => {
+            note(b, c.saturating_mul(12));
+        }
+        libc::SYS_rt_sigprocmask => note(c, d),
+        libc::SYS_rt_sigaction => note(c, 32),
+        libc::SYS_sigaltstack => note(b, 24),
+        libc::SYS_fcntl if [libc::F_GETLK, libc::F_OFD_GETLK].contains(&(b as i32)) => note(c, 32),
+        libc::SYS_fcntl => {}
+        libc::SYS_ioctl => match b as libc::Ioctl {
+            libc::TCGETS => note(c, 64),
+            libc::TIOCGWINSZ | libc::FIONREAD => note(c, 8),
+            _ => return Call::Refused,
+        },
+        libc::SYS_futex => [(a, 4), (e, 4)].iter().for_each(|(at, len)| note(*at, *len)),
+        libc::SYS_prctl => [b, c, d, e].iter().for_each(|at| note(*at, 64)),
+        libc::SYS_arch_prctl if matches!(a, 0x1003 | 0x1004) => note(b, 8),
+        // Mappings.
+        libc::SYS_mmap | libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_madvise => {
+            return changes(a, b);
+        }
+        libc::SYS_mremap => {
+            let (old, new) = (changes(a, b), changes(e, c));
+            return if new == Call::Refused { new } else { old };
+        }
+        libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => {
+            return Call::Forks;
+        }
+        // What writes nothing.
+        libc::SYS_write
+        | libc::SYS_pwrite64
+        | libc::SYS_writev
+        | libc::SYS_pwritev
+        | libc::SYS_pwritev2
+        | libc::SYS_sendto
+        | libc::SYS_sendmsg
+        | libc::SYS_sendfile
+        | libc::SYS_open
+        | libc::SYS_openat
+        | libc::SYS_creat
+        | libc::SYS_close
+        | libc::SYS_lseek
+        | libc::SYS_access
+        | libc::SYS_faccessat
+        | libc::SYS_faccessat2
+        | libc::SYS_dup
+        | libc::SYS_dup2
+        | libc::SYS_dup3
+        | libc::SYS_brk
+        | libc::SYS_sched_yield
+        | libc::SYS_getpid
+        | libc::SYS_gettid
+        | libc::SYS_getppid
+        | libc::SYS_getuid
+        | libc::SYS_geteuid
+        | libc::SYS_getgid
+        | libc::SYS_getegid
+        | libc::SYS_kill
+        | libc::SYS_tkill
+        | libc::SYS_tgkill
+        | libc::SYS_exit_group
+        | libc::SYS_execve
+        | libc::SYS_fsync
+        | libc::SYS_fdatasync
+        | libc::SYS_ftruncate
+        | libc::SYS_truncate
+        | libc::SYS_fallocate
+        | libc::SYS_flock
+        | libc::SYS_rename
+        | libc::SYS_renameat
+        | libc::SYS_renameat2
+        | libc::SYS_unlink
+        | libc::SYS_unlinkat
+        | libc::SYS_mkdir
+        | libc::SYS_mkdirat
+        | libc::SYS_rmdir
+        | libc::SYS_chdir
+        | libc::SYS_chmod
+        | libc::SYS_fchmod
+        | libc::SYS_umask
+        | libc::SYS_socket
+        | libc::SYS_connect
+        | libc::SYS_bind
+        | libc::SYS_listen
+        | libc::SYS_shutdown
+        | libc::SYS_setsockopt
+        | libc::SYS_epoll_create1
+        | libc::SYS_epoll_ctl
+        | libc::SYS_eventfd2
+        | libc::SYS_memfd_create
+        | libc::SYS_membarrier
+        | libc::SYS_set_robust_list
+        | libc::SYS_personality
+        | libc::SYS_alarm
+        | libc::SYS_pause
+        | libc::SYS_msync
+        | libc::SYS_mlock
+        | libc::SYS_munlock
+        | libc::SYS_fadvise64
+        | libc::SYS_sync_file_range
+        | libc::SYS_restart_syscall => {}
+        _ => return Call::Refused,
+    }
+    Call::Made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::prelude::v1::*;
+    use std::vec;
+
+    const WINDOW: u64 = 1 << 40;
+
+    fn told(number: i64, arguments: [u64; 6]) -> (Call, Vec<(u64, u64)>) {
+        let mut noted = vec![];
+        let window = Window::new(WINDOW, 1 << 20);
+        // SAFETY: none of the arguments leads to memory that is read.
+        let call =
+            unsafe { call(number as u64, arguments, window, &mut |at, len| noted.push((at, len))) };
+        (call, noted)
+    }
+
+    #[test]
+    fn what_is_read_is_noted_and_what_is_not_known_is_refused() {
+        assert_eq!(told(libc::SYS_read, [0, 5, 7, 0, 0, 0]), (Call::Made, vec![(5, 7)]));
+        assert_eq!(told(libc::SYS_write, [0, 5, 7, 0, 0, 0]), (Call::Made, vec![]));
+        for number in [libc::SYS_io_uring_enter, libc::SYS_rt_sigreturn, 9999, -1] {
+            assert_eq!(told(number, [0; 6]).0, Call::Refused, "{number}");
+        }
+        assert_eq!(told(libc::SYS_fork, [0; 6]).0, Call::Forks);
+    }
+
+    #[test]
+    fn the_window_stays_mapped() {
+        for number in [libc::SYS_munmap, libc::SYS_mprotect, libc::SYS_madvise, libc::SYS_mmap] {
+            let beside = told(number, [WINDOW - 4096, 4096, 0, 0, 0, 0]).0;
+            assert_eq!(beside, Call::Unmaps(WINDOW - 4096, 4096));
+            assert_eq!(told(number, [WINDOW - 4096, 8192, 0, 0, 0, 0]).0, Call::Refused);
+        }
+        let moved = [1 << 30, 4096, 4096, 3, WINDOW, 0];
+        assert_eq!(told(libc::SYS_mremap, moved).0, Call::Refused);
+    }
+
+    #[test]
+    fn each_buffer_of_a_vector_is_noted() {
+        let vector = [[10u64, 20], [30, 40]];
+        let at = &raw const vector as u64;
+        assert_eq!(told(libc::SYS_readv, [0, at, 2, 0, 0, 0]).1, [(10, 20), (30, 40)]);
+    }
+}

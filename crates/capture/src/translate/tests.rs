@@ -1,0 +1,264 @@
+//! Translated code does what the program's own does, and all that it changes in a window is noted.
+
+use super::*;
+use crate::{Captured, Sizes};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::prelude::v1::*;
+use std::{format, vec};
+
+const BLOCK: usize = 32;
+
+struct Noted(RefCell<Captured>);
+
+impl Sink for Noted {
+    fn note(&self, at: *const u8, bytes: usize) {
+        self.0.borrow_mut().note(at as usize, bytes);
+    }
+}
+
+/// Calls `see` with what was noted since the last call.
+fn end(translator: &Translator<Noted>, see: impl FnMut(*const u8, usize)) {
+    let _ = translator.sink().0.borrow_mut().drain(see);
+}
+
+/// A translator for the writes to a window.
+fn translator<T>(window: &[T]) -> Translator<Noted> {
+    let captured = Captured::new(Sizes::default()).unwrap();
+    let window = (window.as_ptr() as usize, size_of_val(window));
+    Translator::new(window, &[], Noted(RefCell::new(captured))).unwrap()
+}
+
+/// Memory that begins with a block.
+fn window(bytes: usize) -> &'static mut [u8] {
+    let all = vec![0u8; bytes + BLOCK].leak();
+    let from = all.as_ptr().align_offset(BLOCK);
+    &mut all[from..from + bytes]
+}
+
+// SAFETY: one thread at a time uses it.
+unsafe impl Send for Oracle {}
+
+/// Compares what a translated run has changed with what it has noted.
+struct Oracle {
+    translator: Translator<Noted>,
+    window: &'static mut [u8],
+    before: Vec<u8>,
+    /// Blocks that were changed, all runs together.
+    changed: usize,
+    /// Blocks that were noted.
+    noted: usize,
+}
+
+impl Oracle {
+    fn new(bytes: usize) -> Self {
+        let window = window(bytes);
+        let translator = translator(window);
+        Self { translator, before: window.to_vec(), window, changed: 0, noted: 0 }
+    }
+
+    /// Runs `work` on the window.
+    fn run<R>(&mut self, mut work: impl FnMut(&mut [u8]) -> R) -> R {
+        let (translator, window) = (&mut self.translator, &mut *self.window);
+        let result = translator.call(|| work(window));
+        let base = window.as_ptr() as usize;
+        let mut noted = vec![false; window.len() / BLOCK];
+        end(translator, |at, len| {
+            let first = (at as usize).saturating_sub(base) / BLOCK;
+            let end = (at as usize + len - base).div_ceil(BLOCK).min(noted.len());
+            noted[first..end].fill(true);
+        });
+        let pairs = window.chunks(BLOCK).zip(self.before.chunks_mut(BLOCK));
+        for (number, (now, before)) in pairs.enumerate() {
+            if now != before {
+                assert!(noted[number], "block {number} was changed and is not noted");
+                before.copy_from_slice(now);
+                self.changed += 1;
+            }
+        }
+        self.noted += noted.iter().filter(|noted| **noted).count();
+        result
+    }
+}
+
+#[test]
+fn a_store_is_noted() {
+    let words = vec![0u64; 1000].leak();
+    let mut translator = translator(words);
+    let sum = translator.call(|| {
+        words[500] = 7;
+        words.iter().sum::<u64>()
+    });
+    assert_eq!(sum, 7);
+    let mut runs = vec![];
+    end(&translator, |at, len| runs.push((at as usize, len)));
+    let at = &raw const words[500] as usize;
+    assert_eq!(runs, [(at & !(BLOCK - 1), BLOCK)]);
+}
+
+#[test]
+fn collections_behave() {
+    let mut translator = translator(&[0u64]);
+    let (map, tree, text) = translator.call(|| {
+        let mut map = HashMap::new();
+        let mut tree = BTreeMap::new();
+        let mut text = String::new();
+        for number in 0..10_000u64 {
+            map.insert(number * 7, number.to_string());
+            tree.insert(number.wrapping_mul(0x9e37_79b9), vec![number; 3]);
+            text += &format!("{number},");
+        }
+        (map, tree, text)
+    });
+    assert_eq!(map.len(), 10_000);
+    assert!((0..10_000u64).all(|number| map[&(number * 7)] == number.to_string()));
+    assert!((0..10_000u64).all(|n| tree[&n.wrapping_mul(0x9e37_79b9)] == vec![n; 3]));
+    assert_eq!(text.split(',').count(), 10_001);
+    assert!(translator.figures().blocks > 100);
+}
+
+/// All translations are forgotten in the middle of commands, again and again.
+#[test]
+fn a_full_cache_begins_anew() {
+    let mut oracle = Oracle::new(1 << 16);
+    oracle.translator.most_blocks = 40;
+    for round in 0..20u64 {
+        let texts = oracle.run(|window| {
+            let texts: BTreeMap<u64, String> = (0..50)
+                .map(|number| (number * round % 7, format!("{number} of {round}")))
+                .collect();
+            let mut at = 0;
+            for text in texts.values() {
+                window[at..at + text.len()].copy_from_slice(text.as_bytes());
+                at += text.len();
+            }
+            texts.len()
+        });
+        assert_eq!(texts, if round % 7 == 0 { 1 } else { 7 });
+    }
+    assert!(oracle.translator.flushes > 20, "{}", oracle.translator.flushes);
+}
+
+/// Threads run what others have translated.
+#[test]
+fn threads_take_turns() {
+    let oracle = std::sync::Mutex::new(Oracle::new(1 << 12));
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let oracle = &oracle;
+            scope.spawn(move || {
+                for round in 0..200 {
+                    let sum = oracle.lock().unwrap().run(|window| {
+                        let numbers: Vec<u64> = (0..thread * 10 + round % 17).collect();
+                        window[thread as usize * 64] = window[thread as usize * 64].wrapping_add(1);
+                        numbers.iter().sum::<u64>()
+                    });
+                    let count = thread * 10 + round % 17;
+                    assert_eq!(sum, count * count.saturating_sub(1) / 2);
+                }
+            });
+        }
+    });
+    let window = &oracle.lock().unwrap().window;
+    assert!((0..4).all(|thread| window[thread * 64] == 200));
+}
+
+#[test]
+fn panics_unwind() {
+    let mut translator = translator(&[0u64]);
+    for _ in 0..3 {
+        let caught = translator.call(|| {
+            std::panic::catch_unwind(|| {
+                let all: Vec<u64> = vec![];
+                all[3]
+            })
+            .is_err()
+        });
+        assert!(caught);
+    }
+}
+
+/// glibc has these in a variant for each kind of processor, with vectors, masks, repeated instructions and stores past the caches.
+#[test]
+fn strings_of_all_lengths_are_noted() {
+    let mut oracle = Oracle::new(1 << 16);
+    let from: Vec<u8> = (0..1 << 16).map(|at| (at * 7 / 3 + 1) as u8).collect();
+    let lengths =
+        (0..300).chain([511, 512, 513, 1023, 2047, 2048, 4095, 4096, 8191, 16_383, 30_000]);
+    for len in lengths {
+        for at in [0, 1, 7, 15, 31, 33, 63] {
+            oracle.run(|window| {
+                // SAFETY: within the window and the source.
+                unsafe {
+                    let to = window.as_mut_ptr().add(at);
+                    libc::memcpy(to.cast(), from.as_ptr().add(len % 64).cast(), len);
+                    libc::memset(to.add(len).cast(), len as i32, len / 3);
+                    libc::memmove(to.add(3).cast(), to.cast(), len);
+                    libc::memmove(to.cast(), to.add(5).cast(), len);
+                }
+            });
+            oracle.window.fill(0);
+            oracle.before.fill(0);
+        }
+    }
+    assert!(oracle.changed > 30_000, "{}", oracle.changed);
+}
+
+#[test]
+fn sorting_and_searching_are_noted() {
+    let mut oracle = Oracle::new(1 << 18);
+    for seed in 0..20u64 {
+        oracle.run(|window| {
+            // SAFETY: words of the window.
+            let (_, words, _) = unsafe { window.align_to_mut::<u64>() };
+            let mut number = seed;
+            for word in &mut *words {
+                number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                *word = number;
+            }
+        });
+        let is_sorted = oracle.run(|window| {
+            // SAFETY: words of the window.
+            let (_, words, _) = unsafe { window.align_to_mut::<u64>() };
+            let part = words.len() / 4;
+            words[..part].sort();
+            words[part..].sort_unstable();
+            words[3..].rotate_left(1000);
+            words[10_000..].reverse();
+            words.copy_within(100..2000, 1500);
+            words[..50].is_sorted()
+        });
+        assert!(is_sorted);
+    }
+    assert!(oracle.changed > 100_000, "{}", oracle.changed);
+}
+
+#[test]
+fn text_of_the_c_library_is_noted() {
+    let mut oracle = Oracle::new(1 << 16);
+    for number in 0..200i64 {
+        let len = oracle.run(|window| {
+            let to = window.as_mut_ptr();
+            // SAFETY: texts within the window.
+            unsafe {
+                let len = libc::snprintf(
+                    to.cast(),
+                    1000,
+                    c"%ld %5.3f %s %*d".as_ptr(),
+                    number,
+                    number as f64 / 7.0,
+                    c"text".as_ptr(),
+                    (number % 50) as i32,
+                    3,
+                );
+                libc::strcpy(to.add(2000 + number as usize).cast(), to.cast());
+                libc::strcat(to.add(2000 + number as usize).cast(), to.cast());
+                libc::strncpy(to.add(5000).cast(), to.cast(), 300 + number as usize);
+                len
+            }
+        });
+        let text =
+            format!("{number} {:5.3} text {:>2$}", number as f64 / 7.0, 3, (number % 50) as usize);
+        assert_eq!(&oracle.window[..len as usize], text.as_bytes());
+    }
+}

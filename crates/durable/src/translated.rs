@@ -1,0 +1,53 @@
+//! Commands whose code is translated, so that it notes its stores.
+
+use core::ptr::NonNull;
+
+use spandrel_capture::translate::{Sink, Translator};
+use spandrel_pmem::Notes as _;
+use spandrel_sync::Sequences;
+
+use crate::error::Error;
+use crate::notes::BatchNotes;
+
+/// Takes stores to the notes of the batch.
+struct Noted(NonNull<BatchNotes>);
+
+impl Sink for Noted {
+    fn note(&self, at: *const u8, bytes: usize) {
+        // SAFETY: the notes have the translator.
+        unsafe { self.0.as_ref() }.note(at, bytes);
+    }
+
+    fn note_atomic(&self, at: *const u8, bytes: usize, before: u64) {
+        // SAFETY: as above.
+        unsafe { self.0.as_ref() }.note_atomic(at, bytes, before);
+    }
+}
+
+/// Runs the commands of a state. One thread at a time does: that which runs the batch.
+pub struct Translated(Translator<Noted>);
+
+impl Translated {
+    /// Of the commands on a state that lies in the `bytes` bytes at `at`. The functions of `native` note their own stores; they return and do not unwind.
+    ///
+    /// # Errors
+    /// [`Error::System`] with `ENOMEM`.
+    ///
+    /// # Safety
+    /// The notes lie where they are as long as the value lives.
+    pub unsafe fn new(
+        notes: NonNull<BatchNotes>,
+        (at, bytes): (usize, usize),
+        native: &[usize],
+    ) -> Result<Self, Error> {
+        let translator = Translator::new((at, bytes), native, Noted(notes));
+        translator.map(Self).map_err(|_| Error::System(libc::ENOMEM))
+    }
+
+    /// Runs `work` in the batch that the calling thread runs. It does not unwind.
+    pub fn run<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        // The kernel does not know a restartable sequence again that was translated.
+        let _none = Sequences::none();
+        self.0.call(work)
+    }
+}
