@@ -224,7 +224,10 @@ impl<'a> Engine<'a> {
             undone = self.put_back(memory, false);
         }
         // SAFETY: promised by the caller.
-        unsafe { put_back_atomics(memory) };
+        unsafe {
+            put_back_atomics(memory);
+            memory.notes().restart();
+        }
         memory.notes().begin();
         // SAFETY: promised by the caller.
         let undone = undone.and_then(|()| unsafe { heap.reload() }.map_err(Error::from));

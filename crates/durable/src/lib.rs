@@ -46,6 +46,8 @@ pub mod log_file;
 #[cfg(not(loom))]
 pub mod notes;
 #[cfg(not(loom))]
+pub mod oracle;
+#[cfg(not(loom))]
 pub mod recovery;
 #[cfg(not(loom))]
 pub mod replica;

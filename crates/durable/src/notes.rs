@@ -11,6 +11,7 @@ use spandrel_sync::thread_slot;
 
 use crate::error::Error;
 use crate::exact::Exact;
+use crate::oracle::{Oracle, Verdict};
 use crate::shadow::Pages;
 use crate::translated::Translated;
 
@@ -29,6 +30,20 @@ pub enum How {
     DirtyPages,
     /// The code of commands is translated, and notes each store: for code that notes nothing.
     Translated,
+    /// The same, and the written pages are compared with a copy as well: what is not noted is told.
+    Verified,
+}
+
+impl How {
+    /// Whether the code of commands is translated.
+    pub fn is_translated(self) -> bool {
+        matches!(self, Self::Translated | Self::Verified)
+    }
+
+    /// Whether there is a copy of the state.
+    pub fn has_copy(self) -> bool {
+        matches!(self, Self::DirtyPages | Self::Verified)
+    }
 }
 
 #[allow(clippy::large_enum_variant, reason = "one for each state, and nothing here may allocate")]
@@ -43,6 +58,7 @@ pub struct BatchNotes {
     /// Where commands are translated: the translator, once there is one, and what the batch has stored.
     translated: UnsafeCell<Option<Translated>>,
     exact: UnsafeCell<Option<Exact>>,
+    oracle: UnsafeCell<Option<Oracle>>,
     how: How,
     /// The thread that runs a batch, by the address of its slot; or one of the numbers above.
     runs: AtomicUsize,
@@ -69,15 +85,19 @@ impl BatchNotes {
             _ => Error::System(libc::EINVAL),
         };
         let front = match how {
-            How::Notes | How::Translated => {
+            How::Notes | How::Translated | How::Verified => {
                 Front::Explicit(Explicit::new(sizes, Regions::default()).map_err(refused)?)
             }
             How::DirtyPages => Front::Pages(Pages::new(sizes.block_bytes)),
         };
         let (runs, has_strayed) = (AtomicUsize::new(OFF), AtomicBool::new(false));
-        let exact = if how == How::Translated { Some(Exact::new()?) } else { None };
+        let exact = if how.is_translated() { Some(Exact::new()?) } else { None };
+        let blocks = sizes.block_bytes;
+        let oracle = if how == How::Verified { Some(Oracle::new(blocks)?) } else { None };
+        let front = UnsafeCell::new(front);
         let (translated, exact) = (UnsafeCell::new(None), UnsafeCell::new(exact));
-        Ok(Self { front: UnsafeCell::new(front), translated, exact, how, runs, has_strayed })
+        let oracle = UnsafeCell::new(oracle);
+        Ok(Self { front, translated, exact, oracle, how, runs, has_strayed })
     }
 
     /// The durable bytes are the first `bytes` of the `reserved` ones at `at`, and all that these grow by. No batch runs.
@@ -93,7 +113,11 @@ impl BatchNotes {
             Front::Explicit(explicit) => {
                 let regions = Regions::of(at, reserved).map_err(|_| Error::System(libc::EINVAL))?;
                 *explicit.regions_mut() = regions;
-                Ok(())
+                // SAFETY: promised by the caller.
+                unsafe { &mut *self.oracle.get() }.as_mut().map_or(Ok(()), |oracle| {
+                    // SAFETY: as above.
+                    unsafe { oracle.pages().watch(at, bytes, reserved) }.map_err(Error::from)
+                })
             }
             // SAFETY: promised by the caller.
             Front::Pages(pages) => unsafe { pages.watch(at, bytes, reserved) }.map_err(Error::from),
@@ -159,7 +183,18 @@ impl BatchNotes {
     pub unsafe fn end(&self, see: &mut dyn FnMut(*const u8, usize)) {
         // SAFETY: promised by the caller.
         match unsafe { &mut *self.front.get() } {
-            Front::Explicit(explicit) => explicit.end(see),
+            // SAFETY: as above.
+            Front::Explicit(explicit) => match unsafe { &mut *self.oracle.get() } {
+                None => explicit.end(see),
+                Some(oracle) => {
+                    oracle.begin();
+                    explicit.end(&mut |at, len| {
+                        oracle.note(at, len);
+                        see(at, len);
+                    });
+                    oracle.judge();
+                }
+            },
             Front::Pages(pages) => pages.end(see),
         }
         self.rest();
@@ -213,6 +248,24 @@ impl BatchNotes {
         self.how
     }
 
+    /// A batch was undone: memory is what it was before.
+    ///
+    /// # Safety
+    /// The calling thread runs the batch.
+    pub unsafe fn restart(&self) {
+        // SAFETY: promised by the caller.
+        unsafe { &mut *self.oracle.get() }.iter_mut().for_each(Oracle::restart);
+    }
+
+    /// What was found about the notes; `None`: they are not compared.
+    ///
+    /// # Safety
+    /// No other thread runs a batch.
+    pub unsafe fn verdict(&self) -> Option<Verdict> {
+        // SAFETY: promised by the caller.
+        unsafe { &*self.oracle.get() }.as_ref().map(Oracle::verdict)
+    }
+
     /// Whether a thread stored outside of a batch.
     pub fn has_strayed(&self) -> bool {
         self.has_strayed.load(Relaxed)
@@ -240,7 +293,7 @@ impl Notes for BatchNotes {
             if let Front::Explicit(explicit) = unsafe { &mut *self.front.get() } {
                 explicit.note(at, bytes);
             }
-            if self.how == How::Translated {
+            if self.how.is_translated() {
                 // SAFETY: as above.
                 unsafe { self.exact() }.into_iter().for_each(|exact| exact.note(at, bytes));
             }
@@ -278,12 +331,13 @@ impl BatchNotes {
     /// What compares pages, for the thread that runs a batch.
     #[allow(clippy::mut_from_ref, reason = "the thread that runs the batch has it alone")]
     fn pages(&self) -> Option<&mut Pages> {
-        if self.how != How::DirtyPages || self.runs.load(Relaxed) != me() {
+        if !self.how.has_copy() || self.runs.load(Relaxed) != me() {
             return None;
         }
         // SAFETY: this thread runs the batch, and no other reference lives: each caller lets go of it at once.
         match unsafe { &mut *self.front.get() } {
-            Front::Explicit(_) => None,
+            // SAFETY: as above.
+            Front::Explicit(_) => unsafe { &mut *self.oracle.get() }.as_mut().map(Oracle::pages),
             Front::Pages(pages) => Some(pages),
         }
     }

@@ -83,7 +83,8 @@ impl Runs {
         (!self.is_full).then_some((self.count as u64, self.bytes))
     }
 
-    fn all(&self) -> &[(usize, usize)] {
+    /// All runs: their addresses and lengths.
+    pub fn all(&self) -> &[(usize, usize)] {
         // SAFETY: the first `count` pairs were written.
         unsafe { slice::from_raw_parts(self.room.at().as_ptr().cast(), self.count) }
     }

@@ -242,7 +242,7 @@ fn reserve(base: usize, bytes: usize, settings: &Settings) -> Result<Memory, Err
             }
             // The copy of the state takes as much again.
             Ok(_)
-                if settings.how == How::DirtyPages
+                if settings.how.has_copy()
                     && limit / 2 >= bytes.max(LEAST_LIMIT)
                     && !Pages::has_room(limit) =>
             {

@@ -15,6 +15,7 @@ use spandrel_durable::control::Control;
 use spandrel_durable::copy::Copy;
 use spandrel_durable::directory::{Directory, Paths};
 use spandrel_durable::live::{Counts, Publisher};
+use spandrel_durable::oracle::Verdict;
 use spandrel_durable::store::Place;
 
 use super::command::{Command, Payload};
@@ -206,6 +207,12 @@ impl<S: Send + Sync> Durable<S> {
     pub fn figures(&self) -> Counts {
         // SAFETY: the section runs alone.
         self.client().seat.exclusive(|| unsafe { (*self.log.get()).engine().counts() })
+    }
+
+    /// What was found about the notes of translated commands.
+    pub(super) fn verdict(&self) -> Option<Verdict> {
+        // SAFETY: the section runs alone.
+        self.client().seat.exclusive(|| unsafe { self.arena.medium().notes().verdict() })
     }
 
     /// Runs a section while no command runs, for what belongs to the state and lies elsewhere.

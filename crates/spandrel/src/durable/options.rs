@@ -63,6 +63,13 @@ impl Options {
         self
     }
 
+    /// The same, and what the commands change is compared with what was noted: a batch takes as long as where pages are compared.
+    #[doc(hidden)]
+    pub fn verified(mut self) -> Self {
+        self.settings.how = How::Verified;
+        self
+    }
+
     /// Whether the program has said how long the log is.
     pub(super) fn says_log(&self) -> bool {
         self.settings.log.is_some()

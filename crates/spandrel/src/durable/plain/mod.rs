@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use spandrel_durable::live::Counts;
-use spandrel_durable::notes::How;
+use spandrel_durable::oracle::Verdict;
 
 pub use allocator::Allocator;
 pub use escapes::Escaped;
@@ -281,7 +281,7 @@ impl<S: Send + Sync + 'static> Plain<S> {
         drop((std::io::stdout(), std::io::stdin(), std::thread::current()));
         let opening = Opening::begin(directory, options.of_plain())?;
         let (memory, native) = (opening.arena().medium(), allocator::functions());
-        if memory.notes().how() == How::Translated {
+        if memory.notes().how().is_translated() {
             // SAFETY: this thread runs the first batch; the arena lies behind an `Arc`.
             let translated = unsafe { memory.notes().translate(memory.reserved(), &native) };
             translated.map_err(refused)?;
@@ -330,6 +330,12 @@ impl<S: Send + Sync + 'static> Plain<S> {
     /// See [`Durable::figures`].
     pub fn figures(&self) -> Counts {
         self.db.figures()
+    }
+
+    /// What a comparison has found about the notes of translated commands ([`Options::verified`]).
+    #[doc(hidden)]
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.db.verdict()
     }
 
     /// See [`Durable::medium`].

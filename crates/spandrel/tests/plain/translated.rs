@@ -1,0 +1,17 @@
+//! The same as `main.rs`, with translated commands.
+
+mod children;
+mod histories;
+mod noted;
+mod run;
+mod states;
+mod undone;
+
+use spandrel::durable::Allocator;
+
+#[global_allocator]
+static ALLOC: Allocator = Allocator::new();
+
+fn main() {
+    run::main();
+}
