@@ -84,4 +84,6 @@ pub enum Refused {
     Regions,
     /// A batch of another thread is open.
     Thread,
+    /// The system forbids memory with code, or the processor lacks instructions that translated code uses.
+    Code,
 }

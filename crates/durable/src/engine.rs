@@ -6,7 +6,6 @@ use spandrel_pmem::{Failed, Medium};
 use spandrel_redolog::Point;
 
 use crate::error::Error;
-use crate::exact::Exact;
 use crate::front::{Front, Refused};
 use crate::live::{Counts, Stopwatch};
 use crate::runs::Runs;
@@ -24,6 +23,25 @@ unsafe fn put_back_atomics(memory: &Memory) {
         unsafe { at.copy_from_nonoverlapping(before.to_le_bytes().as_ptr(), bytes.min(8)) };
     });
     exact.clear();
+}
+
+/// Calls `see` with counts of owners that threads have changed since the last batch.
+///
+/// # Safety
+/// No other thread runs a batch.
+unsafe fn each_changed_count(memory: &Memory, see: &mut dyn FnMut(*const u8, usize)) {
+    let base = memory.base().as_ptr() as usize;
+    // SAFETY: promised by the caller; the open bytes are readable.
+    unsafe { memory.notes().each_changed_count(base..base + memory.bytes(), see) };
+}
+
+/// Notes what threads have changed since the last batch where translated code notes its stores: counts of owners.
+///
+/// # Safety
+/// The calling thread has begun a batch.
+pub unsafe fn note_counts(memory: &Memory) {
+    // SAFETY: promised by the caller.
+    unsafe { each_changed_count(memory, &mut |at, len| memory.notes().note_count(at, len)) };
 }
 
 /// The writing side of an open state: one thread at a time uses it.
@@ -116,7 +134,7 @@ impl<'a> Engine<'a> {
         let live = self.front.control().live();
         if count == 0 {
             // SAFETY: the thread has run the batch.
-            unsafe { memory.notes().exact() }.into_iter().for_each(Exact::clear);
+            unsafe { memory.notes().keep() };
             self.counts.commands += commands;
             live.show(&self.counts);
             return Ok(None);
@@ -138,7 +156,7 @@ impl<'a> Engine<'a> {
         match point {
             Ok((point, time)) => {
                 // SAFETY: the thread has run the batch.
-                unsafe { notes.exact() }.into_iter().for_each(Exact::clear);
+                unsafe { notes.keep() };
                 self.counts.batches += 1;
                 self.counts.commands += commands;
                 self.counts.runs += count;
@@ -173,11 +191,19 @@ impl<'a> Engine<'a> {
         handles: u64,
     ) -> Result<(), Error> {
         let memory = heap.medium();
-        // SAFETY: no batch runs.
-        if !unsafe { memory.notes().may_have_changed() } {
+        let notes = memory.notes();
+        let mut has_changed = false;
+        // SAFETY: no batch runs, and the calling thread has the gate.
+        unsafe {
+            has_changed |= notes.may_have_changed();
+            each_changed_count(memory, &mut |_, _| has_changed = true);
+        }
+        if !has_changed {
             return Ok(());
         }
-        memory.notes().begin();
+        notes.begin();
+        // SAFETY: as above.
+        unsafe { note_counts(memory) };
         // SAFETY: passed on from the caller.
         unsafe {
             match self.end_batch(memory, 0) {

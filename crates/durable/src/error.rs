@@ -75,6 +75,8 @@ pub enum Error {
     Moved,
     /// The state is a plain one of another type.
     OtherType,
+    /// The state is a plain one, and the code of its commands cannot be translated.
+    NoTranslation,
 }
 
 impl Error {
@@ -116,7 +118,7 @@ impl Error {
             Self::Layout { .. } | Self::OtherBuild | Self::Moved | Self::OtherType => {
                 libc::EPROTOTYPE
             }
-            Self::Allocator | Self::Addresses => libc::ENOTSUP,
+            Self::Allocator | Self::Addresses | Self::NoTranslation => libc::ENOTSUP,
             Self::Forked => libc::EPERM,
         }
     }
@@ -235,6 +237,9 @@ impl fmt::Display for Error {
             ),
             Self::OtherType => f.write_str(
                 "the state is of another type; open it as the type that it was made with",
+            ),
+            Self::NoTranslation => f.write_str(
+                "the code of the state's commands cannot be translated, as the system forbids memory with code or the processor has no BMI2; allow executable mappings of memfd files, or open the state with `Options::stores(Stores::Pages)`",
             ),
         }
     }

@@ -25,6 +25,7 @@ pub struct Exact {
     room: Buffer,
     count: usize,
     is_full: bool,
+    has_atomics: bool,
 }
 
 impl Exact {
@@ -33,7 +34,12 @@ impl Exact {
     /// # Errors
     /// `ENOMEM`.
     pub fn new() -> Result<Self, Failed> {
-        Ok(Self { room: Buffer::new(MOST * size_of::<Store>())?, count: 0, is_full: false })
+        Ok(Self {
+            room: Buffer::new(MOST * size_of::<Store>())?,
+            count: 0,
+            is_full: false,
+            has_atomics: false,
+        })
     }
 
     fn push(&mut self, store: Store) {
@@ -58,12 +64,13 @@ impl Exact {
 
     /// One to eight bytes are stored that were `before`.
     pub fn note_atomic(&mut self, at: *const u8, bytes: usize, before: u64) {
+        self.has_atomics = true;
         self.push(Store { at: at as usize, bytes: bytes as u32, is_atomic: true, before });
     }
 
     /// Another batch begins.
     pub fn clear(&mut self) {
-        (self.count, self.is_full) = (0, false);
+        (self.count, self.is_full, self.has_atomics) = (0, false, false);
     }
 
     fn all(&self) -> &[Store] {
@@ -77,6 +84,14 @@ impl Exact {
             self.all().iter().for_each(|store| see(store.at as *const u8, store.bytes as usize));
         }
         !self.is_full
+    }
+
+    /// Calls `see` with the address and the number of bytes of each atomic store.
+    pub fn each_atomic(&self, see: &mut dyn FnMut(*const u8, usize)) {
+        if self.has_atomics {
+            let atomic = self.all().iter().filter(|store| store.is_atomic);
+            atomic.for_each(|store| see(store.at as *const u8, store.bytes as usize));
+        }
     }
 
     /// Calls `see` with the address, the number of bytes and the value of each atomic store that was the first one of the batch there.

@@ -28,6 +28,8 @@ pub mod control;
 #[cfg(not(loom))]
 pub mod copy;
 #[cfg(not(loom))]
+mod counts;
+#[cfg(not(loom))]
 pub mod directory;
 #[cfg(not(loom))]
 pub mod engine;

@@ -1,6 +1,7 @@
 //! Where the captured medium notes its stores, for the one thread that runs a batch. Where nothing is noted, the written pages are compared.
 
 use core::cell::UnsafeCell;
+use core::ops::Range;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
@@ -9,6 +10,7 @@ use spandrel_capture::{Capture, Explicit, Refused, Regions, Statistics};
 use spandrel_pmem::{Failed, Notes};
 use spandrel_sync::thread_slot;
 
+use crate::counts::Counts;
 use crate::error::Error;
 use crate::exact::Exact;
 use crate::oracle::{Oracle, Verdict};
@@ -58,6 +60,7 @@ pub struct BatchNotes {
     /// Where commands are translated: the translator, once there is one, and what the batch has stored.
     translated: UnsafeCell<Option<Translated>>,
     exact: UnsafeCell<Option<Exact>>,
+    counts: UnsafeCell<Counts>,
     oracle: UnsafeCell<Option<Oracle>>,
     how: How,
     /// The thread that runs a batch, by the address of its slot; or one of the numbers above.
@@ -97,7 +100,8 @@ impl BatchNotes {
         let front = UnsafeCell::new(front);
         let (translated, exact) = (UnsafeCell::new(None), UnsafeCell::new(exact));
         let oracle = UnsafeCell::new(oracle);
-        Ok(Self { front, translated, exact, oracle, how, runs, has_strayed })
+        let counts = UnsafeCell::default();
+        Ok(Self { front, translated, exact, counts, oracle, how, runs, has_strayed })
     }
 
     /// The durable bytes are the first `bytes` of the `reserved` ones at `at`, and all that these grow by. No batch runs.
@@ -127,7 +131,7 @@ impl BatchNotes {
     /// Has the code of commands be translated that [`BatchNotes::run`] runs, but for the functions of `native`, which note their own stores; they return and do not unwind.
     ///
     /// # Errors
-    /// [`Error::System`] with `ENOMEM`.
+    /// [`Error::System`] with `ENOMEM`; [`Error::NoTranslation`].
     ///
     /// # Safety
     /// The calling thread runs the first batch, and the value lies where it is from now on.
@@ -248,6 +252,34 @@ impl BatchNotes {
         self.how
     }
 
+    /// A batch is durable, or has stored nothing: what was needed to undo it is forgotten.
+    ///
+    /// # Safety
+    /// The calling thread has run the batch, and the memory of the state is as the batch has left it.
+    pub unsafe fn keep(&self) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let Some(exact) = self.exact() else { return };
+            let counts = &mut *self.counts.get();
+            exact.each_atomic(&mut |at, bytes| counts.keep(at, bytes));
+            exact.clear();
+        }
+    }
+
+    /// Calls `see` with words that threads may have changed since the last batch, within the open bytes of the state: those that commands have changed atomically. Where pages are
+    /// compared they are found in another way.
+    ///
+    /// # Safety
+    /// No other thread runs a batch, and the open bytes are readable.
+    pub unsafe fn each_changed_count(
+        &self,
+        open: Range<usize>,
+        see: &mut dyn FnMut(*const u8, usize),
+    ) {
+        // SAFETY: promised by the caller.
+        unsafe { (*self.counts.get()).each_changed(open, see) };
+    }
+
     /// A batch was undone: memory is what it was before.
     ///
     /// # Safety
@@ -315,6 +347,16 @@ impl Notes for BatchNotes {
 }
 
 impl BatchNotes {
+    /// As `note`, of a count that another thread has changed: a batch that is undone leaves it as it is.
+    pub fn note_count(&self, at: *const u8, bytes: usize) {
+        let mut value = [0; size_of::<u64>()];
+        for (number, byte) in value.iter_mut().enumerate().take(bytes) {
+            // SAFETY: an open byte of the state.
+            *byte = unsafe { at.add(number).read_volatile() };
+        }
+        self.note_atomic(at, bytes, u64::from_le_bytes(value));
+    }
+
     /// As `note`, of one to eight bytes that were `before`.
     pub fn note_atomic(&self, at: *const u8, bytes: usize, before: u64) {
         if self.runs.load(Relaxed) == me() {

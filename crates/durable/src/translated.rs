@@ -2,6 +2,7 @@
 
 use core::ptr::NonNull;
 
+use spandrel_capture::Refused;
 use spandrel_capture::translate::{Sink, Translator};
 use spandrel_pmem::Notes as _;
 use spandrel_sync::Sequences;
@@ -31,7 +32,7 @@ impl Translated {
     /// Of the commands on a state that lies in the `bytes` bytes at `at`. The functions of `native` note their own stores; they return and do not unwind.
     ///
     /// # Errors
-    /// [`Error::System`] with `ENOMEM`.
+    /// [`Error::System`] with `ENOMEM`; [`Error::NoTranslation`].
     ///
     /// # Safety
     /// The notes lie where they are as long as the value lives.
@@ -41,7 +42,10 @@ impl Translated {
         native: &[usize],
     ) -> Result<Self, Error> {
         let translator = Translator::new((at, bytes), native, Noted(notes));
-        translator.map(Self).map_err(|_| Error::System(libc::ENOMEM))
+        translator.map(Self).map_err(|why| match why {
+            Refused::Code => Error::NoTranslation,
+            _ => Error::System(libc::ENOMEM),
+        })
     }
 
     /// Runs `work` in the batch that the calling thread runs. It does not unwind.

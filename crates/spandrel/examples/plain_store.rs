@@ -1,16 +1,16 @@
 //! A key-value store of ordinary types: `durable_store` with the standard library's map and strings.
 //!
 //!     cargo run --release -p spandrel --example plain_store -- DIRECTORY
-//!     cargo run --release -p spandrel --example plain_store -- DIRECTORY --measure KEYS
+//!     cargo run --release -p spandrel --example plain_store -- DIRECTORY --measure KEYS [pages]
 //!
 //! It reads commands from its standard input, a line each: `put KEY VALUE`, `get KEY`, `delete KEY`, `list`. It may be killed at any time. `--measure` puts that
-//! number of keys into the map, then replaces values of random ones, and says what a write costs.
+//! number of keys into the map, then replaces values of random ones, and says what a write costs: with translated commands, or with pages that are compared.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::time::Instant;
 
-use spandrel::durable::{Allocator, Options, Plain, fix_addresses};
+use spandrel::durable::{Allocator, Options, Plain, Stores, fix_addresses};
 
 #[global_allocator]
 static ALLOC: Allocator = Allocator::new();
@@ -20,9 +20,12 @@ type Store = BTreeMap<String, String>;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     fix_addresses()?; // first of all: it may start the program again
     let mut arguments = std::env::args().skip(1);
-    let directory = arguments.next().ok_or("plain_store DIRECTORY [--measure KEYS]")?;
-    let db = Plain::open(directory, Options::new(), Store::new)?;
-    if let (Some("--measure"), Some(keys)) = (arguments.next().as_deref(), arguments.next()) {
+    let directory = arguments.next().ok_or("plain_store DIRECTORY [--measure KEYS [pages]]")?;
+    let is_measured = arguments.next().as_deref() == Some("--measure");
+    let (keys, stores) = (arguments.next(), arguments.next());
+    let stores = if stores.is_some() { Stores::Pages } else { Stores::Translated };
+    let db = Plain::open(directory, Options::new().stores(stores), Store::new)?;
+    if let (true, Some(keys)) = (is_measured, keys) {
         return measure(&db, keys.parse()?);
     }
     let mut out = std::io::stdout().lock();
@@ -61,7 +64,7 @@ fn measure(db: &Plain<Store>, keys: u64) -> Result<(), Box<dyn std::error::Error
     }
     let (mut client, mut number) = (db.client(), 1u64);
     for batch in [1, 16, 100] {
-        let (rounds, before, start) = (400, db.figures(), Instant::now());
+        let (rounds, before, start) = (2000, db.figures(), Instant::now());
         for _ in 0..rounds {
             // The commands of a batch as one, so that the figure has no other threads in it.
             let numbers: Vec<u64> = std::iter::repeat_with(|| {

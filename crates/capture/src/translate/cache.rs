@@ -122,9 +122,9 @@ impl Cache {
         }
     }
 
-    /// Forgets all code. Its bytes stay until others are written there.
+    /// Forgets all code, and where it lay: other modules may need the arenas.
     pub fn clear(&mut self) {
-        self.arenas.iter_mut().flatten().for_each(|arena| arena.used = 0);
+        self.arenas = Default::default();
     }
 
     /// Bytes of code.

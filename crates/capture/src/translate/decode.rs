@@ -1,5 +1,7 @@
 //! What the translator needs to know of an instruction. The decoder behind the trait can be another one.
 
+use core::arch::x86_64::{__cpuid, __cpuid_count};
+
 use iced_x86::{
     Code, Decoder as Iced, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
     InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
@@ -88,6 +90,14 @@ pub trait Decode {
     fn decode(&mut self, bytes: &[u8], at: u64) -> Result<Decoded, Unknown>;
 }
 
+/// Whether the processor has what translated code uses: BMI2 and `xsave`.
+pub fn has_instructions() -> bool {
+    #[allow(unused_unsafe, reason = "unsafe before Rust 1.94")]
+    // SAFETY: each processor of 64 bits has it.
+    let (features, more) = unsafe { (__cpuid(1), __cpuid_count(7, 0)) };
+    features.ecx & (1 << 27) != 0 && more.ebx & (1 << 8) != 0
+}
+
 /// The decoder of the crate `iced-x86`.
 pub struct Decoder {
     info: InstructionInfoFactory,
@@ -98,8 +108,9 @@ pub struct Decoder {
 impl Default for Decoder {
     /// Allocates all that it will ever need.
     fn default() -> Self {
+        #[allow(unused_unsafe, reason = "unsafe before Rust 1.94")]
         // SAFETY: each processor of 64 bits has it.
-        let leaf = core::arch::x86_64::__cpuid_count(0xd, 0);
+        let leaf = unsafe { __cpuid_count(0xd, 0) };
         let mut decoder = Self {
             info: InstructionInfoFactory::new(),
             state_bytes: leaf.ecx.max(leaf.ebx).max(576),

@@ -101,6 +101,8 @@ pub struct Translator<S> {
     ranges: Ranges,
     /// Some of it was unmapped.
     is_stale: bool,
+    /// Times that the program has unloaded a library.
+    unloaded: u64,
     /// Blocks at most: all are forgotten then.
     most_blocks: usize,
     flushes: u64,
@@ -119,7 +121,7 @@ impl<S: Sink> Translator<S> {
     /// One that notes writes to `bytes` bytes at `from`, and does not translate the functions of `native`, which return and do not unwind.
     ///
     /// # Errors
-    /// [`Refused::Memory`].
+    /// [`Refused::Memory`]; [`Refused::Code`].
     pub fn new((from, bytes): (usize, usize), native: &[usize], sink: S) -> Result<Self, Refused> {
         let context = open(CONTEXT_BYTES)?.cast::<Context>();
         let (stack, log) = (open(STACK_BYTES)?, open(2 * LOG_BYTES)?);
@@ -150,12 +152,14 @@ impl<S: Sink> Translator<S> {
             seen: Seen::default(),
             ranges: Ranges::default(),
             is_stale: false,
+            unloaded: modules::unloaded(),
             most_blocks: tables::BLOCKS,
             flushes: 0,
         };
         translator.context().log = translator.log_start();
         translator.context().clear_branches();
-        Ok(translator)
+        let has_room = translator.cache.room(context::after(), rewrite::MOST_BYTES).is_some();
+        if has_room && decode::has_instructions() { Ok(translator) } else { Err(Refused::Code) }
     }
 
     fn context(&mut self) -> &mut Context {
@@ -201,7 +205,9 @@ impl<S: Sink> Translator<S> {
     pub unsafe fn run(&mut self, function: unsafe extern "C" fn(*mut ()), argument: *mut ()) {
         let before = Segment::now();
         self.context().owner = &raw mut *self as u64;
-        if core::mem::take(&mut self.is_stale) {
+        let unloaded = modules::unloaded();
+        if core::mem::take(&mut self.is_stale) || unloaded != self.unloaded {
+            self.unloaded = unloaded;
             self.flush();
         }
         self.seen.see(self.changes);

@@ -1,4 +1,27 @@
-//! Where the code lies that was translated, roughly: whether a mapping that goes has some of it.
+//! Where the code lies that was translated, roughly: whether a mapping that goes has some of it. And whether a library has gone.
+
+use core::ffi::{c_int, c_void};
+
+/// Times that the program has unloaded a library.
+pub fn unloaded() -> u64 {
+    unsafe extern "C" fn first(
+        info: *mut libc::dl_phdr_info,
+        bytes: usize,
+        into: *mut c_void,
+    ) -> c_int {
+        // SAFETY: called with a record that has that number of bytes, and with the pointer that is given below.
+        unsafe {
+            if bytes >= size_of::<libc::dl_phdr_info>() {
+                *into.cast::<u64>() = (*info).dlpi_subs;
+            }
+        }
+        1
+    }
+    let mut count = 0u64;
+    // SAFETY: the callback is called with the count.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut count).cast()) };
+    count
+}
 
 /// Ranges that are told from each other.
 const RANGES: usize = 16;

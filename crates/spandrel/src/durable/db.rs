@@ -14,6 +14,7 @@ use spandrel_durable::combine::{Batch, Combiner, MAX_SEATS, Outcome, Seat, Slot}
 use spandrel_durable::control::Control;
 use spandrel_durable::copy::Copy;
 use spandrel_durable::directory::{Directory, Paths};
+use spandrel_durable::engine;
 use spandrel_durable::live::{Counts, Publisher};
 use spandrel_durable::oracle::Verdict;
 use spandrel_durable::store::Place;
@@ -318,6 +319,7 @@ impl<S> Durable<S> {
         let outcome = unsafe {
             let memory = self.arena.medium();
             memory.notes().begin();
+            engine::note_counts(memory);
             // Handles of collections first, which belong to the heap.
             let state = AssertUnwindSafe(|| ManuallyDrop::drop(self.state.get_mut()));
             if let Err(payload) = catch_unwind(state) {

@@ -56,7 +56,7 @@ mod turn;
 
 pub use db::{Client, Durable, Report};
 pub use opening::Opening;
-pub use options::{OpenError, Options};
+pub use options::{OpenError, Options, Stores};
 pub use plain::{Allocator, Escaped, Plain, PlainClient, fix_addresses, outside};
 pub use spandrel_durable::Error;
 pub use spandrel_durable::live::Counts;

@@ -13,6 +13,22 @@ use super::{CaptureSizes, Error};
 pub struct Options {
     pub(super) settings: Settings,
     pub(super) clients: Option<usize>,
+    stores: Stores,
+}
+
+/// How the stores of a plain state's commands are found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Stores {
+    /// The code of a command is translated as it runs, and its translation notes each store. Reads, and all that is no command, are native. The memory that a translation takes is 16 MiB at
+    /// most.
+    #[default]
+    Translated,
+    /// The kernel names the written pages, and they are compared with a copy of the state, which takes its memory twice. A batch costs 20 µs and more, the longer the larger the
+    /// state is. For systems that forbid memory with code.
+    Pages,
+    /// Both: a line on the standard error tells of the first place that a command has changed and that was not noted. A batch takes as long as with pages. For tests.
+    Verified,
 }
 
 impl Options {
@@ -48,25 +64,19 @@ impl Options {
         self
     }
 
+    /// How the stores of a [plain state](super::Plain)'s commands are found. Of no effect for other states, whose collections note their stores.
+    pub fn stores(mut self, stores: Stores) -> Self {
+        self.stores = stores;
+        self
+    }
+
     /// Those of a plain state.
     pub(super) fn of_plain(mut self) -> Self {
-        if self.settings.how == How::Notes {
-            self.settings.how = How::DirtyPages;
-        }
-        self
-    }
-
-    /// Has the code of a plain state's commands be translated.
-    #[doc(hidden)]
-    pub fn translated(mut self) -> Self {
-        self.settings.how = How::Translated;
-        self
-    }
-
-    /// The same, and what the commands change is compared with what was noted: a batch takes as long as where pages are compared.
-    #[doc(hidden)]
-    pub fn verified(mut self) -> Self {
-        self.settings.how = How::Verified;
+        self.settings.how = match self.stores {
+            Stores::Translated => How::Translated,
+            Stores::Verified => How::Verified,
+            Stores::Pages => How::DirtyPages,
+        };
         self
     }
 

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use spandrel::durable::{Options, Plain};
+use spandrel::durable::{Options, Plain, Stores};
 
 trait Shape: Send + Sync {
     fn grow(&mut self, by: u64) -> u64;
@@ -145,7 +145,8 @@ pub fn what_commands_change_is_noted() {
     let least = if std::env::var_os("SPANDREL_SOAK").is_some() { 10_000_000 } else { 200_000 };
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("state");
-    let open = || Plain::open(&path, Options::new().verified(), All::default).unwrap();
+    let open =
+        || Plain::open(&path, Options::new().stores(Stores::Verified), All::default).unwrap();
     let (mut model, mut blocks) = (All::default(), 0);
     let mut random = fastrand::Rng::with_seed(7);
     while blocks < least {

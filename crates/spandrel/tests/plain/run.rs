@@ -50,6 +50,10 @@ const TESTS: &[Test] = &[
     ),
     ("a_command_that_forks_is_the_parents", undone::a_command_that_forks_is_the_parents),
     ("what_was_freed_before_the_end_is_free", undone::what_was_freed_before_the_end_is_free),
+    (
+        "owners_outside_are_not_counted_after_them",
+        undone::owners_outside_are_not_counted_after_them,
+    ),
     ("kills_lose_nothing", children::kills_lose_nothing),
     ("what_commands_change_is_noted", noted::what_commands_change_is_noted),
     (

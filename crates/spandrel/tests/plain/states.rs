@@ -8,17 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use spandrel::durable::{Error, Options, Plain};
+use spandrel::durable::{Error, Options, Plain, Stores};
 
 /// How the tests open states: the program `translated` has commands be translated, and `plain` has pages be compared.
 pub fn options() -> Options {
     let program = std::env::current_exe().unwrap();
     let name = program.file_name().and_then(|name| name.to_str());
-    if name.is_some_and(|name| name.starts_with("translated")) {
-        Options::new().translated()
-    } else {
-        Options::new()
-    }
+    let is_translated = name.is_some_and(|name| name.starts_with("translated"));
+    Options::new().stores(if is_translated { Stores::Translated } else { Stores::Pages })
 }
 
 /// Of many kinds of the standard library's types.

@@ -272,3 +272,25 @@ pub fn a_command_that_changes_millions_of_places_is_durable() {
     assert!(db.read(|all: &Vec<[u64; 8]>| all.len() == COUNT
         && all.iter().all(|one| one[0] == 2 && one[7] == 1)));
 }
+
+/// An owner that a reader had while a command changed the count, and that is gone: the next process counts the owners that the state has.
+pub fn owners_outside_are_not_counted_after_them() {
+    type Shared = (Arc<String>, Option<Arc<String>>, u64);
+    for has_another_batch in [false, true] {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = directory.path().join("state");
+        let init = || (Arc::new(text(1)), None, 0);
+        let db = open::<Shared>(&path, init);
+        let kept = db.read(|state| Arc::clone(&state.0));
+        db.write(|state| state.1 = Some(Arc::clone(&state.0))).unwrap();
+        assert_eq!(Arc::strong_count(&kept), 3);
+        drop(kept);
+        if has_another_batch {
+            db.write(|state| state.2 += 1).unwrap();
+        }
+        db.close().unwrap();
+        let db = open::<Shared>(&path, init);
+        assert_eq!(db.read(|state| Arc::strong_count(&state.0)), 2);
+        db.close().unwrap();
+    }
+}

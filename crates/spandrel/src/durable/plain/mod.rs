@@ -1,4 +1,4 @@
-//! States of ordinary types, whose code notes nothing.
+//! States of ordinary types, whose own code notes nothing.
 
 mod allocator;
 mod escapes;
@@ -40,9 +40,9 @@ pub fn outside<T>(body: impl FnOnce() -> T) -> T {
 
 /// A durable state of ordinary types: `HashMap`, `BTreeMap`, `Vec`, `String`, `Box`, structs and enums of them, types of other crates.
 ///
-/// What commands that write allocate lies in the state. What they have stored is found by the pages that the kernel names as written, and a comparison with a
-/// copy: the state takes its memory twice, and a batch costs 25 µs and more, the longer the larger the state is (`docs/durable.md` has
-/// figures). The [collections](super::collections) of a [`Durable`] are faster by far.
+/// What commands that write allocate lies in the state. Their machine code is translated as it runs, and its translation notes what it stores; reads, and all that is no command, run as they
+/// are. A command that does what cannot be captured (a system call that is not known, an instruction of a rare kind) ends the program with a line that names it.
+/// [`Stores`](super::Stores) has another way, for systems that forbid memory with code.
 ///
 /// ```no_run
 /// use std::collections::HashMap;
@@ -260,7 +260,7 @@ impl<S: Send + Sync + 'static> Plain<S> {
     /// Opens the state of a directory, as [`Durable::open`] does. Where there is none, `init` makes it.
     ///
     /// # Errors
-    /// Those of [`Durable::open`]; [`Error::Allocator`], [`Error::Addresses`], [`Error::OtherBuild`], [`Error::Moved`], [`Error::OtherType`]. Nothing was changed.
+    /// Those of [`Durable::open`]; [`Error::Allocator`], [`Error::Addresses`], [`Error::OtherBuild`], [`Error::Moved`], [`Error::OtherType`], [`Error::NoTranslation`]. Nothing was changed.
     ///
     /// # Panics
     /// `init` panics. The next opening calls it again.
@@ -332,7 +332,7 @@ impl<S: Send + Sync + 'static> Plain<S> {
         self.db.figures()
     }
 
-    /// What a comparison has found about the notes of translated commands ([`Options::verified`]).
+    /// What a comparison has found about the notes of translated commands ([`Stores::Verified`](super::Stores)).
     #[doc(hidden)]
     pub fn verdict(&self) -> Option<Verdict> {
         self.db.verdict()
