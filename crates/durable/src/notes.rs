@@ -348,10 +348,13 @@ impl Notes for BatchNotes {
 
 impl BatchNotes {
     /// As `note`, of a count that another thread has changed: a batch that is undone leaves it as it is.
-    pub fn note_count(&self, at: *const u8, bytes: usize) {
+    ///
+    /// # Safety
+    /// The bytes are open ones of the state.
+    pub unsafe fn note_count(&self, at: *const u8, bytes: usize) {
         let mut value = [0; size_of::<u64>()];
         for (number, byte) in value.iter_mut().enumerate().take(bytes) {
-            // SAFETY: an open byte of the state.
+            // SAFETY: promised by the caller.
             *byte = unsafe { at.add(number).read_volatile() };
         }
         self.note_atomic(at, bytes, u64::from_le_bytes(value));
