@@ -239,7 +239,7 @@ impl fmt::Display for Error {
                 "the state is of another type; open it as the type that it was made with",
             ),
             Self::NoTranslation => f.write_str(
-                "the code of the state's commands cannot be translated, as the system forbids memory with code or the processor has no BMI2; allow executable mappings of memfd files, or open the state with `Options::stores(Stores::Pages)`",
+                "the code of the state's commands cannot be translated, as the system forbids memory with code or the processor has no BMI2; allow executable mappings of memfd files, or open the state with `Stores::Pages`",
             ),
         }
     }

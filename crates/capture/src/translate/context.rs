@@ -223,6 +223,11 @@ impl Context {
         self.set_branch(after(), after());
     }
 
+    /// Whether repeated string instructions go downwards: the direction flag, at the last callout.
+    pub fn goes_down(&self) -> bool {
+        self.flags & (1 << 10) != 0
+    }
+
     /// Names the translation of an address for indirect branches.
     pub fn set_branch(&mut self, from: u64, to: u64) {
         if let Some(place) = self.branches.get_mut(from as usize % BRANCH_COUNT) {

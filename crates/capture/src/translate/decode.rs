@@ -194,6 +194,29 @@ fn flow(instruction: &Instruction) -> Result<Flow, Unknown> {
     })
 }
 
+/// Refuses instructions that the list of their operands does not tell enough of.
+fn check(instruction: &Instruction) -> Result<(), Unknown> {
+    use Mnemonic::{Btc, Btr, Bts, Rdgsbase, Wrgsbase};
+    match instruction.mnemonic() {
+        // The bit's number may lead far from the operand.
+        Btc | Btr | Bts
+            if instruction.op0_kind() == OpKind::Memory
+                && instruction.op1_kind() == OpKind::Register =>
+        {
+            Err(Unknown::Size)
+        }
+        Rdgsbase | Wrgsbase => Err(Unknown::Segment),
+        _ if instruction.op_count() > 0
+            && instruction.op0_kind() == OpKind::Register
+            && instruction.op0_register() == Register::GS =>
+        {
+            Err(Unknown::Segment)
+        }
+        Mnemonic::Lgs => Err(Unknown::Segment),
+        _ => Ok(()),
+    }
+}
+
 /// The write of a memory access, if it is one that counts. `state_bytes`: what `xsave` writes at most.
 fn write_of(
     instruction: &Instruction,
@@ -247,6 +270,7 @@ impl Decode for Decoder {
         });
         let is_repeated = instruction.is_string_instruction()
             && (instruction.has_rep_prefix() || instruction.has_repne_prefix());
+        check(&instruction)?;
         let mut writes = [None; MOST_WRITES];
         let mut count = 0;
         let info = InstructionInfoOptions::NO_REGISTER_USAGE;
@@ -256,10 +280,89 @@ impl Decode for Decoder {
                 count += 1;
             }
         }
-        let repeated = is_repeated.then(|| writes[0].map_or(0, |write| write.bytes));
+        let first: Option<Write> = writes[0];
+        // Of 32-bit addresses the registers' upper halves count for nothing.
+        let is_short = |place| matches!(place, Place::Sum { is_32_bit: true, .. });
+        if is_repeated && first.is_some_and(|write| is_short(write.place)) {
+            return Err(Unknown::Size);
+        }
+        let repeated = is_repeated.then(|| first.map_or(0, |write| write.bytes));
         if is_repeated {
             writes = [None; MOST_WRITES];
         }
         Ok(Decoded { len, flow, writes, repeated, relative })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(bytes: &[u8]) -> Result<Decoded, Unknown> {
+        Decoder::default().decode(bytes, 0x1000)
+    }
+
+    fn written(bytes: &[u8]) -> u32 {
+        decoded(bytes).unwrap().writes.iter().flatten().map(|write| write.bytes).sum()
+    }
+
+    #[test]
+    fn writes_are_told_but_for_those_to_the_stack() {
+        // mov [rax], rcx; mov [rsp + 8], rcx; mov fs:[0], rcx; mov rcx, [rax]; push rax
+        assert_eq!(written(&[0x48, 0x89, 0x08]), 8);
+        assert_eq!(written(&[0x48, 0x89, 0x4c, 0x24, 0x08]), 0);
+        assert_eq!(written(&[0x64, 0x48, 0x89, 0x0c, 0x25, 0, 0, 0, 0]), 0);
+        assert_eq!(written(&[0x48, 0x8b, 0x08]), 0);
+        assert_eq!(written(&[0x50]), 0);
+        // vmovdqu64 [rdi], zmm0; stosb; lock xadd [rdi], eax; cmpxchg16b [rdi]; pop [rax]; bts dword [rax], 3
+        assert_eq!(written(&[0x62, 0xf1, 0xfe, 0x48, 0x7f, 0x07]), 64);
+        assert_eq!(written(&[0xaa]), 1);
+        assert_eq!(written(&[0xf0, 0x0f, 0xc1, 0x07]), 4);
+        assert_eq!(written(&[0xf0, 0x48, 0x0f, 0xc7, 0x0f]), 16);
+        assert_eq!(written(&[0x8f, 0x00]), 8);
+        assert_eq!(written(&[0x0f, 0xba, 0x28, 3]), 4);
+        // fxsave [rax]
+        assert_eq!(written(&[0x0f, 0xae, 0x00]), 512);
+        // xchg [rdi], eax is atomic without a prefix, and mov is not.
+        let is_atomic = |bytes: &[u8]| decoded(bytes).unwrap().writes[0].unwrap().is_atomic;
+        assert!(is_atomic(&[0x87, 0x07]) && !is_atomic(&[0x89, 0x07]));
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        let refused = |bytes: &[u8]| decoded(bytes).unwrap_err();
+        // A byte that is no instruction in 64 bits.
+        assert_eq!(refused(&[0x06]), Unknown::Instruction);
+        // vpscatterdd [rax + zmm1 * 4]{k1}, zmm0
+        assert_eq!(refused(&[0x62, 0xf2, 0x7d, 0x49, 0xa0, 0x04, 0x88]), Unknown::Scatter);
+        // mov gs:[rax], ecx; wrgsbase rax; mov gs, eax
+        assert_eq!(refused(&[0x65, 0x89, 0x08]), Unknown::Segment);
+        assert_eq!(refused(&[0xf3, 0x48, 0x0f, 0xae, 0xd8]), Unknown::Segment);
+        assert_eq!(refused(&[0x8e, 0xe8]), Unknown::Segment);
+        // bts [rax], rcx
+        assert_eq!(refused(&[0x48, 0x0f, 0xab, 0x08]), Unknown::Size);
+        // int 0x80; sysenter; retf; xbegin; rep stosb with edi
+        assert_eq!(refused(&[0xcd, 0x80]), Unknown::Gate);
+        assert_eq!(refused(&[0x0f, 0x34]), Unknown::Gate);
+        assert_eq!(refused(&[0xcb]), Unknown::Gate);
+        assert_eq!(refused(&[0xc7, 0xf8, 0, 0, 0, 0]), Unknown::Transaction);
+        assert_eq!(refused(&[0x67, 0xf3, 0xaa]), Unknown::Size);
+    }
+
+    #[test]
+    fn branches_lead_on() {
+        let flow = |bytes: &[u8]| decoded(bytes).unwrap().flow;
+        assert_eq!(flow(&[0xeb, 0x10]), Flow::Jump(0x1012));
+        assert_eq!(flow(&[0x74, 0x10]), Flow::Branch { to: 0x1012, is_short: false });
+        assert_eq!(flow(&[0xe3, 0x10]), Flow::Branch { to: 0x1012, is_short: true });
+        assert_eq!(flow(&[0xe8, 0, 1, 0, 0]), Flow::Call(0x1105));
+        assert_eq!(flow(&[0xc3]), Flow::Return(0));
+        assert_eq!(flow(&[0xc2, 8, 0]), Flow::Return(8));
+        assert_eq!(flow(&[0x0f, 0x05]), Flow::SystemCall);
+        assert_eq!(flow(&[0x0f, 0x0b]), Flow::Trap);
+        assert_eq!(flow(&[0xff, 0xe0]), Flow::JumpTo(Operand::Register(Gpr(0))));
+        // call [rip + 16]
+        let global = Flow::CallTo(Operand::Memory(Place::At(0x1016)));
+        assert_eq!(flow(&[0xff, 0x15, 0x10, 0, 0, 0]), global);
     }
 }

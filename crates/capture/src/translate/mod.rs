@@ -375,8 +375,11 @@ impl<S: Sink> Translator<S> {
         } else if reason == Reason::String as u32 {
             let context = self.context();
             let (count, to) = (context.registers[1], context.registers[7]);
-            let bytes = count.saturating_mul(argument.into());
-            self.note(to, bytes);
+            let (element, bytes) = (u64::from(argument), count.saturating_mul(u64::from(argument)));
+            // Downwards the first element is the last one in memory.
+            let is_down = context.goes_down();
+            let from = if is_down { to.saturating_add(element).saturating_sub(bytes) } else { to };
+            self.note(from, bytes);
         }
     }
 }

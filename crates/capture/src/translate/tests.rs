@@ -204,6 +204,28 @@ fn strings_of_all_lengths_are_noted() {
     assert!(oracle.changed > 30_000, "{}", oracle.changed);
 }
 
+/// A repeated instruction may go downwards.
+#[test]
+fn repeated_instructions_are_noted_in_both_directions() {
+    let mut oracle = Oracle::new(1 << 14);
+    for (count, at) in [(0usize, 8000usize), (1, 8001), (7, 9000), (100, 5000), (3000, 8000)] {
+        for is_down in [false, true] {
+            oracle.run(|window| {
+                // SAFETY: all elements lie in the window; the flag is cleared again.
+                unsafe {
+                    let to = window.as_mut_ptr().add(at);
+                    if is_down {
+                        core::arch::asm!("std", "rep stosb", "cld", inout("rcx") count => _, inout("rdi") to => _, in("al") (count + at) as u8);
+                    } else {
+                        core::arch::asm!("rep stosb", inout("rcx") count => _, inout("rdi") to => _, in("al") (count + at) as u8);
+                    }
+                }
+            });
+        }
+    }
+    assert!(oracle.changed > 100, "{}", oracle.changed);
+}
+
 #[test]
 fn sorting_and_searching_are_noted() {
     let mut oracle = Oracle::new(1 << 18);

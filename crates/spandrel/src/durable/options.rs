@@ -20,14 +20,16 @@ pub struct Options {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Stores {
-    /// The code of a command is translated as it runs, and its translation notes each store. Reads, and all that is no command, are native. The memory that a translation takes is 16 MiB at
-    /// most.
-    #[default]
-    Translated,
     /// The kernel names the written pages, and they are compared with a copy of the state, which takes its memory twice. A batch costs 20 µs and more, the longer the larger the
-    /// state is. For systems that forbid memory with code.
+    /// state is.
+    #[default]
     Pages,
-    /// Both: a line on the standard error tells of the first place that a command has changed and that was not noted. A batch takes as long as with pages. For tests.
+    /// The code of a command is translated as it runs, and its translation notes each store. Reads, and all that is no command, are native. Translations take 16 MiB at most.
+    ///
+    /// What another thread stores for a command (a pool that sorts a part of the state) is not noted, and is lost: the command's own thread makes all changes. A command that does what cannot be
+    /// translated ends the program with a line that names it.
+    Translated,
+    /// Both: a line on the standard error tells of the first place that was changed and not noted, by whatever thread. A batch takes as long as with pages. For tests.
     Verified,
 }
 
