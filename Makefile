@@ -20,7 +20,7 @@ help:
 	@echo 'make run      set up, build, and show real programs on Spandrel beside the system allocator'
 	@echo 'make test     set up, and pass all tests'
 	@echo 'make tsan     the tests of several threads under the thread sanitizer (nightly compiler)'
-	@echo 'make soak     heaps and durable states are killed 10,000 times, a million crash images, all faults of the disk (an hour)'
+	@echo 'make soak     heaps and durable states are killed 10,000 times, a million crash images, all faults of the disk, code translated at random (two hours)'
 	@echo 'make build    the libraries, the command and the benchmarks'
 	@echo 'make bench    Spandrel beside every allocator that is installed (two hours; see spandrel bench --help)'
 	@echo 'make world    servers, interpreters, data systems and desktop programs, and their memory at rest (an hour, 2 GB of packages)'
@@ -106,6 +106,8 @@ soak:
 	SPANDREL_SOAK=10000 cargo test --locked -p spandrel-durable --lib -- --nocapture crash::seeded
 	SPANDREL_SOAK=10000 cargo test --locked -p spandrel --test durable -- --nocapture histories:: injected:: power::
 	SPANDREL_SOAK=10000 cargo test --locked -p spandrel --test plain --test translated kills_leave
+	SPANDREL_SOAK=1 cargo test --locked --release -p spandrel --test translated what_commands
+	SPANDREL_SOAK=100 cargo test --locked --release -p spandrel-capture --lib random_programs
 	SPANDREL_SOAK=10000 cargo test --locked -p spandrel-kvserver --test histories -- --nocapture
 
 peers: setup-bench

@@ -425,4 +425,6 @@ fn refuse_call(number: u64) -> ! {
 }
 
 #[cfg(test)]
+mod differential;
+#[cfg(test)]
 mod tests;

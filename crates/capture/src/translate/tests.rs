@@ -9,7 +9,7 @@ use std::{format, vec};
 
 const BLOCK: usize = 32;
 
-struct Noted(RefCell<Captured>);
+pub struct Noted(RefCell<Captured>);
 
 impl Sink for Noted {
     fn note(&self, at: *const u8, bytes: usize) {
@@ -40,25 +40,31 @@ fn window(bytes: usize) -> &'static mut [u8] {
 unsafe impl Send for Oracle {}
 
 /// Compares what a translated run has changed with what it has noted.
-struct Oracle {
-    translator: Translator<Noted>,
-    window: &'static mut [u8],
+pub struct Oracle {
+    pub translator: Translator<Noted>,
+    pub window: &'static mut [u8],
     before: Vec<u8>,
     /// Blocks that were changed, all runs together.
-    changed: usize,
+    pub changed: usize,
     /// Blocks that were noted.
     noted: usize,
 }
 
 impl Oracle {
-    fn new(bytes: usize) -> Self {
+    pub fn new(bytes: usize) -> Self {
         let window = window(bytes);
         let translator = translator(window);
         Self { translator, before: window.to_vec(), window, changed: 0, noted: 0 }
     }
 
+    /// The window has these bytes from now on.
+    pub fn reset(&mut self, bytes: &[u8]) {
+        self.window.copy_from_slice(bytes);
+        self.before.copy_from_slice(bytes);
+    }
+
     /// Runs `work` on the window.
-    fn run<R>(&mut self, mut work: impl FnMut(&mut [u8]) -> R) -> R {
+    pub fn run<R>(&mut self, mut work: impl FnMut(&mut [u8]) -> R) -> R {
         let (translator, window) = (&mut self.translator, &mut *self.window);
         let result = translator.call(|| work(window));
         let base = window.as_ptr() as usize;
