@@ -278,18 +278,23 @@ mod tests {
 
     #[test]
     fn tables_have_a_column_of_each_store() {
-        let rates = [(MEMORY, 2e6), (STATE, 1.2e6), ("leveldb", 1e5), ("rocksdb", 4e5)];
-        let stores: Vec<_> = [MEMORY, STATE, "leveldb", "rocksdb", "lmdb"]
-            .map(|name| Contender { name: name.into(), ..Contender::system() })
-            .into();
-        let outcomes =
-            [outcome("fillseq, 100 B", TMPFS, &rates), outcome("10 % puts", DISK, &rates)];
+        let others = ["leveldb", "rocksdb", "lmdb", "pmemobj", "redb", "fjall"];
+        let rates = [(MEMORY, 2e6), (STATE, 1.2e6)];
+        let rates: Vec<_> = rates.into_iter().chain(others.map(|name| (name, 4e5))).collect();
+        let of =
+            |(name, _): &(&str, f64)| Contender { name: (*name).into(), ..Contender::system() };
+        let stores: Vec<_> = rates.iter().map(of).collect();
+        let outcomes = [
+            outcome("fillseq, 100 B", TMPFS, &rates),
+            outcome("random reads, 4 threads", DISK, &rates),
+            outcome("10 % puts", DISK, &rates),
+        ];
         let texts: Vec<String> = tables(&outcomes, &stores).iter().map(Plain::text).collect();
-        assert_eq!(texts.len(), 3);
+        assert_eq!(texts.len(), 4);
         for part in ["fillseq, 100 B", "1.20 M", "3.00×", "400 k"] {
             assert!(texts[0].contains(part), "{part}: {}", texts[0]);
         }
-        assert!(texts[2].contains("2.00 ms"), "{}", texts[2]);
+        assert!(texts[3].contains("2.00 ms"), "{}", texts[3]);
         let widths = texts.iter().flat_map(|text| text.lines()).map(|line| line.chars().count());
         assert!(widths.max() <= Some(100));
     }

@@ -53,7 +53,7 @@ impl Suite for Mangosteen {
             has_markdown: true,
             drawn: Drawn::Alone,
             allocators: Allocators::Own {
-                peers: "measures durable states beside LevelDB, RocksDB, LMDB, redb and fjall",
+                peers: "measures durable states beside LevelDB, RocksDB, LMDB, libpmemobj, redb and fjall",
                 modes: "measures durable states, which have no modes",
                 // The worker is linked with them.
                 preloads: false,
@@ -143,6 +143,14 @@ fn run(bench: &Bench, parts: &[&str], scale: f64, progress: &Progress) -> Sectio
         "memory: a map behind a lock, which nothing survives; the others' puts are synchronous"
             .into(),
     );
+    if all.iter().any(|store| store.name == stores::PMEMOBJ) {
+        section.notes.push(
+            "pmemobj: a tree of this suite's on libpmemobj, behind a lock; on tmpfs with \
+             PMEM_IS_PMEM_FORCE=1, so that it flushes lines as on persistent memory, and elsewhere \
+             with its own msync"
+                .into(),
+        );
+    }
     section.data = json!({
         "scale": scale,
         "sizes": sizes,

@@ -13,14 +13,17 @@ use std::time::Duration;
 pub const STATE: &str = "spandrel";
 /// A map in memory, which nothing survives.
 pub const MEMORY: &str = "memory";
+/// The worker's tree on libpmemobj.
+pub const PMEMOBJ: &str = "pmemobj";
 /// Durable states whose stores are noted otherwise.
 pub const CAPTURES: [&str; 5] =
     ["spandrel-16", "spandrel-64", "spandrel-128", "spandrel-repeats", "spandrel-blocks"];
 /// Stores that the worker opens, and the packages that have them.
-const OPENED: [(&str, &str, &str); 3] = [
+const OPENED: [(&str, &str, &str); 4] = [
     ("leveldb", "libleveldb.so.1d", "libleveldb1d"),
     ("rocksdb", "librocksdb.so.7.8", "librocksdb7.8"),
     ("lmdb", "liblmdb.so.0", "liblmdb0"),
+    (PMEMOBJ, "libpmemobj.so.1", "libpmemobj1"),
 ];
 /// Stores of the program that `make -C bench/peers stores` builds.
 const BUILT: [&str; 2] = ["redb", "fjall"];
