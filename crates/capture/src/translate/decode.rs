@@ -90,8 +90,16 @@ pub trait Decode {
     fn decode(&mut self, bytes: &[u8], at: u64) -> Result<Decoded, Unknown>;
 }
 
-/// Whether the processor has what translated code uses: BMI2 and `xsave`.
+/// Whether the processor has what translated code uses, BMI2 and `xsave`, and keeps no stack of return addresses of its own (CET), which translated code would leave.
 pub fn has_instructions() -> bool {
+    const SHADOW_STACK_STATUS: i32 = 0x5005;
+    let mut shadow = 0u64;
+    // SAFETY: the kernel stores to the variable, if it knows the call.
+    let known =
+        unsafe { libc::syscall(libc::SYS_arch_prctl, SHADOW_STACK_STATUS, &raw mut shadow) };
+    if known == 0 && shadow & 1 != 0 {
+        return false;
+    }
     #[allow(unused_unsafe, reason = "unsafe before Rust 1.94")]
     // SAFETY: each processor of 64 bits has it.
     let (features, more) = unsafe { (__cpuid(1), __cpuid_count(7, 0)) };

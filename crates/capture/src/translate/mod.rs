@@ -371,8 +371,11 @@ impl<S: Sink> Translator<S> {
         } else if reason == Reason::Log as u32 {
             self.drain_log();
         } else if reason == Reason::SystemCall as u32 {
+            // In the order of the stores.
+            self.drain_log();
             self.system_call();
         } else if reason == Reason::String as u32 {
+            self.drain_log();
             let context = self.context();
             let (count, to) = (context.registers[1], context.registers[7]);
             let (element, bytes) = (u64::from(argument), count.saturating_mul(u64::from(argument)));

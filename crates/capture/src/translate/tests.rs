@@ -128,7 +128,7 @@ fn collections_behave() {
 fn a_full_cache_begins_anew() {
     let mut oracle = Oracle::new(1 << 16);
     oracle.translator.most_blocks = 40;
-    for round in 0..20u64 {
+    for round in [0, 7, 3, 5] {
         let texts = oracle.run(|window| {
             let texts: BTreeMap<u64, String> = (0..50)
                 .map(|number| (number * round % 7, format!("{number} of {round}")))
@@ -142,7 +142,7 @@ fn a_full_cache_begins_anew() {
         });
         assert_eq!(texts, if round % 7 == 0 { 1 } else { 7 });
     }
-    assert!(oracle.translator.flushes > 20, "{}", oracle.translator.flushes);
+    assert!(oracle.translator.flushes > 8, "{}", oracle.translator.flushes);
 }
 
 /// Threads run what others have translated.
