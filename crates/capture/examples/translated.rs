@@ -1,4 +1,4 @@
-//! What translation costs: updates of a hash table in batches, native and translated, the median of rounds.
+//! What translation costs: updates of a hash table in batches, native and translated, the median of rounds; and code that runs for the first time.
 //!
 //! `cargo run --release --example translated -p spandrel-capture`
 
@@ -77,4 +77,12 @@ fn main() {
         );
     }
     println!("{:?}", translator.figures());
+    let before = translator.figures();
+    let begun = Instant::now();
+    let text = translator.call(|| format!("{:>20.3e} {:?} {:#x}", 1.5, [Some("text")], 77));
+    let (micros, after) = (begun.elapsed().as_micros(), translator.figures());
+    println!(
+        "the first run of code in {} blocks took {micros} us: {text}",
+        after.blocks - before.blocks
+    );
 }

@@ -128,6 +128,10 @@ pub unsafe fn call(
         libc::SYS_ioctl => match b as libc::Ioctl {
             libc::TCGETS => note(c, 64),
             libc::TIOCGWINSZ | libc::FIONREAD => note(c, 8),
+            libc::FIONBIO | libc::FIOCLEX | libc::FIONCLEX => {}
+            // Of newer ones the number tells whether the kernel writes, and how much.
+            _ if b >> 31 & 1 != 0 => note(c, b >> 16 & 0x3fff),
+            _ if b >> 30 & 1 != 0 => {}
             _ => return Call::Refused,
         },
         libc::SYS_futex => [(a, 4), (e, 4)].iter().for_each(|(at, len)| note(*at, *len)),
@@ -246,6 +250,11 @@ mod tests {
         for number in [libc::SYS_io_uring_enter, libc::SYS_rt_sigreturn, 9999, -1] {
             assert_eq!(told(number, [0; 6]).0, Call::Refused, "{number}");
         }
+        // TIOCGPTN, TIOCSPTLCK, and one of the old kind.
+        let of = |number: u64| told(libc::SYS_ioctl, [0, number, 7, 0, 0, 0]);
+        assert_eq!(of(0x8004_5430), (Call::Made, vec![(7, 4)]));
+        assert_eq!(of(0x4004_5431), (Call::Made, vec![]));
+        assert_eq!(of(0x5499).0, Call::Refused);
         assert_eq!(told(libc::SYS_fork, [0; 6]).0, Call::Forks);
     }
 

@@ -169,6 +169,26 @@ fn threads_take_turns() {
     assert!((0..4).all(|thread| window[thread * 64] == 200));
 }
 
+/// What a command starts goes on with the program's own code.
+#[test]
+fn threads_and_processes_begin_natively() {
+    let mut translator = translator(&[0u64]);
+    for round in 0..3u64 {
+        let sum = translator.call(|| {
+            let threads: Vec<_> = (0..3u64)
+                .map(|number| std::thread::spawn(move || (0..1000 + number).sum::<u64>() + round))
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum::<u64>()
+        });
+        assert_eq!(sum, (0..3u64).map(|n| (999 + n) * (1000 + n) / 2 + round).sum::<u64>());
+        let said = translator.call(|| {
+            let output = std::process::Command::new("/bin/echo").arg("well").output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        });
+        assert_eq!(said, "well\n");
+    }
+}
+
 #[test]
 fn panics_unwind() {
     let mut translator = translator(&[0u64]);
