@@ -49,6 +49,8 @@ pub struct Control {
     /// The position before which the state's file needs no record.
     head: CachePadded<AtomicU64>,
     tail_bell: CachePadded<Bell>,
+    /// The front end asks for something: a nap of the replica ends.
+    ask_bell: CachePadded<Bell>,
     head_bell: CachePadded<Bell>,
     /// The front end waits for room, or for all to be in the file: the replica settles at once.
     is_awaited: AtomicU32,
@@ -56,7 +58,7 @@ pub struct Control {
     is_closing: AtomicU32,
     /// Why the replica cannot go on; 0: it can.
     failure: AtomicI32,
-    /// Records that the replica has brought into the file, or has gathered.
+    /// Records that the replica has brought into the file.
     applied: AtomicU64,
     /// The position behind the records that the file has.
     applied_to: AtomicU64,
@@ -106,7 +108,13 @@ impl Control {
     /// Asks the replica to bring what it has read into the file durably.
     pub fn ask(&self) {
         self.is_awaited.store(1, Release);
+        self.ask_bell.ring();
         self.tail_bell.ring();
+    }
+
+    /// The bell of what the front end asks for.
+    pub fn asks(&self) -> &Bell {
+        &self.ask_bell
     }
 
     /// Whether the front end waits. The replica that asks is the one that answers.
@@ -117,6 +125,7 @@ impl Control {
     /// The front end ends: no record follows.
     pub fn close(&self) {
         self.is_closing.store(1, Release);
+        self.ask_bell.ring();
         self.tail_bell.ring();
     }
 
@@ -143,13 +152,9 @@ impl Control {
         Some(self.failure.load(Acquire)).filter(|why| *why != 0)
     }
 
-    /// The replica has brought another record into the file, or has gathered it.
-    pub fn note_applied(&self) {
-        self.applied.fetch_add(1, Relaxed);
-    }
-
-    /// The file has the records before this position. They need not be durable there.
-    pub fn note_in_file(&self, to: u64) {
+    /// The file has the records before this position, that number more than before. They need not be durable there.
+    pub fn note_in_file(&self, to: u64, records: u64) {
+        self.applied.fetch_add(records, Relaxed);
         // In one order with the look at the flag, as the front end raises the flag before it looks at the position.
         self.applied_to.store(to, SeqCst);
         if self.is_applied_awaited.load(SeqCst) != 0 {
@@ -161,6 +166,7 @@ impl Control {
     /// Asks the replica to bring all records into the file, and to say when it has.
     pub fn ask_applied(&self) {
         self.is_applied_awaited.store(1, SeqCst);
+        self.ask_bell.ring();
     }
 
     /// Whether the front end waits for that.
@@ -188,7 +194,7 @@ impl Control {
         &self.live
     }
 
-    /// Records that were brought into the file, or were gathered.
+    /// Records that were brought into the file.
     pub fn applied(&self) -> u64 {
         self.applied.load(Relaxed)
     }

@@ -57,6 +57,32 @@ impl Counts {
         }
     }
 
+    /// Whether there are words.
+    pub fn is_used(&self) -> bool {
+        self.is_used
+    }
+
+    /// A batch has stored there otherwise: the bytes are no counts any more.
+    pub fn forget(&mut self, at: *const u8, bytes: usize) {
+        if !self.is_used {
+            return;
+        }
+        let (from, end) = (at as usize, (at as usize).saturating_add(bytes));
+        let is_gone = |word: &Word| word.at < end && from < word.at + word.bytes;
+        if bytes >> 3 >= PLACES {
+            self.words
+                .iter_mut()
+                .filter(|word| is_gone(word))
+                .for_each(|word| *word = Word::default());
+            return;
+        }
+        for place in from >> 3..=end.saturating_sub(1) >> 3 {
+            if let Some(word) = self.words.get_mut(place % PLACES).filter(|word| is_gone(word)) {
+                *word = Word::default();
+            }
+        }
+    }
+
     /// Calls `see` with the words within the open bytes of the state that have changed since.
     ///
     /// # Safety
@@ -113,6 +139,11 @@ mod tests {
             assert_eq!(changed(&counts, 2), [(0, 8)]);
             counts.keep(at.cast(), 8);
             assert_eq!(changed(&counts, 2), []);
+            *at += 1;
+            counts.forget(at.cast::<u8>().add(7), 1);
+            assert_eq!(changed(&counts, 3), [(2, 4)]);
+            counts.forget(at.cast(), 1 << 20);
+            assert_eq!(changed(&counts, 3), []);
         }
     }
 }

@@ -143,6 +143,8 @@ impl<'a> Engine<'a> {
         // SAFETY: the thread has run the batch, and no other begins one.
         let from = unsafe { notes.image_of(memory.base().as_ptr()) };
         let image = (from, memory.bytes() as u64);
+        // SAFETY: as above.
+        unsafe { notes.keep_counts() };
         let (front, runs) = (&mut self.front, &self.runs);
         // SAFETY: the runs lie in the open bytes of the memory, which no thread stores to; the thread has run the batch, and an error that comes after the copy has
         // begun ends writing.
@@ -243,6 +245,7 @@ impl<'a> Engine<'a> {
             self.take_runs(memory);
             self.take_exact(memory);
         }
+        self.runs.join();
         let is_applied = self.front.await_applied().is_ok();
         let mut undone = self.put_back(memory, is_applied);
         // The disk has refused a sync meanwhile: pages that it has not written may be those of an earlier time now.
@@ -293,11 +296,16 @@ impl<'a> Engine<'a> {
     unsafe fn take_exact(&mut self, memory: &Memory) {
         // SAFETY: promised by the caller.
         let Some(exact) = (unsafe { memory.notes().exact() }) else { return };
-        let runs = &mut self.runs;
+        let (runs, mut is_new) = (&mut self.runs, true);
         // Of too many stores the blocks stay.
-        if exact.each(&mut |_, _| ()) {
+        let is_told = exact.undo(&mut |at, len| {
+            if core::mem::take(&mut is_new) {
+                runs.clear();
+            }
+            clip(memory, at, len, &mut |at, len| runs.push(at, len));
+        });
+        if is_told && is_new {
             runs.clear();
-            exact.each(&mut |at, len| clip(memory, at, len, &mut |at, len| runs.push(at, len)));
         }
     }
 
@@ -330,7 +338,7 @@ impl<'a> Engine<'a> {
         disk.ring().recall(self.front.ring().shape(), from, to)?;
         let mut put = |offset: u64, part: &[u8]| {
             let from = base.saturating_add(usize::try_from(offset).unwrap_or(usize::MAX));
-            each(&mut |at, len| {
+            let mut put = |at: *const u8, len: usize| {
                 // What the record and the run have in common.
                 let start = from.max(at as usize);
                 let end = from.saturating_add(part.len()).min(at as usize + len);
@@ -340,7 +348,11 @@ impl<'a> Engine<'a> {
                         (start as *mut u8).copy_from_nonoverlapping(bytes.as_ptr(), end - start)
                     };
                 }
-            });
+            };
+            match has_all {
+                true => runs.each_within(from, part.len(), &mut put),
+                false => each(&mut put),
+            }
         };
         self.front.each_pending(&mut put).map_err(Error::from)
     }

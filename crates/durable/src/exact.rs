@@ -1,29 +1,48 @@
 //! What a batch of translated code has stored, byte by byte: for undoing it.
 //!
 //! A block that is put back as a whole would take with it what other threads have stored beside: owners of an `Arc` of the state that were made or dropped outside of batches are
-//! counted in the state, by stores that are not noted. So the bytes are put back that the batch has stored, and of an atomic store what was there before the first one of the batch.
+//! counted in the state, by stores that are not noted. So the bytes are put back that the batch has stored. A word whose first store in the batch was an atomic one is not read from the
+//! file: it becomes what it was before that store.
 
 use core::slice;
 
 use spandrel_pmem::{Buffer, Failed};
 
-/// Stores at most: of more than these whole blocks are put back.
+/// Stores at most, after those of the same bytes were joined: of more than these whole blocks are put back.
 const MOST: usize = 1 << 22;
+/// A store of more bytes is a long one.
+const SHORT_BYTES: usize = 256;
+/// Stores whose memory is kept for the next batch.
+const KEPT: usize = 1 << 14;
 
 /// A store of the batch.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Store {
     at: usize,
+    before: u64,
     bytes: u32,
     is_atomic: bool,
-    before: u64,
+    /// No store of the batch was there before it.
+    is_first: bool,
+    order: u32,
+}
+
+impl Store {
+    fn end(&self) -> usize {
+        self.at.saturating_add(self.bytes as usize)
+    }
+
+    fn touches(&self, other: &Self) -> bool {
+        self.at < other.end() && other.at < self.end()
+    }
 }
 
 /// See the head of this file.
 pub struct Exact {
     room: Buffer,
     count: usize,
+    order: u32,
     is_full: bool,
     has_atomics: bool,
 }
@@ -34,19 +53,23 @@ impl Exact {
     /// # Errors
     /// `ENOMEM`.
     pub fn new() -> Result<Self, Failed> {
-        Ok(Self {
-            room: Buffer::new(MOST * size_of::<Store>())?,
-            count: 0,
-            is_full: false,
-            has_atomics: false,
-        })
+        let room = Buffer::new(MOST * size_of::<Store>())?;
+        Ok(Self { room, count: 0, order: 0, is_full: false, has_atomics: false })
     }
 
-    fn push(&mut self, store: Store) {
+    fn push(&mut self, at: usize, bytes: u32, before: Option<u64>) {
         if self.count == MOST {
-            self.is_full = true;
+            self.join();
+            // Otherwise each store that follows would have them joined again.
+            self.is_full |= self.count > MOST / 2;
+        }
+        if self.is_full {
             return;
         }
+        let (is_atomic, order) = (before.is_some(), self.order);
+        self.order = self.order.saturating_add(1);
+        let before = before.unwrap_or(0);
+        let store = Store { at, before, bytes, is_atomic, is_first: false, order };
         // SAFETY: within the buffer, which has room for `MOST` stores and is borrowed exclusively.
         unsafe { self.room.at().as_ptr().cast::<Store>().add(self.count).write(store) };
         self.count += 1;
@@ -57,7 +80,7 @@ impl Exact {
         let (mut at, mut rest) = (at as usize, bytes);
         while rest > 0 {
             let part = rest.min(u32::MAX as usize);
-            self.push(Store { at, bytes: part as u32, is_atomic: false, before: 0 });
+            self.push(at, part as u32, None);
             (at, rest) = (at + part, rest - part);
         }
     }
@@ -65,12 +88,15 @@ impl Exact {
     /// One to eight bytes are stored that were `before`.
     pub fn note_atomic(&mut self, at: *const u8, bytes: usize, before: u64) {
         self.has_atomics = true;
-        self.push(Store { at: at as usize, bytes: bytes as u32, is_atomic: true, before });
+        self.push(at as usize, bytes as u32, Some(before));
     }
 
     /// Another batch begins.
     pub fn clear(&mut self) {
-        (self.count, self.is_full, self.has_atomics) = (0, false, false);
+        if self.count > KEPT {
+            self.room.release();
+        }
+        (self.count, self.order, self.is_full, self.has_atomics) = (0, 0, false, false);
     }
 
     fn all(&self) -> &[Store] {
@@ -78,34 +104,104 @@ impl Exact {
         unsafe { slice::from_raw_parts(self.room.at().as_ptr().cast(), self.count) }
     }
 
-    /// Calls `see` with all stores; false: there were too many.
-    pub fn each(&self, see: &mut dyn FnMut(*const u8, usize)) -> bool {
-        if !self.is_full {
-            self.all().iter().for_each(|store| see(store.at as *const u8, store.bytes as usize));
-        }
-        !self.is_full
+    fn all_mut(&mut self) -> &mut [Store] {
+        // SAFETY: as above, and the buffer is borrowed exclusively.
+        unsafe { slice::from_raw_parts_mut(self.room.at().as_ptr().cast(), self.count) }
     }
 
-    /// Calls `see` with the address and the number of bytes of each atomic store.
-    pub fn each_atomic(&self, see: &mut dyn FnMut(*const u8, usize)) {
-        if self.has_atomics {
-            let atomic = self.all().iter().filter(|store| store.is_atomic);
-            atomic.for_each(|store| see(store.at as *const u8, store.bytes as usize));
-        }
-    }
-
-    /// Calls `see` with the address, the number of bytes and the value of each atomic store that was the first one of the batch there.
-    pub fn each_before(&self, see: &mut dyn FnMut(*mut u8, usize, u64)) {
-        let all = self.all();
-        for (number, store) in all.iter().enumerate().filter(|(_, store)| store.is_atomic) {
-            let earlier = all.get(..number).unwrap_or(&[]);
-            let touches = |other: &Store| {
-                other.at < store.at + store.bytes as usize
-                    && store.at < other.at + other.bytes as usize
-            };
-            if !earlier.iter().any(touches) {
-                see(store.at as *mut u8, store.bytes as usize, store.before);
+    /// Sorts the stores by address, and keeps the first one of those with the same bytes.
+    fn join(&mut self) {
+        let all = self.all_mut();
+        all.sort_unstable_by_key(|store| (store.at, store.bytes, store.order));
+        let mut kept = 0_usize;
+        for number in 0..all.len() {
+            let Some(store) = all.get(number).copied() else { break };
+            let last = kept.checked_sub(1).and_then(|last| all.get(last));
+            if last.is_some_and(|last| (last.at, last.bytes) == (store.at, store.bytes)) {
+                continue;
             }
+            if let Some(place) = all.get_mut(kept) {
+                *place = store;
+            }
+            kept += 1;
+        }
+        self.count = kept;
+    }
+
+    /// Marks the atomic stores that were the first ones of the batch at their bytes. The stores are joined.
+    fn mark_first(&mut self) {
+        if !self.has_atomics {
+            return;
+        }
+        for number in 0..self.count {
+            let all = self.all();
+            let Some(store) = all.get(number).copied().filter(|store| store.is_atomic) else {
+                continue;
+            };
+            let is_earlier = |other: &Store| other.order < store.order && other.touches(&store);
+            // Short ones that reach it begin near it. Of long ones there are few.
+            let from = all.partition_point(|other| other.at + SHORT_BYTES < store.at);
+            let to = all.partition_point(|other| other.at < store.end());
+            let near = all.get(from..to).unwrap_or(&[]);
+            let far = all.get(..from).unwrap_or(&[]);
+            let is_long = |other: &&Store| other.bytes as usize > SHORT_BYTES;
+            let is_first =
+                !near.iter().any(is_earlier) && !far.iter().filter(is_long).any(is_earlier);
+            if let Some(store) = self.all_mut().get_mut(number) {
+                store.is_first = is_first;
+            }
+        }
+    }
+
+    /// Tells how the batch is undone: calls `read` with the bytes that are read from the file, in order of address, disjoint. False: there were too many stores; nothing was told.
+    pub fn undo(&mut self, read: &mut dyn FnMut(*const u8, usize)) -> bool {
+        if self.is_full {
+            return false;
+        }
+        self.join();
+        self.mark_first();
+        // What is told by now ends there.
+        let mut told = 0;
+        for number in 0..self.count {
+            let all = self.all();
+            let Some(store) = all.get(number) else { break };
+            let (mut from, end) = (store.at.max(told), store.end());
+            told = told.max(end);
+            if store.is_first {
+                continue;
+            }
+            // Words that are not read from the file.
+            let first = all.partition_point(|other| other.at + size_of::<u64>() <= from);
+            let words = all.get(first..).unwrap_or(&[]).iter().take_while(|other| other.at < end);
+            for word in words.filter(|word| word.is_first) {
+                if word.at > from {
+                    read(from as *const u8, word.at - from);
+                }
+                from = from.max(word.end());
+            }
+            if from < end {
+                read(from as *const u8, end - from);
+            }
+        }
+        true
+    }
+
+    /// Calls `see` with the address and the number of bytes of each store, and whether it was atomic, in their order.
+    pub fn each(&self, see: &mut dyn FnMut(*const u8, usize, bool)) {
+        for store in self.all() {
+            see(store.at as *const u8, store.bytes as usize, store.is_atomic);
+        }
+    }
+
+    /// Whether a store of the batch was atomic.
+    pub fn has_atomics(&self) -> bool {
+        self.has_atomics
+    }
+
+    /// Calls `see` with the address, the number of bytes and the value before of each atomic store that was the first one of the batch there. After [`Exact::undo`].
+    pub fn each_before(&self, see: &mut dyn FnMut(*mut u8, usize, u64)) {
+        for store in self.all().iter().filter(|store| store.is_first) {
+            see(store.at as *mut u8, store.bytes as usize, store.before);
         }
     }
 }
@@ -113,25 +209,81 @@ impl Exact {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
     use std::prelude::v1::*;
     use std::vec;
+
+    const BASE: usize = 1 << 20;
+
+    fn read(exact: &mut Exact) -> Vec<(usize, usize)> {
+        let mut all = vec![];
+        assert!(exact.undo(&mut |at, bytes| all.push((at as usize - BASE, bytes))));
+        all
+    }
+
+    fn before(exact: &Exact) -> Vec<(usize, usize, u64)> {
+        let mut all = vec![];
+        exact.each_before(&mut |at, bytes, value| all.push((at as usize - BASE, bytes, value)));
+        all
+    }
 
     #[test]
     fn the_first_store_of_a_word_tells_what_was_there() {
         let mut exact = Exact::new().unwrap();
-        let at = |address: usize| address as *const u8;
+        let at = |offset: usize| (BASE + offset) as *const u8;
         exact.note_atomic(at(64), 8, 7);
         exact.note_atomic(at(64), 8, 8);
-        exact.note(at(104), 100);
+        exact.note(at(104), 1000);
+        exact.note(at(60), 8);
         exact.note_atomic(at(120), 4, 9);
-        exact.note_atomic(at(204), 4, 10);
-        let mut before = vec![];
-        exact.each_before(&mut |at, bytes, value| before.push((at as usize, bytes, value)));
-        assert_eq!(before, [(64, 8, 7), (204, 4, 10)]);
-        let mut stored = 0;
-        assert!(exact.each(&mut |_, bytes| stored += bytes));
-        assert_eq!(stored, 8 + 8 + 100 + 4 + 4);
+        exact.note_atomic(at(1104), 4, 10);
+        assert_eq!(read(&mut exact), [(60, 4), (104, 1000)]);
+        assert_eq!(before(&exact), [(64, 8, 7), (1104, 4, 10)]);
         exact.clear();
-        exact.each_before(&mut |at, _, _| assert!(at.is_null(), "{at:p}"));
+        assert_eq!((read(&mut exact), before(&exact)), (vec![], vec![]));
+    }
+
+    /// Byte by byte, beside a model.
+    #[test]
+    fn each_byte_becomes_what_it_was() {
+        let mut number = 7u64;
+        let mut below = |end: usize| {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (number >> 33) as usize % end
+        };
+        for _ in 0..300 {
+            let mut exact = Exact::new().unwrap();
+            // Of each byte whether its first store was atomic, and the number of that store.
+            let mut first: BTreeMap<usize, (bool, u64)> = BTreeMap::new();
+            for order in 0..1 + below(40) as u64 {
+                let is_atomic = below(3) == 0;
+                let most = [8, 40, 700][below(3)];
+                let len = if is_atomic { 8 } else { 1 + below(most) };
+                // Atomic words are aligned, and other stores have them whole or not at all.
+                let at = below(100) * 8;
+                let len = if is_atomic { len } else { len.next_multiple_of(8) };
+                if is_atomic {
+                    exact.note_atomic((BASE + at) as *const u8, len, order);
+                } else {
+                    exact.note((BASE + at) as *const u8, len);
+                }
+                (at..at + len).for_each(|byte| {
+                    first.entry(byte).or_insert((is_atomic, order));
+                });
+            }
+            let mut undone = BTreeMap::new();
+            for (at, len) in read(&mut exact) {
+                for byte in at..at + len {
+                    assert!(undone.insert(byte, (false, 0)).is_none(), "{byte} twice");
+                }
+            }
+            for (at, len, value) in before(&exact) {
+                for byte in at..at + len {
+                    assert!(undone.insert(byte, (true, value)).is_none(), "{byte} twice");
+                }
+            }
+            first.values_mut().filter(|(is_atomic, _)| !is_atomic).for_each(|v| v.1 = 0);
+            assert_eq!(undone, first);
+        }
     }
 }

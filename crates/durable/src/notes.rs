@@ -252,18 +252,31 @@ impl BatchNotes {
         self.how
     }
 
-    /// A batch is durable, or has stored nothing: what was needed to undo it is forgotten.
+    /// A batch is about to become durable: what it has changed atomically is looked at from now on. Before its record is made: what changes after this differs.
     ///
     /// # Safety
     /// The calling thread has run the batch, and the memory of the state is as the batch has left it.
-    pub unsafe fn keep(&self) {
+    pub unsafe fn keep_counts(&self) {
         // SAFETY: promised by the caller.
         unsafe {
             let Some(exact) = self.exact() else { return };
             let counts = &mut *self.counts.get();
-            exact.each_atomic(&mut |at, bytes| counts.keep(at, bytes));
-            exact.clear();
+            if exact.has_atomics() || counts.is_used() {
+                exact.each(&mut |at, bytes, is_atomic| match is_atomic {
+                    true => counts.keep(at, bytes),
+                    false => counts.forget(at, bytes),
+                });
+            }
         }
+    }
+
+    /// A batch is durable, or has stored nothing: what was needed to undo it is forgotten.
+    ///
+    /// # Safety
+    /// The calling thread has run the batch.
+    pub unsafe fn keep(&self) {
+        // SAFETY: promised by the caller.
+        unsafe { self.exact() }.into_iter().for_each(Exact::clear);
     }
 
     /// Calls `see` with words that threads may have changed since the last batch, within the open bytes of the state: those that commands have changed atomically. Where pages are

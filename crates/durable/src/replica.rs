@@ -40,8 +40,13 @@ impl<'a, D: Disk> Replica<'a, D> {
     /// # Errors
     /// The disk's.
     pub fn new(disk: &'a D, ring: &Ring, ties: Ties) -> Result<Self, Failed> {
-        let gathered = (!disk.is_mapped()).then(|| WriteBuffer::new(write_buffer::PAGES));
-        Self::gathering(disk, ring, ties, gathered.transpose()?)
+        // Where memory is short, in less or in none.
+        let gathered = || {
+            let all = WriteBuffer::new(write_buffer::PAGES);
+            all.or_else(|_| WriteBuffer::new(write_buffer::PAGES / 64)).ok()
+        };
+        let gathered = if disk.is_mapped() { None } else { gathered() };
+        Self::gathering(disk, ring, ties, gathered)
     }
 
     /// The same, with a buffer or none.

@@ -8,6 +8,9 @@ use spandrel_pmem::{Buffer, Failed};
 /// Runs of one batch, at most: more than capture names one by one (a million blocks of its overflow, its table, its ranges). Where pages are compared there may be more.
 const MOST: usize = 1 << 22;
 
+/// Runs whose memory is kept for the next batch.
+const KEPT: usize = 1 << 14;
+
 /// A list of runs in memory that is taken as far as it is used. Of more runs than it holds, those of a page become one: bytes that have not changed may be part of a record.
 pub struct Runs {
     room: Buffer,
@@ -33,6 +36,9 @@ impl Runs {
 
     /// Forgets all runs.
     pub fn clear(&mut self) {
+        if self.count > KEPT {
+            self.room.release();
+        }
         (self.count, self.bytes, self.is_full) = (0, 0, false);
     }
 
@@ -94,6 +100,35 @@ impl Runs {
         unsafe { slice::from_raw_parts_mut(self.room.at().as_ptr().cast(), self.count) }
     }
 
+    /// Sorts the runs, and has those that touch be one.
+    pub fn join(&mut self) {
+        let all = self.all_mut();
+        all.sort_unstable();
+        let mut kept = 0_usize;
+        for number in 0..all.len() {
+            let Some(&(at, len)) = all.get(number) else { break };
+            match kept.checked_sub(1).and_then(|last| all.get_mut(last)) {
+                Some(last) if at <= last.0 + last.1 => last.1 = last.1.max(at + len - last.0),
+                _ => {
+                    if let Some(place) = all.get_mut(kept) {
+                        *place = (at, len);
+                    }
+                    kept += 1;
+                }
+            }
+        }
+        self.count = kept;
+        self.bytes = self.all().iter().map(|(_, len)| *len as u64).sum();
+    }
+
+    /// Calls `see` with the runs that have some of these bytes. The runs are joined.
+    pub fn each_within(&self, from: usize, bytes: usize, see: &mut dyn FnMut(*const u8, usize)) {
+        let first = self.all().partition_point(|(at, len)| at + len <= from);
+        let rest = self.all().get(first..).unwrap_or(&[]).iter();
+        rest.take_while(|(at, _)| *at < from + bytes)
+            .for_each(|(at, len)| see(*at as *const u8, *len));
+    }
+
     /// Calls `see` with each run.
     pub fn each(&self, see: &mut dyn FnMut(*const u8, usize)) {
         self.all().iter().for_each(|(at, len)| see(*at as *const u8, *len));
@@ -104,6 +139,7 @@ impl Runs {
 mod tests {
     use super::*;
     use std::prelude::v1::*;
+    use std::vec;
 
     fn all(runs: &Runs) -> Vec<(usize, usize)> {
         let mut all = Vec::new();
@@ -133,6 +169,25 @@ mod tests {
         assert!(runs.size().is_some());
         runs.clear();
         assert_eq!(runs.size(), Some((0, 0)));
+    }
+
+    #[test]
+    fn joined_runs_are_found_by_their_bytes() {
+        let mut runs = Runs::with_room(100).unwrap();
+        for (at, len) in [(500, 10), (100, 50), (140, 20), (160, 5), (300, 1)] {
+            runs.push(at as *const u8, len);
+        }
+        runs.join();
+        assert_eq!(all(&runs), [(100, 65), (300, 1), (500, 10)]);
+        assert_eq!(runs.size(), Some((3, 76)));
+        let within = |from: usize, bytes: usize| {
+            let mut found = vec![];
+            runs.each_within(from, bytes, &mut |at, _| found.push(at as usize));
+            found
+        };
+        assert_eq!(within(0, 100), []);
+        assert_eq!(within(164, 137), [100, 300]);
+        assert_eq!(within(165, 400), [300, 500]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::growth::Growth;
 const IDLE: Duration = Duration::from_millis(100);
 /// How long the thread sleeps where writers go on. If each record woke it, each batch would take a system call more, and a processor from the program.
 /// It is short beside the time in which a writer fills a log.
-const NAP: Duration = Duration::from_millis(1);
+const NAP_MS: u32 = 1;
 /// Records between two pieces of a copy, where the log fills: a piece takes as long as that number of records.
 const TURNS: u32 = 64;
 /// Bytes of the log that go from memory at a time.
@@ -60,6 +60,9 @@ pub(super) fn follow(
         // A fault of this library: the front end must not wait.
         Err(_) => control.fail(1),
     }
+    if control.failure().is_some() {
+        publish(&publisher, control, &replica, shape, false);
+    }
     // After the reason is known: threads that wait for a copy ask for it.
     drop(making);
     copies.end();
@@ -94,6 +97,13 @@ fn follow_on(
         files.ring().forget(shape, *forgotten, to);
         *forgotten = to;
     };
+    // Records that are not known to be in the file.
+    let mut gathered = 0;
+    let tell = |gathered: &mut u64, replica: &Replica<'_, Files>| {
+        if replica.in_file() == replica.at() {
+            control.note_in_file(replica.in_file(), std::mem::take(gathered));
+        }
+    };
     let settle = |settled: &mut u64, forgotten: &mut u64, replica: &mut Replica<'_, Files>| {
         *settled = replica.settle(false)?;
         forget(forgotten, *settled);
@@ -102,23 +112,25 @@ fn follow_on(
     };
     let mut quiet_since = Instant::now();
     let mut turn = 0u32;
-    let (mut shown, mut shown_at) = (replica.at(), Instant::now());
+    // What the figures tell of, and whether memory was given back since the last record.
+    let now = || (control.tail(), control.head(), control.applied());
+    let (mut shown, mut shown_at, mut has_rested) = (now(), Instant::now(), true);
     loop {
-        let seen = tail.seen();
+        let (seen, seen_asks) = (tail.seen(), control.asks().seen());
         let is_closing = control.is_closing();
-        if control.tail() != shown && shown_at.elapsed() >= FIGURES {
+        if now() != shown && shown_at.elapsed() >= FIGURES {
+            (shown, shown_at) = (now(), Instant::now());
             publish(publisher, control, replica, shape, false);
-            (shown, shown_at) = (control.tail(), Instant::now());
         }
         // Also where there is always another record.
         *making = making.take().or_else(|| copies.next());
         if replica.at() < control.tail() {
             replica.step(&lengthen, making.as_mut().map(|request| &mut request.copy))?;
-            control.note_applied();
+            (gathered, has_rested) = (gathered + 1, false);
             if control.is_applied_awaited() {
                 replica.flush()?;
             }
-            control.note_in_file(replica.in_file());
+            tell(&mut gathered, replica);
             quiet_since = Instant::now();
             if replica.at() - forgotten >= FORGOTTEN_BYTES {
                 forget(&mut forgotten, replica.at());
@@ -129,6 +141,7 @@ fn follow_on(
             }
             if is_due || control.take_asked() {
                 settle(&mut settled, &mut forgotten, replica)?;
+                tell(&mut gathered, replica);
             }
             // The log comes first where it fills; the copy goes on all the same.
             turn = turn.wrapping_add(1);
@@ -141,7 +154,7 @@ fn follow_on(
         }
         if control.is_applied_awaited() || making.is_some() {
             replica.flush()?;
-            control.note_in_file(replica.in_file());
+            tell(&mut gathered, replica);
         }
         if making.is_some() {
             // Writers wait for room in the log, and not for the copy.
@@ -153,21 +166,27 @@ fn follow_on(
         }
         if is_closing {
             control.release(replica.settle(true)?);
+            tell(&mut gathered, replica);
             return Ok(());
         }
         let is_behind = settled != replica.at();
         let is_quiet = quiet_since.elapsed() >= IDLE;
         if is_behind && (control.take_asked() || is_quiet) {
             settle(&mut settled, &mut forgotten, replica)?;
-            if is_quiet {
-                replica.rest();
-            }
+            tell(&mut gathered, replica);
             continue;
         }
         if is_behind || !is_quiet {
-            std::thread::sleep(NAP);
-        } else {
-            tail.wait(seen, SLEEP_MS);
+            control.asks().wait(seen_asks, NAP_MS);
+            continue;
         }
+        if !has_rested {
+            replica.rest();
+            has_rested = true;
+            // As the files are at rest.
+            (shown, shown_at) = (now(), Instant::now());
+            publish(publisher, control, replica, shape, false);
+        }
+        tail.wait(seen, SLEEP_MS);
     }
 }

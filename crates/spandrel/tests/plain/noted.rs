@@ -36,6 +36,17 @@ enum Leaf {
     Pair(Box<(Leaf, Leaf)>),
 }
 
+/// Memory that the allocator clears.
+fn zeroed(len: usize) -> Option<Box<[Line]>> {
+    let layout = std::alloc::Layout::array::<Line>(len).ok().filter(|layout| layout.size() > 0)?;
+    // SAFETY: of that layout; all zero is a line.
+    unsafe {
+        let at = std::alloc::alloc_zeroed(layout).cast::<Line>();
+        assert!(!at.is_null());
+        Some(Box::from_raw(std::ptr::slice_from_raw_parts_mut(at, len)))
+    }
+}
+
 #[derive(Default)]
 struct All {
     names: HashMap<String, Vec<u64>>,
@@ -51,13 +62,20 @@ struct All {
     leaf: Option<Leaf>,
     shared: Vec<Arc<AtomicU64>>,
     numbers: Vec<f64>,
+    lines: Vec<Line>,
+    fields: Vec<Box<[Line]>>,
 }
+
+/// Of a line of the cache.
+#[derive(Clone, Copy, Default)]
+#[repr(align(64))]
+struct Line([u64; 8]);
 
 impl All {
     /// One of many changes.
     fn change(&mut self, kind: u8, number: u64) {
         let small = (number % 97) as usize;
-        match kind % 20 {
+        match kind % 22 {
             0 => self.names.entry(format!("name {small}")).or_default().push(number),
             1 => drop(self.names.remove(&format!("name {small}"))),
             2 => _ = self.seen.insert(number as u32 % 5000),
@@ -99,6 +117,16 @@ impl All {
                     old => Some(Leaf::Pair((old, Leaf::Text(number.to_string())).into())),
                 };
             }
+            19 => {
+                self.lines.push(Line([number; 8]));
+                self.lines.truncate(200);
+                self.lines.shrink_to_fit();
+            }
+            20 => {
+                self.fields.push(vec![Line::default(); small].into());
+                self.fields.extend(zeroed(small % 7));
+                self.fields.truncate(30 - small % 20);
+            }
             18 => {
                 self.shared.push(Arc::default());
                 self.shared.extend(self.shared.get(small).cloned());
@@ -135,6 +163,7 @@ impl All {
         all.extend(self.leaf.iter().map(leaf));
         all.extend(self.shared.iter().map(|count| count.load(Relaxed)));
         all.extend(self.numbers.iter().map(|number| number.to_bits()));
+        all.extend(self.lines.iter().chain(self.fields.iter().flatten()).flat_map(|line| line.0));
         all.push(self.seen.len() as u64);
         all.iter().fold(7, |sum, number| sum.wrapping_mul(31).wrapping_add(*number))
     }

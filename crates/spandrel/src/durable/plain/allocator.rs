@@ -23,7 +23,7 @@ use spandrel_adaptive as adaptive;
 use spandrel_os::message::say;
 use spandrel_os::slices::FIXED_BASE_WINDOW;
 use spandrel_pages::{MIN_ALIGN, TIB};
-use spandrel_pmem::Medium as _;
+use spandrel_pmem::{Medium as _, Notes as _};
 
 use crate::durable::Arena;
 
@@ -307,10 +307,16 @@ fn alloc_in(arena: *const Arena, layout: Layout, zeroed: bool) -> *mut u8 {
     };
     let object = object.map_or_else(|why| refused(layout.size(), why), NonNull::as_ptr);
     if zeroed && layout.align() > MIN_ALIGN && !object.is_null() {
+        note(arena, object, layout.size());
         // SAFETY: a new object of that size.
         unsafe { object.write_bytes(0, layout.size()) };
     }
     object
+}
+
+/// Bytes of a state are stored here, in a function that is not translated.
+fn note(arena: &Arena, at: *mut u8, bytes: usize) {
+    arena.medium().notes().note(at, bytes);
 }
 
 /// Whether an object is one of that state.
@@ -369,7 +375,11 @@ unsafe fn realloc_durable(object: *mut u8, layout: Layout, size: usize) -> *mut 
     unsafe {
         let new = Allocator.alloc(Layout::from_size_align_unchecked(size, layout.align()));
         if !new.is_null() {
-            new.copy_from_nonoverlapping(object, layout.size().min(size));
+            let bytes = layout.size().min(size);
+            if let Some(arena) = inside_of(new) {
+                note(arena, new, bytes);
+            }
+            new.copy_from_nonoverlapping(object, bytes);
             free_durable(object);
         }
         new
