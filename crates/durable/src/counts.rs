@@ -13,6 +13,7 @@ struct Word {
     at: usize,
     bytes: usize,
     value: u64,
+    is_doubtful: bool,
 }
 
 impl Word {
@@ -48,13 +49,18 @@ impl Counts {
     /// # Safety
     /// The bytes are readable.
     pub unsafe fn keep(&mut self, at: *const u8, bytes: usize) {
-        let mut word = Word { at: at as usize, bytes, value: 0 };
+        let mut word = Word { at: at as usize, bytes, value: 0, is_doubtful: false };
         // SAFETY: promised by the caller.
         word.value = unsafe { word.now() };
         if let Some(place) = self.words.get_mut((word.at >> 3) % PLACES) {
             *place = word;
             self.is_used = true;
         }
+    }
+
+    /// What is durable of the words is not known: each is told as one that has changed.
+    pub fn doubt(&mut self) {
+        self.words.iter_mut().for_each(|word| word.is_doubtful = true);
     }
 
     /// Whether there are words.
@@ -96,7 +102,7 @@ impl Counts {
         };
         for word in self.words.iter().filter(is_open) {
             // SAFETY: promised by the caller.
-            if unsafe { word.now() } != word.value {
+            if word.is_doubtful || unsafe { word.now() } != word.value {
                 see(word.at as *const u8, word.bytes);
             }
         }
@@ -141,6 +147,8 @@ mod tests {
             assert_eq!(changed(&counts, 2), []);
             *at += 1;
             counts.forget(at.cast::<u8>().add(7), 1);
+            assert_eq!(changed(&counts, 3), [(2, 4)]);
+            counts.doubt();
             assert_eq!(changed(&counts, 3), [(2, 4)]);
             counts.forget(at.cast(), 1 << 20);
             assert_eq!(changed(&counts, 3), []);

@@ -171,8 +171,12 @@ impl<'a> Engine<'a> {
                 live.show(&self.counts);
                 Ok(Some(point))
             }
-            Err(Refused::TooLong) => Err(self.note_too_long()),
             Err(why) => {
+                // SAFETY: the thread has run the batch.
+                unsafe { notes.doubt_counts() };
+                if why == Refused::TooLong {
+                    return Err(self.note_too_long());
+                }
                 self.is_ended = true;
                 Err(self.refuse(why.into()))
             }

@@ -12,6 +12,8 @@ use spandrel_pmem::{Buffer, Failed};
 const MOST: usize = 1 << 22;
 /// A store of more bytes is a long one.
 const SHORT_BYTES: usize = 256;
+/// Long stores that are looked through for each atomic one. Of more all stores before it are.
+const LONG: usize = 64;
 /// Stores whose memory is kept for the next batch.
 const KEPT: usize = 1 << 14;
 
@@ -45,6 +47,11 @@ pub struct Exact {
     order: u32,
     is_full: bool,
     has_atomics: bool,
+    /// The order is that of addresses.
+    is_joined: bool,
+    /// The first of the long stores, and how many there are.
+    long: [Store; LONG],
+    long_count: usize,
 }
 
 impl Exact {
@@ -54,7 +61,18 @@ impl Exact {
     /// `ENOMEM`.
     pub fn new() -> Result<Self, Failed> {
         let room = Buffer::new(MOST * size_of::<Store>())?;
-        Ok(Self { room, count: 0, order: 0, is_full: false, has_atomics: false })
+        let none =
+            Store { at: 0, before: 0, bytes: 0, is_atomic: false, is_first: false, order: 0 };
+        Ok(Self {
+            room,
+            count: 0,
+            order: 0,
+            is_full: false,
+            has_atomics: false,
+            is_joined: false,
+            long: [none; LONG],
+            long_count: 0,
+        })
     }
 
     fn push(&mut self, at: usize, bytes: u32, before: Option<u64>) {
@@ -70,6 +88,12 @@ impl Exact {
         self.order = self.order.saturating_add(1);
         let before = before.unwrap_or(0);
         let store = Store { at, before, bytes, is_atomic, is_first: false, order };
+        if bytes as usize > SHORT_BYTES {
+            if let Some(place) = self.long.get_mut(self.long_count) {
+                *place = store;
+            }
+            self.long_count += 1;
+        }
         // SAFETY: within the buffer, which has room for `MOST` stores and is borrowed exclusively.
         unsafe { self.room.at().as_ptr().cast::<Store>().add(self.count).write(store) };
         self.count += 1;
@@ -96,7 +120,8 @@ impl Exact {
         if self.count > KEPT {
             self.room.release();
         }
-        (self.count, self.order, self.is_full, self.has_atomics) = (0, 0, false, false);
+        (self.count, self.order, self.long_count) = (0, 0, 0);
+        (self.is_full, self.has_atomics, self.is_joined) = (false, false, false);
     }
 
     fn all(&self) -> &[Store] {
@@ -111,6 +136,7 @@ impl Exact {
 
     /// Sorts the stores by address, and keeps the first one of those with the same bytes.
     fn join(&mut self) {
+        self.is_joined = true;
         let all = self.all_mut();
         all.sort_unstable_by_key(|store| (store.at, store.bytes, store.order));
         let mut kept = 0_usize;
@@ -143,10 +169,11 @@ impl Exact {
             let from = all.partition_point(|other| other.at + SHORT_BYTES < store.at);
             let to = all.partition_point(|other| other.at < store.end());
             let near = all.get(from..to).unwrap_or(&[]);
-            let far = all.get(..from).unwrap_or(&[]);
-            let is_long = |other: &&Store| other.bytes as usize > SHORT_BYTES;
-            let is_first =
-                !near.iter().any(is_earlier) && !far.iter().filter(is_long).any(is_earlier);
+            let far = match self.long.get(..self.long_count) {
+                Some(long) => long,
+                None => all.get(..from).unwrap_or(&[]),
+            };
+            let is_first = !near.iter().any(is_earlier) && !far.iter().any(is_earlier);
             if let Some(store) = self.all_mut().get_mut(number) {
                 store.is_first = is_first;
             }
@@ -191,6 +218,11 @@ impl Exact {
         for store in self.all() {
             see(store.at as *const u8, store.bytes as usize, store.is_atomic);
         }
+    }
+
+    /// Whether the order of the stores is not known any more.
+    pub fn is_joined(&self) -> bool {
+        self.is_joined
     }
 
     /// Whether a store of the batch was atomic.

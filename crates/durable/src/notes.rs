@@ -260,10 +260,12 @@ impl BatchNotes {
         // SAFETY: promised by the caller.
         unsafe {
             let Some(exact) = self.exact() else { return };
-            let counts = &mut *self.counts.get();
+            let (counts, is_joined) = (&mut *self.counts.get(), exact.is_joined());
             if exact.has_atomics() || counts.is_used() {
                 exact.each(&mut |at, bytes, is_atomic| match is_atomic {
                     true => counts.keep(at, bytes),
+                    // Of stores without an order a count stays one.
+                    false if is_joined => {}
                     false => counts.forget(at, bytes),
                 });
             }
@@ -277,6 +279,15 @@ impl BatchNotes {
     pub unsafe fn keep(&self) {
         // SAFETY: promised by the caller.
         unsafe { self.exact() }.into_iter().for_each(Exact::clear);
+    }
+
+    /// The batch is not durable after all: nothing is known of what is.
+    ///
+    /// # Safety
+    /// The calling thread has run the batch.
+    pub unsafe fn doubt_counts(&self) {
+        // SAFETY: promised by the caller.
+        unsafe { (*self.counts.get()).doubt() };
     }
 
     /// Calls `see` with words that threads may have changed since the last batch, within the open bytes of the state: those that commands have changed atomically. Where pages are

@@ -64,6 +64,8 @@ impl Drop for Arena {
 #[derive(Default)]
 pub struct Cache {
     arenas: [Option<Arena>; ARENAS],
+    /// A thread may begin in the code.
+    is_kept: bool,
 }
 
 /// Room in an arena.
@@ -124,11 +126,25 @@ impl Cache {
 
     /// Forgets all code, and where it lay: other modules may need the arenas.
     pub fn clear(&mut self) {
-        self.arenas = Default::default();
+        let arenas = core::mem::take(&mut self.arenas);
+        if self.is_kept {
+            core::mem::forget(arenas);
+        }
+    }
+
+    /// Has the code that there is be there for ever.
+    pub fn keep(&mut self) {
+        self.is_kept = true;
     }
 
     /// Bytes of code.
     pub fn bytes(&self) -> usize {
         self.arenas.iter().flatten().map(|arena| arena.used).sum()
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        self.clear();
     }
 }

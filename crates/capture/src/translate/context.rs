@@ -67,7 +67,9 @@ pub struct Context {
     flags: u64,
     /// What the handler is called with.
     pub owner: u64,
-    _rest: [u64; 3],
+    /// Translated code has come to its end.
+    done: u64,
+    _rest: [u64; 2],
     /// General registers by their numbers.
     pub registers: [u64; 16],
     _gap: [u8; 768],
@@ -84,6 +86,7 @@ const _: () = {
     assert!(core::mem::offset_of!(Context, argument) == ARGUMENT as usize);
     assert!(core::mem::offset_of!(Context, callout) == CALLOUT as usize);
     assert!(core::mem::offset_of!(Context, native_return) == NATIVE_RETURN as usize);
+    assert!(core::mem::offset_of!(Context, done) == 104);
     assert!(core::mem::offset_of!(Context, registers) == 128);
     assert!(core::mem::offset_of!(Context, state) == 1024);
     assert!(core::mem::offset_of!(Context, branches) == BRANCHES as usize);
@@ -177,6 +180,10 @@ global_asm!(
     "lea rax, [rip + spandrel_translate_after]",
     "push rax",
     "jmp rsi",
+    ".hidden spandrel_translate_end",
+    ".globl spandrel_translate_end",
+    "spandrel_translate_end:",
+    "mov qword ptr gs:[104], 1",
     ".hidden spandrel_translate_after",
     ".globl spandrel_translate_after",
     "spandrel_translate_after:",
@@ -197,11 +204,17 @@ unsafe extern "C" {
     fn spandrel_translate_callout();
     fn spandrel_translate_enter(argument: *mut (), code: u64);
     fn spandrel_translate_after();
+    fn spandrel_translate_end();
 }
 
 /// Where a translated function returns to that [`enter`] has called.
 pub fn after() -> u64 {
     spandrel_translate_after as *const () as u64
+}
+
+/// What takes the place of [`after`] in translated code: it notes that the code has come there.
+pub fn end() -> u64 {
+    spandrel_translate_end as *const () as u64
 }
 
 /// What translated code calls out to; the answer is in [`Context::target`].
@@ -225,7 +238,12 @@ impl Context {
     pub fn clear_branches(&mut self) {
         // Of no address: a program has no code at the last one.
         self.branches.fill(Branch { minus: 1, to: 0 });
-        self.set_branch(after(), after());
+        self.set_branch(after(), end());
+    }
+
+    /// Whether translated code has come to its end since the last call.
+    pub fn is_done(&mut self) -> bool {
+        core::mem::take(&mut self.done) != 0
     }
 
     /// Whether repeated string instructions go downwards: the direction flag, at the last callout.

@@ -77,6 +77,8 @@ pub struct Decoded {
     pub writes: [Option<Write>; MOST_WRITES],
     /// A string instruction that is repeated: bytes of each element that it writes at rdi; 0: it writes none.
     pub repeated: Option<u32>,
+    /// The stack may be another one after it.
+    pub pivots: bool,
     /// Where in the instruction the distance of an operand relative to the instruction pointer lies, and the operand's address.
     pub relative: Option<(usize, u64)>,
 }
@@ -204,7 +206,10 @@ fn flow(instruction: &Instruction) -> Result<Flow, Unknown> {
 
 /// Refuses instructions that the list of their operands does not tell enough of.
 fn check(instruction: &Instruction) -> Result<(), Unknown> {
-    use Mnemonic::{Btc, Btr, Bts, Rdgsbase, Wrgsbase};
+    use Mnemonic::{Btc, Btr, Bts, Clzero, Rdgsbase, Wrgsbase};
+    if instruction.segment_prefix() == Register::GS {
+        return Err(Unknown::Segment);
+    }
     match instruction.mnemonic() {
         // The bit's number may lead far from the operand.
         Btc | Btr | Bts
@@ -213,6 +218,8 @@ fn check(instruction: &Instruction) -> Result<(), Unknown> {
         {
             Err(Unknown::Size)
         }
+        // A line of the cache, of which the list of operands says nothing.
+        Clzero => Err(Unknown::Size),
         Rdgsbase | Wrgsbase => Err(Unknown::Segment),
         _ if instruction.op_count() > 0
             && instruction.op0_kind() == OpKind::Register
@@ -223,6 +230,29 @@ fn check(instruction: &Instruction) -> Result<(), Unknown> {
         Mnemonic::Lgs => Err(Unknown::Segment),
         _ => Ok(()),
     }
+}
+
+/// Whether an instruction has the stack pointer be what something else was.
+fn pivots(instruction: &Instruction) -> bool {
+    use Mnemonic::{Add, And, Lea, Sub};
+    let is_target = |kind, register: Register| {
+        kind == OpKind::Register && register.full_register() == Register::RSP
+    };
+    let is_written = instruction.op_count() > 0
+        && is_target(instruction.op0_kind(), instruction.op0_register())
+        || instruction.mnemonic() == Mnemonic::Xchg
+            && is_target(instruction.op1_kind(), instruction.op1_register())
+        || matches!(instruction.mnemonic(), Mnemonic::Leave | Mnemonic::Enter);
+    let is_near = match instruction.mnemonic() {
+        Add | Sub | And => instruction.op1_kind() != OpKind::Register,
+        Lea => {
+            instruction.memory_base() == Register::RSP
+                && instruction.memory_index() == Register::None
+        }
+        Mnemonic::Push | Mnemonic::Cmp | Mnemonic::Test => true,
+        _ => false,
+    };
+    is_written && !is_near
 }
 
 /// The write of a memory access, if it is one that counts. `state_bytes`: what `xsave` writes at most.
@@ -236,9 +266,12 @@ fn write_of(
         used.access(),
         OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
     );
-    // The thread's own variables, and the stack.
-    let is_own =
-        used.segment() == Register::FS || matches!(used.base(), Register::RSP | Register::ESP);
+    // The thread's own variables, and the stack. An index may lead anywhere.
+    let is_tile = matches!(instruction.mnemonic(), Mnemonic::Tilestored);
+    let is_stack = matches!(used.base(), Register::RSP | Register::ESP)
+        && used.index() == Register::None
+        && !is_tile;
+    let is_own = used.segment() == Register::FS || is_stack;
     if !writes || is_own {
         return Ok(None);
     }
@@ -298,7 +331,8 @@ impl Decode for Decoder {
         if is_repeated {
             writes = [None; MOST_WRITES];
         }
-        Ok(Decoded { len, flow, writes, repeated, relative })
+        let pivots = pivots(&instruction);
+        Ok(Decoded { len, flow, writes, repeated, pivots, relative })
     }
 }
 
@@ -347,6 +381,10 @@ mod tests {
         assert_eq!(refused(&[0x65, 0x89, 0x08]), Unknown::Segment);
         assert_eq!(refused(&[0xf3, 0x48, 0x0f, 0xae, 0xd8]), Unknown::Segment);
         assert_eq!(refused(&[0x8e, 0xe8]), Unknown::Segment);
+        // Of the stack, but an index may lead anywhere: vpscatterqq [rsp + zmm1 * 1]{k1}, zmm0; clzero; mov rax, gs:[0]
+        assert_eq!(refused(&[0x62, 0xf2, 0xfd, 0x49, 0xa1, 0x04, 0x0c]), Unknown::Scatter);
+        assert_eq!(refused(&[0x0f, 0x01, 0xfc]), Unknown::Size);
+        assert_eq!(refused(&[0x65, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0]), Unknown::Segment);
         // bts [rax], rcx
         assert_eq!(refused(&[0x48, 0x0f, 0xab, 0x08]), Unknown::Size);
         // int 0x80; sysenter; retf; xbegin; rep stosb with edi
@@ -355,6 +393,20 @@ mod tests {
         assert_eq!(refused(&[0xcb]), Unknown::Gate);
         assert_eq!(refused(&[0xc7, 0xf8, 0, 0, 0, 0]), Unknown::Transaction);
         assert_eq!(refused(&[0x67, 0xf3, 0xaa]), Unknown::Size);
+    }
+
+    #[test]
+    fn another_stack_is_told() {
+        let pivots = |bytes: &[u8]| decoded(bytes).unwrap().pivots;
+        // mov rsp, rdi; xchg rax, rsp; leave; lea rsp, [rbp - 8]; pop rsp; add rsp, rax
+        assert!(pivots(&[0x48, 0x89, 0xfc]) && pivots(&[0x48, 0x94]) && pivots(&[0xc9]));
+        assert!(pivots(&[0x48, 0x8d, 0x65, 0xf8]) && pivots(&[0x5c]));
+        assert!(pivots(&[0x48, 0x01, 0xc4]));
+        // sub rsp, 8; lea rsp, [rsp + 8]; push rsp; mov rax, rsp; pop rax
+        assert!(!pivots(&[0x48, 0x83, 0xec, 8]) && !pivots(&[0x48, 0x8d, 0x64, 0x24, 8]));
+        assert!(!pivots(&[0x54]) && !pivots(&[0x48, 0x89, 0xe0]) && !pivots(&[0x58]));
+        // mov byte [rsp + rcx], 7
+        assert_eq!(written(&[0xc6, 0x04, 0x0c, 7]), 1);
     }
 
     #[test]

@@ -31,7 +31,7 @@ use context::{Context, Reason, Segment};
 use decode::{Decoder, LONGEST};
 use emit::Emitter;
 use modules::Ranges;
-use rewrite::{ATOMIC, Refusal, Rewriter, Source, Window};
+use rewrite::{ATOMIC, Refusal, Rewriter, STACK, Source, Window};
 use serial::Seen;
 use system::Call;
 use tables::Tables;
@@ -44,17 +44,40 @@ const STACK_BYTES: usize = 256 << 10;
 const MOST_NATIVE: usize = 16;
 
 /// The code of this process.
-struct Process;
+#[derive(Default)]
+struct Process {
+    /// The part of a module that was looked at last.
+    known: (u64, u64),
+    /// Code that was made at run time is translated too: in tests.
+    takes_all: bool,
+}
 
 impl Source for Process {
-    fn bytes(&self, at: u64, into: &mut [u8; LONGEST]) -> usize {
-        let rest = PAGE_BYTES - at as usize % PAGE_BYTES;
-        let next = (at as usize + rest) as *mut u8;
-        let len = if rest >= LONGEST || vm::is_mapped(next) { LONGEST } else { rest };
-        // SAFETY: the program runs there next; what lies behind its page is mapped.
+    fn has_code(&mut self, at: u64) -> bool {
+        if !(self.known.0..self.known.1).contains(&at) {
+            self.known = modules::code_around(at).unwrap_or_default();
+        }
+        self.takes_all || self.known.1 != 0
+    }
+
+    fn bytes(&self, at: u64, into: &mut [u8; LONGEST], crosses: bool) -> usize {
+        if crosses {
+            return peek(at, into);
+        }
+        let len = LONGEST.min(PAGE_BYTES - at as usize % PAGE_BYTES);
+        // SAFETY: the program runs there next.
         unsafe { into.as_mut_ptr().copy_from_nonoverlapping(at as *const u8, len) };
         len
     }
+}
+
+/// Reads the process's own memory, which may not be there: the number of bytes.
+fn peek(at: u64, into: &mut [u8]) -> usize {
+    let to = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let from = libc::iovec { iov_base: at as *mut _, iov_len: into.len() };
+    // SAFETY: one local buffer, and one that the kernel looks at before it reads.
+    let read = unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) };
+    usize::try_from(read).unwrap_or(0)
 }
 
 /// Figures of a translator.
@@ -99,6 +122,7 @@ pub struct Translator<S> {
     seen: Seen,
     /// Where the code lies that was translated.
     ranges: Ranges,
+    process: Process,
     /// Some of it was unmapped.
     is_stale: bool,
     /// Times that the program has unloaded a library.
@@ -151,6 +175,7 @@ impl<S: Sink> Translator<S> {
             changes: 0,
             seen: Seen::default(),
             ranges: Ranges::default(),
+            process: Process::default(),
             is_stale: false,
             unloaded: modules::unloaded(),
             most_blocks: tables::BLOCKS,
@@ -179,6 +204,12 @@ impl<S: Sink> Translator<S> {
             // SAFETY: within the log, whose entries before its end are written.
             let [address, bytes, before, _] = unsafe { *(at as *const [u64; 4]) };
             let (len, is_atomic) = (bytes & !u64::from(ATOMIC), bytes & u64::from(ATOMIC) != 0);
+            if len == u64::from(STACK) {
+                if self.window.has(address, 16) {
+                    refuse(address, Refusal::Stack);
+                }
+                continue;
+            }
             if !self.window.has(address, len) {
                 continue;
             }
@@ -217,6 +248,9 @@ impl<S: Sink> Translator<S> {
             Segment::of(self.context.as_ptr()).set();
             context::enter(code, argument);
             before.set();
+        }
+        if !self.context().is_done() {
+            refuse(context::after(), Refusal::Left);
         }
         self.seen.note(self.changes);
         self.drain_log();
@@ -262,6 +296,7 @@ impl<S: Sink> Translator<S> {
         self.tables.clear();
         self.lookups = [(0, 0); ARENAS];
         self.ranges = Ranges::default();
+        self.process.known = (0, 0);
         self.flushes += 1;
         self.context().clear_branches();
     }
@@ -269,7 +304,7 @@ impl<S: Sink> Translator<S> {
     /// The translation of the code at an address, which is made if there is none. No code is in the middle of a block.
     fn code_of(&mut self, from: u64) -> u64 {
         if from == context::after() {
-            return from;
+            return context::end();
         }
         if let Some(code) = self.tables.block(from) {
             return code;
@@ -288,7 +323,6 @@ impl<S: Sink> Translator<S> {
     fn translate(&mut self, from: u64) -> Result<u64, Refusal> {
         let room = self.cache.room(from, rewrite::MOST_BYTES).ok_or(Refusal::Full)?;
         self.changes += 1;
-        self.ranges.add(from);
         let (start, address) = (room.start, room.address);
         let mut code = Emitter::new(room.bytes, address);
         if room.is_fresh {
@@ -303,11 +337,14 @@ impl<S: Sink> Translator<S> {
             rewrite::native(&mut code, from, lookup);
         } else {
             let (decoder, tables, window) = (&mut self.decoder, &mut self.tables, self.window);
-            let mut rewriter = Rewriter { decoder, source: &Process, tables, window, lookup };
+            let source = &mut self.process;
+            let mut rewriter = Rewriter { decoder, source, tables, window, lookup };
             rewriter.block(from, &mut code)?;
         }
         code.len().ok_or(Refusal::Full)?;
         let end = code.here();
+        self.ranges.add(from);
+        self.ranges.add(from + rewrite::LONGEST_BLOCK);
         self.cache.take(end);
         if self.tables.set_block(from, to) { Ok(to) } else { Err(Refusal::Full) }
     }
@@ -351,7 +388,11 @@ impl<S: Sink> Translator<S> {
         match unsafe { system::call(number, [a, b, c, d, e, f], window, &mut note) } {
             Call::Made => {}
             Call::Unmaps(at, bytes) => self.is_stale |= self.ranges.touch(at, bytes),
-            Call::Forks => self.context().target += rewrite::FORKS_AFTER,
+            Call::Forks => {
+                // A thread may begin there later.
+                self.cache.keep();
+                self.context().target += rewrite::FORKS_AFTER;
+            }
             Call::Refused => refuse_call(number),
         }
     }
@@ -409,8 +450,8 @@ unsafe extern "C" fn handle<S: Sink>(context: *mut Context) {
 
 /// The program cannot go on: what it would do next cannot be captured.
 fn refuse(at: u64, why: Refusal) -> ! {
-    // SAFETY: the program runs there next.
-    let bytes = if at == 0 { [0; LONGEST] } else { unsafe { *(at as *const [u8; LONGEST]) } };
+    let mut bytes = [0; LONGEST];
+    peek(at, &mut bytes);
     say(format_args!(
         "a command of a durable state does at {at:#x} what cannot be captured ({why:?}; {bytes:02x?}): it ends here, and the state is as the last command has left it"
     ));

@@ -23,6 +23,34 @@ pub fn unloaded() -> u64 {
     count
 }
 
+/// The executable part of a module that has an address; `None`: none has it, or it may be written to.
+pub fn code_around(at: u64) -> Option<(u64, u64)> {
+    struct Search {
+        at: u64,
+        found: Option<(u64, u64)>,
+    }
+    unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, into: *mut c_void) -> c_int {
+        // SAFETY: called with a record, and with the pointer that is given below.
+        let (info, search) = unsafe { (&*info, &mut *into.cast::<Search>()) };
+        for number in 0..info.dlpi_phnum {
+            // SAFETY: the record has that number of headers.
+            let header = unsafe { &*info.dlpi_phdr.add(number.into()) };
+            let is_code = header.p_type == libc::PT_LOAD
+                && header.p_flags & (libc::PF_X | libc::PF_W) == libc::PF_X;
+            let from = info.dlpi_addr.wrapping_add(header.p_vaddr);
+            let end = from.wrapping_add(header.p_memsz);
+            if is_code && (from..end).contains(&search.at) {
+                search.found = Some((from, end));
+            }
+        }
+        c_int::from(search.found.is_some())
+    }
+    let mut search = Search { at, found: None };
+    // SAFETY: the callback is called with the search.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
+    search.found
+}
+
 /// Ranges that are told from each other.
 const RANGES: usize = 16;
 /// Code that lies nearer is one range.

@@ -11,7 +11,7 @@ use super::context::{
     Reason, TARGET,
 };
 use super::decode::{Decode, Decoded, Flow, LONGEST, MOST_WRITES, Operand, Unknown, Write};
-use super::emit::{Emitter, Gpr, Place, RAX, RCX, RDX, RSP, at};
+use super::emit::{self, Emitter, Gpr, Place, RAX, RCX, RDX, RSP, at};
 use super::tables::{Exit, Tables};
 
 /// Bytes of an entry of the log: the address, the number of bytes, and for atomic writes what was there before.
@@ -19,8 +19,13 @@ pub const ENTRY_BYTES: i32 = 32;
 /// Marks the number of bytes of an atomic write.
 pub const ATOMIC: u32 = 1 << 30;
 
+/// Instead of the number of bytes: the stack is there from now on.
+pub const STACK: u32 = 1 << 29;
+
 /// Instructions of a block, at most.
 const MOST_INSTRUCTIONS: usize = 64;
+/// Bytes of a program's block, at most.
+pub const LONGEST_BLOCK: u64 = (MOST_INSTRUCTIONS * LONGEST) as u64;
 /// Bytes that a block takes at most, with what follows its end.
 pub const MOST_BYTES: usize = 64 << 10;
 /// Exits of a block, at most.
@@ -61,18 +66,27 @@ pub enum Refusal {
     Far,
     /// There is no room for the block.
     Full,
+    /// The code lies in no module of the program, and may change: it was made at run time.
+    Changes,
+    /// A signal handler has gone on elsewhere, and what ran then was not translated.
+    Left,
+    /// The stack lies in the durable memory.
+    Stack,
 }
 
 /// The code of a program.
 pub trait Source {
-    /// Bytes from an address on, up to that number: less, if memory ends there.
-    fn bytes(&self, at: u64, into: &mut [u8; LONGEST]) -> usize;
+    /// Whether there is code that does not change.
+    fn has_code(&mut self, at: u64) -> bool;
+
+    /// Bytes from an address on, where there is code: those of its page, or also of the next one. Their number.
+    fn bytes(&self, at: u64, into: &mut [u8; LONGEST], crosses: bool) -> usize;
 }
 
 /// Makes one block.
 pub struct Rewriter<'r, D, S> {
     pub decoder: &'r mut D,
-    pub source: &'r S,
+    pub source: &'r mut S,
     pub tables: &'r mut Tables,
     pub window: Window,
     /// Where the code lies that looks a target up which rcx has.
@@ -122,11 +136,20 @@ pub fn lookup(code: &mut Emitter<'_>) {
 
 impl<D: Decode, S: Source> Rewriter<'_, D, S> {
     fn decode(&mut self, at: u64) -> Result<(Decoded, [u8; LONGEST]), Refusal> {
+        if !self.source.has_code(at) {
+            return Err(Refusal::Changes);
+        }
         let mut bytes = [0; LONGEST];
-        let len = self.source.bytes(at, &mut bytes);
+        let len = self.source.bytes(at, &mut bytes, false);
         let part = bytes.get(..len).unwrap_or(&[]);
-        let decoded = self.decoder.decode(part, at).map_err(Refusal::Unknown)?;
-        Ok((decoded, bytes))
+        let decoded = match self.decoder.decode(part, at) {
+            Err(Unknown::Instruction) if len < LONGEST => {
+                let len = self.source.bytes(at, &mut bytes, true);
+                self.decoder.decode(bytes.get(..len).unwrap_or(&[]), at)
+            }
+            decoded => decoded,
+        };
+        Ok((decoded.map_err(Refusal::Unknown)?, bytes))
     }
 
     /// Translates the block at `from`. A block whose first instruction is refused is no block; one whose later instruction is ends before it.
@@ -136,7 +159,7 @@ impl<D: Decode, S: Source> Rewriter<'_, D, S> {
     pub fn block(&mut self, from: u64, code: &mut Emitter<'_>) -> Result<(), Refusal> {
         let mut at = from;
         let mut exits = [None; MOST_EXITS];
-        let mut later = [None; MOST_INSTRUCTIONS * MOST_WRITES];
+        let mut later = [None; MOST_INSTRUCTIONS * (MOST_WRITES + 1)];
         for number in 0..MOST_INSTRUCTIONS {
             let (decoded, bytes) = match self.decode(at) {
                 Err(why) if number == 0 => return Err(why),
@@ -155,13 +178,26 @@ impl<D: Decode, S: Source> Rewriter<'_, D, S> {
                 call_out(code, Reason::String, bytes);
             }
             match decoded.flow {
-                Flow::Next => relocate(code, bytes, decoded.relative)?,
+                Flow::Next => {
+                    relocate(code, bytes, decoded.relative)?;
+                    if decoded.pivots {
+                        // Where the next word is pushed.
+                        let place = emit::at(RSP, -8);
+                        let stack = Write { place, bytes: STACK, is_atomic: false };
+                        let noted = self.note(code, stack);
+                        if let Some(place) = later.iter_mut().find(|later| later.is_none()) {
+                            *place = noted;
+                        }
+                    }
+                }
                 Flow::SystemCall => {
                     call_out(code, Reason::SystemCall, 0);
                     system_call(code, next);
                 }
                 Flow::Trap => {
+                    // A handler may go on behind it.
                     code.raw(bytes);
+                    exits[0] = Some((next, 0));
                     return self.end(code, &exits, &later);
                 }
                 Flow::Jump(to) => {

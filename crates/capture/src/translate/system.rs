@@ -2,6 +2,7 @@
 //!
 //! Fail closed: a call that is not known here is refused. So is one that would change the mappings of what is durable.
 
+use super::peek;
 use super::rewrite::Window;
 
 /// What is to become of a system call.
@@ -25,18 +26,88 @@ const ADDRESS: u64 = 128;
 const USAGE: u64 = 144;
 const INFO: u64 = 128;
 const NAMES: u64 = 390;
-const SETS: u64 = 128;
 const MOST_VECTORS: u64 = 1024;
 
+/// Words of the process's own memory. `None`: they cannot be read, and the kernel cannot either.
+fn words<const COUNT: usize>(at: u64) -> Option<[u64; COUNT]> {
+    let mut bytes = [[0; 8]; COUNT];
+    let len = size_of_val(&bytes);
+    (peek(at, bytes.as_flattened_mut()) == len).then(|| bytes.map(u64::from_ne_bytes))
+}
+
 /// A vector of buffers, as the program has it in memory.
-///
-/// # Safety
-/// The program calls the kernel with that vector next.
-unsafe fn each_buffer(at: u64, count: u64, note: &mut dyn FnMut(u64, u64)) {
-    for number in 0..count.min(MOST_VECTORS) {
-        // SAFETY: promised by the caller. A vector that cannot be read ends the program, where the kernel would return an error.
-        let [base, len] = unsafe { ((at + number * 16) as *const [u64; 2]).read_unaligned() };
-        note(base, len);
+fn each_buffer(at: u64, count: u64, note: &mut dyn FnMut(u64, u64)) {
+    let buffers = (0..count.min(MOST_VECTORS)).map_while(|number| words(at + number * 16));
+    buffers.for_each(|[base, len]: [u64; 2]| note(base, len));
+}
+
+/// What `fcntl` writes; `None`: it is not known.
+fn file_control(what: u64) -> Option<u64> {
+    const LOCK: u64 = 32;
+    match i32::try_from(what).ok()? {
+        libc::F_GETLK | libc::F_OFD_GETLK => Some(LOCK),
+        libc::F_DUPFD
+        | libc::F_DUPFD_CLOEXEC
+        | libc::F_GETFD
+        | libc::F_SETFD
+        | libc::F_GETFL
+        | libc::F_SETFL
+        | libc::F_SETLK
+        | libc::F_SETLKW
+        | libc::F_OFD_SETLK
+        | libc::F_OFD_SETLKW
+        | libc::F_GETOWN
+        | libc::F_SETOWN
+        | libc::F_GETPIPE_SZ
+        | libc::F_SETPIPE_SZ
+        | libc::F_ADD_SEALS
+        | libc::F_GET_SEALS => Some(0),
+        _ => None,
+    }
+}
+
+/// What `ioctl` writes; `None`: it is not known. What its number says of that is not all for some.
+fn device_control(what: u64) -> Option<u64> {
+    const TIOCGPTN: u64 = 0x8004_5430;
+    const TIOCSPTLCK: u64 = 0x4004_5431;
+    match what {
+        TIOCGPTN => return Some(4),
+        TIOCSPTLCK => return Some(0),
+        _ => {}
+    }
+    match what as libc::Ioctl {
+        libc::TCGETS => Some(64),
+        libc::TIOCGWINSZ | libc::FIONREAD => Some(8),
+        libc::TCSETS
+        | libc::TCSETSW
+        | libc::TCSETSF
+        | libc::TIOCSWINSZ
+        | libc::FIONBIO
+        | libc::FIOCLEX
+        | libc::FIONCLEX => Some(0),
+        _ => None,
+    }
+}
+
+/// What `prctl` writes; `None`: it is not known.
+fn process_control(what: u64) -> Option<u64> {
+    const PR_SET_VMA: i32 = 0x5356_4d41;
+    match i32::try_from(what).ok()? {
+        libc::PR_GET_NAME => Some(16),
+        libc::PR_GET_PDEATHSIG => Some(4),
+        libc::PR_SET_NAME
+        | libc::PR_SET_PDEATHSIG
+        | libc::PR_GET_DUMPABLE
+        | libc::PR_SET_DUMPABLE
+        | libc::PR_SET_TIMERSLACK
+        | libc::PR_GET_TIMERSLACK
+        | libc::PR_SET_THP_DISABLE
+        | libc::PR_GET_THP_DISABLE
+        | libc::PR_SET_NO_NEW_PRIVS
+        | libc::PR_GET_NO_NEW_PRIVS
+        | libc::PR_CAPBSET_READ
+        | PR_SET_VMA => Some(0),
+        _ => None,
     }
 }
 
@@ -66,19 +137,14 @@ pub unsafe fn call(
         libc::SYS_recvfrom => {
             [(b, c), (e, ADDRESS), (f, 4)].iter().for_each(|(at, len)| note(*at, *len))
         }
-        // SAFETY: promised by the caller.
-        libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 => unsafe {
-            each_buffer(b, c, note)
-        },
-        libc::SYS_recvmsg if b != 0 => {
-            // SAFETY: promised by the caller.
-            let head = unsafe { (b as *const [u64; 7]).read_unaligned() };
-            let [name, _, vector, count, control, control_len, _] = head;
-            [(b, 56), (name, ADDRESS), (control, control_len)]
-                .iter()
-                .for_each(|(at, len)| note(*at, *len));
-            // SAFETY: as above.
-            unsafe { each_buffer(vector, count, note) };
+        libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 => each_buffer(b, c, note),
+        libc::SYS_recvmsg => {
+            // The address, its length, the vector, its length, other data, their length, flags.
+            if let Some([name, _, vector, count, control, control_len, _]) = words(b) {
+                let parts = [(b, 56), (name, ADDRESS), (control, control_len)];
+                parts.iter().for_each(|(at, len)| note(*at, *len));
+                each_buffer(vector, count, note);
+            }
         }
         libc::SYS_sched_getaffinity => note(c, b),
         // Records.
@@ -106,16 +172,20 @@ pub unsafe fn call(
         libc::SYS_accept | libc::SYS_accept4 | libc::SYS_getsockname | libc::SYS_getpeername => {
             [(b, ADDRESS), (c, 4)].iter().for_each(|(at, len)| note(*at, *len));
         }
-        libc::SYS_getsockopt if e != 0 => {
-            // SAFETY: promised by the caller.
-            let len = unsafe { (e as *const u32).read_unaligned() };
-            [(d, len.into()), (e, 4)].iter().for_each(|(at, len)| note(*at, *len));
+        libc::SYS_getsockopt => {
+            let mut len = [0; 4];
+            if peek(e, &mut len) == len.len() {
+                note(d, u32::from_ne_bytes(len).into());
+                note(e, 4);
+            }
         }
-        libc::SYS_poll | libc::SYS_ppoll => note(a, b.saturating_mul(8)),
+        libc::SYS_poll => note(a, b.saturating_mul(8)),
+        libc::SYS_ppoll => {
+            [(a, b.saturating_mul(8)), (c, TIME)].iter().for_each(|(at, len)| note(*at, *len));
+        }
         libc::SYS_select | libc::SYS_pselect6 => {
-            [(b, SETS), (c, SETS), (d, SETS), (e, TIME)]
-                .iter()
-                .for_each(|(at, len)| note(*at, *len));
+            let set = a.div_ceil(64) * 8;
+            [(b, set), (c, set), (d, set), (e, TIME)].iter().for_each(|(at, len)| note(*at, *len));
         }
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => {
             note(b, c.saturating_mul(12));
@@ -123,20 +193,21 @@ pub unsafe fn call(
         libc::SYS_rt_sigprocmask => note(c, d),
         libc::SYS_rt_sigaction => note(c, 32),
         libc::SYS_sigaltstack => note(b, 24),
-        libc::SYS_fcntl if [libc::F_GETLK, libc::F_OFD_GETLK].contains(&(b as i32)) => note(c, 32),
-        libc::SYS_fcntl => {}
-        libc::SYS_ioctl => match b as libc::Ioctl {
-            libc::TCGETS => note(c, 64),
-            libc::TIOCGWINSZ | libc::FIONREAD => note(c, 8),
-            libc::FIONBIO | libc::FIOCLEX | libc::FIONCLEX => {}
-            // Of newer ones the number tells whether the kernel writes, and how much.
-            _ if b >> 31 & 1 != 0 => note(c, b >> 16 & 0x3fff),
-            _ if b >> 30 & 1 != 0 => {}
-            _ => return Call::Refused,
-        },
+        libc::SYS_sendfile => note(c, 8),
+        libc::SYS_fcntl | libc::SYS_ioctl | libc::SYS_prctl => {
+            let (known, to) = match number {
+                libc::SYS_fcntl => (file_control(b), c),
+                libc::SYS_ioctl => (device_control(b), c),
+                _ => (process_control(a), b),
+            };
+            match known {
+                Some(bytes) => note(to, bytes),
+                None => return Call::Refused,
+            }
+        }
         libc::SYS_futex => [(a, 4), (e, 4)].iter().for_each(|(at, len)| note(*at, *len)),
-        libc::SYS_prctl => [b, c, d, e].iter().for_each(|at| note(*at, 64)),
-        libc::SYS_arch_prctl if matches!(a, 0x1003 | 0x1004) => note(b, 8),
+        // Of `gs`, which is the translator's meanwhile, it is refused.
+        libc::SYS_arch_prctl if a == 0x1003 => note(b, 8),
         // Mappings.
         libc::SYS_mmap | libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_madvise => {
             return changes(a, b);
@@ -156,7 +227,6 @@ pub unsafe fn call(
         | libc::SYS_pwritev2
         | libc::SYS_sendto
         | libc::SYS_sendmsg
-        | libc::SYS_sendfile
         | libc::SYS_open
         | libc::SYS_openat
         | libc::SYS_creat
@@ -250,11 +320,15 @@ mod tests {
         for number in [libc::SYS_io_uring_enter, libc::SYS_rt_sigreturn, 9999, -1] {
             assert_eq!(told(number, [0; 6]).0, Call::Refused, "{number}");
         }
-        // TIOCGPTN, TIOCSPTLCK, and one of the old kind.
-        let of = |number: u64| told(libc::SYS_ioctl, [0, number, 7, 0, 0, 0]);
-        assert_eq!(of(0x8004_5430), (Call::Made, vec![(7, 4)]));
-        assert_eq!(of(0x4004_5431), (Call::Made, vec![]));
-        assert_eq!(of(0x5499).0, Call::Refused);
+        let of = |call: i64, what: u64| told(call, [0, what, 7, 0, 0, 0]);
+        assert_eq!(of(libc::SYS_ioctl, 0x8004_5430), (Call::Made, vec![(7, 4)]));
+        assert_eq!(of(libc::SYS_ioctl, 0x4004_5431), (Call::Made, vec![(7, 0)]));
+        // FS_IOC_FIEMAP writes more than its number says; F_GETOWN_EX; PR_GET_AUXV.
+        assert_eq!(of(libc::SYS_ioctl, 0xc020_660b).0, Call::Refused);
+        assert_eq!(of(libc::SYS_fcntl, 16).0, Call::Refused);
+        assert_eq!(told(libc::SYS_prctl, [0x4155_5856, 7, 400, 0, 0, 0]).0, Call::Refused);
+        assert_eq!(told(libc::SYS_select, [3000, 0, 8, 0, 0, 0]).1[1], (8, 376));
+        assert_eq!(told(libc::SYS_sendfile, [1, 2, 64, 9, 0, 0]).1, [(64, 8)]);
         assert_eq!(told(libc::SYS_fork, [0; 6]).0, Call::Forks);
     }
 

@@ -189,6 +189,84 @@ fn threads_and_processes_begin_natively() {
     }
 }
 
+/// What a process does that [`is_refused`] starts.
+const CASE: &str = "SPANDREL_TEST_CASE";
+
+/// Whether a command ends its process by a refusal, with a line that says so.
+fn is_refused(case: &str) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+    program.args(["translate::tests::refused_command", "--exact", "--ignored", "--nocapture"]);
+    let output = program.env(CASE, case).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    let is_said = text.contains("a command of a durable state");
+    output.status.signal() == Some(libc::SIGABRT) && is_said
+}
+
+#[test]
+fn what_cannot_be_captured_is_refused() {
+    assert!(!is_refused("nothing"));
+    for case in ["code", "stack", "call", "handler"] {
+        assert!(is_refused(case), "{case}");
+    }
+}
+
+unsafe extern "C" fn skip(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: what the kernel calls a handler with.
+    unsafe {
+        let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+        registers[libc::REG_RIP as usize] = registers[libc::REG_RDX as usize];
+    }
+}
+
+/// A handler that goes on elsewhere leaves what is translated.
+fn fault_and_go_on() {
+    // SAFETY: the handler goes on behind the instruction that faults.
+    unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        action.sa_sigaction = skip as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(libc::SIGSEGV, &raw const action, core::ptr::null_mut());
+        core::arch::asm!(
+            "lea rdx, [rip + 2f]", "mov byte ptr [rax], 1", "2:",
+            in("rax") 8usize, out("rdx") _,
+        );
+    }
+}
+
+#[test]
+#[ignore = "is the process that ends"]
+fn refused_command() {
+    let Ok(case) = std::env::var(CASE) else { return };
+    // SAFETY: a limit, so that no file is left.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
+    Oracle::new(4096).run(|window| match case.as_str() {
+        // Code that was made at run time: `ret`.
+        // SAFETY: a page of this test.
+        "code" => unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let page = libc::mmap(core::ptr::null_mut(), 4096, access, flags, -1, 0);
+            page.cast::<u8>().write(0xc3);
+            core::mem::transmute::<*mut libc::c_void, extern "C" fn()>(page)();
+        },
+        // A stack in the window.
+        // SAFETY: the stack is put back, and one word is pushed.
+        "stack" => unsafe {
+            let top = window.as_mut_ptr_range().end;
+            core::arch::asm!(
+                "mov {old}, rsp", "mov rsp, {top}", "push 7", "mov rsp, {old}",
+                old = out(reg) _, top = in(reg) top,
+            );
+        },
+        // A system call that is not known.
+        // SAFETY: there is no such call.
+        "call" => _ = unsafe { libc::syscall(9999) },
+        "handler" => fault_and_go_on(),
+        _ => window[7] = 1,
+    });
+}
+
 #[test]
 fn panics_unwind() {
     let mut translator = translator(&[0u64]);

@@ -54,6 +54,7 @@ const TESTS: &[Test] = &[
         "owners_outside_are_not_counted_after_them",
         undone::owners_outside_are_not_counted_after_them,
     ),
+    ("what_a_result_stores_is_durable", undone::what_a_result_stores_is_durable),
     ("kills_lose_nothing", children::kills_lose_nothing),
     ("what_commands_change_is_noted", noted::what_commands_change_is_noted),
     (

@@ -294,3 +294,34 @@ pub fn owners_outside_are_not_counted_after_them() {
         db.close().unwrap();
     }
 }
+
+/// Far from the count of its owners.
+struct Tally {
+    _far: [u64; 32],
+    dropped: std::sync::atomic::AtomicU64,
+}
+
+#[derive(Clone)]
+struct Ticket(Arc<Tally>);
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.0.dropped.fetch_add(1, Relaxed);
+    }
+}
+
+/// A command's result is code of the program too: what its destructor stores to the state is durable.
+pub fn what_a_result_stores_is_durable() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("state");
+    let init = || Arc::new(Tally { _far: [0; 32], dropped: 0.into() });
+    let db = open(&path, init);
+    drop(db.write(|tally| Ticket(Arc::clone(tally))).unwrap());
+    let dropped = |db: &Plain<Arc<Tally>>| db.read(|tally| tally.dropped.load(Relaxed));
+    // That of the command itself, and its copy outside.
+    assert_eq!(dropped(&db), 2);
+    db.close().unwrap();
+    let db = open(&path, init);
+    assert!(dropped(&db) >= 1, "{}", dropped(&db));
+    db.close().unwrap();
+}

@@ -227,14 +227,18 @@ impl<S: 'static> Root<S> {
         // SAFETY: the calling thread runs the batch, and the arena outlives the scope.
         let _scope = unsafe { Scope::enter(&arena) };
         allocator::begin_command();
-        let command = AssertUnwindSafe(|| command(self.state_mut()));
+        // The result's own code may store to the state as well: its `Clone` and its destructor.
+        let command = AssertUnwindSafe(|| {
+            let result = command(self.state_mut());
+            outside(|| result.clone())
+        });
         // SAFETY: as above.
         match unsafe { arena.medium().notes().run(|| catch_unwind(command)) } {
             // SAFETY: as above.
             Ok(_) if unsafe { allocator::has_objects_of_a_panic(&arena) } => {
                 outside(|| std::panic::panic_any(CAUGHT))
             }
-            Ok(result) => outside(|| result.clone()),
+            Ok(result) => result,
             Err(payload) => resume_unwind(outside(|| text_of(payload))),
         }
     }
