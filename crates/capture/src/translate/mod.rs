@@ -19,6 +19,8 @@ mod serial;
 mod system;
 mod tables;
 
+use core::ffi::{CStr, c_char};
+use core::fmt;
 use core::ptr::NonNull;
 
 use spandrel_os::message::say;
@@ -448,12 +450,36 @@ unsafe extern "C" fn handle<S: Sink>(context: *mut Context) {
     }
 }
 
+/// Where code lies, for a person: the module's file and the offset in it, and the function.
+struct Code(u64);
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // SAFETY: all zero is a record of nothing, which the call fills in.
+        let info = unsafe {
+            let mut info: libc::Dl_info = core::mem::zeroed();
+            libc::dladdr(self.0 as *const _, &raw mut info);
+            info
+        };
+        let text = |text: *const c_char| {
+            // SAFETY: null, or a text of the loader's.
+            (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("?"))
+        };
+        write!(f, "{:#x}", self.0)?;
+        if let Some(file) = text(info.dli_fname) {
+            write!(f, ", {file}+{:#x}", self.0.wrapping_sub(info.dli_fbase as u64))?;
+        }
+        text(info.dli_sname).map_or(Ok(()), |name| write!(f, ", {name}"))
+    }
+}
+
 /// The program cannot go on: what it would do next cannot be captured.
 fn refuse(at: u64, why: Refusal) -> ! {
     let mut bytes = [0; LONGEST];
     peek(at, &mut bytes);
     say(format_args!(
-        "a command of a durable state does at {at:#x} what cannot be captured ({why:?}; {bytes:02x?}): it ends here, and the state is as the last command has left it"
+        "a command of a durable state does at {} what cannot be captured ({why:?}; {bytes:02x?}): it ends here, and the state is as the last command has left it",
+        Code(at)
     ));
     // SAFETY: no preconditions.
     unsafe { libc::abort() }
