@@ -76,13 +76,16 @@ impl Exact {
     }
 
     fn push(&mut self, at: usize, bytes: u32, before: Option<u64>) {
-        if self.count == MOST {
-            self.join();
-            // Otherwise each store that follows would have them joined again.
-            self.is_full |= self.count > MOST / 2;
-        }
         if self.is_full {
             return;
+        }
+        if self.count == MOST {
+            self.join();
+            // Otherwise the stores would be joined again and again.
+            self.is_full = self.count > MOST / 2;
+            if self.is_full {
+                return;
+            }
         }
         let (is_atomic, order) = (before.is_some(), self.order);
         self.order = self.order.saturating_add(1);
