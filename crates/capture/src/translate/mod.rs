@@ -125,6 +125,8 @@ pub struct Translator<S> {
     /// Where the code lies that was translated.
     ranges: Ranges,
     process: Process,
+    /// The process whose command has begun another one last.
+    forked_in: i32,
     /// Some of it was unmapped.
     is_stale: bool,
     /// Times that the program has unloaded a library.
@@ -178,6 +180,7 @@ impl<S: Sink> Translator<S> {
             seen: Seen::default(),
             ranges: Ranges::default(),
             process: Process::default(),
+            forked_in: 0,
             is_stale: false,
             unloaded: modules::unloaded(),
             most_blocks: tables::BLOCKS,
@@ -251,7 +254,10 @@ impl<S: Sink> Translator<S> {
             context::enter(code, argument);
             before.set();
         }
-        if !self.context().is_done() {
+        // The child of a fork goes on natively.
+        // SAFETY: no preconditions.
+        let is_child = self.forked_in != 0 && self.forked_in != unsafe { libc::getpid() };
+        if !self.context().is_done() && !is_child {
             refuse(context::after(), Refusal::Left);
         }
         self.seen.note(self.changes);
@@ -393,6 +399,8 @@ impl<S: Sink> Translator<S> {
             Call::Forks => {
                 // A thread may begin there later.
                 self.cache.keep();
+                // SAFETY: no preconditions.
+                self.forked_in = unsafe { libc::getpid() };
                 self.context().target += rewrite::FORKS_AFTER;
             }
             Call::Refused => refuse_call(number),
