@@ -10,12 +10,16 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use spandrel::durable::{Error, Options, Plain, Stores};
 
-/// How the tests open states: the program `translated` has commands be translated, and `plain` has pages be compared.
-pub fn options() -> Options {
+/// Whether this is the program `translated`, which has commands be translated; `plain` has pages be compared.
+pub fn is_translated() -> bool {
     let program = std::env::current_exe().unwrap();
     let name = program.file_name().and_then(|name| name.to_str());
-    let is_translated = name.is_some_and(|name| name.starts_with("translated"));
-    Options::new().stores(if is_translated { Stores::Translated } else { Stores::Pages })
+    name.is_some_and(|name| name.starts_with("translated"))
+}
+
+/// How the tests open states.
+pub fn options() -> Options {
+    Options::new().stores(if is_translated() { Stores::Translated } else { Stores::Pages })
 }
 
 /// Of many kinds of the standard library's types.
