@@ -109,6 +109,7 @@ soak:
 	SPANDREL_SOAK=1 cargo test --locked --release -p spandrel --test translated what_commands
 	SPANDREL_SOAK=100 cargo test --locked --release -p spandrel-capture --lib random_programs
 	SPANDREL_SOAK=10000 cargo test --locked -p spandrel-kvserver --test histories -- --nocapture
+	SPANDREL_SOAK=2500 cargo test --locked -p spandrel-tests --test durable_abi -- --nocapture kills_leave
 
 peers: setup-bench
 	$(MAKE) -C bench/peers

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use spandrel_histories::{History, judge, now};
 use spandrel_tests::Job;
 use spandrel_tests::abi::abi_dir;
 use spandrel_tests::heap::{Program, built, compile};
@@ -63,6 +64,44 @@ fn the_compilers_hooks_capture_what_an_unchanged_program_stores() {
             let program = Program::hooked("cc", &threads, &["-std=c11", level]);
             is_killed_in_the_middle(&program.with_heaps_in(&place), 5);
         }
+    }
+}
+
+/// Kills a program whose threads write down what they do, also while it opens its state, and has a judge look for an order of all calls that explains their results.
+fn is_linearizable(program: &Program, kills: u64) {
+    let file = program.heaps().join("history");
+    let (history, name) = (History::open(&file), file.display().to_string());
+    for round in 0..kills {
+        let running = program.job(&["churn", &name, &round.to_string()]).start();
+        let begun = Instant::now();
+        while round % 4 > 0 && !running.stdout_so_far().contains("begun") {
+            let is_late = running.has_ended() || begun.elapsed() > Duration::from_secs(60);
+            assert!(!is_late, "it does not begin: {}", running.stderr_so_far());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_micros(500 + round * round * 7919 % 40_000));
+        // SAFETY: the number of a process that was started here.
+        unsafe { libc::kill(running.pid() as i32, libc::SIGKILL) };
+        let done = running.wait();
+        assert_eq!(done.signal, Some(libc::SIGKILL), "{done}");
+        history.crash_since(now());
+    }
+    program.ends_well(&["look", &name, &kills.to_string()]);
+    let figures = judge(&file).expect_linearizable();
+    println!("{kills} kills: {figures}");
+    let calls = figures.split("linearizable: ").nth(1).and_then(|rest| rest.split(' ').next());
+    assert!(calls.unwrap().parse::<u64>().unwrap() > kills * 3, "{figures}");
+}
+
+/// `SPANDREL_SOAK` says how often each is killed.
+#[test]
+fn kills_leave_histories_that_are_linearizable() {
+    let kills = std::env::var("SPANDREL_SOAK").map_or(20, |kills| kills.parse().unwrap());
+    for place in places() {
+        let history = source("durable_history.c");
+        is_linearizable(&Program::durable(&history, &[]).with_heaps_in(&place), kills);
+        let hooked = Program::hooked("cc", &history, &["-std=c11", "-O2"]);
+        is_linearizable(&hooked.with_heaps_in(&place), kills);
     }
 }
 

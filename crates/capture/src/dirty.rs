@@ -127,7 +127,7 @@ impl<F: Older> Capture for DirtyPages<F> {
         let mut compare = |page: usize| {
             let from = core::ptr::with_exposed_provenance::<u64>(page);
             older.page(from.cast(), &mut copy.0);
-            differing(from, &copy.0, *shift, |block| {
+            let mut differs = |block: usize| {
                 *blocks += 1;
                 let start = page + (block << *shift);
                 let run = Run { start, last: start }.widened(*shift);
@@ -139,7 +139,9 @@ impl<F: Older> Capture for DirtyPages<F> {
                         }
                     }
                 }
-            });
+            };
+            // SAFETY: a page of the range, which is readable, as the constructor's caller promises.
+            unsafe { differing(from, &copy.0, *shift, &mut differs) };
         };
         let mut next = at;
         let taken = written.take(|from, len| {
@@ -160,15 +162,23 @@ impl<F: Older> Capture for DirtyPages<F> {
     }
 }
 
-/// Calls `see` with the number of each block of the page at `from` that differs from the copy.
+/// Calls `see` with the number of each block, of `1 << shift` bytes, of the page at `from` that differs from the copy. Other threads may store there meanwhile.
+///
+/// # Safety
+/// The page is readable.
 #[inline]
-fn differing(from: *const u64, copy: &[u8; PAGE_BYTES], shift: u32, mut see: impl FnMut(usize)) {
+pub unsafe fn differing(
+    from: *const u64,
+    copy: &[u8; PAGE_BYTES],
+    shift: u32,
+    mut see: impl FnMut(usize),
+) {
     for (block, copied) in copy.chunks_exact(1 << shift).enumerate() {
         let mut different = 0;
         for (number, word) in copied.chunks_exact(WORD_BYTES).enumerate() {
             let word = word.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
             let at = from.wrapping_add((block << shift) / WORD_BYTES + number);
-            // SAFETY: a word of a page of the range, which is readable, as the constructor's caller promises. Volatile: another thread may write it.
+            // SAFETY: a word of the page, which is readable, as the caller promises. Volatile: another thread may write it.
             different |= word ^ unsafe { at.read_volatile() };
         }
         if different != 0 {

@@ -34,7 +34,7 @@ mod table;
 pub mod translate;
 
 pub use captured::{Captured, Extent, Sizes};
-pub use dirty::{DirtyPages, Older};
+pub use dirty::{DirtyPages, Older, differing};
 pub use explicit::Explicit;
 pub use hooks::CompilerHooks;
 pub use ranges::RANGE_BYTES;

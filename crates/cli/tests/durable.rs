@@ -4,7 +4,11 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use spandrel::durable::collections::{HashMap, Open as _, SortedBytes};
-use spandrel::durable::{Durable, Options};
+use spandrel::durable::{Allocator, Durable, Options, Plain, Stores, fix_addresses};
+
+// For the program that is verified.
+#[global_allocator]
+static ALLOC: Allocator = Allocator::new();
 
 struct Numbers {
     of: HashMap<u64, u64>,
@@ -203,4 +207,81 @@ fn a_file_of_the_users_is_left_alone() {
     says(&spandrel("info", &path), 0, "the state has all batches");
     says(&spandrel("compact", &path), 0, "numbers: ");
     assert_eq!(std::fs::read(path.join("figures")).unwrap(), b"of last year");
+}
+
+#[inline(never)]
+fn store_for_a_command(at: *mut u64, number: u64) {
+    // SAFETY: the command waits.
+    unsafe { at.write_volatile(number) };
+}
+
+/// What is verified: a program whose commands change a state, and another one that has a thread do so for them.
+#[test]
+#[ignore = "a program that another test runs"]
+fn program() {
+    use std::sync::atomic::{AtomicUsize, Ordering::*};
+    static PLACE: AtomicUsize = AtomicUsize::new(0);
+    fix_addresses().unwrap();
+    let path = std::env::var_os("SPANDREL_TEST_STATE").unwrap();
+    let options = Options::new().stores(Stores::Translated);
+    let db = Plain::open(path, options, Vec::<u64>::new).unwrap();
+    for number in 0..100 {
+        db.write(|all| all.push(number)).unwrap();
+    }
+    if std::env::var_os("SPANDREL_TEST_BY_OTHERS").is_some() {
+        std::thread::spawn(|| {
+            for number in 7.. {
+                while PLACE.load(Acquire) == 0 {
+                    std::hint::spin_loop();
+                }
+                store_for_a_command(PLACE.load(Acquire) as *mut u64, number);
+                PLACE.store(0, Release);
+            }
+        });
+        for _ in 0..3 {
+            db.write(|all| {
+                PLACE.store(all.as_mut_ptr() as usize, Release);
+                while PLACE.load(Acquire) != 0 {
+                    std::hint::spin_loop();
+                }
+            })
+            .unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_program_whose_commands_note_all_is_told_from_another() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let verified = |name: &str, by_others: bool| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+        command.args(["durable", "verify", "--"]).arg(std::env::current_exe().unwrap());
+        command.args(["--exact", "program", "--ignored", "--nocapture", "--test-threads=1"]);
+        command.env("SPANDREL_TEST_STATE", place.path().join(name));
+        if by_others {
+            command.env("SPANDREL_TEST_BY_OTHERS", "1");
+        }
+        command.output().unwrap()
+    };
+    let output = verified("own", false);
+    says(&output, 0, "100 commands in 100 batches have changed");
+    says(&output, 0, "and all of it was noted");
+    let output = verified("others", true);
+    says(&output, 1, "96 B of it were not noted");
+    says(&output, 1, "32 B at 0x");
+    // Where the system allows watchpoints.
+    if said(&output).contains("stored by") {
+        says(&output, 1, "in durable::store_for_a_command");
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_spandrel"))
+        .args(["durable", "verify", "--", "true"])
+        .output()
+        .unwrap();
+    says(&output, 2, "true: it has opened no durable state");
+    let output = Command::new(env!("CARGO_BIN_EXE_spandrel"))
+        .args(["durable", "verify", "--", "no-such-program"])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    says(&output, output.status.code().unwrap(), "no-such-program");
 }

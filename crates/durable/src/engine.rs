@@ -1,13 +1,19 @@
 //! Batches: what a batch has stored becomes a record, and is durable then.
 
+use core::ops::Range;
+
+use spandrel_os::message::say;
+use spandrel_pages::PAGE_BYTES;
 use spandrel_pheap::Heap;
 use spandrel_pmem::disk::{Disk, Which};
-use spandrel_pmem::{Failed, Medium};
+use spandrel_pmem::{Failed, Medium, Notes as _};
 use spandrel_redolog::Point;
 
+use crate::differences;
 use crate::error::Error;
 use crate::front::{Front, Refused};
 use crate::live::{Counts, Stopwatch};
+use crate::notes::How;
 use crate::runs::Runs;
 use crate::store::{Files, Memory, clip};
 
@@ -56,6 +62,8 @@ pub struct Engine<'a> {
     refused: Option<Error>,
     counts: Counts,
     watch: Stopwatch,
+    /// A line was said of what was stored outside of batches.
+    has_told: bool,
 }
 
 impl<'a> Engine<'a> {
@@ -65,7 +73,8 @@ impl<'a> Engine<'a> {
     /// `ENOMEM`.
     pub fn new(front: Front<'a, Files>) -> Result<Self, Failed> {
         let (runs, counts, watch) = (Runs::new()?, Counts::default(), Stopwatch::default());
-        Ok(Self { front, runs, is_ended: false, needed: 0, refused: None, counts, watch })
+        let (is_ended, has_told) = (false, false);
+        Ok(Self { front, runs, is_ended, needed: 0, refused: None, counts, watch, has_told })
     }
 
     /// Refuses a batch before it begins.
@@ -96,7 +105,10 @@ impl<'a> Engine<'a> {
     ) -> Result<Option<Point>, Error> {
         self.runs.clear();
         // SAFETY: promised by the caller.
-        unsafe { self.take_runs(memory) };
+        unsafe {
+            self.note_others(memory);
+            self.take_runs(memory);
+        }
         if memory.notes().has_strayed() {
             self.is_ended = true;
             self.refuse(Error::Stray);
@@ -184,7 +196,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Before a batch: makes durable what threads have stored since the last one, if they may have. An `Arc` of the state that is elsewhere counts its owners in the state; if the
-    /// batch was undone with that, the count would be too small.
+    /// batch was undone with that, the count would be too small. `doubts`: offsets of pages that may differ from the state's file.
     ///
     /// # Errors
     /// As for [`Engine::undo`]: nothing is accepted any more. Stores that are longer than the log are undone.
@@ -195,10 +207,11 @@ impl<'a> Engine<'a> {
         &mut self,
         heap: &Heap<Memory>,
         handles: u64,
+        doubts: &[usize],
     ) -> Result<(), Error> {
         let memory = heap.medium();
         let notes = memory.notes();
-        let mut has_changed = false;
+        let mut has_changed = !doubts.is_empty();
         // SAFETY: no batch runs, and the calling thread has the gate.
         unsafe {
             has_changed |= notes.may_have_changed();
@@ -209,7 +222,10 @@ impl<'a> Engine<'a> {
         }
         notes.begin();
         // SAFETY: as above.
-        unsafe { note_counts(memory) };
+        unsafe {
+            note_counts(memory);
+            self.note_doubts(memory, doubts);
+        }
         // SAFETY: passed on from the caller.
         unsafe {
             match self.end_batch(memory, 0) {
@@ -219,6 +235,44 @@ impl<'a> Engine<'a> {
                 }
                 ended => ended.map(drop),
             }
+        }
+    }
+
+    /// Notes all that differs from the state's file, where native code may have stored what is not noted: the state is about to be closed.
+    ///
+    /// # Safety
+    /// As for [`Engine::end_batch`].
+    pub unsafe fn note_all(&self, memory: &Memory) {
+        if memory.notes().how() == How::Translated && self.front.await_applied().is_ok() {
+            // SAFETY: promised by the caller.
+            unsafe { self.note_differences(memory, 0..memory.bytes(), true) };
+        }
+    }
+
+    /// Notes pages that differ from the state's file, and tells of the first of them that ever did.
+    ///
+    /// # Safety
+    /// As for [`Engine::end_batch`].
+    unsafe fn note_doubts(&mut self, memory: &Memory, doubts: &[usize]) {
+        if doubts.is_empty() || self.front.await_applied().is_err() {
+            return;
+        }
+        let (base, notes, mut first) = (memory.base().as_ptr().cast_const(), memory.notes(), None);
+        for page in doubts {
+            let pages = differences::within(memory, base as usize + page, PAGE_BYTES);
+            let mut note = |from: usize, len: usize| {
+                clip(memory, base.wrapping_add(from), len, &mut |at, len| {
+                    first.get_or_insert(at as usize);
+                    notes.note(at, len);
+                });
+            };
+            // SAFETY: open bytes of the state. What cannot be read is in doubt again later.
+            let _ = unsafe { differences::each(self.front.disk(), base, pages, &mut note) };
+        }
+        if let Some(at) = first.filter(|_| !core::mem::replace(&mut self.has_told, true)) {
+            say(format_args!(
+                "a durable state was changed at {at:#x} by what is no command, or by another thread for one; that is durable now, and was not before. Counts of owners (Arc) may change so. All else is changed by commands, in their own threads, or the state is opened with Stores::Pages"
+            ));
         }
     }
 
@@ -246,6 +300,7 @@ impl<'a> Engine<'a> {
         }
         // SAFETY: promised by the caller.
         unsafe {
+            self.note_others(memory);
             self.take_runs(memory);
             self.take_exact(memory);
         }
@@ -277,6 +332,42 @@ impl<'a> Engine<'a> {
         let known = self.runs.size().map(|(count, bytes)| self.front.bound(count, bytes));
         self.needed = known.unwrap_or(capacity.saturating_mul(8));
         Error::TooLong
+    }
+
+    /// Notes what other threads have stored for the batch.
+    ///
+    /// # Safety
+    /// As for [`Engine::end_batch`].
+    unsafe fn note_others(&mut self, memory: &Memory) {
+        let notes = memory.notes();
+        // SAFETY: promised by the caller.
+        unsafe {
+            if notes.is_watching() {
+                let is_applied = self.front.await_applied().is_ok();
+                notes.each_written(&mut |at, len| {
+                    let pages = differences::within(memory, at, len);
+                    self.note_differences(memory, pages, is_applied);
+                });
+            }
+        }
+    }
+
+    /// Notes what differs from the state's file in these pages, which are given by their offsets; all of it, if the file does not have all records.
+    ///
+    /// # Safety
+    /// As for [`Engine::end_batch`].
+    unsafe fn note_differences(&self, memory: &Memory, pages: Range<usize>, is_applied: bool) {
+        let (base, notes) = (memory.base().as_ptr().cast_const(), memory.notes());
+        let mut note = |from: usize, len: usize| {
+            clip(memory, base.wrapping_add(from), len, &mut |at, len| notes.note(at, len));
+        };
+        // SAFETY: open bytes of the state.
+        let is_compared = is_applied
+            && unsafe { differences::each(self.front.disk(), base, pages.clone(), &mut note) }
+                .is_ok();
+        if !is_compared {
+            note(pages.start, pages.len());
+        }
     }
 
     /// Adds what the batch has stored to the list of runs.

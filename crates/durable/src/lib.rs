@@ -30,6 +30,8 @@ pub mod copy;
 #[cfg(not(loom))]
 mod counts;
 #[cfg(not(loom))]
+pub mod differences;
+#[cfg(not(loom))]
 pub mod directory;
 #[cfg(not(loom))]
 pub mod engine;
@@ -49,6 +51,8 @@ pub mod log_file;
 pub mod notes;
 #[cfg(not(loom))]
 pub mod oracle;
+#[cfg(not(loom))]
+mod others;
 #[cfg(not(loom))]
 pub mod recovery;
 #[cfg(not(loom))]
@@ -71,6 +75,8 @@ pub use error::Error;
 mod crash;
 #[cfg(not(loom))]
 mod translated;
+#[cfg(not(loom))]
+pub mod verdicts;
 #[cfg(not(loom))]
 mod write_buffer;
 #[cfg(not(loom))]

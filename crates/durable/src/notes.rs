@@ -13,7 +13,8 @@ use spandrel_sync::thread_slot;
 use crate::counts::Counts;
 use crate::error::Error;
 use crate::exact::Exact;
-use crate::oracle::{Oracle, Verdict};
+use crate::oracle::{MOST_PLACES, Oracle, Place, Verdict};
+use crate::others::Others;
 use crate::shadow::Pages;
 use crate::translated::Translated;
 
@@ -62,6 +63,7 @@ pub struct BatchNotes {
     exact: UnsafeCell<Option<Exact>>,
     counts: UnsafeCell<Counts>,
     oracle: UnsafeCell<Option<Oracle>>,
+    others: UnsafeCell<Others>,
     how: How,
     /// The thread that runs a batch, by the address of its slot; or one of the numbers above.
     runs: AtomicUsize,
@@ -100,8 +102,8 @@ impl BatchNotes {
         let front = UnsafeCell::new(front);
         let (translated, exact) = (UnsafeCell::new(None), UnsafeCell::new(exact));
         let oracle = UnsafeCell::new(oracle);
-        let counts = UnsafeCell::default();
-        Ok(Self { front, translated, exact, counts, oracle, how, runs, has_strayed })
+        let (counts, others) = (UnsafeCell::default(), UnsafeCell::default());
+        Ok(Self { front, translated, exact, counts, oracle, others, how, runs, has_strayed })
     }
 
     /// The durable bytes are the first `bytes` of the `reserved` ones at `at`, and all that these grow by. No batch runs.
@@ -113,6 +115,8 @@ impl BatchNotes {
     /// No other thread uses the notes or stores to the bytes. They are private memory, and mapped as long as this value lives.
     pub unsafe fn cover(&self, at: *mut u8, bytes: usize, reserved: usize) -> Result<(), Error> {
         // SAFETY: promised by the caller.
+        unsafe { (*self.others.get()).cover(at as usize, bytes) };
+        // SAFETY: as above.
         match unsafe { &mut *self.front.get() } {
             Front::Explicit(explicit) => {
                 let regions = Regions::of(at, reserved).map_err(|_| Error::System(libc::EINVAL))?;
@@ -178,9 +182,37 @@ impl BatchNotes {
     /// The calling thread runs a batch.
     pub fn begin(&self) {
         self.runs.store(me(), Release);
+        self.others().into_iter().for_each(Others::begin);
     }
 
-    /// The batch has ended: calls `see` with its runs, in order of address.
+    /// A command of the batch is about to begin, to wake or to await another thread, which may store to the state for it. Called by the thread that runs the batch.
+    pub fn meet(&self) {
+        self.others().into_iter().for_each(Others::meet);
+        if self.how == How::Verified && self.runs.load(Relaxed) == me() {
+            // SAFETY: this thread runs the batch.
+            unsafe { &mut *self.oracle.get() }.iter_mut().for_each(Oracle::meet);
+        }
+    }
+
+    /// Whether other threads may have stored for the batch what is not noted.
+    ///
+    /// # Safety
+    /// The calling thread runs the batch.
+    pub unsafe fn is_watching(&self) -> bool {
+        // SAFETY: promised by the caller.
+        unsafe { (*self.others.get()).is_watching() }
+    }
+
+    /// Calls `see` with the address and the number of bytes of pages that other threads may have stored to for the batch; see [`Others::each_written`].
+    ///
+    /// # Safety
+    /// The calling thread runs the batch.
+    pub unsafe fn each_written(&self, see: &mut dyn FnMut(usize, usize)) {
+        // SAFETY: promised by the caller. What `see` calls uses other parts of the notes.
+        unsafe { (*self.others.get()).each_written(see) };
+    }
+
+    /// The batch has ended: calls `see` with its runs, in order of address; after them with what a comparison has found that was not noted.
     ///
     /// # Safety
     /// The calling thread runs the batch.
@@ -196,7 +228,12 @@ impl BatchNotes {
                         oracle.note(at, len);
                         see(at, len);
                     });
-                    oracle.judge();
+                    // SAFETY: as above.
+                    let exact = unsafe { &mut *self.exact.get() };
+                    oracle.judge(&mut |at, len| {
+                        exact.iter_mut().for_each(|exact| exact.note(at, len));
+                        see(at, len);
+                    });
                 }
             },
             Front::Pages(pages) => pages.end(see),
@@ -278,7 +315,10 @@ impl BatchNotes {
     /// The calling thread has run the batch.
     pub unsafe fn keep(&self) {
         // SAFETY: promised by the caller.
-        unsafe { self.exact() }.into_iter().for_each(Exact::clear);
+        unsafe {
+            self.exact().into_iter().for_each(Exact::clear);
+            (*self.others.get()).end();
+        }
     }
 
     /// The batch is not durable after all: nothing is known of what is.
@@ -310,16 +350,19 @@ impl BatchNotes {
     /// The calling thread runs the batch.
     pub unsafe fn restart(&self) {
         // SAFETY: promised by the caller.
-        unsafe { &mut *self.oracle.get() }.iter_mut().for_each(Oracle::restart);
+        unsafe {
+            (*self.oracle.get()).iter_mut().for_each(Oracle::restart);
+            (*self.others.get()).end();
+        }
     }
 
-    /// What was found about the notes; `None`: they are not compared.
+    /// What was found about the notes, and the first places that were missed; `None`: they are not compared.
     ///
     /// # Safety
     /// No other thread runs a batch.
-    pub unsafe fn verdict(&self) -> Option<Verdict> {
+    pub unsafe fn verdict(&self) -> Option<(Verdict, [Place; MOST_PLACES])> {
         // SAFETY: promised by the caller.
-        unsafe { &*self.oracle.get() }.as_ref().map(Oracle::verdict)
+        unsafe { &*self.oracle.get() }.as_ref().map(|oracle| (oracle.verdict(), oracle.places()))
     }
 
     /// Whether a thread stored outside of a batch.
@@ -359,11 +402,13 @@ impl Notes for BatchNotes {
     }
 
     fn grow(&self, _: *const u8, bytes: usize) -> Result<(), Failed> {
+        self.others().into_iter().for_each(|others| others.grow(bytes));
         // SAFETY: the medium has opened the bytes.
         self.pages().map_or(Ok(()), |pages| unsafe { pages.grow(bytes) })
     }
 
     fn shrink(&self, bytes: usize) {
+        self.others().into_iter().for_each(|others| others.shrink(bytes));
         if let Some(pages) = self.pages() {
             pages.shrink(bytes);
         }
@@ -395,6 +440,14 @@ impl BatchNotes {
                 self.exact().into_iter().for_each(|exact| exact.note_atomic(at, bytes, before));
             }
         }
+    }
+
+    /// What other threads store, for the thread that runs a batch. Where pages are compared they are seen in another way.
+    #[allow(clippy::mut_from_ref, reason = "the thread that runs the batch has it alone")]
+    fn others(&self) -> Option<&mut Others> {
+        let is_mine = self.how == How::Translated && self.runs.load(Relaxed) == me();
+        // SAFETY: this thread runs the batch, and no other reference lives: each caller lets go of it at once.
+        is_mine.then(|| unsafe { &mut *self.others.get() })
     }
 
     /// What compares pages, for the thread that runs a batch.

@@ -15,14 +15,32 @@ pub struct Verdict {
     pub changed: u64,
     /// Those of them that were not noted.
     pub missed: u64,
+    /// Those of these in batches whose commands have begun, woken or awaited other threads.
+    pub met: u64,
 }
+
+/// Bytes that were changed and not noted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Place {
+    /// Their address.
+    pub at: usize,
+    /// Their number; 0: there is no such place.
+    pub bytes: usize,
+}
+
+/// Places that are remembered.
+pub const MOST_PLACES: usize = 32;
 
 /// See the head of this file.
 pub struct Oracle {
     pages: Pages,
     noted: Runs,
     changed: Runs,
+    missed: Runs,
     verdict: Verdict,
+    places: [Place; MOST_PLACES],
+    /// The batch's commands have met other threads.
+    has_met: bool,
 }
 
 impl Oracle {
@@ -31,13 +49,25 @@ impl Oracle {
     /// # Errors
     /// `ENOMEM`.
     pub fn new(block_bytes: usize) -> Result<Self, Failed> {
-        let (noted, changed) = (Runs::new()?, Runs::new()?);
-        Ok(Self { pages: Pages::new(block_bytes), noted, changed, verdict: Verdict::default() })
+        let (noted, changed, missed) = (Runs::new()?, Runs::new()?, Runs::new()?);
+        let (pages, verdict) = (Pages::new(block_bytes), Verdict::default());
+        let (places, has_met) = ([Place::default(); MOST_PLACES], false);
+        Ok(Self { pages, noted, changed, missed, verdict, places, has_met })
     }
 
     /// What compares.
     pub fn pages(&mut self) -> &mut Pages {
         &mut self.pages
+    }
+
+    /// A command is about to begin, to wake or to await another thread.
+    pub fn meet(&mut self) {
+        self.has_met = true;
+    }
+
+    /// The first places that were missed.
+    pub fn places(&self) -> [Place; MOST_PLACES] {
+        self.places
     }
 
     /// A batch is about to name its runs.
@@ -50,11 +80,11 @@ impl Oracle {
         self.noted.push(at, len);
     }
 
-    /// All runs were noted: compares them with what has changed.
-    pub fn judge(&mut self) {
+    /// All runs were noted: compares them with what has changed, and calls `see` with what was not noted.
+    pub fn judge(&mut self, see: &mut dyn FnMut(*const u8, usize)) {
         self.take_changed();
-        let (noted, verdict) = (self.noted.all(), &mut self.verdict);
-        let mut missed = None;
+        self.missed.clear();
+        let (noted, missed, verdict) = (self.noted.all(), &mut self.missed, &mut self.verdict);
         self.changed.each(&mut |at, len| {
             let (mut from, end) = (at as usize, at as usize + len);
             verdict.changed += len as u64;
@@ -68,16 +98,25 @@ impl Oracle {
                 } else {
                     let to = noted.get(next).map_or(end, |run| run.0).min(end);
                     verdict.missed += (to - from) as u64;
-                    missed.get_or_insert(from);
+                    missed.push(from as *const u8, to - from);
                     from = to;
                 }
             }
         });
-        if let Some(at) = missed {
+        let has_met = core::mem::take(&mut self.has_met);
+        let mut free = self.places.iter_mut().filter(|place| place.bytes == 0);
+        self.missed.each(&mut |at, bytes| {
+            self.verdict.met += if has_met { bytes as u64 } else { 0 };
+            if let Some(place) = free.next() {
+                *place = Place { at: at as usize, bytes };
+            }
+        });
+        if let Some((at, _)) = self.missed.all().first() {
             say(format_args!(
                 "a command of a durable state has changed {at:#x}, and that was not noted"
             ));
         }
+        self.missed.each(see);
         self.accept();
     }
 
@@ -127,9 +166,11 @@ mod tests {
                 let before = oracle.verdict();
                 oracle.begin();
                 noted.iter().for_each(|(offset, len)| oracle.note(at.add(*offset), *len));
-                oracle.judge();
+                let mut told = 0;
+                oracle.judge(&mut |_, len| told += len as u64);
                 let now = oracle.verdict();
-                (now.changed - before.changed, now.missed - before.missed)
+                assert_eq!(told, now.missed - before.missed);
+                (now.changed - before.changed, told)
             };
             assert_eq!(batch(&[0, 40, 5000], &[(0, 64), (4992, 32)]), (96, 0));
             assert_eq!(batch(&[0, 40, 5000], &[(0, 64)]), (96, 32));
@@ -137,6 +178,9 @@ mod tests {
             assert_eq!(batch(&[31, 32, 63, 64], &[(32, 32)]), (96, 64));
             // What was noted and has not changed is no fault.
             assert_eq!(batch(&[], &[(0, BYTES)]), (0, 0));
+            let bytes = |place: &Place| place.bytes;
+            assert_eq!(oracle.places().iter().map(bytes).sum::<usize>(), 32 + 64 + 64);
+            assert_eq!(oracle.verdict().met, 0);
             vm::release(at, BYTES);
         }
     }

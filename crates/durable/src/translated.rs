@@ -23,6 +23,11 @@ impl Sink for Noted {
         // SAFETY: as above.
         unsafe { self.0.as_ref() }.note_atomic(at, bytes, before);
     }
+
+    fn meet(&self) {
+        // SAFETY: as above.
+        unsafe { self.0.as_ref() }.meet();
+    }
 }
 
 /// Runs the commands of a state. One thread at a time does: that which runs the batch.

@@ -37,4 +37,5 @@ mod testing;
 pub mod thread_group;
 pub mod usage;
 pub mod vm;
+pub mod watchpoint;
 pub mod written;

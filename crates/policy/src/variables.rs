@@ -4,8 +4,9 @@
 pub const PREFIX: &str = "SPANDREL_";
 
 /// Those that the library reads.
-const OF_THE_LIBRARY: [&str; 15] = [
+const OF_THE_LIBRARY: [&str; 16] = [
     "SPANDREL_BACKGROUND",
+    "SPANDREL_DURABLE_VERIFY",
     "SPANDREL_EXPERIMENT",
     "SPANDREL_GUARD",
     "SPANDREL_HANDSHAKE",

@@ -103,6 +103,9 @@ pub trait Sink {
         let _ = before;
         self.note(at, bytes);
     }
+
+    /// The code is about to begin, to wake or to await another thread. What that stores is not noted.
+    fn meet(&self) {}
 }
 
 /// See the head of this file.
@@ -392,6 +395,9 @@ impl<S: Sink> Translator<S> {
                 sink.note(at as *const u8, bytes as usize);
             }
         };
+        if system::meets(number, [a, b, c, d, e, f]) {
+            sink.meet();
+        }
         // SAFETY: the program makes the call next.
         match unsafe { system::call(number, [a, b, c, d, e, f], window, &mut note) } {
             Call::Made => {}

@@ -27,6 +27,7 @@ const USAGE: u64 = 144;
 const INFO: u64 = 128;
 const NAMES: u64 = 390;
 const MOST_VECTORS: u64 = 1024;
+const SHARES_MEMORY: u64 = libc::CLONE_VM as u64;
 
 /// Words of the process's own memory. `None`: they cannot be read, and the kernel cannot either.
 fn words<const COUNT: usize>(at: u64) -> Option<[u64; COUNT]> {
@@ -108,6 +109,54 @@ fn process_control(what: u64) -> Option<u64> {
         | libc::PR_CAPBSET_READ
         | PR_SET_VMA => Some(0),
         _ => None,
+    }
+}
+
+/// Whether a file is one that threads tell each other something by: a pipe, a socket, an event. The three that a program begins with are not.
+fn is_shared(file: u64) -> bool {
+    let Some(file) = i32::try_from(file).ok().filter(|file| *file > 2) else { return false };
+    // SAFETY: all zero is a record of nothing, which the call fills in.
+    let kind = unsafe {
+        let mut stat: libc::stat = core::mem::zeroed();
+        if libc::fstat(file, &raw mut stat) != 0 {
+            return false;
+        }
+        stat.st_mode & libc::S_IFMT
+    };
+    !matches!(kind, libc::S_IFREG | libc::S_IFDIR | libc::S_IFCHR | libc::S_IFBLK | libc::S_IFLNK)
+}
+
+/// Whether a system call begins, wakes or awaits another thread of the process.
+pub fn meets(number: u64, [a, ..]: [u64; 6]) -> bool {
+    let Ok(number) = i64::try_from(number) else { return false };
+    match number {
+        libc::SYS_futex
+        | libc::SYS_sched_yield
+        | libc::SYS_nanosleep
+        | libc::SYS_clock_nanosleep
+        | libc::SYS_tkill
+        | libc::SYS_tgkill
+        | libc::SYS_kill
+        | libc::SYS_poll
+        | libc::SYS_ppoll
+        | libc::SYS_select
+        | libc::SYS_pselect6
+        | libc::SYS_epoll_wait
+        | libc::SYS_epoll_pwait
+        | libc::SYS_epoll_pwait2
+        | libc::SYS_pause => true,
+        // A record in memory has the flags.
+        libc::SYS_clone3 => words(a).is_none_or(|[flags]: [u64; 1]| flags & SHARES_MEMORY != 0),
+        libc::SYS_clone => a & SHARES_MEMORY != 0,
+        libc::SYS_read
+        | libc::SYS_readv
+        | libc::SYS_write
+        | libc::SYS_writev
+        | libc::SYS_recvfrom
+        | libc::SYS_recvmsg
+        | libc::SYS_sendto
+        | libc::SYS_sendmsg => is_shared(a),
+        _ => false,
     }
 }
 
@@ -330,6 +379,27 @@ mod tests {
         assert_eq!(told(libc::SYS_select, [3000, 0, 8, 0, 0, 0]).1[1], (8, 376));
         assert_eq!(told(libc::SYS_sendfile, [1, 2, 64, 9, 0, 0]).1, [(64, 8)]);
         assert_eq!(told(libc::SYS_fork, [0; 6]).0, Call::Forks);
+    }
+
+    #[test]
+    fn calls_that_meet_other_threads_are_known() {
+        let meets = |number: i64, a: u64| meets(number as u64, [a, 0, 0, 0, 0, 0]);
+        assert!(meets(libc::SYS_futex, 0) && meets(libc::SYS_sched_yield, 0));
+        let thread = libc::CLONE_VM | libc::CLONE_THREAD;
+        assert!(meets(libc::SYS_clone, thread as u64) && !meets(libc::SYS_clone, 17));
+        let (thread, process) = ([thread as u64; 11], [0u64; 11]);
+        assert!(meets(libc::SYS_clone3, &raw const thread as u64));
+        assert!(!meets(libc::SYS_clone3, &raw const process as u64));
+        let mut pipe = [0; 2];
+        // SAFETY: a local array.
+        assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+        assert!(meets(libc::SYS_write, pipe[1] as u64) && meets(libc::SYS_read, pipe[0] as u64));
+        // SAFETY: made above.
+        pipe.iter().for_each(|file| assert_eq!(unsafe { libc::close(*file) }, 0));
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let file = std::os::fd::AsRawFd::as_raw_fd(&file);
+        assert!(!meets(libc::SYS_read, file as u64) && !meets(libc::SYS_write, 1));
+        assert!(!meets(libc::SYS_getpid, 0) && !meets(u64::MAX as i64, 0));
     }
 
     #[test]

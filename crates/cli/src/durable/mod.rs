@@ -3,7 +3,9 @@
 mod compact;
 mod info;
 mod prometheus;
+mod verify;
 
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -32,8 +34,16 @@ pub struct DurableArgs {
 enum DurableTask {
     /// Show a state: its size, its log, what only the log has; batches, capture and waits of the process that has it open.
     Info(InfoArgs),
-    /// Verify that the log continues the state and that each of its batches is whole, and check the state's heap if it has all batches.
-    Verify(OneArgs),
+    /// Verify the files of a state, or that a program's commands note all that they change.
+    ///
+    /// With a directory: that the log continues the state and that each of its batches is whole; the state's heap is checked if it has all batches.
+    ///
+    /// With a program (`-- PROGRAM ARGS…`): it runs, and whatever its commands change in states of ordinary types is compared with what their translation has noted. A batch costs as much as
+    /// with pages. The exit code is the program's, and 1 if something was not noted.
+    #[command(
+        override_usage = "spandrel durable verify <DIRECTORY>\n       spandrel durable verify -- <PROGRAM> [ARGS]..."
+    )]
+    Verify(VerifyArgs),
     /// Bring all batches of the log into the state, as the next opening would.
     Recover(OneArgs),
     /// Release what the files of a state do not need: blocks behind its last object, and a log that has grown.
@@ -72,6 +82,16 @@ struct CompactArgs {
 }
 
 #[derive(Args, Debug)]
+struct VerifyArgs {
+    /// The directory of the state.
+    #[arg(required_unless_present = "program", conflicts_with = "program")]
+    directory: Option<PathBuf>,
+    /// The program, and what it is called with.
+    #[arg(last = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
 struct OneArgs {
     /// The directory of the state.
     directory: PathBuf,
@@ -82,7 +102,8 @@ pub fn run(args: &DurableArgs) -> Result<u8, Failure> {
     match &args.task {
         DurableTask::Info(args) => info::run(args),
         DurableTask::Compact(args) => compact::run(args),
-        DurableTask::Verify(args) => verify(&args.directory),
+        DurableTask::Verify(VerifyArgs { directory: Some(directory), .. }) => verify(directory),
+        DurableTask::Verify(args) => verify::program(&args.program),
         DurableTask::Recover(args) => recover(&args.directory),
         DurableTask::Copy(args) => copied(args),
     }

@@ -9,20 +9,19 @@ mod child;
 mod compare;
 mod elf;
 mod handshake;
-mod lookup;
+pub mod lookup;
 mod program;
 mod report;
 mod sampler;
 mod secure;
-mod symbols;
+pub mod symbols;
 mod watch;
 
-pub use child::Ended;
+pub use child::{Companions, Ended, spawn_and_wait};
 
 use crate::args::RunArgs;
 use crate::stats::{self, Gathering};
 use crate::trace;
-use child::Companions;
 use compare::Comparison;
 use handshake::Handshake;
 use program::Obstacle;

@@ -23,6 +23,12 @@ pub fn name(processes: &mut [Stats]) {
     }
 }
 
+/// The function that has an offset of a file. `None`: the file does not say.
+pub fn function_at(file: &str, offset: u64) -> Option<String> {
+    let caller = Caller { file: file.to_owned(), offset, function: String::new() };
+    holding(&functions(file), &caller).map(|name| demangled(&name))
+}
+
 /// The functions of a file, in order of address; none where it cannot be read or says nothing.
 fn functions(path: &str) -> Functions {
     let Ok(file) = File::open(path) else { return Functions::new() };

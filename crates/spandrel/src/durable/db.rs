@@ -24,6 +24,7 @@ use super::log::Log;
 use super::opening::Opening;
 use super::options::{OpenError, Options};
 use super::plain::{Escaped, Part};
+use super::scrub::Doubts;
 use super::turn::{NO_LONGER_LOG, REFUSED, TOO_LONG, Turn, Whole, outcome_of};
 use super::{Arena, Error};
 
@@ -45,6 +46,7 @@ pub struct Durable<S> {
     plain: Option<Part>,
     /// The log's own, which lives as long.
     control: &'static Control,
+    doubts: Doubts,
     _directory: Directory,
 }
 
@@ -114,7 +116,7 @@ impl<S: Send + Sync> Durable<S> {
         let place = Place { paths, identity: arena.uuid()[0] };
         let with = (publisher, &place, options.says_log());
         // SAFETY: this thread has begun the batch when the state was loaded, and no other has the arena.
-        let log = unsafe { Log::start(files, (ring, ties), with, arena.medium())? };
+        let log = unsafe { Log::start(files, (ring, ties), with, &arena)? };
         let clients = options.clients.unwrap_or(CLIENTS).clamp(1, MAX_SEATS);
         let slots: Box<[Slot]> = (0..clients).map(|_| Slot::new()).collect();
         let slots = Box::into_raw(slots);
@@ -123,6 +125,7 @@ impl<S: Send + Sync> Durable<S> {
             // SAFETY: the slots live until `drop` takes them back.
             combiner: Combiner::new(unsafe { &*slots }),
             control: log.control(),
+            doubts: log.doubts().clone(),
             state: UnsafeCell::new(ManuallyDrop::new(state)),
             log: UnsafeCell::new(log),
             arena: ManuallyDrop::new(arena),
@@ -213,7 +216,8 @@ impl<S: Send + Sync> Durable<S> {
     /// What was found about the notes of translated commands.
     pub(super) fn verdict(&self) -> Option<Verdict> {
         // SAFETY: the section runs alone.
-        self.client().seat.exclusive(|| unsafe { self.arena.medium().notes().verdict() })
+        let verdict = || unsafe { self.arena.medium().notes().verdict() };
+        self.client().seat.exclusive(verdict).map(|(verdict, _)| verdict)
     }
 
     /// Runs a section while no command runs, for what belongs to the state and lies elsewhere.
@@ -320,6 +324,9 @@ impl<S> Durable<S> {
             let memory = self.arena.medium();
             memory.notes().begin();
             engine::note_counts(memory);
+            if log.engine().check().is_ok() {
+                log.engine().note_all(memory);
+            }
             // Handles of collections first, which belong to the heap.
             let state = AssertUnwindSafe(|| ManuallyDrop::drop(self.state.get_mut()));
             if let Err(payload) = catch_unwind(state) {
@@ -343,6 +350,7 @@ impl<S> Durable<S> {
             }
         };
         let outcome = outcome.and(log.stop());
+        log.tell(&self.arena);
         // The allocator forgets the addresses before they are another mapping's.
         if let Some(plain) = self.plain.take() {
             plain.look_at_variables(&self.arena, true);
@@ -386,6 +394,7 @@ impl<S: Send + Sync> Client<'_, S> {
     pub fn read<R>(&mut self, command: impl FnOnce(&S) -> R) -> R {
         self.db.check_process();
         let _inside = Inside::enter();
+        let _reading = self.db.doubts.reading();
         let state = self.db.state.get();
         // SAFETY: no batch runs while this thread is inside, and readers share the state.
         self.seat.read(|| command(unsafe { &*state }))

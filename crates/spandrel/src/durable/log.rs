@@ -10,16 +10,20 @@ use spandrel_durable::engine::Engine;
 use spandrel_durable::front::Front;
 use spandrel_durable::live::Publisher;
 use spandrel_durable::log_file::BlankLog;
+use spandrel_durable::notes::How;
 use spandrel_durable::recovery::Recovered;
 use spandrel_durable::replica::Replica;
-use spandrel_durable::store::{self, Files, Memory};
+use spandrel_durable::store::{self, Files};
 use spandrel_os::signals::Blocked;
+use spandrel_pmem::Medium as _;
 use spandrel_pmem::tie::Ties;
 use spandrel_redolog::{Ring, Shape};
 
 use super::copies::Copies;
 use super::growth::Growth;
-use super::{Error, replica};
+use super::scrub::{Doubts, Scrub};
+use super::verified::Verified;
+use super::{Arena, Error, replica};
 
 /// A log that grew by itself is not longer than this: it takes as much memory, where it lies on a disk.
 const MOST_BYTES: u64 = 16 << 30;
@@ -58,6 +62,11 @@ pub(super) struct Log {
     is_over: bool,
     copies: Copies,
     growth: Growth,
+    doubts: Doubts,
+    /// Where the state begins, if it is compared with its file all the time.
+    compared: Option<usize>,
+    /// What is told of the notes.
+    verified: Option<Verified>,
     /// The last field: the others use it.
     shared: Shared,
 }
@@ -77,7 +86,7 @@ fn spawn(
     control: &'static Control,
     follower: Replica<'static, Files>,
     shape: Shape,
-    (copies, growth): (Copies, Growth),
+    (copies, growth, scrub): (Copies, Growth, Option<Scrub>),
     publisher: Publisher,
 ) -> Result<JoinHandle<Publisher>, Error> {
     copies.begin();
@@ -87,7 +96,8 @@ fn spawn(
     std::thread::Builder::new()
         .name("spandrel-log".into())
         .spawn(move || {
-            replica::follow(files, control, follower, shape, (&copies, &growth), publisher)
+            let with = (&copies, &growth, scrub);
+            replica::follow(files, control, follower, shape, with, publisher)
         })
         .map_err(|why| {
             waiting.end();
@@ -96,19 +106,20 @@ fn spawn(
 }
 
 impl Log {
-    /// Of files whose ring has begun an epoch. `is_long_enough`: the log does not become longer by itself. The calling thread's first batch, on that memory, is ended.
+    /// Of files whose ring has begun an epoch. `is_long_enough`: the log does not become longer by itself. The calling thread's first batch, in that arena, is ended.
     ///
     /// # Errors
     /// [`Error::System`], [`Error::NoLongerLog`], and those of [`Engine::end_batch`].
     ///
     /// # Safety
-    /// The calling thread has begun a batch, and no other has the memory.
+    /// The calling thread has begun a batch, and no other has the arena.
     pub unsafe fn start(
         files: Files,
         (ring, ties): (Ring, Ties),
         (publisher, at, is_long_enough): (Publisher, &store::Place, bool),
-        memory: &Memory,
+        arena: &Arena,
     ) -> Result<Self, Error> {
+        let memory = arena.medium();
         let files = Box::into_raw(Box::new(files));
         let shared = Shared { files, control: Box::into_raw(Box::default()) };
         let (files, control) = shared.get();
@@ -134,9 +145,47 @@ impl Log {
         }
         let copies = Copies::default();
         let growth = Growth::new(&at.paths, files.ring().is_written() && !is_long_enough);
-        let with = (copies.clone(), growth.clone());
-        let follower = Some(spawn(files, control, follower, shape, with, publisher)?);
-        Ok(Self { engine, follower, publisher: None, is_over: false, copies, growth, shared })
+        let is_compared = memory.notes().how() == How::Translated;
+        let compared = is_compared.then(|| memory.base().as_ptr() as usize);
+        let mut log = Self {
+            engine,
+            follower: None,
+            publisher: None,
+            is_over: false,
+            copies,
+            growth,
+            doubts: Doubts::default(),
+            compared,
+            verified: Verified::new(arena),
+            shared,
+        };
+        log.follow(files, control, follower, shape, publisher)?;
+        Ok(log)
+    }
+
+    /// Begins the thread that brings the log into the state's file.
+    fn follow(
+        &mut self,
+        files: &'static Files,
+        control: &'static Control,
+        follower: Replica<'static, Files>,
+        shape: Shape,
+        publisher: Publisher,
+    ) -> Result<(), Error> {
+        let scrub = self.compared.map(|base| Scrub::new(base, self.doubts.clone()));
+        let with = (self.copies.clone(), self.growth.clone(), scrub);
+        self.follower = Some(spawn(files, control, follower, shape, with, publisher)?);
+        Ok(())
+    }
+
+    /// A batch has ended: tells what is found about its notes.
+    pub fn tell(&self, arena: &Arena) {
+        self.verified.iter().for_each(|verified| verified.write(arena, self.engine.counts()));
+    }
+
+    /// Pages that the next batch looks at before it begins.
+    pub fn doubts(&self) -> &Doubts {
+        &self.doubts
     }
 
     pub fn engine(&mut self) -> &mut Engine<'static> {
@@ -253,9 +302,7 @@ impl Log {
         self.engine.put_front(Front::new(files, control, ring)?);
         // A thread that has panicked has failed, and the error was returned above.
         let publisher = self.publisher.take().ok_or(Error::Panicked)?;
-        let with = (self.copies.clone(), self.growth.clone());
-        let follower = spawn(files, control, follower, shape, with, publisher)?;
-        self.follower = Some(follower);
+        self.follow(files, control, follower, shape, publisher)?;
         replaced.map_err(|why| Error::NoLongerLog(why.errno()))
     }
 }

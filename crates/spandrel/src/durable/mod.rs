@@ -52,7 +52,10 @@ mod opening;
 mod options;
 mod plain;
 mod replica;
+mod scrub;
 mod turn;
+mod verified;
+mod watchpoints;
 
 pub use db::{Client, Durable, Report};
 pub use opening::Opening;

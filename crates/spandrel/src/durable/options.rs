@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use spandrel_durable::notes::How;
 use spandrel_durable::store::Settings;
 
-use super::{CaptureSizes, Error};
+use super::{CaptureSizes, Error, verified};
 
 /// How a durable state is made and opened.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,16 +20,16 @@ pub struct Options {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Stores {
-    /// The kernel names the written pages, and they are compared with a copy of the state, which takes its memory twice. A batch costs 20 µs and more, the longer the larger the
-    /// state is.
-    #[default]
-    Pages,
     /// The code of a command is translated as it runs, and its translation notes each store. Reads, and all that is no command, are native. Translations take 16 MiB at most.
     ///
-    /// What another thread stores for a command (a pool that sorts a part of the state) is not noted, and is lost: the command's own thread makes all changes. A command that does what cannot be
-    /// translated ends the program with a line that names it.
+    /// What other threads store for a command is found at the end of its batch, if the command has begun, woken or awaited them by a system call, and a second or more later if
+    /// not (`docs/durable.md`). A command that does what cannot be translated ends the program with a line that names it.
+    #[default]
     Translated,
-    /// Both: a line on the standard error tells of the first place that was changed and not noted, by whatever thread. A batch takes as long as with pages. For tests.
+    /// The kernel names the written pages, and they are compared with a copy of the state, which takes its memory twice. A batch costs 20 µs and more, the longer the larger the
+    /// state is.
+    Pages,
+    /// Both: a line on the standard error tells of the first place that a batch has changed and not noted, by whatever thread; it is durable all the same. A batch takes as long as with pages. For tests.
     Verified,
 }
 
@@ -75,6 +75,7 @@ impl Options {
     /// Those of a plain state.
     pub(super) fn of_plain(mut self) -> Self {
         self.settings.how = match self.stores {
+            _ if verified::is_asked() => How::Verified,
             Stores::Translated => How::Translated,
             Stores::Verified => How::Verified,
             Stores::Pages => How::DirtyPages,

@@ -12,6 +12,7 @@ use spandrel_redolog::Shape;
 
 use super::copies::{Copies, Request};
 use super::growth::Growth;
+use super::scrub::Scrub;
 
 /// A file that has what the log has is synced after this time without a batch.
 const IDLE: Duration = Duration::from_millis(100);
@@ -45,13 +46,13 @@ pub(super) fn follow(
     control: &Control,
     mut replica: Replica<'_, Files>,
     shape: Shape,
-    (copies, growth): (&Copies, &Growth),
+    (copies, growth, mut scrub): (&Copies, &Growth, Option<Scrub>),
     mut publisher: Publisher,
 ) -> Publisher {
     publish(&publisher, control, &replica, shape, false);
     let mut making: Option<Request> = None;
     let followed = catch_unwind(AssertUnwindSafe(|| {
-        let with = (copies, growth, &mut making);
+        let with = (copies, growth, &mut scrub, &mut making);
         follow_on(files, control, &mut replica, shape, with, &publisher)
     }));
     match followed {
@@ -86,7 +87,7 @@ fn follow_on(
     control: &Control,
     replica: &mut Replica<'_, Files>,
     shape: Shape,
-    (copies, growth, making): (&Copies, &Growth, &mut Option<Request>),
+    (copies, growth, scrub, making): (&Copies, &Growth, &mut Option<Scrub>, &mut Option<Request>),
     publisher: &Publisher,
 ) -> Result<(), Failed> {
     let lengthen = |bytes| files.lengthen(bytes);
@@ -124,6 +125,13 @@ fn follow_on(
         }
         // Also where there is always another record.
         *making = making.take().or_else(|| copies.next());
+        if let Some(scrub) = scrub
+            && (replica.at() == control.tail() || turn.is_multiple_of(TURNS))
+            && scrub.is_due(control.applied())
+        {
+            scrub.step(files, replica)?;
+            tell(&mut gathered, replica);
+        }
         if replica.at() < control.tail() {
             replica.step(&lengthen, making.as_mut().map(|request| &mut request.copy))?;
             (gathered, has_rested) = (gathered + 1, false);
@@ -187,6 +195,9 @@ fn follow_on(
             (shown, shown_at) = (now(), Instant::now());
             publish(publisher, control, replica, shape, false);
         }
-        tail.wait(seen, SLEEP_MS);
+        let idle_ms = scrub.as_ref().map_or(SLEEP_MS, Scrub::idle_ms).min(SLEEP_MS);
+        if idle_ms > 0 {
+            tail.wait(seen, idle_ms);
+        }
     }
 }

@@ -99,10 +99,11 @@ impl<S> Turn<'_, S> {
         &mut self,
         requests: &mut (impl Iterator<Item = *mut ()> + Clone),
     ) -> Result<(), Error> {
-        if self.plain.is_some_and(Part::has_left) {
+        let doubts = self.log.doubts().take();
+        if self.plain.is_some_and(Part::has_left) || !doubts.is_empty() {
             let handles = self.arena.handles();
             // SAFETY: this thread has the gate, and no operation of the heap is under way.
-            unsafe { self.log.engine().keep_stores_between(self.arena, handles)? };
+            unsafe { self.log.engine().keep_stores_between(self.arena, handles, &doubts)? };
         }
         self.arena.medium().notes().begin();
         // SAFETY: the requests are those of `Client::write`, whose threads wait; this thread runs the batch.
@@ -110,6 +111,7 @@ impl<S> Turn<'_, S> {
         if let Some(plain) = self.plain {
             plain.end_batch(ended.is_err());
         }
+        self.log.tell(self.arena);
         let is_point = ended?.is_some();
         if let (Some(plain), true) = (self.plain, is_point) {
             // SAFETY: the runs are those of the batch, which is durable; this thread has the state until it leaves the gate.

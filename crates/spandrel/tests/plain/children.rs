@@ -39,6 +39,10 @@ pub fn run(role: &str, arguments: &[String]) {
             crate::states::a_command_that_panics_is_undone();
             println!("well");
         }
+        "threads" => {
+            fix_addresses().unwrap();
+            crate::threads::run(path, &arguments[1]);
+        }
         "history" => crate::histories::run(path, &arguments[1..]),
         _ => panic!("{role}"),
     }

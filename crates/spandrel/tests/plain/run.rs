@@ -4,7 +4,7 @@ use std::process::exit;
 
 use spandrel::durable::fix_addresses;
 
-use crate::{children, histories, noted, states, undone};
+use crate::{children, histories, noted, states, threads, undone};
 
 /// A test, by its name.
 type Test = (&'static str, fn());
@@ -65,6 +65,15 @@ const TESTS: &[Test] = &[
         "a_variable_that_leads_into_the_state_is_reported",
         children::a_variable_that_leads_into_the_state_is_reported,
     ),
+    (
+        "what_other_threads_store_for_a_command_is_durable",
+        threads::what_other_threads_store_for_a_command_is_durable,
+    ),
+    (
+        "what_other_threads_store_for_an_undone_command_is_undone",
+        threads::what_other_threads_store_for_an_undone_command_is_undone,
+    ),
+    ("what_is_stored_unseen_is_durable_later", threads::what_is_stored_unseen_is_durable_later),
     ("a_limited_address_space_is_shared", children::a_limited_address_space_is_shared),
     ("it_works_without_userfaultfd", children::it_works_without_userfaultfd),
 ];

@@ -5,6 +5,7 @@ mod histories;
 mod noted;
 mod run;
 mod states;
+mod threads;
 mod undone;
 
 use spandrel::durable::Allocator;

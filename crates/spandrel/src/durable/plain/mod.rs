@@ -40,10 +40,8 @@ pub fn outside<T>(body: impl FnOnce() -> T) -> T {
 
 /// A durable state of ordinary types: `HashMap`, `BTreeMap`, `Vec`, `String`, `Box`, structs and enums of them, types of other crates.
 ///
-/// What commands that write allocate lies in the state. What they have stored is found by the pages that the kernel names as written, and a comparison with a
-/// copy: the state takes its memory twice, and a batch costs 25 µs and more, the longer the larger the state is (`docs/durable.md` has
-/// figures). With [`Stores::Translated`](super::Stores) the machine code of commands is translated as it runs, and notes what it stores: a command costs a half to a tenth of that, and the state
-/// takes its memory once.
+/// What commands that write allocate lies in the state. Their machine code is translated as it runs, and notes what it stores (`docs/durable.md` has figures). Commands that do what
+/// cannot be translated have another way: the pages that the kernel names as written are compared with a copy ([`Stores`](super::Stores)).
 ///
 /// ```no_run
 /// use std::collections::HashMap;
