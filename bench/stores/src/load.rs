@@ -247,7 +247,9 @@ pub fn look(args: &Args, store: &dyn Store, put: u64) -> Result<(), String> {
     }
     // Keys that are drawn at random are drawn twice or never, and time may end the fill; of a full store every key is there.
     let is_full = args.job != Job::FillRandom && put >= all;
-    if there == 0 || is_full && there < all.div_ceil(step) {
+    // So few may have been put that none is looked at.
+    let has_many = put >= 20 * step;
+    if there == 0 && has_many || is_full && there < all.div_ceil(step) {
         return Err(format!(
             "of {} keys that were looked for {there} are there",
             all.div_ceil(step)

@@ -264,7 +264,7 @@ fn a_program_whose_commands_note_all_is_told_from_another() {
         command.output().unwrap()
     };
     let output = verified("own", false);
-    says(&output, 0, "100 commands in 100 batches have changed");
+    says(&output, 0, "100 commands in 102 batches have changed");
     says(&output, 0, "and all of it was noted");
     let output = verified("others", true);
     says(&output, 1, "96 B of it were not noted");
