@@ -104,11 +104,13 @@ impl Oracle {
             }
         });
         let has_met = core::mem::take(&mut self.has_met);
-        let mut free = self.places.iter_mut().filter(|place| place.bytes == 0);
         self.missed.each(&mut |at, bytes| {
             self.verdict.met += if has_met { bytes as u64 } else { 0 };
-            if let Some(place) = free.next() {
-                *place = Place { at: at as usize, bytes };
+            let at = at as usize;
+            // A place that is missed again is the same one.
+            let place = self.places.iter_mut().find(|place| place.at == at || place.bytes == 0);
+            if let Some(place) = place {
+                *place = Place { at, bytes: place.bytes.max(bytes) };
             }
         });
         if let Some((at, _)) = self.missed.all().first() {
@@ -179,7 +181,7 @@ mod tests {
             // What was noted and has not changed is no fault.
             assert_eq!(batch(&[], &[(0, BYTES)]), (0, 0));
             let bytes = |place: &Place| place.bytes;
-            assert_eq!(oracle.places().iter().map(bytes).sum::<usize>(), 32 + 64 + 64);
+            assert_eq!(oracle.places().iter().map(bytes).sum::<usize>(), 3 * 32);
             assert_eq!(oracle.verdict().met, 0);
             vm::release(at, BYTES);
         }

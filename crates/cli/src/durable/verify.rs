@@ -37,8 +37,13 @@ pub fn program(words: &[OsString]) -> Result<u8, Failure> {
         is_missed |= finding.verdict.missed > finding.verdict.met;
         describe(&name, finding)?;
     }
-    for store in &stores {
+    for store in stores.iter().filter(|_| is_missed) {
         say::out(store)?;
+    }
+    if is_missed {
+        say::out(
+            "what changes the state is a command, in its own thread, and no system call that was begun before it; where that cannot be, the state is opened with Stores::Pages",
+        )?;
     }
     if !is_missed {
         ended.pass_on();
@@ -103,7 +108,5 @@ fn describe(name: &str, finding: &Finding) -> Result<(), Failure> {
     for place in finding.places.iter().filter(|place| place.bytes > 0) {
         say::out(format!("  {} at {:#x}", whole(place.bytes as u64), place.at))?;
     }
-    say::out(
-        "what changes the state is a command, in its own thread, and no system call that was begun before it; where that cannot be, the state is opened with Stores::Pages",
-    )
+    Ok(())
 }
