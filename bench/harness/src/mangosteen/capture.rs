@@ -305,7 +305,7 @@ fn reads(outcomes: &[Outcome]) -> Option<Plain> {
     header.extend(["× behind\na lock", "at most"].map(String::from));
     let mut cells = vec![title(READ).to_string()];
     let taken = |way: &str| outcome.time(way, READS).map_or(table::NOTHING.into(), time);
-    cells.extend(READERS.iter().map(|(way, ..)| taken(*way)));
+    cells.extend(READERS.iter().map(|(way, ..)| taken(way)));
     let factor = outcome.factor(TRANSLATED, LOCKED, READS);
     cells.push(factor.map_or(table::NOTHING.into(), |factor| format!("{}×", digits(factor))));
     cells.push(format!("{READ_MOST:.2}×"));

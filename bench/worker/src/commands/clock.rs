@@ -9,9 +9,9 @@ const LARGEST: usize = 100;
 /// Parts of the time that each size gets, one after the other's: what disturbs one part leaves the median alone.
 const SLICES: usize = 9;
 /// Commands between two looks at the clock.
-const UNLOOKED: usize = 64;
-/// Batches of each size before the clock starts.
-const WARM: usize = 20;
+const UNLOOKED: usize = 32;
+/// Batches of each size before the clock starts: at least, and at most within the time of a slice.
+const WARM: [usize; 2] = [3, 20];
 
 /// Steele, Lea, Flood: *Fast Splittable Pseudorandom Number Generators*: the finalizer.
 pub const fn mixed(number: u64) -> u64 {
@@ -80,10 +80,13 @@ pub fn measure(
         numbers.iter_mut().for_each(|number| *number = random.next());
         batch(numbers)
     };
-    for size in BATCHES {
-        (0..WARM).try_for_each(|_| one(size))?;
-    }
     let of_slice = limits.time / (SLICES * BATCHES.len()) as u32;
+    for size in BATCHES {
+        let (begun, [least, most]) = (Instant::now(), WARM);
+        (0..most)
+            .take_while(|turn| *turn < least || begun.elapsed() < of_slice)
+            .try_for_each(|_| one(size))?;
+    }
     let mut slices: [Vec<f64>; BATCHES.len()] = Default::default();
     for _ in 0..SLICES {
         for (size, slices) in BATCHES.into_iter().zip(&mut slices) {

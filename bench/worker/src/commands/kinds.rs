@@ -255,7 +255,7 @@ mod tests {
         let (mut text, from) = (filled::<Text>(), crate::source());
         table.run(1007, &from, &mut Unnoted);
         assert_eq!((table.look(7), table.look(8), table.map.len()), (8, 8, 1000));
-        (0..300).for_each(|number| tree.run(number, &from, &mut Unnoted));
+        (1..301).for_each(|number| tree.run(number, &from, &mut Unnoted));
         assert_eq!(tree.map.len(), 1300);
         (0..300).for_each(|number| text.run(number, &from, &mut Unnoted));
         assert_eq!(text.texts.len(), 100);
