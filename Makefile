@@ -138,7 +138,7 @@ install: build
 	install -m 644 include/*.h include/*.hpp $(DESTDIR)$(PREFIX)/include/
 	install -m 755 $(RELEASE)/spandrel $(DESTDIR)$(PREFIX)/bin/
 	install -d $(DESTDIR)$(PREFIX)/lib/spandrel
-	install -m 755 $(RELEASE)/spandrel-bench-worker $(DESTDIR)$(PREFIX)/lib/spandrel/
+	install -m 755 $(RELEASE)/spandrel-bench-worker $(RELEASE)/spandrel-bench-plain $(DESTDIR)$(PREFIX)/lib/spandrel/
 	for name in spandrel spandrel-heap spandrel-durable; do \
 		sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' packaging/$$name.pc.in \
 			> $(DESTDIR)$(PREFIX)/lib/pkgconfig/$$name.pc || exit; \

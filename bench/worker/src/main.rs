@@ -1,6 +1,6 @@
 //! `spandrel-bench-worker SUITE [--option value]…`: one measurement in one
 //! fresh process. `spandrel-bench-worker tree …` measures another program (see [`tree`]), `spandrel-bench-worker store …` a durable store (see
-//! [`stores`]).
+//! [`stores`]), `spandrel-bench-worker capture …` what capturing stores costs (see [`capture`]).
 //!
 //! The program calls `malloc`, `realloc`, `calloc` and `free` of the C library
 //! by their plain names, so whatever `LD_PRELOAD` names is what is measured; the
@@ -22,6 +22,7 @@
 
 mod args;
 mod buffer;
+mod capture;
 mod heap;
 mod library;
 mod meter;
@@ -38,7 +39,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let Some((suite, rest)) = words.split_first() else {
-        return refused(&format!("which suite? One of: {}, tree, store", suites::names()));
+        return refused(&format!("which suite? One of: {}, tree, store, capture", suites::names()));
     };
     if suite == "tree" {
         return match tree::run(rest) {
@@ -46,7 +47,11 @@ fn main() -> ExitCode {
             Err(message) => refused(&message),
         };
     }
-    let result = if suite == "store" { stores::run(rest) } else { suites::run(suite, rest) };
+    let result = match suite.as_str() {
+        "store" => stores::run(rest),
+        "capture" => capture::run(rest),
+        _ => suites::run(suite, rest),
+    };
     match result {
         Ok(result) => {
             println!("{result}");

@@ -1,10 +1,10 @@
-//! `spandrel-bench-worker store`: every job on every store. A job verifies what it reads.
+//! `spandrel-bench-worker store` and `spandrel-bench-plain store`: every job on every store. A job verifies what it reads.
 
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 
-const STORES: [&str; 6] = ["spandrel", "memory", "leveldb", "rocksdb", "lmdb", "pmemobj"];
+const STORES: [&str; 7] = ["spandrel", "memory", "leveldb", "rocksdb", "lmdb", "pmemobj", "plain"];
 /// Jobs on a fresh store, and whether several threads may do them.
 const JOBS: [(&str, bool); 10] = [
     ("fillseq", true),
@@ -20,7 +20,11 @@ const JOBS: [(&str, bool); 10] = [
 ];
 
 fn worker(store: &str, job: &str, more: &[&str], place: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_spandrel-bench-worker"))
+    let program = match store {
+        "plain" => env!("CARGO_BIN_EXE_spandrel-bench-plain"),
+        _ => env!("CARGO_BIN_EXE_spandrel-bench-worker"),
+    };
+    Command::new(program)
         .args(["store", store, "--job", job, "--keys", "600", "--millis", "20", "--directory"])
         .arg(place)
         .args(more)

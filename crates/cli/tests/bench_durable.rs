@@ -68,6 +68,79 @@ fn tables_and_targets() {
     assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
 }
 
+/// What captures: native code takes 100 ns, collections twice, translated code FACTOR times that. A durable store is a worker of its own.
+const CAPTURES: &str = r#"#!/bin/sh
+[ "$1" = store ] && exec "$(dirname "$0")/worker" "$@"
+while [ $# -gt 0 ]; do
+    [ "$1" = --way ] && way=$2
+    shift
+done
+case $way in
+    native*|locked) ns=100 ;;
+    translated) ns=FACTOR ;;
+    *) ns=200 ;;
+esac
+echo "{\"ns_1\":$ns,\"ns_16\":$ns,\"ns_100\":$ns,\"first_ns\":900000,\"first_blocks\":300,\"first_bytes\":65536,\"code_bytes\":65536}"
+"#;
+
+#[test]
+fn what_capturing_costs() {
+    let place = tempfile::tempdir().unwrap();
+    for (name, script) in [
+        ("spandrel-bench-plain", CAPTURES.replace("FACTOR", "180")),
+        // The worker captures as well, and has stores.
+        ("captures", CAPTURES.replace("FACTOR", "180")),
+    ] {
+        let path = place.path().join(name);
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let json = place.path().join("all.json");
+    let worker = place.path().join("captures");
+    let stores = WORKER.replace("RATE", "1000000");
+    std::fs::write(place.path().join("worker"), stores).unwrap();
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(place.path().join("worker"), executable).unwrap();
+    let done = Command::new(env!("CARGO_BIN_EXE_spandrel"))
+        .args(["bench", "durable", "--quick", "--runs", "1", "--targets", "--only", "capture"])
+        .arg("--json")
+        .arg(&json)
+        .env("SPANDREL_BENCH_WORKER", &worker)
+        .env("SPANDREL_PEERS", place.path())
+        .output()
+        .unwrap();
+    let out = text(&done);
+    assert!(done.status.success(), "{out}");
+    for part in [
+        "without a log",
+        "capture and log",
+        "hash table, update, 16",
+        "B-tree, insertion, 100",
+        "1.80×",
+        "first execution",
+        "DynamoRIO",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    let verdict = |part: &str| {
+        let found = out.lines().find(|line| line.contains("D8") && line.contains(part));
+        found.unwrap_or_else(|| panic!("{part}: {out}")).trim_end()
+    };
+    assert!(verdict("hash table, update, 1:").ends_with("ok"));
+    assert!(verdict("hash table, update, log, 16:").ends_with("ok"));
+    assert!(verdict("copy of 4 KiB, 100:").ends_with("missed"));
+    assert!(verdict("first execution: texts").ends_with("ok"));
+    assert!(out.lines().any(|line| line.contains("D3") && line.ends_with("missed")));
+    assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
+    let all: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let captures = all["suites"][0]["data"]["captures"].as_array().unwrap();
+    assert_eq!(captures.len(), 12);
+    for way in captures.iter().flat_map(|one| one["ways"].as_array().unwrap()) {
+        let median = way["ns"]["16"]["median"].as_f64();
+        assert!(median >= Some(100.0) && way["failed"].is_null(), "{way}");
+    }
+}
+
 #[test]
 fn a_state_that_does_not_work_is_an_error_and_json_has_all() {
     let place = tempfile::tempdir().unwrap();

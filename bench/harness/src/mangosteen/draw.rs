@@ -1,7 +1,7 @@
 //! Tables and verdicts.
 
 use super::list::Case;
-use super::stores::{CAPTURES, MEMORY, STATE};
+use super::stores::{CAPTURES, MEMORY, PLAIN, STATE};
 use crate::report::target::Verdict;
 use serde_json::{Value, json};
 use spandrel_console::plain::Plain;
@@ -52,10 +52,11 @@ impl Outcome {
         format!("{}, {}", self.case.name, self.medium)
     }
 
-    /// Time per request, as a multiple of another store's.
-    fn judge(&self, target: &str, other: &str, most: f64) -> Option<Verdict> {
-        let what = format!("time of {}: {other}", self.title());
-        judge_times((target, what), self.of(STATE)?, self.of(other)?, most)
+    /// Time per request of one of our stores, as a multiple of another store's.
+    fn judge(&self, ours: &str, target: &str, other: &str, most: f64) -> Option<Verdict> {
+        let of = if ours == STATE { String::new() } else { format!("{ours}, ") };
+        let what = format!("{of}time of {}: {other}", self.title());
+        judge_times((target, what), self.of(ours)?, self.of(other)?, most)
     }
 
     /// What is promised of it.
@@ -63,20 +64,23 @@ impl Outcome {
         let (case, is_disk) = (&self.case, self.medium == DISK);
         let is_fill = case.part == "fill" && !case.name.starts_with("read");
         let mut all = Vec::new();
+        let mut judge = |target: &str, other: &str, most: f64| {
+            all.extend([STATE, PLAIN].map(|ours| self.judge(ours, target, other, most)));
+        };
         if is_fill && case.value <= 100 || case.value >= 100_000 {
             let most = match (case.value >= 100_000, is_disk) {
                 (true, _) => 1.0 / 2.4,
                 (false, false) => 1.0 / 6.0,
                 (false, true) => 1.0 / 2.5,
             };
-            all.extend(["leveldb", "rocksdb"].map(|other| self.judge("D7", other, most)));
+            ["leveldb", "rocksdb"].into_iter().for_each(|other| judge("D7", other, most));
         }
         if !is_disk && case.part == "clients" {
             let most = if case.updates == 100 { 1.0 / 0.9 } else { 1.0 / 0.98 };
-            all.push(self.judge("D1", MEMORY, most));
+            judge("D1", MEMORY, most);
         }
         if !is_disk && case.part == "updates" && case.updates == 0 {
-            all.push(self.judge("D3", MEMORY, 1.02));
+            judge("D3", MEMORY, 1.02);
         }
         let mut all: Vec<Verdict> = all.into_iter().flatten().collect();
         if case.part == "recovery"
@@ -104,7 +108,8 @@ impl Outcome {
 
     /// Whether a durable state does not work.
     pub fn is_broken(&self) -> bool {
-        self.of(STATE).is_some_and(|series| series.failed.is_some())
+        let ours = [STATE, PLAIN].into_iter().filter_map(|name| self.of(name));
+        ours.into_iter().any(|series| series.failed.is_some())
     }
 
     /// Everything as JSON.
@@ -170,7 +175,8 @@ fn rates(title: &str, outcomes: &[&Outcome], stores: &[Contender]) -> Plain {
         let mut cells = vec![outcome.case.name.clone()];
         let cell = |rate: Option<f64>| rate.map_or(table::NOTHING.into(), per_second);
         cells.extend(stores.iter().map(|store| cell(rate(&store.name))));
-        let others = stores.iter().filter(|store| ![MEMORY, STATE].contains(&store.name.as_str()));
+        let own = [MEMORY, STATE, PLAIN];
+        let others = stores.iter().filter(|store| !own.contains(&store.name.as_str()));
         let best = others.filter_map(|store| rate(&store.name)).max_by(f64::total_cmp);
         let ratio = rate(STATE).zip(best).map(|(ours, best)| ours / best);
         cells.push(ratio.map_or(table::NOTHING.into(), |ratio| format!("{}×", digits(ratio))));
@@ -268,6 +274,12 @@ mod tests {
     #[test]
     fn a_state_is_held_against_the_targets() {
         let rates = [(MEMORY, 2e6), (STATE, 1.2e6), ("leveldb", 1e5), ("rocksdb", 4e5)];
+        let with_plain: Vec<_> = rates.into_iter().chain([(PLAIN, 8e5)]).collect();
+        let verdicts = outcome("fillseq, 100 B", TMPFS, &with_plain).verdicts();
+        assert_eq!(
+            verdicts.iter().map(|one| one.met).collect::<Vec<_>>(),
+            [true, true, false, false]
+        );
         let verdicts = outcome("fillseq, 100 B", TMPFS, &rates).verdicts();
         assert_eq!(verdicts.iter().map(|one| one.met).collect::<Vec<_>>(), [true, false]);
         let verdicts = outcome("100 % puts, 1", TMPFS, &rates).verdicts();
@@ -279,7 +291,7 @@ mod tests {
     #[test]
     fn tables_have_a_column_of_each_store() {
         let others = ["leveldb", "rocksdb", "lmdb", "pmemobj", "redb", "fjall"];
-        let rates = [(MEMORY, 2e6), (STATE, 1.2e6)];
+        let rates = [(MEMORY, 2e6), (STATE, 1.2e6), (PLAIN, 9e5)];
         let rates: Vec<_> = rates.into_iter().chain(others.map(|name| (name, 4e5))).collect();
         let of =
             |(name, _): &(&str, f64)| Contender { name: (*name).into(), ..Contender::system() };

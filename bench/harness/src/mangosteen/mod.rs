@@ -3,6 +3,7 @@
 //! A store that the worker or a program of the peers opens has a thread for each client. Clients of the servers send requests over a Unix socket; the
 //! paper's send them over a network.
 
+mod capture;
 mod draw;
 mod floor;
 mod list;
@@ -117,15 +118,27 @@ fn run(bench: &Bench, parts: &[&str], scale: f64, progress: &Progress) -> Sectio
             })
         });
     }
+    let mut captures = Vec::new();
+    if parts.contains(&capture::NAME) {
+        let memory = media.iter().find(|(medium, _)| *medium == TMPFS);
+        let memory = memory.map(|(_, place)| place.as_path());
+        captures = capture::measure(&programs, memory, &sizes, &|some, label, one| {
+            rounds::holding(RESERVE, some, bench.runs, progress, label, one)
+        });
+    }
     let mut tables = draw::tables(&outcomes, &all);
+    tables.extend(capture::tables(&captures));
     tables.extend(servers::tables(&on_servers));
     section.tables = tables.iter().map(Plain::text).collect();
     section.verdicts = outcomes.iter().flat_map(Outcome::verdicts).collect();
     section.verdicts.extend(on_servers.iter().filter_map(servers::Outcome::verdict));
+    section.verdicts.extend(captures.iter().flat_map(capture::Outcome::verdicts));
     section.notes = outcomes.iter().flat_map(Outcome::failed).collect();
+    section.notes.extend(captures.iter().flat_map(capture::Outcome::failed));
     section.notes.extend(on_servers.iter().flat_map(servers::Outcome::failed));
     section.broken = outcomes.iter().any(Outcome::is_broken)
-        || on_servers.iter().any(servers::Outcome::is_broken);
+        || on_servers.iter().any(servers::Outcome::is_broken)
+        || captures.iter().any(|outcome| outcome.failed().next().is_some());
     let floor = media.iter().find(|(medium, _)| *medium == DISK);
     let floor = floor.and_then(|(_, place)| floor::Floor::of(place));
     section.notes.extend(floor.map(|floor| floor.words()));
@@ -143,6 +156,13 @@ fn run(bench: &Bench, parts: &[&str], scale: f64, progress: &Progress) -> Sectio
         "memory: a map behind a lock, which nothing survives; the others' puts are synchronous"
             .into(),
     );
+    if all.iter().any(|store| store.name == stores::PLAIN) {
+        section.notes.push(
+            "plain: the map that memory has, in a state of ordinary types whose commands are translated"
+                .into(),
+        );
+    }
+    section.notes.extend(capture::notes(&captures));
     if all.iter().any(|store| store.name == stores::PMEMOBJ) {
         section.notes.push(
             "pmemobj: a tree of this suite's on libpmemobj, behind a lock; on tmpfs with \
@@ -156,6 +176,7 @@ fn run(bench: &Bench, parts: &[&str], scale: f64, progress: &Progress) -> Sectio
         "sizes": sizes,
         "floor": floor,
         "outcomes": outcomes.iter().map(Outcome::data).collect::<Vec<_>>(),
+        "captures": captures.iter().map(capture::Outcome::data).collect::<Vec<_>>(),
         "servers": on_servers.iter().map(servers::Outcome::data).collect::<Vec<_>>(),
     });
     section

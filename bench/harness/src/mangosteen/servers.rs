@@ -73,9 +73,9 @@ impl Load {
 }
 
 /// One run on a server.
-type One<'o> = &'o mut dyn FnMut(&Contender) -> Result<Value, String>;
+pub type One<'o> = &'o mut dyn FnMut(&Contender) -> Result<Value, String>;
 /// Has servers take turns, under a label.
-type Rounds<'r> = &'r dyn Fn(&[Contender], &str, One<'_>) -> Vec<Series>;
+pub type Rounds<'r> = &'r dyn Fn(&[Contender], &str, One<'_>) -> Vec<Series>;
 
 /// The programs.
 pub struct Programs {

@@ -1,5 +1,6 @@
 //! The stores: a durable state, the same load on a map in memory, and stores of others.
 
+use super::capture;
 use super::list::{Case, Stores};
 use serde_json::Value;
 use spandrel_console::shutdown::{Kind, Scratch};
@@ -11,6 +12,8 @@ use std::time::Duration;
 
 /// What tables call a durable state, and what the worker calls it.
 pub const STATE: &str = "spandrel";
+/// A plain state of the standard library's map, whose commands are translated.
+pub const PLAIN: &str = "plain";
 /// A map in memory, which nothing survives.
 pub const MEMORY: &str = "memory";
 /// The worker's tree on libpmemobj.
@@ -30,7 +33,9 @@ const BUILT: [&str; 2] = ["redb", "fjall"];
 
 /// The programs with the stores.
 pub struct Programs {
-    worker: PathBuf,
+    pub worker: PathBuf,
+    /// Of plain states, which need an allocator of their own, if it is built.
+    pub plain: Option<PathBuf>,
     /// Of stores that are Rust packages, if it is built.
     peers: Option<PathBuf>,
 }
@@ -41,7 +46,8 @@ impl Programs {
         let named = std::env::var_os("SPANDREL_PEERS").map(PathBuf::from);
         let built = || Some(places::source_tree()?.join("bench/peers/lib"));
         let peers = named.or_else(built).map(|folder| folder.join("stores"));
-        Self { worker: worker.to_path_buf(), peers: peers.filter(|path| path.is_file()) }
+        let peers = peers.filter(|path| path.is_file());
+        Self { worker: worker.to_path_buf(), plain: capture::beside(worker), peers }
     }
 
     /// The stores that there are, and sentences about those that are missing.
@@ -49,6 +55,11 @@ impl Programs {
         let of = |name: &str| Contender { name: name.into(), ..Contender::system() };
         let mut found = vec![of(MEMORY), Contender { role: Role::Ours, ..of(STATE) }];
         let mut missing = Vec::new();
+        if self.plain.is_some() {
+            found.push(Contender { role: Role::Ours, ..of(PLAIN) });
+        } else {
+            missing.push(format!("not built: {PLAIN} (cargo build --release)"));
+        }
         for (name, library, package) in OPENED {
             match places::system_library(library) {
                 Some(_) => found.push(of(name)),
@@ -66,7 +77,7 @@ impl Programs {
 
     /// Those of `all` that a case is measured with, or others.
     pub fn of(case: &Case, all: &[Contender]) -> Vec<Contender> {
-        let ours = all.iter().filter(|store| case.stores == Stores::All || store.ours());
+        let ours = all.iter().filter(|store| case.stores == Stores::All || store.name == STATE);
         let captures = CAPTURES.iter().filter(|_| case.stores == Stores::Captures);
         let captures = captures.map(|name| Contender {
             name: (*name).into(),
@@ -102,10 +113,11 @@ impl Programs {
         directory: &Path,
         patience: Duration,
     ) -> Result<String, String> {
-        let mut command = match &self.peers {
-            Some(peers) if BUILT.contains(&store.name.as_str()) => Command::new(peers),
-            _ => {
-                let mut command = Command::new(&self.worker);
+        let mut command = match (&self.peers, &self.plain) {
+            (Some(peers), _) if BUILT.contains(&store.name.as_str()) => Command::new(peers),
+            (_, plain) => {
+                let plain = plain.as_ref().filter(|_| store.name == PLAIN);
+                let mut command = Command::new(plain.unwrap_or(&self.worker));
                 command.arg("store");
                 command
             }
@@ -127,11 +139,21 @@ mod tests {
 
     #[test]
     fn a_state_and_a_map_are_always_there() {
-        let programs = Programs { worker: "worker".into(), peers: None };
+        let programs = Programs { worker: "worker".into(), plain: None, peers: None };
         let (found, missing) = programs.stores();
         assert_eq!((found[0].name.as_str(), found[1].name.as_str()), (MEMORY, STATE));
         assert!(found[1].ours() && !found[0].ours());
         assert!(missing.iter().any(|line| line.contains("redb and fjall")));
+        assert!(missing.iter().any(|line| line.contains(PLAIN)));
+        let programs = Programs { plain: Some("plain".into()), ..programs };
+        let (found, missing) = programs.stores();
+        assert!(found[2].name == PLAIN && !missing.iter().any(|line| line.contains(PLAIN)));
+        let sizes = super::super::list::Sizes::at(1.0);
+        let measured = |part| {
+            let case = super::super::list::cases(&[part], &sizes).swap_remove(0);
+            Programs::of(&case, &found).iter().any(|store| store.name == PLAIN)
+        };
+        assert_eq!(["fill", "recovery", "capture"].map(measured), [true, false, false]);
         assert_eq!((crash("reopen"), crash("--keys")), ("crash".into(), "--keys".into()));
     }
 }

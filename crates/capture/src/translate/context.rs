@@ -16,6 +16,7 @@ pub const REASON: u32 = 40;
 pub const ARGUMENT: u32 = 44;
 pub const CALLOUT: u32 = 48;
 pub const NATIVE_RETURN: u32 = 64;
+pub const STRING: u32 = 112;
 /// Where the table of indirect branches begins.
 pub const BRANCHES: u32 = 8192;
 /// Entries of that table, by the low bits of an address.
@@ -69,7 +70,9 @@ pub struct Context {
     pub owner: u64,
     /// Translated code has come to its end.
     done: u64,
-    _rest: [u64; 2],
+    /// What notes a repeated string instruction.
+    string: u64,
+    _rest: u64,
     /// General registers by their numbers.
     pub registers: [u64; 16],
     _gap: [u8; 768],
@@ -87,6 +90,7 @@ const _: () = {
     assert!(core::mem::offset_of!(Context, callout) == CALLOUT as usize);
     assert!(core::mem::offset_of!(Context, native_return) == NATIVE_RETURN as usize);
     assert!(core::mem::offset_of!(Context, done) == 104);
+    assert!(core::mem::offset_of!(Context, string) == STRING as usize);
     assert!(core::mem::offset_of!(Context, registers) == 128);
     assert!(core::mem::offset_of!(Context, state) == 1024);
     assert!(core::mem::offset_of!(Context, branches) == BRANCHES as usize);
@@ -155,6 +159,54 @@ global_asm!(
     "iretq",
     ".cfi_endproc",
     ".size spandrel_translate_callout, . - spandrel_translate_callout",
+    // A repeated string instruction follows, as `Reason::String` has it: its bytes become an entry of the log, without the handler, which needs
+    // all registers saved. Downwards, and where a length has as many bits as the marks of an entry, it is a callout.
+    ".hidden spandrel_translate_string",
+    ".globl spandrel_translate_string",
+    ".type spandrel_translate_string, @function",
+    "spandrel_translate_string:",
+    ".cfi_startproc",
+    ".cfi_undefined rip",
+    "mov gs:[16], rax",
+    "mov gs:[0], rcx",
+    "mov gs:[8], rdx",
+    "mov gs:[160], rsp",
+    "mov rsp, gs:[80]",
+    "pushfq",
+    "mov rax, rcx",
+    "shr rax, 24",
+    "jnz 3f",
+    "test dword ptr [rsp], 0x400",
+    "jnz 3f",
+    "mov edx, gs:[44]",
+    "imul rdx, rcx",
+    "test rdx, rdx",
+    "jz 2f",
+    "mov rax, gs:[32]",
+    "mov [rax], rdi",
+    "mov [rax + 8], rdx",
+    "add rax, 32",
+    "mov gs:[32], rax",
+    // The log ends where the low bits are zero.
+    "test ax, ax",
+    "jnz 2f",
+    "mov dword ptr gs:[40], 2",
+    "3:",
+    "popfq",
+    "mov rsp, gs:[160]",
+    "mov rax, gs:[16]",
+    "mov rcx, gs:[0]",
+    "mov rdx, gs:[8]",
+    "jmp spandrel_translate_callout",
+    "2:",
+    "popfq",
+    "mov rsp, gs:[160]",
+    "mov rax, gs:[16]",
+    "mov rcx, gs:[0]",
+    "mov rdx, gs:[8]",
+    "jmp qword ptr gs:[24]",
+    ".cfi_endproc",
+    ".size spandrel_translate_string, . - spandrel_translate_string",
     // Calls translated code as a function with one argument: its return address is that of the program's own code.
     ".hidden spandrel_translate_enter",
     ".globl spandrel_translate_enter",
@@ -202,6 +254,7 @@ global_asm!(
 
 unsafe extern "C" {
     fn spandrel_translate_callout();
+    fn spandrel_translate_string();
     fn spandrel_translate_enter(argument: *mut (), code: u64);
     fn spandrel_translate_after();
     fn spandrel_translate_end();
@@ -230,6 +283,7 @@ impl Context {
         let this = unsafe { &mut *at };
         this.this = at as u64;
         this.callout = spandrel_translate_callout as *const () as u64;
+        this.string = spandrel_translate_string as *const () as u64;
         this.handler = handler as *const () as u64;
         this.stack = stack;
     }

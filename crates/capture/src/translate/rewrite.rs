@@ -8,7 +8,7 @@
 
 use super::context::{
     ARGUMENT, BRANCHES, CALLOUT, LOG, NATIVE_RETURN, RAX_PLACE, RCX_PLACE, RDX_PLACE, REASON,
-    Reason, TARGET,
+    Reason, STRING, TARGET,
 };
 use super::decode::{Decode, Decoded, Flow, LONGEST, MOST_WRITES, Operand, Unknown, Write};
 use super::emit::{self, Emitter, Gpr, Place, RAX, RCX, RDX, RSP, at};
@@ -337,7 +337,7 @@ fn call_out(code: &mut Emitter<'_>, reason: Reason, argument: u32) {
     code.set_long_slot(TARGET, back);
     code.set_slot(ARGUMENT, argument);
     code.set_slot(REASON, reason as u32);
-    code.jump_to_slot(CALLOUT);
+    code.jump_to_slot(if reason == Reason::String { STRING } else { CALLOUT });
     debug_assert_eq!(code.here(), back);
 }
 

@@ -7,6 +7,10 @@ use crate::memory::Memory;
 
 /// Places of the table of blocks, a power of two: half of them are used at most.
 const PLACES: usize = 1 << 18;
+/// Places of a page of the table. Code of about as many bytes has its places there: what runs for the first time touches few pages that no memory was given to yet.
+const NEAR: usize = 256;
+/// Bytes of code for each of them.
+const STEP_SHIFT: u32 = 2;
 /// Blocks at most.
 pub const BLOCKS: usize = PLACES / 2;
 /// Exits at most.
@@ -59,8 +63,10 @@ impl Tables {
     }
 
     fn place_of(&mut self, from: u64) -> usize {
-        // Multiplicative hashing (Knuth, The Art of Computer Programming, 6.4): the high bits of a product with 2^64 / phi.
-        let mut place = (from.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % PLACES;
+        // Multiplicative hashing (Knuth, The Art of Computer Programming, 6.4) of the page: the high bits of a product with 2^64 / phi.
+        let step = from >> STEP_SHIFT;
+        let page = (step / NEAR as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        let mut place = (page as usize * NEAR + step as usize % NEAR) % PLACES;
         loop {
             match self.blocks.all().get(place * 2) {
                 Some(word) if *word != 0 && *word != from => place = (place + 1) % PLACES,
