@@ -436,7 +436,7 @@ mod tests {
     fn instructions_do_the_same_translated() {
         let mut machine = Machine::default();
         let mut random = Random(0x5_eed5);
-        let count = (millions(0.02) * 1e6) as u64;
+        let count = (millions(0.004) * 1e6) as u64;
         while machine.instructions < count {
             machine.run(&random.instruction(), 1);
         }
@@ -449,7 +449,7 @@ mod tests {
                 let from = iced.position();
                 iced.decode_out(&mut instruction);
                 if !instruction.is_invalid() && known.insert(instruction.code()) {
-                    machine.run(&bytes[from..bytes.len().min(from + 400)], 8);
+                    machine.run(&bytes[from..bytes.len().min(from + 60)], 2);
                 }
             }
         }

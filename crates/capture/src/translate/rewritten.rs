@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn blocks_have_a_note_for_each_store() {
         let (mut trial, mut random) = (Trial::default(), Random(0x5_eed5));
-        let count = (millions(0.02) * 1e6) as u64;
+        let count = (millions(0.005) * 1e6) as u64;
         for (_, _, bytes) in code() {
             for _ in 0..count / 16 {
                 let from = random.below(bytes.len());
