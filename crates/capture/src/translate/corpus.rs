@@ -73,7 +73,7 @@ impl Random {
             bytes[count] = FIRST[(number >> 48) as usize % 8];
             // Maps of codes that there are, and the opcodes' prefixes.
             if bytes[count] == 0x62 || bytes[count] == 0xc4 {
-                bytes[count + 1] = bytes[count + 1] & 0xf0 | 1 + (number >> 52) as u8 % 3;
+                bytes[count + 1] = bytes[count + 1] & 0xf0 | (1 + (number >> 52) as u8 % 3);
                 bytes[count + 2] |= if bytes[count] == 0x62 { 4 } else { 0 };
             }
         }

@@ -272,15 +272,14 @@ fn is_near(distance: i64) -> bool {
 }
 
 /// Whether an instruction has the prefix of 16-bit operands, and no prefix of 64-bit ones, which outweighs it.
-fn is_16_bit(bytes: &[u8]) -> bool {
+pub fn is_16_bit(bytes: &[u8]) -> bool {
     let prefixes = || {
         bytes.iter().take_while(|byte| {
             matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67)
                 || matches!(byte, 0xf0 | 0xf2 | 0xf3)
         })
     };
-    prefixes().any(|byte| *byte == 0x66)
-        && !prefixes().last().is_some_and(|last| last & 0xf8 == 0x48)
+    prefixes().any(|byte| *byte == 0x66) && prefixes().last().is_none_or(|last| last & 0xf8 != 0x48)
 }
 
 /// The write of a memory access, if it is one that counts. `state_bytes`: what `xsave` writes at most.

@@ -83,7 +83,8 @@ impl Reader<'_> {
         {
             return None;
         }
-        (self.next(), self.next());
+        self.next();
+        self.next();
         let address = self.next();
         assert_eq!(address.op0_register().full_register(), Register::RDX);
         let place = match address.code() {

@@ -10,7 +10,7 @@ use std::{format, vec};
 use yaxpeax_arch::LengthedInstruction;
 use yaxpeax_x86::long_mode::{InstDecoder, Instruction, Opcode, Operand, RegSpec};
 
-use super::decode::{Decode, Decoded, Decoder, Flow, LONGEST, Unknown};
+use super::decode::{Decode, Decoded, Decoder, Flow, LONGEST, Unknown, is_16_bit};
 use super::emit::{Gpr, Place};
 
 /// Where the bytes lie.
@@ -94,7 +94,10 @@ fn only_reads(opcode: Opcode) -> bool {
 /// Opcodes of which the second decoder says that they write an operand in memory, which they read by the manuals.
 fn says_writes(opcode: Opcode) -> bool {
     use Opcode as O;
-    matches!(opcode, O::CMPS | O::SCAS | O::FRSTOR | O::CLFLUSH | O::CLFLUSHOPT | O::CLWB)
+    matches!(
+        opcode,
+        O::CMPS | O::SCAS | O::FRSTOR | O::CLFLUSH | O::CLFLUSHOPT | O::CLWB | O::PSWAPD
+    )
 }
 
 fn is_string(opcode: Opcode) -> bool {
@@ -158,12 +161,12 @@ fn place(operand: &Operand, end: u64, is_short: bool) -> Option<Place> {
 }
 
 /// The address of an operand of `pop` is computed after the stack pointer was moved (Intel 2B, `POP`).
-fn behind_pop(place: Place, second: &Instruction) -> Place {
+fn behind_pop(place: Place, second: &Instruction, bytes: &[u8]) -> Place {
     match place {
         Place::Sum { base: Some(Gpr(4)), index, displacement, is_32_bit }
             if second.opcode() == Opcode::POP =>
         {
-            let bytes = if second.prefixes.operand_size() { 2 } else { 8 };
+            let bytes = if is_16_bit(bytes) { 2 } else { 8 };
             Place::Sum { base: Some(Gpr(4)), index, displacement: displacement + bytes, is_32_bit }
         }
         place => place,
@@ -199,6 +202,8 @@ fn known(instruction: &Instruction, bytes: &[u8]) -> Option<&'static str> {
             "with the number of a bit in the instruction, four bytes without REX.W (Intel 2A, `BTS`)",
         ),
         O::INS if has_prefix(bytes, 0x67) => Some("the address has 32 bits (Intel 2A, `INS`)"),
+        O::INS if has_prefix(bytes, 0x66) => Some("REX.W outweighs the prefix (Intel 2A, 2.2.1.2)"),
+        O::VCVTPS2PH | O::VMOVLPS => Some("the operand in memory has half a vector (Intel 2B)"),
         _ => None,
     }
 }
@@ -325,7 +330,7 @@ fn writes_differ(
     let own: Vec<_> = ours.writes.iter().flatten().collect();
     let has_fs = second.prefixes.fs();
     for (place, size) in named.chain(others) {
-        let place = place.map(|place| behind_pop(place, second));
+        let place = place.map(|place| behind_pop(place, second, bytes));
         let Some(place) = place else { return Some("a store that is accepted".to_string()) };
         if ours.repeated.is_some() {
             let element = ours.repeated.unwrap_or(0);

@@ -58,7 +58,7 @@ fn before(len: usize) -> usize {
 
 /// More than a text has, or less.
 fn count(len: usize) -> usize {
-    if len % 2 == 0 { len + len % 50 } else { len / 2 }
+    if len.is_multiple_of(2) { len + len % 50 } else { len / 2 }
 }
 
 /// A call for `len` bytes: the address to write to, and that of the source, a text of that length.
