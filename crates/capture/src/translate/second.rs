@@ -261,7 +261,10 @@ fn differences(ours: &Decoded, second: &Instruction, bytes: &[u8]) -> Option<Str
     }
     let operands: Vec<Operand> = (0..second.operand_count()).map(|n| second.operand(n)).collect();
     let relative = operands.iter().find_map(|operand| match operand {
-        Operand::MemDeref { base } | Operand::Disp { base, .. }
+        Operand::MemDeref { base }
+        | Operand::Disp { base, .. }
+        | Operand::MemDerefMasked { base, .. }
+        | Operand::DispMasked { base, .. }
             if [RegSpec::rip(), RegSpec::eip()].contains(base) =>
         {
             place(operand, end, false)
