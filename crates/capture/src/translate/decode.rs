@@ -300,7 +300,14 @@ fn write_of(
         && is_near(used.displacement() as i64)
         && !is_tile;
     let is_own = used.segment() == Register::FS || is_stack;
-    if !writes || is_own {
+    if !writes {
+        return Ok(None);
+    }
+    // With the thread's segment as well: its addresses lead anywhere.
+    if used.index().is_vector_register() {
+        return Err(Unknown::Scatter);
+    }
+    if is_own {
         return Ok(None);
     }
     if used.segment() == Register::GS {
@@ -412,6 +419,8 @@ mod tests {
         assert_eq!(refused(&[0x06]), Unknown::Instruction);
         // vpscatterdd [rax + zmm1 * 4]{k1}, zmm0
         assert_eq!(refused(&[0x62, 0xf2, 0x7d, 0x49, 0xa0, 0x04, 0x88]), Unknown::Scatter);
+        // The same with fs.
+        assert_eq!(refused(&[0x64, 0x62, 0xf2, 0x7d, 0x49, 0xa0, 0x04, 0x88]), Unknown::Scatter);
         // mov gs:[rax], ecx; wrgsbase rax; mov gs, eax
         assert_eq!(refused(&[0x65, 0x89, 0x08]), Unknown::Segment);
         assert_eq!(refused(&[0xf3, 0x48, 0x0f, 0xae, 0xd8]), Unknown::Segment);
