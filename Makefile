@@ -108,6 +108,7 @@ soak:
 	SPANDREL_SOAK=10000 cargo test --locked -p spandrel --test plain --test translated kills_leave
 	SPANDREL_SOAK=1 cargo test --locked --release -p spandrel --test translated what_commands
 	SPANDREL_SOAK=100 cargo test --locked --release -p spandrel-capture --lib random_programs
+	SPANDREL_SOAK=10 cargo test --locked --release -p spandrel-capture --lib -- --nocapture second:: rewritten:: executed:: strings::
 	SPANDREL_SOAK=10000 cargo test --locked -p spandrel-kvserver --test histories -- --nocapture
 	SPANDREL_SOAK=2500 cargo test --locked -p spandrel-tests --test durable_abi -- --nocapture kills_leave
 

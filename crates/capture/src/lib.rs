@@ -18,7 +18,7 @@
 //! This room must never know what becomes of the bytes: neither the log nor the medium nor the heap that they lie in.
 #![no_std]
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 #[macro_use]
 extern crate std;
 

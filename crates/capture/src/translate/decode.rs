@@ -13,6 +13,8 @@ use super::emit::{Gpr, Place};
 pub const LONGEST: usize = 15;
 /// Writes to memory of one instruction, beside those to the stack.
 pub const MOST_WRITES: usize = 2;
+/// Bytes of one write, at most; a repeated instruction is no single one.
+pub const MOST_WRITTEN: u64 = 64 << 10;
 
 /// Why an instruction cannot be translated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +31,8 @@ pub enum Unknown {
     Gate,
     /// It begins or ends a transaction of the processor.
     Transaction,
+    /// A branch with the prefix of 16-bit operands: processors of AMD cut its target down to 16 bits, those of Intel do not (AMD's manual, volume 3, 1.2.2; Intel's, volume 2, `JMP`).
+    Truncation,
 }
 
 /// What an instruction does next.
@@ -206,7 +210,7 @@ fn flow(instruction: &Instruction) -> Result<Flow, Unknown> {
 
 /// Refuses instructions that the list of their operands does not tell enough of.
 fn check(instruction: &Instruction) -> Result<(), Unknown> {
-    use Mnemonic::{Btc, Btr, Bts, Clzero, Rdgsbase, Wrgsbase};
+    use Mnemonic::{Btc, Btr, Bts, Clzero, Enclu, Rdgsbase, Vmfunc, Wrgsbase};
     if instruction.segment_prefix() == Register::GS {
         return Err(Unknown::Segment);
     }
@@ -220,6 +224,8 @@ fn check(instruction: &Instruction) -> Result<(), Unknown> {
         }
         // A line of the cache, of which the list of operands says nothing.
         Clzero => Err(Unknown::Size),
+        // Into an enclave, which goes on with other code; to other tables of a virtual machine's pages.
+        Enclu | Vmfunc => Err(Unknown::Gate),
         Rdgsbase | Wrgsbase => Err(Unknown::Segment),
         _ if instruction.op_count() > 0
             && instruction.op0_kind() == OpKind::Register
@@ -232,27 +238,48 @@ fn check(instruction: &Instruction) -> Result<(), Unknown> {
     }
 }
 
-/// Whether an instruction has the stack pointer be what something else was.
-fn pivots(instruction: &Instruction) -> bool {
-    use Mnemonic::{Add, And, Lea, Sub};
-    let is_target = |kind, register: Register| {
-        kind == OpKind::Register && register.full_register() == Register::RSP
+/// Bytes that an instruction may be from the stack pointer, or move it by, and still mean the stack: the kernel keeps as many free below one.
+const NEAR: u64 = 1 << 20;
+
+/// Whether an instruction has the stack pointer be what something else was, or cuts it down to fewer bits. `access`: what it does to an operand.
+fn pivots(instruction: &Instruction, access: impl Fn(u32) -> OpAccess) -> bool {
+    use Mnemonic::{Add, And, Enter, Lea, Leave, Sub};
+    let is_target = |operand| {
+        instruction.op_kind(operand) == OpKind::Register
+            && instruction.op_register(operand).full_register() == Register::RSP
+            && !matches!(access(operand), OpAccess::None | OpAccess::Read | OpAccess::CondRead)
     };
-    let is_written = instruction.op_count() > 0
-        && is_target(instruction.op0_kind(), instruction.op0_register())
-        || instruction.mnemonic() == Mnemonic::Xchg
-            && is_target(instruction.op1_kind(), instruction.op1_register())
-        || matches!(instruction.mnemonic(), Mnemonic::Leave | Mnemonic::Enter);
-    let is_near = match instruction.mnemonic() {
-        Add | Sub | And => instruction.op1_kind() != OpKind::Register,
-        Lea => {
-            instruction.memory_base() == Register::RSP
-                && instruction.memory_index() == Register::None
+    let is_written = (0..instruction.op_count()).any(is_target)
+        || matches!(instruction.mnemonic(), Leave | Enter);
+    let distance = match instruction.mnemonic() {
+        Add | Sub => instruction.try_immediate(1).ok(),
+        // A mask of ones, but for the lowest bits, moves it by those.
+        And => instruction.try_immediate(1).ok().map(|mask| !mask).filter(|low| *low < 1 << 63),
+        Lea if instruction.memory_base() == Register::RSP
+            && instruction.memory_index() == Register::None =>
+        {
+            Some(instruction.memory_displacement64())
         }
-        Mnemonic::Push | Mnemonic::Cmp | Mnemonic::Test => true,
-        _ => false,
+        _ => None,
     };
+    let is_whole = instruction.op0_register() == Register::RSP;
+    let is_near = is_whole && distance.is_some_and(|bytes| is_near(bytes as i64));
     is_written && !is_near
+}
+
+fn is_near(distance: i64) -> bool {
+    distance.unsigned_abs() <= NEAR
+}
+
+/// Whether an instruction has the prefix of 16-bit operands, and no prefix of 64-bit ones, which outweighs it.
+pub fn is_16_bit(bytes: &[u8]) -> bool {
+    let prefixes = || {
+        bytes.iter().take_while(|byte| {
+            matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67)
+                || matches!(byte, 0xf0 | 0xf2 | 0xf3)
+        })
+    };
+    prefixes().any(|byte| *byte == 0x66) && prefixes().last().is_none_or(|last| last & 0xf8 != 0x48)
 }
 
 /// The write of a memory access, if it is one that counts. `state_bytes`: what `xsave` writes at most.
@@ -266,13 +293,21 @@ fn write_of(
         used.access(),
         OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
     );
-    // The thread's own variables, and the stack. An index may lead anywhere.
+    // The thread's own variables, and the stack. An index may lead anywhere, and so may 32 bits of an address.
     let is_tile = matches!(instruction.mnemonic(), Mnemonic::Tilestored);
-    let is_stack = matches!(used.base(), Register::RSP | Register::ESP)
+    let is_stack = used.base() == Register::RSP
         && used.index() == Register::None
+        && is_near(used.displacement() as i64)
         && !is_tile;
     let is_own = used.segment() == Register::FS || is_stack;
-    if !writes || is_own {
+    if !writes {
+        return Ok(None);
+    }
+    // With the thread's segment as well: its addresses lead anywhere.
+    if used.index().is_vector_register() {
+        return Err(Unknown::Scatter);
+    }
+    if is_own {
         return Ok(None);
     }
     if used.segment() == Register::GS {
@@ -287,9 +322,11 @@ fn write_of(
     let size = if is_string { instruction.memory_size() } else { used.memory_size() };
     let bytes = match size.size() {
         _ if is_state => state_bytes,
-        0 => return Err(Unknown::Size),
         bytes => u32::try_from(bytes).map_err(|_| Unknown::Size)?,
     };
+    if bytes == 0 || u64::from(bytes) > MOST_WRITTEN {
+        return Err(Unknown::Size);
+    }
     let place = place(used.base(), used.index(), used.scale(), used.displacement())?;
     let is_atomic = instruction.has_lock_prefix() || instruction.mnemonic() == Mnemonic::Xchg;
     Ok(Some(Write { place, bytes, is_atomic }))
@@ -305,6 +342,10 @@ impl Decode for Decoder {
         }
         let flow = flow(&instruction)?;
         let len = instruction.len();
+        let goes_on = matches!(flow, Flow::Next | Flow::SystemCall | Flow::Trap);
+        if !goes_on && is_16_bit(bytes) {
+            return Err(Unknown::Truncation);
+        }
         let relative = instruction.is_ip_rel_memory_operand().then(|| {
             let offset = iced.get_constant_offsets(&instruction).displacement_offset();
             (offset, instruction.ip_rel_memory_address())
@@ -314,8 +355,9 @@ impl Decode for Decoder {
         check(&instruction)?;
         let mut writes = [None; MOST_WRITES];
         let mut count = 0;
-        let info = InstructionInfoOptions::NO_REGISTER_USAGE;
-        for memory in self.info.info_options(&instruction, info).used_memory() {
+        let options = InstructionInfoOptions::NO_REGISTER_USAGE;
+        let info = self.info.info_options(&instruction, options);
+        for memory in info.used_memory() {
             if let Some(write) = write_of(&instruction, memory, self.state_bytes)? {
                 *writes.get_mut(count).ok_or(Unknown::Size)? = Some(write);
                 count += 1;
@@ -331,7 +373,7 @@ impl Decode for Decoder {
         if is_repeated {
             writes = [None; MOST_WRITES];
         }
-        let pivots = pivots(&instruction);
+        let pivots = pivots(&instruction, |operand| info.op_access(operand));
         Ok(Decoded { len, flow, writes, repeated, pivots, relative })
     }
 }
@@ -377,6 +419,8 @@ mod tests {
         assert_eq!(refused(&[0x06]), Unknown::Instruction);
         // vpscatterdd [rax + zmm1 * 4]{k1}, zmm0
         assert_eq!(refused(&[0x62, 0xf2, 0x7d, 0x49, 0xa0, 0x04, 0x88]), Unknown::Scatter);
+        // The same with fs.
+        assert_eq!(refused(&[0x64, 0x62, 0xf2, 0x7d, 0x49, 0xa0, 0x04, 0x88]), Unknown::Scatter);
         // mov gs:[rax], ecx; wrgsbase rax; mov gs, eax
         assert_eq!(refused(&[0x65, 0x89, 0x08]), Unknown::Segment);
         assert_eq!(refused(&[0xf3, 0x48, 0x0f, 0xae, 0xd8]), Unknown::Segment);
@@ -393,6 +437,35 @@ mod tests {
         assert_eq!(refused(&[0xcb]), Unknown::Gate);
         assert_eq!(refused(&[0xc7, 0xf8, 0, 0, 0, 0]), Unknown::Transaction);
         assert_eq!(refused(&[0x67, 0xf3, 0xaa]), Unknown::Size);
+        // enclu; vmfunc
+        assert_eq!(refused(&[0x0f, 0x01, 0xd7]), Unknown::Gate);
+        assert_eq!(refused(&[0x0f, 0x01, 0xd4]), Unknown::Gate);
+    }
+
+    #[test]
+    fn branches_that_processors_disagree_on_are_refused() {
+        let all: [&[u8]; 9] = [
+            &[0x66, 0xe9, 0, 0, 0, 0],
+            &[0x66, 0xeb, 0],
+            &[0x66, 0xe8, 0, 0, 0, 0],
+            &[0x66, 0x74, 0],
+            &[0x66, 0x0f, 0x84, 0, 0, 0, 0],
+            &[0x66, 0xe3, 0],
+            &[0x66, 0xc3],
+            &[0x66, 0xff, 0xe0],
+            &[0x66, 0xff, 0x10],
+        ];
+        for bytes in all {
+            // The same behind other prefixes: one of 64 bits that is not the last counts for nothing.
+            for prefix in [&[][..], &[0x2e], &[0xf2], &[0x48]] {
+                let all = [prefix, bytes, &[0; 4]].concat();
+                assert_eq!(decoded(&all).unwrap_err(), Unknown::Truncation, "{all:02x?}");
+            }
+            // Without it, and with the prefix of 64 bits as linkers pad calls of `__tls_get_addr`.
+            let plain = [&bytes[1..], &[0; 4]].concat();
+            let padded = [&[0x66, 0x66, 0x48], &bytes[1..], &[0; 4]].concat();
+            assert!(decoded(&plain).is_ok() && decoded(&padded).is_ok(), "{padded:02x?}");
+        }
     }
 
     #[test]
@@ -402,11 +475,18 @@ mod tests {
         assert!(pivots(&[0x48, 0x89, 0xfc]) && pivots(&[0x48, 0x94]) && pivots(&[0xc9]));
         assert!(pivots(&[0x48, 0x8d, 0x65, 0xf8]) && pivots(&[0x5c]));
         assert!(pivots(&[0x48, 0x01, 0xc4]));
+        // add rsp, [rax]; add esp, 8; and sp, -16; lea esp, [rsp + 8]; xadd rax, rsp; sub rsp, 16 MiB; and rsp, 7
+        assert!(pivots(&[0x48, 0x03, 0x20]) && pivots(&[0x83, 0xc4, 8]));
+        assert!(pivots(&[0x66, 0x83, 0xe4, 0xf0]) && pivots(&[0x8d, 0x64, 0x24, 8]));
+        assert!(pivots(&[0x48, 0x0f, 0xc1, 0xe0]) && pivots(&[0x48, 0x81, 0xec, 0, 0, 0, 1]));
+        assert!(pivots(&[0x48, 0x83, 0xe4, 7]) && !pivots(&[0x48, 0x83, 0xe4, 0xf0]));
         // sub rsp, 8; lea rsp, [rsp + 8]; push rsp; mov rax, rsp; pop rax
         assert!(!pivots(&[0x48, 0x83, 0xec, 8]) && !pivots(&[0x48, 0x8d, 0x64, 0x24, 8]));
         assert!(!pivots(&[0x54]) && !pivots(&[0x48, 0x89, 0xe0]) && !pivots(&[0x58]));
-        // mov byte [rsp + rcx], 7
+        // mov byte [rsp + rcx], 7; mov [esp + 8], ecx; mov [rsp + 16 MiB], rcx
         assert_eq!(written(&[0xc6, 0x04, 0x0c, 7]), 1);
+        assert_eq!(written(&[0x67, 0x89, 0x4c, 0x24, 8]), 4);
+        assert_eq!(written(&[0x48, 0x89, 0x8c, 0x24, 0, 0, 0, 1]), 8);
     }
 
     #[test]

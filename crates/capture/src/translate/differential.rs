@@ -2,6 +2,7 @@
 //!
 //! `SPANDREL_SOAK` says how many million instructions; `SPANDREL_TEST_SEED` which program.
 
+use super::corpus::{Random, millions};
 use super::tests::Oracle;
 use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Code, Instruction, InstructionBlock, MemoryOperand, Register,
@@ -11,26 +12,6 @@ use std::prelude::v1::*;
 use std::{env, println, vec};
 
 use Register as R;
-
-/// Numbers without a pattern (xorshift64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())]
-    }
-}
 
 /// General registers that programs change; rbx has the address of their memory, and r15 that of their state.
 const FULL: [R; 13] = [
@@ -365,7 +346,7 @@ fn random_programs_do_the_same_translated() {
         compared(seed.parse().unwrap(), &mut oracle, room);
         return;
     }
-    let millions = env::var("SPANDREL_SOAK").map_or(0.3, |count| count.parse::<f64>().unwrap());
+    let millions = millions(0.3);
     let (mut instructions, mut seed) = (0, 1);
     while (instructions as f64) < millions * 1e6 {
         instructions += compared(seed * 0x9e37_79b9, &mut oracle, room);

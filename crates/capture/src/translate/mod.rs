@@ -218,21 +218,19 @@ impl<S: Sink> Translator<S> {
                 }
                 continue;
             }
-            if !self.window.has(address, len) {
-                continue;
-            }
-            let at = address as *const u8;
-            match is_atomic {
-                true => self.sink.note_atomic(at, len as usize, before),
-                false => self.sink.note(at, len as usize),
+            match self.window.part(address, len) {
+                Some(part) if part == (address, len) && is_atomic => {
+                    self.sink.note_atomic(address as *const u8, len as usize, before);
+                }
+                _ => self.note(address, len),
             }
         }
         self.context().log = start;
     }
 
-    /// Notes a write, if it is one to what is durable.
-    fn note(&mut self, at: u64, bytes: u64) {
-        if self.window.has(at, bytes) {
+    /// Notes what of a write is one to what is durable.
+    fn note(&self, at: u64, bytes: u64) {
+        if let Some((at, bytes)) = self.window.part(at, bytes) {
             self.sink.note(at as *const u8, bytes as usize);
         }
     }
@@ -389,15 +387,10 @@ impl<S: Sink> Translator<S> {
         let context = self.context();
         // rax; rdi, rsi, rdx, r10, r8, r9.
         let [number, _, c, _, _, _, b, a, e, f, d, ..] = context.registers;
-        let sink = &self.sink;
-        let mut note = |at: u64, bytes: u64| {
-            if window.has(at, bytes) {
-                sink.note(at as *const u8, bytes as usize);
-            }
-        };
         if system::meets(number, [a, b, c, d, e, f]) {
-            sink.meet();
+            self.sink.meet();
         }
+        let mut note = |at: u64, bytes: u64| self.note(at, bytes);
         // SAFETY: the program makes the call next.
         match unsafe { system::call(number, [a, b, c, d, e, f], window, &mut note) } {
             Call::Made => {}
@@ -509,6 +502,25 @@ fn refuse_call(number: u64) -> ! {
 }
 
 #[cfg(test)]
+mod corpus;
+#[cfg(test)]
 mod differential;
+#[cfg(any(test, fuzzing))]
+mod executed;
+#[cfg(any(test, fuzzing))]
+mod rewritten;
+#[cfg(any(test, fuzzing))]
+mod second;
+#[cfg(all(test, target_env = "gnu"))]
+mod strings;
 #[cfg(test)]
 mod tests;
+
+/// What fuzzing tries.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod trial {
+    pub use super::executed::Machine;
+    pub use super::rewritten::Trial;
+    pub use super::second::Pair;
+}

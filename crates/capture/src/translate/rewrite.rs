@@ -10,7 +10,9 @@ use super::context::{
     ARGUMENT, BRANCHES, CALLOUT, LOG, NATIVE_RETURN, RAX_PLACE, RCX_PLACE, RDX_PLACE, REASON,
     Reason, STRING, TARGET,
 };
-use super::decode::{Decode, Decoded, Flow, LONGEST, MOST_WRITES, Operand, Unknown, Write};
+use super::decode::{
+    Decode, Decoded, Flow, LONGEST, MOST_WRITES, MOST_WRITTEN, Operand, Unknown, Write,
+};
 use super::emit::{self, Emitter, Gpr, Place, RAX, RCX, RDX, RSP, at};
 use super::tables::{Exit, Tables};
 
@@ -23,7 +25,7 @@ pub const ATOMIC: u32 = 1 << 30;
 pub const STACK: u32 = 1 << 29;
 
 /// Instructions of a block, at most.
-const MOST_INSTRUCTIONS: usize = 64;
+pub const MOST_INSTRUCTIONS: usize = 64;
 /// Bytes of a program's block, at most.
 pub const LONGEST_BLOCK: u64 = (MOST_INSTRUCTIONS * LONGEST) as u64;
 /// Bytes that a block takes at most, with what follows its end.
@@ -38,6 +40,8 @@ pub struct Window {
     pub bytes: u64,
     /// The addresses of the window have the same bits from here on, and perhaps others have them too.
     shift: u8,
+    /// A write is one to the window if its last byte has these bits; otherwise, if its first one has.
+    by_last: bool,
 }
 
 impl Window {
@@ -45,15 +49,28 @@ impl Window {
     const LEAST_SHIFT: u8 = 31;
 
     /// One that is not empty.
+    ///
+    /// A write may begin before the window or end behind it, so that one side of it has as many addresses with the same bits as a write has bytes.
     pub fn new(from: u64, bytes: u64) -> Self {
         let last = from + bytes.max(1) - 1;
-        let shift = (Self::LEAST_SHIFT..48).find(|shift| from >> shift == last >> shift);
-        Self { from, bytes, shift: shift.unwrap_or(48) }
+        let (before, behind) = (from.checked_sub(MOST_WRITTEN), last.checked_add(MOST_WRITTEN));
+        let by_first = |shift: u8| before.is_some_and(|before| before >> shift == last >> shift);
+        let by_last = |shift: u8| behind.is_some_and(|behind| behind >> shift == from >> shift);
+        let shift = (Self::LEAST_SHIFT..48).find(|shift| by_first(*shift) || by_last(*shift));
+        let shift = shift.unwrap_or(48);
+        Self { from, bytes, shift, by_last: !by_first(shift) }
     }
 
     /// Whether bytes lie in it, all or some.
     pub fn has(&self, at: u64, bytes: u64) -> bool {
         at < self.from + self.bytes && at.saturating_add(bytes) > self.from
+    }
+
+    /// Those of the bytes that lie in it.
+    pub fn part(&self, at: u64, bytes: u64) -> Option<(u64, u64)> {
+        let (from, end) = (at.max(self.from), at.saturating_add(bytes));
+        let end = end.min(self.from + self.bytes);
+        (from < end).then(|| (from, end - from))
     }
 }
 
@@ -263,7 +280,14 @@ impl<D: Decode, S: Source> Rewriter<'_, D, S> {
         code.address_of(RDX, write.place);
         let mut skip = None;
         if self.window.shift < 48 {
-            code.rotate(RCX, RDX, self.window.shift);
+            if self.window.by_last {
+                // What takes the stack takes a word.
+                let bytes = if write.bytes == STACK { 8 } else { write.bytes };
+                code.address_of(RCX, at(RDX, bytes as i32 - 1));
+                code.rotate(RCX, RCX, self.window.shift);
+            } else {
+                code.rotate(RCX, RDX, self.window.shift);
+            }
             code.low_16(RCX, RCX);
             let bits = (self.window.from >> self.window.shift) as i32;
             code.address_of(RCX, at(RCX, -bits));

@@ -308,6 +308,35 @@ fn strings_of_all_lengths_are_noted() {
     assert!(oracle.changed > 30_000, "{}", oracle.changed);
 }
 
+/// The window's addresses have the same upper bits, and those beside them have others.
+#[test]
+fn stores_across_an_edge_are_noted() {
+    const PAGE: usize = 4096;
+    // A page, the window's pages, and a page.
+    let edge = |at: usize, pages: usize| {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let from = (at - PAGE) as *mut libc::c_void;
+        // SAFETY: nothing is mapped there.
+        let mapped = unsafe { libc::mmap(from, (pages + 2) * PAGE, access, flags, -1, 0) };
+        assert_eq!(mapped, from);
+        // SAFETY: the window's pages of that mapping.
+        let window = unsafe { core::slice::from_raw_parts(at as *const u8, pages * PAGE) };
+        let mut translator = translator(window);
+        for store in [at - 3, at + pages * PAGE - 3] {
+            // SAFETY: eight bytes of the mapping.
+            translator.call(|| unsafe { (store as *mut u64).write_unaligned(store as u64) });
+            let mut runs = vec![];
+            end(&translator, |at, len| runs.push((at as usize, len)));
+            let part = if store < at { at } else { at + pages * PAGE - BLOCK };
+            assert_eq!(runs, [(part, BLOCK)], "{store:#x}");
+        }
+    };
+    // It begins at a multiple of a power of two, and ends at one.
+    edge(0x20_0000_0000, 3);
+    edge(0x30_0000_0000 - 3 * PAGE, 3);
+}
+
 /// A repeated instruction may go downwards.
 #[test]
 fn repeated_instructions_are_noted_in_both_directions() {

@@ -1,0 +1,273 @@
+//! The rewriter on any bytes: it does not panic and keeps within its room, what it makes is code from the first byte to the last, and has a note before each store, of the
+//! store's own address and size.
+//!
+//! The code is read again by the decoder's crate, not by what has made it.
+
+use iced_x86::{Code, Decoder as Iced, DecoderOptions, Instruction, OpKind, Register};
+use std::prelude::v1::*;
+use std::vec;
+
+use super::context::{LOG, RCX_PLACE, RDX_PLACE};
+use super::decode::{Decode, Decoded, Decoder, Flow, LONGEST, Unknown, Write};
+use super::emit::{self, Emitter, Gpr, Place, RSP};
+use super::rewrite::{ATOMIC, MOST_BYTES, Refusal, Rewriter, STACK, Source, Window};
+use super::tables::Tables;
+
+/// Where the bytes lie, and where their translation does. Distances between them fit 32 bits.
+const AT: u64 = 0x5555_0000_0ff0;
+const RUN: u64 = 0x5555_2000_0000;
+const LOOKUP: u64 = RUN - 256;
+/// An address far from code.
+const WINDOW: (u64, u64) = (1 << 44, 1 << 36);
+
+/// Bytes as a program.
+struct Bytes<'b>(&'b [u8]);
+
+impl Bytes<'_> {
+    fn from(&self, at: u64) -> &[u8] {
+        at.checked_sub(AT).and_then(|from| self.0.get(from as usize..)).unwrap_or(&[])
+    }
+}
+
+impl Source for Bytes<'_> {
+    fn has_code(&mut self, at: u64) -> bool {
+        !self.from(at).is_empty()
+    }
+
+    fn bytes(&self, at: u64, into: &mut [u8; LONGEST], crosses: bool) -> usize {
+        let rest = self.from(at);
+        let page = 4096 - at as usize % 4096;
+        let len = rest.len().min(if crosses { LONGEST } else { LONGEST.min(page) });
+        into[..len].copy_from_slice(&rest[..len]);
+        len
+    }
+}
+
+/// Code that is read again.
+struct Reader<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn peek(&self, skipped: usize) -> Instruction {
+        let from = self.at + skipped;
+        let mut iced =
+            Iced::with_ip(64, &self.bytes[from..], RUN + from as u64, DecoderOptions::NONE);
+        iced.decode()
+    }
+
+    fn next(&mut self) -> Instruction {
+        let instruction = self.peek(0);
+        assert!(!instruction.is_invalid(), "no code at {:#x} of {:02x?}", self.at, self.bytes);
+        self.at += instruction.len();
+        instruction
+    }
+
+    /// Whether an instruction stores or loads a register at `gs:[slot]`.
+    fn is_slot(instruction: &Instruction, register: Register, slot: u32, is_store: bool) -> bool {
+        let code = if is_store { Code::Mov_rm64_r64 } else { Code::Mov_r64_rm64 };
+        let own = if is_store { instruction.op1_register() } else { instruction.op0_register() };
+        instruction.code() == code
+            && own == register
+            && instruction.segment_prefix() == Register::GS
+            && instruction.memory_base() == Register::None
+            && instruction.memory_displacement64() == slot.into()
+    }
+
+    /// The note that begins here: the place and the number of bytes, with their marks.
+    fn note(&mut self) -> Option<(Place, u32)> {
+        let first = self.peek(0);
+        if !Self::is_slot(&first, Register::RCX, RCX_PLACE, true)
+            || !Self::is_slot(&self.peek(first.len()), Register::RDX, RDX_PLACE, true)
+        {
+            return None;
+        }
+        self.next();
+        self.next();
+        let address = self.next();
+        assert_eq!(address.op0_register().full_register(), Register::RDX);
+        let place = match address.code() {
+            Code::Lea_r64_m => place(&address),
+            _ => Place::At(address.immediate(1)),
+        };
+        let (mut bytes, mut has_address, mut has_log) = (None, false, false);
+        loop {
+            let one = self.next();
+            has_log |= Self::is_slot(&one, Register::RCX, LOG, true);
+            let is_entry = one.memory_base() == Register::RCX && one.op0_kind() == OpKind::Memory;
+            match one.code() {
+                Code::Mov_rm64_imm32 if is_entry => bytes = Some(one.immediate32()),
+                Code::Mov_rm64_r64 if is_entry && one.memory_displacement64() == 0 => {
+                    has_address = one.op1_register() == Register::RDX;
+                }
+                _ if Self::is_slot(&one, Register::RCX, RCX_PLACE, false) => break,
+                _ => {}
+            }
+        }
+        assert!(has_address && has_log);
+        Some((place, bytes.unwrap()))
+    }
+}
+
+fn gpr(register: Register) -> Option<Gpr> {
+    (register != Register::None).then(|| Gpr(register.number() as u8))
+}
+
+/// A memory operand, by the decoder's crate.
+fn place(instruction: &Instruction) -> Place {
+    let (base, index) = (instruction.memory_base(), instruction.memory_index());
+    let scale = instruction.memory_index_scale().trailing_zeros() as u8;
+    Place::Sum {
+        base: gpr(base),
+        index: gpr(index).map(|index| (index, scale)),
+        displacement: instruction.memory_displacement64() as i32,
+        is_32_bit: base.is_gpr32() || index.is_gpr32(),
+    }
+}
+
+/// Tables for one block after another.
+pub struct Trial {
+    decoder: Decoder,
+    tables: Tables,
+    buffer: Vec<u8>,
+    /// Blocks, and stores in them.
+    pub blocks: u64,
+    pub stores: u64,
+}
+
+impl Default for Trial {
+    fn default() -> Self {
+        let tables = Tables::new().unwrap();
+        Self {
+            decoder: Decoder::default(),
+            tables,
+            buffer: vec![0; MOST_BYTES],
+            blocks: 0,
+            stores: 0,
+        }
+    }
+}
+
+impl Trial {
+    /// Translates the block that the bytes begin with, and reads it again.
+    pub fn check(&mut self, program: &[u8]) {
+        if self.tables.next_exit().is_none_or(|number| number > 1 << 17) {
+            self.tables = Tables::new().unwrap();
+        }
+        let window = Window::new(WINDOW.0, WINDOW.1);
+        let mut code = Emitter::new(&mut self.buffer, RUN);
+        let mut source = Bytes(program);
+        let (decoder, tables) = (&mut self.decoder, &mut self.tables);
+        let mut rewriter =
+            Rewriter { decoder, source: &mut source, tables, window, lookup: LOOKUP };
+        let made = rewriter.block(AT, &mut code);
+        let len = code.len();
+        let first = self.decode(program, AT);
+        match made {
+            Ok(()) => {}
+            Err(Refusal::Unknown(why)) => return assert_eq!(first.unwrap_err(), why),
+            Err(Refusal::Far) => return,
+            Err(Refusal::Changes) => return assert!(program.is_empty()),
+            Err(why) => std::panic!("{why:?}: {program:02x?}"),
+        }
+        let buffer = core::mem::take(&mut self.buffer);
+        let mut reader = Reader { bytes: &buffer[..len.unwrap()], at: 0 };
+        self.read(program, &mut reader, window);
+        self.buffer = buffer;
+        self.blocks += 1;
+    }
+
+    fn decode(&mut self, program: &[u8], at: u64) -> Result<Decoded, Unknown> {
+        let rest = Bytes(program).from(at).to_vec();
+        self.decoder.decode(&rest[..rest.len().min(LONGEST)], at)
+    }
+
+    /// Reads a block: the notes of each instruction, and the instruction.
+    fn read(&mut self, program: &[u8], code: &mut Reader<'_>, window: Window) {
+        let mut at = AT;
+        for _ in 0..super::rewrite::MOST_INSTRUCTIONS {
+            let Ok(decoded) = self.decode(program, at) else { break };
+            for write in decoded.writes.iter().flatten() {
+                self.stores += 1;
+                check_note(code, write, window);
+            }
+            let source = Bytes(program);
+            let bytes = &source.from(at)[..decoded.len];
+            if decoded.repeated.is_some_and(|bytes| bytes > 0) {
+                let calls_out = (0..5).map(|_| code.next()).last().unwrap();
+                assert_eq!(calls_out.code(), Code::Jmp_rm64);
+            }
+            match decoded.flow {
+                Flow::Next => {
+                    let own = &code.bytes[code.at..code.at + decoded.len];
+                    let copy = code.next();
+                    assert_eq!(copy.len(), decoded.len, "{bytes:02x?} became {own:02x?}");
+                    match decoded.relative {
+                        Some((_, target)) => assert_eq!(copy.ip_rel_memory_address(), target),
+                        None => assert_eq!(own, bytes),
+                    }
+                    if decoded.pivots {
+                        let place = emit::at(RSP, -8);
+                        check_note(code, &Write { place, bytes: STACK, is_atomic: false }, window);
+                    }
+                }
+                Flow::SystemCall => {
+                    let count = code.bytes[code.at..].windows(2).take(128);
+                    assert_eq!(count.filter(|pair| *pair == [0x0f, 0x05]).count(), 2);
+                    // The call out, a call and a jump; another call, a copy, two jumps; a far one.
+                    (0..5 + 6).for_each(|_| _ = code.next());
+                    assert_eq!(code.next().code(), Code::Jmp_rm64);
+                    code.at += 8;
+                }
+                _ => break,
+            }
+            at += decoded.len as u64;
+        }
+        // Exits, and what calls out for a full log.
+        while code.at < code.bytes.len() {
+            assert!(code.note().is_none());
+            code.next();
+        }
+        assert_eq!(code.at, code.bytes.len());
+    }
+}
+
+/// The note of a write is next, where it is one to any address.
+fn check_note(code: &mut Reader<'_>, write: &Write, window: Window) {
+    if let Place::At(address) = write.place
+        && !window.has(address, write.bytes.into())
+    {
+        return;
+    }
+    let (place, bytes) = code.note().expect("a note");
+    assert_eq!(place, write.place);
+    let is_word = [1, 2, 4, 8].contains(&write.bytes);
+    let mark = if write.is_atomic && is_word { ATOMIC } else { 0 };
+    assert_eq!(bytes, write.bytes | mark);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::corpus::{Random, code, millions};
+    use super::*;
+    use std::println;
+
+    #[test]
+    fn blocks_have_a_note_for_each_store() {
+        let (mut trial, mut random) = (Trial::default(), Random(0x5_eed5));
+        let count = (millions(0.005) * 1e6) as u64;
+        for (_, _, bytes) in code() {
+            for _ in 0..count / 16 {
+                let from = random.below(bytes.len());
+                trial.check(&bytes[from..bytes.len().min(from + 1024)]);
+            }
+        }
+        assert!(trial.blocks > count / 8 && trial.stores > trial.blocks / 4);
+        for _ in 0..count {
+            let program: Vec<u8> = (0..8).flat_map(|_| random.instruction()).collect();
+            trial.check(&program);
+        }
+        println!("{} blocks, {} stores", trial.blocks, trial.stores);
+    }
+}
