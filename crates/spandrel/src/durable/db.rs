@@ -211,7 +211,8 @@ impl<S: Send + Sync> Durable<S> {
     }
 
     /// What was found about the notes of translated commands.
-    pub(super) fn verdict(&self) -> Option<Verdict> {
+    #[doc(hidden)]
+    pub fn verdict(&self) -> Option<Verdict> {
         // SAFETY: the section runs alone.
         self.client().seat.exclusive(|| unsafe { self.arena.medium().notes().verdict() })
     }
