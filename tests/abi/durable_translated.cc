@@ -125,8 +125,8 @@ int look(spandrel_durable *, void *argument) {
 std::jmp_buf inside;
 
 void leap(int depth) {
-    if (depth == 0) std::longjmp(inside, 5);
-    leap(depth - 1);
+    if (depth == 3) std::longjmp(inside, 5);
+    if (depth > 0) leap(depth - 1);
 }
 
 int jump(spandrel_durable *, void *) {
