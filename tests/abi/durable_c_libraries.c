@@ -75,7 +75,7 @@ static void *zlib_make(void) {
 
 static unsigned text_of(uint64_t number, unsigned char *into) {
     uint64_t random = number;
-    unsigned len = (unsigned)below(&random, MOST - 100), letters = 2 + (unsigned)below(&random, 40);
+    unsigned len = 1 + (unsigned)below(&random, MOST - 100), letters = 2 + (unsigned)below(&random, 40);
     for (unsigned at = 0; at < len; at++) into[at] = (unsigned char)('0' + below(&random, letters));
     return len;
 }

@@ -165,8 +165,7 @@ fn the_program_in_cpp_of_the_document_runs_as_it_stands() {
     let source = folder.path().join("visits.cc");
     std::fs::write(&source, program_of("docs/durable.md", "cpp")).expect("write");
     let program = Program::durable(&source, &["-pedantic"]);
-    let run = |name: &str| {
-        Job::new(program.path()).dir(folder.path()).arg(name).run().expect_ok().out()
-    };
+    let run =
+        |name: &str| Job::new(program.path()).dir(folder.path()).arg(name).run().expect_ok().out();
     assert_eq!(["one", "two", "one", "three"].map(run), ["1\n", "2\n", "2\n", "3\n"]);
 }

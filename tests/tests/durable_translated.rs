@@ -48,8 +48,7 @@ fn all_that_ordinary_cpp_changes_is_noted() {
     let commands = (1500 * times()).to_string();
     for compiler in compilers() {
         for level in ["-O0", "-O2", "-O3"] {
-            let program =
-                Program::durable_by(compiler, &source("durable_cpp_plain.cc"), &[level]);
+            let program = Program::durable_by(compiler, &source("durable_cpp_plain.cc"), &[level]);
             let program = program.with_heaps_in(Path::new("/dev/shm"));
             let blocks = changed(&program, &["verified", "work", &commands]);
             println!("{compiler} {level}: {blocks} blocks");

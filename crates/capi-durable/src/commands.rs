@@ -2,7 +2,6 @@
 
 use std::ffi::{c_int, c_void};
 
-
 use crate::current::{self, Kind, Outside};
 use crate::failure::{self, Failure};
 use crate::handle::{SpandrelDurable, known};

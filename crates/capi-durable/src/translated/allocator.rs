@@ -102,11 +102,7 @@ pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
 
 /// # Safety
 /// As for the C library's.
-pub unsafe extern "C" fn posix_memalign(
-    out: *mut *mut c_void,
-    align: usize,
-    size: usize,
-) -> c_int {
+pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, size: usize) -> c_int {
     let Some(arena) = inside() else {
         // SAFETY: passed on from the caller.
         return unsafe { libc::posix_memalign(out, align, size) };
@@ -151,9 +147,10 @@ pub unsafe extern "C" fn free(object: *mut c_void) {
         (Owner::Process, _) => unsafe { libc::free(object) },
         (Owner::State(arena), Some(address)) => {
             // SAFETY: promised by the caller. What is no object of the arena is refused.
-            if unsafe { arena.free(address) }.is_err() {
-                crate::failure::end("free of what is no object of the command's state");
-            }
+            let freed = unsafe { arena.free(address) };
+            freed.unwrap_or_else(|_| {
+                crate::failure::end("free of what is no object of the command's state")
+            });
         }
         _ => {}
     }

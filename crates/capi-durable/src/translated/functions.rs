@@ -132,7 +132,9 @@ pub fn all() -> (Vec<usize>, Vec<(usize, usize)>) {
     // An allocator has operators of its own, which do not call its malloc: those of the C++ library do.
     let library = Module::named(c"libstdc++.so.6").or_else(|| Module::named(c"libc++.so.1"));
     for name in OPERATORS {
-        let Some(its) = library.as_ref().and_then(|library| library.function(name)) else { continue };
+        let Some(its) = library.as_ref().and_then(|library| library.function(name)) else {
+            continue;
+        };
         let its = its.as_ptr() as usize;
         each_definition(name, &mut |module, function| {
             if function != its && module.function(c"malloc").is_some() {

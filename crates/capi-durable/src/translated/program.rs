@@ -93,20 +93,25 @@ fn files() -> Vec<File> {
     all
 }
 
-/// What a state remembers: the number of files, and the files.
+/// The object that remembers: the number of files, and the files.
 ///
 /// # Errors
 /// Those of the heap.
-fn remembered(arena: &Arena) -> Result<Option<(NonNull<u64>, Vec<File>)>, Failure> {
+fn memory(arena: &Arena) -> Result<Option<NonNull<u64>>, Failure> {
     let Some(index) = arena.find_root(ROOT)? else { return Ok(None) };
-    let Some(object) = arena.get_root(index)? else { return Ok(None) };
-    let object = object.cast::<u64>();
+    Ok(arena.get_root(index)?.map(NonNull::cast))
+}
+
+/// What it remembers.
+///
+/// # Safety
+/// The object is that of [`memory`].
+unsafe fn remembered(object: NonNull<u64>) -> Vec<File> {
     // SAFETY: the root leads to a number and that number of files, which were stored whole.
-    let files = unsafe {
+    unsafe {
         let count = object.read() as usize;
         core::slice::from_raw_parts(object.add(1).cast::<File>().as_ptr(), count).to_vec()
-    };
-    Ok(Some((object, files)))
+    }
 }
 
 /// Has a state remember files.
@@ -121,7 +126,10 @@ unsafe fn remember(arena: &Arena, files: &[File]) -> Result<(), Failure> {
     unsafe {
         let count = object.cast::<u64>();
         count.write(files.len() as u64);
-        count.add(1).cast::<File>().copy_from_nonoverlapping(NonNull::from(files).cast(), files.len());
+        count
+            .add(1)
+            .cast::<File>()
+            .copy_from_nonoverlapping(NonNull::from(files).cast(), files.len());
     }
     let index = arena.named_root_of(ROOT, 0)?;
     Ok(arena.set_root(index, Some(object))?)
@@ -135,16 +143,17 @@ unsafe fn remember(arena: &Arena, files: &[File]) -> Result<(), Failure> {
 /// # Safety
 /// The calling thread runs a batch of the state.
 pub unsafe fn check(arena: &Arena, is_translated: bool) -> Result<(), Failure> {
-    let its = remembered(arena)?;
-    if its.is_none() && !is_translated {
+    let object = memory(arena)?;
+    if object.is_none() && !is_translated {
         return Ok(());
     }
     if !fixed_addresses().0 {
         return Err(Failure::Addresses);
     }
     let present = files();
-    let (object, mut its) = its.unzip();
-    for file in its.iter().flatten() {
+    // SAFETY: the object is the state's.
+    let mut known = object.map_or(Vec::new(), |object| unsafe { remembered(object) });
+    for file in &known {
         let is_it = |other: &&File| other.build == file.build;
         match present.iter().filter(is_it).any(|other| other.at == file.at) {
             true => {}
@@ -154,13 +163,13 @@ pub unsafe fn check(arena: &Arena, is_translated: bool) -> Result<(), Failure> {
             false => return Err(Failure::OtherBuild(file.name)),
         }
     }
-    let known = its.get_or_insert_default();
     let before = known.len();
-    known.extend(present.iter().filter(|file| !known.contains(file)).collect::<Vec<_>>());
+    let more: Vec<_> = present.iter().filter(|file| !known.contains(file)).collect();
+    known.extend(more);
     if is_translated && known.len() > before {
         // SAFETY: promised by the caller; nothing leads to the old object any more.
         unsafe {
-            remember(arena, known)?;
+            remember(arena, &known)?;
             if let Some(object) = object {
                 arena.free(object.cast())?;
             }

@@ -17,7 +17,8 @@ const MOST_BYTES: usize = 16 << 20;
 pub(super) fn look(arena: &Arena, is_closed: bool) {
     static IS_SAID: AtomicBool = AtomicBool::new(false);
     // Within a library the program is one of another language, whose variables may have addresses of the state.
-    let module = Module::program().filter(|program| program.addresses().contains(&(look as *const () as usize)));
+    let module = Module::program()
+        .filter(|program| program.addresses().contains(&(look as *const () as usize)));
     let Some(module) = module.filter(|_| !IS_SAID.load(Relaxed)) else { return };
     let (base, bytes) = arena.medium().reserved();
     let (base, mut found) = (base.as_ptr() as usize, None);
