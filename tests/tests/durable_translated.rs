@@ -45,14 +45,14 @@ fn changed(program: &Program, arguments: &[&str]) -> u64 {
 
 #[test]
 fn all_that_ordinary_cpp_changes_is_noted() {
-    let commands = (1500 * times()).to_string();
+    let commands = (1000 * times()).to_string();
     for compiler in compilers() {
-        for level in ["-O0", "-O2", "-O3"] {
+        for level in ["-O0", "-O2"] {
             let program = Program::durable_by(compiler, &source("durable_cpp_plain.cc"), &[level]);
             let program = program.with_heaps_in(Path::new("/dev/shm"));
             let blocks = changed(&program, &["verified", "work", &commands]);
             println!("{compiler} {level}: {blocks} blocks");
-            assert!(blocks > 50_000 * times(), "{blocks}");
+            assert!(blocks > 20_000 * times(), "{blocks}");
         }
     }
 }
@@ -65,7 +65,7 @@ fn what_ordinary_cpp_was_told_is_there_after_kills() {
                 let program =
                     Program::durable_by(compiler, &source("durable_cpp_plain.cc"), &[level]);
                 let program = program.with_heaps_in(&place);
-                program.is_killed_in_the_middle(&["translated", "churn"], 6 * times());
+                program.is_killed_in_the_middle(&["translated", "churn"], 2 * times());
                 program.ends_well(&["translated", "verify"]);
                 program.ends_well(&["verified", "verify"]);
             }
@@ -86,13 +86,13 @@ fn libraries() -> (Vec<&'static str>, Vec<&'static str>) {
 #[test]
 fn all_that_libraries_change_is_noted() {
     let (flags, names) = libraries();
-    let commands = (1500 * times()).to_string();
+    let commands = (400 * times()).to_string();
     for name in names {
         let program = Program::durable(&source("durable_c_libraries.c"), &flags);
         let program = program.with_heaps_in(Path::new("/dev/shm"));
         let blocks = changed(&program, &["verified", name, "work", &commands]);
         println!("{name}: {blocks} blocks");
-        assert!(blocks > 50_000 * times(), "{name}: {blocks}");
+        assert!(blocks > 20_000 * times(), "{name}: {blocks}");
     }
 }
 
@@ -103,7 +103,7 @@ fn what_libraries_were_told_is_there_after_kills() {
         for name in &names {
             let program = Program::durable(&source("durable_c_libraries.c"), &flags);
             let program = program.with_heaps_in(&place);
-            program.is_killed_in_the_middle(&["translated", name, "churn"], 6 * times());
+            program.is_killed_in_the_middle(&["translated", name, "churn"], 2 * times());
             program.ends_well(&["verified", name, "verify"]);
         }
     }
