@@ -4,9 +4,11 @@
  * run one after the other, in batches; each returns when its effects are durable. docs/durable.md shows how a program uses it.
  *
  * The state lies at the same addresses in every process: pointers in it are plain addresses. They lead to objects of the state; a pointer to anything
- * else, as to a function or to a string of the program, leads nowhere in the next process. What the next process finds hangs at a root.
+ * else, as to a function or to a string of the program, leads nowhere in the next process, unless commands are translated. What the next process finds
+ * hangs at a root.
  *
- * What a command stores in the state has to be captured, in one of two ways:
+ * What a command stores in the state has to be captured, in one of three ways:
+ *   - commands are translated (option `stores`): ordinary code in C and C++ changes the state, and no store is named. See "Translated commands" below;
  *   - the command names it: spandrel_durable_store, _memset, or _wrote beside a store of its own. So do spandrel_durable_malloc, _calloc, _realloc,
  *     _free and the roots for what they change;
  *   - the compiler names it: code that is compiled with `-fsanitize=thread -fno-builtin -U_FORTIFY_SOURCE`, and linked with -lspandrel_durable and
@@ -80,7 +82,45 @@ typedef struct spandrel_durable_options {
     uint64_t layout;   /* number of the program's layout of objects: a state made with another is refused; 0: any */
     size_t block_size; /* bytes of the blocks in which stores are noted: 16, 32, 64 or 128; 32 */
     size_t clients;    /* threads that run commands at a time; others wait. At most 1024; 256 */
+    int stores;        /* how the stores of commands are captured: one of those below */
 } spandrel_durable_options;
+
+#define SPANDREL_DURABLE_STORES_NAMED 0      /* the program or the compiler names them */
+#define SPANDREL_DURABLE_STORES_TRANSLATED 1 /* commands are translated */
+#define SPANDREL_DURABLE_STORES_VERIFIED 2   /* the same, and the state is compared with a copy: for tests */
+
+/* Translated commands. The machine code of a command that writes, and of all that it calls, is translated as it runs for the first time, and the translation
+ * notes each store to the state: that of std::map and std::string, of virtual functions, of zlib or SQLite. Exceptions and longjmp within the command
+ * work. Commands that read, and all that is no command, run as they are. For x86-64.
+ *
+ * Within a command that writes, also in `init`, malloc, calloc, realloc, free and its like, operator new and operator delete, called by the program or by any
+ * library, allocate in the state and free there. Objects of the process stay the process's: free and realloc know either kind. So
+ *   - what the state leads to is allocated by commands that write, and freed by them. Outside of them the program's own free gets the object, which is no
+ *     object of its own, and ends the process. What a command returns through its argument is no object that it has allocated, but a number, or bytes in a
+ *     buffer of the caller; a command that reads may return objects, as those are the process's;
+ *   - a command frees no object of the process but those that it has itself allocated there: it may run more than once;
+ *   - what a command makes for the whole program, by the way (a static variable of a function, a cache of a library), is made before, or by
+ *     spandrel_durable_outside. The buffers of stdio, memory of the loader and handlers of atexit are the process's anyway;
+ *   - the command's own thread makes all changes: what other threads store for it is not noted.
+ *
+ * Values of C++ and of libraries lead to code and constants of the program (tables of virtual functions, callbacks). So the program and its libraries lie at the
+ * same addresses each time, and are the same builds, which opening checks: spandrel_durable_fix_addresses in the first line of main, or `setarch -R`. With
+ * -no-pie alone the program does, and libraries do not: the state then leads into the program at most. Libraries are loaded before the state is opened.
+ *
+ * A command ends the process, with a line on the standard error that says why, where it does what cannot be captured: code that was made at run time, a stack
+ * that lies in the state, a system call of which it is not known what it writes, an exception that leaves it. Nothing of that command is durable.
+ *
+ * STORES_VERIFIED compares the changed pages with a copy after each batch: a line on the standard error names the first place that was changed and not
+ * noted, and spandrel_durable_figures counts both. The state takes its memory twice. */
+
+/* Has the program and its libraries lie at the same addresses each time: where the kernel draws them, the program is started again, with the same arguments
+ * and environment. For the first line of main: what was done before is done again. -1, with errno: the kernel refuses (in a container: its seccomp profile
+ * forbids personality(ADDR_NO_RANDOMIZE)), the program has more rights than its caller, or it cannot be started again. */
+int spandrel_durable_fix_addresses(void);
+
+/* Calls a function, which no exception leaves, and returns what it returns. Within a translated command, what it allocates is the process's. Outside of
+ * commands this is a plain call. */
+int spandrel_durable_outside(int (*function)(void *argument), void *argument);
 
 /* Opens the state of a directory, which is made if there is none, for its owner alone, and recovered if the program was killed: the state is that of
  * the last command that has returned, or of a later one. NULL selects the default options.
@@ -94,8 +134,9 @@ typedef struct spandrel_durable_options {
  *   EINVAL       the file `state` is none; a wrong option,
  *   EBADMSG      the state or its log is damaged, missing, of another state, or no log: the text says which, and nothing was changed,
  *   EADDRINUSE   something else lies at the state's addresses,
- *   EPROTOTYPE   it was made for another layout,
- *   ENOTSUP      it was made by another version,
+ *   EPROTOTYPE   it was made for another layout; or by translated commands, with another build of the program or of a library, or at other addresses,
+ *   ENOTSUP      it was made by another version; or commands are to be translated and the program's addresses are drawn, or the system forbids memory with
+ *                code,
  *   ENAMETOOLONG, EMFILE, ENOSPC, ENOMEM, and any number that the system has for a file that cannot be used. */
 spandrel_durable *spandrel_durable_open(const char *directory, const spandrel_durable_options *options, spandrel_durable_command init,
                                         void *context);
@@ -178,6 +219,8 @@ typedef struct spandrel_durable_figures {
     uint64_t batches; /* batches that have changed something */
     uint64_t runs;    /* runs of bytes that they have stored */
     uint64_t bytes;   /* bytes of these */
+    uint64_t changed; /* SPANDREL_DURABLE_STORES_VERIFIED: bytes that batches have changed, in whole blocks; else 0 */
+    uint64_t missed;  /* those of them that were not noted */
 } spandrel_durable_figures;
 int spandrel_durable_get_figures(const spandrel_durable *state, spandrel_durable_figures *figures);
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -55,6 +56,15 @@ impl Program {
         Self::beside("spandrel_durable", source, flags)
     }
 
+    /// The same, by another compiler of C++.
+    #[track_caller]
+    pub fn durable_by(compiler: &str, source: &Path, flags: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let link = Self::link(&folder, "spandrel_durable", flags);
+        let link: Vec<_> = link.iter().map(String::as_str).collect();
+        Self::compiled_by((compiler, "-std=c++17"), source, folder, &link)
+    }
+
     /// The same, whose stores the compiler names: flags of the compilation alone.
     #[track_caller]
     pub fn hooked(compiler: &str, source: &Path, flags: &[&str]) -> Self {
@@ -86,16 +96,21 @@ impl Program {
     #[track_caller]
     fn beside(library: &str, source: &Path, flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
+        let link = Self::link(&folder, library, flags);
+        let link: Vec<_> = link.iter().map(String::as_str).collect();
+        Self::compiled(source, folder, &link)
+    }
+
+    /// Places a library beside a program: the arguments of the linker, with further flags.
+    fn link(folder: &TempDir, library: &str, flags: &[&str]) -> Vec<String> {
         let file = format!("lib{library}.so");
         for name in [&file, &format!("{file}.0")] {
             let link = folder.path().join(name);
             std::os::unix::fs::symlink(built(&file), link).expect("a link");
         }
-        let search = format!("-L{}", folder.path().display());
-        let rpath = format!("-Wl,-rpath,{}", folder.path().display());
-        let library = format!("-l{library}");
-        let link = [&[search.as_str(), &rpath, &library][..], flags].concat();
-        Self::compiled(source, folder, &link)
+        let folder = folder.path().display();
+        let own = [format!("-L{folder}"), format!("-Wl,-rpath,{folder}"), format!("-l{library}")];
+        own.into_iter().chain(flags.iter().map(|flag| (*flag).to_owned())).collect()
     }
 
     /// A source of `tests/abi` that is linked with what the arguments say.
@@ -107,7 +122,17 @@ impl Program {
     #[track_caller]
     fn compiled(source: &Path, folder: TempDir, link: &[&str]) -> Self {
         let is_cpp = source.extension().is_some_and(|ending| ending == "cc");
-        let (compiler, standard) = if is_cpp { ("g++", "-std=c++17") } else { ("cc", "-std=c11") };
+        let by = if is_cpp { ("g++", "-std=c++17") } else { ("cc", "-std=c11") };
+        Self::compiled_by(by, source, folder, link)
+    }
+
+    #[track_caller]
+    fn compiled_by(
+        (compiler, standard): (&str, &str),
+        source: &Path,
+        folder: TempDir,
+        link: &[&str],
+    ) -> Self {
         let path = folder.path().join("program");
         let (source, output) = (source.display().to_string(), path.display().to_string());
         let mut arguments = vec![standard, "-o", &output, &source];
@@ -143,6 +168,29 @@ impl Program {
     #[track_caller]
     pub fn ends_well(&self, arguments: &[&str]) {
         self.job(arguments).run().expect_ok();
+    }
+
+    /// Kills runs of the program again and again while they change what they have, each time some milliseconds after they have said that they have begun.
+    #[track_caller]
+    pub fn is_killed_in_the_middle(&self, arguments: &[&str], rounds: u64) {
+        for round in 0..rounds {
+            let running = self.job(arguments).start();
+            let begun = Instant::now();
+            while !running.stdout_so_far().contains("begun") {
+                assert!(
+                    !running.has_ended() && begun.elapsed() < Duration::from_secs(60),
+                    "it does not begin: {}",
+                    running.stderr_so_far()
+                );
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // Not in step with anything: the numbers are all different, and the machine is what it is.
+            std::thread::sleep(Duration::from_micros(500 + round * round * 7919 % 60_000));
+            // SAFETY: the number of a process that was started here.
+            unsafe { libc::kill(running.pid() as i32, libc::SIGKILL) };
+            let done = running.wait();
+            assert_eq!(done.signal, Some(libc::SIGKILL), "{done}");
+        }
     }
 
     /// One run, which kills itself.

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use spandrel_histories::{History, judge, now};
 use spandrel_tests::Job;
@@ -19,26 +18,9 @@ fn places() -> [PathBuf; 2] {
     [PathBuf::from("/dev/shm"), std::env::temp_dir()]
 }
 
-/// Kills a program again and again while its threads change the state, each time some milliseconds after they have begun.
+/// Kills a program again and again while its threads change the state, and looks at what is left.
 fn is_killed_in_the_middle(program: &Program, rounds: u64) {
-    for round in 0..rounds {
-        let running = program.job(&["churn"]).start();
-        let begun = Instant::now();
-        while !running.stdout_so_far().contains("begun") {
-            assert!(
-                !running.has_ended() && begun.elapsed() < Duration::from_secs(60),
-                "it does not begin: {}",
-                running.stderr_so_far()
-            );
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        // Not in step with anything: the numbers are all different, and the machine is what it is.
-        std::thread::sleep(Duration::from_micros(500 + round * round * 7919 % 60_000));
-        // SAFETY: the number of a process that was started here.
-        unsafe { libc::kill(running.pid() as i32, libc::SIGKILL) };
-        let done = running.wait();
-        assert_eq!(done.signal, Some(libc::SIGKILL), "{done}");
-    }
+    program.is_killed_in_the_middle(&["churn"], rounds);
     program.ends_well(&["verify"]);
     program.ends_well(&["verify"]);
 }
@@ -199,10 +181,10 @@ fn the_header_stands_alone_in_every_language() {
     }
 }
 
-/// The first program in C of a document.
-fn program_of(document: &str) -> String {
+/// The first program of a document in a language.
+fn program_of(document: &str, language: &str) -> String {
     let text = std::fs::read_to_string(workspace().join(document)).expect("the document");
-    let after = text.split("\n```c\n").nth(1).expect("a program in C");
+    let after = text.split(&format!("\n```{language}\n")).nth(1).expect("a program");
     format!("{}\n", after.split("\n```").next().expect("its end"))
 }
 
@@ -210,8 +192,19 @@ fn program_of(document: &str) -> String {
 fn the_program_of_the_document_runs_as_it_stands() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let source = folder.path().join("visits.c");
-    std::fs::write(&source, program_of("docs/durable.md")).expect("write");
+    std::fs::write(&source, program_of("docs/durable.md", "c")).expect("write");
     let program = Program::hooked("cc", &source, &["-pedantic"]);
     let run = || Job::new(program.path()).dir(folder.path()).run().expect_ok().out();
     assert_eq!([run(), run(), run()], ["1\n", "2\n", "3\n"]);
+}
+
+#[test]
+fn the_program_in_cpp_of_the_document_runs_as_it_stands() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let source = folder.path().join("visits.cc");
+    std::fs::write(&source, program_of("docs/durable.md", "cpp")).expect("write");
+    let program = Program::durable(&source, &["-pedantic"]);
+    let run =
+        |name: &str| Job::new(program.path()).dir(folder.path()).arg(name).run().expect_ok().out();
+    assert_eq!(["one", "two", "one", "three"].map(run), ["1\n", "2\n", "2\n", "3\n"]);
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::current::{self, Kind};
+use crate::current::{self, Kind, Outside};
 use crate::failure::{self, Failure};
 use crate::handle::{SpandrelDurable, known};
 
@@ -31,8 +31,15 @@ impl Call {
     pub unsafe fn run(&self, kind: Kind) -> c_int {
         // SAFETY: promised by the caller; a handle outlives its commands, and the state owns the arena.
         unsafe {
-            let _running = current::begin(self.handle, (*self.handle).arena(), kind);
-            (self.command)(self.handle.cast_mut(), self.argument)
+            let arena = (*self.handle).arena();
+            let _running = current::begin(self.handle, arena, kind);
+            let command = || (self.command)(self.handle.cast_mut(), self.argument);
+            let notes = (*arena).medium().notes();
+            match kind {
+                // What unwinds out of it ends the process.
+                Kind::Write if notes.how().is_translated() => notes.run(command),
+                _ => command(),
+            }
         }
     }
 }
@@ -83,4 +90,19 @@ pub unsafe extern "C" fn spandrel_durable_write(
         outcome?
     };
     failure::count(write())
+}
+
+/// Calls a function, whose allocations are the process's also within a command: what the function returned. See the header.
+///
+/// # Safety
+/// The function may be called with the argument.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn spandrel_durable_outside(
+    function: Option<unsafe extern "C-unwind" fn(*mut c_void) -> c_int>,
+    argument: *mut c_void,
+) -> c_int {
+    let Some(function) = function else { return failure::number(Err(Failure::Null)) };
+    let _outside = Outside::enter();
+    // SAFETY: promised by the caller.
+    unsafe { function(argument) }
 }

@@ -27,12 +27,15 @@ struct Current {
     /// Where the reserved addresses of the state begin that the thread may change, and how many these are. 0 bytes: none.
     base: Cell<usize>,
     bytes: Cell<usize>,
+    /// Null: the code of the command is translated, and its stores are noted there.
     notes: Cell<*const BatchNotes>,
     /// Null: the thread runs no command.
     handle: Cell<*const SpandrelDurable>,
     arena: Cell<*const Arena>,
     /// The stack pointer when the command was called.
     stack: Cell<usize>,
+    /// What the command allocates is the process's.
+    is_outside: Cell<bool>,
 }
 
 const CURRENT_BYTES: usize = 64;
@@ -82,11 +85,20 @@ fn stack_pointer() -> usize {
 pub fn note(at: usize, bytes: usize) -> bool {
     let current = current();
     let is_inside = at.wrapping_sub(current.base.get()) < current.bytes.get();
-    if is_inside {
-        // SAFETY: a state that has a command outlives it, and the notes are the state's.
-        unsafe { (*current.notes.get()).note(at as *const u8, bytes) };
+    // SAFETY: a state that has a command outlives it, and the notes are the state's.
+    if is_inside && let Some(notes) = unsafe { current.notes.get().as_ref() } {
+        notes.note(at as *const u8, bytes);
     }
     is_inside
+}
+
+/// The same in a native function that translated code calls.
+pub fn note_native(at: usize, bytes: usize) {
+    let current = current();
+    if at.wrapping_sub(current.base.get()) < current.bytes.get() {
+        // SAFETY: a state that has a command outlives it, as does its arena.
+        unsafe { (*current.arena.get()).medium().notes().note(at as *const u8, bytes) };
+    }
 }
 
 /// Ends the command of the thread when it is dropped.
@@ -113,8 +125,10 @@ pub unsafe fn begin(handle: *const SpandrelDurable, arena: *const Arena, kind: K
     let (base, reserved) = memory.reserved();
     current.base.set(base.as_ptr() as usize);
     current.bytes.set(if kind == Kind::Write { reserved } else { 0 });
-    current.notes.set(memory.notes());
+    let is_translated = memory.notes().how().is_translated();
+    current.notes.set(if is_translated { ptr::null() } else { memory.notes() });
     current.arena.set(arena);
+    current.is_outside.set(false);
     current.stack.set(stack_pointer());
     current.handle.set(handle);
     Running(())
@@ -148,13 +162,36 @@ pub fn end_early() {
     }
 }
 
-/// The arena that the thread allocates in: that of its command, if that writes. A child of a fork has none.
+/// The arena whose objects the thread resizes and frees: that of its command, if that writes. A child of a fork has none.
 #[inline(always)]
 pub fn writes<'a>() -> Option<&'a Arena> {
     let current = current();
     // SAFETY: the arena outlives the command.
     let arena = (current.bytes.get() != 0).then(|| unsafe { &*current.arena.get() })?;
     (!arena.is_forked()).then_some(arena)
+}
+
+/// The arena that the thread allocates in: as [`writes`], but for the time of [`Outside`].
+#[inline(always)]
+pub fn allocates<'a>() -> Option<&'a Arena> {
+    writes().filter(|_| !current().is_outside.get())
+}
+
+/// What the thread's command allocates is the process's until this is dropped.
+pub struct Outside {
+    was_outside: bool,
+}
+
+impl Outside {
+    pub fn enter() -> Self {
+        Self { was_outside: current().is_outside.replace(true) }
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        current().is_outside.set(self.was_outside);
+    }
 }
 
 /// Refuses what no command may call. Ends the process if it finds that a command of the thread was left by `longjmp`: the command holds the state's gate, and

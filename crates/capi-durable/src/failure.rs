@@ -7,6 +7,8 @@ use std::ptr;
 
 use spandrel::durable::{Error, OpenError};
 
+use crate::translated::Name;
+
 /// Why a function has failed.
 #[derive(Clone, Copy, Debug)]
 pub enum Failure {
@@ -28,6 +30,12 @@ pub enum Failure {
     Elsewhere,
     /// The command has returned this negative number.
     Refused(c_int),
+    /// The kernel draws the addresses of the program, and the state leads into it.
+    Addresses,
+    /// The state leads into a file, and the process has another build of it, or none.
+    OtherBuild(Name),
+    /// The same file lies at another address.
+    Moved(Name),
 }
 
 impl From<Error> for Failure {
@@ -51,6 +59,8 @@ impl Failure {
             Self::Nested => libc::EDEADLK,
             Self::Elsewhere => libc::EFAULT,
             Self::Refused(_) => libc::ECANCELED,
+            Self::Addresses => libc::ENOTSUP,
+            Self::OtherBuild(_) | Self::Moved(_) => libc::EPROTOTYPE,
         }
     }
 }
@@ -77,6 +87,17 @@ impl fmt::Display for Failure {
                 "the bytes do not lie in the state; use memory of spandrel_durable_malloc",
             ),
             Self::Refused(number) => write!(f, "the command returned {number}, and was undone"),
+            Self::Addresses => f.write_str(
+                "the kernel draws the addresses of the program, and what translated commands make may lead into it; call spandrel_durable_fix_addresses() first in main, or link with -no-pie",
+            ),
+            Self::OtherBuild(name) => write!(
+                f,
+                "the state was made with another build of {name}, and may lead into it; open it with that build, and have it write out what the state has"
+            ),
+            Self::Moved(name) => write!(
+                f,
+                "{name} was at another address when the state was made, which may lead into it; start the program in the same way (spandrel_durable_fix_addresses(), the same libraries preloaded, the same `ulimit -s`)"
+            ),
         }
     }
 }
@@ -135,6 +156,13 @@ impl From<OpenError> for Failure {
     fn from(why: OpenError) -> Self {
         Self::State(why.why)
     }
+}
+
+/// The result of a function that the system refuses: 0, or -1.
+pub fn system(outcome: std::io::Result<()>) -> c_int {
+    let Err(why) = outcome else { return 0 };
+    keep(Last::Text(text(&why)), why.raw_os_error().unwrap_or(libc::EPERM));
+    -1
 }
 
 /// The result of a function that returns 0, or -1.

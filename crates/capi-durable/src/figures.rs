@@ -26,6 +26,8 @@ pub struct SpandrelDurableFigures {
     batches: u64,
     runs: u64,
     bytes: u64,
+    changed: u64,
+    missed: u64,
 }
 
 /// What opening has found: 0, or -1.
@@ -66,12 +68,15 @@ pub unsafe extern "C" fn spandrel_durable_get_figures(
         // SAFETY: promised by the caller.
         let known = unsafe { known(handle)? };
         known.check_process()?;
-        let done = known.open()?.db.figures();
+        let db = &known.open()?.db;
+        let (done, verdict) = (db.figures(), db.verdict().unwrap_or_default());
         let mut figures = SpandrelDurableFigures {
             struct_size: 0,
             batches: done.batches,
             runs: done.runs,
             bytes: done.bytes,
+            changed: verdict.changed,
+            missed: verdict.missed,
         };
         // SAFETY: promised by the caller.
         unsafe { answer(out, &mut figures) }

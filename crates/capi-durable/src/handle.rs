@@ -13,7 +13,7 @@ use crate::commands::{Call, Command};
 use crate::current::{self, Kind};
 use crate::failure::{self, Failure};
 use crate::options::{self, SpandrelDurableOptions};
-use crate::regions;
+use crate::{regions, translated};
 
 /// An open state. Its address is what C has.
 pub struct SpandrelDurable {
@@ -97,7 +97,9 @@ pub unsafe extern "C" fn spandrel_durable_open(
         // SAFETY: promised by the caller.
         let options = unsafe { options::read(given)? };
         let opening = Opening::begin(path, options)?;
-        let opened = finish(opening, |handle, _| {
+        let opened = finish(opening, |handle, arena| {
+            // SAFETY: the thread has begun the first batch; the arena lies behind an `Arc`.
+            unsafe { translated::begin(arena)? };
             let Some(init) = init else { return Ok(()) };
             let call = Call::new(handle, init, context);
             // SAFETY: promised by the caller; the thread runs no command, and has begun the first batch.

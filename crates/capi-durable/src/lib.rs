@@ -23,4 +23,5 @@ mod options;
 mod regions;
 mod roots;
 mod stores;
+mod translated;
 mod transparent;

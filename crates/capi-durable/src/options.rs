@@ -1,6 +1,9 @@
 //! `struct spandrel_durable_options`.
 
+use std::ffi::c_int;
+
 use spandrel::durable::Options;
+use spandrel_durable::notes::How;
 
 use crate::failure::Failure;
 
@@ -14,12 +17,17 @@ pub struct SpandrelDurableOptions {
     layout: u64,
     block_size: usize,
     clients: usize,
+    stores: c_int,
 }
 
 const TOO_SHORT: Failure =
     Failure::Wrong("struct_size of a structure is not set; set it to sizeof the structure");
 const UNKNOWN: Failure = Failure::Wrong(
     "an option is set that this version of the library does not have; use the library of the header",
+);
+
+const NO_WAY: Failure = Failure::Wrong(
+    "stores is none of SPANDREL_DURABLE_STORES_NAMED, _TRANSLATED and _VERIFIED; set it to one of them",
 );
 
 /// The options of a caller, which may have been compiled with an older header or a newer one: fields that this library does not know must
@@ -60,7 +68,12 @@ pub unsafe fn read(given: *const SpandrelDurableOptions) -> Result<Options, Fail
     if known.clients != 0 {
         options = options.clients(known.clients);
     }
-    Ok(options)
+    match known.stores {
+        0 => Ok(options),
+        1 => Ok(options.commands(How::Translated)),
+        2 => Ok(options.commands(How::Verified)),
+        _ => Err(NO_WAY),
+    }
 }
 
 /// Writes what is known to a structure of the caller, as far as it has room; fields that this library does not know become zero.

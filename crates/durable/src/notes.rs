@@ -152,6 +152,20 @@ impl BatchNotes {
         Ok(())
     }
 
+    /// Has other functions stand for functions of the program in translated code: of each pair, where code gets to the first one, the second one runs. Where nothing is translated
+    /// this does nothing.
+    ///
+    /// # Errors
+    /// [`Error::System`] with `EINVAL`: there are too many.
+    ///
+    /// # Safety
+    /// As for [`BatchNotes::translate`], before anything was run.
+    pub unsafe fn replace(&self, pairs: &[(usize, usize)]) -> Result<(), Error> {
+        // SAFETY: promised by the caller.
+        let translated = unsafe { &mut *self.translated.get() };
+        translated.as_mut().map_or(Ok(()), |translated| translated.replace(pairs))
+    }
+
     /// Runs `work`, which is code of the program and does not unwind: translated, where that is how stores are found.
     ///
     /// # Safety

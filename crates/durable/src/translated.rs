@@ -30,6 +30,14 @@ impl Sink for Noted {
     }
 }
 
+fn error_of(why: Refused) -> Error {
+    match why {
+        Refused::Code => Error::NoTranslation,
+        Refused::Size => Error::System(libc::EINVAL),
+        _ => Error::System(libc::ENOMEM),
+    }
+}
+
 /// Runs the commands of a state. One thread at a time does: that which runs the batch.
 pub struct Translated(Translator<Noted>);
 
@@ -47,10 +55,15 @@ impl Translated {
         native: &[usize],
     ) -> Result<Self, Error> {
         let translator = Translator::new((at, bytes), native, Noted(notes));
-        translator.map(Self).map_err(|why| match why {
-            Refused::Code => Error::NoTranslation,
-            _ => Error::System(libc::ENOMEM),
-        })
+        translator.map(Self).map_err(error_of)
+    }
+
+    /// Has other functions stand for functions of the program; see [`Translator::replace`].
+    ///
+    /// # Errors
+    /// [`Error::System`] with `EINVAL`: there are too many.
+    pub fn replace(&mut self, pairs: &[(usize, usize)]) -> Result<(), Error> {
+        self.0.replace(pairs).map_err(error_of)
     }
 
     /// Runs `work` in the batch that the calling thread runs. It does not unwind.

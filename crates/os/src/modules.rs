@@ -53,6 +53,19 @@ impl Module {
         find(|module| module.addresses.contains(&address))
     }
 
+    /// The program itself.
+    pub fn program() -> Option<Self> {
+        find(|_| true)
+    }
+
+    /// Calls `see` with each file, the program first. `see` must not load or unload one.
+    pub fn each(see: &mut dyn FnMut(&Self)) {
+        find(|module| {
+            see(module);
+            false
+        });
+    }
+
     /// The file of that `DT_SONAME`, the first one of them.
     pub fn named(name: &CStr) -> Option<Self> {
         find(|module| module.name() == Some(name))
@@ -96,6 +109,20 @@ impl Module {
             // SAFETY: the notes are a part of a loaded segment.
             build_id_among(unsafe { core::slice::from_raw_parts(at, header.p_memsz as usize) })
         })
+    }
+
+    /// Calls `see` with what the file has in memory that does not change: its code and its constants.
+    pub fn each_constants(&self, see: &mut dyn FnMut(&'static [u8])) {
+        // SAFETY: the headers of a loaded file are mapped as long as it is.
+        let headers = unsafe { &*self.headers };
+        for header in headers {
+            let access = header.p_flags & (libc::PF_R | libc::PF_W);
+            if header.p_type == libc::PT_LOAD && access == libc::PF_R {
+                let at = self.base.wrapping_add(header.p_vaddr as usize) as *const u8;
+                // SAFETY: a readable segment that nothing writes to, of a loaded file.
+                see(unsafe { core::slice::from_raw_parts(at, header.p_memsz as usize) });
+            }
+        }
     }
 
     /// Calls `see` with the addresses of the file's variables; for a program also with those of the calling thread, where the processor's convention has them in front of the
@@ -254,7 +281,8 @@ impl Module {
         }
     }
 
-    fn name(&self) -> Option<&CStr> {
+    /// The name that the linker has given a library (`DT_SONAME`); `None`: it has none, as a program.
+    pub fn name(&self) -> Option<&CStr> {
         let names = self.table::<c_char>(DT_STRTAB)?;
         let offset = self.entry(DT_SONAME)?;
         // SAFETY: the name is a string of the file's table of names.
@@ -454,6 +482,20 @@ mod tests {
         let heap = std::boxed::Box::new(1);
         assert!(Module::around((&raw const *heap).addr()).is_none());
         assert!(Module::around(0).is_none());
+        let mut count = 0;
+        Module::each(&mut |module| {
+            let is_program = module.addresses() == program.addresses();
+            assert_eq!(is_program, count == 0);
+            count += 1;
+        });
+        let first = Module::program().expect("the program").addresses();
+        assert!(count > 1 && first == program.addresses());
+        let mut has_code = false;
+        program.each_constants(&mut |bytes| {
+            has_code |= bytes.as_ptr_range().contains(&(gnu_hash as *const u8));
+            assert!(!bytes.as_ptr_range().contains(&(&raw const REDIRECTED).cast()));
+        });
+        assert!(has_code);
     }
 
     extern "C" fn no_timers() -> c_int {

@@ -53,7 +53,7 @@ fn of(made: Result<NonNull<u8>, spandrel_pheap::Error>) -> *mut c_void {
 /// See the C library.
 #[unsafe(no_mangle)]
 pub extern "C" fn __wrap_malloc(size: usize) -> *mut c_void {
-    match current::writes() {
+    match current::allocates() {
         Some(arena) => of(arena.alloc(size)),
         // SAFETY: the C library's own.
         None => unsafe { libc::malloc(size) },
@@ -63,7 +63,7 @@ pub extern "C" fn __wrap_malloc(size: usize) -> *mut c_void {
 /// See the C library.
 #[unsafe(no_mangle)]
 pub extern "C" fn __wrap_calloc(count: usize, size: usize) -> *mut c_void {
-    match current::writes() {
+    match current::allocates() {
         Some(arena) => {
             count.checked_mul(size).map_or_else(no_memory, |bytes| of(arena.alloc_zeroed(bytes)))
         }
@@ -75,7 +75,7 @@ pub extern "C" fn __wrap_calloc(count: usize, size: usize) -> *mut c_void {
 /// See the C library.
 #[unsafe(no_mangle)]
 pub extern "C" fn __wrap_aligned_alloc(align: usize, size: usize) -> *mut c_void {
-    match current::writes() {
+    match current::allocates() {
         Some(arena) => of(arena.alloc_aligned(size, align)),
         // SAFETY: the C library's own.
         None => unsafe { libc::aligned_alloc(align, size) },
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn __wrap_posix_memalign(
     align: usize,
     size: usize,
 ) -> c_int {
-    let Some(arena) = current::writes() else {
+    let Some(arena) = current::allocates() else {
         // SAFETY: passed on from the caller.
         return unsafe { libc::posix_memalign(out, align, size) };
     };

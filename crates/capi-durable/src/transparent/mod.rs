@@ -10,12 +10,12 @@
 //! - Between commands the durable variables have the values that the state has.
 //! - The main thread's first batch lasts from load until init. No other command runs meanwhile.
 
-mod allocations;
-mod clients;
-mod early;
+pub mod allocations;
+pub mod clients;
+pub mod early;
 mod listening;
-mod server;
-mod variables;
+pub mod server;
+pub mod variables;
 
 /// The root of the variables.
 const VARIABLES: &str = "spandrel: variables of the program";

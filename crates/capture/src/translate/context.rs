@@ -358,6 +358,24 @@ impl Segment {
     }
 }
 
+/// Where the native function returns to that translated code has called.
+///
+/// # Safety
+/// The thread runs a native function that translated code has called, or one that this function calls.
+pub unsafe fn caller() -> usize {
+    let at: usize;
+    // SAFETY: the segment is a context, as the caller promises.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr gs:[{place}]",
+            at = out(reg) at,
+            place = const NATIVE_RETURN,
+            options(readonly, nostack, preserves_flags),
+        );
+    }
+    at
+}
+
 /// Runs translated code as a function.
 ///
 /// # Safety

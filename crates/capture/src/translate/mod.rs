@@ -6,6 +6,7 @@
 //! - `rewrite`: a block of code that does the same and notes its writes.
 //! - `cache`: memory for translated code.
 //! - `tables`: what was translated.
+//! - `functions`: what is not translated, or stands for something else.
 //! - `system`: what system calls write.
 //! - `context`: the way into translated code and out of it.
 
@@ -13,6 +14,7 @@ mod cache;
 mod context;
 mod decode;
 mod emit;
+mod functions;
 mod modules;
 mod rewrite;
 mod serial;
@@ -32,18 +34,19 @@ use cache::{ARENAS, Cache};
 use context::{Context, Reason, Segment};
 use decode::{Decoder, LONGEST};
 use emit::Emitter;
+use functions::Functions;
 use modules::Ranges;
 use rewrite::{ATOMIC, Refusal, Rewriter, STACK, Source, Window};
 use serial::Seen;
 use system::Call;
 use tables::Tables;
 
+pub use context::caller;
+
 /// Bytes of the log of writes: its end is a multiple of this, and all of it lies before that.
 const LOG_BYTES: usize = 1 << 16;
 /// Bytes of the stack that the translator runs on.
 const STACK_BYTES: usize = 256 << 10;
-/// Functions that are not translated, at most.
-const MOST_NATIVE: usize = 16;
 
 /// The code of this process.
 #[derive(Default)]
@@ -117,7 +120,7 @@ pub struct Translator<S> {
     tables: Tables,
     decoder: Decoder,
     window: Window,
-    native: [u64; MOST_NATIVE],
+    functions: Functions,
     /// Where lookups lie, one for each arena: the arena's start, and the code.
     lookups: [(u64, u64); ARENAS],
     sink: S,
@@ -152,13 +155,11 @@ impl<S: Sink> Translator<S> {
     /// One that notes writes to `bytes` bytes at `from`, and does not translate the functions of `native`, which return and do not unwind.
     ///
     /// # Errors
-    /// [`Refused::Memory`]; [`Refused::Code`].
+    /// [`Refused::Memory`]; [`Refused::Code`]; [`Refused::Size`]: there are too many functions.
     pub fn new((from, bytes): (usize, usize), native: &[usize], sink: S) -> Result<Self, Refused> {
         let context = open(CONTEXT_BYTES)?.cast::<Context>();
         let (stack, log) = (open(STACK_BYTES)?, open(2 * LOG_BYTES)?);
-        let mut functions = [0; MOST_NATIVE];
-        let all = native.iter().zip(&mut functions);
-        all.for_each(|(function, place)| *place = *function as u64);
+        let functions = Functions::new(native)?;
         // SAFETY: the context lies there, in zeroes.
         unsafe {
             Context::begin(
@@ -175,7 +176,7 @@ impl<S: Sink> Translator<S> {
             tables: Tables::new()?,
             decoder: Decoder::default(),
             window: Window::new(from as u64, bytes as u64),
-            native: functions,
+            functions,
             lookups: [(0, 0); ARENAS],
             sink,
             calls_out: 0,
@@ -233,6 +234,15 @@ impl<S: Sink> Translator<S> {
         if let Some((at, bytes)) = self.window.part(at, bytes) {
             self.sink.note(at as *const u8, bytes as usize);
         }
+    }
+
+    /// Has other functions stand for functions of the program, of which nothing was translated yet: of each pair, where code gets to the first one, the second one runs. A native one
+    /// learns its caller from [`caller`].
+    ///
+    /// # Errors
+    /// [`Refused::Size`]: there are too many.
+    pub fn replace(&mut self, pairs: &[(usize, usize)]) -> Result<(), Refused> {
+        self.functions.replace(pairs)
     }
 
     /// Runs a function with its argument, and notes what it writes.
@@ -329,7 +339,8 @@ impl<S: Sink> Translator<S> {
         }
     }
 
-    fn translate(&mut self, from: u64) -> Result<u64, Refusal> {
+    fn translate(&mut self, at: u64) -> Result<u64, Refusal> {
+        let from = self.functions.instead_of(at);
         let room = self.cache.room(from, rewrite::MOST_BYTES).ok_or(Refusal::Full)?;
         self.changes += 1;
         let (start, address) = (room.start, room.address);
@@ -342,7 +353,7 @@ impl<S: Sink> Translator<S> {
         let lookup = self.lookups.iter().find(|lookup| lookup.0 == start);
         let lookup = lookup.map_or(0, |(_, code)| *code);
         let to = code.here();
-        if self.native.contains(&from) {
+        if self.functions.is_native(from) {
             rewrite::native(&mut code, from, lookup);
         } else {
             let (decoder, tables, window) = (&mut self.decoder, &mut self.tables, self.window);
@@ -355,7 +366,7 @@ impl<S: Sink> Translator<S> {
         self.ranges.add(from);
         self.ranges.add(from + rewrite::LONGEST_BLOCK);
         self.cache.take(end);
-        if self.tables.set_block(from, to) { Ok(to) } else { Err(Refusal::Full) }
+        if self.tables.set_block(at, to) { Ok(to) } else { Err(Refusal::Full) }
     }
 
     /// Has an exit lead to the code that it leads to.

@@ -214,7 +214,8 @@ impl<S: Send + Sync> Durable<S> {
     }
 
     /// What was found about the notes of translated commands.
-    pub(super) fn verdict(&self) -> Option<Verdict> {
+    #[doc(hidden)]
+    pub fn verdict(&self) -> Option<Verdict> {
         // SAFETY: the section runs alone.
         let verdict = || unsafe { self.arena.medium().notes().verdict() };
         self.client().seat.exclusive(verdict).map(|(verdict, _)| verdict)

@@ -60,6 +60,8 @@ mod watchpoints;
 pub use db::{Client, Durable, Report};
 pub use opening::Opening;
 pub use options::{OpenError, Options, Stores};
+#[doc(hidden)]
+pub use plain::start_again;
 pub use plain::{Allocator, Escaped, Plain, PlainClient, fix_addresses, outside};
 pub use spandrel_durable::Error;
 pub use spandrel_durable::live::Counts;

@@ -83,6 +83,13 @@ impl Options {
         self
     }
 
+    /// The same, of a state whose program is written in another language: its commands run by [`BatchNotes::run`](spandrel_durable::notes::BatchNotes::run).
+    #[doc(hidden)]
+    pub fn commands(mut self, how: How) -> Self {
+        self.settings.how = how;
+        self
+    }
+
     /// Whether the program has said how long the log is.
     pub(super) fn says_log(&self) -> bool {
         self.settings.log.is_some()

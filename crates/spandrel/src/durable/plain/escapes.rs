@@ -1,10 +1,11 @@
 //! Addresses of the process's own memory in a plain state: where they lead, the next process has something else.
 
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use spandrel_os::message::say;
 use spandrel_os::modules::Module;
-use spandrel_os::{slices, vm};
+use spandrel_os::{personality, slices, vm};
 use spandrel_pages::{ADDRESS_SPACE_END, AllocatorId, PAGE_BYTES};
 
 /// A word of a plain state that is an address of memory which an allocator of the process has, outside of the state.
@@ -21,19 +22,36 @@ pub struct Escaped {
     pub allocator: AllocatorId,
 }
 
+/// The addresses from the first library to the last one, where the kernel draws them.
+fn drawn_libraries() -> Range<usize> {
+    let mut all = Range { start: usize::MAX, end: 0 };
+    if personality::has_fixed_addresses() {
+        return all;
+    }
+    let mut is_program = true;
+    Module::each(&mut |module| {
+        let addresses = module.addresses();
+        if !std::mem::take(&mut is_program) {
+            all = all.start.min(addresses.start)..all.end.max(addresses.end);
+        }
+    });
+    all
+}
+
 /// Looks at what commands have stored.
 #[derive(Debug)]
 pub(in crate::durable) struct Escapes {
     first: Mutex<Option<Escaped>>,
     /// glibc's heap begins behind the program.
     program_end: usize,
+    /// Where libraries lie that the next process has elsewhere.
+    libraries: Range<usize>,
 }
 
 impl Escapes {
     pub fn new() -> Self {
-        let program = Module::around(Self::new as *const () as usize);
-        let program_end = program.map_or(usize::MAX, |program| program.addresses().end);
-        Self { first: Mutex::new(None), program_end }
+        let program_end = Module::program().map_or(usize::MAX, |program| program.addresses().end);
+        Self { first: Mutex::new(None), program_end, libraries: drawn_libraries() }
     }
 
     /// The first that was found.
@@ -56,7 +74,9 @@ impl Escapes {
                 let is_claimed = allocator != AllocatorId::Sys && *word < ADDRESS_SPACE_END;
                 // An allocator claims a tebibyte, in which many a number lies, and uses little of it.
                 let page = (*word & !(PAGE_BYTES - 1)) as *mut u8;
-                let is_one = is_claimed && vm::is_resident(page) || heap.contains(word);
+                let is_library = self.libraries.contains(word) && Module::around(*word).is_some();
+                let is_one =
+                    is_claimed && vm::is_resident(page) || heap.contains(word) || is_library;
                 is_one.then_some(Escaped {
                     at: at as usize + 8 * number,
                     address: *word,
@@ -70,10 +90,15 @@ impl Escapes {
         if first.is_none() {
             *first = found;
             let Escaped { at, address, allocator } = escaped;
-            say(format_args!(
-                "a plain state has at {at:#x} the address {address:#x}, which is memory of the process ({}): if that is a pointer, the next process finds nothing there; a command must allocate what it puts into the state",
-                allocator.name()
-            ));
+            match Module::around(address) {
+                Some(_) => say(format_args!(
+                    "a durable state has at {at:#x} the address {address:#x} of a library, which lies elsewhere in the next process: have the addresses of libraries be the same each time (fix_addresses, or `setarch -R`)"
+                )),
+                None => say(format_args!(
+                    "a durable state has at {at:#x} the address {address:#x}, which is memory of the process ({}): if that is a pointer, the next process finds nothing there; a command must allocate what it puts into the state",
+                    allocator.name()
+                )),
+            }
         }
     }
 }

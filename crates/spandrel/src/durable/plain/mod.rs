@@ -22,7 +22,7 @@ use spandrel_durable::oracle::Verdict;
 pub use allocator::Allocator;
 pub use escapes::Escaped;
 pub(super) use escapes::Escapes;
-pub use program::fix_addresses;
+pub use program::{fix_addresses, start_again};
 
 pub(super) use allocator::Known;
 

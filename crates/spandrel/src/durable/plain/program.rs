@@ -102,15 +102,18 @@ pub(super) fn has_fixed_addresses() -> bool {
 /// The kernel refuses fixed addresses (in a container: its seccomp profile forbids `personality(ADDR_NO_RANDOMIZE)`), the program cannot be started
 /// again, or it has more rights than its caller.
 pub fn fix_addresses() -> io::Result<()> {
-    let refused = |why: &str| {
-        Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            format!("{why}, or link the program with `-C relocation-model=static`"),
-        ))
-    };
     if has_fixed_addresses() {
         return Ok(());
     }
+    start_again("link the program with `-C relocation-model=static`")
+}
+
+/// Starts the program again, at addresses that are the same each time. It returns if that is refused; `way` is another way that the reason names.
+#[doc(hidden)]
+pub fn start_again(way: &str) -> io::Result<()> {
+    let refused = |why: &str| {
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{why}, or {way}")))
+    };
     // Without this check the program would start itself again and again.
     if personality::is_privileged() {
         return refused(

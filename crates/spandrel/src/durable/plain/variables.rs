@@ -16,7 +16,9 @@ const MOST_BYTES: usize = 16 << 20;
 /// Says once which variable of the program has the address of memory of the state that no object has; of any memory of it, if the state is being closed.
 pub(super) fn look(arena: &Arena, is_closed: bool) {
     static IS_SAID: AtomicBool = AtomicBool::new(false);
-    let module = Module::around(look as *const () as usize);
+    // Within a library the program is one of another language, whose variables may have addresses of the state.
+    let module = Module::program()
+        .filter(|program| program.addresses().contains(&(look as *const () as usize)));
     let Some(module) = module.filter(|_| !IS_SAID.load(Relaxed)) else { return };
     let (base, bytes) = arena.medium().reserved();
     let (base, mut found) = (base.as_ptr() as usize, None);

@@ -1,0 +1,39 @@
+//! States whose commands are translated as they run: ordinary code in C and C++ notes its stores, and allocates in the state.
+//!
+//! Invariants:
+//! - Translated code runs none of this library's functions that store to a state or are the program's way to one: they are native, and note their own stores.
+//! - In translated code each function of the C library that allocates, resizes or frees is this library's ([`allocator`]), by whichever library it is called.
+//! - The state leads into files that the process has loaded: the next process has the same ones at the same addresses ([`program`]).
+
+mod allocator;
+mod functions;
+mod program;
+
+use spandrel::durable::Arena;
+
+use crate::failure::Failure;
+
+pub use program::Name;
+
+/// Prepares an opened state for its commands, before the first one.
+///
+/// # Errors
+/// [`Failure::Addresses`], [`Failure::OtherBuild`], [`Failure::Moved`]; those of the state.
+///
+/// # Safety
+/// The calling thread runs the first batch of the state, and the arena lies where it is.
+pub unsafe fn begin(arena: &Arena) -> Result<(), Failure> {
+    let memory = arena.medium();
+    let is_translated = memory.notes().how().is_translated();
+    // SAFETY: promised by the caller.
+    unsafe { program::check(arena, is_translated)? };
+    if is_translated {
+        let (native, replaced) = functions::all();
+        // SAFETY: promised by the caller.
+        unsafe {
+            memory.notes().translate(memory.reserved(), &native)?;
+            memory.notes().replace(&replaced)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! Translated commands of `libspandrel_durable`: ordinary C and C++, and libraries that know nothing of a durable state, change one. No store is named.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use spandrel_tests::Finished;
+use spandrel_tests::abi::abi_dir;
+use spandrel_tests::heap::{Program, built};
+
+fn source(file: &str) -> PathBuf {
+    abi_dir().join(file)
+}
+
+/// Where states lie in the memory of the machine, and on its disk.
+fn places() -> [PathBuf; 2] {
+    [PathBuf::from("/dev/shm"), std::env::temp_dir()]
+}
+
+/// A number of the environment that `make soak` sets: times as much of everything.
+fn times() -> u64 {
+    std::env::var("SPANDREL_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+/// Compilers of C++ that are there. The second one is not everywhere.
+fn compilers() -> impl Iterator<Item = &'static str> {
+    let has = |name: &&str| Command::new(name).arg("--version").output().is_ok();
+    ["g++"].into_iter().chain(["clang++", "clang++-14"].into_iter().filter(has))
+}
+
+/// The number behind a word of the output.
+#[track_caller]
+fn number_behind(word: &str, done: &Finished) -> u64 {
+    let out = String::from_utf8_lossy(&done.stdout).into_owned();
+    let number = out.split(word).nth(1).and_then(|rest| rest.split_whitespace().next());
+    number.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no {word}: {done}"))
+}
+
+/// Runs commands with a comparison of all that has changed: the number of blocks.
+#[track_caller]
+fn changed(program: &Program, arguments: &[&str]) -> u64 {
+    let done = program.job(arguments).run().expect_ok();
+    assert!(done.stderr.is_empty(), "{done}");
+    number_behind("changed", &done)
+}
+
+#[test]
+fn all_that_ordinary_cpp_changes_is_noted() {
+    let commands = (1000 * times()).to_string();
+    for compiler in compilers() {
+        for level in ["-O0", "-O2"] {
+            let program = Program::durable_by(compiler, &source("durable_cpp_plain.cc"), &[level]);
+            let program = program.with_heaps_in(Path::new("/dev/shm"));
+            let blocks = changed(&program, &["verified", "work", &commands]);
+            println!("{compiler} {level}: {blocks} blocks");
+            assert!(blocks > 20_000 * times(), "{blocks}");
+        }
+    }
+}
+
+#[test]
+fn what_ordinary_cpp_was_told_is_there_after_kills() {
+    for place in places() {
+        for compiler in compilers() {
+            for level in ["-O0", "-O2"] {
+                let program =
+                    Program::durable_by(compiler, &source("durable_cpp_plain.cc"), &[level]);
+                let program = program.with_heaps_in(&place);
+                program.is_killed_in_the_middle(&["translated", "churn"], 2 * times());
+                program.ends_well(&["translated", "verify"]);
+                program.ends_well(&["verified", "verify"]);
+            }
+        }
+    }
+}
+
+/// The libraries of the test, with Lua where that is installed.
+fn libraries() -> (Vec<&'static str>, Vec<&'static str>) {
+    let (mut flags, mut names) = (vec!["-lsqlite3", "-lz"], vec!["zlib", "sqlite"]);
+    if Path::new("/usr/include/lua5.4/lua.h").is_file() {
+        flags.extend(["-DWITH_LUA", "-llua5.4"]);
+        names.push("lua");
+    }
+    (flags, names)
+}
+
+#[test]
+fn all_that_libraries_change_is_noted() {
+    let (flags, names) = libraries();
+    let commands = (400 * times()).to_string();
+    for name in names {
+        let program = Program::durable(&source("durable_c_libraries.c"), &flags);
+        let program = program.with_heaps_in(Path::new("/dev/shm"));
+        let blocks = changed(&program, &["verified", name, "work", &commands]);
+        println!("{name}: {blocks} blocks");
+        assert!(blocks > 20_000 * times(), "{name}: {blocks}");
+    }
+}
+
+#[test]
+fn what_libraries_were_told_is_there_after_kills() {
+    let (flags, names) = libraries();
+    for place in places() {
+        for name in &names {
+            let program = Program::durable(&source("durable_c_libraries.c"), &flags);
+            let program = program.with_heaps_in(&place);
+            program.is_killed_in_the_middle(&["translated", name, "churn"], 2 * times());
+            program.ends_well(&["verified", name, "verify"]);
+        }
+    }
+}
+
+#[test]
+fn commands_allocate_in_the_state_by_whichever_allocator() {
+    let program = Program::durable(&source("durable_translated.cc"), &[]);
+    program.ends_well(&["allocate"]);
+    // Another allocator has functions and operators of its own.
+    let program = Program::durable(&source("durable_translated.cc"), &[]);
+    let done = program.job(&["allocate"]).env("LD_PRELOAD", built("libspandrel.so")).run();
+    done.expect_ok();
+}
+
+#[test]
+fn jumps_and_exceptions_stay_within_a_command_or_end_the_process() {
+    let program = Program::durable(&source("durable_translated.cc"), &[]);
+    program.ends_well(&["jump"]);
+    let done = program.job(&["throw"]).run();
+    assert_eq!(done.signal, Some(libc::SIGABRT), "{done}");
+    let count = number_behind("count", &done);
+    let after = program.job(&["open"]).run().expect_ok();
+    assert_eq!(number_behind("count", &after), count);
+}
+
+#[test]
+fn another_program_or_other_addresses_are_refused() {
+    let file = source("durable_translated.cc");
+    let program = Program::durable(&file, &[]);
+    program.ends_well(&["open"]);
+    let refused = |program: &Program, path: &Path, what: &str, errno: i32, reason: &str| {
+        let done = spandrel_tests::Job::new(program.path()).arg(path).arg(what).run();
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert_eq!(done.code, Some(3), "{done}");
+        assert!(said.starts_with(&format!("{errno} ")) && said.contains(reason), "{done}");
+    };
+    let state = program.heaps().join("heap");
+    refused(&program, &state, "drawn", libc::ENOTSUP, "spandrel_durable_fix_addresses");
+    let other = Program::durable(&file, &["-DANOTHER_BUILD"]);
+    refused(&other, &state, "open", libc::EPROTOTYPE, "another build of the program");
+    // What is preloaded has other libraries lie elsewhere.
+    let moved = program.job(&["open"]).env("LD_PRELOAD", built("libspandrel.so")).run();
+    let said = String::from_utf8_lossy(&moved.stdout).into_owned();
+    assert_eq!(moved.code, Some(3), "{moved}");
+    assert!(said.contains("was at another address when the state was made"), "{moved}");
+    // Linked for fixed addresses it needs no other start.
+    let fixed = Program::durable(&file, &["-no-pie"]);
+    for count in 0..3 {
+        assert_eq!(number_behind("count", &fixed.job(&["drawn"]).run().expect_ok()), count);
+    }
+    // What leads into a library is told there.
+    let done = fixed.job(&["leads"]).run().expect_ok();
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(said.contains("of a library, which lies elsewhere in the next process"), "{done}");
+    program.ends_well(&["open"]);
+}
