@@ -38,8 +38,8 @@ struct call {
     struct command commands[MOST];
 };
 
-/* The compiler names stores, or the program does. */
-#ifdef HOOKED
+/* The compiler names stores, or the translator does, or the program. */
+#if defined HOOKED || defined TRANSLATED
 #define WROTE(address, bytes) ((void)0)
 #else
 #define WROTE(address, bytes) CHECK(spandrel_durable_wrote(state, address, bytes) == 0)
@@ -238,11 +238,17 @@ static void look(unsigned long rounds) {
 }
 
 int main(int count, char **arguments) {
+#ifdef TRANSLATED
+    CHECK(spandrel_durable_fix_addresses() == 0);
+#endif
     CHECK(count == 5);
     history = open(arguments[3], O_WRONLY | O_APPEND);
     CHECK(history >= 0);
     spandrel_durable_options options = durable_options();
     options.log_size = 1 << 20;
+#ifdef TRANSLATED
+    options.stores = SPANDREL_DURABLE_STORES_TRANSLATED;
+#endif
     db = spandrel_durable_open(arguments[1], &options, init, NULL);
     CHECK(db);
     if (strcmp(arguments[2], "look") == 0) {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use spandrel_histories::{History, judge, now};
 use spandrel_tests::Job;
@@ -84,6 +85,8 @@ fn kills_leave_histories_that_are_linearizable() {
         is_linearizable(&Program::durable(&history, &[]).with_heaps_in(&place), kills);
         let hooked = Program::hooked("cc", &history, &["-std=c11", "-O2"]);
         is_linearizable(&hooked.with_heaps_in(&place), kills);
+        let translated = Program::durable(&history, &["-DTRANSLATED", "-O2"]);
+        is_linearizable(&translated.with_heaps_in(&place), kills);
     }
 }
 

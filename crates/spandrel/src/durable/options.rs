@@ -86,7 +86,8 @@ impl Options {
     /// The same, of a state whose program is written in another language: its commands run by [`BatchNotes::run`](spandrel_durable::notes::BatchNotes::run).
     #[doc(hidden)]
     pub fn commands(mut self, how: How) -> Self {
-        self.settings.how = how;
+        let is_verified = how.is_translated() && verified::is_asked();
+        self.settings.how = if is_verified { How::Verified } else { how };
         self
     }
 
