@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <time.h>
 
-enum { THREADS = 4, GROUPS = 3, ROUNDS = 8, MOST = 4, KEY = 32, VALUE = 48, LONGEST = 1 << 16 };
+enum { THREADS = 4, GROUPS = 3, ROUNDS = 8, MOST = 4, GROUP = 48, KEY = 64, VALUE = 80, LONGEST = 1 << 16 };
 
 struct entry {
     struct entry *next;
@@ -209,7 +209,7 @@ static void *churn(void *argument) {
     struct call *call = malloc(sizeof *call);
     CHECK(call);
     for (unsigned long turn = 0;; turn++) {
-        char group[16], value[VALUE];
+        char group[GROUP], value[VALUE];
         snprintf(group, sizeof group, "%lu-%lu", first_round / ROUNDS, random_below(&number, GROUPS));
         call->count = random_below(&number, 6) == 0 ? 2 + (int)random_below(&number, MOST - 1) : 1;
         for (int part = 0; part < call->count; part++) {
