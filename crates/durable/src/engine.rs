@@ -196,7 +196,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Before a batch: makes durable what threads have stored since the last one, if they may have. An `Arc` of the state that is elsewhere counts its owners in the state; if the
-    /// batch was undone with that, the count would be too small. `doubts`: offsets of pages that may differ from the state's file.
+    /// batch was undone with that, the count would be too small. `doubts`: offsets of pages that may differ from the state's file, [`Engine::most_doubts`] at most.
     ///
     /// # Errors
     /// As for [`Engine::undo`]: nothing is accepted any more. Stores that are longer than the log are undone.
@@ -222,20 +222,26 @@ impl<'a> Engine<'a> {
         }
         notes.begin();
         // SAFETY: as above.
-        unsafe {
+        let found = unsafe {
             note_counts(memory);
-            self.note_doubts(memory, doubts);
-        }
+            self.note_doubts(memory, doubts)
+        };
         // SAFETY: passed on from the caller.
         unsafe {
             match self.end_batch(memory, 0) {
                 Err(Error::TooLong) => {
                     self.undo(heap, handles)?;
-                    self.end_batch(memory, 0).map(drop)
+                    return self.end_batch(memory, 0).map(drop);
                 }
-                ended => ended.map(drop),
+                ended => drop(ended?),
             }
         }
+        if let Some(at) = found.filter(|_| !core::mem::replace(&mut self.has_told, true)) {
+            say(format_args!(
+                "a durable state was changed at {at:#x} by what is no command, or by another thread for one; that is durable now, and was not before. Counts of owners (Arc) may change so. All else is changed by commands, in their own threads, or the state is opened with Stores::Pages"
+            ));
+        }
+        Ok(())
     }
 
     /// Notes all that differs from the state's file, where native code may have stored what is not noted: the state is about to be closed.
@@ -249,13 +255,13 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Notes pages that differ from the state's file, and tells of the first of them that ever did.
+    /// Notes pages that differ from the state's file: the first address of these.
     ///
     /// # Safety
     /// As for [`Engine::end_batch`].
-    unsafe fn note_doubts(&mut self, memory: &Memory, doubts: &[usize]) {
+    unsafe fn note_doubts(&self, memory: &Memory, doubts: &[usize]) -> Option<usize> {
         if doubts.is_empty() || self.front.await_applied().is_err() {
-            return;
+            return None;
         }
         let (base, notes, mut first) = (memory.base().as_ptr().cast_const(), memory.notes(), None);
         for page in doubts {
@@ -269,11 +275,12 @@ impl<'a> Engine<'a> {
             // SAFETY: open bytes of the state. What cannot be read is in doubt again later.
             let _ = unsafe { differences::each(self.front.disk(), base, pages, &mut note) };
         }
-        if let Some(at) = first.filter(|_| !core::mem::replace(&mut self.has_told, true)) {
-            say(format_args!(
-                "a durable state was changed at {at:#x} by what is no command, or by another thread for one; that is durable now, and was not before. Counts of owners (Arc) may change so. All else is changed by commands, in their own threads, or the state is opened with Stores::Pages"
-            ));
-        }
+        first
+    }
+
+    /// Pages that may be in doubt at a time: they fit into the log however much of them differs.
+    pub fn most_doubts(&self) -> usize {
+        usize::try_from(self.capacity() / 16).unwrap_or(usize::MAX).div_ceil(PAGE_BYTES)
     }
 
     /// Calls `see` with each run of the last batch that was ended.
@@ -301,6 +308,10 @@ impl<'a> Engine<'a> {
         // SAFETY: promised by the caller.
         unsafe {
             self.note_others(memory);
+            // Threads that store for commands without a system call may have done so for these.
+            if self.has_told || memory.notes().has_met() {
+                self.note_all(memory);
+            }
             self.take_runs(memory);
             self.take_exact(memory);
         }

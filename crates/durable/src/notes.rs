@@ -226,6 +226,15 @@ impl BatchNotes {
         unsafe { (*self.others.get()).each_written(see) };
     }
 
+    /// Whether commands have met other threads at any time.
+    ///
+    /// # Safety
+    /// The calling thread runs the batch.
+    pub unsafe fn has_met(&self) -> bool {
+        // SAFETY: promised by the caller.
+        unsafe { (*self.others.get()).is_used() }
+    }
+
     /// The batch has ended: calls `see` with its runs, in order of address; after them with what a comparison has found that was not noted.
     ///
     /// # Safety

@@ -105,7 +105,10 @@ impl Oracle {
         });
         let has_met = core::mem::take(&mut self.has_met);
         self.missed.each(&mut |at, bytes| {
-            self.verdict.met += if has_met { bytes as u64 } else { 0 };
+            if has_met {
+                self.verdict.met += bytes as u64;
+                return;
+            }
             let at = at as usize;
             // A place that is missed again is the same one.
             let place = self.places.iter_mut().find(|place| place.at == at || place.bytes == 0);
@@ -113,7 +116,7 @@ impl Oracle {
                 *place = Place { at, bytes: place.bytes.max(bytes) };
             }
         });
-        if let Some((at, _)) = self.missed.all().first() {
+        if let Some((at, _)) = self.missed.all().first().filter(|_| !has_met) {
             say(format_args!(
                 "a command of a durable state has changed {at:#x}, and that was not noted"
             ));

@@ -1,7 +1,7 @@
 //! What other threads store for the commands of a batch, where commands are translated: their code is native, and notes nothing.
 //!
-//! A command that begins, wakes or awaits another thread is known by its system calls. From the first one on the kernel names the pages that are written, and the end of
-//! the batch compares these with the state's file, which is as the last batch has left it. A thread that is awake needs no system call to begin its work, so the batches that
+//! A command that begins, wakes or awaits another thread is known by its system calls. The end of its batch compares the pages that were written with the state's file, which is as the last
+//! batch has left it. At the first such batch these are all pages; later ones the kernel names. A thread that is awake needs no system call to begin its work, so the batches that
 //! follow are watched from their beginning.
 //!
 //! What is stored elsewhere without a system call before it is found later, by a comparison of the whole state that goes on all the time.
@@ -16,11 +16,12 @@ const WATCHED: u32 = 64;
 pub struct Others {
     at: usize,
     open: usize,
-    /// What names the pages: `None` before the first use, and where it does not go on.
+    /// What names the pages: `None` before the first use, and where it does not go on. It names what was written since it was asked last, which may be long ago: a thread may have
+    /// stored before the command met it, or go on after its command.
     written: Option<Written>,
     is_watching: bool,
-    /// What was written since the last batch was watched is named as well: a thread may go on after its command.
-    goes_on: bool,
+    /// It was not known which pages were written when the batch's watch began: any may be.
+    names_all: bool,
     /// Batches that are watched from their beginning.
     left: u32,
 }
@@ -34,13 +35,10 @@ impl Others {
     /// The state has that number of bytes from now on, more than before.
     pub fn grow(&mut self, bytes: usize) {
         self.open = bytes;
-        if self.is_watching || self.goes_on {
-            // SAFETY: as in `watch`; nothing was stored behind the end.
-            let is_watched =
-                self.written.as_ref().is_some_and(|w| unsafe { w.extend(bytes) }.is_ok());
-            if !is_watched {
-                self.written = None;
-            }
+        // SAFETY: as in `watch`; nothing was stored behind the end.
+        let goes_on = self.written.as_ref().is_some_and(|w| unsafe { w.extend(bytes) }.is_ok());
+        if !goes_on {
+            self.written = None;
         }
     }
 
@@ -50,13 +48,11 @@ impl Others {
         self.written.iter().for_each(|written| written.shorten(bytes));
     }
 
-    /// A batch begins.
+    /// A batch begins, or begins again.
     pub fn begin(&mut self) {
-        if self.left > 0 {
+        if self.left > 0 && !self.is_watching {
             self.left -= 1;
             self.watch();
-        } else {
-            self.goes_on = false;
         }
     }
 
@@ -67,17 +63,11 @@ impl Others {
     }
 
     fn watch(&mut self) {
-        if core::mem::replace(&mut self.is_watching, true) {
-            return;
-        }
-        let goes_on = core::mem::take(&mut self.goes_on);
-        // SAFETY: the state's memory is private, and stays mapped longer than this value lives. Of what grew meanwhile all counts as written only if nothing is forgotten.
-        let watched = self.written.as_ref().is_some_and(|written| unsafe {
-            written.extend(self.open).is_ok() && (goes_on || written.take(|_, _| ()).is_ok())
-        });
-        if !watched {
-            // SAFETY: as above.
+        self.is_watching = true;
+        if self.written.is_none() {
+            // SAFETY: the state's memory is private, and stays mapped longer than this value lives. Of what was stored before all counts as written.
             self.written = Some(unsafe { Written::watch(self.at as *mut u8, self.open) });
+            self.names_all = true;
         }
     }
 
@@ -86,20 +76,30 @@ impl Others {
         self.is_watching
     }
 
-    /// Calls `see` with the address and the number of bytes of pages that were written since the watch began, or since the last call.
-    pub fn each_written(&self, see: &mut dyn FnMut(usize, usize)) {
+    /// Whether commands have met other threads at any time.
+    pub fn is_used(&self) -> bool {
+        self.written.is_some()
+    }
+
+    /// Calls `see` with the address and the number of bytes of pages that other threads may have stored to since the last call.
+    pub fn each_written(&mut self, see: &mut dyn FnMut(usize, usize)) {
         if !self.is_watching {
             return;
         }
-        let taken = self.written.as_ref().map(|w| w.take(|from, len| see(self.at + from, len)));
-        if taken.is_none_or(|taken| taken.is_err()) {
+        let names_all = core::mem::take(&mut self.names_all);
+        let mut name = |from: usize, len: usize| {
+            if !names_all {
+                see(self.at + from, len);
+            }
+        };
+        let taken = self.written.as_ref().map(|written| written.take(&mut name));
+        if names_all || taken.is_none_or(|taken| taken.is_err()) {
             see(self.at, self.open);
         }
     }
 
     /// The batch is durable, or is undone.
     pub fn end(&mut self) {
-        self.goes_on |= self.is_watching;
         self.is_watching = false;
     }
 }
@@ -114,7 +114,7 @@ mod tests {
 
     const PAGES: usize = 64;
 
-    fn written(others: &Others, at: usize) -> Vec<usize> {
+    fn written(others: &mut Others, at: usize) -> Vec<usize> {
         let mut pages = vec![];
         others.each_written(&mut |from, len| {
             pages.extend(
@@ -135,19 +135,21 @@ mod tests {
             others.cover(at as usize, 8 * PAGE_BYTES);
             others.begin();
             store(1);
-            assert_eq!((others.is_watching(), written(&others, at as usize)), (false, vec![]));
+            assert_eq!((others.is_watching(), written(&mut others, at as usize)), (false, vec![]));
+            // Of what was stored before the first meeting nothing is known.
             others.meet();
+            assert_eq!(written(&mut others, at as usize), (0..8).collect::<Vec<_>>());
             store(2);
             others.grow(16 * PAGE_BYTES);
             store(12);
-            let named = written(&others, at as usize);
+            let named = written(&mut others, at as usize);
             assert!(named.contains(&2) && named.contains(&12), "{named:?}");
             others.end();
             // A batch that meets none, soon after, and a thread that has gone on.
             store(3);
             others.begin();
             store(4);
-            let named = written(&others, at as usize);
+            let named = written(&mut others, at as usize);
             assert!(others.is_watching() && named.contains(&4) && named.contains(&3), "{named:?}");
             others.end();
             others.shrink(8 * PAGE_BYTES);
@@ -156,10 +158,11 @@ mod tests {
                 others.end();
             });
             others.begin();
-            assert!(!others.is_watching());
-            others.meet();
+            assert!(!others.is_watching() && others.is_used());
+            // A thread that is awake stores before the command meets it.
             store(5);
-            let named = written(&others, at as usize);
+            others.meet();
+            let named = written(&mut others, at as usize);
             assert!(named.contains(&5) && named.iter().all(|page| *page < 8), "{named:?}");
             drop(others);
             vm::release(at, PAGES * PAGE_BYTES);

@@ -1,6 +1,7 @@
 //! Memory for translated code: executable at one address, writable at another one, never both at the same.
 
 use core::ffi::c_void;
+use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -21,16 +22,13 @@ struct Arena {
 }
 
 impl Arena {
-    /// Near an address.
-    fn near(address: u64) -> Option<Self> {
-        let file = memfd_create(c"spandrel-code", MemfdFlags::CLOEXEC | MemfdFlags::EXEC)
-            .or_else(|_| memfd_create(c"spandrel-code", MemfdFlags::CLOEXEC))
-            .ok()?;
-        ftruncate(&file, ARENA_BYTES as u64).ok()?;
+    /// Near an address: the part of that number of the file.
+    fn near(address: u64, file: &OwnedFd, number: usize) -> Option<Self> {
+        let offset = (number * ARENA_BYTES) as u64;
         let map = |at: u64, access, flags: MapFlags| {
             let flags = flags | MapFlags::SHARED;
             // SAFETY: at a place that is free, or that the kernel chooses.
-            unsafe { mmap(at as *mut c_void, ARENA_BYTES, access, flags, &file, 0) }.ok()
+            unsafe { mmap(at as *mut c_void, ARENA_BYTES, access, flags, file, offset) }.ok()
         };
         let middle = address & !(STEP - 1);
         let places = (1..REACH / STEP)
@@ -60,10 +58,21 @@ impl Drop for Arena {
     }
 }
 
+/// A file in memory with room for all arenas.
+fn new_file() -> Option<OwnedFd> {
+    let file = memfd_create(c"spandrel-code", MemfdFlags::CLOEXEC | MemfdFlags::EXEC)
+        .or_else(|_| memfd_create(c"spandrel-code", MemfdFlags::CLOEXEC))
+        .ok()?;
+    ftruncate(&file, (ARENAS * ARENA_BYTES) as u64).ok()?;
+    Some(file)
+}
+
 /// See the head of this file.
 #[derive(Default)]
 pub struct Cache {
     arenas: [Option<Arena>; ARENAS],
+    /// What all arenas are parts of. It stays open: a program that has used all its descriptors has code that is new.
+    file: Option<OwnedFd>,
     /// A thread may begin in the code.
     is_kept: bool,
 }
@@ -89,7 +98,13 @@ impl Cache {
             Some(place) => place,
             None => {
                 let free = self.arenas.iter().position(Option::is_none)?;
-                *self.arenas.get_mut(free)? = Some(Arena::near(near)?);
+                let file = match self.file.take() {
+                    Some(file) => file,
+                    None => new_file()?,
+                };
+                let arena = Arena::near(near, &file, free);
+                self.file = Some(file);
+                *self.arenas.get_mut(free)? = Some(arena?);
                 free
             }
         };
@@ -129,6 +144,8 @@ impl Cache {
         let arenas = core::mem::take(&mut self.arenas);
         if self.is_kept {
             core::mem::forget(arenas);
+            // Its parts stay as they are.
+            self.file = None;
         }
     }
 

@@ -155,7 +155,12 @@ pub fn meets(number: u64, [a, ..]: [u64; 6]) -> bool {
         | libc::SYS_recvfrom
         | libc::SYS_recvmsg
         | libc::SYS_sendto
-        | libc::SYS_sendmsg => is_shared(a),
+        | libc::SYS_sendmsg
+        | libc::SYS_accept
+        | libc::SYS_accept4
+        | libc::SYS_connect
+        | libc::SYS_shutdown
+        | libc::SYS_close => is_shared(a),
         _ => false,
     }
 }

@@ -26,6 +26,8 @@ pub fn program(words: &[OsString]) -> Result<u8, Failure> {
     let ended = spawn_and_wait(command, Companions::default())?;
     let findings = findings(place.path());
     let stores = stores(place.path());
+    // Before a signal ends the command.
+    drop(place);
     let name = name.to_string_lossy();
     if findings.is_empty() {
         return Err(Failure::refused(format!(

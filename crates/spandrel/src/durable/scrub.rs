@@ -37,8 +37,8 @@ pub(super) struct Doubts(Arc<Inner>);
 struct Inner {
     pages: Mutex<Vec<usize>>,
     are_some: AtomicBool,
-    /// Commands that read have ended since the last part of the comparison began.
-    has_read: AtomicBool,
+    /// Commands have ended since the last part of the comparison began.
+    has_run: AtomicBool,
 }
 
 /// Marks a command that reads when it ends: it may have changed the state all the same.
@@ -46,14 +46,18 @@ pub(super) struct Reading<'d>(&'d Doubts);
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        let has_read = &self.0.0.has_read;
-        if !has_read.load(Relaxed) {
-            has_read.store(true, Relaxed);
-        }
+        self.0.note_run();
     }
 }
 
 impl Doubts {
+    /// A command has ended. One that has changed nothing, as far as is known, may have had others do so.
+    pub fn note_run(&self) {
+        if !self.0.has_run.load(Relaxed) {
+            self.0.has_run.store(true, Relaxed);
+        }
+    }
+
     /// A command that reads begins, which has ended when the value is dropped.
     pub fn reading(&self) -> Reading<'_> {
         Reading(self)
@@ -61,10 +65,12 @@ impl Doubts {
 
     /// Takes all pages.
     pub fn take(&self) -> Vec<usize> {
-        if !self.are_some() || !self.0.are_some.swap(false, Acquire) {
+        if !self.are_some() {
             return Vec::new();
         }
-        mem::take(&mut *self.0.pages.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut pages = self.0.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.are_some.store(false, Relaxed);
+        mem::take(&mut *pages)
     }
 
     fn are_some(&self) -> bool {
@@ -72,8 +78,9 @@ impl Doubts {
     }
 
     fn put(&self, pages: Vec<usize>) {
-        *self.0.pages.lock().unwrap_or_else(PoisonError::into_inner) = pages;
-        self.0.are_some.store(true, Release);
+        let mut all = self.0.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        all.extend(pages);
+        self.0.are_some.store(true, Relaxed);
     }
 }
 
@@ -121,8 +128,8 @@ impl Scrub {
             return true;
         }
         self.next = now + TURN;
-        let has_run = mem::replace(&mut self.records, records) != records;
-        if has_run || self.doubts.0.has_read.swap(false, Relaxed) {
+        let has_records = mem::replace(&mut self.records, records) != records;
+        if self.doubts.0.has_run.swap(false, Relaxed) || has_records {
             self.covered = 0;
         }
         // The last pages are still waited for.

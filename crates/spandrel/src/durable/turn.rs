@@ -101,9 +101,12 @@ impl<S> Turn<'_, S> {
     ) -> Result<(), Error> {
         let doubts = self.log.doubts().take();
         if self.plain.is_some_and(Part::has_left) || !doubts.is_empty() {
-            let handles = self.arena.handles();
-            // SAFETY: this thread has the gate, and no operation of the heap is under way.
-            unsafe { self.log.engine().keep_stores_between(self.arena, handles, &doubts)? };
+            let (handles, most) = (self.arena.handles(), self.log.engine().most_doubts());
+            let (first, rest) = doubts.split_at(doubts.len().min(most));
+            for doubts in std::iter::once(first).chain(rest.chunks(most)) {
+                // SAFETY: this thread has the gate, and no operation of the heap is under way.
+                unsafe { self.log.engine().keep_stores_between(self.arena, handles, doubts)? };
+            }
         }
         self.arena.medium().notes().begin();
         // SAFETY: the requests are those of `Client::write`, whose threads wait; this thread runs the batch.
@@ -112,6 +115,7 @@ impl<S> Turn<'_, S> {
             plain.end_batch(ended.is_err());
         }
         self.log.tell(self.arena);
+        self.log.doubts().note_run();
         let is_point = ended?.is_some();
         if let (Some(plain), true) = (self.plain, is_point) {
             // SAFETY: the runs are those of the batch, which is durable; this thread has the state until it leaves the gate.

@@ -10,9 +10,10 @@ use std::time::Duration;
 use spandrel::durable::Plain;
 
 use crate::children::child;
-use crate::states::{is_translated, open};
+use crate::states::{is_translated, open, options};
 
-const LEN: usize = 10_000;
+/// Pages of it are longer than the shortest log.
+const LEN: usize = 40_000;
 
 #[derive(Default)]
 pub struct Row {
@@ -85,7 +86,7 @@ fn fill_awake(row: &mut [u64]) {
 }
 
 fn made(path: &Path) -> Plain<Row> {
-    let db = open(path, Row::default);
+    let db = Plain::open(path, options().log_size(1 << 16), Row::default).unwrap();
     db.write(|row| row.all = vec![1; LEN]).unwrap();
     db
 }
@@ -119,6 +120,23 @@ pub fn run(path: &Path, kind: &str) {
             std::thread::sleep(Duration::from_millis(3000));
             db.write(|_| ()).unwrap();
         }
+        "quiet" => {
+            // Nothing has run for longer than a comparison takes, and nothing is noted afterwards.
+            std::thread::spawn(work_awake);
+            std::thread::sleep(Duration::from_millis(3000));
+            db.write(|row| fill_awake(&mut row.all)).unwrap();
+            std::thread::sleep(Duration::from_millis(3000));
+            db.write(|_| ()).unwrap();
+        }
+        "met late" => {
+            // The thread has stored before the command awaits it.
+            std::thread::spawn(work_awake);
+            db.write(|row| {
+                fill_awake(&mut row.all);
+                std::thread::yield_now();
+            })
+            .unwrap();
+        }
         "read" => {
             db.read(|row| row.reads.fetch_add(5, Relaxed));
             std::thread::sleep(Duration::from_millis(3000));
@@ -151,7 +169,9 @@ fn left_by(kind: &str, place: &str) -> (bool, u64, String) {
 }
 
 pub fn what_other_threads_store_for_a_command_is_durable() {
-    for (kind, place) in [("begun", "/dev/shm"), ("woken", "/tmp"), ("woken", "/dev/shm")] {
+    let kinds =
+        [("begun", "/dev/shm"), ("woken", "/tmp"), ("woken", "/dev/shm"), ("met late", "/tmp")];
+    for (kind, place) in kinds {
         let (is_full, _, said) = left_by(kind, place);
         // At once, and not by the comparison that goes on all the time.
         assert!(is_full && !said.contains("was changed at"), "{kind}, {place}: {said}");
@@ -159,8 +179,8 @@ pub fn what_other_threads_store_for_a_command_is_durable() {
 }
 
 pub fn what_is_stored_unseen_is_durable_later() {
-    for place in ["/tmp", "/dev/shm"] {
-        let (is_full, _, said) = left_by("awake", place);
+    for (place, kind) in [("/tmp", "awake"), ("/dev/shm", "quiet")] {
+        let (is_full, _, said) = left_by(kind, place);
         assert!(is_full, "{said}");
         // Pages see it at once.
         assert_eq!(said.contains("by another thread for one"), is_translated(), "{said}");
@@ -175,15 +195,19 @@ pub fn what_other_threads_store_for_an_undone_command_is_undone() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("state");
     let db = made(&path);
-    for kind in ["begun", "woken"] {
+    std::thread::spawn(work_awake);
+    // The last one is known by those before.
+    for kind in ["begun", "woken", "awake"] {
         let panics = || {
             db.write(|row| {
                 if kind == "begun" {
                     std::thread::scope(|scope| {
                         scope.spawn(|| row.all.fill(7));
                     });
-                } else {
+                } else if kind == "woken" {
                     SLEEPER.fill(&mut row.all);
+                } else {
+                    fill_awake(&mut row.all);
                 }
                 panic!("on purpose");
             })
