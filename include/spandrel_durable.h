@@ -101,7 +101,10 @@ typedef struct spandrel_durable_options {
  *   - a command frees no object of the process but those that it has itself allocated there: it may run more than once;
  *   - what a command makes for the whole program, by the way (a static variable of a function, a cache of a library), is made before, or by
  *     spandrel_durable_outside. The buffers of stdio, memory of the loader and handlers of atexit are the process's anyway;
- *   - the command's own thread makes all changes: what other threads store for it is not noted.
+ *     The C library keeps more than these (tables of locales and character sets, of users and hosts): a program calls such functions before or outside as well;
+ *   - the command's own thread makes all changes. What other threads store for it is found at the end of its batch if it has begun, woken or awaited them, and a
+ *     second or more later if not; a handler of a signal stores nothing in the state. A std::thread that a command begins frees what lies in the state: a command
+ *     begins it by spandrel_durable_outside.
  *
  * Values of C++ and of libraries lead to code and constants of the program (tables of virtual functions, callbacks). So the program and its libraries lie at the
  * same addresses each time, and are the same builds, which opening checks: spandrel_durable_fix_addresses in the first line of main, or `setarch -R`. With
@@ -118,7 +121,7 @@ typedef struct spandrel_durable_options {
  * forbids personality(ADDR_NO_RANDOMIZE)), the program has more rights than its caller, or it cannot be started again. */
 int spandrel_durable_fix_addresses(void);
 
-/* Calls a function, which no exception leaves, and returns what it returns. Within a translated command, what it allocates is the process's. Outside of
+/* Calls a function, which neither an exception nor longjmp leaves, and returns what it returns. Within a translated command, what it allocates is the process's. Outside of
  * commands this is a plain call. */
 int spandrel_durable_outside(int (*function)(void *argument), void *argument);
 

@@ -34,6 +34,19 @@ pub fn fix_addresses() -> Result<(), i32> {
     outcome.and(if has_fixed_addresses() { Ok(()) } else { Err(libc::ENOSYS) })
 }
 
+/// Takes [`fix_addresses`] back: the program could not be started again.
+pub fn draw_addresses() {
+    let before_call = errno();
+    // SAFETY: as there.
+    unsafe {
+        let now = libc::personality(ASK);
+        if now >= 0 {
+            libc::personality((now & !libc::ADDR_NO_RANDOMIZE) as libc::c_ulong);
+        }
+    }
+    set_errno(before_call);
+}
+
 /// Whether the program has more rights than its caller: the kernel drops the setting when such a one starts.
 pub fn is_privileged() -> bool {
     // SAFETY: reads a value of the process.

@@ -18,9 +18,9 @@ unsafe extern "C" {
     fn tzset();
 }
 
-/// Functions of the C library whose effects are the whole program's: what they allocate is the process's. None of them stores to memory of its caller, or needs to know it
-/// (`dlopen` does).
-const OF_THE_PROGRAM: [&CStr; 19] = [
+/// Functions of the C library whose effects are the whole program's: what they allocate is the process's. None of them stores to memory of its caller, but for
+/// `getaddrinfo` to a variable, or needs to know it (`dlopen` does).
+const OF_THE_PROGRAM: [&CStr; 34] = [
     c"__cxa_at_quick_exit",
     c"__cxa_atexit",
     c"__cxa_thread_atexit_impl",
@@ -41,6 +41,22 @@ const OF_THE_PROGRAM: [&CStr; 19] = [
     c"fdopen",
     c"opendir",
     c"fdopendir",
+    c"fmemopen",
+    c"popen",
+    c"ungetc",
+    c"ungetwc",
+    // Tables and records that the C library keeps.
+    c"newlocale",
+    c"duplocale",
+    c"strerror",
+    c"strsignal",
+    c"localtime",
+    c"getpwuid",
+    c"getpwnam",
+    c"getgrgid",
+    c"getgrnam",
+    c"getaddrinfo",
+    c"freeaddrinfo",
 ];
 
 /// This library's functions, by the names of the C library's for which they stand.

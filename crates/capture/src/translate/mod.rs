@@ -45,8 +45,10 @@ pub use context::caller;
 
 /// Bytes of the log of writes: its end is a multiple of this, and all of it lies before that.
 const LOG_BYTES: usize = 1 << 16;
-/// Bytes of the stack that the translator runs on.
-const STACK_BYTES: usize = 256 << 10;
+/// Bytes of the stack that the translator runs on: as many as a program's own has, as handlers of signals may run there. Pages that are not used take no memory.
+const STACK_BYTES: usize = 8 << 20;
+/// Bytes below it that nothing may touch.
+const GUARD_BYTES: usize = 1 << 20;
 
 /// The code of this process.
 #[derive(Default)]
@@ -151,6 +153,14 @@ fn open(bytes: usize) -> Result<NonNull<u8>, Refused> {
     if unsafe { vm::open(at.as_ptr(), bytes) } { Ok(at) } else { Err(Refused::Memory) }
 }
 
+/// The stack, behind bytes that cannot be used.
+fn open_guarded() -> Result<NonNull<u8>, Refused> {
+    let at = vm::reserve_small(GUARD_BYTES + STACK_BYTES).ok_or(Refused::Memory)?;
+    // SAFETY: reserved by the call above.
+    let is_open = unsafe { vm::open(at.as_ptr().add(GUARD_BYTES), STACK_BYTES) };
+    if is_open { Ok(at) } else { Err(Refused::Memory) }
+}
+
 impl<S: Sink> Translator<S> {
     /// One that notes writes to `bytes` bytes at `from`, and does not translate the functions of `native`, which return and do not unwind.
     ///
@@ -158,14 +168,14 @@ impl<S: Sink> Translator<S> {
     /// [`Refused::Memory`]; [`Refused::Code`]; [`Refused::Size`]: there are too many functions.
     pub fn new((from, bytes): (usize, usize), native: &[usize], sink: S) -> Result<Self, Refused> {
         let context = open(CONTEXT_BYTES)?.cast::<Context>();
-        let (stack, log) = (open(STACK_BYTES)?, open(2 * LOG_BYTES)?);
+        let (stack, log) = (open_guarded()?, open(2 * LOG_BYTES)?);
         let functions = Functions::new(native)?;
         // SAFETY: the context lies there, in zeroes.
         unsafe {
             Context::begin(
                 context.as_ptr(),
                 handle::<S>,
-                stack.as_ptr() as u64 + STACK_BYTES as u64,
+                (stack.as_ptr() as usize + GUARD_BYTES + STACK_BYTES) as u64,
             );
         }
         let mut translator = Self {
@@ -325,6 +335,9 @@ impl<S: Sink> Translator<S> {
         if from == context::after() {
             return context::end();
         }
+        if core::mem::take(&mut self.is_stale) {
+            self.flush();
+        }
         if let Some(code) = self.tables.block(from) {
             return code;
         }
@@ -405,7 +418,12 @@ impl<S: Sink> Translator<S> {
         // SAFETY: the program makes the call next.
         match unsafe { system::call(number, [a, b, c, d, e, f], window, &mut note) } {
             Call::Made => {}
-            Call::Unmaps(at, bytes) => self.is_stale |= self.ranges.touch(at, bytes),
+            Call::Unmaps(at, bytes) if self.ranges.touch(at, bytes) => {
+                self.is_stale = true;
+                // The call's own return leads to the translator, which forgets the code then.
+                self.context().clear_branches();
+            }
+            Call::Unmaps(..) => {}
             Call::Forks => {
                 // A thread may begin there later.
                 self.cache.keep();
@@ -453,7 +471,7 @@ impl<S> Drop for Translator<S> {
         // SAFETY: this value's own, which nothing uses any more.
         unsafe {
             vm::release(self.context.as_ptr().cast(), CONTEXT_BYTES);
-            vm::release(self.stack.as_ptr(), STACK_BYTES);
+            vm::release(self.stack.as_ptr(), GUARD_BYTES + STACK_BYTES);
             vm::release(self.log.as_ptr(), 2 * LOG_BYTES);
         }
     }

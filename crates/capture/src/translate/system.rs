@@ -26,6 +26,9 @@ const ADDRESS: u64 = 128;
 const USAGE: u64 = 144;
 const INFO: u64 = 128;
 const NAMES: u64 = 390;
+const TIMER: u64 = 32;
+const FILE_SYSTEM: u64 = 120;
+const MESSAGE: u64 = 64;
 const MOST_VECTORS: u64 = 1024;
 const SHARES_MEMORY: u64 = libc::CLONE_VM as u64;
 
@@ -144,7 +147,8 @@ pub fn meets(number: u64, [a, ..]: [u64; 6]) -> bool {
         | libc::SYS_epoll_wait
         | libc::SYS_epoll_pwait
         | libc::SYS_epoll_pwait2
-        | libc::SYS_pause => true,
+        | libc::SYS_pause
+        | libc::SYS_rt_sigtimedwait => true,
         // A record in memory has the flags.
         libc::SYS_clone3 => words(a).is_none_or(|[flags]: [u64; 1]| flags & SHARES_MEMORY != 0),
         libc::SYS_clone => a & SHARES_MEMORY != 0,
@@ -244,6 +248,14 @@ pub unsafe fn call(
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => {
             note(b, c.saturating_mul(12));
         }
+        libc::SYS_setitimer => note(c, TIMER),
+        libc::SYS_getitimer | libc::SYS_timerfd_gettime => note(b, TIMER),
+        libc::SYS_timerfd_settime => note(d, TIMER),
+        libc::SYS_statfs | libc::SYS_fstatfs => note(b, FILE_SYSTEM),
+        libc::SYS_getgroups => note(b, a.saturating_mul(4)),
+        libc::SYS_copy_file_range | libc::SYS_splice => [b, d].iter().for_each(|at| note(*at, 8)),
+        libc::SYS_sendmmsg => note(b, c.saturating_mul(MESSAGE)),
+        libc::SYS_rt_sigtimedwait => note(b, INFO),
         libc::SYS_rt_sigprocmask => note(c, d),
         libc::SYS_rt_sigaction => note(c, 32),
         libc::SYS_sigaltstack => note(b, 24),
@@ -324,6 +336,31 @@ pub unsafe fn call(
         | libc::SYS_chmod
         | libc::SYS_fchmod
         | libc::SYS_umask
+        | libc::SYS_chown
+        | libc::SYS_fchown
+        | libc::SYS_lchown
+        | libc::SYS_fchownat
+        | libc::SYS_fchmodat
+        | libc::SYS_fchdir
+        | libc::SYS_link
+        | libc::SYS_linkat
+        | libc::SYS_symlink
+        | libc::SYS_symlinkat
+        | libc::SYS_mknod
+        | libc::SYS_mknodat
+        | libc::SYS_utime
+        | libc::SYS_utimes
+        | libc::SYS_utimensat
+        | libc::SYS_timerfd_create
+        | libc::SYS_sched_setaffinity
+        | libc::SYS_close_range
+        | libc::SYS_getpgrp
+        | libc::SYS_getpgid
+        | libc::SYS_getsid
+        | libc::SYS_setsid
+        | libc::SYS_setpgid
+        | libc::SYS_getpriority
+        | libc::SYS_setpriority
         | libc::SYS_socket
         | libc::SYS_connect
         | libc::SYS_bind
@@ -383,6 +420,8 @@ mod tests {
         assert_eq!(told(libc::SYS_prctl, [0x4155_5856, 7, 400, 0, 0, 0]).0, Call::Refused);
         assert_eq!(told(libc::SYS_select, [3000, 0, 8, 0, 0, 0]).1[1], (8, 376));
         assert_eq!(told(libc::SYS_sendfile, [1, 2, 64, 9, 0, 0]).1, [(64, 8)]);
+        assert_eq!(told(libc::SYS_setitimer, [0, 1, 64, 0, 0, 0]), (Call::Made, vec![(64, 32)]));
+        assert_eq!(told(libc::SYS_fchown, [3, 0, 0, 0, 0, 0]), (Call::Made, vec![]));
         assert_eq!(told(libc::SYS_fork, [0; 6]).0, Call::Forks);
     }
 

@@ -69,6 +69,7 @@ pub fn outside<T>(body: impl FnOnce() -> T) -> T {
 /// - All that the state leads to was allocated by its own commands that write. What a command takes out of a lock or a cell that it has captured, or moves there, breaks that.
 ///   So does a command that reads and changes what is behind a lock of the state, and a thread that a command starts. An `Arc` of the state that leaves a command is dropped
 ///   before the state is closed.
+/// - A pool of threads or a channel is called within [`outside`]: it allocates as it is used.
 /// - What a command makes for the whole program (a `LazyLock`, a variable of the thread, a logger's buffer) is made before, or by [`outside`].
 /// - Maps have a hasher that is the same in each process, as the standard library's is, and `hashbrown`'s default is not.
 /// - A panic's payload is a text.

@@ -130,5 +130,14 @@ pub fn start_again(way: &str) -> io::Result<()> {
     // The file itself gives the process its usual name. The link works also when the file was replaced.
     let file = env::current_exe().ok().filter(|file| file.exists());
     let file = file.unwrap_or_else(|| "/proc/self/exe".into());
-    Err(Command::new(file).arg0(name).args(arguments).exec())
+    let why = Command::new(&file).arg0(name).args(arguments).exec();
+    // This process's addresses are not fixed.
+    personality::draw_addresses();
+    Err(io::Error::new(
+        why.kind(),
+        format!(
+            "{}: starting it again at fixed addresses: {why}; allow execve, or {way}",
+            file.display()
+        ),
+    ))
 }
