@@ -283,6 +283,37 @@ fn panics_unwind() {
 }
 
 /// glibc has these in a variant for each kind of processor, with vectors, masks, repeated instructions and stores past the caches.
+/// A library that is unloaded, and another one that lies there next.
+#[test]
+fn code_that_takes_the_place_of_other_code_runs() {
+    let mut translator = translator(window(BLOCK));
+    translator.process.takes_all = true;
+    // SAFETY: maps a place of its own, at the address that the kernel has given for the first code.
+    let made = |at: *mut libc::c_void, number: i32| unsafe {
+        let (access, kind) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANON);
+        let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED };
+        let at = libc::mmap(at, PAGE_BYTES, access, kind | fixed, -1, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        // mov eax, number; ret
+        let [a, b, c, d] = number.to_le_bytes();
+        at.cast::<[u8; 6]>().write([0xb8, a, b, c, d, 0xc3]);
+        assert_eq!(libc::mprotect(at, PAGE_BYTES, libc::PROT_READ | libc::PROT_EXEC), 0);
+        at
+    };
+    // SAFETY: the code of a function that returns a number.
+    let call = |at: *mut libc::c_void| unsafe {
+        core::mem::transmute::<*mut libc::c_void, extern "C" fn() -> i32>(at)()
+    };
+    let numbers = translator.call(|| {
+        let at = made(core::ptr::null_mut(), 1001);
+        let first = [call(at), call(at)];
+        let at = made(at, 2001);
+        [first, [call(at), call(at)]]
+    });
+    assert_eq!(numbers, [[1001, 1001], [2001, 2001]]);
+}
+
 #[test]
 fn strings_of_all_lengths_are_noted() {
     let mut oracle = Oracle::new(1 << 16);
