@@ -1,7 +1,7 @@
 /* Threads read and write texts and numbers by their keys until the process is killed, and write down what they call and what is returned: a judge finds an order of the calls that explains
  * all of it, or finds that there is none. The lines are those of `tests/histories`.
  *   durable_history DIRECTORY churn HISTORY ROUND | look HISTORY ROUNDS */
-#include "durable.h"
+#include "durable_named.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -37,19 +37,6 @@ struct call {
     int count;
     struct command commands[MOST];
 };
-
-/* The compiler names stores, or the translator does, or the program. */
-#if defined HOOKED || defined TRANSLATED
-#define WROTE(address, bytes) ((void)0)
-#else
-#define WROTE(address, bytes) CHECK(spandrel_durable_wrote(state, address, bytes) == 0)
-#endif
-
-#define SET(place, value)               \
-    do {                                \
-        (place) = (value);              \
-        WROTE(&(place), sizeof(place)); \
-    } while (0)
 
 static spandrel_durable *db;
 static int history;

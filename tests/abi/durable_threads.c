@@ -1,6 +1,6 @@
 /* Threads append to a list and take from it, until the process is killed. Each thread counts in shared memory what was acknowledged to it.
  *   durable_threads DIRECTORY churn|verify */
-#include "durable.h"
+#include "durable_named.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -26,19 +26,6 @@ static spandrel_durable *db;
 static unsigned char byte_of(uint64_t thread, uint64_t number, uint64_t at) {
     return (unsigned char)(thread * 31 + number * 7 + at);
 }
-
-/* The compiler names stores, or the program does. */
-#ifdef HOOKED
-#define WROTE(address, bytes) ((void)0)
-#else
-#define WROTE(address, bytes) CHECK(spandrel_durable_wrote(state, address, bytes) == 0)
-#endif
-
-#define SET(place, value)              \
-    do {                               \
-        (place) = (value);             \
-        WROTE(&(place), sizeof(place)); \
-    } while (0)
 
 static int init(spandrel_durable *state, void *argument) {
     (void)argument;

@@ -247,7 +247,7 @@ pub fn look(args: &Args, store: &dyn Store, put: u64) -> Result<(), String> {
     }
     // Keys that are drawn at random are drawn twice or never, and time may end the fill; of a full store every key is there.
     let is_full = args.job != Job::FillRandom && put >= all;
-    // So few may have been put that none is looked at.
+    // Of a store that was given few keys before its time was over the sample may have none.
     let has_many = put >= 20 * step;
     if there == 0 && has_many || is_full && there < all.div_ceil(step) {
         return Err(format!(

@@ -62,6 +62,8 @@ pub mod ring_file;
 #[cfg(not(loom))]
 pub mod runs;
 #[cfg(not(loom))]
+mod sealed;
+#[cfg(not(loom))]
 mod shadow;
 #[cfg(not(loom))]
 mod state_file;

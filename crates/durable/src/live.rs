@@ -9,9 +9,10 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use spandrel_capture::Statistics;
 use spandrel_os::clock;
 use spandrel_os::image::{self, Access, Image};
-use spandrel_redolog::{checksum, word};
+use spandrel_redolog::word;
 
 use crate::control::Control;
+use crate::sealed::{is_sealed, sealed};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SPNDFIG1");
 /// Bounds of the histogram: the first bucket has what took less than 2^10 ns, each following one twice as much, and the last one the rest, from half a minute on.
@@ -193,19 +194,11 @@ impl Figures {
             self.syncs,
         ];
         let words = head.into_iter().chain(self.counts.words()).chain(self.waits);
-        let mut bytes = [0; BYTES];
-        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
-        if let Some((words, sum)) = bytes.split_last_chunk_mut() {
-            *sum = checksum(MAGIC, words).to_le_bytes();
-        }
-        bytes
+        sealed(MAGIC, words)
     }
 
     fn of_bytes(bytes: &[u8; BYTES]) -> Option<Self> {
-        let (words, sum) = bytes.split_last_chunk()?;
-        if word(bytes) != MAGIC || u64::from_le_bytes(*sum) != checksum(MAGIC, words) {
+        if !is_sealed(MAGIC, bytes) {
             return None;
         }
         let at = |index: usize| bytes.get(index * 8..).map_or(0, word);

@@ -3,9 +3,10 @@
 use core::ffi::CStr;
 
 use spandrel_os::image::{Access, Image};
-use spandrel_redolog::{checksum, word};
+use spandrel_redolog::word;
 
 use crate::oracle::{MOST_PLACES, Place, Verdict};
+use crate::sealed::{is_sealed, sealed};
 
 /// The variable of the environment with the directory of such files.
 pub const VARIABLE: &str = "SPANDREL_DURABLE_VERIFY";
@@ -39,19 +40,11 @@ impl Finding {
         let Verdict { changed, missed, met } = self.verdict;
         let head = [MAGIC, self.identity, self.batches, self.commands, changed, missed, met, 0];
         let places = self.places.iter().flat_map(|place| [place.at as u64, place.bytes as u64]);
-        let mut bytes = [0; BYTES];
-        for (place, word) in bytes.chunks_exact_mut(8).zip(head.into_iter().chain(places)) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
-        if let Some((words, sum)) = bytes.split_last_chunk_mut() {
-            *sum = checksum(MAGIC, words).to_le_bytes();
-        }
-        bytes
+        sealed(MAGIC, head.into_iter().chain(places))
     }
 
     fn of_bytes(bytes: &[u8; BYTES]) -> Option<Self> {
-        let (words, sum) = bytes.split_last_chunk()?;
-        if word(bytes) != MAGIC || u64::from_le_bytes(*sum) != checksum(MAGIC, words) {
+        if !is_sealed(MAGIC, bytes) {
             return None;
         }
         let at = |index: usize| bytes.get(index * 8..).map_or(0, word);

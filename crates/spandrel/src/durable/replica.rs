@@ -127,7 +127,7 @@ fn follow_on(
         *making = making.take().or_else(|| copies.next());
         if let Some(scrub) = scrub
             && (replica.at() == control.tail() || turn.is_multiple_of(TURNS))
-            && scrub.is_due(control.applied())
+            && scrub.is_due()
         {
             scrub.step(files, replica)?;
             tell(&mut gathered, replica);

@@ -91,8 +91,6 @@ pub(super) struct Scrub {
     /// Where the comparison goes on, and how many bytes were compared since anything ran.
     at: usize,
     covered: usize,
-    /// Records of the log at the last look.
-    records: u64,
     /// Bytes that are left of the present part.
     left: usize,
     /// Pages that differ, and how often they were looked at.
@@ -106,7 +104,7 @@ impl Scrub {
     /// Of a state that begins at an address, and stays mapped as far as its file is long while the value lives.
     pub fn new(base: usize, doubts: Doubts) -> Self {
         let (suspects, next) = (Vec::new(), Instant::now() + TURN);
-        Self { doubts, base, at: 0, covered: 0, records: 0, left: 0, suspects, looks: 0, next }
+        Self { doubts, base, at: 0, covered: 0, left: 0, suspects, looks: 0, next }
     }
 
     /// How long there is nothing to do, in milliseconds.
@@ -115,8 +113,8 @@ impl Scrub {
         if self.left > 0 { 0 } else { u32::try_from(ms).unwrap_or(u32::MAX).max(1) }
     }
 
-    /// Whether there is something to do; `records`: those that the log has had.
-    pub fn is_due(&mut self, records: u64) -> bool {
+    /// Whether there is something to do.
+    pub fn is_due(&mut self) -> bool {
         if self.left > 0 {
             return true;
         }
@@ -128,8 +126,7 @@ impl Scrub {
             return true;
         }
         self.next = now + TURN;
-        let has_records = mem::replace(&mut self.records, records) != records;
-        if self.doubts.0.has_run.swap(false, Relaxed) || has_records {
+        if self.doubts.0.has_run.swap(false, Relaxed) {
             self.covered = 0;
         }
         // The last pages are still waited for.
