@@ -52,3 +52,24 @@ pub fn is_privileged() -> bool {
     // SAFETY: reads a value of the process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The setting is the thread's.
+    #[test]
+    fn a_program_that_was_not_started_again_has_no_fixed_addresses() {
+        let before = has_fixed_addresses();
+        if fix_addresses().is_ok() {
+            assert!(has_fixed_addresses());
+            draw_addresses();
+            let mut buffer = [0; 8];
+            let text = read_file(c"/proc/sys/kernel/randomize_va_space", &mut buffer);
+            assert_eq!(has_fixed_addresses(), text.is_ok_and(|text| text.starts_with(b"0")));
+            if before {
+                fix_addresses().unwrap();
+            }
+        }
+    }
+}
