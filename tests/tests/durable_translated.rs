@@ -39,7 +39,11 @@ fn number_behind(word: &str, done: &Finished) -> u64 {
 #[track_caller]
 fn changed(program: &Program, arguments: &[&str]) -> u64 {
     let done = program.job(arguments).run().expect_ok();
-    assert!(done.stderr.is_empty(), "{done}");
+    // Of some 10^8 words that zlib makes of texts one may look like an address of the process's heap: 0x555555640000 was one.
+    let told = String::from_utf8_lossy(&done.stderr).into_owned();
+    let is_number =
+        |line: &str| line.contains("if that is a pointer") && arguments.contains(&"zlib");
+    assert!(told.lines().all(is_number), "{done}");
     number_behind("changed", &done)
 }
 

@@ -453,12 +453,14 @@ mod tests {
                 }
             }
         }
-        assert!(machine.changed > drawn && machine.instructions > drawn + known.len() as u64);
         println!(
             "{drawn} instructions, {} of libraries, {} kinds; {} bytes changed",
             machine.instructions - drawn,
             known.len(),
             machine.changed
         );
+        // Most instructions that are drawn store nothing.
+        assert!(machine.changed > machine.instructions / 4);
+        assert!(machine.instructions > drawn + known.len() as u64);
     }
 }
