@@ -204,6 +204,21 @@ impl<'a> Emitter<'a> {
         self.raw(&[0xc4, 0xe3, 0xfb, 0xf0, 0xc0 | to.0 << 3 | from.0, bits]);
     }
 
+    /// `mov to, from`, of a number of 2, 4 or 8 bytes with its sign; `to` is below r8.
+    pub fn copy_signed(&mut self, to: Gpr, from: Gpr, bytes: u32) {
+        let (rex, both) = (0x48 | from.0 >> 3, 0xc0 | to.0 << 3 | from.0 & 7);
+        match bytes {
+            2 => self.raw(&[rex, 0x0f, 0xbf, both]),
+            4 => self.raw(&[rex, 0x63, both]),
+            _ => self.raw(&[rex, 0x8b, both]),
+        }
+    }
+
+    /// `sarx to, from, count`: a shift with the sign that leaves flags alone (BMI2). Registers below r8.
+    pub fn shift_signed(&mut self, to: Gpr, from: Gpr, count: Gpr) {
+        self.raw(&[0xc4, 0xe2, 0x82 | (!count.0 & 15) << 3, 0xf7, 0xc0 | to.0 << 3 | from.0]);
+    }
+
     /// `movzx to, word from`: the low 16 bits. Registers below r8.
     pub fn low_16(&mut self, to: Gpr, from: Gpr) {
         self.raw(&[0x0f, 0xb7, 0xc0 | to.0 << 3 | from.0]);

@@ -7,6 +7,7 @@
 //! - `cache`: memory for translated code.
 //! - `tables`: what was translated.
 //! - `functions`: what is not translated, or stands for something else.
+//! - `scatter`: what instructions write through a vector of addresses.
 //! - `system`: what system calls write.
 //! - `context`: the way into translated code and out of it.
 
@@ -17,6 +18,7 @@ mod emit;
 mod functions;
 mod modules;
 mod rewrite;
+mod scatter;
 mod serial;
 mod system;
 mod tables;
@@ -37,6 +39,7 @@ use emit::Emitter;
 use functions::Functions;
 use modules::Ranges;
 use rewrite::{ATOMIC, Refusal, Rewriter, STACK, Source, Window};
+use scatter::{Layout, Scatter};
 use serial::Seen;
 use system::Call;
 use tables::Tables;
@@ -121,6 +124,7 @@ pub struct Translator<S> {
     cache: Cache,
     tables: Tables,
     decoder: Decoder,
+    layout: Layout,
     window: Window,
     functions: Functions,
     /// Where lookups lie, one for each arena: the arena's start, and the code.
@@ -185,6 +189,7 @@ impl<S: Sink> Translator<S> {
             cache: Cache::default(),
             tables: Tables::new()?,
             decoder: Decoder::default(),
+            layout: Layout::default(),
             window: Window::new(from as u64, bytes as u64),
             functions,
             lookups: [(0, 0); ARENAS],
@@ -462,6 +467,13 @@ impl<S: Sink> Translator<S> {
             let is_down = context.goes_down();
             let from = if is_down { to.saturating_add(element).saturating_sub(bytes) } else { to };
             self.note(from, bytes);
+        } else if reason == Reason::Scatter as u32 {
+            self.drain_log();
+            let layout = self.layout;
+            let context = self.context();
+            let scatter = Scatter::from_words(argument, context.detail as u32);
+            let (registers, state) = (context.registers, context.state);
+            scatter.each(&registers, &state, layout, &mut |at, bytes| self.note(at, bytes));
         }
     }
 }
@@ -538,6 +550,8 @@ mod differential;
 mod executed;
 #[cfg(any(test, fuzzing))]
 mod rewritten;
+#[cfg(test)]
+mod scattered;
 #[cfg(any(test, fuzzing))]
 mod second;
 #[cfg(all(test, target_env = "gnu"))]

@@ -7,8 +7,8 @@
 //! - A write is in the log before it is done.
 
 use super::context::{
-    ARGUMENT, BRANCHES, CALLOUT, LOG, NATIVE_RETURN, RAX_PLACE, RCX_PLACE, RDX_PLACE, REASON,
-    Reason, STRING, TARGET,
+    ARGUMENT, BRANCHES, CALLOUT, DETAIL, LOG, NATIVE_RETURN, RAX_PLACE, RCX_PLACE, RDX_PLACE,
+    REASON, Reason, STRING, TARGET,
 };
 use super::decode::{
     Decode, Decoded, Flow, LONGEST, MOST_WRITES, MOST_WRITTEN, Operand, Unknown, Write,
@@ -194,13 +194,18 @@ impl<D: Decode, S: Source> Rewriter<'_, D, S> {
             if let Some(bytes @ 1..) = decoded.repeated {
                 call_out(code, Reason::String, bytes);
             }
+            if let Some(scatter) = decoded.scatter {
+                let (argument, detail) = scatter.words();
+                code.set_slot(DETAIL, detail);
+                call_out(code, Reason::Scatter, argument);
+            }
             match decoded.flow {
                 Flow::Next => {
                     relocate(code, bytes, decoded.relative)?;
                     if decoded.pivots {
                         // Where the next word is pushed.
                         let place = emit::at(RSP, -8);
-                        let stack = Write { place, bytes: STACK, is_atomic: false };
+                        let stack = Write { place, bytes: STACK, is_atomic: false, bit: None };
                         let noted = self.note(code, stack);
                         if let Some(place) = later.iter_mut().find(|later| later.is_none()) {
                             *place = noted;
@@ -271,13 +276,17 @@ impl<D: Decode, S: Source> Rewriter<'_, D, S> {
     /// Notes a write that follows.
     fn note(&self, code: &mut Emitter<'_>, write: Write) -> Option<Later> {
         if let Place::At(address) = write.place
+            && write.bit.is_none()
             && !self.window.has(address, write.bytes.into())
         {
             return None;
         }
         code.save(RCX_PLACE, RCX);
         code.save(RDX_PLACE, RDX);
-        code.address_of(RDX, write.place);
+        match write.bit {
+            Some(number) => word_with_bit(code, write, number),
+            None => code.address_of(RDX, write.place),
+        }
         let mut skip = None;
         if self.window.shift < 48 {
             if self.window.by_last {
@@ -346,6 +355,21 @@ impl<D: Decode, S: Source> Rewriter<'_, D, S> {
         }
         code.len().map(drop).ok_or(Refusal::Full)
     }
+}
+
+/// Loads the address of the word into rdx that has the bit of a number; rcx and rdx lie in their places.
+fn word_with_bit(code: &mut Emitter<'_>, write: Write, number: Gpr) {
+    let scale = write.bytes.trailing_zeros() as u8;
+    code.copy_signed(RCX, number, write.bytes);
+    code.set(RDX, u64::from(scale) + 3);
+    code.shift_signed(RCX, RCX, RDX);
+    code.save(DETAIL, RCX);
+    code.load(RCX, RCX_PLACE);
+    code.load(RDX, RDX_PLACE);
+    code.address_of(RDX, write.place);
+    code.load(RCX, DETAIL);
+    let (base, index) = (Some(RDX), Some((RCX, scale)));
+    code.address_of(RDX, Place::Sum { base, index, displacement: 0, is_32_bit: false });
 }
 
 /// `[register + displacement]`

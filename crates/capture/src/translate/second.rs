@@ -331,6 +331,18 @@ fn writes_differ(
         _ => vec![],
     };
     let own: Vec<_> = ours.writes.iter().flatten().collect();
+    let scatters = |opcode: Opcode| {
+        matches!(
+            opcode,
+            O::VPSCATTERDD | O::VPSCATTERDQ | O::VPSCATTERQD | O::VPSCATTERQQ
+                // Those of numbers with a point, by the names of version 2.2.
+                | O::VSCATTERDD | O::VSCATTERDQ | O::VSCATTERQD | O::VSCATTERQQ
+        )
+    };
+    if scatters(second.opcode()) || ours.scatter.is_some() {
+        let agree = scatters(second.opcode()) && ours.scatter.is_some();
+        return if agree { None } else { Some("a vector of addresses, or not".to_string()) };
+    }
     let has_fs = second.prefixes.fs();
     for (place, size) in named.chain(others) {
         let place = place.map(|place| behind_pop(place, second, bytes));
