@@ -19,6 +19,8 @@ pub const NATIVE_RETURN: u32 = 64;
 pub const STRING: u32 = 112;
 /// What else a callout is told; and a place for what the translator computes.
 pub const DETAIL: u32 = 120;
+/// The mask of signals that the program sees.
+pub const MASK: u32 = 256;
 /// Where the table of indirect branches begins.
 pub const BRANCHES: u32 = 8192;
 /// Entries of that table, by the low bits of an address.
@@ -83,7 +85,9 @@ pub struct Context {
     pub detail: u64,
     /// General registers by their numbers.
     pub registers: [u64; 16],
-    _gap: [u8; 768],
+    /// The mask of signals that the program sees: the kernel's has more while translated code runs.
+    pub mask: u64,
+    _gap: [u8; 760],
     /// The rest of the processor's state.
     pub state: [u8; STATE_BYTES],
     _end: [u8; 3072],
@@ -101,6 +105,7 @@ const _: () = {
     assert!(core::mem::offset_of!(Context, string) == STRING as usize);
     assert!(core::mem::offset_of!(Context, detail) == DETAIL as usize);
     assert!(core::mem::offset_of!(Context, registers) == 128);
+    assert!(core::mem::offset_of!(Context, mask) == MASK as usize);
     assert!(core::mem::offset_of!(Context, state) == 1024);
     assert!(core::mem::offset_of!(Context, branches) == BRANCHES as usize);
 };

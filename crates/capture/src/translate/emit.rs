@@ -10,6 +10,9 @@ pub const RAX: Gpr = Gpr(0);
 pub const RCX: Gpr = Gpr(1);
 pub const RDX: Gpr = Gpr(2);
 pub const RSP: Gpr = Gpr(4);
+pub const RSI: Gpr = Gpr(6);
+pub const RDI: Gpr = Gpr(7);
+pub const R10: Gpr = Gpr(10);
 
 /// Where an operand lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,6 +8,7 @@
 //! - `tables`: what was translated.
 //! - `functions`: what is not translated, or stands for something else.
 //! - `scatter`: what instructions write through a vector of addresses.
+//! - `signals`: those that wait meanwhile.
 //! - `system`: what system calls write.
 //! - `context`: the way into translated code and out of it.
 
@@ -20,6 +21,7 @@ mod modules;
 mod rewrite;
 mod scatter;
 mod serial;
+mod signals;
 mod system;
 mod tables;
 
@@ -41,6 +43,7 @@ use modules::Ranges;
 use rewrite::{ATOMIC, Refusal, Rewriter, STACK, Source, Window};
 use scatter::{Layout, Scatter};
 use serial::Seen;
+pub use signals::Held;
 use system::Call;
 use tables::Tables;
 
@@ -134,6 +137,8 @@ pub struct Translator<S> {
     /// Code was written or changed, that number of times.
     changes: u64,
     seen: Seen,
+    /// Signals that wait.
+    held: Option<Held>,
     /// Where the code lies that was translated.
     ranges: Ranges,
     process: Process,
@@ -197,6 +202,7 @@ impl<S: Sink> Translator<S> {
             calls_out: 0,
             changes: 0,
             seen: Seen::default(),
+            held: None,
             ranges: Ranges::default(),
             process: Process::default(),
             forked_in: 0,
@@ -260,11 +266,30 @@ impl<S: Sink> Translator<S> {
         self.functions.replace(pairs)
     }
 
+    /// Has signals of the calling thread wait until [`Translator::let_go`]: those of instructions do not, nor does that of `abort`. Without this they wait while code runs.
+    pub fn hold(&mut self) {
+        if self.held.is_none() {
+            let held = Held::begin();
+            self.context().mask = held.mask();
+            self.held = Some(held);
+        }
+    }
+
+    /// Signals wait until the result is dropped: by the same thread, which may have let go of the translator by then.
+    pub fn let_go(&mut self) -> Option<Held> {
+        let mask = self.context().mask;
+        let mut held = self.held.take();
+        held.iter_mut().for_each(|held| held.set_mask(mask));
+        held
+    }
+
     /// Runs a function with its argument, and notes what it writes.
     ///
     /// # Safety
     /// The function may be called with that argument, and does not unwind.
     pub unsafe fn run(&mut self, function: unsafe extern "C" fn(*mut ()), argument: *mut ()) {
+        let was_held = self.held.is_some();
+        self.hold();
         let before = Segment::now();
         self.context().owner = &raw mut *self as u64;
         let unloaded = modules::unloaded();
@@ -288,6 +313,12 @@ impl<S: Sink> Translator<S> {
         }
         self.seen.note(self.changes);
         self.drain_log();
+        if is_child {
+            // Its mask is its own since it has begun.
+            core::mem::forget(self.held.take());
+        } else if !was_held {
+            drop(self.let_go());
+        }
     }
 
     /// Runs a closure, which does not unwind, and notes what it writes.
@@ -416,12 +447,27 @@ impl<S: Sink> Translator<S> {
         let context = self.context();
         // rax; rdi, rsi, rdx, r10, r8, r9.
         let [number, _, c, _, _, _, b, a, e, f, d, ..] = context.registers;
-        if system::meets(number, [a, b, c, d, e, f]) {
+        let arguments = [a, b, c, d, e, f];
+        if signals::waits(number, arguments) {
+            refuse_wait(number);
+        }
+        if number == libc::SYS_rt_sigprocmask as u64 {
+            let mut mask = context.mask;
+            let answer = signals::change(arguments, &mut mask, &mut |at, len| self.note(at, len));
+            let context = self.context();
+            context.mask = mask;
+            context.target += rewrite::SKIPS_AFTER;
+            if let Some(result) = context.registers.first_mut() {
+                *result = answer as u64;
+            }
+            return;
+        }
+        if system::meets(number, arguments) {
             self.sink.meet();
         }
         let mut note = |at: u64, bytes: u64| self.note(at, bytes);
         // SAFETY: the program makes the call next.
-        match unsafe { system::call(number, [a, b, c, d, e, f], window, &mut note) } {
+        match unsafe { system::call(number, arguments, window, &mut note) } {
             Call::Made => {}
             Call::Unmaps(at, bytes) if self.ranges.touch(at, bytes) => {
                 self.is_stale = true;
@@ -528,6 +574,15 @@ fn refuse(at: u64, why: Refusal) -> ! {
     say(format_args!(
         "a command of a durable state does at {} what cannot be captured ({why:?}; {bytes:02x?}): it ends here, and the state is as the last command has left it",
         Code(at)
+    ));
+    // SAFETY: no preconditions.
+    unsafe { libc::abort() }
+}
+
+/// As above, for a system call that waits for a signal.
+fn refuse_wait(number: u64) -> ! {
+    say(format_args!(
+        "a command of a durable state waits for a signal by the system call {number}, and signals wait until the batch has ended: it ends here, and the state is as the last command has left it"
     ));
     // SAFETY: no preconditions.
     unsafe { libc::abort() }

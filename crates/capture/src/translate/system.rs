@@ -147,7 +147,6 @@ pub fn meets(number: u64, [a, ..]: [u64; 6]) -> bool {
         | libc::SYS_epoll_wait
         | libc::SYS_epoll_pwait
         | libc::SYS_epoll_pwait2
-        | libc::SYS_pause
         | libc::SYS_rt_sigtimedwait => true,
         // A record in memory has the flags.
         libc::SYS_clone3 => words(a).is_none_or(|[flags]: [u64; 1]| flags & SHARES_MEMORY != 0),
@@ -256,7 +255,6 @@ pub unsafe fn call(
         libc::SYS_copy_file_range | libc::SYS_splice => [b, d].iter().for_each(|at| note(*at, 8)),
         libc::SYS_sendmmsg => note(b, c.saturating_mul(MESSAGE)),
         libc::SYS_rt_sigtimedwait => note(b, INFO),
-        libc::SYS_rt_sigprocmask => note(c, d),
         libc::SYS_rt_sigaction => note(c, 32),
         libc::SYS_sigaltstack => note(b, 24),
         libc::SYS_sendfile => note(c, 8),
@@ -375,7 +373,6 @@ pub unsafe fn call(
         | libc::SYS_set_robust_list
         | libc::SYS_personality
         | libc::SYS_alarm
-        | libc::SYS_pause
         | libc::SYS_msync
         | libc::SYS_mlock
         | libc::SYS_munlock

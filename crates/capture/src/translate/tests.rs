@@ -206,7 +206,7 @@ fn is_refused(case: &str) -> bool {
 #[test]
 fn what_cannot_be_captured_is_refused() {
     assert!(!is_refused("nothing"));
-    for case in ["code", "stack", "call", "handler"] {
+    for case in ["code", "stack", "call", "handler", "wait"] {
         assert!(is_refused(case), "{case}");
     }
 }
@@ -262,6 +262,8 @@ fn refused_command() {
         // A system call that is not known.
         // SAFETY: there is no such call.
         "call" => _ = unsafe { libc::syscall(9999) },
+        // SAFETY: the process ends.
+        "wait" => _ = unsafe { libc::pause() },
         "handler" => fault_and_go_on(),
         _ => window[7] = 1,
     });
@@ -447,4 +449,100 @@ fn text_of_the_c_library_is_noted() {
             format!("{number} {:5.3} text {:>2$}", number as f64 / 7.0, 3, (number % 50) as usize);
         assert_eq!(&oracle.window[..len as usize], text.as_bytes());
     }
+}
+
+static HANDLED: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
+/// Where the handler stores to, and what a command has set there when it runs.
+static PLACE: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
+
+extern "C" fn count_and_store(_: i32) {
+    use core::sync::atomic::Ordering::Relaxed;
+    // SAFETY: the place is a word of the test's window.
+    let word = unsafe { core::sync::atomic::AtomicU64::from_ptr(PLACE.load(Relaxed) as *mut u64) };
+    HANDLED.fetch_max(word.load(Relaxed), Relaxed);
+    word.store(0, Relaxed);
+}
+
+/// A handler neither runs in the midst of a command nor sees what it has changed by half.
+#[test]
+fn signals_wait_for_the_end_of_a_command() {
+    use core::sync::atomic::Ordering::Relaxed;
+    let mut oracle = Oracle::new(4096);
+    PLACE.store(oracle.window.as_ptr() as u64, Relaxed);
+    let mask = || {
+        let mut mask = 0u64;
+        // SAFETY: asks for the thread's mask.
+        unsafe {
+            libc::syscall(libc::SYS_rt_sigprocmask, 0, 0usize, &raw mut mask, 8usize);
+        }
+        mask
+    };
+    // SAFETY: the handler stores to a word.
+    unsafe {
+        libc::signal(libc::SIGUSR1, count_and_store as *const () as usize);
+    }
+    let before = mask();
+    for held in [false, true] {
+        HANDLED.store(0, Relaxed);
+        if held {
+            oracle.translator.hold();
+        }
+        let (seen, inside) = oracle.run(|window| {
+            window[..8].copy_from_slice(&7u64.to_le_bytes());
+            // SAFETY: a signal for this thread.
+            unsafe { libc::raise(libc::SIGUSR1) };
+            window[..8].copy_from_slice(&9u64.to_le_bytes());
+            (HANDLED.load(Relaxed), mask())
+        });
+        assert_eq!((seen, inside), (0, before));
+        assert_eq!(HANDLED.load(Relaxed), if held { 0 } else { 9 });
+        drop(oracle.translator.let_go());
+        assert_eq!((HANDLED.load(Relaxed), mask()), (9, before));
+        let bytes = oracle.window.to_vec();
+        oracle.reset(&bytes);
+    }
+    // What a command blocks stays blocked.
+    let block = |how: i32| {
+        let mask = 1u64 << (libc::SIGUSR2 - 1);
+        // SAFETY: a mask of one signal.
+        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, &raw const mask, 0usize, 8usize) }
+    };
+    assert_eq!(oracle.run(|_| block(libc::SIG_BLOCK)), 0);
+    assert_eq!(mask(), before | 1 << (libc::SIGUSR2 - 1));
+    assert_eq!(oracle.run(|_| block(libc::SIG_UNBLOCK)), 0);
+    assert_eq!(mask(), before);
+}
+
+/// A child of a command has the program's mask: what it runs is not deaf to signals.
+#[test]
+fn children_take_the_signals_of_the_program() {
+    let mut translator = translator(&[0u64]);
+    let blocked = || {
+        let text = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+        u64::from_str_radix(line.trim(), 16).unwrap()
+    };
+    let before = blocked();
+    let found = translator.call(|| {
+        // By number: glibc's own fork and spawn set the mask.
+        // SAFETY: the child looks at its mask and ends.
+        let forked = unsafe {
+            match libc::syscall(libc::SYS_fork) {
+                0 => libc::_exit(i32::from(blocked() != before)),
+                child => {
+                    let mut status = -1;
+                    libc::waitpid(child as i32, &raw mut status, 0);
+                    status
+                }
+            }
+        };
+        let spawned = std::process::Command::new("/bin/sh")
+            .args(["-c", "grep SigBlk /proc/self/status"])
+            .output()
+            .unwrap();
+        (forked, std::thread::spawn(blocked).join().unwrap(), spawned.stdout)
+    });
+    let text = format!("SigBlk:\t{before:016x}\n");
+    assert_eq!((found.0, found.1, String::from_utf8(found.2).unwrap()), (0, before, text));
+    assert_eq!(blocked(), before);
 }
