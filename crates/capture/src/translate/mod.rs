@@ -7,6 +7,7 @@
 //! - `cache`: memory for translated code.
 //! - `tables`: what was translated.
 //! - `functions`: what is not translated, or stands for something else.
+//! - `refusals`: what ends a command, in words.
 //! - `scatter`: what instructions write through a vector of addresses.
 //! - `signals`: those that wait meanwhile.
 //! - `system`: what system calls write.
@@ -18,6 +19,7 @@ mod decode;
 mod emit;
 mod functions;
 mod modules;
+mod refusals;
 mod rewrite;
 mod scatter;
 mod serial;
@@ -25,11 +27,9 @@ mod signals;
 mod system;
 mod tables;
 
-use core::ffi::{CStr, c_char};
-use core::fmt;
 use core::ptr::NonNull;
 
-use spandrel_os::message::say;
+use spandrel_os::modules::{LIBC, Module};
 use spandrel_os::vm;
 use spandrel_pages::PAGE_BYTES;
 
@@ -40,6 +40,7 @@ use decode::{Decoder, LONGEST};
 use emit::Emitter;
 use functions::Functions;
 use modules::Ranges;
+use refusals::{Calls, refuse, refuse_call};
 use rewrite::{ATOMIC, Refusal, Rewriter, STACK, Source, Window};
 use scatter::{Layout, Scatter};
 use serial::Seen;
@@ -137,6 +138,8 @@ pub struct Translator<S> {
     /// Code was written or changed, that number of times.
     changes: u64,
     seen: Seen,
+    /// Where the frame lies from which the code is called.
+    frame: u64,
     /// Signals that wait.
     held: Option<Held>,
     /// Where the code lies that was translated.
@@ -178,7 +181,16 @@ impl<S: Sink> Translator<S> {
     pub fn new((from, bytes): (usize, usize), native: &[usize], sink: S) -> Result<Self, Refused> {
         let context = open(CONTEXT_BYTES)?.cast::<Context>();
         let (stack, log) = (open_guarded()?, open(2 * LOG_BYTES)?);
-        let functions = Functions::new(native)?;
+        let mut functions = Functions::new(native)?;
+        functions.add_native(left as *const () as usize)?;
+        // By the address that the program has, and by the C library's own: a table of the linker may be between.
+        let exits = Module::named(LIBC).and_then(|libc| libc.function(c"pthread_exit"));
+        for exit in [
+            exits.map(|exit| exit.as_ptr() as usize),
+            Some(libc::pthread_exit as *const () as usize),
+        ] {
+            exit.map_or(Ok(()), |exit| functions.replace(&[(exit, left as *const () as usize)]))?;
+        }
         // SAFETY: the context lies there, in zeroes.
         unsafe {
             Context::begin(
@@ -202,6 +214,7 @@ impl<S: Sink> Translator<S> {
             calls_out: 0,
             changes: 0,
             seen: Seen::default(),
+            frame: u64::MAX,
             held: None,
             ranges: Ranges::default(),
             process: Process::default(),
@@ -291,6 +304,7 @@ impl<S: Sink> Translator<S> {
         let was_held = self.held.is_some();
         self.hold();
         let before = Segment::now();
+        self.frame = &raw const before as u64;
         self.context().owner = &raw mut *self as u64;
         let unloaded = modules::unloaded();
         if core::mem::take(&mut self.is_stale) || unloaded != self.unloaded {
@@ -447,9 +461,9 @@ impl<S: Sink> Translator<S> {
         let context = self.context();
         // rax; rdi, rsi, rdx, r10, r8, r9.
         let [number, _, c, _, _, _, b, a, e, f, d, ..] = context.registers;
-        let arguments = [a, b, c, d, e, f];
+        let (arguments, returns_to) = ([a, b, c, d, e, f], context.detail);
         if signals::waits(number, arguments) {
-            refuse_wait(number);
+            refuse_call(returns_to, number, Calls::Waits);
         }
         if number == libc::SYS_rt_sigprocmask as u64 {
             let mut mask = context.mask;
@@ -482,7 +496,24 @@ impl<S: Sink> Translator<S> {
                 self.forked_in = unsafe { libc::getpid() };
                 self.context().target += rewrite::FORKS_AFTER;
             }
-            Call::Refused => refuse_call(number),
+            Call::Refused => refuse_call(returns_to, number, Calls::Unknown),
+            Call::Takes => refuse_call(returns_to, number, Calls::Window),
+        }
+    }
+
+    /// Refuses to go on where the command's caller goes on: by `longjmp`, or by the end of the thread, which unwinds its stack.
+    fn check_frame(&mut self) {
+        let context = self.context();
+        let is_branch = [Reason::Exit as u32, Reason::Branch as u32].contains(&context.reason);
+        let stack = context.registers.get(usize::from(emit::RSP.0)).copied().unwrap_or(0);
+        // The C library has a thread's descriptor at the end of its stack, but for the first thread, above whose stack there is none.
+        // SAFETY: no preconditions.
+        let me = unsafe { libc::pthread_self() as u64 };
+        let end = if me > self.frame { me } else { u64::MAX };
+        if is_branch && (self.frame..end).contains(&stack) {
+            let (reason, argument) = (self.context().reason, self.context().argument);
+            let exit = self.tables.exit(argument).filter(|_| reason == Reason::Exit as u32);
+            refuse(exit.map_or(self.context().target, |exit| exit.target), Refusal::Left);
         }
     }
 
@@ -491,6 +522,7 @@ impl<S: Sink> Translator<S> {
         self.calls_out += 1;
         let context = self.context();
         let (reason, argument, target) = (context.reason, context.argument, context.target);
+        self.check_frame();
         if reason == Reason::Exit as u32 {
             let to = self.link(argument);
             self.context().target = to;
@@ -535,6 +567,12 @@ impl<S> Drop for Translator<S> {
     }
 }
 
+/// In the place of `pthread_exit`: the thread would end in the midst of its batch.
+unsafe extern "C" fn left() {
+    // SAFETY: translated code has called this native function.
+    refuse(unsafe { caller() } as u64, Refusal::Left);
+}
+
 /// Called by translated code, on the translator's stack.
 unsafe extern "C" fn handle<S: Sink>(context: *mut Context) {
     // SAFETY: the owner lives while its code runs, and waits for it.
@@ -544,65 +582,14 @@ unsafe extern "C" fn handle<S: Sink>(context: *mut Context) {
     }
 }
 
-/// Where code lies, for a person: the module's file and the offset in it, and the function.
-struct Code(u64);
-
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: all zero is a record of nothing, which the call fills in.
-        let info = unsafe {
-            let mut info: libc::Dl_info = core::mem::zeroed();
-            libc::dladdr(self.0 as *const _, &raw mut info);
-            info
-        };
-        let text = |text: *const c_char| {
-            // SAFETY: null, or a text of the loader's.
-            (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("?"))
-        };
-        write!(f, "{:#x}", self.0)?;
-        if let Some(file) = text(info.dli_fname) {
-            write!(f, ", {file}+{:#x}", self.0.wrapping_sub(info.dli_fbase as u64))?;
-        }
-        text(info.dli_sname).map_or(Ok(()), |name| write!(f, ", {name}"))
-    }
-}
-
-/// The program cannot go on: what it would do next cannot be captured.
-fn refuse(at: u64, why: Refusal) -> ! {
-    let mut bytes = [0; LONGEST];
-    peek(at, &mut bytes);
-    say(format_args!(
-        "a command of a durable state does at {} what cannot be captured ({why:?}; {bytes:02x?}): it ends here, and the state is as the last command has left it",
-        Code(at)
-    ));
-    // SAFETY: no preconditions.
-    unsafe { libc::abort() }
-}
-
-/// As above, for a system call that waits for a signal.
-fn refuse_wait(number: u64) -> ! {
-    say(format_args!(
-        "a command of a durable state waits for a signal by the system call {number}, and signals wait until the batch has ended: it ends here, and the state is as the last command has left it"
-    ));
-    // SAFETY: no preconditions.
-    unsafe { libc::abort() }
-}
-
-/// As above, for a system call.
-fn refuse_call(number: u64) -> ! {
-    say(format_args!(
-        "a command of a durable state makes the system call {number}, of which it is not known what it writes: it ends here, and the state is as the last command has left it"
-    ));
-    // SAFETY: no preconditions.
-    unsafe { libc::abort() }
-}
-
 #[cfg(test)]
 mod corpus;
 #[cfg(test)]
 mod differential;
 #[cfg(any(test, fuzzing))]
 mod executed;
+#[cfg(test)]
+mod refused;
 #[cfg(any(test, fuzzing))]
 mod rewritten;
 #[cfg(test)]

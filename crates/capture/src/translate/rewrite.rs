@@ -213,6 +213,7 @@ impl<D: Decode, S: Source> Rewriter<'_, D, S> {
                     }
                 }
                 Flow::SystemCall => {
+                    code.set_long_slot(DETAIL, next);
                     call_out(code, Reason::SystemCall, 0);
                     system_call(code, next);
                 }

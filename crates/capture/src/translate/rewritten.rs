@@ -254,8 +254,8 @@ impl Trial {
                 Flow::SystemCall => {
                     let count = code.bytes[code.at..].windows(2).take(128);
                     assert!(count.filter(|pair| *pair == [0x0f, 0x05]).count() >= 2);
-                    // The call out, a call and a jump; another call, a copy, two jumps; a far one.
-                    (0..5 + 6).for_each(|_| _ = code.next());
+                    // Where it returns to, the call out, a call and a jump; another call, a copy, two jumps; a far one.
+                    (0..2 + 5 + 6).for_each(|_| _ = code.next());
                     let child: Vec<_> = (0..CHILD_INSTRUCTIONS).map(|_| code.next()).collect();
                     assert_eq!(child.iter().filter(|one| one.code() == Code::Syscall).count(), 1);
                     assert_eq!(code.next().code(), Code::Jmp_rm64);

@@ -14,7 +14,9 @@ pub enum Call {
     Forks,
     /// It may take the code away that lies in these bytes.
     Unmaps(u64, u64),
-    /// It is not known, or would take the durable memory away.
+    /// It would take the durable memory away.
+    Takes,
+    /// It is not known.
     Refused,
 }
 
@@ -181,7 +183,7 @@ pub unsafe fn call(
     let _ = f;
     let Ok(number) = i64::try_from(number) else { return Call::Refused };
     let changes = |at: u64, bytes: u64| match window.has(at, bytes.max(1)) {
-        true => Call::Refused,
+        true => Call::Takes,
         false => Call::Unmaps(at, bytes),
     };
     match number {
@@ -278,7 +280,7 @@ pub unsafe fn call(
         }
         libc::SYS_mremap => {
             let (old, new) = (changes(a, b), changes(e, c));
-            return if new == Call::Refused { new } else { old };
+            return if new == Call::Takes { new } else { old };
         }
         libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => {
             return Call::Forks;
@@ -448,10 +450,10 @@ mod tests {
         for number in [libc::SYS_munmap, libc::SYS_mprotect, libc::SYS_madvise, libc::SYS_mmap] {
             let beside = told(number, [WINDOW - 4096, 4096, 0, 0, 0, 0]).0;
             assert_eq!(beside, Call::Unmaps(WINDOW - 4096, 4096));
-            assert_eq!(told(number, [WINDOW - 4096, 8192, 0, 0, 0, 0]).0, Call::Refused);
+            assert_eq!(told(number, [WINDOW - 4096, 8192, 0, 0, 0, 0]).0, Call::Takes);
         }
         let moved = [1 << 30, 4096, 4096, 3, WINDOW, 0];
-        assert_eq!(told(libc::SYS_mremap, moved).0, Call::Refused);
+        assert_eq!(told(libc::SYS_mremap, moved).0, Call::Takes);
     }
 
     #[test]
