@@ -2,8 +2,8 @@
 
 use crate::Refused;
 
-/// Functions of each kind, at most.
-const MOST: usize = 128;
+/// Functions of each kind, at most: ten allocators with all functions and operators.
+const MOST: usize = 320;
 
 /// See the head of this file. Both lists are looked through once for each block that is translated.
 pub struct Functions {

@@ -7,6 +7,7 @@
 //! - `cache`: memory for translated code.
 //! - `tables`: what was translated.
 //! - `functions`: what is not translated, or stands for something else.
+//! - `process`: the program's own code and memory.
 //! - `refusals`: what ends a command, in words.
 //! - `scatter`: what instructions write through a vector of addresses.
 //! - `signals`: those that wait meanwhile.
@@ -19,6 +20,7 @@ mod decode;
 mod emit;
 mod functions;
 mod modules;
+mod process;
 mod refusals;
 mod rewrite;
 mod scatter;
@@ -31,17 +33,17 @@ use core::ptr::NonNull;
 
 use spandrel_os::modules::{LIBC, Module};
 use spandrel_os::vm;
-use spandrel_pages::PAGE_BYTES;
 
 use crate::Refused;
 use cache::{ARENAS, Cache};
 use context::{Context, Reason, Segment};
-use decode::{Decoder, LONGEST};
+use decode::Decoder;
 use emit::Emitter;
 use functions::Functions;
 use modules::Ranges;
+use process::{Process, peek};
 use refusals::{Calls, refuse, refuse_call};
-use rewrite::{ATOMIC, Refusal, Rewriter, STACK, Source, Window};
+use rewrite::{ATOMIC, Refusal, Rewriter, STACK, Window};
 use scatter::{Layout, Scatter};
 use serial::Seen;
 pub use signals::Held;
@@ -56,43 +58,6 @@ const LOG_BYTES: usize = 1 << 16;
 const STACK_BYTES: usize = 8 << 20;
 /// Bytes below it that nothing may touch.
 const GUARD_BYTES: usize = 1 << 20;
-
-/// The code of this process.
-#[derive(Default)]
-struct Process {
-    /// The part of a module that was looked at last.
-    known: (u64, u64),
-    /// Code that was made at run time is translated too: in tests.
-    takes_all: bool,
-}
-
-impl Source for Process {
-    fn has_code(&mut self, at: u64) -> bool {
-        if !(self.known.0..self.known.1).contains(&at) {
-            self.known = modules::code_around(at).unwrap_or_default();
-        }
-        self.takes_all || self.known.1 != 0
-    }
-
-    fn bytes(&self, at: u64, into: &mut [u8; LONGEST], crosses: bool) -> usize {
-        if crosses {
-            return peek(at, into);
-        }
-        let len = LONGEST.min(PAGE_BYTES - at as usize % PAGE_BYTES);
-        // SAFETY: the program runs there next.
-        unsafe { into.as_mut_ptr().copy_from_nonoverlapping(at as *const u8, len) };
-        len
-    }
-}
-
-/// Reads the process's own memory, which may not be there: the number of bytes.
-fn peek(at: u64, into: &mut [u8]) -> usize {
-    let to = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    let from = libc::iovec { iov_base: at as *mut _, iov_len: into.len() };
-    // SAFETY: one local buffer, and one that the kernel looks at before it reads.
-    let read = unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) };
-    usize::try_from(read).unwrap_or(0)
-}
 
 /// Figures of a translator.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{Captured, Sizes};
+use spandrel_pages::PAGE_BYTES;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::prelude::v1::*;
