@@ -5,7 +5,7 @@ use std::process::Command;
 
 use spandrel_tests::Finished;
 use spandrel_tests::abi::abi_dir;
-use spandrel_tests::heap::{Program, built};
+use spandrel_tests::heap::{Program, built, compile};
 
 fn source(file: &str) -> PathBuf {
     abi_dir().join(file)
@@ -121,6 +121,35 @@ fn commands_allocate_in_the_state_by_whichever_allocator() {
     let program = Program::durable(&source("durable_translated.cc"), &[]);
     let done = program.job(&["allocate"]).env("LD_PRELOAD", built("libspandrel.so")).run();
     done.expect_ok();
+}
+
+/// Allocators whose functions are in no usual table of symbols, or in a version that is hidden.
+#[test]
+fn functions_of_an_odd_allocator_are_found() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let versions = folder.path().join("versions");
+    std::fs::write(&versions, "GLIBC_2.2.5 { }; GLIBC_2.16 { };").expect("a script");
+    let versions = format!("-Wl,--version-script={}", versions.display());
+    let ways: [&[&str]; 3] = [&["-Wl,--hash-style=sysv"], &["-DHIDDEN", &versions], &["-DCHOSEN"]];
+    let file = source("odd_allocator.c");
+    // A state is that of a program with one of them.
+    let program = || Program::durable(&source("durable_translated.cc"), &[]);
+    for (number, way) in ways.into_iter().enumerate() {
+        let library = folder.path().join(format!("odd{number}.so"));
+        let files = [file.to_str().unwrap(), "-o", library.to_str().unwrap()];
+        let flags = ["-O1", "-fno-builtin", "-shared", "-fPIC"];
+        compile("cc", &[&flags, way, &files[..]].concat());
+        let done = program().job(&["allocate"]).env("LD_PRELOAD", &library).run();
+        done.expect_ok();
+    }
+    // The C library's own, whose functions have hidden versions.
+    let debug = "libc_malloc_debug.so.0";
+    let folders = ["/lib/x86_64-linux-gnu", "/usr/lib64"];
+    if folders.iter().any(|folder| Path::new(folder).join(debug).exists()) {
+        let program = program();
+        let job = program.job(&["allocate"]).env("LD_PRELOAD", debug);
+        job.env("GLIBC_TUNABLES", "glibc.malloc.check=3").run().expect_ok();
+    }
 }
 
 #[test]

@@ -17,10 +17,17 @@ pub const ARGUMENT: u32 = 44;
 pub const CALLOUT: u32 = 48;
 pub const NATIVE_RETURN: u32 = 64;
 pub const STRING: u32 = 112;
+/// What else a callout is told; and a place for what the translator computes.
+pub const DETAIL: u32 = 120;
+/// The mask of signals that the program sees.
+pub const MASK: u32 = 256;
 /// Where the table of indirect branches begins.
 pub const BRANCHES: u32 = 8192;
 /// Entries of that table, by the low bits of an address.
 pub const BRANCH_COUNT: usize = 1 << 16;
+
+/// Bytes of the state that the processor saves, at most.
+pub const STATE_BYTES: usize = 4096;
 
 /// Why the program has left translated code.
 #[repr(u32)]
@@ -36,6 +43,8 @@ pub enum Reason {
     SystemCall = 3,
     /// A repeated string instruction follows; the argument is the bytes of an element.
     String = 4,
+    /// An instruction follows that writes through a vector of addresses, which the argument and the detail tell of.
+    Scatter = 5,
 }
 
 /// An entry of the table of indirect branches.
@@ -72,12 +81,15 @@ pub struct Context {
     done: u64,
     /// What notes a repeated string instruction.
     string: u64,
-    _rest: u64,
+    /// What else the program has called out for.
+    pub detail: u64,
     /// General registers by their numbers.
     pub registers: [u64; 16],
-    _gap: [u8; 768],
+    /// The mask of signals that the program sees: the kernel's has more while translated code runs.
+    pub mask: u64,
+    _gap: [u8; 760],
     /// The rest of the processor's state.
-    state: [u8; 4096],
+    pub state: [u8; STATE_BYTES],
     _end: [u8; 3072],
     pub branches: [Branch; BRANCH_COUNT],
 }
@@ -91,7 +103,9 @@ const _: () = {
     assert!(core::mem::offset_of!(Context, native_return) == NATIVE_RETURN as usize);
     assert!(core::mem::offset_of!(Context, done) == 104);
     assert!(core::mem::offset_of!(Context, string) == STRING as usize);
+    assert!(core::mem::offset_of!(Context, detail) == DETAIL as usize);
     assert!(core::mem::offset_of!(Context, registers) == 128);
+    assert!(core::mem::offset_of!(Context, mask) == MASK as usize);
     assert!(core::mem::offset_of!(Context, state) == 1024);
     assert!(core::mem::offset_of!(Context, branches) == BRANCHES as usize);
 };
