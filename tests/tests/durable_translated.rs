@@ -163,6 +163,31 @@ fn jumps_and_exceptions_stay_within_a_command_or_end_the_process() {
     assert_eq!(number_behind("count", &after), count);
 }
 
+/// `/lib64/ld-linux-x86-64.so.2 ./program`: it is this program that is started again, with all arguments.
+#[test]
+fn a_program_that_is_an_argument_of_its_loader_is_started_again() {
+    let loader = "/lib64/ld-linux-x86-64.so.2";
+    if !Path::new(loader).exists() {
+        return;
+    }
+    let program = Program::durable(&source("durable_translated.cc"), &[]);
+    for options in [&[][..], &["--argv0", "another name"]] {
+        for what in ["jump", "open"] {
+            let mut job = spandrel_tests::Job::new(loader);
+            for option in options {
+                job = job.arg(option);
+            }
+            let done = job
+                .arg(program.path())
+                .arg(program.heaps().join("heap"))
+                .arg(what)
+                .run()
+                .expect_ok();
+            assert!(what == "jump" || number_behind("count", &done) > 5, "{done}");
+        }
+    }
+}
+
 #[test]
 fn another_program_or_other_addresses_are_refused() {
     let file = source("durable_translated.cc");

@@ -61,6 +61,17 @@ impl Module {
         find(|_| true)
     }
 
+    /// Whether the program was started as an argument of its loader (`/lib64/ld-linux-x86-64.so.2 ./program`): what the kernel calls the running file is the loader then.
+    pub fn is_an_argument() -> bool {
+        // The kernel has loaded no loader for the file that it has started, and the program needs one.
+        // SAFETY: reads a value of the process; the headers of a loaded file are mapped as long as it is.
+        let (loader, headers) = unsafe {
+            (libc::getauxval(libc::AT_BASE), Self::program().map(|program| &*program.headers))
+        };
+        let has_loader = |header: &libc::Elf64_Phdr| header.p_type == libc::PT_INTERP;
+        loader == 0 && headers.is_some_and(|headers| headers.iter().any(has_loader))
+    }
+
     /// Calls `see` with each file, the program first. `see` must not load or unload one.
     pub fn each(see: &mut dyn FnMut(&Self)) {
         find(|module| {

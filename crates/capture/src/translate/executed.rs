@@ -171,6 +171,7 @@ pub struct Machine {
     window: usize,
     room: usize,
     used: usize,
+    /// What each program begins with.
     pub first: Box<State>,
     /// Instructions that ran; bytes of the window that they have changed.
     pub instructions: u64,

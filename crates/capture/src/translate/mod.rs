@@ -56,7 +56,9 @@ pub use context::caller;
 const LOG_BYTES: usize = 1 << 16;
 /// Bytes of the stack that the translator runs on: as many as a program's own has, as handlers of signals may run there. Pages that are not used take no memory.
 const STACK_BYTES: usize = 8 << 20;
-/// Bytes below it that nothing may touch.
+/// Bytes of a program's stack that are taken into account, at most.
+const MOST_STACK: u64 = 64 << 20;
+/// Bytes below the translator's that nothing may touch.
 const GUARD_BYTES: usize = 1 << 20;
 
 /// Figures of a translator.
@@ -475,6 +477,8 @@ impl<S: Sink> Translator<S> {
         // SAFETY: no preconditions.
         let me = unsafe { libc::pthread_self() as u64 };
         let end = if me > self.frame { me } else { u64::MAX };
+        // Where the command was called on a stack of the program's own making, others may lie above it.
+        let end = end.min(self.frame.saturating_add(MOST_STACK));
         if is_branch && (self.frame..end).contains(&stack) {
             let (reason, argument) = (self.context().reason, self.context().argument);
             let exit = self.tables.exit(argument).filter(|_| reason == Reason::Exit as u32);
