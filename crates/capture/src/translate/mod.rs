@@ -193,8 +193,11 @@ impl<S: Sink> Translator<S> {
         };
         translator.context().log = translator.log_start();
         translator.context().clear_branches();
-        let has_room = translator.cache.room(context::after(), rewrite::MOST_BYTES).is_some();
-        if has_room && decode::has_instructions() { Ok(translator) } else { Err(Refused::Code) }
+        // A command runs code of the program and of libraries, which lie far from each other. Where the kernel refuses memory later on, a command cannot go on.
+        for near in [context::after(), modules::entry()] {
+            translator.cache.room(near, rewrite::MOST_BYTES)?;
+        }
+        if decode::has_instructions() { Ok(translator) } else { Err(Refused::Code) }
     }
 
     fn context(&mut self) -> &mut Context {
@@ -371,7 +374,7 @@ impl<S: Sink> Translator<S> {
 
     fn translate(&mut self, at: u64) -> Result<u64, Refusal> {
         let from = self.functions.instead_of(at);
-        let room = self.cache.room(from, rewrite::MOST_BYTES).ok_or(Refusal::Full)?;
+        let room = self.cache.room(from, rewrite::MOST_BYTES).map_err(|_| Refusal::Full)?;
         self.changes += 1;
         let (start, address) = (room.start, room.address);
         let mut code = Emitter::new(room.bytes, address);
