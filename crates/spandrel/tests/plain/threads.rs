@@ -223,3 +223,35 @@ pub fn what_other_threads_store_for_an_undone_command_is_undone() {
     db.close().unwrap();
     assert!(open(&path, Row::default).read(|row| row.all.iter().all(|number| *number == 1)));
 }
+
+/// What a thread has that a command begins, dropped after the command has seen the thread's end.
+struct Late(std::sync::Arc<Vec<u64>>);
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(self.0.iter().all(|number| *number == 3));
+    }
+}
+
+thread_local! {
+    static LATE: std::cell::RefCell<Option<Late>> = const { std::cell::RefCell::new(None) };
+}
+
+pub fn threads_of_an_undone_command_have_ended() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let db = made(&directory.path().join("state"));
+    let panics = || {
+        db.write(|_| {
+            let numbers = std::sync::Arc::new(vec![3; 1 << 20]);
+            std::thread::scope(|scope| {
+                scope.spawn(|| LATE.set(Some(Late(numbers.clone()))));
+            });
+            panic!("on purpose");
+        })
+    };
+    let outcome: Result<Result<(), _>, _> = catch_unwind(AssertUnwindSafe(panics));
+    assert!(outcome.is_err());
+    db.write(|row| row.all.fill(1)).unwrap();
+    db.close().unwrap();
+}
