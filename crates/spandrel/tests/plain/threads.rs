@@ -253,5 +253,7 @@ pub fn threads_of_an_undone_command_have_ended() {
     let outcome: Result<Result<(), _>, _> = catch_unwind(AssertUnwindSafe(panics));
     assert!(outcome.is_err());
     db.write(|row| row.all.fill(1)).unwrap();
+    // A thread that has not ended does so now.
+    std::thread::sleep(std::time::Duration::from_millis(60));
     db.close().unwrap();
 }
