@@ -234,7 +234,7 @@ pub fn threads_of_an_undone_command_have_ended() {
             // As threads of the standard library do, it goes on for a moment when it is done for the command.
             std::thread::spawn(move || {
                 tells.store(true, SeqCst);
-                std::thread::sleep(Duration::from_millis(20));
+                std::thread::sleep(Duration::from_millis(4));
                 if own.len() != 1 << 20 || own.iter().any(|number| *number != 3) {
                     std::process::abort();
                 }

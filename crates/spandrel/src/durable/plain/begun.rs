@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use spandrel_os::clock;
 
 /// How long the end of threads is waited for. One that goes on is no such thread: a command must not begin it.
-const LONGEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_millis(10);
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_micros(50);
 /// Names of threads of this library begin so.
