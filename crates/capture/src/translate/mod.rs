@@ -22,6 +22,7 @@ mod functions;
 mod modules;
 mod process;
 mod refusals;
+mod restartable;
 mod rewrite;
 mod scatter;
 mod serial;

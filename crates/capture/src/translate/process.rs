@@ -4,6 +4,7 @@ use spandrel_pages::PAGE_BYTES;
 
 use super::decode::LONGEST;
 use super::modules;
+use super::restartable;
 use super::rewrite::Source;
 
 /// The code of this process.
@@ -31,6 +32,10 @@ impl Source for Process {
         // SAFETY: the program runs there next.
         unsafe { into.as_mut_ptr().copy_from_nonoverlapping(at as *const u8, len) };
         len
+    }
+
+    fn has_sequence(&self, at: u64) -> bool {
+        restartable::is_descriptor(at)
     }
 }
 
