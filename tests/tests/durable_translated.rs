@@ -219,3 +219,12 @@ fn another_program_or_other_addresses_are_refused() {
     assert!(said.contains("of a library, which lies elsewhere in the next process"), "{done}");
     program.ends_well(&["open"]);
 }
+
+/// What the C library unmaps for a child lies between the libraries whose code is translated; that code stays, and no memory for code is used up.
+#[test]
+fn commands_run_other_programs_again_and_again() {
+    let program = Program::durable(&source("durable_children.cc"), &["-std=c++17"]);
+    for end in [100, 200] {
+        assert_eq!(program.job(&["100"]).run().expect_ok().out(), format!("{end}\n"));
+    }
+}

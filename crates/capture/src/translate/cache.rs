@@ -165,14 +165,15 @@ impl Cache {
     /// Forgets all code, and where it lay: other modules may need the arenas.
     pub fn clear(&mut self) {
         let arenas = core::mem::take(&mut self.arenas);
-        if self.is_kept {
+        // Code that is made from now on is in other parts.
+        if core::mem::take(&mut self.is_kept) {
             core::mem::forget(arenas);
             // Its parts stay as they are.
             self.file = None;
         }
     }
 
-    /// Has the code that there is be there for ever.
+    /// Has the code that there is by now be there for ever.
     pub fn keep(&mut self) {
         self.is_kept = true;
     }

@@ -16,6 +16,14 @@ pub struct Process {
     pub takes_all: bool,
 }
 
+impl Process {
+    /// The part of a module that has the code at an address, which was looked at last; where it lies in none, its bytes.
+    pub fn around(&self, at: u64, bytes: u64) -> (u64, u64) {
+        let (from, end) = self.known;
+        if (from..end).contains(&at) { self.known } else { (at, at.saturating_add(bytes)) }
+    }
+}
+
 impl Source for Process {
     fn has_code(&mut self, at: u64) -> bool {
         if !(self.known.0..self.known.1).contains(&at) {
