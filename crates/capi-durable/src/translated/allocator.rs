@@ -168,7 +168,12 @@ pub unsafe extern "C" fn realloc(object: *mut c_void, size: usize) -> *mut c_voi
                 free(object);
                 ptr::null_mut()
             }
-            Owner::State(arena) => of(arena.realloc(address, size)),
+            Owner::State(arena) => match arena.realloc(address, size) {
+                Err(spandrel_pheap::Error::Foreign(_) | spandrel_pheap::Error::DoubleFree(_)) => {
+                    crate::failure::end("realloc of what is no object of the command's state")
+                }
+                made => of(made),
+            },
             Owner::Gone => no_memory(),
         }
     }

@@ -15,7 +15,7 @@ pub const ARENAS: usize = 4;
 /// How far code may be from the code that it translates, so that operands relative to the instruction pointer reach theirs: 2 GiB, less what a module may be long.
 const REACH: u64 = (1 << 31) - (256 << 20);
 /// Steps by which a free place is looked for.
-const STEP: u64 = 64 << 20;
+const STEP: u64 = ARENA_BYTES as u64;
 
 /// Executable memory.
 struct Arena {
