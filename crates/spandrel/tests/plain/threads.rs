@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use spandrel::durable::Plain;
+use spandrel::durable::{Options, Plain, Stores};
 
 use crate::children::child;
 use crate::states::{is_translated, open, options};
@@ -85,15 +85,15 @@ fn fill_awake(row: &mut [u64]) {
     }
 }
 
-fn made(path: &Path) -> Plain<Row> {
-    let db = Plain::open(path, options().log_size(1 << 16), Row::default).unwrap();
+fn made(path: &Path, options: Options) -> Plain<Row> {
+    let db = Plain::open(path, options.log_size(1 << 16), Row::default).unwrap();
     db.write(|row| row.all = vec![1; LEN]).unwrap();
     db
 }
 
 /// What a child does: it ends without closing the state, but for the last kind.
 pub fn run(path: &Path, kind: &str) {
-    let db = made(path);
+    let db = made(path, options());
     match kind {
         "begun" => {
             let fill = |row: &mut Row| {
@@ -192,10 +192,17 @@ pub fn what_is_stored_unseen_is_durable_later() {
 }
 
 pub fn what_other_threads_store_for_an_undone_command_is_undone() {
+    std::thread::spawn(work_awake);
+    std::thread::spawn(|| SLEEPER.work());
+    for options in [options(), Options::new().stores(Stores::Verified)] {
+        undone_with(options);
+    }
+}
+
+fn undone_with(options: Options) {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("state");
-    let db = made(&path);
-    std::thread::spawn(work_awake);
+    let db = made(&path, options);
     // The last one is known by those before.
     for kind in ["begun", "woken", "awake"] {
         let panics = || {
@@ -212,9 +219,6 @@ pub fn what_other_threads_store_for_an_undone_command_is_undone() {
                 panic!("on purpose");
             })
         };
-        if kind == "woken" {
-            std::thread::spawn(|| SLEEPER.work());
-        }
         let outcome: Result<Result<(), _>, _> = catch_unwind(AssertUnwindSafe(panics));
         assert!(outcome.is_err());
         assert!(db.read(|row| row.all.iter().all(|number| *number == 1)), "{kind}");
@@ -226,7 +230,7 @@ pub fn what_other_threads_store_for_an_undone_command_is_undone() {
 
 pub fn threads_of_an_undone_command_have_ended() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-    let db = made(&directory.path().join("state"));
+    let db = made(&directory.path().join("state"), options());
     let panics = || {
         db.write(|_| {
             let (numbers, is_done) = (Arc::new(vec![3; 1 << 20]), Arc::new(AtomicBool::new(false)));
