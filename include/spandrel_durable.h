@@ -28,7 +28,7 @@
  *
  * All threads may use a state at once, but for spandrel_durable_close. A process may have several states open, 64 at most;
  * of those with translated commands some thirty, as memory for code within 2 GiB of the libraries' own ends (ENOMEM). A thread that calls these
- * functions has a stack of 128 KiB at least.
+ * functions has a stack of 128 KiB and what the deepest command of any thread needs, or 512 KiB to open a state. It is not cancelled meanwhile.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */

@@ -245,3 +245,26 @@ fn wrong_frees_of_a_command_end_the_process() {
         assert_eq!(program.job(&[]).run().expect_ok().out(), format!("{}\n", before + 1));
     }
 }
+
+/// Also what another thread has stored for it, which the translated code knows nothing of.
+#[test]
+fn a_refused_command_leaves_nothing_of_other_threads() {
+    for stores in ["1", "2"] {
+        Program::durable(&source("durable_outside.cc"), &["-std=c++17"])
+            .job(&[stores])
+            .run()
+            .expect_ok();
+    }
+}
+
+/// Cancellation waits for the end of a command: the state goes on.
+#[test]
+fn cancelled_threads_leave_the_state_to_others() {
+    for stores in ["0", "1"] {
+        for kind in ["deferred", "at-once"] {
+            let program = Program::durable(&source("durable_cancelled.c"), &[]);
+            let done = program.job(&[stores, kind]).run().expect_ok();
+            assert!(["2\n", "3\n"].contains(&&*done.out()), "{done}");
+        }
+    }
+}

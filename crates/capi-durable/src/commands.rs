@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use crate::cancellation;
 use crate::current::{self, Kind, Outside};
 use crate::failure::{self, Failure};
 use crate::handle::{SpandrelDurable, known};
@@ -64,7 +65,7 @@ pub unsafe extern "C" fn spandrel_durable_read(
         let result = known.open()?.db.read(|_| unsafe { call.run(Kind::Read) });
         if result < 0 { Err(Failure::Refused(result)) } else { Ok(result) }
     };
-    failure::count(read())
+    cancellation::held(|| failure::count(read()))
 }
 
 /// Runs a command that writes, and returns when its effects are durable: what the command returned, or -1. See the header.
@@ -89,7 +90,7 @@ pub unsafe extern "C" fn spandrel_durable_write(
         });
         outcome?
     };
-    failure::count(write())
+    cancellation::held(|| failure::count(write()))
 }
 
 /// Calls a function, whose allocations are the process's also within a command: what the function returned. See the header.

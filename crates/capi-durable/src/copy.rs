@@ -4,6 +4,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use crate::cancellation;
 use crate::current;
 use crate::failure::{self, Failure};
 use crate::handle::{SpandrelDurable, known};
@@ -31,5 +32,5 @@ pub unsafe extern "C" fn spandrel_durable_copy(
         known.check_process()?;
         known.open()?.db.copy(path).map_err(Failure::from)
     };
-    failure::number_in(copy(), path)
+    cancellation::held(|| failure::number_in(copy(), path))
 }

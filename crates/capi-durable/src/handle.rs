@@ -13,7 +13,7 @@ use crate::commands::{Call, Command};
 use crate::current::{self, Kind};
 use crate::failure::{self, Failure};
 use crate::options::{self, SpandrelDurableOptions};
-use crate::{regions, translated};
+use crate::{cancellation, regions, translated};
 
 /// An open state. Its address is what C has.
 pub struct SpandrelDurable {
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn spandrel_durable_open(
         });
         opened.map(|(handle, ())| handle)
     };
-    failure::opened(open(), path)
+    cancellation::held(|| failure::opened(open(), path))
 }
 
 /// Opens a state that was recovered, in a new handle. `init` ends the first batch, and gives what the caller is to have.
@@ -173,5 +173,5 @@ pub unsafe extern "C" fn spandrel_durable_close(handle: *mut SpandrelDurable) ->
         let open = handle.db.take().ok_or(Failure::Nested)?;
         open.db.close().map_err(Failure::from)
     };
-    failure::number(close())
+    cancellation::held(|| failure::number(close()))
 }

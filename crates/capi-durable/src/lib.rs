@@ -11,6 +11,7 @@
 //!
 //! This room must never know how a state is laid out, nor how it becomes durable.
 
+mod cancellation;
 mod commands;
 mod copy;
 mod current;

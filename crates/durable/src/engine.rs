@@ -249,7 +249,7 @@ impl<'a> Engine<'a> {
     /// # Safety
     /// As for [`Engine::end_batch`].
     pub unsafe fn note_all(&self, memory: &Memory) {
-        if memory.notes().how() == How::Translated && self.front.await_applied().is_ok() {
+        if memory.notes().how().is_translated() && self.front.await_applied().is_ok() {
             // SAFETY: promised by the caller.
             unsafe { self.note_differences(memory, 0..memory.bytes(), true) };
         }
@@ -309,7 +309,9 @@ impl<'a> Engine<'a> {
         unsafe {
             self.note_others(memory);
             // Threads that store for commands without a system call may have done so for these.
-            if self.has_told || memory.notes().has_met() {
+            // Where all is compared with a copy, no page is watched for them.
+            let is_verified = memory.notes().how() == How::Verified;
+            if self.has_told || memory.notes().has_met() || is_verified {
                 self.note_all(memory);
             }
             self.take_runs(memory);
