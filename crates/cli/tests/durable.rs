@@ -285,3 +285,25 @@ fn a_program_whose_commands_note_all_is_told_from_another() {
     assert!(!output.status.success());
     says(&output, output.status.code().unwrap(), "no-such-program");
 }
+
+/// What a program's states tell lies in a temporary directory meanwhile.
+#[test]
+fn a_verification_that_is_interrupted_leaves_nothing() {
+    use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+    let place = tempfile::tempdir().unwrap();
+    let entries = || std::fs::read_dir(place.path()).unwrap().count();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+    command.args(["durable", "verify", "--", "sh", "-c", "echo begun; exec sleep 100"]);
+    // As a terminal does it: the signal is one to all processes of the group.
+    command.env("TMPDIR", place.path()).process_group(0).stdout(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    let out = child.stdout.take().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).unwrap();
+    assert_eq!((line.as_str(), entries()), ("begun\n", 1));
+    // SAFETY: the group is that of the child, which is not waited for yet.
+    assert_eq!(unsafe { libc::kill(-child.id().cast_signed(), libc::SIGINT) }, 0);
+    let status = child.wait().unwrap();
+    assert!(status.code().is_some() || status.signal() == Some(libc::SIGINT), "{status}");
+    assert_eq!(entries(), 0);
+}

@@ -66,6 +66,14 @@ impl Translated {
         self.0.replace(pairs).map_err(error_of)
     }
 
+    /// Has the calls of functions be remembered; see [`Translator::remember`].
+    ///
+    /// # Errors
+    /// As for [`Translated::replace`].
+    pub fn remember(&mut self, functions: &[(usize, u32)]) -> Result<(), Error> {
+        self.0.remember(functions).map_err(error_of)
+    }
+
     /// Runs `work` in the batch that the calling thread runs. It does not unwind.
     pub fn run<R>(&mut self, work: impl FnOnce() -> R) -> R {
         // The kernel does not know a restartable sequence again that was translated.

@@ -7,6 +7,7 @@
 
 mod allocator;
 mod functions;
+mod owner;
 mod program;
 
 use spandrel::durable::Arena;
@@ -28,11 +29,12 @@ pub unsafe fn begin(arena: &Arena) -> Result<(), Failure> {
     // SAFETY: promised by the caller.
     unsafe { program::check(arena, is_translated)? };
     if is_translated {
-        let (native, replaced) = functions::all();
+        let functions::Functions { native, replaced, remembered } = functions::all();
         // SAFETY: promised by the caller.
         unsafe {
             memory.notes().translate(memory.reserved(), &native)?;
             memory.notes().replace(&replaced)?;
+            memory.notes().remember(&remembered)?;
         }
     }
     Ok(())

@@ -17,6 +17,8 @@ pub const ARGUMENT: u32 = 44;
 pub const CALLOUT: u32 = 48;
 pub const NATIVE_RETURN: u32 = 64;
 pub const STRING: u32 = 112;
+/// The stack pointer when a native function is called: its return address lies below.
+pub const NATIVE_STACK: u32 = 256;
 /// Where the table of indirect branches begins.
 pub const BRANCHES: u32 = 8192;
 /// Entries of that table, by the low bits of an address.
@@ -36,6 +38,34 @@ pub enum Reason {
     SystemCall = 3,
     /// A repeated string instruction follows; the argument is the bytes of an element.
     String = 4,
+    /// A function begins whose calls are remembered; the argument is its kind.
+    Call = 5,
+}
+
+/// Calls that are remembered: the innermost ones.
+const CALLS: usize = 16;
+
+/// A call of a function that is remembered; see [`Translator::remember`](super::Translator::remember).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[repr(C)]
+pub struct RememberedCall {
+    /// Where its return address lies.
+    pub slot: usize,
+    /// Its return address.
+    pub back: usize,
+    /// What the function was remembered with.
+    pub kind: usize,
+    /// The function's first argument.
+    pub first: usize,
+}
+
+impl RememberedCall {
+    /// False: the function has returned, and its return address is not there any more.
+    pub fn may_be_under_way(&self) -> bool {
+        let mut word = [0; size_of::<usize>()];
+        super::peek(self.slot as u64, &mut word) == word.len()
+            && usize::from_ne_bytes(word) == self.back
+    }
 }
 
 /// An entry of the table of indirect branches.
@@ -75,7 +105,11 @@ pub struct Context {
     _rest: u64,
     /// General registers by their numbers.
     pub registers: [u64; 16],
-    _gap: [u8; 768],
+    native_stack: u64,
+    /// How many calls are remembered, and these, from the outermost to the innermost one.
+    call_count: u64,
+    calls: [RememberedCall; CALLS],
+    _gap: [u8; 240],
     /// The rest of the processor's state.
     state: [u8; 4096],
     _end: [u8; 3072],
@@ -92,6 +126,7 @@ const _: () = {
     assert!(core::mem::offset_of!(Context, done) == 104);
     assert!(core::mem::offset_of!(Context, string) == STRING as usize);
     assert!(core::mem::offset_of!(Context, registers) == 128);
+    assert!(core::mem::offset_of!(Context, native_stack) == NATIVE_STACK as usize);
     assert!(core::mem::offset_of!(Context, state) == 1024);
     assert!(core::mem::offset_of!(Context, branches) == BRANCHES as usize);
 };
@@ -300,6 +335,31 @@ impl Context {
         core::mem::take(&mut self.done) != 0
     }
 
+    /// Forgets all calls: another thread may run next, on another stack.
+    pub fn clear_calls(&mut self) {
+        self.call_count = 0;
+    }
+
+    /// Remembers a call that has just begun. Calls that have returned are forgotten: a later one has its return address where theirs was, or above.
+    pub fn remember(&mut self, call: RememberedCall) {
+        let known = self.calls.get(..self.call_count as usize).unwrap_or(&[]);
+        // A function that another one jumps to has the other one's return address: it is a part of it.
+        if known.last().is_some_and(|last| (last.slot, last.back) == (call.slot, call.back)) {
+            return;
+        }
+        let live = known.iter().take_while(|known| known.slot > call.slot).count();
+        let count = if live < CALLS {
+            live
+        } else {
+            self.calls.rotate_left(1);
+            CALLS - 1
+        };
+        if let Some(place) = self.calls.get_mut(count) {
+            *place = call;
+        }
+        self.call_count = count as u64 + 1;
+    }
+
     /// Whether repeated string instructions go downwards: the direction flag, at the last callout.
     pub fn goes_down(&self) -> bool {
         self.flags & (1 << 10) != 0
@@ -374,6 +434,39 @@ pub unsafe fn caller() -> usize {
         );
     }
     at
+}
+
+/// The context of the calling thread.
+///
+/// # Safety
+/// As for [`caller`].
+unsafe fn this<'a>() -> &'a Context {
+    let at: *const Context;
+    // SAFETY: the segment is a context, as the caller promises; the word has its own address.
+    unsafe {
+        asm!("mov {at}, qword ptr gs:[56]", at = out(reg) at, options(readonly, nostack, preserves_flags));
+        &*at
+    }
+}
+
+/// Where the return address lies of the native function that translated code has called. It is the translator's own; that of the program is [`caller`].
+///
+/// # Safety
+/// As for [`caller`].
+pub unsafe fn native_slot() -> usize {
+    // SAFETY: promised by the caller.
+    unsafe { this() }.native_stack as usize - size_of::<usize>()
+}
+
+/// The calls of remembered functions that may not have returned, from the outermost to the innermost one. One that has returned is among them as long as nothing has taken the
+/// place of its return address: a trace of the stack tells.
+///
+/// # Safety
+/// As for [`caller`], and the native function does not return meanwhile.
+pub unsafe fn remembered<'a>() -> &'a [RememberedCall] {
+    // SAFETY: promised by the caller.
+    let this = unsafe { this() };
+    this.calls.get(..this.call_count as usize).unwrap_or(&[])
 }
 
 /// Runs translated code as a function.

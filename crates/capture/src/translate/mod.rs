@@ -41,7 +41,7 @@ use serial::Seen;
 use system::Call;
 use tables::Tables;
 
-pub use context::caller;
+pub use context::{RememberedCall, caller, native_slot, remembered};
 
 /// Bytes of the log of writes: its end is a multiple of this, and all of it lies before that.
 const LOG_BYTES: usize = 1 << 16;
@@ -255,6 +255,15 @@ impl<S: Sink> Translator<S> {
         self.functions.replace(pairs)
     }
 
+    /// Has the calls of functions of the program, of which nothing was translated yet, be remembered: a native function that is called within one finds it by [`remembered`],
+    /// with the number that stands beside the function here.
+    ///
+    /// # Errors
+    /// [`Refused::Size`]: there are too many.
+    pub fn remember(&mut self, functions: &[(usize, u32)]) -> Result<(), Refused> {
+        self.functions.remember(functions)
+    }
+
     /// Runs a function with its argument, and notes what it writes.
     ///
     /// # Safety
@@ -262,6 +271,7 @@ impl<S: Sink> Translator<S> {
     pub unsafe fn run(&mut self, function: unsafe extern "C" fn(*mut ()), argument: *mut ()) {
         let before = Segment::now();
         self.context().owner = &raw mut *self as u64;
+        self.context().clear_calls();
         let unloaded = modules::unloaded();
         if core::mem::take(&mut self.is_stale) || unloaded != self.unloaded {
             self.unloaded = unloaded;
@@ -366,6 +376,9 @@ impl<S: Sink> Translator<S> {
         let lookup = self.lookups.iter().find(|lookup| lookup.0 == start);
         let lookup = lookup.map_or(0, |(_, code)| *code);
         let to = code.here();
+        if let Some(kind) = self.functions.kind_of(from) {
+            rewrite::call_out(&mut code, Reason::Call, kind);
+        }
         if self.functions.is_native(from) {
             rewrite::native(&mut code, from, lookup);
         } else {
@@ -453,6 +466,11 @@ impl<S: Sink> Translator<S> {
             // In the order of the stores.
             self.drain_log();
             self.system_call();
+        } else if reason == Reason::Call as u32 {
+            let (slot, first) = (context.registers[4] as usize, context.registers[7] as usize);
+            // SAFETY: a function has just been called: its return address is the last word of the stack.
+            let back = unsafe { *(slot as *const usize) };
+            context.remember(RememberedCall { slot, back, kind: argument as usize, first });
         } else if reason == Reason::String as u32 {
             self.drain_log();
             let context = self.context();

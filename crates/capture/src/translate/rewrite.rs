@@ -7,8 +7,8 @@
 //! - A write is in the log before it is done.
 
 use super::context::{
-    ARGUMENT, BRANCHES, CALLOUT, LOG, NATIVE_RETURN, RAX_PLACE, RCX_PLACE, RDX_PLACE, REASON,
-    Reason, STRING, TARGET,
+    ARGUMENT, BRANCHES, CALLOUT, LOG, NATIVE_RETURN, NATIVE_STACK, RAX_PLACE, RCX_PLACE, RDX_PLACE,
+    REASON, Reason, STRING, TARGET,
 };
 use super::decode::{
     Decode, Decoded, Flow, LONGEST, MOST_WRITES, MOST_WRITTEN, Operand, Unknown, Write,
@@ -354,7 +354,7 @@ fn at_of(register: Gpr, displacement: u16) -> Place {
 }
 
 /// Calls out, and goes on behind it.
-fn call_out(code: &mut Emitter<'_>, reason: Reason, argument: u32) {
+pub fn call_out(code: &mut Emitter<'_>, reason: Reason, argument: u32) {
     /// Bytes of the two instructions that set the target, and of those that follow them.
     const BYTES: u64 = 2 * 12 + 2 * 12 + 8;
     let back = code.here() + BYTES;
@@ -423,6 +423,7 @@ pub fn native(code: &mut Emitter<'_>, function: u64, lookup: u64) {
     // pop rcx
     code.raw(&[0x59]);
     code.save(NATIVE_RETURN, RCX);
+    code.save(NATIVE_STACK, RSP);
     code.load(RCX, RCX_PLACE);
     // call [rip + 2]; jmp over the address
     code.raw(&[0xff, 0x15, 2, 0, 0, 0, 0xeb, 8]);
