@@ -20,7 +20,7 @@ help:
 	@echo 'make run      set up, build, and show real programs on Spandrel beside the system allocator'
 	@echo 'make test     set up, and pass all tests'
 	@echo 'make tsan     the tests of several threads under the thread sanitizer (nightly compiler)'
-	@echo 'make soak     heaps and durable states are killed 10,000 times, a million crash images, all faults of the disk, code translated at random (two hours)'
+	@echo 'make soak     heaps and durable states are killed 10,000 times, a million crash images, all faults of the disk in Rust and C, code translated at random (two hours)'
 	@echo 'make build    the libraries, the command and the benchmarks'
 	@echo 'make bench    Spandrel beside every allocator that is installed (two hours; see spandrel bench --help)'
 	@echo 'make world    servers, interpreters, data systems and desktop programs, and their memory at rest (an hour, 2 GB of packages)'
@@ -112,6 +112,7 @@ soak:
 	SPANDREL_SOAK=10 cargo test --locked --release -p spandrel-capture --lib -- --nocapture second:: rewritten:: executed:: strings::
 	SPANDREL_SOAK=10000 cargo test --locked -p spandrel-kvserver --test histories -- --nocapture
 	SPANDREL_SOAK=2500 cargo test --locked -p spandrel-tests --test durable_abi -- --nocapture kills_leave
+	SPANDREL_SOAK=1 cargo test --locked -p spandrel-tests --test durable_faults -- --nocapture
 
 peers: setup-bench
 	$(MAKE) -C bench/peers

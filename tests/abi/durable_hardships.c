@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
+#include <time.h>
 
 static char *kept;
 
@@ -37,6 +37,7 @@ static int calls(spandrel_durable *db, void *argument) {
     return 0;
 }
 
+// A signal of the kind that does not wait for the end of a batch.
 static void signals(spandrel_durable *db) {
     int here;
     main_stack = (uintptr_t)&here;
@@ -44,12 +45,17 @@ static void signals(spandrel_durable *db) {
     memset(&action, 0, sizeof action);
     action.sa_handler = handle;
     action.sa_flags = SA_RESTART;
-    CHECK(sigaction(SIGALRM, &action, NULL) == 0);
-    struct itimerval each = {{0, 300}, {0, 300}}, never = {{0, 0}, {0, 0}};
-    CHECK(setitimer(ITIMER_REAL, &each, NULL) == 0);
+    CHECK(sigaction(SIGTRAP, &action, NULL) == 0);
+    struct sigevent event;
+    memset(&event, 0, sizeof event);
+    event.sigev_notify = SIGEV_SIGNAL;
+    event.sigev_signo = SIGTRAP;
+    timer_t timer;
+    struct itimerspec each = {{0, 300000}, {0, 300000}};
+    CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 && timer_settime(timer, 0, &each, NULL) == 0);
     int rounds = 0;
     for (; on_another_stack < 20 && rounds < 5000; rounds++) CHECK(spandrel_durable_write(db, calls, NULL) == 0);
-    CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
+    CHECK(timer_delete(timer) == 0);
     printf("met %d\n", (int)on_another_stack);
     CHECK(on_another_stack >= 20);
 }

@@ -40,7 +40,29 @@ impl Bell {
     }
 }
 
-/// See the head of this file. All zero is its beginning.
+/// What the front end asks of the replica.
+#[derive(Default)]
+struct Asked {
+    /// The front end waits for room, or for all to be in the file: the replica settles at once.
+    is_awaited: AtomicU32,
+    /// The front end has ended in order: the replica brings all into the file, and ends.
+    is_closing: AtomicU32,
+    /// The front end waits for [`Done::to`] to be the ring's end.
+    is_applied_awaited: AtomicU32,
+}
+
+/// What the replica tells of itself.
+#[derive(Default)]
+struct Done {
+    /// Why the replica cannot go on; 0: it can.
+    failure: AtomicI32,
+    /// Records that the replica has brought into the file.
+    applied: AtomicU64,
+    /// The position behind the records that the file has.
+    to: AtomicU64,
+}
+
+/// See the head of this file. All zero is its beginning. Each part has lines of its own: what one side stores with each record is not beside what the other reads with each batch.
 #[derive(Default)]
 #[repr(C)]
 pub struct Control {
@@ -52,20 +74,10 @@ pub struct Control {
     /// The front end asks for something: a nap of the replica ends.
     ask_bell: CachePadded<Bell>,
     head_bell: CachePadded<Bell>,
-    /// The front end waits for room, or for all to be in the file: the replica settles at once.
-    is_awaited: AtomicU32,
-    /// The front end has ended in order: the replica brings all into the file, and ends.
-    is_closing: AtomicU32,
-    /// Why the replica cannot go on; 0: it can.
-    failure: AtomicI32,
-    /// Records that the replica has brought into the file.
-    applied: AtomicU64,
-    /// The position behind the records that the file has.
-    applied_to: AtomicU64,
-    /// The front end waits for that position.
-    is_applied_awaited: AtomicU32,
+    asked: CachePadded<Asked>,
+    done: CachePadded<Done>,
     /// Times that a batch was undone in memory.
-    undone: AtomicU64,
+    undone: CachePadded<AtomicU64>,
     /// What was counted, for other processes.
     live: CachePadded<Live>,
 }
@@ -75,7 +87,7 @@ impl Control {
     pub fn begin(&self, at: u64) {
         self.tail.store(at, Release);
         self.head.store(at, Release);
-        self.applied_to.store(at, Release);
+        self.done.to.store(at, Release);
     }
 
     /// The records before this position are durable.
@@ -107,7 +119,7 @@ impl Control {
 
     /// Asks the replica to bring what it has read into the file durably.
     pub fn ask(&self) {
-        self.is_awaited.store(1, Release);
+        self.asked.is_awaited.store(1, Release);
         self.ask_bell.ring();
         self.tail_bell.ring();
     }
@@ -119,64 +131,64 @@ impl Control {
 
     /// Whether the front end waits. The replica that asks is the one that answers.
     pub fn take_asked(&self) -> bool {
-        self.is_awaited.load(Relaxed) != 0 && self.is_awaited.swap(0, AcqRel) != 0
+        self.asked.is_awaited.load(Relaxed) != 0 && self.asked.is_awaited.swap(0, AcqRel) != 0
     }
 
     /// The front end ends: no record follows.
     pub fn close(&self) {
-        self.is_closing.store(1, Release);
+        self.asked.is_closing.store(1, Release);
         self.ask_bell.ring();
         self.tail_bell.ring();
     }
 
     /// Whether the front end has ended.
     pub fn is_closing(&self) -> bool {
-        self.is_closing.load(Acquire) != 0
+        self.asked.is_closing.load(Acquire) != 0
     }
 
     /// Another life begins: no front end has ended, and no replica has failed.
     pub fn reopen(&self) {
-        self.is_closing.store(0, Release);
-        self.is_awaited.store(0, Release);
-        self.failure.store(0, Release);
+        self.asked.is_closing.store(0, Release);
+        self.asked.is_awaited.store(0, Release);
+        self.done.failure.store(0, Release);
     }
 
     /// The replica cannot go on: the error's number.
     pub fn fail(&self, why: i32) {
-        self.failure.store(why.max(1), Release);
+        self.done.failure.store(why.max(1), Release);
         self.head_bell.ring();
     }
 
     /// Why the replica cannot go on.
     pub fn failure(&self) -> Option<i32> {
-        Some(self.failure.load(Acquire)).filter(|why| *why != 0)
+        Some(self.done.failure.load(Acquire)).filter(|why| *why != 0)
     }
 
     /// The file has the records before this position, that number more than before. They need not be durable there.
     pub fn note_in_file(&self, to: u64, records: u64) {
-        self.applied.fetch_add(records, Relaxed);
+        self.done.applied.fetch_add(records, Relaxed);
         // In one order with the look at the flag, as the front end raises the flag before it looks at the position.
-        self.applied_to.store(to, SeqCst);
-        if self.is_applied_awaited.load(SeqCst) != 0 {
-            self.is_applied_awaited.store(0, Relaxed);
+        self.done.to.store(to, SeqCst);
+        if self.asked.is_applied_awaited.load(SeqCst) != 0 {
+            self.asked.is_applied_awaited.store(0, Relaxed);
             self.head_bell.ring();
         }
     }
 
     /// Asks the replica to bring all records into the file, and to say when it has.
     pub fn ask_applied(&self) {
-        self.is_applied_awaited.store(1, SeqCst);
+        self.asked.is_applied_awaited.store(1, SeqCst);
         self.ask_bell.ring();
     }
 
     /// Whether the front end waits for that.
     pub fn is_applied_awaited(&self) -> bool {
-        self.is_applied_awaited.load(SeqCst) != 0
+        self.asked.is_applied_awaited.load(SeqCst) != 0
     }
 
     /// The file has the records before this position; a loss of power may take them from it.
     pub fn applied_to(&self) -> u64 {
-        self.applied_to.load(SeqCst)
+        self.done.to.load(SeqCst)
     }
 
     /// A batch is undone in memory.
@@ -196,6 +208,6 @@ impl Control {
 
     /// Records that were brought into the file.
     pub fn applied(&self) -> u64 {
-        self.applied.load(Relaxed)
+        self.done.applied.load(Relaxed)
     }
 }

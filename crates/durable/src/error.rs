@@ -65,7 +65,7 @@ pub enum Error {
     },
     /// The process is the child of a fork of the one that has opened the state.
     Forked,
-    /// The state is a plain one, and the program's allocator does not allocate in states.
+    /// The state has values of ordinary types, and the program's allocator does not allocate in states.
     Allocator,
     /// The state is a plain one, and the kernel draws the addresses of the program.
     Addresses,
@@ -224,22 +224,22 @@ impl fmt::Display for Error {
                 "the process is the child of a fork; open the state in the process that uses it",
             ),
             Self::Allocator => f.write_str(
-                "a plain state needs the allocator `spandrel::durable::Allocator`; make it the program's `#[global_allocator]`",
+                "a state of ordinary types needs the allocator `spandrel::durable::Allocator`; make it the program's `#[global_allocator]`",
             ),
             Self::Addresses => f.write_str(
-                "the kernel draws the addresses of the program, and values of a plain state point into it; call `spandrel::durable::fix_addresses()` first in `main`",
+                "the kernel draws the addresses of the program, and values of the state point into it; call `spandrel::durable::fix_addresses()` (in C `spandrel_durable_fix_addresses()`) first in `main`, start it by `setarch -R`, or link it for fixed addresses",
             ),
             Self::OtherBuild => f.write_str(
                 "the state was made by another build of the program, and its values point into that one; open it with that build, and have it write out what the state has",
             ),
             Self::Moved => f.write_str(
-                "the program was at other addresses when it made the state; start it in the same way (`spandrel::durable::fix_addresses()` or `setarch -R`)",
+                "the program was at other addresses when it made the state; start it in the same way (`spandrel::durable::fix_addresses()`, in C `spandrel_durable_fix_addresses()`, or `setarch -R`)",
             ),
             Self::OtherType => f.write_str(
                 "the state is of another type; open it as the type that it was made with",
             ),
             Self::NoTranslation => f.write_str(
-                "the code of the state's commands cannot be translated, as the system forbids memory with code or the processor has no BMI2; allow executable mappings of memfd files, or open the state with `Stores::Pages`",
+                "the code of the state's commands cannot be translated, as the system forbids memory with code, or the processor has no BMI2 or keeps a stack of return addresses (CET); allow executable mappings of memfd files (SELinux: execmem; sysctl vm.memfd_noexec), or have the stores of the state found in another way (`Stores::Pages` in Rust, `SPANDREL_DURABLE_STORES_NAMED` in C)",
             ),
         }
     }

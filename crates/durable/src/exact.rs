@@ -76,7 +76,7 @@ impl Exact {
     }
 
     fn push(&mut self, at: usize, bytes: u32, before: Option<u64>) {
-        if self.is_full {
+        if self.is_full || (before.is_none() && self.lengthen_last(at, bytes)) {
             return;
         }
         if self.count == MOST {
@@ -100,6 +100,22 @@ impl Exact {
         // SAFETY: within the buffer, which has room for `MOST` stores and is borrowed exclusively.
         unsafe { self.room.at().as_ptr().cast::<Store>().add(self.count).write(store) };
         self.count += 1;
+    }
+
+    /// Has the last store be longer, where this one goes on behind it: text is often stored byte by byte. False: it does not.
+    fn lengthen_last(&mut self, at: usize, bytes: u32) -> bool {
+        // In the order of addresses the last store is not the latest.
+        if self.is_joined {
+            return false;
+        }
+        let Some(last) = self.all_mut().last_mut() else { return false };
+        let goes_on = !last.is_atomic && last.end() == at;
+        let len = last.bytes.saturating_add(bytes);
+        let does = goes_on && len as usize <= SHORT_BYTES;
+        if does {
+            last.bytes = len;
+        }
+        does
     }
 
     /// Bytes are stored.
@@ -200,6 +216,12 @@ impl Exact {
             if store.is_first {
                 continue;
             }
+            if !self.has_atomics {
+                if from < end {
+                    read(from as *const u8, end - from);
+                }
+                continue;
+            }
             // Words that are not read from the file.
             let first = all.partition_point(|other| other.at + size_of::<u64>() <= from);
             let words = all.get(first..).unwrap_or(&[]).iter().take_while(|other| other.at < end);
@@ -276,6 +298,18 @@ mod tests {
         assert_eq!(before(&exact), [(64, 8, 7), (1104, 4, 10)]);
         exact.clear();
         assert_eq!((read(&mut exact), before(&exact)), (vec![], vec![]));
+    }
+
+    #[test]
+    fn text_that_is_stored_byte_by_byte_takes_little_room() {
+        let mut exact = Exact::new().unwrap();
+        (0..1 << 20).for_each(|byte| exact.note((BASE + byte) as *const u8, 1));
+        assert_eq!(exact.count, (1 << 20) / SHORT_BYTES);
+        // An atomic store between two others keeps these apart.
+        exact.note_atomic((BASE + (1 << 20)) as *const u8, 8, 7);
+        exact.note((BASE + (1 << 20)) as *const u8, 8);
+        assert_eq!(read(&mut exact).iter().map(|(_, bytes)| bytes).sum::<usize>(), 1 << 20);
+        assert_eq!(before(&exact), [(1 << 20, 8, 7)]);
     }
 
     /// Byte by byte, beside a model.

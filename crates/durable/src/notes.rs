@@ -6,6 +6,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 pub use spandrel_capture::Sizes;
+pub use spandrel_capture::translate::Held;
 use spandrel_capture::{Capture, Explicit, Refused, Regions, Statistics};
 use spandrel_pmem::{Failed, Notes};
 use spandrel_sync::thread_slot;
@@ -190,6 +191,24 @@ impl BatchNotes {
             Some(translated) => translated.run(work),
             None => work(),
         }
+    }
+
+    /// Has signals of the calling thread wait for the end of its batch, where commands are translated: a handler would be native code in the midst of one.
+    ///
+    /// # Safety
+    /// The calling thread has the gate, and calls [`BatchNotes::let_go`] before it leaves it.
+    pub unsafe fn hold(&self) {
+        // SAFETY: promised by the caller.
+        unsafe { &mut *self.translated.get() }.iter_mut().for_each(Translated::hold);
+    }
+
+    /// Signals wait until the result is dropped, by the same thread, which may have left the gate by then.
+    ///
+    /// # Safety
+    /// The calling thread has the gate.
+    pub unsafe fn let_go(&self) -> Option<Held> {
+        // SAFETY: promised by the caller.
+        unsafe { &mut *self.translated.get() }.as_mut().and_then(Translated::let_go)
     }
 
     /// What translated code has stored in the batch. `None`: nothing is translated.

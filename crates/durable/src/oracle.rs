@@ -118,7 +118,7 @@ impl Oracle {
         });
         if let Some((at, _)) = self.missed.all().first().filter(|_| !has_met) {
             say(format_args!(
-                "a command of a durable state has changed {at:#x}, and that was not noted"
+                "a command of a durable state has changed {at:#x}, and that was not noted: it is durable all the same. What other threads and handlers of signals store is stored by commands of their own, or the stores are found by pages"
             ));
         }
         self.missed.each(see);

@@ -1,11 +1,13 @@
 //! The ring's file, in memory that the replica shares.
 //!
-//! - A file in memory (tmpfs) or on persistent memory (DAX) is mapped: its lines are written back, and one fence makes a record durable.
+//! - A file in memory (tmpfs) is mapped: what was stored there outlives the process.
+//! - So is one on persistent memory (DAX): its lines are written back, and one fence makes a record durable.
 //! - An ordinary file has a copy in shared memory. A record is stored there, and one write past the page cache makes it durable
 //!   (`O_DIRECT`, `O_DSYNC`). The replica reads the copy: no record is read from the disk. What the state's file has goes from memory ([`RingFile::forget`]).
 
 use core::ptr::NonNull;
 use core::slice;
+use core::sync::atomic::{AtomicU64, Ordering::*};
 
 use crate::zeroes;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -33,7 +35,7 @@ pub struct RingFile {
     kind: Kind,
     dirty: Lock<Dirty>,
     /// Fences and durable writes that were waited for.
-    waits: core::sync::atomic::AtomicU64,
+    waits: AtomicU64,
 }
 
 // SAFETY: the mapping belongs to the value. One thread stores records to it, and others read what was published.
@@ -125,7 +127,7 @@ impl RingFile {
 
     /// Fences and durable writes that were waited for.
     pub fn waits(&self) -> u64 {
-        self.waits.load(core::sync::atomic::Ordering::Relaxed)
+        self.waits.load(Relaxed)
     }
 
     /// Calls `see` with the places in the file, and the lengths, of the positions from `from` up to `to` of the ring: two, as they may go over the end.
@@ -254,6 +256,9 @@ impl Storage for RingFile {
         let place = self.place(at, bytes.len()).ok_or(Failed(libc::ENOSPC))?;
         // SAFETY: within the mapping; no thread reads what is before the head or behind the tail.
         unsafe { place.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        if let Kind::Mapped { has_lines: false } = self.kind {
+            return Ok(());
+        }
         let (from, to) = (at as usize, at as usize + bytes.len());
         let mut dirty = self.dirty.lock();
         // Within a record the writes touch: its payload, piece by piece, and its header in front of that. What lies between two ranges may be no longer in memory.
@@ -279,14 +284,18 @@ impl Storage for RingFile {
     }
 
     fn sync(&self) -> Result<(), Failed> {
-        let dirty = core::mem::take(&mut *self.dirty.lock());
-        for (from, to) in dirty.into_iter().filter(|(from, to)| from < to) {
-            self.persist(from, to)?;
+        // What a process has stored to memory of files outlives it, in the order of its stores.
+        if !matches!(self.kind, Kind::Mapped { has_lines: false }) {
+            let dirty = core::mem::take(&mut *self.dirty.lock());
+            for (from, to) in dirty.into_iter().filter(|(from, to)| from < to) {
+                self.persist(from, to)?;
+            }
         }
-        if let Kind::Mapped { .. } = self.kind {
+        if let Kind::Mapped { has_lines: true } = self.kind {
             persist::fence();
         }
-        self.waits.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+        // One thread writes: no other adds meanwhile.
+        self.waits.store(self.waits() + 1, Relaxed);
         Ok(())
     }
 

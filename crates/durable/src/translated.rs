@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use spandrel_capture::Refused;
-use spandrel_capture::translate::{Sink, Translator};
+use spandrel_capture::translate::{Held, Sink, Translator};
 use spandrel_pmem::Notes as _;
 use spandrel_sync::Sequences;
 
@@ -72,6 +72,16 @@ impl Translated {
     /// As for [`Translated::replace`].
     pub fn remember(&mut self, functions: &[(usize, u32)]) -> Result<(), Error> {
         self.0.remember(functions).map_err(error_of)
+    }
+
+    /// Has signals of the calling thread wait; see [`Translator::hold`].
+    pub fn hold(&mut self) {
+        self.0.hold();
+    }
+
+    /// Signals wait until the result is dropped; see [`Translator::let_go`].
+    pub fn let_go(&mut self) -> Option<Held> {
+        self.0.let_go()
     }
 
     /// Runs `work` in the batch that the calling thread runs. It does not unwind.

@@ -43,6 +43,16 @@ pub fn coarse_ms() -> u64 {
     ms
 }
 
+/// The tick of the machine, counted since it has started, in which a time of [`coarse_ms`] lies, or the tick before: `/proc` says in ticks when a thread has begun.
+pub fn tick_of(ms: u64) -> u64 {
+    let boot = read(libc::CLOCK_BOOTTIME);
+    // SAFETY: a number goes in, and one comes out.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+    let boot_ms = boot.tv_sec as u64 * 1000 + boot.tv_nsec as u64 / 1_000_000;
+    let at = boot_ms.saturating_sub(coarse_ms().saturating_sub(ms));
+    (at * per_second / 1000).saturating_sub(1)
+}
+
 /// What [`coarse_ms`] has returned last.
 static LAST_MS: AtomicU64 = AtomicU64::new(0);
 

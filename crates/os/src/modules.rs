@@ -6,6 +6,8 @@
 //! A file's table of symbols can be made to name other functions, for all that is bound or looked up from then
 //! on. This module keeps what the table named first, and goes on finding that.
 
+mod names;
+
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ops::Range;
 use core::ptr::{self, NonNull};
@@ -39,12 +41,13 @@ const DT_NULL: u64 = 0;
 const DT_STRTAB: u64 = 5;
 const DT_SYMTAB: u64 = 6;
 const DT_SONAME: u64 = 14;
-const DT_GNU_HASH: u64 = 0x6fff_fef5;
 const DT_VERSYM: u64 = 0x6fff_fff0;
 /// In a symbol's version: only programs that name the version mean the symbol.
 const VERSION_HIDDEN: u16 = 0x8000;
 /// The type of a symbol, in the low bits of its information: a function.
 const STT_FUNC: u8 = 2;
+/// The same, of one that the loader calls for the function's address.
+const STT_GNU_IFUNC: u8 = 10;
 
 impl Module {
     /// The file that an address of code or data lies in; `None`: it is no file's that the loader knows.
@@ -56,6 +59,17 @@ impl Module {
     /// The program itself.
     pub fn program() -> Option<Self> {
         find(|_| true)
+    }
+
+    /// Whether the program was started as an argument of its loader (`/lib64/ld-linux-x86-64.so.2 ./program`): what the kernel calls the running file is the loader then.
+    pub fn is_an_argument() -> bool {
+        // The kernel has loaded no loader for the file that it has started, and the program needs one.
+        // SAFETY: reads a value of the process; the headers of a loaded file are mapped as long as it is.
+        let (loader, headers) = unsafe {
+            (libc::getauxval(libc::AT_BASE), Self::program().map(|program| &*program.headers))
+        };
+        let has_loader = |header: &libc::Elf64_Phdr| header.p_type == libc::PT_INTERP;
+        loader == 0 && headers.is_some_and(|headers| headers.iter().any(has_loader))
     }
 
     /// Calls `see` with each file, the program first. `see` must not load or unload one.
@@ -183,6 +197,33 @@ impl Module {
         NonNull::new(self.base.wrapping_add(value) as *mut c_void)
     }
 
+    /// Calls `see` with the address of each function that the file defines under a name for other files, in any version: a program may have been linked with one
+    /// that it names.
+    pub fn each_function(&self, name: &CStr, see: &mut dyn FnMut(NonNull<c_void>)) {
+        self.each_named(name, &mut |index| {
+            let Some(symbols) = self.table::<Symbol>(DT_SYMTAB) else { return false };
+            // SAFETY: an entry of the file's table.
+            let symbol = unsafe { &*symbols.add(index) };
+            let value = Redirected::first_value(symbol);
+            let value = value.unwrap_or_else(|| symbol.value.load(Relaxed));
+            let at = self.base.wrapping_add(value);
+            let function = match symbol.info & 0xf {
+                STT_FUNC => at,
+                // SAFETY: as the loader does, to bind those that use the function. On this processor it has no arguments.
+                STT_GNU_IFUNC if cfg!(target_arch = "x86_64") => unsafe {
+                    core::mem::transmute::<usize, extern "C" fn() -> usize>(at)()
+                },
+                _ => return false,
+            };
+            if let Some(function) =
+                NonNull::new(function as *mut c_void).filter(|_| symbol.section != 0)
+            {
+                see(function);
+            }
+            false
+        });
+    }
+
     /// Makes the file's names stand for other functions: the loader finds these from now on wherever it finds
     /// the file's. Names that the file does not define are passed over. False: the table cannot be
     /// written to, and all is as it was.
@@ -239,46 +280,23 @@ impl Module {
     }
 
     fn symbol(&self, name: &CStr) -> Option<*const Symbol> {
-        let names = self.table::<c_char>(DT_STRTAB)?;
         let symbols = self.table::<Symbol>(DT_SYMTAB)?;
         let versions = self.table::<u16>(DT_VERSYM);
-        let hash = gnu_hash(name);
-        // SAFETY: the tables are those of a loaded file, which the loader itself has read: the hash
-        // table names entries of the other tables only.
-        unsafe {
-            self.with_hash(hash)?.find(|index| {
-                let symbol = &*symbols.add(*index);
+        let mut found = None;
+        self.each_named(name, &mut |index| {
+            // SAFETY: an entry of the file's tables.
+            let (symbol, is_hidden) = unsafe {
                 let is_hidden =
-                    versions.is_some_and(|versions| *versions.add(*index) & VERSION_HIDDEN != 0);
-                let is_function = symbol.info & 0xf == STT_FUNC && symbol.section != 0;
-                is_function && !is_hidden && CStr::from_ptr(names.add(symbol.name as usize)) == name
-            })
-        }
-        .map(|index| symbols.wrapping_add(index))
-    }
-
-    /// Numbers of the symbols whose names may have this hash (the layout of `DT_GNU_HASH`).
-    fn with_hash(&self, hash: u32) -> Option<impl Iterator<Item = usize>> {
-        let table = self.table::<u32>(DT_GNU_HASH)?;
-        // SAFETY: four words of head, a filter of 64-bit words, the buckets, and a word for each
-        // symbol from the first that is hashed on; the lowest bit of such a word ends a chain.
-        unsafe {
-            let (buckets, first, filter) = (*table, *table.add(1), *table.add(2) as usize);
-            let bucket = table.add(4 + 2 * filter);
-            let chain = bucket.add(buckets as usize);
-            let begin = *bucket.add(hash.checked_rem(buckets)? as usize);
-            let mut next = (begin >= first).then_some(begin);
-            Some(core::iter::from_fn(move || {
-                loop {
-                    let index = next?;
-                    let word = *chain.add((index - first) as usize);
-                    next = (word & 1 == 0).then_some(index + 1);
-                    if (word ^ hash) >> 1 == 0 {
-                        return Some(index as usize);
-                    }
-                }
-            }))
-        }
+                    versions.is_some_and(|versions| *versions.add(index) & VERSION_HIDDEN != 0);
+                (&*symbols.add(index), is_hidden)
+            };
+            let is_it = symbol.info & 0xf == STT_FUNC && symbol.section != 0 && !is_hidden;
+            if is_it {
+                found = Some(ptr::from_ref(symbol));
+            }
+            is_it
+        });
+        found
     }
 
     /// The name that the linker has given a library (`DT_SONAME`); `None`: it has none, as a program.
@@ -358,12 +376,6 @@ impl Redirected {
             entry.symbol.store(symbol.cast_mut(), Release);
         }
     }
-}
-
-/// The hash of a name that `DT_GNU_HASH` is ordered by.
-fn gnu_hash(name: &CStr) -> u32 {
-    let step = |hash: u32, byte: &u8| hash.wrapping_mul(33).wrapping_add(u32::from(*byte));
-    name.to_bytes().iter().fold(5381, step)
 }
 
 struct Search<F> {
@@ -475,7 +487,7 @@ mod tests {
     fn code_and_data_are_of_the_program_and_the_heap_is_nobodys() {
         extern crate std;
         static DATA: [u8; 8] = [1; 8];
-        let program = Module::around(gnu_hash as *const () as usize).expect("the program");
+        let program = Module::around(build_id_among as *const () as usize).expect("the program");
         let holds = |address: usize| program.addresses().contains(&address);
         assert!(holds(look::<fn(&Module) -> bool> as *const () as usize));
         assert!(holds(DATA.as_ptr().addr()) && !holds(libc::malloc as *const () as usize));
@@ -492,7 +504,7 @@ mod tests {
         assert!(count > 1 && first == program.addresses());
         let mut has_code = false;
         program.each_constants(&mut |bytes| {
-            has_code |= bytes.as_ptr_range().contains(&(gnu_hash as *const u8));
+            has_code |= bytes.as_ptr_range().contains(&(build_id_among as *const u8));
             assert!(!bytes.as_ptr_range().contains(&(&raw const REDIRECTED).cast()));
         });
         assert!(has_code);

@@ -19,7 +19,7 @@
 //! - An epoch begins where the chain of the one before ended: a torn record there has no header any more once the new epoch has a record.
 
 use crate::record::{HEADER_BYTES, Header, Point, Record, Written, word};
-use crate::replay::replay;
+use crate::replay::{replay, replay_written};
 use crate::{Fault, Storage, checksum};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SPNDRNG1");
@@ -521,7 +521,14 @@ impl Reader {
             return Err(Fault::Damaged.into());
         }
         begin(&header)?;
-        replay(&turning, self.at, buffer, apply)?;
+        // A record that fits the buffer is there, as its checksum was computed of it.
+        match usize::try_from(header.payload).is_ok_and(|bytes| bytes <= buffer.len()) {
+            true => {
+                let written = Written { header, is_kept: true };
+                replay_written(&turning, self.at, written, buffer, apply)?;
+            }
+            false => drop(replay(&turning, self.at, buffer, apply)?),
+        }
         self.at = header.behind(self.at, self.shape.align);
         self.point = header.point;
         Ok(header)

@@ -117,15 +117,11 @@ const OPERATORS: [&CStr; 20] = [
     c"_ZdaPvSt11align_val_tRKSt9nothrow_t",
 ];
 
-/// Calls `see` with each file that defines a function of that name, and the function's address.
+/// Calls `see` with each file that defines functions of that name, and the address of each: a program may be bound to any version of it.
 fn each_definition(name: &CStr, see: &mut dyn FnMut(&Module, usize)) {
-    let mut next = Module::defining(name);
-    while let Some(module) = next {
-        if let Some(function) = module.function(name) {
-            see(&module, function.as_ptr() as usize);
-        }
-        next = Module::defining_after(module.addresses().start, name);
-    }
+    Module::each(&mut |module| {
+        module.each_function(name, &mut |function| see(module, function.as_ptr() as usize));
+    });
 }
 
 /// What the loader finds under a name: where a program at fixed addresses has taken a function's address, that is in the program.
@@ -166,7 +162,9 @@ pub fn all() -> Functions {
         };
         let its = its.as_ptr() as usize;
         each_definition(name, &mut |module, function| {
-            if function != its && module.function(c"malloc").is_some() {
+            let mut has_malloc = false;
+            module.each_function(c"malloc", &mut |_| has_malloc = true);
+            if function != its && has_malloc {
                 replaced.push((function, its));
             }
         });

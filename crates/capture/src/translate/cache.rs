@@ -3,7 +3,10 @@
 use core::ffi::c_void;
 use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::Refused;
 
 /// Bytes of one arena.
 const ARENA_BYTES: usize = 4 << 20;
@@ -23,28 +26,36 @@ struct Arena {
 
 impl Arena {
     /// Near an address: the part of that number of the file.
-    fn near(address: u64, file: &OwnedFd, number: usize) -> Option<Self> {
+    fn near(address: u64, file: &OwnedFd, number: usize) -> Result<Self, Refused> {
         let offset = (number * ARENA_BYTES) as u64;
         let map = |at: u64, access, flags: MapFlags| {
             let flags = flags | MapFlags::SHARED;
             // SAFETY: at a place that is free, or that the kernel chooses.
-            unsafe { mmap(at as *mut c_void, ARENA_BYTES, access, flags, file, offset) }.ok()
+            unsafe { mmap(at as *mut c_void, ARENA_BYTES, access, flags, file, offset) }
         };
         let middle = address & !(STEP - 1);
         let places = (1..REACH / STEP)
             .flat_map(|n| [middle.checked_sub(n * STEP), middle.checked_add(n * STEP)]);
         let executable = ProtFlags::READ | ProtFlags::EXEC;
-        let run = places
-            .flatten()
-            .filter(|at| (1 << 16..1 << 46).contains(at) || *at < 1 << 47)
-            .find_map(|at| map(at, executable, MapFlags::FIXED_NOREPLACE))?;
+        let mut places = places.flatten().filter(|at| (1 << 16..1 << 47).contains(at));
+        // Where all places are taken, there is no memory.
+        let mut why = Errno::NOMEM;
+        let mut run = |at| match map(at, executable, MapFlags::FIXED_NOREPLACE) {
+            Ok(run) => Some(run),
+            Err(Errno::EXIST) => None,
+            Err(other) => {
+                why = other;
+                None
+            }
+        };
+        let run = places.find_map(&mut run).ok_or_else(|| refused(why))?;
         let writable = ProtFlags::READ | ProtFlags::WRITE;
-        let Some(write) = map(0, writable, MapFlags::empty()) else {
+        let write = map(0, writable, MapFlags::empty()).map_err(|why| {
             // SAFETY: the mapping was made above.
             let _ = unsafe { munmap(run, ARENA_BYTES) };
-            return None;
-        };
-        Some(Self { run: run as u64, write: write.cast(), used: 0 })
+            refused(why)
+        })?;
+        Ok(Self { run: run as u64, write: write.cast(), used: 0 })
     }
 }
 
@@ -58,13 +69,21 @@ impl Drop for Arena {
     }
 }
 
+/// What an error of the kernel says: it forbids memory with code, or has none.
+fn refused(why: Errno) -> Refused {
+    match why {
+        Errno::ACCESS | Errno::PERM | Errno::NOSYS | Errno::INVAL => Refused::Code,
+        _ => Refused::Memory,
+    }
+}
+
 /// A file in memory with room for all arenas.
-fn new_file() -> Option<OwnedFd> {
+fn new_file() -> Result<OwnedFd, Refused> {
     let file = memfd_create(c"spandrel-code", MemfdFlags::CLOEXEC | MemfdFlags::EXEC)
         .or_else(|_| memfd_create(c"spandrel-code", MemfdFlags::CLOEXEC))
-        .ok()?;
-    ftruncate(&file, (ARENAS * ARENA_BYTES) as u64).ok()?;
-    Some(file)
+        .map_err(refused)?;
+    retry_on_intr(|| ftruncate(&file, (ARENAS * ARENA_BYTES) as u64)).map_err(refused)?;
+    Ok(file)
 }
 
 /// See the head of this file.
@@ -89,32 +108,36 @@ pub struct Room<'a> {
 }
 
 impl Cache {
-    /// Room for at least `least` bytes of code near an address. `None`: the cache is full, or the kernel refuses.
-    pub fn room(&mut self, near: u64, least: usize) -> Option<Room<'_>> {
+    /// Room for at least `least` bytes of code near an address.
+    ///
+    /// # Errors
+    /// [`Refused::Size`]: the cache is full. [`Refused::Memory`] and [`Refused::Code`]: the kernel refuses.
+    pub fn room(&mut self, near: u64, least: usize) -> Result<Room<'_>, Refused> {
         let serves =
             |arena: &Arena| arena.run.abs_diff(near) < REACH && ARENA_BYTES - arena.used >= least;
         let place = self.arenas.iter().position(|arena| arena.as_ref().is_some_and(serves));
         let place = match place {
             Some(place) => place,
             None => {
-                let free = self.arenas.iter().position(Option::is_none)?;
+                let free = self.arenas.iter().position(Option::is_none).ok_or(Refused::Size)?;
                 let file = match self.file.take() {
                     Some(file) => file,
                     None => new_file()?,
                 };
                 let arena = Arena::near(near, &file, free);
                 self.file = Some(file);
-                *self.arenas.get_mut(free)? = Some(arena?);
+                let slot = self.arenas.get_mut(free).ok_or(Refused::Size)?;
+                *slot = Some(arena?);
                 free
             }
         };
-        let arena = self.arenas.get_mut(place)?.as_mut()?;
+        let arena = self.arenas.get_mut(place).and_then(Option::as_mut).ok_or(Refused::Size)?;
         // SAFETY: the arena's own bytes, which nothing else refers to.
         let bytes = unsafe {
             core::slice::from_raw_parts_mut(arena.write.add(arena.used), ARENA_BYTES - arena.used)
         };
         let is_fresh = arena.used == 0;
-        Some(Room { address: arena.run + arena.used as u64, bytes, start: arena.run, is_fresh })
+        Ok(Room { address: arena.run + arena.used as u64, bytes, start: arena.run, is_fresh })
     }
 
     /// The first bytes of a room are code now: up to that address.

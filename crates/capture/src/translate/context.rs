@@ -6,6 +6,8 @@
 
 use core::arch::{asm, global_asm};
 
+use super::calls::{RememberedCall, RememberedCalls};
+
 /// Offsets that code is made with.
 pub const RCX_PLACE: u32 = 0;
 pub const RDX_PLACE: u32 = 8;
@@ -17,12 +19,19 @@ pub const ARGUMENT: u32 = 44;
 pub const CALLOUT: u32 = 48;
 pub const NATIVE_RETURN: u32 = 64;
 pub const STRING: u32 = 112;
+/// What else a callout is told; and a place for what the translator computes.
+pub const DETAIL: u32 = 120;
+/// The mask of signals that the program sees.
+pub const MASK: u32 = 256;
 /// The stack pointer when a native function is called: its return address lies below.
-pub const NATIVE_STACK: u32 = 256;
+pub const NATIVE_STACK: u32 = 264;
 /// Where the table of indirect branches begins.
 pub const BRANCHES: u32 = 8192;
 /// Entries of that table, by the low bits of an address.
 pub const BRANCH_COUNT: usize = 1 << 16;
+
+/// Bytes of the state that the processor saves, at most.
+pub const STATE_BYTES: usize = 4096;
 
 /// Why the program has left translated code.
 #[repr(u32)]
@@ -38,34 +47,10 @@ pub enum Reason {
     SystemCall = 3,
     /// A repeated string instruction follows; the argument is the bytes of an element.
     String = 4,
+    /// An instruction follows that writes through a vector of addresses, which the argument and the detail tell of.
+    Scatter = 5,
     /// A function begins whose calls are remembered; the argument is its kind.
-    Call = 5,
-}
-
-/// Calls that are remembered: the innermost ones.
-const CALLS: usize = 16;
-
-/// A call of a function that is remembered; see [`Translator::remember`](super::Translator::remember).
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[repr(C)]
-pub struct RememberedCall {
-    /// Where its return address lies.
-    pub slot: usize,
-    /// Its return address.
-    pub back: usize,
-    /// What the function was remembered with.
-    pub kind: usize,
-    /// The function's first argument.
-    pub first: usize,
-}
-
-impl RememberedCall {
-    /// False: the function has returned, and its return address is not there any more.
-    pub fn may_be_under_way(&self) -> bool {
-        let mut word = [0; size_of::<usize>()];
-        super::peek(self.slot as u64, &mut word) == word.len()
-            && usize::from_ne_bytes(word) == self.back
-    }
+    Call = 6,
 }
 
 /// An entry of the table of indirect branches.
@@ -102,16 +87,18 @@ pub struct Context {
     done: u64,
     /// What notes a repeated string instruction.
     string: u64,
-    _rest: u64,
+    /// What else the program has called out for.
+    pub detail: u64,
     /// General registers by their numbers.
     pub registers: [u64; 16],
+    /// The mask of signals that the program sees: the kernel's has more while translated code runs.
+    pub mask: u64,
     native_stack: u64,
-    /// How many calls are remembered, and these, from the outermost to the innermost one.
-    call_count: u64,
-    calls: [RememberedCall; CALLS],
-    _gap: [u8; 240],
+    /// Calls of functions that are remembered.
+    pub calls: RememberedCalls,
+    _gap: [u8; 232],
     /// The rest of the processor's state.
-    state: [u8; 4096],
+    pub state: [u8; STATE_BYTES],
     _end: [u8; 3072],
     pub branches: [Branch; BRANCH_COUNT],
 }
@@ -125,7 +112,9 @@ const _: () = {
     assert!(core::mem::offset_of!(Context, native_return) == NATIVE_RETURN as usize);
     assert!(core::mem::offset_of!(Context, done) == 104);
     assert!(core::mem::offset_of!(Context, string) == STRING as usize);
+    assert!(core::mem::offset_of!(Context, detail) == DETAIL as usize);
     assert!(core::mem::offset_of!(Context, registers) == 128);
+    assert!(core::mem::offset_of!(Context, mask) == MASK as usize);
     assert!(core::mem::offset_of!(Context, native_stack) == NATIVE_STACK as usize);
     assert!(core::mem::offset_of!(Context, state) == 1024);
     assert!(core::mem::offset_of!(Context, branches) == BRANCHES as usize);
@@ -335,29 +324,12 @@ impl Context {
         core::mem::take(&mut self.done) != 0
     }
 
-    /// Forgets all calls: another thread may run next, on another stack.
-    pub fn clear_calls(&mut self) {
-        self.call_count = 0;
-    }
-
-    /// Remembers a call that has just begun. Calls that have returned are forgotten: a later one has its return address where theirs was, or above.
-    pub fn remember(&mut self, call: RememberedCall) {
-        let known = self.calls.get(..self.call_count as usize).unwrap_or(&[]);
-        // A function that another one jumps to has the other one's return address: it is a part of it.
-        if known.last().is_some_and(|last| (last.slot, last.back) == (call.slot, call.back)) {
-            return;
-        }
-        let live = known.iter().take_while(|known| known.slot > call.slot).count();
-        let count = if live < CALLS {
-            live
-        } else {
-            self.calls.rotate_left(1);
-            CALLS - 1
-        };
-        if let Some(place) = self.calls.get_mut(count) {
-            *place = call;
-        }
-        self.call_count = count as u64 + 1;
+    /// Remembers the call of a function that begins, at the last callout.
+    pub fn remember(&mut self, kind: u32) {
+        let (slot, first) = (self.registers[4] as usize, self.registers[7] as usize);
+        // SAFETY: a function has just been called: its return address is the last word of the stack.
+        let back = unsafe { *(slot as *const usize) };
+        self.calls.add(RememberedCall { slot, back, kind: kind as usize, first });
     }
 
     /// Whether repeated string instructions go downwards: the direction flag, at the last callout.
@@ -466,7 +438,7 @@ pub unsafe fn native_slot() -> usize {
 pub unsafe fn remembered<'a>() -> &'a [RememberedCall] {
     // SAFETY: promised by the caller.
     let this = unsafe { this() };
-    this.calls.get(..this.call_count as usize).unwrap_or(&[])
+    this.calls.all()
 }
 
 /// Runs translated code as a function.

@@ -8,6 +8,7 @@ use iced_x86::{
 };
 
 use super::emit::{Gpr, Place};
+use super::scatter::Scatter;
 
 /// Bytes of the longest instruction.
 pub const LONGEST: usize = 15;
@@ -21,7 +22,7 @@ pub const MOST_WRITTEN: u64 = 64 << 10;
 pub enum Unknown {
     /// No instruction that the decoder knows.
     Instruction,
-    /// It writes through a vector of addresses.
+    /// It writes through a vector of addresses, in a form that is not known.
     Scatter,
     /// It uses the segment that the translator has for itself.
     Segment,
@@ -71,6 +72,8 @@ pub struct Write {
     pub bytes: u32,
     /// Other processors see it as one with what the instruction has read there.
     pub is_atomic: bool,
+    /// The register with the number of a bit, counted from the place on and signed: the word that has it is written, of as many bytes.
+    pub bit: Option<Gpr>,
 }
 
 /// A decoded instruction.
@@ -81,6 +84,8 @@ pub struct Decoded {
     pub writes: [Option<Write>; MOST_WRITES],
     /// A string instruction that is repeated: bytes of each element that it writes at rdi; 0: it writes none.
     pub repeated: Option<u32>,
+    /// It writes through a vector of addresses.
+    pub scatter: Option<Scatter>,
     /// The stack may be another one after it.
     pub pivots: bool,
     /// Where in the instruction the distance of an operand relative to the instruction pointer lies, and the operand's address.
@@ -137,7 +142,7 @@ impl Default for Decoder {
     }
 }
 
-fn gpr(register: Register) -> Option<Gpr> {
+pub fn gpr(register: Register) -> Option<Gpr> {
     let full = register.full_register();
     (Register::RAX..=Register::R15)
         .contains(&full)
@@ -210,18 +215,11 @@ fn flow(instruction: &Instruction) -> Result<Flow, Unknown> {
 
 /// Refuses instructions that the list of their operands does not tell enough of.
 fn check(instruction: &Instruction) -> Result<(), Unknown> {
-    use Mnemonic::{Btc, Btr, Bts, Clzero, Enclu, Rdgsbase, Vmfunc, Wrgsbase};
+    use Mnemonic::{Clzero, Enclu, Rdgsbase, Vmfunc, Wrgsbase};
     if instruction.segment_prefix() == Register::GS {
         return Err(Unknown::Segment);
     }
     match instruction.mnemonic() {
-        // The bit's number may lead far from the operand.
-        Btc | Btr | Bts
-            if instruction.op0_kind() == OpKind::Memory
-                && instruction.op1_kind() == OpKind::Register =>
-        {
-            Err(Unknown::Size)
-        }
         // A line of the cache, of which the list of operands says nothing.
         Clzero => Err(Unknown::Size),
         // Into an enclave, which goes on with other code; to other tables of a virtual machine's pages.
@@ -282,6 +280,30 @@ pub fn is_16_bit(bytes: &[u8]) -> bool {
     prefixes().any(|byte| *byte == 0x66) && prefixes().last().is_none_or(|last| last & 0xf8 != 0x48)
 }
 
+/// The register whose number of a bit leads from the operand in memory to the word that is written.
+///
+/// # Errors
+/// [`Unknown::Size`]: the manuals do not say where that word lies.
+fn bit(instruction: &Instruction) -> Result<Option<Gpr>, Unknown> {
+    use Mnemonic::{Btc, Btr, Bts};
+    let has_number = matches!(instruction.mnemonic(), Btc | Btr | Bts)
+        && instruction.op0_kind() == OpKind::Memory
+        && instruction.op1_kind() == OpKind::Register;
+    if !has_number {
+        return Ok(None);
+    }
+    let (base, index) = (instruction.memory_base(), instruction.memory_index());
+    let is_short = [base, index].iter().any(|register| register.is_gpr32())
+        || base == Register::EIP
+        || instruction.memory_displ_size() == 4
+            && base == Register::None
+            && index == Register::None;
+    if is_short || instruction.memory_segment() == Register::FS {
+        return Err(Unknown::Size);
+    }
+    gpr(instruction.op1_register()).map(Some).ok_or(Unknown::Size)
+}
+
 /// The write of a memory access, if it is one that counts. `state_bytes`: what `xsave` writes at most.
 fn write_of(
     instruction: &Instruction,
@@ -299,10 +321,11 @@ fn write_of(
         && used.index() == Register::None
         && is_near(used.displacement() as i64)
         && !is_tile;
-    let is_own = used.segment() == Register::FS || is_stack;
     if !writes {
         return Ok(None);
     }
+    let bit = bit(instruction)?;
+    let is_own = used.segment() == Register::FS || is_stack && bit.is_none();
     // With the thread's segment as well: its addresses lead anywhere.
     if used.index().is_vector_register() {
         return Err(Unknown::Scatter);
@@ -329,7 +352,7 @@ fn write_of(
     }
     let place = place(used.base(), used.index(), used.scale(), used.displacement())?;
     let is_atomic = instruction.has_lock_prefix() || instruction.mnemonic() == Mnemonic::Xchg;
-    Ok(Some(Write { place, bytes, is_atomic }))
+    Ok(Some(Write { place, bytes, is_atomic, bit }))
 }
 
 impl Decode for Decoder {
@@ -357,7 +380,11 @@ impl Decode for Decoder {
         let mut count = 0;
         let options = InstructionInfoOptions::NO_REGISTER_USAGE;
         let info = self.info.info_options(&instruction, options);
+        let scatter = Scatter::of(&instruction);
         for memory in info.used_memory() {
+            if scatter.is_some() {
+                break;
+            }
             if let Some(write) = write_of(&instruction, memory, self.state_bytes)? {
                 *writes.get_mut(count).ok_or(Unknown::Size)? = Some(write);
                 count += 1;
@@ -374,7 +401,7 @@ impl Decode for Decoder {
             writes = [None; MOST_WRITES];
         }
         let pivots = pivots(&instruction, |operand| info.op_access(operand));
-        Ok(Decoded { len, flow, writes, repeated, pivots, relative })
+        Ok(Decoded { len, flow, writes, repeated, scatter, pivots, relative })
     }
 }
 
@@ -417,20 +444,18 @@ mod tests {
         let refused = |bytes: &[u8]| decoded(bytes).unwrap_err();
         // A byte that is no instruction in 64 bits.
         assert_eq!(refused(&[0x06]), Unknown::Instruction);
-        // vpscatterdd [rax + zmm1 * 4]{k1}, zmm0
-        assert_eq!(refused(&[0x62, 0xf2, 0x7d, 0x49, 0xa0, 0x04, 0x88]), Unknown::Scatter);
-        // The same with fs.
+        // vpscatterdd fs:[rax + zmm1 * 4]{k1}, zmm0
         assert_eq!(refused(&[0x64, 0x62, 0xf2, 0x7d, 0x49, 0xa0, 0x04, 0x88]), Unknown::Scatter);
         // mov gs:[rax], ecx; wrgsbase rax; mov gs, eax
         assert_eq!(refused(&[0x65, 0x89, 0x08]), Unknown::Segment);
         assert_eq!(refused(&[0xf3, 0x48, 0x0f, 0xae, 0xd8]), Unknown::Segment);
         assert_eq!(refused(&[0x8e, 0xe8]), Unknown::Segment);
-        // Of the stack, but an index may lead anywhere: vpscatterqq [rsp + zmm1 * 1]{k1}, zmm0; clzero; mov rax, gs:[0]
-        assert_eq!(refused(&[0x62, 0xf2, 0xfd, 0x49, 0xa1, 0x04, 0x0c]), Unknown::Scatter);
+        // clzero; mov rax, gs:[0]
         assert_eq!(refused(&[0x0f, 0x01, 0xfc]), Unknown::Size);
         assert_eq!(refused(&[0x65, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0]), Unknown::Segment);
-        // bts [rax], rcx
-        assert_eq!(refused(&[0x48, 0x0f, 0xab, 0x08]), Unknown::Size);
+        // bts fs:[rax], rcx; bts [eax], rcx
+        assert_eq!(refused(&[0x64, 0x48, 0x0f, 0xab, 0x08]), Unknown::Size);
+        assert_eq!(refused(&[0x67, 0x48, 0x0f, 0xab, 0x08]), Unknown::Size);
         // int 0x80; sysenter; retf; xbegin; rep stosb with edi
         assert_eq!(refused(&[0xcd, 0x80]), Unknown::Gate);
         assert_eq!(refused(&[0x0f, 0x34]), Unknown::Gate);
@@ -440,6 +465,24 @@ mod tests {
         // enclu; vmfunc
         assert_eq!(refused(&[0x0f, 0x01, 0xd7]), Unknown::Gate);
         assert_eq!(refused(&[0x0f, 0x01, 0xd4]), Unknown::Gate);
+    }
+
+    #[test]
+    fn the_number_of_a_bit_leads_to_the_word_that_is_written() {
+        let write = |bytes: &[u8]| decoded(bytes).unwrap().writes[0].unwrap();
+        // bts [rax], rcx; lock btr [rax], r9d; lock btc [rsp + 8], cx; lock bts dword [rax], 3
+        let bits: [(&[u8], u32, Option<Gpr>, bool); 4] = [
+            (&[0x48, 0x0f, 0xab, 0x08], 8, Some(Gpr(1)), false),
+            (&[0xf0, 0x44, 0x0f, 0xb3, 0x08], 4, Some(Gpr(9)), true),
+            (&[0xf0, 0x66, 0x0f, 0xbb, 0x4c, 0x24, 8], 2, Some(Gpr(1)), true),
+            (&[0xf0, 0x0f, 0xba, 0x28, 3], 4, None, true),
+        ];
+        for (code, bytes, bit, is_atomic) in bits {
+            let write = write(code);
+            assert_eq!((write.bytes, write.bit, write.is_atomic), (bytes, bit, is_atomic));
+        }
+        // bt [rax], rcx writes nothing.
+        assert_eq!(written(&[0x48, 0x0f, 0xa3, 0x08]), 0);
     }
 
     #[test]

@@ -96,6 +96,12 @@ const JUMP_IF: [Code; 6] = [
     Code::Jp_rel32_64,
     Code::Jg_rel32_64,
 ];
+const BITS: [[Code; 3]; 4] = [
+    [Code::Bt_rm16_r16, Code::Bt_rm32_r32, Code::Bt_rm64_r64],
+    [Code::Bts_rm16_r16, Code::Bts_rm32_r32, Code::Bts_rm64_r64],
+    [Code::Btr_rm16_r16, Code::Btr_rm32_r32, Code::Btr_rm64_r64],
+    [Code::Btc_rm16_r16, Code::Btc_rm32_r32, Code::Btc_rm64_r64],
+];
 const STRINGS: [Code; 4] =
     [Code::Stosb_m8_AL, Code::Stosq_m64_RAX, Code::Movsb_m8_m8, Code::Movsq_m64_m64];
 
@@ -134,7 +140,7 @@ impl Drawn {
         let bytes = 1 << which;
         let with_lock = self.random.below(4) == 0;
         let has_memory = self.random.below(3) > 0;
-        match self.random.below(15) {
+        match self.random.below(16) {
             0..=3 => {
                 let code = self.random.of(&RM_R)[which];
                 if !has_memory {
@@ -206,6 +212,7 @@ impl Drawn {
                 self.push(Instruction::with1(Code::Pop_r64, other).unwrap());
             }
             13 => self.string(),
+            14 => self.bit(),
             _ => {
                 // Over some of what follows.
                 let (code, label) = (self.random.of(&JUMP_IF), self.label + 1);
@@ -218,6 +225,28 @@ impl Drawn {
                 self.push(end);
             }
         }
+    }
+
+    /// The number of a bit that leads from an operand to anywhere in the memory, before it or behind it.
+    fn bit(&mut self) {
+        let which = 1 + self.random.below(3);
+        let (bytes, number) = (1 << which, self.random.of(&FULL));
+        let from = self.random.below(MEMORY - 8) as i64;
+        let to = self.random.below((MEMORY - 16) * 8) as i64;
+        // Words are counted from the operand on.
+        let bits = to - from * 8;
+        let bits = if from + bits.div_euclid(bytes * 8) * bytes < 0 { 0 } else { bits };
+        // What the operand's size cuts off counts for nothing.
+        let rest = if which == 3 { 0 } else { (self.random.next() as i64) << (bytes * 8) };
+        let bits = if which == 3 { bits } else { bits & ((1 << (bytes * 8)) - 1) };
+        self.push(Instruction::with2(Code::Mov_r64_imm64, number, rest | bits).unwrap());
+        let code = self.random.of(&BITS)[which - 1];
+        let memory = MemoryOperand::with_base_displ_size(R::RBX, from, 1);
+        let mut instruction =
+            Instruction::with2(code, memory, sized(number, bytes as usize)).unwrap();
+        let is_read = code.mnemonic() == iced_x86::Mnemonic::Bt;
+        instruction.set_has_lock_prefix(!is_read && self.random.below(2) == 0);
+        self.push(instruction);
     }
 
     /// A string instruction, once or repeated.

@@ -10,6 +10,9 @@ pub const RAX: Gpr = Gpr(0);
 pub const RCX: Gpr = Gpr(1);
 pub const RDX: Gpr = Gpr(2);
 pub const RSP: Gpr = Gpr(4);
+pub const RSI: Gpr = Gpr(6);
+pub const RDI: Gpr = Gpr(7);
+pub const R10: Gpr = Gpr(10);
 
 /// Where an operand lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -202,6 +205,21 @@ impl<'a> Emitter<'a> {
     /// `rorx to, from, bits`: a rotation that leaves flags alone (BMI2). Registers below r8.
     pub fn rotate(&mut self, to: Gpr, from: Gpr, bits: u8) {
         self.raw(&[0xc4, 0xe3, 0xfb, 0xf0, 0xc0 | to.0 << 3 | from.0, bits]);
+    }
+
+    /// `mov to, from`, of a number of 2, 4 or 8 bytes with its sign; `to` is below r8.
+    pub fn copy_signed(&mut self, to: Gpr, from: Gpr, bytes: u32) {
+        let (rex, both) = (0x48 | from.0 >> 3, 0xc0 | to.0 << 3 | from.0 & 7);
+        match bytes {
+            2 => self.raw(&[rex, 0x0f, 0xbf, both]),
+            4 => self.raw(&[rex, 0x63, both]),
+            _ => self.raw(&[rex, 0x8b, both]),
+        }
+    }
+
+    /// `sarx to, from, count`: a shift with the sign that leaves flags alone (BMI2). Registers below r8.
+    pub fn shift_signed(&mut self, to: Gpr, from: Gpr, count: Gpr) {
+        self.raw(&[0xc4, 0xe2, 0x82 | (!count.0 & 15) << 3, 0xf7, 0xc0 | to.0 << 3 | from.0]);
     }
 
     /// `movzx to, word from`: the low 16 bits. Registers below r8.

@@ -2,8 +2,8 @@
 
 use crate::Refused;
 
-/// Functions of each kind, at most.
-const MOST: usize = 160;
+/// Functions of each kind, at most: ten allocators with all functions and operators.
+const MOST: usize = 320;
 
 /// See the head of this file. The lists are looked through once for each block that is translated.
 pub struct Functions {
@@ -34,6 +34,16 @@ impl Functions {
         let places = functions.native.get_mut(..native.len()).ok_or(Refused::Size)?;
         places.iter_mut().zip(native).for_each(|(place, function)| *place = *function as u64);
         Ok(functions)
+    }
+
+    /// A native one more.
+    ///
+    /// # Errors
+    /// [`Refused::Size`]: there are too many.
+    pub fn add_native(&mut self, function: usize) -> Result<(), Refused> {
+        *self.native.get_mut(self.native_count).ok_or(Refused::Size)? = function as u64;
+        self.native_count += 1;
+        Ok(())
     }
 
     /// Has the second function of each pair stand for the first one. Of several pairs with the same first one the earliest counts.
@@ -93,6 +103,7 @@ mod tests {
         let mut functions = Functions::new(&all[..MOST]).unwrap();
         assert!(all[..MOST].iter().all(|function| functions.is_native(*function as u64)));
         assert!(!functions.is_native(0) && !functions.is_native(all[MOST] as u64));
+        assert_eq!(functions.add_native(1), Err(Refused::Size));
         let pairs = all.map(|function| (function, function + 5000));
         assert_eq!(functions.replace(&pairs), Err(Refused::Size));
         assert_eq!(functions.instead_of(1000), 1000);

@@ -7,85 +7,62 @@
 //! - `cache`: memory for translated code.
 //! - `tables`: what was translated.
 //! - `functions`: what is not translated, or stands for something else.
+//! - `process`: the program's own code and memory.
+//! - `refusals`: what ends a command, in words.
+//! - `scatter`: what instructions write through a vector of addresses.
+//! - `signals`: those that wait meanwhile.
 //! - `system`: what system calls write.
 //! - `context`: the way into translated code and out of it.
+//! - `calls`: those of functions that are remembered.
 
 mod cache;
+mod calls;
 mod context;
 mod decode;
 mod emit;
 mod functions;
 mod modules;
+mod process;
+mod refusals;
 mod rewrite;
+mod scatter;
 mod serial;
+mod signals;
 mod system;
 mod tables;
 
-use core::ffi::{CStr, c_char};
-use core::fmt;
 use core::ptr::NonNull;
 
-use spandrel_os::message::say;
+use spandrel_os::modules::{LIBC, Module};
 use spandrel_os::vm;
-use spandrel_pages::PAGE_BYTES;
 
 use crate::Refused;
 use cache::{ARENAS, Cache};
 use context::{Context, Reason, Segment};
-use decode::{Decoder, LONGEST};
+use decode::Decoder;
 use emit::Emitter;
 use functions::Functions;
 use modules::Ranges;
-use rewrite::{ATOMIC, Refusal, Rewriter, STACK, Source, Window};
+use process::{Process, peek};
+use refusals::{Calls, left, refuse, refuse_call};
+use rewrite::{ATOMIC, Refusal, Rewriter, STACK, Window};
+use scatter::{Layout, Scatter};
 use serial::Seen;
+pub use signals::Held;
 use system::Call;
 use tables::Tables;
 
-pub use context::{RememberedCall, caller, native_slot, remembered};
+pub use calls::RememberedCall;
+pub use context::{caller, native_slot, remembered};
 
 /// Bytes of the log of writes: its end is a multiple of this, and all of it lies before that.
 const LOG_BYTES: usize = 1 << 16;
 /// Bytes of the stack that the translator runs on: as many as a program's own has, as handlers of signals may run there. Pages that are not used take no memory.
 const STACK_BYTES: usize = 8 << 20;
-/// Bytes below it that nothing may touch.
+/// Bytes of a program's stack that are taken into account, at most.
+const MOST_STACK: u64 = 64 << 20;
+/// Bytes below the translator's that nothing may touch.
 const GUARD_BYTES: usize = 1 << 20;
-
-/// The code of this process.
-#[derive(Default)]
-struct Process {
-    /// The part of a module that was looked at last.
-    known: (u64, u64),
-    /// Code that was made at run time is translated too: in tests.
-    takes_all: bool,
-}
-
-impl Source for Process {
-    fn has_code(&mut self, at: u64) -> bool {
-        if !(self.known.0..self.known.1).contains(&at) {
-            self.known = modules::code_around(at).unwrap_or_default();
-        }
-        self.takes_all || self.known.1 != 0
-    }
-
-    fn bytes(&self, at: u64, into: &mut [u8; LONGEST], crosses: bool) -> usize {
-        if crosses {
-            return peek(at, into);
-        }
-        let len = LONGEST.min(PAGE_BYTES - at as usize % PAGE_BYTES);
-        // SAFETY: the program runs there next.
-        unsafe { into.as_mut_ptr().copy_from_nonoverlapping(at as *const u8, len) };
-        len
-    }
-}
-
-/// Reads the process's own memory, which may not be there: the number of bytes.
-fn peek(at: u64, into: &mut [u8]) -> usize {
-    let to = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    let from = libc::iovec { iov_base: at as *mut _, iov_len: into.len() };
-    // SAFETY: one local buffer, and one that the kernel looks at before it reads.
-    let read = unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) };
-    usize::try_from(read).unwrap_or(0)
-}
 
 /// Figures of a translator.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -121,6 +98,7 @@ pub struct Translator<S> {
     cache: Cache,
     tables: Tables,
     decoder: Decoder,
+    layout: Layout,
     window: Window,
     functions: Functions,
     /// Where lookups lie, one for each arena: the arena's start, and the code.
@@ -130,6 +108,10 @@ pub struct Translator<S> {
     /// Code was written or changed, that number of times.
     changes: u64,
     seen: Seen,
+    /// Where the frame lies from which the code is called.
+    frame: u64,
+    /// Signals that wait.
+    held: Option<Held>,
     /// Where the code lies that was translated.
     ranges: Ranges,
     process: Process,
@@ -169,7 +151,16 @@ impl<S: Sink> Translator<S> {
     pub fn new((from, bytes): (usize, usize), native: &[usize], sink: S) -> Result<Self, Refused> {
         let context = open(CONTEXT_BYTES)?.cast::<Context>();
         let (stack, log) = (open_guarded()?, open(2 * LOG_BYTES)?);
-        let functions = Functions::new(native)?;
+        let mut functions = Functions::new(native)?;
+        functions.add_native(left as *const () as usize)?;
+        // By the address that the program has, and by the C library's own: a table of the linker may be between.
+        let exits = Module::named(LIBC).and_then(|libc| libc.function(c"pthread_exit"));
+        for exit in [
+            exits.map(|exit| exit.as_ptr() as usize),
+            Some(libc::pthread_exit as *const () as usize),
+        ] {
+            exit.map_or(Ok(()), |exit| functions.replace(&[(exit, left as *const () as usize)]))?;
+        }
         // SAFETY: the context lies there, in zeroes.
         unsafe {
             Context::begin(
@@ -185,6 +176,7 @@ impl<S: Sink> Translator<S> {
             cache: Cache::default(),
             tables: Tables::new()?,
             decoder: Decoder::default(),
+            layout: Layout::default(),
             window: Window::new(from as u64, bytes as u64),
             functions,
             lookups: [(0, 0); ARENAS],
@@ -192,6 +184,8 @@ impl<S: Sink> Translator<S> {
             calls_out: 0,
             changes: 0,
             seen: Seen::default(),
+            frame: u64::MAX,
+            held: None,
             ranges: Ranges::default(),
             process: Process::default(),
             forked_in: 0,
@@ -202,8 +196,11 @@ impl<S: Sink> Translator<S> {
         };
         translator.context().log = translator.log_start();
         translator.context().clear_branches();
-        let has_room = translator.cache.room(context::after(), rewrite::MOST_BYTES).is_some();
-        if has_room && decode::has_instructions() { Ok(translator) } else { Err(Refused::Code) }
+        // A command runs code of the program and of libraries, which lie far from each other. Where the kernel refuses memory later on, a command cannot go on.
+        for near in [context::after(), modules::entry()] {
+            translator.cache.room(near, rewrite::MOST_BYTES)?;
+        }
+        if decode::has_instructions() { Ok(translator) } else { Err(Refused::Code) }
     }
 
     fn context(&mut self) -> &mut Context {
@@ -264,14 +261,34 @@ impl<S: Sink> Translator<S> {
         self.functions.remember(functions)
     }
 
+    /// Has signals of the calling thread wait until [`Translator::let_go`]: those of instructions do not, nor does that of `abort`. Without this they wait while code runs.
+    pub fn hold(&mut self) {
+        if self.held.is_none() {
+            let held = Held::begin();
+            self.context().mask = held.mask();
+            self.held = Some(held);
+        }
+    }
+
+    /// Signals wait until the result is dropped: by the same thread, which may have let go of the translator by then.
+    pub fn let_go(&mut self) -> Option<Held> {
+        let mask = self.context().mask;
+        let mut held = self.held.take();
+        held.iter_mut().for_each(|held| held.set_mask(mask));
+        held
+    }
+
     /// Runs a function with its argument, and notes what it writes.
     ///
     /// # Safety
     /// The function may be called with that argument, and does not unwind.
     pub unsafe fn run(&mut self, function: unsafe extern "C" fn(*mut ()), argument: *mut ()) {
+        let was_held = self.held.is_some();
+        self.hold();
         let before = Segment::now();
+        self.frame = &raw const before as u64;
         self.context().owner = &raw mut *self as u64;
-        self.context().clear_calls();
+        self.context().calls.clear();
         let unloaded = modules::unloaded();
         if core::mem::take(&mut self.is_stale) || unloaded != self.unloaded {
             self.unloaded = unloaded;
@@ -293,6 +310,12 @@ impl<S: Sink> Translator<S> {
         }
         self.seen.note(self.changes);
         self.drain_log();
+        if is_child {
+            // Its mask is its own since it has begun.
+            core::mem::forget(self.held.take());
+        } else if !was_held {
+            drop(self.let_go());
+        }
     }
 
     /// Runs a closure, which does not unwind, and notes what it writes.
@@ -364,7 +387,7 @@ impl<S: Sink> Translator<S> {
 
     fn translate(&mut self, at: u64) -> Result<u64, Refusal> {
         let from = self.functions.instead_of(at);
-        let room = self.cache.room(from, rewrite::MOST_BYTES).ok_or(Refusal::Full)?;
+        let room = self.cache.room(from, rewrite::MOST_BYTES).map_err(|_| Refusal::Full)?;
         self.changes += 1;
         let (start, address) = (room.start, room.address);
         let mut code = Emitter::new(room.bytes, address);
@@ -424,12 +447,27 @@ impl<S: Sink> Translator<S> {
         let context = self.context();
         // rax; rdi, rsi, rdx, r10, r8, r9.
         let [number, _, c, _, _, _, b, a, e, f, d, ..] = context.registers;
-        if system::meets(number, [a, b, c, d, e, f]) {
+        let (arguments, returns_to) = ([a, b, c, d, e, f], context.detail);
+        if signals::waits(number, arguments) {
+            refuse_call(returns_to, number, Calls::Waits);
+        }
+        if number == libc::SYS_rt_sigprocmask as u64 {
+            let mut mask = context.mask;
+            let answer = signals::change(arguments, &mut mask, &mut |at, len| self.note(at, len));
+            let context = self.context();
+            context.mask = mask;
+            context.target += rewrite::SKIPS_AFTER;
+            if let Some(result) = context.registers.first_mut() {
+                *result = answer as u64;
+            }
+            return;
+        }
+        if system::meets(number, arguments) {
             self.sink.meet();
         }
         let mut note = |at: u64, bytes: u64| self.note(at, bytes);
         // SAFETY: the program makes the call next.
-        match unsafe { system::call(number, [a, b, c, d, e, f], window, &mut note) } {
+        match unsafe { system::call(number, arguments, window, &mut note) } {
             Call::Made => {}
             Call::Unmaps(at, bytes) if self.ranges.touch(at, bytes) => {
                 self.is_stale = true;
@@ -444,7 +482,26 @@ impl<S: Sink> Translator<S> {
                 self.forked_in = unsafe { libc::getpid() };
                 self.context().target += rewrite::FORKS_AFTER;
             }
-            Call::Refused => refuse_call(number),
+            Call::Refused => refuse_call(returns_to, number, Calls::Unknown),
+            Call::Takes => refuse_call(returns_to, number, Calls::Window),
+        }
+    }
+
+    /// Refuses to go on where the command's caller goes on: by `longjmp`, or by the end of the thread, which unwinds its stack.
+    fn check_frame(&mut self) {
+        let context = self.context();
+        let is_branch = [Reason::Exit as u32, Reason::Branch as u32].contains(&context.reason);
+        let stack = context.registers.get(usize::from(emit::RSP.0)).copied().unwrap_or(0);
+        // The C library has a thread's descriptor at the end of its stack, but for the first thread, above whose stack there is none.
+        // SAFETY: no preconditions.
+        let me = unsafe { libc::pthread_self() as u64 };
+        let end = if me > self.frame { me } else { u64::MAX };
+        // Where the command was called on a stack of the program's own making, others may lie above it.
+        let end = end.min(self.frame.saturating_add(MOST_STACK));
+        if is_branch && (self.frame..end).contains(&stack) {
+            let (reason, argument) = (self.context().reason, self.context().argument);
+            let exit = self.tables.exit(argument).filter(|_| reason == Reason::Exit as u32);
+            refuse(exit.map_or(self.context().target, |exit| exit.target), Refusal::Left);
         }
     }
 
@@ -453,6 +510,7 @@ impl<S: Sink> Translator<S> {
         self.calls_out += 1;
         let context = self.context();
         let (reason, argument, target) = (context.reason, context.argument, context.target);
+        self.check_frame();
         if reason == Reason::Exit as u32 {
             let to = self.link(argument);
             self.context().target = to;
@@ -467,10 +525,7 @@ impl<S: Sink> Translator<S> {
             self.drain_log();
             self.system_call();
         } else if reason == Reason::Call as u32 {
-            let (slot, first) = (context.registers[4] as usize, context.registers[7] as usize);
-            // SAFETY: a function has just been called: its return address is the last word of the stack.
-            let back = unsafe { *(slot as *const usize) };
-            context.remember(RememberedCall { slot, back, kind: argument as usize, first });
+            self.context().remember(argument);
         } else if reason == Reason::String as u32 {
             self.drain_log();
             let context = self.context();
@@ -480,6 +535,13 @@ impl<S: Sink> Translator<S> {
             let is_down = context.goes_down();
             let from = if is_down { to.saturating_add(element).saturating_sub(bytes) } else { to };
             self.note(from, bytes);
+        } else if reason == Reason::Scatter as u32 {
+            self.drain_log();
+            let layout = self.layout;
+            let context = self.context();
+            let scatter = Scatter::from_words(argument, context.detail as u32);
+            let (registers, state) = (context.registers, context.state);
+            scatter.each(&registers, &state, layout, &mut |at, bytes| self.note(at, bytes));
         }
     }
 }
@@ -504,58 +566,18 @@ unsafe extern "C" fn handle<S: Sink>(context: *mut Context) {
     }
 }
 
-/// Where code lies, for a person: the module's file and the offset in it, and the function.
-struct Code(u64);
-
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: all zero is a record of nothing, which the call fills in.
-        let info = unsafe {
-            let mut info: libc::Dl_info = core::mem::zeroed();
-            libc::dladdr(self.0 as *const _, &raw mut info);
-            info
-        };
-        let text = |text: *const c_char| {
-            // SAFETY: null, or a text of the loader's.
-            (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("?"))
-        };
-        write!(f, "{:#x}", self.0)?;
-        if let Some(file) = text(info.dli_fname) {
-            write!(f, ", {file}+{:#x}", self.0.wrapping_sub(info.dli_fbase as u64))?;
-        }
-        text(info.dli_sname).map_or(Ok(()), |name| write!(f, ", {name}"))
-    }
-}
-
-/// The program cannot go on: what it would do next cannot be captured.
-fn refuse(at: u64, why: Refusal) -> ! {
-    let mut bytes = [0; LONGEST];
-    peek(at, &mut bytes);
-    say(format_args!(
-        "a command of a durable state does at {} what cannot be captured ({why:?}; {bytes:02x?}): it ends here, and the state is as the last command has left it",
-        Code(at)
-    ));
-    // SAFETY: no preconditions.
-    unsafe { libc::abort() }
-}
-
-/// As above, for a system call.
-fn refuse_call(number: u64) -> ! {
-    say(format_args!(
-        "a command of a durable state makes the system call {number}, of which it is not known what it writes: it ends here, and the state is as the last command has left it"
-    ));
-    // SAFETY: no preconditions.
-    unsafe { libc::abort() }
-}
-
 #[cfg(test)]
 mod corpus;
 #[cfg(test)]
 mod differential;
 #[cfg(any(test, fuzzing))]
 mod executed;
+#[cfg(test)]
+mod refused;
 #[cfg(any(test, fuzzing))]
 mod rewritten;
+#[cfg(test)]
+mod scattered;
 #[cfg(any(test, fuzzing))]
 mod second;
 #[cfg(all(test, target_env = "gnu"))]

@@ -2,6 +2,12 @@
 
 use core::ffi::{c_int, c_void};
 
+/// Where the code of the program itself begins to run, which is not near the code of libraries. Where the loader was run as a command, that of the loader.
+pub fn entry() -> u64 {
+    // SAFETY: a look-up in what the kernel has given to the process.
+    unsafe { libc::getauxval(libc::AT_ENTRY) }
+}
+
 /// Times that the program has unloaded a library.
 pub fn unloaded() -> u64 {
     unsafe extern "C" fn first(

@@ -7,13 +7,13 @@
 //! - A write is in the log before it is done.
 
 use super::context::{
-    ARGUMENT, BRANCHES, CALLOUT, LOG, NATIVE_RETURN, NATIVE_STACK, RAX_PLACE, RCX_PLACE, RDX_PLACE,
-    REASON, Reason, STRING, TARGET,
+    ARGUMENT, BRANCHES, CALLOUT, DETAIL, LOG, MASK, NATIVE_RETURN, NATIVE_STACK, RAX_PLACE,
+    RCX_PLACE, RDX_PLACE, REASON, Reason, STRING, TARGET,
 };
 use super::decode::{
     Decode, Decoded, Flow, LONGEST, MOST_WRITES, MOST_WRITTEN, Operand, Unknown, Write,
 };
-use super::emit::{self, Emitter, Gpr, Place, RAX, RCX, RDX, RSP, at};
+use super::emit::{self, Emitter, Gpr, Place, R10, RAX, RCX, RDI, RDX, RSI, RSP, at};
 use super::tables::{Exit, Tables};
 
 /// Bytes of an entry of the log: the address, the number of bytes, and for atomic writes what was there before.
@@ -194,13 +194,18 @@ impl<D: Decode, S: Source> Rewriter<'_, D, S> {
             if let Some(bytes @ 1..) = decoded.repeated {
                 call_out(code, Reason::String, bytes);
             }
+            if let Some(scatter) = decoded.scatter {
+                let (argument, detail) = scatter.words();
+                code.set_slot(DETAIL, detail);
+                call_out(code, Reason::Scatter, argument);
+            }
             match decoded.flow {
                 Flow::Next => {
                     relocate(code, bytes, decoded.relative)?;
                     if decoded.pivots {
                         // Where the next word is pushed.
                         let place = emit::at(RSP, -8);
-                        let stack = Write { place, bytes: STACK, is_atomic: false };
+                        let stack = Write { place, bytes: STACK, is_atomic: false, bit: None };
                         let noted = self.note(code, stack);
                         if let Some(place) = later.iter_mut().find(|later| later.is_none()) {
                             *place = noted;
@@ -208,6 +213,7 @@ impl<D: Decode, S: Source> Rewriter<'_, D, S> {
                     }
                 }
                 Flow::SystemCall => {
+                    code.set_long_slot(DETAIL, next);
                     call_out(code, Reason::SystemCall, 0);
                     system_call(code, next);
                 }
@@ -271,13 +277,17 @@ impl<D: Decode, S: Source> Rewriter<'_, D, S> {
     /// Notes a write that follows.
     fn note(&self, code: &mut Emitter<'_>, write: Write) -> Option<Later> {
         if let Place::At(address) = write.place
+            && write.bit.is_none()
             && !self.window.has(address, write.bytes.into())
         {
             return None;
         }
         code.save(RCX_PLACE, RCX);
         code.save(RDX_PLACE, RDX);
-        code.address_of(RDX, write.place);
+        match write.bit {
+            Some(number) => word_with_bit(code, write, number),
+            None => code.address_of(RDX, write.place),
+        }
         let mut skip = None;
         if self.window.shift < 48 {
             if self.window.by_last {
@@ -348,6 +358,21 @@ impl<D: Decode, S: Source> Rewriter<'_, D, S> {
     }
 }
 
+/// Loads the address of the word into rdx that has the bit of a number; rcx and rdx lie in their places.
+fn word_with_bit(code: &mut Emitter<'_>, write: Write, number: Gpr) {
+    let scale = write.bytes.trailing_zeros() as u8;
+    code.copy_signed(RCX, number, write.bytes);
+    code.set(RDX, u64::from(scale) + 3);
+    code.shift_signed(RCX, RCX, RDX);
+    code.save(DETAIL, RCX);
+    code.load(RCX, RCX_PLACE);
+    code.load(RDX, RDX_PLACE);
+    code.address_of(RDX, write.place);
+    code.load(RCX, DETAIL);
+    let (base, index) = (Some(RDX), Some((RCX, scale)));
+    code.address_of(RDX, Place::Sum { base, index, displacement: 0, is_32_bit: false });
+}
+
 /// `[register + displacement]`
 fn at_of(register: Gpr, displacement: u16) -> Place {
     at(register, displacement.into())
@@ -367,6 +392,11 @@ pub fn call_out(code: &mut Emitter<'_>, reason: Reason, argument: u32) {
 
 /// Bytes behind a system call where the same begins for one that returns twice.
 pub const FORKS_AFTER: u64 = 4;
+/// Bytes behind it where code goes on as if the call was made.
+pub const SKIPS_AFTER: u64 = 2;
+/// Instructions of a child before it goes on with the program's own code.
+#[cfg(any(test, fuzzing))]
+pub const CHILD_INSTRUCTIONS: usize = 19;
 
 /// A system call; and one whose child goes on with the program's own code.
 fn system_call(code: &mut Emitter<'_>, next: u64) {
@@ -379,9 +409,32 @@ fn system_call(code: &mut Emitter<'_>, next: u64) {
     let child = code.jump_if_rcx_is_zero();
     let parent = code.jump_short();
     code.meet(child);
+    take_mask(code);
     code.raw(&far_jump(next));
     code.meet(made);
     code.meet(parent);
+}
+
+/// A child takes the program's mask of signals: the parent's has more. Its memory is its own or not; below the stack pointer of either no more than the red zone is in use.
+fn take_mask(code: &mut Emitter<'_>) {
+    const RED_ZONE: i32 = 128;
+    code.address_of(RSP, at(RSP, -RED_ZONE));
+    // push rdi; push rsi; push rdx; push r10
+    code.raw(&[0x57, 0x56, 0x52, 0x41, 0x52]);
+    // push gs:[MASK]
+    code.raw(&[0x65, 0xff, 0x34, 0x25]);
+    code.word(MASK);
+    code.copy(RSI, RSP);
+    code.set(RDI, libc::SIG_SETMASK as u64);
+    code.set(RDX, 0);
+    code.set(R10, size_of::<u64>() as u64);
+    code.set(RAX, libc::SYS_rt_sigprocmask as u64);
+    code.raw(&[0x0f, 0x05]);
+    code.address_of(RSP, at(RSP, 8));
+    // pop r10; pop rdx; pop rsi; pop rdi
+    code.raw(&[0x41, 0x5a, 0x5a, 0x5e, 0x5f]);
+    code.address_of(RSP, at(RSP, RED_ZONE));
+    code.set(RAX, 0);
 }
 
 /// Copies an instruction. Its operand stays where it is.

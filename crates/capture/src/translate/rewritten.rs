@@ -7,10 +7,12 @@ use iced_x86::{Code, Decoder as Iced, DecoderOptions, Instruction, OpKind, Regis
 use std::prelude::v1::*;
 use std::vec;
 
-use super::context::{LOG, RCX_PLACE, RDX_PLACE};
+use super::context::{DETAIL, LOG, RCX_PLACE, RDX_PLACE};
 use super::decode::{Decode, Decoded, Decoder, Flow, LONGEST, Unknown, Write};
 use super::emit::{self, Emitter, Gpr, Place, RSP};
-use super::rewrite::{ATOMIC, MOST_BYTES, Refusal, Rewriter, STACK, Source, Window};
+use super::rewrite::{
+    ATOMIC, CHILD_INSTRUCTIONS, MOST_BYTES, Refusal, Rewriter, STACK, Source, Window,
+};
 use super::tables::Tables;
 
 /// Where the bytes lie, and where their translation does. Distances between them fit 32 bits.
@@ -75,8 +77,8 @@ impl Reader<'_> {
             && instruction.memory_displacement64() == slot.into()
     }
 
-    /// The note that begins here: the place and the number of bytes, with their marks.
-    fn note(&mut self) -> Option<(Place, u32)> {
+    /// The note that begins here: the place, the number of bytes, with their marks, and the register with the number of a bit.
+    fn note(&mut self) -> Option<(Place, u32, Option<Gpr>)> {
         let first = self.peek(0);
         if !Self::is_slot(&first, Register::RCX, RCX_PLACE, true)
             || !Self::is_slot(&self.peek(first.len()), Register::RDX, RDX_PLACE, true)
@@ -85,12 +87,19 @@ impl Reader<'_> {
         }
         self.next();
         self.next();
+        let bit = self.bit();
         let address = self.next();
         assert_eq!(address.op0_register().full_register(), Register::RDX);
         let place = match address.code() {
             Code::Lea_r64_m => place(&address),
             _ => Place::At(address.immediate(1)),
         };
+        if let Some((_, scale)) = bit {
+            assert!(Self::is_slot(&self.next(), Register::RCX, DETAIL, false));
+            let sum = self.next();
+            assert_eq!((sum.memory_base(), sum.op0_register()), (Register::RDX, Register::RDX));
+            assert_eq!((sum.memory_index(), sum.memory_index_scale()), (Register::RCX, scale));
+        }
         let (mut bytes, mut has_address, mut has_log) = (None, false, false);
         loop {
             let one = self.next();
@@ -106,7 +115,25 @@ impl Reader<'_> {
             }
         }
         assert!(has_address && has_log);
-        Some((place, bytes.unwrap()))
+        Some((place, bytes.unwrap(), bit.map(|(number, _)| number)))
+    }
+
+    /// What moves a place by the number of a bit, before the place is computed: the register, and the bytes of a word.
+    fn bit(&mut self) -> Option<(Gpr, u32)> {
+        let signed = [Code::Movsx_r64_rm16, Code::Movsxd_r64_rm32, Code::Mov_r64_rm64];
+        let first = self.peek(0);
+        let which = signed.iter().position(|code| *code == first.code())?;
+        let (width, number) = (16 << which, first.op1_register().number() as u8);
+        assert_eq!(self.next().op0_register(), Register::RCX);
+        let (shift, word) = (self.next(), self.next());
+        assert_eq!(1 << shift.immediate32(), width);
+        assert_eq!(word.code(), Code::VEX_Sarx_r64_rm64_r64);
+        let operands = [word.op0_register(), word.op1_register(), word.op2_register()];
+        assert_eq!(operands, [Register::RCX, Register::RCX, Register::RDX]);
+        assert!(Self::is_slot(&self.next(), Register::RCX, DETAIL, true));
+        assert!(Self::is_slot(&self.next(), Register::RCX, RCX_PLACE, false));
+        assert!(Self::is_slot(&self.next(), Register::RDX, RDX_PLACE, false));
+        Some((Gpr(number), width / 8))
     }
 }
 
@@ -198,6 +225,17 @@ impl Trial {
                 let calls_out = (0..5).map(|_| code.next()).last().unwrap();
                 assert_eq!(calls_out.code(), Code::Jmp_rm64);
             }
+            if let Some(scatter) = decoded.scatter {
+                let (argument, detail) = scatter.words();
+                let set = code.next();
+                assert_eq!(
+                    (set.memory_displacement64(), set.immediate32()),
+                    (DETAIL.into(), detail)
+                );
+                let calls_out: Vec<_> = (0..5).map(|_| code.next()).collect();
+                assert_eq!(calls_out[2].immediate32(), argument);
+                assert_eq!(calls_out[4].code(), Code::Jmp_rm64);
+            }
             match decoded.flow {
                 Flow::Next => {
                     let own = &code.bytes[code.at..code.at + decoded.len];
@@ -209,14 +247,16 @@ impl Trial {
                     }
                     if decoded.pivots {
                         let place = emit::at(RSP, -8);
-                        check_note(code, &Write { place, bytes: STACK, is_atomic: false }, window);
+                        let stack = Write { place, bytes: STACK, is_atomic: false, bit: None };
+                        check_note(code, &stack, window);
                     }
                 }
                 Flow::SystemCall => {
-                    let count = code.bytes[code.at..].windows(2).take(128);
-                    assert_eq!(count.filter(|pair| *pair == [0x0f, 0x05]).count(), 2);
-                    // The call out, a call and a jump; another call, a copy, two jumps; a far one.
-                    (0..5 + 6).for_each(|_| _ = code.next());
+                    // Where it returns to, the call out, a call and a jump; another call, a copy, two jumps; a far one.
+                    let parts: Vec<_> = (0..2 + 5 + 6).map(|_| code.next().code()).collect();
+                    assert_eq!(parts.iter().filter(|code| **code == Code::Syscall).count(), 2);
+                    let child: Vec<_> = (0..CHILD_INSTRUCTIONS).map(|_| code.next()).collect();
+                    assert_eq!(child.iter().filter(|one| one.code() == Code::Syscall).count(), 1);
                     assert_eq!(code.next().code(), Code::Jmp_rm64);
                     code.at += 8;
                 }
@@ -236,12 +276,13 @@ impl Trial {
 /// The note of a write is next, where it is one to any address.
 fn check_note(code: &mut Reader<'_>, write: &Write, window: Window) {
     if let Place::At(address) = write.place
+        && write.bit.is_none()
         && !window.has(address, write.bytes.into())
     {
         return;
     }
-    let (place, bytes) = code.note().expect("a note");
-    assert_eq!(place, write.place);
+    let (place, bytes, bit) = code.note().expect("a note");
+    assert_eq!((place, bit), (write.place, write.bit));
     let is_word = [1, 2, 4, 8].contains(&write.bytes);
     let mark = if write.is_atomic && is_word { ATOMIC } else { 0 };
     assert_eq!(bytes, write.bytes | mark);

@@ -82,6 +82,8 @@ fn only_reads(opcode: Opcode) -> bool {
             | O::FXRSTOR | O::XRSTOR | O::XRSTORS | O::XRSTORS64 | O::LDMXCSR | O::VLDMXCSR
             | O::FLD | O::FILD | O::FBLD | O::FLDCW | O::FLDENV | O::FRSTOR
             | O::VMPTRLD | O::VMCLEAR | O::VMXON
+            // The operand is a key's handle.
+            | O::AESENCWIDE128KL | O::AESENCWIDE256KL | O::AESDECWIDE128KL | O::AESDECWIDE256KL
             | O::VGATHERPF0DPD | O::VGATHERPF0DPS | O::VGATHERPF0QPD | O::VGATHERPF0QPS
             | O::VGATHERPF1DPD | O::VGATHERPF1DPS | O::VGATHERPF1QPD | O::VGATHERPF1QPS
             | O::VSCATTERPF0DPD | O::VSCATTERPF0DPS | O::VSCATTERPF0QPD | O::VSCATTERPF0QPS
@@ -331,6 +333,18 @@ fn writes_differ(
         _ => vec![],
     };
     let own: Vec<_> = ours.writes.iter().flatten().collect();
+    let scatters = |opcode: Opcode| {
+        matches!(
+            opcode,
+            O::VPSCATTERDD | O::VPSCATTERDQ | O::VPSCATTERQD | O::VPSCATTERQQ
+                // Those of numbers with a point, by the names of version 2.2.
+                | O::VSCATTERDD | O::VSCATTERDQ | O::VSCATTERQD | O::VSCATTERQQ
+        )
+    };
+    if scatters(second.opcode()) || ours.scatter.is_some() {
+        let agree = scatters(second.opcode()) && ours.scatter.is_some();
+        return if agree { None } else { Some("a vector of addresses, or not".to_string()) };
+    }
     let has_fs = second.prefixes.fs();
     for (place, size) in named.chain(others) {
         let place = place.map(|place| behind_pop(place, second, bytes));

@@ -14,7 +14,9 @@ pub enum Call {
     Forks,
     /// It may take the code away that lies in these bytes.
     Unmaps(u64, u64),
-    /// It is not known, or would take the durable memory away.
+    /// It would take the durable memory away.
+    Takes,
+    /// It is not known.
     Refused,
 }
 
@@ -147,7 +149,6 @@ pub fn meets(number: u64, [a, ..]: [u64; 6]) -> bool {
         | libc::SYS_epoll_wait
         | libc::SYS_epoll_pwait
         | libc::SYS_epoll_pwait2
-        | libc::SYS_pause
         | libc::SYS_rt_sigtimedwait => true,
         // A record in memory has the flags.
         libc::SYS_clone3 => words(a).is_none_or(|[flags]: [u64; 1]| flags & SHARES_MEMORY != 0),
@@ -182,7 +183,7 @@ pub unsafe fn call(
     let _ = f;
     let Ok(number) = i64::try_from(number) else { return Call::Refused };
     let changes = |at: u64, bytes: u64| match window.has(at, bytes.max(1)) {
-        true => Call::Refused,
+        true => Call::Takes,
         false => Call::Unmaps(at, bytes),
     };
     match number {
@@ -256,7 +257,6 @@ pub unsafe fn call(
         libc::SYS_copy_file_range | libc::SYS_splice => [b, d].iter().for_each(|at| note(*at, 8)),
         libc::SYS_sendmmsg => note(b, c.saturating_mul(MESSAGE)),
         libc::SYS_rt_sigtimedwait => note(b, INFO),
-        libc::SYS_rt_sigprocmask => note(c, d),
         libc::SYS_rt_sigaction => note(c, 32),
         libc::SYS_sigaltstack => note(b, 24),
         libc::SYS_sendfile => note(c, 8),
@@ -280,7 +280,7 @@ pub unsafe fn call(
         }
         libc::SYS_mremap => {
             let (old, new) = (changes(a, b), changes(e, c));
-            return if new == Call::Refused { new } else { old };
+            return if new == Call::Takes { new } else { old };
         }
         libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => {
             return Call::Forks;
@@ -375,7 +375,6 @@ pub unsafe fn call(
         | libc::SYS_set_robust_list
         | libc::SYS_personality
         | libc::SYS_alarm
-        | libc::SYS_pause
         | libc::SYS_msync
         | libc::SYS_mlock
         | libc::SYS_munlock
@@ -451,10 +450,10 @@ mod tests {
         for number in [libc::SYS_munmap, libc::SYS_mprotect, libc::SYS_madvise, libc::SYS_mmap] {
             let beside = told(number, [WINDOW - 4096, 4096, 0, 0, 0, 0]).0;
             assert_eq!(beside, Call::Unmaps(WINDOW - 4096, 4096));
-            assert_eq!(told(number, [WINDOW - 4096, 8192, 0, 0, 0, 0]).0, Call::Refused);
+            assert_eq!(told(number, [WINDOW - 4096, 8192, 0, 0, 0, 0]).0, Call::Takes);
         }
         let moved = [1 << 30, 4096, 4096, 3, WINDOW, 0];
-        assert_eq!(told(libc::SYS_mremap, moved).0, Call::Refused);
+        assert_eq!(told(libc::SYS_mremap, moved).0, Call::Takes);
     }
 
     #[test]

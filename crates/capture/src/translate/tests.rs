@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{Captured, Sizes};
+use spandrel_pages::PAGE_BYTES;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::prelude::v1::*;
@@ -189,84 +190,6 @@ fn threads_and_processes_begin_natively() {
     }
 }
 
-/// What a process does that [`is_refused`] starts.
-const CASE: &str = "SPANDREL_TEST_CASE";
-
-/// Whether a command ends its process by a refusal, with a line that says so.
-fn is_refused(case: &str) -> bool {
-    use std::os::unix::process::ExitStatusExt;
-    let mut program = std::process::Command::new(std::env::current_exe().unwrap());
-    program.args(["translate::tests::refused_command", "--exact", "--ignored", "--nocapture"]);
-    let output = program.env(CASE, case).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr);
-    let is_said = text.contains("a command of a durable state");
-    output.status.signal() == Some(libc::SIGABRT) && is_said
-}
-
-#[test]
-fn what_cannot_be_captured_is_refused() {
-    assert!(!is_refused("nothing"));
-    for case in ["code", "stack", "call", "handler"] {
-        assert!(is_refused(case), "{case}");
-    }
-}
-
-unsafe extern "C" fn skip(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: what the kernel calls a handler with.
-    unsafe {
-        let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
-        registers[libc::REG_RIP as usize] = registers[libc::REG_RDX as usize];
-    }
-}
-
-/// A handler that goes on elsewhere leaves what is translated.
-fn fault_and_go_on() {
-    // SAFETY: the handler goes on behind the instruction that faults.
-    unsafe {
-        let mut action: libc::sigaction = core::mem::zeroed();
-        action.sa_sigaction = skip as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO;
-        libc::sigaction(libc::SIGSEGV, &raw const action, core::ptr::null_mut());
-        core::arch::asm!(
-            "lea rdx, [rip + 2f]", "mov byte ptr [rax], 1", "2:",
-            in("rax") 8usize, out("rdx") _,
-        );
-    }
-}
-
-#[test]
-#[ignore = "is the process that ends"]
-fn refused_command() {
-    let Ok(case) = std::env::var(CASE) else { return };
-    // SAFETY: a limit, so that no file is left.
-    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
-    Oracle::new(4096).run(|window| match case.as_str() {
-        // Code that was made at run time: `ret`.
-        // SAFETY: a page of this test.
-        "code" => unsafe {
-            let access = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            let page = libc::mmap(core::ptr::null_mut(), 4096, access, flags, -1, 0);
-            page.cast::<u8>().write(0xc3);
-            core::mem::transmute::<*mut libc::c_void, extern "C" fn()>(page)();
-        },
-        // A stack in the window.
-        // SAFETY: the stack is put back, and one word is pushed.
-        "stack" => unsafe {
-            let top = window.as_mut_ptr_range().end;
-            core::arch::asm!(
-                "mov {old}, rsp", "mov rsp, {top}", "push 7", "mov rsp, {old}",
-                old = out(reg) _, top = in(reg) top,
-            );
-        },
-        // A system call that is not known.
-        // SAFETY: there is no such call.
-        "call" => _ = unsafe { libc::syscall(9999) },
-        "handler" => fault_and_go_on(),
-        _ => window[7] = 1,
-    });
-}
-
 #[test]
 fn panics_unwind() {
     let mut translator = translator(&[0u64]);
@@ -447,4 +370,100 @@ fn text_of_the_c_library_is_noted() {
             format!("{number} {:5.3} text {:>2$}", number as f64 / 7.0, 3, (number % 50) as usize);
         assert_eq!(&oracle.window[..len as usize], text.as_bytes());
     }
+}
+
+static HANDLED: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
+/// Where the handler stores to, and what a command has set there when it runs.
+static PLACE: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
+
+extern "C" fn count_and_store(_: i32) {
+    use core::sync::atomic::Ordering::Relaxed;
+    // SAFETY: the place is a word of the test's window.
+    let word = unsafe { core::sync::atomic::AtomicU64::from_ptr(PLACE.load(Relaxed) as *mut u64) };
+    HANDLED.fetch_max(word.load(Relaxed), Relaxed);
+    word.store(0, Relaxed);
+}
+
+/// A handler neither runs in the midst of a command nor sees what it has changed by half.
+#[test]
+fn signals_wait_for_the_end_of_a_command() {
+    use core::sync::atomic::Ordering::Relaxed;
+    let mut oracle = Oracle::new(4096);
+    PLACE.store(oracle.window.as_ptr() as u64, Relaxed);
+    let mask = || {
+        let mut mask = 0u64;
+        // SAFETY: asks for the thread's mask.
+        unsafe {
+            libc::syscall(libc::SYS_rt_sigprocmask, 0, 0usize, &raw mut mask, 8usize);
+        }
+        mask
+    };
+    // SAFETY: the handler stores to a word.
+    unsafe {
+        libc::signal(libc::SIGUSR1, count_and_store as *const () as usize);
+    }
+    let before = mask();
+    for held in [false, true] {
+        HANDLED.store(0, Relaxed);
+        if held {
+            oracle.translator.hold();
+        }
+        let (seen, inside) = oracle.run(|window| {
+            window[..8].copy_from_slice(&7u64.to_le_bytes());
+            // SAFETY: a signal for this thread.
+            unsafe { libc::raise(libc::SIGUSR1) };
+            window[..8].copy_from_slice(&9u64.to_le_bytes());
+            (HANDLED.load(Relaxed), mask())
+        });
+        assert_eq!((seen, inside), (0, before));
+        assert_eq!(HANDLED.load(Relaxed), if held { 0 } else { 9 });
+        drop(oracle.translator.let_go());
+        assert_eq!((HANDLED.load(Relaxed), mask()), (9, before));
+        let bytes = oracle.window.to_vec();
+        oracle.reset(&bytes);
+    }
+    // What a command blocks stays blocked.
+    let block = |how: i32| {
+        let mask = 1u64 << (libc::SIGUSR2 - 1);
+        // SAFETY: a mask of one signal.
+        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, &raw const mask, 0usize, 8usize) }
+    };
+    assert_eq!(oracle.run(|_| block(libc::SIG_BLOCK)), 0);
+    assert_eq!(mask(), before | 1 << (libc::SIGUSR2 - 1));
+    assert_eq!(oracle.run(|_| block(libc::SIG_UNBLOCK)), 0);
+    assert_eq!(mask(), before);
+}
+
+/// A child of a command has the program's mask: what it runs is not deaf to signals.
+#[test]
+fn children_take_the_signals_of_the_program() {
+    let mut translator = translator(&[0u64]);
+    let blocked = || {
+        let text = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+        u64::from_str_radix(line.trim(), 16).unwrap()
+    };
+    let before = blocked();
+    let found = translator.call(|| {
+        // By number: glibc's own fork and spawn set the mask.
+        // SAFETY: the child looks at its mask and ends.
+        let forked = unsafe {
+            match libc::syscall(libc::SYS_fork) {
+                0 => libc::_exit(i32::from(blocked() != before)),
+                child => {
+                    let mut status = -1;
+                    libc::waitpid(child as i32, &raw mut status, 0);
+                    status
+                }
+            }
+        };
+        let spawned = std::process::Command::new("/bin/sh")
+            .args(["-c", "grep SigBlk /proc/self/status"])
+            .output()
+            .unwrap();
+        (forked, std::thread::spawn(blocked).join().unwrap(), spawned.stdout)
+    });
+    let text = format!("SigBlk:\t{before:016x}\n");
+    assert_eq!((found.0, found.1, String::from_utf8(found.2).unwrap()), (0, before, text));
+    assert_eq!(blocked(), before);
 }

@@ -16,6 +16,7 @@ use spandrel_durable::copy::Copy;
 use spandrel_durable::directory::{Directory, Paths};
 use spandrel_durable::engine;
 use spandrel_durable::live::{Counts, Publisher};
+use spandrel_durable::notes::{BatchNotes, Held};
 use spandrel_durable::oracle::Verdict;
 use spandrel_durable::store::Place;
 
@@ -82,6 +83,32 @@ impl Inside {
             "a command must not begin another command of this or another durable state: call it after the first has returned"
         );
         Self
+    }
+}
+
+/// Signals of the calling thread wait for the end of its batch, also for one that ends by a panic.
+struct Signals<'n>(&'n BatchNotes);
+
+impl<'n> Signals<'n> {
+    /// # Safety
+    /// The calling thread has the gate as long as the value lives.
+    unsafe fn hold(notes: &'n BatchNotes) -> Self {
+        // SAFETY: promised by the caller.
+        unsafe { notes.hold() };
+        Self(notes)
+    }
+
+    fn let_go(self) -> Option<Held> {
+        let notes = ManuallyDrop::new(self).0;
+        // SAFETY: promised by the caller of `hold`.
+        unsafe { notes.let_go() }
+    }
+}
+
+impl Drop for Signals<'_> {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        drop(unsafe { self.0.let_go() });
     }
 }
 
@@ -286,8 +313,8 @@ impl<S: Send + Sync> Durable<S> {
         assert!(!self.arena.is_forked(), "{}", Error::Forked);
     }
 
-    /// Runs the commands of a batch, and makes what they have changed durable.
-    fn run(&self, batch: &Batch<'_>) {
+    /// Runs the commands of a batch, and makes what they have changed durable. Signals that have waited for its end wait until the result is dropped.
+    fn run(&self, batch: &Batch<'_>) -> Option<Held> {
         // SAFETY: the holder of the gate runs alone.
         let (log, state) = unsafe { (&mut *self.log.get(), &mut *self.state.get()) };
         // Before the commands run: what they would change is not undone with what has strayed.
@@ -295,9 +322,12 @@ impl<S: Send + Sync> Durable<S> {
             log.engine().refuse(Error::Stray);
         }
         if log.engine().check().is_err() {
-            return batch.iter().for_each(|entry| entry.set_outcome(REFUSED));
+            batch.iter().for_each(|entry| entry.set_outcome(REFUSED));
+            return None;
         }
         let whole = Whole(self.log.get());
+        // SAFETY: this thread has the gate until it has let go of the signals.
+        let signals = unsafe { Signals::hold(self.arena.medium().notes()) };
         let plain = self.plain.as_ref();
         let mut turn = Turn { log, state, arena: &self.arena, place: &self.place, plain };
         match turn.all(batch) {
@@ -305,6 +335,7 @@ impl<S: Send + Sync> Durable<S> {
             outcome => batch.iter().for_each(|entry| entry.set_outcome(outcome_of(&outcome))),
         }
         std::mem::forget(whole);
+        signals.let_go()
     }
 }
 
@@ -440,10 +471,13 @@ impl<S: Send + Sync> Client<'_, S> {
             return Err(Error::Forked);
         }
         let mut command = Command::new(command, is_kept);
+        let mut signals = None;
         let outcome = {
             let _inside = Inside::enter();
-            self.seat.write(command.pointer(), |batch| db.run(batch))
+            self.seat.write(command.pointer(), |batch| signals = db.run(batch))
         };
+        // Their handlers may run now, outside of the batch: they find the gate free.
+        drop(signals);
         match (command.outcome(), outcome) {
             (Some(Err(payload)), _) => resume_unwind(payload),
             (Some(Ok(result)), Outcome::DONE) => Ok(result),

@@ -21,6 +21,8 @@ const IDLE: Duration = Duration::from_millis(100);
 const NAP_MS: u32 = 1;
 /// Records between two pieces of a copy, where the log fills: a piece takes as long as that number of records.
 const TURNS: u32 = 64;
+/// Bytes of records that are brought into the file before the thread looks at anything else: at positions to which the writers store, and at the clock.
+const RUN_BYTES: u64 = 256 << 10;
 /// Bytes of the log that go from memory at a time.
 const FORGOTTEN_BYTES: u64 = 1 << 20;
 /// How long the thread sleeps at most.
@@ -126,15 +128,24 @@ fn follow_on(
         // Also where there is always another record.
         *making = making.take().or_else(|| copies.next());
         if let Some(scrub) = scrub
-            && (replica.at() == control.tail() || turn.is_multiple_of(TURNS))
+            && (making.is_none() || turn.is_multiple_of(TURNS))
             && scrub.is_due()
         {
             scrub.step(files, replica)?;
             tell(&mut gathered, replica);
         }
-        if replica.at() < control.tail() {
-            replica.step(&lengthen, making.as_mut().map(|request| &mut request.copy))?;
-            (gathered, has_rested) = (gathered + 1, false);
+        let (from, end) = (replica.at(), control.tail());
+        if from < end {
+            let is_alone = making.is_none();
+            loop {
+                replica.step(&lengthen, making.as_mut().map(|request| &mut request.copy))?;
+                gathered += 1;
+                let is_more = replica.at() < end && replica.at() - from < RUN_BYTES;
+                if !(is_more && is_alone) || control.is_applied_awaited() {
+                    break;
+                }
+            }
+            has_rested = false;
             if control.is_applied_awaited() {
                 replica.flush()?;
             }

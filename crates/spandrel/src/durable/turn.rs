@@ -153,7 +153,7 @@ impl<S> Turn<'_, S> {
                     break;
                 }
                 self.discard_results(requests);
-                self.log.engine().undo(self.arena, handles)?;
+                self.undo(handles)?;
                 if let Some(plain) = self.plain {
                     plain.look_at_variables(self.arena, false);
                 }
@@ -164,7 +164,7 @@ impl<S> Turn<'_, S> {
                     // What the results store when they are dropped is undone as well.
                     memory.notes().begin();
                     self.discard_results(requests);
-                    self.log.engine().undo(self.arena, handles)?;
+                    self.undo(handles)?;
                     match self.log.engine().end_batch(memory, 0) {
                         Ok(_) => Err(Error::TooLong),
                         Err(_) => Err(self.log.engine().refuse(Error::Panicked)),
@@ -174,7 +174,7 @@ impl<S> Turn<'_, S> {
                 Err(why @ (Error::Poisoned(_) | Error::Full(_) | Error::Stray)) => {
                     memory.notes().begin();
                     self.discard_results(requests);
-                    if self.log.engine().undo(self.arena, handles).is_ok() {
+                    if self.undo(handles).is_ok() {
                         let _ = self.log.engine().end_batch(memory, 0);
                     }
                     Err(why)
@@ -182,6 +182,21 @@ impl<S> Turn<'_, S> {
                 ended => ended,
             }
         }
+    }
+
+    /// Undoes the batch in memory. `handles`: the number of the arena's handles when the batch began.
+    ///
+    /// # Errors
+    /// As for [`Engine::undo`](spandrel_durable::engine::Engine::undo).
+    ///
+    /// # Safety
+    /// As for [`Turn::commands_of_batch`].
+    unsafe fn undo(&mut self, handles: u64) -> Result<(), Error> {
+        if let Some(plain) = self.plain {
+            plain.await_threads();
+        }
+        // SAFETY: promised by the caller.
+        unsafe { self.log.engine().undo(self.arena, handles) }
     }
 
     /// Drops the results of commands that are to be undone with the state that they may lead into, as long as it is what they have made of it.

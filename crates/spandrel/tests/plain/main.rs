@@ -4,6 +4,7 @@ mod children;
 mod histories;
 mod noted;
 mod run;
+mod signals;
 mod states;
 mod threads;
 mod undone;

@@ -4,7 +4,7 @@ use std::process::exit;
 
 use spandrel::durable::fix_addresses;
 
-use crate::{children, histories, noted, states, threads, undone};
+use crate::{children, histories, noted, signals, states, threads, undone};
 
 /// A test, by its name.
 type Test = (&'static str, fn());
@@ -81,7 +81,9 @@ const TESTS: &[Test] = &[
         "what_other_threads_store_for_an_undone_command_is_undone",
         threads::what_other_threads_store_for_an_undone_command_is_undone,
     ),
+    ("threads_of_an_undone_command_have_ended", threads::threads_of_an_undone_command_have_ended),
     ("what_is_stored_unseen_is_durable_later", threads::what_is_stored_unseen_is_durable_later),
+    ("handlers_see_whole_commands", signals::handlers_see_whole_commands),
     ("a_limited_address_space_is_shared", children::a_limited_address_space_is_shared),
     ("it_works_without_userfaultfd", children::it_works_without_userfaultfd),
 ];

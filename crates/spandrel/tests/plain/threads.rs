@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
-use std::sync::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use spandrel::durable::Plain;
@@ -222,4 +222,33 @@ pub fn what_other_threads_store_for_an_undone_command_is_undone() {
     }
     db.close().unwrap();
     assert!(open(&path, Row::default).read(|row| row.all.iter().all(|number| *number == 1)));
+}
+
+pub fn threads_of_an_undone_command_have_ended() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let db = made(&directory.path().join("state"));
+    let panics = || {
+        db.write(|_| {
+            let (numbers, is_done) = (Arc::new(vec![3; 1 << 20]), Arc::new(AtomicBool::new(false)));
+            let (own, tells) = (numbers.clone(), is_done.clone());
+            // As threads of the standard library do, it goes on for a moment when it is done for the command.
+            std::thread::spawn(move || {
+                tells.store(true, SeqCst);
+                std::thread::sleep(Duration::from_millis(4));
+                if own.len() != 1 << 20 || own.iter().any(|number| *number != 3) {
+                    std::process::abort();
+                }
+            });
+            while !is_done.load(SeqCst) {
+                std::thread::yield_now();
+            }
+            panic!("on purpose");
+        })
+    };
+    let outcome: Result<Result<(), _>, _> = catch_unwind(AssertUnwindSafe(panics));
+    assert!(outcome.is_err());
+    db.write(|row| row.all.fill(1)).unwrap();
+    // A thread that has not ended does so now.
+    std::thread::sleep(Duration::from_millis(60));
+    db.close().unwrap();
 }

@@ -1,6 +1,7 @@
 //! States of ordinary types, whose own code notes nothing.
 
 mod allocator;
+mod begun;
 mod escapes;
 mod program;
 mod variables;
@@ -14,10 +15,11 @@ use std::path::Path;
 use std::prelude::v1::*;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use spandrel_durable::live::Counts;
 use spandrel_durable::oracle::Verdict;
+use spandrel_os::clock;
 
 pub use allocator::Allocator;
 pub use escapes::Escaped;
@@ -87,13 +89,15 @@ pub(super) struct Part {
     known: Known,
     /// Commands have returned what may be an owner of a part of the state: it may store there at any time.
     has_left: AtomicBool,
+    /// When the batch has begun, of [`clock::coarse_ms`].
+    begun_ms: AtomicU64,
 }
 
 impl Part {
     /// Of an open state.
     pub fn new(arena: &Arena) -> Self {
-        let has_left = AtomicBool::new(false);
-        Self { escapes: Escapes::new(), known: Known::new(arena), has_left }
+        let (has_left, begun_ms) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self { escapes: Escapes::new(), known: Known::new(arena), has_left, begun_ms }
     }
 
     /// A command that has seen the state returns.
@@ -117,8 +121,14 @@ impl Part {
     /// # Safety
     /// The calling thread runs the batch of the state.
     pub unsafe fn begin_batch(&self, arena: &Arena) {
+        self.begun_ms.store(clock::coarse_ms(), Relaxed);
         // SAFETY: passed on from the caller.
         unsafe { self.known.begin_batch(arena) };
+    }
+
+    /// The batch is about to be undone: threads that its commands have begun end first.
+    pub fn await_threads(&self) {
+        begun::await_end(self.begun_ms.load(Relaxed));
     }
 
     /// A batch was undone, or the state is about to be closed.

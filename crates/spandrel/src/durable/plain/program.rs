@@ -3,9 +3,11 @@
 //! Values of the standard library point into the program: an empty `HashMap` to a static, a trait object to its table of functions, a `&'static str` to its
 //! text. So a state is opened by the build that made it, at the addresses that it had.
 
+use std::ffi::OsString;
 use std::format;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::prelude::v1::*;
 use std::process::Command;
@@ -60,13 +62,19 @@ impl Program {
     }
 
     fn build_of(module: Option<&Module>) -> Result<u64, Error> {
-        Ok(match module.and_then(Module::build_id) {
-            Some(id) => {
+        Ok(match (module.and_then(Module::build_id), module) {
+            (Some(id), _) => {
                 let mut hasher = DefaultHasher::new();
                 id.hash(&mut hasher);
                 hasher.finish()
             }
-            None => number_of_file()
+            // The running file is the loader.
+            (None, Some(module)) if Module::is_an_argument() => {
+                let mut hasher = DefaultHasher::new();
+                module.each_constants(&mut |bytes| bytes.hash(&mut hasher));
+                hasher.finish()
+            }
+            (None, _) => number_of_file()
                 .map_err(|why| Error::System(why.raw_os_error().unwrap_or_default()))?,
         })
     }
@@ -84,6 +92,12 @@ fn number_of_file() -> io::Result<u64> {
             Err(why) => return Err(why),
         }
     }
+}
+
+/// The words of a command line, each with a zero behind it.
+fn words(line: &[u8]) -> Vec<OsString> {
+    let line = line.strip_suffix(b"\0").unwrap_or(line);
+    line.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec())).collect()
 }
 
 /// Whether the program is loaded at the same addresses each time.
@@ -125,7 +139,21 @@ pub fn start_again(way: &str) -> io::Result<()> {
             "the kernel refuses fixed addresses: allow personality(ADDR_NO_RANDOMIZE) in the container's seccomp profile",
         );
     }
-    let mut arguments = env::args_os();
+    // The loader has taken itself out of the arguments that the program sees, with its options.
+    let all = if Module::is_an_argument() {
+        match fs::read("/proc/self/cmdline") {
+            Ok(line) => words(&line),
+            Err(why) => {
+                personality::draw_addresses();
+                return refused(&format!(
+                    "the program was started as an argument of its loader, whose own arguments cannot be read (/proc/self/cmdline: {why}): start the program itself"
+                ));
+            }
+        }
+    } else {
+        env::args_os().collect()
+    };
+    let mut arguments = all.into_iter();
     let name = arguments.next().unwrap_or_default();
     // The file itself gives the process its usual name. The link works also when the file was replaced.
     let file = env::current_exe().ok().filter(|file| file.exists());

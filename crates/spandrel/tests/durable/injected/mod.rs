@@ -1,6 +1,5 @@
 //! Every system call that changes a file fails, one at a time: what was acknowledged is there afterwards, the program hears of the fault by an error, and the next opening works.
 
-mod calls;
 mod story;
 
 use std::path::Path;
@@ -9,7 +8,7 @@ use std::process::{Command, Stdio};
 use libc::{EINTR, EIO, ENOSPC};
 
 use super::places;
-use calls::{Fault, Plan, supervise};
+use spandrel_faults::{Fault, Plan, supervise};
 use story::Story;
 
 /// Faults of one call that the program must hear of, or get over.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use spandrel::durable::{Durable, Error, OpenError};
+use spandrel_faults::Calls;
 
-use super::calls::Calls;
 use crate::{Accounts, init};
 
 /// What became of a command.
