@@ -170,20 +170,50 @@ fn is_librarys(module: &Module) -> bool {
     }
 }
 
-/// The files that were there before any command, in order of address, and whether they are the C library's.
-static KNOWN: OnceLock<Vec<(Range<usize>, bool)>> = OnceLock::new();
+/// The files that were there before any command.
+#[derive(Default)]
+struct Known {
+    /// Where the program and the C++ library lie, which allocate most.
+    program: Range<usize>,
+    cpp: Range<usize>,
+    /// All, in order of address, and whether they are the C library's.
+    files: Vec<(Range<usize>, bool)>,
+}
 
-/// Where the C++ library lies.
-static CPP: OnceLock<Range<usize>> = OnceLock::new();
+static KNOWN: OnceLock<Known> = OnceLock::new();
+
+impl Known {
+    fn now() -> Self {
+        let mut known = Self::default();
+        Module::each(&mut |module| {
+            known.files.push((module.addresses(), is_librarys(module)));
+        });
+        known.files.sort_unstable_by_key(|(addresses, _)| addresses.start);
+        let library = Module::named(LIBSTDCXX);
+        known.cpp = library.map(|library| library.addresses()).unwrap_or_default();
+        // Where the loader was run as a command, the first file may be the loader.
+        let program = Module::program().filter(|program| !is_librarys(program));
+        known.program = program.map(|program| program.addresses()).unwrap_or_default();
+        known
+    }
+
+    /// Whether an instruction is the C library's.
+    fn is_of_library(&self, at: usize) -> bool {
+        if self.program.contains(&at) || self.cpp.contains(&at) {
+            return false;
+        }
+        let place = self.files.partition_point(|(addresses, _)| addresses.start <= at);
+        match place.checked_sub(1).and_then(|place| self.files.get(place)) {
+            Some((addresses, is_librarys)) if addresses.contains(&at) => *is_librarys,
+            // A file that was loaded later.
+            _ => Module::around(at).is_some_and(|module| is_librarys(&module)),
+        }
+    }
+}
 
 /// Finds the files and the functions whose calls are remembered, before any command.
 pub fn prepare() -> Vec<(usize, u32)> {
-    KNOWN.get_or_init(|| {
-        let mut known = Vec::new();
-        Module::each(&mut |module| known.push((module.addresses(), is_librarys(module))));
-        known.sort_unstable_by_key(|(addresses, _)| addresses.start);
-        known
-    });
+    KNOWN.get_or_init(Known::now);
     let mut functions = Vec::new();
     for (library, kinds) in [(LIBC, OF_LIBC), (LIBSTDCXX, OF_LIBSTDCXX)] {
         let Some(library) = Module::named(library) else { continue };
@@ -193,7 +223,6 @@ pub fn prepare() -> Vec<(usize, u32)> {
         }
     }
     if let Some(library) = Module::named(LIBSTDCXX) {
-        CPP.get_or_init(|| library.addresses());
         each_of_numbers(&mut |kind, name| {
             let function = library.function(name);
             functions.extend(function.map(|function| (function.as_ptr() as usize, kind as u32)));
@@ -207,13 +236,7 @@ pub fn prepare() -> Vec<(usize, u32)> {
 
 /// Whether an instruction is the C library's.
 fn is_of_library(at: usize) -> bool {
-    let known = KNOWN.get().map_or(&[][..], Vec::as_slice);
-    let place = known.partition_point(|(addresses, _)| addresses.start <= at);
-    match place.checked_sub(1).and_then(|place| known.get(place)) {
-        Some((addresses, is_librarys)) if addresses.contains(&at) => *is_librarys,
-        // A file that was loaded later.
-        _ => Module::around(at).is_some_and(|module| is_librarys(&module)),
-    }
+    KNOWN.get().is_some_and(|known| known.is_of_library(at))
 }
 
 unsafe extern "C" {
@@ -258,7 +281,7 @@ impl Trace<'_> {
             }
         }
         self.has_left |= !is_of_library(back);
-        let is_cpp = CPP.get().is_some_and(|addresses| addresses.contains(&back));
+        let is_cpp = KNOWN.get().is_some_and(|known| known.cpp.contains(&back));
         self.depth = if is_cpp { self.depth + 1 } else { usize::MAX / 2 };
         self.calls.first().is_some_and(|outermost| slot < outermost.slot)
     }
