@@ -293,6 +293,17 @@ static int visible(const struct dirent *entry) {
     return entry->d_name[0] != '.';
 }
 
+// A regular expression of the process and one of the state find more parts, by the same call.
+static void compare(regex_t *expression) {
+    regex_t *both[] = {expression, &line, expression};
+    for (int i = 0; i < 300; i++) {
+        char text[40];
+        snprintf(text, sizeof text, "%c-%c = %c", 'a' + i % 26, 'a' + i / 26, 'a' + i % 7);
+        regmatch_t found[3];
+        for (int j = 0; j < 3; j++) CHECK(regexec(both[j], text, 3, found, 0) == 0 && found[1].rm_eo == 3);
+    }
+}
+
 static int collect(spandrel_durable *state, void *argument) {
     (void)state;
     struct results *all = results;
@@ -304,6 +315,7 @@ static int collect(spandrel_durable *state, void *argument) {
     CHECK(regcomp(&all->expression, "^([a-z0-9-]+) *= *([^;]*)", REG_EXTENDED) == 0 && is_inside(*(void **)&all->expression));
     regmatch_t found[3];
     CHECK(regexec(&all->expression, "name = value", 3, found, 0) == 0);
+    compare(&all->expression);
     for (int i = 0; i < 100; i++) {
         char *text;
         CHECK(asprintf(&text, "%d", i * 37 % 100) > 0 && is_inside(text));
@@ -383,6 +395,7 @@ int main(int count, char **arguments) {
     if (strcmp(arguments[2], "results") == 0) {
         FAILS(ECANCELED, spandrel_durable_write(db, collect, db) < 0);
         CHECK(spandrel_durable_write(db, scribble, NULL) == 0);
+        expressions();
         CHECK(spandrel_durable_write(db, collect, NULL) == 0 && spandrel_durable_write(db, look, NULL) == 0);
         close_state();
         open_state(arguments[1]);

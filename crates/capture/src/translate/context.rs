@@ -25,6 +25,8 @@ pub const DETAIL: u32 = 120;
 pub const MASK: u32 = 256;
 /// The stack pointer when a native function is called: its return address lies below.
 pub const NATIVE_STACK: u32 = 264;
+/// The address of the place of the next call that is remembered.
+pub const NEXT_CALL: u32 = 1024 + STATE_BYTES as u32;
 /// Where the table of indirect branches begins.
 pub const BRANCHES: u32 = 8192;
 /// Entries of that table, by the low bits of an address.
@@ -49,8 +51,8 @@ pub enum Reason {
     String = 4,
     /// An instruction follows that writes through a vector of addresses, which the argument and the detail tell of.
     Scatter = 5,
-    /// A function begins whose calls are remembered; the argument is its kind.
-    Call = 6,
+    /// There is no room for another call that is remembered.
+    Calls = 6,
 }
 
 /// An entry of the table of indirect branches.
@@ -94,12 +96,12 @@ pub struct Context {
     /// The mask of signals that the program sees: the kernel's has more while translated code runs.
     pub mask: u64,
     native_stack: u64,
-    /// Calls of functions that are remembered.
-    pub calls: RememberedCalls,
-    _gap: [u8; 232],
+    _gap: [u8; 752],
     /// The rest of the processor's state.
     pub state: [u8; STATE_BYTES],
-    _end: [u8; 3072],
+    /// Calls of functions that are remembered.
+    pub calls: RememberedCalls,
+    _end: [u8; 3072 - size_of::<RememberedCalls>()],
     pub branches: [Branch; BRANCH_COUNT],
 }
 
@@ -117,6 +119,7 @@ const _: () = {
     assert!(core::mem::offset_of!(Context, mask) == MASK as usize);
     assert!(core::mem::offset_of!(Context, native_stack) == NATIVE_STACK as usize);
     assert!(core::mem::offset_of!(Context, state) == 1024);
+    assert!(core::mem::offset_of!(Context, calls) == NEXT_CALL as usize);
     assert!(core::mem::offset_of!(Context, branches) == BRANCHES as usize);
 };
 
@@ -324,14 +327,6 @@ impl Context {
         core::mem::take(&mut self.done) != 0
     }
 
-    /// Remembers the call of a function that begins, at the last callout.
-    pub fn remember(&mut self, kind: u32) {
-        let (slot, first) = (self.registers[4] as usize, self.registers[7] as usize);
-        // SAFETY: a function has just been called: its return address is the last word of the stack.
-        let back = unsafe { *(slot as *const usize) };
-        self.calls.add(RememberedCall { slot, back, kind: kind as usize, first });
-    }
-
     /// Whether repeated string instructions go downwards: the direction flag, at the last callout.
     pub fn goes_down(&self) -> bool {
         self.flags & (1 << 10) != 0
@@ -412,12 +407,12 @@ pub unsafe fn caller() -> usize {
 ///
 /// # Safety
 /// As for [`caller`].
-unsafe fn this<'a>() -> &'a Context {
-    let at: *const Context;
+unsafe fn this<'a>() -> &'a mut Context {
+    let at: *mut Context;
     // SAFETY: the segment is a context, as the caller promises; the word has its own address.
     unsafe {
         asm!("mov {at}, qword ptr gs:[56]", at = out(reg) at, options(readonly, nostack, preserves_flags));
-        &*at
+        &mut *at
     }
 }
 
@@ -437,8 +432,7 @@ pub unsafe fn native_slot() -> usize {
 /// As for [`caller`], and the native function does not return meanwhile.
 pub unsafe fn remembered<'a>() -> &'a [RememberedCall] {
     // SAFETY: promised by the caller.
-    let this = unsafe { this() };
-    this.calls.all()
+    unsafe { this() }.calls.settled()
 }
 
 /// Runs translated code as a function.

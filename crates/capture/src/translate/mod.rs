@@ -387,6 +387,7 @@ impl<S: Sink> Translator<S> {
 
     fn translate(&mut self, at: u64) -> Result<u64, Refusal> {
         let from = self.functions.instead_of(at);
+        let calls_end = self.context().calls.end();
         let room = self.cache.room(from, rewrite::MOST_BYTES).map_err(|_| Refusal::Full)?;
         self.changes += 1;
         let (start, address) = (room.start, room.address);
@@ -400,7 +401,7 @@ impl<S: Sink> Translator<S> {
         let lookup = lookup.map_or(0, |(_, code)| *code);
         let to = code.here();
         if let Some(kind) = self.functions.kind_of(from) {
-            rewrite::call_out(&mut code, Reason::Call, kind);
+            rewrite::remember(&mut code, kind, calls_end as u64);
         }
         if self.functions.is_native(from) {
             rewrite::native(&mut code, from, lookup);
@@ -524,8 +525,8 @@ impl<S: Sink> Translator<S> {
             // In the order of the stores.
             self.drain_log();
             self.system_call();
-        } else if reason == Reason::Call as u32 {
-            self.context().remember(argument);
+        } else if reason == Reason::Calls as u32 {
+            self.context().calls.make_room();
         } else if reason == Reason::String as u32 {
             self.drain_log();
             let context = self.context();

@@ -151,7 +151,10 @@ pub enum Calls {
 }
 
 /// In the place of `pthread_exit`: the thread would end in the midst of its batch.
+///
+/// # Safety
+/// Translated code calls this native function.
 pub unsafe extern "C" fn left() {
-    // SAFETY: translated code has called this native function.
+    // SAFETY: promised by the caller.
     refuse(unsafe { caller() } as u64, Refusal::Left);
 }

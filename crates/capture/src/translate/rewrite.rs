@@ -6,9 +6,12 @@
 //! - The memory below the stack pointer is not written to.
 //! - A write is in the log before it is done.
 
+use core::mem::offset_of;
+
+use super::calls::RememberedCall;
 use super::context::{
-    ARGUMENT, BRANCHES, CALLOUT, DETAIL, LOG, MASK, NATIVE_RETURN, NATIVE_STACK, RAX_PLACE,
-    RCX_PLACE, RDX_PLACE, REASON, Reason, STRING, TARGET,
+    ARGUMENT, BRANCHES, CALLOUT, DETAIL, LOG, MASK, NATIVE_RETURN, NATIVE_STACK, NEXT_CALL,
+    RAX_PLACE, RCX_PLACE, RDX_PLACE, REASON, Reason, STRING, TARGET,
 };
 use super::decode::{
     Decode, Decoded, Flow, LONGEST, MOST_WRITES, MOST_WRITTEN, Operand, Unknown, Write,
@@ -379,7 +382,7 @@ fn at_of(register: Gpr, displacement: u16) -> Place {
 }
 
 /// Calls out, and goes on behind it.
-pub fn call_out(code: &mut Emitter<'_>, reason: Reason, argument: u32) {
+fn call_out(code: &mut Emitter<'_>, reason: Reason, argument: u32) {
     /// Bytes of the two instructions that set the target, and of those that follow them.
     const BYTES: u64 = 2 * 12 + 2 * 12 + 8;
     let back = code.here() + BYTES;
@@ -388,6 +391,36 @@ pub fn call_out(code: &mut Emitter<'_>, reason: Reason, argument: u32) {
     code.set_slot(REASON, reason as u32);
     code.jump_to_slot(if reason == Reason::String { STRING } else { CALLOUT });
     debug_assert_eq!(code.here(), back);
+}
+
+/// Remembers the call of a function that begins; `end`: where the last call ends that there is room for.
+pub fn remember(code: &mut Emitter<'_>, kind: u32, end: u64) {
+    const SLOT: usize = offset_of!(RememberedCall, slot);
+    const BACK: usize = offset_of!(RememberedCall, back);
+    const KIND: usize = offset_of!(RememberedCall, kind);
+    const FIRST: usize = offset_of!(RememberedCall, first);
+    code.save(RCX_PLACE, RCX);
+    code.save(RDX_PLACE, RDX);
+    code.load(RCX, NEXT_CALL);
+    code.store_to(at(RCX, SLOT as i32), RSP);
+    code.load_from(RDX, at(RSP, 0));
+    code.store_to(at(RCX, BACK as i32), RDX);
+    code.store_value(RCX, KIND as i8, kind);
+    code.store_to(at(RCX, FIRST as i32), RDI);
+    code.address_of(RCX, at(RCX, size_of::<RememberedCall>() as i32));
+    code.save(NEXT_CALL, RCX);
+    code.set(RDX, end.wrapping_neg());
+    let (base, index) = (Some(RCX), Some((RDX, 0)));
+    code.address_of(RCX, Place::Sum { base, index, displacement: 0, is_32_bit: false });
+    let full = code.jump_if_rcx_is_zero();
+    let go_on = code.jump_short();
+    code.meet(full);
+    code.load(RDX, RDX_PLACE);
+    code.load(RCX, RCX_PLACE);
+    call_out(code, Reason::Calls, 0);
+    code.meet(go_on);
+    code.load(RDX, RDX_PLACE);
+    code.load(RCX, RCX_PLACE);
 }
 
 /// Bytes behind a system call where the same begins for one that returns twice.
