@@ -7,6 +7,7 @@
 
 mod allocator;
 mod functions;
+mod kept;
 mod owner;
 mod program;
 
@@ -14,6 +15,7 @@ use spandrel::durable::Arena;
 
 use crate::failure::Failure;
 
+pub use kept::{Kept, after, undone};
 pub use program::Name;
 
 /// Prepares an opened state for its commands, before the first one.

@@ -170,6 +170,11 @@ fn is_librarys(module: &Module) -> bool {
     }
 }
 
+/// Whether all that a file keeps is the process's: a file of the C library, or the C++ library.
+pub fn is_kept_apart(module: &Module) -> bool {
+    module.name() == Some(LIBSTDCXX) || is_librarys(module)
+}
+
 /// The files that were there before any command.
 #[derive(Default)]
 struct Known {
