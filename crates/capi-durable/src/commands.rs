@@ -28,6 +28,13 @@ impl Call {
         Self { handle, command, argument, kept: Mutex::default() }
     }
 
+    #[cold]
+    fn keep(&self, kept: Vec<Kept>) {
+        if let Ok(mut place) = self.kept.lock() {
+            *place = kept;
+        }
+    }
+
     /// Calls the function.
     ///
     /// # Safety
@@ -43,8 +50,9 @@ impl Call {
                 // What unwinds out of it ends the process.
                 Kind::Write if notes.how().is_translated() => {
                     let result = notes.run(command);
-                    if let Ok(mut kept) = self.kept.lock() {
-                        *kept = translated::after(&*arena, result < 0);
+                    let kept = translated::after(&*arena, result < 0);
+                    if !kept.is_empty() {
+                        self.keep(kept);
                     }
                     result
                 }

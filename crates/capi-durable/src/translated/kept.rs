@@ -93,10 +93,15 @@ fn look(arena: &Arena, is_cs_alone: bool) -> Vec<Kept> {
 pub fn after(arena: &Arena, is_refused: bool) -> Vec<Kept> {
     static COMMANDS: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
     let [done, refused] = &COMMANDS;
-    let count = if is_refused { refused } else { done }.fetch_add(1, Relaxed) + 1;
-    if !count.is_power_of_two() {
-        return Vec::new();
-    }
+    let count = if is_refused { refused } else { done };
+    // Commands of several states may count as one.
+    let number = count.load(Relaxed) + 1;
+    count.store(number, Relaxed);
+    if number.is_power_of_two() { look_after(arena, is_refused) } else { Vec::new() }
+}
+
+#[cold]
+fn look_after(arena: &Arena, is_refused: bool) -> Vec<Kept> {
     let (cs, others): (Vec<_>, Vec<_>) =
         look(arena, !is_refused).into_iter().partition(|kept| kept.is_cs);
     cs.iter().for_each(|kept| kept.say(""));
