@@ -26,7 +26,9 @@
  *   EDEADLK  a command must not call the function.
  * spandrel_durable_error_text has the reason in words and the way out.
  *
- * All threads may use a state at once, but for spandrel_durable_close. A process may have several states open, 64 at most.
+ * All threads may use a state at once, but for spandrel_durable_close. A process may have several states open, 64 at most;
+ * of those with translated commands some thirty, as memory for code within 2 GiB of the libraries' own ends (ENOMEM). A thread that calls these
+ * functions has a stack of 128 KiB at least.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */

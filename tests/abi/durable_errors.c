@@ -72,6 +72,7 @@ static int writes(spandrel_durable *state, void *argument) {
     char *end = (char *)spandrel_durable_base(state) + spandrel_durable_bytes(state);
     FAILS(EFAULT, spandrel_durable_wrote(state, end - 8, 9) == -1);
     FAILS(EFAULT, spandrel_durable_store(state, end, &object, 8) == -1);
+    FAILS(EINVAL, spandrel_durable_store(state, object, NULL, 8) == -1);
     CHECK(spandrel_durable_wrote(state, end - 8, 8) == 0);
     FAILS(EINVAL, spandrel_durable_set_root(state, "a name of more than forty bytes, which no root has", object) == -1);
     FAILS(EINVAL, spandrel_durable_set_root(state, NULL, object) == -1);

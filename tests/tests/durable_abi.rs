@@ -8,6 +8,7 @@ use spandrel_histories::{History, judge, now};
 use spandrel_tests::Job;
 use spandrel_tests::abi::abi_dir;
 use spandrel_tests::heap::{Program, built, compile};
+use spandrel_tests::snippets::texts;
 use spandrel_tests::subject::workspace;
 
 fn source(file: &str) -> PathBuf {
@@ -184,18 +185,11 @@ fn the_header_stands_alone_in_every_language() {
     }
 }
 
-/// The first program of a document in a language.
-fn program_of(document: &str, language: &str) -> String {
-    let text = std::fs::read_to_string(workspace().join(document)).expect("the document");
-    let after = text.split(&format!("\n```{language}\n")).nth(1).expect("a program");
-    format!("{}\n", after.split("\n```").next().expect("its end"))
-}
-
 #[test]
 fn the_program_of_the_document_runs_as_it_stands() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let source = folder.path().join("visits.c");
-    std::fs::write(&source, program_of("docs/durable.md", "c")).expect("write");
+    std::fs::write(&source, &texts("docs/durable.md", "c")[0]).expect("write");
     let program = Program::hooked("cc", &source, &["-pedantic"]);
     let run = || Job::new(program.path()).dir(folder.path()).run().expect_ok().out();
     assert_eq!([run(), run(), run()], ["1\n", "2\n", "3\n"]);
@@ -205,7 +199,7 @@ fn the_program_of_the_document_runs_as_it_stands() {
 fn the_program_in_cpp_of_the_document_runs_as_it_stands() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let source = folder.path().join("visits.cc");
-    std::fs::write(&source, program_of("docs/durable.md", "cpp")).expect("write");
+    std::fs::write(&source, &texts("docs/durable.md", "cpp")[0]).expect("write");
     let program = Program::durable(&source, &["-pedantic"]);
     let run =
         |name: &str| Job::new(program.path()).dir(folder.path()).arg(name).run().expect_ok().out();

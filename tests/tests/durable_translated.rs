@@ -219,3 +219,29 @@ fn another_program_or_other_addresses_are_refused() {
     assert!(said.contains("of a library, which lies elsewhere in the next process"), "{done}");
     program.ends_well(&["open"]);
 }
+
+/// What the C library unmaps for a child lies between the libraries whose code is translated; that code stays, and no memory for code is used up.
+#[test]
+fn commands_run_other_programs_again_and_again() {
+    for place in places() {
+        let program = Program::durable(&source("durable_children.cc"), &["-std=c++17"]);
+        let program = program.with_heaps_in(&place);
+        for end in [100, 200] {
+            assert_eq!(program.job(&["100"]).run().expect_ok().out(), format!("{end}\n"));
+        }
+    }
+}
+
+/// A wrong free ends the process, as an allocator's does, and the command is not there afterwards.
+#[test]
+fn wrong_frees_of_a_command_end_the_process() {
+    let program = Program::durable(&source("durable_wrong_frees.c"), &[]);
+    let ways =
+        [("twice", "free"), ("middle", "free"), ("realloc", "realloc"), ("moved", "realloc")];
+    for (before, (how, function)) in ways.into_iter().enumerate() {
+        let done = program.job(&[how]).run();
+        let line = format!("spandrel: {function} of what is no object of the command's state\n");
+        assert!(!done.ok() && done.err().contains(&line), "{how}: {done}");
+        assert_eq!(program.job(&[]).run().expect_ok().out(), format!("{}\n", before + 1));
+    }
+}

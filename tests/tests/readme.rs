@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use spandrel_tests::heap::Program;
+use spandrel_tests::snippets::{Snippet, shell_lines, snippets, texts};
 use spandrel_tests::subject::{release_dir, workspace};
 use spandrel_tests::{Job, installed};
 use tempfile::TempDir;
@@ -12,31 +13,13 @@ use tempfile::TempDir;
 /// A compiler takes minutes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(1200);
 
-/// A block of code: its language, and its text.
-fn snippets() -> Vec<(String, String)> {
-    let text = std::fs::read_to_string(workspace().join("README.md")).expect("README.md");
-    let mut found = Vec::new();
-    let mut lines = text.lines();
-    while let Some(line) = lines.next() {
-        let Some(language) = line.strip_prefix("```").filter(|name| !name.is_empty()) else {
-            continue;
-        };
-        let block = lines.by_ref().take_while(|line| *line != "```");
-        found.push((language.to_owned(), block.flat_map(|line| [line, "\n"]).collect()));
-    }
-    found
-}
-
 fn of(language: &str) -> Vec<String> {
-    let of_it = |(name, _): &(String, String)| name.split(',').next() == Some(language);
-    let found: Vec<_> = snippets().into_iter().filter(of_it).map(|(_, text)| text).collect();
-    assert!(!found.is_empty(), "README.md has no {language}");
-    found
+    texts("README.md", language)
 }
 
 #[test]
 fn each_language_has_a_test() {
-    for (language, text) in snippets() {
+    for Snippet { language, text, .. } in snippets("README.md") {
         let known = ["rust", "rust,no_run", "c", "sh", "toml"].contains(&language.as_str());
         assert!(known, "no test knows how {language} is run:\n{text}");
     }
@@ -187,11 +170,6 @@ impl Shell {
 #[test]
 fn lines_of_the_shell_do_what_they_say() {
     let shell = Shell::new();
-    for line in of("sh").iter().flat_map(|block| block.lines()) {
-        let line = line.split(" #").next().unwrap_or_default().trim();
-        if !line.is_empty() {
-            shell.runs(line);
-        }
-    }
+    shell_lines("README.md").iter().for_each(|line| shell.runs(line));
     assert!(shell.path().join("words.heap").is_file());
 }

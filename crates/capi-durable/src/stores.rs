@@ -42,6 +42,9 @@ pub unsafe extern "C" fn spandrel_durable_store(
     bytes: usize,
 ) -> c_int {
     let store = || {
+        if from.is_null() && bytes > 0 {
+            return Err(Failure::Null);
+        }
         note(handle, to, bytes)?;
         // SAFETY: the range lies in the state, which the thread's command has to itself; the other one is the caller's.
         unsafe { core::ptr::copy(from.cast::<u8>(), to.cast(), bytes) };

@@ -37,7 +37,7 @@ impl StateFile {
         // Of a file that was copied with holes the rest is allocated first.
         if is_in_memory && bytes > 0 && file.image.take_all_room(true).is_ok() {
             let len = limit.max(bytes).next_multiple_of(PAGE_BYTES);
-            file.room = vm::reserve(len).map(|at| (at, len));
+            file.room = vm::reserve_apart(len).map(|at| (at, len));
             file.map_to(bytes);
         }
         if file.room.is_none() {

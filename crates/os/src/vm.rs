@@ -25,6 +25,24 @@ pub fn reserve(len: usize) -> Option<NonNull<u8>> {
     NonNull::new(at.ok()?.cast())
 }
 
+/// As [`reserve`], far from libraries if there is room: what is to lie within 2 GiB of their code finds places.
+pub fn reserve_apart(len: usize) -> Option<NonNull<u8>> {
+    /// Places that are tried lie this far from each other.
+    const STEP: usize = 128 << 30;
+    /// Places that are tried.
+    const TRIES: usize = 64;
+    let near = reserve(len)?;
+    let places = (1..=TRIES).filter_map(|n| (near.as_ptr() as usize).checked_sub(n * STEP));
+    match places.filter(|_| len <= STEP).find_map(|place| reserve_at(place, len).ok()) {
+        Some(apart) => {
+            // SAFETY: reserved by the call above, and not used.
+            let _ = unsafe { mm::munmap(near.as_ptr().cast(), len) };
+            Some(apart)
+        }
+        None => Some(near),
+    }
+}
+
 /// As [`reserve`], of small pages also where the kernel has huge ones unasked: for what is seldom used as a whole.
 pub fn reserve_small(len: usize) -> Option<NonNull<u8>> {
     let at = reserve(len)?;

@@ -184,7 +184,12 @@ pub unsafe extern "C" fn realloc(object: *mut c_void, size: usize) -> *mut c_voi
                 free(object);
                 ptr::null_mut()
             }
-            Memory::State(arena) => of(arena.realloc(address, size)),
+            Memory::State(arena) => match arena.realloc(address, size) {
+                Err(spandrel_pheap::Error::Foreign(_) | spandrel_pheap::Error::DoubleFree(_)) => {
+                    crate::failure::end("realloc of what is no object of the command's state")
+                }
+                made => of(made),
+            },
             Memory::Gone => no_memory(),
         }
     }

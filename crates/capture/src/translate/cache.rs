@@ -15,7 +15,7 @@ pub const ARENAS: usize = 4;
 /// How far code may be from the code that it translates, so that operands relative to the instruction pointer reach theirs: 2 GiB, less what a module may be long.
 const REACH: u64 = (1 << 31) - (256 << 20);
 /// Steps by which a free place is looked for.
-const STEP: u64 = 64 << 20;
+const STEP: u64 = ARENA_BYTES as u64;
 
 /// Executable memory.
 struct Arena {
@@ -165,14 +165,15 @@ impl Cache {
     /// Forgets all code, and where it lay: other modules may need the arenas.
     pub fn clear(&mut self) {
         let arenas = core::mem::take(&mut self.arenas);
-        if self.is_kept {
+        // Code that is made from now on is in other parts.
+        if core::mem::take(&mut self.is_kept) {
             core::mem::forget(arenas);
             // Its parts stay as they are.
             self.file = None;
         }
     }
 
-    /// Has the code that there is be there for ever.
+    /// Has the code that there is by now be there for ever.
     pub fn keep(&mut self) {
         self.is_kept = true;
     }

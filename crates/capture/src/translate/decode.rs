@@ -101,14 +101,22 @@ pub trait Decode {
     fn decode(&mut self, bytes: &[u8], at: u64) -> Result<Decoded, Unknown>;
 }
 
-/// Whether the processor has what translated code uses, BMI2 and `xsave`, and keeps no stack of return addresses of its own (CET), which translated code would leave.
+/// Whether the processor has what translated code uses, BMI2 and `xsave`, keeps no stack of return addresses of its own (CET), which translated code would leave, and takes all bits of an
+/// address for what they are (no LAM): an address with others lies in no state, and what is stored there does. A process of several threads cannot switch LAM on.
 pub fn has_instructions() -> bool {
     const SHADOW_STACK_STATUS: i32 = 0x5005;
+    const UNTAG_MASK: i32 = 0x4001;
     let mut shadow = 0u64;
     // SAFETY: the kernel stores to the variable, if it knows the call.
     let known =
         unsafe { libc::syscall(libc::SYS_arch_prctl, SHADOW_STACK_STATUS, &raw mut shadow) };
     if known == 0 && shadow & 1 != 0 {
+        return false;
+    }
+    let mut mask = u64::MAX;
+    // SAFETY: as above.
+    let known = unsafe { libc::syscall(libc::SYS_arch_prctl, UNTAG_MASK, &raw mut mask) };
+    if known == 0 && mask != u64::MAX {
         return false;
     }
     #[allow(unused_unsafe, reason = "unsafe before Rust 1.94")]

@@ -24,6 +24,7 @@ mod functions;
 mod modules;
 mod process;
 mod refusals;
+mod restartable;
 mod rewrite;
 mod scatter;
 mod serial;
@@ -413,8 +414,7 @@ impl<S: Sink> Translator<S> {
         }
         code.len().ok_or(Refusal::Full)?;
         let end = code.here();
-        self.ranges.add(from);
-        self.ranges.add(from + rewrite::LONGEST_BLOCK);
+        self.ranges.add(self.process.around(from, rewrite::LONGEST_BLOCK));
         self.cache.take(end);
         if self.tables.set_block(at, to) { Ok(to) } else { Err(Refusal::Full) }
     }

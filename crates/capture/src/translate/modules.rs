@@ -1,4 +1,4 @@
-//! Where the code lies that was translated, roughly: whether a mapping that goes has some of it. And whether a library has gone.
+//! Where the code lies that was translated: whether a mapping that goes has some of it. And whether a library has gone.
 
 use core::ffi::{c_int, c_void};
 
@@ -57,27 +57,29 @@ pub fn code_around(at: u64) -> Option<(u64, u64)> {
     search.found
 }
 
-/// Ranges that are told from each other.
-const RANGES: usize = 16;
-/// Code that lies nearer is one range.
-const NEAR: u64 = 16 << 20;
+/// Ranges that are told from each other: programs have as many libraries whose code is run by commands.
+const RANGES: usize = 64;
 
 /// Ranges of addresses.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Ranges([(u64, u64); RANGES]);
 
+impl Default for Ranges {
+    fn default() -> Self {
+        Self([(0, 0); RANGES])
+    }
+}
+
 impl Ranges {
-    /// There is code at an address.
-    pub fn add(&mut self, at: u64) {
-        let near = |range: &(u64, u64)| {
-            range.1 == 0 || at.saturating_add(NEAR) >= range.0 && at <= range.1.saturating_add(NEAR)
-        };
+    /// There is code from an address on up to another one.
+    pub fn add(&mut self, (from, end): (u64, u64)) {
+        let has = |range: &(u64, u64)| range.1 == 0 || from >= range.0 && end <= range.1;
         // Of too many ranges the last one is that of all the rest.
-        let place = self.0.iter().position(near).unwrap_or(RANGES - 1);
+        let place = self.0.iter().position(has).unwrap_or(RANGES - 1);
         if let Some(range) = self.0.get_mut(place) {
             *range = match range.1 {
-                0 => (at, at),
-                _ => (range.0.min(at), range.1.max(at)),
+                0 => (from, end),
+                _ => (range.0.min(from), range.1.max(end)),
             };
         }
     }
@@ -85,7 +87,7 @@ impl Ranges {
     /// Whether some of these bytes lie in a range.
     pub fn touch(&self, at: u64, bytes: u64) -> bool {
         let end = at.saturating_add(bytes);
-        self.0.iter().any(|(from, to)| *to != 0 && at <= *to && *from < end)
+        self.0.iter().any(|(from, to)| at < *to && *from < end)
     }
 }
 
@@ -96,12 +98,14 @@ mod tests {
     #[test]
     fn code_is_in_its_range() {
         let mut ranges = Ranges::default();
-        for number in 1..100 {
-            ranges.add(number << 30);
-            ranges.add((number << 30) + 5000);
+        let from = |number: u64| number << 30;
+        for number in 1..200 {
+            ranges.add((from(number), from(number) + 8192));
+            ranges.add((from(number), from(number) + 8192));
         }
-        assert!((1..100).all(|number| ranges.touch((number << 30) + 4096, 4096)));
-        assert!(!ranges.touch((1 << 30) + 8192, 1 << 20));
-        assert!(!ranges.touch(4096, 4096));
+        assert!((1..200).all(|number| ranges.touch(from(number) + 4096, 4096)));
+        assert!((2..RANGES as u64).all(|number| !ranges.touch(from(number) - 4096, 4096)));
+        assert!(!ranges.touch(from(1) + 8192, 1 << 20));
+        assert!(!ranges.touch(4096, 4096) && !Ranges::default().touch(0, u64::MAX));
     }
 }

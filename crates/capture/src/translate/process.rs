@@ -4,6 +4,7 @@ use spandrel_pages::PAGE_BYTES;
 
 use super::decode::LONGEST;
 use super::modules;
+use super::restartable;
 use super::rewrite::Source;
 
 /// The code of this process.
@@ -13,6 +14,14 @@ pub struct Process {
     pub known: (u64, u64),
     /// Code that was made at run time is translated too: in tests.
     pub takes_all: bool,
+}
+
+impl Process {
+    /// The part of a module that has the code at an address, which was looked at last; where it lies in none, its bytes.
+    pub fn around(&self, at: u64, bytes: u64) -> (u64, u64) {
+        let (from, end) = self.known;
+        if (from..end).contains(&at) { self.known } else { (at, at.saturating_add(bytes)) }
+    }
 }
 
 impl Source for Process {
@@ -31,6 +40,10 @@ impl Source for Process {
         // SAFETY: the program runs there next.
         unsafe { into.as_mut_ptr().copy_from_nonoverlapping(at as *const u8, len) };
         len
+    }
+
+    fn has_sequence(&self, at: u64) -> bool {
+        restartable::is_descriptor(at)
     }
 }
 

@@ -71,6 +71,10 @@ pub const fn reason_of(why: Refusal) -> (&'static str, &'static str) {
             "is where the command was left otherwise than by its return: by longjmp, by pthread_exit, or by a handler of a signal that goes on elsewhere",
             "have the command return",
         ),
+        Refusal::Sequence => (
+            "begins a restartable sequence (rseq), which cannot begin anew where it is translated",
+            "run that outside of commands, or switch it off (GLIBC_TUNABLES=glibc.pthread.rseq=0)",
+        ),
         Refusal::Stack => (
             "is where the stack would lie that the command has switched to, and that is memory of the state",
             "allocate stacks (of coroutines, of makecontext) outside of commands",

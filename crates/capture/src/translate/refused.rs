@@ -42,6 +42,7 @@ fn what_cannot_be_captured_is_refused() {
         ("jump", "by longjmp", own, "have the command return"),
         ("gate", "otherwise than by the instruction syscall", own, "run that outside of commands"),
         ("unknown", "an instruction that is not known", own, "fewer extensions"),
+        ("sequence", "a restartable sequence", own, "glibc.pthread.rseq=0"),
         ("gs", "uses the segment gs", own, "the code there: 65 48 8b 04 25"),
     ];
     for (case, reason, place, way) in cases {
@@ -63,7 +64,14 @@ fn refusals_have_a_reason_and_a_way_out() {
         Unknown::Transaction,
         Unknown::Truncation,
     ];
-    let others = [Refusal::Far, Refusal::Full, Refusal::Changes, Refusal::Left, Refusal::Stack];
+    let others = [
+        Refusal::Far,
+        Refusal::Full,
+        Refusal::Changes,
+        Refusal::Left,
+        Refusal::Stack,
+        Refusal::Sequence,
+    ];
     for why in unknown.map(Refusal::Unknown).into_iter().chain(others) {
         let (reason, way) = refusals::reason_of(why);
         assert!(reason.len() > 20 && way.len() > 20 && reason.len() + way.len() < 400, "{why:?}");
@@ -149,6 +157,17 @@ fn refused_command() {
         "unknown" => unsafe { core::arch::asm!(".byte 0x06") },
         // SAFETY: as above.
         "gs" => unsafe { core::arch::asm!("mov {0}, gs:[0]", out(reg) _) },
+        // The beginning of a sequence of `librseq`.
+        // SAFETY: as above.
+        "sequence" => unsafe {
+            core::arch::asm!(
+                ".pushsection .data.rel.ro.sequence, \"aw\"", ".balign 32", "771:", ".long 0, 0",
+                ".quad 772f, 773f - 772f, 774f", ".popsection",
+                ".pushsection .text.sequence, \"ax\"", ".long 0x53053053", "774: ud2", ".popsection",
+                "lea {descriptor}, [rip + 771b]", "772: nop", "773: nop",
+                descriptor = out(reg) _,
+            )
+        },
         // SAFETY: as above.
         "wait" => _ = unsafe { libc::pause() },
         "handler" => fault_and_go_on(),

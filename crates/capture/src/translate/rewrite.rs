@@ -92,6 +92,8 @@ pub enum Refusal {
     Left,
     /// The stack lies in the durable memory.
     Stack,
+    /// A restartable sequence is about to begin.
+    Sequence,
 }
 
 /// The code of a program.
@@ -101,6 +103,9 @@ pub trait Source {
 
     /// Bytes from an address on, where there is code: those of its page, or also of the next one. Their number.
     fn bytes(&self, at: u64, into: &mut [u8; LONGEST], crosses: bool) -> usize;
+
+    /// Whether the descriptor of a restartable sequence lies there.
+    fn has_sequence(&self, at: u64) -> bool;
 }
 
 /// Makes one block.
@@ -169,7 +174,11 @@ impl<D: Decode, S: Source> Rewriter<'_, D, S> {
             }
             decoded => decoded,
         };
-        Ok((decoded.map_err(Refusal::Unknown)?, bytes))
+        let decoded = decoded.map_err(Refusal::Unknown)?;
+        if decoded.relative.is_some_and(|(_, to)| self.source.has_sequence(to)) {
+            return Err(Refusal::Sequence);
+        }
+        Ok((decoded, bytes))
     }
 
     /// Translates the block at `from`. A block whose first instruction is refused is no block; one whose later instruction is ends before it.

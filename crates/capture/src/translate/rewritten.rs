@@ -43,6 +43,10 @@ impl Source for Bytes<'_> {
         into[..len].copy_from_slice(&rest[..len]);
         len
     }
+
+    fn has_sequence(&self, _: u64) -> bool {
+        false
+    }
 }
 
 /// Code that is read again.
