@@ -28,7 +28,19 @@ static int is_inside(const volatile void *object) {
     return at >= base && at - base < spandrel_durable_bytes(db);
 }
 
+// Converts by what is open, or is opened now and stays so.
+static void convert(iconv_t *open, const char *set, size_t bytes) {
+    if (!*open) *open = iconv_open(set, "UTF-8");
+    CHECK(*open && *open != (iconv_t)-1 && iconv(*open, NULL, NULL, NULL, NULL) == 0);
+    char text[] = "caf\303\251", out[64], *from = text, *to = out;
+    size_t left = 5, room = sizeof out;
+    CHECK(iconv(*open, &from, &left, &to, &room) == 0 && left == 0 && sizeof out - room == bytes);
+}
+
 static void conversions(void) {
+    // The files of conversions allocate as well.
+    static iconv_t kept;
+    convert(&kept, "UTF-16", 10);
     wchar_t wide[64];
     char narrow[64];
     CHECK(mbstowcs(wide, "a text", 64) == 6 && wcstombs(narrow, wide, 64) == 6 && strcmp(narrow, "a text") == 0);
@@ -287,8 +299,10 @@ static int by_text(const void *a, const void *b) {
     return strcmp(a, b);
 }
 
-// A callback needs a locale: that is the process's also within a function whose results are the caller's.
+// What a callback is the first to need is the process's also within a function whose results are the caller's.
 static int visible(const struct dirent *entry) {
+    static iconv_t kept;
+    convert(&kept, "UTF-32", 20);
     CHECK(setlocale(LC_ALL, "C.UTF-8") && setlocale(LC_ALL, "C"));
     return entry->d_name[0] != '.';
 }
