@@ -101,9 +101,10 @@ typedef struct spandrel_durable_options {
  *     object of its own, and ends the process. What a command returns through its argument is no object that it has allocated, but a number, or bytes in a
  *     buffer of the caller; a command that reads may return objects, as those are the process's;
  *   - a command frees no object of the process but those that it has itself allocated there: it may run more than once;
- *   - what a command makes for the whole program, by the way (a static variable of a function, a cache of a library), is made before, or by
- *     spandrel_durable_outside. The buffers of stdio, memory of the loader and handlers of atexit are the process's anyway;
- *     The C library keeps more than these (tables of locales and character sets, of users and hosts): a program calls such functions before or outside as well;
+ *   - what the C library and the C++ library keep for themselves (buffers of files, tables of locales and conversions, users and hosts, libraries that are loaded) is the
+ *     process's anyway; what the C library allocates for its caller to free (strdup, asprintf, getline, regcomp, tsearch) is the state's;
+ *   - what a command makes for the whole program, by the way (a static variable of a function, a cache of another library), is made before, or by
+ *     spandrel_durable_outside;
  *   - the command's own thread makes all changes. What other threads store for it is found at the end of its batch if it has begun, woken or awaited them, and a
  *     second or more later if not; a handler of a signal stores nothing in the state. A std::thread that a command begins frees what lies in the state: a command
  *     begins it by spandrel_durable_outside.

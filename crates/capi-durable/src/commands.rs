@@ -1,11 +1,13 @@
 //! Commands: functions of the program that read or change the state.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Mutex;
 
 use crate::cancellation;
 use crate::current::{self, Kind, Outside};
 use crate::failure::{self, Failure};
 use crate::handle::{SpandrelDurable, known};
+use crate::translated::{self, Kept};
 
 /// A function of the program. A command that unwinds ends the process: see the crate's head.
 pub type Command = unsafe extern "C-unwind" fn(*mut SpandrelDurable, *mut c_void) -> c_int;
@@ -15,6 +17,8 @@ pub struct Call {
     handle: *const SpandrelDurable,
     command: Command,
     argument: *mut c_void,
+    /// What libraries keep of it, if it is undone.
+    kept: Mutex<Vec<Kept>>,
 }
 
 // SAFETY: the header says that any thread may call the function, while the thread that has handed it over waits.
@@ -22,7 +26,14 @@ unsafe impl Sync for Call {}
 
 impl Call {
     pub fn new(handle: *const SpandrelDurable, command: Command, argument: *mut c_void) -> Self {
-        Self { handle, command, argument }
+        Self { handle, command, argument, kept: Mutex::default() }
+    }
+
+    #[cold]
+    fn keep(&self, kept: Vec<Kept>) {
+        if let Ok(mut place) = self.kept.lock() {
+            *place = kept;
+        }
     }
 
     /// Calls the function.
@@ -38,7 +49,14 @@ impl Call {
             let notes = (*arena).medium().notes();
             match kind {
                 // What unwinds out of it ends the process.
-                Kind::Write if notes.how().is_translated() => notes.run(command),
+                Kind::Write if notes.how().is_translated() => {
+                    let result = notes.run(command);
+                    let kept = translated::after(&*arena, result < 0);
+                    if !kept.is_empty() {
+                        self.keep(kept);
+                    }
+                    result
+                }
                 _ => command(),
             }
         }
@@ -88,6 +106,12 @@ pub unsafe extern "C" fn spandrel_durable_write(
             let result = unsafe { call.run(Kind::Write) };
             if result < 0 { Err(Failure::Refused(result)) } else { Ok(result) }
         });
+        let kept = call.kept.into_inner().unwrap_or_default();
+        if !kept.is_empty() {
+            // SAFETY: a handle outlives its commands, and the state owns the arena.
+            let look = || unsafe { translated::undone(&*known.arena(), &kept) };
+            known.open()?.db.alone(look);
+        }
         outcome?
     };
     cancellation::held(|| failure::count(write()))

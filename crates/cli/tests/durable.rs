@@ -228,6 +228,10 @@ fn program() {
     for number in 0..100 {
         db.write(|all| all.push(number)).unwrap();
     }
+    if std::env::var_os("SPANDREL_TEST_WAITS").is_some() {
+        println!("begun");
+        std::thread::sleep(std::time::Duration::from_secs(100));
+    }
     if std::env::var_os("SPANDREL_TEST_BY_OTHERS").is_some() {
         std::thread::spawn(|| {
             for number in 7.. {
@@ -284,4 +288,35 @@ fn a_program_whose_commands_note_all_is_told_from_another() {
         .unwrap();
     assert!(!output.status.success());
     says(&output, output.status.code().unwrap(), "no-such-program");
+}
+
+/// What a program's states tell lies in a temporary directory meanwhile.
+#[test]
+fn a_verification_that_is_interrupted_leaves_nothing() {
+    use std::io::{BufRead as _, BufReader};
+    use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+    let states = tempfile::tempdir_in("/dev/shm").unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let entries = || std::fs::read_dir(place.path()).unwrap().count();
+    // One without a state, and one with a state.
+    let without = ["sh", "-c", "echo begun; exec sleep 100"].map(Into::into).to_vec();
+    let mut with = vec![std::env::current_exe().unwrap()];
+    with.extend(["--exact", "program", "--ignored", "--nocapture"].map(Into::into));
+    for words in [without, with] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+        command.args(["durable", "verify", "--"]).args(words).env("TMPDIR", place.path());
+        command.env("SPANDREL_TEST_STATE", states.path().join("own"));
+        command.env("SPANDREL_TEST_WAITS", "1");
+        // As a terminal does it: the signal is one to all processes of the group.
+        command.process_group(0).stdout(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().ends_with("begun")));
+        assert_eq!(entries(), 1);
+        // SAFETY: the group is that of the child, which is not waited for yet.
+        assert_eq!(unsafe { libc::kill(-child.id().cast_signed(), libc::SIGINT) }, 0);
+        let status = child.wait().unwrap();
+        assert!(status.code().is_some() || status.signal() == Some(libc::SIGINT), "{status}");
+        assert_eq!(entries(), 0);
+    }
 }

@@ -43,7 +43,7 @@ pub struct BlankLog {
 }
 
 impl BlankLog {
-    /// Of that many bytes ([`capacity_of`]), in the directory of a state. Takes as long as writing them: `goes_on` is asked now and then.
+    /// Of that many bytes ([`capacity_of`]), in the directory of a state. On a disk it takes as long as writing them: `goes_on` is asked now and then.
     ///
     /// # Errors
     /// [`Error::System`]: no room, a limit; `ECANCELED`: it does not go on.
@@ -59,8 +59,9 @@ impl BlankLog {
         let image = draft.image().map_err(Error::System)?;
         // Room first: without it nothing is written.
         image.grow(0, shape.file_bytes()).map_err(Error::System)?;
-        // Written, not only allocated: the first write to an allocated block waits for the file system's own log.
-        for at in (0..shape.file_bytes()).step_by(zeroes::LEN) {
+        // On a disk written, not only allocated: the first write to an allocated block waits for the file system's own log.
+        let written = if is_in_memory { 0 } else { shape.file_bytes() };
+        for at in (0..written).step_by(zeroes::LEN) {
             if !goes_on() {
                 return Err(Error::System(libc::ECANCELED));
             }

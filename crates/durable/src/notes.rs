@@ -167,6 +167,20 @@ impl BatchNotes {
         translated.as_mut().map_or(Ok(()), |translated| translated.replace(pairs))
     }
 
+    /// Has the calls of functions be remembered in translated code, each with a number: a native function finds those that it is called within. Where nothing is translated
+    /// this does nothing.
+    ///
+    /// # Errors
+    /// As for [`BatchNotes::replace`].
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn remember(&self, functions: &[(usize, u32)]) -> Result<(), Error> {
+        // SAFETY: promised by the caller.
+        let translated = unsafe { &mut *self.translated.get() };
+        translated.as_mut().map_or(Ok(()), |translated| translated.remember(functions))
+    }
+
     /// Runs `work`, which is code of the program and does not unwind: translated, where that is how stores are found.
     ///
     /// # Safety

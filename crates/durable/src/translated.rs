@@ -66,6 +66,14 @@ impl Translated {
         self.0.replace(pairs).map_err(error_of)
     }
 
+    /// Has the calls of functions be remembered; see [`Translator::remember`].
+    ///
+    /// # Errors
+    /// As for [`Translated::replace`].
+    pub fn remember(&mut self, functions: &[(usize, u32)]) -> Result<(), Error> {
+        self.0.remember(functions).map_err(error_of)
+    }
+
     /// Has signals of the calling thread wait; see [`Translator::hold`].
     pub fn hold(&mut self) {
         self.0.hold();

@@ -28,6 +28,8 @@ pub struct Module {
     /// Its dynamic section; null where it has none.
     dynamic: *const Dynamic,
     headers: *const [libc::Elf64_Phdr],
+    /// The calling thread's variables of the file; null where it has none.
+    of_thread: *const c_void,
 }
 
 /// An entry of a dynamic section (`Elf64_Dyn`).
@@ -139,24 +141,19 @@ impl Module {
         }
     }
 
-    /// Calls `see` with the addresses of the file's variables; for a program also with those of the calling thread, where the processor's convention has them in front of the
-    /// thread pointer (x86-64).
+    /// Calls `see` with the addresses of the file's variables, and of those of the thread that has found the file.
     pub fn each_variables(&self, see: &mut dyn FnMut(Range<usize>)) {
         // SAFETY: the headers of a loaded file are mapped as long as it is.
         let headers = unsafe { &*self.headers };
-        let is_program = headers.iter().any(|header| header.p_type == libc::PT_INTERP);
         for header in headers {
-            let bytes = header.p_memsz as usize;
-            if header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W != 0 {
-                let at = self.base.wrapping_add(header.p_vaddr as usize);
-                see(at..at.saturating_add(bytes));
-            }
-            if cfg!(target_arch = "x86_64") && is_program && header.p_type == libc::PT_TLS {
-                // SAFETY: no preconditions. The GNU C library's name of a thread is its thread pointer.
-                let end = unsafe { libc::pthread_self() } as usize;
-                let room = align_up(bytes, (header.p_align as usize).max(1)).unwrap_or(0);
-                see(end.saturating_sub(room)..end);
-            }
+            let at = match header.p_type {
+                libc::PT_LOAD if header.p_flags & libc::PF_W != 0 => {
+                    self.base.wrapping_add(header.p_vaddr as usize)
+                }
+                libc::PT_TLS if !self.of_thread.is_null() => self.of_thread as usize,
+                _ => continue,
+            };
+            see(at..at.saturating_add(header.p_memsz as usize));
         }
     }
 
@@ -403,10 +400,11 @@ unsafe extern "C" fn look<F: FnMut(&Module) -> bool>(
     search: *mut c_void,
 ) -> c_int {
     // SAFETY: what the caller promises; a file has as many headers as it says.
-    let (base, headers, search) = unsafe {
+    let (base, headers, of_thread, search) = unsafe {
         let info = &*info;
         let headers = core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
-        (info.dlpi_addr as usize, headers, &mut *search.cast::<Search<F>>())
+        let of_thread = info.dlpi_tls_data.cast_const();
+        (info.dlpi_addr as usize, headers, of_thread, &mut *search.cast::<Search<F>>())
     };
     let at = |header: &libc::Elf64_Phdr| base.wrapping_add(header.p_vaddr as usize);
     let mut dynamic = core::ptr::null();
@@ -424,7 +422,7 @@ unsafe extern "C" fn look<F: FnMut(&Module) -> bool>(
         }
     }
     let Some(addresses) = addresses else { return 0 };
-    let module = Module { addresses, base, dynamic, headers };
+    let module = Module { addresses, base, dynamic, headers, of_thread };
     let is_it = (search.is_it)(&module);
     if is_it {
         search.found = Some(module);
@@ -455,7 +453,35 @@ fn build_id_among(mut notes: &[u8]) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use super::*;
+
+    #[test]
+    fn variables_of_the_program_and_of_the_thread_are_seen() {
+        static OF_PROGRAM: AtomicUsize = AtomicUsize::new(7);
+        std::thread_local!(static OF_THREAD: AtomicUsize = const { AtomicUsize::new(8) });
+        let look = || {
+            let of_thread = OF_THREAD.with(|of_thread| ptr::from_ref(of_thread) as usize);
+            let (mut seen, places) = ([0, 0], [&raw const OF_PROGRAM as usize, of_thread]);
+            Module::program().unwrap().each_variables(&mut |range| {
+                for (count, at) in seen.iter_mut().zip(places) {
+                    *count += usize::from(range.contains(&at));
+                }
+            });
+            seen
+        };
+        assert_eq!(look(), [1, 1]);
+        assert_eq!(std::thread::spawn(look).join().unwrap(), [1, 1]);
+        // Of libraries as well.
+        // SAFETY: no preconditions.
+        let errno = unsafe { libc::__errno_location() } as usize;
+        let mut count = 0;
+        Module::named(LIBC)
+            .unwrap()
+            .each_variables(&mut |range| count += usize::from(range.contains(&errno)));
+        assert_eq!(count, 1);
+    }
 
     #[test]
     fn a_build_id_is_found_among_notes() {
@@ -468,7 +494,6 @@ mod tests {
             note.resize(note.len().next_multiple_of(4), 0);
             note
         };
-        extern crate std;
         let mut notes = note(1, b"GNU\0", b"version");
         notes.extend(note(3, b"NOT\0", b"other"));
         assert_eq!(build_id_among(&notes), None);
@@ -485,7 +510,6 @@ mod tests {
 
     #[test]
     fn code_and_data_are_of_the_program_and_the_heap_is_nobodys() {
-        extern crate std;
         static DATA: [u8; 8] = [1; 8];
         let program = Module::around(build_id_among as *const () as usize).expect("the program");
         let holds = |address: usize| program.addresses().contains(&address);

@@ -1,38 +1,33 @@
 //! What translated code calls instead of `malloc` and its like: objects lie in the state of the command, and those of the process stay what they are.
 //!
-//! - What the dynamic loader allocates belongs to the program (memory of threads for a library's variables): it is the process's.
+//! - What the C library and the dynamic loader keep is the process's ([`owner`]).
 //! - An object of the process is freed at once. A command that is undone and runs again would free it twice: a command frees what it has allocated, or what the state has.
 //!
 //! The functions are native: they return and do not unwind.
 
-use std::ffi::{c_int, c_void};
-use std::ops::Range;
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
-use std::sync::OnceLock;
 
 use spandrel::durable::Arena;
-use spandrel_capture::translate;
-use spandrel_os::modules::Module;
 use spandrel_pages::PAGE_BYTES;
 
+use super::owner::{self, Owner};
 use crate::{current, regions};
-
-/// Where the code of the dynamic loader lies.
-static LOADER: OnceLock<Range<usize>> = OnceLock::new();
-
-/// Finds the loader, before any command.
-pub fn prepare() {
-    let find = || Module::named(c"ld-linux-x86-64.so.2").map(|module| module.addresses());
-    LOADER.get_or_init(|| find().unwrap_or_default());
-}
 
 /// The arena that the calling command allocates in; `None`: the process allocates.
 fn inside<'a>() -> Option<&'a Arena> {
     let arena = current::allocates()?;
     // SAFETY: translated code has called the caller of this function.
-    let caller = unsafe { translate::caller() };
-    let is_loaders = LOADER.get().is_some_and(|loader| loader.contains(&caller));
-    (!is_loaders).then_some(arena)
+    let owner = unsafe { owner::of_allocation(regions::may_hold) };
+    (owner != Owner::Process).then_some(arena)
+}
+
+/// The same, where an object of the process is to be the calling command's with its new size.
+fn given<'a>() -> Option<&'a Arena> {
+    let arena = current::allocates()?;
+    // SAFETY: as above.
+    let owner = unsafe { owner::of_allocation(regions::may_hold) };
+    (owner == Owner::Given).then_some(arena)
 }
 
 fn set_errno(number: c_int) {
@@ -123,7 +118,7 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, siz
 }
 
 /// Which memory an object is of.
-enum Owner<'a> {
+enum Memory<'a> {
     Process,
     /// The state of the command.
     State(&'a Arena),
@@ -131,21 +126,21 @@ enum Owner<'a> {
     Gone,
 }
 
-fn owner_of<'a>(object: *mut c_void) -> Owner<'a> {
+fn memory_of<'a>(object: *mut c_void) -> Memory<'a> {
     match current::writes() {
-        _ if !regions::may_hold(object as usize) => Owner::Process,
-        Some(arena) => Owner::State(arena),
-        None => Owner::Gone,
+        _ if !regions::may_hold(object as usize) => Memory::Process,
+        Some(arena) => Memory::State(arena),
+        None => Memory::Gone,
     }
 }
 
 /// # Safety
 /// As for the C library's.
 pub unsafe extern "C" fn free(object: *mut c_void) {
-    match (owner_of(object), NonNull::new(object.cast())) {
+    match (memory_of(object), NonNull::new(object.cast())) {
         // SAFETY: passed on from the caller.
-        (Owner::Process, _) => unsafe { libc::free(object) },
-        (Owner::State(arena), Some(address)) => {
+        (Memory::Process, _) => unsafe { libc::free(object) },
+        (Memory::State(arena), Some(address)) => {
             // SAFETY: promised by the caller. What is no object of the arena is refused.
             let freed = unsafe { arena.free(address) };
             freed.unwrap_or_else(|_| {
@@ -156,25 +151,46 @@ pub unsafe extern "C" fn free(object: *mut c_void) {
     }
 }
 
+/// Copies an object of the process to the state, and frees it.
+///
+/// # Safety
+/// As for the C library's `realloc`.
+unsafe fn give(arena: &Arena, object: *mut c_void, size: usize) -> *mut c_void {
+    let given = of(arena.alloc(size));
+    if !given.is_null() {
+        // SAFETY: the new object has that size, and the old one has its own.
+        unsafe {
+            let bytes = size.min(libc::malloc_usable_size(object));
+            current::note_native(given as usize, bytes);
+            given.cast::<u8>().copy_from_nonoverlapping(object.cast(), bytes);
+            libc::free(object);
+        }
+    }
+    given
+}
+
 /// # Safety
 /// As for the C library's.
 pub unsafe extern "C" fn realloc(object: *mut c_void, size: usize) -> *mut c_void {
     let Some(address) = NonNull::new(object.cast::<u8>()) else { return malloc(size) };
     // SAFETY: passed on from the caller.
     unsafe {
-        match owner_of(object) {
-            Owner::Process => libc::realloc(object, size),
-            Owner::State(_) if size == 0 => {
+        match memory_of(object) {
+            Memory::Process => match given().filter(|_| size > 0) {
+                Some(arena) => give(arena, object, size),
+                None => libc::realloc(object, size),
+            },
+            Memory::State(_) if size == 0 => {
                 free(object);
                 ptr::null_mut()
             }
-            Owner::State(arena) => match arena.realloc(address, size) {
+            Memory::State(arena) => match arena.realloc(address, size) {
                 Err(spandrel_pheap::Error::Foreign(_) | spandrel_pheap::Error::DoubleFree(_)) => {
                     crate::failure::end("realloc of what is no object of the command's state")
                 }
                 made => of(made),
             },
-            Owner::Gone => no_memory(),
+            Memory::Gone => no_memory(),
         }
     }
 }
@@ -196,10 +212,49 @@ pub unsafe extern "C" fn reallocarray(
 /// # Safety
 /// As for the C library's.
 pub unsafe extern "C" fn malloc_usable_size(object: *mut c_void) -> usize {
-    match (owner_of(object), NonNull::new(object.cast())) {
+    match (memory_of(object), NonNull::new(object.cast())) {
         // SAFETY: passed on from the caller.
-        (Owner::Process, _) => unsafe { libc::malloc_usable_size(object) },
-        (Owner::State(arena), Some(address)) => arena.usable_bytes(address).unwrap_or(0),
+        (Memory::Process, _) => unsafe { libc::malloc_usable_size(object) },
+        (Memory::State(arena), Some(address)) => arena.usable_bytes(address).unwrap_or(0),
         _ => 0,
     }
+}
+
+/// A copy of some characters and an end.
+///
+/// # Safety
+/// The characters are there, and may be copied.
+unsafe fn duplicate<T>(text: *const T, count: usize, end: T) -> *mut T {
+    let bytes = (count + 1) * size_of::<T>();
+    let copy = malloc(bytes).cast::<T>();
+    if !copy.is_null() {
+        current::note_native(copy as usize, bytes);
+        // SAFETY: the new object has room for both.
+        unsafe {
+            copy.copy_from_nonoverlapping(text, count);
+            copy.add(count).write(end);
+        }
+    }
+    copy
+}
+
+/// # Safety
+/// As for the C library's.
+pub unsafe extern "C" fn strdup(text: *const c_char) -> *mut c_char {
+    // SAFETY: passed on from the caller.
+    unsafe { duplicate(text, libc::strlen(text), 0) }
+}
+
+/// # Safety
+/// As for the C library's.
+pub unsafe extern "C" fn strndup(text: *const c_char, most: usize) -> *mut c_char {
+    // SAFETY: passed on from the caller.
+    unsafe { duplicate(text, libc::strnlen(text, most), 0) }
+}
+
+/// # Safety
+/// As for the C library's.
+pub unsafe extern "C" fn wcsdup(text: *const libc::wchar_t) -> *mut libc::wchar_t {
+    // SAFETY: passed on from the caller.
+    unsafe { duplicate(text, libc::wcslen(text), 0) }
 }

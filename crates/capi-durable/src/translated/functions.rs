@@ -4,7 +4,7 @@ use std::ffi::CStr;
 
 use spandrel_os::modules::{LIBC, Module};
 
-use super::allocator as ours;
+use super::{allocator as ours, owner};
 use crate::transparent::allocations as wrapped;
 use crate::transparent::{clients, early, server, variables};
 use crate::{commands, copy, failure, figures, handle, objects, roots, stores};
@@ -60,7 +60,7 @@ const OF_THE_PROGRAM: [&CStr; 34] = [
 ];
 
 /// This library's functions, by the names of the C library's for which they stand.
-fn allocators() -> [(&'static CStr, usize); 12] {
+fn allocators() -> [(&'static CStr, usize); 17] {
     let [malloc, calloc, realloc, reallocarray, free] =
         addresses![ours::malloc, ours::calloc, ours::realloc, ours::reallocarray, ours::free];
     let [aligned_alloc, memalign, posix_memalign, valloc, pvalloc] = addresses![
@@ -70,7 +70,8 @@ fn allocators() -> [(&'static CStr, usize); 12] {
         ours::valloc,
         ours::pvalloc
     ];
-    let [usable] = addresses![ours::malloc_usable_size];
+    let [usable, strdup, strndup, wcsdup] =
+        addresses![ours::malloc_usable_size, ours::strdup, ours::strndup, ours::wcsdup];
     [
         (c"malloc", malloc),
         (c"calloc", calloc),
@@ -84,6 +85,11 @@ fn allocators() -> [(&'static CStr, usize); 12] {
         (c"valloc", valloc),
         (c"pvalloc", pvalloc),
         (c"malloc_usable_size", usable),
+        (c"strdup", strdup),
+        (c"__strdup", strdup),
+        (c"strndup", strndup),
+        (c"__strndup", strndup),
+        (c"wcsdup", wcsdup),
     ]
 }
 
@@ -125,9 +131,16 @@ fn found(name: &CStr) -> Option<usize> {
     (!function.is_null()).then_some(function as usize)
 }
 
-/// The native functions; and pairs of functions of which the second one stands for the first.
-pub fn all() -> (Vec<usize>, Vec<(usize, usize)>) {
-    ours::prepare();
+/// What the translator is told of functions.
+pub struct Functions {
+    pub native: Vec<usize>,
+    /// Pairs of which the second one stands for the first.
+    pub replaced: Vec<(usize, usize)>,
+    /// Those whose calls are remembered.
+    pub remembered: Vec<(usize, u32)>,
+}
+
+pub fn all() -> Functions {
     // What a later call would make for the whole program.
     // SAFETY: no preconditions.
     unsafe { tzset() };
@@ -158,7 +171,7 @@ pub fn all() -> (Vec<usize>, Vec<(usize, usize)>) {
     }
     replaced.sort_unstable();
     replaced.dedup();
-    (native, replaced)
+    Functions { native, replaced, remembered: owner::prepare() }
 }
 
 /// This library's functions, but for the compiler's hooks and what calls the program.

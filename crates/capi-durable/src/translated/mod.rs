@@ -7,12 +7,15 @@
 
 mod allocator;
 mod functions;
+mod kept;
+mod owner;
 mod program;
 
 use spandrel::durable::Arena;
 
 use crate::failure::Failure;
 
+pub use kept::{Kept, after, undone};
 pub use program::Name;
 
 /// Prepares an opened state for its commands, before the first one.
@@ -28,11 +31,12 @@ pub unsafe fn begin(arena: &Arena) -> Result<(), Failure> {
     // SAFETY: promised by the caller.
     unsafe { program::check(arena, is_translated)? };
     if is_translated {
-        let (native, replaced) = functions::all();
+        let functions::Functions { native, replaced, remembered } = functions::all();
         // SAFETY: promised by the caller.
         unsafe {
             memory.notes().translate(memory.reserved(), &native)?;
             memory.notes().replace(&replaced)?;
+            memory.notes().remember(&remembered)?;
         }
     }
     Ok(())

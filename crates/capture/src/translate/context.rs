@@ -6,6 +6,8 @@
 
 use core::arch::{asm, global_asm};
 
+use super::calls::{RememberedCall, RememberedCalls};
+
 /// Offsets that code is made with.
 pub const RCX_PLACE: u32 = 0;
 pub const RDX_PLACE: u32 = 8;
@@ -21,6 +23,10 @@ pub const STRING: u32 = 112;
 pub const DETAIL: u32 = 120;
 /// The mask of signals that the program sees.
 pub const MASK: u32 = 256;
+/// The stack pointer when a native function is called: its return address lies below.
+pub const NATIVE_STACK: u32 = 264;
+/// The address of the place of the next call that is remembered.
+pub const NEXT_CALL: u32 = 1024 + STATE_BYTES as u32;
 /// Where the table of indirect branches begins.
 pub const BRANCHES: u32 = 8192;
 /// Entries of that table, by the low bits of an address.
@@ -45,6 +51,8 @@ pub enum Reason {
     String = 4,
     /// An instruction follows that writes through a vector of addresses, which the argument and the detail tell of.
     Scatter = 5,
+    /// There is no room for another call that is remembered.
+    Calls = 6,
 }
 
 /// An entry of the table of indirect branches.
@@ -87,10 +95,13 @@ pub struct Context {
     pub registers: [u64; 16],
     /// The mask of signals that the program sees: the kernel's has more while translated code runs.
     pub mask: u64,
-    _gap: [u8; 760],
+    native_stack: u64,
+    _gap: [u8; 752],
     /// The rest of the processor's state.
     pub state: [u8; STATE_BYTES],
-    _end: [u8; 3072],
+    /// Calls of functions that are remembered.
+    pub calls: RememberedCalls,
+    _end: [u8; 3072 - size_of::<RememberedCalls>()],
     pub branches: [Branch; BRANCH_COUNT],
 }
 
@@ -106,7 +117,9 @@ const _: () = {
     assert!(core::mem::offset_of!(Context, detail) == DETAIL as usize);
     assert!(core::mem::offset_of!(Context, registers) == 128);
     assert!(core::mem::offset_of!(Context, mask) == MASK as usize);
+    assert!(core::mem::offset_of!(Context, native_stack) == NATIVE_STACK as usize);
     assert!(core::mem::offset_of!(Context, state) == 1024);
+    assert!(core::mem::offset_of!(Context, calls) == NEXT_CALL as usize);
     assert!(core::mem::offset_of!(Context, branches) == BRANCHES as usize);
 };
 
@@ -388,6 +401,38 @@ pub unsafe fn caller() -> usize {
         );
     }
     at
+}
+
+/// The context of the calling thread.
+///
+/// # Safety
+/// As for [`caller`].
+unsafe fn this<'a>() -> &'a mut Context {
+    let at: *mut Context;
+    // SAFETY: the segment is a context, as the caller promises; the word has its own address.
+    unsafe {
+        asm!("mov {at}, qword ptr gs:[56]", at = out(reg) at, options(readonly, nostack, preserves_flags));
+        &mut *at
+    }
+}
+
+/// Where the return address lies of the native function that translated code has called. It is the translator's own; that of the program is [`caller`].
+///
+/// # Safety
+/// As for [`caller`].
+pub unsafe fn native_slot() -> usize {
+    // SAFETY: promised by the caller.
+    unsafe { this() }.native_stack as usize - size_of::<usize>()
+}
+
+/// The calls of remembered functions that may not have returned, from the outermost to the innermost one. One that has returned is among them as long as nothing has taken the
+/// place of its return address: a trace of the stack tells.
+///
+/// # Safety
+/// As for [`caller`], and the native function does not return meanwhile.
+pub unsafe fn remembered<'a>() -> &'a [RememberedCall] {
+    // SAFETY: promised by the caller.
+    unsafe { this() }.calls.settled()
 }
 
 /// Runs translated code as a function.

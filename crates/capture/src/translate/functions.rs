@@ -1,17 +1,20 @@
-//! Functions that are not translated, and functions that stand for others.
+//! Functions that are not translated, functions that stand for others, and functions whose calls are remembered.
 
 use crate::Refused;
 
 /// Functions of each kind, at most: ten allocators with all functions and operators.
 const MOST: usize = 320;
 
-/// See the head of this file. Both lists are looked through once for each block that is translated.
+/// See the head of this file. The lists are looked through once for each block that is translated.
 pub struct Functions {
     native: [u64; MOST],
     native_count: usize,
     /// The program's function, and the one in its place.
     replaced: [(u64, u64); MOST],
     replaced_count: usize,
+    /// The function, and its kind.
+    remembered: [(u64, u32); MOST],
+    remembered_count: usize,
 }
 
 impl Functions {
@@ -25,6 +28,8 @@ impl Functions {
             native_count: native.len(),
             replaced: [(0, 0); MOST],
             replaced_count: 0,
+            remembered: [(0, 0); MOST],
+            remembered_count: 0,
         };
         let places = functions.native.get_mut(..native.len()).ok_or(Refused::Size)?;
         places.iter_mut().zip(native).for_each(|(place, function)| *place = *function as u64);
@@ -53,6 +58,26 @@ impl Functions {
         }
         self.replaced_count = end;
         Ok(())
+    }
+
+    /// Has the calls of each function be remembered, with a number for its kind.
+    ///
+    /// # Errors
+    /// [`Refused::Size`]: there are too many.
+    pub fn remember(&mut self, functions: &[(usize, u32)]) -> Result<(), Refused> {
+        let end = self.remembered_count + functions.len();
+        let places = self.remembered.get_mut(self.remembered_count..end).ok_or(Refused::Size)?;
+        for (place, (function, kind)) in places.iter_mut().zip(functions) {
+            *place = (*function as u64, *kind);
+        }
+        self.remembered_count = end;
+        Ok(())
+    }
+
+    /// The kind of a function whose calls are remembered.
+    pub fn kind_of(&self, function: u64) -> Option<u32> {
+        let known = self.remembered.iter().take(self.remembered_count);
+        known.into_iter().find(|(at, _)| *at == function).map(|(_, kind)| *kind)
     }
 
     /// Whether a function is native.
@@ -86,5 +111,10 @@ mod tests {
         functions.replace(&[(7, 8)]).unwrap();
         assert_eq!([1000, 1001, 7, 0].map(|at| functions.instead_of(at)), [6000, 6001, 8, 0]);
         assert_eq!(functions.replace(&[(9, 10)]), Err(Refused::Size));
+        let kinds = all.map(|function| (function, 3));
+        assert_eq!(functions.remember(&kinds), Err(Refused::Size));
+        assert_eq!(functions.kind_of(1000), None);
+        functions.remember(&kinds[..MOST]).unwrap();
+        assert_eq!([1000, 1001, 0].map(|at| functions.kind_of(at)), [Some(3), Some(3), None]);
     }
 }

@@ -13,8 +13,10 @@
 //! - `signals`: those that wait meanwhile.
 //! - `system`: what system calls write.
 //! - `context`: the way into translated code and out of it.
+//! - `calls`: those of functions that are remembered.
 
 mod cache;
+mod calls;
 mod context;
 mod decode;
 mod emit;
@@ -43,7 +45,7 @@ use emit::Emitter;
 use functions::Functions;
 use modules::Ranges;
 use process::{Process, peek};
-use refusals::{Calls, refuse, refuse_call};
+use refusals::{Calls, left, refuse, refuse_call};
 use rewrite::{ATOMIC, Refusal, Rewriter, STACK, Window};
 use scatter::{Layout, Scatter};
 use serial::Seen;
@@ -51,7 +53,8 @@ pub use signals::Held;
 use system::Call;
 use tables::Tables;
 
-pub use context::caller;
+pub use calls::RememberedCall;
+pub use context::{caller, native_slot, remembered};
 
 /// Bytes of the log of writes: its end is a multiple of this, and all of it lies before that.
 const LOG_BYTES: usize = 1 << 16;
@@ -250,6 +253,15 @@ impl<S: Sink> Translator<S> {
         self.functions.replace(pairs)
     }
 
+    /// Has the calls of functions of the program, of which nothing was translated yet, be remembered: a native function that is called within one finds it by [`remembered`],
+    /// with the number that stands beside the function here.
+    ///
+    /// # Errors
+    /// [`Refused::Size`]: there are too many.
+    pub fn remember(&mut self, functions: &[(usize, u32)]) -> Result<(), Refused> {
+        self.functions.remember(functions)
+    }
+
     /// Has signals of the calling thread wait until [`Translator::let_go`]: those of instructions do not, nor does that of `abort`. Without this they wait while code runs.
     pub fn hold(&mut self) {
         if self.held.is_none() {
@@ -277,6 +289,7 @@ impl<S: Sink> Translator<S> {
         let before = Segment::now();
         self.frame = &raw const before as u64;
         self.context().owner = &raw mut *self as u64;
+        self.context().calls.clear();
         let unloaded = modules::unloaded();
         if core::mem::take(&mut self.is_stale) || unloaded != self.unloaded {
             self.unloaded = unloaded;
@@ -375,6 +388,7 @@ impl<S: Sink> Translator<S> {
 
     fn translate(&mut self, at: u64) -> Result<u64, Refusal> {
         let from = self.functions.instead_of(at);
+        let calls_end = self.context().calls.end();
         let room = self.cache.room(from, rewrite::MOST_BYTES).map_err(|_| Refusal::Full)?;
         self.changes += 1;
         let (start, address) = (room.start, room.address);
@@ -387,6 +401,9 @@ impl<S: Sink> Translator<S> {
         let lookup = self.lookups.iter().find(|lookup| lookup.0 == start);
         let lookup = lookup.map_or(0, |(_, code)| *code);
         let to = code.here();
+        if let Some(kind) = self.functions.kind_of(from) {
+            rewrite::remember(&mut code, kind, calls_end as u64);
+        }
         if self.functions.is_native(from) {
             rewrite::native(&mut code, from, lookup);
         } else {
@@ -508,6 +525,8 @@ impl<S: Sink> Translator<S> {
             // In the order of the stores.
             self.drain_log();
             self.system_call();
+        } else if reason == Reason::Calls as u32 {
+            self.context().calls.make_room();
         } else if reason == Reason::String as u32 {
             self.drain_log();
             let context = self.context();
@@ -537,12 +556,6 @@ impl<S> Drop for Translator<S> {
             vm::release(self.log.as_ptr(), 2 * LOG_BYTES);
         }
     }
-}
-
-/// In the place of `pthread_exit`: the thread would end in the midst of its batch.
-unsafe extern "C" fn left() {
-    // SAFETY: translated code has called this native function.
-    refuse(unsafe { caller() } as u64, Refusal::Left);
 }
 
 /// Called by translated code, on the translator's stack.

@@ -6,8 +6,8 @@ use core::fmt;
 use spandrel_os::message::say;
 
 use super::decode::{LONGEST, Unknown};
-use super::peek;
 use super::rewrite::Refusal;
+use super::{caller, peek};
 
 /// Where code lies: the module's file and the offset in it, and the function.
 struct Code(u64);
@@ -152,4 +152,13 @@ pub enum Calls {
     Window,
     /// It waits for a signal.
     Waits,
+}
+
+/// In the place of `pthread_exit`: the thread would end in the midst of its batch.
+///
+/// # Safety
+/// Translated code calls this native function.
+pub unsafe extern "C" fn left() {
+    // SAFETY: promised by the caller.
+    refuse(unsafe { caller() } as u64, Refusal::Left);
 }

@@ -6,9 +6,12 @@
 //! - The memory below the stack pointer is not written to.
 //! - A write is in the log before it is done.
 
+use core::mem::offset_of;
+
+use super::calls::RememberedCall;
 use super::context::{
-    ARGUMENT, BRANCHES, CALLOUT, DETAIL, LOG, MASK, NATIVE_RETURN, RAX_PLACE, RCX_PLACE, RDX_PLACE,
-    REASON, Reason, STRING, TARGET,
+    ARGUMENT, BRANCHES, CALLOUT, DETAIL, LOG, MASK, NATIVE_RETURN, NATIVE_STACK, NEXT_CALL,
+    RAX_PLACE, RCX_PLACE, RDX_PLACE, REASON, Reason, STRING, TARGET,
 };
 use super::decode::{
     Decode, Decoded, Flow, LONGEST, MOST_WRITES, MOST_WRITTEN, Operand, Unknown, Write,
@@ -399,6 +402,36 @@ fn call_out(code: &mut Emitter<'_>, reason: Reason, argument: u32) {
     debug_assert_eq!(code.here(), back);
 }
 
+/// Remembers the call of a function that begins; `end`: where the last call ends that there is room for.
+pub fn remember(code: &mut Emitter<'_>, kind: u32, end: u64) {
+    const SLOT: usize = offset_of!(RememberedCall, slot);
+    const BACK: usize = offset_of!(RememberedCall, back);
+    const KIND: usize = offset_of!(RememberedCall, kind);
+    const FIRST: usize = offset_of!(RememberedCall, first);
+    code.save(RCX_PLACE, RCX);
+    code.save(RDX_PLACE, RDX);
+    code.load(RCX, NEXT_CALL);
+    code.store_to(at(RCX, SLOT as i32), RSP);
+    code.load_from(RDX, at(RSP, 0));
+    code.store_to(at(RCX, BACK as i32), RDX);
+    code.store_value(RCX, KIND as i8, kind);
+    code.store_to(at(RCX, FIRST as i32), RDI);
+    code.address_of(RCX, at(RCX, size_of::<RememberedCall>() as i32));
+    code.save(NEXT_CALL, RCX);
+    code.set(RDX, end.wrapping_neg());
+    let (base, index) = (Some(RCX), Some((RDX, 0)));
+    code.address_of(RCX, Place::Sum { base, index, displacement: 0, is_32_bit: false });
+    let full = code.jump_if_rcx_is_zero();
+    let go_on = code.jump_short();
+    code.meet(full);
+    code.load(RDX, RDX_PLACE);
+    code.load(RCX, RCX_PLACE);
+    call_out(code, Reason::Calls, 0);
+    code.meet(go_on);
+    code.load(RDX, RDX_PLACE);
+    code.load(RCX, RCX_PLACE);
+}
+
 /// Bytes behind a system call where the same begins for one that returns twice.
 pub const FORKS_AFTER: u64 = 4;
 /// Bytes behind it where code goes on as if the call was made.
@@ -485,6 +518,7 @@ pub fn native(code: &mut Emitter<'_>, function: u64, lookup: u64) {
     // pop rcx
     code.raw(&[0x59]);
     code.save(NATIVE_RETURN, RCX);
+    code.save(NATIVE_STACK, RSP);
     code.load(RCX, RCX_PLACE);
     // call [rip + 2]; jmp over the address
     code.raw(&[0xff, 0x15, 2, 0, 0, 0, 0xeb, 8]);

@@ -27,6 +27,10 @@ use super::{Arena, Error, replica};
 
 /// A log that grew by itself is not longer than this: it takes as much memory, where it lies on a disk.
 const MOST_BYTES: u64 = 16 << 30;
+/// What a log has beyond a batch, at most.
+const MOST_SPARE_BYTES: u64 = 256 << 20;
+/// The length of a log that has become longer is a multiple of this.
+const LONGER_BYTES: u64 = 1 << 20;
 
 /// What the engine and the thread use. Freed when this is dropped, after both.
 struct Shared {
@@ -71,12 +75,14 @@ pub(super) struct Log {
     shared: Shared,
 }
 
-/// The length of a log that has room for two batches of that number of bytes.
+/// The length of a log for a batch of that number of bytes, with room for another one. For a long batch that is not as long: each byte of a log is written when it is made, and the
+/// command waits for that.
 ///
 /// # Errors
 /// [`Error::TooLong`]: no log is as long.
 fn longer_than(bytes: u64) -> Result<u64, Error> {
-    let bytes = bytes.saturating_mul(2).checked_next_power_of_two();
+    let bytes = bytes.saturating_add(bytes.min(MOST_SPARE_BYTES));
+    let bytes = bytes.checked_next_multiple_of(LONGER_BYTES);
     bytes.filter(|bytes| *bytes <= MOST_BYTES).ok_or(Error::TooLong)
 }
 

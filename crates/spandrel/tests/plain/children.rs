@@ -34,11 +34,14 @@ pub fn run(role: &str, arguments: &[String]) {
         }
         "forbidden" => {
             fix_addresses().unwrap();
-            forbid_userfaultfd();
+            forbid(libc::SYS_userfaultfd);
+            // SAFETY: the call is refused.
+            assert_eq!(unsafe { libc::syscall(libc::SYS_userfaultfd, 0) }, -1);
             crate::states::behave_as_the_model("/dev/shm", 2);
             crate::states::a_command_that_panics_is_undone();
             println!("well");
         }
+        "kept" => stay(),
         "threads" => {
             fix_addresses().unwrap();
             crate::threads::run(path, &arguments[1]);
@@ -173,10 +176,10 @@ pub fn kills_lose_nothing() {
     }
 }
 
-/// No new descriptor for userfaultfd, as in many containers.
-fn forbid_userfaultfd() {
+/// The process may not make a system call from now on, as in many containers.
+fn forbid(number: libc::c_long) {
     let load = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let number = u32::try_from(libc::SYS_userfaultfd).unwrap();
+    let number = u32::try_from(number).unwrap();
     let mut is_it = load(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number);
     is_it.jf = 1;
     let mut filter = [
@@ -190,8 +193,28 @@ fn forbid_userfaultfd() {
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const program), 0);
-        assert_eq!(libc::syscall(libc::SYS_userfaultfd, 0), -1);
     }
+}
+
+/// A process that cannot be started again, and asks for it.
+fn stay() {
+    forbid(libc::SYS_execve);
+    let why = fix_addresses().unwrap_err();
+    assert_eq!(why.kind(), std::io::ErrorKind::PermissionDenied);
+    // SAFETY: reads a value of the process.
+    let personality = unsafe { libc::personality(0xffff_ffff) };
+    println!("{} {why}", personality & libc::ADDR_NO_RANDOMIZE);
+    // Nor is a state opened that needs it.
+    assert!(fix_addresses().is_err());
+    let open = Plain::open("/dev/shm/never-made", options(), Numbers::new);
+    assert!(matches!(open.unwrap_err().why, Error::Addresses));
+}
+
+pub fn a_process_that_is_not_started_again_is_as_it_was() {
+    let said = said(drawn(&mut child("kept", Path::new("unused"))));
+    assert!(said.starts_with("0 "), "{said}");
+    assert!(said.contains("starting it again at fixed addresses"), "{said}");
+    assert!(said.contains("allow execve"), "{said}");
 }
 
 pub fn it_works_without_userfaultfd() {

@@ -48,6 +48,10 @@ const TESTS: &[Test] = &[
         "a_command_that_changes_millions_of_places_is_durable",
         undone::a_command_that_changes_millions_of_places_is_durable,
     ),
+    (
+        "a_long_command_has_a_log_that_is_little_longer",
+        undone::a_long_command_has_a_log_that_is_little_longer,
+    ),
     ("a_command_that_forks_is_the_parents", undone::a_command_that_forks_is_the_parents),
     ("what_was_freed_before_the_end_is_free", undone::what_was_freed_before_the_end_is_free),
     (
@@ -55,6 +59,10 @@ const TESTS: &[Test] = &[
         undone::owners_outside_are_not_counted_after_them,
     ),
     ("what_a_result_stores_is_durable", undone::what_a_result_stores_is_durable),
+    (
+        "a_process_that_is_not_started_again_is_as_it_was",
+        children::a_process_that_is_not_started_again_is_as_it_was,
+    ),
     ("kills_lose_nothing", children::kills_lose_nothing),
     ("what_commands_change_is_noted", noted::what_commands_change_is_noted),
     (

@@ -273,6 +273,23 @@ pub fn a_command_that_changes_millions_of_places_is_durable() {
         && all.iter().all(|one| one[0] == 2 && one[7] == 1)));
 }
 
+/// The command waits until the log is made that it needs.
+pub fn a_long_command_has_a_log_that_is_little_longer() {
+    const BYTES: usize = 600 << 20;
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("state");
+    let db = open(&path, Vec::<u8>::new);
+    db.write(|bytes| *bytes = vec![7; BYTES]).unwrap();
+    let log = path.join("log").metadata().unwrap().len();
+    assert!((BYTES as u64..BYTES as u64 + (300 << 20)).contains(&log), "{log}");
+    // Another one of the length has room.
+    db.write(|bytes| bytes.fill(8)).unwrap();
+    assert_eq!(path.join("log").metadata().unwrap().len(), log);
+    drop(db);
+    let db = open(&path, Vec::<u8>::new);
+    assert!(db.read(|bytes| bytes.len() == BYTES && bytes.iter().all(|byte| *byte == 8)));
+}
+
 /// An owner that a reader had while a command changed the count, and that is gone: the next process counts the owners that the state has.
 pub fn owners_outside_are_not_counted_after_them() {
     type Shared = (Arc<String>, Option<Arc<String>>, u64);
