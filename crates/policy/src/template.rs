@@ -7,14 +7,14 @@ use spandrel_pages::{AllocatorId, ByteSize, KIB, ParseSizeError};
 /// Most ranges that a template may have.
 pub const MAX_RANGES: usize = 16;
 
-/// Sizes from `from` up to but not including `to`, and who serves them.
+/// Sizes from `from` up to but not including `to`, and the allocator that serves them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range {
     /// First size in bytes.
     pub from: usize,
     /// One past the last size in bytes; `usize::MAX` when open.
     pub to: usize,
-    /// Who serves them.
+    /// The allocator that serves them.
     pub allocator: AllocatorId,
 }
 
@@ -37,7 +37,7 @@ pub enum TemplateError<'a> {
     UnknownAllocator(&'a str),
     /// The range ends where or before it begins.
     Empty(usize, usize),
-    /// Sizes between these two are served by nobody.
+    /// No allocator serves sizes between these two.
     Gap(usize, usize),
     /// Sizes between these two are served twice.
     Overlap(usize, usize),
@@ -45,7 +45,7 @@ pub enum TemplateError<'a> {
     NoRanges,
     /// There are more than [`MAX_RANGES`].
     TooMany,
-    /// The last range has an end: larger sizes are served by nobody.
+    /// The last range has an end: no allocator serves larger sizes.
     NotOpen(usize),
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for TemplateError<'_> {
             }
             Self::Gap(from, to) => write!(
                 f,
-                "sizes from {} up to {} are served by nobody: close the gap",
+                "no allocator serves sizes from {} up to {}: close the gap",
                 size(from),
                 size(to)
             ),
@@ -80,7 +80,7 @@ impl fmt::Display for TemplateError<'_> {
             Self::TooMany => write!(f, "there are more than {MAX_RANGES} ranges"),
             Self::NotOpen(end) => write!(
                 f,
-                "sizes from {} are served by nobody: end the last range open, as in {}-:mmap",
+                "no allocator serves sizes from {}: end the last range open, as in {}-:mmap",
                 size(end),
                 size(end)
             ),
@@ -204,7 +204,7 @@ impl Template {
         self.ranges.get(..self.len).unwrap_or(&[])
     }
 
-    /// Who serves a request of `size` bytes.
+    /// The allocator that serves a request of `size` bytes.
     pub fn decide(&self, size: usize) -> AllocatorId {
         self.ranges()
             .iter()

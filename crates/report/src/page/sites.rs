@@ -1,4 +1,4 @@
-//! Who resizes objects.
+//! Places that resize objects.
 
 use std::cmp::Reverse;
 
@@ -50,7 +50,7 @@ pub(super) fn section(sum: &Stats) -> Markup {
     }
     html! {
         section {
-            h2 { "Who resizes objects" }
+            h2 { "Places that resize objects" }
             p.note { "The places that had most bytes copied, then those that asked most often; estimated from a sample." }
             div.table { table {
                 thead { tr { th { "place, called by" } th { "reallocations" } th { "bytes requested" } th { "bytes copied" } } }
