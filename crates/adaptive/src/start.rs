@@ -205,7 +205,7 @@ fn from_environment() -> Configuration {
         sites: set(c"SPANDREL_SITES"),
         verbose: set(c"SPANDREL_VERBOSE"),
         release_rate: release_rate(),
-        guard: number(c"SPANDREL_GUARD", "of so many requests one is guarded, or 0"),
+        guard: number(c"SPANDREL_GUARD", "N: one in N requests is guarded; or 0"),
         background: number(c"SPANDREL_BACKGROUND", "1, or 0 for no thread") != Some(0),
         tuner: tuner_setting(),
         prior,

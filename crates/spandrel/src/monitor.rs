@@ -5,7 +5,7 @@ pub use spandrel_adaptive::ObjectRecord;
 
 /// Somebody who watches objects; see [`monitor`].
 #[derive(Debug)]
-#[must_use = "nobody watches any more when it is dropped"]
+#[must_use = "the monitor stops when it is dropped"]
 pub struct Monitor(());
 
 /// Watches all objects of the process that are resized, until what it returns is dropped (Brug,

@@ -198,7 +198,7 @@ impl Policy {
 
 /// Variables that hold numbers, and what these say.
 const NUMBERS: [(&str, &str); 2] = [
-    ("SPANDREL_GUARD", "of so many requests one is guarded, or 0"),
+    ("SPANDREL_GUARD", "N: one in N requests is guarded; or 0"),
     ("SPANDREL_BACKGROUND", "1, or 0 for no thread"),
 ];
 
