@@ -48,7 +48,7 @@ struct Configuration {
     verbose: bool,
     /// Mebibytes that may go back to the kernel in a second.
     release_rate: Option<u32>,
-    /// Of so many requests one is guarded.
+    /// One in this many requests is guarded.
     guard: Option<u32>,
     /// A thread may do work beside the program.
     background: bool,
@@ -63,7 +63,7 @@ struct Configuration {
 }
 
 impl Configuration {
-    /// Whether the first requests may be glibc's: the mode is the default, and nobody looks at them.
+    /// Whether the first requests may be glibc's: the mode is the default, and requests are not observed.
     fn lets_be_young(&self) -> bool {
         let bound = self.guard.is_some() || self.limit != Limit::default();
         self.mode == Mode::Auto && !observed::is_on() && !bound && Sys::is_there()
@@ -99,12 +99,12 @@ pub fn take_small_pages() {
     }
 }
 
-/// Starts the handler if nobody has yet; see the environment's documentation.
+/// Starts the handler unless it has started; see the environment's documentation.
 pub fn start() -> bool {
     start_from_environment()
 }
 
-/// As [`start`], and the process is no longer young: for whoever is to change or to count what
+/// As [`start`], and the process is no longer young: for callers that change or count what
 /// requests get.
 pub(crate) fn start_in_full() {
     start_from_environment();
@@ -448,7 +448,7 @@ extern "C" fn prepare() {
         return;
     }
     background::prepare_fork();
-    // Who is just ending it is not there in the child.
+    // A thread that is just ending it does not exist in the child.
     youth::end();
     monitor::fork_prepare();
     tuner::fork_prepare();
