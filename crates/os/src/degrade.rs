@@ -33,7 +33,7 @@ pub enum Optional {
     Rseq = 8,
     /// `membarrier` for restartable sequences, with which others' caches are emptied.
     Restart = 9,
-    /// `madvise(MADV_DONTNEED)`, by which memory goes back.
+    /// `madvise(MADV_DONTNEED)`, which releases memory.
     Discard = 10,
     /// `madvise(MADV_NOHUGEPAGE)`, by which what was broken stays so.
     SmallPages = 11,
