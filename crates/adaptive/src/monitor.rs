@@ -2,7 +2,7 @@
 //! runs. Requests go the slow way meanwhile.
 //!
 //! An object is known from its first reallocation on, and after its end until the room is needed. A
-//! record leaves the table while its object is being resized: its old place is anybody's by then.
+//! record leaves the table while its object is being resized: another object may have its old place then.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 

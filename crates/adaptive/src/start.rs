@@ -413,7 +413,7 @@ fn is_of_this_machine(profile: &profile::Profile<'_>) -> bool {
 
 static FORK_ORDER: Once = Once::new();
 
-/// Registers one set of fork handlers for all rooms, before anybody else's:
+/// Registers one set of fork handlers for all rooms, before all others:
 /// prepare handlers run in reverse order, so that others' may still allocate,
 /// and their child handlers find every lock free. See `capi`'s `fork`.
 pub fn register_fork_order() {

@@ -116,7 +116,7 @@ pub fn fork_forget() {
     if FETCHING.swap(false, Relaxed)
         && let Some(spare) = map::spare()
     {
-        // SAFETY: it is never of use to anybody.
+        // SAFETY: it is never in use.
         unsafe { vm::discard(spare, HUGEPAGE_BYTES) };
     }
 }

@@ -20,7 +20,7 @@ const PROCESSORS: usize = 2;
 
 /// How often a sequence was begun or disturbed on each processor.
 static TURNS: [AtomicU64; PROCESSORS] = [const { AtomicU64::new(0) }; PROCESSORS];
-/// Whether the barrier sends anybody back. Without it tests must fail.
+/// Whether the barrier sends tasks back. Without it tests must fail.
 pub static HAS_BARRIER: AtomicBool = AtomicBool::new(true);
 
 /// Where a block has the stack at some place.
