@@ -105,7 +105,7 @@ void spandrel_stats_print(void);
  * SPANDREL_STATS is set. Costs a few nanoseconds per request. */
 void spandrel_count_requests(int on);
 
-/* What reallocation has cost an object while somebody watched. */
+/* What reallocation has cost an object while a monitor ran. */
 struct spandrel_object {
     const void *address;        /* where it is, or was when it ended */
     uint64_t size;              /* asked for last */
@@ -114,7 +114,7 @@ struct spandrel_object {
     uint64_t migrations;        /* of these, to another allocator */
     uint64_t requested_bytes;   /* all sizes that were asked for */
     uint64_t nanoseconds;       /* that its reallocations took */
-    int32_t allocator;          /* who owns it */
+    int32_t allocator;          /* its owner */
     int32_t live;               /* 1 while it has not been freed */
 };
 
@@ -124,8 +124,8 @@ struct spandrel_object {
 void spandrel_monitor_start(void);
 void spandrel_monitor_stop(void);
 
-/* What is known of a live object: 0, EINVAL for a null `out`, or ENOENT: it was not resized while somebody
- * watched, or made room for others. */
+/* What is known of a live object: 0, EINVAL for a null `out`, or ENOENT: it was not resized while a monitor
+ * ran, or made room for others. */
 int spandrel_monitor_object(const void *object, struct spandrel_object *out);
 
 /* Fills `out` with up to `count` objects, 64 at most, those with most reallocations first; how many there are. */

@@ -2,7 +2,7 @@
 //! (Brug, section III.A.2): +1 for each growth, -1 for each shrink, not below 0.
 //!
 //! A bounded side table instead of a header before the object: objects that
-//! nobody resizes cost nothing, `free` does not look here, and what does not
+//! are not resized cost nothing, `free` does not look here, and what does not
 //! fit is forgotten. An entry is believed only while the object still has the
 //! size that its last reallocation left, so that a new object at an old address
 //! normally starts from zero.

@@ -1,7 +1,7 @@
 //! New objects that are expected to grow.
 //!
-//! `remap` learns which these are. As long as nobody expects any the table has new
-//! objects served without a look; when somebody does it has those of a page or more
+//! `remap` learns which these are. As long as no thread expects any the table has new
+//! objects served without a look; when a thread does it has those of a page or more
 //! looked at one by one, until looks have been for nothing too often.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};

@@ -3,8 +3,8 @@
 //! A mode is compiled once and kept for good in a bounded pool, so that a
 //! scope's table never dangles. The process's decisions are copied to a table
 //! at a fixed address, which the hot path reads without following a pointer.
-//! Once somebody has entered a scope that table sends every request the slow
-//! way, which looks at the thread's slot: who never uses scopes never pays.
+//! Once a thread has entered a scope that table sends every request the slow
+//! way, which looks at the thread's slot: programs without scopes never pay.
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_void};
@@ -43,7 +43,7 @@ struct Compiled {
 unsafe impl Sync for Compiled {}
 
 impl Compiled {
-    /// An entry that is not in use yet, in memory that nobody has touched.
+    /// An entry that is not in use yet, in untouched memory.
     const fn blank() -> Self {
         Compiled {
             table: Table::blank(),
@@ -93,8 +93,8 @@ pub(crate) fn table() -> &'static Table {
     &ACTIVE
 }
 
-/// Has requests of the process looked at for [`crate::early`], or not. Somebody may be
-/// changing the mode just now: then another time.
+/// Has requests of the process looked at for [`crate::early`], or not. Does nothing while
+/// another thread changes the mode: the next call does it.
 pub(crate) fn look_early(look: bool) {
     if !look {
         ACTIVE.look_early(false);
@@ -129,7 +129,7 @@ fn publish() {
     }
 }
 
-/// What the tuner has changed comes into force. False: not now, somebody is changing the mode.
+/// What the tuner has changed comes into force. False: not now, another thread changes the mode.
 pub(crate) fn publish_choices() -> bool {
     let adding = ADDING.try_lock();
     if adding.is_some() {
@@ -152,7 +152,7 @@ pub(crate) fn look_at_all() -> bool {
 }
 
 fn parts_of(compiled: &Compiled) -> (Mode, Available) {
-    // SAFETY: see `unsafe impl Sync`; whoever knows of an entry knows it from `FILLED`, from
+    // SAFETY: see `unsafe impl Sync`; a caller that knows of an entry knows it from `FILLED`, from
     // `CURRENT` or from a scope, and each of them only names what was written.
     unsafe { (*compiled.mode.get()).assume_init() }
 }
@@ -188,7 +188,7 @@ fn intern(mode: &Mode) -> Option<&'static Compiled> {
     }
     let entry = POOL_ENTRIES.get(count)?;
     let usable = start_named_by(mode);
-    // SAFETY: the entry is beyond `FILLED`: nobody reads it, and the lock makes
+    // SAFETY: the entry is beyond `FILLED`: no thread reads it, and the lock makes
     // this thread the only one to write.
     unsafe {
         (*entry.mode.get()).write((*mode, usable));
@@ -271,7 +271,7 @@ pub fn enter_scope(text: &str) -> Result<*const c_void, ModeChange<'_>> {
     if !SCOPES_USED.load(Acquire) {
         let _adding = ADDING.lock();
         ACTIVE.send_elsewhere();
-        // Only now: who sees it counts on every request looking at its scope.
+        // Only now: a thread that sees it relies on every request looking at its scope.
         SCOPES_USED.store(true, Release);
     }
     let slot = thread_slot();

@@ -1,8 +1,8 @@
-//! The object monitor (Brug, III.A): what reallocation costs, object by object, while somebody
-//! watches. Requests go the slow way meanwhile.
+//! The object monitor (Brug, III.A): what reallocation costs, object by object, while a monitor
+//! runs. Requests go the slow way meanwhile.
 //!
 //! An object is known from its first reallocation on, and after its end until the room is needed. A
-//! record leaves the table while its object is being resized: its old place is anybody's by then.
+//! record leaves the table while its object is being resized: another object may have its old place then.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
@@ -29,7 +29,7 @@ pub struct ObjectRecord {
     pub requested_bytes: u64,
     /// Nanoseconds that its reallocations took.
     pub nanos: u64,
-    /// Who owns it.
+    /// The allocator that owns it.
     pub allocator: AllocatorId,
     /// Whether it has not been given back.
     pub live: bool,
@@ -52,7 +52,7 @@ impl ObjectRecord {
 
 /// Objects that are known: 4,096 …
 const SETS: usize = 512;
-/// … of which so many compete for the same room.
+/// … of which this many compete for the same room.
 const WAYS: usize = 8;
 
 type Set = [ObjectRecord; WAYS];
@@ -61,13 +61,13 @@ static TABLE: Lock<[Set; SETS]> = Lock::new([[ObjectRecord::EMPTY; WAYS]; SETS])
 static WATCHERS: AtomicUsize = AtomicUsize::new(0);
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// Whether somebody watches.
+/// Whether a monitor runs.
 #[inline]
 pub(crate) fn is_on() -> bool {
     WATCHERS.load(Relaxed) != 0
 }
 
-/// Somebody watches. The first to do so finds nothing of what was before.
+/// Begins a monitor. The first one finds nothing of what was before.
 pub fn monitor_begin() {
     start::start_in_full();
     if WATCHERS.fetch_add(1, Relaxed) == 0 {
@@ -77,7 +77,7 @@ pub fn monitor_begin() {
     }
 }
 
-/// Somebody who watched does so no more.
+/// Ends a monitor.
 pub fn monitor_end() {
     let others = WATCHERS.fetch_update(Relaxed, Relaxed, |watchers| watchers.checked_sub(1));
     if others == Ok(1) {
@@ -85,8 +85,8 @@ pub fn monitor_end() {
     }
 }
 
-/// What is known of the live object at this address; `None`: it was not resized while somebody
-/// watched, or there was no room.
+/// What is known of the live object at this address; `None`: it was not resized while a monitor
+/// ran, or there was no room.
 pub fn monitored(address: usize) -> Option<ObjectRecord> {
     set_of(&mut TABLE.lock(), address).iter().find(|record| is(record, address)).copied()
 }

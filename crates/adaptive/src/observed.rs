@@ -1,5 +1,5 @@
-//! Requests that somebody looks at: counted, recorded, watched by object. None of this is on the way of
-//! requests that nobody looks at; the tables of decisions and owners see to that.
+//! Observed requests: counted, recorded, watched by object. None of this is on the way of
+//! requests that are not observed; the tables of decisions and owners see to that.
 
 use spandrel_os::slices;
 use spandrel_pages::{AllocatorId, MIN_ALIGN};

@@ -122,7 +122,7 @@ fn slot_for(size: usize) -> *mut u8 {
     if slot.is_null() { remap::alloc_fresh(size) } else { slot }
 }
 
-/// Who serves the object from now on.
+/// The allocator that serves the object from now on.
 fn target(
     decision: Decision,
     owner: AllocatorId,

@@ -243,7 +243,7 @@ impl Display for Text<'_> {
     }
 }
 
-/// What a noun ends in that so many are told of.
+/// The ending of a noun beside this number.
 fn plural(number: u64) -> &'static str {
     if number == 1 { "" } else { "s" }
 }

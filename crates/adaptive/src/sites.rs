@@ -1,4 +1,4 @@
-//! Which places of a program resize objects: a sample, if somebody asks for it (`SPANDREL_SITES`)
+//! Which places of a program resize objects: a sample, on request (`SPANDREL_SITES`),
 //! while requests are counted. To follow a stack takes microseconds.
 
 use core::fmt::{self, Display};
@@ -9,7 +9,7 @@ use spandrel_pages::KIB;
 
 use crate::render::Escaped;
 
-/// Of so many reallocations one is followed, and stands for all of them …
+/// One in this many reallocations is followed, and stands for all of them …
 const EVERY: u64 = 16;
 /// … but each that copies so much, which takes as long as following it.
 const LARGE: usize = 32 * KIB;
@@ -23,7 +23,7 @@ const PROBES: usize = 16;
 const TOLD: usize = 24;
 
 struct Site {
-    /// Of the callers; 0: nobody's yet.
+    /// Of the callers; 0: the site is unused.
     hash: AtomicU64,
     reallocs: AtomicU64,
     bytes: AtomicU64,
@@ -42,7 +42,7 @@ static TABLE: [Site; SITES] = [const {
 }; SITES];
 static ON: AtomicBool = AtomicBool::new(false);
 static TURN: AtomicU64 = AtomicU64::new(0);
-/// Whether stacks can be followed: 0 not yet, 1 somebody sees to it, 2 yes.
+/// Whether stacks can be followed: 0 not yet, 1 a thread prepares it, 2 yes.
 static READY: AtomicU8 = AtomicU8::new(0);
 
 /// Follows reallocations from now on.
@@ -66,7 +66,7 @@ fn follow(size: usize, copied: usize) {
         _ if TURN.fetch_add(1, Relaxed).is_multiple_of(EVERY) => EVERY,
         _ => return,
     };
-    // Nobody waits for the preparation: what it resizes itself comes here, and who forks meanwhile leaves
+    // No thread waits for the preparation: what it resizes itself comes here, and a fork meanwhile leaves
     // it unfinished in the child.
     if READY.load(Acquire) != 2 {
         if READY.compare_exchange(0, 1, Relaxed, Relaxed).is_err() {

@@ -48,7 +48,7 @@ struct Configuration {
     verbose: bool,
     /// Mebibytes that may go back to the kernel in a second.
     release_rate: Option<u32>,
-    /// Of so many requests one is guarded.
+    /// One in this many requests is guarded.
     guard: Option<u32>,
     /// A thread may do work beside the program.
     background: bool,
@@ -63,7 +63,7 @@ struct Configuration {
 }
 
 impl Configuration {
-    /// Whether the first requests may be glibc's: the mode is the default, and nobody looks at them.
+    /// Whether the first requests may be glibc's: the mode is the default, and requests are not observed.
     fn lets_be_young(&self) -> bool {
         let bound = self.guard.is_some() || self.limit != Limit::default();
         self.mode == Mode::Auto && !observed::is_on() && !bound && Sys::is_there()
@@ -99,12 +99,12 @@ pub fn take_small_pages() {
     }
 }
 
-/// Starts the handler if nobody has yet; see the environment's documentation.
+/// Starts the handler unless it has started; see the environment's documentation.
 pub fn start() -> bool {
     start_from_environment()
 }
 
-/// As [`start`], and the process is no longer young: for whoever is to change or to count what
+/// As [`start`], and the process is no longer young: for callers that change or count what
 /// requests get.
 pub(crate) fn start_in_full() {
     start_from_environment();
@@ -205,7 +205,7 @@ fn from_environment() -> Configuration {
         sites: set(c"SPANDREL_SITES"),
         verbose: set(c"SPANDREL_VERBOSE"),
         release_rate: release_rate(),
-        guard: number(c"SPANDREL_GUARD", "of so many requests one is guarded, or 0"),
+        guard: number(c"SPANDREL_GUARD", "N: one in N requests is guarded; or 0"),
         background: number(c"SPANDREL_BACKGROUND", "1, or 0 for no thread") != Some(0),
         tuner: tuner_setting(),
         prior,
@@ -413,7 +413,7 @@ fn is_of_this_machine(profile: &profile::Profile<'_>) -> bool {
 
 static FORK_ORDER: Once = Once::new();
 
-/// Registers one set of fork handlers for all rooms, before anybody else's:
+/// Registers one set of fork handlers for all rooms, before all others:
 /// prepare handlers run in reverse order, so that others' may still allocate,
 /// and their child handlers find every lock free. See `capi`'s `fork`.
 pub fn register_fork_order() {
@@ -448,7 +448,7 @@ extern "C" fn prepare() {
         return;
     }
     background::prepare_fork();
-    // Who is just ending it is not there in the child.
+    // A thread that is just ending it does not exist in the child.
     youth::end();
     monitor::fork_prepare();
     tuner::fork_prepare();

@@ -140,7 +140,7 @@ pub(crate) fn forget() {
 /// Turns the counting of requests on or off. While it is on, each request takes
 /// a few nanoseconds longer; counts go on from where they were.
 pub fn count_requests(on: bool) {
-    // What is counted is who serves whom, and that is not known of the young.
+    // Requests are counted by allocator, which is not known of a young process.
     crate::youth::end();
     if COUNTING.swap(on, Relaxed) != on {
         observed::apply();
@@ -150,7 +150,7 @@ pub fn count_requests(on: bool) {
 /// Requests of one power of two of sizes to one allocator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestRow {
-    /// Who served them.
+    /// The allocator that served them.
     pub allocator: AllocatorId,
     /// Smallest size in bytes.
     pub from: usize,
@@ -232,8 +232,8 @@ pub fn mapped() -> RemapStats {
     remap::stats()
 }
 
-/// Bytes of the native heap's objects, and bytes that it has from the kernel, of which some nobody
-/// may have touched yet.
+/// Bytes of the native heap's objects, and bytes that it has from the kernel, of which some may
+/// be untouched.
 pub fn native_bytes() -> (usize, usize) {
     use Figure::{Cached, Free, InCaches, InSpans, InTransfer, Live};
     let Some(figures) = spandrel_backends::native_figures() else { return (0, 0) };

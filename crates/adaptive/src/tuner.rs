@@ -2,12 +2,12 @@
 //! timed, and what `policy`'s tuner makes of them.
 //!
 //! Now and then, in mode `auto`, all requests of the process go the way on which requests are looked at,
-//! for a millisecond. Each is timed there; some may go to another allocator than usual. Whoever comes after
-//! the millisecond ends it, and the tuner says what follows. Outside of windows nothing of this is on
+//! for a millisecond. Each is timed there; some may go to another allocator than usual. The first request
+//! after the millisecond ends it, and the tuner says what follows. Outside of windows nothing of this is on
 //! the way of a request; windows are opened beside requests that the caches have no object for, so that a
 //! program that makes none is never looked at.
 //!
-//! Nothing waits here: who does not get a lock leaves the rest to the next.
+//! Nothing waits here: a thread that does not get a lock leaves the rest to the next.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
@@ -26,7 +26,7 @@ use crate::{available, modes, observed, youth};
 
 /// How long requests are timed at a time.
 const WINDOW_NS: u64 = 1_000_000;
-/// One in so many requests that go the slow way looks at the clock.
+/// One in this many requests that go the slow way looks at the clock.
 const LOOK_EVERY: u8 = 64;
 /// Allocators that are not in use take some mebibytes when they begin: they are tried in processes
 /// that have had so much resident.
@@ -249,7 +249,7 @@ fn measure_clock() {
     CLOCK_NS.store((0..16).map(look).min().unwrap_or(0), Relaxed);
 }
 
-/// Ends a window whose time is over; of those who come to do it, one does.
+/// Ends a window whose time is over; of the threads that come to do it, one does.
 #[cold]
 #[inline(never)]
 fn close() {
@@ -310,8 +310,8 @@ pub(crate) fn set_rows(table: &Table) {
         if let Some(made) = made {
             table.set_row(Operation::Allocate, row, made);
         }
-        // Who has an object grows it, too, as long as its size stays in the row: or it would be copied to the
-        // usual one at once. What is mapped by pages goes there: it grows without a copy.
+        // The owner of an object grows it, too, as long as its size stays in the row: or it would be copied to
+        // the usual one at once. What is mapped by pages goes there: it grows without a copy.
         let usual = table.decide(Operation::Grow, sizes_of(row).0).allocator();
         let follows =
             made.filter(|_| usual != AllocatorId::Mmap && table.is_plain(Operation::Grow, row));

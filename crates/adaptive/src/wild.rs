@@ -1,4 +1,4 @@
-//! Addresses that lie in nobody's slice: glibc's objects, or none at all.
+//! Addresses that lie in no slice: glibc's objects, or none at all.
 //!
 //! glibc reads what lies before an address without asking. Where ours serve requests glibc's objects are
 //! few, mostly in its main heap (also while a process is young), and there is time to look whether others have memory at all.

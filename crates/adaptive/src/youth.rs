@@ -54,7 +54,7 @@ pub(crate) fn lasts(size: usize) -> bool {
     if !IS_YOUNG.load(Relaxed) {
         return false;
     }
-    // One thread: nobody else counts.
+    // One thread: no other thread counts.
     let left = LEFT.load(Relaxed).checked_sub(size);
     match left.filter(|_| is_single_threaded()) {
         Some(left) => LEFT.store(left, Relaxed),

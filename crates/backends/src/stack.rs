@@ -22,7 +22,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Nobody.
+    /// A stack without callers.
     pub(crate) const fn new() -> Self {
         Self { thread: 0, len: 0, addresses: [0; DEPTH] }
     }
@@ -31,7 +31,7 @@ impl Stack {
     #[inline(never)]
     pub fn here() -> Self {
         let mut found = [ptr::null_mut::<c_void>(); DEPTH + INNER];
-        // SAFETY: there is room for so many addresses.
+        // SAFETY: there is room for as many addresses.
         let len = unsafe { libc::backtrace(found.as_mut_ptr(), found.len() as i32) };
         let len = (len.max(0) as usize).min(found.len());
         let mut stack = Self::new();
@@ -60,7 +60,7 @@ impl Stack {
         self.addresses.get(..self.len).unwrap_or_default()
     }
 
-    /// Says who they are, a line each.
+    /// Prints the callers, a line each.
     pub fn tell(&self, what: &str) {
         say(format_args!("  {what} by thread {}:", self.thread));
         for (number, address) in self.addresses.iter().take(self.len).enumerate() {
@@ -106,8 +106,8 @@ pub fn find(address: usize) -> Found {
     // SAFETY: any address may be asked for; `found` is a valid place for the answer.
     let known = unsafe { libc::dladdr(address as *const c_void, &mut found) } != 0;
     let text = |name: *const core::ffi::c_char, base: *mut c_void| {
-        // SAFETY: the loader's names are NUL-terminated and live as long as their files, and who asks
-        // for an address runs there.
+        // SAFETY: the loader's names are NUL-terminated and live as long as their files, and the
+        // thread that looks up an address runs there.
         let name =
             (known && !name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_bytes())?;
         Some((name, address.wrapping_sub(base as usize)))

@@ -97,7 +97,7 @@ impl Backend for Sys {
     fn start() -> bool {
         static ONCE: Once = Once::new();
         ONCE.run(|| {
-            // SAFETY: an object that nobody else knows.
+            // SAFETY: an object that no other thread knows.
             unsafe { free(malloc(1)) }
         });
         true

@@ -131,7 +131,7 @@ pub unsafe extern "C" fn spandrel_heap_remove_root(
 /// The length of a root's name, of which as much as there is room for is written, with a zero behind it; 0: it has none; -1.
 ///
 /// # Safety
-/// `handle` is null or a handle, `out` valid for writing so many bytes.
+/// `handle` is null or a handle, `out` valid for writing as many bytes as there is room for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spandrel_heap_root_name(
     handle: *const SpandrelHeap,

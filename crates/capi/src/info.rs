@@ -115,7 +115,7 @@ impl Write for Stream {
             fn fwrite(from: *const c_void, size: usize, count: usize, stream: *mut c_void)
             -> usize;
         }
-        // SAFETY: whoever made the value has the stream open; the bytes are `text`'s.
+        // SAFETY: the maker of the value keeps the stream open; the bytes are `text`'s.
         let written = unsafe { fwrite(text.as_ptr().cast(), 1, text.len(), self.0) };
         if written == text.len() { Ok(()) } else { Err(fmt::Error) }
     }

@@ -139,7 +139,7 @@ pub struct StatArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// Again after so many seconds, until interrupted or the program ends
+    /// Again every SECONDS, until interrupted or the program ends
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub every: Option<f64>,
 

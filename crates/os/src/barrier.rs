@@ -1,7 +1,7 @@
 //! A memory barrier on all processors that run this process's threads.
 //!
 //! `membarrier(2)` moves the cost of a rare handshake to its rare side: the
-//! frequent side needs no locked instruction. The same call sends whoever is in the
+//! frequent side needs no locked instruction. The same call sends a thread in the
 //! middle of a restartable sequence back to its beginning.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::*};

@@ -1,7 +1,7 @@
 //! How much memory our own allocators may hold together.
 //!
 //! Each of them says what it holds: what it has from the kernel, whether objects use it or it is
-//! kept for later. Objects that nobody has touched yet count as if they had been. Under a hard
+//! kept for later. Untouched objects count as touched ones. Under a hard
 //! limit a request that would hold more fails, after what is kept for later has gone back; above
 //! a soft limit only the latter happens. Without limits nothing is counted.
 
@@ -61,8 +61,8 @@ pub fn change(before: usize, now: usize) {
     let _ = HELD.fetch_update(Relaxed, Relaxed, less);
 }
 
-/// Bytes that are about to be held: counted from now on, so that of two who ask for the last of
-/// them one is refused, until they are held ([`Promise::keep`]) or the value is dropped.
+/// Bytes that are about to be held: counted from now on, so that of two requests for the last
+/// of them one is refused, until they are held ([`Promise::keep`]) or the value is dropped.
 #[must_use]
 #[derive(Debug, Default)]
 pub struct Promise {
@@ -70,7 +70,7 @@ pub struct Promise {
 }
 
 impl Promise {
-    /// So many bytes, if they are within the hard limit.
+    /// `bytes`, if they are within the hard limit.
     #[inline]
     pub fn of(bytes: usize) -> Option<Self> {
         if bytes == 0 || !counts() { Some(Self { bytes: 0 }) } else { Self::counted(bytes) }
@@ -79,7 +79,7 @@ impl Promise {
     #[cold]
     fn counted(bytes: usize) -> Option<Self> {
         let hard = HARD.load(Relaxed);
-        // In one step: of two who ask for the last of it one gets it, and not neither.
+        // In one step: of two requests for the last of it one gets it, and not neither.
         let more = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= hard);
         HELD.fetch_update(Relaxed, Relaxed, more).is_ok().then(|| Self { bytes })
     }
@@ -91,7 +91,7 @@ impl Promise {
     }
 
     /// An allocator holds `now` bytes instead of `before` and of those that were promised: in one
-    /// step, so that nobody finds them counted twice.
+    /// step, so that no thread finds them counted twice.
     #[inline]
     pub fn keep(mut self, before: usize, now: usize) {
         if counts() {
@@ -109,7 +109,7 @@ impl Drop for Promise {
     }
 }
 
-/// Whether so many bytes are beyond the hard limit whatever goes back.
+/// Whether `bytes` are beyond the hard limit whatever is released.
 pub fn can_never_be(bytes: usize) -> bool {
     bytes > HARD.load(Relaxed)
 }

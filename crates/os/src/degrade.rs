@@ -33,7 +33,7 @@ pub enum Optional {
     Rseq = 8,
     /// `membarrier` for restartable sequences, with which others' caches are emptied.
     Restart = 9,
-    /// `madvise(MADV_DONTNEED)`, by which memory goes back.
+    /// `madvise(MADV_DONTNEED)`, which releases memory.
     Discard = 10,
     /// `madvise(MADV_NOHUGEPAGE)`, by which what was broken stays so.
     SmallPages = 11,
@@ -81,7 +81,7 @@ impl Optional {
             Self::HugePage => "large objects use base pages",
             Self::Reserve => "slices are smaller; what does not fit is served by glibc",
             Self::Collapse => "huge pages that were broken are left to the kernel to mend",
-            Self::Thread => "memory goes back beside requests for memory, not while there are none",
+            Self::Thread => "memory is released beside requests for memory only",
             Self::Membarrier => "spare pages behind live objects stay where they are",
             Self::Rseq | Self::Restart => {
                 "free objects are cached for each thread, not for each processor"

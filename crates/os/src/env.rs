@@ -15,7 +15,7 @@ pub fn is_there() -> bool {
 /// The value of an environment variable. The bytes belong to the environment
 /// and stay valid until the program changes it; use them at once.
 ///
-/// Programs that run with more rights than whoever started them have none: our
+/// Programs that run with more rights than their caller have none: our
 /// variables name files to read and to write.
 pub fn get(name: &CStr) -> Option<&'static [u8]> {
     unsafe extern "C" {

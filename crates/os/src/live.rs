@@ -1,4 +1,4 @@
-//! The figures of the process, for whoever reads its memory. Each is written by the allocator that it is of.
+//! The figures of the process, for readers of its memory. Each is written by the allocator that it is of.
 
 use core::fmt::{self, Display, Write};
 use core::mem::offset_of;
@@ -31,7 +31,7 @@ const _: () = assert!(
         && size_of::<Live>() == 8 * WORDS
 );
 
-// Whoever reads a process looks for this name.
+// A reader of the process looks for this name.
 #[cfg_attr(not(feature = "apart"), unsafe(export_name = "spandrel_live"))]
 static LIVE: Live = Live {
     magic: MAGIC,

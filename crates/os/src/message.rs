@@ -55,7 +55,7 @@ impl Write for Line {
     }
 }
 
-/// So many bytes, in words.
+/// A number of bytes, in words.
 pub struct Bytes(pub usize);
 
 impl fmt::Display for Bytes {

@@ -2,7 +2,7 @@
 //!
 //! A process that comes near the limit of its control group makes the kernel reclaim, swap, or end
 //! it; memory that it keeps for later had better go back before. Versions 1 and 2 of control
-//! groups are read where distributions mount them. Pages of files that nobody uses do not count:
+//! groups are read where distributions mount them. Pages of files that are not in use do not count:
 //! the kernel takes them first.
 
 use core::ffi::CStr;
@@ -16,12 +16,12 @@ const TIGHT: usize = 14;
 /// A crowded group is one until its use is down to this.
 const EASED: usize = 14;
 const PARTS: usize = 16;
-/// Hundredths of the last ten seconds in which somebody waited for memory: from here on all that
+/// Hundredths of the last ten seconds in which a task waited for memory: from here on all that
 /// can go goes.
 const STALLED_PERCENT: usize = 5;
 /// Limits from here on are none, as version 1 writes them.
 const NO_LIMIT: usize = 1 << 60;
-/// Groups are looked at upwards from the process's own, so many at most.
+/// Groups are looked at upwards from the process's own, this many at most.
 const LEVELS: usize = 16;
 
 /// Longest path of a file, its ending zero byte included.

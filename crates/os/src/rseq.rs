@@ -57,7 +57,7 @@ pub fn start() {
 fn numbers_are_small() -> bool {
     let mut mask = [0_u8; CPUS_MOST / 8];
     let errno = crate::env::errno();
-    // SAFETY: the kernel writes at most so many bytes.
+    // SAFETY: the kernel writes at most `mask.len()` bytes.
     let written =
         unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, mask.len(), mask.as_mut_ptr()) };
     crate::env::set_errno(errno);
@@ -73,7 +73,7 @@ pub fn area() -> Option<&'static Area> {
     let area: *const Area;
     // SAFETY: the first word of the thread control block is its own address, and
     // the area lies where glibc says. It is there as long as the thread; it is not
-    // `Sync` to others in effect, as nobody passes it on.
+    // `Sync` to others in effect, as no caller passes it on.
     let area = unsafe {
         core::arch::asm!(
             "mov {area}, qword ptr fs:[0]",

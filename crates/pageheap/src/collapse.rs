@@ -20,7 +20,7 @@ use crate::tracker::{Link, State, Tracker, flag};
 const SWEEP: u32 = 1024;
 /// A page that could not be restored is left alone for so long.
 const PAGE_DELAY_S: u64 = 60;
-/// Delays after failures double so many times at most (google/tcmalloc: to 128 intervals).
+/// Delays after failures double this many times at most (google/tcmalloc: to 128 intervals).
 const MOST_DOUBLINGS: u32 = 7;
 /// An attempt is charged for no less: it takes a system call.
 const LEAST_MICROS: u32 = 5;
@@ -28,11 +28,11 @@ const LEAST_MICROS: u32 = 5;
 /// measured on.
 const SPARED_MICROS: u32 = 3;
 /// One that took so long had to make room first (0.1 ms is usual): the next may as well, and waits
-/// so many times as long. So it does after each that began small: what these take is not in the
+/// [`SLOW_PAUSE`] times as long. So it does after each that began small: what these take is not in the
 /// budget, as the program would have waited for all of it at once, but a hundredth of the time at most.
 const SLOW_MICROS: u32 = 2000;
 const SLOW_PAUSE: u64 = 99;
-/// While the program does nothing, so many times as much may be spent.
+/// While the program does nothing, this many times as much may be spent.
 const LEISURE: u32 = 10;
 /// ... but no longer.
 const MOST_PAUSE_MS: u64 = 10_000;
@@ -132,8 +132,8 @@ impl PageHeap<'_> {
         self.has_refilled().then(|| self.repair.not_before_ms.saturating_sub(now_ms))
     }
 
-    /// Forgets that huge pages are being restored: those who did are not here, as in the child of
-    /// a fork. Walks all records up to the frontier.
+    /// Forgets that huge pages are being restored: the restoring threads do not exist, as in the child
+    /// of a fork. Walks all records up to the frontier.
     pub fn abandon_restoring(&mut self, memory: &mut impl Memory, now_ms: u64) {
         self.repair.under_way = Link::NONE;
         let mut page = HugePageId(0);
@@ -141,7 +141,7 @@ impl PageHeap<'_> {
             let tracker = &self.table[page];
             let next = following(page, tracker);
             if tracker.state == State::Filler && tracker.has(flag::RESTORING) {
-                // Whoever restores it has the kernel told otherwise first.
+                // The next restore of it has the kernel told otherwise first.
                 self.table[page].flags &= !(flag::RESTORING | flag::TOLD);
                 if self.table[page].used_pages == 0 {
                     // It was empty and could not leave.

@@ -1,4 +1,4 @@
-//! How long demand is remembered before memory that it does not use goes back.
+//! How long demand is remembered before memory that it does not use is released.
 //!
 //! google/tcmalloc waits for minutes (60 s and 300 s), as a huge page that it breaks stays broken.
 //! Here it is mended when it fills again, so that waiting for seconds does when demand has dropped
@@ -14,7 +14,7 @@ const LEVELS_S: [u32; 6] = [5, 20, 40, 80, 160, 300];
 const SWING_PART: u32 = 5;
 /// Pages that are wanted again after so long were worth giving back.
 const REGRET_MS: u64 = 60_000;
-/// So many times the memory without regret, and it becomes shorter.
+/// This many times the memory without regret, and it becomes shorter.
 const QUIET: u64 = 10;
 /// Fewer pages than this tell nothing: four huge pages.
 const TELLING: u64 = 1024;
@@ -93,7 +93,7 @@ impl Patience {
         self.level == 0 && self.fast.high(first * 1000) == self.fast.low(first * 1000)
     }
 
-    /// So many pages went back.
+    /// `pages` were released.
     pub(crate) fn released(&mut self, now_ms: u64, pages: u32) {
         if pages > 0 {
             self.released += u64::from(pages);

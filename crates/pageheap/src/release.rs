@@ -28,7 +28,7 @@ const EXAMINED: u32 = 4096;
 const WHOLE_SETS: [u8; 3] = [set::DONATED, set::SPARSE, set::DENSE];
 const BROKEN_SETS: [u8; 2] = [set::PARTIAL, set::PARTIAL_DENSE];
 
-/// On whose behalf memory goes back.
+/// On whose behalf memory is released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Urgency {
     /// The program asked (`malloc_trim`): all that it wants.

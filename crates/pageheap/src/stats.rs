@@ -12,7 +12,7 @@ use crate::tracker::{State, flag};
 pub struct Released {
     /// Empty huge pages that recent demand did not justify keeping.
     pub demand: u64,
-    /// Somebody asked for it.
+    /// The program asked for it.
     pub asked: u64,
     /// The steady release in the background.
     pub background: u64,

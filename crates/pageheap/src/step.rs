@@ -15,7 +15,7 @@ pub struct Work {
     pub tried: u32,
 }
 
-/// The most that goes back at once, as the time in which the rate allows it.
+/// The most that is released at once, as the time in which the rate allows it.
 const AT_ONCE_MS: i64 = 25;
 
 /// When the steady release last ran, and what it may still release.
@@ -31,8 +31,8 @@ impl Trickle {
         Self { last_ms: None, due: 0 }
     }
 
-    /// Pages to release now. What was not released for long is not made up for at once: whoever
-    /// calls holds a lock.
+    /// Pages to release now. What was not released for long is not made up for at once: the
+    /// caller holds a lock.
     fn pages(&mut self, now_ms: u64, per_s: Length) -> Length {
         let elapsed = self.last_ms.map_or(0, |last| now_ms.saturating_sub(last).min(1 << 20));
         self.last_ms = Some(self.last_ms.map_or(now_ms, |last| last.max(now_ms)));
@@ -57,7 +57,7 @@ impl PageHeap<'_> {
         work
     }
 
-    /// The same without restoring, for those who restore without their lock; see
+    /// The same without restoring, for callers that restore without their lock; see
     /// [`Self::next_to_restore`].
     pub fn step_release(
         &mut self,

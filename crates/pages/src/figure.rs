@@ -119,7 +119,7 @@ figures! {
     Abandoned "abandoned_bytes",
     /// Bytes that went back because recent demand did not justify keeping them.
     ReleasedDemand "released_demand_bytes",
-    /// Because somebody asked.
+    /// Because the program asked.
     ReleasedAsked "released_asked_bytes",
     /// By the steady release in the background.
     ReleasedBackground "released_background_bytes",
@@ -174,8 +174,8 @@ figures! {
     PeakLive "peak_live_bytes",
     /// What heap and tables had resident together at that moment.
     PeakResident "peak_resident_bytes",
-    /// Requests that the caches of processors have served for certain: objects that were in them when
-    /// somebody looked, and were gone at the next look. There may have been many more.
+    /// Requests that the caches of processors have served for certain: objects that were in them at
+    /// one look, and were gone at the next. There may have been many more.
     CacheHits "cache_hits_at_least",
 }
 

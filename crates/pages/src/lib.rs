@@ -4,7 +4,7 @@
 //! knows of an operating system. All arithmetic that a request can reach is
 //! total: it saturates or returns `None`, it never wraps and never panics.
 //!
-//! This room must never know who hands out memory or why.
+//! This room must never know which allocator hands out memory or why.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -55,7 +55,7 @@ pub enum AllocatorId {
     Mmap = 4,
     /// Our own general-purpose allocator.
     Native = 5,
-    /// Objects between guard pages, in its place: nobody asks for it by name.
+    /// Objects between guard pages, in its place: no mode names it.
     Guarded = 6,
 }
 

@@ -1,7 +1,7 @@
-//! The form in which a running process shows its figures to whoever reads its memory.
+//! The form in which a running process shows its figures to a process that reads its memory.
 //!
 //! The symbol [`SYMBOL`] names it. It consists of numbers of 64 bits; where each part begins and
-//! how long it is stands below. Nobody holds a lock while they are read: they may be some requests
+//! how long it is stands below. No lock is held while they are read: they may be some requests
 //! apart.
 
 use crate::FIGURES;
@@ -19,8 +19,8 @@ pub const BOUNDS: usize = 5;
 pub const SLICES: usize = 10;
 /// Numbers of one slice.
 pub const SLICE: usize = 3;
-/// The name of the mode in so many numbers: its bytes in the order of memory, zeroes behind. A longer one
-/// is cut.
+/// The name of the mode in this many numbers: its bytes in the order of memory, zeroes behind. A longer
+/// one is cut.
 pub const MODE: usize = 16;
 
 /// [`MAGIC`] is the first number, [`FIGURES`] the second. Where the bounds begin,
@@ -40,7 +40,7 @@ pub const WORDS: usize = FIGURES_AT + FIGURES;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum Stage {
-    /// It is loaded, and nobody has asked it for anything.
+    /// It is loaded, and no request has come.
     Loaded = 0,
     /// In `auto` glibc serves until the process has asked for more than short programs do.
     Young = 1,

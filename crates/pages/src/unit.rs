@@ -71,7 +71,7 @@ impl Length {
     /// One huge page.
     pub const HUGEPAGE: Self = Self(HEAP_PAGES_PER_HUGEPAGE);
 
-    /// Pages that hold so many bytes; `None` if 32 bits cannot count them.
+    /// Pages that hold `bytes`; `None` if 32 bits cannot count them.
     pub const fn of_bytes(bytes: usize) -> Option<Self> {
         let pages = bytes.div_ceil(HEAP_PAGE_BYTES);
         if pages > u32::MAX as usize { None } else { Some(Self(pages as u32)) }

@@ -2,8 +2,8 @@
 
 use crate::layout::{BLOCK_BYTES, GRANULE_BYTES};
 
-/// Sizes of all classes in bytes. Up to 128 B each multiple of a granule, then four to a doubling, from 1 KiB on what so many
-/// of fit a block.
+/// Sizes of all classes in bytes. Up to 128 B each multiple of a granule, then four to a doubling, from 1 KiB on the largest
+/// sizes of which some number fits a block.
 pub const SIZES: [u16; CLASSES] = [
     16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024,
     1248, 1552, 1808, 2048, 2512, 3120, 3632, 4096, 5040, 5952, 6544, 7280, 8192, 9360, 10912,
@@ -91,7 +91,7 @@ impl Class {
         (in_block < end as usize && (product as u32) < inverse).then(|| Self(tag.wrapping_sub(1)))
     }
 
-    /// The class of objects of so many bytes, at most [`LARGEST`].
+    /// The class of objects of `bytes`, at most [`LARGEST`].
     #[inline]
     pub fn of(bytes: usize) -> Option<Self> {
         OF_GRANULES.get(bytes.div_ceil(GRANULE_BYTES)).map(|class| Self(*class))
@@ -103,7 +103,7 @@ impl Class {
         ((number as usize) < CLASSES).then_some(Self(number))
     }
 
-    /// The smallest class of so many bytes whose objects all begin at a multiple of `align`, a power of two.
+    /// The smallest class of at least `bytes` whose objects all begin at a multiple of `align`, a power of two.
     pub fn aligned(bytes: usize, align: usize) -> Option<Self> {
         let first = Self::of(bytes)?;
         (first.0..CLASSES as u8).map(Self).find(|class| class.bytes().is_multiple_of(align))

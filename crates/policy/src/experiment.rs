@@ -177,7 +177,7 @@ mod tests {
             let tenth = variants(&format!("{name}:10"));
             assert!((1_850..2_150).contains(&tenth), "{tenth}");
         }
-        // Whoever is in stays in when the part grows.
+        // A host that is in stays in when the part grows.
         let (small, large) =
             (Experiment::parse("x:3").unwrap(), Experiment::parse("x:30").unwrap());
         for n in 0..2_000_u32 {

@@ -13,7 +13,7 @@ const LEAST_BYTES: usize = 16 * MIB;
 pub struct Limit {
     /// Bytes beyond which requests fail.
     pub hard: Option<usize>,
-    /// Bytes beyond which what is kept for later goes back.
+    /// Bytes beyond which retained memory is released.
     pub soft: Option<usize>,
 }
 

@@ -29,7 +29,7 @@ pub enum Mode {
 /// The policy of the paper's C library (Brug, section III.A.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Switch {
-    /// Who serves objects below the switch point.
+    /// The allocator that serves objects below the switch point.
     pub base: AllocatorId,
     /// Size in bytes from which objects are page-mapped.
     pub point: usize,

@@ -28,7 +28,7 @@ pub const MAX_BYTES: usize = 64 << 10;
 pub struct Profile<'a> {
     /// The mode to start in.
     pub mode: Mode,
-    /// The list of machines, as it stands there; empty: whoever wrote it says nothing of that.
+    /// The list of machines, as it stands there; empty: the profile does not name machines.
     machines: &'a str,
 }
 
@@ -38,8 +38,8 @@ impl Profile<'_> {
         self.machines.contains('"')
     }
 
-    /// Whether it was learnt on machines of this kind, or by nobody: with a processor of that model, and programs that
-    /// get huge pages as the word says (`always`, `madvise`, `never`). How many processors there are does not
+    /// Whether it was learnt on machines of this kind, or written by hand: with a processor of that model, and programs
+    /// that get huge pages as the word says (`always`, `madvise`, `never`). How many processors there are does not
     /// matter.
     pub fn is_of(&self, model: &str, huge_pages: &str) -> bool {
         let mut kinds = self.machines.split('"').skip(1).step_by(2).peekable();
@@ -274,7 +274,7 @@ mod tests {
         let by_hand = parse(b"version = 1\nmode = \"sys\"\n").unwrap();
         assert!(by_hand.is_of("anything", "never"));
         let unknown = format!("version = 1\nmode = \"sys\"\n[learnt]\nmachines = [{here}]\n");
-        assert!(parse(unknown.as_bytes()).unwrap().is_of("", "never"), "where nobody can tell");
+        assert!(parse(unknown.as_bytes()).unwrap().is_of("", "never"), "the machine is unknown");
     }
 
     #[test]

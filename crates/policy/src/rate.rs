@@ -1,4 +1,4 @@
-//! The rate at which memory goes back to the kernel.
+//! The rate at which memory is released to the kernel.
 
 use core::fmt;
 

@@ -155,7 +155,7 @@ impl Table {
     }
 
     /// Has new objects that a warm slot may be for decided one by one, or not: while
-    /// nobody expects them to grow they are the named allocator's without a look. Does
+    /// no thread expects them to grow they are the named allocator's without a look. Does
     /// nothing to a table that knows of no such objects. To begin, the caller keeps others
     /// from changing the table.
     pub fn look_early(&self, look: bool) {
@@ -189,7 +189,7 @@ impl Table {
             && self.decide(Operation::Allocate, size).0 == PACKED
     }
 
-    /// Decides as `other` does from now on. Whoever asks meanwhile may get the
+    /// Decides as `other` does from now on. A request meanwhile may get the
     /// old or the new decision.
     pub fn copy_from(&self, other: &Table) {
         for (to, from) in self.every_byte().zip(other.every_byte()) {

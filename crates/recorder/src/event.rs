@@ -88,8 +88,8 @@ pub enum Event {
         /// How many pages it has from now on.
         pages: u32,
     },
-    /// So many pages were to go back to the kernel: somebody asked, a limit was met, or others needed
-    /// memory. What a heap gives back by itself is its own policy, and not recorded.
+    /// `pages` were to be released to the kernel: the program asked, a limit was met, or others
+    /// needed memory. What a heap gives back by itself is its own policy, and not recorded.
     Release {
         /// How many; all that can go: [`u32::MAX`].
         pages: u32,

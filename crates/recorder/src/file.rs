@@ -23,7 +23,7 @@ use crate::layout::{self, BLOCK_BYTES, Block, END_AT, End, HEADER_BYTES, Kinds, 
 
 /// Longest path in bytes, its end included.
 const PATH_BYTES: usize = 4096;
-/// So many names are tried: a process that executes another program keeps its number.
+/// Names that are tried: a process that executes another program keeps its number.
 const SAME_PID_MAX: u32 = 10_000;
 
 /// What is to be recorded, and where.
@@ -38,7 +38,7 @@ pub struct Recording<'a> {
 }
 
 impl Recording<'_> {
-    /// Bytes that a file may have unless somebody says otherwise: about 150 million events.
+    /// Bytes that a file may have by default: about 150 million events.
     pub const LIMIT_BYTES: u64 = GIB as u64;
 }
 

@@ -25,18 +25,18 @@ impl<T> Flag<T> {
         Self { holder: AtomicU32::new(NOBODY), value: UnsafeCell::new(value) }
     }
 
-    /// Calls `change` unless somebody holds the value.
+    /// Calls `change` unless a thread holds the value.
     pub fn try_with<R>(&self, thread: u32, change: impl FnOnce(&mut T) -> R) -> Option<R> {
         if self.holder.compare_exchange(NOBODY, thread, Acquire, Relaxed).is_err() {
             return None;
         }
-        // SAFETY: whoever is the holder is alone until it is not any more.
+        // SAFETY: the holder is alone until it gives the value up.
         let result = change(unsafe { &mut *self.value.get() });
         self.holder.store(NOBODY, Release);
         Some(result)
     }
 
-    /// Calls `change` when nobody holds the value; `None`: the thread itself does.
+    /// Calls `change` when no thread holds the value; `None`: the thread itself does.
     pub fn with<R>(&self, thread: u32, change: impl FnOnce(&mut T) -> R) -> Option<R> {
         let mut looks = 0;
         loop {
@@ -60,15 +60,15 @@ impl<T> Flag<T> {
         Some(result)
     }
 
-    /// Leaves the value as it is to whoever comes next, whoever holds it.
+    /// Leaves the value as it is to the next thread, whichever thread holds it.
     ///
     /// # Safety
-    /// As for [`Flag::reset`], and nobody was changing the value.
+    /// As for [`Flag::reset`], and no thread was changing the value.
     pub unsafe fn overrule(&self) {
         self.holder.store(NOBODY, Release);
     }
 
-    /// Puts another value there, whoever holds it.
+    /// Puts another value there, whichever thread holds it.
     ///
     /// # Safety
     /// No other thread that could hold it exists in this process, and the caller does not.

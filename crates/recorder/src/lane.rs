@@ -1,4 +1,4 @@
-//! Lanes: who writes where.
+//! Lanes: which thread writes where.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};

@@ -130,7 +130,7 @@ impl End {
         })
     }
 
-    /// As the header says it, of a file of so many bytes.
+    /// As the header says it, of a file of `len` bytes.
     pub fn to_bytes(self, len: u64) -> [u8; 4] {
         let blocks = len.saturating_sub(HEADER_BYTES as u64) / BLOCK_BYTES as u64;
         let blocks = if blocks < 1 << 24 { blocks as u32 } else { 0 };
@@ -205,7 +205,7 @@ impl Cursor {
 }
 
 impl Block {
-    /// A block that nobody has begun.
+    /// A block that was not begun.
     pub const fn new() -> Self {
         Self {
             magic: AtomicU32::new(0),

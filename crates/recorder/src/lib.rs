@@ -4,11 +4,11 @@
 //! file that is mapped into memory. So a program that is killed leaves all that it did, and one
 //! that forks or executes another leaves files of both.
 //!
-//! Invariants: nothing here allocates or panics, and `errno` stays as it is. An event waits for
-//! nobody for long: not for a lane that a signal handler's own thread holds. A recorder that cannot
+//! Invariants: nothing here allocates or panics, and `errno` stays as it is. An event never
+//! waits for long: not for a lane that a signal handler's own thread holds. A recorder that cannot
 //! go on says so once, and the program goes on without it. Times within a lane never go back.
 //!
-//! This room must never know why something was asked for, nor who served it.
+//! This room must never know why something was asked for, nor which allocator served it.
 #![no_std]
 
 mod event;

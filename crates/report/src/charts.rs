@@ -123,7 +123,7 @@ pub fn memory(run: &Run) -> Option<String> {
     })
 }
 
-/// The unit for so many bytes.
+/// The unit for this many bytes.
 fn unit(bytes: u64) -> (f64, &'static str) {
     match bytes {
         n if n >= 4 << 30 => (f64::from(1 << 30), "GiB"),

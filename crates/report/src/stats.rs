@@ -55,7 +55,7 @@ pub struct Stats {
     pub sites: Vec<Site>,
 }
 
-/// What a process has learnt of who serves it best.
+/// What a process has learnt of the allocators that serve it best.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Tuner {
     /// Looks of a millisecond, in which each request was timed.
@@ -78,9 +78,9 @@ pub struct LearntRow {
     pub from: u64,
     /// Largest size of the range.
     pub to: u64,
-    /// Who serves it where nothing was learnt.
+    /// The allocator that serves it where nothing was learnt.
     pub usual: String,
-    /// Who serves it.
+    /// The allocator that serves it.
     pub chosen: String,
     /// Whether the choice is on trial.
     pub on_trial: bool,
@@ -103,7 +103,7 @@ pub struct LearntChange {
     pub from: u64,
     /// Largest size of the range.
     pub to: u64,
-    /// Who serves it from then on.
+    /// The allocator that serves it from then on.
     pub allocator: String,
     /// On trial; else it came back, as the trial was not passed.
     pub on_trial: bool,
@@ -118,7 +118,7 @@ pub struct Site {
     pub bytes: u64,
     /// Bytes copied for them.
     pub copied_bytes: u64,
-    /// Who asked, and who asked that, …
+    /// The caller, its caller, …
     pub callers: Vec<Caller>,
 }
 

@@ -28,11 +28,11 @@ pub(crate) fn each(
     thread::scope(|scope| {
         scope.spawn(move || generate(source, &full, &emptied));
         // Ends when the generator drops its end; when this fails, the generator finds out by
-        // having nobody left to send to.
+        // having no receiver left.
         for batch in filled {
             let batch = batch?;
             each(&batch)?;
-            // The generator may have ended; then nobody wants it back.
+            // The generator may have ended; then it is not wanted back.
             let _ = empty.send(batch);
         }
         Ok(())

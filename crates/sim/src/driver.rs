@@ -71,7 +71,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Operations until the target ends, or so many.
+    /// Operations until the target ends, or this many.
     ///
     /// # Errors
     /// More spans would live at once than 32 bits can name.

@@ -4,7 +4,7 @@
 /// Below this huge pages make no difference.
 const LEAST_BYTES: usize = 4 << 20;
 
-/// An empty vector with room for so many, on huge pages.
+/// An empty vector with room for `capacity` values, on huge pages.
 pub(crate) fn vec<T>(capacity: usize) -> Vec<T> {
     let vec: Vec<T> = Vec::with_capacity(capacity);
     advise(vec.as_ptr().cast(), capacity * size_of::<T>());

@@ -29,7 +29,7 @@ pub enum Operation {
         /// How many pages it is to have.
         pages: u32,
     },
-    /// It asks for so many pages to go back to the kernel.
+    /// It asks for the release of pages to the kernel.
     Release {
         /// How many.
         pages: u32,

@@ -13,7 +13,7 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// So many; at least one.
+    /// `count` records; at least one.
     pub(crate) fn new(count: usize) -> Self {
         let count = count.max(1);
         let layout = Self::layout(count);

@@ -5,18 +5,18 @@ use serde::{Serialize, Serializer};
 use spandrel_pages::{ByteSize, HEAP_PAGE_BYTES, Length, MIB};
 use std::fmt;
 
-/// What goes back each second unless told otherwise: the allocator's rate.
+/// What is released each second by default: the allocator's rate.
 const RATE: Length = Length((256 * MIB / HEAP_PAGE_BYTES) as u32);
 
-/// When free memory goes back to the kernel. Empty huge pages leave by the cache's own rule in all
-/// of them: when demand's swing does not justify keeping them.
+/// When free memory is released to the kernel. Empty huge pages leave by the cache's own rule in
+/// all of them: when demand's swing does not justify keeping them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Release {
     /// Nothing else does.
     Off,
-    /// The allocator's: at most so many pages a second, and none that recent demand will refill.
+    /// The allocator's: at most this many pages a second, and none that recent demand will refill.
     Adaptive(Length),
-    /// So many pages a second, whatever demand was.
+    /// This many pages a second, whatever demand was.
     Rate(Length),
     /// Everything, each time that the work beside the program is done: what `malloc_trim` gives
     /// back, fifty times a second.

@@ -22,7 +22,7 @@ use std::time::Instant;
 pub const HEAP_MAX: u64 = 16 * TIB as u64;
 /// Huge pages that 32-bit page numbers reach.
 const HUGEPAGES_MAX: usize = 1 << 24;
-/// A slice is as large as the heap's peak and so many times that. Untouched records cost nothing.
+/// A slice is as large as the heap's peak and this many times that. Untouched records cost nothing.
 const SLICE_PER_PEAK: u64 = 8;
 /// The number of living spans fluctuates around its target.
 const SPANS_MARGIN: f64 = 1.02;
@@ -34,7 +34,7 @@ const STEP_MS: u64 = 20;
 pub struct Config {
     /// How huge pages are chosen.
     pub policy: Policy,
-    /// When memory goes back.
+    /// When memory is released.
     pub release: Release,
     /// What else may be tuned; its `order` is the policy's, its `release_guarded` the release's.
     pub settings: Settings,

@@ -120,7 +120,7 @@ impl Sizes {
         &self.classes
     }
 
-    /// Only spans up to so many pages.
+    /// Only spans up to `pages`.
     ///
     /// # Errors
     /// There are none.

@@ -126,7 +126,7 @@ impl Target {
         Ok(Self { points: steps, settled_s })
     }
 
-    /// A usual course up to a peak, as long as about so many operations take.
+    /// A usual course up to a peak, as long as about `operations` operations take.
     ///
     /// # Errors
     /// So few operations do not even fill the heap.

@@ -9,7 +9,7 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    /// So many weights, all zero.
+    /// `count` weights, all zero.
     pub(crate) fn new(count: usize) -> Self {
         Self { sums: vec![0.0; count.next_power_of_two() + 1], total: 0.0 }
     }

@@ -25,7 +25,7 @@ const LOOKS_MOST: u32 = 16;
 /// What lies in a cache of a processor unused for so long goes on to the transfer
 /// cache, and from there, after as long, back to its span.
 const TEND_MS: u64 = 1000;
-/// Without the thread, one in so many calls looks at the clock for that: the slow way of a small object
+/// Without the thread, one in this many calls looks at the clock for that: the slow way of a small object
 /// is one call, ...
 pub const LOOK_EVERY: u32 = 256;
 /// ... and something is done this often at most.
@@ -41,12 +41,12 @@ const LITTLE_IN_SMALL: Length = Length((256 * KIB / HEAP_PAGE_BYTES) as u32);
 pub const KEPT_LEAST: Length = Length((4 * MIB / HEAP_PAGE_BYTES) as u32);
 /// Whether others need the memory is looked at so often: it takes 0.1 ms.
 const PRESSURE_MS: u64 = 1000;
-/// Where others need memory, so much goes back at once: between two passes others get the locks, ...
+/// Where others need memory, so much is released at once: between two passes others get the locks, ...
 const PASS_BYTES: usize = 64 * MIB;
 /// ... and without the thread, in whose place the program waits, so much: some milliseconds.
 const STEP_BYTES: usize = 16 * MIB;
-/// Without the thread nobody looks for what less could be given back to: to take it from the kernel again
-/// takes as long as the look.
+/// Without the thread there is no look for what less could be given back to: to take it from the kernel
+/// again takes as long as the look.
 const WORTH_BYTES: usize = MIB;
 
 /// A program that takes less than this part of a processor has nothing to do.
@@ -60,7 +60,7 @@ static PREEMPTED: AtomicU64 = AtomicU64::new(0);
 static WANTED_AT: AtomicU32 = AtomicU32::new(0);
 /// When the caches were looked after last, in units of [`TEND_MS`].
 static TENDED: AtomicU64 = AtomicU64::new(0);
-/// When somebody last looked whether others need memory, in units of [`PRESSURE_MS`].
+/// When a thread last looked whether others need memory, in units of [`PRESSURE_MS`].
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 /// When there was a step without the thread last, in units of [`STEP_MS`].
 static STEPPED: AtomicU64 = AtomicU64::new(0);
@@ -70,7 +70,7 @@ static LOOKS: AtomicU32 = AtomicU32::new(0);
 static PAUSE_MS: AtomicU32 = AtomicU32::new(0);
 /// Processor time that all of it has taken, in microseconds.
 static TAKEN_US: AtomicU64 = AtomicU64::new(0);
-/// Somebody's work is being counted.
+/// The work of a thread is being counted.
 static COUNTING: AtomicBool = AtomicBool::new(false);
 /// There is more to give back than [`KEPT_LEAST`], and the next free and the next allocation are to see to that.
 static KEPT: AtomicU8 = AtomicU8::new(0);
@@ -201,7 +201,7 @@ pub fn step_now_and_then(calls: u32) {
     }
 }
 
-/// What is due of the work, where nobody else does it: at most once in [`STEP_MS`].
+/// What is due of the work, where no thread does it: at most once in [`STEP_MS`].
 #[cold]
 #[inline(never)]
 pub fn step() {
@@ -264,7 +264,7 @@ fn is_due_to_tend() -> bool {
     TENDED.load(Relaxed) != clock::coarse_ms() / TEND_MS
 }
 
-/// Once in a while: objects that nobody took go back to their spans. False:
+/// Once in a while: objects that no request took return to their spans. False:
 /// none are left in between, as far as was looked.
 #[cold]
 #[inline(never)]

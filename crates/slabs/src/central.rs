@@ -17,7 +17,7 @@ use crate::span::{Span, Wrong};
 /// A list of empty spans, and one for each fullness.
 const LISTS: usize = 1 + FULLNESSES;
 const EMPTY: usize = 0;
-/// What nobody wanted for so long goes back when another becomes empty.
+/// An empty span that was not wanted for this long is given back when another becomes empty.
 const TURN_MS: u64 = 16;
 
 /// The spans of one class that have free objects, kept apart by how full they
@@ -39,9 +39,9 @@ pub struct Central {
 struct Shard {
     /// First span of each list, as a page number; 0: none.
     heads: [u32; LISTS],
-    /// Empty spans, which are kept for those who will want them again at once.
+    /// Empty spans, which are kept for requests that will want them again at once.
     kept: u16,
-    /// The fewest that there were since somebody looked last: as many were of no use to anybody.
+    /// The fewest that there were since the last look: as many were of no use.
     least: u16,
 }
 
@@ -127,7 +127,7 @@ pub fn give(class: usize, objects: &[usize]) {
             let (span, count) = match given {
                 Ok(given) => given,
                 Err((object, wrong)) => {
-                    // Whoever handles the signal may need the lock.
+                    // The signal's handler may need the lock.
                     drop(central);
                     report::wrong(object, class, wrong);
                 }
@@ -267,7 +267,7 @@ impl Central {
         for (number, shard) in self.shards.iter().enumerate() {
             let mut empty = 0;
             for (index, head) in shard.heads.iter().enumerate() {
-                // No circle: in one, somebody's predecessor would be another.
+                // No circle: in one, some span's predecessor would be another.
                 let (mut at, mut before) = (*head, 0);
                 while at != 0 {
                     let span = Span::at(Page(at as usize), class);
@@ -315,7 +315,7 @@ impl Central {
         taken
     }
 
-    /// Whether it is the first time in a turn that somebody asks.
+    /// Whether it is the first call in a turn.
     fn begins_turn(&mut self) -> bool {
         let turn = (clock::coarse_ms() / TURN_MS) as u32;
         mem::replace(&mut self.turn, turn) != turn

@@ -92,7 +92,7 @@ mod often {
     }
 }
 
-/// What is wrong with an address that shall be an object in use of a class, which nobody else has.
+/// What is wrong with an address that shall be an object in use of a class, which no other thread has.
 pub(crate) fn wrong(class: usize, object: usize) -> Option<Wrong> {
     central::span_of(class, object).map_or(Some(Wrong::Inside), |span| span.wrong(object))
 }
@@ -111,7 +111,7 @@ pub(crate) fn all_in_use(class: usize, objects: &[usize]) -> Result<(), Fault> {
     })
 }
 
-/// Looks at the whole heap, while nobody else can get at it.
+/// Looks at the whole heap, while no other thread can get at it.
 ///
 /// # Errors
 /// The first thing that is not as it should be.
@@ -134,7 +134,7 @@ pub fn check() -> Result<Census, Fault> {
 }
 
 /// # Safety
-/// All locks are held, and if they `are_ours` nobody is at the blocks of processors.
+/// All locks are held, and if they `are_ours` no thread is at the blocks of processors.
 unsafe fn check_all(heap: &PageHeap<'static>, are_ours: bool) -> Result<Census, Fault> {
     let mut listed = [0; CLASSES];
     let mut census = check_pages(heap, &mut listed)?;

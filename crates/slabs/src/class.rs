@@ -198,7 +198,7 @@ impl Class {
         (behind < self.reciprocal && index < self.objects as usize).then_some(index)
     }
 
-    /// How full a span with so many objects in use is, below [`FULLNESSES`].
+    /// How full a span with `used` objects in use is, below [`FULLNESSES`].
     #[inline(always)]
     pub fn fullness_of(&self, used: usize) -> usize {
         (used * self.fullness as usize) >> FULLNESS_BITS
@@ -223,7 +223,7 @@ impl Class {
     }
 }
 
-/// How many objects of each class a cache keeps: so many bytes of them, within
+/// How many objects of each class a cache keeps: `bytes` of them, within
 /// bounds; none for number 0.
 pub const fn kept(bytes: usize, least: usize, most: usize) -> [usize; CLASSES] {
     let mut kept = [0; CLASSES];

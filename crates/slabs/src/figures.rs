@@ -10,7 +10,7 @@ use spandrel_pages::{Figure, Figures, HEAP_PAGE_BYTES, HUGEPAGE_BYTES};
 
 use crate::{beside, central, cpu_cache, heap, kept, peak, thread_cache, transfer};
 
-/// Nothing is on huge pages, as it was when somebody looked last.
+/// Nothing is on huge pages, as it was at the last look.
 static NO_HUGE_PAGES: AtomicBool = AtomicBool::new(false);
 
 /// All figures as they are now; `None` if the allocator has not started, and there is no limit that
@@ -37,8 +37,8 @@ pub fn measure_resident() {
     }
 }
 
-/// The child of a fork counts from its beginning: nobody shall read its parent's counts there until it does
-/// something itself.
+/// The child of a fork counts from its beginning: no thread shall read its parent's counts there until it
+/// does something itself.
 pub fn fork_forget() {
     let counts = Figure::ALL.iter().filter(|figure| figure.never_falls());
     counts.for_each(|figure| set(*figure, 0));

@@ -18,9 +18,9 @@ use crate::map;
 
 /// A huge page that took so long was slow: its small pages take 1 ms.
 const SLOW_MICROS: u64 = 1500;
-/// After a slow one so many begin small, and twice as many after each further one …
+/// After a slow one this many begin small, and twice as many after each further one …
 const REST: u32 = 16;
-/// … up to so many times: until 1 GiB.
+/// … up to this many times: until 1 GiB.
 const MOST_DOUBLINGS: u32 = 5;
 
 struct Fresh {
@@ -48,7 +48,7 @@ impl Fresh {
     }
 
     /// # Safety
-    /// What `spare` gives is an open huge page that is of use to nobody.
+    /// What `spare` gives is an open huge page that is not in use.
     unsafe fn fetch(&self, spare: impl FnOnce() -> Option<*mut u8>) {
         if self.slow.load(Relaxed) == 0 {
             return;
@@ -98,9 +98,9 @@ pub fn are_slow() -> bool {
     FRESH.slow.load(Relaxed) > 0
 }
 
-/// Has the kernel ready what the next huge page is made of, if that is slow to come: whoever makes
-/// a page whole keeps all others of the process from faulting meanwhile, and who touches a fresh
-/// one nobody. What a processor has given back last it gets first.
+/// Has the kernel ready what the next huge page is made of, if that is slow to come: a thread that makes
+/// a page whole keeps all others of the process from faulting meanwhile, and a thread that touches a
+/// fresh one keeps none. What a processor has given back last it gets first.
 pub fn fetch() {
     // One at a time: the second would find the first one's page.
     if FETCHING.swap(true, Acquire) {
@@ -111,12 +111,12 @@ pub fn fetch() {
     FETCHING.store(false, Release);
 }
 
-/// In the child of a fork: whoever fetched is not here.
+/// In the child of a fork: a thread that fetched is not here.
 pub fn fork_forget() {
     if FETCHING.swap(false, Relaxed)
         && let Some(spare) = map::spare()
     {
-        // SAFETY: it is never of use to anybody.
+        // SAFETY: it is never in use.
         unsafe { vm::discard(spare, HUGEPAGE_BYTES) };
     }
 }
@@ -202,7 +202,7 @@ mod tests {
             assert_eq!(ptr::read_volatile(range), 0);
             fresh.fetch(|| None);
         }
-        assert_eq!(small(&fresh), 16, "nobody has tried another");
+        assert_eq!(small(&fresh), 16, "no thread tried another");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! How many requests a cache has served for certain, told without counting them.
 //!
-//! A request takes an object off a stack, and nothing is written down. But whoever goes the slow way looks at
+//! A request takes an object off a stack, and nothing is written down. But a thread on the slow way looks at
 //! the stack: what was in it at the last look and is no longer went to requests, as what others take off is
-//! looked at before and after. What came and went between two looks nobody knows of: there may have been many
+//! looked at before and after. What came and went between two looks is not known: there may have been many
 //! more.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -11,19 +11,19 @@ use crate::class::CLASSES;
 
 /// What is known of the stacks of one cache. Valid when zero.
 pub struct Hits {
-    /// Objects in each stack when somebody looked last.
+    /// Objects in each stack at the last look.
     left: [AtomicU32; CLASSES],
     served: AtomicU64,
 }
 
 impl Hits {
-    /// Of stacks that nobody has looked at.
+    /// Of stacks that were not looked at.
     pub const fn none() -> Self {
         Self { left: [const { AtomicU32::new(0) }; CLASSES], served: AtomicU64::new(0) }
     }
 
-    /// Looks at the stack at some place, of which `count` tells how many objects it has now. Who only
-    /// requests and frees may be at it meanwhile, or look too: rather too few requests are counted then.
+    /// Looks at the stack at some place, of which `count` tells how many objects it has now. Threads that
+    /// only request and free may be at it meanwhile, or look too: rather too few requests are counted then.
     pub fn look(&self, place: usize, count: impl Fn() -> usize) {
         let left = self.left[place].swap(0, Relaxed);
         let here = count() as u32;
@@ -33,7 +33,7 @@ impl Hits {
         self.left[place].store(here, Relaxed);
     }
 
-    /// The stack at some place has so many objects after others than requests took some off.
+    /// The stack at some place has `count` objects after others than requests took some off.
     pub fn note(&self, place: usize, count: usize) {
         self.left[place].store(count as u32, Relaxed);
     }

@@ -13,15 +13,15 @@ use spandrel_pages::{Figure, KIB, MIB};
 /// The largest heap that is small. (A server that lives long in 200 MiB has 7 to 11 % more memory where
 /// this does not end; programs that allocate all the time in 30 take 5 to 12 % less time.)
 const SMALL_HEAP: usize = 64 * MIB;
-/// So many bytes are kept of each class and shard,
+/// At most this many bytes are kept of each class and shard,
 const OF_CLASS: usize = 512 * KIB;
-/// and of all together so many, or this part of what was in use of late.
+/// and of all together at most this many, or this part of what was in use of late.
 const MOST: usize = 8 * MIB;
 const PART: usize = 4;
 
 /// Bytes that are kept.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
-/// The most bytes that were in use since somebody looked last, and in the time before.
+/// The most bytes that were in use since the last look, and in the time before.
 static USED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// Whether the heap is small, and has been of late.
@@ -45,7 +45,7 @@ pub fn look() {
     USED[1].store(USED[0].swap(now, Relaxed), Relaxed);
 }
 
-/// Whether an empty span may be kept besides others of its class and shard, all of so many bytes.
+/// Whether an empty span may be kept besides others of its class and shard, all of `bytes`.
 pub fn has_room(bytes: usize, others: usize) -> bool {
     let used = used();
     // Near a limit every byte counts.
@@ -60,12 +60,12 @@ pub fn bytes() -> usize {
     KEPT.load(Relaxed)
 }
 
-/// So many bytes more are kept.
+/// `bytes` more are kept.
 pub fn enter(bytes: usize) {
     KEPT.fetch_add(bytes, Relaxed);
 }
 
-/// So many fewer.
+/// `bytes` fewer are kept.
 pub fn leave(bytes: usize) {
     KEPT.fetch_sub(bytes, Relaxed);
 }

@@ -38,7 +38,7 @@ pub fn note(heap: &PageHeap<'static>) {
     }
 }
 
-/// Whether so many bytes more would be within both limits.
+/// Whether `bytes` more would be within both limits.
 pub fn has_room(bytes: usize) -> bool {
     budget::missing(bytes) == 0 && budget::excess() == 0
 }
@@ -56,7 +56,7 @@ pub fn admit(heap: &mut PageHeap<'static>, now: u64) -> bool {
     budget::missing(0) == 0
 }
 
-/// After [`admit`] said no and the span is free again: so much goes back as it had taken.
+/// After [`admit`] said no and the span is free again: releases as much as it had taken.
 #[cold]
 pub fn give_up(heap: &mut PageHeap<'static>, now: u64, pages: Length) {
     release(heap, now, pages);
@@ -81,7 +81,7 @@ pub fn release_excess(heap: &mut PageHeap<'static>, now: u64) -> Length {
     released
 }
 
-/// Gives back so many bytes, or all that can go; how much that was.
+/// Gives back `bytes`, or all that can go; how much that was.
 pub fn release_for_others(heap: &mut PageHeap<'static>, now: u64, bytes: usize) -> Length {
     if bytes == 0 {
         return Length::ZERO;
@@ -89,7 +89,7 @@ pub fn release_for_others(heap: &mut PageHeap<'static>, now: u64, bytes: usize) 
     release(heap, now, pages_for(bytes))
 }
 
-/// Gives back so many pages, or all that can go, whatever demand may want.
+/// Gives back `pages`, or all that can go, whatever demand may want.
 fn release(heap: &mut PageHeap<'static>, now: u64, pages: Length) -> Length {
     recorder::span(&Event::Release { pages: pages.0 });
     let released = heap.release(&mut Kernel::default(), now, pages, Urgency::Pressed);

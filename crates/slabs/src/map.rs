@@ -107,10 +107,10 @@ impl Table {
     }
 }
 
-/// Open memory is charged: what goes back is closed.
+/// Open memory is charged: what is released is closed.
 static CHARGED: AtomicBool = AtomicBool::new(false);
 
-/// Whether what goes back is closed.
+/// Whether what is released is closed.
 pub fn is_charged() -> bool {
     CHARGED.load(Relaxed)
 }

@@ -14,7 +14,7 @@ use crate::{figures, map};
 
 /// By this part they have to grow for it to be asked at once, ...
 const PART: u64 = 4;
-/// ... and to so many bytes: short programs do without.
+/// ... and to this many bytes: short programs do without.
 const LEAST: u64 = 8 * MIB as u64;
 
 /// An answer took this part of the time to the next question, at most: the design's rule for work beside the program.
@@ -35,8 +35,8 @@ fn now() -> [u64; 2] {
     [live, live + get(Figure::Cached) + get(Figure::Free)]
 }
 
-/// The figures of the heap have been written down: whether it is to be asked, is told to those who have no
-/// lock.
+/// The figures of the heap have been written down: whether it is to be asked, becomes known to threads without
+/// the lock.
 pub fn see() {
     for (now, seen) in now().into_iter().zip(&SEEN) {
         let seen = seen.load(Relaxed);

@@ -34,13 +34,13 @@ mod injected {
     use super::Call;
 
     std::thread_local! {
-        /// Of so many calls of each kind one is refused, by chance; 0 for none.
+        /// One in this many calls of each kind is refused, by chance; 0 for none.
         static ONE_IN: [Cell<u8>; 3] = const { [const { Cell::new(0) }; 3] };
         static RANDOM: Cell<u32> = const { Cell::new(1) };
         static REFUSED: Cell<u32> = const { Cell::new(0) };
     }
 
-    /// From now on one in so many calls of each kind that this thread makes is refused.
+    /// From now on one in `one_in` calls of each kind that this thread makes is refused.
     pub fn refuse(one_in: [u8; 3], seed: u32) {
         ONE_IN.with(|all| all.iter().zip(one_in).for_each(|(cell, one_in)| cell.set(one_in)));
         RANDOM.set(seed);

@@ -36,7 +36,7 @@ pub fn not_live(call: &str, object: usize) -> ! {
     match class {
         LARGE_GONE if page.large_object() == object => twice(call, object, page.large_bytes()),
         NO_CLASS | LARGE_GONE => {}
-        // Its span may be on its way to somebody else; what is said is what it was.
+        // Its span may be on its way to another thread; what is said is what it was.
         GONE.. if small < CLASSES && begins(page, small, object) => {
             twice(call, object, CLASS[small].size)
         }

@@ -1,7 +1,7 @@
 //! Operations on the stacks of the processor that the thread runs on.
 //!
 //! Each is a restartable sequence: it reads, writes above the top of a stack
-//! where nobody looks, and ends with one store, of the new top. When the thread
+//! where no thread looks, and ends with one store, of the new top. When the thread
 //! is interrupted before that store, the kernel sends it back to the beginning
 //! (`spandrel_os::rseq`), perhaps on another processor. So no two threads are
 //! ever in the middle of an operation on the same processor, without a lock.

@@ -20,7 +20,7 @@ const PROCESSORS: usize = 2;
 
 /// How often a sequence was begun or disturbed on each processor.
 static TURNS: [AtomicU64; PROCESSORS] = [const { AtomicU64::new(0) }; PROCESSORS];
-/// Whether the barrier sends anybody back. Without it tests must fail.
+/// Whether the barrier sends tasks back. Without it tests must fail.
 pub static HAS_BARRIER: AtomicBool = AtomicBool::new(true);
 
 /// Where a block has the stack at some place.
@@ -37,7 +37,7 @@ pub(crate) unsafe fn processor(_: *mut Area) -> usize {
     thread_rng().gen_range(0..PROCESSORS)
 }
 
-/// Sends whoever is in the middle of a sequence on a processor back to its beginning.
+/// Sends a task in the middle of a sequence on a processor back to its beginning.
 pub(crate) fn restart(cpu: usize) -> bool {
     yield_now();
     if HAS_BARRIER.load(Relaxed) {
@@ -80,7 +80,7 @@ impl Sequence {
     /// A copy that may be interrupted in the middle, not at every word: tasks are to come to an end.
     ///
     /// # Safety
-    /// So many words may be read and written to.
+    /// `count` words may be read and written to.
     unsafe fn copy(&self, from: *const usize, to: *mut usize, count: usize) -> Option<()> {
         let half = count / 2;
         self.step()?;
@@ -192,7 +192,7 @@ pub(crate) unsafe fn push_many(_: *mut Area, class: usize, objects: &[usize]) ->
 /// As for the real one.
 pub(crate) unsafe fn pop_many(_: *mut Area, class: usize, into: &mut [usize]) -> usize {
     let (to, most) = (into.as_mut_ptr(), into.len());
-    // SAFETY: as in `push`, and there is room for so many.
+    // SAFETY: as in `push`, and there is room for `most`.
     run(|at| unsafe {
         let stack = at.stack(class)?;
         let top = at.read(&raw const (*stack).top)?;

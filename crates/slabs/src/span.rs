@@ -127,14 +127,14 @@ impl Span {
     }
 
     /// What is wrong with an address that shall be an object in use of this span. No lock is needed as long as
-    /// nobody else has the object: its bit is changed by whoever takes or gives it.
+    /// no other thread has the object: the thread that takes or gives it changes its bit.
     pub fn wrong(self, object: usize) -> Option<Wrong> {
         let Some(index) = self.index_of(object) else { return Some(Wrong::Inside) };
         (self.word_of(index).load(Relaxed) & Self::bit(index) != 0).then_some(Wrong::FreeAlready)
     }
 
-    /// Marks an object in use as if it were free, or takes the mark away, for [`crate::check`]: nobody else may
-    /// look at the bits meanwhile.
+    /// Marks an object in use as if it were free, or takes the mark away, for [`crate::check`]: no other thread
+    /// may look at the bits meanwhile.
     pub fn mark(self, object: usize, marked: bool) {
         if let Some(index) = self.index_of(object) {
             let (word, bit) = (self.word_of(index), Self::bit(index));

@@ -28,7 +28,7 @@ const ENDED: *mut Cache = ptr::without_provenance_mut(NO_CACHE);
 /// The cache of one thread.
 #[repr(C)]
 pub struct Cache {
-    /// Next free cache, while this one is nobody's.
+    /// Next free cache, while no thread owns this one.
     next: *mut Cache,
     /// The one that was made before.
     older: *mut Cache,
@@ -56,7 +56,7 @@ static MADE: AtomicPtr<Cache> = AtomicPtr::new(ptr::null_mut());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 struct Unused(*mut Cache);
-// SAFETY: an unused cache is nobody's but the list's.
+// SAFETY: only the list owns an unused cache.
 unsafe impl Send for Unused {}
 
 static KEY_ONCE: Once = Once::new();
@@ -197,8 +197,8 @@ fn own() -> Option<*mut Cache> {
     cache
 }
 
-/// Asks for what tells of threads' ends, before there is a second thread: nobody may be
-/// in the middle of it when a process forks.
+/// Asks for what tells of threads' ends, before there is a second thread: no thread may
+/// be in the middle of it when a process forks.
 pub fn start() {
     let _ = key();
     watch_main_thread();
@@ -218,7 +218,7 @@ pub fn counts() -> (u64, u64) {
     })
 }
 
-/// All caches, also those that nobody uses.
+/// All caches, also unused ones.
 fn made() -> impl Iterator<Item = *mut Cache> {
     let first = Some(MADE.load(Acquire)).filter(|cache| !cache.is_null());
     iter::successors(first, |cache| {
@@ -263,7 +263,7 @@ pub fn fork_forget() {
     made().for_each(|cache| unsafe { (*cache).hits.forget() });
 }
 
-/// A cache that nobody uses.
+/// A cache that no thread uses.
 fn adopt() -> Option<*mut Cache> {
     let mut unused = UNUSED.lock();
     if !unused.0.is_null() {
@@ -342,7 +342,7 @@ pub fn flush_own() {
     }
 }
 
-/// Shows each object that the calling thread has cached, with its class; what nobody uses is empty.
+/// Shows each object that the calling thread has cached, with its class; unused caches are empty.
 ///
 /// # Errors
 /// What is not as it should be, or that of the caller.
@@ -355,7 +355,7 @@ pub unsafe fn visit(
     // SAFETY: promised by the caller.
     let mut unused = unsafe { UNUSED.held() }.0;
     while !unused.is_null() {
-        // SAFETY: on the list, and so whose who holds its lock.
+        // SAFETY: on the list, and so owned by the holder of its lock.
         let cache = unsafe { &*unused };
         let is_empty = cache.stacks.iter().all(|stack| stack.top == stack.bottom);
         ensure(unused as usize, is_empty, "a cache that a thread has left")?;

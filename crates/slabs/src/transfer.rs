@@ -2,7 +2,7 @@
 //! addresses for each class and shard of processors.
 //!
 //! What one thread has too many of another takes without a look at the spans.
-//! Objects that nobody has taken for a while go back to their spans: they would
+//! Objects that no thread has taken for a while return to their spans: they would
 //! keep them from becoming empty.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
@@ -30,14 +30,14 @@ static SLOTS: [usize; CLASSES] = class::kept(BYTES, 0, MOST);
 struct Stack {
     slots: *mut usize,
     count: usize,
-    /// The fewest objects that were here since somebody looked last: as many
-    /// were of no use to anybody.
+    /// The fewest objects that were here since the last look: as many were of
+    /// no use.
     least: usize,
     /// Objects that found no room here since the shard took any.
     passed: usize,
     /// Nothing is kept until the shard takes objects again: see [`let_pass`].
     lets_pass: bool,
-    /// Times that somebody asked and found objects here, and none, since so many forks.
+    /// Calls that found objects here, and calls that found none, since fork number `forks`.
     hits: u64,
     misses: u64,
     forks: u32,
@@ -84,7 +84,7 @@ impl Stack {
         if self.slots.is_null() {
             return &[];
         }
-        // SAFETY: so many slots hold objects.
+        // SAFETY: the first `count` slots hold objects.
         unsafe { core::slice::from_raw_parts(self.slots, self.count) }
     }
 
@@ -211,7 +211,7 @@ pub fn give(shard: usize, class: usize, objects: &[usize]) -> usize {
     let keeps = !stack.slots.is_null() && !stack.lets_pass;
     let room = if keeps { SLOTS[class] - stack.count } else { 0 };
     let (kept, rest) = objects.split_at(room.min(objects.len()));
-    // SAFETY: there is room for so many.
+    // SAFETY: there is room for the kept ones.
     unsafe {
         let top = stack.slots.wrapping_add(stack.count);
         ptr::copy_nonoverlapping(kept.as_ptr(), top, kept.len());
@@ -297,8 +297,8 @@ pub unsafe fn visit(
     Ok(())
 }
 
-/// Bytes of objects that are here, how often somebody asked and found objects, and
-/// how often none.
+/// Bytes of objects that are here, calls that found objects, and calls that found
+/// none.
 pub fn counts() -> (u64, u64, u64) {
     all().fold((0, 0, 0), |(bytes, hits, misses), (class, stack)| {
         let mut stack = stack.lock();
@@ -315,7 +315,7 @@ pub fn fork_forget() {
 
 /// Takes every lock before a `fork`.
 pub fn fork_prepare() {
-    // Nobody begins to use others.
+    // No thread begins to use others.
     OPENING.acquire();
     used().as_flattened().iter().for_each(Lock::acquire);
 }

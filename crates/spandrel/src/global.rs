@@ -19,7 +19,7 @@ impl Spandrel {
 }
 
 // SAFETY: `alloc` and its like return null or a block of the layout's size and
-// alignment that nobody else has, from whichever allocator; the owner of a
+// alignment that no other caller has, from whichever allocator; the owner of a
 // block is found by its address alone. None of them unwinds.
 unsafe impl GlobalAlloc for Spandrel {
     #[inline]

@@ -3,9 +3,9 @@
 use spandrel_adaptive as adaptive;
 pub use spandrel_adaptive::ObjectRecord;
 
-/// Somebody who watches objects; see [`monitor`].
+/// Watches objects while it exists; see [`monitor`].
 #[derive(Debug)]
-#[must_use = "nobody watches any more when it is dropped"]
+#[must_use = "the monitor stops when it is dropped"]
 pub struct Monitor(());
 
 /// Watches all objects of the process that are resized, until what it returns is dropped (Brug,
@@ -30,8 +30,8 @@ pub fn monitor() -> Monitor {
 }
 
 impl Monitor {
-    /// What is known of the live object that begins here. `None`: it was not resized while somebody
-    /// watched, or made room for others.
+    /// What is known of the live object that begins here. `None`: it was not resized while a monitor
+    /// ran, or made room for others.
     pub fn object<T: ?Sized>(&self, object: *const T) -> Option<ObjectRecord> {
         adaptive::monitored(object.addr())
     }

@@ -6,7 +6,7 @@ use crate::platform::{
     heavy_barrier, light_barrier, relax,
 };
 
-/// Keeps an owner, who changes a record often, and visitors, who do rarely, out
+/// Keeps an owner, which changes a record often, and visitors, which do rarely, out
 /// of each other's way. The owner pays two plain stores; a visitor pays a barrier
 /// on all processors, after which either has seen the other's mark.
 ///
@@ -18,13 +18,13 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// With nobody inside.
+    /// With no thread inside.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Handshake { entered: AtomicU8::new(0), visited: AtomicU8::new(0) }
     }
 
-    /// With nobody inside.
+    /// With no thread inside.
     #[cfg(loom)]
     pub fn new() -> Self {
         Handshake { entered: AtomicU8::new(0), visited: AtomicU8::new(0) }
@@ -62,7 +62,7 @@ impl Handshake {
     /// `visitable`, or the kernel has no such barrier.
     pub fn visit(&self, visitable: impl FnOnce() -> bool) -> bool {
         self.visited.store(1, Relaxed);
-        // The order matters: only an owner who is known to have gone has left
+        // The order matters: only an owner that is known to have gone has left
         // behind what is to be looked at.
         let alone = heavy_barrier() && self.entered.load(Acquire) == 0 && visitable();
         if !alone {

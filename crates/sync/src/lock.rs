@@ -20,7 +20,7 @@ fn leave() {}
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and somebody may sleep.
+/// Held, and a thread may sleep.
 const CONTENDED: u32 = 2;
 
 /// A mutual-exclusion lock around a value.
@@ -198,7 +198,7 @@ impl Once {
             && self.runner.load(Relaxed) == thread_id()
     }
 
-    /// Runs `start` if nobody has, waits for whoever does. False only when the
+    /// Runs `start` if no thread has, waits for a thread that does. False only when the
     /// calling thread is itself inside `start`.
     #[inline]
     pub fn run(&self, start: impl FnOnce()) -> bool {

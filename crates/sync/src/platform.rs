@@ -197,7 +197,7 @@ mod model {
 
     /// The kernel's queue of sleepers, as (address, number), oldest first. Its
     /// lock is the kernel's hash bucket lock: comparing the word and lying down
-    /// are one step to whoever wakes.
+    /// are one step to the thread that wakes.
     struct Sleepers {
         queue: Mutex<(Vec<(usize, u64)>, u64)>,
         changed: Condvar,

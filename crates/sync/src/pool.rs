@@ -1,5 +1,5 @@
-//! Work that finds more work: who has too much leaves some of it, who has nothing takes it, and all have ended when
-//! nobody has any.
+//! Work that finds more work: a worker with too much leaves some of it, a worker with none takes it, and all have ended
+//! when no worker has any.
 
 use crate::Lock;
 use crate::platform::{AtomicUsize, Ordering::*, linger};
@@ -7,13 +7,13 @@ use crate::platform::{AtomicUsize, Ordering::*, linger};
 /// Where workers leave pieces of work for each other, up to `N` at once.
 pub struct Pool<T, const N: usize> {
     workers: AtomicUsize,
-    /// Those who have nothing.
+    /// Workers that have nothing.
     idle: AtomicUsize,
     left: Lock<Option<[Option<T>; N]>>,
 }
 
 impl<T, const N: usize> Pool<T, N> {
-    /// For so many workers.
+    /// For `workers` workers.
     pub fn new(workers: usize) -> Self {
         let (workers, idle) = (AtomicUsize::new(workers), AtomicUsize::new(0));
         Self { workers, idle, left: Lock::new(None) }
@@ -24,7 +24,7 @@ impl<T, const N: usize> Pool<T, N> {
         self.workers.fetch_sub(1, AcqRel);
     }
 
-    /// Whether somebody has nothing.
+    /// Whether a worker has nothing.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         self.idle.load(Relaxed) > 0
@@ -43,13 +43,13 @@ impl<T, const N: usize> Pool<T, N> {
         Ok(())
     }
 
-    /// Takes what others have left, and waits for it as long as anybody works. `None`: there is nothing, and nobody works.
+    /// Takes what others have left, and waits for it as long as another works. `None`: there is nothing, and all wait.
     pub fn take(&self) -> Option<[Option<T>; N]> {
         self.idle.fetch_add(1, AcqRel);
         for looks in 0.. {
             let mut left = self.left.lock();
             if let Some(pieces) = left.take() {
-                // Under the lock: whoever finds nothing left finds that somebody works.
+                // Under the lock: a worker that finds nothing left finds that another works.
                 self.idle.fetch_sub(1, AcqRel);
                 return Some(pieces);
             }

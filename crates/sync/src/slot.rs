@@ -53,7 +53,7 @@ const C_SCOPES: usize = 24;
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("Spandrel runs on x86-64 Linux");
 
-/// What the slot is called, for who names it in instructions.
+/// What the slot is called, for code that names it in instructions.
 #[cfg(not(feature = "apart"))]
 #[macro_export]
 macro_rules! slot_name {

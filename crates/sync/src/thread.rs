@@ -1,4 +1,4 @@
-//! Threads of our own, which are none of the program's: its signals are not for them, nor is the priority of whoever makes them.
+//! Threads of our own, which are none of the program's: its signals are not for them, nor is the priority of their makers.
 
 use core::ffi::c_void;
 
@@ -52,7 +52,7 @@ pub unsafe fn join(thread: libc::pthread_t) {
     unsafe { libc::pthread_join(thread, core::ptr::null_mut()) };
 }
 
-/// Nobody waits for the end of a thread.
+/// No thread waits for the end of this one.
 ///
 /// # Safety
 /// As for [`join`].

@@ -1,9 +1,9 @@
 //! How one thread rests until it is needed, is started when it is not there, leaves when there has been nothing to do for a time, and
 //! is told to leave.
 //!
-//! One word says how it is with the thread. Whoever has work for it changes the
-//! word; a thread that looks for work and finds none lies down only if nobody has
-//! changed it since the look began. So no work is left lying, and while the thread
+//! One word says how it is with the thread. A thread with work for it changes the
+//! word; a thread that looks for work and finds none lies down only if the word has
+//! not changed since the look began. So no work is left lying, and while the thread
 //! is awake telling it costs one look at the word. What there is to do must be put
 //! and found under a lock, which orders it with the word.
 
@@ -17,9 +17,9 @@ const FORBIDDEN: u32 = 1;
 const STARTING: u32 = 2;
 /// It looks for work, or rests for a time.
 const AWAKE: u32 = 3;
-/// The same, and since it began to look somebody had work.
+/// The same, and work came since it began to look.
 const WOKEN: u32 = 4;
-/// Until somebody wakes it.
+/// Until another thread wakes it.
 const ASLEEP: u32 = 5;
 /// It is to leave.
 const LEAVING: u32 = 6;
@@ -99,7 +99,7 @@ impl Wakeup {
         self.0.store(FORBIDDEN, Release);
     }
 
-    /// The thread is there. What it wrote before is seen by whoever makes it leave.
+    /// The thread is there. What it wrote before is seen by the thread that makes it leave.
     pub fn started(&self) {
         self.0.store(AWAKE, Release);
     }
@@ -131,7 +131,7 @@ impl Wakeup {
         self.0.load(Acquire) != LEAVING
     }
 
-    /// The thread has looked, and looks again after so many milliseconds, or sooner.
+    /// The thread has looked, and looks again after `pause_ms` milliseconds, or sooner.
     pub fn rest(&self, pause_ms: u32) {
         match self.0.load(Acquire) {
             LEAVING => {}
@@ -140,7 +140,7 @@ impl Wakeup {
     }
 
     /// The thread has found nothing, and looks again when there is work. What came
-    /// up since it began to look waits for so many milliseconds: a busy program has
+    /// up since it began to look waits for `pause_ms` milliseconds: a busy program has
     /// something all the time.
     pub fn sleep(&self, pause_ms: u32) {
         if self.0.compare_exchange(AWAKE, ASLEEP, AcqRel, Relaxed).is_err() {

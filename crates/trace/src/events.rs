@@ -5,7 +5,7 @@ use crate::error::Error;
 use spandrel_recorder::layout::BLOCK_HEADER_BYTES;
 use spandrel_recorder::{Before, Event};
 
-/// An event, and when and by whom it happened.
+/// An event, its time and its thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Happened {
     /// Nanoseconds since the recording began.

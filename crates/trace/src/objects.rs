@@ -40,7 +40,7 @@ pub enum Request {
     },
 }
 
-/// A request, and when and by whom it was made.
+/// A request, its time and its thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
     /// Nanoseconds since the recording began.

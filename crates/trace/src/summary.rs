@@ -13,11 +13,11 @@ use std::fmt::Write;
 const NS_PER_S: f64 = 1e9;
 /// Larger spans begin huge pages of their own, and leave slack at their ends (4.5).
 const SMALL_PAGES: u32 = HEAP_PAGES_PER_HUGEPAGE / 2;
-/// An octave is cut into so many parts, for distributions of sizes.
+/// An octave is cut into this many parts, for distributions of sizes.
 const PARTS: f64 = 4.0;
 /// A span that hardly lived; the driver knows no shorter one.
 const LIFETIME_MIN_S: f64 = 1e-6;
-/// The driver reads so many kinds of spans.
+/// The driver reads this many kinds of spans.
 const CLASSES_MAX: usize = 4000;
 
 /// Bytes by size, as a distribution: points (size, share of bytes in sizes up to it).

@@ -162,7 +162,7 @@ pub const ABOUT: &str = "huge pages: memory at the end (python3: the most), the 
      pages, instructions per cycle, misses of the data TLB per thousand instructions; in malloc: the \
      part of the CPU time that the allocator's own code takes, without what the kernel does for it \
      (redis: of the main thread); n/a: not told by this machine, or not to this user \
-     (kernel.perf_event_paranoid); release off: nothing goes back from partly used huge pages";
+     (kernel.perf_event_paranoid); release off: nothing is released from partly used huge pages";
 
 /// What went wrong.
 pub fn failures(outcomes: &[Outcome]) -> Vec<String> {

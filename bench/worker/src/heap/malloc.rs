@@ -26,6 +26,6 @@ impl Allocator for Malloc {
     }
 
     fn section(&self) -> Result<Self::Section<'_>, String> {
-        Err("--consistent: memory that nobody keeps cannot be consistent after a failure".into())
+        Err("--consistent: memory that is not kept cannot be consistent after a failure".into())
     }
 }

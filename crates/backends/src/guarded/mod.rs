@@ -1,14 +1,14 @@
-//! Guard pages: a few objects each on pages of their own between pages that nobody may touch, so
+//! Guard pages: a few objects each on pages of their own between inaccessible pages, so
 //! that a write or a read beside an object, or after its end, is found where it happens.
 //!
 //! ```text
 //! slot    guard page(s)   object's page(s), the object at one of their ends   next slot's guard
 //! ```
 //!
-//! Which objects these are is a matter of chance: one in so many of those for which the native
+//! Which objects these are is a matter of chance: one in N of those for which the native
 //! allocator's caches have none. A slot that was given back stays closed until all others have been
-//! used, so that what is used after its end is found for long. It is off unless asked for, and who
-//! does not ask pays nothing: such an object is known by its owner byte.
+//! used, so that what is used after its end is found for long. It is off by default, and then
+//! costs nothing: such an object is known by its owner byte.
 //!
 //! After GWP-ASan's design (Serebryany et al., 2023, "GWP-ASan: Sampling-Based Detection of
 //! Memory-Safety Bugs in Production"), without a line of it.
@@ -38,7 +38,7 @@ const SLICE_BYTES: usize = 256 * MIB;
 /// What lies between an object and the end of its page.
 const FILLER: u8 = 0xa5;
 
-/// Of so many requests one is guarded; 0: none.
+/// One in this many requests is guarded; 0: none.
 static ONE_IN: AtomicU32 = AtomicU32::new(0);
 static REQUESTS: AtomicU32 = AtomicU32::new(0);
 /// Where the slots begin; 0: they are not there.
@@ -55,7 +55,7 @@ pub enum Guarded {}
 enum State {
     Unused,
     Live,
-    /// Its object was given back; nobody may touch it.
+    /// Its object was given back; no thread may touch it.
     Ended,
 }
 
@@ -88,7 +88,7 @@ impl Slots {
     }
 }
 
-/// From now on one in so many requests that find no cached object is guarded.
+/// From now on one in `requests` requests that find no cached object is guarded.
 pub fn guard_one_in(requests: u32) {
     ONE_IN.store(requests, Relaxed);
 }
@@ -215,7 +215,7 @@ pub unsafe fn fork_done() {
 impl Backend for Guarded {
     const ID: AllocatorId = AllocatorId::Guarded;
 
-    /// Nobody asks this allocator by name: it answers as the native one.
+    /// No request names this allocator: it answers as the native one.
     fn alloc(size: usize) -> *mut u8 {
         Native::alloc(size)
     }
@@ -239,7 +239,7 @@ impl Backend for Guarded {
         let guarded = sample(size, MIN_ALIGN);
         let moved = if guarded.is_null() { Native::alloc(size) } else { guarded };
         if !moved.is_null() {
-            // SAFETY: both are live and distinct, and of at least so many bytes.
+            // SAFETY: both are live and distinct, and of at least as many bytes as are copied.
             unsafe {
                 ptr::copy_nonoverlapping(object, moved, old.min(size));
                 Self::free(object);

@@ -105,8 +105,8 @@ pub fn install() {
     }
 }
 
-/// A fault: told if it is in a guarded page; then whoever was there before has it, as the program
-/// goes back to where it happens again.
+/// A fault: told if it is in a guarded page; then the handler before this one has it, as the
+/// program returns to where it happens again.
 extern "C" fn on_fault(_signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel gives both to a handler of this kind.
     let (address, context) =

@@ -74,10 +74,10 @@ impl Backend for Jemalloc {
         HOST.start(|| {
             if vm::is_charged_when_opened() {
                 // What it keeps mapped for later counts against the limit.
-                // SAFETY: it has not started, so that nobody reads this yet.
+                // SAFETY: it has not started, so that no thread reads this yet.
                 unsafe { spandrel_je_malloc_conf = c"retain:false".as_ptr() };
             }
-            // SAFETY: an object that nobody else has seen.
+            // SAFETY: an object that no other thread has seen.
             unsafe { spandrel_je_free(spandrel_je_malloc(MIN_ALIGN)) };
             true
         })

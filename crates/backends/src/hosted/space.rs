@@ -282,7 +282,7 @@ impl Space {
     /// Takes back a range; false: it is not the slice's, or the kernel refused.
     ///
     /// # Safety
-    /// Nobody uses the range any more.
+    /// The range is no longer in use.
     pub unsafe fn unmap(&self, at: *mut u8, len: usize) -> bool {
         let Some(len) = align_up(len, PAGE_BYTES) else { return false };
         let from = at as usize;

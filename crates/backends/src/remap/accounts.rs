@@ -4,7 +4,7 @@ use spandrel_pages::{MIB, PAGE_BYTES};
 
 use super::regret::Regret;
 
-/// Warm pages are kept up to so many and a part of those that are live: a sixteenth, or, where some
+/// Warm pages are kept up to this many and a part of those that are live: a sixteenth, or, where some
 /// were given back that would have been of use, as many more, up to a quarter and what is missing to what
 /// was live a moment ago, unless that is more than is left. (An object that grows by copies leaves much and
 /// wants none of it.)

@@ -29,12 +29,12 @@ use super::{REMAP, Remap};
 const COPIES: u16 = 4;
 /// Doublings of [`COPIES`] at most.
 const MOST_MISSES: u8 = 12;
-/// A slot is given if it has so many times the pages resident: as many as it would
+/// A slot is given if it has this many times the pages resident: as many as it would
 /// have had for an object that grew twice...
 const WORTH: usize = 4;
-/// ... and not so many that a small object would keep much for nothing: 1 MiB for a page.
+/// ... and at most this many, or a small object would keep much for nothing: 1 MiB for a page.
 const MOST_WORTH: usize = 256;
-/// One in so many right expectations makes up for a wrong one.
+/// One in this many right expectations makes up for a wrong one.
 const RIGHT_PER_MISS: u32 = 64;
 
 /// Bytes copied for want of a warm slot after which a growing object gets a fresh one: the copies take as long as the page faults of some
@@ -81,7 +81,7 @@ enum Outcome {
     Open,
 }
 
-/// Copies that it takes after so many wrong expectations.
+/// Copies that it takes after `misses` wrong expectations.
 fn needed(misses: u8) -> u16 {
     COPIES << misses.min(MOST_MISSES)
 }
@@ -190,7 +190,7 @@ impl Remap {
     }
 
     /// What became of the last object that this thread expected to grow; right if there
-    /// is none, or somebody else has its slot.
+    /// is none, or another thread has its slot.
     #[inline]
     fn outcome(&self, own: &ThreadSlot) -> Outcome {
         let id = SlotId::from_raw(own.early_slot.get().wrapping_sub(1));

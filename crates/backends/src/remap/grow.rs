@@ -53,7 +53,7 @@ impl Remap {
     }
 
     /// Grows a slot's object within pages that are resident, as one that doubles in a
-    /// warm slot does. False: it is no live object, there are not so many, or somebody
+    /// warm slot does. False: it is no live object, there are too few, or a thread
     /// is trimming them; nothing has changed.
     #[inline(always)]
     pub(super) fn grow_warm(&self, place: Place, size: usize) -> bool {
@@ -115,7 +115,7 @@ impl Remap {
     }
 
     /// Puts a slot with resident pages behind its object into the queue of warm
-    /// memory: what is counted as warm must be found when memory goes back.
+    /// memory: what is counted as warm must be found when memory is released.
     pub(super) fn queue_spare(&self, place: Place, pages: usize) {
         let slot = place.slot;
         if slot.touched.load(Relaxed) as usize > pages && !slot.is_queued() {
@@ -248,7 +248,7 @@ impl Remap {
         let mut resident = touched;
         if left > touched {
             let (at, len) = (touched * PAGE_BYTES, (left - touched) * PAGE_BYTES);
-            // SAFETY: the target's pages beyond the object belong to nobody.
+            // SAFETY: the target's pages beyond the object belong to no object.
             if !unsafe { vm::discard(to.at.add(at), len) } {
                 self.tell(to, 0, (left - touched) as isize);
                 resident = left;

@@ -3,8 +3,8 @@
 //! A program that takes and gives back a large object in a loop gets the same
 //! slot each time, without the lists, the queue and the accounts: to them the
 //! slot holds its object still. One slot, of a few mebibytes at most; it goes
-//! the usual way when another takes its place and when somebody looks or cleans
-//! up.
+//! the usual way when another takes its place and when a thread reads statistics
+//! or cleans up.
 
 use core::sync::atomic::Ordering::*;
 
@@ -19,7 +19,7 @@ use super::{Place, Remap};
 
 /// Larger slots are not parked.
 const MOST_PAGES: usize = 4 * MIB / PAGE_BYTES;
-/// One in so many looks at the clock.
+/// One in this many looks at the clock.
 const LOOK_EVERY: u32 = 64;
 /// No slot.
 pub const NO_SLOT: u32 = SlotId::NONE.raw();

@@ -40,7 +40,7 @@ impl Regret {
         self.pages += fresh - missing;
     }
 
-    /// So many windows have passed.
+    /// `windows` windows have passed.
     pub fn pass(&mut self, windows: u32) {
         self.gone = [0; BINS];
         self.pages = self.pages.checked_shr(windows).unwrap_or(0);

@@ -17,14 +17,14 @@ pub const WARM: u8 = 1;
 pub const HELD: u8 = 2;
 /// Holds an object.
 pub const LIVE: u8 = 3;
-/// Its object is gone, and nobody but `parked` has been told.
+/// Its object is gone, which only `parked` knows.
 pub const PARKED: u8 = 4;
 
 /// What is known of a slot: 64 bytes, zero at first.
 ///
 /// While the slot holds an object the object's owner changes it, between
-/// [`Slot::enter`] and [`Slot::leave`]; otherwise whoever took it from a list
-/// does. State and links belong to the holder of the backend's lock.
+/// [`Slot::enter`] and [`Slot::leave`]; otherwise the thread that took it from a
+/// list does. State and links belong to the holder of the backend's lock.
 #[repr(C, align(64))]
 pub struct Slot {
     /// Bytes from the start of the first page to the end of what the object asked for.
@@ -56,7 +56,7 @@ pub struct Slot {
     /// See `younger`.
     pub older: AtomicU32,
     state: AtomicU8,
-    /// Between the object's owner and whoever trims behind it.
+    /// Between the object's owner and a thread that trims behind it.
     handshake: Handshake,
     /// The list of warm slots that the slot is on, and [`QUEUED`]. Written under the backend's lock.
     place_in_lists: AtomicU8,
@@ -77,12 +77,12 @@ const _: () = assert!(size_of::<Slot>() == 64);
 const QUEUED: u8 = 0x80;
 
 impl Slot {
-    /// Only so many pages from the start may be resident from now on. Returns how many were before.
+    /// Only `pages` pages from the start may be resident from now on. Returns how many were before.
     pub fn set_touched(&self, pages: usize) -> usize {
         self.touch(pages, Promise::default())
     }
 
-    /// So many pages from the start may be resident from now on, of which some were promised.
+    /// `pages` pages from the start may be resident from now on, of which some were promised.
     /// Returns how many were before.
     #[inline]
     pub fn touch(&self, pages: usize, promise: Promise) -> usize {
@@ -92,20 +92,20 @@ impl Slot {
         before
     }
 
-    /// The pages from the start that may be resident have moved to another slot, where so many
-    /// are now, and so many are left.
+    /// The pages from the start that may be resident have moved to another slot, where `pages`
+    /// are now, and `left` are left here.
     pub fn set_touched_with(&self, left: usize, other: &Self, pages: usize) {
         let touched = |slot: &Self| slot.touched.load(Relaxed) as usize;
         let before = touched(self) + touched(other);
         self.touched.store(left as u32, Relaxed);
         other.touched.store(pages as u32, Relaxed);
         if budget::counts() {
-            // At once: nobody shall find them in both.
+            // At once: no thread shall find them in both.
             budget::change(before * PAGE_BYTES, (left + pages) * PAGE_BYTES);
         }
     }
 
-    /// Pages from the start that will be resident when so many are used.
+    /// Pages from the start that will be resident when `pages` are used.
     pub fn to_touch(&self, pages: usize) -> usize {
         let huge = self.huge();
         if pages <= huge { pages.next_multiple_of(PAGES_PER_HUGE).min(huge) } else { pages }
@@ -134,7 +134,7 @@ impl Slot {
         true
     }
 
-    /// As [`Slot::enter`]; false also if somebody is trimming.
+    /// As [`Slot::enter`]; false also while a thread is trimming.
     #[inline(always)]
     pub fn try_enter(&self) -> bool {
         self.state.load(Relaxed) == LIVE && self.handshake.try_enter()
@@ -198,7 +198,7 @@ impl Slot {
         self.huge.load(Relaxed) as usize
     }
 
-    /// So many pages from the start are advised to be huge from now on.
+    /// `pages` pages from the start are advised to be huge from now on.
     pub fn set_huge(&self, pages: usize) {
         self.huge.store(pages as u32, Relaxed);
     }

@@ -1,4 +1,4 @@
-//! What the program cannot go on with, and why: the place, the reason and the way out, for a person who has written it in C or in Rust.
+//! What the program cannot go on with, and why: the place, the reason and the way out, for the author of a program in C or in Rust.
 
 use core::ffi::{CStr, c_char};
 use core::fmt;

@@ -1,4 +1,4 @@
-//! What an ELF file says about who loads it.
+//! What an ELF file says about its loader.
 
 use object::elf::{self, FileHeader32, FileHeader64, Machine};
 use object::read::elf::{FileHeader, ProgramHeader};

@@ -44,7 +44,7 @@ impl Handshake {
     fn open(command: &mut Command) -> nix::Result<Self> {
         let (reader, writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         let writer = match fcntl(&writer, FcntlArg::F_DUPFD_CLOEXEC(FD_MIN)) {
-            // SAFETY: the descriptor is new and nobody else's.
+            // SAFETY: the descriptor is new and has no other owner.
             Ok(high) => unsafe { OwnedFd::from_raw_fd(high) },
             // A low limit of open files: then the low number must do.
             Err(_) => writer,

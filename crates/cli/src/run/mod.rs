@@ -198,7 +198,7 @@ impl Policy {
 
 /// Variables that hold numbers, and what these say.
 const NUMBERS: [(&str, &str); 2] = [
-    ("SPANDREL_GUARD", "of so many requests one is guarded, or 0"),
+    ("SPANDREL_GUARD", "N: one in N requests is guarded; or 0"),
     ("SPANDREL_BACKGROUND", "1, or 0 for no thread"),
 ];
 
@@ -249,7 +249,7 @@ fn check_environment() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The library first: whoever stands first wins the symbol search.
+/// The library first: the library that stands first wins the symbol search.
 fn with_preloaded(library: &Path, before: Option<OsString>) -> OsString {
     let mut list = library.as_os_str().to_os_string();
     if let Some(before) = before.filter(|before| !before.is_empty()) {

@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 
 /// Between looks, at first.
 const INTERVAL: Duration = Duration::from_millis(4);
-/// So many times what a look takes passes until the next …
+/// This many times what a look takes passes until the next …
 const REST: u32 = 100;
 /// … but for the first ones, which find the library in each process.
 const FIRST: usize = 32;
 /// Looks that are kept.
 const MOST: usize = 1200;
-/// A process that was not on the library is looked at again after so many looks, at first more often: it
-/// may have become another program.
+/// A process that was not on the library is looked at again after this many looks, at first more often:
+/// it may have become another program.
 const AGAIN: u32 = 16;
 
 /// A thread that looks.
@@ -106,7 +106,7 @@ impl Known {
         let pages = |at: usize| statm.split(' ').nth(at).and_then(|n| n.parse::<u64>().ok());
         let (resident, of_files) = (pages(1)?, pages(2)?);
         if resident == 0 {
-            // It has ended, and nobody has asked for its end yet.
+            // It has ended, and its parent has not waited for it yet.
             return None;
         }
         let mut figures = self.window.as_ref().and_then(Window::figures);

@@ -14,7 +14,7 @@ const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o0010;
 
-/// Who asks for the program to be run.
+/// The user and the group that run the program.
 #[derive(Clone, Copy)]
 struct Caller {
     user: u32,

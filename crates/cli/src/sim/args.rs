@@ -89,7 +89,7 @@ Policies, by which huge page a small span goes to:
   allocations-then-range, fullness    the most allocations, then the shortest longest free range
   best-fit                            the free range that fits best (slow: looks at all huge pages)
 
-Releases, by which free memory goes back (empty huge pages leave in all, when demand stopped swinging):
+Releases, which give free memory back (empty huge pages leave in all, when demand stopped swinging):
   adaptive, on                        at 256 MiB/s, what recent demand will not want again: the allocator's
   adaptive=64MiB, 64MiB               the same at another rate
   rate, rate=64MiB                    at a constant rate, whatever demand was

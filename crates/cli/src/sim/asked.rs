@@ -15,9 +15,9 @@ const REAL_BYTES: u64 = 256 << 20;
 const OPERATIONS: u64 = 20_000_000;
 /// Where a heap is so large that filling it takes more than those.
 const FILLS: f64 = 4.0;
-/// Best fit takes time with the heap's size: from so many bytes times operations on it is told.
+/// Best fit takes time with the heap's size: from this many bytes times operations on it is told.
 const SLOW: f64 = 4e16;
-/// So many simulated seconds take minutes, whatever happens in them.
+/// This many simulated seconds take minutes, whatever happens in them.
 const LONG_S: f64 = 1e7;
 /// Files of more bytes are no tables.
 const FILE_MAX: usize = 64 << 20;

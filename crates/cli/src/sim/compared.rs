@@ -4,7 +4,7 @@ use super::{SimArgs, bar, failed};
 use spandrel_console::Failure;
 use spandrel_sim::{Config, Error, Operations, Outcome, Policy, Release, run as simulate};
 
-/// So many releases at most: a plot has no more colours.
+/// The most releases: a plot has no more colours.
 const RELEASES_MAX: usize = 6;
 /// The policies that are compared unless others are named.
 const USUAL: [Policy; 3] = Policy::FAST;
@@ -14,7 +14,7 @@ const USUAL: [Policy; 3] = Policy::FAST;
 pub struct Pair {
     /// How huge pages are chosen.
     pub policy: Policy,
-    /// When memory goes back.
+    /// When memory is released.
     pub release: Release,
 }
 

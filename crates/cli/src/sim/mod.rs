@@ -78,7 +78,7 @@ pub fn run(args: &SimArgs) -> Result<u8, Failure> {
     if let Some(path) = &args.out {
         draw(path, &described)?;
     }
-    // Last: the files shall be there also when nobody reads this.
+    // Last: the files shall be there also when no program reads this.
     let [described] = &described;
     say::out(report::table(&described.outcomes))?;
     Ok(0)

@@ -47,7 +47,7 @@ impl Numbers {
     }
 }
 
-/// Finds the allocators, and whether there is memory for so many bytes.
+/// Finds the allocators, and whether there is memory for `peak_bytes`.
 pub fn find(args: &SimArgs, peak_bytes: f64) -> Result<Ready, Failure> {
     let named = std::env::var_os("SPANDREL_LIB").filter(|path| !path.is_empty());
     let ready = prepare(&Asked {
@@ -98,7 +98,7 @@ pub fn run(ready: Ready, mut driver: Driver, about: &str) -> Result<u8, Failure>
 }
 
 fn check_memory(option: &str, peak_bytes: f64) -> Result<(), Failure> {
-    // Nobody takes more than twice what lives.
+    // No allocator takes more than twice what lives.
     match reserve::available_bytes() {
         Some(available) if 2.0 * peak_bytes > available as f64 => Err(Failure::refused(format!(
             "{option}: {} would really be allocated, and this machine has {} left; take a smaller heap",

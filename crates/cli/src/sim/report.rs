@@ -126,7 +126,7 @@ fn by_policy(outcomes: &[Outcome]) -> String {
     table.to_string()
 }
 
-/// Who needs least, as far as three decimals tell.
+/// Which outcome needs least memory, as far as three decimals tell.
 fn verdict(outcomes: &[Outcome]) -> String {
     let least = outcomes.iter().map(|o| o.summary.resident_per_live()).fold(f64::MAX, f64::min);
     let shown = |value: f64| format!("{value:.3}");

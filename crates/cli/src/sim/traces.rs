@@ -62,7 +62,7 @@ pub fn run(args: &SimArgs) -> Result<u8, Failure> {
     if let Some(path) = &args.out {
         draw(path, &described)?;
     }
-    // Last: the files shall be there also when nobody reads this.
+    // Last: the files shall be there also when no program reads this.
     for (at, one) in described.iter().enumerate() {
         if several {
             let blank = if at > 0 { "\n" } else { "" };

@@ -151,7 +151,7 @@ impl Look {
         text
     }
 
-    /// The mode, who serves in it, and what cannot be shown.
+    /// The mode, the allocators that serve in it, and what cannot be shown.
     fn who_serves(&self) -> String {
         let mode = &self.reading.mode;
         let others = bytes(self.others() as f64);

@@ -24,7 +24,7 @@ pub struct Band {
     pub from: usize,
     /// One past the last; `None`: it has no end.
     pub to: Option<usize>,
-    /// Who serves it.
+    /// The allocator that serves it.
     pub allocator: AllocatorId,
 }
 
@@ -61,7 +61,7 @@ impl Band {
         }
     }
 
-    /// Who else might serve it.
+    /// Other allocators that might serve it.
     pub fn others(&self, available: Available) -> Vec<AllocatorId> {
         let suits = |id: &AllocatorId| {
             *id != self.allocator

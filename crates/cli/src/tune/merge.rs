@@ -107,7 +107,7 @@ fn merged_sizes(records: &[Record], name: &str) -> Sizes {
     let allocators: BTreeSet<&String> = all().flat_map(|sizes| sizes.tried.keys()).collect();
     let ratio = |allocator: &String, record: &Record| match record.sizes.get(name) {
         Some(sizes) if !sizes.tried.is_empty() => sizes.tried.get(allocator).copied(),
-        // Whoever serves the band.
+        // The allocator that serves the band.
         _ => Some(Ratio { median: 1.0, most: 1.0 }),
     };
     let tried: BTreeMap<String, Ratio> = allocators
@@ -195,7 +195,7 @@ mod tests {
         let two = job(100.0, "4KiB-32KiB", &[("sys", 0.8)]);
         let expected = "template=0-256B:jemalloc,256B-4KiB:native,4KiB-32KiB:sys,";
         assert!(mode(&[one.clone(), two]).starts_with(expected));
-        // Where it matters and was not to be had nobody knows.
+        // It matters, and no trial has it: the answer is unknown.
         let three = job(100.0, "0-256B", &[("sys", 1.1)]);
         assert_eq!(mode(&[one, three]), "auto");
     }

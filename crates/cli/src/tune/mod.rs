@@ -138,7 +138,7 @@ fn record(of_modes: &[Series], bands: &[Band], loads: &[Load], trials: &[Trial])
 
 /// The modes of one policy for all, `auto` first.
 fn fixed_modes(available: Available) -> Vec<&'static str> {
-    // Everything page-mapped is nobody's choice: an object takes a page at least.
+    // Everything page-mapped is no sensible choice: an object takes a page at least.
     let only = AllocatorId::ALL
         .into_iter()
         .filter(|id| available.has(*id) && *id != AllocatorId::Mmap && id.named() == *id);

@@ -36,7 +36,7 @@ pub struct Sizes {
     /// Bytes asked for by them.
     pub bytes: u64,
     /// Time of the job to that by default when another allocator serves the band. Nothing: it does not
-    /// matter who does.
+    /// matter which one does.
     #[serde(default)]
     pub tried: BTreeMap<String, Ratio>,
 }

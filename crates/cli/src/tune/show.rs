@@ -114,7 +114,7 @@ pub fn plain(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// Who serves each band, who had better, and who was tried.
+/// The allocator that serves each band, the one that had better, and those that were tried.
 fn bands_table(bands: &[Band], loads: &[Load], trials: &[Trial]) -> table::Table {
     let header = ["sizes", "requests", "bytes", "auto", "best", "CPU time of the job", "others"];
     let mut table = table::new(&header.map(String::from));

@@ -1,4 +1,4 @@
-//! `HugeAllocator`: what it gives out is nobody else's, and it grows only when nothing fits.
+//! `HugeAllocator`: what it gives out has one owner, and it grows only when nothing fits.
 
 extern crate std;
 

@@ -8,11 +8,11 @@ use super::journal::{Event, Journal, cuts};
 /// How many images are shown of one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// With so many lines (or sectors) of which more than one content is possible, or fewer, all images are shown...
+    /// With this many lines (or sectors) of which more than one content is possible, or fewer, all images are shown...
     pub lines: usize,
     /// ... unless there are more than this many...
     pub most: usize,
-    /// ... and else so many that are drawn, beside that with all stores and that with none.
+    /// ... and else this many that are drawn, beside that with all stores and that with none.
     pub drawn: usize,
     /// What the drawn ones depend on.
     pub seed: u64,
@@ -27,7 +27,7 @@ impl Default for Bounds {
 /// Where in the journal a power failure was.
 #[derive(Clone, Debug)]
 pub struct Point<'a> {
-    /// So many events were before it.
+    /// The number of events before it.
     pub event: usize,
     /// All notes before it.
     pub notes: &'a [u64],
@@ -71,7 +71,7 @@ impl core::fmt::Display for Found {
 #[derive(Default)]
 struct Pending {
     stores: Vec<usize>,
-    /// So many of them were asked to be written back.
+    /// How many of them have a write-back on its way.
     written_back: usize,
 }
 

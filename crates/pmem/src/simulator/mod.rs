@@ -6,7 +6,7 @@
 //! was asked for is durable as far as it was then once a fence follows. So at any moment each line holds what is certain
 //! and some of the stores to it since, from the first on. Which prefix it is each line decides for itself.
 //!
-//! A store of many bytes is one of its words in some order that nobody promises: images show it cut off from the left and
+//! A store of many bytes is one of its words in some order without a promise: images show it cut off from the left and
 //! from the right.
 //!
 //! Moments before each fence are enough: what may be there sooner may be there then, as only fences make anything certain.

@@ -8,7 +8,7 @@ use super::{
 };
 
 impl Tuner {
-    /// Ends a trial that has gone on for long enough; the change if the row goes back.
+    /// Ends a trial that has gone on for long enough; the change if the row returns to its old allocator.
     pub(super) fn judge(&mut self) -> Option<Choice> {
         let trial = self.trial.filter(|trial| trial.windows >= TRIED)?;
         self.trial = None;
@@ -72,7 +72,7 @@ impl Tuner {
             before,
             overhead_before: self.overhead,
             overhead: 0.0,
-            // Until somebody says.
+            // Until the caller says.
             resident_pages: u64::MAX,
         });
         // What it did while it was explored says little of what it does all the time.
@@ -84,7 +84,7 @@ impl Tuner {
         Some(best)
     }
 
-    /// What to explore next: the row that takes most of the time, with who was explored least.
+    /// What to explore next: the row that takes most of the time, and its least explored allocator.
     pub(super) fn next_to_explore(&mut self) -> Option<Choice> {
         if !self.is_worth_it() || self.spent() > BUDGET {
             return None;
@@ -98,7 +98,7 @@ impl Tuner {
                 && row.rests_until[arm] <= this.windows
                 && row.explored[arm] < EXPLORED
         };
-        // Who was begun with is explored to the end.
+        // An allocator that was begun with is explored to the end.
         let due = |subject: Subject| {
             let choices = AllocatorId::ALL.into_iter().map(|arm| Choice { subject, arm });
             choices

@@ -4,7 +4,7 @@ use spandrel_pages::AllocatorId;
 
 use super::Subject;
 
-/// So many changes are remembered.
+/// Changes that are remembered.
 pub const CHANGES_KEPT: usize = 32;
 
 /// A row got another allocator.
@@ -14,7 +14,7 @@ pub struct Change {
     pub after_ms: u32,
     /// Which row.
     pub subject: Subject,
-    /// Who serves it from then on.
+    /// The allocator that serves it from then on.
     pub arm: AllocatorId,
     /// On trial; else the one before it came back, as the trial was not passed.
     pub trial: bool,

@@ -51,7 +51,7 @@ const WORSE: f32 = 1.02;
 const REST: u32 = 64;
 /// Doublings of [`REST`] at most.
 const MOST_MISSES: u8 = 8;
-/// A page that is held beyond what was held before a trial costs a fault in each so many nanoseconds.
+/// A page that is held beyond what was held before a trial costs a fault in each of these periods, in nanoseconds.
 const HELD_NS: f32 = 1e9;
 /// Rows whose objects may be page-mapped: those of a page or more.
 const MAPPED_FROM_ROW: usize = 12;
@@ -74,7 +74,7 @@ pub struct Subject {
 pub struct Choice {
     /// For what.
     pub subject: Subject,
-    /// Who serves it.
+    /// The allocator that serves it.
     pub arm: AllocatorId,
 }
 
@@ -123,9 +123,9 @@ struct Trial {
 pub struct RowView {
     /// Which.
     pub subject: Subject,
-    /// Who serves it where nothing was learnt.
+    /// The allocator that serves it where nothing was learnt.
     pub usual: AllocatorId,
-    /// Who serves it now.
+    /// The allocator that serves it now.
     pub chosen: AllocatorId,
     /// Part of the processor's time that its requests took lately.
     pub share: f32,
@@ -225,7 +225,7 @@ impl Tuner {
         self.row(subject).chosen
     }
 
-    /// Who serves a subject where nothing was learnt.
+    /// The allocator that serves a subject where nothing was learnt.
     pub fn usual(&self, subject: Subject) -> AllocatorId {
         self.row(subject).usual
     }
@@ -307,7 +307,7 @@ impl Tuner {
         match (subject.operation, arm) {
             (_, arm) if arm == row.usual => true,
             (_, AllocatorId::Mmap) => subject.row >= MAPPED_FROM_ROW,
-            // Who makes the objects of a row grows them, or their pages do: a third one would copy them for nothing.
+            // The maker of a row's objects grows them, or their pages do: a third one would copy them for nothing.
             (Operation::Grow, _) => false,
             (Operation::Allocate, arm) => self.available.has(arm),
         }
@@ -352,7 +352,7 @@ impl Tuner {
     /// does not count, since the allocator had nothing at hand yet.
     fn note_explored(&mut self, subject: Subject, arm: AllocatorId, seen: Tally) -> bool {
         if seen.count == 0 {
-            // Nobody asked: there is no row any more.
+            // No request came: there is no row any more.
             self.row_mut(subject).share = 0.0;
             return false;
         }

@@ -11,7 +11,7 @@ pub const ROWS: usize = 48;
 /// What can be done to an object.
 pub const KINDS: usize = 3;
 
-/// Up to here decisions are by steps of so many bytes: a size counts as the end of its step.
+/// Up to here decisions are by steps of [`SMALL_STEP`] bytes: a size counts as the end of its step.
 const SMALL_BYTES: usize = 1024;
 const SMALL_STEP: usize = 16;
 

@@ -85,7 +85,7 @@ fn table(tuner: &Tuner) -> Markup {
 
 fn changes(tuner: &Tuner) -> Markup {
     if tuner.changes.is_empty() {
-        return html! { p.note { "Nobody was so much better for certain that anything was changed." } };
+        return html! { p.note { "No other allocator was certainly better by enough: no change." } };
     }
     html! {
         p.note { "When it changed its mind, by the processor's time:" }
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(section(&[Stats::default()]).into_string(), "");
         let page = page(Tuner { windows: 1, ..Tuner::default() });
         assert!(
-            page.contains("1 look of") && page.contains("too little") && page.contains("Nobody"),
+            page.contains("1 look of") && page.contains("too little") && page.contains("No other"),
             "{page}"
         );
     }

@@ -101,7 +101,7 @@ impl Figure {
     }
 }
 
-/// Runs something on a fresh page heap of so many huge pages.
+/// Runs something on a fresh page heap of `hugepages` huge pages.
 fn on_fresh<T>(hugepages: usize, settings: Settings, work: impl FnOnce(PageHeap) -> T) -> T {
     let mut records = Records::new(hugepages);
     work(PageHeap::new(records.as_mut(), settings))

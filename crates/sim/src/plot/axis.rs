@@ -6,7 +6,7 @@ use plotters::coord::types::RangedCoordf64;
 use spandrel_pages::{GIB, KIB, MIB, TIB};
 use std::ops::Range;
 
-/// So many marks of sizes have room beside each other.
+/// This many marks of sizes have room beside each other.
 const MARKS: usize = 13;
 
 /// How a horizontal axis shows what it shows.

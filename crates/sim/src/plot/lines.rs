@@ -20,7 +20,7 @@ const BESIDE: i32 = 8;
 const BETWEEN: i32 = 20;
 /// Pixels of a dash and of the gap behind it.
 const DASHES: [(u32, u32); 3] = [(10, 6), (3, 4), (18, 4)];
-/// Where lines lie upon each other, as near as so many pixels, dashes of this length take turns.
+/// Where lines lie upon each other, as near as this many pixels, dashes of this length take turns.
 const NEAR_PIXELS: f64 = 1.0;
 const SHARED_DASH: u32 = 12;
 const AREA: RGBColor = RGBColor(0xd9, 0xdd, 0xe3);

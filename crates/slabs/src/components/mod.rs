@@ -41,7 +41,7 @@ pub enum Component {
     Transfer,
     /// The stacks of one cache.
     Stacks(Caches),
-    /// All of it. One in so many calls of the kernel is refused: those that make memory accessible, give it back,
+    /// All of it. One in this many system calls is refused: those that make memory accessible, give it back,
     /// and make huge pages whole; 0 for none.
     Heap(Caches, [u8; 3]),
 }

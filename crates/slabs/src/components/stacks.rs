@@ -26,7 +26,7 @@ fn contents(caches: Caches, class: usize) -> Vec<usize> {
         Ok(())
     };
     cache::fork_prepare();
-    // SAFETY: all that is asked for of `crate::fork_prepare` are the locks of caches; nobody else runs.
+    // SAFETY: all that is asked for of `crate::fork_prepare` are the locks of caches; no other thread runs.
     let seen = unsafe {
         match caches {
             Caches::OfThreads => thread_cache::visit(&mut see),
@@ -104,7 +104,7 @@ pub(super) fn run(caches: Caches, instructions: &[Instruction]) {
                     assert_eq!(contents(caches, place), []);
                 }
                 1..=3 => {
-                    // What nobody touched between two looks goes.
+                    // What no thread touched between two looks goes.
                     clock::put_on(u64::from(step.first));
                     if caches == Caches::OfProcessors {
                         cpu_cache::tend();

@@ -1,4 +1,4 @@
-//! Transfer caches: stacks whose top is taken and whose bottom, if nobody wanted it, goes back.
+//! Transfer caches: stacks whose top is taken and whose unwanted bottom is given back.
 
 extern crate std;
 
