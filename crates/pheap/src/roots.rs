@@ -209,9 +209,20 @@ impl<M: Medium> Core<M> {
 
     /// The name of a root, if it has one.
     pub fn root_name(&self, index: usize) -> Option<RootName> {
+        self.sealed_name(index)?.ok()
+    }
+
+    /// The name of a root, if its place is sealed. The error: the address of a place that is sealed and has no name. The seal is read once: a rollback of another thread may seal the place
+    /// again at any time.
+    fn sealed_name(&self, index: usize) -> Option<Result<RootName, usize>> {
+        let line = NAMES + index * LINE_BYTES;
+        let seal = self.load(line + SEAL_AT);
+        if seal == 0 {
+            return None;
+        }
         let name = self.name_at(index);
-        let seal = self.load(NAMES + index * LINE_BYTES + SEAL_AT);
-        (seal == name.seal() && !name.text().is_empty()).then_some(name)
+        let is_name = seal == name.seal() && !name.text().is_empty();
+        Some(if is_name { Ok(name) } else { Err(line) })
     }
 
     /// What stands in the place of a root's name, sealed or not.
@@ -323,15 +334,10 @@ impl<M: Medium> Core<M> {
     pub fn find_root(&self, name: &str) -> Result<Option<usize>, Error> {
         let mut damaged = None;
         for index in 0..ROOT_COUNT {
-            match self.root_name(index) {
-                Some(found) if found.text() == name => return Ok(Some(index)),
-                Some(_) => {}
-                None => {
-                    let line = NAMES + index * LINE_BYTES;
-                    if self.load(line + SEAL_AT) != 0 {
-                        damaged.get_or_insert(line);
-                    }
-                }
+            match self.sealed_name(index) {
+                Some(Ok(found)) if found.text() == name => return Ok(Some(index)),
+                Some(Ok(_)) | None => {}
+                Some(Err(line)) => _ = damaged.get_or_insert(line),
             }
         }
         match damaged {
