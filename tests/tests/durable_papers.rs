@@ -172,3 +172,13 @@ fn what_is_refused_is_seen_by_no_command() {
     let done = job.env("SPANDREL_DURABLE_DIR", program.heaps().join("list")).run().expect_ok();
     assert!(done.out().contains("File too large"), "{done}");
 }
+
+/// Cancellation waits for the end of a command: the state goes on.
+#[test]
+fn a_cancelled_thread_leaves_the_state_to_others() {
+    for what in ["writes", "reads"] {
+        let program = Program::transparent(&abi_dir().join("durable_cancelled_client.c"));
+        let job = Job::new(program.path()).arg(what);
+        job.env("SPANDREL_DURABLE_DIR", program.heaps().join("c")).run().expect_ok();
+    }
+}

@@ -268,3 +268,12 @@ fn cancelled_threads_leave_the_state_to_others() {
         }
     }
 }
+
+/// Code of each is translated near the libraries, where the room that a state takes for itself is not.
+#[test]
+fn twenty_states_are_open_at_once() {
+    for place in places() {
+        let program = Program::durable(&source("durable_many.c"), &[]).with_heaps_in(&place);
+        program.job(&["20"]).run().expect_ok();
+    }
+}

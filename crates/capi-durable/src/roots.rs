@@ -5,6 +5,7 @@ use std::ptr::{self, NonNull};
 
 use spandrel::durable::Arena;
 
+use crate::cancellation;
 use crate::current::{self, Kind};
 use crate::failure::{self, Failure};
 use crate::handle::{SpandrelDurable, known};
@@ -54,7 +55,7 @@ pub unsafe extern "C" fn spandrel_durable_root(
         // SAFETY: the state owns the arena.
         known.open()?.db.read(|_| find(unsafe { &*known.arena() }, name))
     };
-    failure::address(root())
+    cancellation::held(|| failure::address(root()))
 }
 
 /// Has a root lead to an object, or to nothing: 0, or -1.

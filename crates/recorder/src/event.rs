@@ -89,7 +89,7 @@ pub enum Event {
         pages: u32,
     },
     /// `pages` were to be released to the kernel: the program asked, a limit was met, or others
-    /// needed memory. What a heap gives back by itself is its own policy, and not recorded.
+    /// needed memory. A release by the heap's own policy is not recorded.
     Release {
         /// How many; all that can go: [`u32::MAX`].
         pages: u32,

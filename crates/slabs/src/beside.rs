@@ -39,11 +39,11 @@ pub const LITTLE: Length = Length((8 * MIB / HEAP_PAGE_BYTES) as u32);
 const LITTLE_IN_SMALL: Length = Length((256 * KIB / HEAP_PAGE_BYTES) as u32);
 /// Pages that are free and not given back, for which a thread is made: to give them back takes ten times as long as to make it.
 pub const KEPT_LEAST: Length = Length((4 * MIB / HEAP_PAGE_BYTES) as u32);
-/// Whether others need the memory is looked at so often: it takes 0.1 ms.
+/// Time between two looks whether other processes need memory; a look takes 0.1 ms.
 const PRESSURE_MS: u64 = 1000;
-/// Where others need memory, so much is released at once: between two passes others get the locks, ...
+/// Bytes that one pass releases where other processes need memory: between two passes other threads get the locks, ...
 const PASS_BYTES: usize = 64 * MIB;
-/// ... and without the thread, in whose place the program waits, so much: some milliseconds.
+/// ... and bytes that one pass releases where there is no such thread: the program's own thread waits for it, some milliseconds.
 const STEP_BYTES: usize = 16 * MIB;
 /// Without the thread there is no look for what less could be given back to: to take it from the kernel
 /// again takes as long as the look.

@@ -247,7 +247,7 @@ pub fn pass(beyond: usize, leisure: bool, small: bool) -> Option<Pass> {
     Some(Pass { released, pressed, restored, idle, restores_in_ms, released_ever })
 }
 
-/// Gives back this number of bytes for others that need memory, or all that can go; how much that was.
+/// Releases this number of bytes for other processes that need memory, or all free memory where there is less. Returns the pages that were released.
 pub fn relieve(bytes: usize) -> Length {
     if bytes == 0 || !READY.load(Acquire) {
         return Length::ZERO;

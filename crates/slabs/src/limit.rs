@@ -81,7 +81,7 @@ pub fn release_excess(heap: &mut PageHeap<'static>, now: u64) -> Length {
     released
 }
 
-/// Gives back `bytes`, or all that can go; how much that was.
+/// Releases `bytes` of free memory, or all of it where there is less. Returns the pages that were released.
 pub fn release_for_others(heap: &mut PageHeap<'static>, now: u64, bytes: usize) -> Length {
     if bytes == 0 {
         return Length::ZERO;
@@ -89,7 +89,7 @@ pub fn release_for_others(heap: &mut PageHeap<'static>, now: u64, bytes: usize) 
     release(heap, now, pages_for(bytes))
 }
 
-/// Gives back `pages`, or all that can go, whatever demand may want.
+/// Releases `pages` of free memory, or all of them where there are fewer; recent demand keeps none.
 fn release(heap: &mut PageHeap<'static>, now: u64, pages: Length) -> Length {
     recorder::span(&Event::Release { pages: pages.0 });
     let released = heap.release(&mut Kernel::default(), now, pages, Urgency::Pressed);

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use spandrel::durable::{Durable, Opening};
 
+use crate::cancellation;
 use crate::current;
 use crate::failure::{self, Failure};
 use crate::handle::{SpandrelDurable, State};
@@ -93,14 +94,14 @@ pub unsafe extern "C" fn spandrel_durable_start(given: *const SpandrelDurableCal
         let Early { directory, opening } = early::take().map_err(|why| (why, PathBuf::new()))?;
         begin(given, opening).map_err(|why| (why, directory))
     };
-    match start() {
+    cancellation::held(|| match start() {
         Ok(()) => 0,
         Err((why, directory)) if directory.as_os_str().is_empty() => failure::number(Err(why)),
         Err((why, directory)) => {
             failure::opened::<c_void>(Err(why), &directory);
             -1
         }
-    }
+    })
 }
 
 /// The functions of a caller.
@@ -151,7 +152,7 @@ pub unsafe extern "C" fn spandrel_durable_command_of(client: *mut c_void) -> c_i
             program.write(client)
         }
     };
-    failure::number(command())
+    cancellation::held(|| failure::number(command()))
 }
 
 /// A client, for any thread.
