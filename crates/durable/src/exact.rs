@@ -216,15 +216,14 @@ impl Exact {
             if store.is_first {
                 continue;
             }
-            if !self.has_atomics {
-                if from < end {
-                    read(from as *const u8, end - from);
-                }
-                continue;
-            }
             // Words that are not read from the file.
-            let first = all.partition_point(|other| other.at + size_of::<u64>() <= from);
-            let words = all.get(first..).unwrap_or(&[]).iter().take_while(|other| other.at < end);
+            let near = if self.has_atomics {
+                let first = all.partition_point(|other| other.at + size_of::<u64>() <= from);
+                all.get(first..).unwrap_or(&[])
+            } else {
+                &[]
+            };
+            let words = near.iter().take_while(|other| other.at < end);
             for word in words.filter(|word| word.is_first) {
                 if word.at > from {
                     read(from as *const u8, word.at - from);
