@@ -12,7 +12,7 @@ VERSION := 0.1.0
 # Tests of the crate that say something else where no C allocator is built in.
 WITHOUT_C := counters early limit modes monitor process_mode
 # Each is built by itself, with the features of its own.
-LIBRARIES := spandrel-capi spandrel-capi-heap spandrel-capi-durable
+LIBRARIES := spandrel-capi spandrel-capi-heap spandrel-capi-durable spandrel-capi-program
 
 .PHONY: help run test build setup setup-run setup-bench locks check unit integration tsan soak bench world peers install clean
 
@@ -43,6 +43,7 @@ build:
 	cargo build --release --locked -p spandrel-capi
 	cargo build --release --locked -p spandrel-capi-heap
 	cargo build --release --locked -p spandrel-capi-durable
+	cargo build --release --locked -p spandrel-capi-program
 	cargo build --release --locked
 	$(WEAKEN) $(RELEASE)/libspandrel.a
 	@ln -sf libspandrel.so $(RELEASE)/libspandrel.so.0
@@ -65,6 +66,7 @@ check:
 	cargo clippy --locked -p spandrel-capi -- -D warnings
 	cargo clippy --locked -p spandrel-capi-heap -- -D warnings
 	cargo clippy --locked -p spandrel-capi-durable -- -D warnings
+	cargo clippy --locked -p spandrel-capi-program -- -D warnings
 	cargo clippy --locked --workspace $(LIBRARIES:%=--exclude %) --all-targets \
 		--features spandrel/jemalloc,spandrel/mimalloc -- -D warnings
 	cargo xtask tidy
@@ -136,6 +138,7 @@ install: build
 		ln -sf lib$$name.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/lib$$name.so.0 && \
 		ln -sf lib$$name.so.0 $(DESTDIR)$(PREFIX)/lib/lib$$name.so || exit; \
 	done
+	install -m 755 $(RELEASE)/libspandrel_program.so $(DESTDIR)$(PREFIX)/lib/
 	install -m 644 $(RELEASE)/libspandrel.a $(RELEASE)/libspandrel_heap.a $(DESTDIR)$(PREFIX)/lib/
 	$(WEAKEN) $(DESTDIR)$(PREFIX)/lib/libspandrel.a
 	install -m 644 include/*.h include/*.hpp $(DESTDIR)$(PREFIX)/include/

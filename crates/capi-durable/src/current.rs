@@ -234,6 +234,12 @@ pub fn arena<'a>(handle: *const SpandrelDurable, kind: Kind) -> Result<&'a Arena
     Ok(unsafe { &*current.arena.get() })
 }
 
+/// Whether the thread runs a command.
+#[inline(always)]
+pub fn is_inside() -> bool {
+    !current().handle.get().is_null()
+}
+
 /// Whether the thread runs a command of that handle.
 pub fn is_of(handle: *const SpandrelDurable) -> bool {
     !handle.is_null() && current().handle.get() == handle

@@ -14,15 +14,22 @@
 mod cancellation;
 mod commands;
 mod copy;
-mod current;
-mod failure;
+#[doc(hidden)]
+pub mod current;
+#[doc(hidden)]
+pub mod failure;
 mod figures;
-mod handle;
+#[doc(hidden)]
+pub mod handle;
+#[cfg(feature = "programs")]
 mod hooks;
 mod objects;
 mod options;
-mod regions;
+#[doc(hidden)]
+pub mod regions;
 mod roots;
 mod stores;
-mod translated;
+#[doc(hidden)]
+pub mod translated;
+#[cfg(feature = "programs")]
 mod transparent;

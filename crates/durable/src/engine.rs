@@ -77,6 +77,11 @@ impl<'a> Engine<'a> {
         Ok(Self { front, runs, is_ended, needed: 0, refused: None, counts, watch, has_told })
     }
 
+    /// Says nothing of what was stored outside of batches, and makes it durable: the program is known to store there.
+    pub fn expect_stores_between(&mut self) {
+        self.has_told = true;
+    }
+
     /// Refuses a batch before it begins.
     ///
     /// # Errors

@@ -181,6 +181,16 @@ impl BatchNotes {
         translated.as_mut().map_or(Ok(()), |translated| translated.remember(functions))
     }
 
+    /// Has code be translated that lies in no module: that of the addresses from the first one up to the second one, which does not change. Where nothing is translated this does nothing.
+    ///
+    /// # Safety
+    /// As for [`BatchNotes::replace`].
+    pub unsafe fn add_code(&self, addresses: Range<usize>) {
+        // SAFETY: promised by the caller.
+        let translated = unsafe { &mut *self.translated.get() };
+        translated.iter_mut().for_each(|translated| translated.add_code(addresses.clone()));
+    }
+
     /// Runs `work`, which is code of the program and does not unwind: translated, where that is how stores are found.
     ///
     /// # Safety

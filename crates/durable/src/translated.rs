@@ -1,5 +1,6 @@
 //! Commands whose code is translated, so that it notes its stores.
 
+use core::ops::Range;
 use core::ptr::NonNull;
 
 use spandrel_capture::Refused;
@@ -72,6 +73,11 @@ impl Translated {
     /// As for [`Translated::replace`].
     pub fn remember(&mut self, functions: &[(usize, u32)]) -> Result<(), Error> {
         self.0.remember(functions).map_err(error_of)
+    }
+
+    /// Has code be translated that lies in no module; see [`Translator::add_code`].
+    pub fn add_code(&mut self, addresses: Range<usize>) {
+        self.0.add_code(addresses);
     }
 
     /// Has signals of the calling thread wait; see [`Translator::hold`].

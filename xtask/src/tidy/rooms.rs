@@ -23,7 +23,7 @@ pub enum Use {
 
 /// The rooms from the ground up. A room may be used only by those that stand below it here.
 #[rustfmt::skip]
-pub const TABLE: [(&str, Use); 33] = [
+pub const TABLE: [(&str, Use); 35] = [
     ("pages",    Use::Rooms(&[])),
     ("os",       Use::Rooms(&["pages"])),
     ("sync",     Use::Rooms(&["os", "pages"])),
@@ -43,6 +43,8 @@ pub const TABLE: [(&str, Use); 33] = [
     ("capi",     Use::Rooms(&["adaptive", "policy", "backends", "sync", "os", "pages"])),
     ("capi-heap", Use::Rooms(&["pheap", "os", "pages"])),
     ("capi-durable", Use::Tool(&["spandrel", "durable", "capture", "pheap", "pmem", "os", "pages"])),
+    ("adapter",  Use::Tool(&[])),
+    ("capi-program", Use::Tool(&["adapter", "capi-durable", "spandrel", "durable", "capture", "pheap", "pmem", "sync", "os"])),
     ("sim",      Use::Tool(&["pageheap", "pages"])),
     ("report",   Use::Tool(&["pages"])),
     ("trace",    Use::Tool(&["sim", "recorder", "pages"])),

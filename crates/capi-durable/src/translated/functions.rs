@@ -5,8 +5,8 @@ use std::ffi::CStr;
 use spandrel_os::modules::{LIBC, Module};
 
 use super::{allocator as ours, owner};
-use crate::transparent::allocations as wrapped;
-use crate::transparent::{clients, early, server, variables};
+#[cfg(feature = "programs")]
+use crate::transparent::{allocations as wrapped, clients, early, server, variables};
 use crate::{commands, copy, failure, figures, handle, objects, roots, stores};
 
 /// Addresses of functions.
@@ -207,6 +207,9 @@ fn library() -> Vec<usize> {
         failure::spandrel_durable_error_text,
         super::program::spandrel_durable_fix_addresses,
     ];
+    #[cfg(not(feature = "programs"))]
+    let transparent = [];
+    #[cfg(feature = "programs")]
     let transparent = addresses![
         early::spandrel_durable_load,
         variables::spandrel_durable_variable,

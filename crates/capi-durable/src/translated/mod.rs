@@ -11,6 +11,8 @@ mod kept;
 mod owner;
 mod program;
 
+use std::ops::Range;
+
 use spandrel::durable::Arena;
 
 use crate::failure::Failure;
@@ -26,17 +28,46 @@ pub use program::Name;
 /// # Safety
 /// The calling thread runs the first batch of the state, and the arena lies where it is.
 pub unsafe fn begin(arena: &Arena) -> Result<(), Failure> {
+    // SAFETY: passed on from the caller.
+    unsafe { begin_with(arena, More::default()) }
+}
+
+/// What a program has that is not known of libraries.
+#[derive(Default)]
+pub struct More {
+    /// Functions that are native.
+    pub native: Vec<usize>,
+    /// Functions all of whose allocations are the process's.
+    pub process: Vec<usize>,
+    /// Code that allocates for the process. The first call counts.
+    pub code: Vec<Range<usize>>,
+    /// Code that lies in no file.
+    pub added: Range<usize>,
+}
+
+/// As [`begin`], with more that is known.
+///
+/// # Errors
+/// As there.
+///
+/// # Safety
+/// As there.
+pub unsafe fn begin_with(arena: &Arena, more: More) -> Result<(), Failure> {
     let memory = arena.medium();
     let is_translated = memory.notes().how().is_translated();
     // SAFETY: promised by the caller.
     unsafe { program::check(arena, is_translated)? };
     if is_translated {
-        let functions::Functions { native, replaced, remembered } = functions::all();
+        let functions::Functions { mut native, replaced, mut remembered } = functions::all();
+        native.extend(more.native);
+        remembered.extend(owner::of_process(&more.process));
+        owner::add_code(more.code);
         // SAFETY: promised by the caller.
         unsafe {
             memory.notes().translate(memory.reserved(), &native)?;
             memory.notes().replace(&replaced)?;
             memory.notes().remember(&remembered)?;
+            memory.notes().add_code(more.added);
         }
     }
     Ok(())

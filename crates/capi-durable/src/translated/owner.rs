@@ -239,8 +239,26 @@ pub fn prepare() -> Vec<(usize, u32)> {
     functions
 }
 
+/// Functions, with what their calls are remembered with: all that is allocated within them is the process's.
+pub fn of_process(functions: &[usize]) -> impl Iterator<Item = (usize, u32)> {
+    functions.iter().map(|function| (*function, Kind::Process as u32))
+}
+
+/// Code of the program that allocates for the process.
+static CODE: OnceLock<Vec<Range<usize>>> = OnceLock::new();
+
+/// What this code allocates itself is the process's.
+pub fn add_code(code: Vec<Range<usize>>) {
+    if !code.is_empty() {
+        CODE.get_or_init(|| code);
+    }
+}
+
 /// Whether an instruction is the C library's.
 fn is_of_library(at: usize) -> bool {
+    if CODE.get().is_some_and(|code| code.iter().any(|code| code.contains(&at))) {
+        return true;
+    }
     KNOWN.get().is_some_and(|known| known.is_of_library(at))
 }
 

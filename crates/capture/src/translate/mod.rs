@@ -14,12 +14,14 @@
 //! - `system`: what system calls write.
 //! - `context`: the way into translated code and out of it.
 //! - `calls`: those of functions that are remembered.
+//! - `entries`: functions of the program whose entries lead elsewhere.
 
 mod cache;
 mod calls;
 mod context;
 mod decode;
 mod emit;
+mod entries;
 mod functions;
 mod modules;
 mod process;
@@ -55,6 +57,7 @@ use tables::Tables;
 
 pub use calls::RememberedCall;
 pub use context::{caller, native_slot, remembered};
+pub use entries::{Entries, Fixed};
 
 /// Bytes of the log of writes: its end is a multiple of this, and all of it lies before that.
 const LOG_BYTES: usize = 1 << 16;
@@ -260,6 +263,11 @@ impl<S: Sink> Translator<S> {
     /// [`Refused::Size`]: there are too many.
     pub fn remember(&mut self, functions: &[(usize, u32)]) -> Result<(), Refused> {
         self.functions.remember(functions)
+    }
+
+    /// Has code be translated that lies in no module, at these addresses: it does not change, and is not unmapped. The last call counts.
+    pub fn add_code(&mut self, addresses: core::ops::Range<usize>) {
+        self.process.added = (addresses.start as u64, addresses.end as u64);
     }
 
     /// Has signals of the calling thread wait until [`Translator::let_go`]: those of instructions do not, nor does that of `abort`. Without this they wait while code runs.

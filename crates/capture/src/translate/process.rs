@@ -12,6 +12,8 @@ use super::rewrite::Source;
 pub struct Process {
     /// The part of a module that was looked at last.
     pub known: (u64, u64),
+    /// Code that lies in no module and is translated all the same.
+    pub added: (u64, u64),
     /// Code that was made at run time is translated too: in tests.
     pub takes_all: bool,
 }
@@ -26,6 +28,9 @@ impl Process {
 
 impl Source for Process {
     fn has_code(&mut self, at: u64) -> bool {
+        if (self.added.0..self.added.1).contains(&at) {
+            return true;
+        }
         if !(self.known.0..self.known.1).contains(&at) {
             self.known = modules::code_around(at).unwrap_or_default();
         }

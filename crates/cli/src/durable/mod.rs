@@ -2,6 +2,7 @@
 
 mod compact;
 mod info;
+mod program;
 mod prometheus;
 mod verify;
 
@@ -32,6 +33,15 @@ pub struct DurableArgs {
 
 #[derive(Subcommand, Debug)]
 enum DurableTask {
+    /// Run an unmodified program whose state survives crashes: what it has acknowledged is there when the same command starts it again.
+    ///
+    /// An adapter says which of the program's functions change its state. They run as commands of a durable state; all else of the program is native, and its own files are as before.
+    #[command(
+        override_usage = "spandrel durable run --dir <DIRECTORY> [--adapter <ADAPTER>] -- <PROGRAM> [ARGS]..."
+    )]
+    Run(program::RunArgs),
+    /// List the programs that `run` knows.
+    Adapters,
     /// Show a state: its size, its log, what only the log has; batches, capture and waits of the process that has it open.
     Info(InfoArgs),
     /// Verify the files of a state, or that a program's commands note all that they change.
@@ -100,6 +110,8 @@ struct OneArgs {
 /// Runs the subcommand.
 pub fn run(args: &DurableArgs) -> Result<u8, Failure> {
     match &args.task {
+        DurableTask::Run(args) => program::run(args),
+        DurableTask::Adapters => program::adapters(),
         DurableTask::Info(args) => info::run(args),
         DurableTask::Compact(args) => compact::run(args),
         DurableTask::Verify(VerifyArgs { directory: Some(directory), .. }) => verify(directory),

@@ -250,7 +250,7 @@ fn check_environment() -> Result<(), Failure> {
 }
 
 /// The library first: the library that stands first wins the symbol search.
-fn with_preloaded(library: &Path, before: Option<OsString>) -> OsString {
+pub fn with_preloaded(library: &Path, before: Option<OsString>) -> OsString {
     let mut list = library.as_os_str().to_os_string();
     if let Some(before) = before.filter(|before| !before.is_empty()) {
         list.push(":");

@@ -269,13 +269,19 @@ impl Seat<'_> {
 
     /// Runs `section` alone: no reader is inside, and no batch runs.
     pub fn exclusive<R>(&mut self, section: impl FnOnce() -> R) -> R {
+        let _alone = self.alone();
+        section()
+    }
+
+    /// This thread is alone until the result is dropped: no reader is inside, and no batch runs.
+    pub fn alone(&mut self) -> Alone<'_> {
         self.slot.set(Status::Alone);
         // Always true: no combiner collects this status.
         self.await_gate();
         self.slot.go_on(Status::Idle);
-        let _held = Held(self.combiner);
+        let alone = Alone(self.combiner);
         self.combiner.drain(|_| {});
-        section()
+        alone
     }
 
     /// Waits until this thread holds the gate. False: its request is done.
@@ -339,10 +345,10 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// A thread is inside alone.
-struct Held<'c>(&'c Combiner<'c>);
+/// A thread is inside alone; see [`Seat::alone`].
+pub struct Alone<'c>(&'c Combiner<'c>);
 
-impl Drop for Held<'_> {
+impl Drop for Alone<'_> {
     fn drop(&mut self) {
         self.0.release(Status::Ready);
     }

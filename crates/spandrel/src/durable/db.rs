@@ -22,6 +22,7 @@ use spandrel_durable::store::Place;
 
 use super::command::{Command, Payload};
 use super::log::Log;
+use super::open_batch::OpenBatch;
 use super::opening::Opening;
 use super::options::{OpenError, Options};
 use super::plain::{Escaped, Part};
@@ -87,18 +88,18 @@ impl Inside {
 }
 
 /// Signals of the calling thread wait for the end of its batch, also for one that ends by a panic.
-struct Signals<'n>(&'n BatchNotes);
+pub(super) struct Signals<'n>(&'n BatchNotes);
 
 impl<'n> Signals<'n> {
     /// # Safety
     /// The calling thread has the gate as long as the value lives.
-    unsafe fn hold(notes: &'n BatchNotes) -> Self {
+    pub unsafe fn hold(notes: &'n BatchNotes) -> Self {
         // SAFETY: promised by the caller.
         unsafe { notes.hold() };
         Self(notes)
     }
 
-    fn let_go(self) -> Option<Held> {
+    pub fn let_go(self) -> Option<Held> {
         let notes = ManuallyDrop::new(self).0;
         // SAFETY: promised by the caller of `hold`.
         unsafe { notes.let_go() }
@@ -222,6 +223,31 @@ impl<S: Send + Sync> Durable<S> {
             return Err(Error::Forked);
         }
         self.client().try_write(command)
+    }
+
+    /// Has what is stored outside of commands become durable without a word: the program is known to store there.
+    #[doc(hidden)]
+    pub fn expect_stores_between(&self) {
+        // SAFETY: the section runs alone.
+        self.alone(|| unsafe { (*self.log.get()).engine().expect_stores_between() });
+    }
+
+    /// The heap that the state lies in.
+    pub(super) fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// Used by the thread that is alone.
+    pub(super) fn log(&self) -> *mut Log {
+        self.log.get()
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    pub(super) fn plain(&self) -> Option<&Part> {
+        self.plain.as_ref()
     }
 
     pub(super) fn note_left(&self) {
@@ -459,6 +485,18 @@ impl<S: Send + Sync> Client<'_, S> {
 
     pub(super) fn note_left(&self) {
         self.db.note_left();
+    }
+
+    /// Begins a batch that stays open until [`OpenBatch::commit`]: no other thread reads or writes meanwhile.
+    ///
+    /// # Errors
+    /// Why nothing is accepted any more.
+    #[doc(hidden)]
+    pub fn begin_batch(&mut self) -> Result<OpenBatch<'_, S>, Error> {
+        if self.db.arena.is_forked() {
+            return Err(Error::Forked);
+        }
+        OpenBatch::begin(self.db, self.seat.alone())
     }
 
     fn command<R: Send>(

@@ -48,6 +48,7 @@ mod copies;
 mod db;
 mod growth;
 mod log;
+mod open_batch;
 mod opening;
 mod options;
 mod plain;
@@ -58,6 +59,8 @@ mod verified;
 mod watchpoints;
 
 pub use db::{Client, Durable, Report};
+#[doc(hidden)]
+pub use open_batch::OpenBatch;
 pub use opening::Opening;
 pub use options::{OpenError, Options, Stores};
 #[doc(hidden)]

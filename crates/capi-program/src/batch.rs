@@ -1,0 +1,167 @@
+//! The batch that the thread of commands has open: from the first command until something is sent, or waited for.
+
+use std::cell::UnsafeCell;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering::*};
+
+use capi_durable::current::{self, Kind};
+use capi_durable::handle::{SpandrelDurable, State};
+use spandrel::durable::{Arena, Client, OpenBatch};
+use spandrel_sync::thread_slot;
+
+use crate::hooks::{self, Hook};
+use crate::roots::Roots;
+use crate::values::Arguments;
+use crate::{end, memory};
+
+/// What the thread of commands has.
+struct Own {
+    handle: *const SpandrelDurable,
+    arena: *const Arena,
+    /// Leaked: as long as the process.
+    client: *mut Client<'static, State>,
+    batch: Option<OpenBatch<'static, State>>,
+    roots: Roots,
+}
+
+struct Place(UnsafeCell<Option<Own>>);
+
+// SAFETY: only the thread of commands uses what lies there, once it has put it there.
+unsafe impl Sync for Place {}
+
+static PLACE: Place = Place(UnsafeCell::new(None));
+/// The thread of commands, by the address of its slot; 0: the point was not reached.
+static THREAD: AtomicUsize = AtomicUsize::new(0);
+/// What was counted before the process began, less what it had counted itself at the point.
+static COUNTED: AtomicUsize = AtomicUsize::new(0);
+
+fn me() -> usize {
+    ptr::from_ref(thread_slot()) as usize
+}
+
+/// The calling thread, which has opened the state, runs commands from now on.
+pub fn begin(handle: *const SpandrelDurable, client: Client<'static, State>, roots: Roots) {
+    // SAFETY: an open handle.
+    let arena = unsafe { (*handle).arena() };
+    let client = Box::into_raw(Box::new(client));
+    // SAFETY: no other thread looks there before the thread is known.
+    unsafe { *PLACE.0.get() = Some(Own { handle, arena, client, batch: None, roots }) };
+    THREAD.store(me(), Release);
+}
+
+/// Whether the state is open, in the process that has opened it.
+pub fn is_open() -> bool {
+    arena().is_some_and(|arena| !arena.is_forked())
+}
+
+/// What the thread of commands has, for that thread.
+fn own<'a>() -> Option<&'a mut Own> {
+    if THREAD.load(Relaxed) != me() {
+        return None;
+    }
+    // SAFETY: this thread's own, and each caller lets go of it before it runs code of the program.
+    unsafe { (*PLACE.0.get()).as_mut() }
+}
+
+/// Runs a function as a command: what it returns. `None`: it is none here, before the point and in a child.
+///
+/// # Safety
+/// The function may be called with these arguments.
+pub unsafe fn command(hook: &Hook, arguments: &Arguments) -> Option<usize> {
+    if !is_open() {
+        return None;
+    }
+    let Some(own) = own() else {
+        end(format_args!(
+            "{}: a thread has called it that is not the one which runs commands: its stores would be lost. The adapter has no rule for that",
+            hook.name
+        ))
+    };
+    let batch = own.batch();
+    batch.note_command();
+    let (handle, arena) = (own.handle, own.arena);
+    // SAFETY: the handle and the arena live as long as the process; the thread runs no command, and its batch.
+    unsafe { Some(run(handle, arena, hook.original, arguments)) }
+}
+
+/// Runs a function as a command of the batch that the calling thread has begun.
+///
+/// # Safety
+/// So it is; the function may be called with these arguments.
+pub unsafe fn run(
+    handle: *const SpandrelDurable,
+    arena: *const Arena,
+    original: usize,
+    arguments: &Arguments,
+) -> usize {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let _running = current::begin(handle, arena, Kind::Write);
+        (*arena).medium().notes().run(|| hooks::body(original, arguments))
+    }
+}
+
+impl Own {
+    fn batch(&mut self) -> &mut OpenBatch<'static, State> {
+        if self.batch.is_none() {
+            // SAFETY: the client is this thread's alone, and the batch before has ended.
+            let begun = unsafe { (*self.client).begin_batch() };
+            match begun {
+                Ok(batch) => {
+                    memory::free_queued(batch.arena());
+                    self.batch = Some(batch);
+                }
+                Err(why) => {
+                    end(format_args!("no change of the state can be made durable any more: {why}"))
+                }
+            }
+        }
+        match &mut self.batch {
+            Some(batch) => batch,
+            None => end("a batch has begun and is not there"),
+        }
+    }
+}
+
+/// Commits the batch, if the calling thread has one open and runs no command.
+pub fn commit() {
+    if THREAD.load(Relaxed) != me() || current::is_inside() || !is_open() {
+        return;
+    }
+    let Some(own) = own() else { return };
+    let Some(batch) = own.batch.take() else { return };
+    memory::free_queued(batch.arena());
+    // SAFETY: the thread runs the batch, and no command.
+    unsafe { own.roots.keep(batch.arena()) };
+    if let Err(why) = batch.commit() {
+        end(format_args!(
+            "a batch cannot be made durable: {why}. Nothing of it was acknowledged; the process ends, and the next one finds the state of the batch before"
+        ));
+    }
+}
+
+/// The arena, if the calling thread has a batch open, in which it may be changed.
+pub fn in_batch<'a>() -> Option<&'a Arena> {
+    let own = own().filter(|own| own.batch.is_some() && is_open())?;
+    // SAFETY: the arena lives as long as the process.
+    Some(unsafe { &*own.arena })
+}
+
+/// The arena, to be looked at.
+pub fn arena<'a>() -> Option<&'a Arena> {
+    if THREAD.load(Acquire) == 0 {
+        return None;
+    }
+    // SAFETY: it was put there before the thread was known, and does not change.
+    unsafe { (*PLACE.0.get()).as_ref().map(|own| &*own.arena) }
+}
+
+/// What was counted before this process, to be added.
+pub fn counted_before() -> usize {
+    COUNTED.load(Relaxed)
+}
+
+/// See [`counted_before`].
+pub fn set_counted(bytes: usize) {
+    COUNTED.store(bytes, Relaxed);
+}

@@ -1,0 +1,247 @@
+//! Functions of the program whose entries lead here.
+
+use std::cell::UnsafeCell;
+
+use capi_durable::current;
+
+use crate::batch;
+use crate::load::hook;
+use crate::memory::is_of_state;
+use crate::values::{Arguments, Test};
+use crate::{end, point};
+
+/// What becomes of a call.
+pub enum Rule {
+    /// The state is opened.
+    Point,
+    /// The bytes that an argument leads to are made the state's own.
+    Input { argument: usize, bytes: usize },
+    /// It is a command, if one of these holds, or there is none.
+    Command(Vec<Test>),
+    /// An object that is linked into the state is copied there first.
+    Adopt { argument: usize, copy: usize, release: usize },
+    /// It does nothing outside of commands, if the argument lies in the state.
+    Skip { argument: usize, value: usize },
+    /// It does nothing.
+    Returns(usize),
+    /// It counts the program's bytes.
+    Counts,
+}
+
+/// A function of the program.
+pub struct Hook {
+    pub name: String,
+    pub rule: Rule,
+    /// Where it can be called as it was.
+    pub original: usize,
+}
+
+/// A call of a function, as the way in has left it on the stack.
+#[repr(C)]
+pub struct Call {
+    pub arguments: Arguments,
+    number: usize,
+    result: usize,
+}
+
+// The way in: `r11` has the number. Registers that a caller does not keep are the function's arguments, and are there again where it goes on; those of vectors are not, so that a function
+// with arguments of floating point cannot be named.
+core::arch::global_asm!(
+    ".pushsection .text.spandrel_program_enter, \"ax\", @progbits",
+    ".hidden spandrel_program_enter",
+    ".globl spandrel_program_enter",
+    ".type spandrel_program_enter, @function",
+    "spandrel_program_enter:",
+    "push rbp",
+    "mov rbp, rsp",
+    "sub rsp, 64",
+    "mov [rsp], rdi",
+    "mov [rsp + 8], rsi",
+    "mov [rsp + 16], rdx",
+    "mov [rsp + 24], rcx",
+    "mov [rsp + 32], r8",
+    "mov [rsp + 40], r9",
+    "mov [rsp + 48], r11",
+    "mov rdi, rsp",
+    "call {decide}",
+    "cmp rax, {adopts}",
+    "jne 1f",
+    "mov rdi, rsp",
+    "call {adopt}",
+    "1:",
+    "test rax, rax",
+    "jz 2f",
+    "mov r11, rax",
+    "mov rdi, [rsp]",
+    "mov rsi, [rsp + 8]",
+    "mov rdx, [rsp + 16]",
+    "mov rcx, [rsp + 24]",
+    "mov r8, [rsp + 32]",
+    "mov r9, [rsp + 40]",
+    "leave",
+    "jmp r11",
+    "2:",
+    "mov rax, [rsp + 56]",
+    "leave",
+    "ret",
+    ".size spandrel_program_enter, . - spandrel_program_enter",
+    ".popsection",
+    decide = sym decide,
+    adopt = sym adopt,
+    adopts = const ADOPTS,
+);
+
+/// The address that entries lead to.
+pub fn enter() -> usize {
+    unsafe extern "C" {
+        fn spandrel_program_enter();
+    }
+    spandrel_program_enter as *const () as usize
+}
+
+/// Functions of this file that translated code does not run itself.
+pub fn native() -> [usize; 3] {
+    [decide as *const () as usize, owe as *const () as usize, take_owed as *const () as usize]
+}
+
+/// In the place of an address: [`adopt`] follows.
+const ADOPTS: usize = 1;
+/// The function has been run, or is not to be.
+const DONE: usize = 0;
+
+/// What follows: an address to go on at, or one of the numbers above. Native, also where a command calls the function.
+///
+/// # Safety
+/// The call is one of a hooked function, by the way in.
+unsafe extern "C" fn decide(call: *mut Call) -> usize {
+    // SAFETY: promised by the caller.
+    let call = unsafe { &mut *call };
+    let Some(hook) = hook(call.number) else { end("a function of the program leads nowhere") };
+    let is_inside = current::is_inside();
+    match &hook.rule {
+        Rule::Returns(value) => {
+            call.result = *value;
+            DONE
+        }
+        Rule::Counts => {
+            // SAFETY: the function as it was, called with its own arguments.
+            call.result = unsafe { run(hook.original, &call.arguments) };
+            call.result = call.result.wrapping_add(batch::counted_before());
+            DONE
+        }
+        Rule::Adopt { .. } if is_inside => ADOPTS,
+        Rule::Skip { argument, value } if !is_inside => {
+            let at = call.arguments.get(*argument).copied().unwrap_or(0);
+            if is_of_state(at) {
+                call.result = *value;
+                DONE
+            } else {
+                hook.original
+            }
+        }
+        Rule::Input { argument, bytes } => {
+            let at = call.arguments.get(*argument).copied().unwrap_or(0);
+            // SAFETY: the adapter says that the argument leads to as many bytes.
+            unsafe { point::give_input(at, *bytes) };
+            hook.original
+        }
+        // SAFETY: the adapter is right about the program.
+        Rule::Command(tests) if !is_inside && unsafe { is_command(tests, &call.arguments) } => {
+            // SAFETY: as above.
+            match unsafe { batch::command(hook, &call.arguments) } {
+                Some(result) => {
+                    call.result = result;
+                    DONE
+                }
+                None => hook.original,
+            }
+        }
+        Rule::Point if !is_inside => {
+            // SAFETY: as above; the program has reached the point.
+            call.result = unsafe { point::reached(hook, &call.arguments) };
+            DONE
+        }
+        _ => hook.original,
+    }
+}
+
+/// # Safety
+/// As for [`Test::holds`].
+unsafe fn is_command(tests: &[Test], arguments: &Arguments) -> bool {
+    // SAFETY: promised by the caller.
+    tests.is_empty() || tests.iter().any(|test| unsafe { test.holds(arguments) })
+}
+
+/// Runs a function as it was.
+///
+/// # Safety
+/// It may be called with these arguments.
+pub unsafe fn run(original: usize, arguments: &Arguments) -> usize {
+    type Function = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> usize;
+    let [a, b, c, d, e, f] = *arguments;
+    // SAFETY: promised by the caller. More arguments than a function has are in registers that it does not read.
+    unsafe { std::mem::transmute::<usize, Function>(original)(a, b, c, d, e, f) }
+}
+
+/// Copies the object that is about to be linked into the state, if it lies outside. A part of the command: translated with it. The address to go on at.
+///
+/// # Safety
+/// As for [`decide`].
+unsafe extern "C" fn adopt(call: *mut Call) -> usize {
+    // SAFETY: promised by the caller.
+    let call = unsafe { &mut *call };
+    let Some(hook) = hook(call.number) else { return DONE };
+    if let Rule::Adopt { argument, copy, release } = &hook.rule
+        && let Some(place) = call.arguments.get_mut(*argument)
+        && !is_of_state(*place)
+    {
+        let object = *place;
+        // SAFETY: the adapter says that the function takes such an object.
+        *place = unsafe { run(*copy, &[object, 0, 0, 0, 0, 0]) };
+        owe(object, *release);
+    }
+    hook.original
+}
+
+/// Owners that objects of the process have too many of, as the state's copies have them. Of the thread of commands.
+struct Owed(UnsafeCell<Vec<(usize, usize)>>);
+
+// SAFETY: only the thread that runs a command uses it, and one does.
+unsafe impl Sync for Owed {}
+
+static OWED: Owed = Owed(UnsafeCell::new(Vec::new()));
+
+/// Native: what it allocates is the process's.
+extern "C" fn owe(object: usize, release: usize) {
+    // SAFETY: this thread runs the command.
+    unsafe { (*OWED.0.get()).push((object, release)) };
+}
+
+/// Native. False: nothing is owed.
+///
+/// # Safety
+/// The place may be written to.
+unsafe extern "C" fn take_owed(into: *mut (usize, usize)) -> bool {
+    // SAFETY: this thread runs the command; promised by the caller.
+    unsafe {
+        let owed = (*OWED.0.get()).pop();
+        owed.iter().for_each(|owed| into.write(*owed));
+        owed.is_some()
+    }
+}
+
+/// A command: the function, and what it owes then. Translated as a whole.
+///
+/// # Safety
+/// As for [`run`].
+pub unsafe fn body(original: usize, arguments: &Arguments) -> usize {
+    // SAFETY: promised by the caller. An object that is owed has one owner more than the program knows.
+    unsafe {
+        let result = run(original, arguments);
+        let mut owed = (0, 0);
+        while take_owed(&mut owed) {
+            run(owed.1, &[owed.0, 0, 0, 0, 0, 0]);
+        }
+        result
+    }
+}
