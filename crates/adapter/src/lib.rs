@@ -340,6 +340,7 @@ impl Adapter {
             .chain(self.skip.iter().map(|rule| rule.function.as_str()))
             .chain(self.returns.iter().map(|rule| rule.function.as_str()))
             .chain(self.counts.iter().map(|rule| rule.function.as_str()))
+            .chain(self.process.functions.iter().map(String::as_str))
     }
 }
 

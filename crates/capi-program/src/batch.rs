@@ -12,7 +12,7 @@ use spandrel_sync::thread_slot;
 use crate::hooks::{self, Hook};
 use crate::roots::Roots;
 use crate::values::Arguments;
-use crate::{end, memory};
+use crate::{end, escapes, memory};
 
 /// What the thread of commands has.
 struct Own {
@@ -133,7 +133,7 @@ pub fn commit() {
     memory::free_queued(batch.arena());
     // SAFETY: the thread runs the batch, and no command.
     unsafe { own.roots.keep(batch.arena()) };
-    if let Err(why) = batch.commit() {
+    if let Err(why) = batch.commit(&mut escapes::look) {
         end(format_args!(
             "a batch cannot be made durable: {why}. Nothing of it was acknowledged; the process ends, and the next one finds the state of the batch before"
         ));

@@ -26,6 +26,8 @@ pub enum Rule {
     Returns(usize),
     /// It counts the program's bytes.
     Counts,
+    /// What it allocates is the process's.
+    Process,
 }
 
 /// A function of the program.
@@ -42,7 +44,14 @@ pub struct Call {
     pub arguments: Arguments,
     number: usize,
     result: usize,
+    /// The frame pointer and the return address of the caller.
+    _frame: [usize; 2],
+    /// More arguments, as far as the function has some: the caller's stack.
+    stack: [usize; STACK],
 }
+
+/// Words of the stack that are passed on.
+const STACK: usize = 8;
 
 // The way in: `r11` has the number. Registers that a caller does not keep are the function's arguments, and are there again where it goes on; those of vectors are not, so that a function
 // with arguments of floating point cannot be named.
@@ -64,10 +73,10 @@ core::arch::global_asm!(
     "mov [rsp + 48], r11",
     "mov rdi, rsp",
     "call {decide}",
-    "cmp rax, {adopts}",
+    "cmp rax, {within}",
     "jne 1f",
     "mov rdi, rsp",
-    "call {adopt}",
+    "call {part}",
     "1:",
     "test rax, rax",
     "jz 2f",
@@ -87,8 +96,8 @@ core::arch::global_asm!(
     ".size spandrel_program_enter, . - spandrel_program_enter",
     ".popsection",
     decide = sym decide,
-    adopt = sym adopt,
-    adopts = const ADOPTS,
+    part = sym part,
+    within = const WITHIN,
 );
 
 /// The address that entries lead to.
@@ -104,8 +113,8 @@ pub fn native() -> [usize; 3] {
     [decide as *const () as usize, owe as *const () as usize, take_owed as *const () as usize]
 }
 
-/// In the place of an address: [`adopt`] follows.
-const ADOPTS: usize = 1;
+/// In the place of an address: [`part`] follows.
+const WITHIN: usize = 1;
 /// The function has been run, or is not to be.
 const DONE: usize = 0;
 
@@ -129,7 +138,7 @@ unsafe extern "C" fn decide(call: *mut Call) -> usize {
             call.result = call.result.wrapping_add(batch::counted_before());
             DONE
         }
-        Rule::Adopt { .. } if is_inside => ADOPTS,
+        Rule::Adopt { .. } | Rule::Process if is_inside => WITHIN,
         Rule::Skip { argument, value } if !is_inside => {
             let at = call.arguments.get(*argument).copied().unwrap_or(0);
             if is_of_state(at) {
@@ -183,24 +192,51 @@ pub unsafe fn run(original: usize, arguments: &Arguments) -> usize {
     unsafe { std::mem::transmute::<usize, Function>(original)(a, b, c, d, e, f) }
 }
 
-/// Copies the object that is about to be linked into the state, if it lies outside. A part of the command: translated with it. The address to go on at.
+/// The same, with what lies on the stack.
+///
+/// # Safety
+/// As for [`run`].
+#[rustfmt::skip]
+unsafe fn run_all(original: usize, call: &Call) -> usize {
+    type Word = usize;
+    type Function = unsafe extern "C" fn(
+        Word, Word, Word, Word, Word, Word,
+        Word, Word, Word, Word, Word, Word, Word, Word,
+    ) -> usize;
+    let ([a, b, c, d, e, f], [g, h, i, j, k, l, m, n]) = (call.arguments, call.stack);
+    // SAFETY: promised by the caller. More words than a function has are words that it does not read.
+    unsafe { std::mem::transmute::<usize, Function>(original)(a, b, c, d, e, f, g, h, i, j, k, l, m, n) }
+}
+
+/// What a command does at a function that it calls. Translated with it. The address to go on at, or [`DONE`].
 ///
 /// # Safety
 /// As for [`decide`].
-unsafe extern "C" fn adopt(call: *mut Call) -> usize {
+unsafe extern "C" fn part(call: *mut Call) -> usize {
     // SAFETY: promised by the caller.
     let call = unsafe { &mut *call };
     let Some(hook) = hook(call.number) else { return DONE };
-    if let Rule::Adopt { argument, copy, release } = &hook.rule
-        && let Some(place) = call.arguments.get_mut(*argument)
-        && !is_of_state(*place)
-    {
-        let object = *place;
-        // SAFETY: the adapter says that the function takes such an object.
-        *place = unsafe { run(*copy, &[object, 0, 0, 0, 0, 0]) };
-        owe(object, *release);
+    match &hook.rule {
+        Rule::Adopt { argument, copy, release } => {
+            // The object that is about to be linked into the state lies outside: its copy is linked.
+            if let Some(place) = call.arguments.get_mut(*argument)
+                && !is_of_state(*place)
+            {
+                let object = *place;
+                // SAFETY: the adapter says that the function takes such an object.
+                *place = unsafe { run(*copy, &[object, 0, 0, 0, 0, 0]) };
+                owe(object, *release);
+            }
+            hook.original
+        }
+        Rule::Process => {
+            let _outside = current::Outside::enter();
+            // SAFETY: the function as it was, with its own arguments.
+            call.result = unsafe { run_all(hook.original, call) };
+            DONE
+        }
+        _ => hook.original,
     }
-    hook.original
 }
 
 /// Owners that objects of the process have too many of, as the state's copies have them. Of the thread of commands.
@@ -211,16 +247,18 @@ unsafe impl Sync for Owed {}
 
 static OWED: Owed = Owed(UnsafeCell::new(Vec::new()));
 
-/// Native: what it allocates is the process's.
+/// Native, and so not a part of another function: what it allocates is the process's.
+#[inline(never)]
 extern "C" fn owe(object: usize, release: usize) {
     // SAFETY: this thread runs the command.
     unsafe { (*OWED.0.get()).push((object, release)) };
 }
 
-/// Native. False: nothing is owed.
+/// Native, as [`owe`]. False: nothing is owed.
 ///
 /// # Safety
 /// The place may be written to.
+#[inline(never)]
 unsafe extern "C" fn take_owed(into: *mut (usize, usize)) -> bool {
     // SAFETY: this thread runs the command; promised by the caller.
     unsafe {

@@ -20,6 +20,7 @@
 //! This room must never know how a state is laid out, nor how it becomes durable.
 
 mod batch;
+mod escapes;
 mod hooks;
 mod load;
 mod memory;

@@ -30,9 +30,7 @@ pub struct Loaded {
     pub hooks: Vec<Hook>,
     pub roots: Vec<Array>,
     pub require: Vec<(Test, bool, String)>,
-    /// Functions that allocate for the process within commands.
-    pub process_functions: Vec<usize>,
-    /// Code that does.
+    /// Code that allocates for the process within commands.
     pub process_code: Vec<std::ops::Range<usize>>,
     /// Where moved instructions lie.
     pub code: std::ops::Range<usize>,
@@ -120,6 +118,7 @@ fn prepare(directory: PathBuf, adapter: &Adapter) -> Result<Loaded, String> {
     for counts in &adapter.counts {
         rules.push((&counts.function, Rule::Counts));
     }
+    rules.extend(adapter.process.functions.iter().map(|name| (name.as_str(), Rule::Process)));
     let roots = adapter.root.iter().map(|root| {
         let count = match &root.count {
             Count::Value(value) => Some(Found::new(value)?),
@@ -133,8 +132,6 @@ fn prepare(directory: PathBuf, adapter: &Adapter) -> Result<Loaded, String> {
         .iter()
         .map(|require| Ok((Test::new(&require.when)?, require.not, require.why.clone())));
     let require = require.collect::<Result<Vec<_>, String>>()?;
-    let process_functions = adapter.process.functions.iter().map(|name| symbol(name));
-    let process_functions = process_functions.collect::<Result<Vec<_>, String>>()?;
     let process_code = adapter.process.code.iter().map(code_of);
     let process_code = process_code.collect::<Result<Vec<_>, String>>()?;
     // All that can be wrong was found: from here on the program is changed.
@@ -155,7 +152,7 @@ fn prepare(directory: PathBuf, adapter: &Adapter) -> Result<Loaded, String> {
         hooks.push(Hook { name: name.to_owned(), rule, original });
     }
     let code = entries.addresses();
-    Ok(Loaded { directory, hooks, roots, require, process_functions, process_code, code })
+    Ok(Loaded { directory, hooks, roots, require, process_code, code })
 }
 
 /// A hook by its number.

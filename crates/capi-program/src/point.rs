@@ -81,7 +81,6 @@ pub unsafe fn reached(hook: &Hook, arguments: &Arguments) -> usize {
     let finished = handle::finish(opening, |handle, arena| {
         let more = More {
             native: hooks::native().to_vec(),
-            process: program.process_functions.clone(),
             code: program.process_code.clone(),
             added: program.code.clone(),
         };

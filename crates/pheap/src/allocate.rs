@@ -244,6 +244,12 @@ impl<M: Medium> Heap<M> {
         self.core().usable(object)
     }
 
+    /// Whether an address lies in an object, of a heap whose mark bits are exact (a durable state's): a free object is none.
+    pub fn is_in_object(&self, at: NonNull<u8>) -> bool {
+        let core = self.core();
+        core.object_of(core.offset(at.as_ptr())).is_some_and(|found| core.is_marked(&found))
+    }
+
     /// Resizes an object to at least `bytes` bytes. Its contents are kept, up to the smaller of both sizes. The object stays where it is if it
     /// has room for `bytes` bytes and is at most twice as large. Otherwise the contents move to a new object, and the caller makes these durable.
     ///

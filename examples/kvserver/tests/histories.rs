@@ -8,65 +8,14 @@ mod common;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Client, Frame, Server, encoded};
-use spandrel_histories::{Command, History, Work, judge, now};
+use common::Server;
+use spandrel_histories::resp::{call, work};
+use spandrel_histories::{History, Work, judge, now};
 
 const CLIENTS: u64 = 4;
 
 fn kills() -> u64 {
     std::env::var("SPANDREL_SOAK").map_or(200, |kills| kills.parse().unwrap())
-}
-
-/// A command in the words of Redis.
-fn words(command: &Command) -> Vec<&str> {
-    let mut words = command.words();
-    words[0] = match words[0] {
-        "len" => "STRLEN",
-        name => name,
-    };
-    words
-}
-
-fn result(frame: &Frame) -> Option<String> {
-    match frame {
-        Frame::Null => None,
-        Frame::Error(why) => panic!("{why}"),
-        other => Some(common::text(other)),
-    }
-}
-
-/// The results of a call. `None`: the server has gone.
-fn call(client: &mut Client, commands: &[Command]) -> Option<Vec<Option<String>>> {
-    if let [command] = commands {
-        return client
-            .send(&words(command))
-            .then(|| client.try_receive())
-            .flatten()
-            .map(|r| vec![result(&r)]);
-    }
-    let mut bytes = encoded(&["MULTI"]);
-    commands.iter().for_each(|command| bytes.extend(encoded(&words(command))));
-    bytes.extend(encoded(&["EXEC"]));
-    std::io::Write::write_all(&mut client.stream, &bytes).ok()?;
-    for _ in 0..=commands.len() {
-        client.try_receive()?;
-    }
-    match client.try_receive()? {
-        Frame::Array(frames) => Some(frames.iter().map(result).collect()),
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Calls until the server has gone.
-fn work(socket: &Path, history: &History, mut work: Work, name: u64) {
-    let Ok(stream) = std::os::unix::net::UnixStream::connect(socket) else { return };
-    let mut client = Client::of(stream);
-    loop {
-        let commands = work.next_call();
-        let open = history.call(name, &commands);
-        let Some(results) = call(&mut client, &commands) else { return };
-        history.returned(open, now(), &results);
-    }
 }
 
 fn judged(directory: &Path, kills: u64) {

@@ -7,6 +7,7 @@
 //! [`Work`] draws what clients call.
 
 mod judge;
+pub mod resp;
 mod work;
 
 use std::fs::{File, OpenOptions};

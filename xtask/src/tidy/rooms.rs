@@ -44,7 +44,7 @@ pub const TABLE: [(&str, Use); 35] = [
     ("capi-heap", Use::Rooms(&["pheap", "os", "pages"])),
     ("capi-durable", Use::Tool(&["spandrel", "durable", "capture", "pheap", "pmem", "os", "pages"])),
     ("adapter",  Use::Tool(&[])),
-    ("capi-program", Use::Tool(&["adapter", "capi-durable", "spandrel", "durable", "capture", "pheap", "pmem", "sync", "os"])),
+    ("capi-program", Use::Tool(&["adapter", "capi-durable", "spandrel", "durable", "capture", "pheap", "pmem", "sync", "os", "pages"])),
     ("sim",      Use::Tool(&["pageheap", "pages"])),
     ("report",   Use::Tool(&["pages"])),
     ("trace",    Use::Tool(&["sim", "recorder", "pages"])),

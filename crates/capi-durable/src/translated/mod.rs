@@ -37,8 +37,6 @@ pub unsafe fn begin(arena: &Arena) -> Result<(), Failure> {
 pub struct More {
     /// Functions that are native.
     pub native: Vec<usize>,
-    /// Functions all of whose allocations are the process's.
-    pub process: Vec<usize>,
     /// Code that allocates for the process. The first call counts.
     pub code: Vec<Range<usize>>,
     /// Code that lies in no file.
@@ -58,9 +56,8 @@ pub unsafe fn begin_with(arena: &Arena, more: More) -> Result<(), Failure> {
     // SAFETY: promised by the caller.
     unsafe { program::check(arena, is_translated)? };
     if is_translated {
-        let functions::Functions { mut native, replaced, mut remembered } = functions::all();
+        let functions::Functions { mut native, replaced, remembered } = functions::all();
         native.extend(more.native);
-        remembered.extend(owner::of_process(&more.process));
         owner::add_code(more.code);
         // SAFETY: promised by the caller.
         unsafe {

@@ -239,11 +239,6 @@ pub fn prepare() -> Vec<(usize, u32)> {
     functions
 }
 
-/// Functions, with what their calls are remembered with: all that is allocated within them is the process's.
-pub fn of_process(functions: &[usize]) -> impl Iterator<Item = (usize, u32)> {
-    functions.iter().map(|function| (*function, Kind::Process as u32))
-}
-
 /// Code of the program that allocates for the process.
 static CODE: OnceLock<Vec<Range<usize>>> = OnceLock::new();
 

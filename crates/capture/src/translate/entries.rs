@@ -113,6 +113,24 @@ impl Entries {
                         stub.jump(target)?;
                         return Some(decoded.len);
                     }
+                    // The return address lies here then, which unwinds nowhere: what is called must not.
+                    Flow::Call(target) => {
+                        let [a, b, c, d] = stub.distance(JUMP_BYTES, target)?;
+                        stub.put(&[0xe8, a, b, c, d]);
+                        return Some(decoded.len);
+                    }
+                    Flow::Branch { to, is_short: false } => {
+                        let condition = match known {
+                            [short @ 0x70..=0x7f, ..] => short & 0xf,
+                            [0x0f, long @ 0x80..=0x8f, ..] => long & 0xf,
+                            _ => return None,
+                        };
+                        // Not to what is moved itself.
+                        let is_out = to.wrapping_sub(function as u64) >= LONGEST as u64;
+                        let [a, b, c, d] = stub.distance(JUMP_BYTES + 1, to).filter(|_| is_out)?;
+                        stub.put(&[0x0f, 0x80 | condition, a, b, c, d]);
+                        return Some(decoded.len);
+                    }
                     _ => return None,
                 }
                 if let Some((offset, target)) = decoded.relative {
@@ -194,7 +212,24 @@ mod tests {
         "test edi, edi",
         "jz 1f",
         "inc edi",
+        "lea edi, [edi + edi + 0]",
+        "lea edi, [edi + edi + 0]",
+        "lea edi, [edi + edi + 0]",
         "1: mov eax, edi",
+        "ret",
+        ".balign 16",
+        "spandrel_test_loop:",
+        "test edi, edi",
+        "jz spandrel_test_loop",
+        "mov eax, edi",
+        "ret",
+        ".balign 16",
+        "spandrel_test_caller:",
+        "push rdi",
+        ".byte 0xe8",
+        ".long spandrel_test_sum - . - 4",
+        "pop rdi",
+        "add rax, rdi",
         "ret",
         "spandrel_test_tail:",
         "xor esi, esi",
@@ -214,6 +249,8 @@ mod tests {
         fn spandrel_test_sum(a: usize, b: usize) -> usize;
         fn spandrel_test_short() -> usize;
         fn spandrel_test_branch(a: u32) -> u32;
+        fn spandrel_test_loop(a: u32) -> u32;
+        fn spandrel_test_caller(a: usize, b: usize) -> usize;
         fn spandrel_test_tail(a: usize, b: usize) -> usize;
         fn spandrel_test_other();
     }
@@ -226,6 +263,10 @@ mod tests {
         // SAFETY: functions of this file that no other test runs.
         unsafe {
             assert_eq!((spandrel_test_sum(3, 4), spandrel_test_tail(3, 4)), (1007, 1003));
+            let caller = at(spandrel_test_caller as *const ());
+            let original = entries.redirect(caller, 0, other).unwrap();
+            let original: extern "C" fn(usize, usize) -> usize = core::mem::transmute(original);
+            assert_eq!((spandrel_test_caller(3, 4), original(3, 4)), (11, 1010));
             let tail = at(spandrel_test_tail as *const ());
             let original = entries.redirect(tail, 7, other).unwrap();
             assert_eq!(spandrel_test_tail(3, 4), 18);
@@ -239,8 +280,12 @@ mod tests {
             assert!(entries.addresses().contains(&(original as usize)));
             let refused = entries.redirect(at(spandrel_test_short as *const ()), 1, other);
             assert_eq!((refused, spandrel_test_short()), (Err(Fixed::Instruction(2)), 0));
-            let refused = entries.redirect(at(spandrel_test_branch as *const ()), 1, other);
-            assert_eq!((refused, spandrel_test_branch(7)), (Err(Fixed::Instruction(2)), 8));
+            let branch = at(spandrel_test_branch as *const ());
+            let original = entries.redirect(branch, 0, other).unwrap();
+            let original: extern "C" fn(u32) -> u32 = core::mem::transmute(original);
+            assert_eq!((original(0), original(7)), (0, 64));
+            let refused = entries.redirect(at(spandrel_test_loop as *const ()), 1, other);
+            assert_eq!((refused, spandrel_test_loop(7)), (Err(Fixed::Instruction(2)), 7));
         }
     }
 }

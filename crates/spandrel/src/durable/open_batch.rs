@@ -69,7 +69,9 @@ impl<'d, S: Send + Sync> OpenBatch<'d, S> {
     ///
     /// # Errors
     /// Those of [`Durable::write`]: nothing is accepted any more.
-    pub fn commit(self) -> Result<(), Error> {
+    ///
+    /// `see` is called with each run of bytes that it has stored.
+    pub fn commit(self, see: &mut dyn FnMut(*const u8, usize)) -> Result<(), Error> {
         let Self { db, commands, whole, signals, _alone: alone } = self;
         let arena = db.arena();
         // SAFETY: this thread is alone.
@@ -84,6 +86,9 @@ impl<'d, S: Send + Sync> OpenBatch<'d, S> {
                 ended => ended.map(drop),
             }
         };
+        if ended.is_ok() {
+            log.engine().each_run(see);
+        }
         if let Some(plain) = db.plain() {
             plain.end_batch(false);
         }

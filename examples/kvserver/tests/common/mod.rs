@@ -2,14 +2,14 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use redis_protocol::resp2::decode::decode;
-pub use redis_protocol::resp2::types::OwnedFrame as Frame;
+#[allow(unused_imports, reason = "each test uses a part of it")]
+pub use spandrel_histories::resp::{Client, Frame, encoded, text};
 
 /// How long a server has to start, and to reply.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -108,97 +108,4 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// A client's connection.
-pub struct Client {
-    pub stream: UnixStream,
-    buffer: Vec<u8>,
-}
-
-impl Client {
-    pub fn new(socket: &Path) -> Self {
-        Self::of(UnixStream::connect(socket).unwrap())
-    }
-
-    pub fn of(stream: UnixStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self { stream, buffer: Vec::new() }
-    }
-
-    /// Sends a request. False: the server has gone.
-    pub fn send<W: AsRef<[u8]>>(&mut self, words: &[W]) -> bool {
-        self.stream.write_all(&encoded(words)).is_ok()
-    }
-
-    /// The next reply; `None`: the server has gone.
-    pub fn try_receive(&mut self) -> Option<Frame> {
-        loop {
-            if let Some((frame, taken)) = decode(&self.buffer).expect("a reply") {
-                self.buffer.drain(..taken);
-                return Some(frame);
-            }
-            let mut room = [0; 1 << 16];
-            match self.stream.read(&mut room) {
-                Ok(0) => return None,
-                Ok(count) => self.buffer.extend_from_slice(&room[..count]),
-                Err(why) if why.kind() == ErrorKind::Interrupted => {}
-                Err(why) if why.kind() == ErrorKind::ConnectionReset => return None,
-                Err(why) => panic!("no reply: {why}"),
-            }
-        }
-    }
-
-    pub fn receive(&mut self) -> Frame {
-        self.try_receive().expect("the server is there")
-    }
-
-    pub fn call<W: AsRef<[u8]>>(&mut self, words: &[W]) -> Frame {
-        assert!(self.send(words), "the server is there");
-        self.receive()
-    }
-
-    /// As [`Client::call`], with the words of a line.
-    pub fn line(&mut self, line: &str) -> Frame {
-        self.call(&line.split(' ').collect::<Vec<_>>())
-    }
-
-    /// The reply of a line that is an integer.
-    pub fn integer(&mut self, line: &str) -> i64 {
-        match self.line(line) {
-            Frame::Integer(number) => number,
-            other => panic!("{line}: {other:?}"),
-        }
-    }
-
-    /// The reply of a line as text.
-    pub fn text(&mut self, line: &str) -> String {
-        text(&self.line(line))
-    }
-}
-
-/// A reply as text: that of a string, or how it is written.
-pub fn text(frame: &Frame) -> String {
-    match frame {
-        Frame::SimpleString(bytes) | Frame::BulkString(bytes) => {
-            String::from_utf8_lossy(bytes).into_owned()
-        }
-        Frame::Error(text) => text.clone(),
-        Frame::Integer(number) => number.to_string(),
-        Frame::Null => "(nil)".to_owned(),
-        Frame::Array(frames) => {
-            format!("[{}]", frames.iter().map(text).collect::<Vec<_>>().join(" "))
-        }
-    }
-}
-
-/// A request as bytes.
-pub fn encoded<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        bytes.extend_from_slice(format!("${}\r\n", word.as_ref().len()).as_bytes());
-        bytes.extend_from_slice(word.as_ref());
-        bytes.extend_from_slice(b"\r\n");
-    }
-    bytes
 }

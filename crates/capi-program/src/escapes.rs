@@ -1,0 +1,59 @@
+//! Addresses of the process's own memory in the state: the next process has something else there.
+//!
+//! A word that is such an address is a pointer, or a number that looks like one: data of a client can be any number. So it is said once, and the program goes on.
+
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use spandrel_os::message::say;
+use spandrel_os::modules::Module;
+use spandrel_os::vm;
+use spandrel_pages::PAGE_BYTES;
+
+use crate::batch;
+
+/// Where a program without random addresses has its mappings: the last tebibyte of the address space. Its heap begins behind the program.
+const MAPPINGS: std::ops::Range<usize> = 0x7f00_0000_0000..0x7fff_ffff_f000;
+/// What its heap takes at most.
+const HEAP_BYTES: usize = 1 << 40;
+
+static HAS_SAID: AtomicBool = AtomicBool::new(false);
+
+fn program_end() -> usize {
+    static END: OnceLock<usize> = OnceLock::new();
+    *END.get_or_init(|| Module::program().map_or(usize::MAX, |program| program.addresses().end))
+}
+
+/// Looks at bytes that a batch has stored.
+pub fn look(at: *const u8, bytes: usize) {
+    let heap = program_end();
+    let from = (at as usize).next_multiple_of(size_of::<usize>());
+    let end = at as usize + bytes;
+    for place in (from..end.saturating_sub(size_of::<usize>() - 1)).step_by(size_of::<usize>()) {
+        // SAFETY: a word of the state.
+        let word = unsafe { (place as *const usize).read() };
+        let is_one = MAPPINGS.contains(&word) || word.wrapping_sub(heap) < HEAP_BYTES;
+        if is_one && !HAS_SAID.load(Relaxed) {
+            report(place, word);
+        }
+    }
+}
+
+/// Whether a place lies in an object that is not freed: what was there before is left in others.
+fn is_live(place: usize) -> bool {
+    let at = NonNull::new(place as *mut u8);
+    batch::arena().zip(at).is_some_and(|(arena, at)| arena.is_in_object(at))
+}
+
+#[cold]
+fn report(place: usize, word: usize) {
+    let page = (word & !(PAGE_BYTES - 1)) as *mut u8;
+    if Module::around(word).is_some() || !vm::is_mapped(page) || !is_live(place) {
+        return;
+    }
+    HAS_SAID.store(true, Relaxed);
+    say(format_args!(
+        "the state has at {place:#x} the address {word:#x}, which is memory of the process: if that is a pointer, the next process finds nothing there, and the adapter lacks a rule"
+    ));
+}

@@ -1,0 +1,298 @@
+//! `spandrel durable run`: Debian's unmodified Redis, whose data survive kills.
+
+mod commands;
+
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use spandrel_histories::resp::{Client, Frame, call, text, work};
+use spandrel_histories::{History, Work, judge, now};
+use spandrel_tests::Job;
+use spandrel_tests::heap::built;
+use spandrel_tests::job::Running;
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server, killed at the end of a test.
+struct Server {
+    running: Option<Running>,
+    socket: PathBuf,
+}
+
+/// Words of a server's command line, in a folder.
+fn redis(folder: &Path, socket: &Path) -> Vec<String> {
+    let mut words: Vec<String> =
+        ["redis-server", "--port", "0", "--save", "", "--unixsocket"].map(str::to_owned).to_vec();
+    words.push(socket.display().to_string());
+    words.extend(["--enable-debug-command", "yes", "--dir"].map(str::to_owned));
+    words.push(folder.display().to_string());
+    words
+}
+
+impl Server {
+    fn of(job: Job, socket: PathBuf) -> Self {
+        Self { running: Some(job.timeout(Duration::from_secs(600)).start()), socket }
+    }
+
+    /// One whose data survive, with more words on its command line.
+    fn durable_with(folder: &Path, more: &[&str]) -> Self {
+        let socket = folder.join("durable.sock");
+        let _ = std::fs::remove_file(&socket);
+        let job =
+            Job::new(built("spandrel")).args(["durable", "run", "--dir"]).arg(folder.join("state"));
+        Self::of(job.arg("--").args(redis(folder, &socket)).args(more), socket)
+    }
+
+    fn durable(folder: &Path) -> Self {
+        Self::durable_with(folder, &[])
+    }
+
+    /// One that keeps nothing.
+    fn plain(folder: &Path) -> Self {
+        let socket = folder.join("plain.sock");
+        let words = redis(folder, &socket);
+        Self::of(Job::new(&words[0]).args(&words[1..]), socket)
+    }
+
+    fn client(&self) -> Client {
+        let begun = Instant::now();
+        loop {
+            if let Ok(stream) = UnixStream::connect(&self.socket) {
+                return Client::of(stream);
+            }
+            let running = self.running.as_ref().unwrap();
+            let is_late = running.has_ended() || begun.elapsed() > PATIENCE;
+            assert!(
+                !is_late,
+                "it does not listen: {}{}",
+                running.stdout_so_far(),
+                running.stderr_so_far()
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// The reply to a command; what the server has said, if it has ended by itself.
+    fn ask(&mut self, client: &mut Client, command: &[String]) -> Frame {
+        let reply = if client.send(command) { client.try_receive() } else { None };
+        reply.unwrap_or_else(|| {
+            let said = self
+                .running
+                .take()
+                .map(|running| running.wait())
+                .map(|done| done.err() + &done.out());
+            panic!("{command:?}: {}", said.unwrap_or_default())
+        })
+    }
+
+    fn kill(&mut self) {
+        if let Some(running) = self.running.take() {
+            // SAFETY: the number of a process that was started here.
+            unsafe { libc::kill(running.pid() as i32, libc::SIGKILL) };
+            let done = running.wait();
+            assert_eq!(done.signal, Some(libc::SIGKILL), "{done}");
+            assert_eq!(done.err(), "", "nothing is to be said");
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            // SAFETY: as above.
+            unsafe { libc::kill(running.pid() as i32, libc::SIGKILL) };
+            running.wait();
+        }
+    }
+}
+
+fn places() -> [TempDir; 2] {
+    [tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap()]
+}
+
+/// `SPANDREL_SOAK` says how often servers are killed, or how many commands are sent times a thousand.
+fn soak(usual: u64) -> u64 {
+    std::env::var("SPANDREL_SOAK").map_or(usual, |number| number.parse().unwrap())
+}
+
+/// Random commands of all types, beside a server that keeps nothing: the same replies, and the same data after each kill.
+#[test]
+fn random_commands_have_the_same_effects_across_kills() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let plain = Server::plain(place.path());
+    let mut theirs = plain.client();
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut entry = 0;
+    for _ in 0..soak(20) {
+        let mut server = Server::durable(place.path());
+        let mut ours = server.client();
+        let digest = server.ask(&mut ours, &["DEBUG".into(), "DIGEST".into()]);
+        assert_eq!(digest, theirs.line("DEBUG DIGEST"), "seed {seed}, before command {entry}");
+        for _ in 0..1000 {
+            entry += 1;
+            let command = commands::random(&mut random, entry);
+            let a = server.ask(&mut ours, &command);
+            let b = theirs.call(&command);
+            let is_unordered = ["SMEMBERS", "HGETALL"].contains(&command[0].as_str());
+            assert!(
+                is_unordered || a == b,
+                "seed {seed}, command {entry}, {command:?}: {a:?} {b:?}"
+            );
+        }
+        server.kill();
+    }
+    let server = Server::durable(place.path());
+    let digests = [&mut server.client(), &mut theirs].map(|client| client.line("DEBUG DIGEST"));
+    assert_eq!(digests[0], digests[1], "seed {seed}, at the end");
+}
+
+/// Clients that wait, watch and subscribe are there when the server is killed: nothing of them is left.
+#[test]
+fn clients_that_wait_leave_nothing() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    for round in 0..10 {
+        let mut server = Server::durable(place.path());
+        let mut client = server.client();
+        assert_eq!(client.integer("LLEN done"), round, "each push was acknowledged");
+        assert_eq!(client.integer("LLEN queue"), 0, "the waiting client has had it");
+        let (mut waits, mut takes, mut watches, mut hears) =
+            (server.client(), server.client(), server.client(), server.client());
+        assert!(waits.send(&["BLPOP", "never", "0"]));
+        assert!(takes.send(&["BLMOVE", "queue", "done", "LEFT", "RIGHT", "0"]));
+        assert_eq!(watches.text("WATCH queue"), "OK");
+        assert!(hears.send(&["SUBSCRIBE", "news"]));
+        hears.receive();
+        while !client.text("CLIENT LIST").contains("cmd=blmove") {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(client.integer("RPUSH queue job"), 1);
+        assert_eq!(text(&takes.receive()), "job");
+        assert_eq!(client.integer("PUBLISH news x"), 1);
+        assert_eq!(watches.text("MULTI"), "OK");
+        assert_eq!(watches.text("SET a 1"), "QUEUED");
+        assert_eq!(watches.line("EXEC"), Frame::Null, "the watched list has changed");
+        server.kill();
+    }
+}
+
+/// Kills a server under clients that change the same keys, also while it starts: an order of all calls explains what they were told.
+fn is_linearizable(folder: &Path, kills: u64) {
+    let path = folder.join("history");
+    let history = History::open(&path);
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    for round in 0..kills {
+        let mut server = Server::durable(folder);
+        if random.u8(..4) == 0 {
+            // In the middle of its start.
+            std::thread::sleep(Duration::from_millis(random.u64(..300)));
+            server.kill();
+            history.crash();
+            continue;
+        }
+        drop(server.client());
+        let socket = server.socket.clone();
+        std::thread::scope(|scope| {
+            for name in 0..4 {
+                let (socket, history) = (&socket, &history);
+                scope.spawn(move || work(socket, history, Work::new(seed, name, round), name));
+            }
+            std::thread::sleep(Duration::from_micros(random.u64(5_000..200_000)));
+            server.kill();
+        });
+        history.crash();
+    }
+    let server = Server::durable(folder);
+    let mut client = server.client();
+    for command in Work::reads_of_all(kills) {
+        let commands = [command];
+        let open = history.call(0, &commands);
+        let results = call(&mut client, &commands).unwrap();
+        history.returned(open, now(), &results);
+    }
+    let figures = judge(&path).expect_linearizable();
+    println!("{kills} kills: {figures}");
+    let calls = figures.split("linearizable: ").nth(1).and_then(|rest| rest.split(' ').next());
+    assert!(calls.unwrap().parse::<u64>().unwrap() > kills * 10, "{figures}");
+}
+
+#[test]
+fn kills_leave_histories_that_are_linearizable() {
+    for place in places() {
+        is_linearizable(place.path(), soak(25));
+    }
+}
+
+/// Data on the disk are taken in once, and the server's own files are as before.
+#[test]
+fn data_on_the_disk_are_taken_in() {
+    let place = tempfile::tempdir().unwrap();
+    let digest = {
+        let server = Server::plain(place.path());
+        let mut client = server.client();
+        for number in 0..5000 {
+            client.call(&["SET", &format!("key{number}"), &format!("value{number}")]);
+        }
+        client.line("RPUSH list a b c");
+        assert_eq!(client.text("SAVE"), "OK");
+        client.text("DEBUG DIGEST")
+    };
+    let mut server = Server::durable(place.path());
+    assert_eq!(server.client().text("DEBUG DIGEST"), digest);
+    server.client().line("SET key1 other");
+    server.kill();
+    let server = Server::durable(place.path());
+    let mut client = server.client();
+    assert_eq!((client.text("GET key1"), client.integer("DBSIZE")), ("other".into(), 5001));
+    assert_eq!(client.text("BGSAVE"), "Background saving started");
+    let begun = Instant::now();
+    while client.text("INFO persistence").contains("rdb_bgsave_in_progress:1") {
+        assert!(begun.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(client.text("INFO persistence").contains("rdb_last_bgsave_status:ok"));
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_a_reason() {
+    let place = tempfile::tempdir().unwrap();
+    let says = |more: &[&str], words: &str| {
+        let mut server = Server::durable_with(place.path(), more);
+        let done = server.running.take().unwrap().wait();
+        assert!(done.code == Some(2) && done.err().contains(words), "{done}");
+    };
+    says(&["--cluster-enabled", "yes"], "remove cluster-enabled");
+    says(&["--io-threads", "4"], "remove io-threads");
+    let mut server = Server::durable(place.path());
+    server.client().line("SET a 1");
+    // Another one with the same state.
+    says(
+        &["--unixsocket", &place.path().join("other.sock").display().to_string()],
+        "a process has the state open",
+    );
+    server.kill();
+    says(&["--databases", "4"], "the program has 8 as it was started");
+    let run = |words: &[&str]| {
+        Job::new(built("spandrel"))
+            .args(["durable", "run", "--dir"])
+            .arg(place.path().join("state"))
+            .args(words)
+            .run()
+    };
+    let done = run(&["--", "true"]);
+    assert!(
+        done.code == Some(2)
+            && done.err().contains("there is no adapter for a program of that name"),
+        "{done}"
+    );
+    let done = run(&["--adapter", "redis", "--", "redis-cli"]);
+    assert!(done.code == Some(2) && done.err().contains("is for versions that say"), "{done}");
+    let mut server = Server::durable(place.path());
+    assert_eq!(server.client().text("GET a"), "1");
+    server.kill();
+}
