@@ -31,6 +31,8 @@ pub const NEXT_CALL: u32 = 1024 + STATE_BYTES as u32;
 pub const BRANCHES: u32 = 8192;
 /// Entries of that table, by the low bits of an address.
 pub const BRANCH_COUNT: usize = 1 << 16;
+/// Where the second places of indirect branches begin.
+pub const OTHERS: u32 = BRANCHES + (BRANCH_COUNT * size_of::<Branch>()) as u32;
 
 /// Bytes of the state that the processor saves, at most.
 pub const STATE_BYTES: usize = 4096;
@@ -63,6 +65,11 @@ pub struct Branch {
     pub minus: u64,
     /// Where it is translated.
     pub to: u64,
+}
+
+impl Branch {
+    /// Of no address: a program has no code at the last one.
+    const NONE: Self = Self { minus: 1, to: 0 };
 }
 
 /// See the head of this file.
@@ -103,6 +110,9 @@ pub struct Context {
     pub calls: RememberedCalls,
     _end: [u8; 3072 - size_of::<RememberedCalls>()],
     pub branches: [Branch; BRANCH_COUNT],
+    /// Those that others with the same low bits have taken the place of.
+    others: [Branch; BRANCH_COUNT],
+    has_others: bool,
 }
 
 const _: () = {
@@ -121,6 +131,7 @@ const _: () = {
     assert!(core::mem::offset_of!(Context, state) == 1024);
     assert!(core::mem::offset_of!(Context, calls) == NEXT_CALL as usize);
     assert!(core::mem::offset_of!(Context, branches) == BRANCHES as usize);
+    assert!(core::mem::offset_of!(Context, others) == OTHERS as usize);
 };
 
 // The state that the handler may change: x87, SSE, AVX and AVX-512. Nothing of it is used here.
@@ -317,8 +328,10 @@ impl Context {
 
     /// Forgets all translations for indirect branches, but for the end of what [`enter`] has called.
     pub fn clear_branches(&mut self) {
-        // Of no address: a program has no code at the last one.
-        self.branches.fill(Branch { minus: 1, to: 0 });
+        self.branches.fill(Branch::NONE);
+        if core::mem::take(&mut self.has_others) {
+            self.others.fill(Branch::NONE);
+        }
         self.set_branch(after(), end());
     }
 
@@ -334,8 +347,15 @@ impl Context {
 
     /// Names the translation of an address for indirect branches.
     pub fn set_branch(&mut self, from: u64, to: u64) {
-        if let Some(place) = self.branches.get_mut(from as usize % BRANCH_COUNT) {
-            *place = Branch { minus: from.wrapping_neg(), to };
+        let (index, branch) =
+            (from as usize % BRANCH_COUNT, Branch { minus: from.wrapping_neg(), to });
+        let places = (self.branches.get_mut(index), self.others.get_mut(index));
+        if let (Some(place), Some(other)) = places {
+            let before = core::mem::replace(place, branch);
+            if before.minus != branch.minus && before.minus != Branch::NONE.minus {
+                *other = before;
+                self.has_others = true;
+            }
         }
     }
 }

@@ -263,15 +263,16 @@ impl<'a> Emitter<'a> {
         at
     }
 
-    /// Pushes a value of 64 bits.
+    /// Pushes a value of 64 bits, by one store: a return address is read soon, as a whole, and a load that needs two stores waits until both have left the processor's buffer, with all before them.
     pub fn push(&mut self, value: u64) {
-        self.raw(&[0x68]);
-        self.word(value as u32);
-        // The upper half was extended by the sign.
-        if value != value as u32 as i32 as u64 {
-            self.raw(&[0xc7, 0x44, 0x24, 4]);
-            self.word((value >> 32) as u32);
+        if value == value as u32 as i32 as u64 {
+            // The upper half is extended by the sign.
+            self.raw(&[0x68]);
+            return self.word(value as u32);
         }
+        // push [rip + 2]; jmp behind the value
+        self.raw(&[0xff, 0x35, 2, 0, 0, 0, 0xeb, 8]);
+        self.raw(&value.to_le_bytes());
     }
 }
 

@@ -10,7 +10,7 @@ use core::mem::offset_of;
 
 use super::calls::RememberedCall;
 use super::context::{
-    ARGUMENT, BRANCHES, CALLOUT, DETAIL, LOG, MASK, NATIVE_RETURN, NATIVE_STACK, NEXT_CALL,
+    ARGUMENT, BRANCHES, CALLOUT, DETAIL, LOG, MASK, NATIVE_RETURN, NATIVE_STACK, NEXT_CALL, OTHERS,
     RAX_PLACE, RCX_PLACE, RDX_PLACE, REASON, Reason, STRING, TARGET,
 };
 use super::decode::{
@@ -140,23 +140,31 @@ pub fn lookup(code: &mut Emitter<'_>) {
         code.raw(&[0x65, 0x48, 0x8b, 0x04, 0xd5]);
         code.word(displacement);
     };
-    entry(code, BRANCHES);
-    // lea rcx, [rcx + rax]
-    code.raw(&[0x48, 0x8d, 0x0c, 0x01]);
-    let hit = code.jump_if_rcx_is_zero();
+    // The sum of the target and an entry's first word is zero if the entry is the target's.
+    let is_it = |code: &mut Emitter<'_>, displacement: u32| {
+        entry(code, displacement);
+        // lea rcx, [rcx + rax]
+        code.raw(&[0x48, 0x8d, 0x0c, 0x01]);
+        code.jump_if_rcx_is_zero()
+    };
     let restore = |code: &mut Emitter<'_>| {
         code.load(RAX, RAX_PLACE);
         code.load(RDX, RDX_PLACE);
         code.load(RCX, RCX_PLACE);
     };
+    let hit = is_it(code, BRANCHES);
+    code.load(RCX, TARGET);
+    let other_hit = is_it(code, OTHERS);
     restore(code);
     code.set_slot(REASON, Reason::Branch as u32);
     code.jump_to_slot(CALLOUT);
-    code.meet(hit);
-    entry(code, BRANCHES + 8);
-    code.save(TARGET, RAX);
-    restore(code);
-    code.jump_to_slot(TARGET);
+    for (hit, displacement) in [(hit, BRANCHES), (other_hit, OTHERS)] {
+        code.meet(hit);
+        entry(code, displacement + 8);
+        code.save(TARGET, RAX);
+        restore(code);
+        code.jump_to_slot(TARGET);
+    }
 }
 
 impl<D: Decode, S: Source> Rewriter<'_, D, S> {

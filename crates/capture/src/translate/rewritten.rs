@@ -67,6 +67,14 @@ impl Reader<'_> {
         let instruction = self.peek(0);
         assert!(!instruction.is_invalid(), "no code at {:#x} of {:02x?}", self.at, self.bytes);
         self.at += instruction.len();
+        // A value is pushed that lies behind the jump which follows.
+        if instruction.code() == Code::Push_rm64 && instruction.is_ip_rel_memory_operand() {
+            let jump = self.peek(0);
+            let behind = RUN + (self.at + jump.len()) as u64;
+            assert_eq!((jump.code(), jump.near_branch64()), (Code::Jmp_rel8_64, behind + 8));
+            assert_eq!(instruction.memory_displacement64(), behind);
+            self.at += jump.len() + 8;
+        }
         instruction
     }
 
