@@ -40,6 +40,12 @@ pub struct Adapter {
     /// Functions that return a number, and do nothing.
     #[serde(default)]
     pub returns: Vec<Returns>,
+    /// Functions in whose place others are called.
+    #[serde(default)]
+    pub instead: Vec<Instead>,
+    /// Functions that hand work to another thread.
+    #[serde(default)]
+    pub at_once: Vec<AtOnce>,
     /// Functions that return the number of bytes which the program uses.
     #[serde(default)]
     pub counts: Vec<Counts>,
@@ -208,6 +214,28 @@ pub struct Returns {
     pub value: u64,
 }
 
+/// A function in whose place another one is called, with the first argument and a text: the program says that it does not do what is not durable.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Instead {
+    /// Its name.
+    pub function: String,
+    /// The other one.
+    pub call: String,
+    /// The text.
+    pub text: String,
+}
+
+/// A function that hands work to another thread: in a command the work is done at once, as another thread's stores would be lost.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AtOnce {
+    /// Its name. Its first argument is a function that takes the address of an array.
+    pub function: String,
+    /// The argument that is the first one of the array, from 1 to 5.
+    pub array: usize,
+}
+
 /// A function that returns the number of bytes which the program uses: those of the state that was recovered are added.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -295,6 +323,7 @@ impl Adapter {
         let arguments = self.input.iter().map(|rule| (&rule.function, rule.argument));
         let arguments = arguments
             .chain(self.adopt.iter().map(|rule| (&rule.function, rule.argument)))
+            .chain(self.at_once.iter().map(|rule| (&rule.function, rule.array)))
             .chain(self.skip.iter().map(|rule| (&rule.function, rule.argument)));
         for (function, argument) in arguments {
             if argument >= ARGUMENTS {
@@ -339,6 +368,8 @@ impl Adapter {
             .chain(self.adopt.iter().map(|rule| rule.function.as_str()))
             .chain(self.skip.iter().map(|rule| rule.function.as_str()))
             .chain(self.returns.iter().map(|rule| rule.function.as_str()))
+            .chain(self.at_once.iter().map(|rule| rule.function.as_str()))
+            .chain(self.instead.iter().map(|rule| rule.function.as_str()))
             .chain(self.counts.iter().map(|rule| rule.function.as_str()))
             .chain(self.process.functions.iter().map(String::as_str))
     }

@@ -67,6 +67,7 @@ fn own<'a>() -> Option<&'a mut Own> {
 ///
 /// # Safety
 /// The function may be called with these arguments.
+#[inline(never)]
 pub unsafe fn command(hook: &Hook, arguments: &Arguments) -> Option<usize> {
     if !is_open() {
         return None;
@@ -124,10 +125,15 @@ impl Own {
 }
 
 /// Commits the batch, if the calling thread has one open and runs no command.
+#[inline]
 pub fn commit() {
-    if THREAD.load(Relaxed) != me() || current::is_inside() || !is_open() {
-        return;
+    if THREAD.load(Relaxed) == me() && !current::is_inside() && is_open() {
+        commit_open();
     }
+}
+
+#[inline(never)]
+fn commit_open() {
     let Some(own) = own() else { return };
     let Some(batch) = own.batch.take() else { return };
     memory::free_queued(batch.arena());

@@ -1,6 +1,7 @@
 //! Functions of the program whose entries lead here.
 
 use std::cell::UnsafeCell;
+use std::ffi::CString;
 
 use capi_durable::current;
 
@@ -24,6 +25,10 @@ pub enum Rule {
     Skip { argument: usize, value: usize },
     /// It does nothing.
     Returns(usize),
+    /// Another function is called, with the first argument and a text.
+    Instead { call: usize, text: CString },
+    /// Its first argument is called at once, with the address of an array that begins with this argument.
+    AtOnce(usize),
     /// It counts the program's bytes.
     Counts,
     /// What it allocates is the process's.
@@ -138,7 +143,13 @@ unsafe extern "C" fn decide(call: *mut Call) -> usize {
             call.result = call.result.wrapping_add(batch::counted_before());
             DONE
         }
-        Rule::Adopt { .. } | Rule::Process if is_inside => WITHIN,
+        Rule::Adopt { .. } | Rule::AtOnce(_) | Rule::Process if is_inside => WITHIN,
+        Rule::Instead { call: other, text } => {
+            if let Some(place) = call.arguments.get_mut(1) {
+                *place = text.as_ptr() as usize;
+            }
+            *other
+        }
         Rule::Skip { argument, value } if !is_inside => {
             let at = call.arguments.get(*argument).copied().unwrap_or(0);
             if is_of_state(at) {
@@ -228,6 +239,12 @@ unsafe extern "C" fn part(call: *mut Call) -> usize {
                 owe(object, *release);
             }
             hook.original
+        }
+        Rule::AtOnce(first) => {
+            let array = call.arguments.get(*first..).unwrap_or(&[]).as_ptr() as usize;
+            // SAFETY: the adapter says that the first argument is such a function.
+            call.result = unsafe { run(call.arguments[0], &[array, 0, 0, 0, 0, 0]) };
+            DONE
         }
         Rule::Process => {
             let _outside = current::Outside::enter();

@@ -26,6 +26,7 @@ mod load;
 mod memory;
 mod outputs;
 mod point;
+mod references;
 mod roots;
 mod values;
 

@@ -1,6 +1,6 @@
 //! The library is loaded: the adapter is read, and entries of functions lead here from then on.
 
-use std::ffi::{CStr, OsString};
+use std::ffi::{CStr, CString, OsString};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -9,7 +9,7 @@ use spandrel_capture::translate::{Entries, Fixed};
 
 use crate::hooks::{Hook, Rule, enter};
 use crate::values::{Found, Test, symbol};
-use crate::{hooks, memory, refuse};
+use crate::{hooks, memory, references, refuse};
 
 /// The directory of the state.
 pub const DIRECTORY: &CStr = c"SPANDREL_DURABLE_PROGRAM";
@@ -115,6 +115,14 @@ fn prepare(directory: PathBuf, adapter: &Adapter) -> Result<Loaded, String> {
     for returns in &adapter.returns {
         rules.push((&returns.function, Rule::Returns(returns.value as usize)));
     }
+    for at_once in &adapter.at_once {
+        rules.push((&at_once.function, Rule::AtOnce(at_once.array)));
+    }
+    for instead in &adapter.instead {
+        let text = CString::new(instead.text.as_str())
+            .map_err(|_| format!("{}: its text has a zero", instead.function))?;
+        rules.push((&instead.function, Rule::Instead { call: symbol(&instead.call)?, text }));
+    }
     for counts in &adapter.counts {
         rules.push((&counts.function, Rule::Counts));
     }
@@ -134,6 +142,13 @@ fn prepare(directory: PathBuf, adapter: &Adapter) -> Result<Loaded, String> {
     let require = require.collect::<Result<Vec<_>, String>>()?;
     let process_code = adapter.process.code.iter().map(code_of);
     let process_code = process_code.collect::<Result<Vec<_>, String>>()?;
+    let functions = rules.iter().map(|(name, _)| Ok((symbol(name)?, *name)));
+    let functions = functions.collect::<Result<Vec<_>, String>>()?;
+    if let Some(name) = references::missing(&functions) {
+        return Err(format!(
+            "{name}: nothing in the program leads to it: the compiler has made it a part of the functions that call it. Name these in its place"
+        ));
+    }
     // All that can be wrong was found: from here on the program is changed.
     let mut entries = Entries::default();
     let mut hooks = Vec::new();

@@ -28,6 +28,8 @@ fn mixed(number: u64) -> u64 {
 ///
 /// # Safety
 /// As many bytes lie there, and may be written to.
+#[cold]
+#[inline(never)]
 pub unsafe fn give_input(at: usize, bytes: usize) {
     let Some(program) = program() else { return };
     let identity = Paths::new(program.directory.as_os_str().as_bytes())
@@ -64,6 +66,8 @@ fn missing(program: &Loaded) -> Option<&str> {
 ///
 /// # Safety
 /// The program has called the function with these arguments.
+#[cold]
+#[inline(never)]
 pub unsafe fn reached(hook: &Hook, arguments: &Arguments) -> usize {
     let Some(program) = program() else { return 0 };
     let directory = program.directory.display();

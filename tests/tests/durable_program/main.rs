@@ -38,10 +38,14 @@ impl Server {
 
     /// One whose data survive, with more words on its command line.
     fn durable_with(folder: &Path, more: &[&str]) -> Self {
+        Self::durable_by(Job::new(built("spandrel")), folder, more)
+    }
+
+    /// Started by a command that is given what it starts.
+    fn durable_by(job: Job, folder: &Path, more: &[&str]) -> Self {
         let socket = folder.join("durable.sock");
         let _ = std::fs::remove_file(&socket);
-        let job =
-            Job::new(built("spandrel")).args(["durable", "run", "--dir"]).arg(folder.join("state"));
+        let job = job.args(["durable", "run", "--dir"]).arg(folder.join("state"));
         Self::of(job.arg("--").args(redis(folder, &socket)).args(more), socket)
     }
 
@@ -150,6 +154,30 @@ fn random_commands_have_the_same_effects_across_kills() {
     assert_eq!(digests[0], digests[1], "seed {seed}, at the end");
 }
 
+/// All that changes in the state is noted, whatever changes it: commands, expiry, eviction, tables that grow and shrink.
+#[test]
+fn nothing_is_missed() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let spandrel = built("spandrel");
+    let job = Job::new(&spandrel).args(["durable", "verify", "--"]).arg(&spandrel);
+    let limit = ["--maxmemory", "6mb", "--maxmemory-policy", "allkeys-random"];
+    let mut server = Server::durable_by(job, place.path(), &limit);
+    let mut client = server.client();
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    for entry in 1..4000 {
+        server.ask(&mut client, &commands::random(&mut random, entry));
+        if entry % 4 == 0 {
+            let key = format!("short{entry}");
+            server.ask(&mut client, &["SET", &key, "value", "PX", "30"].map(str::to_owned));
+        }
+    }
+    client.send(&["SHUTDOWN", "NOSAVE"]);
+    let done = server.running.take().unwrap().wait();
+    assert!(done.ok() && done.out().contains("all of it was noted"), "seed {seed}: {done}");
+}
+
 /// Clients that wait, watch and subscribe are there when the server is killed: nothing of them is left.
 #[test]
 fn clients_that_wait_leave_nothing() {
@@ -228,6 +256,71 @@ fn kills_leave_histories_that_are_linearizable() {
     }
 }
 
+/// Keys that expire or are evicted are gone in the next process too, and what it counts goes on.
+#[test]
+fn keys_that_are_gone_stay_gone() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let limit = ["--maxmemory", "20mb", "--maxmemory-policy", "allkeys-lru"];
+    let used = |client: &mut Client| {
+        let info = client.text("INFO memory");
+        let line = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
+        line.unwrap().parse::<usize>().unwrap()
+    };
+    let mut server = Server::durable_with(place.path(), &limit);
+    let mut client = server.client();
+    for number in 0..200 {
+        client.call(&["SET", &format!("short{number}"), "x", "PX", "50"]);
+    }
+    client.line("SET stays 1 EX 100000");
+    std::thread::sleep(Duration::from_millis(100));
+    // By a look, and by the server's own cycle.
+    assert_eq!(client.line("GET short7"), Frame::Null);
+    let begun = Instant::now();
+    while client.integer("DBSIZE") > 1 {
+        assert!(begun.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    server.kill();
+    let mut server = Server::durable_with(place.path(), &limit);
+    let mut client = server.client();
+    assert_eq!((client.integer("DBSIZE"), client.text("GET stays")), (1, "1".into()));
+    for number in 0..40_000 {
+        client.call(&["SET", &format!("key{number}"), &"v".repeat(1000)]);
+    }
+    let (keys, bytes) = (client.integer("DBSIZE"), used(&mut client));
+    assert!(keys < 20_000 && bytes > 15 << 20, "{keys} keys, {bytes} bytes");
+    let digest = client.text("DEBUG DIGEST");
+    server.kill();
+    let server = Server::durable_with(place.path(), &limit);
+    let mut client = server.client();
+    assert_eq!(client.text("DEBUG DIGEST"), digest);
+    let now = used(&mut client);
+    assert!(now.abs_diff(bytes) < 2 << 20, "{bytes} bytes were used, and now {now}");
+    client.call(&["SET", "more", &"v".repeat(1000)]);
+    assert!(client.integer("DBSIZE") > keys - 1000, "no more are evicted than before");
+}
+
+/// A server that ends in order, and one that the system ends.
+#[test]
+fn data_are_there_after_an_end_in_order() {
+    let place = tempfile::tempdir().unwrap();
+    for (round, way) in ["SHUTDOWN NOSAVE", "SHUTDOWN SAVE", "SIGTERM"].into_iter().enumerate() {
+        let mut server = Server::durable(place.path());
+        let mut client = server.client();
+        assert_eq!(client.integer("LLEN ends"), round as i64);
+        client.call(&["RPUSH", "ends", way]);
+        if way == "SIGTERM" {
+            // SAFETY: the number of a process that was started here.
+            unsafe { libc::kill(server.running.as_ref().unwrap().pid() as i32, libc::SIGTERM) };
+        } else {
+            client.send(&way.split(' ').collect::<Vec<_>>());
+        }
+        server.running.take().unwrap().wait().expect_ok();
+    }
+    let server = Server::durable(place.path());
+    assert_eq!(server.client().integer("LLEN ends"), 3);
+}
+
 /// Data on the disk are taken in once, and the server's own files are as before.
 #[test]
 fn data_on_the_disk_are_taken_in() {
@@ -268,6 +361,20 @@ fn what_cannot_be_is_refused_with_a_reason() {
     };
     says(&["--cluster-enabled", "yes"], "remove cluster-enabled");
     says(&["--io-threads", "4"], "remove io-threads");
+    {
+        let server = Server::durable_with(place.path(), &["--enable-module-command", "yes"]);
+        let mut client = server.client();
+        let said = client.call(&[
+            "FUNCTION",
+            "LOAD",
+            "#!lua name=a\nredis.register_function('f', function() return 1 end)",
+        ]);
+        assert!(text(&said).contains("FUNCTION LOAD is not durable"), "{said:?}");
+        assert!(client.text("MODULE LOAD /tmp/x.so").contains("Error loading the extension"));
+        assert_eq!(client.text("MULTI"), "OK");
+        assert!(client.text("FUNCTION RESTORE x").contains("QUEUED"));
+        assert!(client.text("EXEC").contains("FUNCTION RESTORE is not durable"));
+    }
     let mut server = Server::durable(place.path());
     server.client().line("SET a 1");
     // Another one with the same state.

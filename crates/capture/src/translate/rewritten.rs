@@ -67,12 +67,13 @@ impl Reader<'_> {
         let instruction = self.peek(0);
         assert!(!instruction.is_invalid(), "no code at {:#x} of {:02x?}", self.at, self.bytes);
         self.at += instruction.len();
-        // A value is pushed that lies behind the jump which follows.
-        if instruction.code() == Code::Push_rm64 && instruction.is_ip_rel_memory_operand() {
-            let jump = self.peek(0);
-            let behind = RUN + (self.at + jump.len()) as u64;
-            assert_eq!((jump.code(), jump.near_branch64()), (Code::Jmp_rel8_64, behind + 8));
-            assert_eq!(instruction.memory_displacement64(), behind);
+        // A value is pushed that lies behind the jump which follows. The program's own such push has another address.
+        let (jump, values) = (self.peek(0), RUN + self.at as u64 + 2);
+        let is_value = instruction.code() == Code::Push_rm64
+            && instruction.is_ip_rel_memory_operand()
+            && instruction.memory_displacement64() == values;
+        if is_value {
+            assert_eq!((jump.code(), jump.near_branch64()), (Code::Jmp_rel8_64, values + 8));
             self.at += jump.len() + 8;
         }
         instruction
