@@ -11,6 +11,7 @@
 //! - `refusals`: what ends a command, in words.
 //! - `scatter`: what instructions write through a vector of addresses.
 //! - `signals`: those that wait meanwhile.
+//! - `stack`: the translator's own memory.
 //! - `system`: what system calls write.
 //! - `context`: the way into translated code and out of it.
 //! - `calls`: those of functions that are remembered.
@@ -31,6 +32,7 @@ mod rewrite;
 mod scatter;
 mod serial;
 mod signals;
+mod stack;
 mod system;
 mod tables;
 
@@ -52,6 +54,7 @@ use rewrite::{ATOMIC, Refusal, Rewriter, STACK, Window};
 use scatter::{Layout, Scatter};
 use serial::Seen;
 pub use signals::Held;
+use stack::{GUARD_BYTES, STACK_BYTES, open, open_guarded};
 use system::Call;
 use tables::Tables;
 
@@ -61,12 +64,8 @@ pub use entries::{Entries, Fixed};
 
 /// Bytes of the log of writes: its end is a multiple of this, and all of it lies before that.
 const LOG_BYTES: usize = 1 << 16;
-/// Bytes of the stack that the translator runs on: as many as a program's own has, as handlers of signals may run there. Pages that are not used take no memory.
-const STACK_BYTES: usize = 8 << 20;
 /// Bytes of a program's stack that are taken into account, at most.
 const MOST_STACK: u64 = 64 << 20;
-/// Bytes below the translator's that nothing may touch.
-const GUARD_BYTES: usize = 1 << 20;
 
 /// Figures of a translator.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -132,20 +131,6 @@ pub struct Translator<S> {
 
 /// Bytes of a context, in whole pages.
 const CONTEXT_BYTES: usize = size_of::<Context>();
-
-fn open(bytes: usize) -> Result<NonNull<u8>, Refused> {
-    let at = vm::reserve_small(bytes).ok_or(Refused::Memory)?;
-    // SAFETY: reserved by the call above.
-    if unsafe { vm::open(at.as_ptr(), bytes) } { Ok(at) } else { Err(Refused::Memory) }
-}
-
-/// The stack, behind bytes that cannot be used.
-fn open_guarded() -> Result<NonNull<u8>, Refused> {
-    let at = vm::reserve_small(GUARD_BYTES + STACK_BYTES).ok_or(Refused::Memory)?;
-    // SAFETY: reserved by the call above.
-    let is_open = unsafe { vm::open(at.as_ptr().add(GUARD_BYTES), STACK_BYTES) };
-    if is_open { Ok(at) } else { Err(Refused::Memory) }
-}
 
 impl<S: Sink> Translator<S> {
     /// One that notes writes to `bytes` bytes at `from`, and does not translate the functions of `native`, which return and do not unwind.

@@ -147,6 +147,45 @@ fn a_full_cache_begins_anew() {
 }
 
 /// Threads run what others have translated.
+core::arch::global_asm!(
+    // Their addresses have the same low 16 bits, by which indirect branches are looked up.
+    ".pushsection .text.spandrel_test_alike, \"ax\", @progbits",
+    ".balign 65536",
+    "spandrel_test_alike_one: lea rax, [rdi + 1]",
+    "ret",
+    ".balign 65536",
+    "spandrel_test_alike_two: lea rax, [rdi + 2]",
+    "ret",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn spandrel_test_alike_one(number: usize) -> usize;
+    fn spandrel_test_alike_two(number: usize) -> usize;
+}
+
+#[test]
+fn two_functions_with_alike_addresses_are_both_known() {
+    type Function = unsafe extern "C" fn(usize) -> usize;
+    let functions: [Function; 2] = [spandrel_test_alike_one, spandrel_test_alike_two];
+    let low = functions.map(|function| function as usize % (1 << 16));
+    assert_eq!(low[0], low[1]);
+    let mut oracle = Oracle::new(BLOCK);
+    let mut run = |times: usize| {
+        let before = oracle.translator.figures().calls_out;
+        let sum = oracle.run(|_| {
+            // SAFETY: functions of a number.
+            (0..times)
+                .fold(0, |sum, turn| unsafe { core::hint::black_box(functions)[turn % 2](sum) })
+        });
+        (sum, oracle.translator.figures().calls_out - before)
+    };
+    run(10);
+    let (few, many) = (run(10), run(1000));
+    assert_eq!((few.0, many.0), (15, 1500));
+    assert!(many.1 <= few.1 + 2, "{many:?}, and {few:?}");
+}
+
 #[test]
 fn threads_take_turns() {
     let oracle = std::sync::Mutex::new(Oracle::new(1 << 12));
