@@ -115,6 +115,7 @@ soak:
 	SPANDREL_SOAK=10000 cargo test --locked -p spandrel-kvserver --test histories -- --nocapture
 	SPANDREL_SOAK=2500 cargo test --locked -p spandrel-tests --test durable_abi -- --nocapture kills_leave
 	SPANDREL_SOAK=1 cargo test --locked -p spandrel-tests --test durable_faults -- --nocapture
+	SPANDREL_SOAK=1000 cargo test --locked -p spandrel-tests --test durable_program -- --nocapture --test-threads 1
 
 peers: setup-bench
 	$(MAKE) -C bench/peers

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use spandrel_tests::heap::Program;
+use spandrel_tests::job::Running;
 use spandrel_tests::snippets::{Snippet, shell_lines, snippets, texts};
 use spandrel_tests::subject::{release_dir, workspace};
 use spandrel_tests::{Job, installed};
@@ -139,6 +140,8 @@ impl Shell {
                 std::fs::read_to_string(workspace().join("Makefile")).expect("a Makefile");
             // The tests are a part of one, and what is measured is the other.
             assert!(makefile.contains(&format!("\n{target}: ")), "no target {target}");
+        } else if line.contains("durable run") {
+            self.survives(&line);
         } else if line.contains("redis-server") {
             self.serves(&line);
         } else {
@@ -146,25 +149,47 @@ impl Shell {
         }
     }
 
-    /// A server answers, and ends by a signal with its statistics.
-    fn serves(&self, line: &str) {
+    /// Starts a server, and waits until it answers: the server, and its socket.
+    fn started(&self, line: &str) -> (Running, String) {
         let socket = line.split("--unixsocket ").nth(1).and_then(|rest| rest.split(' ').next());
         let socket = socket.expect("a socket").to_owned();
         let running = self.job(&format!("exec {line}")).start();
         let begun = Instant::now();
-        let answers = || {
-            let ping = Command::new(installed("redis-cli")).args(["-s", &socket, "ping"]).output();
-            ping.is_ok_and(|done| done.stdout.starts_with(b"PONG"))
-        };
-        while !answers() {
+        while asked(&socket, &["ping"]) != "PONG" {
             assert!(begun.elapsed() < Duration::from_secs(60), "it does not answer");
             std::thread::sleep(Duration::from_millis(20));
         }
+        (running, socket)
+    }
+
+    /// A server is killed, and started again.
+    fn survives(&self, line: &str) {
+        for (before, after) in [("", "1"), ("1", "2")] {
+            let (running, socket) = self.started(line);
+            assert_eq!(asked(&socket, &["get", "key"]), before);
+            assert_eq!(asked(&socket, &["incr", "key"]), after);
+            // SAFETY: a number of a process that was started here.
+            unsafe { libc::kill(running.pid() as i32, libc::SIGKILL) };
+            running.wait();
+            // What a killed server leaves.
+            let _ = std::fs::remove_file(socket);
+        }
+    }
+
+    /// A server answers, and ends by a signal with its statistics.
+    fn serves(&self, line: &str) {
+        let (running, _) = self.started(line);
         // SAFETY: a number of a process that was started here.
         unsafe { libc::kill(running.pid() as i32, libc::SIGTERM) };
         let done = running.wait().expect_ok();
         assert!(done.err().contains("requests by size"), "{done}");
     }
+}
+
+/// What a server replies.
+fn asked(socket: &str, words: &[&str]) -> String {
+    let done = Command::new(installed("redis-cli")).args(["-s", socket]).args(words).output();
+    done.map_or_else(|_| String::new(), |done| String::from_utf8_lossy(&done.stdout).trim().into())
 }
 
 #[test]

@@ -63,12 +63,12 @@ fn own<'a>() -> Option<&'a mut Own> {
     unsafe { (*PLACE.0.get()).as_mut() }
 }
 
-/// Runs a function as a command: what it returns. `None`: it is none here, before the point and in a child.
+/// Runs a function as a command, `function` or the part of the program that it is: what it returns. `None`: it is none here, before the point and in a child.
 ///
 /// # Safety
 /// The function may be called with these arguments.
 #[inline(never)]
-pub unsafe fn command(hook: &Hook, arguments: &Arguments) -> Option<usize> {
+pub unsafe fn command(hook: &Hook, function: usize, arguments: &Arguments) -> Option<usize> {
     if !is_open() {
         return None;
     }
@@ -82,7 +82,7 @@ pub unsafe fn command(hook: &Hook, arguments: &Arguments) -> Option<usize> {
     batch.note_command();
     let (handle, arena) = (own.handle, own.arena);
     // SAFETY: the handle and the arena live as long as the process; the thread runs no command, and its batch.
-    unsafe { Some(run(handle, arena, hook.original, arguments)) }
+    unsafe { Some(run(handle, arena, function, arguments)) }
 }
 
 /// Runs a function as a command of the batch that the calling thread has begun.
@@ -103,19 +103,24 @@ pub unsafe fn run(
 }
 
 impl Own {
+    #[cold]
+    #[inline(never)]
+    fn begin(&mut self) {
+        // SAFETY: the client is this thread's alone, and the batch before has ended.
+        match unsafe { (*self.client).begin_batch() } {
+            Ok(batch) => {
+                memory::free_queued(batch.arena());
+                self.batch = Some(batch);
+            }
+            Err(why) => {
+                end(format_args!("no change of the state can be made durable any more: {why}"))
+            }
+        }
+    }
+
     fn batch(&mut self) -> &mut OpenBatch<'static, State> {
         if self.batch.is_none() {
-            // SAFETY: the client is this thread's alone, and the batch before has ended.
-            let begun = unsafe { (*self.client).begin_batch() };
-            match begun {
-                Ok(batch) => {
-                    memory::free_queued(batch.arena());
-                    self.batch = Some(batch);
-                }
-                Err(why) => {
-                    end(format_args!("no change of the state can be made durable any more: {why}"))
-                }
-            }
+            self.begin();
         }
         match &mut self.batch {
             Some(batch) => batch,

@@ -1,4 +1,4 @@
-//! Addresses of the process's own memory in the state: the next process has something else there.
+//! Addresses of the process's own memory in the state, or of a library: the next process has something else there.
 //!
 //! A word that is such an address is a pointer, or a number that looks like one: data of a client can be any number. So it is said once, and the program goes on.
 
@@ -49,11 +49,12 @@ fn is_live(place: usize) -> bool {
 #[cold]
 fn report(place: usize, word: usize) {
     let page = (word & !(PAGE_BYTES - 1)) as *mut u8;
-    if Module::around(word).is_some() || !vm::is_mapped(page) || !is_live(place) {
+    let is_programs = Module::program().is_some_and(|program| program.addresses().contains(&word));
+    if is_programs || !vm::is_mapped(page) || !is_live(place) {
         return;
     }
     HAS_SAID.store(true, Relaxed);
     say(format_args!(
-        "the state has at {place:#x} the address {word:#x}, which is memory of the process: if that is a pointer, the next process finds nothing there, and the adapter lacks a rule"
+        "the state has at {place:#x} the address {word:#x}, which is memory of the process or of a library: if that is a pointer, the next process finds something else there, and the adapter lacks a rule"
     ));
 }

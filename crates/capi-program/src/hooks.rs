@@ -39,6 +39,8 @@ pub enum Rule {
 pub struct Hook {
     pub name: String,
     pub rule: Rule,
+    /// Where the program calls it.
+    pub entry: usize,
     /// Where it can be called as it was.
     pub original: usize,
 }
@@ -168,20 +170,32 @@ unsafe extern "C" fn decide(call: *mut Call) -> usize {
         // SAFETY: the adapter is right about the program.
         Rule::Command(tests) if !is_inside && unsafe { is_command(tests, &call.arguments) } => {
             // SAFETY: as above.
-            match unsafe { batch::command(hook, &call.arguments) } {
-                Some(result) => {
-                    call.result = result;
-                    DONE
-                }
-                None => hook.original,
-            }
+            unsafe { command(hook, hook.original, call) }
         }
+        // What links an object into the state changes it, by whichever way the program has come there. By its entry: what lies outside is copied then.
+        // SAFETY: as above.
+        Rule::Adopt { .. } => unsafe { command(hook, hook.entry, call) },
         Rule::Point if !is_inside => {
             // SAFETY: as above; the program has reached the point.
             call.result = unsafe { point::reached(hook, &call.arguments) };
             DONE
         }
         _ => hook.original,
+    }
+}
+
+/// Runs a function as a command, if it is one here.
+///
+/// # Safety
+/// As for [`decide`].
+unsafe fn command(hook: &Hook, function: usize, call: &mut Call) -> usize {
+    // SAFETY: promised by the caller.
+    match unsafe { batch::command(hook, function, &call.arguments) } {
+        Some(result) => {
+            call.result = result;
+            DONE
+        }
+        None => hook.original,
     }
 }
 

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Invariants:
-//! - No byte leaves the process by the thread of commands, and it does not sleep, while its batch is not durable ([`outputs`]).
+//! - While its batch is not durable the thread of commands calls no function of the C library that sends, sleeps or forks ([`outputs`]).
 //! - Where a batch cannot be made durable the process ends: nothing of it was acknowledged.
 //! - An object of the state is freed within a batch only. What native code frees waits for one ([`memory`]).
 //! - One thread runs commands: that which has reached the point.

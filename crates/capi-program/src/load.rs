@@ -164,7 +164,7 @@ fn prepare(directory: PathBuf, adapter: &Adapter) -> Result<Loaded, String> {
                 "{name}: the system refuses to change the program's code; a security policy (SELinux: execmod) may forbid it"
             ),
         })?;
-        hooks.push(Hook { name: name.to_owned(), rule, original });
+        hooks.push(Hook { name: name.to_owned(), rule, entry: function, original });
     }
     let code = entries.addresses();
     Ok(Loaded { directory, hooks, roots, require, process_code, code })

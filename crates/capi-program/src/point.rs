@@ -1,6 +1,7 @@
 //! The program has reached the point: it has made all that it makes at its start, and has served nothing. The state is opened, and the program goes on with it.
 
 use std::os::unix::ffi::OsStrExt as _;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use capi_durable::failure::Failure;
 use capi_durable::handle;
@@ -51,6 +52,23 @@ pub unsafe fn give_input(at: usize, bytes: usize) {
     }
 }
 
+/// The program has called the function of the point.
+static IS_REACHED: AtomicBool = AtomicBool::new(false);
+
+/// Ends a program that waits for requests before the point: it would go on without its state.
+pub fn await_requests() {
+    if !IS_REACHED.load(Relaxed)
+        && let Some(program) = program()
+    {
+        let point = program.hooks.iter().find(|hook| matches!(hook.rule, Rule::Point));
+        refuse(format_args!(
+            "{}: the program waits for requests, and has not called {}: it has been started in a way that the adapter is not for",
+            program.directory.display(),
+            point.map_or("the function of the point", |hook| hook.name.as_str())
+        ));
+    }
+}
+
 /// What the program is to have, and has not.
 fn missing(program: &Loaded) -> Option<&str> {
     let none = [0; spandrel_adapter::ARGUMENTS];
@@ -70,6 +88,7 @@ fn missing(program: &Loaded) -> Option<&str> {
 #[inline(never)]
 pub unsafe fn reached(hook: &Hook, arguments: &Arguments) -> usize {
     let Some(program) = program() else { return 0 };
+    IS_REACHED.store(true, Relaxed);
     let directory = program.directory.display();
     if batch::is_open() {
         crate::end(format_args!("{}: the program has reached it twice", hook.name));
@@ -87,6 +106,8 @@ pub unsafe fn reached(hook: &Hook, arguments: &Arguments) -> usize {
             native: hooks::native().to_vec(),
             code: program.process_code.clone(),
             added: program.code.clone(),
+            leads_to_program: true,
+            is_never_undone: true,
         };
         // SAFETY: this thread runs the first batch of the state, and the arena lies behind an `Arc`; the program has reached the point.
         unsafe {

@@ -181,6 +181,15 @@ impl BatchNotes {
         translated.as_mut().map_or(Ok(()), |translated| translated.remember(functions))
     }
 
+    /// No batch is ever undone: what was needed for that is not kept.
+    ///
+    /// # Safety
+    /// As for [`BatchNotes::replace`].
+    pub unsafe fn never_undo(&self) {
+        // SAFETY: promised by the caller.
+        unsafe { *self.exact.get() = None };
+    }
+
     /// Has code be translated that lies in no module: that of the addresses from the first one up to the second one, which does not change. Where nothing is translated this does nothing.
     ///
     /// # Safety

@@ -246,7 +246,7 @@ fn is_linearizable(folder: &Path, kills: u64) {
     let figures = judge(&path).expect_linearizable();
     println!("{kills} kills: {figures}");
     let calls = figures.split("linearizable: ").nth(1).and_then(|rest| rest.split(' ').next());
-    assert!(calls.unwrap().parse::<u64>().unwrap() > kills * 10, "{figures}");
+    assert!(calls.unwrap().parse::<u64>().unwrap() > kills * 3, "{figures}");
 }
 
 #[test]
@@ -321,6 +321,36 @@ fn data_are_there_after_an_end_in_order() {
     assert_eq!(server.client().integer("LLEN ends"), 3);
 }
 
+/// Where no more can be made durable nothing more is acknowledged, and what was is there.
+#[test]
+fn a_full_disk_ends_the_process_before_a_reply() {
+    let place = tempfile::tempdir().unwrap();
+    // Files of 80 MiB at most, as a disk that is full: the log has its 64, the state does not.
+    let line = "trap '' XFSZ; exec prlimit --fsize=83886080 \"$0\" \"$@\"";
+    let job = Job::new("sh").args(["-c", line]).arg(built("spandrel"));
+    let mut server = Server::durable_by(job, place.path(), &[]);
+    let mut client = server.client();
+    let value = "v".repeat(1 << 20);
+    let mut acknowledged = 0;
+    while client.send(&["SET", &format!("key{acknowledged}"), &value]) {
+        match client.try_receive() {
+            Some(Frame::SimpleString(_)) => acknowledged += 1,
+            Some(other) => panic!("{other:?}"),
+            None => break,
+        }
+        assert!(acknowledged < 1000, "the limit is not met");
+    }
+    let done = server.running.take().unwrap().wait();
+    assert!(done.code == Some(1) && done.err().contains("cannot be made durable"), "{done}");
+    assert!(acknowledged > 20, "{acknowledged}");
+    let server = Server::durable(place.path());
+    let mut client = server.client();
+    let keys = client.integer("DBSIZE");
+    assert!((acknowledged..=acknowledged + 1).contains(&keys), "{keys} of {acknowledged}");
+    let last = format!("STRLEN key{}", acknowledged - 1);
+    assert_eq!(client.integer(&last), 1 << 20);
+}
+
 /// Data on the disk are taken in once, and the server's own files are as before.
 #[test]
 fn data_on_the_disk_are_taken_in() {
@@ -371,10 +401,25 @@ fn what_cannot_be_is_refused_with_a_reason() {
         ]);
         assert!(text(&said).contains("FUNCTION LOAD is not durable"), "{said:?}");
         assert!(client.text("MODULE LOAD /tmp/x.so").contains("Error loading the extension"));
+        assert!(client.text("DEBUG RESTART").contains("failed to restart"));
         assert_eq!(client.text("MULTI"), "OK");
         assert!(client.text("FUNCTION RESTORE x").contains("QUEUED"));
         assert!(client.text("EXEC").contains("FUNCTION RESTORE is not durable"));
     }
+    let run = |words: &[&str]| {
+        Job::new(built("spandrel"))
+            .args(["durable", "run", "--dir"])
+            .arg(place.path().join("state"))
+            .args(words)
+            .run()
+    };
+    let sentinel = place.path().join("sentinel.conf");
+    std::fs::write(&sentinel, "port 0\nunixsocket sentinel.sock\n").unwrap();
+    let done = run(&["--", "redis-server", &sentinel.display().to_string(), "--sentinel"]);
+    assert!(
+        done.code == Some(2) && done.err().contains("has not called loadDataFromDisk"),
+        "{done}"
+    );
     let mut server = Server::durable(place.path());
     server.client().line("SET a 1");
     // Another one with the same state.
@@ -384,13 +429,6 @@ fn what_cannot_be_is_refused_with_a_reason() {
     );
     server.kill();
     says(&["--databases", "4"], "the program has 8 as it was started");
-    let run = |words: &[&str]| {
-        Job::new(built("spandrel"))
-            .args(["durable", "run", "--dir"])
-            .arg(place.path().join("state"))
-            .args(words)
-            .run()
-    };
     let done = run(&["--", "true"]);
     assert!(
         done.code == Some(2)

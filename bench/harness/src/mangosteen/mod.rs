@@ -131,7 +131,7 @@ fn run(bench: &Bench, parts: &[&str], scale: f64, progress: &Progress) -> Sectio
     tables.extend(servers::tables(&on_servers));
     section.tables = tables.iter().map(Plain::text).collect();
     section.verdicts = outcomes.iter().flat_map(Outcome::verdicts).collect();
-    section.verdicts.extend(on_servers.iter().filter_map(servers::Outcome::verdict));
+    section.verdicts.extend(on_servers.iter().flat_map(servers::Outcome::verdicts));
     section.verdicts.extend(captures.iter().flat_map(capture::Outcome::verdicts));
     section.notes = outcomes.iter().flat_map(Outcome::failed).collect();
     section.notes.extend(captures.iter().flat_map(capture::Outcome::failed));

@@ -1,4 +1,4 @@
-//! Servers that speak Redis' protocol: `kvserver` on a durable state, and Redis with and without its log, under `redis-benchmark` and YCSB.
+//! Servers that speak Redis' protocol: `kvserver` on a durable state, Redis under `spandrel durable run`, and Redis with and without its log, under `redis-benchmark` and YCSB.
 
 use super::draw::{DISK, judge_times, middle, per_second};
 use super::list::Sizes;
@@ -22,6 +22,8 @@ use std::time::Duration;
 pub const NAME: &str = "servers";
 /// What tables call the server on a durable state.
 pub const STATE: &str = "kvserver";
+/// Redis under `spandrel durable run`.
+const UNMODIFIED: &str = "redis,\ndurable run";
 const VOLATILE: &str = "redis";
 const ALWAYS: &str = "redis,\nalways";
 /// Redis, and how often its log is synced.
@@ -108,7 +110,10 @@ impl Programs {
     /// The servers.
     pub fn servers() -> Vec<Contender> {
         let of = |name: &str| Contender { name: name.into(), ..Contender::system() };
-        let mut all = vec![Contender { role: Role::Ours, ..of(STATE) }];
+        let ours = [STATE, UNMODIFIED]
+            .into_iter()
+            .filter(|name| *name == STATE || places::beside("libspandrel_program.so").is_some());
+        let mut all: Vec<_> = ours.map(|name| Contender { role: Role::Ours, ..of(name) }).collect();
         all.extend(REDIS.map(|(name, _)| of(name)));
         all
     }
@@ -118,6 +123,14 @@ impl Programs {
             .map_err(|why| format!("{}: {why}", place.display()))?;
         let (name, mut command) = match REDIS.iter().find(|(name, _)| *name == server.name) {
             Some((_, words)) => ("redis-server", redis(directory.path(), words)),
+            None if server.name == UNMODIFIED => {
+                let own = std::env::current_exe().map_err(|why| format!("this command: {why}"))?;
+                let mut command = Command::new(own);
+                let program = redis(directory.path(), &["--appendonly", "no"]);
+                command.args(["durable", "run", "--dir"]).arg(directory.path().join("state"));
+                command.arg("--").arg(program.get_program()).args(program.get_args());
+                ("redis-server", command)
+            }
             None => {
                 let mut command = Command::new(&self.kvserver);
                 command.arg(directory.path().join("state"));
@@ -257,17 +270,24 @@ impl Outcome {
         format!("{}, {}", self.name(), self.medium)
     }
 
-    /// Target D1 on a disk: Redis that syncs its log for each write, and one that has no log.
-    pub fn verdict(&self) -> Option<Verdict> {
-        let Load::Plain { command: "set", clients, pipeline } = self.load else { return None };
-        let (other, most) = match (clients, pipeline) {
-            _ if self.medium != DISK => return None,
-            (1, 1) => (ALWAYS, 1.0 / 1.7),
-            (8, _) => (ALWAYS, 1.0 / 2.0),
-            _ => (VOLATILE, 1.0 / 0.8),
-        };
-        let what = format!("kvserver, time of {}: {}", self.title(), other.replace('\n', " "));
-        judge_times(("D1", what), self.of(STATE)?, self.of(other)?, most)
+    /// Target D1 on a disk: Redis that syncs its log for each write, and one that has no log; in memory the latter, of a server that is the same. Target D3: reads.
+    pub fn verdicts(&self) -> impl Iterator<Item = Verdict> {
+        let judged = [STATE, UNMODIFIED].map(|ours| {
+            let Load::Plain { command, clients, pipeline } = self.load else { return None };
+            let (target, other, most) = match (command, clients, pipeline) {
+                ("get", ..) if ours == UNMODIFIED => ("D3", VOLATILE, 1.02),
+                ("get", ..) => return None,
+                _ if self.medium != DISK && ours == UNMODIFIED => ("D1", VOLATILE, 1.0 / 0.9),
+                _ if self.medium != DISK => return None,
+                (_, 1, 1) => ("D1", ALWAYS, 1.0 / 1.7),
+                (_, 8, _) => ("D1", ALWAYS, 1.0 / 2.0),
+                _ => ("D1", VOLATILE, 1.0 / 0.8),
+            };
+            let words = [ours, &self.title(), other].map(|words| words.replace('\n', " "));
+            let what = format!("{}, time of {}: {}", words[0], words[1], words[2]);
+            judge_times((target, what), self.of(ours)?, self.of(other)?, most)
+        });
+        judged.into_iter().flatten()
     }
 
     /// What did not work.
@@ -277,9 +297,9 @@ impl Outcome {
         failed.map(|(who, why)| format!("{}, {}: {why}", who.replace('\n', " "), self.title()))
     }
 
-    /// Whether the server on a durable state does not work.
+    /// Whether a server of ours does not work.
     pub fn is_broken(&self) -> bool {
-        self.of(STATE).is_some_and(|series| series.failed.is_some())
+        [STATE, UNMODIFIED].iter().any(|ours| self.of(ours).is_some_and(|s| s.failed.is_some()))
     }
 
     /// Everything as JSON.
@@ -307,7 +327,14 @@ pub fn tables(outcomes: &[Outcome]) -> Vec<Plain> {
         let mut header =
             vec![format!("clients × pipeline, 1 kB:\nrequests/s, CPU of one, {medium}")];
         header.extend(names.iter().cloned());
-        header.extend(["× always".into(), "× redis".into()]);
+        let ratios = [STATE, UNMODIFIED].map(|ours| [ALWAYS, VOLATILE].map(|other| (ours, other)));
+        let ratios =
+            ratios.into_iter().flatten().filter(|(ours, _)| names.iter().any(|n| n == ours));
+        let ratios: Vec<_> = ratios.collect();
+        header.extend(ratios.iter().map(|(ours, other)| {
+            let last = |name: &str| name.rsplit('\n').next().unwrap_or_default().to_owned();
+            format!("{}\n× {}", last(ours), last(other))
+        }));
         let rows = outcomes.iter().filter(|outcome| outcome.medium == medium).map(|outcome| {
             let of = |name: &str, key| middle(outcome.of(name)?, key);
             let mut cells = vec![outcome.load.name()];
@@ -317,8 +344,8 @@ pub fn tables(outcomes: &[Outcome]) -> Vec<Plain> {
                     format!("{}\n{}", per_second(rate), time(cpu))
                 })
             }));
-            cells.extend([ALWAYS, VOLATILE].map(|other| {
-                let ratio = of(STATE, "rate").zip(of(other, "rate"));
+            cells.extend(ratios.iter().map(|(ours, other)| {
+                let ratio = of(ours, "rate").zip(of(other, "rate"));
                 ratio.map_or(table::NOTHING.into(), |(ours, other)| {
                     format!("{}×", digits(ours / other))
                 })
@@ -345,10 +372,19 @@ mod tests {
             Outcome { load: LOADS[load], medium, series: series.collect() }
         };
         let rates = [(STATE, 180.0), (ALWAYS, 100.0), (VOLATILE, 230.0)];
-        let met = |load| outcome(load, DISK, &rates).verdict().map(|verdict| verdict.met);
-        assert_eq!([met(0), met(1), met(3), met(4)], [Some(true), Some(false), Some(false), None]);
-        assert!(outcome(0, "tmpfs", &rates).verdict().is_none());
         let text = tables(&[outcome(2, DISK, &rates)])[0].text();
         assert!(text.contains("SET, 8 × 16") && text.contains("1.80×"), "{text}");
+        let all = |load, medium| outcome(load, medium, &rates).verdicts().collect::<Vec<_>>();
+        let met = |load| all(load, DISK).first().map(|verdict| verdict.met);
+        assert_eq!([met(0), met(1), met(3), met(4)], [Some(true), Some(false), Some(false), None]);
+        assert!(all(0, "tmpfs").is_empty());
+        // Redis itself is held against itself in memory, and its reads everywhere.
+        let rates = [(UNMODIFIED, 95.0), (ALWAYS, 40.0), (VOLATILE, 100.0)];
+        let met = |load, medium| {
+            let outcome = outcome(load, medium, &rates);
+            outcome.verdicts().map(|verdict| verdict.met).collect::<Vec<_>>()
+        };
+        let found = [met(0, "tmpfs"), met(1, DISK), met(4, DISK), met(3, DISK)];
+        assert_eq!(found, [vec![true], vec![true], vec![false], vec![true]]);
     }
 }

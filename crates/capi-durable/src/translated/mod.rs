@@ -18,6 +18,7 @@ use spandrel::durable::Arena;
 use crate::failure::Failure;
 
 pub use kept::{Kept, after, undone};
+use program::LeadsTo;
 pub use program::Name;
 
 /// Prepares an opened state for its commands, before the first one.
@@ -41,6 +42,10 @@ pub struct More {
     pub code: Vec<Range<usize>>,
     /// Code that lies in no file.
     pub added: Range<usize>,
+    /// The state leads into no library.
+    pub leads_to_program: bool,
+    /// No command is ever undone.
+    pub is_never_undone: bool,
 }
 
 /// As [`begin`], with more that is known.
@@ -53,8 +58,13 @@ pub struct More {
 pub unsafe fn begin_with(arena: &Arena, more: More) -> Result<(), Failure> {
     let memory = arena.medium();
     let is_translated = memory.notes().how().is_translated();
+    let leads = match is_translated {
+        true if more.leads_to_program => LeadsTo::Program,
+        true => LeadsTo::All,
+        false => LeadsTo::Known,
+    };
     // SAFETY: promised by the caller.
-    unsafe { program::check(arena, is_translated)? };
+    unsafe { program::check(arena, leads)? };
     if is_translated {
         let functions::Functions { mut native, replaced, remembered } = functions::all();
         native.extend(more.native);
@@ -65,6 +75,9 @@ pub unsafe fn begin_with(arena: &Arena, more: More) -> Result<(), Failure> {
             memory.notes().replace(&replaced)?;
             memory.notes().remember(&remembered)?;
             memory.notes().add_code(more.added);
+            if more.is_never_undone {
+                memory.notes().never_undo();
+            }
         }
     }
     Ok(())

@@ -135,22 +135,36 @@ unsafe fn remember(arena: &Arena, files: &[File]) -> Result<(), Failure> {
     Ok(arena.set_root(index, Some(object))?)
 }
 
-/// Checks that the process has what the state may lead into. A state of translated commands remembers the rest as well.
+/// Which files a state may lead into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LeadsTo {
+    /// Those that are known, and no others.
+    Known,
+    /// All that are loaded.
+    All,
+    /// The program's own: it may have other libraries each time.
+    Program,
+}
+
+/// Checks that the process has what the state may lead into.
 ///
 /// # Errors
 /// [`Failure::Addresses`], [`Failure::OtherBuild`], [`Failure::Moved`]; those of the heap.
 ///
 /// # Safety
 /// The calling thread runs a batch of the state.
-pub unsafe fn check(arena: &Arena, is_translated: bool) -> Result<(), Failure> {
+pub unsafe fn check(arena: &Arena, leads: LeadsTo) -> Result<(), Failure> {
     let object = memory(arena)?;
-    if object.is_none() && !is_translated {
+    if object.is_none() && leads == LeadsTo::Known {
         return Ok(());
     }
     if !fixed_addresses().0 {
         return Err(Failure::Addresses);
     }
-    let present = files();
+    let mut present = files();
+    if leads == LeadsTo::Program {
+        present.truncate(1);
+    }
     // SAFETY: the object is the state's.
     let mut known = object.map_or(Vec::new(), |object| unsafe { remembered(object) });
     for file in &known {
@@ -166,7 +180,7 @@ pub unsafe fn check(arena: &Arena, is_translated: bool) -> Result<(), Failure> {
     let before = known.len();
     let more: Vec<_> = present.iter().filter(|file| !known.contains(file)).collect();
     known.extend(more);
-    if is_translated && known.len() > before {
+    if leads != LeadsTo::Known && known.len() > before {
         // SAFETY: promised by the caller; nothing leads to the old object any more.
         unsafe {
             remember(arena, &known)?;
