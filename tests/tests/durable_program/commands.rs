@@ -50,6 +50,12 @@ fn words<const N: usize>(words: [&str; N]) -> Words {
     words.map(str::to_owned).to_vec()
 }
 
+/// Whether a command is one that reads.
+pub fn reads(command: &Words) -> bool {
+    let name = command.first().map_or("", String::as_str);
+    ["GET", "LRANGE", "HGETALL", "SMEMBERS", "ZRANGE", "XLEN", "PFCOUNT"].contains(&name)
+}
+
 /// A random command. `entry`: a number that is larger each time.
 pub fn random(random: &mut Rng, entry: u64) -> Words {
     let mut draw = Draw(random);

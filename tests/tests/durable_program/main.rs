@@ -167,7 +167,11 @@ fn nothing_is_missed() {
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     for entry in 1..4000 {
-        server.ask(&mut client, &commands::random(&mut random, entry));
+        let command = commands::random(&mut random, entry);
+        // Reads are native, and note the second of a value's last use.
+        if !commands::reads(&command) {
+            server.ask(&mut client, &command);
+        }
         if entry % 4 == 0 {
             let key = format!("short{entry}");
             server.ask(&mut client, &["SET", &key, "value", "PX", "30"].map(str::to_owned));
