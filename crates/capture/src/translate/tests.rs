@@ -146,7 +146,6 @@ fn a_full_cache_begins_anew() {
     assert!(oracle.translator.flushes > 8, "{}", oracle.translator.flushes);
 }
 
-/// Threads run what others have translated.
 core::arch::global_asm!(
     // Their addresses have the same low 16 bits, by which indirect branches are looked up.
     ".pushsection .text.spandrel_test_alike, \"ax\", @progbits",
@@ -186,6 +185,7 @@ fn two_functions_with_alike_addresses_are_both_known() {
     assert!(many.1 <= few.1 + 2, "{many:?}, and {few:?}");
 }
 
+/// Threads run what others have translated.
 #[test]
 fn threads_take_turns() {
     let oracle = std::sync::Mutex::new(Oracle::new(1 << 12));
