@@ -85,6 +85,26 @@ impl Roots {
         Ok(find(arena, &format!("{PREFIX}{}", first.rule.name))?.is_some())
     }
 
+    /// Of the words that `kept` finds or makes for each array, and for where its variables lie.
+    fn of(
+        arrays: &[Array],
+        kept: impl Fn(&Root, &[usize]) -> Result<Result<NonNull<usize>, String>, Failure>,
+    ) -> Result<Result<Self, String>, Failure> {
+        let mut roots = Self::default();
+        for array in arrays {
+            let at = match places(array) {
+                Ok(at) => at,
+                Err(why) => return Ok(Err(why)),
+            };
+            match kept(&array.rule, &at)? {
+                Ok(_) if array.rule.constant => {}
+                Ok(kept) => roots.words.push(Words { at, kept }),
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+        Ok(Ok(roots))
+    }
+
     /// Moves what the variables lead to into a new state.
     ///
     /// # Errors
@@ -96,33 +116,25 @@ impl Roots {
         arena: &Arena,
         arrays: &[Array],
     ) -> Result<Result<Self, String>, Failure> {
-        let mut roots = Self::default();
-        for array in arrays {
-            let at = match places(array) {
-                Ok(at) => at,
-                Err(why) => return Ok(Err(why)),
-            };
+        Self::of(arrays, |rule, at| {
             let kept = make(arena, (at.len() + 1) * size_of::<usize>())?;
             let words = kept.cast::<usize>();
             for (number, place) in at.iter().enumerate() {
-                let object = make(arena, array.rule.object_bytes)?;
+                let object = make(arena, rule.object_bytes)?;
                 // SAFETY: the adapter says that the variable leads to an object of as many bytes; the other one was made for them.
                 unsafe {
                     let place = *place as *mut usize;
                     let old = *place as *const u8;
-                    object.as_ptr().copy_from_nonoverlapping(old, array.rule.object_bytes);
+                    object.as_ptr().copy_from_nonoverlapping(old, rule.object_bytes);
                     place.write(object.as_ptr() as usize);
                     words.add(number + 1).write(object.as_ptr() as usize);
                 }
             }
             // SAFETY: as above.
             unsafe { words.write(at.len()) };
-            set(arena, &format!("{PREFIX}{}", array.rule.name), kept)?;
-            if !array.rule.constant {
-                roots.words.push(Words { at, kept: words });
-            }
-        }
-        Ok(Ok(roots))
+            set(arena, &format!("{PREFIX}{}", rule.name), kept)?;
+            Ok(Ok(words))
+        })
     }
 
     /// Has the variables lead to where they did.
@@ -136,13 +148,8 @@ impl Roots {
         arena: &Arena,
         arrays: &[Array],
     ) -> Result<Result<Self, String>, Failure> {
-        let mut roots = Self::default();
-        for array in arrays {
-            let at = match places(array) {
-                Ok(at) => at,
-                Err(why) => return Ok(Err(why)),
-            };
-            let name = &array.rule.name;
+        Self::of(arrays, |rule, at| {
+            let name = &rule.name;
             let Some(words) = find(arena, &format!("{PREFIX}{name}"))? else {
                 return Ok(Err(format!(
                     "root {name}: the state has none of that name; it was made with another adapter"
@@ -160,11 +167,8 @@ impl Roots {
                 // SAFETY: as above; a variable of the program.
                 unsafe { (*place as *mut usize).write(words.add(number + 1).read()) };
             }
-            if !array.rule.constant {
-                roots.words.push(Words { at, kept: words });
-            }
-        }
-        Ok(Ok(roots))
+            Ok(Ok(words))
+        })
     }
 
     /// Has the number of bytes be remembered that a function of the program counts; what was counted before is added from now on.

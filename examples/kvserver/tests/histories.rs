@@ -9,8 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::Server;
-use spandrel_histories::resp::{call, work};
-use spandrel_histories::{History, Work, judge, now};
+use spandrel_histories::resp::{judged, work};
+use spandrel_histories::{History, Work};
 
 const CLIENTS: u64 = 4;
 
@@ -18,7 +18,7 @@ fn kills() -> u64 {
     std::env::var("SPANDREL_SOAK").map_or(200, |kills| kills.parse().unwrap())
 }
 
-fn judged(directory: &Path, kills: u64) {
+fn is_linearizable(directory: &Path, kills: u64) {
     let path = directory.with_extension("history");
     let history = History::open(&path);
     let seed = fastrand::u64(..);
@@ -48,28 +48,18 @@ fn judged(directory: &Path, kills: u64) {
         history.crash();
     }
     let server = Server::start(directory, &[]);
-    let mut client = server.client();
-    for command in Work::reads_of_all(kills) {
-        let commands = [command];
-        let open = history.call(0, &commands);
-        let results = call(&mut client, &commands).unwrap();
-        history.returned(open, now(), &results);
-    }
-    let figures = judge(&path).expect_linearizable();
-    println!("{kills} kills: {figures}");
-    let calls: u64 =
-        figures.split("linearizable: ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
-    assert!(calls > kills * 20, "{figures}");
+    let calls = judged(&mut server.client(), &history, &path, kills);
+    assert!(calls > kills * 20, "{calls}");
 }
 
 #[test]
 fn of_a_server_on_a_disk() {
     let place = tempfile::tempdir().unwrap();
-    judged(&place.path().join("state"), kills() / 2);
+    is_linearizable(&place.path().join("state"), kills() / 2);
 }
 
 #[test]
 fn of_a_server_in_memory() {
     let place = tempfile::tempdir_in("/dev/shm").unwrap();
-    judged(&place.path().join("state"), kills() - kills() / 2);
+    is_linearizable(&place.path().join("state"), kills() - kills() / 2);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis_protocol::resp2::decode::decode;
 pub use redis_protocol::resp2::types::OwnedFrame as Frame;
 
-use crate::{Command, History, Work, now};
+use crate::{Command, History, Work, judge, now};
 
 /// How long a reply is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -193,4 +193,21 @@ pub fn work(socket: &Path, history: &History, mut work: Work, name: u64) {
         let Some(results) = call(&mut client, &commands) else { return };
         history.returned(open, now(), &results);
     }
+}
+
+/// Reads all keys that rounds have used, and has the history judged: the number of its calls.
+///
+/// # Panics
+/// The history is not linearizable.
+pub fn judged(client: &mut Client, history: &History, path: &Path, rounds: u64) -> u64 {
+    for command in Work::reads_of_all(rounds) {
+        let commands = [command];
+        let open = history.call(0, &commands);
+        let results = call(client, &commands).expect("the server is there");
+        history.returned(open, now(), &results);
+    }
+    let figures = judge(path).expect_linearizable();
+    println!("{rounds} kills: {figures}");
+    let calls = figures.split("linearizable: ").nth(1).and_then(|rest| rest.split(' ').next());
+    calls.and_then(|calls| calls.parse().ok()).expect("a number of calls")
 }

@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use spandrel_histories::resp::{Client, Frame, call, text, work};
-use spandrel_histories::{History, Work, judge, now};
+use spandrel_histories::resp::{Client, Frame, judged, text, work};
+use spandrel_histories::{History, Work};
 use spandrel_tests::Job;
 use spandrel_tests::heap::built;
 use spandrel_tests::job::Running;
@@ -241,17 +241,8 @@ fn is_linearizable(folder: &Path, kills: u64) {
         history.crash();
     }
     let server = Server::durable(folder);
-    let mut client = server.client();
-    for command in Work::reads_of_all(kills) {
-        let commands = [command];
-        let open = history.call(0, &commands);
-        let results = call(&mut client, &commands).unwrap();
-        history.returned(open, now(), &results);
-    }
-    let figures = judge(&path).expect_linearizable();
-    println!("{kills} kills: {figures}");
-    let calls = figures.split("linearizable: ").nth(1).and_then(|rest| rest.split(' ').next());
-    assert!(calls.unwrap().parse::<u64>().unwrap() > kills * 3, "{figures}");
+    let calls = judged(&mut server.client(), &history, &path, kills);
+    assert!(calls > kills * 3, "{calls}");
 }
 
 #[test]
