@@ -72,10 +72,10 @@ check:
 	cargo xtask tidy
 
 unit:
-	cargo test --locked --workspace --exclude spandrel-tests $(LIBRARIES:%=--exclude %) \
+	cargo test --locked --no-fail-fast --workspace --exclude spandrel-tests $(LIBRARIES:%=--exclude %) \
 		--features spandrel/jemalloc,spandrel/mimalloc
-	cargo test --locked -p spandrel-backends
-	cargo test --locked -p spandrel --lib $(WITHOUT_C:%=--test %)
+	cargo test --locked --no-fail-fast -p spandrel-backends
+	cargo test --locked --no-fail-fast -p spandrel --lib $(WITHOUT_C:%=--test %)
 	cargo run --locked -p spandrel --features simulator --example transactions
 	cargo run --locked -p spandrel --features simulator --example word_count -- --power-failure
 	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom \
@@ -84,7 +84,7 @@ unit:
 		cargo test --locked --release -p spandrel-slabs --test shuttle
 
 integration: build
-	cargo test --locked -p spandrel-tests -- --test-threads 2
+	cargo test --locked --no-fail-fast -p spandrel-tests -- --test-threads 2
 
 # The tests of what several threads do, under the thread sanitizer: needs a nightly compiler, and minutes.
 # Its shadow leaves less address space, too little for the largest alignment and for a slice among few tebibytes,

@@ -23,10 +23,13 @@ const OF_THE_LIBRARY: [&str; 16] = [
     "SPANDREL_VERBOSE",
 ];
 
-/// Those that the command, the build and the tests read.
-const OF_TOOLS: [&str; 12] = [
+/// Those that the command, the build and the tests read, or that the command sets for what it starts.
+const OF_TOOLS: [&str; 15] = [
     "SPANDREL_BENCH_WORKER",
+    "SPANDREL_DURABLE_ADAPTER",
     "SPANDREL_DURABLE_DIR",
+    "SPANDREL_DURABLE_PRELOAD",
+    "SPANDREL_DURABLE_PROGRAM",
     "SPANDREL_EVERY_BIT",
     "SPANDREL_FUZZ_COMPONENT",
     "SPANDREL_HEAP_LIB",
