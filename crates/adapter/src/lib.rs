@@ -55,6 +55,8 @@ pub struct Adapter {
     /// What must hold at the point.
     #[serde(default)]
     pub require: Vec<Require>,
+    /// How the program itself writes its data to a file, and reads that.
+    pub dump: Option<Dump>,
 }
 
 /// The program.
@@ -269,6 +271,35 @@ pub struct Require {
     pub why: String,
 }
 
+/// How the program itself writes its data to a file, and reads that: such a file is for any build of it. The program runs beside the one that serves, in a directory of its own, with a copy of the
+/// state or with a new one.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dump {
+    /// They follow the program's own arguments: it is to listen at the socket only, and to write nothing but the file, and that when it is told to. `{directory}` is the directory of its own.
+    pub arguments: Vec<String>,
+    /// The name of the socket in that directory.
+    pub socket: String,
+    /// The name of the file there, which a program with a new state reads at its start.
+    pub file: String,
+    /// It serves.
+    pub ready: Exchange,
+    /// It writes the file.
+    pub save: Exchange,
+    /// What ends it.
+    pub end: String,
+}
+
+/// What is sent to a program, and what it answers.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exchange {
+    /// What is sent.
+    pub send: String,
+    /// How the answer begins.
+    pub answer: String,
+}
+
 /// Why an adapter cannot be used.
 #[derive(Clone, Debug)]
 pub struct Wrong(String);
@@ -340,6 +371,17 @@ impl Adapter {
                 "{}: an input has 1 to {MOST_INPUT} bytes, not {}",
                 input.function, input.bytes
             ));
+        }
+        if let Some(dump) = &self.dump {
+            let is_name = |name: &str| !name.is_empty() && !name.contains(['/', '\0']);
+            if let Some(name) = [&dump.socket, &dump.file].into_iter().find(|name| !is_name(name)) {
+                return Err(format!("dump: {name:?} is not the name of a file in a directory"));
+            }
+            if let Some(told) =
+                [&dump.ready, &dump.save].into_iter().find(|told| told.answer.is_empty())
+            {
+                return Err(format!("dump: how does the answer to {:?} begin?", told.send));
+            }
         }
         for root in &self.root {
             let fits = root.words.iter().all(|word| word.saturating_add(8) <= root.stride);
@@ -425,6 +467,8 @@ mod tests {
         says("bytes = 16", "bytes = 0", "1 to 4096 bytes, not 0");
         says("bytes = 4 ", "bytes = 3 ", "1, 2, 4 or 8 bytes, not 3");
         says("words = [0, 8]", "words = [0, 80]", "root \"databases\"");
+        says("file = \"dump.rdb\"", "file = \"../dump.rdb\"", "\"../dump.rdb\" is not the name");
+        says("answer = \"+PONG\"", "answer = \"\"", "how does the answer to \"PING");
         says("\"dbSyncDelete\"", "\"dbAsyncDelete\"", "two rules are about it");
     }
 }

@@ -99,7 +99,8 @@ fn styles_and_bars_are_for_terminals_that_have_them() {
     const BOLD: &str = "\x1b[1m";
     let place = Place::new();
     let text = on_terminal(100, tune(&place));
-    assert!(text.contains(BOLD) && text.contains("] 0/1 "), "bold words, and a bar: {text:?}");
+    // The first bar may be over before it is drawn.
+    assert!(text.contains(BOLD) && text.contains("] 0/"), "bold words, and a bar: {text:?}");
 
     // Behind a bar there is room for `^C`, which on the next line would keep it from being removed.
     let bars = text.replace("\x1b[2K", "");

@@ -90,6 +90,11 @@ impl Copy {
         Ok(Self { draft, to, buffer, copied: 0, failed: None, _directory: directory })
     }
 
+    /// Bytes from the front that the copy has.
+    pub fn copied(&self) -> u64 {
+        self.copied
+    }
+
     fn write(&mut self, at: u64, bytes: &[u8]) {
         if self.failed.is_none() {
             let image = self.draft.image().map_err(Failed);

@@ -1,4 +1,4 @@
-//! The directory of a durable state: the files `state`, `log` and `figures`, for one process of one user.
+//! The directory of a durable state: the files `state`, `log`, `figures` and `socket`, for one process of one user.
 
 use core::ffi::CStr;
 
@@ -115,7 +115,7 @@ pub fn check_file(file: &Image) -> Result<(), Error> {
 }
 
 /// The paths of a directory's files.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Paths {
     /// The directory.
     pub directory: CPath,
@@ -125,6 +125,8 @@ pub struct Paths {
     pub log: CPath,
     /// The file with the figures of the process that has the state open, or had it.
     pub figures: CPath,
+    /// The socket by which other processes ask something of the one that has the state open.
+    pub socket: CPath,
 }
 
 impl Paths {
@@ -135,7 +137,8 @@ impl Paths {
     pub fn new(directory: &[u8]) -> Result<Self, Error> {
         let path = |suffix| CPath::new(directory, suffix).map_err(|_| Error::Path);
         let (directory, state) = (path(b"")?, path(b"/state")?);
-        Ok(Self { directory, state, log: path(b"/log")?, figures: path(b"/figures")? })
+        let (log, figures, socket) = (path(b"/log")?, path(b"/figures")?, path(b"/socket")?);
+        Ok(Self { directory, state, log, figures, socket })
     }
 }
 

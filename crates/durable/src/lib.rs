@@ -58,6 +58,8 @@ pub mod recovery;
 #[cfg(not(loom))]
 pub mod replica;
 #[cfg(not(loom))]
+pub mod requests;
+#[cfg(not(loom))]
 pub mod ring_file;
 #[cfg(not(loom))]
 pub mod runs;

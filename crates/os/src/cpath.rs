@@ -9,6 +9,12 @@ pub const PATH_BYTES: usize = 4096;
 #[derive(Clone)]
 pub struct CPath([u8; PATH_BYTES]);
 
+impl core::fmt::Debug for CPath {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.as_c().fmt(f)
+    }
+}
+
 impl CPath {
     /// A path and a suffix.
     ///

@@ -1,6 +1,7 @@
 //! `spandrel durable run`: Debian's unmodified Redis, whose data survive kills.
 
 mod commands;
+mod copies;
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,8 @@
 //! `spandrel durable`: durable states looked at, recovered and copied.
 
+mod backup;
 mod compact;
+mod copy;
 mod info;
 mod program;
 mod prometheus;
@@ -14,7 +16,6 @@ use crate::progress::Progress;
 use clap::{Args, Subcommand};
 use spandrel_console::{Failure, say};
 use spandrel_durable::Error;
-use spandrel_durable::copy::copy;
 use spandrel_durable::directory::{Directory, Paths};
 use spandrel_durable::inspect::{Inspection, inspect};
 use spandrel_durable::store::{Settings, recover_files};
@@ -23,7 +24,7 @@ use spandrel_report::numbers::counted;
 
 /// States in memory whose changes are durable.
 ///
-/// A state is a directory with the files `state`, `log` and `figures`. `info` shows a state that a process has open as well; the other commands are for one that no process has open.
+/// A state is a directory with the files `state`, `log` and `figures`. `info` and `copy` are also for a state that a process has open; `verify`, `recover` and `compact` are for one that no process has open.
 /// After `recover` its file `state` is a heap like any other: see `spandrel heap`.
 #[derive(Args, Debug)]
 pub struct DurableArgs {
@@ -58,16 +59,23 @@ enum DurableTask {
     Recover(OneArgs),
     /// Release what the files of a state do not need: blocks behind its last object, and a log that has grown.
     Compact(CompactArgs),
-    /// Copy a state, with all batches of its log, to a directory that has none. A program copies a state that it has open by `Durable::copy`, without a stop.
-    Copy(CopyArgs),
-}
-
-#[derive(Args, Debug)]
-struct CopyArgs {
-    /// The directory of the state.
-    directory: PathBuf,
-    /// The directory of the copy, which is made if it is missing.
-    copy: PathBuf,
+    /// Copy a state, with all batches of its log, to a directory that has none.
+    ///
+    /// A process that has the state open makes the copy, and goes on: the copy has all that was durable before, and batches up to a later one, each as a whole. A program makes one
+    /// of its own state by `Durable::copy`.
+    Copy(copy::CopyArgs),
+    /// Have an unmodified program write the data of a state to a file in its own format, which other builds of it read too.
+    ///
+    /// It does so beside the program that serves, which goes on, with a copy of the state.
+    #[command(
+        override_usage = "spandrel durable backup <DIRECTORY> <FILE> [--adapter <ADAPTER>] -- <PROGRAM> [ARGS]..."
+    )]
+    Backup(backup::BackupArgs),
+    /// Make a state of a file that `backup` or the program itself has written.
+    #[command(
+        override_usage = "spandrel durable restore <DIRECTORY> <FILE> [--adapter <ADAPTER>] -- <PROGRAM> [ARGS]..."
+    )]
+    Restore(backup::BackupArgs),
 }
 
 #[derive(Args, Debug)]
@@ -117,7 +125,9 @@ pub fn run(args: &DurableArgs) -> Result<u8, Failure> {
         DurableTask::Verify(VerifyArgs { directory: Some(directory), .. }) => verify(directory),
         DurableTask::Verify(args) => verify::program(&args.program),
         DurableTask::Recover(args) => recover(&args.directory),
-        DurableTask::Copy(args) => copied(args),
+        DurableTask::Copy(args) => copy::run(args),
+        DurableTask::Backup(args) => backup::backup(args),
+        DurableTask::Restore(args) => backup::restore(args),
     }
 }
 
@@ -132,20 +142,6 @@ fn paths_of(directory: &Path) -> Result<Paths, Failure> {
 /// Bytes of a file; 0: the system does not tell.
 fn size(path: &Path) -> u64 {
     path.metadata().map_or(0, |file| file.len())
-}
-
-fn copied(args: &CopyArgs) -> Result<u8, Failure> {
-    let (from, to) = (paths_of(&args.directory)?, paths_of(&args.copy)?);
-    let lock = Directory::open(from.directory.as_c(), false);
-    let _lock = lock.map_err(|why| refused(&args.directory, why))?;
-    let progress = Progress::bar("copying", size(&args.directory.join("state")));
-    let outcome = copy(&from, to, &mut progress.watcher());
-    drop(progress);
-    outcome
-        .map_err(|why| refused(&args.directory, why))?
-        .map_err(|why| refused(&args.copy, why))?;
-    say::out(format!("{}: a copy of {}", args.copy.display(), args.directory.display()))?;
-    Ok(0)
 }
 
 /// The paths of a directory, which is locked, and what its files say.

@@ -34,6 +34,16 @@ pub struct RunArgs {
     program: Vec<OsString>,
 }
 
+/// A program that is to run with a durable state.
+pub struct Durable {
+    path: PathBuf,
+    words: Vec<OsString>,
+    pub adapter: Adapter,
+    /// What the library finds the adapter by.
+    named: OsString,
+    library: PathBuf,
+}
+
 /// The adapter for a program, and what the library finds it by.
 fn adapter_for(asked: Option<&OsStr>, program: &Path) -> Result<(Adapter, OsString), Failure> {
     let wrong = |name: &OsStr, why: &dyn std::fmt::Display| {
@@ -100,38 +110,58 @@ fn make_state(directory: &Path) -> Result<(), Failure> {
     make().map_err(|why| super::refused(directory, why))
 }
 
-/// Becomes the program.
-pub fn run(args: &RunArgs) -> Result<u8, Failure> {
-    let path = loadable(&args.program)?;
-    let (adapter, named) = adapter_for(args.adapter.as_deref(), &path)?;
-    check_version(&path, &adapter)?;
-    let library = places::beside(LIBRARY).ok_or_else(|| {
-        Failure::refused(format!(
-            "{LIBRARY} was not found beside this command or in ../lib: build it with 'cargo build --release -p spandrel-capi-program'"
-        ))
-    })?;
-    make_state(&args.dir)?;
-    let directory = std::fs::canonicalize(&args.dir)
-        .map_err(|why| Failure::refused(format!("{}: {why}", args.dir.display())))?;
+impl Durable {
+    /// The program that these words call, with the adapter that is asked for or its own.
+    pub fn find(words: &[OsString], adapter: Option<&OsStr>) -> Result<Self, Failure> {
+        let path = loadable(words)?;
+        let (adapter, named) = adapter_for(adapter, &path)?;
+        check_version(&path, &adapter)?;
+        let library = places::beside(LIBRARY).ok_or_else(|| {
+            Failure::refused(format!(
+                "{LIBRARY} was not found beside this command or in ../lib: build it with 'cargo build --release -p spandrel-capi-program'"
+            ))
+        })?;
+        Ok(Self { path, words: words.to_vec(), adapter, named, library })
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> std::path::Display<'_> {
+        self.path.display()
+    }
+
+    /// The command that runs it with the state of a directory, which is made if it is missing, and with more arguments. From now on this process and its children have the same addresses each time.
+    pub fn command(&self, directory: &Path, more: &[OsString]) -> Result<Command, Failure> {
+        make_state(directory)?;
+        let directory = std::fs::canonicalize(directory)
+            .map_err(|why| Failure::refused(format!("{}: {why}", directory.display())))?;
+        fix_addresses()?;
+        let mut command = Command::new(&self.path);
+        if let Some((name, words)) = self.words.split_first() {
+            command.arg0(name).args(words).args(more);
+        }
+        let before = std::env::var_os("LD_PRELOAD");
+        command.env("SPANDREL_DURABLE_PROGRAM", directory);
+        command.env("SPANDREL_DURABLE_ADAPTER", &self.named);
+        command.env("SPANDREL_DURABLE_PRELOAD", before.clone().unwrap_or_default());
+        command.env("LD_PRELOAD", with_preloaded(&self.library, before));
+        Ok(command)
+    }
+}
+
+fn fix_addresses() -> Result<(), Failure> {
     personality::fix_addresses().map_err(|why| {
         Failure::refused(format!(
             "the system does not let a program have the same addresses each time ({}): the state leads into it. In a container its seccomp profile must allow personality(ADDR_NO_RANDOMIZE): add {{\"names\": [\"personality\"], \"action\": \"SCMP_ACT_ALLOW\", \"args\": [{{\"index\": 0, \"value\": 262144, \"op\": \"SCMP_CMP_EQ\"}}]}} to \"syscalls\"",
             std::io::Error::from_raw_os_error(why)
         ))
-    })?;
-    let Some((name, words)) = args.program.split_first() else {
-        return Err(Failure::refused(
-            "which program? spandrel durable run --dir DIRECTORY -- PROGRAM ARGS…",
-        ));
-    };
-    let before = std::env::var_os("LD_PRELOAD");
-    let mut command = Command::new(&path);
-    command.arg0(name).args(words);
-    command.env("SPANDREL_DURABLE_PROGRAM", &directory).env("SPANDREL_DURABLE_ADAPTER", &named);
-    command.env("SPANDREL_DURABLE_PRELOAD", before.clone().unwrap_or_default());
-    command.env("LD_PRELOAD", with_preloaded(&library, before));
-    let why = command.exec();
-    Err(Failure::not_executable(format!("'{}': {why}", path.display())))
+    })
+}
+
+/// Becomes the program.
+pub fn run(args: &RunArgs) -> Result<u8, Failure> {
+    let program = Durable::find(&args.program, args.adapter.as_deref())?;
+    let why = program.command(&args.dir, &[])?.exec();
+    Err(Failure::not_executable(format!("'{}': {why}", program.name())))
 }
 
 /// Lists the adapters that there are.

@@ -8,7 +8,7 @@ mod dump;
 mod failed;
 mod gc;
 mod holder;
-mod image;
+pub mod image;
 mod info;
 mod load;
 mod output;
@@ -75,7 +75,7 @@ fn log_of(path: &Path) -> PathBuf {
 }
 
 /// The directory that a file lies in.
-fn directory_of(path: &Path) -> &Path {
+pub fn directory_of(path: &Path) -> &Path {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     directory.unwrap_or(Path::new("."))
 }

@@ -38,10 +38,12 @@ pub enum Kind {
     Load,
     /// A dump of a heap, beside its place.
     Dump,
+    /// A program that writes or reads a backup, beside its place.
+    Backup,
 }
 
 impl Kind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Stats,
         Self::Report,
         Self::Profile,
@@ -50,6 +52,7 @@ impl Kind {
         Self::Bench,
         Self::Load,
         Self::Dump,
+        Self::Backup,
     ];
 
     fn prefix(self) -> &'static str {
@@ -62,6 +65,7 @@ impl Kind {
             Self::Bench => "spandrel-bench-",
             Self::Load => ".spandrel-heap-",
             Self::Dump => ".spandrel-dump-",
+            Self::Backup => ".spandrel-backup-",
         }
     }
 

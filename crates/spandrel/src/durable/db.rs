@@ -311,7 +311,7 @@ impl<S: Send + Sync> Durable<S> {
         // SAFETY: the section runs alone.
         let copied = self.client().seat.exclusive(|| unsafe { (*self.log.get()).copy(copy) });
         // Not in the section, and without a place: the program goes on.
-        let Ok(whole) = copied.recv() else {
+        let Some(whole) = copied.wait() else {
             // SAFETY: as above.
             let why = || unsafe { (*self.log.get()).why_no_copy() };
             return Err(self.client().seat.exclusive(why));
@@ -407,6 +407,7 @@ impl<S> Durable<S> {
                 ended => ended,
             }
         };
+        log.end_copies();
         let outcome = outcome.and(log.stop());
         log.tell(&self.arena);
         // The allocator forgets the addresses before they are another mapping's.

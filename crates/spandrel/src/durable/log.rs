@@ -1,11 +1,10 @@
 //! The log's side of an open state: the engine that writes to the log, the thread that brings it into the state's file, and what both use.
 
 use std::prelude::v1::*;
-use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 
 use spandrel_durable::control::Control;
-use spandrel_durable::copy::{Copy, Whole};
+use spandrel_durable::copy::Copy;
 use spandrel_durable::engine::Engine;
 use spandrel_durable::front::Front;
 use spandrel_durable::live::Publisher;
@@ -19,7 +18,7 @@ use spandrel_pmem::Medium as _;
 use spandrel_pmem::tie::Ties;
 use spandrel_redolog::{Ring, Shape};
 
-use super::copies::Copies;
+use super::copies::{Copies, Wanted};
 use super::growth::Growth;
 use super::scrub::{Doubts, Scrub};
 use super::verified::Verified;
@@ -149,7 +148,7 @@ impl Log {
             }
             ended => ended.map(drop)?,
         }
-        let copies = Copies::default();
+        let copies = Copies::new(&at.paths);
         let growth = Growth::new(&at.paths, files.ring().is_written() && !is_long_enough);
         let is_compared = memory.notes().how() == How::Translated;
         let compared = is_compared.then(|| memory.base().as_ptr() as usize);
@@ -209,11 +208,15 @@ impl Log {
     }
 
     /// Asks for a copy of the state, with all batches that are durable now. If none arrives there is none: see [`Log::why_no_copy`].
-    pub fn copy(&self, copy: Copy) -> Receiver<Whole> {
-        let (_, control) = self.shared.get();
-        let outcome = self.copies.ask(copy, control.tail());
-        control.bells().0.ring();
-        outcome
+    pub fn copy(&self, copy: Copy) -> Wanted {
+        let wanted = self.copies.ask(copy);
+        self.shared.get().1.bells().0.ring();
+        wanted
+    }
+
+    /// No copy can be asked for any more.
+    pub fn end_copies(&self) {
+        self.copies.close();
     }
 
     /// Why no thread makes copies.

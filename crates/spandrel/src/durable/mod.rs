@@ -53,6 +53,7 @@ mod opening;
 mod options;
 mod plain;
 mod replica;
+mod requests;
 mod scrub;
 mod turn;
 mod verified;

@@ -33,8 +33,12 @@ const FIGURES: Duration = Duration::from_secs(1);
 /// Makes another piece of a copy, of a file that has all records that were read; the copy, if there is more of it to make.
 fn piece(replica: &Replica<'_, Files>, making: Option<Request>) -> Option<Request> {
     let mut request = making?;
+    if request.is_given_up() {
+        return None;
+    }
     let is_more = replica.copy(&mut request.copy);
-    if is_more || replica.at() < request.least {
+    request.tell(replica.bytes());
+    if is_more || request.least.is_none_or(|least| replica.at() < least) {
         return Some(request);
     }
     // The thread that has asked syncs it: commands may wait for this one. It may have ended.
@@ -126,7 +130,11 @@ fn follow_on(
             publish(publisher, control, replica, shape, false);
         }
         // Also where there is always another record.
+        copies.accept(Instant::now());
         *making = making.take().or_else(|| copies.next());
+        if let Some(request) = making {
+            request.least.get_or_insert_with(|| control.tail());
+        }
         if let Some(scrub) = scrub
             && (making.is_none() || turn.is_multiple_of(TURNS))
             && scrub.is_due()

@@ -1,0 +1,87 @@
+//! `spandrel durable copy`: of files that no process has open, or by the process that has the state open, which goes on.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::FromRawFd as _;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use spandrel_console::{Failure, say};
+use spandrel_durable::Error;
+use spandrel_durable::copy::copy;
+use spandrel_durable::directory::{Directory, Paths};
+use spandrel_durable::requests::{Answer, COPY, connect};
+
+use super::{paths_of, refused, size};
+use crate::progress::Progress;
+
+/// How long a process may take for its next answer: it gives one each tenth of a second while it copies, and none while the disk takes the end of it.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+#[derive(Args, Debug)]
+pub struct CopyArgs {
+    /// The directory of the state.
+    directory: PathBuf,
+    /// The directory of the copy, which is made if it is missing.
+    copy: PathBuf,
+}
+
+/// Copies a state to a directory that has none.
+pub fn run(args: &CopyArgs) -> Result<u8, Failure> {
+    make(&args.directory, &args.copy)?;
+    say::out(format!("{}: a copy of {}", args.copy.display(), args.directory.display()))?;
+    Ok(0)
+}
+
+/// Copies a state, whether a process has it open or not.
+pub fn make(directory: &Path, to: &Path) -> Result<(), Failure> {
+    let from = paths_of(directory)?;
+    let progress = Progress::bar("copying", size(&directory.join("state")));
+    match Directory::open(from.directory.as_c(), false) {
+        Ok(_lock) => {
+            let made = copy(&from, paths_of(to)?, &mut progress.watcher());
+            made.map_err(|why| refused(directory, why))?.map_err(|why| refused(to, why))
+        }
+        Err(Error::Locked) => ask(&from, directory, to, &progress),
+        Err(why) => Err(refused(directory, why)),
+    }
+}
+
+/// Asks the process that has the state open.
+fn ask(from: &Paths, directory: &Path, to: &Path, progress: &Progress) -> Result<(), Failure> {
+    let at_from = |why: &str| Failure::refused(format!("{}: {why}", directory.display()));
+    let at_to = |why: &str| Failure::refused(format!("{}: {why}", to.display()));
+    let stream = connect(from).map_err(|why| {
+        at_from(&format!(
+            "a process has the state open, and takes no requests ({why}): close it there first, or copy it in that process (Durable::copy)"
+        ))
+    })?;
+    let path = std::path::absolute(to).map_err(|why| at_to(&why.to_string()))?;
+    // SAFETY: the stream belongs to the caller.
+    let mut stream = unsafe { UnixStream::from_raw_fd(stream) };
+    let request = [COPY, b"\0", path.as_os_str().as_bytes(), b"\0"].concat();
+    let lost = |why: std::io::Error| {
+        at_from(&format!(
+            "the process that has the state open does not answer ({why}): there is no copy"
+        ))
+    };
+    stream.set_read_timeout(Some(PATIENCE)).map_err(lost)?;
+    stream.write_all(&request).map_err(lost)?;
+    let watch = progress.watcher();
+    for line in BufReader::new(stream).lines() {
+        let line = line.map_err(lost)?;
+        match Answer::parse(&line) {
+            Some(Answer::At(done, all)) => watch(done, all),
+            Some(Answer::Done) => return Ok(()),
+            Some(Answer::Refused(why)) => return Err(at_to(why)),
+            None => {
+                return Err(at_from(&format!(
+                    "the process answers {line:?}: another version has the state open"
+                )));
+            }
+        }
+    }
+    Err(at_from("the process that had the state open has ended: there is no copy"))
+}
