@@ -122,12 +122,16 @@ pub fn cases(parts: &[&str], sizes: &Sizes) -> Vec<Case> {
     ] {
         all.push(Case::new("redb", name.into(), (job, threads, updates, 150), keys, sizes));
     }
-    // Figs. 5 and 6: clients in a closed loop, records of ten fields of 100 bytes.
-    for updates in [100, 10] {
+    // Figs. 5 and 6: clients in a closed loop, records of ten fields of 100 bytes; keys by Zipf's law and uniform. The paper has no row of puts alone.
+    for (updates, spread) in
+        [(100, "uniform"), (90, "uniform"), (90, "zipf"), (10, "uniform"), (10, "zipf")]
+    {
         for threads in [1, 2, 8, 32, 96] {
-            let name = format!("{updates} % puts, {threads}");
+            let of_keys = if spread == "zipf" { ", Zipf" } else { "" };
+            let name = format!("{updates} % puts{of_keys}, {threads}");
             let numbers = ("mixed", threads, updates, 1000);
-            all.push(Case::new("clients", name, numbers, keys, sizes));
+            let case = Case::new("clients", name, numbers, keys, sizes);
+            all.push(case.with(&["--spread", spread]));
         }
     }
     // Fig. 7: the part of updates, keys by Zipf's law.
@@ -139,6 +143,7 @@ pub fn cases(parts: &[&str], sizes: &Sizes) -> Vec<Case> {
     // Section 4.3, and what the paper's sections 6.2 and 6.3 say of deduplication and of ranges.
     let of_captures = [
         ("100 % puts, Zipf, 1 kB, 8", ("mixed", 8, 100, 1000), keys, "zipf"),
+        ("100 % puts, 1 kB, 8", ("mixed", 8, 100, 1000), keys, "uniform"),
         ("fillrandom, 100 B, 1", ("fillrandom", 1, 100, 100), keys, "uniform"),
         ("fill100K, 1", ("fillrandom", 1, 100, 100_000), large, "uniform"),
     ];
