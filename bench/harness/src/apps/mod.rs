@@ -1,6 +1,7 @@
 //! Real programs on the system's allocator and on Spandrel: the main job.
 
 mod hugepages;
+mod kills;
 mod programs;
 mod words;
 
@@ -101,15 +102,32 @@ fn run(bench: &Bench, progress: &Progress) -> Result<Section, Failure> {
         of_hugepages.insert(0, hugepages::Program::RedisLists);
     }
     let of_hugepages = hugepages::measure(bench, of_hugepages, ours, progress);
+    let mut killed = Vec::new();
+    if Program::Redis.missing().is_none() {
+        match kills::measure(bench.runs, progress) {
+            Ok(all) => killed = all,
+            Err(why) => section.notes.push(format!("redis-server, killed: left out, {why}")),
+        }
+    }
     section.tables.push(times(&outcomes));
     section.tables.push(requests(&outcomes));
     section.tables.push(hugepages::table(&of_hugepages));
+    if !killed.is_empty() {
+        section.tables.push(kills::table(&killed));
+    }
     section.notes.extend(words::summary(&outcomes));
     section.notes.push(hugepages::ABOUT.into());
     section.notes.extend(hugepages::failures(&of_hugepages));
-    section.broken = outcomes.iter().any(Outcome::is_broken);
+    if !killed.is_empty() {
+        section.notes.extend(kills::notes(&killed));
+    }
+    section.broken = outcomes.iter().any(Outcome::is_broken) || kills::is_broken(&killed);
     let programs: Vec<Value> = outcomes.iter().map(data).collect();
-    section.data = json!({"programs": programs, "hugepages": hugepages::data(&of_hugepages)});
+    section.data = json!({
+        "programs": programs,
+        "hugepages": hugepages::data(&of_hugepages),
+        "killed": kills::data(&killed),
+    });
     Ok(section)
 }
 

@@ -4,7 +4,7 @@ use super::draw::{DISK, judge_times, middle, per_second};
 use super::list::Sizes;
 use crate::brug::redis as ycsb;
 use crate::redis::load::rate;
-use crate::redis::server::{SOCKET, Server, redis};
+use crate::redis::server::{SOCKET, Server, durable, redis};
 use crate::report::target::Verdict;
 use serde_json::{Value, json};
 use spandrel_console::plain::Plain;
@@ -16,6 +16,7 @@ use spandrel_measure::rounds::Series;
 use spandrel_report::numbers::{Summary, digits, time};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// What `--only` calls it.
@@ -123,14 +124,7 @@ impl Programs {
             .map_err(|why| format!("{}: {why}", place.display()))?;
         let (name, mut command) = match REDIS.iter().find(|(name, _)| *name == server.name) {
             Some((_, words)) => ("redis-server", redis(directory.path(), words)),
-            None if server.name == UNMODIFIED => {
-                let own = std::env::current_exe().map_err(|why| format!("this command: {why}"))?;
-                let mut command = Command::new(own);
-                let program = redis(directory.path(), &["--appendonly", "no"]);
-                command.args(["durable", "run", "--dir"]).arg(directory.path().join("state"));
-                command.arg("--").arg(program.get_program()).args(program.get_args());
-                ("redis-server", command)
-            }
+            None if server.name == UNMODIFIED => ("redis-server", durable(directory.path())?),
             None => {
                 let mut command = Command::new(&self.kvserver);
                 command.arg(directory.path().join("state"));
@@ -139,7 +133,7 @@ impl Programs {
             }
         };
         server.prepare(&mut command);
-        Server::launch(name, command, directory)
+        Server::launch(name, command, Rc::new(directory))
     }
 
     /// One run of a load on a fresh server.

@@ -10,7 +10,7 @@
 //! Preloading the C library itself puts its `malloc` before jemalloc's in the
 //! search for symbols; afterwards jemalloc is asked whether it served anything.
 
-mod client;
+pub mod client;
 pub mod lists;
 pub mod load;
 pub mod server;

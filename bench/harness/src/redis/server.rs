@@ -6,11 +6,14 @@ use spandrel_measure::contender::Contender;
 use spandrel_measure::smaps::{Memory, Resident};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const START_WITHIN: Duration = Duration::from_secs(10);
 const STOP_WITHIN: Duration = Duration::from_secs(20);
+/// Time between two looks at a server that starts: a part of the time in which one is back.
+const LOOKS: Duration = Duration::from_millis(2);
 
 /// The socket's name in the server's directory.
 pub const SOCKET: &str = "socket";
@@ -23,13 +26,23 @@ pub fn redis(directory: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// A running server.
+/// The same under `spandrel durable run`: its state lies in that directory too.
+pub fn durable(directory: &Path) -> Result<Command, String> {
+    let own = std::env::current_exe().map_err(|why| format!("this command: {why}"))?;
+    let mut command = Command::new(own);
+    let program = redis(directory, &["--appendonly", "no"]);
+    command.args(["durable", "run", "--dir"]).arg(directory.join("state"));
+    command.arg("--").arg(program.get_program()).args(program.get_args());
+    Ok(command)
+}
+
+/// A running server. Dropping it kills it.
 pub struct Server {
     child: Child,
     /// What errors call it.
     name: &'static str,
     socket: PathBuf,
-    _directory: Scratch<TempDir>,
+    _directory: Rc<Scratch<TempDir>>,
 }
 
 impl Server {
@@ -39,14 +52,14 @@ impl Server {
             .map_err(|why| format!("no directory for redis-server: {why}"))?;
         let mut command = redis(directory.path(), &["--appendonly", "no"]);
         contender.prepare(&mut command);
-        Self::launch("redis-server", command, directory)
+        Self::launch("redis-server", command, Rc::new(directory))
     }
 
     /// Starts a server that answers at `socket` in that directory, and waits until it does.
     pub fn launch(
         name: &'static str,
         mut command: Command,
-        directory: Scratch<TempDir>,
+        directory: Rc<Scratch<TempDir>>,
     ) -> Result<Self, String> {
         let socket = directory.path().join(SOCKET);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -68,7 +81,7 @@ impl Server {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(format!("{} ended at once: {status}", self.name));
             }
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(LOOKS);
         }
         Err(format!("{} does not answer", self.name))
     }
