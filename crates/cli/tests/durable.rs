@@ -119,6 +119,9 @@ fn an_open_state_shows_its_figures() {
     });
     let figures = figures.find(|figures| figures["batches"] == batches).unwrap();
     assert_eq!(figures["commands"], 1000);
+    // In memory a store is durable, and what brings batches into the state's file has synced that.
+    assert_eq!(figures["durable_waits"], 0);
+    assert!(figures["syncs"].as_u64().unwrap() > 0, "{figures}");
     let waits = figures["waits"].as_array().unwrap().iter();
     let waits: u64 = waits.map(|wait| wait["batches"].as_u64().unwrap()).sum();
     // Some are measured, and count as all.
@@ -130,14 +133,16 @@ fn an_open_state_shows_its_figures() {
     };
     let text = metrics();
     let label = format!("{{directory=\"{}\"}}", path.to_str().unwrap().replace('"', "\\\""));
-    for line in ["open 1", "commands_total 1000", "state_bytes "] {
+    for line in ["open 1", "commands_total 1000", "durable_waits_total 0", "state_bytes "] {
         let (name, value) = line.split_once(' ').unwrap();
         assert!(text.contains(&format!("spandrel_durable_{name}{label} {value}")), "{text}");
     }
     assert!(text.contains(",le=\"+Inf\"} "), "{text}");
     db.close().unwrap();
     assert!(metrics().contains(&format!("open{label} 0")));
-    assert!(said(&spandrel("info", &path)).contains("the last process"));
+    let text = said(&spandrel("info", &path));
+    assert!(text.contains("the last process"), "{text}");
+    assert!(text.contains("0 durable waits") && text.contains("was synced "), "{text}");
     assert_eq!(json(&path)["process"]["is_closed"], true);
     // A damaged file of figures is none.
     std::fs::write(path.join("figures"), [1; 300]).unwrap();

@@ -1,7 +1,7 @@
 //! The state in memory and the files that make it durable: made, opened, committed, closed.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use spandrel_capture::Sizes;
 use spandrel_os::draft::{Draft, sync_directory_of};
@@ -60,6 +60,7 @@ impl Default for Settings {
 pub struct Files {
     state: StateFile,
     ring: UnsafeCell<RingFile>,
+    syncs: AtomicU64,
 }
 
 // SAFETY: the ring's file is shared by references only, but while `set_ring` has it alone.
@@ -70,6 +71,11 @@ impl Files {
     pub fn ring(&self) -> &RingFile {
         // SAFETY: no `set_ring` runs, as its caller promises.
         unsafe { &*self.ring.get() }
+    }
+
+    /// Times that the state's file was synced since it was opened.
+    pub fn syncs(&self) -> u64 {
+        self.syncs.load(Relaxed)
     }
 
     /// Puts another ring's file in the place of the one before.
@@ -141,6 +147,7 @@ impl Disk for Files {
     fn sync(&self, which: Which) -> Result<(), Failed> {
         match which {
             Which::Image => {
+                self.syncs.fetch_add(1, Relaxed);
                 let synced = self.state.image().sync().map_err(Failed);
                 // What was written may be lost whatever the reason is; a full disk is no exception.
                 synced.map_err(|why| if why.is_full() { Failed(libc::EIO) } else { why })
@@ -313,7 +320,8 @@ pub fn recover_files(
     let is_in_memory = is_in_memory(paths.log.as_c());
     let ring = RingFile::new(&log, is_in_memory)?;
     let image = StateFile::new(image, is_in_memory, settings.limit);
-    let files = Files { state: image, ring: UnsafeCell::new(ring) };
+    let syncs = AtomicU64::new(0);
+    let files = Files { state: image, ring: UnsafeCell::new(ring), syncs };
     let lengthen = |bytes| files.lengthen(bytes);
     let mut recovered = recover(&files, (state.identity, TIE_AT), &lengthen, see)?;
     let shape = recovered.ring.shape();

@@ -266,6 +266,12 @@ impl<S: Send + Sync> Durable<S> {
         self.client().seat.exclusive(|| unsafe { (*self.log.get()).engine().counts() })
     }
 
+    /// Times that the state's file was synced since it was opened: what brings batches there syncs it. Commands wait for that where the log is full.
+    pub fn state_syncs(&self) -> u64 {
+        // SAFETY: the section runs alone.
+        self.client().seat.exclusive(|| unsafe { (*self.log.get()).state_syncs() })
+    }
+
     /// What was found about the notes of translated commands.
     #[doc(hidden)]
     pub fn verdict(&self) -> Option<Verdict> {

@@ -208,6 +208,11 @@ impl Log {
         self.shared.get().0.ring().how()
     }
 
+    /// Times that the state's file was synced.
+    pub fn state_syncs(&self) -> u64 {
+        self.shared.get().0.syncs()
+    }
+
     /// Asks for a copy of the state, with all batches that are durable now. If none arrives there is none: see [`Log::why_no_copy`].
     pub fn copy(&self, copy: Copy) -> Receiver<Whole> {
         let (_, control) = self.shared.get();

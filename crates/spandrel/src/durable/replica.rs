@@ -49,38 +49,37 @@ pub(super) fn follow(
     mut replica: Replica<'_, Files>,
     shape: Shape,
     (copies, growth, mut scrub): (&Copies, &Growth, Option<Scrub>),
-    mut publisher: Publisher,
+    publisher: Publisher,
 ) -> Publisher {
-    publish(&publisher, control, &replica, shape, false);
+    publish(&publisher, (files, control), &replica, shape, false);
     let mut making: Option<Request> = None;
     let followed = catch_unwind(AssertUnwindSafe(|| {
         let with = (copies, growth, &mut scrub, &mut making);
         follow_on(files, control, &mut replica, shape, with, &publisher)
     }));
     match followed {
-        Ok(Ok(())) => publish(&publisher, control, &replica, shape, true),
+        Ok(Ok(())) => publish(&publisher, (files, control), &replica, shape, true),
         Ok(Err(why)) => control.fail(why.0),
         // A fault of this library: the front end must not wait.
         Err(_) => control.fail(1),
     }
     if control.failure().is_some() {
-        publish(&publisher, control, &replica, shape, false);
+        publish(&publisher, (files, control), &replica, shape, false);
     }
     // After the reason is known: threads that wait for a copy ask for it.
     drop(making);
     copies.end();
-    publisher.end(replica.syncs());
     publisher
 }
 
 fn publish(
     publisher: &Publisher,
-    control: &Control,
+    (files, control): (&Files, &Control),
     replica: &Replica<'_, Files>,
     shape: Shape,
     is_closed: bool,
 ) {
-    let (state_bytes, log_bytes, syncs) = (replica.bytes(), shape.capacity, replica.syncs());
+    let (state_bytes, log_bytes, syncs) = (replica.bytes(), shape.capacity, files.syncs());
     publisher.publish(control, Now { state_bytes, log_bytes, syncs, is_closed });
 }
 
@@ -123,7 +122,7 @@ fn follow_on(
         let is_closing = control.is_closing();
         if now() != shown && shown_at.elapsed() >= FIGURES {
             (shown, shown_at) = (now(), Instant::now());
-            publish(publisher, control, replica, shape, false);
+            publish(publisher, (files, control), replica, shape, false);
         }
         // Also where there is always another record.
         *making = making.take().or_else(|| copies.next());
@@ -204,7 +203,7 @@ fn follow_on(
             has_rested = true;
             // As the files are at rest.
             (shown, shown_at) = (now(), Instant::now());
-            publish(publisher, control, replica, shape, false);
+            publish(publisher, (files, control), replica, shape, false);
         }
         let idle_ms = scrub.as_ref().map_or(SLEEP_MS, Scrub::idle_ms).min(SLEEP_MS);
         if idle_ms > 0 {

@@ -9,6 +9,7 @@ mod injected;
 mod kills;
 mod power;
 mod refused;
+mod waits;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
