@@ -154,6 +154,55 @@ fn an_open_state_shows_its_figures() {
     assert_eq!(json(&path)["process"], serde_json::Value::Null);
 }
 
+/// Files of a newer version are refused by each command, with the version and the way out, and stay as they are.
+#[test]
+fn files_of_a_newer_version_are_refused() {
+    use std::os::unix::fs::FileExt as _;
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (path, copy) = (place.path().join("numbers"), place.path().join("copy"));
+    for is_closed in [true, false] {
+        let db = open(&path);
+        db.write(|s| s.of.insert(1, 2)).unwrap().unwrap();
+        if is_closed {
+            db.close().unwrap();
+        } else {
+            // As a kill leaves it.
+            let files = ["state", "log"].map(|file| (file, std::fs::read(path.join(file)).unwrap()));
+            db.close().unwrap();
+            files.iter().for_each(|(file, bytes)| std::fs::write(path.join(file), bytes).unwrap());
+        }
+        let versions: [(&str, u64, &[u8], &str); 2] = [
+            ("log", 0, b"SPNDRNG2", "the log has version 2 of the format, and this program knows 1"),
+            ("state", 8, &3u64.to_le_bytes(), "it has version 3 of the format; this program knows 2"),
+        ];
+        for (file, at, newer, words) in versions {
+            let before = std::fs::read(path.join(file)).unwrap();
+            let open = std::fs::File::options().write(true).open(path.join(file)).unwrap();
+            // The identity has a copy, and the log's head a sum.
+            let copied = if file == "state" { spandrel_pheap::replicated::TIE_AT + 8192 } else { 0 };
+            open.write_all_at(newer, at).unwrap();
+            open.write_all_at(newer, copied + at).unwrap();
+            if file == "log" {
+                open.write_all_at(&[0; 8], 32).unwrap();
+            }
+            let changed = ["state", "log"].map(|file| std::fs::read(path.join(file)).unwrap());
+            for task in ["info", "verify", "recover", "compact"] {
+                let output = spandrel(task, &path);
+                says(&output, 2, words);
+                says(&output, 2, "; use the version of Spandrel that made it");
+            }
+            let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+            let output = command.args(["durable", "copy"]).args([&path, &copy]).output().unwrap();
+            says(&output, 2, words);
+            assert!(!copy.join("state").exists());
+            let after = ["state", "log"].map(|file| std::fs::read(path.join(file)).unwrap());
+            assert!(changed == after, "{file}: a refused file was changed");
+            std::fs::write(path.join(file), before).unwrap();
+        }
+        says(&spandrel("recover", &path), 0, "numbers: ");
+    }
+}
+
 #[test]
 fn what_a_state_does_not_need_is_released() {
     let place = tempfile::tempdir_in("/dev/shm").unwrap();

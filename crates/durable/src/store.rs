@@ -13,7 +13,7 @@ use spandrel_pheap::{Heap, LEAST_BYTES, Opened};
 use spandrel_pmem::disk::{Disk, LogOf, Which};
 use spandrel_pmem::tie::{self, Found, Ties};
 use spandrel_pmem::{Captured, Failed, Medium};
-use spandrel_redolog::{Point, Ring};
+use spandrel_redolog::{Point, Ring, ring};
 use spandrel_sync::Lock;
 
 use crate::copy::OneFile;
@@ -317,6 +317,11 @@ pub fn recover_files(
         why => Error::System(why),
     })?;
     check_file(&log)?;
+    // Before anything else: a log of another version may have another length.
+    let mut head = [0; ring::HEAD_BYTES];
+    let read = log.read_at(&mut head, 0).map_err(Error::System)?;
+    let parsed = ring::parse_head(head.get(..read).unwrap_or(&[]), state.identity);
+    parsed.map_err(|why| Error::from(Failed::from(why)))?;
     let is_in_memory = is_in_memory(paths.log.as_c());
     let ring = RingFile::new(&log, is_in_memory)?;
     let image = StateFile::new(image, is_in_memory, settings.limit);

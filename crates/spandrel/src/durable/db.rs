@@ -302,7 +302,7 @@ impl<S: Send + Sync> Durable<S> {
     /// to a later one, each as a whole. It is a state like any other, and survives a loss of power when this returns.
     ///
     /// # Errors
-    /// With the copy's directory: [`Error::Occupied`], [`Error::Full`] (the log does not reach the state's file any more), those of the disk. There is no copy then.
+    /// With the copy's directory: [`Error::Occupied`], [`Error::Full`], [`Error::Fault`] (the log does not reach the state's file any more), those of the disk. There is no copy then.
     pub fn copy(&self, to: impl AsRef<Path>) -> Result<(), OpenError> {
         let to = to.as_ref();
         self.copy_to(to.as_os_str().as_bytes())

@@ -4,7 +4,7 @@ use std::prelude::v1::*;
 use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 
-use spandrel_durable::control::Control;
+use spandrel_durable::control::{Control, FAULT};
 use spandrel_durable::copy::{Copy, Whole};
 use spandrel_durable::engine::Engine;
 use spandrel_durable::front::Front;
@@ -223,7 +223,7 @@ impl Log {
 
     /// Why no thread makes copies.
     pub fn why_no_copy(&mut self) -> Error {
-        let failure = self.shared.get().1.failure().map(Error::Full);
+        let failure = self.shared.get().1.failure().map(Error::of_follower);
         failure.or(self.engine.check().err()).unwrap_or(Error::Panicked)
     }
 
@@ -242,7 +242,11 @@ impl Log {
         let (_, control) = self.shared.get();
         control.close();
         self.publisher = follower.join().ok();
-        control.failure().map_or(Ok(()), |why| Err(Error::System(why)))
+        match control.failure() {
+            None => Ok(()),
+            Some(FAULT) => Err(Error::Fault),
+            Some(why) => Err(Error::System(why)),
+        }
     }
 
     /// Makes the log long enough for a batch that was too long and is undone.

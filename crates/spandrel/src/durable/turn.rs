@@ -171,7 +171,7 @@ impl<S> Turn<'_, S> {
                     }
                 }
                 // Reads go on, and do not see what is not durable. Where it cannot be undone, they do.
-                Err(why @ (Error::Poisoned(_) | Error::Full(_) | Error::Stray)) => {
+                Err(why @ (Error::Poisoned(_) | Error::Full(_) | Error::Fault | Error::Stray)) => {
                     memory.notes().begin();
                     self.discard_results(requests);
                     if self.undo(handles).is_ok() {
