@@ -167,19 +167,31 @@ fn files_of_a_newer_version_are_refused() {
             db.close().unwrap();
         } else {
             // As a kill leaves it.
-            let files = ["state", "log"].map(|file| (file, std::fs::read(path.join(file)).unwrap()));
+            let files =
+                ["state", "log"].map(|file| (file, std::fs::read(path.join(file)).unwrap()));
             db.close().unwrap();
             files.iter().for_each(|(file, bytes)| std::fs::write(path.join(file), bytes).unwrap());
         }
         let versions: [(&str, u64, &[u8], &str); 2] = [
-            ("log", 0, b"SPNDRNG2", "the log has version 2 of the format, and this program knows 1"),
-            ("state", 8, &3u64.to_le_bytes(), "it has version 3 of the format; this program knows 2"),
+            (
+                "log",
+                0,
+                b"SPNDRNG2",
+                "the log has version 2 of the format, and this program knows 1",
+            ),
+            (
+                "state",
+                8,
+                &3u64.to_le_bytes(),
+                "it has version 3 of the format; this program knows 2",
+            ),
         ];
         for (file, at, newer, words) in versions {
             let before = std::fs::read(path.join(file)).unwrap();
             let open = std::fs::File::options().write(true).open(path.join(file)).unwrap();
             // The identity has a copy, and the log's head a sum.
-            let copied = if file == "state" { spandrel_pheap::replicated::TIE_AT + 8192 } else { 0 };
+            let copied =
+                if file == "state" { spandrel_pheap::replicated::TIE_AT + 8192 } else { 0 };
             open.write_all_at(newer, at).unwrap();
             open.write_all_at(newer, copied + at).unwrap();
             if file == "log" {

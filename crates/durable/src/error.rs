@@ -310,7 +310,8 @@ mod tests {
             assert_eq!(why.errno(), errno);
         }
         // The reason is the disk's, or none of it.
-        assert!(Error::Poisoned(libc::EIO).to_string().contains("(Input/output error)"));
+        let text = Error::Poisoned(libc::EIO).to_string();
+        assert!(text.contains("(Input/output error"), "{text}");
         let text = Error::of_follower(FAULT).to_string();
         assert!(text.contains("a fault of this library") && !text.contains("permitted"), "{text}");
         assert!(Error::NoLongerLog(FAULT).to_string().contains("(a fault of this library"));

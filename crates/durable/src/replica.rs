@@ -164,7 +164,8 @@ impl<'a, D: Disk> Replica<'a, D> {
         self.flush()?;
         let newest = self.ties.newest();
         let point = self.reader.point();
-        if newest.point != point || newest.is_complete != is_complete {
+        // A complete state that no record was brought to stays one: a tie that has parts of an epoch's records in the file, of an epoch that has none, is damaged.
+        if newest.point != point || is_complete && !newest.is_complete {
             self.sync()?;
             self.disk.allow(Which::Image, self.bytes)?;
             self.ties.write(self.disk, point, is_complete)?;

@@ -3,7 +3,7 @@
 //! - A file in memory (tmpfs) is mapped: what was stored there outlives the process.
 //! - So is one on persistent memory (DAX): its lines are written back, and one fence makes a record durable.
 //! - An ordinary file has a copy in shared memory. A record is stored there, and one write past the page cache makes it durable
-//!   (`O_DIRECT`, `O_DSYNC`). The replica reads the copy: no record is read from the disk. What the state's file has goes from memory ([`RingFile::forget`]).
+//!   (`O_DIRECT`, `O_DSYNC`); two, where it goes over the end of the ring. The replica reads the copy: no record is read from the disk. What the state's file has goes from memory ([`RingFile::forget`]).
 
 use core::ptr::NonNull;
 use core::slice;
@@ -371,14 +371,16 @@ mod tests {
     }
 
     /// What is counted; that these are the kernel's calls is shown by `crates/spandrel/tests/durable/waits.rs`.
-    #[test]
-    fn a_record_is_one_write_and_two_at_the_end_of_the_ring() {
-        let place = tempfile::tempdir().unwrap();
+    fn each_record_waits(
+        place: &tempfile::TempDir,
+        open: impl FnOnce(&Image) -> RingFile,
+        waits: impl Fn(bool) -> u64,
+    ) {
         let path = CString::new(place.path().join("ring").to_str().unwrap()).unwrap();
         let shape = Shape { capacity: 64 << 10, align: 4096 };
         let image = Image::create(&path).unwrap();
         image.grow(0, shape.file_bytes()).unwrap();
-        let file = RingFile::new(&image, false).unwrap();
+        let file = open(&image);
         let mut ring = Ring::create(&file, 7, shape, (Point { epoch: 1, sequence: 0 }, 2)).unwrap();
         let (mut buffer, mut over) = (vec![0; 4096], 0);
         for number in 0..200usize {
@@ -393,9 +395,37 @@ mod tests {
             let turn = |at: u64| at / shape.capacity;
             let is_over = turn(before.1) != turn(ring.end() - 1);
             over += u64::from(is_over);
-            assert_eq!(file.waits() - before.0, 1 + u64::from(is_over), "record {number}");
+            assert_eq!(file.waits() - before.0, waits(is_over), "record {number}");
         }
         assert!((10..100).contains(&over), "{over}");
+        // What the file has, and not its copy in memory.
+        let (mut bytes, mut same) = (vec![0; file.len], vec![0; file.len]);
+        assert_eq!(image.read_at(&mut bytes, 0), Ok(file.len));
+        file.read(0, &mut same).unwrap();
+        assert!(bytes == same);
+    }
+
+    #[test]
+    fn a_record_is_one_write_and_two_at_the_end_of_the_ring() {
+        let open = |image: &Image| RingFile::new(image, false).unwrap();
+        each_record_waits(&tempfile::tempdir().unwrap(), open, |is_over| 1 + u64::from(is_over));
+    }
+
+    #[test]
+    fn a_record_in_memory_that_outlives_the_process_waits_for_nothing() {
+        let open = |image: &Image| RingFile::new(image, true).unwrap();
+        each_record_waits(&tempfile::tempdir_in("/dev/shm").unwrap(), open, |_| 0);
+    }
+
+    /// On tmpfs, where nothing depends on the lines: there is no such memory here.
+    #[test]
+    fn a_record_on_persistent_memory_is_one_fence() {
+        let open = |image: &Image| {
+            let mut file = RingFile::new(image, true).unwrap();
+            file.kind = Kind::Mapped { has_lines: true };
+            file
+        };
+        each_record_waits(&tempfile::tempdir_in("/dev/shm").unwrap(), open, |_| 1);
     }
 
     #[test]

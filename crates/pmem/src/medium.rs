@@ -46,14 +46,15 @@ impl Failed {
 
     /// Whether the error is one of the log, and not of the image.
     pub fn is_of_log(self) -> bool {
-        self.version_of_log().is_some() || matches!(
-            self,
-            Self::FOREIGN_LOG
-                | Self::STALE_LOG
-                | Self::MISSING_LOG
-                | Self::DAMAGED_LOG
-                | Self::NOT_A_LOG
-        )
+        self.version_of_log().is_some()
+            || matches!(
+                self,
+                Self::FOREIGN_LOG
+                    | Self::STALE_LOG
+                    | Self::MISSING_LOG
+                    | Self::DAMAGED_LOG
+                    | Self::NOT_A_LOG
+            )
     }
 
     /// Whether there is no room on the disk, or within a limit of the process or of the user. There may be later.

@@ -15,10 +15,10 @@ use spandrel_durable::control::Control;
 use spandrel_durable::copy::Copy;
 use spandrel_durable::directory::{Directory, Paths};
 use spandrel_durable::engine;
+use spandrel_durable::exchange::Place;
 use spandrel_durable::live::{Counts, Publisher};
 use spandrel_durable::notes::{BatchNotes, Held};
 use spandrel_durable::oracle::Verdict;
-use spandrel_durable::store::Place;
 
 use super::command::{Command, Payload};
 use super::log::Log;

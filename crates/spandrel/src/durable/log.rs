@@ -7,13 +7,14 @@ use std::thread::JoinHandle;
 use spandrel_durable::control::{Control, FAULT};
 use spandrel_durable::copy::{Copy, Whole};
 use spandrel_durable::engine::Engine;
+use spandrel_durable::exchange::{self, Place};
 use spandrel_durable::front::Front;
 use spandrel_durable::live::Publisher;
 use spandrel_durable::log_file::BlankLog;
 use spandrel_durable::notes::How;
 use spandrel_durable::recovery::Recovered;
 use spandrel_durable::replica::Replica;
-use spandrel_durable::store::{self, Files};
+use spandrel_durable::store::Files;
 use spandrel_os::signals::Blocked;
 use spandrel_pmem::Medium as _;
 use spandrel_pmem::tie::Ties;
@@ -122,7 +123,7 @@ impl Log {
     pub unsafe fn start(
         files: Files,
         (ring, ties): (Ring, Ties),
-        (publisher, at, is_long_enough): (Publisher, &store::Place, bool),
+        (publisher, at, is_long_enough): (Publisher, &Place, bool),
         arena: &Arena,
     ) -> Result<Self, Error> {
         let memory = arena.medium();
@@ -139,7 +140,7 @@ impl Log {
                 let bytes = longer_than(engine.needed())?;
                 let make = || BlankLog::new(&at.paths, Some(bytes), &mut || true);
                 // SAFETY: no thread has begun that uses the files.
-                let (recovered, replaced) = unsafe { store::replace_log(files, at, make)? };
+                let (recovered, replaced) = unsafe { exchange::replace_log(files, at, make)? };
                 replaced.map_err(|why| Error::NoLongerLog(why.errno()))?;
                 follower = Replica::new(files, &recovered.ring, recovered.ties)?;
                 shape = recovered.ring.shape();
@@ -253,7 +254,7 @@ impl Log {
     ///
     /// # Errors
     /// [`Error::TooLong`]: the log would be too long; [`Error::NoLongerLog`]: there is no room for it. Others: nothing can be written any more.
-    pub fn lengthen(&mut self, at: &store::Place) -> Result<(), Error> {
+    pub fn lengthen(&mut self, at: &Place) -> Result<(), Error> {
         // A log is replaced when the state's file has all of it.
         if let Some(why) = self.shared.get().1.failure() {
             return Err(Error::NoLongerLog(why));
@@ -269,7 +270,7 @@ impl Log {
     ///
     /// # Errors
     /// Nothing can be written any more.
-    pub fn make_room(&mut self, at: &store::Place) -> Result<(), Error> {
+    pub fn make_room(&mut self, at: &Place) -> Result<(), Error> {
         match self.replace(at, |_| Err(Error::TooLong)) {
             Err(Error::NoLongerLog(_)) => Ok(()),
             replaced => replaced,
@@ -285,7 +286,7 @@ impl Log {
     ///
     /// # Errors
     /// Nothing can be written any more.
-    pub fn grow(&mut self, at: &store::Place) -> Result<(), Error> {
+    pub fn grow(&mut self, at: &Place) -> Result<(), Error> {
         if !self.can_grow() {
             return Ok(());
         }
@@ -303,13 +304,13 @@ impl Log {
     /// [`Error::NoLongerLog`]: the log is the one before. Others: nothing can be written any more.
     fn replace(
         &mut self,
-        at: &store::Place,
-        make: impl FnOnce(&store::Place) -> Result<BlankLog, Error>,
+        at: &Place,
+        make: impl FnOnce(&Place) -> Result<BlankLog, Error>,
     ) -> Result<(), Error> {
         self.stop()?;
         let (files, control) = self.shared.get();
         // SAFETY: the thread has ended, and this one has the engine.
-        let (recovered, replaced) = unsafe { store::replace_log(files, at, || make(at))? };
+        let (recovered, replaced) = unsafe { exchange::replace_log(files, at, || make(at))? };
         let Recovered { ring, ties, .. } = recovered;
         control.reopen();
         let follower = Replica::new(files, &ring, ties)?;

@@ -255,7 +255,10 @@ mod tests {
             });
             let (key, why) = refused.expect("a log that is full");
             assert_eq!(why, Error::Fault);
-            assert!(why.to_string().contains("every command that has returned is durable"), "{why}");
+            assert!(
+                why.to_string().contains("every command that has returned is durable"),
+                "{why}"
+            );
             assert_eq!(why.errno(), libc::EUCLEAN);
             // Reads go on, and see what is durable.
             assert_eq!(db.read(|map| (map.get(&(key - 1)), map.get(&key))), (Some(key - 1), None));

@@ -1,7 +1,7 @@
 //! What the thread that runs a batch does: the commands, and what becomes of them.
 
 use spandrel_durable::combine::{Batch, Outcome};
-use spandrel_durable::store::Place;
+use spandrel_durable::exchange::Place;
 use spandrel_redolog::Point;
 
 use super::command;

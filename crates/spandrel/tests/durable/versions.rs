@@ -30,11 +30,14 @@ fn make_log_newer_and_short(path: &Path) {
     File::options().write(true).open(path.join("log")).unwrap().set_len(5000).unwrap();
 }
 
+/// What makes a file newer, the error, and words of its text.
+type Newer = (fn(&Path), Error, &'static str);
+
 #[test]
 fn a_state_or_a_log_of_a_newer_version_is_refused_and_stays_as_it_is() {
     let state = Error::Heap(spandrel::heap::Error::Version(3));
     let log = Error::LogVersion(b'2');
-    let newer: [(fn(&Path), Error, &str); 3] = [
+    let newer: [Newer; 3] = [
         (make_state_newer, state, "it has version 3 of the format; this program knows 2"),
         (make_log_newer, log, "the log has version 2 of the format, and this program knows 1"),
         (make_log_newer_and_short, log, "the log has version 2 of the format"),
@@ -49,7 +52,8 @@ fn a_state_or_a_log_of_a_newer_version_is_refused_and_stays_as_it_is() {
             let killed = read();
             db.close().unwrap();
             let good = if is_closed { read() } else { killed };
-            let put = || names.iter().zip(&good).for_each(|(at, file)| fs::write(at, file).unwrap());
+            let put =
+                || names.iter().zip(&good).for_each(|(at, file)| fs::write(at, file).unwrap());
             for (make, why, words) in newer {
                 put();
                 make(&path);

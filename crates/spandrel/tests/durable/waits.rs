@@ -44,18 +44,26 @@ struct Seen {
     syncs: (u64, u64),
 }
 
-/// Threads that run so many commands each, of so many entries.
+/// The number of threads, of the commands of each, and of the entries that a command changes.
 fn story(path: &Path, log_bytes: u64, (threads, commands, entries): (u64, u64, u64)) -> Seen {
     let run = |db: &Durable<Accounts>, writers: &Mutex<Vec<u32>>| {
         writers.lock().unwrap().push(thread());
         for number in 0..commands {
-            let push = |s: &mut Accounts| (0..entries).try_for_each(|at| s.log.push([number, at, 7]));
-            db.write(push).unwrap().unwrap();
+            let set = |s: &mut Accounts| {
+                // Of lengths that differ, so that no place in the log is the end of all turns.
+                let some = entries.saturating_sub(number % 3 * 100).max(1);
+                (0..some).try_for_each(|at| s.log.set(at as usize, [number + 1, at, 7]).map(drop))
+            };
+            db.write(set).unwrap().unwrap();
         }
     };
     let writers = Mutex::default();
     let work = || {
         let db = Durable::open(path, small().log_size(log_bytes), init).unwrap();
+        // One by one: none of these is longer than the log.
+        for at in 0..entries {
+            db.write(|s| s.log.push([0, at, 7])).unwrap().unwrap();
+        }
         let before = db.figures();
         mark();
         run(&db, &writers);
@@ -102,7 +110,7 @@ fn threads_that_write_at_once_wait_once_for_a_batch() {
     for (number, (_place, path)) in places().into_iter().enumerate() {
         let Seen { counts, waits, .. } = story(&path, 16 << 20, (8, 100, 1));
         let expected = if number == 0 { counts.batches } else { 0 };
-        assert!(counts.batches <= 900, "{counts:?}");
+        assert!(counts.batches <= 800, "{counts:?}");
         assert_eq!((counts.durable_waits, waits.len() as u64), (expected, expected));
     }
 }
@@ -115,8 +123,8 @@ fn a_record_that_goes_over_the_end_of_the_log_is_two_writes() {
         assert_eq!(counts.batches, 100);
         assert_eq!(counts.durable_waits, waits.len() as u64);
         let over = waits.len() as u64 - if number == 0 { counts.batches } else { 0 };
-        // 400 entries of 24 bytes and their heads are three to five pages of sixteen.
-        let bounds = if number == 0 { 10..40 } else { 0..1 };
+        // 200 to 400 entries of 24 bytes are two or three pages of sixteen.
+        let bounds = if number == 0 { 3..40 } else { 0..1 };
         assert!(bounds.contains(&over), "{over} of {counts:?}");
         assert!(syncs.0 > 0 && syncs.0 <= syncs.1, "{syncs:?}");
     }
