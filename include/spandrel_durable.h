@@ -158,10 +158,11 @@ int spandrel_durable_read(spandrel_durable *state, spandrel_durable_command comm
 /* Runs a command that writes. When this returns what the command returned, its effects survive any failure that the medium survives.
  *   ECANCELED  the command returned a negative number, and was undone,
  *   EMSGSIZE   it changes more than the longest log holds (16 GiB), or than this one, which has no room to become longer. It was undone, and others go on,
- *   EIO, ...   the disk refused: the effects are durable or not, and no later command that writes is accepted; reads go on. Open the state again,
- *   ENOSPC     the same; or the log is full, and the state's file cannot become longer,
- *   EUCLEAN    no command that writes is accepted: something has stored to the state outside of one, or a batch could not be undone. Open the state
- *              again: it is that of the last command that has returned. */
+ *   EIO, ...   the disk refused: the effects are durable or not, and no later command that writes is accepted; reads go on. What has returned is
+ *              durable. Open the state again,
+ *   ENOSPC     the same; or the log is full, and the state's file cannot become longer: what was refused is not there,
+ *   EUCLEAN    no command that writes is accepted: something has stored to the state outside of one, a batch could not be undone, or a fault of the
+ *              library has ended its thread and the log is full. Open the state again: it is that of the last command that has returned. */
 int spandrel_durable_write(spandrel_durable *state, spandrel_durable_command command, void *argument);
 
 /* Copies a state to another directory, which is made if it is missing, while all threads go on. The copy has what was durable when this was called, and

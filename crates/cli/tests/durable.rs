@@ -119,6 +119,9 @@ fn an_open_state_shows_its_figures() {
     });
     let figures = figures.find(|figures| figures["batches"] == batches).unwrap();
     assert_eq!(figures["commands"], 1000);
+    // In memory a store is durable, and what brings batches into the state's file has synced that.
+    assert_eq!(figures["durable_waits"], 0);
+    assert!(figures["syncs"].as_u64().unwrap() > 0, "{figures}");
     let waits = figures["waits"].as_array().unwrap().iter();
     let waits: u64 = waits.map(|wait| wait["batches"].as_u64().unwrap()).sum();
     // Some are measured, and count as all.
@@ -130,14 +133,16 @@ fn an_open_state_shows_its_figures() {
     };
     let text = metrics();
     let label = format!("{{directory=\"{}\"}}", path.to_str().unwrap().replace('"', "\\\""));
-    for line in ["open 1", "commands_total 1000", "state_bytes "] {
+    for line in ["open 1", "commands_total 1000", "durable_waits_total 0", "state_bytes "] {
         let (name, value) = line.split_once(' ').unwrap();
         assert!(text.contains(&format!("spandrel_durable_{name}{label} {value}")), "{text}");
     }
     assert!(text.contains(",le=\"+Inf\"} "), "{text}");
     db.close().unwrap();
     assert!(metrics().contains(&format!("open{label} 0")));
-    assert!(said(&spandrel("info", &path)).contains("the last process"));
+    let text = said(&spandrel("info", &path));
+    assert!(text.contains("the last process"), "{text}");
+    assert!(text.contains("0 durable waits") && text.contains("was synced "), "{text}");
     assert_eq!(json(&path)["process"]["is_closed"], true);
     // A damaged file of figures is none.
     std::fs::write(path.join("figures"), [1; 300]).unwrap();
@@ -147,6 +152,67 @@ fn an_open_state_shows_its_figures() {
     open(&other).close().unwrap();
     std::fs::copy(other.join("figures"), path.join("figures")).unwrap();
     assert_eq!(json(&path)["process"], serde_json::Value::Null);
+}
+
+/// Files of a newer version are refused by each command, with the version and the way out, and stay as they are.
+#[test]
+fn files_of_a_newer_version_are_refused() {
+    use std::os::unix::fs::FileExt as _;
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (path, copy) = (place.path().join("numbers"), place.path().join("copy"));
+    for is_closed in [true, false] {
+        let db = open(&path);
+        db.write(|s| s.of.insert(1, 2)).unwrap().unwrap();
+        if is_closed {
+            db.close().unwrap();
+        } else {
+            // As a kill leaves it.
+            let files =
+                ["state", "log"].map(|file| (file, std::fs::read(path.join(file)).unwrap()));
+            db.close().unwrap();
+            files.iter().for_each(|(file, bytes)| std::fs::write(path.join(file), bytes).unwrap());
+        }
+        let versions: [(&str, u64, &[u8], &str); 2] = [
+            (
+                "log",
+                0,
+                b"SPNDRNG2",
+                "the log has version 2 of the format, and this program knows 1",
+            ),
+            (
+                "state",
+                8,
+                &3u64.to_le_bytes(),
+                "it has version 3 of the format; this program knows 2",
+            ),
+        ];
+        for (file, at, newer, words) in versions {
+            let before = std::fs::read(path.join(file)).unwrap();
+            let open = std::fs::File::options().write(true).open(path.join(file)).unwrap();
+            // The identity has a copy, and the log's head a sum.
+            let copied =
+                if file == "state" { spandrel_pheap::replicated::TIE_AT + 8192 } else { 0 };
+            open.write_all_at(newer, at).unwrap();
+            open.write_all_at(newer, copied + at).unwrap();
+            if file == "log" {
+                open.write_all_at(&[0; 8], 32).unwrap();
+            }
+            let changed = ["state", "log"].map(|file| std::fs::read(path.join(file)).unwrap());
+            for task in ["info", "verify", "recover", "compact"] {
+                let output = spandrel(task, &path);
+                says(&output, 2, words);
+                says(&output, 2, "; use the version of Spandrel that made it");
+            }
+            let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+            let output = command.args(["durable", "copy"]).args([&path, &copy]).output().unwrap();
+            says(&output, 2, words);
+            assert!(!copy.join("state").exists());
+            let after = ["state", "log"].map(|file| std::fs::read(path.join(file)).unwrap());
+            assert!(changed == after, "{file}: a refused file was changed");
+            std::fs::write(path.join(file), before).unwrap();
+        }
+        says(&spandrel("recover", &path), 0, "numbers: ");
+    }
 }
 
 #[test]

@@ -7,6 +7,9 @@ use spandrel_sync::CachePadded;
 
 use crate::live::Live;
 
+/// Why the replica cannot go on where its thread has panicked: no number of the system, nor one of [`spandrel_pmem::Failed`].
+pub const FAULT: i32 = i32::MAX;
+
 /// A number that changes when something has happened, for a thread or a process that waits for it.
 #[derive(Default)]
 pub struct Bell {
@@ -153,7 +156,7 @@ impl Control {
         self.done.failure.store(0, Release);
     }
 
-    /// The replica cannot go on: the error's number.
+    /// The replica cannot go on: the error's number, or [`FAULT`].
     pub fn fail(&self, why: i32) {
         self.done.failure.store(why.max(1), Release);
         self.head_bell.ring();

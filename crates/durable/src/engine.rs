@@ -162,7 +162,7 @@ impl<'a> Engine<'a> {
         let image = (from, memory.bytes() as u64);
         // SAFETY: as above.
         unsafe { notes.keep_counts() };
-        let (front, runs) = (&mut self.front, &self.runs);
+        let (files, front, runs) = (self.front.disk(), &mut self.front, &self.runs);
         // SAFETY: the runs lie in the open bytes of the memory, which no thread stores to; the thread has run the batch, and an error that comes after the copy has
         // begun ends writing.
         let commit = || unsafe {
@@ -171,7 +171,9 @@ impl<'a> Engine<'a> {
             };
             front.commit(image, (count, bytes), copied)
         };
+        let waits = files.ring().waits();
         let (point, waited_nanos) = self.watch.measure(live, commit);
+        self.counts.durable_waits += files.ring().waits() - waits;
         match point {
             Ok((point, time)) => {
                 // SAFETY: the thread has run the batch.

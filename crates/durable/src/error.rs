@@ -3,7 +3,11 @@
 use core::fmt;
 
 use spandrel_pmem::Failed;
+use spandrel_redolog::ring;
 
+#[cfg(doc)]
+use crate::control::Control;
+use crate::control::FAULT;
 use crate::front::Refused;
 
 /// See the head of this file. Each is displayed with the reason and the way out.
@@ -36,6 +40,8 @@ pub enum Error {
     DamagedLog,
     /// The log is no log.
     NotALog,
+    /// The log is of another version of its format: the last byte of its first word.
+    LogVersion(u8),
     /// The file `state` is a link, a directory or the like.
     NotAState,
     /// The state does not say which batch it is at.
@@ -50,8 +56,10 @@ pub enum Error {
     TooLong,
     /// A command changes more than the log holds, which cannot become longer: the error's number. It was undone.
     NoLongerLog(i32),
-    /// The log is full, and what brings it into the state has ended: the error's number.
+    /// The disk refused what brings the log into the state, and the log is full: the error's number. What was refused is not there.
     Full(i32),
+    /// A fault of this library has ended the thread that brings the log into the state, and the log is full, or the state was to be closed or copied. What was refused is not there.
+    Fault,
     /// The disk refused to make a batch durable. It may be there or not; nothing is accepted any more.
     Poisoned(i32),
     /// A thread stored to the state outside of a write. Nothing is accepted any more.
@@ -80,6 +88,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Of a log that does not reach the state's file any more: the number that [`Control::failure`] has.
+    pub fn of_follower(why: i32) -> Self {
+        if why == FAULT { Self::Fault } else { Self::Full(why) }
+    }
+
     /// The number of [`Failed`], in the words of this type.
     pub fn of(why: Failed) -> Self {
         match why {
@@ -89,7 +102,7 @@ impl Error {
             Failed::DAMAGED_LOG => Self::DamagedLog,
             Failed::NOT_A_LOG => Self::NotALog,
             Failed::DAMAGED_TIE => Self::DamagedState,
-            Failed(number) => Self::System(number),
+            why => why.version_of_log().map_or(Self::System(why.0), Self::LogVersion),
         }
     }
 }
@@ -113,12 +126,14 @@ impl Error {
             | Self::NotALog
             | Self::DamagedState => libc::EBADMSG,
             Self::Heap(why) => why.errno(),
-            Self::Panicked | Self::Undone | Self::Stray => libc::EUCLEAN,
+            Self::Panicked | Self::Undone | Self::Stray | Self::Fault => libc::EUCLEAN,
             Self::TooLong | Self::NoLongerLog(_) => libc::EMSGSIZE,
             Self::Layout { .. } | Self::OtherBuild | Self::Moved | Self::OtherType => {
                 libc::EPROTOTYPE
             }
-            Self::Allocator | Self::Addresses | Self::NoTranslation => libc::ENOTSUP,
+            Self::LogVersion(_) | Self::Allocator | Self::Addresses | Self::NoTranslation => {
+                libc::ENOTSUP
+            }
             Self::Forked => libc::EPERM,
         }
     }
@@ -143,7 +158,7 @@ impl From<Refused> for Error {
     fn from(why: Refused) -> Self {
         match why {
             Refused::TooLong => Self::TooLong,
-            Refused::Full(why) => Self::Full(why),
+            Refused::Full(why) => Self::of_follower(why),
             Refused::Poisoned(why) => Self::Poisoned(why.0),
         }
     }
@@ -151,7 +166,7 @@ impl From<Refused> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = |why: &i32| spandrel_pheap::Error::System(*why);
+        let number = |why: &i32| Number(*why);
         match self {
             Self::System(why) => number(why).fmt(f),
             Self::Path => f.write_str("the path is too long or has a zero byte; use a shorter one"),
@@ -183,6 +198,12 @@ impl fmt::Display for Error {
             Self::DamagedLog => f.write_str(
                 "the log is damaged, and batches that were durable are missing; restore a copy of both files",
             ),
+            Self::LogVersion(version) => write!(
+                f,
+                "the log has version {} of the format, and this program knows {}; use the version of Spandrel that made it",
+                version.escape_ascii(),
+                ring::VERSION.escape_ascii()
+            ),
             Self::NotALog => f.write_str("the file `log` is no log; put the right one back"),
             Self::NotAState => f.write_str(
                 "the file `state` is a link, a directory or the like; put the file itself there, or give another directory",
@@ -192,10 +213,10 @@ impl fmt::Display for Error {
             ),
             Self::Heap(why) => why.fmt(f),
             Self::Panicked => f.write_str(
-                "a batch could not be undone, and nothing more is accepted; open the state again",
+                "a batch could not be undone, and nothing more is accepted: every command that has returned is durable, and later ones are not there; open the state again",
             ),
             Self::Undone => f.write_str(
-                "a command that was undone had opened a collection, and nothing more is accepted; open collections when the state is opened, and open it again",
+                "a command that was undone had opened a collection, and nothing more is accepted: every command that has returned is durable, and later ones are not there; open collections when the state is opened, and open it again",
             ),
             Self::TooLong => f.write_str(
                 "the command changes more than the longest log holds, and was undone; change less at once",
@@ -205,16 +226,21 @@ impl fmt::Display for Error {
                 "the command changes more than the log holds, which cannot become longer ({}), and was undone; change less at once, or make room",
                 number(why)
             ),
-            Self::Full(why) => {
-                write!(f, "the log is full, and the state cannot take more: {}", number(why))
-            }
+            Self::Full(why) => write!(
+                f,
+                "the disk refused what brings the log into the state ({}), and a full log takes no more: every command that has returned is durable, and what was refused is not there; open the state again when the disk is well and has room",
+                number(why)
+            ),
+            Self::Fault => f.write_str(
+                "a fault of this library has ended the thread that brings the log into the state, and a full log takes no more: every command that has returned is durable, and what was refused is not there; open the state again",
+            ),
             Self::Poisoned(why) => write!(
                 f,
-                "the disk refused a batch ({}), and nothing more is accepted; open the state again when the disk is well",
+                "the disk refused a batch ({}), and nothing more is accepted: every command that has returned is durable, those of this batch are there or not, and later ones are not; open the state again when the disk is well",
                 number(why)
             ),
             Self::Stray => f.write_str(
-                "the state was changed outside of a write, and nothing more is accepted; open the state again",
+                "the state was changed outside of a write, and nothing more is accepted: every command that has returned is durable, and later ones are not there; open the state again",
             ),
             Self::Layout { state, given } => write!(
                 f,
@@ -246,3 +272,48 @@ impl fmt::Display for Error {
 }
 
 impl core::error::Error for Error {}
+
+/// An error's number in words.
+struct Number(i32);
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            FAULT => f.write_str("a fault of this library has ended the thread of the log"),
+            why => spandrel_pheap::Error::System(why).fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::prelude::v1::*;
+
+    #[test]
+    fn an_error_that_ends_writing_says_what_is_durable_and_the_way_out() {
+        let not_there = "what was refused is not there";
+        let later = "later ones are not there";
+        let of_batch = "those of this batch are there or not, and later ones are not";
+        for (why, rest, errno) in [
+            (Refused::Poisoned(Failed(libc::EIO)).into(), of_batch, libc::EIO),
+            (Refused::Full(libc::ENOSPC).into(), not_there, libc::ENOSPC),
+            (Refused::Full(FAULT).into(), not_there, libc::EUCLEAN),
+            (Error::Stray, later, libc::EUCLEAN),
+            (Error::Panicked, later, libc::EUCLEAN),
+            (Error::Undone, later, libc::EUCLEAN),
+        ] {
+            let text = why.to_string();
+            for part in ["every command that has returned is durable", rest, "open "] {
+                assert!(text.contains(part), "{part}: {text}");
+            }
+            assert_eq!(why.errno(), errno);
+        }
+        // The reason is the disk's, or none of it.
+        let text = Error::Poisoned(libc::EIO).to_string();
+        assert!(text.contains("(Input/output error"), "{text}");
+        let text = Error::of_follower(FAULT).to_string();
+        assert!(text.contains("a fault of this library") && !text.contains("permitted"), "{text}");
+        assert!(Error::NoLongerLog(FAULT).to_string().contains("(a fault of this library"));
+    }
+}

@@ -17,7 +17,7 @@ const LOOK_MS: u32 = 100;
 pub enum Refused {
     /// The batch is longer than the ring. Nothing was written.
     TooLong,
-    /// The replica does not go on, and the ring is full; the error's number. Nothing was written.
+    /// The replica does not go on, and the ring is full; the number of [`Control::failure`]. Nothing was written.
     Full(i32),
     /// The disk refused: recovery may find the batch or not, and nothing is written any more.
     Poisoned(Failed),

@@ -40,6 +40,8 @@ pub mod error;
 #[cfg(not(loom))]
 mod exact;
 #[cfg(not(loom))]
+pub mod exchange;
+#[cfg(not(loom))]
 pub mod front;
 #[cfg(not(loom))]
 pub mod inspect;

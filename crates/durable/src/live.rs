@@ -48,8 +48,10 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Batches that changed something. Each is one record of the log, and one durable write or fence that its commands wait for.
+    /// Batches that changed something. Each is one record of the log.
     batches,
+    /// Fences and durable writes that commands waited for: one for a batch. A record that goes over the log's end is two writes. In memory that outlives the process (tmpfs) there is nothing to wait for.
+    durable_waits,
     /// Commands that write, those of batches that changed nothing as well. One that was undone and ran again counts once.
     commands,
     /// Runs of bytes that the batches had stored.
@@ -161,7 +163,7 @@ pub struct Figures {
     pub log_used: u64,
     /// Batches that are durable in the log, and that the replica has not brought into the state's file yet.
     pub lag: u64,
-    /// Times that the replica has synced the state's file.
+    /// Times that the state's file was synced. Commands wait for it where the log is full.
     pub syncs: u64,
     /// See [`Counts`].
     pub counts: Counts,
@@ -253,8 +255,6 @@ pub struct Publisher {
     file: Option<Image>,
     identity: u64,
     opened: u64,
-    /// Of replicas that have ended.
-    syncs: u64,
 }
 
 /// What the replica knows when it writes the file.
@@ -264,7 +264,7 @@ pub struct Now {
     pub state_bytes: u64,
     /// See [`Figures`].
     pub log_bytes: u64,
-    /// Times that this replica has synced the state's file.
+    /// See [`Figures`].
     pub syncs: u64,
     /// See [`Figures`].
     pub is_closed: bool,
@@ -275,12 +275,7 @@ impl Publisher {
     pub fn new(path: &CStr, identity: u64) -> Self {
         let there = || Image::open(path, Access::Write).ok().filter(is_ours);
         let file = Image::create(path).ok().or_else(there);
-        Self { file, identity, opened: clock::calendar_nanos(), syncs: 0 }
-    }
-
-    /// Another replica follows, which counts its syncs from 0.
-    pub fn end(&mut self, syncs: u64) {
-        self.syncs += syncs;
+        Self { file, identity, opened: clock::calendar_nanos() }
     }
 
     /// Writes the file. An error of the disk is none of the state: the file says when it was written.
@@ -298,7 +293,7 @@ impl Publisher {
             log_bytes: now.log_bytes,
             log_used: control.tail().saturating_sub(control.head()),
             lag: counts.batches.saturating_sub(control.applied()),
-            syncs: self.syncs + now.syncs,
+            syncs: now.syncs,
             counts,
             waits: live.waits.each_ref().map(|word| word.load(Relaxed)),
         };

@@ -25,8 +25,6 @@ pub struct Replica<'a, D: Disk> {
     reader: Reader,
     /// Bytes that the file has.
     bytes: u64,
-    /// Times that the file was synced.
-    syncs: u64,
     buffer: Buffer,
     /// `None`: the file is mapped.
     gathered: Option<WriteBuffer>,
@@ -59,7 +57,7 @@ impl<'a, D: Disk> Replica<'a, D> {
         let reader = Reader::new(ring, ties.newest().point);
         let buffer = Buffer::new(spandrel_redolog::BUFFER_BYTES)?;
         let (bytes, in_file) = (disk.bytes(Which::Image)?, reader.at());
-        Ok(Self { disk, ties, reader, bytes, syncs: 0, buffer, gathered, in_file })
+        Ok(Self { disk, ties, reader, bytes, buffer, gathered, in_file })
     }
 
     /// The position behind the records that were brought into the file, or are gathered.
@@ -72,14 +70,8 @@ impl<'a, D: Disk> Replica<'a, D> {
         self.in_file
     }
 
-    fn sync(&mut self) -> Result<(), Failed> {
-        self.syncs += 1;
+    fn sync(&self) -> Result<(), Failed> {
         self.disk.sync(Which::Image)
-    }
-
-    /// Times that the file was synced.
-    pub fn syncs(&self) -> u64 {
-        self.syncs
     }
 
     /// Bytes that the file has.
@@ -172,7 +164,8 @@ impl<'a, D: Disk> Replica<'a, D> {
         self.flush()?;
         let newest = self.ties.newest();
         let point = self.reader.point();
-        if newest.point != point || newest.is_complete != is_complete {
+        // A complete state that no record was brought to stays one: a tie that has parts of an epoch's records in the file, of an epoch that has none, is damaged.
+        if newest.point != point || is_complete && !newest.is_complete {
             self.sync()?;
             self.disk.allow(Which::Image, self.bytes)?;
             self.ties.write(self.disk, point, is_complete)?;

@@ -3,7 +3,7 @@
 //! - A file in memory (tmpfs) is mapped: what was stored there outlives the process.
 //! - So is one on persistent memory (DAX): its lines are written back, and one fence makes a record durable.
 //! - An ordinary file has a copy in shared memory. A record is stored there, and one write past the page cache makes it durable
-//!   (`O_DIRECT`, `O_DSYNC`). The replica reads the copy: no record is read from the disk. What the state's file has goes from memory ([`RingFile::forget`]).
+//!   (`O_DIRECT`, `O_DSYNC`); two, where it goes over the end of the ring. The replica reads the copy: no record is read from the disk. What the state's file has goes from memory ([`RingFile::forget`]).
 
 use core::ptr::NonNull;
 use core::slice;
@@ -34,7 +34,7 @@ pub struct RingFile {
     len: usize,
     kind: Kind,
     dirty: Lock<Dirty>,
-    /// Fences and durable writes that were waited for.
+    /// See [`RingFile::waits`].
     waits: AtomicU64,
 }
 
@@ -125,9 +125,15 @@ impl RingFile {
         matches!(self.kind, Kind::Written { .. })
     }
 
-    /// Fences and durable writes that were waited for.
+    /// Fences and durable writes that were waited for. A record is one of them. One that goes over the end of the ring lies in two places, and is two writes; lines
+    /// have one fence wherever they lie. In memory that outlives the process there is nothing to wait for.
     pub fn waits(&self) -> u64 {
         self.waits.load(Relaxed)
+    }
+
+    fn note_wait(&self) {
+        // One thread writes: no other adds meanwhile.
+        self.waits.store(self.waits() + 1, Relaxed);
     }
 
     /// Calls `see` with the places in the file, and the lengths, of the positions from `from` up to `to` of the ring: two, as they may go over the end.
@@ -226,6 +232,7 @@ impl RingFile {
                     slice::from_raw_parts(self.at.as_ptr().wrapping_add(from), to - from)
                 };
                 file.check_limit(to as u64).map_err(Failed)?;
+                self.note_wait();
                 file.write_at(bytes, from as u64).map_err(Failed)
             }
         }
@@ -293,9 +300,8 @@ impl Storage for RingFile {
         }
         if let Kind::Mapped { has_lines: true } = self.kind {
             persist::fence();
+            self.note_wait();
         }
-        // One thread writes: no other adds meanwhile.
-        self.waits.store(self.waits() + 1, Relaxed);
         Ok(())
     }
 
@@ -321,14 +327,12 @@ mod tests {
         let file = RingFile::new(&image, is_in_memory).unwrap();
         let mut ring = Ring::create(&file, 7, shape, (base, 2)).unwrap();
         let mut buffer = vec![0; 4096];
-        let before = file.waits();
         for number in 0..40u8 {
             let mut record = ring.record(&file, &mut buffer);
             record.set_image_bytes(1 << 20);
             record.run(u64::from(number), &vec![number; usize::from(number) * 100]).unwrap();
             ring.commit(record, &&file).unwrap();
         }
-        assert_eq!(file.waits() - before, 40, "one wait for a record");
         // What the file has, and not its copy in memory.
         let again = Image::open(&path, Access::Read).unwrap();
         let mut bytes = vec![0; shape.file_bytes() as usize];
@@ -364,6 +368,64 @@ mod tests {
     fn on_a_disk_and_in_memory() {
         a_ring_is_durable_in(tempfile::tempdir().unwrap().path(), false);
         a_ring_is_durable_in(tempfile::tempdir_in("/dev/shm").unwrap().path(), true);
+    }
+
+    /// What is counted; that these are the kernel's calls is shown by `crates/spandrel/tests/durable/waits.rs`.
+    fn each_record_waits(
+        place: &tempfile::TempDir,
+        open: impl FnOnce(&Image) -> RingFile,
+        waits: impl Fn(bool) -> u64,
+    ) {
+        let path = CString::new(place.path().join("ring").to_str().unwrap()).unwrap();
+        let shape = Shape { capacity: 64 << 10, align: 4096 };
+        let image = Image::create(&path).unwrap();
+        image.grow(0, shape.file_bytes()).unwrap();
+        let file = open(&image);
+        let mut ring = Ring::create(&file, 7, shape, (Point { epoch: 1, sequence: 0 }, 2)).unwrap();
+        let (mut buffer, mut over) = (vec![0; 4096], 0);
+        for number in 0..200usize {
+            let before = (file.waits(), ring.end());
+            let mut record = ring.record(&file, &mut buffer);
+            record.set_image_bytes(1 << 20);
+            let runs = 1 + number % 3;
+            for run in 0..runs {
+                record.run(run as u64 * 9000, &vec![number as u8; number * 37 % 8000]).unwrap();
+            }
+            ring.commit(record, &&file).unwrap();
+            let turn = |at: u64| at / shape.capacity;
+            let is_over = turn(before.1) != turn(ring.end() - 1);
+            over += u64::from(is_over);
+            assert_eq!(file.waits() - before.0, waits(is_over), "record {number}");
+        }
+        assert!((10..100).contains(&over), "{over}");
+        // What the file has, and not its copy in memory.
+        let (mut bytes, mut same) = (vec![0; file.len], vec![0; file.len]);
+        assert_eq!(image.read_at(&mut bytes, 0), Ok(file.len));
+        file.read(0, &mut same).unwrap();
+        assert!(bytes == same);
+    }
+
+    #[test]
+    fn a_record_is_one_write_and_two_at_the_end_of_the_ring() {
+        let open = |image: &Image| RingFile::new(image, false).unwrap();
+        each_record_waits(&tempfile::tempdir().unwrap(), open, |is_over| 1 + u64::from(is_over));
+    }
+
+    #[test]
+    fn a_record_in_memory_that_outlives_the_process_waits_for_nothing() {
+        let open = |image: &Image| RingFile::new(image, true).unwrap();
+        each_record_waits(&tempfile::tempdir_in("/dev/shm").unwrap(), open, |_| 0);
+    }
+
+    /// On tmpfs, where nothing depends on the lines: there is no such memory here.
+    #[test]
+    fn a_record_on_persistent_memory_is_one_fence() {
+        let open = |image: &Image| {
+            let mut file = RingFile::new(image, true).unwrap();
+            file.kind = Kind::Mapped { has_lines: true };
+            file
+        };
+        each_record_waits(&tempfile::tempdir_in("/dev/shm").unwrap(), open, |_| 1);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The state in memory and the files that make it durable: made, opened, committed, closed.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use spandrel_capture::Sizes;
-use spandrel_os::draft::{Draft, sync_directory_of};
+use spandrel_os::draft::Draft;
 use spandrel_os::filesystem::is_in_memory;
 use spandrel_os::image::{self, Access, Image};
 use spandrel_pages::PAGE_BYTES;
@@ -13,12 +13,13 @@ use spandrel_pheap::{Heap, LEAST_BYTES, Opened};
 use spandrel_pmem::disk::{Disk, LogOf, Which};
 use spandrel_pmem::tie::{self, Found, Ties};
 use spandrel_pmem::{Captured, Failed, Medium};
-use spandrel_redolog::{Point, Ring};
+use spandrel_redolog::{Point, Ring, ring};
 use spandrel_sync::Lock;
 
 use crate::copy::OneFile;
 use crate::directory::{Directory, Paths, check_file};
 use crate::error::Error;
+use crate::exchange::put_log;
 use crate::log_file::{BlankLog, capacity_of, make_log};
 use crate::notes::{BatchNotes, How};
 use crate::recovery::{Recovered, recover};
@@ -60,6 +61,7 @@ impl Default for Settings {
 pub struct Files {
     state: StateFile,
     ring: UnsafeCell<RingFile>,
+    syncs: AtomicU64,
 }
 
 // SAFETY: the ring's file is shared by references only, but while `set_ring` has it alone.
@@ -72,11 +74,16 @@ impl Files {
         unsafe { &*self.ring.get() }
     }
 
+    /// Times that the state's file was synced since it was opened.
+    pub fn syncs(&self) -> u64 {
+        self.syncs.load(Relaxed)
+    }
+
     /// Puts another ring's file in the place of the one before.
     ///
     /// # Safety
     /// No other thread uses the files, and no reference to the ring's file lives.
-    unsafe fn set_ring(&self, ring: RingFile) {
+    pub(crate) unsafe fn set_ring(&self, ring: RingFile) {
         // SAFETY: promised by the caller.
         unsafe { *self.ring.get() = ring };
     }
@@ -141,6 +148,7 @@ impl Disk for Files {
     fn sync(&self, which: Which) -> Result<(), Failed> {
         match which {
             Which::Image => {
+                self.syncs.fetch_add(1, Relaxed);
                 let synced = self.state.image().sync().map_err(Failed);
                 // What was written may be lost whatever the reason is; a full disk is no exception.
                 synced.map_err(|why| if why.is_full() { Failed(libc::EIO) } else { why })
@@ -310,10 +318,16 @@ pub fn recover_files(
         why => Error::System(why),
     })?;
     check_file(&log)?;
+    // Before anything else: a log of another version may have another length.
+    let mut head = [0; ring::HEAD_BYTES];
+    let read = log.read_at(&mut head, 0).map_err(Error::System)?;
+    let parsed = ring::parse_head(head.get(..read).unwrap_or(&[]), state.identity);
+    parsed.map_err(|why| Error::from(Failed::from(why)))?;
     let is_in_memory = is_in_memory(paths.log.as_c());
     let ring = RingFile::new(&log, is_in_memory)?;
     let image = StateFile::new(image, is_in_memory, settings.limit);
-    let files = Files { state: image, ring: UnsafeCell::new(ring) };
+    let syncs = AtomicU64::new(0);
+    let files = Files { state: image, ring: UnsafeCell::new(ring), syncs };
     let lengthen = |bytes| files.lengthen(bytes);
     let mut recovered = recover(&files, (state.identity, TIE_AT), &lengthen, see)?;
     let shape = recovered.ring.shape();
@@ -330,81 +344,6 @@ pub fn recover_files(
     let bytes = files.state.image().bytes().map_err(Error::System)?;
     let bytes = usize::try_from(bytes).map_err(|_| Error::System(libc::EFBIG))?;
     Ok((files, State { bytes, ..state }, recovered))
-}
-
-/// Puts a new log in the place of that of a state that has all of it durably and says so: a failure in between leaves a state that needs no log.
-///
-/// # Errors
-/// [`Error::System`]; the inner one: the log is the one before.
-///
-/// # Safety
-/// No other thread uses the files.
-unsafe fn put_log(
-    files: &Files,
-    paths: &Paths,
-    identity: u64,
-    recovered: &Recovered,
-    blank: BlankLog,
-) -> Result<Result<Ring, Error>, Error> {
-    let name = paths.log.as_c();
-    let begun = blank.begin(identity, recovered.ring.last());
-    // Whether the directory can be synced is known before a name goes: the process may have no descriptor left.
-    let begun = begun.and_then(|begun| {
-        sync_directory_of(name).map_err(Error::System)?;
-        Ok(begun)
-    });
-    let (draft, file, ring) = match begun {
-        Ok(begun) => begun,
-        Err(why) => return Ok(Err(why)),
-    };
-    if let Err(why) = image::remove(name) {
-        // The answer may be lost, and the name be gone: batches in a file without a name would be lost with the process.
-        match Image::open(name, Access::Read) {
-            Ok(_) => return Ok(Err(Error::System(why))),
-            Err(libc::ENOENT) => {}
-            Err(_) => return Err(Error::System(why)),
-        }
-    }
-    sync_directory_of(name).map_err(Error::System)?;
-    draft.publish(name).map_err(Error::System)?;
-    // SAFETY: promised by the caller.
-    unsafe { files.set_ring(file) };
-    Ok(Ok(ring))
-}
-
-/// Which state it is, and where.
-pub struct Place {
-    /// The paths of its files.
-    pub paths: Paths,
-    /// The number that the state is known by.
-    pub identity: u64,
-}
-
-/// Gives a state that is open, and whose replica has ended, another log, which `make` makes. Its epoch has begun. Beside it, why there is no such log: the state has
-/// the one before then.
-///
-/// # Errors
-/// As for opening the state.
-///
-/// # Safety
-/// No other thread uses the files.
-pub unsafe fn replace_log(
-    files: &Files,
-    at: &Place,
-    make: impl FnOnce() -> Result<BlankLog, Error>,
-) -> Result<(Recovered, Result<(), Error>), Error> {
-    let lengthen = |bytes| files.lengthen(bytes);
-    let mut recovered = recover(files, (at.identity, TIE_AT), &lengthen, &mut |_, _| ())?;
-    let put = match make() {
-        // SAFETY: promised by the caller.
-        Ok(blank) => unsafe { put_log(files, &at.paths, at.identity, &recovered, blank)? },
-        Err(why) => Err(why),
-    };
-    let replaced = put.map(|ring| recovered.ring = ring);
-    recovered.ring.begin(&LogOf(files), image::unique()[0])?;
-    let shape = recovered.ring.shape();
-    files.ring().forget(shape, recovered.ring.end(), recovered.ring.end() + shape.capacity);
-    Ok((recovered, replaced))
 }
 
 /// The state that a file is in that needs no log; `None`: it needs its log.

@@ -42,9 +42,13 @@ impl Replica {
     /// Reads it of a file that this process has locked. What it says never changes, and holds in the middle of a batch.
     ///
     /// # Errors
-    /// [`Error::NotAHeap`], [`Error::Damaged`], and those of the file; [`Error::BaseTaken`] with 0: the heap has no base of its own.
+    /// [`Error::NotAHeap`], [`Error::Damaged`], and those of the file; [`Error::Version`], [`Error::Features`]: another version of the program has made it;
+    /// [`Error::BaseTaken`] with 0: the heap has no base of its own.
     pub fn of(image: &Image) -> Result<Self, Error> {
         let (identity, _, bytes) = identity_of(image)?;
+        // In the middle of a batch there may be no whole one: the log has it then, of the program that has written the log.
+        let record = Record::of_file(|into, at| image.read_at(into, at));
+        record.map_err(Error::System)?.iter().try_for_each(Record::check_features)?;
         match usize::try_from(identity.base) {
             Ok(base) if base != 0 => Ok(Self { identity: identity.uuid[0], base, bytes }),
             _ => Err(Error::BaseTaken(0)),

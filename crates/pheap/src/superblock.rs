@@ -318,15 +318,23 @@ impl Record {
         let newest = records.max_by_key(|record| record.sequence);
         let damaged = Error::Damaged { at: RECORDS[0] as u64, what: "both of the heap's records" };
         let record = newest.ok_or(damaged)?;
-        let unknown = record.features & !KNOWN_FEATURES;
-        if unknown != 0 {
-            return Err(Error::Features(unknown));
-        }
+        record.check_features()?;
         let has = medium.bytes() as u64;
         if record.bytes > has {
             return Err(Error::Truncated { has, needs: record.bytes });
         }
         Ok(record)
+    }
+
+    /// Whether this version knows all features that the heap needs.
+    ///
+    /// # Errors
+    /// [`Error::Features`].
+    pub fn check_features(&self) -> Result<(), Error> {
+        match self.features & !KNOWN_FEATURES {
+            0 => Ok(()),
+            unknown => Err(Error::Features(unknown)),
+        }
     }
 
     /// The newer of the two records of a file that no process has open; `None`: neither is whole. `read` reads bytes from an offset on.
@@ -386,6 +394,23 @@ impl Record {
 mod tests {
     use super::*;
     use spandrel_pmem::simulator::Memory;
+
+    #[test]
+    fn a_replica_that_needs_features_of_a_newer_version_is_refused() {
+        use crate::replicated::Replica;
+        use spandrel_os::image::{Access, Image};
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a.heap");
+        let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        crate::Options::new().fixed().create(path.to_bytes()).unwrap().close().unwrap();
+        let image = Image::open(&path, Access::Write).unwrap();
+        assert!(Replica::of(&image).is_ok());
+        let mut record = Record::of_file(|into, at| image.read_at(into, at)).unwrap().unwrap();
+        (record.features, record.sequence) = (6, record.sequence + 1);
+        let bytes = record.words().map(u64::to_le_bytes).concat();
+        image.write_at(&bytes, RECORDS[record.sequence as usize % 2] as u64).unwrap();
+        assert_eq!(Replica::of(&image), Err(Error::Features(6)));
+    }
 
     #[test]
     fn a_medium_is_a_word_of_the_identity_and_none_that_is_not_known() {

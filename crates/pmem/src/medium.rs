@@ -36,16 +36,25 @@ impl Failed {
     /// A mapped image has no sums: its stores pass no moment at which one could be computed.
     pub const MAPPED_SUMS: Self = Self(0x1_000b);
 
+    /// The log is of another version of its format; this and the last byte of its first word.
+    const OTHER_VERSION: i32 = 0x1_0100;
+
+    /// The version of a log that is of another one: a character. `None`: the error is another one.
+    pub fn version_of_log(self) -> Option<u8> {
+        u8::try_from(self.0.checked_sub(Self::OTHER_VERSION)?).ok()
+    }
+
     /// Whether the error is one of the log, and not of the image.
     pub fn is_of_log(self) -> bool {
-        matches!(
-            self,
-            Self::FOREIGN_LOG
-                | Self::STALE_LOG
-                | Self::MISSING_LOG
-                | Self::DAMAGED_LOG
-                | Self::NOT_A_LOG
-        )
+        self.version_of_log().is_some()
+            || matches!(
+                self,
+                Self::FOREIGN_LOG
+                    | Self::STALE_LOG
+                    | Self::MISSING_LOG
+                    | Self::DAMAGED_LOG
+                    | Self::NOT_A_LOG
+            )
     }
 
     /// Whether there is no room on the disk, or within a limit of the process or of the user. There may be later.
@@ -58,6 +67,7 @@ impl From<Fault> for Failed {
     fn from(why: Fault) -> Self {
         match why {
             Fault::NotALog => Self::NOT_A_LOG,
+            Fault::Version(version) => Self(Self::OTHER_VERSION + i32::from(version)),
             Fault::Foreign => Self::FOREIGN_LOG,
             Fault::Stale => Self::STALE_LOG,
             Fault::Missing => Self::MISSING_LOG,

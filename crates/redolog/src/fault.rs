@@ -5,6 +5,8 @@
 pub enum Fault {
     /// The file is no log.
     NotALog,
+    /// The log is of another version of the format: the last byte of its first word.
+    Version(u8),
     /// The log is that of another image.
     Foreign,
     /// The log continues another state of the image: that of a copy, an older or a newer one.

@@ -23,6 +23,8 @@ use crate::replay::{replay, replay_written};
 use crate::{Fault, Storage, checksum};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SPNDRNG1");
+/// The version of the format: the last byte of the magic. The lines of the epochs, records and the image's tie change with it.
+pub const VERSION: u8 = b'1';
 const LINE_MAGIC: u64 = u64::from_le_bytes(*b"SPNDEPO1");
 /// Where the records begin.
 pub const FIRST: u64 = 4096;
@@ -76,13 +78,18 @@ pub fn head(identity: u64, shape: Shape) -> [u8; HEAD_BYTES] {
 /// The shape of the ring of an image, from the first bytes of its file.
 ///
 /// # Errors
-/// [`Fault::NotALog`], [`Fault::Foreign`], [`Fault::Damaged`].
+/// [`Fault::NotALog`], [`Fault::Version`], [`Fault::Foreign`], [`Fault::Damaged`].
 pub fn parse_head(bytes: &[u8], identity: u64) -> Result<Shape, Fault> {
     let Some(bytes) = bytes.get(..HEAD_BYTES) else { return Err(Fault::NotALog) };
     let mut words = bytes.chunks_exact(8).map(word);
     let [magic, of, capacity, align] = core::array::from_fn(|_| words.next().unwrap_or(0));
     let shape = Shape { capacity, align };
+    let [name @ .., version] = magic.to_le_bytes();
+    let is_ring = MAGIC.to_le_bytes().starts_with(&name);
     match magic == MAGIC {
+        // The rest is what this version writes: the byte is damaged.
+        false if is_ring && bytes.get(8..) == head(of, shape).get(8..) => Err(Fault::Damaged),
+        false if is_ring => Err(Fault::Version(version)),
         false => Err(Fault::NotALog),
         true if bytes != head(of, shape) || !shape.is_valid() => Err(Fault::Damaged),
         true if of != identity => Err(Fault::Foreign),

@@ -128,6 +128,15 @@ fn what_is_no_ring_of_the_image_is_refused() {
     assert_eq!(open(IDENTITY), Some(Fault::Damaged));
     file.0.borrow_mut().truncate(8192);
     assert_eq!(open(IDENTITY), Some(Fault::Damaged));
+    // Another version's head has its own sum; one byte of this version's that is damaged is no version.
+    let newer = |head: &mut [u8]| head[..8].copy_from_slice(b"SPNDRNG2");
+    let mut bytes = head(IDENTITY, shape);
+    newer(&mut bytes);
+    assert_eq!(parse_head(&bytes, IDENTITY), Err(Fault::Damaged));
+    bytes[39] ^= 1;
+    assert_eq!(parse_head(&bytes, IDENTITY), Err(Fault::Version(b'2')));
+    bytes[3] ^= 1;
+    assert_eq!(parse_head(&bytes, IDENTITY), Err(Fault::NotALog));
     assert!(!Shape { capacity: 8192, align: 96 }.is_valid());
     assert!(!Shape { capacity: 8191, align: 64 }.is_valid());
 }

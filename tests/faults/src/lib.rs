@@ -66,6 +66,8 @@ pub struct Calls {
     pub faults: Vec<String>,
     /// The names of all, in order.
     pub names: Vec<&'static str>,
+    /// The threads that made them, by the numbers of the kernel.
+    pub threads: Vec<u32>,
 }
 
 /// Whose calls count.
@@ -166,6 +168,7 @@ fn one(listener: RawFd, whose: Whose, plan: Option<Plan>, calls: &mut Calls) {
     if let Some(name) = call.counted().filter(|_| counts) {
         calls.count += 1;
         calls.names.push(name);
+        calls.threads.push(call.thread());
         let fault = plan.and_then(|plan| plan.fault_of(calls.count));
         if let Some((value, error)) = fault.and_then(|fault| behalf::outcome(fault, &call)) {
             (reply.flags, reply.val, reply.error) = (0, value, -error);

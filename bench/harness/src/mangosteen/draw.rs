@@ -83,6 +83,15 @@ impl Outcome {
             judge("D3", MEMORY, 1.02);
         }
         let mut all: Vec<Verdict> = all.into_iter().flatten().collect();
+        if is_disk && case.part == "clients" {
+            let of_ours = [STATE, PLAIN].into_iter().filter_map(|ours| self.of(ours));
+            all.extend(of_ours.filter_map(|series| {
+                let name = &series.contender.name;
+                let of = if name == STATE { String::new() } else { format!("{name}, ") };
+                let what = format!("{of}durable writes that a batch waits for: {}", self.title());
+                Some(Verdict::new("D2", what, Waits::of(series)?.of_commands, 1.0, ""))
+            }));
+        }
         if case.part == "recovery"
             && let Some(series) = self.of(STATE)
             && let Some(taken) = middle(series, "wall_ns")
@@ -161,9 +170,50 @@ pub fn tables(outcomes: &[Outcome], stores: &[Contender]) -> Vec<Plain> {
             }
         }
     }
+    all.extend(waits(outcomes));
     all.extend(captures(outcomes));
     all.extend(recovery(outcomes));
     all
+}
+
+/// What a durable state waits for, for a batch.
+struct Waits {
+    /// Fences and durable writes that commands wait for.
+    of_commands: f64,
+    /// Syncs of the state's file, by the thread that brings the log into it.
+    of_log: f64,
+}
+
+impl Waits {
+    /// `None`: nothing was written, or the store counts no batches.
+    fn of(series: &Series) -> Option<Self> {
+        let batches = middle(series, "batches").filter(|batches| *batches > 0.0)?;
+        let of = |key| Some(middle(series, key)? / batches);
+        Some(Self { of_commands: of("durable_waits")?, of_log: of("state_syncs")? })
+    }
+}
+
+/// What batches wait for, and what the thread behind them waits for.
+fn waits(outcomes: &[Outcome]) -> Option<Plain> {
+    let all = outcomes.iter().filter(|outcome| outcome.case.part == "clients");
+    let cells = |outcome: &Outcome, name: &str| {
+        let Waits { of_commands, of_log } = Waits::of(outcome.of(name)?)?;
+        let numbers = [of_commands, of_log, of_commands + of_log];
+        let mut cells = vec![format!("{name}, {}", outcome.title())];
+        cells.extend(numbers.map(|number| format!("{number:.4}")));
+        Some((false, cells))
+    };
+    let ours = [STATE, PLAIN];
+    let rows: Vec<_> = all
+        .flat_map(|outcome| ours.into_iter().filter_map(move |name| cells(outcome, name)))
+        .collect();
+    let header = [
+        "fences and durable writes\nfor a batch",
+        "that its commands\nwait for",
+        "syncs of the\nstate's file",
+        "both",
+    ];
+    (!rows.is_empty()).then(|| Plain { header: header.map(String::from).to_vec(), rows })
 }
 
 fn rates(title: &str, outcomes: &[&Outcome], stores: &[Contender]) -> Plain {
@@ -284,8 +334,32 @@ mod tests {
         assert_eq!(verdicts.iter().map(|one| one.met).collect::<Vec<_>>(), [true, false]);
         let verdicts = outcome("100 % puts, 1", TMPFS, &rates).verdicts();
         assert!(verdicts.len() == 1 && verdicts[0].target == "D1" && !verdicts[0].met);
-        assert!(outcome("100 % puts, 1", DISK, &rates).verdicts().is_empty());
+        assert!(outcome("100 % puts, 1", DISK, &rates).verdicts().is_empty(), "no batches");
         assert!(outcome("readseq, 100 B", DISK, &rates).verdicts().is_empty());
+    }
+
+    #[test]
+    fn a_batch_waits_once_and_the_syncs_of_the_thread_behind_it_are_shown() {
+        let with = |medium, durable_waits: u64| {
+            let mut outcome = outcome("100 % puts, 1", medium, &[(MEMORY, 2e6), (STATE, 1e4)]);
+            outcome.series[1].samples = vec![
+                json!({"rate": 1e4, "batches": 1000, "durable_waits": durable_waits, "state_syncs": 14}),
+            ];
+            outcome
+        };
+        let judge = |outcome: &Outcome| {
+            let verdicts = outcome.verdicts();
+            verdicts.iter().find(|one| one.target == "D2").map(|one| one.met)
+        };
+        // Some records go over the log's end.
+        assert_eq!(judge(&with(DISK, 1002)), Some(true));
+        assert_eq!(judge(&with(DISK, 2000)), Some(false));
+        assert_eq!(judge(&outcome("100 % puts, 1", DISK, &[(STATE, 1e4)])), None);
+        let table = waits(&[with(TMPFS, 0), with(DISK, 1002)]).unwrap().text();
+        for part in ["spandrel, 100 % puts, 1, disk", "1.0020", "0.0140", "1.0160", "0.0000"] {
+            assert!(table.contains(part), "{part}: {table}");
+        }
+        assert!(table.lines().all(|line| line.chars().count() <= 100), "{table}");
     }
 
     #[test]

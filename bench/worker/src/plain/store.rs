@@ -31,6 +31,8 @@ impl Store for OnPlain {
         let (figures, opened) = (self.0.figures(), self.0.report());
         report.insert("medium".into(), self.0.medium().into());
         report.insert("batches".into(), figures.batches.into());
+        report.insert("durable_waits".into(), figures.durable_waits.into());
+        report.insert("state_syncs".into(), self.0.state_syncs().into());
         report.insert("logged_bytes".into(), figures.bytes.into());
         report.insert("logged_runs".into(), figures.runs.into());
         report.insert("replayed".into(), opened.replayed.into());

@@ -122,18 +122,19 @@ fn of_process(figures: &Figures, is_open: bool, line: &mut dyn FnMut(String)) {
     let counts = &figures.counts;
     if is_open {
         line(format!(
-            "log: {} of {} used; the state's file is {} behind, and was synced {}",
+            "log: {} of {} used; the state's file is {} behind",
             bytes(figures.log_used as f64),
             bytes(figures.log_bytes as f64),
-            counted(figures.lag, "batch", "batches"),
-            counted(figures.syncs, "time", "times")
+            counted(figures.lag, "batch", "batches")
         ));
     }
     let each = |number: u64, of: u64| digits(number as f64 / of.max(1) as f64);
     line(format!(
-        "{}, as many durable waits, for {}",
+        "{}, {}, for {}; the state's file was synced {}",
         counted(counts.batches, "batch", "batches"),
-        counted(counts.commands, "command", "commands")
+        counted(counts.durable_waits, "durable wait", "durable waits"),
+        counted(counts.commands, "command", "commands"),
+        counted(figures.syncs, "time", "times")
     ));
     if counts.batches == 0 {
         return;
@@ -242,6 +243,7 @@ fn as_json(directory: &Path, known: &Known) -> Value {
             "durable": point(counts.epoch, counts.sequence),
             "time_ns": (counts.time > 0).then_some(counts.time),
             "batches": counts.batches,
+            "durable_waits": counts.durable_waits,
             "commands": counts.commands,
             "runs": counts.runs,
             "bytes": counts.bytes,

@@ -70,7 +70,12 @@ pub fn text(directory: &Path, known: &Known) -> String {
 fn of_process(metrics: &mut Metrics, figures: &Figures) {
     let counts = &figures.counts;
     let mut counter = |name, help, value| metrics.counter(name, help, value);
-    counter("batches_total", "Durable batches, and durable waits.", counts.batches);
+    counter("batches_total", "Durable batches.", counts.batches);
+    counter(
+        "durable_waits_total",
+        "Fences and durable writes that commands waited for.",
+        counts.durable_waits,
+    );
     counter("commands_total", "Commands that write.", counts.commands);
     counter("runs_total", "Runs of bytes that batches have stored.", counts.runs);
     counter("written_bytes_total", "Bytes of these runs.", counts.bytes);

@@ -1,4 +1,4 @@
-//! Lives that are drawn: batches of any shape, a replica of any pace, endings and failures in between. Of each moment some images of both files are drawn, and of the recovery of some of
+//! Lives that are drawn: batches of any shape, some of which make the state longer, logs that are replaced, a replica of any pace, endings and failures in between. Of each moment some images of both files are drawn, and of the recovery of some of
 //! these again.
 //!
 //! 10,000 images in CI; `SPANDREL_SOAK` says how many hundreds else. A failure names the seed of its life: `SPANDREL_TEST_SEED=<seed>` lives that one again.
@@ -7,22 +7,25 @@ use std::cell::Cell;
 use std::prelude::v1::*;
 use std::{env, println, vec};
 
-use spandrel_pmem::simulator::{Bounds, Disk, Drawn, Point as Moment, Unit};
+use spandrel_pmem::simulator::{Bounds, Drawn, Point as Moment, Unit};
 
-use super::{IMAGE_BYTES, Life, PAGES, fails_again, fresh};
+use super::files::Files;
+use super::{BASE_BYTES, Life, MOST_BYTES, TIE, fails_again};
 use crate::control::Control;
 
 fn is_one_in(drawn: &mut Drawn, count: usize) -> bool {
     drawn.below(count) == 0
 }
 
-/// Runs of a batch that is shorter than a quarter of the ring; they may lie over each other.
-fn runs(drawn: &mut Drawn) -> Vec<(usize, usize)> {
+/// Runs of a batch that is shorter than a quarter of the ring, in a state of that length.
+fn runs(drawn: &mut Drawn, bytes: usize) -> Vec<(usize, usize)> {
     let mut runs = vec![];
     for _ in 0..1 + drawn.below(5) {
         let len = if is_one_in(drawn, 4) { 1 + drawn.below(1200) } else { 1 + drawn.below(64) };
-        let end = PAGES * 4096 - len;
-        let run = (drawn.below(end), len);
+        // In front of the tie, or behind it.
+        let is_behind = bytes > BASE_BYTES && is_one_in(drawn, 2);
+        let (from, end) = if is_behind { (BASE_BYTES, bytes) } else { (0, TIE as usize) };
+        let run = (from + drawn.below(end - from - len), len);
         // Runs of a record do not touch.
         if runs.iter().all(|(at, len)| run.0 + run.1 < *at || at + len < run.0) {
             runs.push(run);
@@ -34,10 +37,10 @@ fn runs(drawn: &mut Drawn) -> Vec<(usize, usize)> {
 /// One life: the images that were looked at.
 fn live(seed: u64) -> Result<u64, String> {
     let mut drawn = Drawn::new(seed);
-    let unit = if is_one_in(&mut drawn, 2) { Unit::Sector } else { Unit::TornSector };
-    let (disk, mut epoch) = (fresh(unit), 1000);
+    let unit = [Unit::Sector, Unit::TornSector, Unit::Line][drawn.below(3)];
+    let (disk, mut epoch) = (Files::fresh(unit), 1000);
     let mut control = Control::default();
-    let mut states: Vec<Vec<u8>> = vec![vec![0; PAGES * 4096]];
+    let mut states: Vec<Vec<u8>> = vec![vec![0; BASE_BYTES]];
     let lives = 1 + drawn.below(3);
     for _ in 0..lives {
         epoch += 1;
@@ -52,7 +55,15 @@ fn live(seed: u64) -> Result<u64, String> {
             if !life.has_room() {
                 life.follow(64, true);
             }
-            let (round, runs) = (states.len(), runs(&mut drawn));
+            if is_one_in(&mut drawn, 12) {
+                epoch += 1;
+                life.replace_log(epoch);
+            }
+            let (round, bytes) = (states.len(), life.state.len());
+            if is_one_in(&mut drawn, 6) && bytes < MOST_BYTES {
+                life.state.resize(bytes + 4096, 0);
+            }
+            let runs = runs(&mut drawn, life.state.len());
             for (at, len) in &runs {
                 let byte = drawn.below(256) as u8;
                 life.state[*at..at + len].fill(byte);
@@ -73,14 +84,14 @@ fn live(seed: u64) -> Result<u64, String> {
         drop(life);
         control = Control::default();
     }
-    looked_at(&disk, unit, seed, &states)
+    looked_at(&disk, seed, &states)
 }
 
-fn looked_at(disk: &Disk, unit: Unit, seed: u64, states: &[Vec<u8>]) -> Result<u64, String> {
+fn looked_at(disk: &Files, seed: u64, states: &[Vec<u8>]) -> Result<u64, String> {
     let (nested, mut number) = (Cell::new(0), seed);
     let check = |image: &[u8], moment: &Moment<'_>| {
         let least = moment.notes.last().map_or(0, |round| *round as usize);
-        let (after, control) = (Disk::from_image(unit, IMAGE_BYTES, image), Control::default());
+        let (after, control) = (Files::left(disk.unit(), image), Control::default());
         let mut life = Life::open(&after, &control, 99, 1)?;
         let found = states.iter().rposition(|state| *state == life.state);
         let found = found.ok_or("a state that never was")?;
@@ -92,7 +103,7 @@ fn looked_at(disk: &Disk, unit: Unit, seed: u64, states: &[Vec<u8>]) -> Result<u
             return Ok(());
         }
         let bounds = Bounds { drawn: 2, most: 4, seed, ..Bounds::default() };
-        let images = fails_again((&after, unit), &mut life, number.is_multiple_of(16), &bounds)?;
+        let images = fails_again(&after, &mut life, number.is_multiple_of(16), &bounds)?;
         nested.set(nested.get() + images as u64);
         Ok(())
     };

@@ -15,10 +15,10 @@ use spandrel_durable::control::Control;
 use spandrel_durable::copy::Copy;
 use spandrel_durable::directory::{Directory, Paths};
 use spandrel_durable::engine;
+use spandrel_durable::exchange::Place;
 use spandrel_durable::live::{Counts, Publisher};
 use spandrel_durable::notes::{BatchNotes, Held};
 use spandrel_durable::oracle::Verdict;
-use spandrel_durable::store::Place;
 
 use super::command::{Command, Payload};
 use super::log::Log;
@@ -266,6 +266,12 @@ impl<S: Send + Sync> Durable<S> {
         self.client().seat.exclusive(|| unsafe { (*self.log.get()).engine().counts() })
     }
 
+    /// Times that the state's file was synced since it was opened: what brings batches there syncs it. Commands wait for that where the log is full.
+    pub fn state_syncs(&self) -> u64 {
+        // SAFETY: the section runs alone.
+        self.client().seat.exclusive(|| unsafe { (*self.log.get()).state_syncs() })
+    }
+
     /// What was found about the notes of translated commands.
     #[doc(hidden)]
     pub fn verdict(&self) -> Option<Verdict> {
@@ -296,7 +302,7 @@ impl<S: Send + Sync> Durable<S> {
     /// to a later one, each as a whole. It is a state like any other, and survives a loss of power when this returns.
     ///
     /// # Errors
-    /// With the copy's directory: [`Error::Occupied`], [`Error::Full`] (the log does not reach the state's file any more), those of the disk. There is no copy then.
+    /// With the copy's directory: [`Error::Occupied`], [`Error::Full`], [`Error::Fault`] (the log does not reach the state's file any more), those of the disk. There is no copy then.
     pub fn copy(&self, to: impl AsRef<Path>) -> Result<(), OpenError> {
         let to = to.as_ref();
         self.copy_to(to.as_os_str().as_bytes())

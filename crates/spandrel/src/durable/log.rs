@@ -3,16 +3,17 @@
 use std::prelude::v1::*;
 use std::thread::JoinHandle;
 
-use spandrel_durable::control::Control;
+use spandrel_durable::control::{Control, FAULT};
 use spandrel_durable::copy::Copy;
 use spandrel_durable::engine::Engine;
+use spandrel_durable::exchange::{self, Place};
 use spandrel_durable::front::Front;
 use spandrel_durable::live::Publisher;
 use spandrel_durable::log_file::BlankLog;
 use spandrel_durable::notes::How;
 use spandrel_durable::recovery::Recovered;
 use spandrel_durable::replica::Replica;
-use spandrel_durable::store::{self, Files};
+use spandrel_durable::store::Files;
 use spandrel_os::signals::Blocked;
 use spandrel_pmem::Medium as _;
 use spandrel_pmem::tie::Ties;
@@ -121,7 +122,7 @@ impl Log {
     pub unsafe fn start(
         files: Files,
         (ring, ties): (Ring, Ties),
-        (publisher, at, is_long_enough): (Publisher, &store::Place, bool),
+        (publisher, at, is_long_enough): (Publisher, &Place, bool),
         arena: &Arena,
     ) -> Result<Self, Error> {
         let memory = arena.medium();
@@ -138,7 +139,7 @@ impl Log {
                 let bytes = longer_than(engine.needed())?;
                 let make = || BlankLog::new(&at.paths, Some(bytes), &mut || true);
                 // SAFETY: no thread has begun that uses the files.
-                let (recovered, replaced) = unsafe { store::replace_log(files, at, make)? };
+                let (recovered, replaced) = unsafe { exchange::replace_log(files, at, make)? };
                 replaced.map_err(|why| Error::NoLongerLog(why.errno()))?;
                 follower = Replica::new(files, &recovered.ring, recovered.ties)?;
                 shape = recovered.ring.shape();
@@ -207,6 +208,11 @@ impl Log {
         self.shared.get().0.ring().how()
     }
 
+    /// Times that the state's file was synced.
+    pub fn state_syncs(&self) -> u64 {
+        self.shared.get().0.syncs()
+    }
+
     /// Asks for a copy of the state, with all batches that are durable now. If none arrives there is none: see [`Log::why_no_copy`].
     pub fn copy(&self, copy: Copy) -> Wanted {
         let wanted = self.copies.ask(copy);
@@ -221,7 +227,7 @@ impl Log {
 
     /// Why no thread makes copies.
     pub fn why_no_copy(&mut self) -> Error {
-        let failure = self.shared.get().1.failure().map(Error::Full);
+        let failure = self.shared.get().1.failure().map(Error::of_follower);
         failure.or(self.engine.check().err()).unwrap_or(Error::Panicked)
     }
 
@@ -240,14 +246,18 @@ impl Log {
         let (_, control) = self.shared.get();
         control.close();
         self.publisher = follower.join().ok();
-        control.failure().map_or(Ok(()), |why| Err(Error::System(why)))
+        match control.failure() {
+            None => Ok(()),
+            Some(FAULT) => Err(Error::Fault),
+            Some(why) => Err(Error::System(why)),
+        }
     }
 
     /// Makes the log long enough for a batch that was too long and is undone.
     ///
     /// # Errors
     /// [`Error::TooLong`]: the log would be too long; [`Error::NoLongerLog`]: there is no room for it. Others: nothing can be written any more.
-    pub fn lengthen(&mut self, at: &store::Place) -> Result<(), Error> {
+    pub fn lengthen(&mut self, at: &Place) -> Result<(), Error> {
         // A log is replaced when the state's file has all of it.
         if let Some(why) = self.shared.get().1.failure() {
             return Err(Error::NoLongerLog(why));
@@ -263,7 +273,7 @@ impl Log {
     ///
     /// # Errors
     /// Nothing can be written any more.
-    pub fn make_room(&mut self, at: &store::Place) -> Result<(), Error> {
+    pub fn make_room(&mut self, at: &Place) -> Result<(), Error> {
         match self.replace(at, |_| Err(Error::TooLong)) {
             Err(Error::NoLongerLog(_)) => Ok(()),
             replaced => replaced,
@@ -279,7 +289,7 @@ impl Log {
     ///
     /// # Errors
     /// Nothing can be written any more.
-    pub fn grow(&mut self, at: &store::Place) -> Result<(), Error> {
+    pub fn grow(&mut self, at: &Place) -> Result<(), Error> {
         if !self.can_grow() {
             return Ok(());
         }
@@ -297,13 +307,13 @@ impl Log {
     /// [`Error::NoLongerLog`]: the log is the one before. Others: nothing can be written any more.
     fn replace(
         &mut self,
-        at: &store::Place,
-        make: impl FnOnce(&store::Place) -> Result<BlankLog, Error>,
+        at: &Place,
+        make: impl FnOnce(&Place) -> Result<BlankLog, Error>,
     ) -> Result<(), Error> {
         self.stop()?;
         let (files, control) = self.shared.get();
         // SAFETY: the thread has ended, and this one has the engine.
-        let (recovered, replaced) = unsafe { store::replace_log(files, at, || make(at))? };
+        let (recovered, replaced) = unsafe { exchange::replace_log(files, at, || make(at))? };
         let Recovered { ring, ties, .. } = recovered;
         control.reopen();
         let follower = Replica::new(files, &ring, ties)?;

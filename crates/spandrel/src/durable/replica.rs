@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use spandrel_durable::control::Control;
+use spandrel_durable::control::{Control, FAULT};
 use spandrel_durable::live::{Now, Publisher};
 use spandrel_durable::replica::Replica;
 use spandrel_durable::store::Files;
@@ -53,38 +53,37 @@ pub(super) fn follow(
     mut replica: Replica<'_, Files>,
     shape: Shape,
     (copies, growth, mut scrub): (&Copies, &Growth, Option<Scrub>),
-    mut publisher: Publisher,
+    publisher: Publisher,
 ) -> Publisher {
-    publish(&publisher, control, &replica, shape, false);
+    publish(&publisher, (files, control), &replica, shape, false);
     let mut making: Option<Request> = None;
     let followed = catch_unwind(AssertUnwindSafe(|| {
         let with = (copies, growth, &mut scrub, &mut making);
         follow_on(files, control, &mut replica, shape, with, &publisher)
     }));
     match followed {
-        Ok(Ok(())) => publish(&publisher, control, &replica, shape, true),
+        Ok(Ok(())) => publish(&publisher, (files, control), &replica, shape, true),
         Ok(Err(why)) => control.fail(why.0),
-        // A fault of this library: the front end must not wait.
-        Err(_) => control.fail(1),
+        // The front end must not wait. What the state's file has of the records after its last sync is for the next opening to find out, which begins at the tie.
+        Err(_) => control.fail(FAULT),
     }
     if control.failure().is_some() {
-        publish(&publisher, control, &replica, shape, false);
+        publish(&publisher, (files, control), &replica, shape, false);
     }
     // After the reason is known: threads that wait for a copy ask for it.
     drop(making);
     copies.end();
-    publisher.end(replica.syncs());
     publisher
 }
 
 fn publish(
     publisher: &Publisher,
-    control: &Control,
+    (files, control): (&Files, &Control),
     replica: &Replica<'_, Files>,
     shape: Shape,
     is_closed: bool,
 ) {
-    let (state_bytes, log_bytes, syncs) = (replica.bytes(), shape.capacity, replica.syncs());
+    let (state_bytes, log_bytes, syncs) = (replica.bytes(), shape.capacity, files.syncs());
     publisher.publish(control, Now { state_bytes, log_bytes, syncs, is_closed });
 }
 
@@ -124,10 +123,12 @@ fn follow_on(
     let (mut shown, mut shown_at, mut has_rested) = (now(), Instant::now(), true);
     loop {
         let (seen, seen_asks) = (tail.seen(), control.asks().seen());
+        #[cfg(test)]
+        tests::panic_if_wanted();
         let is_closing = control.is_closing();
         if now() != shown && shown_at.elapsed() >= FIGURES {
             (shown, shown_at) = (now(), Instant::now());
-            publish(publisher, control, replica, shape, false);
+            publish(publisher, (files, control), replica, shape, false);
         }
         // Also where there is always another record.
         copies.accept(Instant::now());
@@ -212,11 +213,73 @@ fn follow_on(
             has_rested = true;
             // As the files are at rest.
             (shown, shown_at) = (now(), Instant::now());
-            publish(publisher, control, replica, shape, false);
+            publish(publisher, (files, control), replica, shape, false);
         }
         let idle_ms = scrub.as_ref().map_or(SLEEP_MS, Scrub::idle_ms).min(SLEEP_MS);
         if idle_ms > 0 {
             tail.wait(seen, idle_ms);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::prelude::v1::*;
+    use std::sync::atomic::{AtomicBool, Ordering::*};
+    use std::time::{Duration, Instant};
+
+    use crate::durable::collections::{HashMap, Open as _};
+    use crate::durable::{Durable, Error, Options};
+
+    /// The thread of the next state that looks panics: there is one test that has it so.
+    static IS_WANTED: AtomicBool = AtomicBool::new(false);
+
+    pub(super) fn panic_if_wanted() {
+        assert!(!IS_WANTED.swap(false, Relaxed), "on purpose");
+    }
+
+    /// Not an error of the disk, and not a reason to wait for ever.
+    #[test]
+    fn a_fault_of_the_thread_of_the_log_has_words_of_its_own_and_loses_nothing() {
+        for place in ["/tmp", "/dev/shm"] {
+            let place = tempfile::tempdir_in(place).unwrap();
+            let open = || {
+                let options = Options::new().log_size(64 << 10).limit(1 << 28);
+                let init = |arena: &_| HashMap::<u64, u64>::open(arena, "map");
+                Durable::open(place.path().join("state"), options, init).unwrap()
+            };
+            let db = open();
+            db.write(|map| map.insert(1, 1)).unwrap().unwrap();
+            IS_WANTED.store(true, Relaxed);
+            let begun = Instant::now();
+            while IS_WANTED.load(Relaxed) {
+                db.write(|map| map.insert(1, 1)).unwrap().unwrap();
+                assert!(begun.elapsed() < Duration::from_secs(60));
+            }
+            // Until the log is full nothing is refused.
+            let refused = (2..10_000).find_map(|key| {
+                let written = db.write(|map| map.insert(key, key));
+                written.map_err(|why| (key, why)).err()
+            });
+            let (key, why) = refused.expect("a log that is full");
+            assert_eq!(why, Error::Fault);
+            assert!(
+                why.to_string().contains("every command that has returned is durable"),
+                "{why}"
+            );
+            assert_eq!(why.errno(), libc::EUCLEAN);
+            // Reads go on, and see what is durable.
+            assert_eq!(db.read(|map| (map.get(&(key - 1)), map.get(&key))), (Some(key - 1), None));
+            assert_eq!(db.write(|map| map.insert(key, 0)), Err(Error::Fault));
+            let copied = db.copy(place.path().join("copy")).unwrap_err();
+            assert_eq!(copied.why, Error::Fault);
+            assert_eq!(db.close(), Err(Error::Fault));
+            let db = open();
+            assert!(db.report().replayed > 0);
+            assert!(db.read(|map| (2..key).all(|key| map.get(&key) == Some(key))));
+            assert_eq!(db.read(|map| map.get(&key)), None);
+            db.write(|map| map.insert(key, key)).unwrap().unwrap();
+            db.close().unwrap();
         }
     }
 }

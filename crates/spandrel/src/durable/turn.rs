@@ -1,7 +1,7 @@
 //! What the thread that runs a batch does: the commands, and what becomes of them.
 
 use spandrel_durable::combine::{Batch, Outcome};
-use spandrel_durable::store::Place;
+use spandrel_durable::exchange::Place;
 use spandrel_redolog::Point;
 
 use super::command;
@@ -171,7 +171,7 @@ impl<S> Turn<'_, S> {
                     }
                 }
                 // Reads go on, and do not see what is not durable. Where it cannot be undone, they do.
-                Err(why @ (Error::Poisoned(_) | Error::Full(_) | Error::Stray)) => {
+                Err(why @ (Error::Poisoned(_) | Error::Full(_) | Error::Fault | Error::Stray)) => {
                     memory.notes().begin();
                     self.discard_results(requests);
                     if self.undo(handles).is_ok() {

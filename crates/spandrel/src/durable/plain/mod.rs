@@ -346,6 +346,11 @@ impl<S: Send + Sync + 'static> Plain<S> {
         self.db.figures()
     }
 
+    /// See [`Durable::state_syncs`].
+    pub fn state_syncs(&self) -> u64 {
+        self.db.state_syncs()
+    }
+
     /// What a comparison has found about the notes of translated commands ([`Stores::Verified`](super::Stores)).
     #[doc(hidden)]
     pub fn verdict(&self) -> Option<Verdict> {

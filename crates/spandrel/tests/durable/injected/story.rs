@@ -177,6 +177,8 @@ impl Story {
             // What the state's heap refuses keeps what was changed before.
             Ok(Err(why)) => panic!("the heap refuses: {why}"),
             Err(why @ (Error::NoLongerLog(_) | Error::TooLong)) => Fate::Absent(why),
+            // Nothing was written, and its text says so.
+            Err(why @ Error::Full(_)) => Fate::Absent(why),
             // The first one may be there. Later ones were refused before they began.
             Err(why) if was_refused => Fate::Absent(why),
             Err(why) => Fate::Maybe(why),
