@@ -9,7 +9,7 @@ use std::{env, println, vec};
 
 use spandrel_pmem::simulator::{Bounds, Disk, Drawn, Point as Moment, Unit};
 
-use super::{IMAGE_BYTES, Life, PAGES, fails_again, fresh};
+use super::{IMAGE_BYTES, Life, PAGES, fails_again, fresh, verified};
 use crate::control::Control;
 
 fn is_one_in(drawn: &mut Drawn, count: usize) -> bool {
@@ -81,7 +81,11 @@ fn looked_at(disk: &Disk, unit: Unit, seed: u64, states: &[Vec<u8>]) -> Result<u
     let check = |image: &[u8], moment: &Moment<'_>| {
         let least = moment.notes.last().map_or(0, |round| *round as usize);
         let (after, control) = (Disk::from_image(unit, IMAGE_BYTES, image), Control::default());
+        let said = verified::sound(&after)?;
         let mut life = Life::open(&after, &control, 99, 1)?;
+        if said != life.state {
+            return Err("verification finds another state than recovery".into());
+        }
         let found = states.iter().rposition(|state| *state == life.state);
         let found = found.ok_or("a state that never was")?;
         if found < least {
