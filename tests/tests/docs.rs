@@ -93,6 +93,11 @@ fn of_durable_states() {
     let mut lines = lines.iter();
     let infos =
         [next(&mut lines, "spandrel durable info"), next(&mut lines, "spandrel durable info")];
+    // A backup, its way back, and the way to another layout: of the state of the program in C.
+    let [copy, verify] = ["spandrel durable copy", "spandrel durable verify"];
+    let starts =
+        [copy, verify, "mv ", copy, verify, "spandrel heap dump", "mkdir ", "spandrel heap load"];
+    let moves = starts.map(|start| next(&mut lines, start));
 
     // The program in C, whose stores the compiler names.
     shell.write("visits.c", &texts(document, "c")[0]);
@@ -103,6 +108,17 @@ fn of_durable_states() {
         let said = shell.runs(&line.replace("DIR", "visits.state"));
         assert!(said.contains("batches"), "{said}");
     }
+    for line in moves {
+        let line = line.replace("DIR", "visits.state").replace("OTHER", "other");
+        let said = shell.runs(&line.replace("BACKUP", "backup"));
+        assert!(
+            !line.contains("verify") || said.contains("the heap of the state is sound"),
+            "{said}"
+        );
+    }
+    assert_eq!(shell.runs("./visits"), "3\n");
+    // The one of the dump has its two visits.
+    assert_eq!(shell.runs("rm -r visits.state && mv other visits.state && exec ./visits"), "3\n");
 
     // The same name in C++, whose commands are translated.
     let cpp = Shell::new();

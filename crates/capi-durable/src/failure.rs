@@ -92,7 +92,7 @@ impl fmt::Display for Failure {
             ),
             Self::OtherBuild(name) => write!(
                 f,
-                "the state was made with another build of {name}, and may lead into it; open it with that build, and have it write out what the state has"
+                "the state was made with another build of {name}, and may lead into it; open it with that build, and have the program write out what the state has, as no tool translates such values"
             ),
             Self::Moved(name) => write!(
                 f,

@@ -92,6 +92,179 @@ fn a_state_is_shown_verified_and_recovered() {
     says(&spandrel("verify", &path), 2, "the file `log` is no log");
 }
 
+/// The state of a process that was killed, whose batches are partly in the state: as files, the state first.
+fn killed(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for file in ["state", "log"] {
+        std::fs::copy(from.join(file), to.join(file)).unwrap();
+    }
+}
+
+/// Where a file has these bytes, and what stands there instead of the middle one from then on.
+fn flip(file: &Path, bytes: &[u8]) -> usize {
+    let mut all = std::fs::read(file).unwrap();
+    let at = all.windows(bytes.len()).position(|found| found == bytes).unwrap() + bytes.len() / 2;
+    all[at] ^= 1;
+    std::fs::write(file, all).unwrap();
+    at
+}
+
+/// On a disk and in memory, closed and killed, also with another log: the files are compared with each other.
+#[test]
+fn what_the_state_has_otherwise_than_its_batches_is_found() {
+    for folder in ["/dev/shm", "/tmp"] {
+        let place = tempfile::tempdir_in(folder).unwrap();
+        let path = place.path().join("state");
+        let open = |log| {
+            let options = Options::new().log_size(log);
+            Durable::open(&path, options, |arena| SortedBytes::open(arena, "of")).unwrap()
+        };
+        let value = |number: u32| format!("the value of the key {number:>60}").into_bytes();
+        let db = open(1 << 20);
+        // Most of a megabyte of log, and more than that: the first records are overwritten.
+        for round in 0..3u32 {
+            for number in 0..1000u32 {
+                db.write(|map| map.insert(&number.to_be_bytes(), &value(round * 1000 + number)))
+                    .unwrap()
+                    .unwrap();
+            }
+        }
+        let lost = place.path().join("lost");
+        killed(&path, &lost);
+        says(&spandrel("verify", &lost), 0, "the heap of the state is sound");
+        db.close().unwrap();
+        says(
+            &spandrel("verify", &path),
+            0,
+            "that the log still holds have stored; the heap of the state is sound",
+        );
+        // One that the log still has. No sum of the heap covers an object.
+        let damaged = place.path().join("damaged");
+        killed(&path, &damaged);
+        let at = flip(&damaged.join("state"), &value(2999));
+        let words = format!("in 1 byte, the first at {at:#x} of the file");
+        says(&spandrel("verify", &damaged), 1, &words);
+        // With the log of another length nothing is left to compare with.
+        let db = open(2 << 20);
+        db.close().unwrap();
+        says(&spandrel("verify", &path), 0, "the log has no batch that the state lacks");
+        let db = open(2 << 20);
+        db.write(|map| map.insert(b"last", &value(3001))).unwrap().unwrap();
+        db.close().unwrap();
+        says(&spandrel("verify", &path), 0, "that the log still holds have stored");
+        let at = flip(&path.join("state"), &value(3001));
+        says(&spandrel("verify", &path), 1, &format!("the first at {at:#x} of the file"));
+    }
+}
+
+/// Batches that only the log has are a part of the heap that is checked.
+#[test]
+fn the_heap_is_checked_with_the_batches_that_the_state_lacks() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (path, older) = (place.path().join("state"), place.path().join("older"));
+    let db = open(&path);
+    db.close().unwrap();
+    killed(&path, &older);
+    let db = open(&path);
+    for key in 0..100 {
+        db.write(|s| s.of.insert(key, key)).unwrap().unwrap();
+    }
+    // The state as it was, and a log that has a hundred batches more.
+    std::fs::copy(path.join("log"), older.join("log")).unwrap();
+    let output = spandrel("verify", &older);
+    says(&output, 0, "batches of the log continue the state, and each is whole");
+    says(&output, 0, "with all batches the heap of the state is sound");
+    // The heap's first header: no batch has stored it. A sum of the heap has it.
+    let mut state = std::fs::read(older.join("state")).unwrap();
+    let uuid = state[24..40].to_vec();
+    let copy = state.windows(16).rposition(|found| found == uuid).unwrap();
+    state[copy] ^= 1;
+    std::fs::write(older.join("state"), state).unwrap();
+    let output = spandrel("verify", &older);
+    says(&output, 1, "one of the two copies of the heap's identity");
+    says(&output, 1, "the state with all batches is damaged in 1 place");
+    db.close().unwrap();
+}
+
+struct Words {
+    map: HashMap<u64, u64>,
+    sorted: SortedBytes,
+}
+
+fn words(path: &Path, layout: u64) -> Result<Durable<Words>, spandrel::durable::OpenError> {
+    Durable::open(path, Options::new().layout(layout), |arena| {
+        Ok(Words { map: HashMap::open(arena, "map")?, sorted: SortedBytes::open(arena, "sorted")? })
+    })
+}
+
+fn heap(task: &str, files: &[&Path]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_spandrel")).args(["heap", task]).args(files).output().unwrap()
+}
+
+/// Keys were removed and values replaced: the state's objects have words that lead to free ones. After a kill as well.
+#[test]
+fn a_state_is_dumped_and_loaded_for_another_layout() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let [path, lost, loaded, copied] =
+        ["state", "lost", "loaded", "copied"].map(|name| place.path().join(name));
+    let db = words(&path, 7).unwrap();
+    let key = |number: u64| format!("key {number}").into_bytes();
+    for number in 0..1500u64 {
+        let value = vec![number as u8; (number % 90) as usize * 10];
+        db.write(|s| s.sorted.insert(&key(number), &value)).unwrap().unwrap();
+        db.write(|s| s.map.insert(number, number)).unwrap().unwrap();
+        if number % 3 > 0 {
+            db.write(|s| s.sorted.remove(&key(number / 2))).unwrap().unwrap();
+            db.write(|s| s.map.remove(&(number / 2))).unwrap().unwrap();
+        }
+    }
+    let all = |s: &Words| {
+        let sorted: Vec<_> =
+            s.sorted.iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
+        (sorted, (0..1500).map(|number| s.map.get(&number)).collect::<Vec<_>>())
+    };
+    let expected = db.read(all);
+    killed(&path, &lost);
+    db.close().unwrap();
+    let why = words(&path, 8).err().unwrap().to_string();
+    assert!(
+        why.contains("layout 7") && why.contains("`spandrel heap dump DIRECTORY/state"),
+        "{why}"
+    );
+    // What the way out needs first, of a state that was not closed.
+    says(&heap("check", &[&lost.join("state")]), 2, "'spandrel durable recover ");
+    says(&spandrel("recover", &lost), 0, "state");
+    for from in [&path, &lost] {
+        let state = from.join("state");
+        says(&heap("check", &[&state]), 0, "sound");
+        let dump = place.path().join("state.json");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+        let output = command.args(["heap", "dump"]).arg(&state).arg("--out").arg(&dump).output();
+        says(&output.unwrap(), 0, "");
+        let text = std::fs::read_to_string(&dump).unwrap();
+        let [old, new] = [7, 8].map(|number| format!("\"layout\":\"{number:#018x}\",\"medium\""));
+        assert_eq!(text.matches(&old).count(), 1);
+        std::fs::write(&dump, text.replace(&old, &new)).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+        std::fs::create_dir(&loaded).unwrap();
+        command.args(["heap", "load"]).arg(loaded.join("state")).arg("--from").arg(&dump);
+        says(&command.output().unwrap(), 0, "objects");
+        std::fs::create_dir(&copied).unwrap();
+        says(&heap("copy", &[&state, &copied.join("state")]), 0, "copied/state: ");
+        for (path, layout) in [(&loaded, 8), (&copied, 7)] {
+            says(&spandrel("verify", path), 0, "the heap of the state is sound");
+            let db = words(path, layout).unwrap();
+            assert!(db.read(all) == expected);
+            db.write(|s| s.sorted.insert(b"later", b"1")).unwrap().unwrap();
+            db.close().unwrap();
+            says(&spandrel("verify", path), 0, "the heap of the state is sound");
+            assert_eq!(words(path, layout).unwrap().read(|s| s.sorted.len()), expected.0.len() + 1);
+            std::fs::remove_dir_all(path).unwrap();
+        }
+        std::fs::remove_file(&dump).unwrap();
+    }
+}
+
 fn said(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()

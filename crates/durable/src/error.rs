@@ -244,7 +244,7 @@ impl fmt::Display for Error {
             ),
             Self::Layout { state, given } => write!(
                 f,
-                "the state was made with layout {state}, and the program has {given}; use the program that made it, or move the contents"
+                "the state was made with layout {state}, and the program has {given}; use the program that made it, or move the contents: `spandrel heap dump DIRECTORY/state --out state.json` writes each object, and the layout in the record, and `spandrel heap load OTHER/state --from state.json` makes a state of what you make of that"
             ),
             Self::Forked => f.write_str(
                 "the process is the child of a fork; open the state in the process that uses it",
@@ -256,7 +256,7 @@ impl fmt::Display for Error {
                 "the kernel draws the addresses of the program, and values of the state point into it; call `spandrel::durable::fix_addresses()` (in C `spandrel_durable_fix_addresses()`) first in `main`, start it by `setarch -R`, or link it for fixed addresses",
             ),
             Self::OtherBuild => f.write_str(
-                "the state was made by another build of the program, and its values point into that one; open it with that build, and have it write out what the state has",
+                "the state was made by another build of the program, and its values point into that one; open it with that build, and have the program write out what the state has, as no tool translates such values",
             ),
             Self::Moved => f.write_str(
                 "the program was at other addresses when it made the state; start it in the same way (`spandrel::durable::fix_addresses()`, in C `spandrel_durable_fix_addresses()`, or `setarch -R`)",

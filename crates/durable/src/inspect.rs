@@ -19,6 +19,8 @@ pub struct Inspection {
     pub base: u64,
     /// Bytes of the state.
     pub bytes: u64,
+    /// The most bytes that it has with any of the batches that only the log has.
+    pub most_bytes: u64,
     /// The length of the log, and where records begin; `None`: there is no log, and the state needs none.
     pub log: Option<Shape>,
     /// The state has all batches, and says so.
@@ -64,6 +66,11 @@ impl Read {
             return Err(Error::DamagedState);
         };
         Ok((disk, ties, of))
+    }
+
+    /// The state's file.
+    pub fn state(&self) -> &Image {
+        &self.state
     }
 
     /// Whether there is a log.
@@ -126,6 +133,7 @@ pub fn inspect(paths: &Paths) -> Result<Inspection, Error> {
         identity,
         base: base as u64,
         bytes: bytes as u64,
+        most_bytes: bytes as u64,
         log: None,
         is_complete: tie.is_complete,
         settled: tie.point,
@@ -161,6 +169,7 @@ pub fn inspect(paths: &Paths) -> Result<Inspection, Error> {
         found.pending += 1;
         (found.runs, found.run_bytes) = (found.runs + runs, found.run_bytes + bytes);
         (found.last, found.time) = (header.point, header.time);
+        found.most_bytes = found.most_bytes.max(header.image_bytes);
     }
     found.pending_bytes = ring.end() - ring.first();
     found.log = Some(ring.shape());

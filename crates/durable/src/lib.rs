@@ -84,6 +84,8 @@ mod translated;
 #[cfg(not(loom))]
 pub mod verdicts;
 #[cfg(not(loom))]
+pub mod verify;
+#[cfg(not(loom))]
 mod write_buffer;
 #[cfg(not(loom))]
 mod zeroes;

@@ -426,7 +426,12 @@ fn read_all(image: &Image, memory: &Memory, bytes: usize, crew: Crew<'_>) -> Res
 }
 
 /// Reads a part of the state's file into memory of zeroes; holes stay as they are.
-fn read_into(image: &Image, memory: &Memory, at: usize, end: usize) -> Result<(), Error> {
+pub(crate) fn read_into(
+    image: &Image,
+    memory: &impl Medium,
+    at: usize,
+    end: usize,
+) -> Result<(), Error> {
     let mut at = at as u64;
     while let Some((from, to)) = image.next_data(at).map_err(Error::System)? {
         let (from, to) = (from.min(end as u64), to.min(end as u64));

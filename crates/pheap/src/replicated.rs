@@ -3,6 +3,7 @@
 //! A replica is a heap's file like any other. Between two batches it is the heap as it was in memory; a tie ([`spandrel_pmem::tie`]) says up to
 //! which batch, and whether parts of later ones may be in it.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use spandrel_os::image::Image;
@@ -18,6 +19,10 @@ use crate::window;
 
 /// Where in the file the tie lies.
 pub const TIE_AT: u64 = crate::superblock::TIE as u64;
+
+/// Bytes of the file that are not the heap's: a request of another process for a copy, and the tie.
+pub const FILES_OWN: Range<u64> =
+    crate::superblock::ASKING as u64..crate::superblock::IDENTITY_COPY as u64;
 
 /// A base for a heap that may grow to `bytes` bytes.
 ///

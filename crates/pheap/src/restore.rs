@@ -5,7 +5,7 @@
 
 use core::mem::ManuallyDrop;
 
-use spandrel_pmem::{Media, Medium};
+use spandrel_pmem::{Buffer, Media, Medium};
 
 use crate::class::{Class, LARGEST};
 use crate::error::Error;
@@ -28,7 +28,40 @@ pub struct Restoring<'a> {
     end: usize,
     /// Objects so far.
     objects: u64,
+    /// A bit for each place of an object: a free one that words lead to. `None`: there is none so far.
+    stale: Option<Bits>,
 }
+
+/// A bit for each 16 bytes of a heap, of which the smallest objects are multiples.
+struct Bits(Buffer);
+
+impl Bits {
+    fn new(heap_bytes: usize) -> Result<Self, Error> {
+        Ok(Self(Buffer::new(heap_bytes / SMALLEST / 8 + 1)?))
+    }
+
+    fn byte(&mut self, at: usize) -> Option<(&mut u8, u8)> {
+        let number = at / SMALLEST;
+        self.0.bytes().get_mut(number / 8).map(|byte| (byte, 1 << (number % 8)))
+    }
+
+    fn set(&mut self, at: usize) {
+        if let Some((byte, bit)) = self.byte(at) {
+            *byte |= bit;
+        }
+    }
+
+    /// Clears the bit of a place; returns whether it was set.
+    fn take(&mut self, at: usize) -> bool {
+        let Some((byte, bit)) = self.byte(at) else { return false };
+        let was = *byte & bit != 0;
+        *byte &= !bit;
+        was
+    }
+}
+
+/// Bytes of the smallest objects.
+const SMALLEST: usize = 16;
 
 impl core::fmt::Debug for Restoring<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -62,6 +95,7 @@ impl<'a> Options<'a> {
             path: kept,
             end: 0,
             objects: 0,
+            stale: None,
         })
     }
 }
@@ -131,6 +165,19 @@ impl Restoring<'_> {
         Ok(())
     }
 
+    /// Says that words of the objects look like pointers to the place at an offset, where no object is: it was freed. An object that recovery finds there is free again.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub fn stale(&mut self, at: usize) -> Result<(), Error> {
+        let bits = match &mut self.stale {
+            Some(bits) => bits,
+            none => none.insert(Bits::new(self.heap.bytes())?),
+        };
+        bits.set(at);
+        Ok(())
+    }
+
     /// Sets a root to the object at an offset, or to nothing, and gives it its name and the layout of its type.
     ///
     /// # Errors
@@ -160,12 +207,12 @@ impl Restoring<'_> {
     /// # Errors
     /// As for [`Heap::checkpoint`] and [`Options::open`]; [`Error::Damaged`]: a root leads to no object, or, without a place (0), the objects are
     /// not just those that the roots lead to.
-    pub fn finish(self) -> Result<(Heap<Media>, Opened), Error> {
+    pub fn finish(mut self) -> Result<(Heap<Media>, Opened), Error> {
         self.heap.core().fence();
         self.heap.checkpoint()?;
         let options = self.options;
         let path = Text::new(self.path.bytes()).ok_or(Error::NoMemory)?;
-        let objects = self.objects;
+        let (objects, stale) = (self.objects, self.stale.take());
         drop(self);
         let (heap, opened) = options.open(path.bytes())?;
         for index in 0..ROOT_COUNT {
@@ -176,7 +223,8 @@ impl Restoring<'_> {
                 return Err(Error::Damaged { at, what: "a root that leads to no object" });
             }
         }
-        let found = opened.collected.map_or(0, |collected| collected.live);
+        let freed = stale.map_or(Ok(0), |stale| free_stale(&heap, stale))?;
+        let found = opened.collected.map_or(0, |collected| collected.live).saturating_sub(freed);
         if found != objects {
             let what = match found < objects {
                 true => "objects that no root leads to",
@@ -186,6 +234,27 @@ impl Restoring<'_> {
         }
         Ok((heap, opened))
     }
+}
+
+/// Frees the objects that recovery has found at these places; returns their number.
+fn free_stale(heap: &Heap<Media>, mut stale: Bits) -> Result<u64, Error> {
+    let mut places = Bits::new(heap.bytes())?;
+    heap.each_object(&[], &mut |object| {
+        if stale.take(object.at) {
+            places.set(object.at);
+        }
+    })?;
+    let mut freed = 0;
+    let bytes = places.0.bytes();
+    for (number, byte) in bytes.iter().enumerate().filter(|(_, byte)| **byte != 0) {
+        for bit in (0..8).filter(|bit| byte >> bit & 1 == 1) {
+            let object = heap.core().at((number * 8 + bit) * SMALLEST);
+            // SAFETY: an object of the heap, which no other thread has, and which the list says is free.
+            unsafe { heap.free(object)? };
+            freed += 1;
+        }
+    }
+    Ok(freed)
 }
 
 #[cfg(test)]
@@ -303,6 +372,34 @@ mod tests {
             let refused = restored(name, objects, root);
             assert!(matches!(refused, Err(Error::Damaged { .. })), "{name}: {refused:?}");
         }
+    }
+
+    /// A word of an untyped object may still lead to one that was freed.
+    #[test]
+    fn an_object_that_was_freed_is_free_again() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a").to_str().unwrap().as_bytes().to_vec();
+        let first = crate::layout::LEAST_BYTES;
+        let mut restoring = Options::new().size(4 << 20).restore(&path, 0).unwrap();
+        let word = |at| PPtr::<u8>::to(at).raw().to_le_bytes();
+        let held = [word(first + 16), word(first + 32), word(first + BLOCK_BYTES)].concat();
+        restoring.object(first, 16, &held[..16]).unwrap();
+        restoring.object(first + 16, 16, &held[16..]).unwrap();
+        // The last one lies in a block without objects: recovery finds none.
+        restoring.stale(first + 32).unwrap();
+        restoring.stale(first + BLOCK_BYTES).unwrap();
+        restoring.root(0, None, Some(first)).unwrap();
+        let (heap, opened) = restoring.finish().unwrap();
+        assert_eq!(opened.collected.unwrap().live, 3);
+        let mut all = Vec::new();
+        heap.close().unwrap();
+        let (heap, _) = Options::new().open(&path).unwrap();
+        heap.each_object(&[], &mut |object| all.push(object.at)).unwrap();
+        assert_eq!(all, [first, first + 16]);
+        let mut stale = Vec::new();
+        heap.each_stale(crate::Object { at: first, bytes: 16 }, &mut |to| stale.push(to.at));
+        assert_eq!(stale, [first + 32]);
+        heap.close().unwrap();
     }
 
     #[test]

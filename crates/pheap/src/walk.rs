@@ -77,12 +77,32 @@ impl<M: Medium> Heap<M> {
 
     /// Shows what looks like a pointer in an object, or in a block that was set aside: where it stands in it, and the object that it leads to.
     pub fn each_pointer(&self, object: Object, see: &mut dyn FnMut(usize, Object)) {
+        self.each_word(object, &mut |at, to, is_stale| {
+            if !is_stale {
+                see(at, to);
+            }
+        });
+    }
+
+    /// Shows the free objects that an object has words of which look like pointers, as they did before the objects were freed. Without the mark bits of a heap that
+    /// was closed, or whose mark bits are exact, no object is known to be free.
+    pub fn each_stale(&self, object: Object, see: &mut dyn FnMut(Object)) {
+        self.each_word(object, &mut |_, to, is_stale| {
+            if is_stale {
+                see(to);
+            }
+        });
+    }
+
+    fn each_word(&self, object: Object, see: &mut dyn FnMut(usize, Object, bool)) {
         let core = self.core();
+        let is_known = core.check_collected().is_ok();
         let bytes = if object.bytes == 0 { BLOCK_BYTES } else { object.bytes };
         let end = (object.at + bytes).min(core.bytes());
         for at in (object.at..end).step_by(8) {
             if let Some(found) = core.meant(core.load(at)).and_then(|to| core.object_of(to)) {
-                see(at - object.at, Object { at: found.start, bytes: found.bytes });
+                let to = Object { at: found.start, bytes: found.bytes };
+                see(at - object.at, to, is_known && !core.is_marked(&found));
             }
         }
     }

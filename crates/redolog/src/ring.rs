@@ -542,6 +542,8 @@ impl Reader {
     }
 }
 
+#[path = "held.rs"]
+mod held;
 #[cfg(test)]
 #[path = "ring_tests.rs"]
 mod tests;

@@ -43,6 +43,23 @@ fn read(ring: &Ring, file: &Bytes, state: Point) -> Result<Vec<Vec<u8>>, Fault> 
     Ok(all)
 }
 
+/// The contents of all records that are left of those that the state has.
+fn held(ring: &Ring, file: &Bytes, state: Point) -> Result<Vec<Vec<u8>>, Fault> {
+    let mut all = Vec::new();
+    let Some((mut reader, stop)) = ring.held(file, state, &mut [0; 4096])? else { return Ok(all) };
+    while reader.at() < stop {
+        let mut bytes = Vec::new();
+        let apply = |_: u64, part: &[u8]| {
+            bytes.extend_from_slice(part);
+            Ok(())
+        };
+        reader.next(file, &mut [0; 512], |_| Ok(()), apply)?;
+        all.push(bytes);
+    }
+    assert_eq!((reader.at(), reader.point()), (stop, state));
+    Ok(all)
+}
+
 #[test]
 fn what_was_committed_is_there_and_an_epoch_continues_it() {
     for align in [64, 512, 4096] {
@@ -109,6 +126,22 @@ fn an_epoch_whose_line_is_damaged_is_not_left_out() {
     }
 }
 
+/// Records behind the end that no state has, one behind the other up to the oldest one that the state has.
+#[test]
+fn records_that_do_not_lead_to_the_state_are_none_that_it_has() {
+    let shape = Shape { capacity: 16384, align: 4096 };
+    let file = file(shape);
+    let mut ring = Ring::create(&file, IDENTITY, shape, (point(1, 0), 2)).unwrap();
+    append(&mut ring, &file, b"kept");
+    let mut other = ring;
+    [b"a", b"b", b"c"].iter().for_each(|bytes| append(&mut ring, &file, *bytes));
+    other.begin(&file, 9).unwrap();
+    append(&mut other, &file, b"last");
+    let (state, mut buffer) = (other.last(), [0; 4096]);
+    let found = Ring::open(&file, IDENTITY, (state, false), &mut buffer).unwrap();
+    assert_eq!(held(&found, &file, state).unwrap(), [b"kept".to_vec(), b"last".to_vec()]);
+}
+
 #[test]
 fn what_is_no_ring_of_the_image_is_refused() {
     let shape = Shape { capacity: 8192, align: 512 };
@@ -144,11 +177,13 @@ fn what_is_no_ring_of_the_image_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 200 } else { 2_000 }))]
 
-    /// Records of random lengths, many laps, the image behind by a random number of records: what is found is what the image lacks.
+    /// Records of random lengths, many laps and epochs, the image behind by a random number of records: what is found is what the image lacks, and before it each record that is
+    /// not overwritten.
     #[test]
     fn laps(
         lens in prop::collection::vec(0usize..1500, 1..80),
         behind in 0usize..6,
+        epochs in prop::collection::btree_set(0usize..80, 0..4),
         align in prop::sample::select(vec![64u64, 512, 4096]),
         flip in prop::option::of((0usize..16384, 0u8..8)),
     ) {
@@ -157,7 +192,12 @@ proptest! {
         let mut ring = Ring::create(&file, IDENTITY, shape, (point(9, 4), 10)).unwrap();
         // The beginning and the state before of each record that the image lacks.
         let mut lacking: Vec<(u64, Point, Vec<u8>)> = Vec::new();
+        let mut all: Vec<(u64, Vec<u8>)> = Vec::new();
         for (number, len) in lens.iter().enumerate() {
+            if epochs.contains(&number) {
+                ring.begin(&file, 100 + number as u64).unwrap();
+                lacking.clear();
+            }
             let bytes = vec![number as u8; *len];
             let needed = ring.bytes_of(*len as u64 + 16);
             while lacking.len() > behind
@@ -166,6 +206,7 @@ proptest! {
                 lacking.remove(0);
             }
             lacking.push((ring.end(), ring.last(), bytes.clone()));
+            all.push((ring.end(), bytes.clone()));
             append(&mut ring, &file, &bytes);
         }
         let state = lacking.first().map_or(ring.last(), |(_, before, _)| *before);
@@ -174,12 +215,18 @@ proptest! {
         prop_assert_eq!(found.end() % shape.capacity, ring.end() % shape.capacity);
         prop_assert_eq!(found.last(), ring.last());
         prop_assert_eq!(&read(&found, &file, state).unwrap(), &expected);
+        let before = |at: u64| lacking.first().is_none_or(|(first, ..)| at < *first);
+        let is_left = |at: u64| at + shape.capacity >= ring.end() && before(at);
+        all.retain(|(at, _)| is_left(*at));
+        let left: Vec<Vec<u8>> = all.into_iter().map(|(_, bytes)| bytes).collect();
+        prop_assert_eq!(&held(&found, &file, state).unwrap(), &left);
         // One flipped bit: an error, all of it, or all but a tail that nothing whole lies behind.
         if let Some((byte, bit)) = flip {
             file.0.borrow_mut()[byte] ^= 1 << bit;
             match Ring::open(&file, IDENTITY, (state, false), &mut [0; 4096]) {
                 Err(_) => {}
                 Ok(ring) => {
+                    prop_assert!(left.ends_with(&held(&ring, &file, state).unwrap()));
                     let found = read(&ring, &file, state).unwrap();
                     prop_assert!(expected.len() - found.len() <= 1);
                     prop_assert_eq!(&expected[..found.len()], &found[..]);

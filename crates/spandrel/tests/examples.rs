@@ -189,6 +189,7 @@ fn an_ordered_store_keeps_what_it_acknowledged_and_whole_batches() {
         assert_eq!(store.ask("get d"), format!("{long}x"));
         assert_eq!(store.ask("scan aa 3"), "ab=x b=2x c=3x");
         assert_eq!(store.ask("rscan bz 9"), "b=2x ab=x a=1x");
+        assert_eq!(store.ask("list"), "a ab b c d");
         assert_eq!((store.ask("delete d"), store.ask("delete d")), ("ok".into(), "none".into()));
         assert_eq!((store.ask("rename c e"), store.ask("rscan z 1")), ("ok".into(), "e=3x".into()));
         store.end();
@@ -294,6 +295,25 @@ fn an_ordered_store_refuses_to_measure_nothing() {
         let why = String::from_utf8_lossy(&out.stderr);
         assert!(!out.status.success() && why.contains("--") && !why.contains("panicked"), "{why}");
     }
+}
+
+/// A command line of LevelDB's db_bench is one of the store's.
+#[cfg(feature = "durable")]
+#[test]
+fn an_ordered_store_takes_the_options_of_db_bench() {
+    let folder = tempfile::tempdir().unwrap();
+    let names =
+        "fillseq,fillsync,readrandom,readmissing,readhot,seekrandom,readseq,deleteseq,deleterandom";
+    let mut bench = Command::new(example("ordered_store"));
+    bench.arg(format!("--benchmarks={names}"));
+    bench.arg(format!("--db={}", folder.path().join("store").display()));
+    bench.args(["--num=3000", "--value_size=200", "--reads=500", "--threads=1"]);
+    let said = lines(&mut bench);
+    let found: Vec<_> = said.iter().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(found.join(","), names);
+    let mut other = Command::new(example("ordered_store"));
+    let out = other.arg(folder.path()).arg("--compression=1").output().unwrap();
+    assert!(String::from_utf8_lossy(&out.stderr).contains("--compression is no option"));
 }
 
 /// The measurement runs, and says a line for each benchmark.

@@ -129,6 +129,7 @@ impl Outcome {
                 "store": series.contender.name,
                 "rate": of("rate"),
                 "cpu_ns": of("cpu_ns"),
+                "cpu_ns_of_one": cpu_of_one(series),
                 "p50_ns": of("p50_ns"),
                 "p99_ns": of("p99_ns"),
                 "failed": series.failed,
@@ -164,6 +165,7 @@ pub fn tables(outcomes: &[Outcome], stores: &[Contender]) -> Vec<Plain> {
                 .collect();
             if !some.is_empty() {
                 all.push(rates(&format!("{title}:\nrequests/s, {medium}"), &some, stores));
+                all.push(processor(&format!("{title}:\nCPU time of one, {medium}"), &some, stores));
                 if part == "clients" || part == "updates" {
                     all.push(costs(&format!("{title},\n{medium}: p50, p99"), &some, stores));
                 }
@@ -233,6 +235,28 @@ fn rates(title: &str, outcomes: &[&Outcome], stores: &[Contender]) -> Plain {
         (false, cells)
     });
     Plain { header, rows: rows.collect() }
+}
+
+/// The processor's time for a request, of all threads of the process: what a store takes where it has processors enough.
+fn processor(title: &str, outcomes: &[&Outcome], stores: &[Contender]) -> Plain {
+    let mut header = vec![title.to_string()];
+    header.extend(stores.iter().map(|store| store.name.clone()));
+    let rows = outcomes.iter().map(|outcome| {
+        let mut cells = vec![outcome.case.name.clone()];
+        cells.extend(stores.iter().map(|store| {
+            let each = outcome.of(&store.name).and_then(cpu_of_one);
+            each.map_or(table::NOTHING.into(), time)
+        }));
+        (false, cells)
+    });
+    Plain { header, rows: rows.collect() }
+}
+
+/// The median of the processor's time for a request, in nanoseconds; nothing if a run has failed.
+fn cpu_of_one(series: &Series) -> Option<f64> {
+    let pairs = series.values("cpu_ns").into_iter().zip(series.values("operations"));
+    let each: Vec<f64> = pairs.map(|(taken, number)| taken / number.max(1.0)).collect();
+    if series.failed.is_some() { None } else { median(&each) }
 }
 
 /// How long requests take, of the state and the best others.
@@ -315,7 +339,9 @@ mod tests {
         let case = all.into_iter().find(|case| case.name == name).expect("a case");
         let series = rates.iter().map(|(store, rate)| Series {
             contender: Contender { name: (*store).into(), ..Contender::system() },
-            samples: vec![json!({"rate": rate, "p50_ns": 1e3, "p99_ns": 2e6})],
+            samples: vec![json!({
+                "rate": rate, "p50_ns": 1e3, "p99_ns": 2e6, "cpu_ns": 7e8, "operations": 1e5,
+            })],
             failed: None,
         });
         Outcome { case, medium, series: series.collect() }
@@ -376,11 +402,14 @@ mod tests {
             outcome("10 % puts", DISK, &rates),
         ];
         let texts: Vec<String> = tables(&outcomes, &stores).iter().map(Plain::text).collect();
-        assert_eq!(texts.len(), 4);
+        assert_eq!(texts.len(), 7);
         for part in ["fillseq, 100 B", "1.20 M", "3.00×", "400 k"] {
             assert!(texts[0].contains(part), "{part}: {}", texts[0]);
         }
-        assert!(texts[3].contains("2.00 ms"), "{}", texts[3]);
+        for text in [&texts[1], &texts[3], &texts[5]] {
+            assert_eq!(text.matches("7.00 µs").count(), 9, "{text}");
+        }
+        assert!(texts[6].contains("2.00 ms"), "{}", texts[6]);
         let widths = texts.iter().flat_map(|text| text.lines()).map(|line| line.chars().count());
         assert!(widths.max() <= Some(100));
     }

@@ -156,7 +156,7 @@ fn of_process(figures: &Figures, is_open: bool, line: &mut dyn FnMut(String)) {
         count(counts.whole)
     ));
     if let (Some(half), Some(most)) = (part(&figures.waits, 0.5), part(&figures.waits, 0.99)) {
-        let all: u64 = figures.waits.iter().sum();
+        let all = all(&figures.waits);
         line(format!(
             "a batch waits for the log: {} on average; half of them {half}, 99 % {most}",
             time(counts.waited_nanos as f64 / all.max(1) as f64)
@@ -170,12 +170,16 @@ fn of_process(figures: &Figures, is_open: bool, line: &mut dyn FnMut(String)) {
     ));
 }
 
+/// All waits. A file may say any number.
+fn all(waits: &[u64; BUCKETS]) -> u64 {
+    waits.iter().fold(0, |sum: u64, number| sum.saturating_add(*number))
+}
+
 /// The bound that this part of all waits is below, in words.
 fn part(waits: &[u64; BUCKETS], part: f64) -> Option<String> {
-    let all: u64 = waits.iter().sum();
-    let mut sum = 0;
+    let (all, mut sum) = (all(waits), 0u64);
     let bucket = waits.iter().position(|number| {
-        sum += number;
+        sum = sum.saturating_add(*number);
         *number > 0 && sum as f64 >= all as f64 * part
     })?;
     Some(match bound_nanos(bucket) {
@@ -259,4 +263,46 @@ fn as_json(directory: &Path, known: &Known) -> Value {
         });
     }
     value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spandrel_durable::live::{BYTES, seal};
+
+    /// The file may be of a program that counts in another way, or made by hand.
+    #[test]
+    fn any_figures_are_shown() {
+        let mut seed = 7u64;
+        for round in 0..3000 {
+            let mut bytes = [0; BYTES];
+            for place in bytes.chunks_exact_mut(8) {
+                seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                let word = if seed >> 62 == 0 { u64::MAX } else { seed >> (seed >> 58) };
+                place.copy_from_slice(&word.to_le_bytes());
+            }
+            seal(&mut bytes);
+            let found = (round % 2 == 0).then_some(Inspection {
+                identity: seed,
+                base: seed,
+                bytes: seed,
+                most_bytes: seed,
+                log: None,
+                is_complete: false,
+                settled: Default::default(),
+                last: Default::default(),
+                pending: seed,
+                pending_bytes: seed,
+                runs: seed,
+                run_bytes: seed,
+                time: seed,
+            });
+            let figures = Figures::parse(&bytes);
+            let known = Known { identity: seed, base: seed, bytes: seed, found, figures };
+            let directory = Path::new("state");
+            assert!(text(directory, &known).contains("batch"));
+            assert!(as_json(directory, &known)["process"].is_object());
+            assert!(prometheus::text(directory, &known).ends_with('\n'));
+        }
+    }
 }

@@ -3,6 +3,7 @@
 mod backup;
 mod compact;
 mod copy;
+mod files;
 mod info;
 mod program;
 mod prometheus;
@@ -17,9 +18,7 @@ use clap::{Args, Subcommand};
 use spandrel_console::{Failure, say};
 use spandrel_durable::Error;
 use spandrel_durable::directory::{Directory, Paths};
-use spandrel_durable::inspect::{Inspection, inspect};
 use spandrel_durable::store::{Settings, recover_files};
-use spandrel_pheap::check;
 use spandrel_report::numbers::counted;
 
 /// States in memory whose changes are durable.
@@ -47,7 +46,8 @@ enum DurableTask {
     Info(InfoArgs),
     /// Verify the files of a state, or that a program's commands note all that they change.
     ///
-    /// With a directory: that the log continues the state and that each of its batches is whole; the state's heap is checked if it has all batches.
+    /// With a directory: that the log continues the state, that each batch which the state lacks is whole, that the state has what earlier batches have stored, as far as the log still
+    /// holds them, and that the heap is sound with all batches. That takes as much memory as the state has bytes. The exit code is 1 if something is damaged.
     ///
     /// With a program (`-- PROGRAM ARGS…`): it runs, and whatever its commands change in states of ordinary types is compared with what their translation has noted. A batch costs as much as
     /// with pages. The exit code is the program's, and 1 if something was not noted.
@@ -122,7 +122,9 @@ pub fn run(args: &DurableArgs) -> Result<u8, Failure> {
         DurableTask::Adapters => program::adapters(),
         DurableTask::Info(args) => info::run(args),
         DurableTask::Compact(args) => compact::run(args),
-        DurableTask::Verify(VerifyArgs { directory: Some(directory), .. }) => verify(directory),
+        DurableTask::Verify(VerifyArgs { directory: Some(directory), .. }) => {
+            files::verify(directory)
+        }
         DurableTask::Verify(args) => verify::program(&args.program),
         DurableTask::Recover(args) => recover(&args.directory),
         DurableTask::Copy(args) => copy::run(args),
@@ -142,47 +144,6 @@ fn paths_of(directory: &Path) -> Result<Paths, Failure> {
 /// Bytes of a file; 0: the system does not tell.
 fn size(path: &Path) -> u64 {
     path.metadata().map_or(0, |file| file.len())
-}
-
-/// The paths of a directory, which is locked, and what its files say.
-fn opened(directory: &Path) -> Result<(Paths, Directory, Inspection), Failure> {
-    let open = || {
-        let paths = Paths::new(directory.as_os_str().as_bytes())?;
-        let lock = Directory::open(paths.directory.as_c(), false)?;
-        let found = inspect(&paths)?;
-        Ok((paths, lock, found))
-    };
-    open().map_err(|why| refused(directory, why))
-}
-
-fn verify(directory: &Path) -> Result<u8, Failure> {
-    let (paths, _lock, found) = opened(directory)?;
-    let mut words = match found.pending {
-        0 => "the log has no batch that the state lacks".to_owned(),
-        pending => format!(
-            "{} of the log continue the state, and each is whole",
-            counted(pending, "batch", "batches")
-        ),
-    };
-    if found.pending == 0 && found.is_complete {
-        let path = paths.state.as_c().to_bytes();
-        let medium = spandrel_pheap::copy(path);
-        let survey = medium.and_then(|medium| check(&medium, &[], &mut |_| ()));
-        let survey = survey.map_err(|why| refused(directory, why.into()))?;
-        if survey.damaged > 0 {
-            return Err(Failure::new(format!(
-                "{}: the state is damaged in {}; `spandrel heap check {}/state` lists them",
-                directory.display(),
-                counted(survey.damaged, "place", "places"),
-                directory.display()
-            )));
-        }
-        words += "; the heap of the state is sound";
-    } else {
-        words += "; the heap of the state is checked when it has all batches: `spandrel durable recover` first";
-    }
-    say::out(format!("{}: {words}", directory.display()))?;
-    Ok(0)
 }
 
 fn recover(directory: &Path) -> Result<u8, Failure> {

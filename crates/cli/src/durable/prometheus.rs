@@ -115,9 +115,10 @@ fn of_process(metrics: &mut Metrics, figures: &Figures) {
     );
     let name = "wait_seconds";
     metrics.head(name, "histogram", "Time that a batch waits for the log.");
-    let mut sum = 0;
+    let mut sum = 0u64;
     for (at, number) in figures.waits.iter().enumerate() {
-        sum += number;
+        // A file may say any number.
+        sum = sum.saturating_add(*number);
         let bound = bound_nanos(at).map_or("+Inf".into(), |bound| seconds(bound).to_string());
         metrics.line("wait_seconds_bucket", &format!(",le=\"{bound}\""), sum);
     }

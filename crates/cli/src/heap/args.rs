@@ -211,7 +211,8 @@ pub struct CopyArgs {
 ///
 /// A root has its number, its name, the layout of its type, and the offset of its object. An object is {"at": OFFSET, "bytes": BYTES,
 /// "pointers": [[WHERE, TO], …], "data": HEX}. WHERE is the place in the object of a word that looks like a pointer, TO the offset of
-/// the object that it leads to, HEX the contents without the zeroes at their end. A heap of which a repair has set blocks aside is
+/// the object that it leads to, HEX the contents without the zeroes at their end. "stale": [TO, …] names objects that were freed, and that
+/// words of the object still lead to. A heap of which a repair has set blocks aside is
 /// refused without --outline, as the lengths of the objects there are not known: 'copy' takes all of it. An outline has each such block
 /// once, with "bytes": null.
 #[derive(Parser, Debug)]

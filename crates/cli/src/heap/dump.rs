@@ -153,6 +153,16 @@ impl Sink<'_> {
         });
         outcome?;
         write!(out, "]")?;
+        // What was freed and is still named: `load` must not take it for an object that is missing.
+        let (mut outcome, mut comma, mut end) = (Ok(()), ",\"stale\":[", "");
+        heap.each_stale(object, &mut |to| {
+            if outcome.is_ok() {
+                outcome = write!(out, "{comma}{}", to.at);
+                (comma, end) = (",", "]");
+            }
+        });
+        outcome?;
+        write!(out, "{end}")?;
         if !self.is_outline {
             write!(out, ",\"data\":\"")?;
             write_held(out, heap, object)?;

@@ -107,6 +107,9 @@ struct Root {
 struct Object {
     at: usize,
     bytes: usize,
+    /// Free places that words of the object lead to.
+    #[serde(default)]
+    stale: Vec<usize>,
     data: Option<String>,
 }
 
@@ -169,7 +172,10 @@ impl Loading {
         let held =
             held(data).ok_or_else(|| Refused::Dump("data are pairs of hex digits".into()))?;
         self.objects += 1;
-        self.restoring()?.object(object.at, object.bytes, &held).map_err(Refused::Heap)
+        let restoring = self.restoring()?;
+        let put = restoring.object(object.at, object.bytes, &held);
+        let put = put.and_then(|()| object.stale.iter().try_for_each(|at| restoring.stale(*at)));
+        put.map_err(Refused::Heap)
     }
 
     /// Closes the heap. Returns the number of its objects, and its bytes.

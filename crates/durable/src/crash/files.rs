@@ -149,6 +149,11 @@ impl Files {
         Ring::create(&LogOf(self), IDENTITY, shape, (base, epoch)).unwrap()
     }
 
+    /// Whether a log has the name.
+    pub fn has_log(&self) -> bool {
+        self.with(|inner| inner.word(NAME)) != 0
+    }
+
     /// As an opening does it: a state that needs no log, and has none, gets one. `epoch` is a number that no log of the state has had.
     pub fn make_missing_log(&self, epoch: u64) -> Result<(), String> {
         if self.with(|inner| inner.word(NAME)) != 0 {

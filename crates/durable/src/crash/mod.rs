@@ -5,6 +5,7 @@
 
 mod files;
 mod seeded;
+mod verified;
 
 use std::cell::RefCell;
 use std::prelude::v1::*;
@@ -178,6 +179,7 @@ fn fails_again(
     life.follow(1, settles);
     let check = |image: &[u8], moment: &Moment<'_>| {
         let (after, control) = (Files::left(disk.unit(), image), Control::default());
+        verified::sound(&after)?;
         let again = Life::open(&after, &control, 100, 1)?;
         let is_next = again.state == life.state;
         let is_before = moment.notes.is_empty() && again.state == before;
@@ -223,7 +225,11 @@ fn every_failure_is_survived(plot: Plot, bounds: &Bounds) -> Outcome {
     let check = |image: &[u8], moment: &Moment<'_>| {
         let least = moment.notes.last().map_or(0, |round| *round as usize);
         let (after, control) = (Files::left(unit, image), Control::default());
+        let said = verified::sound(&after)?;
         let mut life = Life::open(&after, &control, 99, 2)?;
+        if said != life.state {
+            return Err("verification finds another state than recovery".into());
+        }
         let found = states.iter().position(|state| *state == life.state);
         let found = found.ok_or("a state that never was")?;
         seen.borrow_mut()[found] += 1;

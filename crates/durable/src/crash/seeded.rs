@@ -10,7 +10,7 @@ use std::{env, println, vec};
 use spandrel_pmem::simulator::{Bounds, Drawn, Point as Moment, Unit};
 
 use super::files::Files;
-use super::{BASE_BYTES, Life, MOST_BYTES, TIE, fails_again};
+use super::{BASE_BYTES, Life, MOST_BYTES, TIE, fails_again, verified};
 use crate::control::Control;
 
 fn is_one_in(drawn: &mut Drawn, count: usize) -> bool {
@@ -92,7 +92,11 @@ fn looked_at(disk: &Files, seed: u64, states: &[Vec<u8>]) -> Result<u64, String>
     let check = |image: &[u8], moment: &Moment<'_>| {
         let least = moment.notes.last().map_or(0, |round| *round as usize);
         let (after, control) = (Files::left(disk.unit(), image), Control::default());
+        let said = verified::sound(&after)?;
         let mut life = Life::open(&after, &control, 99, 1)?;
+        if said != life.state {
+            return Err("verification finds another state than recovery".into());
+        }
         let found = states.iter().rposition(|state| *state == life.state);
         let found = found.ok_or("a state that never was")?;
         if found < least {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Accounts, open, places};
+use super::{Accounts, open, places, verified};
 
 /// The child's side: counts up, and says each number when it is durable.
 fn count(path: &Path) {
@@ -72,6 +72,7 @@ fn nothing_that_was_acknowledged_is_lost_by_kills() {
             }
             child.wait().unwrap();
             assert!(killed, "the child ended by itself");
+            verified(&path);
             let db = open(&path).unwrap();
             assert!(!db.report().was_closed, "round {round}");
             let (of, log) = db.read(|s| {
@@ -140,6 +141,7 @@ fn kills_while_the_log_becomes_longer() {
             child.kill().unwrap();
             said = lines.filter_map(|line| line.parse().ok()).fold(first.max(said), u64::max);
             child.wait().unwrap();
+            verified(&path);
             let log = std::fs::metadata(path.join("log"));
             became_longer |= log.is_ok_and(|log| log.len() > 2 << 20);
             let db = open(&path).unwrap();

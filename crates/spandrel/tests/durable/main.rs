@@ -38,6 +38,18 @@ fn open(path: &Path) -> Result<Durable<Accounts>, OpenError> {
     Durable::open(path, small(), init)
 }
 
+/// The files of a state that no program has open fit each other, and its heap is sound.
+fn verified(path: &Path) {
+    use std::os::unix::ffi::OsStrExt as _;
+    let paths = spandrel_durable::directory::Paths::new(path.as_os_str().as_bytes()).unwrap();
+    let verified = spandrel_durable::verify::verify(&paths, &mut |_, _| ()).unwrap();
+    assert_eq!((verified.compared.differing, verified.compared.first), (0, None), "{path:?}");
+    let mut found = Vec::new();
+    let survey =
+        spandrel_pheap::check(&verified.memory, &[], &mut |finding| found.push(*finding)).unwrap();
+    assert_eq!(survey.damaged, 0, "{path:?}: {found:?}");
+}
+
 /// On a disk, and in memory that outlives processes.
 fn places() -> Vec<(tempfile::TempDir, PathBuf)> {
     let disk = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! The data: clients' keys of five types in one ordered map of byte strings.
 
 pub mod encoding;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod memory;
 pub mod records;
 pub mod state;

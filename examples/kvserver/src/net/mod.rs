@@ -10,6 +10,6 @@ mod connection;
 mod inline;
 pub mod protocol;
 mod round;
-mod session;
+pub mod session;
 pub mod stream;
 pub mod worker;
