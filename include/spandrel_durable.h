@@ -21,7 +21,7 @@
  *
  * An address of the process's own memory in the state (an object of malloc, a part of a stack; where the kernel draws addresses, a function or a variable of the program or of a library)
  * is named on the standard error, in whichever way stores are captured: the first eight that are found at the ends of batches, in words that begin at multiples of 8. A number that looks like
- * such an address is named too.
+ * such an address is named too, and what lies between the fields of a structure that is copied as a whole.
  *
  * Unless it says otherwise a function that returns int returns 0, or -1 with errno set, and one that returns a pointer NULL with errno set. Beside what
  * is said with each,
