@@ -43,6 +43,14 @@ static int store_and_free(spandrel_durable *state, void *argument) {
     return store(state, kept);
 }
 
+/* What a function leaves behind that has returned. */
+static int store_frame(spandrel_durable *state, void *argument) {
+    volatile int local = 0;
+    given = (void *)((uintptr_t)&local + (uintptr_t)argument);
+    put(state, kept, given);
+    return 0;
+}
+
 static int refuse(spandrel_durable *state, void *argument) {
     put(state, kept, argument);
     return -1;
@@ -102,21 +110,26 @@ int main(int count, char **arguments) {
     } else if (strcmp(what, "freed") == 0) {
         command = store_and_free;
         is_said = 0;
+    } else if (strcmp(what, "frame") == 0) {
+        command = store_frame;
+        given = NULL;
+        /* Ordinary code leaves such words in its objects. Others are named by the program. */
+        is_said = mode[0] == 'n';
     } else if (strcmp(what, "undone") == 0) {
         command = refuse;
         is_said = 0;
     } else {
         CHECK(strcmp(what, "heap") == 0);
     }
-    if (is_said)
-        printf("0x%lx\n", (unsigned long)(uintptr_t)given);
-    else
-        puts("none");
     spandrel_durable *db = opened(arguments[1], mode);
     if (is_in_init)
         CHECK(kept->words[3] == given);
     else
         CHECK((spandrel_durable_write(db, command, given) == 0) == (command != refuse));
+    if (is_said)
+        printf("0x%lx\n", (unsigned long)(uintptr_t)given);
+    else
+        puts("none");
     CHECK(spandrel_durable_close(db) == 0);
     return 0;
 }

@@ -42,6 +42,7 @@ fn an_address_of_the_processs_memory_is_named_however_stores_are_captured() {
                 let line = said(program, mode, what, None).expect("a line");
                 assert!(line.contains("memory of the process ("), "{line}");
             }
+            assert_eq!(said(program, mode, "frame", None).is_some(), mode == "named");
             for what in ["number", "freed", "undone"] {
                 assert_eq!(said(program, mode, what, None), None);
             }

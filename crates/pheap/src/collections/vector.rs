@@ -12,11 +12,11 @@ use crate::heap::Heap;
 use crate::pointer::PPtr;
 use crate::trace::{Trace, Tracer, hash, mix};
 
-/// Calls `put` with the bytes of values: of all at once, with the number 0, or of each, with its number, where bytes between its fields are cleared.
-fn each_piece<T: Trace + Copy>(
-    values: &[T],
-    put: &mut dyn FnMut(usize, &[MaybeUninit<u8>]) -> Result<(), Error>,
-) -> Result<(), Error> {
+/// Puts the bytes of values somewhere: the number of the first one, and the bytes.
+type Put<'p> = dyn FnMut(usize, &[MaybeUninit<u8>]) -> Result<(), Error> + 'p;
+
+/// Calls `put` with the bytes of all values at once, or of each, where bytes between its fields are cleared.
+fn each_piece<T: Trace + Copy>(values: &[T], put: &mut Put<'_>) -> Result<(), Error> {
     if !T::HAS_PADDING {
         return put(0, bytes_of_all(values));
     }

@@ -147,9 +147,11 @@ impl<S: Send + Sync> Durable<S> {
         let with = (publisher, &place, options.says_log());
         // SAFETY: this thread has begun the batch when the state was loaded, and no other has the arena.
         let mut log = unsafe { Log::start(files, (ring, ties), with, &arena)? };
-        let escapes = Escapes::new();
+        let escapes = Escapes::new(arena.medium().notes().how());
         // SAFETY: what `init` has stored, which no other thread changes yet.
-        unsafe { escapes.look(&arena, |see| log.engine().each_run(see)) };
+        unsafe {
+            escapes.look(&arena, (&raw const place).addr(), |see| log.engine().each_run(see))
+        };
         let clients = options.clients.unwrap_or(CLIENTS).clamp(1, MAX_SEATS);
         let slots: Box<[Slot]> = (0..clients).map(|_| Slot::new()).collect();
         let slots = Box::into_raw(slots);

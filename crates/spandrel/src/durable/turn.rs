@@ -136,7 +136,11 @@ impl<S> Turn<'_, S> {
     /// The batch is durable, and no other has begun.
     unsafe fn look(&mut self) {
         // SAFETY: the runs are those of the batch; this thread has the state until it leaves the gate.
-        unsafe { self.escapes.look(self.arena, |see| self.log.engine().each_run(see)) };
+        unsafe {
+            // Its own place is in the frame that has called all commands.
+            let frame = (&raw const *self).addr();
+            self.escapes.look(self.arena, frame, |see| self.log.engine().each_run(see));
+        }
     }
 
     /// A command that panics, or that is not to be, is undone with all others, which run once more without it.

@@ -1,5 +1,6 @@
 //! Addresses of the process's own memory in a state: where they lead, the next process has something else.
 
+mod frames;
 mod place;
 
 use std::fmt;
@@ -9,12 +10,14 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
+use spandrel_durable::notes::How;
 use spandrel_os::message::say;
 use spandrel_os::modules::{LIBC, Module};
 use spandrel_os::slices::FIXED_BASE_WINDOW;
 use spandrel_os::{personality, slices, vm};
 use spandrel_pages::{ADDRESS_SPACE_END, AllocatorId, PAGE_BYTES, TIB};
 
+use frames::Frames;
 pub use place::Place;
 
 use super::Arena;
@@ -121,6 +124,15 @@ pub(super) struct Escapes {
     mappings: usize,
     /// An allocator of the process has memory elsewhere, and is none of this library's.
     has_others: bool,
+    /// Commands are ordinary code, which stores more than it says.
+    frames: Option<Frames>,
+}
+
+/// One look.
+#[derive(Clone, Copy)]
+struct Look<'a> {
+    arena: &'a Arena,
+    frame: usize,
 }
 
 /// Whether a page can be read: an allocator has opened it. It need not be used yet.
@@ -134,7 +146,7 @@ fn is_open(page: *mut u8) -> bool {
 }
 
 impl Escapes {
-    pub fn new() -> Self {
+    pub fn new(how: How) -> Self {
         let files = Files::now();
         let mappings = files.first.unwrap_or(LOWEST_MAPPING).saturating_sub(MAPPINGS_BYTES);
         let mut this = Self {
@@ -145,6 +157,7 @@ impl Escapes {
             files,
             mappings,
             has_others: false,
+            frames: (how != How::Notes).then(Frames::default),
         };
         this.has_others = this.has_others();
         if this.has_others {
@@ -184,15 +197,20 @@ impl Escapes {
         *self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the runs of a batch: `each` calls its argument with each of them.
+    /// Looks at the runs of a batch: `each` calls its argument with each of them. `frame`: an address in the frame that has called the commands.
     ///
     /// # Safety
     /// The runs lie in the open bytes of the arena, which begin at a page, and no thread stores there meanwhile.
-    pub unsafe fn look(&self, arena: &Arena, each: impl FnOnce(&mut dyn FnMut(*const u8, usize))) {
+    pub unsafe fn look(
+        &self,
+        arena: &Arena,
+        frame: usize,
+        each: impl FnOnce(&mut dyn FnMut(*const u8, usize)),
+    ) {
         if self.said.load(Relaxed) >= MOST_SAID {
             return;
         }
-        let heap = self.heap();
+        let (heap, look) = (self.heap(), Look { arena, frame });
         // The heap of a program that has addresses of its own lies right behind it.
         let lowest = if heap.is_empty() { self.lowest } else { self.lowest.min(heap.start) };
         let span = ADDRESS_SPACE_END.saturating_sub(lowest);
@@ -210,7 +228,7 @@ impl Escapes {
                 // One branch for a chunk of numbers and texts.
                 let may_be = |any, word: &usize| any | (word.wrapping_sub(lowest) < span);
                 if chunk.iter().fold(false, may_be) {
-                    found = self.find(arena, &heap, at, chunk);
+                    found = self.find(look, &heap, at, chunk);
                 }
                 at += size_of_val(chunk);
             }
@@ -223,7 +241,7 @@ impl Escapes {
     /// The first word of a few that is such an address. Addresses of the state itself are many.
     fn find(
         &self,
-        arena: &Arena,
+        look: Look<'_>,
         heap: &Range<usize>,
         at: usize,
         words: &[usize],
@@ -235,12 +253,18 @@ impl Escapes {
                 && (word.wrapping_sub(self.lowest) < ADDRESS_SPACE_END - self.lowest
                     || heap.contains(*word))
         });
-        others.find_map(|(at, word)| self.judge(arena, heap, at, *word))
+        others.find_map(|(at, word)| self.judge(look, heap, at, *word))
     }
 
     /// Whether a word is an address of the process's memory, in an object of the state: memory that is free has what was there before.
     #[cold]
-    fn judge(&self, arena: &Arena, heap: &Range<usize>, at: usize, word: usize) -> Option<Escaped> {
+    fn judge(
+        &self,
+        look: Look<'_>,
+        heap: &Range<usize>,
+        at: usize,
+        word: usize,
+    ) -> Option<Escaped> {
         let allocator = slices::owner(word);
         let may_be = allocator != AllocatorId::Sys
             || word >= self.mappings
@@ -257,13 +281,22 @@ impl Escapes {
         let is_one = heap.contains(&word)
             || Files::have(&self.files.drawn, word)
             || match allocator {
-                AllocatorId::Sys if word >= self.mappings => vm::is_mapped(page) && is_no_file(),
+                AllocatorId::Sys if word >= self.mappings => {
+                    let has_left = |frames: &Frames| frames.have_left(word, look.frame);
+                    vm::is_mapped(page)
+                        && is_no_file()
+                        && !self.frames.as_ref().is_some_and(has_left)
+                }
                 AllocatorId::Sys => self.has_others && is_open(page) && is_no_file(),
                 // It claims tebibytes, in which many a number lies, and opens little of them.
                 _ => is_open(page),
             };
         let place = NonNull::new(std::ptr::with_exposed_provenance_mut(at))?;
-        (is_one && arena.is_in_object(place)).then_some(Escaped { at, address: word, allocator })
+        (is_one && look.arena.is_in_object(place)).then_some(Escaped {
+            at,
+            address: word,
+            allocator,
+        })
     }
 
     #[cold]
