@@ -102,7 +102,8 @@ pub fn a_panic_that_aborts_leaves_the_state_of_the_batch_before() {
             assert_eq!(said.lines().last(), Some(&*last), "{said}");
             let db = open(&path, Numbers::new);
             db.read(|all| {
-                let whole = (0..).map(|n| (n, format!("number {n}"))).take((round * WHOLE) as usize);
+                let whole =
+                    (0..).map(|n| (n, format!("number {n}"))).take((round * WHOLE) as usize);
                 let others = (0..).map(|n| (OTHERS + n, format!("other {n}")));
                 let others = others.take(all.range(OTHERS..).count());
                 assert!(all.clone().into_iter().eq(whole.chain(others)), "{all:?}");
