@@ -147,7 +147,7 @@ impl<S: Send + Sync> Durable<S> {
         let with = (publisher, &place, options.says_log());
         // SAFETY: this thread has begun the batch when the state was loaded, and no other has the arena.
         let mut log = unsafe { Log::start(files, (ring, ties), with, &arena)? };
-        let escapes = Escapes::new(arena.medium().notes().how());
+        let escapes = Escapes::new(arena.medium().notes().how(), options.has_allocator());
         // SAFETY: what `init` has stored, which no other thread changes yet.
         unsafe {
             escapes.look(&arena, (&raw const place).addr(), |see| log.engine().each_run(see))

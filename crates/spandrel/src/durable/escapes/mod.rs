@@ -124,6 +124,9 @@ pub(super) struct Escapes {
     mappings: usize,
     /// An allocator of the process has memory elsewhere, and is none of this library's.
     has_others: bool,
+    /// Objects of the process lie in mappings too. Those of this library's allocator do not, and code in Rust has no other references: what looks like one is what an enumeration
+    /// has where its variant has no field.
+    has_mappings: bool,
     /// Commands are ordinary code, which stores more than it says.
     frames: Option<Frames>,
 }
@@ -146,7 +149,8 @@ fn is_open(page: *mut u8) -> bool {
 }
 
 impl Escapes {
-    pub fn new(how: How) -> Self {
+    /// `has_allocator`: the program's allocator is this library's.
+    pub fn new(how: How, has_allocator: bool) -> Self {
         let files = Files::now();
         let mappings = files.first.unwrap_or(LOWEST_MAPPING).saturating_sub(MAPPINGS_BYTES);
         let mut this = Self {
@@ -157,6 +161,7 @@ impl Escapes {
             files,
             mappings,
             has_others: false,
+            has_mappings: !has_allocator,
             frames: (how != How::Notes).then(Frames::default),
         };
         this.has_others = this.has_others();
@@ -283,7 +288,8 @@ impl Escapes {
             || match allocator {
                 AllocatorId::Sys if word >= self.mappings => {
                     let has_left = |frames: &Frames| frames.have_left(word, look.frame);
-                    vm::is_mapped(page)
+                    self.has_mappings
+                        && vm::is_mapped(page)
                         && is_no_file()
                         && !self.frames.as_ref().is_some_and(has_left)
                 }
