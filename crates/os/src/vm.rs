@@ -105,13 +105,8 @@ pub fn would_map(len: usize) -> bool {
 
 /// Whether anything is mapped at a page, readable or not; true where the kernel does not tell.
 pub fn is_mapped(page: *mut u8) -> bool {
-    let errno = crate::env::errno();
-    let mut resident = 0u8;
-    // SAFETY: the kernel looks at the page tables only, and answers one byte.
-    let failed = unsafe { libc::mincore(page.cast(), PAGE_BYTES, &mut resident) } != 0;
-    let is_hole = failed && crate::env::errno() == libc::ENOMEM;
-    crate::env::set_errno(errno);
-    !is_hole
+    // SAFETY: what pages are advised at first, and no contents change.
+    unsafe { mm::madvise(page.cast(), PAGE_BYTES, Advice::Normal) != Err(Errno::NOMEM) }
 }
 
 /// Bytes of a mapped range that are resident: on pages of this process. `None`: the kernel does not

@@ -138,7 +138,7 @@ struct Look<'a> {
     frame: usize,
 }
 
-/// Whether a page can be read: an allocator has opened it. It need not be used yet.
+/// Whether a page can be read: it is no hole, and no part of a reservation that is not open. It need not be used yet.
 fn is_open(page: *mut u8) -> bool {
     let mut byte = 0u8;
     let into = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
@@ -289,12 +289,12 @@ impl Escapes {
                 AllocatorId::Sys if word >= self.mappings => {
                     let has_left = |frames: &Frames| frames.have_left(word, look.frame);
                     self.has_mappings
-                        && vm::is_mapped(page)
+                        && is_open(page)
                         && is_no_file()
                         && !self.frames.as_ref().is_some_and(has_left)
                 }
                 AllocatorId::Sys => self.has_others && is_open(page) && is_no_file(),
-                // It claims tebibytes, in which many a number lies, and opens little of them.
+                // It claims tebibytes, in which many a number lies.
                 _ => is_open(page),
             };
         let place = NonNull::new(std::ptr::with_exposed_provenance_mut(at))?;
