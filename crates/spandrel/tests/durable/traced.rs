@@ -65,7 +65,7 @@ impl Shop {
         let last = unsafe { arena.read(newest.get()) };
         let number = last.map_or(1, |last| last.number + 1);
         let mut before = newest.get();
-        if let Some(last) = last.filter(|_| number % 7 == 0) {
+        if let Some(last) = last.filter(|_| number.is_multiple_of(7)) {
             newest.set(last.before)?;
             // SAFETY: nothing leads to it any more.
             unsafe { arena.free_object(before)? };
@@ -80,7 +80,7 @@ impl Shop {
 
     fn count(&mut self, of: Article, change: impl Fn(u64) -> u64) -> Result<(), Error> {
         let count = change(self.stock.get(&of).map_or(0, |stock| stock.count));
-        let stage = if count % 2 == 0 { Stage::Sent } else { Stage::Ordered };
+        let stage = if count.is_multiple_of(2) { Stage::Sent } else { Stage::Ordered };
         self.stock.insert(of, Stock { count, stage: stage.into() }).map(drop)
     }
 
@@ -91,7 +91,8 @@ impl Shop {
         // SAFETY: no command that writes runs.
         while let Some(order) = unsafe { self.arena.read(at) } {
             assert_eq!(order.article, article(order.number));
-            let below = last.map(|last: u64| if last % 7 == 0 { last - 2 } else { last - 1 });
+            let below =
+                last.map(|last: u64| if last.is_multiple_of(7) { last - 2 } else { last - 1 });
             assert!(below.is_none_or(|below| order.number == below), "{}", order.number);
             newest = newest.max(order.number);
             counts[order.article.size as usize] += 1;
@@ -101,7 +102,7 @@ impl Shop {
         for (number, count) in (0..5).zip(counts) {
             let stock = self.stock.get(&article(number));
             assert_eq!(stock.map_or(0, |stock| stock.count), count);
-            let stage = if count % 2 == 0 { Stage::Sent } else { Stage::Ordered };
+            let stage = if count.is_multiple_of(2) { Stage::Sent } else { Stage::Ordered };
             assert!(stock.is_none_or(|stock| stock.stage.get() == Some(stage)));
         }
         newest

@@ -76,7 +76,7 @@ fn panic_half_way(path: &Path) {
                 all.insert(number, format!("number {number}"));
                 if number == first + WHOLE {
                     // Nodes of the tree go.
-                    all.retain(|at, _| at % 2 == 0);
+                    all.retain(|at, _| at.is_multiple_of(2));
                     panic!("on purpose");
                 }
             })
