@@ -209,10 +209,11 @@ fn another_program_or_other_addresses_are_refused() {
     for count in 0..3 {
         assert_eq!(number_behind("count", &fixed.job(&["drawn"]).run().expect_ok()), count);
     }
-    // What leads into a library is told there.
+    // What leads into a library is named.
     let done = fixed.job(&["leads"]).run().expect_ok();
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(said.contains("of a library, which lies elsewhere in the next process"), "{done}");
+    let words = ", _IO_2_1_stdout_), which lies elsewhere in the next process";
+    assert!(said.contains("/libc.so.6+0x") && said.contains(words), "{done}");
     program.ends_well(&["open"]);
 }
 
