@@ -211,7 +211,7 @@ fn each_kind_of_store_is_captured_as_the_document_says() {
         }
         for (row, (name, kinds)) in table.iter().skip(1).zip(ROWS) {
             let is_missed = |kind: &&str| missed.iter().any(|missed| missed == kind);
-            let is_all = !kinds.iter().any(|kind| is_missed(&kind));
+            let is_all = !kinds.iter().any(is_missed);
             assert_eq!(row[column] == "all", is_all, "{c}, {name}: {missed:?}");
             assert!(is_all || row[column].starts_with("missed"), "{c}, {name}");
         }
