@@ -7,8 +7,9 @@
  * else, as to a function or to a string of the program, leads nowhere in the next process, unless commands are translated. What the next process finds
  * hangs at a root.
  *
- * What a command stores in the state has to be captured, in one of three ways:
+ * What a command stores in the state has to be captured, in one of four ways:
  *   - commands are translated (option `stores`): ordinary code in C and C++ changes the state, and no store is named. See "Translated commands" below;
+ *   - the kernel names the pages that were written (option `stores`), and they are compared with a copy: dearer, and no store is named either. See "Stores by pages" below;
  *   - the command names it: spandrel_durable_store, _memset, or _wrote beside a store of its own. So do spandrel_durable_malloc, _calloc, _realloc,
  *     _free and the roots for what they change;
  *   - the compiler names it: code that is compiled with `-fsanitize=thread -fno-builtin -U_FORTIFY_SOURCE`, and linked with -lspandrel_durable and
@@ -18,9 +19,13 @@
  *     stores in the place of some calls, and these are not.
  * A store that is not captured is lost at the next failure, and may be lost when the state is closed.
  *
+ * An address of the process's own memory in the state (an object of malloc, a part of a stack; where the kernel draws addresses, a function or a variable of the program or of a library)
+ * is named on the standard error, in whichever way stores are captured: the first eight that are found at the ends of batches, in words that begin at multiples of 8. A number that looks like
+ * such an address is named too, and what lies between the fields of a structure that is copied as a whole.
+ *
  * Unless it says otherwise a function that returns int returns 0, or -1 with errno set, and one that returns a pointer NULL with errno set. Beside what
  * is said with each,
- *   EINVAL   a pointer is NULL that must not be; the state is another one than that of the command,
+ *   EINVAL   a pointer is NULL that must not be; the state is another one than that of the command; struct_size of a structure is none (less than 8, or more than 4096),
  *   EPERM    the process is a child of the one that opened the state: the child cannot use it,
  *   EROFS    only a command that writes may call the function, and none runs in this thread,
  *   EDEADLK  a command must not call the function.
@@ -90,6 +95,18 @@ typedef struct spandrel_durable_options {
 #define SPANDREL_DURABLE_STORES_NAMED 0      /* the program or the compiler names them */
 #define SPANDREL_DURABLE_STORES_TRANSLATED 1 /* commands are translated */
 #define SPANDREL_DURABLE_STORES_VERIFIED 2   /* the same, and the state is compared with a copy: for tests */
+#define SPANDREL_DURABLE_STORES_PAGES 3      /* the pages that a batch has written are compared with a copy */
+
+/* Stores by pages. The kernel names the pages that a batch has written (userfaultfd's asynchronous write protection, Linux 6.7), and a comparison with a copy finds the
+ * blocks that differ. No store is named, by whatever code it is made: assembly, system calls, libraries, code that is made at run time, other threads that store for a command
+ * before it returns. Commands run as they are, at any addresses.
+ *   - It takes the state's memory twice. A batch takes some 20 us and more, the longer the larger the state is: each page that it writes is a page fault and
+ *     a comparison of 4 KiB. Where the kernel forbids userfaultfd (Docker's default profile), or is older, a batch compares every page that was ever written.
+ *   - Allocations are those of spandrel_durable_malloc and its like. malloc within a command is the process's.
+ *   - What it misses: a store into a page that was pinned before by an asynchronous system call (io_uring, AIO) and that ends after the command; a store that is not
+ *     made when the command returns, as of a thread that goes on.
+ *   - A store outside of commands is not found by itself. It becomes durable with the next batch that writes the same page, or is undone with it.
+ *   - Pointers to the program lead nowhere in the next process, as with named stores. */
 
 /* Translated commands. The machine code of a command that writes, and of all that it calls, is translated as it runs for the first time, and the translation
  * notes each store to the state: that of std::map and std::string, of virtual functions, of zlib or SQLite. Exceptions and longjmp within the command
@@ -139,7 +156,7 @@ int spandrel_durable_outside(int (*function)(void *argument), void *argument);
  *   ENOENT       the directory above it does not exist,
  *   EINVAL       the file `state` is none; a wrong option,
  *   EBADMSG      the state or its log is damaged, missing, of another state, or no log: the text says which, and nothing was changed,
- *   EADDRINUSE   something else lies at the state's addresses,
+ *   EADDRINUSE   something else lies at the state's addresses; or the limit is more than all states have (16 TiB),
  *   EPROTOTYPE   it was made for another layout; or by translated commands, with another build of the program or of a library, or at other addresses,
  *   ENOTSUP      it was made by another version; or commands are to be translated and the program's addresses are drawn, or the system forbids memory with
  *                code,
@@ -264,7 +281,7 @@ const char *spandrel_durable_version(void);
 /* A variable that is durable: its section is named by the loader. */
 #define SPANDREL_DURABLE __attribute__((section("spandrel_durable")))
 
-/* Names variables that are durable, before spandrel_durable_start. A command has the values that the last one has left; other code must not change them. */
+/* Names variables that are durable, before spandrel_durable_start (EINVAL afterwards, and for bytes that no process has). A command has the values that the last one has left; other code must not change them. */
 int spandrel_durable_variable(void *address, size_t bytes);
 
 /* Recovers the state; what the loader calls before main. Always 0. */

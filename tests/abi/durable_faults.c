@@ -137,11 +137,8 @@ static void writes(uint64_t command) {
 }
 
 static bool opens(const char *directory, uint64_t log_size) {
-    spandrel_durable_options options = durable_options();
+    spandrel_durable_options options = named_options();
     options.log_size = log_size;
-#ifdef TRANSLATED
-    options.stores = SPANDREL_DURABLE_STORES_TRANSLATED;
-#endif
     was_refused = false;
     db = spandrel_durable_open(directory, &options, init, NULL);
     if (db) return true;

@@ -231,11 +231,8 @@ int main(int count, char **arguments) {
     CHECK(count == 5);
     history = open(arguments[3], O_WRONLY | O_APPEND);
     CHECK(history >= 0);
-    spandrel_durable_options options = durable_options();
+    spandrel_durable_options options = named_options();
     options.log_size = 1 << 20;
-#ifdef TRANSLATED
-    options.stores = SPANDREL_DURABLE_STORES_TRANSLATED;
-#endif
     db = spandrel_durable_open(arguments[1], &options, init, NULL);
     CHECK(db);
     if (strcmp(arguments[2], "look") == 0) {

@@ -112,7 +112,8 @@ int main(int count, char **arguments) {
     CHECK(file >= 0 && ftruncate(file, 4096) == 0);
     acknowledged = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     CHECK(acknowledged != MAP_FAILED);
-    db = spandrel_durable_open(arguments[1], NULL, init, NULL);
+    spandrel_durable_options options = named_options();
+    db = spandrel_durable_open(arguments[1], &options, init, NULL);
     CHECK(db);
     int all = 1;
     CHECK(spandrel_durable_read(db, look, &all) == 1);
@@ -126,7 +127,7 @@ int main(int count, char **arguments) {
     void *base = spandrel_durable_base(db);
     CHECK(spandrel_durable_close(db) == 0);
     /* The same from the file alone, at the same addresses. */
-    db = spandrel_durable_open(arguments[1], NULL, init, NULL);
+    db = spandrel_durable_open(arguments[1], &options, init, NULL);
     CHECK(db && spandrel_durable_base(db) == base && durable_report(db).was_closed);
     CHECK(spandrel_durable_read(db, look, &all) == 1);
     CHECK(spandrel_durable_close(db) == 0);

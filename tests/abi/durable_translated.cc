@@ -172,7 +172,7 @@ int main(int count, char **arguments) {
     std::string what = arguments[2];
     if (what != "drawn" && what != "leads") CHECK(spandrel_durable_fix_addresses() == 0);
     spandrel_durable_options options = durable_options();
-    options.stores = 3;
+    options.stores = 4;
     FAILS(EINVAL, spandrel_durable_open(arguments[1], &options, init, nullptr) == nullptr);
     options.stores = SPANDREL_DURABLE_STORES_VERIFIED;
     db = spandrel_durable_open(arguments[1], &options, init, nullptr);

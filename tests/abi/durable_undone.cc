@@ -1,6 +1,6 @@
-// Commands that refuse are undone, beside commands that do not; a command that throws ends the process, and one that is left by longjmp the use of the state.
-//   durable_undone DIRECTORY refuse|throw|jump|verify
-#include "durable.h"
+// Commands that refuse are undone, beside commands that do not; a command that throws or calls abort ends the process, and one that is left by longjmp the use of the state.
+//   durable_undone DIRECTORY refuse|throw|abort|jump|verify
+#include "durable_named.h"
 
 #include <csetjmp>
 #include <new>
@@ -47,6 +47,11 @@ Counters *counters_of(spandrel_durable *state) {
     return static_cast<Counters *>(spandrel_durable_root(state, "counters"));
 }
 
+void set(spandrel_durable *state, uint64_t &word, uint64_t value) {
+    (void)state;
+    SET(word, value);
+}
+
 // Changes all that the thread has; `is_kept` decides whether that is to be.
 struct Step {
     uint64_t thread;
@@ -59,9 +64,9 @@ int step(spandrel_durable *state, void *argument) {
     uint64_t kept = counters->kept[of.thread] + 1;
     for (uint64_t &word : counters->words[of.thread]) {
         CHECK(word == kept - 1);
-        CHECK(spandrel_durable_store(state, &word, &kept, sizeof kept) == 0);
+        set(state, word, kept);
     }
-    CHECK(spandrel_durable_store(state, &counters->kept[of.thread], &kept, sizeof kept) == 0);
+    set(state, counters->kept[of.thread], kept);
     // Memory of the state, of which nothing stays.
     std::vector<uint64_t, InState<uint64_t>> some(InState<uint64_t>{state});
     for (uint64_t i = 0; i < 100; i++) some.push_back(i);
@@ -81,6 +86,14 @@ int look(spandrel_durable *state, void *argument) {
 int throws(spandrel_durable *state, void *argument) {
     CHECK(step(state, argument) > 0);
     throw std::runtime_error("on purpose");
+}
+
+int aborts(spandrel_durable *state, void *argument) {
+    CHECK(step(state, argument) > 0);
+    // Half of a second change.
+    uint64_t *words = counters_of(state)->words[0];
+    for (int at = 0; at < WORDS / 2; at++) set(state, words[at], 4711);
+    std::abort();
 }
 
 int jumps(spandrel_durable *state, void *argument) {
@@ -107,13 +120,20 @@ void refuse() {
 int main(int count, char **arguments) {
     CHECK(count == 3);
     const char *what = arguments[2];
-    db = spandrel_durable_open(arguments[1], nullptr, init, nullptr);
+#ifdef TRANSLATED
+    CHECK(spandrel_durable_fix_addresses() == 0);
+#endif
+    spandrel_durable_options options = named_options();
+    db = spandrel_durable_open(arguments[1], &options, init, nullptr);
     CHECK(db);
     Step of{0, true};
     if (strcmp(what, "refuse") == 0) {
         refuse();
     } else if (strcmp(what, "throw") == 0) {
         spandrel_durable_write(db, throws, &of);
+        _exit(3);
+    } else if (strcmp(what, "abort") == 0) {
+        spandrel_durable_write(db, aborts, &of);
         _exit(3);
     } else if (strcmp(what, "jump") == 0) {
         if (setjmp(outside) == 0) spandrel_durable_write(db, jumps, &of);

@@ -20,15 +20,38 @@ pub struct SpandrelDurableOptions {
     stores: c_int,
 }
 
-const TOO_SHORT: Failure =
+pub const TOO_SHORT: Failure =
     Failure::Wrong("struct_size of a structure is not set; set it to sizeof the structure");
+const TOO_LONG: Failure = Failure::Wrong(
+    "struct_size of a structure is larger than any structure; set it to sizeof the structure",
+);
+/// Each structure has its length.
+const LEAST_BYTES: usize = size_of::<usize>();
+/// No structure of any version is longer.
+const MOST_BYTES: usize = 4096;
 const UNKNOWN: Failure = Failure::Wrong(
     "an option is set that this version of the library does not have; use the library of the header",
 );
 
 const NO_WAY: Failure = Failure::Wrong(
-    "stores is none of SPANDREL_DURABLE_STORES_NAMED, _TRANSLATED and _VERIFIED; set it to one of them",
+    "stores is none of SPANDREL_DURABLE_STORES_NAMED, _TRANSLATED, _VERIFIED and _PAGES; set it to one of them",
 );
+
+/// The length that a structure says it has.
+///
+/// # Errors
+/// [`Failure::Wrong`].
+///
+/// # Safety
+/// A structure whose first word is its length. It need not be aligned.
+pub unsafe fn length_of<T>(structure: *const T) -> Result<usize, Failure> {
+    // SAFETY: promised by the caller.
+    match unsafe { structure.cast::<usize>().read_unaligned() } {
+        ..LEAST_BYTES => Err(TOO_SHORT),
+        bytes if bytes > MOST_BYTES => Err(TOO_LONG),
+        bytes => Ok(bytes),
+    }
+}
 
 /// The options of a caller, which may have been compiled with an older header or a newer one: fields that this library does not know must
 /// be zero.
@@ -39,10 +62,7 @@ pub unsafe fn read(given: *const SpandrelDurableOptions) -> Result<Options, Fail
     let mut known = SpandrelDurableOptions::default();
     if !given.is_null() {
         // SAFETY: promised by the caller.
-        let bytes = unsafe { (*given).struct_size };
-        if bytes < size_of::<usize>() {
-            return Err(TOO_SHORT);
-        }
+        let bytes = unsafe { length_of(given)? };
         // SAFETY: promised by the caller.
         let given = unsafe { core::slice::from_raw_parts(given.cast::<u8>(), bytes) };
         let both = bytes.min(size_of::<SpandrelDurableOptions>());
@@ -72,6 +92,7 @@ pub unsafe fn read(given: *const SpandrelDurableOptions) -> Result<Options, Fail
         0 => Ok(options),
         1 => Ok(options.commands(How::Translated)),
         2 => Ok(options.commands(How::Verified)),
+        3 => Ok(options.commands(How::DirtyPages)),
         _ => Err(NO_WAY),
     }
 }
@@ -88,16 +109,13 @@ pub unsafe fn answer<T>(out: *mut T, known: &mut T) -> Result<(), Failure> {
         return Err(Failure::Null);
     }
     // SAFETY: promised by the caller.
-    let bytes = unsafe { out.cast::<usize>().read() };
-    if bytes < size_of::<usize>() {
-        return Err(TOO_SHORT);
-    }
+    let bytes = unsafe { length_of(out)? };
     let both = bytes.min(size_of::<T>());
     // SAFETY: promised by the caller; `known` has `both` bytes.
     unsafe {
         let from = (&raw mut *known).cast::<u8>();
         from.cast::<usize>().write(bytes);
-        core::ptr::copy_nonoverlapping(from, out.cast(), both);
+        core::ptr::copy_nonoverlapping(from, out.cast::<u8>(), both);
         core::ptr::write_bytes(out.cast::<u8>().add(both), 0, bytes - both);
     }
     Ok(())

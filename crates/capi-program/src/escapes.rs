@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use spandrel::durable::LoadedPlace;
 use spandrel_os::message::say;
 use spandrel_os::modules::Module;
 use spandrel_os::vm;
@@ -54,7 +55,13 @@ fn report(place: usize, word: usize) {
         return;
     }
     HAS_SAID.store(true, Relaxed);
-    say(format_args!(
-        "the state has at {place:#x} the address {word:#x}, which is memory of the process or of a library: if that is a pointer, the next process finds something else there, and the adapter lacks a rule"
-    ));
+    let rest = "if that is a pointer, the next process finds something else there, and the adapter lacks a rule";
+    match LoadedPlace::of(word) {
+        Some(file) => say(format_args!(
+            "the state has at {place:#x} the address {word:#x} of a library ({file}): {rest}"
+        )),
+        None => say(format_args!(
+            "the state has at {place:#x} the address {word:#x}, which is memory of the process: {rest}"
+        )),
+    }
 }

@@ -152,9 +152,29 @@ fn expand_trace(input: DeriveInput) -> Result<proc_macro2::TokenStream, Error> {
                 layout
             };
             const HAS_POINTERS: bool = false #(|| <#types as #root::Trace>::HAS_POINTERS)*;
+            const HAS_PADDING: bool = (::core::mem::size_of::<Self>() > 0 #(+ ::core::mem::size_of::<#types>())*)
+                #(|| <#types as #root::Trace>::HAS_PADDING)*;
 
             fn trace(&self, tracer: &mut #root::Tracer<'_>) {
                 #( #root::Trace::trace(&self.#places, tracer); )*
+            }
+
+            unsafe fn clear_padding(at: *mut Self) {
+                if !<Self as #root::Trace>::HAS_PADDING {
+                    return;
+                }
+                let at = at.cast::<u8>();
+                let end = 0;
+                // SAFETY: the fields lie one behind the other within the value.
+                unsafe {
+                    #(
+                        let from = ::core::mem::offset_of!(Self, #places);
+                        #root::trace::clear(at, end, from);
+                        <#types as #root::Trace>::clear_padding(at.add(from).cast());
+                        let end = from + ::core::mem::size_of::<#types>();
+                    )*
+                    #root::trace::clear(at, end, ::core::mem::size_of::<Self>());
+                }
             }
         }
     })

@@ -245,7 +245,7 @@ impl<'a> Engine<'a> {
         }
         if let Some(at) = found.filter(|_| !core::mem::replace(&mut self.has_told, true)) {
             say(format_args!(
-                "a durable state was changed at {at:#x} by what is no command (a handler of a signal, a thread outside of commands), or by another thread for one; that is durable now, and was not before. Counts of owners (Arc, shared_ptr) may change so. All else is to be changed by commands, in their own threads, or the stores of the state are found in another way (Stores::Pages in Rust; in C another thread's stores are made by a command of its own)"
+                "a durable state was changed at {at:#x} by what is no command (a handler of a signal, a thread outside of commands), or by another thread for one; that is durable now, and was not before. Counts of owners (Arc, shared_ptr) may change so. All else is to be changed by commands, in their own threads, or the stores of the state are found in another way (Stores::Pages in Rust, SPANDREL_DURABLE_STORES_PAGES in C)"
             ));
         }
         Ok(())

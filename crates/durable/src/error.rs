@@ -265,7 +265,7 @@ impl fmt::Display for Error {
                 "the state is of another type; open it as the type that it was made with",
             ),
             Self::NoTranslation => f.write_str(
-                "the code of the state's commands cannot be translated, as the system forbids memory with code, or the processor has no BMI2, keeps a stack of return addresses (CET), or leaves out bits of addresses (LAM); allow executable mappings of memfd files (SELinux: execmem; sysctl vm.memfd_noexec), or have the stores of the state found in another way (`Stores::Pages` in Rust, `SPANDREL_DURABLE_STORES_NAMED` in C)",
+                "the code of the state's commands cannot be translated, as the system forbids memory with code, or the processor has no BMI2, keeps a stack of return addresses (CET), or leaves out bits of addresses (LAM); allow executable mappings of memfd files (SELinux: execmem; sysctl vm.memfd_noexec), or have the stores of the state found in another way (`Stores::Pages` in Rust, `SPANDREL_DURABLE_STORES_PAGES` in C)",
             ),
         }
     }

@@ -24,8 +24,28 @@ pub unsafe trait Trace: Sized {
     /// Whether there is any pointer in it: without one recovery does not look at the value.
     const HAS_POINTERS: bool = true;
 
+    /// Whether there are bytes between its fields, or behind them, that belong to none.
+    const HAS_PADDING: bool = false;
+
     /// Names the pointers of this value.
     fn trace(&self, tracer: &mut Tracer<'_>);
+
+    /// Has bytes that belong to no field be zero. They are what the stack had there before: a heap would keep that, and parts of it look like addresses.
+    ///
+    /// # Safety
+    /// A value lies there, aligned or not, which nothing else uses.
+    unsafe fn clear_padding(_at: *mut Self) {}
+}
+
+/// Has the bytes of a value from one offset up to another one be zero.
+///
+/// # Safety
+/// The value is as long, and nothing else uses it.
+pub unsafe fn clear(at: *mut u8, from: usize, to: usize) {
+    if from < to {
+        // SAFETY: promised by the caller.
+        unsafe { at.add(from).write_bytes(0, to - from) };
+    }
 }
 
 /// Names the pointers of the value at an address: [`Trace::trace`] without a type.
@@ -153,9 +173,17 @@ unsafe impl<T: Trace> Trace for PPtr<T> {
 unsafe impl<T: Trace, const N: usize> Trace for [T; N] {
     const LAYOUT: u64 = mix(hash("array", N as u64), T::LAYOUT);
     const HAS_POINTERS: bool = T::HAS_POINTERS && N > 0;
+    const HAS_PADDING: bool = T::HAS_PADDING && N > 0;
 
     fn trace(&self, tracer: &mut Tracer<'_>) {
         self.iter().for_each(|element| element.trace(tracer));
+    }
+
+    unsafe fn clear_padding(at: *mut Self) {
+        if T::HAS_PADDING {
+            // SAFETY: each element is a part of the array.
+            (0..N).for_each(|number| unsafe { T::clear_padding(at.cast::<T>().add(number)) });
+        }
     }
 }
 
@@ -163,10 +191,16 @@ unsafe impl<T: Trace, const N: usize> Trace for [T; N] {
 unsafe impl<T: Trace + Copy> Trace for Cell<T> {
     const LAYOUT: u64 = mix(hash("Cell", 0), T::LAYOUT);
     const HAS_POINTERS: bool = T::HAS_POINTERS;
+    const HAS_PADDING: bool = T::HAS_PADDING;
 
     fn trace(&self, tracer: &mut Tracer<'_>) {
         // SAFETY: where the cell is its value is; the tracer may clear a pointer in it, and no other thread has the heap.
         unsafe { (*self.as_ptr()).trace(tracer) }
+    }
+
+    unsafe fn clear_padding(at: *mut Self) {
+        // SAFETY: where the cell is its value is.
+        unsafe { T::clear_padding(at.cast()) };
     }
 }
 
@@ -181,9 +215,29 @@ macro_rules! tuples {
                 layout
             };
             const HAS_POINTERS: bool = false $( || $name::HAS_POINTERS )*;
+            const HAS_PADDING: bool =
+                (size_of::<Self>() > 0 $( + size_of::<$name>() )*) $( || $name::HAS_PADDING )*;
 
             fn trace(&self, tracer: &mut Tracer<'_>) {
                 $( self.$at.trace(tracer); )*
+            }
+
+            unsafe fn clear_padding(at: *mut Self) {
+                if !Self::HAS_PADDING {
+                    return;
+                }
+                let mut fields = [$( (core::mem::offset_of!(Self, $at), size_of::<$name>()) ),*];
+                fields.sort_unstable();
+                let mut end = 0;
+                // SAFETY: within the tuple, and between its fields.
+                unsafe {
+                    for (from, bytes) in fields {
+                        clear(at.cast(), end, from);
+                        end = from + bytes;
+                    }
+                    clear(at.cast(), end, size_of::<Self>());
+                    $( $name::clear_padding(at.byte_add(core::mem::offset_of!(Self, $at)).cast()); )*
+                }
             }
         }
     };
@@ -197,6 +251,24 @@ tuples!(A 0, B 1, C 2, D 3);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::mem::MaybeUninit;
+
+    #[test]
+    fn bytes_of_no_field_are_cleared_and_no_others() {
+        type Value = [((u8, u64), u16, u32); 2];
+        let mut value = [MaybeUninit::<Value>::uninit(), MaybeUninit::uninit()];
+        // SAFETY: numbers, of which any bytes are a value; all bytes have one.
+        unsafe {
+            value.as_mut_ptr().write_bytes(0xff, 2);
+            Value::clear_padding(value[0].as_mut_ptr());
+            let at = value.as_ptr().cast::<u8>();
+            let ones = |from| (0..size_of::<Value>()).filter(|n| *at.add(from + n) == 0xff).count();
+            assert_eq!(ones(0), 2 * (1 + 8 + 2 + 4));
+            assert_eq!(ones(size_of::<Value>()), size_of::<Value>(), "what lies behind");
+            let values = value[0].assume_init();
+            assert_eq!(values, [((u8::MAX, u64::MAX), u16::MAX, u32::MAX); 2]);
+        }
+    }
 
     #[test]
     fn layouts_differ() {
@@ -212,6 +284,7 @@ mod tests {
         for (number, layout) in layouts.iter().enumerate() {
             assert!(!layouts[..number].contains(layout), "{number}");
         }
+        const { assert!(<(u8, u64)>::HAS_PADDING && !<[(u32, u32); 3]>::HAS_PADDING) };
         const { assert!(<(u8, PPtr<u8>)>::HAS_POINTERS && !<(u8, [f64; 3])>::HAS_POINTERS) };
     }
 }

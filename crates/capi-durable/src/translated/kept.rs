@@ -6,14 +6,13 @@
 //!
 //! All variables are read after the first command, the second one, the fourth one and so on, and as often after those that are refused. Memory that a variable leads to is not looked at.
 
-use std::ffi::{CStr, c_char};
 use std::fmt;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use spandrel::durable::Arena;
+use spandrel::durable::{Arena, LoadedPlace};
 use spandrel_os::message::say;
 use spandrel_os::modules::Module;
 
@@ -130,33 +129,14 @@ impl Kept {
     }
 }
 
-/// What the loader knows of an address.
-fn known(at: usize) -> Option<libc::Dl_info> {
-    // SAFETY: all zero is a record of nothing, which the call fills in.
-    unsafe {
-        let mut info: libc::Dl_info = std::mem::zeroed();
-        let is_known = libc::dladdr(ptr::with_exposed_provenance(at), &raw mut info) != 0;
-        is_known.then_some(info)
-    }
-}
-
-/// A text of the loader's, which may be null.
-fn text<'a>(at: *const c_char) -> Option<std::borrow::Cow<'a, str>> {
-    // SAFETY: as said; the file stays loaded meanwhile.
-    (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) }.to_string_lossy())
-}
-
 impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(info) = known(self.at) else {
-            let library = known(self.library).and_then(|info| text(info.dli_fname));
-            let library = library.unwrap_or("a library".into());
-            return write!(f, "a variable of the thread at {:#x} ({library})", self.at);
-        };
-        let file = text(info.dli_fname).unwrap_or("a library".into());
-        let offset = self.at.wrapping_sub(info.dli_fbase as usize);
-        write!(f, "a variable at {:#x} ({file}+{offset:#x}", self.at)?;
-        text(info.dli_sname).map_or(Ok(()), |name| write!(f, ", {name}"))?;
-        f.write_str(")")
+        match (LoadedPlace::of(self.at), LoadedPlace::of(self.library)) {
+            (Some(place), _) => write!(f, "a variable at {:#x} ({place})", self.at),
+            (None, Some(library)) => {
+                write!(f, "a variable of the thread at {:#x} ({})", self.at, library.file())
+            }
+            (None, None) => write!(f, "a variable of the thread at {:#x} (a library)", self.at),
+        }
     }
 }

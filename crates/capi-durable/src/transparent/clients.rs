@@ -11,6 +11,7 @@ use crate::cancellation;
 use crate::current;
 use crate::failure::{self, Failure};
 use crate::handle::{SpandrelDurable, State};
+use crate::options::{TOO_SHORT, length_of};
 
 use super::allocations::Frees;
 use super::early::{self, Early};
@@ -111,10 +112,10 @@ pub unsafe extern "C" fn spandrel_durable_start(given: *const SpandrelDurableCal
 unsafe fn read(given: *const SpandrelDurableCallbacks) -> Result<Given, Failure> {
     // SAFETY: promised by the caller.
     unsafe {
-        if (*given).struct_size < size_of::<SpandrelDurableCallbacks>() {
-            return Err(Failure::Wrong("struct_size is not set; set it to sizeof the structure"));
+        if length_of(given)? < size_of::<SpandrelDurableCallbacks>() {
+            return Err(TOO_SHORT);
         }
-        let SpandrelDurableCallbacks { is_read_only, process, others, .. } = *given;
+        let SpandrelDurableCallbacks { is_read_only, process, others, .. } = given.read_unaligned();
         let is_read_only = is_read_only.ok_or(Failure::Null)?;
         Ok(Given { is_read_only, process: process.ok_or(Failure::Null)?, others })
     }

@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 
 use spandrel::durable::Arena;
+use spandrel_pages::ADDRESS_SPACE_END;
 use spandrel_pmem::{Medium as _, Notes as _};
 
 use super::VARIABLES;
@@ -42,6 +43,9 @@ pub unsafe extern "C" fn spandrel_durable_variable(at: *mut c_void, bytes: usize
         if at.is_null() && bytes > 0 {
             return Err(Failure::Null);
         }
+        if (at as usize).checked_add(bytes).is_none_or(|end| end > ADDRESS_SPACE_END) {
+            return Err(Failure::Wrong("a variable ends within the addresses of the process"));
+        }
         let range = Range { at: at as usize, bytes };
         // Each file that includes `mangosteen.h` names the variables of all.
         if bytes > 0 && !known.ranges.contains(&range) {
@@ -77,7 +81,9 @@ impl Variables {
             .chain(ranges.iter().map(|range| range.bytes as u64))
             .collect();
         let head = lengths.len() * 8;
-        let bytes: usize = ranges.iter().map(|range| range.bytes).sum();
+        let mut lengths_of = ranges.iter().map(|range| range.bytes);
+        let bytes = lengths_of.try_fold(0_usize, usize::checked_add);
+        let bytes = bytes.ok_or(spandrel_pheap::Error::Size(usize::MAX))?;
         if let Some(index) = arena.find_root(VARIABLES)? {
             let object = arena.get_root(index)?.ok_or(spandrel_pheap::Error::RootName)?;
             let has = arena.usable_bytes(object)?;
@@ -96,7 +102,7 @@ impl Variables {
             unsafe { this.take_in() };
             return Ok(this);
         }
-        let object = arena.alloc_zeroed(head + bytes)?;
+        let object = arena.alloc_zeroed(head.saturating_add(bytes))?;
         let at = object.as_ptr() as usize - arena.base().as_ptr() as usize;
         for (number, length) in lengths.iter().enumerate() {
             // SAFETY: within the object, which this thread has to itself.

@@ -46,7 +46,7 @@ impl fmt::Display for Bytes {
 }
 
 /// The way out of most refusals.
-const ELSEWHERE: &str = "run that outside of commands, or have the stores of the state found in another way (Stores::Pages in Rust, SPANDREL_DURABLE_STORES_NAMED in C)";
+const ELSEWHERE: &str = "run that outside of commands, or have the stores of the state found in another way (Stores::Pages in Rust, SPANDREL_DURABLE_STORES_PAGES in C)";
 
 /// Ends each line.
 const END: &str = "the process ends here, and the state is as the last batch has left it";

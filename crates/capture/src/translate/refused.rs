@@ -33,7 +33,7 @@ fn what_cannot_be_captured_is_refused() {
             "call",
             "the system call 9999, of which it is not known",
             "libc.so.6+",
-            "Stores::Pages in Rust, SPANDREL_DURABLE_STORES_NAMED in C",
+            "Stores::Pages in Rust, SPANDREL_DURABLE_STORES_PAGES in C",
         ),
         ("unmap", "the state's own memory", "libc.so.6+", "leave the state's memory"),
         ("handler", "a handler of a signal that goes on elsewhere", own, "have the command return"),

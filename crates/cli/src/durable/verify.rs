@@ -44,7 +44,7 @@ pub fn program(words: &[OsString]) -> Result<u8, Failure> {
     }
     if is_missed {
         say::out(
-            "what changes the state is a command, in its own thread, and no system call that was begun before it; where that cannot be, the stores of the state are found in another way (Stores::Pages in Rust, SPANDREL_DURABLE_STORES_NAMED in C)",
+            "what changes the state is a command, in its own thread, and no system call that was begun before it; where that cannot be, the stores of the state are found in another way (Stores::Pages in Rust, SPANDREL_DURABLE_STORES_PAGES in C)",
         )?;
     }
     if !is_missed {

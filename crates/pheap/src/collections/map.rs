@@ -299,18 +299,18 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
 
     fn change_or_insert(
         &mut self,
-        key: K,
+        mut key: K,
         value: impl FnOnce(Option<V>) -> V,
     ) -> Result<Option<V>, Error> {
         let mut op = self.held.op()?;
         let (found, mut place) = self.find(&key);
         let before = found.map(|at| self.value(at));
-        let value = value(before);
+        let mut value = value(before);
         if let Some(at) = found {
             if size_of::<V>() == 0 {
                 return Ok(before);
             }
-            op.change(&[Part::of(at + offset_of!(Slot<K, V>, value), &value)])?;
+            op.change(&[Part::of(at + offset_of!(Slot<K, V>, value), &mut value)])?;
             return Ok(before);
         }
         let (mut table, mut slots) = self.table();
@@ -334,8 +334,8 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         let tag = op.core().load(at);
         // SAFETY: the tag says until the next step that the slot has no key, so no thread reads these bytes.
         unsafe {
-            op.put_aside(at + offset_of!(Slot<K, V>, key), bytes_of(&key))?;
-            op.put_aside(at + offset_of!(Slot<K, V>, value), bytes_of(&value))?;
+            op.put_aside(at + offset_of!(Slot<K, V>, key), bytes_of(&mut key))?;
+            op.put_aside(at + offset_of!(Slot<K, V>, value), bytes_of(&mut value))?;
         }
         op.fence();
         let used = self.count(table + USED_AT, slots) as u64;
@@ -364,7 +364,7 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
         let new = Fresh::new(op, at);
         let mut len = 0;
         for from in self.used(old, old_slots).filter(|from| stays(*from)) {
-            let (key, value) = (self.key(from), self.value(from));
+            let (mut key, mut value) = (self.key(from), self.value(from));
             let tag = Self::tag_of(&key);
             let free = (0..slots)
                 .map(|step| Self::probed(at, slots, tag, step))
@@ -374,8 +374,8 @@ impl<K: Key, V: Trace + Copy, H: HeapRef> HashMap<'_, K, V, H> {
             core.store(to, tag);
             // SAFETY: a slot of an object that nothing leads to yet.
             unsafe {
-                store(&core.medium, to + offset_of!(Slot<K, V>, key), bytes_of(&key));
-                store(&core.medium, to + offset_of!(Slot<K, V>, value), bytes_of(&value));
+                store(&core.medium, to + offset_of!(Slot<K, V>, key), bytes_of(&mut key));
+                store(&core.medium, to + offset_of!(Slot<K, V>, value), bytes_of(&mut value));
             }
             len += 1;
         }

@@ -12,6 +12,7 @@ use crate::gate::Entered;
 use crate::heap::Heap;
 use crate::pointer::PPtr;
 use crate::shared::Core;
+use crate::trace::Trace;
 use crate::transaction::{Line, Log};
 use crate::undo::ENTRIES;
 
@@ -29,7 +30,7 @@ pub(crate) enum Part<'v> {
 
 impl<'v> Part<'v> {
     /// The bytes of a value.
-    pub fn of<T: Copy>(at: usize, value: &'v T) -> Self {
+    pub fn of<T: Trace>(at: usize, value: &'v mut T) -> Self {
         Self::Bytes(at, bytes_of(value))
     }
 
@@ -45,12 +46,14 @@ impl<'v> Part<'v> {
     }
 }
 
-/// The bytes of a value. Those between its fields may have no value.
-pub(crate) fn bytes_of<T>(value: &T) -> &[MaybeUninit<u8>] {
+/// The bytes of a value. Those between its fields are zero, as far as its type names them.
+pub(crate) fn bytes_of<T: Trace>(value: &mut T) -> &[MaybeUninit<u8>] {
+    // SAFETY: the value is borrowed exclusively.
+    unsafe { T::clear_padding(value) };
     bytes_of_all(core::slice::from_ref(value))
 }
 
-/// The bytes of several values, as above.
+/// The bytes of several values. Those between their fields may have no value.
 pub(crate) fn bytes_of_all<T>(values: &[T]) -> &[MaybeUninit<u8>] {
     // SAFETY: the values' own bytes, as long as they are borrowed; a `MaybeUninit` may have no value.
     unsafe { core::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }

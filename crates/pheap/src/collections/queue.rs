@@ -226,11 +226,11 @@ impl<T: Trace + Copy, H: HeapRef> Queue<'_, T, H> {
     ///
     /// # Errors
     /// As for [`Heap::alloc`]; [`Error::Forked`], [`Error::ReadOnly`], [`Error::InTransaction`].
-    pub fn push_back(&mut self, value: T) -> Result<(), Error> {
+    pub fn push_back(&mut self, mut value: T) -> Result<(), Error> {
         let mut op = self.held.op()?;
         let now = self.with_room(&mut op)?;
         // SAFETY: there is room behind the last element, and no thread reads there.
-        unsafe { op.put_aside(Self::place(now, now.len as u64), bytes_of(&value))? };
+        unsafe { op.put_aside(Self::place(now, now.len as u64), bytes_of(&mut value))? };
         op.fence();
         op.publish(now.at + END_AT, now.begin.wrapping_add(now.len as u64 + 1))
     }
@@ -239,11 +239,11 @@ impl<T: Trace + Copy, H: HeapRef> Queue<'_, T, H> {
     ///
     /// # Errors
     /// As for [`Queue::push_back`].
-    pub fn push_front(&mut self, value: T) -> Result<(), Error> {
+    pub fn push_front(&mut self, mut value: T) -> Result<(), Error> {
         let mut op = self.held.op()?;
         let now = self.with_room(&mut op)?;
         // SAFETY: there is room before the first element, and no thread reads there.
-        unsafe { op.put_aside(Self::place(now, u64::MAX), bytes_of(&value))? };
+        unsafe { op.put_aside(Self::place(now, u64::MAX), bytes_of(&mut value))? };
         op.fence();
         op.publish(now.at, now.begin.wrapping_sub(1))
     }
@@ -302,9 +302,9 @@ impl<T: Trace + Copy, H: HeapRef> Queue<'_, T, H> {
         let at = op.alloc(bytes.ok_or(Error::Size(room))?, 16)?;
         let (core, new) = (op.core(), Fresh::new(op, at));
         for number in 0..now.len {
-            let value = self.read(now, number);
+            let mut value = self.read(now, number);
             // SAFETY: nothing leads to the new ring yet.
-            unsafe { new.op().put(at + FIRST + number * size_of::<T>(), bytes_of(&value)) };
+            unsafe { new.op().put(at + FIRST + number * size_of::<T>(), bytes_of(&mut value)) };
         }
         core.store(at, 0);
         core.store(at + END_AT, now.len as u64);

@@ -257,19 +257,19 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
 
     fn change_or_insert(
         &mut self,
-        key: K,
+        mut key: K,
         value: impl FnOnce(Option<V>) -> V,
     ) -> Result<Option<V>, Error> {
         let mut op = self.held.op()?;
         let places = self.before(&key);
         let found = self.at(places[0], &key);
         let before = found.as_ref().map(|node| self.value(node.at));
-        let value = value(before);
+        let mut value = value(before);
         if let Some(node) = found {
             if size_of::<V>() == 0 {
                 return Ok(before);
             }
-            op.change(&[Part::of(node.at + offset_of!(Node<K, V>, value), &value)])?;
+            op.change(&[Part::of(node.at + offset_of!(Node<K, V>, value), &mut value)])?;
             return Ok(before);
         }
         let core = op.core();
@@ -279,8 +279,8 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
         core.store(at, height as u64);
         // SAFETY: an object that nothing leads to yet.
         unsafe {
-            store(&core.medium, at + offset_of!(Node<K, V>, key), bytes_of(&key));
-            store(&core.medium, at + offset_of!(Node<K, V>, value), bytes_of(&value));
+            store(&core.medium, at + offset_of!(Node<K, V>, key), bytes_of(&mut key));
+            store(&core.medium, at + offset_of!(Node<K, V>, value), bytes_of(&mut value));
         }
         for (level, place) in places.iter().enumerate().take(height) {
             core.store(at + Self::LINKS_AT + level * 8, core.load(*place));

@@ -82,9 +82,9 @@ impl<M: Medium> Heap<M> {
         Ok(PPtr::to(object))
     }
 
-    fn fill_with<T: Trace>(&self, object: usize, value: T) {
+    fn fill_with<T: Trace>(&self, object: usize, mut value: T) {
         // SAFETY: the object has room for one, and nothing leads to it yet.
-        unsafe { store(&self.core().medium, object, bytes_of(&value)) };
+        unsafe { store(&self.core().medium, object, bytes_of(&mut value)) };
         self.core().write_back(object, size_of::<T>());
         self.core().fence();
         core::mem::forget(value);
@@ -130,10 +130,14 @@ impl<M: Medium> Heap<M> {
     ///
     /// # Safety
     /// It is an object of that type, and no other thread reads or writes it meanwhile.
-    pub unsafe fn replace<T: Trace + Copy>(&self, object: PPtr<T>, value: T) -> Result<(), Error> {
+    pub unsafe fn replace<T: Trace + Copy>(
+        &self,
+        object: PPtr<T>,
+        mut value: T,
+    ) -> Result<(), Error> {
         let mut op = Op::begin(self.core())?;
         let at = self.place_of(object)?;
-        op.change(&[Part::Bytes(at, bytes_of(&value))])
+        op.change(&[Part::of(at, &mut value)])
     }
 
     /// The offset of the object of a pointer. It is checked that an object with room for a `T` begins there: pointers of a damaged heap

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::mem::MaybeUninit;
 use core::ops::{Bound, Range, RangeBounds};
 
 use super::held::{HeapRef, Held, Numbered};
@@ -10,6 +11,17 @@ use crate::error::Error;
 use crate::heap::Heap;
 use crate::pointer::PPtr;
 use crate::trace::{Trace, Tracer, hash, mix};
+
+/// Puts the bytes of values somewhere: the number of the first one, and the bytes.
+type Put<'p> = dyn FnMut(usize, &[MaybeUninit<u8>]) -> Result<(), Error> + 'p;
+
+/// Calls `put` with the bytes of all values at once, or of each, where bytes between its fields are cleared.
+fn each_piece<T: Trace + Copy>(values: &[T], put: &mut Put<'_>) -> Result<(), Error> {
+    if !T::HAS_PADDING {
+        return put(0, bytes_of_all(values));
+    }
+    values.iter().enumerate().try_for_each(|(number, value)| put(number, bytes_of(&mut { *value })))
+}
 
 /// The head of a vector, what its root leads to: a pointer to the elements, which move when the vector grows.
 #[repr(C)]
@@ -232,7 +244,9 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
             return Ok(());
         }
         // SAFETY: there is room behind the last element, and no thread reads there.
-        unsafe { op.put_aside(Self::place(at, len), bytes_of_all(values))? };
+        each_piece(values, &mut |number, bytes| unsafe {
+            op.put_aside(Self::place(at, len + number), bytes)
+        })?;
         op.fence();
         op.publish(at, needed as u64)
     }
@@ -287,6 +301,16 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
     ) -> usize {
         let (count, bytes) = match piece {
             Piece::Old(range) if range.is_empty() => return 0,
+            Piece::New(values) => {
+                let put = &mut |number, bytes: &[MaybeUninit<u8>]| {
+                    // SAFETY: nothing leads to the new object yet.
+                    unsafe { new.op().put(Self::place(new.at(), len + number), bytes) };
+                    Ok(())
+                };
+                // It does not fail.
+                let _ = each_piece(values, put);
+                return values.len();
+            }
             Piece::Old(range) => {
                 let from = self.held.core().at(Self::place(old, range.start)).cast();
                 // SAFETY: elements of the old object, that only this handle changes.
@@ -294,7 +318,6 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
                     unsafe { core::slice::from_raw_parts(from.as_ptr(), range.len() * Self::SIZE) };
                 (range.len(), bytes)
             }
-            Piece::New(values) => (values.len(), bytes_of_all(values)),
         };
         // SAFETY: nothing leads to the new object yet.
         unsafe { new.op().put(Self::place(new.at(), len), bytes) };
@@ -321,13 +344,13 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
     /// # Errors
     /// [`Error::Size`]: there is no element of that index; [`Error::Full`]: there is no room to log a large element, or a
     /// transaction's change; [`Error::Forked`], [`Error::ReadOnly`], [`Error::InTransaction`].
-    pub fn set(&mut self, index: usize, value: T) -> Result<(), Error> {
+    pub fn set(&mut self, index: usize, mut value: T) -> Result<(), Error> {
         let mut op = self.held.op()?;
         let (at, len) = self.parts();
         if index >= len {
             return Err(Error::Size(index));
         }
-        op.change(&[Part::Bytes(Self::place(at, index), bytes_of(&value))])
+        op.change(&[Part::of(Self::place(at, index), &mut value)])
     }
 
     /// Removes the last element, and returns it.
@@ -398,8 +421,8 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
         if index >= len {
             return Err(Error::Size(index));
         }
-        let (value, last) = (self.read(at, index), self.read(at, len - 1));
-        let place = Part::Bytes(Self::place(at, index), bytes_of(&last));
+        let (value, mut last) = (self.read(at, index), self.read(at, len - 1));
+        let place = Part::of(Self::place(at, index), &mut last);
         op.change(&[place, Part::Word(at, len as u64 - 1)])?;
         Ok(value)
     }

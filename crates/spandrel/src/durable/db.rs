@@ -21,11 +21,12 @@ use spandrel_durable::notes::{BatchNotes, Held};
 use spandrel_durable::oracle::Verdict;
 
 use super::command::{Command, Payload};
+use super::escapes::{Escaped, Escapes};
 use super::log::Log;
 use super::open_batch::OpenBatch;
 use super::opening::Opening;
 use super::options::{OpenError, Options};
-use super::plain::{Escaped, Part};
+use super::plain::Part;
 use super::scrub::Doubts;
 use super::turn::{NO_LONGER_LOG, REFUSED, TOO_LONG, Turn, Whole, outcome_of};
 use super::{Arena, Error};
@@ -44,6 +45,7 @@ pub struct Durable<S> {
     slots: *mut [Slot],
     place: Place,
     report: Report,
+    escapes: Escapes,
     /// Of a plain state.
     plain: Option<Part>,
     /// The log's own, which lives as long.
@@ -144,7 +146,12 @@ impl<S: Send + Sync> Durable<S> {
         let place = Place { paths, identity: arena.uuid()[0] };
         let with = (publisher, &place, options.says_log());
         // SAFETY: this thread has begun the batch when the state was loaded, and no other has the arena.
-        let log = unsafe { Log::start(files, (ring, ties), with, &arena)? };
+        let mut log = unsafe { Log::start(files, (ring, ties), with, &arena)? };
+        let escapes = Escapes::new(arena.medium().notes().how(), options.has_allocator());
+        // SAFETY: what `init` has stored, which no other thread changes yet.
+        unsafe {
+            escapes.look(&arena, (&raw const place).addr(), |see| log.engine().each_run(see))
+        };
         let clients = options.clients.unwrap_or(CLIENTS).clamp(1, MAX_SEATS);
         let slots: Box<[Slot]> = (0..clients).map(|_| Slot::new()).collect();
         let slots = Box::into_raw(slots);
@@ -160,6 +167,7 @@ impl<S: Send + Sync> Durable<S> {
             slots,
             place,
             report,
+            escapes,
             plain,
             _directory: directory,
         })
@@ -256,8 +264,9 @@ impl<S: Send + Sync> Durable<S> {
         }
     }
 
-    pub(super) fn escaped(&self) -> Option<Escaped> {
-        self.plain.as_ref().and_then(|plain| plain.escapes().first())
+    /// The first word of the state that held an address of the process's own memory after a batch: see [`Escaped`]. It, and some that follow, are named on the standard error as well.
+    pub fn escaped(&self) -> Option<Escaped> {
+        self.escapes.first()
     }
 
     /// What was made durable since the state was opened.
@@ -361,7 +370,8 @@ impl<S: Send + Sync> Durable<S> {
         // SAFETY: this thread has the gate until it has let go of the signals.
         let signals = unsafe { Signals::hold(self.arena.medium().notes()) };
         let plain = self.plain.as_ref();
-        let mut turn = Turn { log, state, arena: &self.arena, place: &self.place, plain };
+        let (arena, place, escapes) = (&self.arena, &self.place, &self.escapes);
+        let mut turn = Turn { log, state, arena, place, escapes, plain };
         match turn.all(batch) {
             Err(Error::TooLong) if batch.len() > 1 => turn.one_by_one(batch),
             outcome => batch.iter().for_each(|entry| entry.set_outcome(outcome_of(&outcome))),

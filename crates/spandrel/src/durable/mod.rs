@@ -29,6 +29,56 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Types of the program's own
+//! A collection's keys and values may be any `#[derive(Trace)]` types that are `Copy`; keys derive `Key` as well. Structures of the program's own are objects of such types in the arena, which
+//! lead to each other by [`PPtr`](crate::heap::PPtr), and to which a root leads. The heap's calls note what they store.
+//!
+//! ```
+//! use spandrel::durable::collections::{HashMap, Open as _, Str};
+//! use spandrel::durable::{Arena, Durable, Options};
+//! use spandrel::heap::{Error, PPtr, Trace, collections::Key};
+//! use std::sync::Arc;
+//!
+//! #[derive(Clone, Copy, PartialEq, Eq, Trace, Key)]
+//! #[repr(C)]
+//! struct Article {
+//!     name: Str<20>,
+//!     size: u32,
+//! }
+//!
+//! /// An order, and the one before it.
+//! #[derive(Clone, Copy, Trace)]
+//! #[repr(C)]
+//! struct Order {
+//!     before: PPtr<Order>,
+//!     article: Article,
+//! }
+//!
+//! struct Shop {
+//!     arena: Arc<Arena>,
+//!     stock: HashMap<Article, u64>,
+//! }
+//!
+//! impl Shop {
+//!     fn order(&mut self, article: Article) -> Result<(), Error> {
+//!         let newest = self.arena.root::<Order>("orders")?;
+//!         newest.set(self.arena.new_object(Order { before: newest.get(), article })?)?;
+//!         let left = self.stock.get(&article).unwrap_or(10) - 1;
+//!         self.stock.insert(article, left).map(drop)
+//!     }
+//! }
+//!
+//! # let place = tempfile::tempdir()?;
+//! # let path = place.path().join("shop");
+//! let db = Durable::open(&path, Options::new(), |arena| {
+//!     Ok(Shop { arena: Arc::clone(arena), stock: HashMap::open(arena, "stock")? })
+//! })?;
+//! let boots = Article { name: Str::new("boots")?, size: 43 };
+//! db.try_write(|shop| shop.order(boots))??;
+//! assert_eq!(db.read(|shop| shop.stock.get(&boots)), Some(9));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # What a command must know
 //! - [`Durable::write`] may run a command in another thread, together with commands of others. A command that another thread waits for must not wait for
 //!   that thread, nor begin another command of the same state.
@@ -46,6 +96,7 @@ pub mod collections;
 mod command;
 mod copies;
 mod db;
+mod escapes;
 mod growth;
 mod log;
 mod open_batch;
@@ -60,13 +111,16 @@ mod verified;
 mod watchpoints;
 
 pub use db::{Client, Durable, Report};
+pub use escapes::Escaped;
+#[doc(hidden)]
+pub use escapes::Place as LoadedPlace;
 #[doc(hidden)]
 pub use open_batch::OpenBatch;
 pub use opening::Opening;
 pub use options::{OpenError, Options, Stores};
 #[doc(hidden)]
 pub use plain::start_again;
-pub use plain::{Allocator, Escaped, Plain, PlainClient, fix_addresses, outside};
+pub use plain::{Allocator, Plain, PlainClient, fix_addresses, outside};
 pub use spandrel_durable::Error;
 pub use spandrel_durable::live::Counts;
 #[doc(hidden)]

@@ -14,6 +14,8 @@ pub struct Options {
     pub(super) settings: Settings,
     pub(super) clients: Option<usize>,
     stores: Stores,
+    /// Of a plain state.
+    has_allocator: bool,
 }
 
 /// How the stores of a plain state's commands are found.
@@ -74,6 +76,7 @@ impl Options {
 
     /// Those of a plain state.
     pub(super) fn of_plain(mut self) -> Self {
+        self.has_allocator = true;
         self.settings.how = match self.stores {
             _ if verified::is_asked() => How::Verified,
             Stores::Translated => How::Translated,
@@ -106,6 +109,11 @@ impl Options {
     /// Whether the state is a plain one.
     pub(super) fn is_plain(&self) -> bool {
         self.settings.how != How::Notes
+    }
+
+    /// Whether the program's allocator is this library's, as it is of a plain state in Rust.
+    pub(super) fn has_allocator(&self) -> bool {
+        self.has_allocator
     }
 
     /// Threads that run commands at a time; others wait. At most 1024.

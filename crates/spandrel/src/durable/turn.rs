@@ -5,6 +5,7 @@ use spandrel_durable::exchange::Place;
 use spandrel_redolog::Point;
 
 use super::command;
+use super::escapes::Escapes;
 use super::log::Log;
 use super::plain::Part;
 use super::{Arena, Error};
@@ -41,6 +42,7 @@ pub(super) struct Turn<'t, S> {
     pub state: &'t mut S,
     pub arena: &'t Arena,
     pub place: &'t Place,
+    pub escapes: &'t Escapes,
     pub plain: Option<&'t Part>,
 }
 
@@ -106,6 +108,10 @@ impl<S> Turn<'_, S> {
             for doubts in std::iter::once(first).chain(rest.chunks(most)) {
                 // SAFETY: this thread has the gate, and no operation of the heap is under way.
                 unsafe { self.log.engine().keep_stores_between(self.arena, handles, doubts)? };
+                if !doubts.is_empty() {
+                    // SAFETY: what other threads have stored for commands is durable.
+                    unsafe { self.look() };
+                }
             }
         }
         self.arena.medium().notes().begin();
@@ -117,11 +123,24 @@ impl<S> Turn<'_, S> {
         self.log.tell(self.arena);
         self.log.doubts().note_run();
         let is_point = ended?.is_some();
-        if let (Some(plain), true) = (self.plain, is_point) {
-            // SAFETY: the runs are those of the batch, which is durable; this thread has the state until it leaves the gate.
-            unsafe { plain.escapes().look(|see| self.log.engine().each_run(see)) };
+        if is_point {
+            // SAFETY: the batch has ended.
+            unsafe { self.look() };
         }
         Ok(())
+    }
+
+    /// Looks for addresses of the process's memory in what the last batch has stored.
+    ///
+    /// # Safety
+    /// The batch is durable, and no other has begun.
+    unsafe fn look(&mut self) {
+        // SAFETY: the runs are those of the batch; this thread has the state until it leaves the gate.
+        unsafe {
+            // Its own place is in the frame that has called all commands.
+            let frame = (&raw const *self).addr();
+            self.escapes.look(self.arena, frame, |see| self.log.engine().each_run(see));
+        }
     }
 
     /// A command that panics, or that is not to be, is undone with all others, which run once more without it.

@@ -1,5 +1,6 @@
 //! A durable state: what a write has returned is there after any kill, and what does not fit is refused with a reason.
 
+mod aborts;
 mod bytes;
 mod copies;
 mod faults;
@@ -9,6 +10,7 @@ mod injected;
 mod kills;
 mod power;
 mod refused;
+mod traced;
 mod versions;
 mod waits;
 

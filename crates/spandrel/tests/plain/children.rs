@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -28,6 +28,10 @@ pub fn run(role: &str, arguments: &[String]) {
             fix_addresses().unwrap();
             write(path);
         }
+        "abort" => {
+            fix_addresses().unwrap();
+            panic_half_way(path);
+        }
         "variable" => {
             fix_addresses().unwrap();
             make_for_the_program(path);
@@ -48,6 +52,63 @@ pub fn run(role: &str, arguments: &[String]) {
         }
         "history" => crate::histories::run(path, &arguments[1..]),
         _ => panic!("{role}"),
+    }
+}
+
+/// Writes numbers beside another thread, until a command panics half-way. The hook ends the process where a build with `panic = "abort"` would: after the message, and before anything
+/// unwinds.
+fn panic_half_way(path: &Path) {
+    std::panic::set_hook(Box::new(|_| std::process::abort()));
+    let db = open(path, Numbers::new);
+    let first = db.read(|all| all.range(..OTHERS).count() as u64);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                let other = |all: &mut Numbers| {
+                    let number = all.range(OTHERS..).count() as u64;
+                    all.insert(OTHERS + number, format!("other {number}"));
+                };
+                db.write(other).unwrap();
+            }
+        });
+        for number in first.. {
+            db.write(|all| {
+                all.insert(number, format!("number {number}"));
+                if number == first + WHOLE {
+                    // Nodes of the tree go.
+                    all.retain(|at, _| at.is_multiple_of(2));
+                    panic!("on purpose");
+                }
+            })
+            .unwrap();
+            println!("{number}");
+        }
+    });
+}
+
+/// Numbers that another thread writes, and how many come before the panic.
+const OTHERS: u64 = 1 << 40;
+const WHOLE: u64 = 50;
+
+pub fn a_panic_that_aborts_leaves_the_state_of_the_batch_before() {
+    for place in ["/tmp", "/dev/shm"] {
+        let directory = tempfile::tempdir_in(place).unwrap();
+        let path = directory.path().join("state");
+        for round in 1..=3u64 {
+            let done = child("abort", &path).stderr(Stdio::inherit()).output().unwrap();
+            assert_eq!(done.status.signal(), Some(libc::SIGABRT));
+            let said = String::from_utf8(done.stdout).unwrap();
+            let last = format!("{}", round * WHOLE - 1);
+            assert_eq!(said.lines().last(), Some(&*last), "{said}");
+            let db = open(&path, Numbers::new);
+            db.read(|all| {
+                let whole =
+                    (0..).map(|n| (n, format!("number {n}"))).take((round * WHOLE) as usize);
+                let others = (0..).map(|n| (OTHERS + n, format!("other {n}")));
+                let others = others.take(all.range(OTHERS..).count());
+                assert!(all.clone().into_iter().eq(whole.chain(others)), "{all:?}");
+            });
+        }
     }
 }
 

@@ -64,6 +64,10 @@ const TESTS: &[Test] = &[
         children::a_process_that_is_not_started_again_is_as_it_was,
     ),
     ("kills_lose_nothing", children::kills_lose_nothing),
+    (
+        "a_panic_that_aborts_leaves_the_state_of_the_batch_before",
+        children::a_panic_that_aborts_leaves_the_state_of_the_batch_before,
+    ),
     ("what_commands_change_is_noted", noted::what_commands_change_is_noted),
     (
         "kills_leave_a_history_that_is_linearizable",

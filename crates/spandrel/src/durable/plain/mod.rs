@@ -2,7 +2,6 @@
 
 mod allocator;
 mod begun;
-mod escapes;
 mod program;
 mod variables;
 
@@ -22,14 +21,12 @@ use spandrel_durable::oracle::Verdict;
 use spandrel_os::clock;
 
 pub use allocator::Allocator;
-pub use escapes::Escaped;
-pub(super) use escapes::Escapes;
 pub use program::{fix_addresses, start_again};
 
 pub(super) use allocator::Known;
 
 use super::command::Payload;
-use super::{Arena, Client, Durable, Error, OpenError, Opening, Options, Report};
+use super::{Arena, Client, Durable, Error, Escaped, OpenError, Opening, Options, Report};
 use allocator::Scope;
 use program::Program;
 
@@ -85,7 +82,6 @@ pub struct Plain<S: 'static> {
 /// What a plain state has beside its memory.
 #[derive(Debug)]
 pub(super) struct Part {
-    escapes: Escapes,
     known: Known,
     /// Commands have returned what may be an owner of a part of the state: it may store there at any time.
     has_left: AtomicBool,
@@ -97,7 +93,7 @@ impl Part {
     /// Of an open state.
     pub fn new(arena: &Arena) -> Self {
         let (has_left, begun_ms) = (AtomicBool::new(false), AtomicU64::new(0));
-        Self { escapes: Escapes::new(), known: Known::new(arena), has_left, begun_ms }
+        Self { known: Known::new(arena), has_left, begun_ms }
     }
 
     /// A command that has seen the state returns.
@@ -110,10 +106,6 @@ impl Part {
     /// Whether an owner of a part of the state may be elsewhere.
     pub fn has_left(&self) -> bool {
         self.has_left.load(Relaxed)
-    }
-
-    pub fn escapes(&self) -> &Escapes {
-        &self.escapes
     }
 
     /// Frees what waits for a batch, which begins.
@@ -362,7 +354,7 @@ impl<S: Send + Sync + 'static> Plain<S> {
         self.db.medium()
     }
 
-    /// The first word of the state that held an address of the process's own memory after a command: see [`Escaped`].
+    /// See [`Durable::escaped`].
     pub fn escaped(&self) -> Option<Escaped> {
         self.db.escaped()
     }
