@@ -276,7 +276,7 @@ pub struct Require {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dump {
-    /// They follow the program's own arguments: it is to listen at the socket only, and to write nothing but the file, and that when it is told to. `{directory}` is the directory of its own.
+    /// They follow the program's own arguments: it is to listen at the socket only, and to write nothing but the file, and that when it is told to. SIGTERM ends it. `{directory}` is the directory of its own.
     pub arguments: Vec<String>,
     /// The name of the socket in that directory.
     pub socket: String,
@@ -286,8 +286,6 @@ pub struct Dump {
     pub ready: Exchange,
     /// It writes the file.
     pub save: Exchange,
-    /// What ends it.
-    pub end: String,
 }
 
 /// What is sent to a program, and what it answers.

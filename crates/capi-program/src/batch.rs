@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 use capi_durable::current::{self, Kind};
 use capi_durable::handle::{SpandrelDurable, State};
 use spandrel::durable::{Arena, Client, OpenBatch};
+use spandrel_os::message::say;
 use spandrel_sync::thread_slot;
 
 use crate::hooks::{self, Hook};
@@ -22,6 +23,8 @@ struct Own {
     client: *mut Client<'static, State>,
     batch: Option<OpenBatch<'static, State>>,
     roots: Roots,
+    /// It was said that the log is not brought into the state's file.
+    has_told: bool,
 }
 
 struct Place(UnsafeCell<Option<Own>>);
@@ -32,7 +35,7 @@ unsafe impl Sync for Place {}
 static PLACE: Place = Place(UnsafeCell::new(None));
 /// The thread of commands, by the address of its slot; 0: the point was not reached.
 static THREAD: AtomicUsize = AtomicUsize::new(0);
-/// What was counted before the process began, less what it had counted itself at the point.
+/// See [`counted_before`].
 static COUNTED: AtomicUsize = AtomicUsize::new(0);
 
 fn me() -> usize {
@@ -45,7 +48,9 @@ pub fn begin(handle: *const SpandrelDurable, client: Client<'static, State>, roo
     let arena = unsafe { (*handle).arena() };
     let client = Box::into_raw(Box::new(client));
     // SAFETY: no other thread looks there before the thread is known.
-    unsafe { *PLACE.0.get() = Some(Own { handle, arena, client, batch: None, roots }) };
+    unsafe {
+        *PLACE.0.get() = Some(Own { handle, arena, client, batch: None, roots, has_told: false })
+    };
     THREAD.store(me(), Release);
 }
 
@@ -111,10 +116,21 @@ impl Own {
             Ok(batch) => {
                 memory::free_queued(batch.arena());
                 self.batch = Some(batch);
+                self.tell_of_stall();
             }
             Err(why) => {
                 end(format_args!("no change of the state can be made durable any more: {why}"))
             }
+        }
+    }
+
+    /// Tells once that the log does not reach the state's file any more: the program's operator has time until the log is full.
+    fn tell_of_stall(&mut self) {
+        // SAFETY: the client is this thread's alone.
+        let why = unsafe { (*self.client).stalled() }.filter(|_| !self.has_told);
+        if let Some(why) = why {
+            self.has_told = true;
+            say(format_args!("{why}. The program goes on until then"));
         }
     }
 
@@ -167,7 +183,7 @@ pub fn arena<'a>() -> Option<&'a Arena> {
     unsafe { (*PLACE.0.get()).as_ref().map(|own| &*own.arena) }
 }
 
-/// What was counted before this process, to be added.
+/// Bytes of the objects that the state had when this process began, to be added to what the program counts.
 pub fn counted_before() -> usize {
     COUNTED.load(Relaxed)
 }

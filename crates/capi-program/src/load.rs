@@ -161,7 +161,7 @@ fn prepare(directory: PathBuf, adapter: &Adapter) -> Result<Loaded, String> {
                 "{name}: its instruction at offset {offset} cannot be moved; name a function that calls it"
             ),
             Fixed::Refused(_) => format!(
-                "{name}: the system refuses to change the program's code; a security policy (SELinux: execmod) may forbid it"
+                "{name}: the system refuses to change the program's code; a security policy (SELinux: execmod) or a unit of systemd (MemoryDenyWriteExecute=yes) may forbid it"
             ),
         })?;
         hooks.push(Hook { name: name.to_owned(), rule, entry: function, original });

@@ -99,7 +99,7 @@ pub unsafe fn reached(hook: &Hook, arguments: &Arguments) -> usize {
     let options = Options::new().commands(How::Translated).clients(8);
     let opened = Opening::begin(&program.directory, options);
     let opening = opened.unwrap_or_else(|why| refuse(why));
-    let counts = program.hooks.iter().find(|hook| matches!(hook.rule, Rule::Counts));
+    let is_counted = program.hooks.iter().any(|hook| matches!(hook.rule, Rule::Counts));
     let mut result = 0;
     let finished = handle::finish(opening, |handle, arena| {
         let more = More {
@@ -117,12 +117,11 @@ pub unsafe fn reached(hook: &Hook, arguments: &Arguments) -> usize {
                 true => Roots::move_in(arena, &program.roots)?,
                 false => Roots::lead_back(arena, &program.roots)?,
             };
-            let mut roots = roots.unwrap_or_else(|why| refuse(format_args!("{directory}: {why}")));
-            if let Some(counts) = counts {
-                roots.count(arena, counts.original)?;
-            }
+            let roots = roots.unwrap_or_else(|why| refuse(format_args!("{directory}: {why}")));
             if is_new {
                 result = batch::run(handle, arena, hook.original, arguments);
+            } else if is_counted {
+                batch::set_counted(arena.allocated_bytes()?);
             }
             roots.keep(arena);
             Ok(roots)

@@ -9,15 +9,10 @@ use spandrel::durable::Arena;
 use spandrel_adapter::Root;
 use spandrel_pmem::Notes as _;
 
-use crate::batch;
 use crate::load::Array;
 
 /// In front of a root's name.
 const PREFIX: &str = "program.";
-/// The root of the number of bytes that the program has counted.
-const COUNTED: &str = "program-counted";
-/// The count is remembered when it has changed by as much.
-const COUNT_STEP: usize = 256 << 10;
 
 /// Words of the program, and where the state remembers them.
 struct Words {
@@ -31,8 +26,6 @@ struct Words {
 #[derive(Default)]
 pub struct Roots {
     words: Vec<Words>,
-    /// The function that counts the program's bytes, and where the state remembers the number.
-    counted: Option<(usize, NonNull<usize>)>,
 }
 
 /// Where the words of a root lie in the program.
@@ -171,31 +164,6 @@ impl Roots {
         })
     }
 
-    /// Has the number of bytes be remembered that a function of the program counts; what was counted before is added from now on.
-    ///
-    /// # Errors
-    /// Those of the heap.
-    ///
-    /// # Safety
-    /// As for [`Roots::move_in`]; the function has no arguments.
-    pub unsafe fn count(&mut self, arena: &Arena, function: usize) -> Result<(), Failure> {
-        let kept = match find(arena, COUNTED)? {
-            Some(kept) => {
-                // SAFETY: one word; promised by the caller.
-                let (before, now) = unsafe { (kept.read(), counted(function)) };
-                batch::set_counted(before.saturating_sub(now));
-                kept
-            }
-            None => {
-                let kept = make(arena, size_of::<usize>())?;
-                set(arena, COUNTED, kept)?;
-                kept.cast()
-            }
-        };
-        self.counted = Some((function, kept));
-        Ok(())
-    }
-
     /// Remembers what has changed.
     ///
     /// # Safety
@@ -218,20 +186,5 @@ impl Roots {
                 }
             }
         }
-        if let Some((function, kept)) = self.counted {
-            // SAFETY: as for `count`; a word of the state.
-            let (now, known) =
-                unsafe { (counted(function).wrapping_add(batch::counted_before()), kept.read()) };
-            if now.abs_diff(known) >= COUNT_STEP {
-                store(kept.as_ptr(), now);
-            }
-        }
     }
-}
-
-/// # Safety
-/// A function without arguments that returns a number.
-unsafe fn counted(function: usize) -> usize {
-    // SAFETY: promised by the caller.
-    unsafe { crate::hooks::run(function, &[0; spandrel_adapter::ARGUMENTS]) }
 }

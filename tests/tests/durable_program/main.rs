@@ -1,5 +1,6 @@
 //! `spandrel durable run`: Debian's unmodified Redis, whose data survive kills.
 
+mod clients;
 mod commands;
 mod copies;
 

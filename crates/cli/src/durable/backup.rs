@@ -14,6 +14,8 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use spandrel_adapter::{Dump, Exchange};
 use spandrel_console::shutdown::{self, Kind, Scratch};
 use spandrel_console::{Failure, files, say};
@@ -132,18 +134,17 @@ fn place_beside(path: &Path) -> Result<Scratch<TempDir>, Failure> {
 }
 
 /// The program in a directory of its own. Dropping it kills it.
-struct Beside<'a> {
-    dump: &'a Dump,
+struct Beside {
     child: Child,
     output: PathBuf,
     stream: Option<UnixStream>,
 }
 
-impl<'a> Beside<'a> {
+impl Beside {
     /// Starts the program with a state, and waits until it serves.
     fn start(
         program: &Durable,
-        dump: &'a Dump,
+        dump: &Dump,
         state: &Path,
         place: &Scratch<TempDir>,
     ) -> Result<Self, Failure> {
@@ -155,7 +156,7 @@ impl<'a> Beside<'a> {
         let mut command = program.command(state, &more)?;
         command.stdin(Stdio::null()).stdout(said.try_clone().map_err(fail)?).stderr(said);
         let child = shutdown::spawn(shutdown::dies_with_us(&mut command)).map_err(fail)?;
-        let mut beside = Self { dump, child, output, stream: None };
+        let mut beside = Self { child, output, stream: None };
         // By the directory's descriptor: the path of a socket has 107 bytes at most.
         let here = File::open(&here).map_err(fail)?;
         let socket = format!("/proc/self/fd/{}/{}", here.as_raw_fd(), dump.socket);
@@ -207,9 +208,8 @@ impl<'a> Beside<'a> {
 
     /// Has the program end in good order.
     fn end(&mut self) -> Result<(), Failure> {
-        let end = self.dump.end.as_bytes();
-        let sent = self.stream().and_then(|stream| stream.write_all(end));
-        sent.map_err(|why| self.failed(&format!("it cannot be told to end ({why})")))?;
+        let pid = Pid::from_raw(self.child.id() as i32);
+        kill(pid, Signal::SIGTERM).map_err(|why| self.failed(&why.to_string()))?;
         match self.wait(PATIENCE) {
             Some(status) if status.success() => Ok(()),
             Some(status) => Err(self.failed(&status.to_string())),
@@ -246,7 +246,7 @@ impl<'a> Beside<'a> {
     }
 }
 
-impl Drop for Beside<'_> {
+impl Drop for Beside {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -55,7 +55,7 @@ fn ask(from: &Paths, directory: &Path, to: &Path, progress: &Progress) -> Result
     let at_to = |why: &str| Failure::refused(format!("{}: {why}", to.display()));
     let stream = connect(from).map_err(|why| {
         at_from(&format!(
-            "a process has the state open, and takes no requests ({why}): close it there first, or copy it in that process (Durable::copy)"
+            "a process has the state open, and takes no requests ({why}): its disk may have failed or be full, see what the process has said; end it, and copy the state then"
         ))
     })?;
     let path = std::path::absolute(to).map_err(|why| at_to(&why.to_string()))?;

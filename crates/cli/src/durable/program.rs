@@ -1,6 +1,8 @@
 //! `spandrel durable run`: an unmodified program whose state survives crashes, and `spandrel durable adapters`.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -114,6 +116,7 @@ impl Durable {
     /// The program that these words call, with the adapter that is asked for or its own.
     pub fn find(words: &[OsString], adapter: Option<&OsStr>) -> Result<Self, Failure> {
         let path = loadable(words)?;
+        refuse_script(&path)?;
         let (adapter, named) = adapter_for(adapter, &path)?;
         check_version(&path, &adapter)?;
         let library = places::beside(LIBRARY).ok_or_else(|| {
@@ -148,10 +151,23 @@ impl Durable {
     }
 }
 
+/// A script runs other programs: which of them has the state?
+fn refuse_script(path: &Path) -> Result<(), Failure> {
+    let mut first = [0; 2];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut first));
+    if read.is_ok() && first == *b"#!" {
+        return Err(Failure::refused(format!(
+            "'{}': a script; name the program that it runs, with the words that it has",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
 fn fix_addresses() -> Result<(), Failure> {
     personality::fix_addresses().map_err(|why| {
         Failure::refused(format!(
-            "the system does not let a program have the same addresses each time ({}): the state leads into it. In a container its seccomp profile must allow personality(ADDR_NO_RANDOMIZE): add {{\"names\": [\"personality\"], \"action\": \"SCMP_ACT_ALLOW\", \"args\": [{{\"index\": 0, \"value\": 262144, \"op\": \"SCMP_CMP_EQ\"}}]}} to \"syscalls\"",
+            "the system does not let a program have the same addresses each time ({}): the state leads into it. A unit of systemd must not have LockPersonality=yes. In a container the seccomp profile must allow personality(ADDR_NO_RANDOMIZE): add {{\"names\": [\"personality\"], \"action\": \"SCMP_ACT_ALLOW\", \"args\": [{{\"index\": 0, \"value\": 262144, \"op\": \"SCMP_CMP_EQ\"}}]}} to \"syscalls\"",
             std::io::Error::from_raw_os_error(why)
         ))
     })

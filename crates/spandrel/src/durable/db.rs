@@ -504,6 +504,12 @@ impl<S: Send + Sync> Client<'_, S> {
         self.db.note_left();
     }
 
+    /// Why the log does not reach the state's file any more: commands go on until the log is full.
+    #[doc(hidden)]
+    pub fn stalled(&self) -> Option<Error> {
+        self.db.control.failure().map(Error::of_follower)
+    }
+
     /// Begins a batch that stays open until [`OpenBatch::commit`]: no other thread reads or writes meanwhile.
     ///
     /// # Errors

@@ -73,6 +73,9 @@ pub(super) fn follow(
     // After the reason is known: threads that wait for a copy ask for it.
     drop(making);
     copies.end();
+    if control.failure().is_some() {
+        copies.close();
+    }
     publisher
 }
 
