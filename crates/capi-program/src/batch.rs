@@ -130,7 +130,7 @@ impl Own {
         let why = unsafe { (*self.client).stalled() }.filter(|_| !self.has_told);
         if let Some(why) = why {
             self.has_told = true;
-            say(format_args!("{why}. The program goes on until then"));
+            say(format_args!("{why}. The program goes on until the log is full"));
         }
     }
 
