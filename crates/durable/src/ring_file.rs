@@ -63,7 +63,9 @@ impl RingFile {
     pub fn blank(image: &Image, is_in_memory: bool) -> Result<Self, Failed> {
         let len =
             usize::try_from(image.bytes().map_err(Failed)?).map_err(|_| Failed(libc::EFBIG))?;
-        if len == 0 || !len.is_multiple_of(PAGE_BYTES) {
+        // Less than a page behind the log is not a part of it.
+        let len = len / PAGE_BYTES * PAGE_BYTES;
+        if len == 0 {
             return Err(Failed::DAMAGED_LOG);
         }
         // SAFETY: at an address that the kernel chooses.

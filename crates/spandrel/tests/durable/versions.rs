@@ -71,3 +71,21 @@ fn a_state_or_a_log_of_a_newer_version_is_refused_and_stays_as_it_is() {
         }
     }
 }
+
+#[test]
+fn bytes_behind_the_log_are_no_damage() {
+    for (_place, path) in places() {
+        for bytes in [1, 511, 4096, 5000] {
+            let db = open(&path).unwrap();
+            db.write(|s| s.of.insert(bytes, 2)).unwrap().unwrap();
+            let log = fs::read(path.join("log")).unwrap();
+            let state = fs::read(path.join("state")).unwrap();
+            db.close().unwrap();
+            fs::write(path.join("state"), state).unwrap();
+            fs::write(path.join("log"), [&log[..], &vec![0; bytes as usize]].concat()).unwrap();
+            let db = open(&path).unwrap();
+            assert_eq!(db.read(|s| s.of.get(&bytes)), Some(2));
+            db.close().unwrap();
+        }
+    }
+}
