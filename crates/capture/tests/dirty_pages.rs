@@ -1,56 +1,24 @@
 //! Notes and dirty pages find the same writes to mapped memory.
 
-use std::cell::RefCell;
-use std::ffi::CString;
-use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+mod mapped;
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use mapped::PAGE;
 use proptest::prelude::*;
 use spandrel_capture::{Capture, DirtyPages, Explicit, Refused, Regions, Sizes};
-use spandrel_os::image::{self, Image, Mapping};
-use spandrel_os::vm;
 use spandrel_os::written::Written;
 
-const PAGE: usize = 4096;
 const PAGES: usize = 24;
 const BYTES: usize = PAGES * PAGE;
 
-/// A private mapping of a file, for reading and writing.
-struct Mapped(*mut u8);
+type Mapped = mapped::Mapped<BYTES>;
 
-impl Mapped {
-    fn new() -> Self {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let name =
-            format!("spandrel-capture-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
-        let path = CString::new(std::env::temp_dir().join(name).to_str().unwrap()).unwrap();
-        let file = Image::create(&path).unwrap();
-        image::remove(&path).unwrap();
-        file.grow(0, BYTES as u64).unwrap();
-        (0..PAGES).for_each(|page| file.write_at(&[page as u8; 99], (page * PAGE) as u64).unwrap());
-        let at = vm::reserve(BYTES).unwrap().as_ptr();
-        // SAFETY: reserved by the line above.
-        unsafe { file.map(at, 0, BYTES, Mapping::Private).unwrap() };
-        Self(at)
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        // SAFETY: mapped, and this thread is the only one to write it.
-        unsafe { std::slice::from_raw_parts(self.0, BYTES) }.to_vec()
-    }
-
-    fn fill(&self, at: usize, bytes: usize, value: u8) {
-        assert!(at + bytes <= BYTES);
-        // SAFETY: within the mapping, to which no reference exists.
-        unsafe { self.0.add(at).write_bytes(value, bytes) };
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: the test's own mapping.
-        unsafe { vm::release(self.0, BYTES) };
-    }
+fn put(memory: &Mapped, at: usize, bytes: usize, value: u8) {
+    assert!(at + bytes <= BYTES);
+    // SAFETY: within the mapping, to which no reference exists.
+    unsafe { memory.0.add(at).write_bytes(value, bytes) };
 }
 
 /// Marks the bytes that a capture names.
@@ -87,7 +55,7 @@ fn check(watch: Watch, block_bytes: usize, batches: &[Vec<(usize, usize, u8)>]) 
         for (at, bytes, value) in writes {
             let bytes = *bytes.min(&(BYTES - at));
             explicit.note(mapped.0.wrapping_add(*at), bytes);
-            mapped.fill(*at, bytes, *value);
+            put(&mapped, *at, bytes, *value);
         }
         let now = mapped.bytes();
         let differs: Vec<bool> =
@@ -139,8 +107,8 @@ fn runs_go_on_over_the_edge_of_a_page() {
         let written = Written::watch(mapped.0, BYTES - PAGE);
         DirtyPages::new(written, mapped.0, BYTES - PAGE, 32, fill).unwrap()
     };
-    mapped.fill(PAGE - 40, 80, 9);
-    mapped.fill(7 * PAGE, 1, 99);
+    put(&mapped, PAGE - 40, 80, 9);
+    put(&mapped, 7 * PAGE, 1, 99);
     let mut runs = Vec::new();
     dirty.end(&mut |at, bytes| runs.push((at as usize - base, bytes)));
     assert_eq!(runs, [(PAGE - 64, 128), (7 * PAGE, 32)]);
@@ -151,8 +119,8 @@ fn runs_go_on_over_the_edge_of_a_page() {
         dirty.extend(BYTES).unwrap();
     }
     *older.borrow_mut() = mapped.bytes();
-    mapped.fill(PAGE, 1, 8);
-    mapped.fill(BYTES - 1, 1, 1);
+    put(&mapped, PAGE, 1, 8);
+    put(&mapped, BYTES - 1, 1, 1);
     runs.clear();
     dirty.end(&mut |at, bytes| runs.push((at as usize - base, bytes)));
     assert_eq!(runs, [(PAGE, 32), (BYTES - 32, 32)]);

@@ -1,23 +1,23 @@
 //! All front ends beside each other: the same writes, each front end with memory of its own. The memory ends as the same image. Notes and hooks name the same blocks, the translator these and at
 //! most what masked stores of libc's functions may reach, and dirty pages those of them that differ.
 
+mod mapped;
+
 use std::cell::RefCell;
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicU32, Ordering::*};
 
+use mapped::PAGE;
 use proptest::prelude::*;
 use spandrel_capture::hooks::{atomics, copies, functions};
 use spandrel_capture::translate::{Sink, Translator};
 use spandrel_capture::{
     Capture, Captured, CompilerHooks, DirtyPages, Explicit, Extent, Regions, Sizes,
 };
-use spandrel_os::image::{self, Image, Mapping};
-use spandrel_os::vm;
 use spandrel_os::written::Written;
 
-const PAGE: usize = 4096;
 const PAGES: usize = 12;
 const BYTES: usize = PAGES * PAGE;
 
@@ -154,42 +154,13 @@ fn may_reach(op: &Op) -> std::ops::Range<usize> {
     at..at + len
 }
 
-/// A private mapping of a file, the same for each front end.
-struct Mapped(*mut u8);
+/// The same for each front end.
+type Mapped = mapped::Mapped<BYTES>;
 
-impl Mapped {
-    fn new() -> Self {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let name =
-            format!("spandrel-front-ends-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
-        let path = CString::new(std::env::temp_dir().join(name).to_str().unwrap()).unwrap();
-        let file = Image::create(&path).unwrap();
-        image::remove(&path).unwrap();
-        file.grow(0, BYTES as u64).unwrap();
-        (0..PAGES).for_each(|page| file.write_at(&[page as u8; 99], (page * PAGE) as u64).unwrap());
-        let at = vm::reserve(BYTES).unwrap().as_ptr();
-        // SAFETY: reserved by the line above.
-        unsafe { file.map(at, 0, BYTES, Mapping::Private).unwrap() };
-        Self(at)
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        // SAFETY: mapped, and this thread is the only one to write it.
-        unsafe { std::slice::from_raw_parts(self.0, BYTES) }.to_vec()
-    }
-
-    fn run(&self, ops: &[Op], by: &By<'_>) {
-        for op in ops {
-            // SAFETY: the mapping is this test's, and has no references.
-            unsafe { write(op, self.0, by) };
-        }
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: the test's own mapping.
-        unsafe { vm::release(self.0, BYTES) };
+fn run(memory: &Mapped, ops: &[Op], by: &By<'_>) {
+    for op in ops {
+        // SAFETY: the mapping is this test's, and has no references.
+        unsafe { write(op, memory.0, by) };
     }
 }
 
@@ -217,7 +188,7 @@ fn by_notes(sizes: Sizes, batches: &[Vec<Op>]) -> Vec<Outcome> {
     let explicit = RefCell::new(Explicit::new(sizes, regions).unwrap());
     let one = |ops: &Vec<Op>| {
         explicit.borrow_mut().begin();
-        mapped.run(ops, &By::Notes(&explicit));
+        run(&mapped, ops, &By::Notes(&explicit));
         let named = blocks(mapped.0, sizes.block_bytes, |see| explicit.borrow_mut().end(see));
         (named, mapped.bytes())
     };
@@ -230,7 +201,7 @@ fn by_hooks(sizes: Sizes, batches: &[Vec<Op>]) -> Vec<Outcome> {
     let mut hooks = CompilerHooks::new(sizes, &regions).unwrap();
     let one = |ops: &Vec<Op>| {
         hooks.begin();
-        mapped.run(ops, &By::Hooks);
+        run(&mapped, ops, &By::Hooks);
         (blocks(mapped.0, sizes.block_bytes, |see| hooks.end(see)), mapped.bytes())
     };
     batches.iter().map(one).collect()
@@ -251,7 +222,7 @@ fn by_pages(sizes: Sizes, has_kernel: bool, batches: &[Vec<Op>]) -> Vec<Outcome>
     };
     let one = |ops: &Vec<Op>| {
         dirty.begin();
-        mapped.run(ops, &By::Nothing);
+        run(&mapped, ops, &By::Nothing);
         let named = blocks(mapped.0, sizes.block_bytes, |see| dirty.end(see));
         *older.borrow_mut() = mapped.bytes();
         (named, mapped.bytes())
@@ -272,7 +243,7 @@ fn by_translation(sizes: Sizes, batches: &[Vec<Op>]) -> Vec<Outcome> {
     let noted = Noted(RefCell::new(Captured::new(sizes).unwrap()));
     let mut translator = Translator::new((mapped.0 as usize, BYTES), &[], noted).unwrap();
     let one = |ops: &Vec<Op>| {
-        translator.call(|| mapped.run(ops, &By::Nothing));
+        translator.call(|| run(&mapped, ops, &By::Nothing));
         let captured = &translator.sink().0;
         let named = blocks(mapped.0, sizes.block_bytes, |see| {
             assert_eq!(captured.borrow_mut().drain(see), Extent::Blocks);

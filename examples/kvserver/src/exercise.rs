@@ -225,6 +225,7 @@ pub fn exercise(bytes: &[u8], pieces: &[u8], has_password: bool) {
 mod tests {
     use super::*;
 
+    use crate::net::protocol::tests::encoded;
     use proptest::prelude::*;
 
     fn request() -> impl Strategy<Value = Vec<Vec<u8>>> {
@@ -235,19 +236,6 @@ mod tests {
         (prop::sample::select(names()), prop::collection::vec(word, 0..6)).prop_map(
             |(name, words)| std::iter::once(name.as_bytes().to_vec()).chain(words).collect(),
         )
-    }
-
-    fn encoded(requests: &[Vec<Vec<u8>>]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for words in requests {
-            bytes.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
-            for word in words {
-                bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-                bytes.extend_from_slice(word);
-                bytes.extend_from_slice(b"\r\n");
-            }
-        }
-        bytes
     }
 
     proptest! {

@@ -209,7 +209,7 @@ fn number(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -238,7 +238,8 @@ mod tests {
         (seen, None)
     }
 
-    fn encoded(requests: &[Words]) -> Vec<u8> {
+    /// Requests as a client sends them.
+    pub fn encoded(requests: &[Words]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for words in requests {
             bytes.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
