@@ -142,6 +142,15 @@ impl Stopwatch {
     }
 }
 
+/// How a state was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Opened {
+    /// Batches that only the log had.
+    pub replayed: u64,
+    /// How long it took until the state was in memory, whole.
+    pub nanos: u64,
+}
+
 /// What the file says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Figures {
@@ -165,6 +174,10 @@ pub struct Figures {
     pub lag: u64,
     /// Times that the state's file was synced. Commands wait for it where the log is full.
     pub syncs: u64,
+    /// How the state was opened.
+    pub opening: Opened,
+    /// Why the log is not brought into the state's file any more: the number that [`Control::failure`] has. 0: it is.
+    pub failure: u64,
     /// See [`Counts`].
     pub counts: Counts,
     /// Batches by the time that they waited for the log: see [`bound_nanos`].
@@ -176,7 +189,8 @@ pub fn bound_nanos(bucket: usize) -> Option<u64> {
     (bucket + 1 < BUCKETS).then(|| 1 << (FIRST_BITS as usize + bucket))
 }
 
-const WORDS: usize = 11 + COUNTS + BUCKETS;
+const HEAD: usize = 14;
+const WORDS: usize = HEAD + COUNTS + BUCKETS;
 /// Bytes of the file: words, and XXH64 of them.
 pub const BYTES: usize = (WORDS + 1) * size_of::<u64>();
 
@@ -189,7 +203,7 @@ pub fn seal(bytes: &mut [u8; BYTES]) {
 impl Figures {
     /// The bytes of the file.
     pub fn to_bytes(self) -> [u8; BYTES] {
-        let head = [
+        let head: [u64; HEAD] = [
             MAGIC,
             self.identity,
             self.process,
@@ -201,6 +215,9 @@ impl Figures {
             self.log_used,
             self.lag,
             self.syncs,
+            self.opening.replayed,
+            self.opening.nanos,
+            self.failure,
         ];
         let words = head.into_iter().chain(self.counts.words()).chain(self.waits);
         sealed(MAGIC, words)
@@ -223,8 +240,10 @@ impl Figures {
             log_used: at(8),
             lag: at(9),
             syncs: at(10),
-            counts: Counts::of(&core::array::from_fn(|index| at(11 + index))),
-            waits: core::array::from_fn(|index| at(11 + COUNTS + index)),
+            opening: Opened { replayed: at(11), nanos: at(12) },
+            failure: at(13),
+            counts: Counts::of(&core::array::from_fn(|index| at(HEAD + index))),
+            waits: core::array::from_fn(|index| at(HEAD + COUNTS + index)),
         })
     }
 
@@ -263,6 +282,7 @@ pub struct Publisher {
     file: Option<Image>,
     identity: u64,
     opened: u64,
+    opening: Opened,
 }
 
 /// What the replica knows when it writes the file.
@@ -280,10 +300,10 @@ pub struct Now {
 
 impl Publisher {
     /// Of the state with that number; the file has that path. Where another file has it, no figures are written.
-    pub fn new(path: &CStr, identity: u64) -> Self {
+    pub fn new(path: &CStr, identity: u64, opening: Opened) -> Self {
         let there = || Image::open(path, Access::Write).ok().filter(is_ours);
         let file = Image::create(path).ok().or_else(there);
-        Self { file, identity, opened: clock::calendar_nanos() }
+        Self { file, identity, opened: clock::calendar_nanos(), opening }
     }
 
     /// Writes the file. An error of the disk is none of the state: the file says when it was written.
@@ -302,6 +322,8 @@ impl Publisher {
             log_used: control.tail().saturating_sub(control.head()),
             lag: counts.batches.saturating_sub(control.applied()),
             syncs: now.syncs,
+            opening: self.opening,
+            failure: control.failure().map_or(0, |why| why.unsigned_abs().into()),
             counts,
             waits: live.waits.each_ref().map(|word| word.load(Relaxed)),
         };
@@ -328,6 +350,8 @@ mod tests {
             log_used: 7,
             lag: 8,
             syncs: 9,
+            opening: Opened { replayed: 10, nanos: 11 },
+            failure: 12,
             counts,
             waits,
         }

@@ -342,6 +342,8 @@ fn a_full_disk_ends_the_process_before_a_reply() {
             is_told = true;
             // No thread is left that could make a copy.
             let (state, copy) = (place.path().join("state"), place.path().join("copy"));
+            let shown = Job::new(built("spandrel")).args(["durable", "info"]).arg(&state).run();
+            assert!(shown.out().contains("is not brought into the state any more"), "{shown}");
             let job = Job::new(built("spandrel")).args(["durable", "copy"]).arg(state).arg(copy);
             let done = job.timeout(PATIENCE).run();
             assert!(done.code == Some(2) && done.err().contains("may have failed"), "{done}");

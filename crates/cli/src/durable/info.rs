@@ -87,6 +87,14 @@ fn text(directory: &Path, known: &Known) -> String {
                 age(figures.written)
             )),
         }
+        line(format!(
+            "opened in {}, with {} that only the log had",
+            time(figures.opening.nanos as f64),
+            counted(figures.opening.replayed, "batch", "batches")
+        ));
+        if let Some(why) = failure(figures).filter(|_| known.found.is_none()) {
+            line(format!("the log is not brought into the state any more: {why}"));
+        }
         of_process(figures, known.found.is_none(), &mut line);
     }
     text
@@ -116,6 +124,12 @@ fn of_files(found: &Inspection, line: &mut dyn FnMut(String)) {
     if !found.is_complete {
         line("it was not closed: the next opening recovers it".into());
     }
+}
+
+/// Why the log is not brought into the state's file any more.
+fn failure(figures: &Figures) -> Option<Error> {
+    let why = i32::try_from(figures.failure).ok().filter(|why| *why != 0);
+    why.map(Error::of_follower)
 }
 
 fn of_process(figures: &Figures, is_open: bool, line: &mut dyn FnMut(String)) {
@@ -244,6 +258,8 @@ fn as_json(directory: &Path, known: &Known) -> Value {
             "log": { "capacity_bytes": figures.log_bytes, "used_bytes": figures.log_used },
             "lag_batches": figures.lag,
             "syncs": figures.syncs,
+            "opening": { "batches": figures.opening.replayed, "ns": figures.opening.nanos },
+            "failure": failure(figures).map(|why| why.to_string()),
             "durable": point(counts.epoch, counts.sequence),
             "time_ns": (counts.time > 0).then_some(counts.time),
             "batches": counts.batches,

@@ -99,6 +99,21 @@ fn of_process(metrics: &mut Metrics, figures: &Figures) {
         seconds(figures.opened),
     );
     metrics.gauge(
+        "opening_seconds",
+        "How long it took to open the state.",
+        seconds(figures.opening.nanos),
+    );
+    metrics.gauge(
+        "opening_batches",
+        "Batches that only the log had when the state was opened.",
+        figures.opening.replayed,
+    );
+    metrics.gauge(
+        "log_failed",
+        "Whether the log is not brought into the state's file any more.",
+        u8::from(figures.failure != 0),
+    );
+    metrics.gauge(
         "figures_timestamp_seconds",
         "When these figures were written.",
         seconds(figures.written),

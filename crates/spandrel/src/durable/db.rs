@@ -16,7 +16,7 @@ use spandrel_durable::copy::Copy;
 use spandrel_durable::directory::{Directory, Paths};
 use spandrel_durable::engine;
 use spandrel_durable::exchange::Place;
-use spandrel_durable::live::{Counts, Publisher};
+use spandrel_durable::live::{Counts, Opened, Publisher};
 use spandrel_durable::notes::{BatchNotes, Held};
 use spandrel_durable::oracle::Verdict;
 
@@ -140,9 +140,12 @@ impl<S: Send + Sync> Durable<S> {
         opening: Opening,
         init: impl FnOnce(&Arc<Arena>) -> Result<S, crate::heap::Error>,
     ) -> Result<Self, Error> {
-        let Opening { directory, files, ring, ties, arena, report, paths, options, .. } = opening;
+        let Opening { directory, files, ring, ties, arena, report, paths, options, took, .. } =
+            opening;
         let state = init(&arena)?;
-        let publisher = Publisher::new(paths.figures.as_c(), arena.uuid()[0]);
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let opened = Opened { replayed: report.replayed, nanos };
+        let publisher = Publisher::new(paths.figures.as_c(), arena.uuid()[0], opened);
         let place = Place { paths, identity: arena.uuid()[0] };
         let with = (publisher, &place, options.says_log());
         // SAFETY: this thread has begun the batch when the state was loaded, and no other has the arena.

@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use spandrel_durable::directory::{Directory, Paths};
 use spandrel_durable::live;
@@ -26,6 +27,8 @@ pub struct Opening {
     pub(super) report: Report,
     pub(super) paths: Paths,
     pub(super) options: Options,
+    /// How long it took.
+    pub(super) took: Duration,
     path: PathBuf,
     /// The first batch is the calling thread's.
     not_send: PhantomData<*const ()>,
@@ -59,7 +62,7 @@ impl Opening {
     }
 
     fn load(path: &Path, options: Options) -> Result<Self, Error> {
-        let settings = options.settings;
+        let (settings, begun) = (options.settings, Instant::now());
         let paths = Paths::new(path.as_os_str().as_bytes())?;
         let directory = Directory::open(paths.directory.as_c(), true)?;
         let paths = directory.paths(paths)?;
@@ -77,8 +80,20 @@ impl Opening {
         let was_closed = created || opened.was_clean && replayed == 0;
         let report = Report { created, was_closed, replayed };
         let (arena, path) = (Arc::new(heap), path.to_path_buf());
-        let not_send = PhantomData;
-        Ok(Self { directory, files, ring, ties, arena, report, paths, options, path, not_send })
+        let (took, not_send) = (begun.elapsed(), PhantomData);
+        Ok(Self {
+            directory,
+            files,
+            ring,
+            ties,
+            arena,
+            report,
+            paths,
+            options,
+            took,
+            path,
+            not_send,
+        })
     }
 
     /// The heap that the state lies in.
