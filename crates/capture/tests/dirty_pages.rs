@@ -2,9 +2,6 @@
 
 mod mapped;
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use mapped::PAGE;
 use proptest::prelude::*;
 use spandrel_capture::{Capture, DirtyPages, Explicit, Refused, Regions, Sizes};
@@ -37,12 +34,7 @@ type Watch = unsafe fn(*mut u8, usize) -> Written;
 
 fn check(watch: Watch, block_bytes: usize, batches: &[Vec<(usize, usize, u8)>]) {
     let mapped = Mapped::new();
-    let older = Rc::new(RefCell::new(mapped.bytes()));
-    let (copy, base) = (older.clone(), mapped.0 as usize);
-    let fill = move |page: *const u8, into: &mut [u8; PAGE]| {
-        let from = page as usize - base;
-        into.copy_from_slice(&copy.borrow()[from..from + PAGE]);
-    };
+    let (older, fill) = mapped.older();
     // SAFETY: a private mapping that was read only so far; the captures are dropped before it.
     let mut dirty = unsafe {
         DirtyPages::new(watch(mapped.0, BYTES), mapped.0, BYTES, block_bytes, fill).unwrap()
@@ -96,12 +88,7 @@ proptest! {
 #[test]
 fn runs_go_on_over_the_edge_of_a_page() {
     let mapped = Mapped::new();
-    let older = Rc::new(RefCell::new(mapped.bytes()));
-    let (copy, base) = (older.clone(), mapped.0 as usize);
-    let fill = move |page: *const u8, into: &mut [u8; PAGE]| {
-        let from = page as usize - base;
-        into.copy_from_slice(&copy.borrow()[from..from + PAGE]);
-    };
+    let (older, fill) = mapped.older();
     // SAFETY: as in `check`.
     let mut dirty = unsafe {
         let written = Written::watch(mapped.0, BYTES - PAGE);
@@ -110,7 +97,7 @@ fn runs_go_on_over_the_edge_of_a_page() {
     put(&mapped, PAGE - 40, 80, 9);
     put(&mapped, 7 * PAGE, 1, 99);
     let mut runs = Vec::new();
-    dirty.end(&mut |at, bytes| runs.push((at as usize - base, bytes)));
+    dirty.end(&mut |at, bytes| runs.push((at as usize - mapped.0 as usize, bytes)));
     assert_eq!(runs, [(PAGE - 64, 128), (7 * PAGE, 32)]);
     // SAFETY: the last page is mapped, and was read only so far.
     unsafe {
@@ -122,7 +109,7 @@ fn runs_go_on_over_the_edge_of_a_page() {
     put(&mapped, PAGE, 1, 8);
     put(&mapped, BYTES - 1, 1, 1);
     runs.clear();
-    dirty.end(&mut |at, bytes| runs.push((at as usize - base, bytes)));
+    dirty.end(&mut |at, bytes| runs.push((at as usize - mapped.0 as usize, bytes)));
     assert_eq!(runs, [(PAGE, 32), (BYTES - 32, 32)]);
     assert_eq!((dirty.statistics().blocks, dirty.statistics().duplicates), (7, 0));
 }

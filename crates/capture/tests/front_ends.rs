@@ -5,7 +5,6 @@ mod mapped;
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
-use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
@@ -209,12 +208,7 @@ fn by_hooks(sizes: Sizes, batches: &[Vec<Op>]) -> Vec<Outcome> {
 
 fn by_pages(sizes: Sizes, has_kernel: bool, batches: &[Vec<Op>]) -> Vec<Outcome> {
     let mapped = Mapped::new();
-    let older = Rc::new(RefCell::new(mapped.bytes()));
-    let (copy, base) = (older.clone(), mapped.0 as usize);
-    let fill = move |page: *const u8, into: &mut [u8; PAGE]| {
-        let from = page as usize - base;
-        into.copy_from_slice(&copy.borrow()[from..from + PAGE]);
-    };
+    let (older, fill) = mapped.older();
     // SAFETY: a private mapping that was read only so far; the capture is dropped before it.
     let mut dirty = unsafe {
         let watch = if has_kernel { Written::watch } else { Written::watch_own };

@@ -27,26 +27,9 @@ fn append(ring: &mut Ring, file: &Bytes, bytes: &[u8]) {
     ring.commit(record, &file).unwrap();
 }
 
-/// The contents of all records that the state needs.
-fn read(ring: &Ring, file: &Bytes, state: Point) -> Result<Vec<Vec<u8>>, Fault> {
-    let (mut reader, mut all) = (Reader::new(ring, state), Vec::new());
-    while reader.at() < ring.end() {
-        let mut bytes = Vec::new();
-        let apply = |_: u64, part: &[u8]| {
-            bytes.extend_from_slice(part);
-            Ok(())
-        };
-        reader.next(file, &mut [0; 512], |_| Ok(()), apply)?;
-        all.push(bytes);
-    }
-    assert_eq!(reader.point(), ring.last());
-    Ok(all)
-}
-
-/// The contents of all records that are left of those that the state has.
-fn held(ring: &Ring, file: &Bytes, state: Point) -> Result<Vec<Vec<u8>>, Fault> {
+/// The contents of all records from a reader's on, up to a position.
+fn read_to(stop: u64, reader: &mut Reader, file: &Bytes) -> Result<Vec<Vec<u8>>, Fault> {
     let mut all = Vec::new();
-    let Some((mut reader, stop)) = ring.held(file, state, &mut [0; 4096])? else { return Ok(all) };
     while reader.at() < stop {
         let mut bytes = Vec::new();
         let apply = |_: u64, part: &[u8]| {
@@ -56,6 +39,22 @@ fn held(ring: &Ring, file: &Bytes, state: Point) -> Result<Vec<Vec<u8>>, Fault> 
         reader.next(file, &mut [0; 512], |_| Ok(()), apply)?;
         all.push(bytes);
     }
+    Ok(all)
+}
+
+/// The contents of all records that the state needs.
+fn read(ring: &Ring, file: &Bytes, state: Point) -> Result<Vec<Vec<u8>>, Fault> {
+    let mut reader = Reader::new(ring, state);
+    let all = read_to(ring.end(), &mut reader, file)?;
+    assert_eq!(reader.point(), ring.last());
+    Ok(all)
+}
+
+/// The contents of all records that are left of those that the state has.
+fn held(ring: &Ring, file: &Bytes, state: Point) -> Result<Vec<Vec<u8>>, Fault> {
+    let held = ring.held(file, state, &mut [0; 4096])?;
+    let Some((mut reader, stop)) = held else { return Ok(Vec::new()) };
+    let all = read_to(stop, &mut reader, file)?;
     assert_eq!((reader.at(), reader.point()), (stop, state));
     Ok(all)
 }
