@@ -104,15 +104,15 @@ tsan:
 	$(TSAN) -p spandrel --test modes --test process_mode --test monitor --test limit --test early --test counters
 
 soak:
-	SPANDREL_SOAK=10000 cargo test --locked -p spandrel-pheap --test soak
-	SPANDREL_SOAK=10000 cargo test --locked -p spandrel-durable --lib -- --nocapture crash::seeded
-	SPANDREL_SOAK=10000 cargo test --locked -p spandrel --test durable -- --nocapture histories:: injected:: power::
-	SPANDREL_SOAK=10000 cargo test --locked -p spandrel --test plain --test translated kills_leave
+	SPANDREL_SOAK=10000 cargo test --locked --profile soak -p spandrel-pheap --test soak
+	SPANDREL_SOAK=10000 cargo test --locked --profile soak -p spandrel-durable --lib -- --nocapture crash::seeded
+	SPANDREL_SOAK=10000 cargo test --locked --profile soak -p spandrel --test durable -- --nocapture histories:: injected:: power::
+	SPANDREL_SOAK=10000 cargo test --locked --profile soak -p spandrel --test plain --test translated kills_leave
 	SPANDREL_SOAK=1 cargo test --locked --release -p spandrel --test translated what_commands
 	SPANDREL_SOAK=50 cargo test --locked -p spandrel-tests --test durable_translated -- --nocapture --test-threads 1
 	SPANDREL_SOAK=100 cargo test --locked --release -p spandrel-capture --lib random_programs
 	SPANDREL_SOAK=10 cargo test --locked --release -p spandrel-capture --lib -- --nocapture second:: rewritten:: executed:: strings::
-	SPANDREL_SOAK=10000 cargo test --locked -p spandrel-kvserver --test histories -- --nocapture
+	SPANDREL_SOAK=10000 cargo test --locked --profile soak -p spandrel-kvserver --test histories -- --nocapture
 	SPANDREL_SOAK=2500 cargo test --locked -p spandrel-tests --test durable_abi -- --nocapture kills_leave
 	SPANDREL_SOAK=1 cargo test --locked -p spandrel-tests --test durable_faults -- --nocapture
 	SPANDREL_SOAK=1000 cargo test --locked -p spandrel-tests --test durable_program -- --nocapture --test-threads 1

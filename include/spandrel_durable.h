@@ -268,7 +268,8 @@ const char *spandrel_durable_version(void);
  * The stores of such a program are named by the compiler's hooks, and its own objects are linked with
  *   -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=free,--wrap=aligned_alloc,--wrap=posix_memalign,--wrap=strdup,--wrap=strndup
  * so that their allocations lie in the state, in two cases: in a command that writes, and in the main thread from load until spandrel_durable_start
- * if the state is new. Other allocations, and those of libraries, are the C library's. An object of the state that is freed outside of a command that writes is
+ * if the state is new. Stores count there as well, and in the main thread only: what another thread stores to the state by then is found (EUCLEAN). Until spandrel_durable_start
+ * that thread opens no other state of a new one (EDEADLK). Objects of C++ (operator new) are the process's. Other allocations, and those of libraries, are the C library's. An object of the state that is freed outside of a command that writes is
  * freed by the next one; realloc refuses it there (ENOMEM).
  *
  * What must hold:
@@ -288,7 +289,7 @@ int spandrel_durable_variable(void *address, size_t bytes);
 int spandrel_durable_load(void);
 
 /* A response, which the program allocates and the library frees with the C library's free; the bytes are the program's, and stay up to the client's next
- * request. */
+ * request. They are copied outside of commands: what another command may change is copied by the command that answers. */
 typedef struct spandrel_durable_response {
     void *response;
     size_t size;
@@ -296,7 +297,8 @@ typedef struct spandrel_durable_response {
 
 /* The program's functions for requests of clients, which it knows by addresses. Set struct_size. The first two are needed: whether the client's
  * request reads only, and how it is processed, with the result in the client; both as spandrel_durable_command has it. The others are for a server:
- * init_client and frame are needed there, the others may be NULL. Workers call them outside of commands. */
+ * init_client and frame are needed there, the others may be NULL. Workers call them outside of commands: only process looks at the state, which others may be changing. Workers
+ * have stacks of 2 MiB. `params` stays during the call. EINVAL if a field is set that the library does not know. */
 typedef struct spandrel_durable_callbacks {
     size_t struct_size;
     bool (*is_read_only)(void *client);
@@ -305,7 +307,7 @@ typedef struct spandrel_durable_callbacks {
     void (*destroy_client)(void *client);                 /* its connection has ended */
     void (*deserialize)(void *client, void *request);     /* the request is aligned to 16, and stays until the response was taken */
     spandrel_durable_response *(*response)(void *client); /* NULL: none is sent */
-    size_t (*frame)(const void *bytes, size_t length);    /* the length of the first request of these bytes; 0: it has not come whole; SIZE_MAX: it is none,
+    size_t (*frame)(const void *bytes, size_t length);    /* the length of the first request of these bytes, which need not be aligned; 0: it has not come whole; SIZE_MAX: it is none,
                                                              and the connection is closed. At most 16 MiB */
 } spandrel_durable_callbacks;
 
@@ -316,12 +318,15 @@ int spandrel_durable_start(const spandrel_durable_callbacks *callbacks);
 int spandrel_durable_command_of(void *client);
 
 /* Serves clients at a Unix socket of that path, which only the user may connect to, with an event loop in each of `workers` threads, the calling one
- * among them. Returns only if it fails, with -1.
- *   EADDRINUSE  a process listens there, or the path is no socket: what lies there stays,
- *   EINVAL      the state was not started, or a function is missing. */
+ * among them. Returns only if it fails, with -1. Of the descriptors that the process may have 16 are kept for the state.
+ *   EADDRINUSE            a process listens there, or the path is no socket: what lies there stays,
+ *   ENAMETOOLONG, ENOENT  the path has more than 107 bytes, or none; or its directory does not exist,
+ *   EACCES                the user may not make a file there,
+ *   EMFILE, EAGAIN        there is no descriptor, or no thread,
+ *   EINVAL                the state was not started, or a function is missing. */
 int spandrel_durable_serve(const char *socket, unsigned int workers);
 
-/* The program's state, for the functions above. NULL: it was not started. */
+/* The program's state, for the functions above but spandrel_durable_close (EINVAL). NULL: it was not started. */
 spandrel_durable *spandrel_durable_default(void);
 
 #ifdef __cplusplus

@@ -222,6 +222,18 @@ static void of_no_program(void) {
     FAILS(EINVAL, spandrel_durable_start(&callbacks) == -1);
     callbacks.process = process;
     FAILS(EINVAL, spandrel_durable_start(&callbacks) == -1);
+    CHECK(strstr(spandrel_durable_error_text(), "no state was loaded"));
+    /* Of an older header, which has only what is needed; and of a newer one, with a field that this library does not know. */
+    callbacks.struct_size = offsetof(spandrel_durable_callbacks, init_client);
+    FAILS(EINVAL, spandrel_durable_start(&callbacks) == -1);
+    CHECK(strstr(spandrel_durable_error_text(), "no state was loaded"));
+    struct {
+        spandrel_durable_callbacks known;
+        void *more;
+    } later = {.known = callbacks, .more = &callbacks};
+    later.known.struct_size = sizeof later;
+    FAILS(EINVAL, spandrel_durable_start(&later.known) == -1);
+    CHECK(strstr(spandrel_durable_error_text(), "does not have"));
     FAILS(EINVAL, spandrel_durable_serve(NULL, 0) == -1);
     FAILS(EINVAL, spandrel_durable_serve("socket", UINT_MAX) == -1);
     FAILS(EINVAL, spandrel_durable_command_of(NULL) == -1);

@@ -1,13 +1,14 @@
 /* Threads are cancelled while a command of theirs runs, or while they wait for one.
  *   durable_cancelled DIRECTORY STORES deferred|at-once   prints the number of commands that were made durable */
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 
 #include "durable.h"
 
 static int *number;
 static spandrel_durable *state;
-static atomic_int begun;
+static atomic_int begun, looked;
 
 static int init(spandrel_durable *of, void *argument) {
     (void)argument;
@@ -34,6 +35,17 @@ static void *work(void *type) {
     return NULL;
 }
 
+static void *look(void *type) {
+    CHECK(pthread_setcanceltype(*(int *)type, NULL) == 0);
+    spandrel_durable_figures figures = {.struct_size = sizeof figures};
+    for (;;) {
+        spandrel_durable_get_figures(state, &figures);
+        atomic_store(&looked, 1);
+        pthread_testcancel();
+    }
+    return NULL;
+}
+
 int main(int arguments, char **argument) {
     CHECK(arguments == 4 && spandrel_durable_fix_addresses() == 0);
     spandrel_durable_options options = {.struct_size = sizeof options, .stores = (unsigned)atoi(argument[2])};
@@ -48,6 +60,17 @@ int main(int arguments, char **argument) {
         void *result;
         CHECK(pthread_join(threads[i], &result) == 0);
         /* The C library of Debian 12 (2.36) forgets one at once that came while it was held. */
+        CHECK(result == PTHREAD_CANCELED || type == PTHREAD_CANCEL_ASYNCHRONOUS);
+    }
+    /* And while they ask for figures. One that came while it was held may be forgotten: it is sent again. */
+    for (int i = 0; i < 200; i++) {
+        pthread_t looks;
+        void *result;
+        atomic_store(&looked, 0);
+        CHECK(pthread_create(&looks, NULL, look, &type) == 0);
+        while (!atomic_load(&looked)) sched_yield();
+        do CHECK(pthread_cancel(looks) == 0);
+        while (pthread_tryjoin_np(looks, &result) != 0);
         CHECK(result == PTHREAD_CANCELED || type == PTHREAD_CANCEL_ASYNCHRONOUS);
     }
     CHECK(spandrel_durable_write(state, count, NULL) > 0);

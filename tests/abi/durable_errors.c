@@ -126,6 +126,17 @@ static void child(spandrel_durable *db) {
 static void openings(void) {
     FAILS(EINVAL, !spandrel_durable_open(NULL, NULL, NULL, NULL));
     spandrel_durable_options options = durable_options();
+    const size_t blocks[] = {1, 48, 256, SIZE_MAX};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        options.block_size = blocks[i];
+        FAILS(EINVAL, !spandrel_durable_open(directory, &options, NULL, NULL));
+        says("block_size is none of 16, 32, 64 and 128");
+    }
+    options.block_size = 0;
+    options.clients = 1025;
+    FAILS(EINVAL, !spandrel_durable_open(directory, &options, NULL, NULL));
+    says("clients is more than 1024");
+    options.clients = 0;
     options.struct_size = 0;
     FAILS(EINVAL, !spandrel_durable_open(directory, &options, NULL, NULL));
     options = durable_options();

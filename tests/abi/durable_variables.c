@@ -10,13 +10,21 @@ struct node {
     int round;
 };
 
+/* An address in a block of its own. */
+struct place {
+    char before[64];
+    char *data;
+    char behind[56];
+};
+
 SPANDREL_DURABLE static struct node *first;
+SPANDREL_DURABLE static struct place *place;
 SPANDREL_DURABLE static uint64_t rounds = 1000;
 static char big[3000];
 static uint64_t transient = 5;
 
 struct request {
-    int round, is_read, is_long, seen;
+    int round, is_read, is_long, is_aligned, seen;
     struct node *old;
 };
 
@@ -51,6 +59,13 @@ static void process(void *client) {
         }
         return;
     }
+    if (request->is_aligned) {
+        free(place->data);
+        CHECK(posix_memalign((void **)&place->data, 24, 100) == EINVAL && posix_memalign((void **)&place->data, 4, 100) == EINVAL);
+        CHECK(posix_memalign((void **)&place->data, 64, 100) == 0 && is_of_state(place->data) && (uintptr_t)place->data % 64 == 0);
+        memset(place->data, request->round, 100);
+        return;
+    }
     struct node *node = malloc(sizeof *node);
     char name[20];
     snprintf(name, sizeof name, "round %d", request->round);
@@ -71,6 +86,7 @@ int main(int count, char **arguments) {
     first->next = NULL;
     first->name = strdup("round -1");
     first->round = -1;
+    place = calloc(1, sizeof *place);
     CHECK(spandrel_durable_variable(big, sizeof big) == 0);
     if (strcmp(arguments[1], "early") == 0) die();
     if (strcmp(arguments[1], "other") == 0) {
@@ -84,7 +100,9 @@ int main(int count, char **arguments) {
     int round = atoi(arguments[1]);
     CHECK(rounds == 1000 + (uint64_t)round && is_of_state(first) && first->round == round - 1);
     for (int i = 0; i < 30; i++) CHECK(big[i * 100] == (i < round ? i + 1 : 0));
-    struct request look = {.is_read = 1}, add = {.round = round};
+    struct request look = {.is_read = 1}, add = {.round = round}, align = {.round = round, .is_aligned = 1};
+    CHECK(round == 0 ? !place->data : place->data && place->data[99] == round - 1);
+    CHECK(ClientCmd(&align) == 0);
     CHECK(ClientCmd(&look) == 0 && look.seen == round + 1);
     CHECK(ClientCmd(&add) == 0);
     /* Freed by the next command that writes; until then its memory is no other object's. */

@@ -264,6 +264,13 @@ fn hooks_beside_fortified_functions_are_refused() {
 }
 
 #[test]
+fn a_state_is_opened_where_the_first_thread_has_ended() {
+    for place in places() {
+        Program::durable(&source("durable_main_ends.c"), &[]).with_heaps_in(&place).ends_well(&[]);
+    }
+}
+
+#[test]
 fn errors_have_the_reason_and_the_way_out() {
     Program::durable(&source("durable_errors.c"), &[]).ends_well(&[]);
 }

@@ -155,6 +155,11 @@ fn a_program_may_end_or_fork_before_its_state_begins() {
         for _ in 0..2 {
             assert_eq!(run("exit").code, Some(2));
         }
+        // What is of a new state only.
+        run("threads").expect_ok();
+        std::fs::remove_dir_all(program.heaps().join("e")).unwrap();
+        run("open").expect_ok();
+        std::fs::remove_dir_all(program.heaps().join("e")).unwrap();
         // A new state, and one that is there.
         for _ in 0..2 {
             run("fork").expect_ok();

@@ -142,6 +142,41 @@ fn clients_of_a_worker_have_turns() {
     assert!((2..=REQUESTS).all(|length| answer(&mut greedy) == length));
 }
 
+/// The same of one that always has another request, and takes its answers.
+#[test]
+fn a_client_that_never_rests_does_not_keep_others_waiting() {
+    let server = Server::new();
+    let _running = Killed(Some(server.start("")));
+    let (greedy, mut modest) = (server.connect(), server.connect());
+    assert_eq!(ask(&mut modest, b""), 0);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let over = || is_over.load(std::sync::atomic::Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let _ = scope.spawn(|| {
+            let requests = request(b"").repeat(10_000);
+            while !over() && (&greedy).write_all(&requests).is_ok() {}
+        });
+        let _ = scope.spawn(|| {
+            let mut answers = vec![0; 64 << 10];
+            while !over() && (&greedy).read(&mut answers).is_ok_and(|count| count > 0) {}
+        });
+        std::thread::sleep(Duration::from_secs(3));
+        let begun = Instant::now();
+        let mut waits: Vec<_> = (0..20)
+            .map(|_| {
+                let before = begun.elapsed();
+                assert_eq!(ask(&mut modest, b""), 0);
+                begun.elapsed() - before
+            })
+            .collect();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        greedy.shutdown(Shutdown::Both).unwrap();
+        waits.sort();
+        // A turn of the other is 64 requests that read.
+        assert!(waits[10] < Duration::from_millis(20), "{waits:?}");
+    });
+}
+
 /// Time that a process has used, in ticks of 10 ms.
 fn ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -168,6 +203,21 @@ fn too_many_clients_wait_and_cost_nothing() {
     assert_eq!(ask(&mut last, b""), 6, "the last one has its turn");
 }
 
+/// Clients leave descriptors for the state, which takes some for a longer log.
+#[test]
+fn clients_leave_descriptors_for_the_state() {
+    let server = Server::new();
+    let running = Killed(Some(server.start("ulimit -n 64;")));
+    let mut first = server.connect();
+    assert_eq!(ask(&mut first, b"one"), 3);
+    let others: Vec<_> = (0..60).map(|_| server.connect()).collect();
+    std::thread::sleep(Duration::from_millis(300));
+    let open = std::fs::read_dir(format!("/proc/{}/fd", running.pid())).unwrap().count();
+    assert!((40..=48).contains(&open), "{open}");
+    assert_eq!(ask(&mut first, b"two"), 6);
+    drop(others);
+}
+
 #[test]
 fn clients_that_leave_or_send_nonsense_harm_nothing() {
     let server = Server::new();
@@ -183,7 +233,13 @@ fn clients_that_leave_or_send_nonsense_harm_nothing() {
     let mut nonsense = server.connect();
     nonsense.write_all(&[0xff; 100]).unwrap();
     assert_eq!(nonsense.read(&mut [0; 1]).unwrap_or(0), 0, "it is closed");
-    // What was asked before the end of the requests is answered.
+    // What was asked before it is answered.
+    let mut nonsense = server.connect();
+    nonsense.write_all(&[request(b"").repeat(2), vec![0xff; 100]].concat()).unwrap();
+    let mut answers = Vec::new();
+    let _ = nonsense.read_to_end(&mut answers);
+    assert_eq!(answers.len(), 32);
+    // And before the end of the requests.
     let mut ends = server.connect();
     ends.write_all(&request(b"").repeat(100)).unwrap();
     ends.shutdown(Shutdown::Write).unwrap();

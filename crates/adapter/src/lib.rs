@@ -296,6 +296,8 @@ pub struct Exchange {
     pub send: String,
     /// How the answer begins.
     pub answer: String,
+    /// How the line begins by which it says that it is busy: it is asked again then.
+    pub busy: Option<String>,
 }
 
 /// Why an adapter cannot be used.

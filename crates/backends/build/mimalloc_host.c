@@ -1,7 +1,7 @@
 // mimalloc as one translation unit, and what a host needs of it beyond its public interface.
 //
-// mimalloc expects to be started by the loader, in the program's first thread. Here it starts when
-// somebody first wants it, which may be in any thread, long after the program began, and its
+// mimalloc expects to be started by the loader, in the program's first thread. Here it starts at
+// its first request, which may be in any thread, long after the program began, and its
 // constructor is not compiled (MI_PRIM_HAS_PROCESS_ATTACH).
 
 #include <sys/prctl.h>
@@ -14,11 +14,14 @@
 // A thread id that no thread has: ids are addresses of thread control blocks.
 #define HOST_NO_THREAD ((mi_threadid_t)0x10)
 
+// The first range of addresses that is taken, in KiB; later ones are longer. mimalloc's own is 1 GiB.
+#define HOST_FIRST_RANGE_KIB (128 * 1024)
+
 // Starts the allocator, once. To be called before anything else of it.
 //
 // The statically allocated heap of "the main thread" belongs to the thread that comes first, is
 // given up when that thread ends, and is then found again, empty, by any later thread whose control
-// block has the same address. So the main thread is declared to be nobody, and every thread gets a
+// block has the same address. So the main thread is declared to be none, and every thread gets a
 // heap of its own in the ordinary way.
 //
 // With `watch_threads` the allocator learns of a thread's end through a thread-specific key of its
@@ -31,6 +34,8 @@ void mi_host_start(bool watch_threads, bool lazy) {
       mi_option_set(mi_option_arena_eager_commit, 0);
       mi_option_set(mi_option_disallow_arena_alloc, 1);
     }
+    // A first range of a gibibyte would count against a limit of the address space that comes later, also where only a few requests were tried here.
+    mi_option_set_default(mi_option_arena_reserve, HOST_FIRST_RANGE_KIB);
     tld_main.thread_id = HOST_NO_THREAD;
     os_preloading = false;
     mi_process_init();

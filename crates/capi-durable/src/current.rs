@@ -198,7 +198,7 @@ impl Drop for Outside {
 /// has left half of its stores.
 ///
 /// # Errors
-/// [`Failure::Nested`].
+/// [`Failure::Nested`], [`Failure::Early`].
 #[inline(always)]
 pub fn check_outside() -> Result<(), Failure> {
     let current = current();
@@ -208,7 +208,7 @@ pub fn check_outside() -> Result<(), Failure> {
     if stack_pointer() >= current.stack.get() {
         crate::failure::end("a command of a durable state was left by longjmp");
     }
-    Err(Failure::Nested)
+    Err(if current.handle.get() == EARLY { Failure::Early } else { Failure::Nested })
 }
 
 /// The arena of the command of that handle that the thread runs.

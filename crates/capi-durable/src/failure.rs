@@ -26,6 +26,8 @@ pub enum Failure {
     Other,
     /// A command has called what begins another one, or waits for one.
     Nested,
+    /// The same from load until start, in the thread that makes the program's own state.
+    Early,
     /// The bytes do not lie in the state.
     Elsewhere,
     /// The command has returned this negative number.
@@ -56,7 +58,7 @@ impl Failure {
             Self::State(why) => why.errno(),
             Self::Null | Self::Wrong(_) | Self::Other => libc::EINVAL,
             Self::Outside | Self::Reads => libc::EROFS,
-            Self::Nested => libc::EDEADLK,
+            Self::Nested | Self::Early => libc::EDEADLK,
             Self::Elsewhere => libc::EFAULT,
             Self::Refused(_) => libc::ECANCELED,
             Self::Addresses => libc::ENOTSUP,
@@ -82,6 +84,9 @@ impl fmt::Display for Failure {
             ),
             Self::Nested => f.write_str(
                 "a command must not begin another one, nor close the state or ask for its figures; call it after the first has returned",
+            ),
+            Self::Early => f.write_str(
+                "the thread makes the program's own state, for as long as that is new; call it after spandrel_durable_start, initMangosteen or mangosteenInit",
             ),
             Self::Elsewhere => f.write_str(
                 "the bytes do not lie in the state; use memory of spandrel_durable_malloc",

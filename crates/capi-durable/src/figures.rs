@@ -5,10 +5,10 @@ use std::ptr;
 
 use spandrel_pmem::Medium as _;
 
-use crate::current;
 use crate::failure;
 use crate::handle::{SpandrelDurable, known};
 use crate::options::answer;
+use crate::{cancellation, current};
 
 /// `struct spandrel_durable_report`.
 #[repr(C)]
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn spandrel_durable_get_figures(
         // SAFETY: promised by the caller.
         unsafe { answer(out, &mut figures) }
     };
-    failure::number(figures())
+    cancellation::held(|| failure::number(figures()))
 }
 
 /// How a batch becomes durable, in words; null, with `errno`.

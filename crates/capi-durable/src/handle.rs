@@ -5,6 +5,7 @@ use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::*};
 use std::sync::{Arc, OnceLock};
 
 use spandrel::durable::{Arena, Durable, Error, Opening};
@@ -127,6 +128,9 @@ pub fn finish<T>(
     // SAFETY: just made.
     let known = unsafe { &*handle };
     let mut found = None;
+    // What another thread stores to it meanwhile is not captured either.
+    let arena = Arc::clone(opening.arena());
+    regions::add(&arena);
     let db = opening.finish(|arena| {
         known.arena.set(Arc::as_ptr(arena));
         let outcome = init(handle, arena);
@@ -138,9 +142,6 @@ pub fn finish<T>(
     let why = match (db, found) {
         (Ok(db), Some(Ok(found))) => {
             let medium = CString::new(db.medium()).unwrap_or_default();
-            // SAFETY: the state owns the arena.
-            let (base, reserved) = unsafe { (*known.arena()).medium().reserved() };
-            regions::add(base.as_ptr() as usize, reserved, handle);
             // It is empty until now.
             let _ = known.db.set(Open { db, medium });
             return Ok((handle, found));
@@ -149,10 +150,24 @@ pub fn finish<T>(
         (Err(why), _) => why.into(),
         (Ok(_), None) => Failure::Null,
     };
+    regions::remove(Arc::as_ptr(&arena));
     // SAFETY: nothing has it.
     drop(unsafe { Box::from_raw(handle) });
     Err(why)
 }
+
+/// The state of a program whose own memory it is; null: there is none.
+static OF_PROGRAM: AtomicPtr<SpandrelDurable> = AtomicPtr::new(ptr::null_mut());
+
+/// The state is never closed.
+#[cfg(feature = "programs")]
+pub fn keep(handle: *mut SpandrelDurable) {
+    OF_PROGRAM.store(handle, Release);
+}
+
+const STAYS_OPEN: Failure = Failure::Wrong(
+    "the program's own state stays open until the process ends; close states of spandrel_durable_open only",
+);
 
 /// Closes a state: 0, or -1. The handle is freed in either case, but for EDEADLK, EPERM and EINVAL.
 ///
@@ -167,7 +182,10 @@ pub unsafe extern "C" fn spandrel_durable_close(handle: *mut SpandrelDurable) ->
         known.check_process()?;
         // Another thread's `init` has the handle.
         known.open()?;
-        regions::remove(handle);
+        if ptr::eq(handle, OF_PROGRAM.load(Acquire)) {
+            return Err(STAYS_OPEN);
+        }
+        regions::remove(known.arena());
         // SAFETY: made by `spandrel_durable_open` of a box, and used no more.
         let mut handle = unsafe { Box::from_raw(handle) };
         let open = handle.db.take().ok_or(Failure::Nested)?;

@@ -20,7 +20,7 @@ pub struct SpandrelDurableOptions {
     stores: c_int,
 }
 
-pub const TOO_SHORT: Failure =
+const TOO_SHORT: Failure =
     Failure::Wrong("struct_size of a structure is not set; set it to sizeof the structure");
 const TOO_LONG: Failure = Failure::Wrong(
     "struct_size of a structure is larger than any structure; set it to sizeof the structure",
@@ -30,12 +30,19 @@ const LEAST_BYTES: usize = size_of::<usize>();
 /// No structure of any version is longer.
 const MOST_BYTES: usize = 4096;
 const UNKNOWN: Failure = Failure::Wrong(
-    "an option is set that this version of the library does not have; use the library of the header",
+    "a field of a structure is set that this version of the library does not have; use the library of the header",
 );
 
 const NO_WAY: Failure = Failure::Wrong(
     "stores is none of SPANDREL_DURABLE_STORES_NAMED, _TRANSLATED, _VERIFIED and _PAGES; set it to one of them",
 );
+
+const NO_BLOCK: Failure = Failure::Wrong(
+    "block_size is none of 16, 32, 64 and 128; set it to one of them, or to 0 for the default",
+);
+const MOST_CLIENTS: usize = 1024;
+const MANY_CLIENTS: Failure =
+    Failure::Wrong("clients is more than 1024; set it to as many or fewer: other threads wait");
 
 /// The length that a structure says it has.
 ///
@@ -53,34 +60,54 @@ pub unsafe fn length_of<T>(structure: *const T) -> Result<usize, Failure> {
     }
 }
 
+/// What this library knows of a structure of a caller, which may have been compiled with an older header or a newer one: missing fields are zero, and fields that this
+/// library does not know must be.
+///
+/// # Errors
+/// [`Failure::Wrong`].
+///
+/// # Safety
+/// A structure of as many bytes as its first word says. All zeroes, and what a caller may put into it, are values of the type.
+pub unsafe fn known_of<T: Copy>(given: *const T) -> Result<T, Failure> {
+    // SAFETY: promised by the caller.
+    let bytes = unsafe { length_of(given)? };
+    // SAFETY: promised by the caller.
+    let given = unsafe { core::slice::from_raw_parts(given.cast::<u8>(), bytes) };
+    let both = bytes.min(size_of::<T>());
+    if given.iter().skip(both).any(|byte| *byte != 0) {
+        return Err(UNKNOWN);
+    }
+    let mut known = core::mem::MaybeUninit::<T>::zeroed();
+    // SAFETY: `both` bytes of each; the value is one of the type, as the caller promises.
+    unsafe {
+        core::ptr::copy_nonoverlapping(given.as_ptr(), known.as_mut_ptr().cast::<u8>(), both);
+        Ok(known.assume_init())
+    }
+}
+
 /// The options of a caller, which may have been compiled with an older header or a newer one: fields that this library does not know must
 /// be zero.
 ///
 /// # Safety
 /// Null, or a structure of as many bytes as its first word says.
 pub unsafe fn read(given: *const SpandrelDurableOptions) -> Result<Options, Failure> {
-    let mut known = SpandrelDurableOptions::default();
-    if !given.is_null() {
+    let known = match given.is_null() {
+        true => SpandrelDurableOptions::default(),
         // SAFETY: promised by the caller.
-        let bytes = unsafe { length_of(given)? };
-        // SAFETY: promised by the caller.
-        let given = unsafe { core::slice::from_raw_parts(given.cast::<u8>(), bytes) };
-        let both = bytes.min(size_of::<SpandrelDurableOptions>());
-        if given.iter().skip(both).any(|byte| *byte != 0) {
-            return Err(UNKNOWN);
-        }
-        // SAFETY: numbers, and `both` bytes of each.
-        unsafe {
-            let to = (&raw mut known).cast::<u8>();
-            core::ptr::copy_nonoverlapping(given.as_ptr(), to, both);
-        }
-    }
+        false => unsafe { known_of(given)? },
+    };
     let mut options = Options::new().layout(known.layout);
     if known.limit != 0 {
         options = options.limit(known.limit);
     }
     if known.log_size != 0 {
         options = options.log_size(known.log_size);
+    }
+    if ![0, 16, 32, 64, 128].contains(&known.block_size) {
+        return Err(NO_BLOCK);
+    }
+    if known.clients > MOST_CLIENTS {
+        return Err(MANY_CLIENTS);
     }
     if known.block_size != 0 {
         options = options.block_size(known.block_size);

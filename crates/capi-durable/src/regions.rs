@@ -1,12 +1,12 @@
 //! Where the open states lie: for stores that no command makes.
 
+use std::ptr;
 use std::sync::RwLock;
 
+use spandrel::durable::Arena;
 use spandrel_os::slices::FIXED_BASE_WINDOW;
 use spandrel_pages::TIB;
 use spandrel_pmem::{Medium as _, Notes as _};
-
-use crate::handle::SpandrelDurable;
 
 /// Durable states and other heaps with a fixed base lie there, and nothing else.
 const WINDOW: core::ops::Range<usize> = FIXED_BASE_WINDOW.start * TIB..FIXED_BASE_WINDOW.end * TIB;
@@ -14,22 +14,26 @@ const WINDOW: core::ops::Range<usize> = FIXED_BASE_WINDOW.start * TIB..FIXED_BAS
 struct Region {
     base: usize,
     bytes: usize,
-    handle: usize,
+    arena: usize,
 }
 
 static OPEN: RwLock<Vec<Region>> = RwLock::new(Vec::new());
 
-/// A state is open.
-pub fn add(base: usize, bytes: usize, handle: *const SpandrelDurable) {
-    if let Ok(mut open) = OPEN.write() {
-        open.push(Region { base, bytes, handle: handle as usize });
+/// A state is open, or is being opened: it may be added twice.
+pub fn add(arena: &Arena) {
+    let (base, bytes) = arena.medium().reserved();
+    let (base, arena) = (base.as_ptr() as usize, ptr::from_ref(arena) as usize);
+    if let Ok(mut open) = OPEN.write()
+        && open.iter().all(|region| region.arena != arena)
+    {
+        open.push(Region { base, bytes, arena });
     }
 }
 
 /// It is about to be closed.
-pub fn remove(handle: *const SpandrelDurable) {
+pub fn remove(arena: *const Arena) {
     if let Ok(mut open) = OPEN.write() {
-        open.retain(|region| region.handle != handle as usize);
+        open.retain(|region| region.arena != arena as usize);
     }
 }
 
@@ -46,9 +50,9 @@ pub fn strayed(at: usize) {
     let Ok(open) = OPEN.read() else { return };
     let its = open.iter().find(|region| at.wrapping_sub(region.base) < region.bytes);
     if let Some(region) = its {
-        let handle = region.handle as *const SpandrelDurable;
-        // SAFETY: a handle in the list is open; `remove` waits for this.
-        let memory = unsafe { (*(*handle).arena()).medium() };
+        let arena = region.arena as *const Arena;
+        // SAFETY: an arena in the list is there; `remove` waits for this.
+        let memory = unsafe { (*arena).medium() };
         // No batch of this thread runs: the notes know it for a stray store.
         if at - region.base < memory.bytes() {
             memory.notes().note(at as *const u8, 1);

@@ -39,13 +39,13 @@ pub struct Sizes {
 
 impl Default for Sizes {
     /// Blocks of 32 bytes (the best of Mangosteen, section 4.3); 8192 slots, 64 KiB, which a processor's second cache holds; an overflow of
-    /// 8 MiB and ranges of 1 MiB, which take memory when they are used.
+    /// 8 MiB and ranges of 16 MiB, which take memory when they are used: a translated copy of 256 bytes or more is a range.
     fn default() -> Self {
         Self {
             block_bytes: 32,
             slots: 8192,
             overflow: 1 << 20,
-            ranges: 1 << 16,
+            ranges: 1 << 20,
             range_bytes: RANGE_BYTES,
             has_repeats: false,
         }

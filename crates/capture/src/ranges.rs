@@ -106,6 +106,10 @@ impl Ranges {
     }
 
     fn push(&mut self, run: Run) {
+        // Nothing is made room for: that would sort all ranges for each write.
+        if self.is_lost {
+            return;
+        }
         if !self.has_room() {
             self.make_room();
         }

@@ -185,6 +185,26 @@ fn repeats_are_named_as_often_as_they_come() {
     assert_eq!(drain(&mut captured).1, []);
 }
 
+/// A translated copy of 256 bytes or more is a range: a command may change hundreds of thousands of objects far from each other.
+#[test]
+fn many_copies_far_from_each_other_are_named_exactly() {
+    let mut captured = Captured::new(Sizes::default()).unwrap();
+    let copies: Vec<_> = (1..=400_000).map(|number| (number * 8192, 300)).collect();
+    assert_eq!(check(&mut captured, &copies), Extent::Blocks);
+    let statistics = captured.statistics();
+    assert_eq!((statistics.coarse, statistics.whole), (0, 0));
+}
+
+/// A write that finds no room costs no look at all ranges.
+#[test]
+fn writes_beyond_all_room_take_no_time() {
+    let mut captured = Captured::new(Sizes::default()).unwrap();
+    let begin = std::time::Instant::now();
+    (1..=3_000_000).for_each(|number| captured.note(number * 8192, 300));
+    assert_eq!(drain(&mut captured), (Extent::Everything, Vec::new()));
+    assert!(begin.elapsed().as_secs() < 60, "{:?}", begin.elapsed());
+}
+
 #[test]
 fn ranges_become_coarser_step_by_step() {
     let mut captured = Captured::new(Sizes { ranges: 8, ..Sizes::default() }).unwrap();

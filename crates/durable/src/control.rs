@@ -71,8 +71,10 @@ struct Done {
 pub struct Control {
     /// The ring's end: the records before it are durable.
     tail: CachePadded<AtomicU64>,
-    /// The position before which the state's file needs no record.
+    /// The position before which the state's file needs no record: one begins there.
     head: CachePadded<AtomicU64>,
+    /// The position before which the front end has room for others, the head or less: memory is free by pieces.
+    free: CachePadded<AtomicU64>,
     tail_bell: CachePadded<Bell>,
     /// The front end asks for something: a nap of the replica ends.
     ask_bell: CachePadded<Bell>,
@@ -90,6 +92,7 @@ impl Control {
     pub fn begin(&self, at: u64) {
         self.tail.store(at, Release);
         self.head.store(at, Release);
+        self.free.store(at, Release);
         self.done.to.store(at, Release);
     }
 
@@ -98,9 +101,14 @@ impl Control {
         self.tail.load(Acquire)
     }
 
-    /// The file needs no record before this position.
+    /// The file needs no record before this position, where a record begins.
     pub fn head(&self) -> u64 {
         self.head.load(Acquire)
+    }
+
+    /// The front end may store records up to the ring's length behind this position.
+    pub fn free(&self) -> u64 {
+        self.free.load(Acquire)
     }
 
     /// Another record is durable.
@@ -109,9 +117,10 @@ impl Control {
         self.tail_bell.ring();
     }
 
-    /// The file has the records before this position durably.
-    pub fn release(&self, head: u64) {
+    /// The file has the records before `head` durably, and the memory before `free` is no longer in use.
+    pub fn release(&self, head: u64, free: u64) {
         self.head.store(head, Release);
+        self.free.store(free, Release);
         self.head_bell.ring();
     }
 

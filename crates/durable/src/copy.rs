@@ -7,8 +7,8 @@
 use core::ops::ControlFlow;
 
 use spandrel_os::draft::Draft;
-use spandrel_os::image::Image;
 use spandrel_pmem::disk::{Disk, LogOf, Which};
+use spandrel_pmem::one_file::OneFile;
 use spandrel_pmem::tie::Ties;
 use spandrel_pmem::{Buffer, Failed};
 use spandrel_redolog::{BUFFER_BYTES, Point, Reader, Ring};
@@ -21,40 +21,6 @@ use crate::zeroes;
 
 /// Bytes of one read and write. A piece of zeroes stays a hole.
 const PIECE_BYTES: usize = 256 << 10;
-
-/// One file as a disk that has an image only.
-pub struct OneFile<'a>(pub &'a Image);
-
-impl Disk for OneFile<'_> {
-    fn read(&self, which: Which, at: u64, into: &mut [u8]) -> Result<usize, Failed> {
-        match which {
-            Which::Image => self.0.read_at(into, at).map_err(Failed),
-            _ => Ok(0),
-        }
-    }
-
-    fn write(&self, which: Which, at: u64, bytes: &[u8]) -> Result<(), Failed> {
-        match which {
-            Which::Image => {
-                self.0.check_limit(at.saturating_add(bytes.len() as u64)).map_err(Failed)?;
-                self.0.write_at(bytes, at).map_err(Failed)
-            }
-            _ => Err(Failed(libc::EROFS)),
-        }
-    }
-
-    fn allow(&self, _: Which, end: u64) -> Result<(), Failed> {
-        self.0.check_limit(end).map_err(Failed)
-    }
-
-    fn sync(&self, _: Which) -> Result<(), Failed> {
-        self.0.sync().map_err(Failed)
-    }
-
-    fn bytes(&self, _: Which) -> Result<u64, Failed> {
-        self.0.bytes().map_err(Failed)
-    }
-}
 
 /// A copy that is being made. Dropping it removes the file.
 pub struct Copy {
@@ -74,6 +40,10 @@ impl Copy {
     /// # Errors
     /// [`Error::Occupied`], and those of [`Directory::open`].
     pub fn begin(to: Paths) -> Result<Self, Error> {
+        // Of the state that is to be copied, which is being read: to open it would wait for that.
+        if has_state(&to) == Ok(true) {
+            return Err(Error::Occupied);
+        }
         let directory = match Directory::open(to.directory.as_c(), true) {
             // That of an open state, as of the one that is to be copied.
             Err(Error::Locked) if has_state(&to) == Ok(true) => return Err(Error::Occupied),
@@ -157,7 +127,7 @@ impl Copy {
             image.grow(now, bytes).map_err(Error::System)?;
         }
         let file = OneFile(image);
-        ties.write(&file, point, true)?;
+        ties.write(&file, (point, true), bytes)?;
         image.sync().map_err(Error::System)?;
         ties.synced(&file);
         image.sync().map_err(Error::System)?;

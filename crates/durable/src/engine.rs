@@ -206,7 +206,8 @@ impl<'a> Engine<'a> {
     /// batch was undone with that, the count would be too small. `doubts`: offsets of pages that may differ from the state's file, [`Engine::most_doubts`] at most.
     ///
     /// # Errors
-    /// As for [`Engine::undo`]: nothing is accepted any more. Stores that are longer than the log are undone.
+    /// As for [`Engine::undo`]: nothing is accepted any more. Stores that are longer than the log are undone. [`Error::TooLong`]: the log could hold them, but for its last record: see
+    /// [`Engine::end_again`].
     ///
     /// # Safety
     /// As for [`Engine::undo`], but that the calling thread has not begun a batch, and holds the gate.
@@ -234,21 +235,22 @@ impl<'a> Engine<'a> {
             self.note_doubts(memory, doubts)
         };
         // SAFETY: passed on from the caller.
-        unsafe {
+        let ended = unsafe {
             match self.end_batch(memory, 0) {
-                Err(Error::TooLong) => {
+                Err(Error::TooLong) if self.needed() > self.capacity() => {
                     self.undo(heap, handles)?;
                     return self.end_batch(memory, 0).map(drop);
                 }
-                ended => drop(ended?),
+                Err(why) if why != Error::TooLong => return Err(why),
+                ended => ended.map(drop),
             }
-        }
+        };
         if let Some(at) = found.filter(|_| !core::mem::replace(&mut self.has_told, true)) {
             say(format_args!(
                 "a durable state was changed at {at:#x} by what is no command (a handler of a signal, a thread outside of commands), or by another thread for one; that is durable now, and was not before. Counts of owners (Arc, shared_ptr) may change so. All else is to be changed by commands, in their own threads, or the stores of the state are found in another way (Stores::Pages in Rust, SPANDREL_DURABLE_STORES_PAGES in C)"
             ));
         }
-        Ok(())
+        ended
     }
 
     /// Notes all that differs from the state's file, where native code may have stored what is not noted: the state is about to be closed.
@@ -432,6 +434,12 @@ impl<'a> Engine<'a> {
             Some(_) => runs.each(see),
             None => clip(memory, base as *const u8, memory.bytes(), see),
         };
+        // That the log can be read is known before memory has older bytes.
+        if !is_applied {
+            let (from, to) = (self.front.control().head(), self.front.ring().end());
+            disk.ring().recall(self.front.ring().shape(), from, to)?;
+            self.front.each_pending(&mut |_, _| ())?;
+        }
         let (has_all, mut outcome) = (runs.size().is_some(), Ok(()));
         each(&mut |at, len| {
             // SAFETY: open bytes of the memory, which no other thread uses.
@@ -449,8 +457,6 @@ impl<'a> Engine<'a> {
         if is_applied || outcome.is_err() {
             return outcome;
         }
-        let (from, to) = (self.front.control().head(), self.front.ring().end());
-        disk.ring().recall(self.front.ring().shape(), from, to)?;
         let mut put = |offset: u64, part: &[u8]| {
             let from = base.saturating_add(usize::try_from(offset).unwrap_or(usize::MAX));
             let mut put = |at: *const u8, len: usize| {

@@ -30,6 +30,8 @@ pub enum Error {
     Occupied,
     /// There is a log, and no state that it belongs to.
     MissingState,
+    /// The directory has no state.
+    NoState,
     /// The state needs its log, and there is none.
     MissingLog,
     /// The log continues another state: a copy, or one that was put back.
@@ -46,6 +48,8 @@ pub enum Error {
     NotAState,
     /// The state does not say which batch it is at.
     DamagedState,
+    /// The file `state` is shorter than it was.
+    CutState,
     /// The heap that the state lies in refuses.
     Heap(spandrel_pheap::Error),
     /// A batch could not be undone. Nothing is accepted any more.
@@ -102,6 +106,7 @@ impl Error {
             Failed::DAMAGED_LOG => Self::DamagedLog,
             Failed::NOT_A_LOG => Self::NotALog,
             Failed::DAMAGED_TIE => Self::DamagedState,
+            Failed::CUT_OFF => Self::CutState,
             why => why.version_of_log().map_or(Self::System(why.0), Self::LogVersion),
         }
     }
@@ -114,6 +119,7 @@ impl Error {
             Self::System(why) | Self::Full(why) | Self::Poisoned(why) => why,
             Self::Path => libc::ENAMETOOLONG,
             Self::NotAState => libc::EINVAL,
+            Self::NoState => libc::ENOENT,
             Self::NotADirectory => libc::ENOTDIR,
             Self::NotOwned(_) | Self::Shared(_) => libc::EACCES,
             Self::Locked => libc::EWOULDBLOCK,
@@ -124,7 +130,8 @@ impl Error {
             | Self::ForeignLog
             | Self::DamagedLog
             | Self::NotALog
-            | Self::DamagedState => libc::EBADMSG,
+            | Self::DamagedState
+            | Self::CutState => libc::EBADMSG,
             Self::Heap(why) => why.errno(),
             Self::Panicked | Self::Undone | Self::Stray | Self::Fault => libc::EUCLEAN,
             Self::TooLong | Self::NoLongerLog(_) => libc::EMSGSIZE,
@@ -168,7 +175,19 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = |why: &i32| Number(*why);
         match self {
-            Self::System(why) => number(why).fmt(f),
+            Self::System(why) => {
+                number(why).fmt(f)?;
+                f.write_str(match *why {
+                    libc::ENOMEM => {
+                        "; have 'ulimit -v', or the container, allow more memory, or give the state a smaller limit"
+                    }
+                    libc::ENOSPC | libc::EDQUOT => {
+                        "; make room on the disk, or ask for a shorter log"
+                    }
+                    libc::EFBIG => "; have 'ulimit -f' allow longer files",
+                    _ => "",
+                })
+            }
             Self::Path => f.write_str("the path is too long or has a zero byte; use a shorter one"),
             Self::NotADirectory => {
                 f.write_str("no directory, or a symbolic link; give the directory itself")
@@ -188,6 +207,7 @@ impl fmt::Display for Error {
             Self::MissingState => f.write_str(
                 "there is a log and no state; put the file `state` back, or remove the log to begin anew",
             ),
+            Self::NoState => f.write_str("the directory has no state; give that of one"),
             Self::MissingLog => f.write_str(
                 "the state needs its log, which is missing; put the file `log` back",
             ),
@@ -210,6 +230,9 @@ impl fmt::Display for Error {
             ),
             Self::DamagedState => f.write_str(
                 "the state does not say which batch it is at; restore a copy of both files",
+            ),
+            Self::CutState => f.write_str(
+                "the file `state` was cut off: it is shorter than it was at the batch that it says it is at; restore a copy of both files",
             ),
             Self::Heap(why) => why.fmt(f),
             Self::Panicked => f.write_str(

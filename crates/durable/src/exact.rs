@@ -12,8 +12,6 @@ use spandrel_pmem::{Buffer, Failed};
 const MOST: usize = 1 << 22;
 /// A store of more bytes is a long one.
 const SHORT_BYTES: usize = 256;
-/// Long stores that are looked through for each atomic one. Of more all stores before it are.
-const LONG: usize = 64;
 /// Stores whose memory is kept for the next batch.
 const KEPT: usize = 1 << 14;
 
@@ -24,13 +22,28 @@ struct Store {
     at: usize,
     before: u64,
     bytes: u32,
+    order: u32,
+    /// While the long stores are gone through: the next place that may be an atomic store of which it is not known whether one of them was there before it, or a place on the way there.
+    next: u32,
     is_atomic: bool,
+    /// A long store was there before it.
+    is_covered: bool,
     /// No store of the batch was there before it.
     is_first: bool,
-    order: u32,
 }
 
 impl Store {
+    const NONE: Self = Self {
+        at: 0,
+        before: 0,
+        bytes: 0,
+        order: 0,
+        next: 0,
+        is_atomic: false,
+        is_covered: false,
+        is_first: false,
+    };
+
     fn end(&self) -> usize {
         self.at.saturating_add(self.bytes as usize)
     }
@@ -40,18 +53,30 @@ impl Store {
     }
 }
 
+/// The first place from that one on that was not left out; a place behind all stores: there is none. The way there becomes shorter.
+fn next(all: &mut [Store], from: u32) -> u32 {
+    let mut found = from;
+    while let Some(store) = all.get(found as usize).filter(|store| store.next != found) {
+        found = store.next;
+    }
+    let mut at = from;
+    while let Some(store) = all.get_mut(at as usize).filter(|store| store.next != at) {
+        at = core::mem::replace(&mut store.next, found);
+    }
+    found
+}
+
 /// See the head of this file.
 pub struct Exact {
     room: Buffer,
+    /// The places of long stores, in their order.
+    aside: Buffer,
     count: usize,
     order: u32,
     is_full: bool,
     has_atomics: bool,
     /// The order is that of addresses.
     is_joined: bool,
-    /// The first of the long stores, and how many there are.
-    long: [Store; LONG],
-    long_count: usize,
 }
 
 impl Exact {
@@ -61,17 +86,14 @@ impl Exact {
     /// `ENOMEM`.
     pub fn new() -> Result<Self, Failed> {
         let room = Buffer::new(MOST * size_of::<Store>())?;
-        let none =
-            Store { at: 0, before: 0, bytes: 0, is_atomic: false, is_first: false, order: 0 };
         Ok(Self {
             room,
+            aside: Buffer::new(MOST * size_of::<u32>())?,
             count: 0,
             order: 0,
             is_full: false,
             has_atomics: false,
             is_joined: false,
-            long: [none; LONG],
-            long_count: 0,
         })
     }
 
@@ -90,13 +112,7 @@ impl Exact {
         let (is_atomic, order) = (before.is_some(), self.order);
         self.order = self.order.saturating_add(1);
         let before = before.unwrap_or(0);
-        let store = Store { at, before, bytes, is_atomic, is_first: false, order };
-        if bytes as usize > SHORT_BYTES {
-            if let Some(place) = self.long.get_mut(self.long_count) {
-                *place = store;
-            }
-            self.long_count += 1;
-        }
+        let store = Store { at, before, bytes, order, is_atomic, ..Store::NONE };
         // SAFETY: within the buffer, which has room for `MOST` stores and is borrowed exclusively.
         unsafe { self.room.at().as_ptr().cast::<Store>().add(self.count).write(store) };
         self.count += 1;
@@ -138,8 +154,9 @@ impl Exact {
     pub fn clear(&mut self) {
         if self.count > KEPT {
             self.room.release();
+            self.aside.release();
         }
-        (self.count, self.order, self.long_count) = (0, 0, 0);
+        (self.count, self.order) = (0, 0);
         (self.is_full, self.has_atomics, self.is_joined) = (false, false, false);
     }
 
@@ -173,26 +190,61 @@ impl Exact {
         self.count = kept;
     }
 
+    /// Marks the atomic stores of which a long store had the bytes before. The stores are joined.
+    ///
+    /// Long stores are gone through in their order. What is known after the first one that has an atomic store's bytes stays: that place is left out from then on, as are those that
+    /// are no atomic stores. So each is visited about once, however many long stores have it.
+    fn mark_covered(&mut self) {
+        // SAFETY: the buffer has room for as many numbers as there are stores, and is borrowed exclusively; the other one has the stores that were written.
+        let (aside, all) = unsafe {
+            let aside = slice::from_raw_parts_mut(self.aside.at().as_ptr().cast::<u32>(), MOST);
+            (aside, slice::from_raw_parts_mut(self.room.at().as_ptr().cast::<Store>(), self.count))
+        };
+        let mut count = 0;
+        for (number, store) in all.iter_mut().enumerate() {
+            store.next = number as u32;
+            if store.bytes as usize > SHORT_BYTES
+                && let Some(place) = aside.get_mut(count)
+            {
+                *place = number as u32;
+                count += 1;
+            }
+        }
+        let long = aside.get_mut(..count).unwrap_or(&mut []);
+        let of = |all: &[Store], number: u32| all.get(number as usize).copied();
+        long.sort_unstable_by_key(|number| of(all, *number).map_or(0, |store| store.order));
+        for number in long.iter() {
+            let Some(long) = of(all, *number) else { continue };
+            // An atomic store has eight bytes at most.
+            let first = all.partition_point(|other| other.at + size_of::<u64>() <= long.at);
+            let mut number = next(all, first as u32);
+            while let Some(store) = all.get_mut(number as usize).filter(|s| s.at < long.end()) {
+                if !store.is_atomic || store.touches(&long) {
+                    store.is_covered = store.is_atomic && long.order < store.order;
+                    store.next = number + 1;
+                }
+                number = next(all, number + 1);
+            }
+        }
+    }
+
     /// Marks the atomic stores that were the first ones of the batch at their bytes. The stores are joined.
     fn mark_first(&mut self) {
         if !self.has_atomics {
             return;
         }
+        self.mark_covered();
         for number in 0..self.count {
             let all = self.all();
             let Some(store) = all.get(number).copied().filter(|store| store.is_atomic) else {
                 continue;
             };
             let is_earlier = |other: &Store| other.order < store.order && other.touches(&store);
-            // Short ones that reach it begin near it. Of long ones there are few.
+            // Short ones that reach it begin near it.
             let from = all.partition_point(|other| other.at + SHORT_BYTES < store.at);
             let to = all.partition_point(|other| other.at < store.end());
             let near = all.get(from..to).unwrap_or(&[]);
-            let far = match self.long.get(..self.long_count) {
-                Some(long) => long,
-                None => all.get(..from).unwrap_or(&[]),
-            };
-            let is_first = !near.iter().any(is_earlier) && !far.iter().any(is_earlier);
+            let is_first = !store.is_covered && !near.iter().any(is_earlier);
             if let Some(store) = self.all_mut().get_mut(number) {
                 store.is_first = is_first;
             }
@@ -311,6 +363,27 @@ mod tests {
         assert_eq!(before(&exact), [(1 << 20, 8, 7)]);
     }
 
+    /// Seconds, not hours: as many long stores as words, behind each other, and one over all of them.
+    #[test]
+    fn many_long_stores_take_no_longer_than_few() {
+        const WORDS: usize = 100_000;
+        let begin = std::time::Instant::now();
+        for (covers, firsts) in [(false, WORDS), (true, 0)] {
+            let mut exact = Exact::new().unwrap();
+            if covers {
+                exact.note(BASE as *const u8, WORDS * 512);
+            }
+            for number in 0..WORDS {
+                exact.note_atomic((BASE + number * 512) as *const u8, 8, number as u64);
+                exact.note((BASE + number * 512 + 8) as *const u8, 300);
+                exact.note((BASE + number * 512 + 16) as *const u8, 400);
+            }
+            let _ = read(&mut exact);
+            assert_eq!(before(&exact).len(), firsts);
+        }
+        assert!(begin.elapsed().as_secs() < 20, "{:?}", begin.elapsed());
+    }
+
     /// Byte by byte, beside a model.
     #[test]
     fn each_byte_becomes_what_it_was() {
@@ -323,7 +396,8 @@ mod tests {
             let mut exact = Exact::new().unwrap();
             // Of each byte whether its first store was atomic, and the number of that store.
             let mut first: BTreeMap<usize, (bool, u64)> = BTreeMap::new();
-            for order in 0..1 + below(40) as u64 {
+            let most = [40, 40, 400][below(3)];
+            for order in 0..1 + below(most) as u64 {
                 let is_atomic = below(3) == 0;
                 let most = [8, 40, 700][below(3)];
                 let len = if is_atomic { 8 } else { 1 + below(most) };

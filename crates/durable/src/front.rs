@@ -38,8 +38,10 @@ impl<'a, D: Disk> Front<'a, D> {
     /// # Errors
     /// `ENOMEM`.
     pub fn new(disk: &'a D, control: &'a Control, ring: Ring) -> Result<Self, Failed> {
+        // What can fail is first: the front before this one stays then, with its end.
+        let buffer = Buffer::new(BUFFER_BYTES)?;
         control.begin(ring.end());
-        Ok(Self { disk, control, ring, buffer: Buffer::new(BUFFER_BYTES)?, poison: None })
+        Ok(Self { disk, control, ring, buffer, poison: None })
     }
 
     /// The ring.
@@ -60,7 +62,7 @@ impl<'a, D: Disk> Front<'a, D> {
         let (_, head) = self.control.bells();
         loop {
             let seen = head.seen();
-            if self.ring.has_room(bytes, self.control.head()) {
+            if self.ring.has_room(bytes, self.control.free()) {
                 return Ok(());
             }
             if let Some(why) = self.control.failure() {

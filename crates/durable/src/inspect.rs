@@ -65,6 +65,9 @@ impl Read {
         let Found::Ties(ties) = Ties::read(&disk, TIE_AT, of.identity)? else {
             return Err(Error::DamagedState);
         };
+        if ties.is_cut(of.bytes as u64) {
+            return Err(Error::CutState);
+        }
         Ok((disk, ties, of))
     }
 
@@ -115,8 +118,17 @@ pub fn identify(paths: &Paths) -> Result<State, Error> {
     Ok(State::of(&open_state(paths)?)?)
 }
 
+/// Why there is no file `state`.
+pub(crate) fn no_state(paths: &Paths) -> Error {
+    match Image::open(paths.log.as_c(), Access::Read) {
+        Err(libc::ENOENT) => Error::NoState,
+        _ => Error::MissingState,
+    }
+}
+
 fn open_state(paths: &Paths) -> Result<Image, Error> {
     Image::open(paths.state.as_c(), Access::Read).map_err(|why| match why {
+        libc::ENOENT => no_state(paths),
         libc::ELOOP | libc::EINVAL | libc::EISDIR | libc::ENXIO => Error::NotAState,
         why => Error::System(why),
     })

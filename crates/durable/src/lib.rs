@@ -64,6 +64,8 @@ pub mod requests;
 #[cfg(not(loom))]
 pub mod ring_file;
 #[cfg(not(loom))]
+mod ring_memory;
+#[cfg(not(loom))]
 pub mod runs;
 #[cfg(not(loom))]
 mod sealed;

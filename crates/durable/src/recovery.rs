@@ -1,8 +1,8 @@
 //! Recovery: the state's file gets all that the ring has for it.
 
 use spandrel_pmem::Failed;
-use spandrel_pmem::disk::{Disk, LogOf};
-use spandrel_pmem::tie::{Found, Ties};
+use spandrel_pmem::disk::{Disk, LogOf, Which};
+use spandrel_pmem::tie::{self, Found, Ties};
 use spandrel_redolog::{BUFFER_BYTES, Ring};
 
 use crate::replica::{Lengthen, Replica};
@@ -23,7 +23,7 @@ pub struct Recovered {
 /// `see` is called with the position after each record, and with the ring's end.
 ///
 /// # Errors
-/// The disk's; [`Failed::DAMAGED_TIE`]; [`Failed::STALE_LOG`], [`Failed::DAMAGED_LOG`], [`Failed::FOREIGN_LOG`], [`Failed::NOT_A_LOG`]: the
+/// The disk's; [`Failed::DAMAGED_TIE`]; [`Failed::CUT_OFF`]; [`Failed::STALE_LOG`], [`Failed::DAMAGED_LOG`], [`Failed::FOREIGN_LOG`], [`Failed::NOT_A_LOG`]: the
 /// ring is not the one that continues the file, or lacks records. Nothing was written then, unless the disk refused.
 pub fn recover<D: Disk>(
     disk: &D,
@@ -34,10 +34,20 @@ pub fn recover<D: Disk>(
     let Found::Ties(ties) = Ties::read(disk, tie_at, identity)? else {
         return Err(Failed::DAMAGED_TIE);
     };
+    if ties.is_cut(disk.bytes(Which::Image)?) {
+        return Err(Failed::CUT_OFF);
+    }
     let mut buffer = spandrel_pmem::Buffer::new(BUFFER_BYTES)?;
     let newest = ties.newest();
     let state = (newest.point, newest.is_complete);
     let ring = Ring::open(&LogOf(disk), identity, state, buffer.bytes())?;
+    // What was read is relied on from here: the last record and the tie may be in a cache only, and a second failure may take them from there.
+    if ring.end() > ring.first() {
+        ring.write_last_again(&LogOf(disk), buffer.bytes())?;
+    }
+    disk.allow(Which::Image, tie_at + tie::BYTES as u64)?;
+    ties.write_again(disk)?;
+    disk.sync(Which::Image)?;
     let mut replica = Replica::new(disk, &ring, ties)?;
     let mut records = 0;
     while replica.at() < ring.end() {

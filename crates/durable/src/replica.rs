@@ -95,7 +95,7 @@ impl<'a, D: Disk> Replica<'a, D> {
     ) -> Result<Header, Failed> {
         if self.ties.newest().is_complete {
             self.disk.allow(Which::Image, self.bytes)?;
-            self.ties.write(self.disk, self.reader.point(), false)?;
+            self.ties.write(self.disk, (self.reader.point(), false), self.bytes)?;
             self.sync()?;
             self.ties.synced(self.disk);
         }
@@ -168,7 +168,7 @@ impl<'a, D: Disk> Replica<'a, D> {
         if newest.point != point || is_complete && !newest.is_complete {
             self.sync()?;
             self.disk.allow(Which::Image, self.bytes)?;
-            self.ties.write(self.disk, point, is_complete)?;
+            self.ties.write(self.disk, (point, is_complete), self.bytes)?;
             self.sync()?;
             self.ties.synced(self.disk);
         }

@@ -2,15 +2,15 @@
 //!
 //! - A file in memory (tmpfs) is mapped: what was stored there outlives the process.
 //! - So is one on persistent memory (DAX): its lines are written back, and one fence makes a record durable.
-//! - An ordinary file has a copy in shared memory. A record is stored there, and one write past the page cache makes it durable
-//!   (`O_DIRECT`, `O_DSYNC`); two, where it goes over the end of the ring. The replica reads the copy: no record is read from the disk. What the state's file has goes from memory ([`RingFile::forget`]).
+//! - An ordinary file has a copy in memory. A record is stored there, and one write past the page cache makes it durable
+//!   (`O_DIRECT`, `O_DSYNC`); two, where it goes over the end of the ring. The replica reads the copy: no record is read from the disk. The memory of what the state's file has is used for other
+//!   records ([`RingFile::pass`]).
 
-use core::ptr::NonNull;
 use core::slice;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
+use crate::ring_memory::RingMemory;
 use crate::zeroes;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use spandrel_os::image::{Image, Mapping};
 use spandrel_pages::PAGE_BYTES;
 use spandrel_pmem::{Buffer, Failed, persist};
@@ -30,18 +30,14 @@ type Dirty = [(usize, usize); 2];
 
 /// See the head of this file.
 pub struct RingFile {
-    at: NonNull<u8>,
-    len: usize,
+    memory: RingMemory,
     kind: Kind,
     dirty: Lock<Dirty>,
+    /// Where the positions begin that were passed, and whose memory was not used for others so far; and where they end.
+    passed: Lock<(u64, u64)>,
     /// See [`RingFile::waits`].
     waits: AtomicU64,
 }
-
-// SAFETY: the mapping belongs to the value. One thread stores records to it, and others read what was published.
-unsafe impl Send for RingFile {}
-// SAFETY: as above.
-unsafe impl Sync for RingFile {}
 
 impl RingFile {
     /// Of an open file of whole pages. `is_mapped`: the file lies in memory.
@@ -68,18 +64,12 @@ impl RingFile {
         if len == 0 {
             return Err(Failed::DAMAGED_LOG);
         }
-        // SAFETY: at an address that the kernel chooses.
-        let at = unsafe {
-            let access = ProtFlags::READ | ProtFlags::WRITE;
-            mmap_anonymous(core::ptr::null_mut(), len, access, MapFlags::SHARED)
-        };
-        let at = at.map_err(|why| Failed(why.raw_os_error()))?;
-        let at = NonNull::new(at.cast::<u8>()).ok_or(Failed(libc::ENOMEM))?;
-        let waits = Default::default();
+        let (memory, waits) = (RingMemory::new(len)?, Default::default());
         let (kind, dirty) = (Kind::Mapped { has_lines: false }, Lock::new([(0, 0); 2]));
-        let mut ring = Self { at, len, kind, dirty, waits };
+        let mut ring = Self { memory, kind, dirty, passed: Lock::new((0, 0)), waits };
+        let at = ring.memory.at();
         // SAFETY: the mapping is this value's alone, and no thread uses it yet.
-        let map = |how| unsafe { image.map(at.as_ptr(), 0, len, how) };
+        let map = |how| unsafe { image.map(at, 0, len, how) };
         // Of a file that was copied with holes the rest is allocated first: on a full file system a store to a hole would end the program by SIGBUS.
         if is_in_memory || image.try_map(Mapping::Synchronous).is_ok() {
             image.take_all_room(is_in_memory).map_err(Failed)?;
@@ -101,8 +91,8 @@ impl RingFile {
         const PIECE: usize = 8 << 20;
         let Kind::Written { file, .. } = &self.kind else { return Ok(()) };
         let mut buffer = Buffer::new(PIECE)?;
-        for from in (0..self.len).step_by(PIECE) {
-            let len = PIECE.min(self.len - from);
+        for from in (0..self.memory.len()).step_by(PIECE) {
+            let len = PIECE.min(self.memory.len() - from);
             let piece = buffer.bytes().get_mut(..len).unwrap_or(&mut []);
             if file.read_at(piece, from as u64).map_err(Failed)? < len {
                 return Err(Failed::DAMAGED_LOG);
@@ -111,15 +101,18 @@ impl RingFile {
                 if !zeroes::are(page) {
                     // SAFETY: within the mapping, which is this value's alone.
                     unsafe {
-                        self.at
-                            .as_ptr()
-                            .add(at)
-                            .copy_from_nonoverlapping(page.as_ptr(), page.len());
+                        let place = self.memory.at().add(at);
+                        place.copy_from_nonoverlapping(page.as_ptr(), page.len());
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> &RingMemory {
+        &self.memory
     }
 
     /// Whether records become durable by writes to a disk.
@@ -150,25 +143,44 @@ impl RingFile {
         }
     }
 
-    /// Gives the memory back that has the positions from `from` up to `to` of the ring, which no thread reads any more, and none has written to since. The file
-    /// keeps them.
+    /// Before the first record of a process, and while none is stored: gives the memory back that has the positions from `from` up to `to` of the ring, which no thread reads any more, and none has written to since; and what was kept of those that were
+    /// passed. The file keeps them.
     pub fn forget(&self, shape: Shape, from: u64, to: u64) {
         if !self.is_written() {
             return;
         }
-        Self::places(shape, from, to, |at, len| {
-            let first = at.next_multiple_of(PAGE_BYTES as u64);
-            let end = (at + len) / PAGE_BYTES as u64 * PAGE_BYTES as u64;
-            if let Some(bytes) = end.checked_sub(first).filter(|bytes| *bytes > 0)
-                && let Some(place) = self.place(first, usize::try_from(bytes).unwrap_or(usize::MAX))
-            {
-                // SAFETY: whole pages of the mapping, whose contents are not needed, as the caller promises. A refusal costs memory only.
-                let _ = unsafe { madvise(place.cast(), bytes as usize, Advice::LinuxRemove) };
-            }
-        });
+        self.memory.set_capacity(shape.capacity);
+        let passed = core::mem::take(&mut *self.passed.lock());
+        for (from, to) in [passed, (from, to)] {
+            Self::places(shape, from, to, |at, len| {
+                self.memory.pass(at as usize, usize::try_from(len).unwrap_or(0), false);
+            });
+        }
+        self.memory.rest();
     }
 
-    /// Has memory hold again what the file has at the positions from `from` up to `to` of the ring, whose records are durable. No other thread uses these.
+    /// Has the memory of the positions from `from` up to `to` of the ring be used for records that follow. No thread reads there any more, and none has written to since. The file keeps them.
+    /// `is_over`: nothing is kept until more follows. The writer may store to what lies before the position that is returned.
+    pub fn pass(&self, shape: Shape, from: u64, to: u64, is_over: bool) -> u64 {
+        if !self.is_written() {
+            return to;
+        }
+        let begin = {
+            let passed = self.passed.lock();
+            if passed.1 == from { passed.0 } else { from }
+        };
+        let (mut at, mut left) = (begin, 0);
+        let is_over = is_over || !self.memory.has_chunks();
+        Self::places(shape, begin, to, |place, len| {
+            at += len;
+            let len = usize::try_from(len).unwrap_or(0);
+            left = self.memory.pass(place as usize, len, !is_over && at == to) as u64;
+        });
+        *self.passed.lock() = (to - left, to);
+        to - left
+    }
+
+    /// Has memory hold again what the file has at the positions from `from` up to `to` of the ring, whose records are durable, until another record is stored. No other thread uses these.
     ///
     /// # Errors
     /// The error's number.
@@ -211,9 +223,7 @@ impl RingFile {
     }
 
     fn place(&self, at: u64, len: usize) -> Option<*mut u8> {
-        let from = usize::try_from(at).ok()?;
-        let fits = from.checked_add(len)? <= self.len;
-        fits.then(|| self.at.as_ptr().wrapping_add(from))
+        self.memory.place(usize::try_from(at).ok()?, len)
     }
 
     fn persist(&self, from: usize, to: usize) -> Result<(), Failed> {
@@ -221,7 +231,7 @@ impl RingFile {
             Kind::Mapped { has_lines: false } => Ok(()),
             Kind::Mapped { has_lines: true } => {
                 // SAFETY: within the mapping.
-                unsafe { persist::write_back(self.at.as_ptr().wrapping_add(from), to - from) };
+                unsafe { persist::write_back(self.memory.at().wrapping_add(from), to - from) };
                 Ok(())
             }
             Kind::Written { file, is_direct } => {
@@ -231,7 +241,7 @@ impl RingFile {
                 };
                 // SAFETY: within the mapping. Threads that read meanwhile read the same.
                 let bytes = unsafe {
-                    slice::from_raw_parts(self.at.as_ptr().wrapping_add(from), to - from)
+                    slice::from_raw_parts(self.memory.at().wrapping_add(from), to - from)
                 };
                 file.check_limit(to as u64).map_err(Failed)?;
                 self.note_wait();
@@ -241,19 +251,13 @@ impl RingFile {
     }
 }
 
-impl Drop for RingFile {
-    fn drop(&mut self) {
-        // SAFETY: `drop` has the mapping exclusively.
-        let _ = unsafe { munmap(self.at.as_ptr().cast(), self.len) };
-    }
-}
-
 impl Storage for RingFile {
     type Error = Failed;
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Failed> {
-        let len =
-            into.len().min(self.len.saturating_sub(usize::try_from(at).unwrap_or(usize::MAX)));
+        let len = into
+            .len()
+            .min(self.memory.len().saturating_sub(usize::try_from(at).unwrap_or(usize::MAX)));
         if let Some(place) = self.place(at, len) {
             // SAFETY: within the mapping; the writer stores to no record that is read.
             unsafe { place.copy_to_nonoverlapping(into.as_mut_ptr(), len) };
@@ -263,6 +267,9 @@ impl Storage for RingFile {
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Failed> {
         let place = self.place(at, bytes.len()).ok_or(Failed(libc::ENOSPC))?;
+        if self.is_written() {
+            self.memory.enter(at as usize, bytes.len())?;
+        }
         // SAFETY: within the mapping; no thread reads what is before the head or behind the tail.
         unsafe { place.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         if let Kind::Mapped { has_lines: false } = self.kind {
@@ -308,7 +315,7 @@ impl Storage for RingFile {
     }
 
     fn bytes(&self) -> Result<u64, Failed> {
-        Ok(self.len as u64)
+        Ok(self.memory.len() as u64)
     }
 }
 
@@ -345,7 +352,7 @@ mod tests {
         read.read(0, &mut same).unwrap();
         assert!(bytes == same);
         // What was read can go from memory; the file keeps it.
-        let resident = || spandrel_os::vm::resident(read.at.as_ptr(), read.len).unwrap();
+        let resident = || spandrel_os::vm::resident(read.memory.at(), read.memory.len()).unwrap();
         let before = resident();
         let last = Point { epoch: 2, sequence: 39 };
         let found = Ring::open(&read, 7, (last, false), &mut buffer).unwrap();
@@ -401,8 +408,8 @@ mod tests {
         }
         assert!((10..100).contains(&over), "{over}");
         // What the file has, and not its copy in memory.
-        let (mut bytes, mut same) = (vec![0; file.len], vec![0; file.len]);
-        assert_eq!(image.read_at(&mut bytes, 0), Ok(file.len));
+        let (mut bytes, mut same) = (vec![0; file.memory.len()], vec![0; file.memory.len()]);
+        assert_eq!(image.read_at(&mut bytes, 0), Ok(file.memory.len()));
         file.read(0, &mut same).unwrap();
         assert!(bytes == same);
     }

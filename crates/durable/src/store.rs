@@ -11,15 +11,16 @@ use spandrel_pages::PAGE_BYTES;
 use spandrel_pheap::replicated::{self, Replica as State, TIE_AT};
 use spandrel_pheap::{Heap, LEAST_BYTES, Opened};
 use spandrel_pmem::disk::{Disk, LogOf, Which};
+use spandrel_pmem::one_file::OneFile;
 use spandrel_pmem::tie::{self, Found, Ties};
 use spandrel_pmem::{Captured, Failed, Medium};
 use spandrel_redolog::{Point, Ring, ring};
 use spandrel_sync::Lock;
 
-use crate::copy::OneFile;
 use crate::directory::{Directory, Paths, check_file};
 use crate::error::Error;
 use crate::exchange::put_log;
+use crate::inspect::no_state;
 use crate::log_file::{BlankLog, capacity_of, make_log};
 use crate::notes::{BatchNotes, How};
 use crate::recovery::{Recovered, recover};
@@ -245,6 +246,12 @@ fn reserve(base: usize, bytes: usize, settings: &Settings) -> Result<Memory, Err
         let notes = BatchNotes::new(settings.capture, settings.how)?;
         match Captured::new(Some(base), bytes, limit, notes) {
             Err(Failed(libc::ENOMEM)) if limit / 2 >= bytes.max(LEAST_LIMIT) => limit /= 2,
+            // Another state begins in the room that this one has to grow.
+            Err(Failed(libc::EADDRINUSE))
+                if limit / 2 >= bytes.max(LEAST_LIMIT) && !replicated::begins_in_use(base) =>
+            {
+                limit /= 2;
+            }
             Err(Failed(libc::EADDRINUSE)) => {
                 return Err(spandrel_pheap::Error::BaseTaken(base as u64).into());
             }
@@ -280,7 +287,7 @@ pub fn publish(paths: &Paths, heap: &Heap<Memory>, settings: &Settings) -> Resul
             image.write_at(page, at as u64).map_err(Error::System)?;
         }
     }
-    image.write_at(&Ties::fresh(identity, epoch), TIE_AT).map_err(Error::System)?;
+    image.write_at(&Ties::fresh(identity, epoch, bytes as u64), TIE_AT).map_err(Error::System)?;
     image.sync().map_err(Error::System)?;
     draft.publish(paths.state.as_c()).map(drop).map_err(Error::System)?;
     make_log(paths, identity, Point { epoch, sequence: 0 }, settings.log)
@@ -296,6 +303,7 @@ pub fn recover_files(
     see: &mut dyn FnMut(u64, u64),
 ) -> Result<(Files, State, Recovered), Error> {
     let image = Image::open(paths.state.as_c(), Access::Write).map_err(|why| match why {
+        libc::ENOENT => no_state(paths),
         libc::ELOOP | libc::EINVAL | libc::EISDIR | libc::ENXIO => Error::NotAState,
         why => Error::System(why),
     })?;

@@ -220,7 +220,8 @@ impl Draft {
 /// `ENAMETOOLONG`: none.
 pub(crate) fn descriptor_of(image: &Image) -> Result<Path, i32> {
     let mut name = Path::new();
-    name.add(b"/proc/self/fd/")?;
+    // The process's first thread may have ended, and has no files then.
+    name.add(b"/proc/thread-self/fd/")?;
     let number = image.file.as_raw_fd();
     let mut scale = 1_000_000_000;
     while scale > 0 {

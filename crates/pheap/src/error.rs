@@ -53,6 +53,8 @@ pub enum Error {
     /// The two pages that tie the heap to its log are damaged: nothing says which state the file is in.
     /// [`Options::forget_log`](crate::Options::forget_log) writes new ones.
     DamagedTie,
+    /// The file of a heap that was not closed is shorter than it was.
+    CutOff,
     /// A file that has the log's name is no log of a heap. The file stays as it is.
     NotALog,
     /// Another file has the path of the open heap, or the heap's file has no name any more: nothing more becomes durable.
@@ -149,6 +151,7 @@ impl From<Failed> for Error {
             Failed::DAMAGED_LOG => return Self::DamagedLog,
             Failed::NOT_A_LOG => return Self::NotALog,
             Failed::DAMAGED_TIE => return Self::DamagedTie,
+            Failed::CUT_OFF => return Self::CutOff,
             Failed::FOREIGN_SUMS => return Self::ForeignSums,
             Failed::MAPPED_SUMS => return Self::MappedSums,
             Failed::COPY_ON_WRITE => return Self::CopyOnWrite,
@@ -193,6 +196,7 @@ impl Error {
             | Self::MissingLog
             | Self::DamagedLog
             | Self::DamagedTie
+            | Self::CutOff
             | Self::NotALog
             | Self::ForeignSums => libc::EBADMSG,
             Self::Replaced => libc::ESTALE,
@@ -251,7 +255,7 @@ impl Error {
             Self::ForeignSums => "move it away, or name it otherwise",
             Self::MappedSums => "make or open it with a log (Choice::Logged), or without sums",
             Self::CopyOnWrite => "leave the choice of the medium to the heap, or take a log",
-            Self::Truncated { .. } => "only a copy of the heap has what is missing",
+            Self::Truncated { .. } | Self::CutOff => "only a copy of the heap has what is missing",
             Self::BaseTaken(_) => {
                 "open it with a smaller limit, before what lies there, or in another process"
             }
@@ -321,6 +325,9 @@ impl fmt::Display for Reason {
             }
             Error::DamagedTie => {
                 write!(f, "it is damaged at offset {TIE:#x}: the lines that tie the heap to its log")
+            }
+            Error::CutOff => {
+                f.write_str("it is cut off: it had more bytes in the state that it says it is in")
             }
             Error::NotALog => f.write_str("it has the name of the heap's log, and is none"),
             Error::Replaced => f.write_str(

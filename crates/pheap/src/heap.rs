@@ -19,6 +19,7 @@ use crate::sums::Sums;
 use crate::superblock::{Identity, OLD_VERSION, Record, State, VERSION, forget_asking};
 use crate::transaction_log;
 use crate::undo;
+use crate::window;
 
 /// A function that [`Heap::free`] calls instead of freeing, with the object and the callback's data.
 pub type FreeCallback = unsafe extern "C" fn(*mut u8, *mut u8);
@@ -139,6 +140,9 @@ impl<M: Medium> Heap<M> {
         let base = medium.base().as_ptr() as u64;
         if identity.base != 0 && identity.base != base {
             return Err(Error::BaseTaken(identity.base));
+        }
+        if identity.base != 0 {
+            window::note(base);
         }
         let was_clean = record.state == State::Clean;
         let created = was_clean && version == VERSION && record.generation == 0;

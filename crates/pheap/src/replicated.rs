@@ -32,6 +32,11 @@ pub fn free_base(drawn: u64, bytes: usize) -> Result<u64, Error> {
     window::place(drawn, bytes, Ok)
 }
 
+/// Whether the first page of a heap at that base is taken. Then a smaller limit does not help.
+pub fn begins_in_use(base: usize) -> bool {
+    window::begins_in_use(base as u64)
+}
+
 /// What the file of a replica says of itself, whatever batch it is at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Replica {

@@ -5,16 +5,19 @@
 //! opening has free blocks at its end again.
 
 use spandrel_os::image::{Access, Image};
+use spandrel_pmem::one_file::OneFile;
+use spandrel_pmem::tie::Ties;
 use spandrel_pmem::{Failed, LINE_BYTES, Medium, peek};
 
 use crate::error::Error;
 use crate::header::Header;
+use crate::identify::identity_of;
 use crate::layout::{BLOCK_BYTES, LEAST_BYTES, REGION_BLOCKS, first_block};
 use crate::limits::CPath;
 use crate::open::{LOG, Options};
 use crate::shared::Core;
 use crate::sums::region_line;
-use crate::superblock::{Record, State};
+use crate::superblock::{Record, State, TIE};
 
 /// How long a file was, and is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,6 +112,8 @@ fn cut(path: &[u8], to: u64) -> Result<bool, Error> {
     let record = Record::of_file(|into, at| image.read_at(into, at)).map_err(system)?;
     let is_closed = record.is_some_and(|record| record.state == State::Clean && record.bytes == to);
     if is_closed && !has_log {
+        let identity = identity_of(&image)?.0.uuid[0];
+        Ties::shorten(&OneFile(&image), TIE as u64, identity, to)?;
         image.shorten(to).map_err(system)?;
         image.sync().map_err(system)?;
     }

@@ -2,6 +2,7 @@
 //! heap.
 
 use core::ops::Range;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
 use spandrel_os::vm;
 use spandrel_pages::PAGE_BYTES;
@@ -16,7 +17,31 @@ pub const STEP: u64 = 1 << 30;
 /// 2^64 times. Drawn bases differ between processes, so that a later process can open the heaps of several side by side.
 const DRAWN: u64 = 64;
 
-/// The bases that are tried for a heap of that many bytes, in this order: drawn ones, then all.
+/// Pages at which fixed heaps began that this process has had open, the latest ones; 0: none. Not addresses: a look at the program's variables for
+/// such into heaps would find them here.
+static KNOWN: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
+/// How many were noted.
+static NOTED: AtomicUsize = AtomicUsize::new(0);
+
+/// Notes the base of a heap. A new one leaves it free, also when the heap is closed: the process may open it again beside the new one. Costs a look
+/// at 256 words.
+pub fn note(base: u64) {
+    let page = base / PAGE_BYTES as u64;
+    if KNOWN.iter().all(|known| known.load(Relaxed) != page)
+        && let Some(place) = KNOWN.get(NOTED.fetch_add(1, Relaxed) % KNOWN.len())
+    {
+        place.store(page, Relaxed);
+    }
+}
+
+/// Whether the bytes from one base to another belong to no noted heap's beginning.
+fn is_free_of_noted(range: &Range<u64>) -> bool {
+    let begins = KNOWN.iter().map(|known| known.load(Relaxed) * PAGE_BYTES as u64);
+    begins.filter(|begin| *begin != 0).all(|begin| !range.contains(&begin))
+}
+
+/// The bases that are tried for a heap of that many bytes, in this order: drawn ones that leave noted heaps, of as many bytes each, all their
+/// room; drawn ones that leave the places where they begin; drawn ones; all.
 fn bases(random: u64, bytes: usize) -> impl Iterator<Item = u64> {
     let room = (WINDOW.end - WINDOW.start).checked_sub(bytes as u64);
     let places = room.map_or(0, |room| room / STEP + 1);
@@ -24,10 +49,16 @@ fn bases(random: u64, bytes: usize) -> impl Iterator<Item = u64> {
     let drawn =
         (0..DRAWN).map(move |turn| random.wrapping_add(turn.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     let drawn = drawn.filter(move |_| places > 0).map(move |number| number % places.max(1));
-    drawn.chain(0..places).map(|place| WINDOW.start + place * STEP)
+    let place = |number| WINDOW.start + number * STEP;
+    let drawn = drawn.map(place);
+    let bytes = bytes as u64;
+    let far = move |base: &u64| is_free_of_noted(&(base.saturating_sub(bytes) + 1..base + bytes));
+    let beside = move |base: &u64| is_free_of_noted(&(*base..base + bytes));
+    let best = drawn.clone().filter(far).chain(drawn.clone().filter(beside));
+    best.chain(drawn).chain((0..places).map(place))
 }
 
-/// Calls `make` with the first base at which `bytes` bytes are free. Costs two system calls for each base that is tried, 15,424 bases at
+/// Calls `make` with the first base at which `bytes` bytes are free. Costs two system calls for each base that is tried, 15,552 bases at
 /// most.
 ///
 /// # Errors
@@ -84,6 +115,7 @@ pub fn has_room(bytes: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::open::LIMIT;
     use std::vec::Vec;
 
     #[test]
@@ -97,10 +129,28 @@ mod tests {
             assert!(all.contains(&WINDOW.start) && all.len() > DRAWN as usize);
         }
         assert_eq!(bases(7, (15 << 40) + 1).count(), 0);
-        let mut drawn: Vec<_> = bases(7, 256 << 30).take(DRAWN as usize).collect();
+        // First those that are far from the heaps of other tests.
+        let mut drawn: Vec<_> = bases(7, 256 << 30).take(3 * DRAWN as usize).collect();
         drawn.sort_unstable();
         drawn.dedup();
-        assert_eq!(drawn.len(), DRAWN as usize, "drawn bases differ");
+        assert!(drawn.len() >= DRAWN as usize, "drawn bases differ");
+    }
+
+    /// Each pair of new heaps would exclude each other once in thirty times otherwise.
+    #[test]
+    fn new_heaps_leave_the_places_of_noted_ones() {
+        let far = |one: u64, other: u64| one.abs_diff(other) >= LIMIT as u64;
+        let base = bases(11, LIMIT).next().unwrap();
+        note(base);
+        note(base);
+        assert_eq!(
+            KNOWN.iter().filter(|known| known.load(Relaxed) == base / PAGE_BYTES as u64).count(),
+            1
+        );
+        // The same number draws another one, and no number leads near it.
+        for random in (11..4000).step_by(7) {
+            assert!(bases(random, LIMIT).next().is_some_and(|next| far(next, base)), "{random}");
+        }
     }
 
     #[test]

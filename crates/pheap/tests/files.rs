@@ -51,6 +51,58 @@ fn what_was_closed_is_there_again_on_every_medium() {
     }
 }
 
+/// A file that was copied in part, beside a log whose checkpoint continues it: what no record of the log has is missing.
+#[test]
+fn a_heap_that_was_cut_off_is_refused() {
+    for place in places() {
+        let path = heap_file(&place);
+        let options = || Options::new().medium(Choice::Logged);
+        let heap = options().size(1 << 20).create(text(&path)).unwrap();
+        (0..400_000u64).for_each(|number| numbers(&heap).push(number).unwrap());
+        heap.close().unwrap();
+        let (heap, _) = options().roots(NUMBERS).open(text(&path)).unwrap();
+        numbers(&heap).push(7).unwrap();
+        heap.checkpoint().unwrap();
+        // As a kill leaves them.
+        let killed = tempfile::tempdir_in(place.path()).unwrap();
+        for file in ["a.heap", "a.heap.wal"] {
+            std::fs::copy(place.path().join(file), killed.path().join(file)).unwrap();
+        }
+        let cut = killed.path().join("a.heap");
+        let file = std::fs::OpenOptions::new().write(true).open(&cut).unwrap();
+        let bytes = file.metadata().unwrap().len();
+        file.set_len(bytes).unwrap();
+        for part in (1..8).rev() {
+            file.set_len(bytes * part / 8).unwrap();
+            let why = options().roots(NUMBERS).open(text(&cut)).err();
+            assert_eq!(why, Some(Error::CutOff), "{part}");
+            assert!(spandrel_pheap::copy(text(&cut)).is_err());
+        }
+        heap.close().unwrap();
+        // One that was cut in order, behind its last object, is opened and killed as any other.
+        let (heap, _) = options().roots(NUMBERS).open(text(&path)).unwrap();
+        numbers(&heap).clear().unwrap();
+        let object = heap.alloc(8 << 20).unwrap();
+        heap.checkpoint().unwrap();
+        // SAFETY: nothing leads to it.
+        unsafe { heap.free(object).unwrap() };
+        heap.close().unwrap();
+        let shrunk = options().shrink(text(&path)).unwrap();
+        assert!(shrunk.to < shrunk.from, "{shrunk:?}");
+        for round in 0..3 {
+            let (heap, _) = options().roots(NUMBERS).open(text(&path)).unwrap();
+            numbers(&heap).push(round).unwrap();
+            heap.checkpoint().unwrap();
+            for file in ["a.heap", "a.heap.wal"] {
+                std::fs::copy(place.path().join(file), killed.path().join(file)).unwrap();
+            }
+            heap.close().unwrap();
+            let (heap, _) = options().roots(NUMBERS).open(text(&cut)).unwrap();
+            assert_eq!(numbers(&heap).len() as u64, round + 1);
+        }
+    }
+}
+
 #[test]
 fn the_medium_suits_the_file() {
     let [memory, disk] = places();

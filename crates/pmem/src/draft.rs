@@ -77,7 +77,7 @@ impl Draft {
                 image.write_at(page, (number * PAGE_BYTES) as u64).map_err(Failed)?;
             }
         }
-        image.write_at(&Ties::fresh(place.identity, drawn()), place.tie).map_err(Failed)
+        image.write_at(&Ties::fresh(place.identity, drawn(), 0), place.tie).map_err(Failed)
     }
 }
 

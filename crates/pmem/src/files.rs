@@ -359,7 +359,7 @@ pub fn absorb(image: Image, place: &Place<'_>) -> Result<Image, Failed> {
 /// # Errors
 /// The disk's; `EEXIST` if another log was set aside before.
 fn forgive(image: &Image, place: &Place<'_>) -> Result<(), Failed> {
-    let lines = Ties::fresh(place.identity, drawn());
+    let lines = Ties::fresh(place.identity, drawn(), 0);
     image.check_limit(place.tie + lines.len() as u64).map_err(Failed)?;
     match image::rename(place.log, place.aside) {
         Err(libc::ENOENT) => {}

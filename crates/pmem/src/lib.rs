@@ -30,6 +30,7 @@ pub mod media;
 pub mod medium;
 mod named;
 mod old_log;
+pub mod one_file;
 pub mod persist;
 mod room;
 mod runs;

@@ -86,7 +86,7 @@ impl Mapped {
     /// Writes lines to the image that say that no log continues its state, as no log records the stores to a mapping. One line after the
     /// other becomes durable, so that one is whole at any time.
     pub(crate) fn forget_logs(&self, tie: u64, identity: u64) {
-        let lines = Ties::fresh(identity, drawn());
+        let lines = Ties::fresh(identity, drawn(), 0);
         let Ok(at) = usize::try_from(tie) else { return };
         if at + lines.len() > self.bytes() {
             return;

@@ -24,6 +24,8 @@ impl Failed {
     pub const NOT_A_LOG: Self = Self(0x1_0005);
     /// The image does not say which state it is in.
     pub const DAMAGED_TIE: Self = Self(0x1_0006);
+    /// The image is shorter than it was in the state that it says it is in.
+    pub const CUT_OFF: Self = Self(0x1_000c);
     /// The image cannot be mapped: the file system writes to new blocks (btrfs, or an extent that two files share), and a store on a full
     /// disk would end the program by a signal.
     pub const COPY_ON_WRITE: Self = Self(0x1_0007);

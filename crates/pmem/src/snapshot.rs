@@ -210,6 +210,10 @@ impl Source {
             copy.absorb_old(place, buffer.bytes())?;
         }
         let is_replayed = log.fits(old.point, old.is_complete)? == Fit::Continues;
+        // Of one that was closed the heap says how long it was.
+        if is_replayed && self.bytes(Which::Image)? < old.image_bytes {
+            return Err(Failed::CUT_OFF);
+        }
         if is_replayed {
             let bytes = room_for(log.image_bytes());
             // The file has become much longer since: another attempt sets more aside, unless the process has no more.
@@ -391,7 +395,7 @@ impl Snapshot {
 
     /// Writes lines to the copy that say that it is complete, in a state that no log continues.
     fn untie(&mut self, place: &Place<'_>) {
-        let lines = Ties::fresh(place.identity, drawn());
+        let lines = Ties::fresh(place.identity, drawn(), 0);
         // A copy that is too short for the lines is refused by its reader, as a damaged image.
         let _ = put(self.bytes_mut(), place.tie, &lines);
     }

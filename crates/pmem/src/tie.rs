@@ -9,7 +9,7 @@
 //! 24  epoch        \ the state: after that number of records of an epoch of the log
 //! 32  sequence     /
 //! 40  1: complete, the image needs no log; 2: under way, the image may have parts of records, and the log has them all
-//! 48  zero
+//! 48  bytes        that the image had at least; 0: not known
 //! 56  checksum     XXH64 of the 56 bytes before it
 //! ```
 //!
@@ -44,6 +44,8 @@ pub struct Tie {
     pub point: Point,
     /// The image needs no log.
     pub is_complete: bool,
+    /// Bytes that the image had in that state, at least; 0: not known. One that is shorter was cut off.
+    pub image_bytes: u64,
 }
 
 fn checksum(bytes: &[u8]) -> u64 {
@@ -56,7 +58,7 @@ impl Tie {
     fn bytes(&self, identity: u64) -> [u8; LINE] {
         let Point { epoch, sequence } = self.point;
         let state = if self.is_complete { COMPLETE } else { UNDER_WAY };
-        let words = [MAGIC, identity, self.counter, epoch, sequence, state, 0];
+        let words = [MAGIC, identity, self.counter, epoch, sequence, state, self.image_bytes];
         let mut bytes = [0; LINE];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
@@ -68,15 +70,15 @@ impl Tie {
 
     fn parse(bytes: &[u8], identity: u64) -> Option<Self> {
         let mut words = bytes.get(..LINE)?.chunks_exact(8).map(word);
-        let [magic, of, counter, epoch, sequence, state, zero, sum] =
+        let [magic, of, counter, epoch, sequence, state, image_bytes, sum] =
             core::array::from_fn(|_| words.next().unwrap_or(0));
         let is_line = magic == MAGIC
             && of == identity
-            && zero == 0
             && (state == COMPLETE || state == UNDER_WAY)
             && sum == checksum(&bytes[..56]);
         let point = Point { epoch, sequence };
-        is_line.then_some(Self { counter, point, is_complete: state == COMPLETE })
+        let is_complete = state == COMPLETE;
+        is_line.then_some(Self { counter, point, is_complete, image_bytes })
     }
 }
 
@@ -129,7 +131,8 @@ impl Ties {
     /// Those of an image that has none yet, in a state that no log continues.
     pub fn new(at: u64, identity: u64, epoch: u64) -> Self {
         let point = Point { epoch, sequence: 0 };
-        Self { at, identity, newest: Tie { counter: 0, point, is_complete: true }, next: 0 }
+        let newest = Tie { counter: 0, point, is_complete: true, image_bytes: 0 };
+        Self { at, identity, newest, next: 0 }
     }
 
     /// What the newest says.
@@ -137,17 +140,37 @@ impl Ties {
         self.newest
     }
 
-    /// Writes a state. It is durable after a sync of the image, which [`Ties::synced`] is called after.
+    /// Writes the newest line once more, in its own place: what was read may be in the system's cache only, after a sync that has failed or
+    /// that a process did not live to see. A sync alone would not write what the cache takes for written. It is durable after a sync of the image.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn write_again(&self, disk: &impl Disk) -> Result<(), Failed> {
+        // An image without lines has none to write.
+        if self.newest.counter == 0 {
+            return Ok(());
+        }
+        let place = self.at + PLACES[1 - self.next % 2];
+        disk.write(Which::Image, place, &self.newest.bytes(self.identity))
+    }
+
+    /// Whether an image of that number of bytes was cut off.
+    pub fn is_cut(&self, bytes: u64) -> bool {
+        bytes < self.newest.image_bytes
+    }
+
+    /// Writes a state, and the bytes that the image has in it ([`Tie::image_bytes`]). It is durable after a sync of the image, which [`Ties::synced`] is called after.
     ///
     /// # Errors
     /// The disk's.
     pub fn write(
         &mut self,
         disk: &impl Disk,
-        point: Point,
-        is_complete: bool,
+        (point, is_complete): (Point, bool),
+        image_bytes: u64,
     ) -> Result<(), Failed> {
-        let tie = Tie { counter: self.newest.counter.wrapping_add(1), point, is_complete };
+        let counter = self.newest.counter.wrapping_add(1);
+        let tie = Tie { counter, point, is_complete, image_bytes };
         disk.write(Which::Image, self.at + PLACES[self.next % 2], &tie.bytes(self.identity))?;
         self.newest = tie;
         Ok(())
@@ -163,12 +186,29 @@ impl Ties {
         }
     }
 
-    /// The bytes of the two pages of an image that is complete, in a state that no log continues.
-    pub fn fresh(identity: u64, epoch: u64) -> [u8; BYTES] {
+    /// An image that is complete is about to be cut to `to` bytes: it says so first, durably.
+    ///
+    /// # Errors
+    /// The disk's, and those of [`Ties::read`]: it is not to be cut.
+    pub fn shorten(disk: &impl Disk, at: u64, identity: u64, to: u64) -> Result<(), Failed> {
+        match Self::read(disk, at, identity)? {
+            Found::Ties(mut ties) if ties.is_cut(to) => {
+                let Tie { point, is_complete, .. } = ties.newest;
+                ties.write(disk, (point, is_complete), to)?;
+                disk.sync(Which::Image)?;
+                ties.synced(disk);
+                disk.sync(Which::Image)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The bytes of the two pages of an image that is complete, in a state that no log continues. `image_bytes`: see [`Tie`].
+    pub fn fresh(identity: u64, epoch: u64, image_bytes: u64) -> [u8; BYTES] {
         let mut all = [0; BYTES];
         let point = Point { epoch, sequence: 0 };
         for (place, counter) in [(PLACES[0], 2), (PLACES[1], 1), (PLACES[SECOND], 2)] {
-            let line = Tie { counter, point, is_complete: true }.bytes(identity);
+            let line = Tie { counter, point, is_complete: true, image_bytes }.bytes(identity);
             let place = place as usize;
             all[place..place + LINE].copy_from_slice(&line);
         }
@@ -197,7 +237,7 @@ mod tests {
         let mut ties = Ties::new(4096, IDENTITY, 9);
         let point = |sequence| Point { epoch: 9, sequence };
         for sequence in 1..=3 {
-            ties.write(&disk, point(sequence), sequence == 3).unwrap();
+            ties.write(&disk, (point(sequence), sequence == 3), 16384).unwrap();
             ties.synced(&disk);
             assert_eq!(read(&disk).newest(), ties.newest());
         }
@@ -214,17 +254,18 @@ mod tests {
             assert_eq!(found.point, point(3), "page {page}");
         }
         assert!(matches!(Ties::read(&disk, 4096, 6), Err(Failed::DAMAGED_TIE)));
+        assert!(read(&disk).is_cut(16383) && !read(&disk).is_cut(16384));
     }
 
     #[test]
     fn a_line_that_is_known_to_be_durable_is_not_written_before_another_is() {
         let disk = Simulated::new(Unit::Sector, 16384, 4096);
         let mut ties = Ties::new(4096, IDENTITY, 1);
-        ties.write(&disk, Point { epoch: 1, sequence: 0 }, true).unwrap();
+        ties.write(&disk, (Point { epoch: 1, sequence: 0 }, true), 0).unwrap();
         ties.synced(&disk);
         let before = disk.journal().last();
         for sequence in 1..5 {
-            ties.write(&disk, Point { epoch: 2, sequence }, false).unwrap();
+            ties.write(&disk, (Point { epoch: 2, sequence }, false), 0).unwrap();
         }
         let after = disk.journal().last();
         assert_eq!(before[4096..4096 + 64], after[4096..4096 + 64]);

@@ -26,6 +26,8 @@ pub struct Wal {
     epoch: u64,
     /// The image lacks some of the log's records: the file system had no room for them.
     is_behind: bool,
+    /// Bytes that the image has durably.
+    image_bytes: u64,
     /// The sums of the image's pages.
     sums: Option<Sums>,
 }
@@ -46,27 +48,38 @@ impl Wal {
     ) -> Result<Self, Failed> {
         let mut log = Log::open(&LogOf(disk), identity, ties.newest().point, buffer)?;
         let fit = log.fits(ties.newest().point, ties.newest().is_complete)?;
+        // What the log continues was longer. Of an image that was closed the heap says how long it was.
+        if log.last().is_some() && ties.is_cut(disk.bytes(Which::Image)?) {
+            return Err(Failed::CUT_OFF);
+        }
         let mut sums = sums.filter(|sums| sums.fits(&ties.newest(), &log, fit == Fit::Continues));
         match (fit, log.last()) {
             (Fit::Continues, Some(last)) => {
+                // What was read is relied on from here: the last record and the newest line may be in a cache only, and a second failure may take them from there.
+                log.write_last_again(&LogOf(disk), buffer)?;
                 log.image_bytes().map_or(Ok(()), lengthen)?;
                 allow_image(disk)?;
+                ties.write_again(disk)?;
                 log.replay(&LogOf(disk), buffer, |at, bytes| put(disk, &mut sums, at, bytes))?;
                 // What the newest line says is durable before the other one is written.
                 disk.sync(Which::Image)?;
                 if let Some(sums) = &mut sums {
                     sums.write(disk, last, buffer)?;
                 }
-                ties.write(disk, last, true)?;
+                ties.write(disk, (last, true), disk.bytes(Which::Image)?)?;
                 disk.sync(Which::Image)?;
                 ties.synced(disk);
             }
             // The image has all of it, perhaps not durably.
-            (_, Some(_)) => disk.sync(Which::Image)?,
-            (_, None) => {}
+            _ => {
+                allow_image(disk)?;
+                ties.write_again(disk)?;
+                disk.sync(Which::Image)?;
+            }
         }
         log.forget();
-        Ok(Self { log, ties, epoch, is_behind: false, sums })
+        let image_bytes = disk.bytes(Which::Image)?;
+        Ok(Self { log, ties, epoch, is_behind: false, image_bytes, sums })
     }
 
     /// The state that the image is in, if the log is empty.
@@ -149,7 +162,8 @@ impl Wal {
     ) -> Result<(), Failed> {
         let Some(last) = self.log.last() else { return Ok(()) };
         // Before any page: an image with a part of a record says that it needs its log.
-        let mut outcome = allow_image(disk).and_then(|()| self.ties.write(disk, last, false));
+        let mut outcome =
+            allow_image(disk).and_then(|()| self.ties.write(disk, (last, false), self.image_bytes));
         if outcome.is_ok() && !self.is_behind {
             let sums = &mut self.sums;
             let write = |at: u64, bytes: &[u8]| put(disk, sums, at, bytes);
@@ -184,8 +198,10 @@ impl Wal {
         if let Some(sums) = &mut self.sums {
             sums.write(disk, last, buffer)?;
         }
-        self.ties.write(disk, last, true)?;
+        // Not a length that is durable with the line only: the line may come before it.
+        self.ties.write(disk, (last, true), self.image_bytes)?;
         disk.sync(Which::Image)?;
+        self.image_bytes = disk.bytes(Which::Image)?;
         self.ties.synced(disk);
         self.log.forget();
         self.epoch = epoch;
@@ -238,7 +254,7 @@ mod tests {
     /// An image of zeroes that says that it is complete, with an empty log.
     fn fresh(unit: Unit) -> Simulated {
         let mut both = vec![0; IMAGE_BYTES + LOG_BYTES];
-        both[TIE as usize..IMAGE_BYTES].copy_from_slice(&Ties::fresh(IDENTITY, 1));
+        both[TIE as usize..IMAGE_BYTES].copy_from_slice(&Ties::fresh(IDENTITY, 1, 0));
         let head = head(IDENTITY);
         both[IMAGE_BYTES..IMAGE_BYTES + head.len()].copy_from_slice(&head);
         Simulated::from_image(unit, IMAGE_BYTES, &both)
@@ -354,6 +370,60 @@ mod tests {
     #[test]
     fn also_where_sectors_are_torn() {
         every_failure_is_survived(Unit::TornSector);
+    }
+
+    /// A sync fails, and the next process goes on from what it reads, which may be in a cache only: a power failure after that takes it from there.
+    fn what_a_cache_has_is_written_again(unit: Unit, after: usize, forgets: bool) {
+        let disk = fresh(unit);
+        let mut store = Store::open(&disk, 1000).unwrap();
+        let mut states = vec![store.image.clone()];
+        for round in 1..=3 {
+            store.round(&disk, round).unwrap();
+            states.push(store.image.clone());
+        }
+        disk.fail_sync(after, forgets);
+        let mut round = 4;
+        while store.round(&disk, round).is_ok() {
+            states.push(store.image.clone());
+            if store.wal.begin_anew(&disk, &mut [0; 1024], 1000 + u64::from(round)).is_err() {
+                break;
+            }
+            round += 1;
+        }
+        // The round that has failed may be there.
+        states.push(store.image.clone());
+        let mut store = Store::open(&disk, 2000).unwrap();
+        assert!(states.contains(&store.image));
+        for round in [50, 51] {
+            let pages = store.change(round);
+            store.checkpoint(&disk, &pages).unwrap();
+            states.push(store.image.clone());
+            disk.note(states.len() as u64 - 1);
+        }
+        let check = |image: &[u8], point: &Point<'_>| {
+            let least = point.notes.last().map_or(0, |round| *round as usize);
+            let after = Simulated::from_image(unit, IMAGE_BYTES, image);
+            let store = Store::open(&after, 99).map_err(|why| format!("{why:?}"))?;
+            match states.iter().rposition(|state| *state == store.image) {
+                None => Err("a state that never was".into()),
+                Some(found) if found < least => Err(format!("round {found} after {least}")),
+                Some(_) => Ok(()),
+            }
+        };
+        let bounds = Bounds { drawn: 32, most: 256, ..Bounds::default() };
+        let outcome = disk.journal().images(&bounds, check);
+        outcome.unwrap_or_else(|found| std::panic!("sync {after}, {forgets}: {found}"));
+    }
+
+    #[test]
+    fn recovery_relies_on_nothing_that_a_cache_may_lose() {
+        for unit in [Unit::Sector, Unit::TornSector] {
+            for after in 0..6 {
+                for forgets in [false, true] {
+                    what_a_cache_has_is_written_again(unit, after, forgets);
+                }
+            }
+        }
     }
 
     fn image_of(disk: &Simulated) -> Vec<u8> {

@@ -26,7 +26,7 @@ fn disk_of(unit: Unit, all: &[u8]) -> Simulated {
 /// An image of zeroes that is complete, an empty log, and sums.
 fn fresh(unit: Unit) -> Simulated {
     let mut all = vec![0; SUMS_AT + SUMS_BYTES];
-    all[TIE as usize..IMAGE_BYTES].copy_from_slice(&Ties::fresh(IDENTITY, 1));
+    all[TIE as usize..IMAGE_BYTES].copy_from_slice(&Ties::fresh(IDENTITY, 1, 0));
     let log = head(IDENTITY);
     all[IMAGE_BYTES..IMAGE_BYTES + log.len()].copy_from_slice(&log);
     let pages = IMAGE_BYTES as u64 / 4096;

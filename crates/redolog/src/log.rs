@@ -24,6 +24,7 @@ use twox_hash::XxHash64;
 
 use crate::record::{ALIGN_BYTES, HEADER_BYTES, Header, Point, Record, Written, word};
 use crate::replay::{replay, replay_written};
+use crate::storage::write_again;
 use crate::{Fault, Storage};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SPNDWAL2");
@@ -287,6 +288,19 @@ impl Log {
         apply: impl FnMut(u64, &[u8]) -> Result<(), S::Error>,
     ) -> Result<(), S::Error> {
         replay_written(storage, self.last_at, record, buffer, apply)
+    }
+
+    /// Writes the last record once more, and makes it durable: one that was read may be in a cache only, of a process that did not live to see it durable. The records before it are durable.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn write_last_again<S: Storage>(
+        &self,
+        storage: &S,
+        buffer: &mut [u8],
+    ) -> Result<(), S::Error> {
+        storage.allow(self.end)?;
+        write_again(storage, self.last_at..self.end, buffer)
     }
 
     /// Begins a record; [`Record::set_image_bytes`] belongs to it. `base` is the state of the image, and `epoch` a number that no log of it has

@@ -20,6 +20,7 @@
 
 use crate::record::{HEADER_BYTES, Header, Point, Record, Written, word};
 use crate::replay::{replay, replay_written};
+use crate::storage::write_again;
 use crate::{Fault, Storage, checksum};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SPNDRNG1");
@@ -401,6 +402,18 @@ impl Ring {
     /// The state after the last record: that of the image, if there is none.
     pub fn last(&self) -> Point {
         self.last
+    }
+
+    /// Writes the last record once more, and makes it durable: one that was read may be in a cache only, of a process that did not live to see it durable. The records before it are durable.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn write_last_again<S: Storage>(
+        &self,
+        storage: &S,
+        buffer: &mut [u8],
+    ) -> Result<(), S::Error> {
+        write_again(&Turning::new(storage, self.shape), self.last_at..self.end, buffer)
     }
 
     /// The position of the first record that the image needs: the head, at first.

@@ -1,5 +1,7 @@
 //! The bytes of a log, as its protocol sees them: so that a ring, a file and a simulator serve the same protocol.
 
+use core::ops::Range;
+
 use crate::Fault;
 
 /// Bytes of a log. What was written is durable after [`Storage::sync`], in whole sectors, and perhaps before.
@@ -36,6 +38,28 @@ pub trait Storage {
     /// # Errors
     /// The storage's.
     fn bytes(&self) -> Result<u64, Self::Error>;
+}
+
+/// Writes what is there once more, and makes it durable: what was read may be in a cache only, and is taken for written there.
+///
+/// # Errors
+/// The storage's.
+pub(crate) fn write_again<S: Storage>(
+    storage: &S,
+    range: Range<u64>,
+    buffer: &mut [u8],
+) -> Result<(), S::Error> {
+    let mut at = range.start;
+    while at < range.end {
+        let most = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(buffer.len());
+        let part = buffer.get_mut(..most).unwrap_or(&mut []);
+        let read = storage.read(at, part)?;
+        // A log may end before the place of its next record.
+        let Some(part) = part.get(..read).filter(|part| !part.is_empty()) else { break };
+        storage.write(at, part)?;
+        at += read as u64;
+    }
+    storage.sync()
 }
 
 impl<S: Storage + ?Sized> Storage for &S {

@@ -163,9 +163,11 @@ impl<T> Drop for LockGuard<'_, T> {
 
 /// A start-once cell: the first caller runs, others wait, and a nested call by
 /// the runner itself is told so instead of waiting for itself.
+#[repr(C)]
 pub struct Once {
-    state: AtomicU32,
+    // In this order: with the thread's number in its upper half, the word looks like an address of a durable state to what looks for these.
     runner: AtomicU32,
+    state: AtomicU32,
 }
 
 const NEW: u32 = 0;

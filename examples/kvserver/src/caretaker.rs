@@ -13,7 +13,7 @@ use crate::commands::Context;
 use crate::keyspace::records;
 use crate::keyspace::state::State;
 use crate::reply::Out;
-use crate::server::{self, Server};
+use crate::server::Server;
 
 /// How often it looks.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -27,8 +27,8 @@ const PAUSE: Duration = Duration::from_secs(5);
 const MARGIN: u64 = 16 << 20;
 
 /// Whether the disk has room for what is in the log, and some more.
-fn has_room(directory: &str) -> bool {
-    let log = fs::metadata(Path::new(directory).join("log")).map_or(0, |log| log.len());
+fn has_room(directory: &Path) -> bool {
+    let log = fs::metadata(directory.join("log")).map_or(0, |log| log.len());
     rustix::fs::statvfs(directory)
         .is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= log + MARGIN)
 }
@@ -37,7 +37,7 @@ fn has_room(directory: &str) -> bool {
 pub fn run(server: &Server, db: &Durable<State>) {
     let mut client = db.client();
     while !server.is_ending() {
-        let now = server::now();
+        let now = server.time();
         let mut more = client.read(|data| records::needs_cleaning(data, now));
         while more && !server.is_ending() {
             let cleaned = client.write(|data| {
@@ -61,5 +61,21 @@ pub fn run(server: &Server, db: &Durable<State>) {
             server.reopens.store(woken.is_ok(), Relaxed);
         }
         thread::park_timeout(PERIOD);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    #[test]
+    fn room_is_found_in_a_directory_of_any_name() {
+        let place = tempfile::tempdir().expect("a directory");
+        let odd = place.path().join(OsStr::from_bytes(b"\xff"));
+        fs::create_dir(&odd).expect("a directory");
+        assert_eq!(has_room(&odd), has_room(place.path()));
+        assert!(!has_room(&place.path().join("missing")));
     }
 }

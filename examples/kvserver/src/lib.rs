@@ -36,5 +36,6 @@ mod reply;
 mod run;
 mod saves;
 mod server;
+mod watched;
 
 pub use run::main;

@@ -46,6 +46,23 @@ impl Options {
         self.socket.clone().unwrap_or_else(|| self.directory.join("kvserver.sock"))
     }
 
+    /// Refuses a path that no socket has.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn check_socket(&self) -> Result<(), String> {
+        /// Of an address, but for the zero behind it.
+        const MOST: usize = 107;
+        let socket = self.socket();
+        match socket.as_os_str().len() {
+            ..=MOST => Ok(()),
+            bytes => Err(format!(
+                "{}: the path of a socket has {MOST} bytes at most, and this one {bytes}; give a shorter one by --socket",
+                socket.display()
+            )),
+        }
+    }
+
     /// The password that clients must say, if there is one.
     ///
     /// # Errors

@@ -31,19 +31,23 @@ use crate::options::Options;
 use crate::saves::Saves;
 use crate::server::{MOST_OF_ROUND, Server};
 
+/// The code of a process that was started by a wrong command, as clap has it.
+const MISUSED: u8 = 2;
+
 /// The program `kvserver`.
 pub fn main() -> ExitCode {
-    match run(&Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            complain!("kvserver: {why}");
-            ExitCode::FAILURE
-        }
-    }
+    let options = Options::parse();
+    let checked = options.check_socket().and_then(|()| options.password());
+    let (why, code) = match checked.map(|password| run(&options, password)) {
+        Ok(Ok(())) => return ExitCode::SUCCESS,
+        Ok(Err(why)) => (why, ExitCode::FAILURE),
+        Err(why) => (why, MISUSED.into()),
+    };
+    complain!("kvserver: {why}");
+    code
 }
 
-fn run(options: &Options) -> Result<(), String> {
-    let password = options.password()?;
+fn run(options: &Options, password: Option<String>) -> Result<(), String> {
     // From here on a signal waits until the server is there to end.
     let mut signals =
         Signals::new([SIGTERM, SIGINT, caretaker::REOPEN]).map_err(|why| why.to_string())?;
@@ -63,7 +67,7 @@ fn run(options: &Options) -> Result<(), String> {
     let most_clients = most_clients(threads)?;
     let mut db = open(options, &settings).map_err(|why| why.to_string())?;
     loop {
-        let directory = options.directory.display().to_string();
+        let directory = options.directory.clone();
         let mut server = Server::new(directory, db.medium().to_owned(), threads, password.clone());
         server.most_clients = most_clients;
         if let Some(mebibytes) = options.log_size {
@@ -78,7 +82,10 @@ fn run(options: &Options) -> Result<(), String> {
         if served? != caretaker::REOPEN {
             return closed;
         }
-        say!("kvserver: {}: the disk has room again; the state is opened anew", server.directory);
+        say!(
+            "kvserver: {}: the disk has room again; the state is opened anew",
+            server.directory.display()
+        );
         let Some(opened) = open_again(options, &settings, &mut signals) else { return Ok(()) };
         db = opened;
     }
@@ -164,14 +171,14 @@ fn serve(
         let workers: Vec<_> =
             workers.into_iter().map(|worker| scope.spawn(move || ended(worker.run(db)))).collect();
         let acceptor = scope.spawn(|| ended(acceptor::run(server, poll, listeners, &inboxes)));
-        say!("kvserver: {}: {}, on {addresses}", server.directory, found(db.report()));
+        say!("kvserver: {}: {}, on {addresses}", server.directory.display(), found(db.report()));
         // The signal that opens the state anew is the server's own.
         let is_end = |signal: &i32| *signal != caretaker::REOPEN || server.reopens.load(Relaxed);
         let signal = signals.forever().find(is_end);
         server.end();
         server.saves.end();
         if server.saves.status().is_running {
-            say!("kvserver: {}: the copy that was begun is made first", server.directory);
+            say!("kvserver: {}: the copy that was begun is made first", server.directory.display());
         }
         caretaker.thread().unpark();
         let woken =
@@ -236,8 +243,10 @@ fn make_way(socket: &Path) -> io::Result<()> {
     if !found.file_type().is_socket() {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is there, and no socket"));
     }
-    if StdUnixStream::connect(socket).is_ok() {
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server listens there"));
+    match StdUnixStream::connect(socket) {
+        Err(why) if why.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(socket),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
+        // One of another kind, or one whose server takes no more clients now.
+        _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "another server listens there")),
     }
-    fs::remove_file(socket)
 }

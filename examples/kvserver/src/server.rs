@@ -1,7 +1,6 @@
-//! What all threads of the server know: its options, its figures, and the keys that clients watch.
+//! What all threads of the server know: its options and its figures.
 
-use std::collections::HashMap;
-use std::sync::Mutex;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -10,6 +9,7 @@ use spandrel::durable::Error;
 
 use crate::net::acceptor::MOST_CLIENTS;
 use crate::saves::Saves;
+use crate::watched::Watched;
 
 /// Bytes of requests that one command of the state runs, where the log has its usual length: a quarter of it.
 pub const MOST_OF_ROUND: usize = 16 << 20;
@@ -18,7 +18,7 @@ pub const MOST_OF_ROUND: usize = 16 << 20;
 pub struct Server {
     pub started: Instant,
     /// The directory of the state.
-    pub directory: String,
+    pub directory: PathBuf,
     /// How a batch becomes durable, in words.
     pub medium: String,
     pub threads: usize,
@@ -39,6 +39,8 @@ pub struct Server {
     pub refused: AtomicU64,
     pub expired: AtomicU64,
     pub watched: Watched,
+    /// The latest time that a command has had.
+    clock: AtomicU64,
     /// The disk was full: the state accepts no writes, until it is opened anew.
     pub is_full: AtomicBool,
     /// The server ends to open the state anew.
@@ -48,7 +50,7 @@ pub struct Server {
 
 impl Server {
     pub fn new(
-        directory: String,
+        directory: PathBuf,
         medium: String,
         threads: usize,
         password: Option<String>,
@@ -69,10 +71,18 @@ impl Server {
             refused: AtomicU64::new(0),
             expired: AtomicU64::new(0),
             watched: Watched::default(),
+            clock: AtomicU64::new(0),
             is_full: AtomicBool::new(false),
             reopens: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
         }
+    }
+
+    /// The time of a command, in milliseconds since 1970: no command has an earlier one than those before it, or a key that one has seen expired would be there for the next. To be called within the
+    /// command, which waits for others before.
+    pub fn time(&self) -> u64 {
+        let now = now();
+        self.clock.fetch_max(now, Relaxed).max(now)
     }
 
     /// Notes why a write was refused.
@@ -98,99 +108,17 @@ pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// The keys that clients watch, and the number of each one's last change.
-///
-/// A client enters a key before it reads it. A command that changes the key numbers the change while it runs, so that a read that follows the
-/// entry either sees the change or comes before its number. A command that is undone may leave a number: its key counts as changed.
-#[derive(Default)]
-pub struct Watched {
-    /// Entries of the map: commands look at the map only if there are some.
-    len: AtomicUsize,
-    keys: Mutex<HashMap<Vec<u8>, Watch>>,
-    last: AtomicU64,
-}
-
-struct Watch {
-    clients: usize,
-    /// Number of the last change.
-    changed: u64,
-}
-
-impl Watched {
-    /// Enters a key; returns the number of its last change.
-    pub fn enter(&self, key: &[u8]) -> u64 {
-        let mut keys = self.lock();
-        let fresh = Watch { clients: 0, changed: self.last.fetch_add(1, Relaxed) };
-        let watch = keys.entry(key.to_vec()).or_insert(fresh);
-        watch.clients += 1;
-        let changed = watch.changed;
-        self.len.store(keys.len(), Relaxed);
-        changed
-    }
-
-    /// Takes back an entry.
-    pub fn leave(&self, key: &[u8]) {
-        let mut keys = self.lock();
-        if let Some(watch) = keys.get_mut(key) {
-            watch.clients -= 1;
-            if watch.clients == 0 {
-                keys.remove(key);
-            }
-        }
-        self.len.store(keys.len(), Relaxed);
-    }
-
-    /// Numbers a change of a key.
-    pub fn touch(&self, key: &[u8]) {
-        if self.len.load(Relaxed) == 0 {
-            return;
-        }
-        if let Some(watch) = self.lock().get_mut(key) {
-            watch.changed = self.last.fetch_add(1, Relaxed);
-        }
-    }
-
-    /// Numbers a change of all keys that are there.
-    pub fn touch_all(&self, is_there: impl Fn(&[u8]) -> bool) {
-        for (_, watch) in self.lock().iter_mut().filter(|(key, _)| is_there(key)) {
-            watch.changed = self.last.fetch_add(1, Relaxed);
-        }
-    }
-
-    /// The number of the last change of a key that is entered.
-    pub fn changed(&self, key: &[u8]) -> Option<u64> {
-        self.lock().get(key).map(|watch| watch.changed)
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Vec<u8>, Watch>> {
-        self.keys.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_seen_by_those_that_watch() {
-        let watched = Watched::default();
-        watched.touch(b"a");
-        assert_eq!(watched.changed(b"a"), None);
-        let first = watched.enter(b"a");
-        assert_eq!(watched.changed(b"a"), Some(first));
-        watched.touch(b"b");
-        assert_eq!(watched.changed(b"a"), Some(first));
-        watched.touch(b"a");
-        let second = watched.changed(b"a");
-        assert_ne!(second, Some(first));
-        assert_eq!(Some(watched.enter(b"a")), second);
-        watched.touch_all(|key| key != b"a");
-        assert_eq!(watched.changed(b"a"), second);
-        watched.touch_all(|key| key == b"a");
-        assert_ne!(watched.changed(b"a"), second);
-        watched.leave(b"a");
-        assert!(watched.changed(b"a").is_some());
-        watched.leave(b"a");
-        assert_eq!((watched.changed(b"a"), watched.len.load(Relaxed)), (None, 0));
+    fn time_does_not_go_back() {
+        let server = Server::new("none".into(), "memory".into(), 1, None);
+        let before = server.time();
+        // The clock is set back.
+        let later = before + 3_600_000;
+        server.clock.store(later, Relaxed);
+        assert_eq!((server.time(), server.time()), (later, later));
     }
 }

@@ -56,6 +56,41 @@ fn a_reply_without_end_is_an_error() {
     assert_eq!(client.text("GET long"), "short");
 }
 
+/// Watched keys and names of clients are memory of the server.
+#[test]
+fn what_a_client_watches_and_is_called_is_bounded() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let server = Server::start(&place.path().join("state"), &[]);
+    let (mut client, mut other) = (server.client(), server.client());
+    let long = vec![b'k'; 70_000];
+    assert!(text(&client.call(&[&b"WATCH"[..], &long])).starts_with("ERR a key, field or member"));
+    let keys: Vec<String> = (0..1_000_000).map(|number| format!("key{number}")).collect();
+    let words: Vec<&str> = ["WATCH"].into_iter().chain(keys.iter().map(String::as_str)).collect();
+    let begun = Instant::now();
+    let refused = "ERR too many keys are watched; UNWATCH, or EXEC first";
+    assert_eq!(text(&client.call(&words)), refused);
+    // As many as there may be, and a client beside them.
+    assert_eq!(text(&client.call(&words[..65_000])), "OK");
+    assert_eq!(other.text("PING"), "PONG");
+    assert_eq!(text(&client.call(&words[..2000])), refused);
+    assert_eq!(client.text("UNWATCH"), "OK");
+    assert_eq!(text(&client.call(&words[..2000])), "OK");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    let name = vec![b'n'; 1 << 20];
+    let refused = "ERR Client names cannot be that long.";
+    assert_eq!(text(&client.call(&[b"CLIENT", &b"SETNAME"[..], &name])), refused);
+    // Of the names that are asked for some replies are made at a time.
+    assert_eq!(text(&client.call(&[b"CLIENT", &b"SETNAME"[..], &name[..60_000]])), "OK");
+    let asked: Vec<u8> = b"CLIENT GETNAME\r\n".repeat(20_000);
+    client.stream.write_all(&asked).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kibibytes: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(kibibytes < 200 << 10, "{kibibytes} KiB");
+    assert_eq!(other.text("PING"), "PONG");
+}
+
 #[test]
 fn a_page_of_a_browser_is_no_client() {
     let place = tempfile::tempdir().unwrap();

@@ -139,6 +139,21 @@ fn clients_read_while_one_writes() {
     });
 }
 
+/// A transaction that is longer than the log runs again: what its first run has changed is no change of another client.
+#[test]
+fn a_transaction_that_runs_again_is_no_change_of_what_it_watches() {
+    let (_place, server) = started(&["--log-size", "1"]);
+    let mut client = server.client();
+    let value = vec![b'v'; 5 << 20];
+    for _ in 0..2 {
+        assert_eq!(client.text("WATCH a"), "OK");
+        assert_eq!(client.text("MULTI"), "OK");
+        assert_eq!(common::text(&client.call(&[b"SET", &b"a"[..], &value])), "QUEUED");
+        assert_eq!(client.text("EXEC"), "[OK]");
+    }
+    assert_eq!(client.text("STRLEN a"), value.len().to_string());
+}
+
 #[test]
 fn watched_keys_that_change_undo_a_transaction() {
     let (_place, server) = started(&[]);
@@ -295,6 +310,20 @@ fn requests_may_come_in_any_pieces() {
         let replies: Vec<String> = (0..3).map(|_| common::text(&client.receive())).collect();
         assert_eq!(replies, ["OK", "5", "a\r\nbc"]);
     }
+}
+
+/// Before a state is made.
+#[test]
+fn a_path_that_is_too_long_for_a_socket_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let long = place.path().join("d".repeat(110));
+    let out = common::command(&long).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(
+        out.status.code() == Some(2) && said.contains("give a shorter one by --socket"),
+        "{said}"
+    );
+    assert!(!long.exists());
 }
 
 #[test]

@@ -37,6 +37,9 @@ const REDIS: [(&str, &[&str]); 3] = [
 const VALUE: &str = "1000";
 /// Requests by which the number of a run's is found.
 const FIRST: u64 = 2000;
+/// A run lasts that many times as long as one of a store, and one by which its number of requests is found a tenth of that: the rate of half a second differs by half from one run
+/// to the next.
+const LENGTH: f64 = 4.0;
 
 /// How long a server has to end what it does beside requests.
 const QUIET: Duration = Duration::from_secs(3);
@@ -162,8 +165,11 @@ impl Programs {
                 benchmark(running.socket(), "set", [32, 16], 4 * sizes.keys, sizes.keys)?;
                 // What that has begun beside the requests: a longer log, pages on their way to the disk.
                 std::thread::sleep(QUIET);
+                let seconds = LENGTH * sizes.millis as f64 / 1000.0;
+                let in_time = |rate: f64, seconds: f64| ((rate * seconds) as u64).max(FIRST);
                 let (rate, _) = some(FIRST)?;
-                let requests = ((rate * sizes.millis as f64 / 1000.0) as u64).max(FIRST);
+                let (rate, _) = some(in_time(rate, seconds / 10.0))?;
+                let requests = in_time(rate, seconds);
                 let (rate, cpu) = some(requests)?;
                 (requests, rate, cpu)
             }

@@ -96,8 +96,13 @@ pub unsafe extern "C" fn __wrap_posix_memalign(
         // SAFETY: passed on from the caller.
         return unsafe { libc::posix_memalign(out, align, size) };
     };
+    if !align.is_power_of_two() || !align.is_multiple_of(size_of::<usize>()) {
+        return libc::EINVAL;
+    }
     match arena.alloc_aligned(size, align) {
         Ok(object) => {
+            // Where the address is stored may be in the state too.
+            crate::hooks::filled(out as usize, size_of::<usize>());
             // SAFETY: promised by the caller.
             unsafe { out.write(object.as_ptr().cast()) };
             0

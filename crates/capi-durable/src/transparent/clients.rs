@@ -11,7 +11,7 @@ use crate::cancellation;
 use crate::current;
 use crate::failure::{self, Failure};
 use crate::handle::{SpandrelDurable, State};
-use crate::options::{TOO_SHORT, length_of};
+use crate::options;
 
 use super::allocations::Frees;
 use super::early::{self, Early};
@@ -111,14 +111,10 @@ pub unsafe extern "C" fn spandrel_durable_start(given: *const SpandrelDurableCal
 /// The structure is as its first word says.
 unsafe fn read(given: *const SpandrelDurableCallbacks) -> Result<Given, Failure> {
     // SAFETY: promised by the caller.
-    unsafe {
-        if length_of(given)? < size_of::<SpandrelDurableCallbacks>() {
-            return Err(TOO_SHORT);
-        }
-        let SpandrelDurableCallbacks { is_read_only, process, others, .. } = given.read_unaligned();
-        let is_read_only = is_read_only.ok_or(Failure::Null)?;
-        Ok(Given { is_read_only, process: process.ok_or(Failure::Null)?, others })
-    }
+    let known = unsafe { options::known_of(given) }?;
+    let SpandrelDurableCallbacks { is_read_only, process, others, .. } = known;
+    let is_read_only = is_read_only.ok_or(Failure::Null)?;
+    Ok(Given { is_read_only, process: process.ok_or(Failure::Null)?, others })
 }
 
 /// Ends the first batch.
@@ -128,7 +124,9 @@ fn begin(given: Given, opening: Result<Opening, Failure>) -> Result<(), Failure>
     let Given { is_read_only, process, others: functions } = given;
     let undone = AtomicU64::new(0);
     let program = Program { handle, variables, undone, is_read_only, process, functions };
-    PROGRAM.set(program).map_err(|_| Failure::Nested)
+    PROGRAM.set(program).map_err(|_| Failure::Nested)?;
+    crate::handle::keep(handle);
+    Ok(())
 }
 
 /// The program's state; null before init.
@@ -207,6 +205,7 @@ impl Program {
     fn write(&self, client: *mut c_void) -> Result<(), Failure> {
         // SAFETY: the handle is never closed.
         let known = unsafe { &*self.handle };
+        known.check_process()?;
         let (client, frees) = (Client(client), Frees::default());
         let db = &known.open()?.db;
         let written = db.write(|_| {
@@ -225,8 +224,10 @@ impl Program {
         });
         written.map_err(|why| {
             frees.give_back();
-            // The program may look at its variables before the next command.
-            self.restore(db);
+            // The program may look at its variables before the next command. Not in a child that the command itself has made.
+            if known.check_process().is_ok() {
+                self.restore(db);
+            }
             why.into()
         })
     }

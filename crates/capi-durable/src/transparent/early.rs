@@ -11,6 +11,7 @@ use spandrel::durable::{Opening, Options};
 use super::VARIABLES;
 use crate::current;
 use crate::failure::Failure;
+use crate::regions;
 
 /// Where the state lies.
 const DIRECTORY: &str = "SPANDREL_DURABLE_DIR";
@@ -40,6 +41,10 @@ pub extern "C" fn spandrel_durable_load() -> c_int {
         return 0;
     }
     let opening = Opening::begin(&directory, Options::new()).map_err(Failure::from);
+    if let Ok(opening) = &opening {
+        // Other threads of the program may store to what this one allocates there, and that is not captured.
+        regions::add(opening.arena());
+    }
     // Not what is said of the files: a process that was killed before init has made them.
     let is_new = |opening: &Opening| matches!(opening.arena().find_root(VARIABLES), Ok(None));
     if let Ok(opening) = &opening

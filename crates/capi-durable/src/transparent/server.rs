@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::clients::{self, Functions};
 use super::listening::listen;
+use crate::cancellation;
 use crate::failure::{self, Failure};
 
 /// The longest request.
@@ -25,10 +26,14 @@ const REQUEST_BYTES: usize = 16 << 20;
 const ANSWER_BYTES: usize = 1 << 20;
 /// Bytes that are read at once.
 const CHUNK_BYTES: usize = 64 << 10;
+/// Bytes of a buffer that a connection keeps.
+const KEPT_BYTES: usize = 256 << 10;
 /// Reads and requests of a connection before the others of its worker have their turns.
 const TURN: u32 = 64;
 /// How long no connection is taken after the system has refused one: it has no descriptor for it, and would say so again at once.
 const REST: Duration = Duration::from_millis(100);
+/// Descriptors that no connection takes.
+const KEPT: u64 = 16;
 /// What a framing function returns for bytes that are no request.
 const MALFORMED: usize = usize::MAX;
 /// The key of the listening socket in an event loop; others are numbers of descriptors.
@@ -50,40 +55,43 @@ pub struct SpandrelDurableResponse {
 /// `socket` is null or a string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spandrel_durable_serve(socket: *const c_char, workers: c_uint) -> c_int {
-    let serve = || {
-        crate::current::check_outside()?;
-        let functions = clients::functions()?;
-        if socket.is_null() {
-            return Err(NO_SOCKET);
-        }
-        // SAFETY: promised by the caller.
-        let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(socket) }.to_bytes()));
-        let listener = listen(path).map_err(system)?;
-        let listener = &listener;
-        // All that may be refused comes before the first client.
-        let loops = (0..workers.clamp(1, 1024)).map(|_| Events::of(listener));
-        let mut loops = loops.collect::<io::Result<Vec<_>>>().map_err(system)?;
-        let own = loops.pop().ok_or(Failure::Null)?;
-        let is_wanted = RwLock::new(true);
-        let is_wanted = &is_wanted;
-        std::thread::scope(|scope| {
-            let mut begins = is_wanted.write().unwrap_or_else(PoisonError::into_inner);
-            for events in loops {
-                let worker = move || {
-                    if *is_wanted.read().unwrap_or_else(PoisonError::into_inner) {
-                        let _ = work(listener, &events, functions);
-                    }
-                };
-                if let Err(why) = std::thread::Builder::new().spawn_scoped(scope, worker) {
-                    *begins = false;
-                    return Err(system(why));
-                }
+    // A thread that was cancelled would leave the others without what they share.
+    cancellation::held(|| {
+        let serve = || {
+            crate::current::check_outside()?;
+            let functions = clients::functions()?;
+            if socket.is_null() {
+                return Err(NO_SOCKET);
             }
-            drop(begins);
-            work(listener, &own, functions).map_err(system)
-        })
-    };
-    failure::number(serve())
+            // SAFETY: promised by the caller.
+            let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(socket) }.to_bytes()));
+            let listener = listen(path).map_err(system)?;
+            let listener = &listener;
+            // All that may be refused comes before the first client.
+            let loops = (0..workers.clamp(1, 1024)).map(|_| Events::of(listener));
+            let mut loops = loops.collect::<io::Result<Vec<_>>>().map_err(system)?;
+            let own = loops.pop().ok_or(Failure::Null)?;
+            let is_wanted = RwLock::new(true);
+            let is_wanted = &is_wanted;
+            std::thread::scope(|scope| {
+                let mut begins = is_wanted.write().unwrap_or_else(PoisonError::into_inner);
+                for events in loops {
+                    let worker = move || {
+                        if *is_wanted.read().unwrap_or_else(PoisonError::into_inner) {
+                            let _ = work(listener, &events, functions);
+                        }
+                    };
+                    if let Err(why) = std::thread::Builder::new().spawn_scoped(scope, worker) {
+                        *begins = false;
+                        return Err(system(why));
+                    }
+                }
+                drop(begins);
+                work(listener, &own, functions).map_err(system)
+            })
+        };
+        failure::number(serve())
+    })
 }
 
 const NO_SOCKET: Failure =
@@ -151,6 +159,8 @@ struct Connection<'f> {
     client: *mut c_void,
     input: Vec<u8>,
     output: Vec<u8>,
+    /// Bytes of it that were sent.
+    sent: usize,
     /// A request, aligned for any type.
     request: Vec<u128>,
     /// What the event loop waits for.
@@ -180,7 +190,7 @@ impl Drop for Connection<'_> {
 /// One worker.
 fn work(listener: &UnixListener, events: &Events, functions: &Functions) -> io::Result<()> {
     let mut connections = HashMap::new();
-    // Connections that go on without an event, and since when no connection is taken.
+    // Connections that go on without an event, each once, and since when no connection is taken.
     let (mut turns, mut rests) = (Vec::new(), None::<Instant>);
     loop {
         let most = if rests.is_some() { REST.as_millis() as c_int } else { -1 };
@@ -188,7 +198,14 @@ fn work(listener: &UnixListener, events: &Events, functions: &Functions) -> io::
         if rests.is_some_and(|since| since.elapsed() >= REST) && events.listen(listener).is_ok() {
             rests = None;
         }
-        for key in std::mem::take(&mut turns).into_iter().chain(ready) {
+        let mut keys = std::mem::take(&mut turns);
+        // One turn each: of what goes on without an event, most is ready as well.
+        for key in ready {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        for key in keys {
             if key == LISTENER {
                 match take(listener, events, functions) {
                     Ok(Some(connection)) => {
@@ -224,6 +241,7 @@ fn take<'f>(
     events: &Events,
     functions: &'f Functions,
 ) -> io::Result<Option<Connection<'f>>> {
+    keep_descriptors(listener)?;
     let stream = match listener.accept() {
         Ok((stream, _)) => stream,
         Err(why) => {
@@ -238,6 +256,26 @@ fn take<'f>(
     Ok(connection)
 }
 
+/// Leaves descriptors for the state, which needs some for a longer log and for a copy.
+///
+/// # Errors
+/// `EMFILE`: no more than these are left.
+fn keep_descriptors(listener: &UnixListener) -> io::Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is this function's.
+    let most = match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } {
+        0 => limit.rlim_cur,
+        _ => return Ok(()),
+    };
+    // The kernel gives the lowest number that is free.
+    let next = listener.as_fd().try_clone_to_owned()?.as_raw_fd() as u64;
+    if next + KEPT.min(most / 4) < most {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::EMFILE))
+    }
+}
+
 impl<'f> Connection<'f> {
     /// `None`: the program refuses the client.
     fn new(stream: UnixStream, functions: &'f Functions) -> Option<Self> {
@@ -250,7 +288,7 @@ impl<'f> Connection<'f> {
         }
         let (input, output, request) = (Vec::new(), Vec::new(), Vec::new());
         let waits = libc::EPOLLIN;
-        Some(Self { stream, functions, client, input, output, request, waits })
+        Some(Self { stream, functions, client, input, output, sent: 0, request, waits })
     }
 
     /// The key of the connection in an event loop.
@@ -279,15 +317,21 @@ impl<'f> Connection<'f> {
         let mut left = TURN;
         loop {
             self.write()?;
-            if !self.output.is_empty() {
+            if !self.is_answered() {
                 // The client takes no answers: no more of its requests.
                 return Ok(Pause::Room);
             }
             if left == 0 {
                 return Ok(Pause::Turn);
             }
-            if self.requests(&mut left)? {
-                continue;
+            match self.requests(&mut left) {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(why) => {
+                    // The answers before it are to durable requests.
+                    let _ = self.write();
+                    return Err(why);
+                }
             }
             left -= 1;
             match self.stream.read(&mut chunk) {
@@ -301,15 +345,22 @@ impl<'f> Connection<'f> {
     }
 
     fn write(&mut self) -> io::Result<()> {
-        while !self.output.is_empty() {
-            match send(&self.stream, &self.output) {
-                Ok(written) => drop(self.output.drain(..written)),
+        while !self.is_answered() {
+            match send(&self.stream, self.output.get(self.sent..).unwrap_or_default()) {
+                Ok(written) => self.sent += written,
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
                 Err(why) => return Err(why),
             }
         }
+        self.sent = 0;
+        emptied(&mut self.output);
         Ok(())
+    }
+
+    /// Whether its client has all answers.
+    fn is_answered(&self) -> bool {
+        self.sent == self.output.len()
     }
 
     /// Processes requests that have come whole, `left` of them at most. False: there is none.
@@ -339,7 +390,13 @@ impl<'f> Connection<'f> {
             *left -= 1;
             self.process()?;
         }
-        self.input.drain(..done);
+        match done == self.input.len() {
+            true => emptied(&mut self.input),
+            false => drop(self.input.drain(..done)),
+        }
+        if self.request.len() > KEPT_BYTES / size_of::<u128>() {
+            self.request = Vec::new();
+        }
         Ok(done > 0)
     }
 
@@ -366,6 +423,14 @@ impl<'f> Connection<'f> {
             }
         }
         Ok(())
+    }
+}
+
+/// Empties a buffer. One that was long is not kept for a connection that may do nothing from now on.
+fn emptied(buffer: &mut Vec<u8>) {
+    match buffer.capacity() > KEPT_BYTES {
+        true => *buffer = Vec::new(),
+        false => buffer.clear(),
     }
 }
 

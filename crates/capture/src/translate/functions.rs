@@ -1,14 +1,35 @@
-//! Functions that are not translated, functions that stand for others, and functions whose calls are remembered.
+//! Functions that are not translated, functions that stand for others, functions that are native where they store much, and functions whose calls are remembered.
+
+use core::ffi::{CStr, c_void};
+use core::ptr::NonNull;
+
+use spandrel_os::modules::{LIBC, Module};
 
 use crate::Refused;
 
 /// Functions of each kind, at most: ten allocators with all functions and operators.
 const MOST: usize = 320;
+/// Functions that store much, at most: each in some versions.
+const MOST_LONG: usize = 32;
+
+/// Functions of the C library that store at their first argument as many bytes as their third one says. Many bytes are one note then, and not one for each instruction that stores.
+const LONG: [&CStr; 8] = [
+    c"memcpy",
+    c"memmove",
+    c"mempcpy",
+    c"memset",
+    c"__memcpy_chk",
+    c"__memmove_chk",
+    c"__mempcpy_chk",
+    c"__memset_chk",
+];
 
 /// See the head of this file. The lists are looked through once for each block that is translated.
 pub struct Functions {
     native: [u64; MOST],
     native_count: usize,
+    long: [u64; MOST_LONG],
+    long_count: usize,
     /// The program's function, and the one in its place.
     replaced: [(u64, u64); MOST],
     replaced_count: usize,
@@ -26,6 +47,8 @@ impl Functions {
         let mut functions = Self {
             native: [0; MOST],
             native_count: native.len(),
+            long: [0; MOST_LONG],
+            long_count: 0,
             replaced: [(0, 0); MOST],
             replaced_count: 0,
             remembered: [(0, 0); MOST],
@@ -44,6 +67,29 @@ impl Functions {
         *self.native.get_mut(self.native_count).ok_or(Refused::Size)? = function as u64;
         self.native_count += 1;
         Ok(())
+    }
+
+    /// Finds the functions of the C library that are native where they store much ([`LONG`]): they call nothing. Of too many versions the last ones are translated.
+    pub fn find_long(&mut self) {
+        let Some(libc) = Module::named(LIBC) else { return };
+        let mut add = |function: NonNull<c_void>| {
+            if let Some(place) = self.long.get_mut(self.long_count) {
+                *place = function.as_ptr() as u64;
+                self.long_count += 1;
+            }
+        };
+        LONG.iter().for_each(|name| libc.each_function(name, &mut add));
+    }
+
+    /// No function is native where it stores much.
+    #[cfg(test)]
+    pub fn forget_long(&mut self) {
+        self.long_count = 0;
+    }
+
+    /// Whether a function is native where it stores much.
+    pub fn is_long(&self, function: u64) -> bool {
+        self.long.iter().take(self.long_count).any(|long| *long == function)
     }
 
     /// Has the second function of each pair stand for the first one. Of several pairs with the same first one the earliest counts.

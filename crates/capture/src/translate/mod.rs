@@ -150,6 +150,7 @@ impl<S: Sink> Translator<S> {
         ] {
             exit.map_or(Ok(()), |exit| functions.replace(&[(exit, left as *const () as usize)]))?;
         }
+        functions.find_long();
         // SAFETY: the context lies there, in zeroes.
         unsafe {
             Context::begin(
@@ -400,6 +401,9 @@ impl<S: Sink> Translator<S> {
         if self.functions.is_native(from) {
             rewrite::native(&mut code, from, lookup);
         } else {
+            if self.functions.is_long(from) {
+                rewrite::long(&mut code, from, lookup);
+            }
             let (decoder, tables, window) = (&mut self.decoder, &mut self.tables, self.window);
             let source = &mut self.process;
             let mut rewriter = Rewriter { decoder, source, tables, window, lookup };

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - Before each instruction of the program all registers and flags are what they would be without the translator, but for the instruction pointer.
-//! - Return addresses on the stack are those of the program's own code: exceptions and traces of the stack find their way.
+//! - Return addresses on the stack are those of the program's own code, but for those of native functions while these run: exceptions and traces of the stack find their way.
 //! - The memory below the stack pointer is not written to.
 //! - A write is in the log before it is done.
 
@@ -26,6 +26,13 @@ pub const ATOMIC: u32 = 1 << 30;
 
 /// Instead of the number of bytes: the stack is there from now on.
 pub const STACK: u32 = 1 << 29;
+
+/// log2 of the bytes from which on a function that stores many is native: a call and one note take what some translated instructions take. From here on a write is a range as well
+/// ([`crate::RANGE_BYTES`]).
+const LONG_SHIFT: u64 = 8;
+/// log2 of the bytes from which on it is translated again: an entry of the log has fewer.
+const LONGEST_SHIFT: u64 = 28;
+const _: () = assert!(1 << LONG_SHIFT == crate::RANGE_BYTES && 1 << LONGEST_SHIFT < STACK);
 
 /// Instructions of a block, at most.
 pub const MOST_INSTRUCTIONS: usize = 64;
@@ -333,13 +340,7 @@ impl<D: Decode, S: Source> Rewriter<'_, D, S> {
             code.store_to(at(RCX, 16), RDX);
         }
         code.store_value(RCX, 8, if is_atomic { write.bytes | ATOMIC } else { write.bytes });
-        code.address_of(RCX, at(RCX, ENTRY_BYTES));
-        code.save(LOG, RCX);
-        // The log ends where the low bits are zero.
-        code.low_16(RCX, RCX);
-        let full = code.jump_if_rcx_is_zero();
-        let go_on = code.jump_short();
-        code.meet(full);
+        let go_on = end_entry(code);
         let from = code.jump(code.here()) + 4;
         code.meet(go_on);
         skip.into_iter().for_each(|skip| code.meet(skip));
@@ -376,6 +377,18 @@ impl<D: Decode, S: Source> Rewriter<'_, D, S> {
         }
         code.len().map(drop).ok_or(Refusal::Full)
     }
+}
+
+/// Ends the entry of the log at rcx. What follows is run where the log is full; the jump that is returned leads past it.
+fn end_entry(code: &mut Emitter<'_>) -> u64 {
+    code.address_of(RCX, at(RCX, ENTRY_BYTES));
+    code.save(LOG, RCX);
+    // The log ends where the low bits are zero.
+    code.low_16(RCX, RCX);
+    let full = code.jump_if_rcx_is_zero();
+    let go_on = code.jump_short();
+    code.meet(full);
+    go_on
 }
 
 /// Loads the address of the word into rdx that has the bit of a number; rcx and rdx lie in their places.
@@ -534,6 +547,33 @@ pub fn native(code: &mut Emitter<'_>, function: u64, lookup: u64) {
     code.save(RCX_PLACE, RCX);
     code.load(RCX, NATIVE_RETURN);
     code.jump(lookup);
+}
+
+/// The beginning of a function that stores rdx bytes at rdi: with many it is called as it is, and they are one note. With few, or with more than an entry of the log tells, it goes on behind this.
+pub fn long(code: &mut Emitter<'_>, function: u64, lookup: u64) {
+    code.save(RCX_PLACE, RCX);
+    // Flags are as the caller has left them.
+    code.set(RCX, LONG_SHIFT);
+    code.shift_signed(RCX, RDX, RCX);
+    let few = code.jump_if_rcx_is_zero();
+    code.set(RCX, LONGEST_SHIFT);
+    code.shift_signed(RCX, RDX, RCX);
+    let many = code.jump_if_rcx_is_zero();
+    code.meet(few);
+    let few = code.jump(code.here()) + 4;
+    code.meet(many);
+    code.load(RCX, LOG);
+    code.store_to(at(RCX, 0), RDI);
+    code.store_to(at(RCX, 8), RDX);
+    let go_on = end_entry(code);
+    code.load(RCX, RCX_PLACE);
+    call_out(code, Reason::Log, 0);
+    code.save(RCX_PLACE, RCX);
+    code.meet(go_on);
+    code.load(RCX, RCX_PLACE);
+    native(code, function, lookup);
+    code.patch(few - 4, &((code.here() - few) as u32).to_le_bytes());
+    code.load(RCX, RCX_PLACE);
 }
 
 /// A jump to any address.

@@ -118,13 +118,18 @@ struct Trial {
 }
 
 impl Trial {
-    fn new() -> Self {
+    /// `has_long`: what stores much is native.
+    fn new(has_long: bool) -> Self {
         let all = vec![0u8; WINDOW + PAGE].leak();
         let from = all.as_ptr().align_offset(PAGE);
         let window = &mut all[from..from + WINDOW];
         let place = (window.as_ptr() as usize, WINDOW);
+        let mut translator = Translator::new(place, &[], Exact::default()).unwrap();
+        if !has_long {
+            translator.functions.forget_long();
+        }
         Self {
-            translator: Translator::new(place, &[], Exact::default()).unwrap(),
+            translator,
             window,
             source: (0..WINDOW).map(|at| (at * 7 / 3 % 255 + 1) as u8).collect(),
             pattern: (0..WINDOW).map(|at| (at * 5 / 2 % 255 + 1) as u8).collect(),
@@ -204,8 +209,23 @@ const LINE: &str = "variant: ";
 #[test]
 #[ignore = "is the process of a variant"]
 fn functions_of_a_variant() {
+    let [mut translated, native] = [false, true].map(run_all);
+    for (name, _, _) in FUNCTIONS {
+        let address = address_of(name);
+        let is_translated = translated.translator.tables.block(address as u64).is_some();
+        assert!(is_translated, "{name:?} was not run translated");
+        println!("{LINE}{} {}", name.to_str().unwrap(), place_of(address));
+    }
+    println!("{LINE}repeated {}", translated.repeated);
+    println!("{LINE}native {}", native.repeated);
+    println!("{LINE}blocks {}", translated.translator.figures().blocks);
+    println!("{LINE}calls {}", translated.calls);
+}
+
+/// Compares calls of all functions. `has_long`: what stores much is native.
+fn run_all(has_long: bool) -> Trial {
     let is_long = env::var("SPANDREL_SOAK").is_ok();
-    let mut trial = Trial::new();
+    let mut trial = Trial::new(has_long);
     for number in 0..FUNCTIONS.len() {
         for len in (0..=300).chain(SIZES) {
             let turns = if is_long { 64 } else { 2 };
@@ -222,15 +242,25 @@ fn functions_of_a_variant() {
             }
         }
     }
-    for (name, _, _) in FUNCTIONS {
-        let address = address_of(name);
-        let is_translated = trial.translator.tables.block(address as u64).is_some();
-        assert!(is_translated, "{name:?} was not run translated");
-        println!("{LINE}{} {}", name.to_str().unwrap(), place_of(address));
+    trial
+}
+
+/// As many bytes as marks an entry of the log, that is none of a number of bytes.
+#[test]
+fn half_a_gibibyte_is_noted() {
+    let bytes = super::STACK as usize;
+    let mut all = vec![1u8; 0];
+    all.reserve_exact(bytes);
+    let at = all.as_mut_ptr();
+    let place = (at as usize + bytes / 2, 100);
+    let mut translator = Translator::new(place, &[], Exact::default()).unwrap();
+    // SAFETY: glibc's function takes four words at most, and the bytes are those of the vector.
+    unsafe {
+        let function = core::mem::transmute::<usize, Function>(address_of(c"memset"));
+        translator.call(|| function(at as usize, 7, bytes, 0));
+        assert_eq!((*at, *at.add(bytes - 1)), (7, 7));
     }
-    println!("{LINE}repeated {}", trial.repeated);
-    println!("{LINE}blocks {}", trial.translator.figures().blocks);
-    println!("{LINE}calls {}", trial.calls);
+    assert!(translator.sink().0.borrow().contains(&place));
 }
 
 /// Settings of glibc 2.26 and later; a name that it does not know changes nothing. Each line differs from one before in one of them, so that all paths of the choice are taken.
@@ -300,6 +330,9 @@ fn each_variant_of_glibc_is_noted() {
         assert!(all[REPEATED]["repeated"] > all[0]["repeated"]);
     }
     assert!(all[NOT_TEMPORAL]["blocks"] > all[0]["blocks"]);
+    // Seven of the calls for each of these sizes, twice.
+    let long = 2 * 7 * ((256..301).len() + SIZES.len());
+    assert!(all.iter().all(|variant| variant["native"] >= long), "{all:?}");
     assert!(all.iter().all(|variant| variant["calls"] > 10_000));
 }
 

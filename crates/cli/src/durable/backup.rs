@@ -85,6 +85,7 @@ pub fn restore(args: &BackupArgs) -> Result<u8, Failure> {
             directory.display()
         )));
     }
+    refuse_full(directory)?;
     let program = Durable::find(&args.program, args.adapter.as_deref())?;
     let dump = dump_of(&program)?;
     let unread = |why: io::Error| Failure::refused(format!("{}: {why}", file.display()));
@@ -118,6 +119,23 @@ fn refuse_existing(file: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Refuses what the new state cannot get the name of: all but an empty directory, and nothing.
+fn refuse_full(directory: &Path) -> Result<(), Failure> {
+    let is_empty = match directory.symlink_metadata() {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Ok(found) if found.is_dir() => directory.read_dir().map(|mut all| all.next().is_none()),
+        found => found.map(|_| false),
+    };
+    match is_empty {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Failure::refused(format!(
+            "{}: it is there, and no empty directory; name another one, or remove it",
+            directory.display()
+        ))),
+        Err(why) => Err(Failure::refused(format!("{}: {why}", directory.display()))),
+    }
+}
+
 fn dump_of(program: &Durable) -> Result<&Dump, Failure> {
     program.adapter.dump.as_ref().ok_or_else(|| {
         Failure::refused(format!(
@@ -131,6 +149,18 @@ fn dump_of(program: &Durable) -> Result<&Dump, Failure> {
 fn place_beside(path: &Path) -> Result<Scratch<TempDir>, Failure> {
     let made = Scratch::directory_in(Kind::Backup, directory_of(path));
     made.map_err(|why| files::not_written(path, &why))
+}
+
+/// Whether a program says that it is busy.
+fn is_busy(answer: &[u8], exchange: &Exchange) -> bool {
+    exchange.busy.as_ref().is_some_and(|busy| answer.starts_with(busy.as_bytes()))
+}
+
+/// Whether enough of an answer has come: its beginning, or the whole line of a program that is busy.
+fn is_whole(answer: &[u8], exchange: &Exchange) -> bool {
+    let beginning = exchange.busy.iter().chain([&exchange.answer]).map(String::len).max();
+    let is_line = answer.ends_with(b"\n");
+    is_line || answer.len() >= beginning.unwrap_or(0) && !is_busy(answer, exchange)
 }
 
 /// The program in a directory of its own. Dropping it kills it.
@@ -171,19 +201,25 @@ impl Beside {
         Ok(beside)
     }
 
-    /// Sends something, and waits for the answer.
+    /// Sends something, and waits for the answer, for as long as the program is busy.
     fn tell(&mut self, exchange: &Exchange) -> Result<(), Failure> {
         let mut answer = Vec::new();
         let told = self.stream().and_then(|stream| {
-            stream.write_all(exchange.send.as_bytes())?;
-            while answer.len() < exchange.answer.len() {
-                let mut part = [0; 512];
-                match stream.read(&mut part)? {
-                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    len => answer.extend_from_slice(part.get(..len).unwrap_or(&[])),
+            loop {
+                answer.clear();
+                stream.write_all(exchange.send.as_bytes())?;
+                while !is_whole(&answer, exchange) {
+                    let mut part = [0; 512];
+                    match stream.read(&mut part)? {
+                        0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                        len => answer.extend_from_slice(part.get(..len).unwrap_or(&[])),
+                    }
                 }
+                if !is_busy(&answer, exchange) {
+                    return Ok(());
+                }
+                std::thread::sleep(LOOKS);
             }
-            Ok(())
         });
         if answer.starts_with(exchange.answer.as_bytes()) {
             return Ok(());

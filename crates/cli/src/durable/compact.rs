@@ -9,10 +9,13 @@ use std::path::Path;
 
 use super::{CompactArgs, paths_of, refused, size};
 use crate::progress::Progress;
+use nix::sys::statvfs::statvfs;
+use spandrel_console::shutdown::{Kind, Scratch};
 use spandrel_console::{Failure, say};
 use spandrel_durable::Error;
 use spandrel_durable::copy::copy;
 use spandrel_durable::directory::{Directory, Paths};
+use spandrel_durable::log_file::capacity_of;
 use spandrel_durable::store::{Settings, recover_files};
 use spandrel_os::draft::sync_directory_of;
 use spandrel_os::image;
@@ -22,17 +25,10 @@ use spandrel_report::numbers::bytes;
 
 /// A log that has grown gets the length of a new one.
 const LOG_BYTES: u64 = 64 << 20;
-/// Where the copy lies meanwhile, in the state's directory.
-const BESIDE: &str = ".spandrel-compacting";
-
 /// Compacts a state.
 pub fn run(args: &CompactArgs) -> Result<u8, Failure> {
     let directory = &args.directory;
-    let asked = args.log.as_deref().map(|text| {
-        let size = ByteSize::parse(text).map(|size| size.0 as u64);
-        size.map_err(|why| Failure::refused(format!("--log: '{text}': {why}")))
-    });
-    let asked = asked.transpose()?;
+    let asked = args.log.as_deref().map(|text| log_of(directory, text)).transpose()?;
     let paths = paths_of(directory)?;
     let lock = Directory::open(paths.directory.as_c(), false);
     let _lock = lock.map_err(|why| refused(directory, why))?;
@@ -43,12 +39,12 @@ pub fn run(args: &CompactArgs) -> Result<u8, Failure> {
     };
     let (_, _, recovered) = recover(None)?;
     let log = asked.unwrap_or(recovered.ring.shape().capacity.min(LOG_BYTES));
-    let beside = directory.join(BESIDE);
-    // Of a command that was killed.
-    remove(&beside).map_err(|why| system(&beside, why))?;
-    let compacted = compact(&paths, directory, &beside);
-    let removed = remove(&beside).map_err(|why| system(&beside, why));
-    compacted.and(removed)?;
+    // In the state's directory: the copy gets its file's name.
+    let beside = Scratch::directory_in(Kind::Compact, directory);
+    let beside = beside.map_err(|why| system(directory, why))?;
+    // The directory itself is locked.
+    compact(&paths, directory, &beside.path().join("copy"))?;
+    drop(beside);
     drop(recover(Some(log))?);
     let after = held(directory);
     say::out(match before.saturating_sub(after) {
@@ -81,16 +77,19 @@ fn compact(paths: &Paths, directory: &Path, beside: &Path) -> Result<(), Failure
     sync_directory_of(paths.state.as_c()).map_err(|why| refused(directory, Error::System(why)))
 }
 
-/// Removes the copy's directory and the files that a copy has.
-fn remove(beside: &Path) -> std::io::Result<()> {
-    let missing = |outcome: std::io::Result<()>| match outcome {
-        Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        outcome => outcome,
-    };
-    for file in ["state", "state.log", "log"] {
-        missing(fs::remove_file(beside.join(file)))?;
+/// The length of a log that is asked for, for which the disk has room beside the log that is there.
+fn log_of(directory: &Path, text: &str) -> Result<u64, Failure> {
+    let wrong = |why: String| Failure::refused(format!("--log: '{text}': {why}"));
+    let size = ByteSize::parse(text).map_err(|why| wrong(why.to_string()))?;
+    let length = capacity_of(Some(size.0 as u64)).map_err(|why| wrong(why.to_string()))?;
+    let room = statvfs(directory).map_or(u64::MAX, |disk| {
+        let free = disk.blocks_available().saturating_mul(disk.fragment_size());
+        free.saturating_add(super::size(&directory.join("log")))
+    });
+    if length > room {
+        return Err(wrong(format!("the disk has {} for it; name less", bytes(room as f64))));
     }
-    missing(fs::remove_dir(beside))
+    Ok(length)
 }
 
 fn system(path: &Path, why: std::io::Error) -> Failure {

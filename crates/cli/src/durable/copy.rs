@@ -1,17 +1,18 @@
 //! `spandrel durable copy`: of files that no process has open, or by the process that has the state open, which goes on.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::fd::FromRawFd as _;
+use std::os::fd::{FromRawFd as _, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use spandrel_console::{Failure, say};
 use spandrel_durable::Error;
 use spandrel_durable::copy::copy;
 use spandrel_durable::directory::{Directory, Paths};
+use spandrel_durable::live::Figures;
 use spandrel_durable::requests::{Answer, COPY, connect};
 
 use super::{paths_of, refused, size};
@@ -19,6 +20,9 @@ use crate::progress::Progress;
 
 /// How long a process may take for its next answer: it gives one each tenth of a second while it copies, and none while the disk takes the end of it.
 const PATIENCE: Duration = Duration::from_secs(600);
+
+/// How long a process may take to open the state.
+const OPENING: Duration = Duration::from_secs(10);
 
 #[derive(Args, Debug)]
 pub struct CopyArgs {
@@ -39,13 +43,53 @@ pub fn run(args: &CopyArgs) -> Result<u8, Failure> {
 pub fn make(directory: &Path, to: &Path) -> Result<(), Failure> {
     let from = paths_of(directory)?;
     let progress = Progress::bar("copying", size(&directory.join("state")));
-    match Directory::open(from.directory.as_c(), false) {
+    match Directory::read(from.directory.as_c()) {
         Ok(_lock) => {
             let made = copy(&from, paths_of(to)?, &mut progress.watcher());
             made.map_err(|why| refused(directory, why))?.map_err(|why| refused(to, why))
         }
-        Err(Error::Locked) => ask(&from, directory, to, &progress),
+        Err(Error::Locked) => {
+            let was_there = to.symlink_metadata().is_ok();
+            let asked = ask(&from, directory, to, &progress);
+            if asked.is_err() && !was_there {
+                remove_left(&from, to);
+            }
+            asked
+        }
         Err(why) => Err(refused(directory, why)),
+    }
+}
+
+/// Removes the directory without a file that a process has left which was killed in the midst of a copy. It may take a moment to end.
+fn remove_left(from: &Paths, to: &Path) {
+    for _ in 0..100 {
+        if !to.is_dir() {
+            return;
+        }
+        if Directory::read(from.directory.as_c()).is_ok() {
+            let _ = std::fs::remove_dir(to);
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The socket of the process that has the state open. One that is opening it has none yet, or that of a process before it, and no figures either: it is waited for. `None`: no process has it open any more.
+fn connected(from: &Paths) -> Result<Option<RawFd>, Error> {
+    let begun = Instant::now();
+    loop {
+        let refused = match connect(from) {
+            Ok(stream) => return Ok(Some(stream)),
+            Err(why) => why,
+        };
+        if Directory::read(from.directory.as_c()).is_ok() {
+            return Ok(None);
+        }
+        let is_open = Figures::read(from.figures.as_c()).is_some_and(|figures| !figures.is_closed);
+        if is_open || begun.elapsed() >= OPENING {
+            return Err(refused);
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -53,11 +97,12 @@ pub fn make(directory: &Path, to: &Path) -> Result<(), Failure> {
 fn ask(from: &Paths, directory: &Path, to: &Path, progress: &Progress) -> Result<(), Failure> {
     let at_from = |why: &str| Failure::refused(format!("{}: {why}", directory.display()));
     let at_to = |why: &str| Failure::refused(format!("{}: {why}", to.display()));
-    let stream = connect(from).map_err(|why| {
+    let stream = connected(from).map_err(|why| {
         at_from(&format!(
             "a process has the state open, and takes no requests ({why}): its disk may have failed or be full, see what the process has said; end it, and copy the state then"
         ))
     })?;
+    let Some(stream) = stream else { return make(directory, to) };
     let path = std::path::absolute(to).map_err(|why| at_to(&why.to_string()))?;
     // SAFETY: the stream belongs to the caller.
     let mut stream = unsafe { UnixStream::from_raw_fd(stream) };

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::{refused, size};
 use crate::progress::Progress;
 use spandrel_console::{Failure, say};
+use spandrel_durable::Error;
 use spandrel_durable::directory::{Directory, Paths};
 use spandrel_durable::verify::{Verified, verify as compared};
 use spandrel_pheap::{Finding, Kind, check};
@@ -20,10 +21,18 @@ pub fn verify(directory: &Path) -> Result<u8, Failure> {
     let mut see = progress.watcher();
     let mut open = || {
         let paths = Paths::new(directory.as_os_str().as_bytes())?;
-        let lock = Directory::open(paths.directory.as_c(), false)?;
+        let lock = Directory::read(paths.directory.as_c())?;
         Ok((lock, compared(&paths, &mut see)?))
     };
-    let opened = open().map_err(|why| refused(directory, why));
+    let opened = open().map_err(|why| match why {
+        // What is looked for, and no wrong use.
+        Error::DamagedLog
+        | Error::DamagedState
+        | Error::CutState
+        | Error::StaleLog
+        | Error::MissingLog => Failure::new(format!("{}: {why}", directory.display())),
+        why => refused(directory, why),
+    });
     drop(progress);
     let (_lock, Verified { found, compared, memory }) = opened?;
     let damaged = |what: String| Failure::new(format!("{}: {what}", directory.display()));

@@ -39,7 +39,7 @@ pub fn run(args: &InfoArgs) -> Result<u8, Failure> {
 fn known(directory: &Path) -> Result<Known, Failure> {
     let paths = paths_of(directory)?;
     let know = || {
-        let lock = Directory::open(paths.directory.as_c(), false);
+        let lock = Directory::read(paths.directory.as_c());
         let found = match &lock {
             Ok(_) => Some(inspect(&paths)?),
             Err(Error::Locked) => None,
@@ -48,8 +48,8 @@ fn known(directory: &Path) -> Result<Known, Failure> {
         let of = identify(&paths)?;
         // A directory may have been copied with the file.
         let figures = Figures::read(paths.figures.as_c()).filter(|it| it.identity == of.identity);
-        if found.is_none() && figures.is_none() {
-            // It is being opened, or has no room for the file.
+        if found.is_none() && figures.as_ref().is_none_or(|it| it.is_closed) {
+            // It is being opened, recovered or compacted, or has no room for the file.
             return Err(Error::Locked);
         }
         Ok(Known {

@@ -41,7 +41,10 @@ pub fn copy_failed(path: &Path, why: Error) -> Failure {
 
 /// Whether the error is damage of the heap: exit code 1, not 2.
 pub fn is_damage(why: &Error) -> bool {
-    matches!(why, Error::Damaged { .. } | Error::DamagedTie | Error::Truncated { .. })
+    matches!(
+        why,
+        Error::Damaged { .. } | Error::DamagedTie | Error::CutOff | Error::Truncated { .. }
+    )
 }
 
 /// Whether a file is the state of a durable directory: its log lies beside it under another name.
@@ -91,7 +94,7 @@ pub fn text(path: &Path, why: Error) -> String {
             command("check", path),
             command("repair", path)
         )),
-        Error::Truncated { .. } => {
+        Error::Truncated { .. } | Error::CutOff => {
             Some("use a copy of the heap: only that has what is missing".into())
         }
         Error::BaseTaken(_) => {

@@ -40,10 +40,12 @@ pub enum Kind {
     Dump,
     /// A program that writes or reads a backup, beside its place.
     Backup,
+    /// A state that is compacted, in its directory.
+    Compact,
 }
 
 impl Kind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Stats,
         Self::Report,
         Self::Profile,
@@ -53,6 +55,7 @@ impl Kind {
         Self::Load,
         Self::Dump,
         Self::Backup,
+        Self::Compact,
     ];
 
     fn prefix(self) -> &'static str {
@@ -66,6 +69,7 @@ impl Kind {
             Self::Load => ".spandrel-heap-",
             Self::Dump => ".spandrel-dump-",
             Self::Backup => ".spandrel-backup-",
+            Self::Compact => ".spandrel-compact-",
         }
     }
 

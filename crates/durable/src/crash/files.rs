@@ -51,6 +51,10 @@ struct Inner {
     unsynced: Vec<(Part, usize, usize)>,
     /// The log that the process has open, whatever its name is.
     open: usize,
+    /// Syncs that are done before one fails; `None`: none fails.
+    syncs_left: Option<usize>,
+    /// What is not synced then is taken for written, as by systems after an error. Else it is written with the next sync, as after a kill.
+    forgets: bool,
 }
 
 impl Inner {
@@ -82,7 +86,7 @@ impl Files {
         let mut all = vec![0; ALL];
         all[LENGTH..LENGTH + 8].copy_from_slice(&(BASE_BYTES as u64).to_le_bytes());
         all[NAME..NAME + 8].copy_from_slice(&1u64.to_le_bytes());
-        let ties = Ties::fresh(IDENTITY, 1);
+        let ties = Ties::fresh(IDENTITY, 1, BASE_BYTES as u64);
         all[TIE as usize..TIE as usize + ties.len()].copy_from_slice(&ties);
         let files = Self::left(unit, &all);
         files.make_log(0, (Point { epoch: 1, sequence: 0 }, 2));
@@ -98,6 +102,8 @@ impl Files {
             journal: Journal::new(unit, vec![]),
             unsynced: vec![],
             open: 0,
+            syncs_left: None,
+            forgets: false,
         };
         let (length, name) = (inner.word(LENGTH), inner.word(NAME));
         inner.now[length..MOST_BYTES].fill(0);
@@ -122,6 +128,11 @@ impl Files {
     /// All that was done so far.
     pub fn journal(&self) -> Journal {
         self.with(|inner| inner.journal.clone())
+    }
+
+    /// The sync behind that number of others fails, and no later one. What it was to write is read from here on, and a failure may take it.
+    pub fn fail_sync(&self, after: usize, forgets: bool) {
+        self.with(|inner| (inner.syncs_left, inner.forgets) = (Some(after), forgets));
     }
 
     /// Notes how far the workload is.
@@ -220,9 +231,18 @@ impl Disk for Files {
     fn sync(&self, which: Which) -> Result<(), Failed> {
         self.with(|inner| {
             let (part, ..) = Self::place(inner, which);
+            inner.syncs_left = match inner.syncs_left {
+                Some(0) => {
+                    inner.syncs_left = None;
+                    let forgets = inner.forgets;
+                    inner.unsynced.retain(|(of, ..)| !forgets || *of != part);
+                    return Err(Failed(libc::EIO));
+                }
+                left => left.map(|left| left - 1),
+            };
             inner.sync(part);
-        });
-        Ok(())
+            Ok(())
+        })
     }
 
     fn bytes(&self, which: Which) -> Result<u64, Failed> {

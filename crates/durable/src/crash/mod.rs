@@ -3,6 +3,7 @@
 //!
 //! The medium is a disk (sectors that are durable in any order, whole or torn) or persistent memory (lines of the cache, torn between any two words).
 
+mod caches;
 mod files;
 mod seeded;
 mod verified;
@@ -123,7 +124,8 @@ impl<'a> Life<'a> {
             }
         }
         if settles {
-            self.control.release(self.replica.settle(false).unwrap());
+            let settled = self.replica.settle(false).unwrap();
+            self.control.release(settled, settled);
         }
     }
 
@@ -144,7 +146,7 @@ impl<'a> Life<'a> {
 
     /// Whether the ring has room for another batch.
     fn has_room(&self) -> bool {
-        self.front.ring().has_room(2560, self.control.head())
+        self.front.ring().has_room(2560, self.control.free())
     }
 }
 

@@ -20,6 +20,10 @@ struct State {
     journal: Journal,
     /// Sectors of each file that were written since it was synced.
     unsynced: [Vec<(usize, usize)>; 3],
+    /// Syncs that are done before one fails; `None`: none fails.
+    syncs_left: Option<usize>,
+    /// What is not synced then is taken for written, as by systems after an error. Else it is written with the next sync, as after a kill.
+    forgets: bool,
 }
 
 impl Disk {
@@ -48,13 +52,19 @@ impl Disk {
         assert!(log_end == all.len() || log_end.is_multiple_of(unit.bytes()));
         let journal = Journal::new(unit, all.to_vec());
         let unsynced = [const { Vec::new() }; 3];
-        let state = State { now: all.to_vec(), journal, unsynced };
+        let now = all.to_vec();
+        let state = State { now, journal, unsynced, syncs_left: None, forgets: false };
         Self { image_bytes, log_end, state: Mutex::new(state) }
     }
 
     /// All that was done so far.
     pub fn journal(&self) -> Journal {
         self.with(|state| state.journal.clone())
+    }
+
+    /// The sync behind that number of others fails, and no later one. What it was to write is read from here on, and a failure may take it.
+    pub fn fail_sync(&self, after: usize, forgets: bool) {
+        self.with(|state| (state.syncs_left, state.forgets) = (Some(after), forgets));
     }
 
     /// Notes how far the workload is; see [`Journal::note`].
@@ -113,6 +123,16 @@ impl crate::disk::Disk for Disk {
 
     fn sync(&self, which: Which) -> Result<(), Failed> {
         self.with(|state| {
+            state.syncs_left = match state.syncs_left {
+                Some(0) => {
+                    state.syncs_left = None;
+                    if state.forgets {
+                        state.unsynced[which as usize].clear();
+                    }
+                    return Err(Failed(libc::EIO));
+                }
+                left => left.map(|left| left - 1),
+            };
             for (at, len) in state.unsynced[which as usize].drain(..) {
                 state.journal.write_back(at, len);
             }

@@ -392,7 +392,8 @@ impl<S> Durable<S> {
             return (Ok(()), None);
         }
         if self.arena.is_forked() {
-            // All of it is the parent's. The memory ends with this process.
+            // All of it is the parent's, and so is what its threads hold. The memory ends with this process.
+            std::mem::forget(self.plain.take());
             return (Err(Error::Forked), None);
         }
         let mut panicked = None;

@@ -262,11 +262,43 @@ impl Log {
         if let Some(why) = self.shared.get().1.failure() {
             return Err(Error::NoLongerLog(why));
         }
-        if self.engine.needed() <= self.engine.capacity() {
+        let (needed, capacity) = (self.engine.needed(), self.engine.capacity());
+        // With what other threads have stored before the batch runs again.
+        let most = needed.saturating_add(capacity / 16);
+        if most <= capacity {
             return self.make_room(at);
         }
-        let bytes = longer_than(self.engine.needed())?;
-        self.replace(at, |at| BlankLog::new(&at.paths, Some(bytes), &mut || true))
+        let bytes = longer_than(most)?;
+        match self.replace(at, |at| BlankLog::new(&at.paths, Some(bytes), &mut || true)) {
+            // The one that is there has begun another epoch.
+            Err(Error::NoLongerLog(_)) if needed <= capacity => Ok(()),
+            replaced => replaced,
+        }
+    }
+
+    /// Makes durable what threads have stored since the last batch: see [`Engine::keep_stores_between`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn keep_stores_between(
+        &mut self,
+        arena: &Arena,
+        at: &Place,
+        doubts: &[usize],
+    ) -> Result<(), Error> {
+        // SAFETY: passed on from the caller.
+        let kept = unsafe { self.engine.keep_stores_between(arena, arena.handles(), doubts) };
+        if kept != Err(Error::TooLong) {
+            return kept;
+        }
+        // Both do not fit, this record and the last one.
+        let made = self.make_room(at);
+        // SAFETY: as above; nothing was stored since.
+        let ended = made.and_then(|()| unsafe { self.engine.end_again(arena.medium()) });
+        ended.map_err(|why| self.engine.refuse(why))
     }
 
     /// Has the log hold a batch as long as it is: the last record, which is kept, has another epoch behind it then.
@@ -306,6 +338,19 @@ impl Log {
     /// # Errors
     /// [`Error::NoLongerLog`]: the log is the one before. Others: nothing can be written any more.
     fn replace(
+        &mut self,
+        at: &Place,
+        make: impl FnOnce(&Place) -> Result<BlankLog, Error>,
+    ) -> Result<(), Error> {
+        let replaced = self.try_replace(at, make);
+        if replaced.is_err() && self.follower.is_none() {
+            // Other processes would wait for an answer.
+            self.copies.close();
+        }
+        replaced
+    }
+
+    fn try_replace(
         &mut self,
         at: &Place,
         make: impl FnOnce(&Place) -> Result<BlankLog, Error>,

@@ -42,7 +42,7 @@ impl<'d, S: Send + Sync> OpenBatch<'d, S> {
         let most = log.engine().most_doubts();
         for doubts in doubts.chunks(most) {
             // SAFETY: this thread is alone, and no operation of the heap is under way.
-            unsafe { log.engine().keep_stores_between(arena, arena.handles(), doubts)? };
+            unsafe { log.keep_stores_between(arena, db.place(), doubts)? };
         }
         let whole = Whole(db.log());
         // SAFETY: this thread is alone until it has let go of the signals.

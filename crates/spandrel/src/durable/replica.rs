@@ -23,8 +23,8 @@ const NAP_MS: u32 = 1;
 const TURNS: u32 = 64;
 /// Bytes of records that are brought into the file before the thread looks at anything else: at positions to which the writers store, and at the clock.
 const RUN_BYTES: u64 = 256 << 10;
-/// Bytes of the log that go from memory at a time.
-const FORGOTTEN_BYTES: u64 = 1 << 20;
+/// Bytes of the log whose memory is free for others at a time.
+const PASSED_BYTES: u64 = 1 << 20;
 /// How long the thread sleeps at most.
 const SLEEP_MS: u32 = 1000;
 /// Figures for other processes are not written more often than this.
@@ -100,11 +100,12 @@ fn follow_on(
 ) -> Result<(), Failed> {
     let lengthen = |bytes| files.lengthen(bytes);
     let (tail, _) = control.bells();
-    let (mut settled, mut forgotten) = (replica.at(), replica.at());
+    let (mut settled, mut passed) = (replica.at(), replica.at());
     // Before the head moves, behind which the front end may write.
-    let forget = |forgotten: &mut u64, to: u64| {
-        files.ring().forget(shape, *forgotten, to);
-        *forgotten = to;
+    let pass = |passed: &mut u64, to: u64, is_over: bool| {
+        let free = files.ring().pass(shape, *passed, to, is_over);
+        *passed = to;
+        free
     };
     // Records that are not known to be in the file.
     let mut gathered = 0;
@@ -113,12 +114,13 @@ fn follow_on(
             control.note_in_file(replica.in_file(), std::mem::take(gathered));
         }
     };
-    let settle = |settled: &mut u64, forgotten: &mut u64, replica: &mut Replica<'_, Files>| {
-        *settled = replica.settle(false)?;
-        forget(forgotten, *settled);
-        control.release(*settled);
-        Ok::<_, Failed>(())
-    };
+    // `is_over`: the front end gets all room that there is.
+    let settle =
+        |settled: &mut u64, passed: &mut u64, replica: &mut Replica<'_, Files>, is_over| {
+            *settled = replica.settle(false)?;
+            control.release(*settled, pass(passed, *settled, is_over));
+            Ok::<_, Failed>(())
+        };
     let mut quiet_since = Instant::now();
     let mut turn = 0u32;
     // What the figures tell of, and whether memory was given back since the last record.
@@ -163,15 +165,16 @@ fn follow_on(
             }
             tell(&mut gathered, replica);
             quiet_since = Instant::now();
-            if replica.at() - forgotten >= FORGOTTEN_BYTES {
-                forget(&mut forgotten, replica.at());
+            if replica.at() - passed >= PASSED_BYTES {
+                pass(&mut passed, replica.at(), false);
             }
             let is_due = replica.at() - settled > shape.capacity / 2;
             if is_due {
                 growth.note_half(shape.capacity, replica.bytes());
             }
-            if is_due || control.take_asked() {
-                settle(&mut settled, &mut forgotten, replica)?;
+            let is_asked = control.take_asked();
+            if is_due || is_asked {
+                settle(&mut settled, &mut passed, replica, is_asked)?;
                 tell(&mut gathered, replica);
             }
             // The log comes first where it fills; the copy goes on all the same.
@@ -189,21 +192,23 @@ fn follow_on(
         }
         if making.is_some() {
             // Writers wait for room in the log, and not for the copy.
-            if settled != replica.at() && control.take_asked() {
-                settle(&mut settled, &mut forgotten, replica)?;
+            if control.free() != replica.at() && control.take_asked() {
+                settle(&mut settled, &mut passed, replica, true)?;
             }
             *making = piece(replica, making.take());
             continue;
         }
         if is_closing {
-            control.release(replica.settle(true)?);
+            let settled = replica.settle(true)?;
+            control.release(settled, settled);
             tell(&mut gathered, replica);
             return Ok(());
         }
-        let is_behind = settled != replica.at();
-        let is_quiet = quiet_since.elapsed() >= IDLE;
+        // Also where all is settled, and memory was kept until more follows.
+        let is_behind = control.free() != replica.at();
+        let is_quiet = quiet_since.elapsed() >= idle(shape.capacity);
         if is_behind && (control.take_asked() || is_quiet) {
-            settle(&mut settled, &mut forgotten, replica)?;
+            settle(&mut settled, &mut passed, replica, true)?;
             tell(&mut gathered, replica);
             continue;
         }
@@ -213,6 +218,8 @@ fn follow_on(
         }
         if !has_rested {
             replica.rest();
+            files.ring().forget(shape, passed, passed);
+            control.release(passed, passed);
             has_rested = true;
             // As the files are at rest.
             (shown, shown_at) = (now(), Instant::now());
@@ -225,25 +232,45 @@ fn follow_on(
     }
 }
 
+#[cfg(not(test))]
+fn idle(_: u64) -> Duration {
+    IDLE
+}
+
+#[cfg(test)]
+use tests::idle;
+
 #[cfg(test)]
 mod tests {
     use std::prelude::v1::*;
     use std::sync::atomic::{AtomicBool, Ordering::*};
+    use std::sync::{Mutex, PoisonError};
     use std::time::{Duration, Instant};
 
-    use crate::durable::collections::{HashMap, Open as _};
+    use super::IDLE;
+    use crate::durable::collections::{HashMap, Open as _, SortedBytes};
     use crate::durable::{Durable, Error, Options};
 
     /// The thread of the next state that looks panics: there is one test that has it so.
     static IS_WANTED: AtomicBool = AtomicBool::new(false);
+    /// One test runs at a time: another one's thread would look.
+    static ONE: Mutex<()> = Mutex::new(());
 
     pub(super) fn panic_if_wanted() {
         assert!(!IS_WANTED.swap(false, Relaxed), "on purpose");
     }
 
+    /// Of a log of this length the thread never finds that commands have paused.
+    const BUSY_BYTES: u64 = 24 << 20;
+
+    pub(super) fn idle(capacity: u64) -> Duration {
+        if capacity == BUSY_BYTES { Duration::from_secs(3600) } else { IDLE }
+    }
+
     /// Not an error of the disk, and not a reason to wait for ever.
     #[test]
     fn a_fault_of_the_thread_of_the_log_has_words_of_its_own_and_loses_nothing() {
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         for place in ["/tmp", "/dev/shm"] {
             let place = tempfile::tempdir_in(place).unwrap();
             let open = || {
@@ -286,5 +313,83 @@ mod tests {
             db.write(|map| map.insert(key, key)).unwrap().unwrap();
             db.close().unwrap();
         }
+    }
+
+    const VALUE_BYTES: usize = 5000;
+
+    fn open_values(path: &std::path::Path, log: u64) -> Durable<SortedBytes> {
+        let options = Options::new().log_size(log).limit(1 << 28);
+        Durable::open(path, options, |arena| SortedBytes::open(arena, "map")).unwrap()
+    }
+
+    fn put(db: &Durable<SortedBytes>, key: u64) {
+        let value = [key as u8; VALUE_BYTES];
+        db.write(|map| map.insert(&key.to_be_bytes(), &value)).unwrap().unwrap();
+    }
+
+    fn holds(db: &Durable<SortedBytes>, keys: u64) -> bool {
+        let has = |map: &SortedBytes, key: u64| {
+            map.get(&key.to_be_bytes()).is_some_and(|value| value[..] == [key as u8; VALUE_BYTES])
+        };
+        db.read(|map| map.len() == keys as usize && (0..keys).all(|key| has(map, key)))
+    }
+
+    /// The log's memory is free by pieces, and the file needs records from within a piece on.
+    #[test]
+    fn commands_are_undone_where_the_thread_of_a_long_log_has_ended() {
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = tempfile::tempdir_in("/tmp").unwrap();
+        let path = place.path().join("state");
+        let db = open_values(&path, BUSY_BYTES);
+        let mut keys = 0;
+        // Until more than half of the log was brought into the file.
+        while keys * VALUE_BYTES as u64 * 3 < BUSY_BYTES * 2 {
+            put(&db, keys);
+            keys += 1;
+        }
+        IS_WANTED.store(true, Relaxed);
+        while IS_WANTED.load(Relaxed) {
+            put(&db, keys);
+            keys += 1;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        for _ in 0..2 {
+            let undone = db.try_write(|map| {
+                map.insert(&0u64.to_be_bytes(), b"other").unwrap();
+                map.insert(&u64::MAX.to_be_bytes(), b"other").unwrap();
+                Err::<(), _>("on purpose")
+            });
+            assert_eq!(undone, Ok(Err("on purpose")));
+            assert!(holds(&db, keys), "{keys}");
+            put(&db, keys);
+            keys += 1;
+        }
+        assert_eq!(db.close(), Err(Error::Fault));
+        assert!(holds(&open_values(&path, BUSY_BYTES), keys));
+    }
+
+    /// A batch that needs all of the log gets it, also where all before it was settled, and a piece of memory was kept.
+    #[test]
+    fn a_batch_as_long_as_the_log_does_not_wait_for_a_pause() {
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let work = move || {
+            let place = tempfile::tempdir_in("/tmp").unwrap();
+            let db = open_values(&place.path().join("state"), BUSY_BYTES);
+            let value = vec![7; BUSY_BYTES as usize - (128 << 10)];
+            for _ in 0..5 {
+                // A record of two pages each: the last one is the first behind the half, with which all is settled.
+                for key in 0..BUSY_BYTES / 2 / 8192 + 1 {
+                    put(&db, key);
+                }
+                std::thread::sleep(Duration::from_millis(200));
+                db.write(|map| map.insert(b"long", &value)).unwrap().unwrap();
+            }
+            sender.send(()).unwrap();
+        };
+        let thread = std::thread::spawn(work);
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(120)), Ok(()));
+        thread.join().unwrap();
     }
 }

@@ -103,11 +103,11 @@ impl<S> Turn<'_, S> {
     ) -> Result<(), Error> {
         let doubts = self.log.doubts().take();
         if self.plain.is_some_and(Part::has_left) || !doubts.is_empty() {
-            let (handles, most) = (self.arena.handles(), self.log.engine().most_doubts());
+            let most = self.log.engine().most_doubts();
             let (first, rest) = doubts.split_at(doubts.len().min(most));
             for doubts in std::iter::once(first).chain(rest.chunks(most)) {
                 // SAFETY: this thread has the gate, and no operation of the heap is under way.
-                unsafe { self.log.engine().keep_stores_between(self.arena, handles, doubts)? };
+                unsafe { self.log.keep_stores_between(self.arena, self.place, doubts)? };
                 if !doubts.is_empty() {
                     // SAFETY: what other threads have stored for commands is durable.
                     unsafe { self.look() };

@@ -158,6 +158,7 @@ fn a_copy_beyond_the_limit_of_files_is_refused() {
     limit(1 << 20);
     let copy = path.with_extension("copy");
     assert_eq!(db.copy(&copy).unwrap_err().why, Error::System(libc::EFBIG));
+    assert!(!copy.exists(), "its directory was made for it");
     assert!(!copy.join("state").exists());
     limit(libc::RLIM_INFINITY);
     db.copy(&copy).unwrap();

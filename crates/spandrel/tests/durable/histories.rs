@@ -14,6 +14,10 @@ use spandrel_histories::{Command, History, Work, judge, now};
 use super::small;
 
 const THREADS: u64 = 4;
+/// The longest time from the opening to a kill of a program on a disk,
+pub const LONGEST: Duration = Duration::from_millis(40);
+/// and of one in memory, which makes as many calls in that: the judge searches an order of all.
+const LONGEST_IN_MEMORY: Duration = Duration::from_millis(5);
 /// Of the program that is killed: the state, the history, the seed and the round.
 const CHILD: &str = "SPANDREL_TEST_DURABLE_HISTORY";
 
@@ -95,19 +99,20 @@ fn start(path: &Path, history: &Path, seed: u64, round: u64) -> Child {
     program.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-fn judged(place: &Path, kills: u64) {
-    judged_after(place, &place.join("state"), kills, |program| {
+fn judged(place: &Path, kills: u64, longest: Duration) {
+    judged_after(place, &place.join("state"), kills, longest, |program| {
         program.kill().unwrap();
         program.wait().unwrap();
         now()
     });
 }
 
-/// `fail` is called at random moments, that number of times: no program has the state open after it. It returns when the failure began.
+/// `fail` is called that number of times, at random moments up to `longest` after the opening: no program has the state open after it. It returns when the failure began.
 pub fn judged_after(
     place: &Path,
     path: &Path,
     kills: u64,
+    longest: Duration,
     mut fail: impl FnMut(&mut Child) -> u64,
 ) {
     use std::io::{BufRead, BufReader};
@@ -124,7 +129,7 @@ pub fn judged_after(
             let lines = BufReader::new(program.stdout.take().unwrap()).lines();
             assert!(lines.map_while(Result::ok).any(|line| line == "open"), "round {round}");
         }
-        std::thread::sleep(Duration::from_micros(random.u64(..40_000)));
+        std::thread::sleep(longest.mul_f64(random.f64()));
         let since = fail(&mut program);
         program.wait().unwrap();
         history.crash_since(since);
@@ -156,11 +161,11 @@ fn of_a_program_on_a_disk() {
         return run(&words);
     }
     let place = tempfile::tempdir().unwrap();
-    judged(place.path(), kills() / 2);
+    judged(place.path(), kills() / 2, LONGEST);
 }
 
 #[test]
 fn of_a_program_in_memory() {
     let place = tempfile::tempdir_in("/dev/shm").unwrap();
-    judged(place.path(), kills() - kills() / 2);
+    judged(place.path(), kills() - kills() / 2, LONGEST_IN_MEMORY);
 }

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use super::histories::{judged_after, kills};
+use super::histories::{LONGEST, judged_after, kills};
 
 /// `EXT4_IOC_SHUTDOWN`, and its argument for a journal that is not written.
 const SHUTDOWN: libc::c_ulong = 0x8004_587d;
@@ -72,5 +72,5 @@ fn nothing_that_was_acknowledged_is_lost_by_power_cuts() {
         return;
     };
     let state = mounted.at.join("state");
-    judged_after(place.path(), &state, kills() / 5, |program| mounted.cut(program));
+    judged_after(place.path(), &state, kills() / 5, LONGEST, |program| mounted.cut(program));
 }

@@ -20,6 +20,7 @@ const TESTS: &[Test] = &[
     ("a_copy_is_a_state", states::a_copy_is_a_state),
     ("what_system_calls_store_is_durable", states::what_system_calls_store_is_durable),
     ("another_type_is_refused", states::another_type_is_refused),
+    ("a_state_is_opened_beside_newer_ones", states::a_state_is_opened_beside_newer_ones),
     ("other_addresses_are_refused", children::other_addresses_are_refused),
     ("another_build_is_refused", children::another_build_is_refused),
     ("a_pointer_out_of_the_state_is_reported", states::a_pointer_out_of_the_state_is_reported),
@@ -53,6 +54,7 @@ const TESTS: &[Test] = &[
         undone::a_long_command_has_a_log_that_is_little_longer,
     ),
     ("a_command_that_forks_is_the_parents", undone::a_command_that_forks_is_the_parents),
+    ("a_child_that_drops_the_state_ends", undone::a_child_that_drops_the_state_ends),
     ("what_was_freed_before_the_end_is_free", undone::what_was_freed_before_the_end_is_free),
     (
         "owners_outside_are_not_counted_after_them",
@@ -84,6 +86,10 @@ const TESTS: &[Test] = &[
     (
         "what_other_threads_store_for_an_undone_command_is_undone",
         threads::what_other_threads_store_for_an_undone_command_is_undone,
+    ),
+    (
+        "what_is_stored_unseen_has_room_in_the_log",
+        threads::what_is_stored_unseen_has_room_in_the_log,
     ),
     ("threads_of_an_undone_command_have_ended", threads::threads_of_an_undone_command_have_ended),
     ("what_is_stored_unseen_is_durable_later", threads::what_is_stored_unseen_is_durable_later),

@@ -95,6 +95,10 @@ fn made_of(path: &Path, options: Options, len: usize) -> Plain<Row> {
     db
 }
 
+/// Numbers of a row that nearly fills a log of 1 MiB, and of those the ones that a thread stores unseen: a sixteenth of the log.
+const CROWD: usize = 135_000;
+const UNSEEN: usize = 8192;
+
 /// What a child does: it ends without closing the state, but for the last kind.
 pub fn run(path: &Path, kind: &str) {
     let db = made(path, options());
@@ -140,6 +144,29 @@ pub fn run(path: &Path, kind: &str) {
                 std::thread::yield_now();
             })
             .unwrap();
+        }
+        "crowded" => {
+            // The log has no room for both: what the command has stored, and what is found afterwards.
+            drop(db);
+            std::thread::spawn(work_awake);
+            let db = Plain::open(path, options().log_size(1 << 20), Row::default).unwrap();
+            db.write(|row| {
+                row.all = Vec::with_capacity(CROWD);
+                row.all.resize(UNSEEN, 1);
+            })
+            .unwrap();
+            // The last record of this log would leave less room.
+            db.close().unwrap();
+            let db = Plain::open(path, options().log_size(1 << 20), Row::default).unwrap();
+            std::thread::sleep(Duration::from_millis(3000));
+            db.write(|row| {
+                row.all.resize(CROWD, 7);
+                fill_awake(&mut row.all[..UNSEEN]);
+            })
+            .unwrap();
+            std::thread::sleep(Duration::from_millis(3000));
+            db.write(|_| ()).unwrap();
+            assert!(db.read(|row| row.all.iter().all(|number| *number == 7)));
         }
         "read" => {
             db.read(|row| row.reads.fetch_add(5, Relaxed));
@@ -192,6 +219,20 @@ pub fn what_is_stored_unseen_is_durable_later() {
         assert_eq!(reads, 5, "{said}");
         let (is_full, reads, said) = left_by("closed", place);
         assert!(is_full && reads == 5, "{said}");
+    }
+}
+
+pub fn what_is_stored_unseen_has_room_in_the_log() {
+    for place in ["/tmp", "/dev/shm"] {
+        let directory = tempfile::tempdir_in(place).unwrap();
+        let path = directory.path().join("state");
+        let output = child("threads", &path).arg("crowded").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let ended = std::os::unix::process::ExitStatusExt::signal(&output.status);
+        assert_eq!(ended, Some(libc::SIGABRT), "{said}");
+        let db = open(&path, Row::default);
+        let sevens = db.read(|row| row.all.iter().filter(|number| **number == 7).count());
+        assert_eq!(sevens, CROWD, "{place}: {said}");
     }
 }
 

@@ -209,6 +209,38 @@ pub fn a_command_that_forks_is_the_parents() {
     assert!(open(&path, Vec::<String>::new).read(|all| all.iter().cloned().eq((0..3).map(text))));
 }
 
+/// A child of a fork drops the state of its parent, whose other threads were in the midst of commands.
+pub fn a_child_that_drops_the_state_ends() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("state");
+    let db = open(&path, Vec::<String>::new);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let _ = scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    db.write(|all| *all = vec![text(1)]).unwrap();
+                }
+            });
+        }
+        for round in 0..500 {
+            // SAFETY: the child drops its copy of the state and ends; the parent waits for it.
+            unsafe {
+                let child = libc::fork();
+                if child == 0 {
+                    libc::alarm(10);
+                    drop(std::ptr::read(&raw const db));
+                    libc::_exit(0);
+                }
+                let mut status = 0;
+                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                assert_eq!(status, 0, "child {round}");
+            }
+        }
+        is_over.store(true, Relaxed);
+    });
+}
+
 /// What was freed outside of commands does not stay allocated when the state is closed before the next one.
 pub fn what_was_freed_before_the_end_is_free() {
     let directory = tempfile::tempdir_in("/tmp").unwrap();

@@ -62,7 +62,7 @@ fn settings(context: &Context<'_>) -> Vec<(&'static str, String)> {
         ("appendfsync", "always".into()),
         ("appendonly", "yes".into()),
         ("databases", "1".into()),
-        ("dir", server.directory.clone()),
+        ("dir", server.directory.display().to_string()),
         ("io-threads", server.threads.to_string()),
         ("maxclients", server.most_clients.to_string()),
         ("maxmemory", "0".into()),
@@ -158,7 +158,8 @@ pub fn flush<K: Keyspace>(context: &mut Context<'_>, data: &mut K, args: Args<'_
         _ => return Err(SYNTAX),
     }
     let (keys, now) = (records::count_keys(data), context.now);
-    context.server.watched.touch_all(|key| records::find(data, now, key).is_some());
+    let is_there = |key: &[u8]| records::find(data, now, key).is_some();
+    context.server.watched.touch_all(context.touches, is_there);
     data.clear()?;
     context.keys -= keys;
     context.out.ok();
@@ -197,7 +198,7 @@ pub fn info<K: Keyspace>(context: &mut Context<'_>, _: &K, args: Args<'_>) -> Do
                 u8::from(saves.is_running),
                 saves.last,
                 if saves.has_failed { "err" } else { "ok" },
-                server.directory,
+                server.directory.display(),
                 server.medium,
                 server.refused.load(Relaxed)
             ),

@@ -27,6 +27,7 @@ use crate::keyspace::Keyspace;
 use crate::numbers;
 use crate::reply::{MOST_REPLY, Out};
 use crate::server::Server;
+use crate::watched::Touches;
 
 pub use table::{Command, Run, Session, Table};
 
@@ -96,17 +97,20 @@ pub struct Context<'s> {
     pub random: fastrand::Rng,
     /// Keys that were made, less those that were deleted.
     pub keys: i64,
+    /// Of a command that may be undone.
+    pub touches: Option<&'s Touches>,
     pub out: Out,
 }
 
 impl<'s> Context<'s> {
     pub fn new(server: &'s Server, now: u64, seed: u64, out: Out) -> Self {
-        Self { server, now, random: fastrand::Rng::with_seed(seed), keys: 0, out }
+        let random = fastrand::Rng::with_seed(seed);
+        Self { server, now, random, keys: 0, touches: None, out }
     }
 
     /// Notes that a key changes.
     pub fn touch(&self, key: &[u8]) {
-        self.server.watched.touch(key);
+        self.server.watched.touch(key, self.touches);
     }
 }
 

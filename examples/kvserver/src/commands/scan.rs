@@ -1,4 +1,4 @@
-//! `SCAN` and its like. A cursor is the hash of the next element: what is there from the first call to the last is in a reply.
+//! `SCAN` and its like. A cursor is the beginning of the next element's hash: what is there from the first call to the last is in a reply.
 
 use std::ops::Bound;
 
@@ -37,6 +37,9 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// Bits of a hash that no cursor has. Clients keep cursors as numbers of 53 bits (JavaScript), or as signed ones.
+const LEFT_OUT: u32 = 16;
+
 fn cursor(text: &[u8]) -> Result<u64, Fail> {
     std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(BAD_CURSOR)
 }
@@ -49,19 +52,22 @@ fn scan<K: Keyspace>(
     (cursor, scan): (u64, &Scan<'_>),
     mut write: impl FnMut(&mut Out, Entry<'_>) -> usize,
 ) {
-    let from = prefix.at(&cursor.to_be_bytes());
+    // What no reply had: behind the last element.
+    let first = cursor.saturating_mul(1 << LEFT_OUT);
+    let from = prefix.at(&first.to_be_bytes());
     let elements = data.range(Bound::Included(&from), prefix.end());
     let mut found = Out::bounded(MOST_REPLY);
     let (mut seen, mut replies, mut last, mut next) = (0, 0, 0, 0);
     for (key, value) in elements {
         let Some((hash, name)) = prefix.rest(key).and_then(encoding::of_member) else { continue };
-        // Elements with one hash are never apart.
-        if seen >= scan.count && hash != last {
-            next = hash;
+        // Elements with one cursor are never apart. The next one is behind another, and so not 0.
+        let its = hash >> LEFT_OUT;
+        if seen >= scan.count && its != last {
+            next = its;
             break;
         }
         seen += 1;
-        last = hash;
+        last = its;
         if scan.pattern.is_none_or(|pattern| glob::matches(pattern, name)) {
             replies += write(&mut found, (name, value));
         }

@@ -248,3 +248,36 @@ fn members_of_one_hash_are_drawn_without_end_of_the_server() {
         assert!(said.starts_with(&format!("{head}\r\n")), "{count}: {}", said.len());
     }
 }
+
+/// Clients keep cursors as numbers of floating point, or as signed ones.
+#[test]
+fn cursors_are_small_numbers() {
+    let mut bench = Bench::new();
+    for number in 0..3000 {
+        bench.line(&format!("SET key{number} value"));
+        bench.line(&format!("HSET hash field{number} value"));
+    }
+    for (scan, all) in [("SCAN", 3001), ("HSCAN hash", 3000)] {
+        let (mut cursor, mut seen) = (0u64, std::collections::BTreeSet::new());
+        loop {
+            let reply = bench.line(&format!("{scan} {cursor}"));
+            let words: Vec<&str> = reply.split("\r\n").collect();
+            let next: u64 = words[2].parse().unwrap();
+            assert!(next < 1 << 53, "{next}");
+            let is_name = |word: &&str| word.starts_with("key") || word.starts_with("field");
+            seen.extend(
+                words
+                    .iter()
+                    .filter(|word| is_name(word) || **word == "hash")
+                    .map(|word| (*word).to_owned()),
+            );
+            cursor = next as f64 as u64;
+            if cursor == 0 {
+                break;
+            }
+        }
+        assert_eq!(seen.len(), all, "{scan}");
+    }
+    // Behind all hashes.
+    assert!(bench.line(&format!("SCAN {}", u64::MAX)).ends_with("$1\r\n0\r\n*0\r\n"));
+}

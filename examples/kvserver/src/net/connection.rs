@@ -160,7 +160,12 @@ impl<K: Keyspace> Connection<K> {
         if let Some(need) = self.next.take() {
             return need;
         }
-        while self.has_requests && !self.session.is_over && self.steps.len() < STEPS {
+        // Replies that are known at once wait for their turn as well.
+        while self.has_requests
+            && !self.session.is_over
+            && self.steps.len() < STEPS
+            && self.said.bytes.len() <= MOST_WAITING
+        {
             let next = self.parser.next(&mut self.input, self.session.limits());
             let request = match next {
                 Ok(Some(request)) => request,

@@ -2,6 +2,7 @@
 //!
 //! The commands of a round that write share one wait for the disk, as they would in one batch of several threads.
 
+use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering::Relaxed;
 
 use slab::Slab;
@@ -13,7 +14,8 @@ use crate::commands::{self, Args, Command, Context};
 use crate::keyspace::state::State;
 use crate::keyspace::{Keyspace, records};
 use crate::reply::Out;
-use crate::server::{self, Server};
+use crate::server::Server;
+use crate::watched::Touches;
 
 /// Bytes of a transaction's reply behind which nothing more is read, and replies of writes are left out.
 const MOST_OF_EXEC: usize = 1 << 30;
@@ -129,9 +131,13 @@ fn run_queued<K: Keyspace>(
     }
 }
 
-fn has_changed<K: Keyspace>(context: &Context<'_>, data: &K, watch: &Watch) -> bool {
-    let is_there = records::find(data, context.now, &watch.key).is_some();
-    is_there != watch.was_there || context.server.watched.changed(&watch.key) != Some(watch.changed)
+fn has_changed<K: Keyspace>(
+    context: &Context<'_>,
+    data: &K,
+    (key, watch): (&Vec<u8>, &Watch),
+) -> bool {
+    let is_there = records::find(data, context.now, key).is_some();
+    is_there != watch.was_there || context.server.watched.changed(key) != Some(watch.changed)
 }
 
 /// Runs the steps of connections that only read.
@@ -144,9 +150,9 @@ pub fn read(
     if tokens.is_empty() {
         return;
     }
-    let (now, seed) = (server::now(), fastrand::u64(..));
+    let seed = fastrand::u64(..);
     let done = client.read(|data| {
-        let mut context = Context::new(server, now, seed, Out::default());
+        let mut context = Context::new(server, server.time(), seed, Out::default());
         let mut data = Data::ToRead(data);
         let mut all = 0;
         for token in tokens {
@@ -172,10 +178,10 @@ pub fn write(
     if tokens.is_empty() {
         return;
     }
-    let (now, seed) = (server::now(), fastrand::u64(..));
+    let (seed, touches) = (fastrand::u64(..), Touches::default());
     let shared: &Connections = connections;
     let written = client.write(|data| {
-        let mut context = Context::new(server, now, seed, Out::default());
+        let mut context = to_write(server, seed, &touches);
         let mut data = Data::ToWrite(data);
         let mut ends = Vec::with_capacity(tokens.len());
         // What does not fit has the next turn: a longer log is made for long commands, and not for a crowd of short ones.
@@ -189,6 +195,7 @@ pub fn write(
         (context.out, ends, context.keys)
     });
     let Ok((out, ends, keys)) = written else {
+        server.watched.take_back(&touches);
         // Too much for one batch, or nothing is accepted any more.
         for token in tokens {
             if let Some(connection) = connections.get_mut(*token) {
@@ -212,25 +219,26 @@ pub fn write(
 /// Runs each step as a command of its own. One that the state refuses has an error as its reply.
 fn one_by_one(server: &Server, client: &mut Client<'_, State>, connection: &mut Connection<State>) {
     while connection.has_steps() && !connection.is_blocked() {
-        let (now, seed) = (server::now(), fastrand::u64(..));
+        let (seed, touches) = (fastrand::u64(..), Touches::default());
         let shared = &*connection;
         let writes = shared.steps.get(shared.done.0).is_some_and(Step::writes);
         let outcome = if writes {
             client.write(|data| {
-                let mut context = Context::new(server, now, seed, Out::default());
+                let mut context = to_write(server, seed, &touches);
                 let progress =
                     run(&mut context, &mut Data::ToWrite(data), shared, &mut Rest::steps(1));
                 (context.out, progress, context.keys)
             })
         } else {
             Ok(client.read(|data| {
-                let mut context = Context::new(server, now, seed, Out::default());
+                let mut context = Context::new(server, server.time(), seed, Out::default());
                 let progress =
                     run(&mut context, &mut Data::ToRead(data), shared, &mut Rest::steps(1));
                 (context.out, progress, context.keys)
             }))
         };
         let (out, progress, keys) = outcome.unwrap_or_else(|why| {
+            server.watched.take_back(&touches);
             server.refused.fetch_add(1, Relaxed);
             server.note_refusal(&why);
             (refusal(why), (1, 0), 0)
@@ -240,6 +248,13 @@ fn one_by_one(server: &Server, client: &mut Client<'_, State>, connection: &mut 
         connection.output.bytes.extend_from_slice(&out.bytes);
         connection.advance(server, progress);
     }
+}
+
+/// The context of a run of a command that writes. It may run again: what its run before has numbered counts no more.
+fn to_write<'s>(server: &'s Server, seed: u64, touches: &'s Touches) -> Context<'s> {
+    server.watched.take_back(touches);
+    let touches = Some(touches);
+    Context { touches, ..Context::new(server, server.time(), seed, Out::default()) }
 }
 
 fn refusal(why: Error) -> Out {
@@ -258,14 +273,13 @@ pub fn watch(
     connection: &mut Connection<State>,
     keys: Vec<Vec<u8>>,
 ) {
-    let now = server::now();
     for key in keys {
-        if connection.session.watched.iter().any(|watch| watch.key == key) {
-            continue;
+        if let Entry::Vacant(place) = connection.session.watched.entry(key) {
+            let changed = server.watched.enter(place.key());
+            let is_there = |data: &State| records::find(data, server.time(), place.key()).is_some();
+            let was_there = client.read(is_there);
+            place.insert(Watch { changed, was_there });
         }
-        let changed = server.watched.enter(&key);
-        let was_there = client.read(|data| records::find(data, now, &key).is_some());
-        connection.session.watched.push(Watch { key, changed, was_there });
     }
     connection.say(Out::ok);
 }

@@ -1,7 +1,9 @@
 //! What a connection is at: its name, whether it has said the password, its transaction. Requests become steps here.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 
+use spandrel::heap;
 use subtle::ConstantTimeEq as _;
 
 use super::protocol::Limits;
@@ -21,12 +23,22 @@ pub struct Queued<K: 'static> {
     pub args: Vec<Vec<u8>>,
 }
 
-/// A key that was watched: the number of its last change, and whether it was there.
+/// Of a key that was watched: the number of its last change, and whether it was there.
 pub struct Watch {
-    pub key: Vec<u8>,
     pub changed: u64,
     pub was_there: bool,
 }
+
+/// Keys that were watched.
+pub type Watches = HashMap<Vec<u8>, Watch>;
+
+/// The most keys that a client watches, and their bytes.
+const MOST_WATCHED: usize = 1 << 16;
+const MOST_WATCHED_BYTES: usize = 64 << 20;
+/// A longer key is never there.
+const MOST_OF_KEY: usize = 65_000;
+/// The longest name of a client.
+const MOST_OF_NAME: usize = 64 << 10;
 
 /// What a request asks for.
 pub enum Step<K: 'static> {
@@ -35,7 +47,7 @@ pub enum Step<K: 'static> {
     /// A command with the arguments of the request of that number.
     Run(&'static Command<K>, usize),
     /// The commands of a transaction, if no watched key has changed.
-    Exec(Vec<Queued<K>>, Vec<Watch>),
+    Exec(Vec<Queued<K>>, Watches),
 }
 
 impl<K> Step<K> {
@@ -87,7 +99,7 @@ pub struct Session<K: 'static> {
     /// The connection ends when its replies have left.
     pub is_over: bool,
     open: Option<Open<K>>,
-    pub watched: Vec<Watch>,
+    pub watched: Watches,
 }
 
 impl<K: Keyspace> Session<K> {
@@ -98,7 +110,7 @@ impl<K: Keyspace> Session<K> {
             is_known: server.password.is_none(),
             is_over: false,
             open: None,
-            watched: Vec::new(),
+            watched: Watches::new(),
         }
     }
 
@@ -208,7 +220,10 @@ impl<K: Keyspace> Session<K> {
                 said.ok();
             }
             _ if is_open => return error("ERR Command not allowed inside a transaction"),
-            Wish::Watch => return Ok(Planned::Watch),
+            Wish::Watch => {
+                self.check_watches(&args[1..])?;
+                return Ok(Planned::Watch);
+            }
             Wish::Save => match &args[1..] {
                 [] => return Ok(Planned::Save),
                 [word] if is(word, "SCHEDULE") => return Ok(Planned::Save),
@@ -334,7 +349,25 @@ impl<K: Keyspace> Session<K> {
         Ok(())
     }
 
+    /// Whether these keys may be watched as well.
+    fn check_watches(&self, keys: Args<'_>) -> Result<(), Fail> {
+        if keys.iter().any(|key| key.len() > MOST_OF_KEY) {
+            return Err(Fail::Data(heap::Error::Size(MOST_OF_KEY)));
+        }
+        let bytes = self.watched.keys().map(Vec::len).chain(keys.iter().map(|key| key.len()));
+        if self.watched.len() + keys.len() > MOST_WATCHED
+            || bytes.sum::<usize>() > MOST_WATCHED_BYTES
+        {
+            let text = "ERR too many keys are watched; UNWATCH, or EXEC first";
+            return Err(Fail::Said(text.into()));
+        }
+        Ok(())
+    }
+
     fn set_name(&mut self, name: &[u8]) -> Result<(), Fail> {
+        if name.len() > MOST_OF_NAME {
+            return Err(Fail::Said("ERR Client names cannot be that long.".into()));
+        }
         if !name.iter().all(u8::is_ascii_graphic) {
             let text = "ERR Client names cannot contain spaces, newlines or special characters.";
             return Err(Fail::Said(text.into()));
@@ -376,9 +409,9 @@ impl<K: Keyspace> Session<K> {
 }
 
 /// Takes back the entries of keys that were watched.
-pub fn leave(server: &Server, watched: Vec<Watch>) {
-    for watch in watched {
-        server.watched.leave(&watch.key);
+pub fn leave(server: &Server, watched: Watches) {
+    for key in watched.keys() {
+        server.watched.leave(key);
     }
 }
 

@@ -1,0 +1,144 @@
+//! Files of a state that are not what its batches have made them.
+
+use super::*;
+
+/// Where a file has these bytes, and what stands there instead of the middle one from then on.
+fn flip(file: &Path, bytes: &[u8]) -> usize {
+    let mut all = std::fs::read(file).unwrap();
+    let at = all.windows(bytes.len()).position(|found| found == bytes).unwrap() + bytes.len() / 2;
+    all[at] ^= 1;
+    std::fs::write(file, all).unwrap();
+    at
+}
+
+/// On a disk and in memory, closed and killed, also with another log: the files are compared with each other.
+#[test]
+fn what_the_state_has_otherwise_than_its_batches_is_found() {
+    for folder in ["/dev/shm", "/tmp"] {
+        let place = tempfile::tempdir_in(folder).unwrap();
+        let path = place.path().join("state");
+        let open = |log| {
+            let options = Options::new().log_size(log);
+            Durable::open(&path, options, |arena| SortedBytes::open(arena, "of")).unwrap()
+        };
+        let value = |number: u32| format!("the value of the key {number:>60}").into_bytes();
+        let db = open(1 << 20);
+        // Most of a megabyte of log, and more than that: the first records are overwritten.
+        for round in 0..3u32 {
+            for number in 0..1000u32 {
+                db.write(|map| map.insert(&number.to_be_bytes(), &value(round * 1000 + number)))
+                    .unwrap()
+                    .unwrap();
+            }
+        }
+        let lost = place.path().join("lost");
+        killed(&path, &lost);
+        says(&spandrel("verify", &lost), 0, "the heap of the state is sound");
+        db.close().unwrap();
+        says(
+            &spandrel("verify", &path),
+            0,
+            "that the log still holds have stored; the heap of the state is sound",
+        );
+        // One that the log still has. No sum of the heap covers an object.
+        let damaged = place.path().join("damaged");
+        killed(&path, &damaged);
+        let at = flip(&damaged.join("state"), &value(2999));
+        let words = format!("in 1 byte, the first at {at:#x} of the file");
+        says(&spandrel("verify", &damaged), 1, &words);
+        // With the log of another length nothing is left to compare with.
+        let db = open(2 << 20);
+        db.close().unwrap();
+        says(&spandrel("verify", &path), 0, "the log has no batch that the state lacks");
+        let db = open(2 << 20);
+        db.write(|map| map.insert(b"last", &value(3001))).unwrap().unwrap();
+        db.close().unwrap();
+        says(&spandrel("verify", &path), 0, "that the log still holds have stored");
+        let at = flip(&path.join("state"), &value(3001));
+        says(&spandrel("verify", &path), 1, &format!("the first at {at:#x} of the file"));
+    }
+}
+
+/// A file that was copied in part, of a process that was killed with a batch that only the log has: bytes that no batch of the log has stored are missing.
+#[test]
+fn a_state_that_was_cut_off_is_refused() {
+    for place in [tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap()] {
+        let path = place.path().join("state");
+        let open = |path: &Path| {
+            let options = Options::new().log_size(1 << 20);
+            Durable::open(path, options, |arena| SortedBytes::open(arena, "of"))
+        };
+        let db = open(&path).unwrap();
+        for number in 0..3000u32 {
+            db.write(|map| map.insert(&number.to_be_bytes(), &[7; 1000])).unwrap().unwrap();
+        }
+        db.close().unwrap();
+        let db = open(&path).unwrap();
+        db.write(|map| map.insert(b"after", b"acknowledged")).unwrap().unwrap();
+        let (cut, copy) = (place.path().join("cut"), place.path().join("copy"));
+        killed(&path, &cut);
+        let state = std::fs::OpenOptions::new().write(true).open(cut.join("state")).unwrap();
+        let bytes = state.metadata().unwrap().len();
+        // Longer first: what is refused changes nothing.
+        for len in (1..8).rev().map(|part| bytes * part / 8).filter(|len| *len > 800 << 10) {
+            state.set_len(len).unwrap();
+            let words = "the file `state` was cut off";
+            says(&spandrel("verify", &cut), 1, words);
+            for task in ["info", "recover", "compact"] {
+                says(&spandrel(task, &cut), 2, words);
+            }
+            let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+            let copied = command.args(["durable", "copy"]).args([&cut, &copy]).output().unwrap();
+            says(&copied, 2, words);
+            assert!(!copy.exists());
+            assert_eq!(open(&cut).err().unwrap().why, Error::CutState);
+            assert_eq!(state.metadata().unwrap().len(), len);
+        }
+        db.close().unwrap();
+        // A state that became shorter by the command, in order, is opened and killed as any other.
+        let db = open(&path).unwrap();
+        db.write(|map| (0..3000u32).try_for_each(|key| map.remove(&key.to_be_bytes()).map(drop)))
+            .unwrap()
+            .unwrap();
+        db.close().unwrap();
+        says(&spandrel("compact", &path), 0, " released; it has ");
+        for round in 0..3u32 {
+            let db = open(&path).unwrap();
+            db.write(|map| map.insert(&round.to_be_bytes(), &[8; 100_000])).unwrap().unwrap();
+            let again = place.path().join(format!("again{round}"));
+            killed(&path, &again);
+            db.close().unwrap();
+            says(&spandrel("verify", &again), 0, "the heap of the state is sound");
+            says(&spandrel("recover", &again), 0, "brought into the state");
+        }
+    }
+}
+
+/// Batches that only the log has are a part of the heap that is checked.
+#[test]
+fn the_heap_is_checked_with_the_batches_that_the_state_lacks() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (path, older) = (place.path().join("state"), place.path().join("older"));
+    let db = open(&path);
+    db.close().unwrap();
+    killed(&path, &older);
+    let db = open(&path);
+    for key in 0..100 {
+        db.write(|s| s.of.insert(key, key)).unwrap().unwrap();
+    }
+    // The state as it was, and a log that has a hundred batches more.
+    std::fs::copy(path.join("log"), older.join("log")).unwrap();
+    let output = spandrel("verify", &older);
+    says(&output, 0, "batches of the log continue the state, and each is whole");
+    says(&output, 0, "with all batches the heap of the state is sound");
+    // The heap's first header: no batch has stored it. A sum of the heap has it.
+    let mut state = std::fs::read(older.join("state")).unwrap();
+    let uuid = state[24..40].to_vec();
+    let copy = state.windows(16).rposition(|found| found == uuid).unwrap();
+    state[copy] ^= 1;
+    std::fs::write(older.join("state"), state).unwrap();
+    let output = spandrel("verify", &older);
+    says(&output, 1, "one of the two copies of the heap's identity");
+    says(&output, 1, "the state with all batches is damaged in 1 place");
+    db.close().unwrap();
+}
