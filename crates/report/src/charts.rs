@@ -158,7 +158,7 @@ pub fn requests(stats: &Stats, backends: &[&str]) -> Option<String> {
             let highest = columns.iter().copied().fold(1e-9, f64::max);
             let mut chart = ChartBuilder::on(area)
                 .margin_top(8)
-                .margin_right(16)
+                .margin_right(36)
                 .x_label_area_size(34)
                 .y_label_area_size(64)
                 .build_cartesian_2d(f64::from(first)..f64::from(last + 1), 0.0..highest * 1.06)?;

@@ -1,10 +1,18 @@
 //! Sockets of both kinds.
 
 use std::io::{self, Read, Write};
+use std::time::Duration;
 
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
+use rustix::net::sockopt;
+
+/// How long a client is silent before the system asks whether its machine is still there, as Redis' `tcp-keepalive`.
+const SILENCE: Duration = Duration::from_secs(300);
+/// Between two such questions; after the third without an answer the client is gone.
+const QUESTIONS_EVERY: Duration = Duration::from_secs(100);
+const QUESTIONS: u32 = 3;
 
 /// A client's socket.
 pub enum Stream {
@@ -30,6 +38,7 @@ impl Listener {
                 let stream = listener.accept()?.0;
                 // The client may have gone already: the first read finds that.
                 let _ = stream.set_nodelay(true);
+                let _ = keep_alive(&stream);
                 Ok(Stream::Tcp(stream))
             }
         }
@@ -41,6 +50,14 @@ impl Listener {
             Self::Tcp(listener) => listener,
         }
     }
+}
+
+/// A client whose machine was switched off is found, and its place is free again.
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_tcp_keepidle(stream, SILENCE)?;
+    sockopt::set_tcp_keepintvl(stream, QUESTIONS_EVERY)?;
+    sockopt::set_tcp_keepcnt(stream, QUESTIONS)?;
+    Ok(sockopt::set_socket_keepalive(stream, true)?)
 }
 
 impl Stream {
