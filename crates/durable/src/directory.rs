@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use spandrel_os::cpath::CPath;
 use spandrel_os::image::Image;
-use spandrel_os::{draft, env};
+use spandrel_os::{draft, env, locks};
 
 use crate::error::Error;
 
@@ -20,9 +20,12 @@ const FORBIDDEN: u32 = 0o022;
 /// How often processes that only read are looked for, and the time in between: a scrape of figures reads the log, for some tenths of a second.
 const READERS_TURNS: u32 = 1000;
 const READERS_MICROS: u32 = 10_000;
+/// How often a process that has the directory for itself is looked for, and the time in between.
+const LOCKED_TURNS: u32 = 100;
+const LOCKED_MICROS: u32 = 1000;
 
-/// A directory that this process has locked. The lock ends when this is dropped. A directory that was made for it is removed then if it is empty: what was to lie there could not
-/// be made.
+/// A directory that this process has locked. The lock ends when this is dropped, or with the process, though children of forks go on. A directory that was made for it is
+/// removed then if it is empty: what was to lie there could not be made.
 #[derive(Debug)]
 pub struct Directory {
     file: OwnedFd,
@@ -52,6 +55,19 @@ fn try_lock(file: &OwnedFd, how: FlockOperation) -> Result<(), Error> {
     })
 }
 
+/// Tries to lock until that is not refused any more because of another process, for a tenth of a second: one that was killed may be about to end, or a child of its about to give its lock up.
+pub(crate) fn patiently(mut lock: impl FnMut() -> Result<(), Error>) -> Result<(), Error> {
+    for _ in 0..LOCKED_TURNS {
+        let locked = lock();
+        if locked != Err(Error::Locked) {
+            return locked;
+        }
+        // SAFETY: no preconditions.
+        unsafe { libc::usleep(LOCKED_MICROS) };
+    }
+    lock()
+}
+
 /// Locks a directory for this process alone.
 fn lock(file: &OwnedFd) -> Result<(), Error> {
     for _ in 0..READERS_TURNS {
@@ -60,7 +76,7 @@ fn lock(file: &OwnedFd) -> Result<(), Error> {
             return locked;
         }
         // Refused where a process has it for itself.
-        try_lock(file, FlockOperation::NonBlockingLockShared)?;
+        patiently(|| try_lock(file, FlockOperation::NonBlockingLockShared))?;
         retry(|| fs::flock(file, FlockOperation::Unlock)).map_err(system)?;
         // SAFETY: no preconditions.
         unsafe { libc::usleep(READERS_MICROS) };
@@ -117,6 +133,7 @@ impl Directory {
         let status = retry(|| fs::fstat(&file)).map_err(system)?;
         check_owner(status.st_uid, status.st_mode & 0o7777)?;
         lock(&file)?;
+        locks::note(&file);
         let directory = Self { file, made, process: env::pid() };
         if retry(|| fs::fstat(&directory.file)).map_err(system)?.st_nlink == 0 {
             return Ok(None);
@@ -137,16 +154,8 @@ impl Directory {
     /// # Errors
     /// [`Error::System`].
     pub fn paths(&self, given: Paths) -> Result<Paths, Error> {
-        let mut path = *b"/proc/thread-self/fd/0000000000";
-        let mut number = self.file.as_raw_fd();
-        for digit in path.iter_mut().rev().take(10) {
-            *digit = b'0' + (number % 10) as u8;
-            number /= 10;
-        }
-        let (name, digits) = path.split_at(path.len() - 10);
-        let first = digits.iter().position(|digit| *digit != b'0').unwrap_or(digits.len() - 1);
-        let name = CPath::new(name, digits.get(first..).unwrap_or(&[]));
-        let paths = Paths::new(name.map_err(Error::System)?.as_c().to_bytes())?;
+        let path = CPath::of_descriptor(self.file.as_raw_fd());
+        let paths = Paths::new(path.as_c().to_bytes())?;
         Ok(if self.is_at(paths.directory.as_c()) { paths } else { given })
     }
 
@@ -161,7 +170,8 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // A child of a fork shares the open file: it would keep the lock, and must not unlock the directory of its parent.
+        locks::forget(&self.file);
+        // A child may share the open file that was not made by the C library's `fork`: it must not unlock the directory of its parent.
         if self.process == env::pid() {
             // While it is locked: another process may be about to use it.
             if let Some(path) = self.made.as_ref().map(CPath::as_c)
@@ -269,7 +279,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 let _ = scope.spawn(|| {
-                    for _ in 0..100_000 {
+                    for _ in 0..5000 {
                         match Directory::open(paths.directory.as_c(), true) {
                             Ok(opened) => assert!(opened.is_at(paths.directory.as_c())),
                             Err(why) => assert_eq!(why, Error::Locked),

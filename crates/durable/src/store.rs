@@ -17,7 +17,7 @@ use spandrel_pmem::{Captured, Failed, Medium};
 use spandrel_redolog::{Point, Ring, ring};
 use spandrel_sync::Lock;
 
-use crate::directory::{Directory, Paths, check_file};
+use crate::directory::{Directory, Paths, check_file, patiently};
 use crate::error::Error;
 use crate::exchange::put_log;
 use crate::inspect::no_state;
@@ -308,9 +308,12 @@ pub fn recover_files(
         why => Error::System(why),
     })?;
     check_file(&image)?;
-    image.lock(Access::Write).map_err(|why| match why {
-        libc::EWOULDBLOCK => Error::Locked,
-        why => Error::System(why),
+    let lock = || image.lock(Access::Write);
+    patiently(|| {
+        lock().map_err(|why| match why {
+            libc::EWOULDBLOCK => Error::Locked,
+            why => Error::System(why),
+        })
     })?;
     let state = State::of(&image)?;
     let log = match Image::open(paths.log.as_c(), Access::Write) {

@@ -33,6 +33,20 @@ impl CPath {
         Ok(Self(bytes))
     }
 
+    /// The path of an open file in `/proc`, by its descriptor.
+    pub fn of_descriptor(number: i32) -> Self {
+        // The process's first thread may have ended, and has no files then.
+        let mut path = *b"/proc/thread-self/fd/0000000000";
+        let mut rest = number.unsigned_abs();
+        for digit in path.iter_mut().rev().take(10) {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        let (name, digits) = path.split_at(path.len() - 10);
+        let first = digits.iter().position(|digit| *digit != b'0').unwrap_or(digits.len() - 1);
+        Self::new(name, digits.get(first..).unwrap_or(&[])).unwrap_or(Self([0; PATH_BYTES]))
+    }
+
     /// The path as the kernel takes it.
     pub fn as_c(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.0).unwrap_or(c"")

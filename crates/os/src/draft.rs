@@ -9,6 +9,7 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{self, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::cpath::CPath;
 use crate::image::{Image, rename, retry, unique};
 
 /// Bytes of a path at most, the zero byte at its end among them (`PATH_MAX`).
@@ -220,17 +221,7 @@ impl Draft {
 /// `ENAMETOOLONG`: none.
 pub(crate) fn descriptor_of(image: &Image) -> Result<Path, i32> {
     let mut name = Path::new();
-    // The process's first thread may have ended, and has no files then.
-    name.add(b"/proc/thread-self/fd/")?;
-    let number = image.file.as_raw_fd();
-    let mut scale = 1_000_000_000;
-    while scale > 0 {
-        if number >= scale || scale == 1 {
-            let digit = (number / scale % 10) as usize;
-            name.add(&b"0123456789"[digit..digit + 1])?;
-        }
-        scale /= 10;
-    }
+    name.add(CPath::of_descriptor(image.file.as_raw_fd()).as_c().to_bytes())?;
     Ok(name)
 }
 

@@ -14,7 +14,7 @@ use rustix::process::{Resource, getrlimit};
 use spandrel_pages::PAGE_BYTES;
 
 use crate::file::{fill, write_at};
-use crate::vm;
+use crate::{locks, vm};
 
 /// What an image is opened or locked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +47,11 @@ impl Mapping {
             Self::ReadOnly => (ProtFlags::empty(), MapFlags::SHARED),
         };
         (access | ProtFlags::READ, flags)
+    }
+
+    /// Whether stores are the file's.
+    fn is_shared(self) -> bool {
+        matches!(self, Self::Synchronous | Self::Shared)
     }
 }
 
@@ -107,8 +112,9 @@ pub struct Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        // A lock belongs to the open file, which a forked child shares. So closing alone would keep the file locked until the child ends,
-        // and the child must not unlock the file of its parent.
+        locks::forget(&self.file);
+        // A lock belongs to the open file, which a child may share that was not made by the C library's `fork`. So closing alone would keep the
+        // file locked until the child ends, and the child must not unlock the file of its parent.
         if self.locked_by.load(Relaxed) == crate::env::pid() {
             let _ = fs::flock(&self.file, FlockOperation::Unlock);
             self.unlock_bytes();
@@ -182,6 +188,7 @@ impl Image {
             Access::Read => FlockOperation::NonBlockingLockShared,
         };
         retry(|| fs::flock(&self.file, operation)).map_err(Errno::raw_os_error)?;
+        locks::note(&self.file);
         self.locked_by.store(crate::env::pid(), Relaxed);
         Ok(())
     }
@@ -224,7 +231,11 @@ impl Image {
         let become_it = || rustix::io::dup3(&other.file, &mut file, DupFlags::CLOEXEC);
         retry(become_it).map_err(Errno::raw_os_error)?;
         // The lock belongs to the open file, and the drop of the other image keeps it.
-        self.locked_by.store(other.locked_by.swap(0, Relaxed), Relaxed);
+        let locked_by = other.locked_by.swap(0, Relaxed);
+        if locked_by == crate::env::pid() {
+            locks::note(&self.file);
+        }
+        self.locked_by.store(locked_by, Relaxed);
         Ok(())
     }
 
@@ -241,6 +252,7 @@ impl Image {
 
     /// Unlocks the file before the image is dropped.
     pub fn unlock(&self) {
+        locks::forget(&self.file);
         let _ = fs::flock(&self.file, FlockOperation::Unlock);
         self.locked_by.store(0, Relaxed);
     }
@@ -378,8 +390,12 @@ impl Image {
         self.try_map(how)?;
         let (access, flags) = how.flags();
         let flags = flags | MapFlags::FIXED;
+        // A mapping has the open file, as a descriptor has: a child of a fork would keep the lock by it.
+        let other = self.is_locked().then(|| locks::open_anew(&self.file, how.is_shared()));
+        let other = other.flatten();
+        let file = other.as_ref().unwrap_or(&self.file);
         // SAFETY: promised by the caller.
-        unsafe { mm::mmap(at.cast(), len, access, flags, &self.file, offset) }
+        unsafe { mm::mmap(at.cast(), len, access, flags, file, offset) }
             .map(|_| ())
             .map_err(Errno::raw_os_error)
     }

@@ -23,6 +23,7 @@ pub mod holder;
 pub mod image;
 mod lines;
 pub mod live;
+pub mod locks;
 pub mod message;
 pub mod modules;
 pub mod pagemap;

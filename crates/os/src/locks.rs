@@ -1,0 +1,120 @@
+//! Locks that end with this process, though a child of a fork goes on.
+//!
+//! A lock of `flock` belongs to the open file, and a child shares that: a child that outlives its parent would keep the lock. So the child has the descriptor lead to the
+//! same file, opened anew, as what is mapped was from the beginning. A child that was made without the C library's `fork` keeps the lock until it ends or executes a program.
+
+use core::ffi::CStr;
+use core::mem::ManuallyDrop;
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering::*};
+
+use rustix::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::{DupFlags, dup3};
+
+use crate::cpath::CPath;
+
+/// Locks of a process that its children give up. They keep more than these.
+const MOST: usize = 256;
+
+/// Descriptors with a lock, plus one; 0: the place is free.
+static HELD: [AtomicI32; MOST] = [const { AtomicI32::new(0) }; MOST];
+static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
+
+/// The file behind a descriptor has a lock that children give up. Costs a look at 256 words, as does [`forget`].
+pub fn note(file: &impl AsRawFd) {
+    if !IS_REGISTERED.swap(true, AcqRel) {
+        // SAFETY: the function may run in any child.
+        unsafe { libc::pthread_atfork(None, None, Some(give_up)) };
+    }
+    let held = file.as_raw_fd() + 1;
+    let is_noted = HELD.iter().any(|place| place.load(Relaxed) == held);
+    let _ = is_noted
+        || HELD.iter().any(|place| place.compare_exchange(0, held, AcqRel, Relaxed).is_ok());
+}
+
+/// The lock has ended, or the descriptor is about to be closed.
+pub fn forget(file: &impl AsRawFd) {
+    let held = file.as_raw_fd() + 1;
+    for place in &HELD {
+        let _ = place.compare_exchange(held, 0, AcqRel, Relaxed);
+    }
+}
+
+/// The child of a fork gives the locks up. Allocates nothing.
+extern "C" fn give_up() {
+    for place in &HELD {
+        let held = place.swap(0, AcqRel);
+        if held != 0 {
+            have_open_anew(held - 1);
+        }
+    }
+}
+
+fn have_open_anew(number: RawFd) {
+    // SAFETY: the number is that of a descriptor, which its owner keeps.
+    let mut place = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
+    // Without `/proc`, or without the right to read the file any more, what uses the number finds an empty file.
+    let opened = open_anew(&*place, false).or_else(|| open(c"/dev/null", OFlags::RDONLY));
+    if let Some(opened) = opened {
+        let _ = dup3(&opened, &mut place, DupFlags::CLOEXEC);
+    }
+}
+
+fn open(path: &CStr, access: OFlags) -> Option<OwnedFd> {
+    openat(CWD, path, access | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty()).ok()
+}
+
+/// The file behind a descriptor, opened once more: without its lock. `None`: there is no `/proc`, or the process may not open the file any more.
+pub fn open_anew(file: &impl AsRawFd, writes: bool) -> Option<OwnedFd> {
+    let access = if writes { OFlags::RDWR } else { OFlags::RDONLY };
+    open(CPath::of_descriptor(file.as_raw_fd()).as_c(), access)
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use rustix::fs::{FlockOperation, flock};
+    use rustix::io::{read, write};
+
+    #[test]
+    fn a_child_gives_locks_up_and_has_the_file() {
+        let place =
+            std::env::temp_dir().join(std::format!("spandrel-locks-{}", std::process::id()));
+        std::fs::write(&place, "text").unwrap();
+        let path = std::ffi::CString::new(place.to_str().unwrap()).unwrap();
+        let [file, other] = [(); 2].map(|()| open(&path, OFlags::RDONLY).unwrap());
+        flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        note(&file);
+        note(&file);
+        let (ready, told) = rustix::pipe::pipe().unwrap();
+        // SAFETY: the child makes system calls alone.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let mut text = [0; 4];
+            let is_read = read(&file, &mut text[..]) == Ok(4) && text == *b"text";
+            let _ = write(&told, &[u8::from(is_read)]);
+            // SAFETY: as above.
+            unsafe {
+                libc::pause();
+                libc::_exit(0)
+            }
+        }
+        drop(told);
+        let mut answer = [0];
+        read(&ready, &mut answer[..]).unwrap();
+        assert_eq!(answer, [1], "the child reads the file");
+        let lock = || flock(&other, FlockOperation::NonBlockingLockExclusive);
+        assert!(lock().is_err(), "the parent has it");
+        forget(&file);
+        drop(file);
+        let locked = lock();
+        // SAFETY: a child of this process.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, core::ptr::null_mut(), 0);
+        }
+        std::fs::remove_file(&place).unwrap();
+        locked.expect("the child has given it up");
+    }
+}
