@@ -17,6 +17,7 @@
 #include <pwd.h>
 #include <regex.h>
 #include <search.h>
+#include <signal.h>
 #include <time.h>
 #include <wchar.h>
 #include <wordexp.h>
@@ -225,6 +226,12 @@ static void processes(void) {
     FILE *other = popen("echo of another process", "r");
     char text[100];
     CHECK(other && fgets(text, sizeof text, other) && strcmp(text, "of another process\n") == 0 && pclose(other) == 0);
+    // It hears signals as the program does.
+    sigset_t mask;
+    CHECK(sigprocmask(SIG_BLOCK, NULL, &mask) == 0 && !sigismember(&mask, SIGTERM));
+    other = popen("grep SigBlk /proc/self/status", "r");
+    CHECK(other && fgets(text, sizeof text, other) && strncmp(text, "SigBlk:", 7) == 0 && pclose(other) == 0);
+    CHECK((strtoull(text + 7, NULL, 16) >> (SIGTERM - 1)) % 2 == 0);
 }
 
 static const struct {

@@ -138,6 +138,8 @@ pub unsafe fn answer<T>(out: *mut T, known: &mut T) -> Result<(), Failure> {
     // SAFETY: promised by the caller.
     let bytes = unsafe { length_of(out)? };
     let both = bytes.min(size_of::<T>());
+    // The structure may be in the state, and the function that answers is not translated.
+    crate::current::note_native(out as usize, bytes);
     // SAFETY: promised by the caller; `known` has `both` bytes.
     unsafe {
         let from = (&raw mut *known).cast::<u8>();

@@ -20,7 +20,7 @@ unsafe extern "C" {
 
 /// Functions of the C library whose effects are the whole program's: what they allocate is the process's. None of them stores to memory of its caller, but for
 /// `getaddrinfo` to a variable, or needs to know it (`dlopen` does).
-const OF_THE_PROGRAM: [&CStr; 34] = [
+const OF_THE_PROGRAM: [&CStr; 33] = [
     c"__cxa_at_quick_exit",
     c"__cxa_atexit",
     c"__cxa_thread_atexit_impl",
@@ -42,7 +42,6 @@ const OF_THE_PROGRAM: [&CStr; 34] = [
     c"opendir",
     c"fdopendir",
     c"fmemopen",
-    c"popen",
     c"ungetc",
     c"ungetwc",
     // Tables and records that the C library keeps.

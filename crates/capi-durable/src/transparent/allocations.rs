@@ -102,7 +102,7 @@ pub unsafe extern "C" fn __wrap_posix_memalign(
     match arena.alloc_aligned(size, align) {
         Ok(object) => {
             // Where the address is stored may be in the state too.
-            crate::hooks::filled(out as usize, size_of::<usize>());
+            current::note_native(out as usize, size_of::<usize>());
             // SAFETY: promised by the caller.
             unsafe { out.write(object.as_ptr().cast()) };
             0
@@ -173,7 +173,7 @@ unsafe fn duplicate(text: *const c_char, bytes: usize) -> *mut c_char {
     if !copy.is_null() {
         // SAFETY: promised by the caller; the copy has room.
         unsafe {
-            crate::hooks::filled(copy as usize, bytes + 1);
+            current::note_native(copy as usize, bytes + 1);
             ptr::copy_nonoverlapping(text, copy, bytes);
             copy.add(bytes).write(0);
         }

@@ -282,6 +282,9 @@ impl<S: Sink> Translator<S> {
         self.hold();
         let before = Segment::now();
         self.frame = &raw const before as u64;
+        if self.window.has(self.frame, 8) {
+            refuse(function as *const () as u64, Refusal::Stack);
+        }
         self.context().owner = &raw mut *self as u64;
         self.context().calls.clear();
         let unloaded = modules::unloaded();
@@ -467,7 +470,9 @@ impl<S: Sink> Translator<S> {
         // SAFETY: the program makes the call next.
         match unsafe { system::call(number, arguments, window, &mut note) } {
             Call::Made => {}
-            Call::Unmaps(at, bytes) if self.ranges.touch(at, bytes) => {
+            Call::Unmaps(parts)
+                if parts.iter().any(|(at, bytes)| self.ranges.touch(*at, *bytes)) =>
+            {
                 self.is_stale = true;
                 // The call's own return leads to the translator, which forgets the code then.
                 self.context().clear_branches();

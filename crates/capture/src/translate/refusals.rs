@@ -76,7 +76,7 @@ pub const fn reason_of(why: Refusal) -> (&'static str, &'static str) {
             "run that outside of commands, or switch it off (GLIBC_TUNABLES=glibc.pthread.rseq=0)",
         ),
         Refusal::Stack => (
-            "is where the stack would lie that the command has switched to, and that is memory of the state",
+            "is where a command is called, or goes on, with a stack that lies in memory of the state",
             "allocate stacks (of coroutines, of makecontext) outside of commands",
         ),
     }

@@ -12,8 +12,8 @@ pub enum Call {
     Made,
     /// It returns twice: the child goes on with the program's own code, and notes nothing.
     Forks,
-    /// It may take the code away that lies in these bytes.
-    Unmaps(u64, u64),
+    /// It may take the code away that lies in these bytes: addresses and lengths.
+    Unmaps([(u64, u64); 2]),
     /// It would take the durable memory away.
     Takes,
     /// It is not known.
@@ -33,6 +33,9 @@ const FILE_SYSTEM: u64 = 120;
 const MESSAGE: u64 = 64;
 const MOST_VECTORS: u64 = 1024;
 const SHARES_MEMORY: u64 = libc::CLONE_VM as u64;
+/// The kernel writes the child's number, or a descriptor of the child, for the parent.
+const TELLS_NUMBER: u64 = libc::CLONE_PARENT_SETTID as u64;
+const TELLS_DESCRIPTOR: u64 = libc::CLONE_PIDFD as u64;
 
 /// Words of the process's own memory. `None`: they cannot be read, and the kernel cannot either.
 fn words<const COUNT: usize>(at: u64) -> Option<[u64; COUNT]> {
@@ -46,6 +49,9 @@ fn each_buffer(at: u64, count: u64, note: &mut dyn FnMut(u64, u64)) {
     let buffers = (0..count.min(MOST_VECTORS)).map_while(|number| words(at + number * 16));
     buffers.for_each(|[base, len]: [u64; 2]| note(base, len));
 }
+
+/// What has `fcntl` wait for a lock of another one.
+const AWAITS_LOCK: [u64; 2] = [libc::F_SETLKW as u64, libc::F_OFD_SETLKW as u64];
 
 /// What `fcntl` writes; `None`: it is not known.
 fn file_control(what: u64) -> Option<u64> {
@@ -132,7 +138,7 @@ fn is_shared(file: u64) -> bool {
 }
 
 /// Whether a system call begins, wakes or awaits another thread of the process.
-pub fn meets(number: u64, [a, ..]: [u64; 6]) -> bool {
+pub fn meets(number: u64, [a, b, c, ..]: [u64; 6]) -> bool {
     let Ok(number) = i64::try_from(number) else { return false };
     match number {
         libc::SYS_futex
@@ -149,7 +155,12 @@ pub fn meets(number: u64, [a, ..]: [u64; 6]) -> bool {
         | libc::SYS_epoll_wait
         | libc::SYS_epoll_pwait
         | libc::SYS_epoll_pwait2
+        | libc::SYS_flock
+        // Its parent waits, and its stores are the parent's.
+        | libc::SYS_vfork
         | libc::SYS_rt_sigtimedwait => true,
+        libc::SYS_fcntl => AWAITS_LOCK.contains(&b),
+        libc::SYS_splice | libc::SYS_sendfile => is_shared(a) || is_shared(if number == libc::SYS_splice { c } else { b }),
         // A record in memory has the flags.
         libc::SYS_clone3 => words(a).is_none_or(|[flags]: [u64; 1]| flags & SHARES_MEMORY != 0),
         libc::SYS_clone => a & SHARES_MEMORY != 0,
@@ -161,6 +172,7 @@ pub fn meets(number: u64, [a, ..]: [u64; 6]) -> bool {
         | libc::SYS_recvmsg
         | libc::SYS_sendto
         | libc::SYS_sendmsg
+        | libc::SYS_sendmmsg
         | libc::SYS_accept
         | libc::SYS_accept4
         | libc::SYS_connect
@@ -184,7 +196,7 @@ pub unsafe fn call(
     let Ok(number) = i64::try_from(number) else { return Call::Refused };
     let changes = |at: u64, bytes: u64| match window.has(at, bytes.max(1)) {
         true => Call::Takes,
-        false => Call::Unmaps(at, bytes),
+        false => Call::Unmaps([(at, bytes), (at, 0)]),
     };
     match number {
         // Buffers.
@@ -279,10 +291,27 @@ pub unsafe fn call(
             return changes(a, b);
         }
         libc::SYS_mremap => {
-            let (old, new) = (changes(a, b), changes(e, c));
-            return if new == Call::Takes { new } else { old };
+            // Without the flag the last argument means nothing.
+            let to = if d & libc::MREMAP_FIXED as u64 != 0 { (e, c) } else { (a, 0) };
+            return match (changes(a, b), changes(to.0, to.1)) {
+                (Call::Takes, _) => Call::Takes,
+                (_, Call::Takes) if to.1 != 0 => Call::Takes,
+                _ => Call::Unmaps([(a, b), to]),
+            };
         }
-        libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => {
+        libc::SYS_fork | libc::SYS_vfork => return Call::Forks,
+        // The number of the child, or a descriptor of it.
+        libc::SYS_clone => {
+            if a & (TELLS_NUMBER | TELLS_DESCRIPTOR) != 0 {
+                note(c, 4);
+            }
+            return Call::Forks;
+        }
+        libc::SYS_clone3 => {
+            let Some([flags, descriptor, _, number]) = words(a) else { return Call::Refused };
+            let told = [(TELLS_DESCRIPTOR, descriptor), (TELLS_NUMBER, number)];
+            let told = told.iter().filter(|(flag, _)| flags & flag != 0);
+            told.for_each(|(_, at)| note(*at, 4));
             return Call::Forks;
         }
         // What writes nothing.
@@ -422,6 +451,12 @@ mod tests {
         assert_eq!(told(libc::SYS_setitimer, [0, 1, 64, 0, 0, 0]), (Call::Made, vec![(64, 32)]));
         assert_eq!(told(libc::SYS_fchown, [3, 0, 0, 0, 0, 0]), (Call::Made, vec![]));
         assert_eq!(told(libc::SYS_fork, [0; 6]).0, Call::Forks);
+        let clone = |flags: i32| told(libc::SYS_clone, [flags as u64, 0, 64, 0, 0, 0]);
+        assert_eq!(clone(libc::CLONE_PIDFD | 17), (Call::Forks, vec![(64, 4)]));
+        assert_eq!(clone(17), (Call::Forks, vec![]));
+        let record = [TELLS_DESCRIPTOR | TELLS_NUMBER, 64, 72, 80];
+        let told = told(libc::SYS_clone3, [&raw const record as u64, 88, 0, 0, 0, 0]);
+        assert_eq!(told, (Call::Forks, vec![(64, 4), (80, 4)]));
     }
 
     #[test]
@@ -442,6 +477,7 @@ mod tests {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let file = std::os::fd::AsRawFd::as_raw_fd(&file);
         assert!(!meets(libc::SYS_read, file as u64) && !meets(libc::SYS_write, 1));
+        assert!(meets(libc::SYS_vfork, 0) && meets(libc::SYS_flock, 3));
         assert!(!meets(libc::SYS_getpid, 0) && !meets(u64::MAX as i64, 0));
     }
 
@@ -449,11 +485,20 @@ mod tests {
     fn the_window_stays_mapped() {
         for number in [libc::SYS_munmap, libc::SYS_mprotect, libc::SYS_madvise, libc::SYS_mmap] {
             let beside = told(number, [WINDOW - 4096, 4096, 0, 0, 0, 0]).0;
-            assert_eq!(beside, Call::Unmaps(WINDOW - 4096, 4096));
+            assert_eq!(beside, Call::Unmaps([(WINDOW - 4096, 4096), (WINDOW - 4096, 0)]));
             assert_eq!(told(number, [WINDOW - 4096, 8192, 0, 0, 0, 0]).0, Call::Takes);
         }
         let moved = [1 << 30, 4096, 4096, 3, WINDOW, 0];
         assert_eq!(told(libc::SYS_mremap, moved).0, Call::Takes);
+        // Without MREMAP_FIXED the fifth argument is whatever the register has.
+        let moved = [1 << 30, 4096, 4096, 1, WINDOW, 0];
+        let taken = Call::Unmaps([(1 << 30, 4096), (1 << 30, 0)]);
+        assert_eq!(told(libc::SYS_mremap, moved).0, taken);
+        let moved = [1 << 30, 4096, 8192, 3, 1 << 31, 0];
+        assert_eq!(
+            told(libc::SYS_mremap, moved).0,
+            Call::Unmaps([(1 << 30, 4096), (1 << 31, 8192)])
+        );
     }
 
     #[test]
