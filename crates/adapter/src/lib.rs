@@ -43,12 +43,20 @@ pub struct Adapter {
     /// Functions in whose place others are called.
     #[serde(default)]
     pub instead: Vec<Instead>,
+    /// Functions that return a number, and say why they do nothing.
+    #[serde(default)]
+    pub refuse: Vec<Refuse>,
+    /// Functions that send nothing in the middle of a command.
+    #[serde(default)]
+    pub held: Vec<Held>,
     /// Functions that hand work to another thread.
     #[serde(default)]
     pub at_once: Vec<AtOnce>,
     /// Functions that return the number of bytes which the program uses.
     #[serde(default)]
     pub counts: Vec<Counts>,
+    /// How the program allocates.
+    pub allocator: Option<Allocator>,
     /// What commands allocate for the process.
     #[serde(default)]
     pub process: Process,
@@ -177,6 +185,9 @@ pub struct Command {
     /// When it does: one of these holds, or there is none.
     #[serde(default)]
     pub when: Vec<Condition>,
+    /// It serves other clients before it ends: it begins a batch of its own, so that all before it is durable.
+    #[serde(default)]
+    pub apart: bool,
 }
 
 /// A function that links one of its arguments into the state. An object that lies outside is copied, the copy is linked, and the count of owners that the program
@@ -226,6 +237,41 @@ pub struct Instead {
     pub call: String,
     /// The text.
     pub text: String,
+}
+
+/// A function that does nothing, and whose reason is said: where the program's own files ask for it at the start, the program ends.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Refuse {
+    /// Its name.
+    pub function: String,
+    /// What it returns.
+    pub value: u64,
+    /// The reason and the way out.
+    pub why: String,
+}
+
+/// A function that sends what clients are to have. In the middle of a command that shares its batch with commands before it, it does nothing, and the program sends later: the batch is not durable
+/// yet.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Held {
+    /// Its name.
+    pub function: String,
+    /// What it returns then.
+    pub value: u64,
+}
+
+/// The program's own functions that allocate and free. In a command they are to lead to those of the C library: a program with an allocator of its own is refused.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Allocator {
+    /// Takes a number of bytes.
+    pub allocate: String,
+    /// Takes what the other one has returned.
+    pub free: String,
+    /// What is said of a program whose functions lead elsewhere: the reason and the way out.
+    pub why: String,
 }
 
 /// A function that hands work to another thread: in a command the work is done at once, as another thread's stores would be lost.
@@ -278,6 +324,9 @@ pub struct Require {
 pub struct Dump {
     /// They follow the program's own arguments: it is to listen at the socket only, and to write nothing but the file, and that when it is told to. SIGTERM ends it. `{directory}` is the directory of its own.
     pub arguments: Vec<String>,
+    /// More of them, for builds of the program that know them.
+    #[serde(default)]
+    pub more: Vec<More>,
     /// The name of the socket in that directory.
     pub socket: String,
     /// The name of the file there, which a program with a new state reads at its start.
@@ -286,6 +335,16 @@ pub struct Dump {
     pub ready: Exchange,
     /// It writes the file.
     pub save: Exchange,
+}
+
+/// Arguments that builds of the program know which use a library.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct More {
+    /// A function of that library, which those builds ask the loader for.
+    pub imports: String,
+    /// The arguments.
+    pub arguments: Vec<String>,
 }
 
 /// What is sent to a program, and what it answers.
@@ -311,6 +370,11 @@ impl fmt::Display for Wrong {
 }
 
 impl std::error::Error for Wrong {}
+
+/// The variable that asks the library, which is loaded into a program, whether it is: it writes [`ANSWER`] to its output then, and the program ends.
+pub const PROBE: &str = "SPANDREL_DURABLE_PROBE";
+/// See [`PROBE`].
+pub const ANSWER: &str = "spandrel: the library is loaded\n";
 
 /// Arguments that lie in registers.
 pub const ARGUMENTS: usize = 6;
@@ -412,6 +476,8 @@ impl Adapter {
             .chain(self.returns.iter().map(|rule| rule.function.as_str()))
             .chain(self.at_once.iter().map(|rule| rule.function.as_str()))
             .chain(self.instead.iter().map(|rule| rule.function.as_str()))
+            .chain(self.refuse.iter().map(|rule| rule.function.as_str()))
+            .chain(self.held.iter().map(|rule| rule.function.as_str()))
             .chain(self.counts.iter().map(|rule| rule.function.as_str()))
             .chain(self.process.functions.iter().map(String::as_str))
     }

@@ -167,6 +167,11 @@ fn commit_open() {
     }
 }
 
+/// Whether the batch of the calling thread has commands before the one that it runs: they are not durable, and cannot be before that one has ended.
+pub fn is_shared() -> bool {
+    own().is_some_and(|own| own.batch.as_ref().is_some_and(|batch| batch.commands() > 1))
+}
+
 /// The arena, if the calling thread has a batch open, in which it may be changed.
 pub fn in_batch<'a>() -> Option<&'a Arena> {
     let own = own().filter(|own| own.batch.is_some() && is_open())?;

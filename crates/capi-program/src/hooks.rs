@@ -4,6 +4,7 @@ use std::cell::UnsafeCell;
 use std::ffi::CString;
 
 use capi_durable::current;
+use spandrel_os::message::say;
 
 use crate::batch;
 use crate::load::hook;
@@ -17,8 +18,8 @@ pub enum Rule {
     Point,
     /// The bytes that an argument leads to are made the state's own.
     Input { argument: usize, bytes: usize },
-    /// It is a command, if one of these holds, or there is none.
-    Command(Vec<Test>),
+    /// It is a command, if one of these holds, or there is none. `is_apart`: it begins a batch.
+    Command { tests: Vec<Test>, is_apart: bool },
     /// An object that is linked into the state is copied there first.
     Adopt { argument: usize, copy: usize, release: usize },
     /// It does nothing outside of commands, if the argument lies in the state.
@@ -27,6 +28,10 @@ pub enum Rule {
     Returns(usize),
     /// Another function is called, with the first argument and a text.
     Instead { call: usize, text: CString },
+    /// It does nothing, and the reason is said.
+    Refuse { value: usize, why: String },
+    /// It does nothing in the middle of a command that shares its batch.
+    Held(usize),
     /// Its first argument is called at once, with the address of an array that begins with this argument.
     AtOnce(usize),
     /// It counts the program's bytes.
@@ -146,6 +151,19 @@ unsafe extern "C" fn decide(call: *mut Call) -> usize {
             DONE
         }
         Rule::Adopt { .. } | Rule::AtOnce(_) | Rule::Process if is_inside => WITHIN,
+        Rule::Refuse { why, .. } if point::is_being_passed() => point::refuse_data(why),
+        Rule::Instead { text, .. } if point::is_being_passed() => {
+            point::refuse_data(&text.to_string_lossy())
+        }
+        Rule::Refuse { value, why } => {
+            say(format_args!("{why}"));
+            call.result = *value;
+            DONE
+        }
+        Rule::Held(value) if is_inside && batch::is_shared() => {
+            call.result = *value;
+            DONE
+        }
         Rule::Instead { call: other, text } => {
             if let Some(place) = call.arguments.get_mut(1) {
                 *place = text.as_ptr() as usize;
@@ -167,13 +185,19 @@ unsafe extern "C" fn decide(call: *mut Call) -> usize {
             unsafe { point::give_input(at, *bytes) };
             hook.original
         }
-        // SAFETY: the adapter is right about the program.
-        Rule::Command(tests) if !is_inside && unsafe { is_command(tests, &call.arguments) } => {
+        Rule::Command { tests, is_apart } if !is_inside => {
+            // SAFETY: the adapter is right about the program.
+            if !unsafe { is_command(tests, &call.arguments) } {
+                return hook.original;
+            }
+            if *is_apart {
+                batch::commit();
+            }
             // SAFETY: as above.
             unsafe { command(hook, hook.original, call) }
         }
         // What links an object into the state changes it, by whichever way the program has come there. By its entry: what lies outside is copied then.
-        // SAFETY: as above.
+        // SAFETY: the adapter is right about the program.
         Rule::Adopt { .. } => unsafe { command(hook, hook.entry, call) },
         Rule::Point if !is_inside => {
             // SAFETY: as above; the program has reached the point.

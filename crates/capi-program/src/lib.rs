@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Invariants:
-//! - While its batch is not durable the thread of commands calls no function of the C library that sends, sleeps or forks ([`outputs`]).
+//! - While its batch is not durable the thread of commands calls no function of the C library that sends, sleeps or forks ([`outputs`]); within a command that serves others the adapter's
+//!   rules hold back what is sent.
 //! - Where a batch cannot be made durable the process ends: nothing of it was acknowledged.
 //! - An object of the state is freed within a batch only. What native code frees waits for one ([`memory`]).
 //! - One thread runs commands: that which has reached the point.

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, OsString};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use spandrel_adapter::{Adapter, BUILTIN, Count, Root};
+use spandrel_adapter::{ANSWER, Adapter, BUILTIN, Count, PROBE, Root};
 use spandrel_capture::translate::{Entries, Fixed};
 
 use crate::hooks::{Hook, Rule, enter};
@@ -30,6 +30,7 @@ pub struct Loaded {
     pub hooks: Vec<Hook>,
     pub roots: Vec<Array>,
     pub require: Vec<(Test, bool, String)>,
+    pub allocator: Option<Allocator>,
     /// Code that allocates for the process within commands.
     pub process_code: Vec<std::ops::Range<usize>>,
     /// Where moved instructions lie.
@@ -41,6 +42,14 @@ pub struct Array {
     pub rule: Root,
     pub array: Found,
     pub count: Option<Found>,
+}
+
+/// The program's own functions that allocate and free.
+pub struct Allocator {
+    pub allocate: usize,
+    pub free: usize,
+    /// What is said of those that lead to no function of the C library.
+    pub why: String,
 }
 
 static PROGRAM: OnceLock<Loaded> = OnceLock::new();
@@ -62,6 +71,14 @@ extern "C" fn loaded() {
     // SAFETY: reads the auxiliary vector.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return;
+    }
+    if std::env::var_os(PROBE).is_some() {
+        // By the system: the program has not begun, and never does.
+        // SAFETY: a text of that length; nothing of the process is needed any more.
+        unsafe {
+            libc::write(libc::STDOUT_FILENO, ANSWER.as_ptr().cast(), ANSWER.len());
+            libc::_exit(0);
+        }
     }
     let Some(directory) = take(DIRECTORY).map(PathBuf::from) else { return };
     // Children are programs of their own.
@@ -93,7 +110,13 @@ fn adapter_of(named: &OsString) -> Result<Adapter, String> {
 
 /// The addresses from a function up to another one.
 fn code_of([from, to]: &[String; 2]) -> Result<std::ops::Range<usize>, String> {
-    Ok(symbol(from)?..symbol(to)?)
+    let code = symbol(from)?..symbol(to)?;
+    if code.is_empty() {
+        return Err(format!(
+            "{to} does not lie behind {from} in this build: the adapter is for one whose functions lie in another order"
+        ));
+    }
+    Ok(code)
 }
 
 fn prepare(directory: PathBuf, adapter: &Adapter) -> Result<Loaded, String> {
@@ -102,7 +125,8 @@ fn prepare(directory: PathBuf, adapter: &Adapter) -> Result<Loaded, String> {
         rules.push((&input.function, Rule::Input { argument: input.argument, bytes: input.bytes }));
     }
     for command in &adapter.command {
-        rules.push((&command.function, Rule::Command(Test::all(&command.when)?)));
+        let (tests, is_apart) = (Test::all(&command.when)?, command.apart);
+        rules.push((&command.function, Rule::Command { tests, is_apart }));
     }
     for adopt in &adapter.adopt {
         let (copy, release) = (symbol(&adopt.copy)?, symbol(&adopt.release)?);
@@ -123,6 +147,13 @@ fn prepare(directory: PathBuf, adapter: &Adapter) -> Result<Loaded, String> {
             .map_err(|_| format!("{}: its text has a zero", instead.function))?;
         rules.push((&instead.function, Rule::Instead { call: symbol(&instead.call)?, text }));
     }
+    for refuse in &adapter.refuse {
+        let (value, why) = (refuse.value as usize, refuse.why.clone());
+        rules.push((&refuse.function, Rule::Refuse { value, why }));
+    }
+    for held in &adapter.held {
+        rules.push((&held.function, Rule::Held(held.value as usize)));
+    }
     for counts in &adapter.counts {
         rules.push((&counts.function, Rule::Counts));
     }
@@ -140,6 +171,11 @@ fn prepare(directory: PathBuf, adapter: &Adapter) -> Result<Loaded, String> {
         .iter()
         .map(|require| Ok((Test::new(&require.when)?, require.not, require.why.clone())));
     let require = require.collect::<Result<Vec<_>, String>>()?;
+    let allocator = adapter.allocator.as_ref().map(|known| {
+        let (allocate, free) = (symbol(&known.allocate)?, symbol(&known.free)?);
+        Ok::<_, String>(Allocator { allocate, free, why: known.why.clone() })
+    });
+    let allocator = allocator.transpose()?;
     let process_code = adapter.process.code.iter().map(code_of);
     let process_code = process_code.collect::<Result<Vec<_>, String>>()?;
     let functions = rules.iter().map(|(name, _)| Ok((symbol(name)?, *name)));
@@ -167,7 +203,7 @@ fn prepare(directory: PathBuf, adapter: &Adapter) -> Result<Loaded, String> {
         hooks.push(Hook { name: name.to_owned(), rule, entry: function, original });
     }
     let code = entries.addresses();
-    Ok(Loaded { directory, hooks, roots, require, process_code, code })
+    Ok(Loaded { directory, hooks, roots, require, allocator, process_code, code })
 }
 
 /// A hook by its number.

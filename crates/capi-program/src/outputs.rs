@@ -1,11 +1,13 @@
-//! Functions of the C library that send, wait, or begin a process: before they do, the batch of the thread is committed.
+//! Functions of the C library that send, wait, begin a process or a thread, or are about the thread's mask of signals: before they do, the batch of the thread is committed. While it is
+//! open, signals are held.
 //!
 //! So what a program sends was durable before, by whatever way its replies go; and all commands that it runs between two of these functions are one batch.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::{
-    epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, pid_t, pollfd, sigset_t, size_t,
+    FILE, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, pid_t, pollfd,
+    posix_spawn_file_actions_t, posix_spawnattr_t, pthread_attr_t, pthread_t, sigset_t, size_t,
     sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 
@@ -51,10 +53,29 @@ outputs! {
     __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, bytes: size_t) -> c_int;
     __ppoll_chk(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, bytes: size_t) -> c_int;
     nanosleep(time: *const timespec, left: *mut timespec) -> c_int;
+    clock_nanosleep(clock: c_int, flags: c_int, time: *const timespec, left: *mut timespec) -> c_int;
+    sleep(seconds: c_uint) -> c_uint;
     usleep(time: c_uint) -> c_int;
     pause() -> c_int;
     sigsuspend(mask: *const sigset_t) -> c_int;
     fork() -> pid_t;
+    pthread_create(thread: *mut pthread_t, attributes: *const pthread_attr_t, start: *mut c_void, argument: *mut c_void) -> c_int;
+    posix_spawn(child: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, words: *const *mut c_char, environment: *const *mut c_char) -> c_int;
+    posix_spawnp(child: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, words: *const *mut c_char, environment: *const *mut c_char) -> c_int;
+    system(command: *const c_char) -> c_int;
+    popen(command: *const c_char, kind: *const c_char) -> *mut FILE;
+    pthread_sigmask(how: c_int, new: *const sigset_t, old: *mut sigset_t) -> c_int;
+    sigprocmask(how: c_int, new: *const sigset_t, old: *mut sigset_t) -> c_int;
+}
+
+/// A child that shares its parent's memory would commit the parent's batch, and would have its mask: it is one of a fork.
+///
+/// # Safety
+/// As for the C library's `fork`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfork() -> pid_t {
+    // SAFETY: promised by the caller.
+    unsafe { fork() }
 }
 
 outputs! {
@@ -64,4 +85,5 @@ outputs! {
     };
     epoll_wait(fd: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int;
     epoll_pwait(fd: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
+    epoll_pwait2(fd: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
 }

@@ -15,7 +15,7 @@ use crate::hooks::{self, Hook, Rule};
 use crate::load::{Loaded, program};
 use crate::roots::Roots;
 use crate::values::Arguments;
-use crate::{batch, refuse};
+use crate::{batch, memory, refuse};
 
 /// A number that depends on another one in no way that can be seen (splitmix64).
 fn mixed(number: u64) -> u64 {
@@ -54,6 +54,23 @@ pub unsafe fn give_input(at: usize, bytes: usize) {
 
 /// The program has called the function of the point.
 static IS_REACHED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the function of the point runs, as the first command of a new state.
+static IS_BEING_PASSED: AtomicBool = AtomicBool::new(false);
+
+/// See [`refuse_data`].
+pub fn is_being_passed() -> bool {
+    IS_BEING_PASSED.load(Relaxed)
+}
+
+/// Ends a program whose own files have what is not durable: it would be there until the next start. The state has nothing of them.
+pub fn refuse_data(why: &str) -> ! {
+    let directory = program().map(|program| program.directory.display());
+    refuse(format_args!(
+        "{}: the program's own files cannot be taken in: {why}",
+        directory.map_or_else(String::new, |directory| directory.to_string())
+    ))
+}
 
 /// Ends a program that waits for requests before the point: it would go on without its state.
 pub fn await_requests() {
@@ -118,8 +135,17 @@ pub unsafe fn reached(hook: &Hook, arguments: &Arguments) -> usize {
                 false => Roots::lead_back(arena, &program.roots)?,
             };
             let roots = roots.unwrap_or_else(|why| refuse(format_args!("{directory}: {why}")));
+            if let Some(allocator) = &program.allocator {
+                let object = batch::run(handle, arena, allocator.allocate, &[64, 0, 0, 0, 0, 0]);
+                if !memory::is_of_state(object) {
+                    refuse(format_args!("{directory}: {}", allocator.why));
+                }
+                batch::run(handle, arena, allocator.free, &[object, 0, 0, 0, 0, 0]);
+            }
             if is_new {
+                IS_BEING_PASSED.store(true, Relaxed);
                 result = batch::run(handle, arena, hook.original, arguments);
+                IS_BEING_PASSED.store(false, Relaxed);
             } else if is_counted {
                 batch::set_counted(arena.allocated_bytes()?);
             }

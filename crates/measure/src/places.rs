@@ -99,7 +99,7 @@ pub fn worker() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Another program that was built or installed beside this command.
+/// Another program or library that was built or installed beside this command.
 pub fn beside(name: &str) -> Option<PathBuf> {
     find(name)
 }
@@ -125,12 +125,15 @@ pub fn system_library(name: &str) -> Option<PathBuf> {
 }
 
 /// What `LD_PRELOAD` separates its names by cannot be part of one.
-fn check_preloadable(library: &Path) -> Result<(), Failure> {
+///
+/// # Errors
+/// The path has a space or a colon.
+pub fn check_preloadable(library: &Path) -> Result<(), Failure> {
     let bytes = library.as_os_str().as_encoded_bytes();
     if bytes.iter().any(|byte| matches!(byte, b' ' | b':')) {
         return Err(Failure::refused(format!(
             "'{}' cannot be preloaded: the dynamic linker takes spaces and colons for separators; \
-             move the library, or name a link to it with --lib",
+             move the library (or, for spandrel run, name a link to it with --lib)",
             library.display()
         )));
     }

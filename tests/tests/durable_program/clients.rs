@@ -39,3 +39,60 @@ fn a_long_script_leaves_no_clients() {
     let server = Server::durable(place.path());
     assert_eq!(server.client().text("GET n"), "4");
 }
+
+/// What one client is to be told is told when it is durable, also where another client's command takes long in the same turn of the server's loop.
+#[test]
+fn a_long_command_acknowledges_nothing_of_its_turn() {
+    const SCRIPT: &str = "redis.call('INCR', 'n') local t = redis.call('TIME')[1] while redis.call('TIME')[1] - t < 3 do end return 1";
+    for place in places() {
+        for (key, long) in [("a", &["EVAL", SCRIPT, "0"][..]), ("b", &["DEBUG", "RELOAD"])] {
+            let mut server = Server::durable_with(place.path(), &["--lua-time-limit", "5"]);
+            let [mut busy, mut writer, mut other] = [(); 3].map(|()| server.client());
+            // Both requests are there when the server looks again.
+            assert!(busy.send(&["DEBUG", "SLEEP", "0.3"]));
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(writer.send(&["SET", key, "1"]) && other.send(long));
+            assert!(busy.try_receive().is_some());
+            let begun = Instant::now();
+            let reply = writer.try_receive();
+            let waited = begun.elapsed();
+            server.kill();
+            assert!(matches!(reply, Some(Frame::SimpleString(_))), "{key}: {reply:?}");
+            let server = Server::durable(place.path());
+            let found = server.client().text(&format!("GET {key}"));
+            assert_eq!(found, "1", "{long:?}: it was acknowledged after {waited:?}");
+        }
+    }
+}
+
+/// Lists whose middle is compressed are as they were after they were only read, and the server was killed.
+#[test]
+fn compressed_lists_are_read_without_a_change() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let more = ["--list-compress-depth", "1", "--list-max-listpack-size", "4"];
+    let values = |round: usize| (0..200).map(move |at| format!("{at} {round} ").repeat(30));
+    let mut digest: Option<String> = None;
+    for round in 0..5 {
+        let mut server = Server::durable_with(place.path(), &more);
+        let mut client = server.client();
+        if let Some(digest) = digest {
+            assert_eq!(client.text("DEBUG DIGEST"), digest, "round {round}");
+        }
+        let push = ["RPUSH".to_owned(), format!("list{round}")].into_iter().chain(values(round));
+        client.call(&push.collect::<Vec<_>>());
+        for list in 0..=round {
+            let name = format!("list{list}");
+            let found = client.call(&["LRANGE", &name, "0", "-1"]);
+            let Frame::Array(found) = found else { panic!("{found:?}") };
+            let expected = values(list).map(|value| Frame::BulkString(value.into_bytes()));
+            assert_eq!(found, expected.collect::<Vec<_>>(), "round {round}");
+            client.call(&["LINDEX", &name, "77"]);
+        }
+        client.line("SET key value");
+        digest = Some(client.text("DEBUG DIGEST"));
+        client.line("LINDEX list0 100");
+        // What readers have stored by the way becomes durable within seconds.
+        std::thread::sleep(Duration::from_secs(if round == 0 { 4 } else { 0 }));
+        server.kill();
+    }
+}

@@ -3,6 +3,8 @@
 mod clients;
 mod commands;
 mod copies;
+mod faults;
+mod starts;
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -389,65 +391,4 @@ fn data_on_the_disk_are_taken_in() {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(client.text("INFO persistence").contains("rdb_last_bgsave_status:ok"));
-}
-
-#[test]
-fn what_cannot_be_is_refused_with_a_reason() {
-    let place = tempfile::tempdir().unwrap();
-    let says = |more: &[&str], words: &str| {
-        let mut server = Server::durable_with(place.path(), more);
-        let done = server.running.take().unwrap().wait();
-        assert!(done.code == Some(2) && done.err().contains(words), "{done}");
-    };
-    says(&["--cluster-enabled", "yes"], "remove cluster-enabled");
-    says(&["--io-threads", "4"], "remove io-threads");
-    {
-        let server = Server::durable_with(place.path(), &["--enable-module-command", "yes"]);
-        let mut client = server.client();
-        let said = client.call(&[
-            "FUNCTION",
-            "LOAD",
-            "#!lua name=a\nredis.register_function('f', function() return 1 end)",
-        ]);
-        assert!(text(&said).contains("FUNCTION LOAD is not durable"), "{said:?}");
-        assert!(client.text("MODULE LOAD /tmp/x.so").contains("Error loading the extension"));
-        assert!(client.text("DEBUG RESTART").contains("failed to restart"));
-        assert_eq!(client.text("MULTI"), "OK");
-        assert!(client.text("FUNCTION RESTORE x").contains("QUEUED"));
-        assert!(client.text("EXEC").contains("FUNCTION RESTORE is not durable"));
-    }
-    let run = |words: &[&str]| {
-        Job::new(built("spandrel"))
-            .args(["durable", "run", "--dir"])
-            .arg(place.path().join("state"))
-            .args(words)
-            .run()
-    };
-    let sentinel = place.path().join("sentinel.conf");
-    std::fs::write(&sentinel, "port 0\nunixsocket sentinel.sock\n").unwrap();
-    let done = run(&["--", "redis-server", &sentinel.display().to_string(), "--sentinel"]);
-    assert!(
-        done.code == Some(2) && done.err().contains("has not called loadDataFromDisk"),
-        "{done}"
-    );
-    let mut server = Server::durable(place.path());
-    server.client().line("SET a 1");
-    // Another one with the same state.
-    says(
-        &["--unixsocket", &place.path().join("other.sock").display().to_string()],
-        "a process has the state open",
-    );
-    server.kill();
-    says(&["--databases", "4"], "the program has 8 as it was started");
-    let done = run(&["--", "true"]);
-    assert!(
-        done.code == Some(2)
-            && done.err().contains("there is no adapter for a program of that name"),
-        "{done}"
-    );
-    let done = run(&["--adapter", "redis", "--", "redis-cli"]);
-    assert!(done.code == Some(2) && done.err().contains("is for versions that say"), "{done}");
-    let mut server = Server::durable(place.path());
-    assert_eq!(server.client().text("GET a"), "1");
-    server.kill();
 }

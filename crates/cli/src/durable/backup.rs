@@ -180,7 +180,9 @@ impl Beside {
     ) -> Result<Self, Failure> {
         let fail = |why: io::Error| Failure::new(format!("'{}': {why}", program.name()));
         let here = place.path().canonicalize().map_err(fail)?;
-        let more: Vec<_> = dump.arguments.iter().map(|word| with_directory(word, &here)).collect();
+        let known = dump.more.iter().filter(|more| program.imports(&more.imports));
+        let words = dump.arguments.iter().chain(known.flat_map(|more| &more.arguments));
+        let more: Vec<_> = words.map(|word| with_directory(word, &here)).collect();
         let output = here.join("output");
         let said = File::create(&output).map_err(fail)?;
         let mut command = program.command(state, &more)?;

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use clap::Args;
-use spandrel_adapter::{Adapter, BUILTIN, for_program};
+use spandrel_adapter::{ANSWER, Adapter, BUILTIN, PROBE, for_program};
 use spandrel_console::{Failure, say};
 use spandrel_durable::directory::{Directory, Paths};
 use spandrel_durable::store::{self, Settings};
 use spandrel_measure::places;
 use spandrel_os::personality;
 
-use crate::run::{loadable, with_preloaded};
+use crate::run::{loadable, symbols, with_preloaded};
 
 /// The library that is loaded into the program.
 const LIBRARY: &str = "libspandrel_program.so";
@@ -94,6 +94,29 @@ fn check_version(program: &Path, adapter: &Adapter) -> Result<(), Failure> {
     )))
 }
 
+/// Refuses a program into which the library is not loaded: it would run as if nothing were wrong, and nothing would be durable.
+fn check_loads(program: &Path, adapter: &Adapter, library: &Path) -> Result<(), Failure> {
+    // Without the library the program says its version.
+    let version = match adapter.program.version.as_slice() {
+        [] => &["--version".to_owned()],
+        words => words,
+    };
+    let mut command = Command::new(program);
+    command.args(version).stdin(Stdio::null()).env(PROBE, "1");
+    let ran = command.env("LD_PRELOAD", with_preloaded(library, std::env::var_os("LD_PRELOAD")));
+    let name = program.display();
+    let ran = ran.output().map_err(|why| Failure::refused(format!("'{name}': {why}")))?;
+    if ran.stdout == ANSWER.as_bytes() {
+        return Ok(());
+    }
+    let says = String::from_utf8_lossy(&ran.stderr);
+    let says: String = says.lines().next().unwrap_or_default().chars().take(2 * SHOWN).collect();
+    Err(Failure::refused(format!(
+        "'{name}': {} is not loaded into it, and nothing would be durable: the system's loader says {says:?}. The library needs a C library that is not older than that of the system it was built on, and a directory that allows code",
+        library.display()
+    )))
+}
+
 /// Makes the state if there is none: what the program draws at random depends on its number.
 fn make_state(directory: &Path) -> Result<(), Failure> {
     let make = || {
@@ -124,7 +147,14 @@ impl Durable {
                 "{LIBRARY} was not found beside this command or in ../lib: build it with 'cargo build --release -p spandrel-capi-program'"
             ))
         })?;
+        places::check_preloadable(&library)?;
+        check_loads(&path, &adapter, &library)?;
         Ok(Self { path, words: words.to_vec(), adapter, named, library })
+    }
+
+    /// Whether the program asks the loader for a function of a library.
+    pub fn imports(&self, function: &str) -> bool {
+        symbols::imports(&self.path, function)
     }
 
     /// What it is called.

@@ -5,6 +5,7 @@ use object::{Endianness, Object, ObjectSymbol, ReadCache, SymbolKind};
 use spandrel_report::{Caller, Stats};
 use std::collections::HashMap;
 use std::fs::File;
+use std::path::Path;
 
 /// Functions of a file: first address, size, name.
 type Functions = Vec<(u64, u64, String)>;
@@ -27,6 +28,15 @@ pub fn name(processes: &mut [Stats]) {
 pub fn function_at(file: &str, offset: u64) -> Option<String> {
     let caller = Caller { file: file.to_owned(), offset, function: String::new() };
     holding(&functions(file), &caller).map(|name| demangled(&name))
+}
+
+/// Whether a program asks the loader for a function of a library. False where the file cannot be read.
+pub fn imports(path: &Path, name: &str) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    let cache = ReadCache::new(file);
+    ElfFile64::<Endianness, _>::parse(&cache).is_ok_and(|elf| {
+        elf.dynamic_symbols().any(|symbol| symbol.is_undefined() && symbol.name() == Ok(name))
+    })
 }
 
 /// The functions of a file, in order of address; none where it cannot be read or says nothing.

@@ -65,6 +65,11 @@ impl<'d, S: Send + Sync> OpenBatch<'d, S> {
         self.commands += 1;
     }
 
+    /// How many commands it has, that which runs included.
+    pub fn commands(&self) -> u64 {
+        self.commands
+    }
+
     /// Makes the batch durable. Signals that have waited for its end have their handlers run before this returns.
     ///
     /// # Errors
