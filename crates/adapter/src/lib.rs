@@ -251,8 +251,8 @@ pub struct Refuse {
     pub why: String,
 }
 
-/// A function that sends what clients are to have. In the middle of a command that shares its batch with commands before it, it does nothing, and the program sends later: the batch is not durable
-/// yet.
+/// A function that sends what a client is to have, its first argument. Where a command serves clients in its middle, it does nothing for those that are to have something of the batch, which is not
+/// durable yet: the program sends that later.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Held {
@@ -260,6 +260,12 @@ pub struct Held {
     pub function: String,
     /// What it returns then.
     pub value: u64,
+    /// The function that adds to what a client is to have, its first argument. What it allocates is the process's.
+    pub queues: String,
+    /// The function that a new client begins with, its first argument: one that has gone may have had its address.
+    pub begins: String,
+    /// The function in which a command serves clients. What it allocates is the process's.
+    pub serves: String,
 }
 
 /// The program's own functions that allocate and free. In a command they are to lead to those of the C library: a program with an allocator of its own is refused.
@@ -477,7 +483,9 @@ impl Adapter {
             .chain(self.at_once.iter().map(|rule| rule.function.as_str()))
             .chain(self.instead.iter().map(|rule| rule.function.as_str()))
             .chain(self.refuse.iter().map(|rule| rule.function.as_str()))
-            .chain(self.held.iter().map(|rule| rule.function.as_str()))
+            .chain(self.held.iter().flat_map(|rule| {
+                [&rule.function, &rule.queues, &rule.begins, &rule.serves].map(String::as_str)
+            }))
             .chain(self.counts.iter().map(|rule| rule.function.as_str()))
             .chain(self.process.functions.iter().map(String::as_str))
     }

@@ -2,7 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 use capi_durable::current::{self, Kind};
 use capi_durable::handle::{SpandrelDurable, State};
@@ -23,6 +23,8 @@ struct Own {
     client: *mut Client<'static, State>,
     batch: Option<OpenBatch<'static, State>>,
     roots: Roots,
+    /// Those that are to have something of the batch, one or more times each.
+    clients: Vec<usize>,
     /// It was said that the log is not brought into the state's file.
     has_told: bool,
 }
@@ -49,7 +51,15 @@ pub fn begin(handle: *const SpandrelDurable, client: Client<'static, State>, roo
     let client = Box::into_raw(Box::new(client));
     // SAFETY: no other thread looks there before the thread is known.
     unsafe {
-        *PLACE.0.get() = Some(Own { handle, arena, client, batch: None, roots, has_told: false })
+        *PLACE.0.get() = Some(Own {
+            handle,
+            arena,
+            client,
+            batch: None,
+            roots,
+            clients: Vec::new(),
+            has_told: false,
+        })
     };
     THREAD.store(me(), Release);
 }
@@ -110,9 +120,9 @@ pub unsafe fn run(
 impl Own {
     #[cold]
     #[inline(never)]
-    fn begin(&mut self) {
+    fn begin(&mut self, is_at_rest: bool) {
         // SAFETY: the client is this thread's alone, and the batch before has ended.
-        match unsafe { (*self.client).begin_batch() } {
+        match unsafe { (*self.client).begin_batch(is_at_rest) } {
             Ok(batch) => {
                 memory::free_queued(batch.arena());
                 self.batch = Some(batch);
@@ -136,7 +146,8 @@ impl Own {
 
     fn batch(&mut self) -> &mut OpenBatch<'static, State> {
         if self.batch.is_none() {
-            self.begin();
+            // Native code may be in the middle of what it stores by the way, and undo it.
+            self.begin(false);
         }
         match &mut self.batch {
             Some(batch) => batch,
@@ -153,10 +164,25 @@ pub fn commit() {
     }
 }
 
+/// The program is about to wait for requests: what its native code has stored, and no batch has noted, becomes durable as well.
+pub fn rest() {
+    commit();
+    if THREAD.load(Relaxed) != me() || current::is_inside() || !is_open() {
+        return;
+    }
+    // SAFETY: the client is this thread's alone.
+    let own = own().filter(|own| unsafe { (*own.client).has_doubts() });
+    if let Some(own) = own {
+        own.begin(true);
+        commit_open();
+    }
+}
+
 #[inline(never)]
 fn commit_open() {
     let Some(own) = own() else { return };
     let Some(batch) = own.batch.take() else { return };
+    own.clients.clear();
     memory::free_queued(batch.arena());
     // SAFETY: the thread runs the batch, and no command.
     unsafe { own.roots.keep(batch.arena()) };
@@ -167,9 +193,46 @@ fn commit_open() {
     }
 }
 
-/// Whether the batch of the calling thread has commands before the one that it runs: they are not durable, and cannot be before that one has ended.
-pub fn is_shared() -> bool {
-    own().is_some_and(|own| own.batch.as_ref().is_some_and(|batch| batch.commands() > 1))
+/// The thread serves clients in the middle of a command: they see nothing of the batch.
+static IS_SERVING: AtomicBool = AtomicBool::new(false);
+
+/// Clients are served in the middle of a command until this is dropped.
+pub struct Serving(());
+
+impl Serving {
+    pub fn begin() -> Self {
+        IS_SERVING.store(true, Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        IS_SERVING.store(false, Relaxed);
+    }
+}
+
+/// A client is to have something: of the batch, if the calling thread has one open, and is not in the middle of a command that serves others.
+pub fn note_client(client: usize) {
+    if IS_SERVING.load(Relaxed) {
+        return;
+    }
+    let own = own().filter(|own| own.batch.is_some());
+    if let Some(own) = own.filter(|own| own.clients.last() != Some(&client)) {
+        own.clients.push(client);
+    }
+}
+
+/// A client begins: what was to be had by another one at that address is not its own.
+pub fn forget_client(client: usize) {
+    if let Some(own) = own() {
+        own.clients.retain(|other| *other != client);
+    }
+}
+
+/// Whether a client is to have something of the batch that the thread has open, in the middle of a command of it. Complexity: a look at each reply of the batch.
+pub fn holds(client: usize) -> bool {
+    IS_SERVING.load(Relaxed) && is_open() && own().is_some_and(|own| own.clients.contains(&client))
 }
 
 /// The arena, if the calling thread has a batch open, in which it may be changed.

@@ -30,8 +30,14 @@ pub enum Rule {
     Instead { call: usize, text: CString },
     /// It does nothing, and the reason is said.
     Refuse { value: usize, why: String },
-    /// It does nothing in the middle of a command that shares its batch.
+    /// It sends what a client is to have: nothing where a command serves others in its middle, and the client is to have something of the batch.
     Held(usize),
+    /// It adds to what a client is to have; what it allocates within commands is the process's.
+    Queues,
+    /// A client begins with it.
+    Begins,
+    /// It serves clients, also within a command.
+    Serves,
     /// Its first argument is called at once, with the address of an array that begins with this argument.
     AtOnce(usize),
     /// It counts the program's bytes.
@@ -150,17 +156,27 @@ unsafe extern "C" fn decide(call: *mut Call) -> usize {
             call.result = call.result.wrapping_add(batch::counted_before());
             DONE
         }
-        Rule::Adopt { .. } | Rule::AtOnce(_) | Rule::Process if is_inside => WITHIN,
+        Rule::Queues => {
+            batch::note_client(call.arguments[0]);
+            if is_inside { WITHIN } else { hook.original }
+        }
+        Rule::Begins => {
+            batch::forget_client(call.arguments[0]);
+            hook.original
+        }
+        Rule::Adopt { .. } | Rule::AtOnce(_) | Rule::Process | Rule::Serves if is_inside => WITHIN,
         Rule::Refuse { why, .. } if point::is_being_passed() => point::refuse_data(why),
         Rule::Instead { text, .. } if point::is_being_passed() => {
             point::refuse_data(&text.to_string_lossy())
         }
+        // In the middle of a command, which the program would leave half done.
+        Rule::Refuse { why, .. } if is_inside => end(why),
         Rule::Refuse { value, why } => {
             say(format_args!("{why}"));
             call.result = *value;
             DONE
         }
-        Rule::Held(value) if is_inside && batch::is_shared() => {
+        Rule::Held(value) if is_inside && batch::holds(call.arguments[0]) => {
             call.result = *value;
             DONE
         }
@@ -284,7 +300,8 @@ unsafe extern "C" fn part(call: *mut Call) -> usize {
             call.result = unsafe { run(call.arguments[0], &[array, 0, 0, 0, 0, 0]) };
             DONE
         }
-        Rule::Process => {
+        Rule::Process | Rule::Queues | Rule::Serves => {
+            let _serving = matches!(hook.rule, Rule::Serves).then(batch::Serving::begin);
             let _outside = current::Outside::enter();
             // SAFETY: the function as it was, with its own arguments.
             call.result = unsafe { run_all(hook.original, call) };

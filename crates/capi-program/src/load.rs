@@ -153,6 +153,9 @@ fn prepare(directory: PathBuf, adapter: &Adapter) -> Result<Loaded, String> {
     }
     for held in &adapter.held {
         rules.push((&held.function, Rule::Held(held.value as usize)));
+        rules.push((&held.queues, Rule::Queues));
+        rules.push((&held.begins, Rule::Begins));
+        rules.push((&held.serves, Rule::Serves));
     }
     for counts in &adapter.counts {
         rules.push((&counts.function, Rule::Counts));

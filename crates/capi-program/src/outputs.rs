@@ -46,12 +46,6 @@ outputs! {
     sendmmsg(fd: c_int, messages: *mut mmsghdr, count: u32, flags: c_int) -> c_int;
     sendfile(to: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t;
     sendfile64(to: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t;
-    poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
-    ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
-    select(count: c_int, reads: *mut fd_set, writes: *mut fd_set, errors: *mut fd_set, timeout: *mut timeval) -> c_int;
-    pselect(count: c_int, reads: *mut fd_set, writes: *mut fd_set, errors: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int;
-    __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, bytes: size_t) -> c_int;
-    __ppoll_chk(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, bytes: size_t) -> c_int;
     nanosleep(time: *const timespec, left: *mut timespec) -> c_int;
     clock_nanosleep(clock: c_int, flags: c_int, time: *const timespec, left: *mut timespec) -> c_int;
     sleep(seconds: c_uint) -> c_uint;
@@ -80,10 +74,20 @@ pub unsafe extern "C" fn vfork() -> pid_t {
 
 outputs! {
     {
-        batch::commit();
+        batch::rest();
         point::await_requests();
     };
     epoll_wait(fd: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int;
     epoll_pwait(fd: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
     epoll_pwait2(fd: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+}
+
+outputs! {
+    batch::rest();
+    poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+    ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    select(count: c_int, reads: *mut fd_set, writes: *mut fd_set, errors: *mut fd_set, timeout: *mut timeval) -> c_int;
+    pselect(count: c_int, reads: *mut fd_set, writes: *mut fd_set, errors: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, bytes: size_t) -> c_int;
+    __ppoll_chk(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, bytes: size_t) -> c_int;
 }

@@ -132,8 +132,8 @@ impl Directory {
         };
         let status = retry(|| fs::fstat(&file)).map_err(system)?;
         check_owner(status.st_uid, status.st_mode & 0o7777)?;
-        lock(&file)?;
-        locks::note(&file);
+        locks::note(file.as_raw_fd());
+        lock(&file).inspect_err(|_| locks::forget(file.as_raw_fd()))?;
         let directory = Self { file, made, process: env::pid() };
         if retry(|| fs::fstat(&directory.file)).map_err(system)?.st_nlink == 0 {
             return Ok(None);
@@ -170,7 +170,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        locks::forget(&self.file);
+        locks::forget(self.file.as_raw_fd());
         // A child may share the open file that was not made by the C library's `fork`: it must not unlock the directory of its parent.
         if self.process == env::pid() {
             // While it is locked: another process may be about to use it.

@@ -5,11 +5,12 @@
 use core::ffi::CStr;
 use core::fmt;
 
-use rustix::fd::{IntoRawFd as _, OwnedFd, RawFd};
+use rustix::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use spandrel_os::cpath::CPath;
+use spandrel_os::locks;
 
 use crate::directory::Paths;
 use crate::error::Error;
@@ -92,6 +93,8 @@ impl Listener {
             Ok(socket)
         };
         let socket = make().map_err(|why: Errno| Error::System(why.raw_os_error()))?;
+        // A child that outlives this process must not have others wait for it.
+        locks::note(socket.as_raw_fd());
         Ok(Self { socket, path: paths.socket.clone() })
     }
 
@@ -104,6 +107,12 @@ impl Listener {
     pub fn close(&self) {
         let _ = net::shutdown(&self.socket, net::Shutdown::Both);
         let _ = remove(self.path.as_c());
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        locks::forget(self.socket.as_raw_fd());
     }
 }
 

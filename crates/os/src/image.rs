@@ -102,6 +102,17 @@ pub fn rename(from: &CStr, to: &CStr) -> Result<(), i32> {
     renamed.map_err(Errno::raw_os_error)
 }
 
+fn try_map(file: &OwnedFd, how: Mapping) -> Result<(), i32> {
+    let (access, flags) = how.flags();
+    // SAFETY: the kernel chooses where the mapping lies, and only this function knows of it.
+    unsafe {
+        let at = mm::mmap(core::ptr::null_mut(), PAGE_BYTES, access, flags, file, 0)
+            .map_err(Errno::raw_os_error)?;
+        vm::release(at.cast(), PAGE_BYTES);
+    }
+    Ok(())
+}
+
 /// An open image.
 #[derive(Debug)]
 pub struct Image {
@@ -112,7 +123,7 @@ pub struct Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        locks::forget(&self.file);
+        locks::forget(self.file.as_raw_fd());
         // A lock belongs to the open file, which a child may share that was not made by the C library's `fork`. So closing alone would keep the
         // file locked until the child ends, and the child must not unlock the file of its parent.
         if self.locked_by.load(Relaxed) == crate::env::pid() {
@@ -187,8 +198,13 @@ impl Image {
             Access::Write => FlockOperation::NonBlockingLockExclusive,
             Access::Read => FlockOperation::NonBlockingLockShared,
         };
-        retry(|| fs::flock(&self.file, operation)).map_err(Errno::raw_os_error)?;
-        locks::note(&self.file);
+        locks::note(self.file.as_raw_fd());
+        if let Err(why) = retry(|| fs::flock(&self.file, operation)) {
+            if !self.is_locked() {
+                locks::forget(self.file.as_raw_fd());
+            }
+            return Err(why.raw_os_error());
+        }
         self.locked_by.store(crate::env::pid(), Relaxed);
         Ok(())
     }
@@ -233,7 +249,7 @@ impl Image {
         // The lock belongs to the open file, and the drop of the other image keeps it.
         let locked_by = other.locked_by.swap(0, Relaxed);
         if locked_by == crate::env::pid() {
-            locks::note(&self.file);
+            locks::note(self.file.as_raw_fd());
         }
         self.locked_by.store(locked_by, Relaxed);
         Ok(())
@@ -252,7 +268,7 @@ impl Image {
 
     /// Unlocks the file before the image is dropped.
     pub fn unlock(&self) {
-        locks::forget(&self.file);
+        locks::forget(self.file.as_raw_fd());
         let _ = fs::flock(&self.file, FlockOperation::Unlock);
         self.locked_by.store(0, Relaxed);
     }
@@ -385,15 +401,15 @@ impl Image {
         len: usize,
         how: Mapping,
     ) -> Result<(), i32> {
-        // A call that replaces a mapping unmaps it before the file system is asked. If that refuses, a hole is left in the reservation, where
-        // another thread's mapping may come to lie: so the file system is asked first.
-        self.try_map(how)?;
-        let (access, flags) = how.flags();
-        let flags = flags | MapFlags::FIXED;
         // A mapping has the open file, as a descriptor has: a child of a fork would keep the lock by it.
         let other = self.is_locked().then(|| locks::open_anew(&self.file, how.is_shared()));
         let other = other.flatten();
         let file = other.as_ref().unwrap_or(&self.file);
+        // A call that replaces a mapping unmaps it before the file system is asked. If that refuses, a hole is left in the reservation, where
+        // another thread's mapping may come to lie: so the file system is asked first.
+        try_map(file, how)?;
+        let (access, flags) = how.flags();
+        let flags = flags | MapFlags::FIXED;
         // SAFETY: promised by the caller.
         unsafe { mm::mmap(at.cast(), len, access, flags, file, offset) }
             .map(|_| ())
@@ -405,14 +421,7 @@ impl Image {
     /// # Errors
     /// As for [`Image::map`].
     pub fn try_map(&self, how: Mapping) -> Result<(), i32> {
-        let (access, flags) = how.flags();
-        // SAFETY: the kernel chooses where the mapping lies, and only this function knows of it.
-        unsafe {
-            let at = mm::mmap(core::ptr::null_mut(), PAGE_BYTES, access, flags, &self.file, 0)
-                .map_err(Errno::raw_os_error)?;
-            vm::release(at.cast(), PAGE_BYTES);
-        }
-        Ok(())
+        try_map(&self.file, how)
     }
 
     /// Writes bytes at an offset. The caller has checked the limit of the process ([`Image::check_limit`]).

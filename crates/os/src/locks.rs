@@ -20,21 +20,23 @@ const MOST: usize = 256;
 static HELD: [AtomicI32; MOST] = [const { AtomicI32::new(0) }; MOST];
 static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// The file behind a descriptor has a lock that children give up. Costs a look at 256 words, as does [`forget`].
-pub fn note(file: &impl AsRawFd) {
-    if !IS_REGISTERED.swap(true, AcqRel) {
+/// The file behind a descriptor has a lock that children give up, or is about to have it. Costs a look at 256 words, as does [`forget`].
+pub fn note(file: RawFd) {
+    if !IS_REGISTERED.load(Acquire) {
+        // Two threads may do it at a time: the second call of the function finds nothing.
         // SAFETY: the function may run in any child.
         unsafe { libc::pthread_atfork(None, None, Some(give_up)) };
+        IS_REGISTERED.store(true, Release);
     }
-    let held = file.as_raw_fd() + 1;
+    let held = file + 1;
     let is_noted = HELD.iter().any(|place| place.load(Relaxed) == held);
     let _ = is_noted
         || HELD.iter().any(|place| place.compare_exchange(0, held, AcqRel, Relaxed).is_ok());
 }
 
 /// The lock has ended, or the descriptor is about to be closed.
-pub fn forget(file: &impl AsRawFd) {
-    let held = file.as_raw_fd() + 1;
+pub fn forget(file: RawFd) {
+    let held = file + 1;
     for place in &HELD {
         let _ = place.compare_exchange(held, 0, AcqRel, Relaxed);
     }
@@ -53,11 +55,16 @@ extern "C" fn give_up() {
 fn have_open_anew(number: RawFd) {
     // SAFETY: the number is that of a descriptor, which its owner keeps.
     let mut place = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
-    // Without `/proc`, or without the right to read the file any more, what uses the number finds an empty file.
-    let opened = open_anew(&*place, false).or_else(|| open(c"/dev/null", OFlags::RDONLY));
-    if let Some(opened) = opened {
+    // Of a socket, without `/proc`, or without the right to read the file any more, what uses the number finds an empty file.
+    let nothing = || open(c"/dev/null", OFlags::RDONLY);
+    if let Some(opened) = open_anew(&*place, false).or_else(nothing) {
         let _ = dup3(&opened, &mut place, DupFlags::CLOEXEC);
+        return;
     }
+    // No number is free: the next one is this, or there is none.
+    // SAFETY: the number is this function's from here on, in a child that has one thread.
+    unsafe { libc::close(number) };
+    let _ = nothing().map(ManuallyDrop::new);
 }
 
 fn open(path: &CStr, access: OFlags) -> Option<OwnedFd> {
@@ -85,8 +92,8 @@ mod tests {
         let path = std::ffi::CString::new(place.to_str().unwrap()).unwrap();
         let [file, other] = [(); 2].map(|()| open(&path, OFlags::RDONLY).unwrap());
         flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
-        note(&file);
-        note(&file);
+        note(file.as_raw_fd());
+        note(file.as_raw_fd());
         let (ready, told) = rustix::pipe::pipe().unwrap();
         // SAFETY: the child makes system calls alone.
         let child = unsafe { libc::fork() };
@@ -106,7 +113,7 @@ mod tests {
         assert_eq!(answer, [1], "the child reads the file");
         let lock = || flock(&other, FlockOperation::NonBlockingLockExclusive);
         assert!(lock().is_err(), "the parent has it");
-        forget(&file);
+        forget(file.as_raw_fd());
         drop(file);
         let locked = lock();
         // SAFETY: a child of this process.

@@ -1,5 +1,9 @@
 //! Clients beside commands that take long.
 
+use std::io::Write as _;
+
+use spandrel_histories::resp::encoded;
+
 use super::*;
 
 /// Clients that connect while a script works for long are of the process: none of their bytes is in the state, and nothing of them is left.
@@ -43,26 +47,51 @@ fn a_long_script_leaves_no_clients() {
 /// What one client is to be told is told when it is durable, also where another client's command takes long in the same turn of the server's loop.
 #[test]
 fn a_long_command_acknowledges_nothing_of_its_turn() {
-    const SCRIPT: &str = "redis.call('INCR', 'n') local t = redis.call('TIME')[1] while redis.call('TIME')[1] - t < 3 do end return 1";
+    const SCRIPT: &str = "redis.call('INCR', 'n') redis.call('PUBLISH', 'channel', 'x') local t = redis.call('TIME')[1] while redis.call('TIME')[1] - t < 3 do end return 1";
     for place in places() {
         for (key, long) in [("a", &["EVAL", SCRIPT, "0"][..]), ("b", &["DEBUG", "RELOAD"])] {
             let mut server = Server::durable_with(place.path(), &["--lua-time-limit", "5"]);
-            let [mut busy, mut writer, mut other] = [(); 3].map(|()| server.client());
+            let [mut busy, mut writer, mut other, mut reader] = [(); 4].map(|()| server.client());
+            reader.call(&["SUBSCRIBE", "channel"]);
             // Both requests are there when the server looks again.
-            assert!(busy.send(&["DEBUG", "SLEEP", "0.3"]));
-            std::thread::sleep(Duration::from_millis(100));
+            assert!(busy.send(&["DEBUG", "SLEEP", "1"]));
+            std::thread::sleep(Duration::from_millis(500));
             assert!(writer.send(&["SET", key, "1"]) && other.send(long));
             assert!(busy.try_receive().is_some());
             let begun = Instant::now();
+            // What has been published is durable, too.
+            let was_published = key == "a" && reader.try_receive().is_some();
             let reply = writer.try_receive();
             let waited = begun.elapsed();
             server.kill();
             assert!(matches!(reply, Some(Frame::SimpleString(_))), "{key}: {reply:?}");
             let server = Server::durable(place.path());
-            let found = server.client().text(&format!("GET {key}"));
+            let mut client = server.client();
+            let found = client.text(&format!("GET {key}"));
             assert_eq!(found, "1", "{long:?}: it was acknowledged after {waited:?}");
+            assert!(!was_published || client.text("GET n") == "1");
         }
     }
+}
+
+/// A script that does not end, in the same turn as a write, is ended by a client that has to be answered first, as in a server without Spandrel.
+#[test]
+fn a_script_that_does_not_end_is_ended() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut server = Server::durable_with(place.path(), &["--lua-time-limit", "5"]);
+    let mut other = server.client();
+    let requests = [encoded(&["SET", "a", "1"]), encoded(&["EVAL", "while true do end", "0"])];
+    other.stream.write_all(&requests.concat()).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let mut operator = server.client();
+    assert!(operator.text("GET a").starts_with("BUSY"), "it is told so");
+    assert!(matches!(operator.call(&["HELLO", "2"]), Frame::Array(_)));
+    assert_eq!(operator.text("SCRIPT KILL"), "OK");
+    assert_eq!(text(&other.receive()), "OK");
+    assert!(text(&other.receive()).contains("Script killed"));
+    server.kill();
+    let server = Server::durable(place.path());
+    assert_eq!(server.client().text("GET a"), "1");
 }
 
 /// Lists whose middle is compressed are as they were after they were only read, and the server was killed.

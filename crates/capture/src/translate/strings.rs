@@ -260,7 +260,16 @@ fn half_a_gibibyte_is_noted() {
         translator.call(|| function(at as usize, 7, bytes, 0));
         assert_eq!((*at, *at.add(bytes - 1)), (7, 7));
     }
-    assert!(translator.sink().0.borrow().contains(&place));
+    // In one piece or in many: processors differ in what they are given to fill memory with.
+    let mut noted = translator.sink().0.borrow().clone();
+    noted.sort_unstable();
+    let end = noted.iter().fold(
+        place.0,
+        |end, (from, len)| {
+            if *from <= end { end.max(from + len) } else { end }
+        },
+    );
+    assert!(end >= place.0 + place.1, "{noted:?} of {place:?}");
 }
 
 /// Settings of glibc 2.26 and later; a name that it does not know changes nothing. Each line differs from one before in one of them, so that all paths of the choice are taken.

@@ -1,7 +1,7 @@
 //! Copies of a state that are wanted, by this process or another, on their way to the thread that makes them.
 
 use std::collections::VecDeque;
-use std::os::fd::FromRawFd as _;
+use std::os::fd::{AsRawFd as _, FromRawFd as _};
 use std::os::unix::net::UnixStream;
 use std::prelude::v1::*;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use spandrel_durable::copy::{Copy, Whole};
 use spandrel_durable::directory::Paths;
 use spandrel_durable::requests::Listener;
+use spandrel_os::locks;
 use spandrel_os::signals::Blocked;
 
 use super::requests;
@@ -160,13 +161,16 @@ impl Copies {
         }
     }
 
-    fn answer(&self, stream: UnixStream) {
+    fn answer(&self, mut stream: UnixStream) {
         let (copies, share) = (self.clone(), Arc::clone(&self.answering));
         let _blocked = Blocked::all();
         // Without a thread the stream is closed, which tells the other process.
         let _ = std::thread::Builder::new().name("spandrel-copy".into()).spawn(move || {
             let _share = share;
-            requests::answer(stream, &copies);
+            // A child that outlives this process must not have the other one wait for it.
+            locks::note(stream.as_raw_fd());
+            requests::answer(&mut stream, &copies);
+            locks::forget(stream.as_raw_fd());
         });
     }
 

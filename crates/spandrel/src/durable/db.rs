@@ -514,16 +514,22 @@ impl<S: Send + Sync> Client<'_, S> {
         self.db.control.failure().map(Error::of_follower)
     }
 
-    /// Begins a batch that stays open until [`OpenBatch::commit`]: no other thread reads or writes meanwhile.
+    /// Begins a batch that stays open until [`OpenBatch::commit`]: no other thread reads or writes meanwhile. `is_at_rest`: no function of the program is in the middle of its work.
     ///
     /// # Errors
     /// Why nothing is accepted any more.
     #[doc(hidden)]
-    pub fn begin_batch(&mut self) -> Result<OpenBatch<'_, S>, Error> {
+    pub fn begin_batch(&mut self, is_at_rest: bool) -> Result<OpenBatch<'_, S>, Error> {
         if self.db.arena.is_forked() {
             return Err(Error::Forked);
         }
-        OpenBatch::begin(self.db, self.seat.alone())
+        OpenBatch::begin(self.db, self.seat.alone(), is_at_rest)
+    }
+
+    /// Whether the state may have stores that no batch has noted: a batch that begins at rest makes them durable.
+    #[doc(hidden)]
+    pub fn has_doubts(&self) -> bool {
+        self.db.doubts.are_some()
     }
 
     fn command<R: Send>(

@@ -24,11 +24,15 @@ pub struct OpenBatch<'d, S> {
 }
 
 impl<'d, S: Send + Sync> OpenBatch<'d, S> {
-    /// Begins it, as the calling thread is alone.
+    /// Begins it, as the calling thread is alone. `is_at_rest`: no function of the program is in the middle of its work, so that what has been stored between batches becomes durable as it is.
     ///
     /// # Errors
     /// Why nothing is accepted any more.
-    pub(super) fn begin(db: &'d Durable<S>, alone: Alone<'d>) -> Result<Self, Error> {
+    pub(super) fn begin(
+        db: &'d Durable<S>,
+        alone: Alone<'d>,
+        is_at_rest: bool,
+    ) -> Result<Self, Error> {
         let arena = db.arena();
         let notes = arena.medium().notes();
         // SAFETY: this thread is alone.
@@ -38,7 +42,7 @@ impl<'d, S: Send + Sync> OpenBatch<'d, S> {
         }
         log.engine().check()?;
         log.grow(db.place()).map_err(|why| log.engine().refuse(why))?;
-        let doubts = log.doubts().take();
+        let doubts = if is_at_rest { log.doubts().take() } else { Vec::new() };
         let most = log.engine().most_doubts();
         for doubts in doubts.chunks(most) {
             // SAFETY: this thread is alone, and no operation of the heap is under way.
@@ -63,11 +67,6 @@ impl<'d, S: Send + Sync> OpenBatch<'d, S> {
     /// A command of the batch is about to run.
     pub fn note_command(&mut self) {
         self.commands += 1;
-    }
-
-    /// How many commands it has, that which runs included.
-    pub fn commands(&self) -> u64 {
-        self.commands
     }
 
     /// Makes the batch durable. Signals that have waited for its end have their handlers run before this returns.

@@ -25,14 +25,14 @@ const REPLACED: Duration = Duration::from_secs(10);
 const MOST_BYTES: usize = PATH_BYTES + 16;
 
 /// Reads a request, makes a copy, and tells how far it is. A process that takes no answers has no copy.
-pub(super) fn answer(mut stream: UnixStream, copies: &Copies) {
+pub(super) fn answer(stream: &mut UnixStream, copies: &Copies) {
     let patience = Some(PATIENCE);
     if stream.set_read_timeout(patience).and(stream.set_write_timeout(patience)).is_err() {
         return;
     }
-    let request = read(&mut stream);
+    let request = read(stream);
     let made = match request.as_deref().and_then(path_of_copy) {
-        Some(path) => make(path, copies, &mut stream),
+        Some(path) => make(path, copies, stream),
         None => Err(String::from("the request is not one for a copy")),
     };
     let text = match &made {

@@ -73,7 +73,8 @@ impl Doubts {
         mem::take(&mut *pages)
     }
 
-    fn are_some(&self) -> bool {
+    /// Whether there are some.
+    pub fn are_some(&self) -> bool {
         self.0.are_some.load(Relaxed)
     }
 
