@@ -44,6 +44,15 @@ fn a_limit_of_address_space_that_comes_later() {
     program.run_each(&["auto", "native"], |job| job.args(["self", "1200", "rested"]));
 }
 
+/// What another maps where address space was given back is its own, also when the next limit comes.
+#[test]
+fn a_limit_of_data_behind_one_of_address_space() {
+    let program = Program::new("limit_hole.c");
+    program.run_each(ALL_MODES, |job| job);
+    let done = &program.run_each(&["native"], |job| job)[0];
+    assert!(done.out().contains("a hole"), "{done}");
+}
+
 #[test]
 fn half_a_gibibyte_of_data() {
     under_limit("data", 512);

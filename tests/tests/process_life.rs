@@ -53,3 +53,12 @@ fn a_young_process_and_what_ends_its_youth() {
         subject().job(program.path(), "auto").arg("fork").run().expect_ok();
     }
 }
+
+/// Hosted allocators look at clocks of their own.
+#[test]
+fn a_process_that_may_not_read_the_counter_of_ticks_goes_on() {
+    let program = Program::new("no_counter.c");
+    for way in ["tsc", "strict"] {
+        program.run_each(&["auto", "native", "mmap"], |job| job.arg(way));
+    }
+}

@@ -444,6 +444,10 @@ extern "C" fn prepare() {
         // signal handler forks in the middle of a request, which goes on in
         // parent and child when the handler returns.
         LOCKED.store(false, Relaxed);
+        // While it is young it has nothing of ours that a child could share.
+        if !youth::is_now() {
+            spandrel_backends::note_fork();
+        }
         turns::pause();
         return;
     }

@@ -161,6 +161,11 @@ impl Backend for Remap {
     }
 }
 
+/// The program of one thread is about to fork: pages that it shares with a child stay so.
+pub fn note_fork() {
+    spandrel_slabs::note_fork();
+}
+
 /// Takes every lock of this room before a `fork`, hosted allocators' included.
 pub fn fork_prepare() {
     #[cfg(any(feature = "jemalloc", feature = "mimalloc", feature = "tcmalloc"))]

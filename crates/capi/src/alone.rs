@@ -9,7 +9,7 @@
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long, c_uint, c_ulong};
 
-use spandrel_os::env;
+use spandrel_os::{clock, env};
 use spandrel_sync::{background, linger};
 
 use crate::rlimit;
@@ -78,16 +78,23 @@ pub unsafe extern "C" fn prctl(
     fourth: c_ulong,
     fifth: c_ulong,
 ) -> c_int {
-    before_prctl(option);
+    before_prctl(option, second);
     // SAFETY: passed on from the caller.
     let result = unsafe { libc::syscall(libc::SYS_prctl, option, second, third, fourth, fifth) };
     background::resume();
     result as c_int
 }
 
-fn before_prctl(option: c_int) {
+fn before_prctl(option: c_int, second: c_ulong) {
     match option {
-        libc::PR_SET_SECCOMP => _ = background::withdraw(true),
+        libc::PR_SET_SECCOMP => {
+            // Strict mode forbids the processor's counter of ticks, too.
+            if second == libc::SECCOMP_MODE_STRICT as c_ulong {
+                clock::forbid_counter(true);
+            }
+            let _ = background::withdraw(true);
+        }
+        libc::PR_SET_TSC => clock::forbid_counter(second != libc::PR_TSC_ENABLE as c_ulong),
         libc::PR_SET_NO_NEW_PRIVS
         | libc::PR_CAPBSET_DROP
         | libc::PR_SET_SECUREBITS
@@ -97,7 +104,7 @@ fn before_prctl(option: c_int) {
 }
 
 /// What is to be done before a call by number, beside those that need no other thread at all.
-extern "C" fn before(number: c_long, operation: c_uint) {
+extern "C" fn before(number: c_long, operation: c_uint, second: c_ulong) {
     /// Its other operations only ask.
     const FILTERS: [c_uint; 2] = [libc::SECCOMP_SET_MODE_STRICT, libc::SECCOMP_SET_MODE_FILTER];
     match number {
@@ -115,8 +122,13 @@ extern "C" fn before(number: c_long, operation: c_uint) {
         | libc::SYS_setresuid
         | libc::SYS_setresgid => _ = background::withdraw(false),
         libc::SYS_mlockall => rlimit::before_locking(operation as c_int),
-        libc::SYS_prctl => before_prctl(operation as c_int),
-        libc::SYS_seccomp if FILTERS.contains(&operation) => _ = background::withdraw(true),
+        libc::SYS_prctl => before_prctl(operation as c_int, second),
+        libc::SYS_seccomp if FILTERS.contains(&operation) => {
+            if operation == libc::SECCOMP_SET_MODE_STRICT {
+                clock::forbid_counter(true);
+            }
+            let _ = background::withdraw(true);
+        }
         _ => {}
     }
 }

@@ -1,6 +1,6 @@
 //! A cheap monotonic clock.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Two looks at the processor's counter of ticks are this far apart at least where a debugger executes the thread an instruction at a time: each instruction takes
 /// two switches of processes, which are microseconds. Else they are some tens of ticks apart, unless the thread has just lost its processor.
@@ -13,7 +13,10 @@ const STEPPED_TICKS: u64 = 10_000;
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn is_stepped() -> bool {
-    // SAFETY: reads a counter; no preconditions.
+    if IS_COUNTER_FORBIDDEN.load(Relaxed) {
+        return false;
+    }
+    // SAFETY: reads a counter, which the program has not forbidden.
     let (first, second) = unsafe { (core::arch::x86_64::_rdtsc(), core::arch::x86_64::_rdtsc()) };
     second.wrapping_sub(first) >= STEPPED_TICKS
 }
@@ -21,6 +24,14 @@ fn is_stepped() -> bool {
 #[cfg(not(target_arch = "x86_64"))]
 fn is_stepped() -> bool {
     false
+}
+
+/// Whether a thread of the program has forbidden the counter of ticks to itself: to read it is a SIGSEGV there.
+static IS_COUNTER_FORBIDDEN: AtomicBool = AtomicBool::new(false);
+
+/// The counter of ticks is not read any more; or it is again.
+pub fn forbid_counter(forbids: bool) {
+    IS_COUNTER_FORBIDDEN.store(forbids, Relaxed);
 }
 
 /// Milliseconds since an arbitrary start; as coarse as the kernel's tick (1 to
@@ -116,12 +127,12 @@ fn read(clock: libc::clockid_t) -> libc::timespec {
     now
 }
 
-/// As `clock_gettime`, and not through the vDSO where that may never end. `errno` stays as it is.
+/// As `clock_gettime`, and not through the vDSO where that may never end, or may not read the counter of ticks. `errno` stays as it is.
 ///
 /// # Safety
 /// As there.
 pub unsafe fn gettime(clock: libc::clockid_t, now: *mut libc::timespec) -> i32 {
-    if !is_stepped() {
+    if !is_stepped() && !IS_COUNTER_FORBIDDEN.load(Relaxed) {
         // SAFETY: passed on from the caller.
         return unsafe { libc::clock_gettime(clock, now) };
     }

@@ -410,7 +410,7 @@ pub fn open_sparingly() -> bool {
     if begins {
         heap.unbacked(|first, count| {
             // SAFETY: the huge pages hold nothing, and the heap's lock is held.
-            unsafe { map::close(huge_address(first), count.0 as usize * HUGEPAGE_BYTES) };
+            unsafe { map::close_kept(huge_address(first), count.0 as usize * HUGEPAGE_BYTES) };
         });
     }
     begins
@@ -480,9 +480,14 @@ pub fn fork_forget() {
     FORKED.store(true, Relaxed);
 }
 
+/// The process is about to fork: pages that it shares with a child stay so.
+pub fn note_fork() {
+    crate::kernel::note_fork();
+}
+
 /// Takes the lock before a `fork`.
 pub fn fork_prepare() {
-    crate::kernel::note_fork();
+    note_fork();
     HEAP.acquire();
 }
 

@@ -76,8 +76,8 @@ pub use cpu_cache::start as start_cpu_caches;
 pub use elsewhere::note as note_elsewhere;
 pub use figures::{figures, measure_resident};
 pub use heap::{
-    fork_forget, give_back_reserve, idle_bytes, is_started, open_sparingly, set_release_rate,
-    start, stats,
+    fork_forget, give_back_reserve, idle_bytes, is_started, note_fork, open_sparingly,
+    set_release_rate, start, stats,
 };
 pub use thread_cache::watch_main_thread;
 

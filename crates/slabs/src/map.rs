@@ -275,6 +275,25 @@ pub unsafe fn close(at: *mut u8, len: usize) -> bool {
     }
 }
 
+/// The same but for what was released for good, and may be another's by now. The caller holds the heap's lock.
+///
+/// # Safety
+/// It is not in use.
+pub unsafe fn close_kept(at: *mut u8, len: usize) {
+    let (mut from, to) = (at as usize, at as usize + len);
+    while from < to {
+        let holes = HOLES.iter().map(|(from, to)| (from.load(Relaxed), to.load(Relaxed)));
+        let holes = holes.take_while(|(_, end)| *end > 0);
+        let next = holes.filter(|(begin, end)| *begin < to && *end > from).min();
+        let (begin, end) = next.unwrap_or((to, to));
+        if begin > from {
+            // SAFETY: passed on from the caller.
+            unsafe { close(from as *mut u8, begin - from) };
+        }
+        from = end;
+    }
+}
+
 /// Opens the tables for all data below an address, and what of that data was
 /// never open.
 fn open_to(places: &Places, wanted: usize) -> bool {

@@ -201,6 +201,10 @@ pub fn without<T>(call: impl FnOnce() -> T) -> T {
 
 /// Makes the thread again after [`withdraw`], if it had work.
 pub fn resume() {
+    // Nothing is asked of the system where the thread never comes again: a filter of system calls may end the process for the number of the process, or for the time.
+    if NEVER_AGAIN.load(Relaxed) {
+        return;
+    }
     // What a signal handler interrupts may hold a lock.
     if !IS_DISMISSED.load(Relaxed) || turns::is_programs() || is_changing() {
         return;

@@ -156,8 +156,9 @@ mod real {
         }
         let nap = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
         let errno = spandrel_os::env::errno();
+        // By the call itself, as above: what frees an object is no place where a thread may be cancelled.
         // SAFETY: the time is read; the rest of an interrupted nap does not matter.
-        unsafe { libc::nanosleep(&nap, core::ptr::null_mut()) };
+        unsafe { libc::syscall(libc::SYS_nanosleep, &nap, core::ptr::null_mut::<u8>()) };
         spandrel_os::env::set_errno(errno);
     }
 

@@ -297,8 +297,9 @@ impl Lists {
             if many > 0 && unsafe { close_small(first, many * capacity) } {
                 self.classes[number].opened = class.frontier;
             }
-            // Slots were opened whole up to there: also before their first page and behind their room.
+            // Slots were opened whole up to there: also before their first page and behind their room. Where room was given back for good, that may be another's by now.
             let whole = class.opened.min(class.frontier).min(most as u32);
+            let whole = if super::reserve::has_ended() { 0 } else { whole };
             let mut from = self.layout.start(id(0));
             for index in 0..whole {
                 let at = self.layout.address(id(index));
