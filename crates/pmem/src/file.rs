@@ -240,12 +240,14 @@ impl File {
     /// Looks that the log has all of its records: a program may have cut it off (`logrotate`'s `copytruncate`). The image alone has them then.
     fn look_at_log(&self, state: &mut State) -> Result<(), Failed> {
         let Some(log) = &self.files.log else { return Ok(()) };
-        if log.bytes().map_err(Failed)? >= state.wal.bytes() {
+        // One without records has its head.
+        let head = head(self.identity);
+        if log.bytes().map_err(Failed)? >= state.wal.bytes().max(head.len() as u64) {
             return Ok(());
         }
         state.begin_anew(&self.files)?;
-        self.files.write(Which::Log, 0, &head(self.identity))?;
-        self.files.sync(Which::Log)?;
+        let written = self.files.write(Which::Log, 0, &head);
+        state.note(written.and_then(|()| self.files.sync(Which::Log)))?;
         let bytes = self.written.bytes() as u64;
         // As at the opening: a full disk is an error of the checkpoints that find no room.
         let _ = self.files.reserve_log(log_room(self.bytes() as u64, bytes));

@@ -480,10 +480,15 @@ fn files_that_are_moved_together_are_used_where_they_are() {
 fn a_log_that_is_cut_off_while_it_is_open_loses_nothing() {
     let place = Directory::new();
     let file = create(&place, 1 << 20, Written::watch);
-    // To nothing, into its head, into its records.
-    for (round, left) in [(1, 0), (2, 8), (3, 5000)] {
+    // To nothing, into its head, into its records; also where it has none.
+    for (round, left, is_settled) in
+        [(1, 0, false), (2, 8, false), (3, 5000, false), (4, 0, true), (5, 8, true)]
+    {
         store(&file, 0, round);
         file.checkpoint().unwrap();
+        if is_settled {
+            file.settle().unwrap();
+        }
         let log = std::fs::File::options().write(true).open(place.path("image.wal")).unwrap();
         log.set_len(left).unwrap();
         for word in [8, 16] {

@@ -45,6 +45,8 @@ mod op;
 mod opening_tests;
 #[cfg(test)]
 mod order_tests;
+#[cfg(test)]
+mod popped_tests;
 mod queue;
 mod set;
 #[cfg(test)]

@@ -395,8 +395,9 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
     /// # Errors
     /// As for [`SortedMap::insert`].
     pub fn pop_first(&mut self) -> Result<Option<(K, V)>, Error> {
+        let mut op = self.held.op()?;
         let Some((key, _)) = self.first() else { return Ok(None) };
-        Ok(self.remove(&key)?.map(|value| (key, value)))
+        Ok(self.remove_in(&mut op, &key)?.map(|value| (key, value)))
     }
 
     /// Removes the last key, and returns it with its value.
@@ -404,8 +405,9 @@ impl<K: Trace + Copy + Ord, V: Trace + Copy, H: HeapRef> SortedMap<'_, K, V, H> 
     /// # Errors
     /// As for [`SortedMap::insert`].
     pub fn pop_last(&mut self) -> Result<Option<(K, V)>, Error> {
+        let mut op = self.held.op()?;
         let Some((key, _)) = self.last() else { return Ok(None) };
-        Ok(self.remove(&key)?.map(|value| (key, value)))
+        Ok(self.remove_in(&mut op, &key)?.map(|value| (key, value)))
     }
 
     /// All keys from `key` on and their values, in order; `None`: from the first on.

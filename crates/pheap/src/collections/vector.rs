@@ -358,8 +358,12 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
     /// # Errors
     /// [`Error::Forked`], [`Error::ReadOnly`], [`Error::InTransaction`]; in a transaction [`Error::Full`]: there is no room for its log.
     pub fn pop(&mut self) -> Result<Option<T>, Error> {
-        let Some(value) = self.last() else { return self.held.op().map(|_| None) };
-        self.truncate(self.len() - 1)?;
+        // Behind what a transaction of another thread takes back: only then it is known which element is the last one.
+        let mut op = self.held.op()?;
+        let (at, len) = self.parts();
+        let Some(last) = len.checked_sub(1) else { return Ok(None) };
+        let value = self.read(at, last);
+        op.publish(at, last as u64)?;
         Ok(Some(value))
     }
 
@@ -406,9 +410,9 @@ impl<T: Trace + Copy, H: HeapRef> Vector<'_, T, H> {
     /// # Errors
     /// [`Error::Size`]: there is no element of that index; and as for [`Vector::push`].
     pub fn remove(&mut self, index: usize) -> Result<T, Error> {
-        let value = self.get(index).ok_or(Error::Size(index))?;
-        self.drain(index..=index, |_| ())?;
-        Ok(value)
+        let mut value = None;
+        self.drain(index..=index, |removed| value = Some(removed))?;
+        value.ok_or(Error::Size(index))
     }
 
     /// Removes an element, and returns it. The last element takes its place, in constant time.
