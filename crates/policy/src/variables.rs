@@ -24,11 +24,12 @@ const OF_THE_LIBRARY: [&str; 16] = [
 ];
 
 /// Those that the command, the build and the tests read, or that the command sets for what it starts.
-const OF_TOOLS: [&str; 15] = [
+const OF_TOOLS: [&str; 16] = [
     "SPANDREL_BENCH_WORKER",
     "SPANDREL_DURABLE_ADAPTER",
     "SPANDREL_DURABLE_DIR",
     "SPANDREL_DURABLE_PRELOAD",
+    "SPANDREL_DURABLE_PROBE",
     "SPANDREL_DURABLE_PROGRAM",
     "SPANDREL_EVERY_BIT",
     "SPANDREL_FUZZ_COMPONENT",
